@@ -1,0 +1,106 @@
+# The whole workflow. `make` lists it; every target makes what it needs first and does nothing
+# twice. Two build trees of the same sources: build/py is the installed package, build/c, build/asan
+# and build/tsan are the C layers with their tests.
+#
+#   PYTHON  the interpreter that .venv is made with
+#   JOBS    how many compilers run at once; the bridge's need about 2 GiB of memory each
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# What ccache, where there is one, must be told to cache files that use a precompiled header.
+export CCACHE_SLOPPINESS := pch_defines,time_macros
+
+venv := .venv/requirements.stamp
+package := build/package.stamp
+
+# Folders count, for the date of one changes when a file in it is added or removed.
+package_sources := meson.build meson.options pyproject.toml \
+  $(shell find device allocator generator amp pymodule \( -name __pycache__ -o -name '.*_cache' \) -prune \
+  -o -print)
+c_family = $(shell find device allocator generator amp pymodule test examples \
+  -name '*.c' -o -name '*.h' -o -name '*.cpp')
+python_code := $(wildcard pymodule/torch_openreg test/pymodule bench examples)
+# gcc's older sanitizer run-times cannot start in every randomized address space.
+fixed_addresses := $(shell setarch --addr-no-randomize true 2>/dev/null \
+  && echo setarch --addr-no-randomize)
+benchmarks = $(shell grep -l '__main__' bench/*.py)
+
+# ---- what there is to do -------------------------------------------------------------------------
+
+.PHONY: help
+help: ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 16
+
+.PHONY: build
+build: $(package) ## everything, from nothing: system packages, .venv, the package in it
+
+.PHONY: test
+test: $(package) build/c/build.ninja ## the tests of the C layers and of the Python package
+	ninja -C build/c -j$(JOBS)
+	meson test -C build/c --no-rebuild --print-errorlogs
+	python -m pytest test/pymodule -q
+
+.PHONY: demo
+demo: $(package) ## train a classifier of handwritten digits on the simulated devices
+	python examples/train_digits.py
+
+.PHONY: bench
+bench: $(package) ## every benchmark: ratios against the CPU
+	for benchmark in $(benchmarks); do echo "== $$benchmark"; python "$$benchmark"; done
+
+.PHONY: sanitize
+sanitize: build/asan/build.ninja build/tsan/build.ninja ## the C tests under the sanitizers
+	ninja -C build/asan -j$(JOBS)
+	$(fixed_addresses) meson test -C build/asan --no-rebuild --print-errorlogs -t 10
+	ninja -C build/tsan -j$(JOBS)
+	$(fixed_addresses) meson test -C build/tsan --no-rebuild --print-errorlogs -t 10
+
+.PHONY: lint
+lint: $(venv) ## formatting, mistakes and types
+	clang-format --dry-run -Werror $(c_family)
+	ruff check $(python_code)
+	ruff format --check $(python_code)
+	mypy
+
+.PHONY: format
+format: $(venv) ## rewrite the sources as lint wants them
+	clang-format -i $(c_family)
+	ruff check --fix $(python_code)
+	ruff format $(python_code)
+
+.PHONY: clean
+clean: ## remove what was built; .venv stays
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find bench examples pymodule test tools -name __pycache__ -prune -exec rm -rf {} +
+
+# ---- how -----------------------------------------------------------------------------------------
+
+$(venv): tools/requirements.txt tools/packages.apt tools/install-packages
+	PYTHON="$(PYTHON)" tools/install-packages
+	.venv/bin/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv .venv
+	.venv/bin/python -m pip install --quiet -r tools/requirements.txt
+	touch $@
+
+# meson-python configures build/py once and lets ninja find what changed.
+$(package): $(venv) $(package_sources)
+	python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall \
+	  -Cbuild-dir=build/py -Ccompile-args=-j$(JOBS) .
+	touch $@
+
+c_options := -Dpymodule=false -Dbuildtype=debugoptimized -Db_ndebug=false
+
+build/c/build.ninja: | $(venv)
+	meson setup build/c $(c_options)
+
+build/asan/build.ninja: | $(venv)
+	meson setup build/asan $(c_options) -Db_sanitize=address,undefined
+
+build/tsan/build.ninja: | $(venv)
+	meson setup build/tsan $(c_options) -Db_sanitize=thread

@@ -1,0 +1,229 @@
+/* check.c: openreg_memory_is_valid, the walk over everything that internal.h says must be true.
+ *
+ * It trusts nothing that it checks: sums are made anew from the blocks and ranges in address order
+ * and are compared with the statistics, and each free list is counted on its own.
+ */
+#include "internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Sums of one walk, for each kind of pool. */
+struct sums {
+  struct holding holding;
+  int64_t allocated, allocated_bytes, active, active_bytes, requested_bytes;
+};
+
+struct walk {
+  struct allocator *allocator;
+  struct sums kinds[OPENREG_POOL_KINDS];
+  size_t blocks, ranges, free_blocks, deferred;
+};
+
+/* Records what is wrong; false, for the caller to return. */
+__attribute__((format(printf, 2, 3))) static bool broken(const struct walk *walk,
+                                                         const char *format, ...) {
+  char what[128];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(what, sizeof what, format, arguments);
+  va_end(arguments);
+  openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: the allocator of device %d is broken: %s",
+               walk->allocator->device, what);
+  return false;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+static void add_free(struct sums *sums, const struct block *block) {
+  struct span whole = block_whole_granules(block);
+  if (whole.from == whole.to) {
+    sums->holding.inactive_splits++;
+    sums->holding.inactive_split_bytes += (int64_t)block->shown.bytes;
+    return;
+  }
+  int64_t below = whole.from - block_address(block), above = block_end(block) - whole.to;
+  sums->holding.inactive_splits += (below > 0) + (above > 0);
+  sums->holding.inactive_split_bytes += below + above;
+}
+
+static void add_active(struct sums *sums, const struct block *block) {
+  bool allocated = block->state == BLOCK_ALLOCATED;
+  sums->allocated += allocated;
+  sums->allocated_bytes += allocated ? (int64_t)block->shown.bytes : 0;
+  sums->active++;
+  sums->active_bytes += (int64_t)block->shown.bytes;
+  sums->requested_bytes += (int64_t)block->shown.requested_bytes;
+}
+
+static bool has_streams(const struct block *block) {
+  uint64_t streams = 0;
+  for (int word = 0; word < STREAM_WORDS; word++)
+    streams |= block->streams[word];
+  return streams != 0;
+}
+
+static bool block_is_valid(struct walk *walk, const struct range *range, const struct block *block,
+                           const char *address) {
+  const openreg_block *shown = &block->shown;
+  struct allocator *allocator = walk->allocator;
+  if (block->prev->next != block || block_address(block) != address)
+    return broken(walk, "block %p is not linked where it lies", shown->address);
+  if (shown->bytes == 0 || shown->bytes % UNIT_BYTES != 0 ||
+      shown->bytes > (size_t)(range->address + range->bytes - address))
+    return broken(walk, "block %p has %zu bytes", shown->address, shown->bytes);
+  if (block->pool != range->pool)
+    return broken(walk, "block %p is not of its segment's pool", shown->address);
+  if (block->state == BLOCK_FREE && block->next->state == BLOCK_FREE)
+    return broken(walk, "free blocks %p and %p were not merged", shown->address,
+                  block->next->shown.address);
+  bool active = block->state == BLOCK_ALLOCATED || block->state == BLOCK_DEFERRED;
+  if (!active && block->state != BLOCK_FREE)
+    return broken(walk, "block %p has state %d", shown->address, (int)block->state);
+  if (!active && has_streams(block))
+    return broken(walk, "free block %p is used by a stream", shown->address);
+  if (active && (shown->requested_bytes == 0 || shown->requested_bytes > shown->bytes ||
+                 shown->bytes - shown->requested_bytes >= UNIT_BYTES ||
+                 shown->stream != block->pool->stream || shown->device != allocator->device))
+    return broken(walk, "block %p does not show what it is", shown->address);
+  bool found = *allocator_start(allocator, address) == block;
+  if (found != (block->state == BLOCK_ALLOCATED))
+    return broken(walk, "block %p is %sfound by its address", shown->address, found ? "" : "not ");
+  return true;
+}
+
+static bool blocks_are_valid(struct walk *walk, const struct range *range) {
+  struct sums *sums = &walk->kinds[range->pool->kind];
+  const char *address = range->address;
+  int64_t allocated = sums->allocated;
+  for (struct block *block = range->edge.next; block != &range->edge; block = block->next) {
+    if (!block_is_valid(walk, range, block, address))
+      return false;
+    address = block_end(block);
+    walk->blocks++;
+    walk->deferred += block->state == BLOCK_DEFERRED;
+    walk->free_blocks += block->state == BLOCK_FREE;
+    if (block->state == BLOCK_FREE)
+      add_free(sums, block);
+    else
+      add_active(sums, block);
+  }
+  if (address != range->address + range->bytes)
+    return broken(walk, "the blocks of segment %p do not fill it", (void *)range->address);
+  int64_t starts = 0;
+  for (address = range->address; address < range->address + range->bytes; address += UNIT_BYTES)
+    starts += *allocator_start(walk->allocator, address) != NULL;
+  if (starts != sums->allocated - allocated)
+    return broken(walk, "segment %p has starts of blocks that it does not hold",
+                  (void *)range->address);
+  return true;
+}
+
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+static bool range_is_valid(struct walk *walk, const struct range *range, const char *address) {
+  if (range->address != address || range->bytes == 0 || range->bytes % GRANULE_BYTES != 0)
+    return broken(walk, "range %p has %zu bytes", (void *)range->address, range->bytes);
+  if (range->above && range->above->below != range)
+    return broken(walk, "range %p is not linked where it lies", (void *)range->address);
+  if (range->above && range->above->pool == range->pool)
+    return broken(walk, "range %p was not joined with the next", (void *)range->address);
+  if (!range->pool) {
+    if (range->edge.next != &range->edge || range->edge.prev != &range->edge)
+      return broken(walk, "unreserved range %p has blocks", (void *)range->address);
+    return true;
+  }
+  struct holding *holding = &walk->kinds[range->pool->kind].holding;
+  holding->segments++;
+  holding->reserved_bytes += (int64_t)range->bytes;
+  return blocks_are_valid(walk, range);
+}
+
+static bool ranges_are_valid(struct walk *walk) {
+  struct allocator *allocator = walk->allocator;
+  const char *address = allocator->base;
+  for (struct range *range = &allocator->lowest; range; range = range->above) {
+    if (!range_is_valid(walk, range, address))
+      return false;
+    address += range->bytes;
+    walk->ranges++;
+  }
+  if (address != allocator->base + allocator->capacity)
+    return broken(walk, "the ranges do not fill the arena");
+  return true;
+}
+
+/* ---- lists, records, statistics -------------------------------------------------------------- */
+
+static bool lists_are_valid(struct walk *walk) {
+  size_t free_blocks = 0, deferred = 0;
+  for (int stream = 0; stream < OPENREG_STREAMS_PER_DEVICE; stream++) {
+    struct pool *pools = walk->allocator->pools[stream];
+    for (int large = 0; pools && large < 2; large++)
+      if (!freelist_is_valid(&pools[large].free, &free_blocks))
+        return broken(walk, "a free list of stream %d disagrees with itself", stream);
+  }
+  if (free_blocks != walk->free_blocks)
+    return broken(walk, "%zu blocks are free, %zu are in free lists", walk->free_blocks,
+                  free_blocks);
+  for (struct block *block = walk->allocator->deferred; block; block = block->waiting) {
+    if (block->state != BLOCK_DEFERRED || !has_streams(block))
+      return broken(walk, "block %p waits for nothing", block->shown.address);
+    deferred++;
+  }
+  if (deferred != walk->deferred)
+    return broken(walk, "%zu blocks are deferred, %zu are listed", walk->deferred, deferred);
+  return true;
+}
+
+static bool records_are_valid(struct walk *walk) {
+  const struct allocator *allocator = walk->allocator;
+  if (allocator->blocks.taken != walk->blocks + allocator->empty_blocks)
+    return broken(walk, "%zu records of blocks are taken, %zu blocks exist",
+                  allocator->blocks.taken, walk->blocks + allocator->empty_blocks);
+  if (allocator->ranges.taken + 1 != walk->ranges) /* the lowest is not from the slab */
+    return broken(walk, "%zu records of ranges are taken, %zu ranges exist",
+                  allocator->ranges.taken, walk->ranges);
+  return true;
+}
+
+static bool stat_is(struct walk *walk, const char *name,
+                    const openreg_stat stats[OPENREG_POOL_KINDS], int64_t small, int64_t large) {
+  const int64_t sums[OPENREG_POOL_KINDS] = {small + large, small, large};
+  for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++) {
+    if (stats[kind].current != sums[kind])
+      return broken(walk, "%s is %lld, the sum is %lld", name, (long long)stats[kind].current,
+                    (long long)sums[kind]);
+    if (stats[kind].peak < stats[kind].current)
+      return broken(walk, "the peak of %s is %lld, less than %lld", name,
+                    (long long)stats[kind].peak, (long long)stats[kind].current);
+  }
+  return true;
+}
+
+static bool stats_are_valid(struct walk *walk) {
+  const openreg_memory_stats *stats = &walk->allocator->stats;
+  const struct sums *small = &walk->kinds[OPENREG_POOL_SMALL];
+  const struct sums *large = &walk->kinds[OPENREG_POOL_LARGE];
+#define AGREES(name, sum) stat_is(walk, #name, stats->name, small->sum, large->sum)
+  return AGREES(allocation, allocated) && AGREES(allocated_bytes, allocated_bytes) &&
+         AGREES(active, active) && AGREES(active_bytes, active_bytes) &&
+         AGREES(requested_bytes, requested_bytes) && AGREES(segment, holding.segments) &&
+         AGREES(reserved_bytes, holding.reserved_bytes) &&
+         AGREES(inactive_split, holding.inactive_splits) &&
+         AGREES(inactive_split_bytes, holding.inactive_split_bytes);
+#undef AGREES
+}
+
+bool openreg_memory_is_valid(int device) {
+  struct walk walk = {0};
+  if (allocator_peek(device, &walk.allocator) != OPENREG_OK)
+    return false;
+  if (!walk.allocator)
+    return true;
+  allocator_lock(walk.allocator);
+  bool valid = ranges_are_valid(&walk) && lists_are_valid(&walk) && records_are_valid(&walk) &&
+               stats_are_valid(&walk);
+  allocator_unlock(walk.allocator);
+  return valid;
+}

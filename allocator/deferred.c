@@ -1,0 +1,79 @@
+/* deferred.c: blocks that other streams use, and the wait of freed ones for them.
+ *
+ * A block belongs to the stream that it was allocated for: its own stream's later work comes after
+ * its earlier work, so it needs no waiting. Other streams are recorded on it. When it is freed
+ * while one of these has work left, it stays active and is polled by later allocations, until none
+ * has. A stream counts as busy as long as it has any work at all, even younger than the free: that
+ * delays reuse, never allows it too soon, and a request that would fail otherwise waits for it.
+ */
+#include "internal.h"
+
+openreg_status openreg_block_record_stream(openreg_block *shown, int stream) {
+  if (openreg_in_bad_fork())
+    return openreg_fail(OPENREG_BAD_FORK, "openreg: a block's memory stays with the process that "
+                                          "allocated it: it cannot be used after fork");
+  if (!shown)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT,
+                        "openreg_block_record_stream: block is NULL: expected an allocated block");
+  if (stream < 0 || stream >= OPENREG_STREAMS_PER_DEVICE)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT,
+                        "openreg_block_record_stream: stream %d: expected 0 to %d", stream,
+                        OPENREG_STREAMS_PER_DEVICE - 1);
+  if (stream == shown->stream || shown->bytes == 0)
+    return OPENREG_OK;
+  struct block *block = block_of(shown);
+  struct allocator *allocator = allocator_of(block);
+  allocator_lock(allocator);
+  assert(block->state == BLOCK_ALLOCATED);
+  block->streams[stream / 64] |= UINT64_C(1) << stream % 64;
+  allocator_unlock(allocator);
+  return OPENREG_OK;
+}
+
+bool block_is_busy(struct block *block) {
+  bool busy = false;
+  for (int word = 0; word < STREAM_WORDS; word++)
+    for (uint64_t bits = block->streams[word]; bits; bits &= bits - 1) {
+      int stream = word * 64 + __builtin_ctzll(bits);
+      if (openreg_stream_query(block->shown.device, stream) == OPENREG_OK)
+        block->streams[word] &= ~(bits & -bits);
+      else
+        busy = true;
+    }
+  return busy;
+}
+
+void deferred_push(struct allocator *allocator, struct block *block) {
+  block->state = BLOCK_DEFERRED;
+  block->waiting = allocator->deferred;
+  allocator->deferred = block;
+}
+
+void deferred_poll(struct allocator *allocator) {
+  struct block **link = &allocator->deferred;
+  while (*link) {
+    struct block *block = *link;
+    if (block_is_busy(block)) {
+      link = &block->waiting;
+    } else {
+      *link = block->waiting;
+      pool_free(allocator, block);
+    }
+  }
+}
+
+openreg_status deferred_wait(struct allocator *allocator) {
+  uint64_t streams[STREAM_WORDS] = {0};
+  openreg_status status = OPENREG_OK;
+  for (struct block *block = allocator->deferred; block; block = block->waiting)
+    for (int word = 0; word < STREAM_WORDS; word++)
+      streams[word] |= block->streams[word];
+  allocator_unlock(allocator);
+  for (int stream = 0; status == OPENREG_OK && stream < OPENREG_STREAMS_PER_DEVICE; stream++)
+    if (streams[stream / 64] >> stream % 64 & 1)
+      status = openreg_stream_synchronize(allocator->device, stream);
+  allocator_lock(allocator);
+  if (status == OPENREG_OK)
+    deferred_poll(allocator);
+  return status;
+}

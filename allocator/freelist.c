@@ -1,0 +1,190 @@
+/* freelist.c: the free blocks of one pool, and the search for the best among them.
+ *
+ * Blocks of up to 1 MiB are kept by exact size, in one list for each multiple of 512 bytes, last
+ * in, first out; two levels of bits find the next size that has any with two instructions. Larger
+ * ones are kept in a treap: a binary tree ordered by (size, address) whose nodes are also a heap
+ * by a rank hashed from the address, which makes its depth O(log n) as expected over addresses,
+ * without anything to rebalance. Both give best fit, the tree with the lowest address among equals.
+ */
+#include "internal.h"
+
+/* ---- sizes up to 1 MiB ----------------------------------------------------------------------- */
+
+static size_t class_of(size_t bytes) {
+  return bytes / UNIT_BYTES - 1;
+}
+
+static void class_insert(struct freelist *list, struct block *block) {
+  size_t class = class_of(block->shown.bytes);
+  struct block *head = list->classes[class];
+  block->before = NULL;
+  block->after = head;
+  if (head)
+    head->before = block;
+  list->classes[class] = block;
+  list->occupied[class / 64] |= UINT64_C(1) << class % 64;
+  list->summary |= UINT64_C(1) << class / 64;
+}
+
+static void class_remove(struct freelist *list, struct block *block) {
+  if (block->after)
+    block->after->before = block->before;
+  if (block->before) {
+    block->before->after = block->after;
+    return;
+  }
+  size_t class = class_of(block->shown.bytes);
+  assert(list->classes[class] == block);
+  list->classes[class] = block->after;
+  if (block->after)
+    return;
+  list->occupied[class / 64] &= ~(UINT64_C(1) << class % 64);
+  if (list->occupied[class / 64] == 0)
+    list->summary &= ~(UINT64_C(1) << class / 64);
+}
+
+static struct block *class_best(const struct freelist *list, size_t bytes) {
+  size_t class = class_of(bytes), word = class / 64;
+  uint64_t bits = list->occupied[word] & ~UINT64_C(0) << class % 64;
+  if (!bits) {
+    uint64_t words = list->summary & ~UINT64_C(1) << word;
+    if (!words)
+      return NULL;
+    word = (size_t)__builtin_ctzll(words);
+    bits = list->occupied[word];
+  }
+  return list->classes[word * 64 + (size_t)__builtin_ctzll(bits)];
+}
+
+_Static_assert(CLASS_WORDS < 64, "the summary is one word, shifted by one more than its words");
+
+/* ---- larger ones ----------------------------------------------------------------------------- */
+
+static bool precedes(const struct block *block, const struct block *other) {
+  if (block->shown.bytes != other->shown.bytes)
+    return block->shown.bytes < other->shown.bytes;
+  return block_address(block) < block_address(other);
+}
+
+/* Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): 2^64 / golden ratio. */
+static uint32_t rank(const struct block *block) {
+  return (uint32_t)(((uintptr_t)block->shown.address / UNIT_BYTES * UINT64_C(0x9E3779B97F4A7C15)) >>
+                    32);
+}
+
+static void tree_insert(struct block **link, struct block *block) {
+  while (*link && rank(*link) >= rank(block))
+    link = precedes(block, *link) ? &(*link)->less : &(*link)->greater;
+  /* What hung here is split into what precedes the block and what follows it. */
+  struct block *rest = *link, **less = &block->less, **greater = &block->greater;
+  *link = block;
+  while (rest) {
+    if (precedes(rest, block)) {
+      *less = rest;
+      less = &rest->greater;
+      rest = rest->greater;
+    } else {
+      *greater = rest;
+      greater = &rest->less;
+      rest = rest->less;
+    }
+  }
+  *less = *greater = NULL;
+}
+
+static void tree_remove(struct block **link, struct block *block) {
+  while (*link != block) {
+    assert(*link);
+    link = precedes(block, *link) ? &(*link)->less : &(*link)->greater;
+  }
+  struct block *less = block->less, *greater = block->greater;
+  while (less && greater) {
+    if (rank(less) >= rank(greater)) {
+      *link = less;
+      link = &less->greater;
+      less = less->greater;
+    } else {
+      *link = greater;
+      link = &greater->less;
+      greater = greater->less;
+    }
+  }
+  *link = less ? less : greater;
+}
+
+static struct block *tree_best(struct block *tree, size_t bytes) {
+  struct block *best = NULL;
+  while (tree) {
+    if (tree->shown.bytes >= bytes) {
+      best = tree;
+      tree = tree->less;
+    } else {
+      tree = tree->greater;
+    }
+  }
+  return best;
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+void freelist_insert(struct freelist *list, struct block *block) {
+  if (block->shown.bytes <= SMALL_BYTES)
+    class_insert(list, block);
+  else
+    tree_insert(&list->tree, block);
+}
+
+void freelist_remove(struct freelist *list, struct block *block) {
+  if (block->shown.bytes <= SMALL_BYTES)
+    class_remove(list, block);
+  else
+    tree_remove(&list->tree, block);
+}
+
+struct block *freelist_best(const struct freelist *list, size_t bytes) {
+  struct block *best = bytes <= SMALL_BYTES ? class_best(list, bytes) : NULL;
+  return best ? best : tree_best(list->tree, bytes);
+}
+
+/* ---- validation ------------------------------------------------------------------------------ */
+
+static bool class_is_valid(const struct freelist *list, size_t class, size_t *count) {
+  const struct block *before = NULL;
+  for (const struct block *block = list->classes[class]; block; block = block->after) {
+    if (block->state != BLOCK_FREE || class_of(block->shown.bytes) != class ||
+        block->before != before)
+      return false;
+    before = block;
+    ++*count;
+  }
+  bool bit = list->occupied[class / 64] >> class % 64 & 1;
+  return bit == (before != NULL);
+}
+
+/* Walks in order; `last` is the block visited before. */
+static bool tree_is_valid(const struct block *tree, const struct block **last, size_t *count) {
+  if (!tree)
+    return true;
+  if ((tree->less && rank(tree->less) > rank(tree)) ||
+      (tree->greater && rank(tree->greater) > rank(tree)) || tree->state != BLOCK_FREE ||
+      tree->shown.bytes <= SMALL_BYTES)
+    return false;
+  if (!tree_is_valid(tree->less, last, count))
+    return false;
+  if (*last && !precedes(*last, tree))
+    return false;
+  *last = tree;
+  ++*count;
+  return tree_is_valid(tree->greater, last, count);
+}
+
+bool freelist_is_valid(const struct freelist *list, size_t *count) {
+  for (size_t class = 0; class < CLASS_COUNT; class ++)
+    if (!class_is_valid(list, class, count))
+      return false;
+  for (size_t word = 0; word < CLASS_WORDS; word++)
+    if ((list->summary >> word & 1) != (list->occupied[word] != 0))
+      return false;
+  const struct block *last = NULL;
+  return tree_is_valid(list->tree, &last, count);
+}

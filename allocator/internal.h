@@ -1,0 +1,231 @@
+/* internal.h: the structures of the caching allocator, shared by its files and by nobody else.
+ *
+ * An arena is a list of ranges in address order that cover it without a gap. A range is either
+ * unreserved or a segment: reserved for one pool and cut into blocks without a gap. A pool holds
+ * the free blocks of one stream and one kind of size. What must be true whenever a device's lock is
+ * free (openreg_memory_is_valid walks all of it):
+ *
+ *   lowest.address == base, range.address + range.bytes == range.above.address, the last == end
+ *   range.pool != range.above.pool                       (neighbours of one owner are one range)
+ *   segment.address == first block's address, block.address + block.bytes == block.next.address
+ *   block.state == FREE  =>  block.next.state != FREE    (free neighbours are one block)
+ *   block.state == FREE  <=> block is in its pool's free list
+ *   block.streams != 0  =>  block.state is ALLOCATED or DEFERRED
+ *   block.state == ALLOCATED and block.bytes > 0  <=>  starts[unit of block.address] == block
+ *   every statistic == the sum over the blocks or ranges that it speaks of
+ *
+ * No function here locks except those of allocator.c, stats.c, deferred.c and check.c that
+ * allocator.h names; the others are called with the lock of their device held.
+ */
+#ifndef OPENREG_ALLOCATOR_INTERNAL_H
+#define OPENREG_ALLOCATOR_INTERNAL_H
+
+#include "allocator.h"
+
+#include <assert.h>
+#include <pthread.h>
+
+#pragma GCC visibility push(hidden)
+
+enum {
+  UNIT_BYTES = 512,        /* CUDA's kMinBlockSize: every block is a multiple */
+  SMALL_BYTES = 1 << 20,   /* CUDA's kSmallSize: the largest request of the small pool */
+  GRANULE_BYTES = 2 << 20, /* CUDA's kSmallBuffer; the ledger and the pages move in these */
+  CLASS_COUNT = SMALL_BYTES / UNIT_BYTES,
+  CLASS_WORDS = CLASS_COUNT / 64,
+  STREAM_WORDS = (OPENREG_STREAMS_PER_DEVICE + 63) / 64,
+};
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+enum block_state {
+  BLOCK_RECYCLED, /* a record without memory, in its slab */
+  BLOCK_EDGE,     /* the end of a segment's ring of blocks; belongs to the range */
+  BLOCK_FREE,
+  BLOCK_ALLOCATED,
+  BLOCK_DEFERRED, /* freed by the program, but a stream still uses it */
+};
+
+struct pool;
+
+struct block {
+  _Alignas(64) openreg_block shown;
+  struct block *prev, *next; /* neighbours by address, a ring through the range's edge */
+  struct pool *pool;
+  union {
+    struct block *before, *less; /* FREE: in a list of one size, or in the tree */
+    struct block *waiting;       /* DEFERRED: the next one that waits */
+    struct block *spare;         /* RECYCLED: the next one in the slab */
+  };
+  union {
+    struct block *after, *greater;
+  };
+  uint64_t streams[STREAM_WORDS]; /* a bit for each other stream that was recorded */
+  enum block_state state;
+};
+
+_Static_assert(offsetof(struct block, shown) == 0, "a shown block is cast to its block");
+_Static_assert(sizeof(struct block) == 128, "a block is two cache lines");
+
+static inline struct block *block_of(openreg_block *shown) {
+  return (struct block *)shown;
+}
+static inline char *block_address(const struct block *block) {
+  return block->shown.address;
+}
+static inline char *block_end(const struct block *block) {
+  return block_address(block) + block->shown.bytes;
+}
+
+/* ---- the host's memory (pages.c) ------------------------------------------------------------- */
+
+/* Zeroed memory that costs nothing before it is touched and is never given back; NULL and the
+ * sentence when the host has none. */
+void *pages_map(size_t bytes);
+
+/* ---- slabs: records that are recycled (slab.c) ----------------------------------------------- */
+
+struct slab {
+  struct block *first; /* every record starts with a block */
+  size_t record_bytes;
+  size_t available, taken;
+};
+
+/* Makes sure that the next `count` takes succeed, so that work once begun cannot fail half-way.
+ * False when the host has no memory. */
+bool slab_ensure(struct slab *slab, size_t count);
+/* A record whose fields are those of its last use. */
+void *slab_take(struct slab *slab);
+void slab_put(struct slab *slab, void *record);
+
+/* ---- pools (pool.c) and their free lists (freelist.c) ---------------------------------------- */
+
+/* The free blocks of up to SMALL_BYTES, one list for each multiple of UNIT_BYTES with a bit for
+ * each list that has one; and the larger ones, a treap ordered by size, then address. */
+struct freelist {
+  uint64_t summary; /* a bit for each word of `occupied` that is not 0 */
+  uint64_t occupied[CLASS_WORDS];
+  struct block *classes[CLASS_COUNT];
+  struct block *tree;
+};
+
+void freelist_insert(struct freelist *list, struct block *block);
+void freelist_remove(struct freelist *list, struct block *block);
+/* The smallest block of at least `bytes`, at the lowest address if it is larger than SMALL_BYTES;
+ * NULL when there is none. */
+struct block *freelist_best(const struct freelist *list, size_t bytes);
+/* Whether the structure agrees with itself; adds its blocks to `count`. */
+bool freelist_is_valid(const struct freelist *list, size_t *count);
+
+struct pool {
+  struct freelist free;
+  int32_t stream;
+  int kind; /* OPENREG_POOL_SMALL or OPENREG_POOL_LARGE */
+};
+
+struct allocator;
+
+/* The pool for a request, whose size is rounded; NULL and the sentence without host memory. */
+struct pool *pool_get(struct allocator *allocator, int stream, size_t bytes);
+/* Takes a free block out of the free list, cut to `bytes`; the rest stays free. Uses one record. */
+void pool_take(struct allocator *allocator, struct block *block, size_t bytes);
+/* Makes a block of its segment free and one with its free neighbours; returns that one. */
+struct block *pool_put(struct allocator *allocator, struct block *block);
+/* The same for an active block that no one uses any more, with the statistics. */
+void pool_free(struct allocator *allocator, struct block *block);
+/* In and out of the free list, with what emptying the cache could not give back counted. */
+void pool_insert(struct allocator *allocator, struct block *block);
+void pool_remove(struct allocator *allocator, struct block *block);
+
+/* The part of a free block that can go back to the system: whole granules. Empty (from == to) when
+ * there is none. */
+struct span {
+  char *from, *to;
+};
+struct span block_whole_granules(const struct block *block);
+
+/* ---- ranges of the arena (segments.c) -------------------------------------------------------- */
+
+struct range {
+  struct block edge; /* first and last of the ring of blocks; alone in an unreserved range */
+  struct range *below, *above;
+  char *address;
+  size_t bytes;
+  struct pool *pool; /* NULL: unreserved */
+};
+
+void segments_initialize(struct allocator *allocator, char *base, size_t bytes);
+/* Reserves enough for a free block of at least `bytes` in the pool, and gives that block.
+ * Errors: OUT_OF_MEMORY (ledger, fraction, or no room in the arena) and others of the ledger.
+ * Uses one record of each slab. */
+openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
+                               struct block **block);
+/* Gives back the whole granules of every free block. */
+openreg_status segments_release(struct allocator *allocator);
+
+/* ---- the allocator of one device (allocator.c) ----------------------------------------------- */
+
+/* What a pool kind holds now. The statistics of the same names follow at the end of an operation,
+ * by the difference, as CUDA's do: no peak and no sum shows the middle of one. */
+struct holding {
+  int64_t segments, reserved_bytes;
+  int64_t inactive_splits, inactive_split_bytes;
+};
+
+struct allocator {
+  pthread_mutex_t lock;
+  int device;
+  char *base;
+  size_t capacity;
+  size_t allowed_bytes; /* fraction * capacity */
+  double fraction;
+  struct range lowest;   /* the first of all ranges; joined ranges keep the lower record */
+  struct block **starts; /* the allocated block that starts at each unit of the arena */
+  struct pool *pools[OPENREG_STREAMS_PER_DEVICE]; /* two each: small, large; NULL: never used */
+  struct block *deferred;
+  struct slab blocks, ranges;
+  size_t empty_blocks; /* allocated blocks of 0 bytes */
+  struct holding holding[OPENREG_POOL_KINDS];
+  openreg_memory_stats stats;
+};
+
+/* The device's allocator, made on first use. Errors: INVALID_DEVICE, BAD_FORK,
+ * INVALID_CONFIGURATION, SYSTEM. */
+openreg_status allocator_open(int device, struct allocator **allocator);
+/* The same, but NULL for a device that was never used. */
+openreg_status allocator_peek(int device, struct allocator **allocator);
+/* The one of an allocated block, which exists. */
+struct allocator *allocator_of(const struct block *block);
+
+void allocator_lock(struct allocator *allocator);
+void allocator_unlock(struct allocator *allocator);
+
+static inline struct block **allocator_start(const struct allocator *allocator,
+                                             const void *address) {
+  return &allocator->starts[(size_t)((const char *)address - allocator->base) / UNIT_BYTES];
+}
+
+/* Records the sentence of a request that failed, and returns OUT_OF_MEMORY (report.c). */
+openreg_status report_out_of_memory(struct allocator *allocator, size_t bytes);
+
+/* ---- blocks that wait for other streams (deferred.c) ----------------------------------------- */
+
+/* Whether a stream recorded on the block has work left; forgets those that have not. */
+bool block_is_busy(struct block *block);
+void deferred_push(struct allocator *allocator, struct block *block);
+/* Frees the blocks whose streams have finished. */
+void deferred_poll(struct allocator *allocator);
+/* Waits for every stream that a block waits for, with the lock let go meanwhile, and polls. */
+openreg_status deferred_wait(struct allocator *allocator);
+
+/* ---- statistics (stats.c) -------------------------------------------------------------------- */
+
+/* A block became the program's; is no longer; may be used again. */
+void stats_block_allocated(struct allocator *allocator, const struct block *block);
+void stats_block_freed(struct allocator *allocator, const struct block *block);
+void stats_block_inactive(struct allocator *allocator, const struct block *block);
+/* Brings the statistics that follow a holding up to date. */
+void stats_settle(struct allocator *allocator, int kind);
+
+#pragma GCC visibility pop
+#endif

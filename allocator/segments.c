@@ -1,0 +1,242 @@
+/* segments.c: which ranges of the arena are reserved, and by which pool.
+ *
+ * The arena is one address range, so a reservation next to a segment of the same pool makes that
+ * segment longer, and free neighbours merge across reservations. Hence a large request reserves no
+ * more than it lacks, where CUDA reserves at least 20 MiB: that is CUDA's remedy for fragmentation
+ * between segments, which cannot happen here, and for a cudaMalloc that costs far more than an
+ * entry in the ledger. Large segments are placed from the bottom up and small ones from the top
+ * down, so that they do not end each other's growth.
+ *
+ * Finding a place walks the ranges, whose number is bounded by twice the number of segments.
+ * A segment never ends in whole granules that are cut from its blocks: giving back is granule by
+ * granule, out of the middle of a segment if need be, which then becomes two.
+ */
+#include "internal.h"
+
+static size_t round_up_to_granules(size_t bytes) {
+  return (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
+}
+
+static void ring_clear(struct range *range) {
+  range->edge.state = BLOCK_EDGE;
+  range->edge.prev = range->edge.next = &range->edge;
+}
+
+/* Moves the blocks from `first` to the end of its ring to the end of the ring of `range`. */
+static void ring_move(struct block *first, struct block *edge, struct range *range) {
+  if (first == edge)
+    return;
+  struct block *last = edge->prev, *end = &range->edge;
+  edge->prev = first->prev;
+  first->prev->next = edge;
+  first->prev = end->prev;
+  end->prev->next = first;
+  last->next = end;
+  end->prev = last;
+}
+
+void segments_initialize(struct allocator *allocator, char *base, size_t bytes) {
+  allocator->lowest = (struct range){.address = base, .bytes = bytes};
+  ring_clear(&allocator->lowest);
+}
+
+/* Cuts a range in two: its first `bytes` remain, the rest with the blocks from `first` on becomes a
+ * new range of the same owner, which is returned. */
+static struct range *range_cut(struct allocator *allocator, struct range *range, size_t bytes,
+                               struct block *first) {
+  assert(bytes > 0 && bytes < range->bytes && bytes % GRANULE_BYTES == 0);
+  struct range *upper = slab_take(&allocator->ranges);
+  ring_clear(upper);
+  ring_move(first, &range->edge, upper);
+  upper->address = range->address + bytes;
+  upper->bytes = range->bytes - bytes;
+  upper->pool = range->pool;
+  upper->below = range;
+  upper->above = range->above;
+  if (upper->above)
+    upper->above->below = upper;
+  range->above = upper;
+  range->bytes = bytes;
+  return upper;
+}
+
+static void range_join_above(struct allocator *allocator, struct range *range) {
+  struct range *upper = range->above;
+  ring_move(upper->edge.next, &upper->edge, range);
+  range->bytes += upper->bytes;
+  range->above = upper->above;
+  if (range->above)
+    range->above->below = range;
+  slab_put(&allocator->ranges, upper);
+}
+
+/* Makes a range and its neighbours of the same owner one; returns it. */
+static struct range *range_join_neighbours(struct allocator *allocator, struct range *range,
+                                           int64_t *joined) {
+  if (range->above && range->above->pool == range->pool) {
+    range_join_above(allocator, range);
+    ++*joined;
+  }
+  if (range->below && range->below->pool == range->pool) {
+    range = range->below;
+    range_join_above(allocator, range);
+    ++*joined;
+  }
+  return range;
+}
+
+/* ---- reserving ------------------------------------------------------------------------------- */
+
+/* Free bytes of the pool that touch an unreserved range from below. */
+static size_t free_bytes_below(const struct range *range, const struct pool *pool) {
+  if (!range->below || range->below->pool != pool)
+    return 0;
+  const struct block *last = range->below->edge.prev;
+  return last->state == BLOCK_FREE ? last->shown.bytes : 0;
+}
+
+/* The unreserved range where the fewest bytes must be reserved: the lowest of these for a large
+ * pool, the highest for a small one. NULL when no range is long enough. */
+static struct range *find_room(struct allocator *allocator, const struct pool *pool, size_t bytes,
+                               size_t *lacking) {
+  struct range *best = NULL;
+  *lacking = SIZE_MAX;
+  for (struct range *range = &allocator->lowest; range; range = range->above) {
+    if (range->pool)
+      continue;
+    bool small = pool->kind == OPENREG_POOL_SMALL;
+    size_t needed = round_up_to_granules(small ? bytes : bytes - free_bytes_below(range, pool));
+    if (needed <= range->bytes && (needed < *lacking || (small && needed == *lacking))) {
+      best = range;
+      *lacking = needed;
+    }
+  }
+  return best;
+}
+
+/* Makes `bytes` of an unreserved range a range of its own: the first for a large pool, the last for
+ * a small one. */
+static struct range *carve(struct allocator *allocator, struct range *range,
+                           const struct pool *pool, size_t bytes) {
+  if (bytes == range->bytes)
+    return range;
+  if (pool->kind == OPENREG_POOL_SMALL)
+    return range_cut(allocator, range, range->bytes - bytes, &range->edge);
+  range_cut(allocator, range, bytes, &range->edge);
+  return range;
+}
+
+openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
+                               struct block **block) {
+  size_t lacking;
+  struct range *room = find_room(allocator, pool, bytes, &lacking);
+  size_t reserved = (size_t)allocator->stats.reserved_bytes[OPENREG_POOL_ALL].current;
+  if (!room || reserved + lacking > allocator->allowed_bytes)
+    return OPENREG_OUT_OF_MEMORY;
+  openreg_status status = openreg_ledger_take(allocator->device, lacking);
+  if (status != OPENREG_OK)
+    return status;
+
+  struct range *segment = carve(allocator, room, pool, lacking);
+  segment->pool = pool;
+  struct block *whole = slab_take(&allocator->blocks);
+  whole->shown.address = segment->address;
+  whole->shown.bytes = segment->bytes;
+  whole->pool = pool;
+  whole->prev = whole->next = &segment->edge;
+  segment->edge.prev = segment->edge.next = whole;
+  whole->state = BLOCK_ALLOCATED; /* by this function, until it is put */
+
+  int64_t joined = 0;
+  range_join_neighbours(allocator, segment, &joined);
+  *block = pool_put(allocator, whole);
+  assert((*block)->shown.bytes >= bytes);
+  allocator->holding[pool->kind].segments += 1 - joined;
+  allocator->holding[pool->kind].reserved_bytes += (int64_t)lacking;
+  allocator->stats.device_allocs++;
+  return OPENREG_OK;
+}
+
+/* ---- giving back ----------------------------------------------------------------------------- */
+
+/* Ends `block` at `end`; what lies above becomes a block that is in no free list. */
+static void block_cut(struct allocator *allocator, struct block *block, char *end) {
+  struct block *rest = slab_take(&allocator->blocks);
+  rest->shown.address = end;
+  rest->shown.bytes = (size_t)(block_end(block) - end);
+  rest->pool = block->pool;
+  rest->prev = block;
+  rest->next = block->next;
+  block->next->prev = rest;
+  block->next = rest;
+  block->shown.bytes -= rest->shown.bytes;
+}
+
+/* Gives back the whole granules of a free block. Returns the unreserved range that they became
+ * part of. */
+static struct range *release(struct allocator *allocator, struct range *segment,
+                             struct block *block, struct span whole) {
+  struct holding *holding = &allocator->holding[block->pool->kind];
+  char *segment_end = segment->address + segment->bytes;
+  struct range *middle = segment;
+  holding->segments--;
+  pool_remove(allocator, block);
+  if (whole.to < block_end(block)) {
+    block_cut(allocator, block, whole.to);
+    pool_insert(allocator, block->next);
+  }
+  if (whole.to < segment_end) {
+    range_cut(allocator, segment, (size_t)(whole.to - segment->address), block->next);
+    holding->segments++;
+  }
+  if (whole.from > segment->address) {
+    middle = range_cut(allocator, segment, (size_t)(whole.from - segment->address), &segment->edge);
+    holding->segments++;
+  }
+  if (block_address(block) < whole.from) {
+    block->shown.bytes = (size_t)(whole.from - block_address(block));
+    pool_insert(allocator, block);
+  } else {
+    block->prev->next = block->next;
+    block->next->prev = block->prev;
+    slab_put(&allocator->blocks, block);
+  }
+  middle->pool = NULL;
+  int64_t joined = 0;
+  return range_join_neighbours(allocator, middle, &joined);
+}
+
+/* The first free block of a segment that has whole granules; NULL when there is none. */
+static struct block *first_releasable(struct range *segment, struct span *whole) {
+  for (struct block *block = segment->edge.next; block != &segment->edge; block = block->next) {
+    if (block->state != BLOCK_FREE)
+      continue;
+    *whole = block_whole_granules(block);
+    if (whole->from < whole->to)
+      return block;
+  }
+  return NULL;
+}
+
+openreg_status segments_release(struct allocator *allocator) {
+  for (struct range *range = &allocator->lowest; range; range = range->above) {
+    struct span whole;
+    struct block *block = range->pool ? first_releasable(range, &whole) : NULL;
+    if (!block)
+      continue;
+    /* One block for what is left above, two ranges for a segment cut in three. */
+    if (!slab_ensure(&allocator->blocks, 1) || !slab_ensure(&allocator->ranges, 2))
+      return OPENREG_SYSTEM;
+    size_t bytes = (size_t)(whole.to - whole.from);
+    openreg_status status = openreg_arena_release(whole.from, bytes);
+    if (status != OPENREG_OK)
+      return status;
+    openreg_ledger_give(allocator->device, bytes);
+    int kind = range->pool->kind;
+    range = release(allocator, range, block, whole);
+    allocator->holding[kind].reserved_bytes -= (int64_t)bytes;
+    allocator->stats.device_frees++;
+    stats_settle(allocator, kind);
+  }
+  return OPENREG_OK;
+}

@@ -1,0 +1,43 @@
+/* slab.c: the records of blocks and ranges.
+ *
+ * Records are cut from chunks of pages and recycled last in, first out; a chunk is never given
+ * back, so a stale pointer to a record still points to one. Callers ensure what an operation may
+ * need before they change anything, which is why taking cannot fail.
+ */
+#include "internal.h"
+
+enum { CHUNK_BYTES = 64 << 10 }; /* some 500 blocks: a system call is rare, waste is small */
+
+bool slab_ensure(struct slab *slab, size_t count) {
+  while (slab->available < count) {
+    char *chunk = pages_map(CHUNK_BYTES);
+    if (!chunk)
+      return false;
+    for (size_t at = 0; at + slab->record_bytes <= CHUNK_BYTES; at += slab->record_bytes) {
+      struct block *record = (struct block *)(chunk + at);
+      record->spare = slab->first;
+      slab->first = record;
+      slab->available++;
+    }
+  }
+  return true;
+}
+
+void *slab_take(struct slab *slab) {
+  struct block *record = slab->first;
+  assert(record && record->state == BLOCK_RECYCLED);
+  slab->first = record->spare;
+  slab->available--;
+  slab->taken++;
+  return record;
+}
+
+void slab_put(struct slab *slab, void *record) {
+  struct block *block = record;
+  assert(slab->taken > 0 && block->state != BLOCK_RECYCLED);
+  block->state = BLOCK_RECYCLED;
+  block->spare = slab->first;
+  slab->first = block;
+  slab->available++;
+  slab->taken--;
+}

@@ -1,0 +1,266 @@
+/* config.c: the environment, read once, in this one place.
+ *
+ * openreg_config_read is a pure function of the variables it is given, so that every value and
+ * every mistake can be tested without touching the process; openreg_config_get keeps its answer,
+ * good or bad, for the life of the process. A variable that is set to "" counts as not set.
+ */
+#define _GNU_SOURCE /* strchrnul */
+#include "internal.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define DEFAULT_DEVICE_COUNT 2
+#define DEFAULT_PROFILE      "h100"
+
+/* Addresses for two views of one such device are all that x86-64 gives a process (47 bits). */
+#define MAX_MEMORY_BYTES ((uint64_t)64 << 40)
+
+/* What a person is told of a value: enough to recognise it. */
+#define SHOWN_VALUE "%.100s"
+
+typedef struct environment {
+  openreg_getenv lookup;
+} environment;
+
+typedef struct span {
+  const char *text;
+  size_t length;
+} span;
+
+static const char *value_of(const environment *env, const char *name) {
+  const char *value = env->lookup != NULL ? env->lookup(name) : getenv(name);
+  return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+__attribute__((format(printf, 3, 4))) static openreg_status
+reject(const char *name, const char *value, const char *allowed, ...) {
+  char expected[OPENREG_SENTENCE_BYTES / 2];
+  va_list arguments;
+  va_start(arguments, allowed);
+  vsnprintf(expected, sizeof expected, allowed, arguments);
+  va_end(arguments);
+  return openreg_fail(OPENREG_INVALID_CONFIGURATION, "openreg: %s=" SHOWN_VALUE ": expected %s",
+                      name, value, expected);
+}
+
+/* ---- pieces of values ------------------------------------------------------------------------ */
+
+/* Reads decimal digits from the front of `text` and returns how many; 0 when there are none or the
+ * number does not fit. */
+static size_t parse_digits(span text, uint64_t *number) {
+  uint64_t result = 0;
+  size_t count = 0;
+  for (; count < text.length && text.text[count] >= '0' && text.text[count] <= '9'; count++) {
+    if (__builtin_mul_overflow(result, (uint64_t)10, &result) ||
+        __builtin_add_overflow(result, (uint64_t)(text.text[count] - '0'), &result))
+      return 0;
+  }
+  *number = result;
+  return count;
+}
+
+/* How many bits the unit of a size shifts by: "", "B", "K", "KB", "KiB", "M", ... ; -1 for others.
+ */
+static int parse_unit(span text) {
+  static const char units[] = "KMGT";
+  int shift = 0;
+  if (text.length > 0) {
+    for (int i = 0; units[i] != '\0'; i++) {
+      if ((text.text[0] & ~0x20) == units[i])
+        shift = 10 * (i + 1);
+    }
+  }
+  span rest = text;
+  if (shift > 0)
+    rest = (span){text.text + 1, text.length - 1};
+  bool bare = rest.length == 0;
+  bool bytes = rest.length == 1 && strncasecmp(rest.text, "B", 1) == 0;
+  bool binary_bytes = shift > 0 && rest.length == 2 && strncasecmp(rest.text, "iB", 2) == 0;
+  return bare || bytes || binary_bytes ? shift : -1;
+}
+
+/* A capacity, rounded down to whole granules. False when it is malformed or out of range. */
+static bool parse_memory(span text, uint64_t *bytes) {
+  uint64_t number;
+  size_t digits = parse_digits(text, &number);
+  int shift = parse_unit((span){text.text + digits, text.length - digits});
+  if (digits == 0 || shift < 0 || number > MAX_MEMORY_BYTES >> shift)
+    return false;
+  *bytes = (number << shift) & ~(OPENREG_GRANULE_BYTES - 1);
+  return *bytes > 0;
+}
+
+/* Cuts a comma-separated list and returns its length, or 0 when it has more than one item and not
+ * one for each of `device_count` devices. A single item stands for all devices. */
+static int split_list(const char *list, int device_count, span items[OPENREG_MAX_DEVICES]) {
+  int count = 0;
+  for (const char *start = list;; count++) {
+    const char *end = strchrnul(start, ',');
+    if (count == OPENREG_MAX_DEVICES)
+      return 0;
+    items[count] = (span){start, (size_t)(end - start)};
+    if (*end == '\0')
+      break;
+    start = end + 1;
+  }
+  count++;
+  if (count == 1) {
+    for (int i = 1; i < device_count; i++)
+      items[i] = items[0];
+  }
+  return count == 1 || count == device_count ? count : 0;
+}
+
+static void list_profiles(char *text, size_t text_bytes) {
+  size_t used = 0;
+  text[0] = '\0';
+  for (int i = 0; openreg_profile_at(i) != NULL && used < text_bytes; i++)
+    used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", i > 0 ? ", " : "",
+                             openreg_profile_at(i)->key);
+}
+
+static uint64_t this_machine_bytes(void) {
+  return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* ---- the variables --------------------------------------------------------------------------- */
+
+static openreg_status read_device_count(const environment *env, openreg_config *config) {
+  const char *value = value_of(env, "OPENREG_DEVICE_COUNT");
+  uint64_t count = DEFAULT_DEVICE_COUNT;
+  if (value != NULL) {
+    size_t length = strlen(value);
+    if (parse_digits((span){value, length}, &count) != length || count < 1 ||
+        count > OPENREG_MAX_DEVICES)
+      return reject("OPENREG_DEVICE_COUNT", value, "1 to %d", OPENREG_MAX_DEVICES);
+  }
+  config->device_count = (int)count;
+  return OPENREG_OK;
+}
+
+static openreg_status reject_profile(const char *value, span item, int device_count) {
+  char known[OPENREG_SENTENCE_BYTES / 4];
+  list_profiles(known, sizeof known);
+  return reject("OPENREG_PROFILE", value,
+                "a GPU for all devices, or one for each of the %d, separated by commas, not "
+                "'%.*s'; known are %s, and numbers such as 48x1536",
+                device_count, (int)(item.length < 40 ? item.length : 40), item.text, known);
+}
+
+static openreg_status read_profiles(const environment *env, openreg_config *config) {
+  const char *value = value_of(env, "OPENREG_PROFILE");
+  if (value == NULL)
+    value = DEFAULT_PROFILE;
+  span items[OPENREG_MAX_DEVICES];
+  if (split_list(value, config->device_count, items) == 0)
+    return reject_profile(value, (span){value, strlen(value)}, config->device_count);
+  for (int i = 0; i < config->device_count; i++) {
+    if (!openreg_profile_find(items[i].text, items[i].length, &config->profiles[i]))
+      return reject_profile(value, items[i], config->device_count);
+  }
+  return OPENREG_OK;
+}
+
+/* The smaller of the profile's memory and an equal share of the machine's. */
+static uint64_t default_memory(const openreg_profile *profile, uint64_t share_bytes) {
+  uint64_t bytes = share_bytes;
+  if (profile->memory_bytes != 0 && profile->memory_bytes < bytes)
+    bytes = profile->memory_bytes;
+  bytes &= ~(OPENREG_GRANULE_BYTES - 1);
+  return bytes > 0 ? bytes : OPENREG_GRANULE_BYTES;
+}
+
+static openreg_status read_memory(const environment *env, uint64_t machine_bytes,
+                                  openreg_config *config) {
+  const char *value = value_of(env, "OPENREG_DEVICE_MEMORY");
+  if (value == NULL) {
+    uint64_t share_bytes = machine_bytes / (uint64_t)config->device_count;
+    for (int i = 0; i < config->device_count; i++)
+      config->memory_bytes[i] = default_memory(&config->profiles[i], share_bytes);
+    return OPENREG_OK;
+  }
+  span items[OPENREG_MAX_DEVICES];
+  bool good = split_list(value, config->device_count, items) > 0;
+  for (int i = 0; good && i < config->device_count; i++)
+    good = parse_memory(items[i], &config->memory_bytes[i]);
+  if (!good)
+    return reject("OPENREG_DEVICE_MEMORY", value,
+                  "a size such as 8G or 512M, from 2M to 64T, for all devices, or one for each of "
+                  "the %d, separated by commas",
+                  config->device_count);
+  return OPENREG_OK;
+}
+
+static openreg_status read_group(const environment *env, openreg_config *config) {
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+  const char *value = value_of(env, "OPENREG_GROUP");
+  if (value == NULL)
+    return OPENREG_OK;
+  size_t length = strlen(value);
+  if (length >= sizeof config->group || strspn(value, allowed) != length)
+    return reject("OPENREG_GROUP", value, "1 to %d letters, digits, '_', '.' or '-'",
+                  OPENREG_NAME_BYTES - 1);
+  memcpy(config->group, value, length + 1);
+  return OPENREG_OK;
+}
+
+static openreg_status read_switch(const environment *env, const char *name, bool *on) {
+  const char *value = value_of(env, name);
+  if (value == NULL)
+    return OPENREG_OK;
+  if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+    return reject(name, value, "0 or 1");
+  *on = value[0] == '1';
+  return OPENREG_OK;
+}
+
+openreg_status openreg_config_read(openreg_getenv lookup, uint64_t machine_bytes,
+                                   openreg_config *config) {
+  environment env = {lookup};
+  openreg_config result = {0};
+  if (machine_bytes == 0)
+    machine_bytes = this_machine_bytes();
+  openreg_status status = read_device_count(&env, &result);
+  if (status == OPENREG_OK)
+    status = read_profiles(&env, &result);
+  if (status == OPENREG_OK)
+    status = read_memory(&env, machine_bytes, &result);
+  if (status == OPENREG_OK)
+    status = read_group(&env, &result);
+  if (status == OPENREG_OK)
+    status = read_switch(&env, "OPENREG_LAUNCH_BLOCKING", &result.launch_blocking);
+  if (status == OPENREG_OK)
+    status = read_switch(&env, "OPENREG_HOST_ACCESS", &result.host_access);
+  if (status == OPENREG_OK)
+    *config = result;
+  return status;
+}
+
+/* ---- the process's own ----------------------------------------------------------------------- */
+
+static struct {
+  pthread_once_t once;
+  openreg_status status;
+  char sentence[OPENREG_SENTENCE_BYTES]; /* of the failure, for the threads that ask later */
+  openreg_config config;
+} process = {.once = PTHREAD_ONCE_INIT};
+
+static void read_process_environment(void) {
+  process.status = openreg_config_read(NULL, 0, &process.config);
+  if (process.status != OPENREG_OK)
+    snprintf(process.sentence, sizeof process.sentence, "%s", openreg_last_error());
+}
+
+openreg_status openreg_config_get(const openreg_config **config) {
+  pthread_once(&process.once, read_process_environment);
+  if (process.status != OPENREG_OK)
+    return openreg_fail(process.status, "%s", process.sentence);
+  *config = &process.config;
+  return OPENREG_OK;
+}

@@ -1,0 +1,240 @@
+/* device.h: the whole contract of the device layer.
+ *
+ * N accelerators simulated inside ordinary memory. Each owns an arena of its full capacity, a
+ * memory file mapped twice: the device view, whose addresses are shown to the program and which
+ * the host may not touch, and the kernel view, through which kernels and copies reach the same
+ * bytes. Both views of all devices lie in two reservations of one shape, so that
+ *
+ *     kernel address = device address + openreg_kernel_offset       for every device.
+ *
+ * Every function that can fail returns an openreg_status and gives its result through a pointer;
+ * openreg_last_error() holds the sentence for a person. All functions may be called from any
+ * thread. Results are not written when a function fails, and pointers to them must not be NULL.
+ * A function that takes a device fails with INVALID_CONFIGURATION while the environment holds a
+ * bad value, said here once for all. Nothing here knows of PyTorch.
+ */
+#ifndef OPENREG_DEVICE_H
+#define OPENREG_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+/* X(name, sentence): the one list of what can go wrong. The order is the numeric value. */
+#define OPENREG_STATUS_LIST(X)                                                                     \
+  X(OK, "success")                                                                                 \
+  X(INVALID_ARGUMENT, "invalid argument")                                                          \
+  X(INVALID_CONFIGURATION, "invalid configuration")                                                \
+  X(INVALID_DEVICE, "invalid device ordinal")                                                      \
+  X(INVALID_ADDRESS, "address is not in the memory of any device")                                 \
+  X(OUT_OF_MEMORY, "out of memory")                                                                \
+  X(BAD_FORK, "device was initialized before this process was forked")                             \
+  X(NOT_READY, "work has not finished")                                                            \
+  X(SYSTEM, "a system call failed")
+
+typedef enum openreg_status {
+#define X(name, sentence) OPENREG_##name,
+  OPENREG_STATUS_LIST(X)
+#undef X
+} openreg_status;
+
+/* The constant's name without prefix ("OUT_OF_MEMORY"), and its sentence. Static storage. */
+const char *openreg_status_name(openreg_status status);
+const char *openreg_status_sentence(openreg_status status);
+
+/* The sentence of this thread's last failure; "" before the first. Owned by the library, valid
+ * until this thread's next failure. Successful calls leave it alone. */
+const char *openreg_last_error(void);
+
+/* Records a failure for this thread, printf style, and returns `status`: how the layers above
+ * report theirs. The sentence is kept as given; those of this layer start with "openreg: ". The
+ * arguments may contain openreg_last_error() itself. */
+openreg_status openreg_fail(openreg_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* ---- configuration --------------------------------------------------------------------------- */
+
+enum { OPENREG_MAX_DEVICES = 64, OPENREG_NAME_BYTES = 64 };
+
+/* A GPU whose numbers a device shows: one of a table, or just numbers, written 48x1536, which then
+ * shows as "openreg 48x1536" with capability 8.0. */
+typedef struct openreg_profile {
+  char key[OPENREG_NAME_BYTES];  /* as written in OPENREG_PROFILE: "h100" */
+  char name[OPENREG_NAME_BYTES]; /* as torch.cuda.get_device_name prints it: "NVIDIA L4" */
+  int multiprocessor_count;
+  int max_threads_per_multiprocessor;
+  int major, minor;      /* compute capability */
+  uint64_t memory_bytes; /* total memory of the real thing; 0 for a profile given as numbers */
+} openreg_profile;
+
+typedef struct openreg_config {
+  int device_count;                           /* 1 to OPENREG_MAX_DEVICES */
+  uint64_t memory_bytes[OPENREG_MAX_DEVICES]; /* capacity, a multiple of 2 MiB */
+  openreg_profile profiles[OPENREG_MAX_DEVICES];
+  bool launch_blocking;
+  bool host_access;
+  char group[OPENREG_NAME_BYTES]; /* OPENREG_GROUP; "" when not set */
+} openreg_config;
+
+/* Looks a variable up as getenv does: NULL when it is not set. */
+typedef const char *(*openreg_getenv)(const char *name);
+
+/* Fills `config` from OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_PROFILE, OPENREG_GROUP,
+ * OPENREG_LAUNCH_BLOCKING and OPENREG_HOST_ACCESS as `lookup` gives them (NULL: the process
+ * environment). `machine_bytes` is the memory to share out when no capacity is given (0: this
+ * machine's). Pure: reads nothing else, keeps nothing.
+ * Errors: INVALID_CONFIGURATION, with variable, value and what is allowed in the sentence. */
+openreg_status openreg_config_read(openreg_getenv lookup, uint64_t machine_bytes,
+                                   openreg_config *config);
+
+/* The process's configuration, read once, on first use. Errors: as openreg_config_read, the same
+ * again on each call. The pointer stays valid for the life of the process. */
+openreg_status openreg_config_get(const openreg_config **config);
+
+/* Known profiles, in the order they are listed to a person; NULL past the end. */
+const openreg_profile *openreg_profile_at(int index);
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+/* Number of configured devices. Does not initialize anything. */
+openreg_status openreg_device_count(int *count);
+
+/* Reserves and maps every arena, reads the machine's topology and installs the fault handler; the
+ * first call does the work, later ones are free. Other functions below call it by themselves.
+ * Errors: INVALID_CONFIGURATION, BAD_FORK, SYSTEM. */
+openreg_status openreg_initialize(void);
+bool openreg_is_initialized(void);
+
+/* True in a child that was forked after its parent initialized. Such a process has no devices:
+ * functions below that reach memory or wait for work fail with BAD_FORK. Addresses of the parent's
+ * devices stay reserved in it, and fault when touched. */
+bool openreg_in_bad_fork(void);
+
+/* The calling thread's current device; every thread starts with 0. Reading does not initialize.
+ * Errors of set: INVALID_DEVICE. */
+int openreg_device_current(void);
+openreg_status openreg_device_set_current(int device);
+
+typedef struct openreg_device_properties {
+  openreg_profile profile;
+  uint64_t total_memory_bytes; /* capacity: what the device really has here */
+  int numa_node;    /* hwloc's OS index of the node the arena is bound to; -1: not bound */
+  char cpuset[256]; /* hwloc list form of the cores placed with it: "0-3"; "": not known */
+} openreg_device_properties;
+
+/* Errors: INVALID_DEVICE, BAD_FORK, INVALID_CONFIGURATION, SYSTEM. */
+openreg_status openreg_device_get_properties(int device, openreg_device_properties *properties);
+
+/* Whether kernels and copies of `device` may reach the memory of `peer`: true for every pair of
+ * different devices, false for a device and itself, as CUDA answers. Errors: INVALID_DEVICE. */
+openreg_status openreg_device_can_access_peer(int device, int peer, bool *can_access);
+
+/* ---- arenas ---------------------------------------------------------------------------------- */
+
+/* kernel address - device address: one constant for all devices, set by openreg_initialize and
+ * never changed after; 0 with OPENREG_HOST_ACCESS=1. */
+extern intptr_t openreg_kernel_offset;
+
+static inline void *openreg_kernel_view(const void *device_address) {
+  return (void *)((intptr_t)device_address + openreg_kernel_offset);
+}
+static inline void *openreg_device_view(const void *kernel_address) {
+  return (void *)((intptr_t)kernel_address - openreg_kernel_offset);
+}
+
+/* The device view of a whole arena: [base, base + bytes), base aligned to 2 MiB.
+ * Errors: INVALID_DEVICE, BAD_FORK, INVALID_CONFIGURATION, SYSTEM. */
+openreg_status openreg_arena_get(int device, void **base, size_t *bytes);
+
+/* Which device's memory an address lies in, seen through the device view; -1 for any other. Does
+ * not initialize. Cheap: two comparisons and a shift. */
+int openreg_arena_device_of(const void *device_address);
+
+/* Gives the pages of a range back to the system; the range reads as zeros afterwards. Both ends
+ * must be multiples of the page size inside one arena (device view).
+ * Errors: INVALID_ARGUMENT, INVALID_ADDRESS, BAD_FORK, SYSTEM. */
+openreg_status openreg_arena_release(void *device_address, size_t bytes);
+
+/* ---- ledger: how much of each device is in use ----------------------------------------------- */
+
+/* Takes `bytes` of the device's capacity, or fails with OUT_OF_MEMORY and takes nothing.
+ * Other errors: as openreg_arena_get. */
+openreg_status openreg_ledger_take(int device, uint64_t bytes);
+
+/* Gives back what was taken. Giving back more than was taken is a programming mistake. */
+void openreg_ledger_give(int device, uint64_t bytes);
+
+/* Bytes not taken, and capacity. Errors: as openreg_arena_get. */
+openreg_status openreg_ledger_query(int device, uint64_t *free_bytes, uint64_t *total_bytes);
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* Copies `bytes` from `source` to `destination`; each may be host memory or in any device's view,
+ * and is found out by its address. The ranges must not overlap. Returns when the copy is done.
+ * Errors: INVALID_ARGUMENT (NULL with bytes > 0), INVALID_ADDRESS (a range that leaves its arena),
+ * BAD_FORK. */
+openreg_status openreg_copy(void *destination, const void *source, size_t bytes);
+
+/* Sets `bytes` bytes of device memory. Errors: as openreg_copy; INVALID_ADDRESS for host memory. */
+openreg_status openreg_fill(void *destination, int value, size_t bytes);
+
+/* ---- streams and events ---------------------------------------------------------------------- */
+
+/* A stream is a number: 0 is the default stream of its device, then the pools of 32 streams each,
+ * first normal, then high priority. In this version a device finishes work at once, on the calling
+ * thread: every stream is idle whenever it can be looked at. */
+enum {
+  OPENREG_STREAM_DEFAULT = 0,
+  OPENREG_STREAMS_PER_POOL = 32,
+  OPENREG_STREAMS_PER_DEVICE = 1 + 2 * OPENREG_STREAMS_PER_POOL,
+};
+
+/* The next stream of the device's pool, round robin. priority < 0 is high, as in CUDA.
+ * Errors: INVALID_DEVICE. */
+openreg_status openreg_stream_from_pool(int device, int priority, int *stream);
+
+/* The calling thread's current stream on a device; every thread starts with the default stream.
+ * Errors: INVALID_DEVICE; of set also INVALID_ARGUMENT for a stream that does not exist. */
+openreg_status openreg_stream_current(int device, int *stream);
+openreg_status openreg_stream_set_current(int device, int stream);
+
+/* OK when all work given to the stream has finished, NOT_READY otherwise; and waiting for that.
+ * Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK. */
+openreg_status openreg_stream_query(int device, int stream);
+openreg_status openreg_stream_synchronize(int device, int stream);
+openreg_status openreg_device_synchronize(int device);
+
+/* A point in a stream's work, with the time at which the stream reached it. Owned by the caller. */
+typedef struct openreg_event openreg_event;
+
+/* Errors: INVALID_DEVICE, OUT_OF_MEMORY (of the host). */
+openreg_status openreg_event_create(int device, openreg_event **event);
+void openreg_event_destroy(openreg_event *event); /* NULL is allowed */
+
+/* Puts the event behind all work given to the stream so far; may be repeated.
+ * Errors: INVALID_ARGUMENT (NULL, or a stream that does not exist), BAD_FORK. */
+openreg_status openreg_event_record(openreg_event *event, int stream);
+
+/* OK when the event was reached or was never recorded, NOT_READY otherwise; and waiting for that,
+ * on the host or on a stream of any device. Errors: INVALID_ARGUMENT (NULL, or a stream that does
+ * not exist), INVALID_DEVICE, BAD_FORK. */
+openreg_status openreg_event_query(const openreg_event *event);
+openreg_status openreg_event_synchronize(const openreg_event *event);
+openreg_status openreg_stream_wait_event(int device, int stream, const openreg_event *event);
+
+/* Milliseconds from `start` to `end`. Errors: INVALID_ARGUMENT when either is NULL or was never
+ * recorded, or they belong to different devices; NOT_READY when either was not reached yet;
+ * BAD_FORK. */
+openreg_status openreg_event_elapsed_ms(const openreg_event *start, const openreg_event *end,
+                                        double *milliseconds);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

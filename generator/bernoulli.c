@@ -1,0 +1,92 @@
+/* bernoulli.c: ones with a given probability, else zeros.
+ *
+ * Two operators that differ in more than their argument, as on CUDA: with one probability, u < p on
+ * the grid, in double for a double output; with a probability an element, u <= p, four neighbours
+ * (in row-major order) of one subsequence, and u is a float whatever the output is.
+ */
+#include "grid.h"
+#include "layout.h"
+#include "types.h"
+#include "words.h"
+
+#include <assert.h>
+
+typedef struct parameters {
+  openreg_type type;
+  double probability; /* rounded to float unless the output is double */
+} parameters;
+
+static void convert_from_floats(const void *context, const grid_batch *batch) {
+  const parameters *p = context;
+  const float probability = (float)p->probability;
+  for (int lane = 0; lane < 4; lane++) {
+    int64_t ones[PHILOX_BATCH];
+    const uint32_t *words = batch->words->lane[lane];
+    for (unsigned j = 0; j < batch->counts[lane]; j++)
+      ones[j] = uniform_float(words[j]) < probability;
+    type_store_integers(p->type, ones, batch->counts[lane], batch->values[lane]);
+  }
+}
+
+static void convert_from_doubles(const void *context, const grid_batch *batch) {
+  const parameters *p = context;
+  for (int lane = 0; lane < 2; lane++) {
+    const uint32_t *a = batch->words->lane[2 * lane], *b = batch->words->lane[2 * lane + 1];
+    double *values = batch->values[lane];
+    for (unsigned j = 0; j < batch->counts[lane]; j++)
+      values[j] = uniform_double(a[j], b[j]) < p->probability;
+  }
+}
+
+static int results_per_call(openreg_type type) {
+  return type == OPENREG_FLOAT64 ? GRID_RESULTS_64 : GRID_RESULTS_32;
+}
+
+uint64_t openreg_bernoulli_words(const openreg_output *output, openreg_grid grid) {
+  return grid_words(output, grid, results_per_call(output->type));
+}
+
+void openreg_bernoulli(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+                       double probability) {
+  assert(probability >= 0 && probability <= 1);
+  const parameters p = {output->type, probability};
+  grid_fill(output, philox, grid, results_per_call(output->type),
+            output->type == OPENREG_FLOAT64 ? convert_from_doubles : convert_from_floats, &p);
+}
+
+/* PyTorch's kernel asks for 10 words, which its generator rounds up. */
+enum { TENSOR_WORDS = 12 };
+
+enum { BATCH_ELEMENTS = 4 * PHILOX_BATCH };
+
+uint64_t openreg_bernoulli_tensor_words(const openreg_output *output) {
+  layout layout;
+  layout_in_row_major_order(&layout, output);
+  return layout.n ? TENSOR_WORDS : 0;
+}
+
+static bool is_one(openreg_type type, float u, const void *probabilities, uint64_t element) {
+  if (type == OPENREG_FLOAT64)
+    return u <= ((const double *)probabilities)[element];
+  return u <= ((const float *)probabilities)[element];
+}
+
+void openreg_bernoulli_tensor(const openreg_output *output, openreg_philox philox,
+                              const void *probabilities) {
+  assert(philox.offset % 4 == 0);
+  layout layout;
+  layout_in_row_major_order(&layout, output);
+  for (uint64_t first = 0; first < layout.n; first += BATCH_ELEMENTS) {
+    philox_words words;
+    int64_t ones[BATCH_ELEMENTS];
+    char values[BATCH_ELEMENTS * sizeof(uint64_t)] __attribute__((aligned(8)));
+    const uint64_t left = layout.n - first;
+    const unsigned count = left < BATCH_ELEMENTS ? (unsigned)left : BATCH_ELEMENTS;
+    philox_fill(philox.seed, first / 4, philox.offset / 4, (count + 3) / 4, &words);
+    for (unsigned j = 0; j < count; j++)
+      ones[j] =
+          is_one(output->type, uniform_float(words.lane[j % 4][j / 4]), probabilities, first + j);
+    type_store_integers(output->type, ones, count, values);
+    layout_store(&layout, first, count, values);
+  }
+}

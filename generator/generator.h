@@ -1,0 +1,177 @@
+/* generator.h: the whole contract of the random number layer.
+ *
+ * Philox4x32-10 as NVIDIA GPUs run it, and the distributions that PyTorch builds on it, element for
+ * element: which number an element gets depends on seed, offset, the element's place in memory
+ * order and the grid of the GPU that is simulated. Kernels are pure functions of what they are
+ * given and write only their output. Depends on nothing but the C library.
+ *
+ * A generator object may be used from any number of threads. Pointers are plain addressable memory.
+ */
+#ifndef OPENREG_GENERATOR_H
+#define OPENREG_GENERATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the function ---------------------------------------------------------------------------- */
+
+/* Ten rounds of Philox4x32: words = f(counter, key). */
+void openreg_philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);
+
+/* Where a generator stands: `offset` counts 32-bit words of every subsequence. */
+typedef struct openreg_philox {
+  uint64_t seed, offset;
+} openreg_philox;
+
+/* Four words of subsequence `subsequence`, block `block` (= offset / 4) for a seed. */
+void openreg_philox_block(uint64_t seed, uint64_t subsequence, uint64_t block, uint32_t words[4]);
+
+/* ---- generators ------------------------------------------------------------------------------ */
+
+typedef struct openreg_generator openreg_generator;
+
+enum { OPENREG_GENERATOR_STATE_BYTES = 16 };
+#define OPENREG_GENERATOR_DEFAULT_SEED UINT64_C(67280421310721) /* c10::default_rng_seed_val */
+
+/* A generator with the default seed and offset 0, to be destroyed by the caller; NULL when the
+ * host has no memory. */
+openreg_generator *openreg_generator_create(void);
+void openreg_generator_destroy(openreg_generator *generator); /* NULL is allowed */
+
+/* Sets the seed, and the offset to 0. */
+void openreg_generator_seed(openreg_generator *generator, uint64_t seed);
+
+/* A non-deterministic number for seeding, from the system: 53 bits, as torch.cuda.seed() draws
+ * them, which a double can hold. */
+uint64_t openreg_generator_entropy(void);
+
+openreg_philox openreg_generator_get(openreg_generator *generator);
+
+/* Sets seed and offset. Returns false and changes nothing when offset is not a multiple of 4. */
+bool openreg_generator_set(openreg_generator *generator, openreg_philox philox);
+
+/* Takes `increment` words, rounded up to a multiple of 4: returns where the generator stood and
+ * moves its offset, in one step. An increment of 0 takes nothing. */
+openreg_philox openreg_generator_take(openreg_generator *generator, uint64_t increment);
+
+/* 16 bytes: seed, offset, little-endian, as CUDA serialises its generator. */
+void openreg_generator_get_state(openreg_generator *generator, uint8_t state[16]);
+
+/* Accepts 16 bytes, or 8 (the seed; the offset becomes 0). Returns false and changes nothing for
+ * any other length, or an offset that is not a multiple of 4. */
+bool openreg_generator_set_state(openreg_generator *generator, const uint8_t *state, size_t bytes);
+
+/* ---- outputs --------------------------------------------------------------------------------- */
+
+typedef enum openreg_type {
+  OPENREG_UINT8,
+  OPENREG_INT8,
+  OPENREG_INT16,
+  OPENREG_INT32,
+  OPENREG_INT64,
+  OPENREG_UINT16,
+  OPENREG_UINT32,
+  OPENREG_UINT64,
+  OPENREG_BOOL,
+  OPENREG_FLOAT16,
+  OPENREG_BFLOAT16,
+  OPENREG_FLOAT32,
+  OPENREG_FLOAT64,
+} openreg_type;
+
+size_t openreg_type_bytes(openreg_type type);
+
+enum { OPENREG_MAX_DIMENSIONS = 64 };
+
+/* The grid of the simulated GPU: at least 1 multiprocessor, of at least 256 threads. */
+typedef struct openreg_grid {
+  int multiprocessor_count;
+  int max_threads_per_multiprocessor;
+} openreg_grid;
+
+/* A strided tensor to be filled. Sizes and strides count elements; strides are >= 0; a tensor of 0
+ * dimensions has one element. Elements must not overlap. */
+typedef struct openreg_output {
+  void *data;
+  openreg_type type;
+  int dimensions;
+  const int64_t *sizes, *strides;
+} openreg_output;
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* Each pair: how many words the operator takes from the generator (what to give to
+ * openreg_generator_take), and the operator itself, starting from where the generator stood.
+ * An output of 0 elements takes nothing; counting words never looks at the data. Formulas and
+ * layout are those of PyTorch's CUDA kernels; tensors that CUDA splits because 32-bit indices do
+ * not reach are split alike. */
+
+/* uniform: floating types. [from, to). */
+uint64_t openreg_uniform_words(const openreg_output *output, openreg_grid grid);
+void openreg_uniform(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+                     double from, double to);
+
+/* normal: floating types. */
+uint64_t openreg_normal_words(const openreg_output *output, openreg_grid grid);
+void openreg_normal(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+                    double mean, double standard_deviation);
+
+/* exponential with rate lambda > 0: floating types. */
+uint64_t openreg_exponential_words(const openreg_output *output, openreg_grid grid);
+void openreg_exponential(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+                         double lambda);
+
+/* bernoulli with one probability in [0, 1]: every type; 1 with probability p, else 0. */
+uint64_t openreg_bernoulli_words(const openreg_output *output, openreg_grid grid);
+void openreg_bernoulli(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+                       double probability);
+
+/* bernoulli with a probability an element: `probabilities` are contiguous floats, or doubles when
+ * `output->type` is OPENREG_FLOAT64, in row-major order of the output. */
+uint64_t openreg_bernoulli_tensor_words(const openreg_output *output);
+void openreg_bernoulli_tensor(const openreg_output *output, openreg_philox philox,
+                              const void *probabilities);
+
+/* random integers, every type: the three forms of random_. */
+typedef enum openreg_random_form {
+  OPENREG_RANDOM_FROM_TO,   /* base + word mod range; range >= 1 */
+  OPENREG_RANDOM_FULL_64,   /* all 2^64 values: int64, float64, float32, bfloat16 */
+  OPENREG_RANDOM_WHOLE_TYPE /* random_(): what the type can hold exactly, from 0 up */
+} openreg_random_form;
+
+uint64_t openreg_random_words(const openreg_output *output, openreg_grid grid,
+                              openreg_random_form form, uint64_t range);
+void openreg_random(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+                    openreg_random_form form, uint64_t range, int64_t base);
+
+/* native_dropout, forward: result = x * mask * 1/(1-p), mask true with probability 1-p; p in [0,
+ * 1). `n` elements in the order of `vector_width` (see openreg_dropout_vector_width); x, result and
+ * mask are contiguous in that order; floating types. */
+int openreg_dropout_vector_width(openreg_type type, uint64_t n, uintptr_t device_address,
+                                 bool dense);
+uint64_t openreg_dropout_words(uint64_t n, openreg_grid grid);
+void openreg_dropout(openreg_type type, uint64_t n, int vector_width, const void *x, void *result,
+                     bool *mask, openreg_philox philox, openreg_grid grid, double p);
+
+/* randperm: a permutation of 0..n-1 as int64. Returns false when the host has no memory. */
+uint64_t openreg_randperm_words(uint64_t n, openreg_grid grid);
+bool openreg_randperm(int64_t *output, uint64_t n, openreg_philox philox, openreg_grid grid);
+
+/* multinomial with replacement, more than one sample: `weights` is `rows` x `categories`, each row
+ * scaled to the sum 1, `cumulative` the running sums of each row, both of a floating type; `output`
+ * is rows x samples. CUDA's rule: the first category whose running sum reaches u; past zero weights
+ * step down. The simulated GPU's grid plays no part. */
+uint64_t openreg_multinomial_words(uint64_t rows, uint64_t samples);
+void openreg_multinomial(int64_t *output, openreg_type type, const void *weights,
+                         const void *cumulative, uint64_t rows, uint64_t categories,
+                         uint64_t samples, openreg_philox philox);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

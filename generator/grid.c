@@ -1,0 +1,107 @@
+/* grid.c: running an operator over the grid, part by part, batch by batch. See grid.h.
+ *
+ * A tensor that 32-bit indices do not reach is cut, and then the words of the whole are taken once
+ * and used by nobody, before each part takes its own: that is how the recursion in PyTorch's
+ * distribution_nullary_kernel comes out. Everything below writes only its own elements and depends
+ * on nothing but its arguments: parts, calls and batches could run in any order.
+ */
+#include "grid.h"
+
+#include "layout.h"
+
+#include <assert.h>
+
+enum { BLOCK_THREADS = 256 /* block_size_bound in PyTorch's DistributionTemplates.h */ };
+
+_Static_assert(BLOCK_THREADS % PHILOX_BATCH == 0,
+               "batches must not straddle the threads of a call");
+
+uint64_t grid_threads(uint64_t n, openreg_grid grid) {
+  assert(n > 0);
+  assert(grid.multiprocessor_count > 0 && grid.max_threads_per_multiprocessor >= BLOCK_THREADS);
+  uint64_t room = (uint64_t)grid.multiprocessor_count *
+                  (uint64_t)(grid.max_threads_per_multiprocessor / BLOCK_THREADS);
+  uint64_t blocks = (n - 1) / BLOCK_THREADS + 1;
+  return BLOCK_THREADS * (blocks < room ? blocks : room);
+}
+
+uint64_t grid_increment(uint64_t n, openreg_grid grid, int results_per_call) {
+  if (n == 0)
+    return 0;
+  return ((n - 1) / (grid_threads(n, grid) * (uint64_t)results_per_call) + 1) * 4;
+}
+
+/* What the parts of one operator share, and where the next part starts. */
+typedef struct run {
+  openreg_grid grid;
+  int results_per_call;
+  uint64_t seed, offset;
+  grid_converter *convert; /* NULL: only count */
+  const void *parameters;
+} run;
+
+/* One call of subsequences first, ..., first + count - 1. */
+static void fill_batch(const run *run, const layout *part, uint64_t threads, uint64_t call,
+                       uint64_t first, unsigned count) {
+  _Alignas(64) char scattered[4][PHILOX_BATCH * sizeof(uint64_t)];
+  const bool dense = layout_is_dense(part);
+  philox_words words;
+  grid_batch batch = {.words = &words};
+  uint64_t elements[4];
+  for (int l = 0; l < run->results_per_call; l++) {
+    uint64_t element = (call * (uint64_t)run->results_per_call + (uint64_t)l) * threads + first;
+    if (element >= part->n)
+      break;
+    elements[l] = element;
+    batch.counts[l] = part->n - element < count ? (unsigned)(part->n - element) : count;
+    batch.values[l] = dense ? layout_dense_element(part, element) : scattered[l];
+  }
+  philox_fill(run->seed, first, run->offset / 4 + call, count, &words);
+  run->convert(run->parameters, &batch);
+  for (int l = 0; !dense && l < 4 && batch.counts[l]; l++)
+    layout_store(part, elements[l], batch.counts[l], batch.values[l]);
+}
+
+static void fill_part(const layout *part, void *context) {
+  run *run = context;
+  if (run->convert && part->n > 0) {
+    const uint64_t threads = grid_threads(part->n, run->grid);
+    const uint64_t call_elements = threads * (uint64_t)run->results_per_call;
+    for (uint64_t call = 0; call * call_elements < part->n; call++) {
+      uint64_t left = part->n - call * call_elements;
+      uint64_t subsequences = left < threads ? left : threads;
+      for (uint64_t first = 0; first < subsequences; first += PHILOX_BATCH) {
+        uint64_t rest = subsequences - first;
+        fill_batch(run, part, threads, call, first,
+                   rest < PHILOX_BATCH ? (unsigned)rest : PHILOX_BATCH);
+      }
+    }
+  }
+  run->offset += grid_increment(part->n, run->grid, run->results_per_call);
+}
+
+static void visit(const openreg_output *output, run *run) {
+  layout whole;
+  layout_in_memory_order(&whole, output);
+  if (!layout_is_within(&whole, LAYOUT_INDEX_LIMIT))
+    run->offset += grid_increment(whole.n, run->grid, run->results_per_call);
+  layout_visit_parts(&whole, LAYOUT_INDEX_LIMIT, fill_part, run);
+}
+
+uint64_t grid_words(const openreg_output *output, openreg_grid grid, int results_per_call) {
+  run run = {.grid = grid, .results_per_call = results_per_call};
+  visit(output, &run);
+  return run.offset;
+}
+
+void grid_fill(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+               int results_per_call, grid_converter *convert, const void *parameters) {
+  assert(philox.offset % 4 == 0);
+  run run = {.grid = grid,
+             .results_per_call = results_per_call,
+             .seed = philox.seed,
+             .offset = philox.offset,
+             .convert = convert,
+             .parameters = parameters};
+  visit(output, &run);
+}

@@ -1,0 +1,99 @@
+/* multinomial.c: categories drawn with replacement, more than one sample a row.
+ *
+ * One uniform a sample, looked up in the running sums of the row. CUDA starts one row of blocks for
+ * each distribution, at most as many as its grid is high, and goes round with the next call.
+ */
+#include "half.h"
+#include "philox.h"
+#include "types.h"
+#include "words.h"
+
+#include <assert.h>
+
+enum {
+  BLOCK_THREADS = 128, /* of PyTorch's sampleMultinomialWithReplacement */
+  GRID_ROWS = 65535    /* CUDA's limit on a grid's second dimension, on every device */
+};
+
+static uint64_t rows_at_once(uint64_t rows) {
+  return rows < GRID_ROWS ? rows : GRID_ROWS;
+}
+
+uint64_t openreg_multinomial_words(uint64_t rows, uint64_t samples) {
+  if (rows == 0 || samples == 0)
+    return 0;
+  return ((rows - 1) / rows_at_once(rows) + 1) * 4;
+}
+
+/* An element as a double, exactly: comparing doubles gives what comparing elements gives. */
+static inline double load(openreg_type type, const void *elements, uint64_t index) {
+  switch (type) {
+  case OPENREG_FLOAT16:
+    return (double)float_of_half(((const uint16_t *)elements)[index]);
+  case OPENREG_BFLOAT16:
+    return (double)float_of_bfloat16(((const uint16_t *)elements)[index]);
+  case OPENREG_FLOAT32:
+    return (double)((const float *)elements)[index];
+  default:
+    return ((const double *)elements)[index];
+  }
+}
+
+typedef struct distribution {
+  openreg_type type;
+  const char *weights, *cumulative;
+  uint64_t categories;
+} distribution;
+
+/* The first category whose running sum reaches u. Where rounding left none, the last one that has
+ * a weight: the same steps, in the same order, as the GPU's search. */
+static uint64_t choose(const distribution *d, double u) {
+  uint64_t start = 0, end = d->categories;
+  while (start < end) {
+    uint64_t middle = start + (end - start) / 2;
+    if (load(d->type, d->cumulative, middle) < u)
+      start = middle + 1;
+    else
+      end = middle;
+  }
+  if (start == d->categories)
+    start = d->categories - 1;
+  while (start > 0 && load(d->type, d->weights, start) == 0)
+    start--;
+  return start;
+}
+
+static double uniform_of_type(openreg_type type, uint32_t word) {
+  float u = uniform_float(word);
+  return (double)(type == OPENREG_FLOAT64 ? u : type_round_float(type, u));
+}
+
+static void draw_row(const distribution *d, int64_t *output, uint64_t samples, uint64_t seed,
+                     uint64_t subsequence, uint64_t block) {
+  for (uint64_t first = 0; first < samples; first += PHILOX_BATCH) {
+    philox_words words;
+    const uint64_t left = samples - first;
+    const unsigned count = left < PHILOX_BATCH ? (unsigned)left : PHILOX_BATCH;
+    philox_fill(seed, subsequence + first, block, count, &words);
+    for (unsigned j = 0; j < count; j++)
+      output[first + j] = (int64_t)choose(d, uniform_of_type(d->type, words.lane[0][j]));
+  }
+}
+
+void openreg_multinomial(int64_t *output, openreg_type type, const void *weights,
+                         const void *cumulative, uint64_t rows, uint64_t categories,
+                         uint64_t samples, openreg_philox philox) {
+  assert(type_is_floating(type) && philox.offset % 4 == 0);
+  assert(categories > 0 || rows == 0 || samples == 0);
+  if (rows == 0 || samples == 0)
+    return;
+  const uint64_t together = rows_at_once(rows);
+  const uint64_t row_threads = ((samples - 1) / BLOCK_THREADS + 1) * BLOCK_THREADS;
+  const size_t row_bytes = categories * openreg_type_bytes(type);
+  for (uint64_t row = 0; row < rows; row++) {
+    const distribution d = {type, (const char *)weights + row * row_bytes,
+                            (const char *)cumulative + row * row_bytes, categories};
+    draw_row(&d, output + row * samples, samples, philox.seed, row % together * row_threads,
+             philox.offset / 4 + row / together);
+  }
+}

@@ -1,0 +1,33 @@
+/* types.h: how computed values become elements of a type.
+ *
+ * Kernels compute in float, double or 64-bit integers, a batch at a time, and store the batch
+ * through these functions: converting as C++'s static_cast does in PyTorch's kernels. 16-bit floats
+ * are reached through float, as c10's are: an int64 is rounded to float first, then again.
+ */
+#ifndef OPENREG_GENERATOR_TYPES_H
+#define OPENREG_GENERATOR_TYPES_H
+
+#include "generator.h"
+
+#pragma GCC visibility push(hidden)
+
+bool type_is_floating(openreg_type type);
+
+/* Floating types but float64, whose kernels compute in float. */
+bool type_is_float_computed(openreg_type type);
+
+/* `values` becomes `count` elements of `type`; type_is_float_computed must hold. */
+void type_store_floats(openreg_type type, const float *values, size_t count, void *elements);
+
+/* The way back, exact. */
+void type_load_floats(openreg_type type, const void *elements, size_t count, float *values);
+
+/* Replaces values by the nearest ones that the type holds. */
+void type_round_floats(openreg_type type, float *values, size_t count);
+float type_round_float(openreg_type type, float value);
+
+/* Every type; for bool, whether the value is not 0. */
+void type_store_integers(openreg_type type, const int64_t *values, size_t count, void *elements);
+
+#pragma GCC visibility pop
+#endif

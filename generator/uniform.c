@@ -1,0 +1,83 @@
+/* uniform.c: uniform numbers of [from, to).
+ *
+ * cuRAND's uniform lies in (0, 1]; PyTorch turns the interval around by giving `from` wherever the
+ * result, rounded to the output's type, equals `to`. In 16-bit types that is every u that rounds
+ * to 1. The bounds and their difference are rounded to the output's type before use.
+ */
+#include "grid.h"
+#include "types.h"
+#include "words.h"
+
+#include <assert.h>
+#include <math.h>
+
+typedef struct float_parameters {
+  openreg_type type;
+  float from, to, range;
+} float_parameters;
+
+/* fma(u, range, from). With from = 0 the product alone is the same number, and a loop without a
+ * call. */
+static void scale_floats(const float_parameters *p, const uint32_t *words, unsigned count,
+                         float *values) {
+  if (p->from == 0.0f) {
+    for (unsigned j = 0; j < count; j++)
+      values[j] = uniform_float(words[j]) * p->range;
+  } else {
+    for (unsigned j = 0; j < count; j++)
+      values[j] = fmaf(uniform_float(words[j]), p->range, p->from);
+  }
+}
+
+static void convert_to_floats(const void *parameters, const grid_batch *batch) {
+  const float_parameters *p = parameters;
+  for (int lane = 0; lane < 4; lane++) {
+    float values[PHILOX_BATCH];
+    const unsigned count = batch->counts[lane];
+    scale_floats(p, batch->words->lane[lane], count, values);
+    type_round_floats(p->type, values, count);
+    for (unsigned j = 0; j < count; j++)
+      values[j] = values[j] == p->to ? p->from : values[j];
+    type_store_floats(p->type, values, count, batch->values[lane]);
+  }
+}
+
+typedef struct double_parameters {
+  double from, to, range;
+} double_parameters;
+
+static void convert_to_doubles(const void *parameters, const grid_batch *batch) {
+  const double_parameters *p = parameters;
+  for (int lane = 0; lane < 2; lane++) {
+    const uint32_t *a = batch->words->lane[2 * lane], *b = batch->words->lane[2 * lane + 1];
+    double *values = batch->values[lane];
+    for (unsigned j = 0; j < batch->counts[lane]; j++) {
+      double value = fma(uniform_double(a[j], b[j]), p->range, p->from);
+      values[j] = value == p->to ? p->from : value;
+    }
+  }
+}
+
+static int results_per_call(openreg_type type) {
+  assert(type_is_floating(type));
+  return type == OPENREG_FLOAT64 ? GRID_RESULTS_64 : GRID_RESULTS_32;
+}
+
+uint64_t openreg_uniform_words(const openreg_output *output, openreg_grid grid) {
+  return grid_words(output, grid, results_per_call(output->type));
+}
+
+void openreg_uniform(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+                     double from, double to) {
+  const int results = results_per_call(output->type);
+  if (output->type == OPENREG_FLOAT64) {
+    double_parameters p = {from, to, to - from};
+    grid_fill(output, philox, grid, results, convert_to_doubles, &p);
+  } else {
+    float_parameters p = {.type = output->type,
+                          .from = type_round_float(output->type, (float)from),
+                          .to = type_round_float(output->type, (float)to)};
+    p.range = type_round_float(output->type, p.to - p.from);
+    grid_fill(output, philox, grid, results, convert_to_floats, &p);
+  }
+}

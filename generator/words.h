@@ -1,0 +1,32 @@
+/* words.h: what words of Philox mean as real numbers, as cuRAND's device functions define it.
+ *
+ * All results lie in (0, 1]: 0 never comes, 1 does. Every step below is exact or rounds once, so
+ * the result is the same on every machine and in every vector width; this file must be compiled
+ * without contraction (-ffp-contract=off), and says fma where one is meant.
+ */
+#ifndef OPENREG_GENERATOR_WORDS_H
+#define OPENREG_GENERATOR_WORDS_H
+
+#include <stdint.h>
+
+/* The word, rounded to float, times 2^-32 (exact), plus 2^-33. It is 1 for words from 0xFFFFFF80.
+ */
+static inline float uniform_float(uint32_t word) {
+  return (float)word * 0x1p-32f + 0x1p-33f;
+}
+
+/* 53 bits of two words: a double holds them exactly. */
+static inline uint64_t bits_53(uint32_t a, uint32_t b) {
+  return a ^ ((uint64_t)b << 21);
+}
+
+static inline double uniform_double(uint32_t a, uint32_t b) {
+  return (double)(int64_t)bits_53(a, b) * 0x1p-53 + 0x1p-54;
+}
+
+/* A 64-bit word of two: the first one is the upper half. */
+static inline uint64_t word_64(uint32_t a, uint32_t b) {
+  return (uint64_t)a << 32 | b;
+}
+
+#endif

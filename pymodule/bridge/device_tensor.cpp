@@ -1,0 +1,218 @@
+#include "device_tensor.h"
+
+#include <c10/core/StorageImpl.h>
+
+#include <mutex>
+
+namespace openreg {
+
+namespace {
+
+constexpr c10::DispatchKeySet kDeviceKeys(c10::DispatchKey::PrivateUse1);
+constexpr c10::DispatchKeySet kHostKeys(c10::DispatchKey::CPU);
+
+// Lazy marks that a kernel must see: they are part of a tensor's meaning, not of its device.
+constexpr auto kLazyMarks = c10::DispatchKeySet(
+    {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
+
+// Twins are refreshed rarely, by tensors whose metadata changed; one lock for all is enough.
+std::mutex refresh_mutex;
+
+c10::DataPtr looking_at(const void* device_address) {
+  return {kernel_address(device_address), c10::Device(c10::DeviceType::CPU)};
+}
+
+c10::intrusive_ptr<c10::StorageImpl> make_twin_storage(const void* device_address, size_t bytes) {
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, looking_at(device_address),
+      redirecting_allocator(), /*resizable=*/true);
+}
+
+c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage) {
+  c10::raw::intrusive_ptr::incref(storage);
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage);
+}
+
+// A CPU tensor with the metadata of `like` over `storage`.
+class HostTensor final : public c10::TensorImpl {
+ public:
+  HostTensor(c10::Storage&& storage, const c10::TensorImpl& like)
+      : TensorImpl(std::move(storage), kHostKeys, like.dtype()) {
+    copy_generic_tensor_metadata(&like, this);
+    device_opt_ = c10::Device(c10::DeviceType::CPU);
+    key_set_ = key_set_ | (like.key_set() & kLazyMarks);
+  }
+};
+
+at::Tensor make_twin(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::TensorImpl& like) {
+  return at::detail::make_tensor<HostTensor>(c10::Storage(std::move(storage)), like);
+}
+
+// Takes the block behind a CPU storage's redirected pointer; the storage goes on as the twin storage over it.
+openreg_block* take_block(c10::StorageImpl* host) {
+  auto& pointer = host->_mutable_data_ptr_no_checks();
+  auto* block = block_at(pointer.release_context());
+  pointer = looking_at(block->address);
+  c10::raw::intrusive_ptr::incref(host);
+  block->user = host;
+  return block;
+}
+
+} // namespace
+
+DeviceTensor::DeviceTensor(c10::Storage&& storage, caffe2::TypeMeta dtype)
+    : TensorImpl(std::move(storage), kDeviceKeys, dtype) {}
+
+DeviceTensor::DeviceTensor(c10::Storage&& storage, const c10::TensorImpl& like)
+    : TensorImpl(std::move(storage), kDeviceKeys, like.dtype()) {
+  copy_generic_tensor_metadata(&like, this);
+  device_opt_ = storage_.device();
+  key_set_ = key_set_ | (like.key_set() & kLazyMarks);
+}
+
+DeviceTensor::DeviceTensor(c10::Storage&& storage, at::Tensor&& twin)
+    : DeviceTensor(std::move(storage), *twin.unsafeGetTensorImpl()) {
+  twin_ = std::move(twin);
+  has_twin_.store(true, std::memory_order_release);
+}
+
+bool DeviceTensor::twin_is_valid() const {
+  const auto* twin = twin_.unsafeGetTensorImpl();
+  const auto& pointer = storage_.unsafeGetStorageImpl()->data_ptr();
+  return owns_block(pointer) &&
+      block_of(pointer)->user == twin->unsafe_storage().unsafeGetStorageImpl() &&
+      twin->dtype() == data_type_ && twin->storage_offset() == storage_offset_ &&
+      twin->sizes() == sizes_and_strides_.sizes_arrayref() &&
+      twin->strides() == sizes_and_strides_.strides_arrayref() &&
+      ((twin->key_set() ^ key_set_) & kLazyMarks).empty();
+}
+
+void DeviceTensor::refresh_twin() const {
+  std::lock_guard<std::mutex> lock(refresh_mutex);
+  if (has_twin_.load(std::memory_order_relaxed) && twin_is_valid()) {
+    return; // another thread was here first
+  }
+  auto* storage = storage_.unsafeGetStorageImpl();
+  auto* twin_storage = twin_storage_of(*storage);
+  twin_ = twin_storage != nullptr
+      ? make_twin(share(twin_storage), *this)
+      : make_twin(make_twin_storage(storage->data(), storage->nbytes()), *this);
+  has_twin_.store(true, std::memory_order_release);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> DeviceTensor::shallow_copy_and_detach(
+    const c10::VariableVersion& version_counter, bool allow_metadata_change) const {
+  return shallow_copy_and_detach(c10::VariableVersion(version_counter), allow_metadata_change);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> DeviceTensor::shallow_copy_and_detach(
+    c10::VariableVersion&& version_counter, bool allow_metadata_change) const {
+  if (key_set_.has(c10::DispatchKey::Python)) {
+    return TensorImpl::shallow_copy_and_detach(std::move(version_counter), allow_metadata_change);
+  }
+  auto copy = c10::make_intrusive<DeviceTensor>(c10::Storage(storage_), data_type_);
+  copy_tensor_metadata(this, copy.get(), std::move(version_counter), allow_metadata_change);
+  return copy;
+}
+
+void DeviceTensor::release_resources() {
+  TensorImpl::release_resources();
+  has_twin_.store(false, std::memory_order_relaxed);
+  twin_ = at::Tensor();
+}
+
+c10::MaybeOwned<at::Tensor> twin_of_foreign(const at::Tensor& tensor) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.layout() == c10::kStrided, "openreg: a ", tensor.layout(),
+      " tensor cannot be given to a strided kernel");
+  const auto& impl = *tensor.unsafeGetTensorImpl();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      impl.has_storage(), "openreg: cannot run a kernel on a tensor that has no storage");
+  const auto& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
+  auto* twin_storage = twin_storage_of(storage);
+  return c10::MaybeOwned<at::Tensor>::owned(
+      twin_storage != nullptr
+          ? make_twin(share(twin_storage), impl)
+          : make_twin(make_twin_storage(storage.data(), storage.nbytes()), impl));
+}
+
+c10::StorageImpl* twin_storage_of(const c10::StorageImpl& storage) {
+  const auto& pointer = storage.data_ptr();
+  if (!owns_block(pointer)) {
+    return nullptr;
+  }
+  // Two threads may want the first twin of a storage at once: the first to publish wins.
+  auto* slot = reinterpret_cast<std::atomic<void*>*>(&block_of(pointer)->user);
+  void* current = slot->load(std::memory_order_acquire);
+  if (current == nullptr) {
+    auto made = make_twin_storage(pointer.get(), storage.nbytes());
+    if (slot->compare_exchange_strong(current, made.get(), std::memory_order_acq_rel)) {
+      return made.release();
+    }
+  }
+  return static_cast<c10::StorageImpl*>(current);
+}
+
+c10::Storage make_storage(openreg_block* block, size_t bytes) {
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, device_pointer(block), device_allocator(),
+      /*resizable=*/true));
+}
+
+at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype) {
+  return at::detail::make_tensor<DeviceTensor>(std::move(storage), dtype);
+}
+
+at::Tensor make_tensor_like(c10::Storage storage, const c10::TensorImpl& like) {
+  return at::detail::make_tensor<DeviceTensor>(std::move(storage), like);
+}
+
+at::Tensor hand_over(at::Tensor&& result) {
+  const auto& twin_storage = result.unsafeGetTensorImpl()->unsafe_storage();
+  auto* host = twin_storage.unsafeGetStorageImpl();
+  const auto bytes = host->nbytes();
+  return at::detail::make_tensor<DeviceTensor>(
+      make_storage(take_block(host), bytes), std::move(result));
+}
+
+at::Tensor share_storage(const c10::Storage& storage, at::Tensor&& result) {
+  return at::detail::make_tensor<DeviceTensor>(c10::Storage(storage), std::move(result));
+}
+
+void write_back(const at::Tensor& tensor, const at::Tensor& twin) {
+  auto* to = tensor.unsafeGetTensorImpl();
+  const auto* from = twin.unsafeGetTensorImpl();
+  auto* host = from->unsafe_storage().unsafeGetStorageImpl();
+  if (is_redirected(host->data_ptr())) [[unlikely]] {
+    auto* storage = to->unsafe_storage().unsafeGetStorageImpl();
+    if (twin_storage_of(*storage) == host) { // it grew
+      storage->set_data_ptr_noswap(device_pointer(take_block(host)));
+      storage->set_nbytes(host->nbytes());
+    } else { // the kernel gave the tensor another storage
+      to->set_storage_keep_dtype(make_storage(take_block(host), host->nbytes()));
+    }
+  }
+  if (from->sizes() != to->sizes() || from->strides() != to->strides() ||
+      from->storage_offset() != to->storage_offset()) {
+    to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
+  }
+}
+
+void resize_storage(c10::StorageImpl& storage, size_t bytes) {
+  TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+  const auto& pointer = storage.data_ptr();
+  auto* previous = owns_block(pointer) ? block_of(pointer) : nullptr;
+  auto* block = allocate_block(storage.device().index(), bytes);
+  auto fresh = device_pointer(block);
+  check(openreg_copy(block->address, pointer.get(), std::min(bytes, storage.nbytes())));
+  if (previous != nullptr && previous->user != nullptr) {
+    auto* twin = static_cast<c10::StorageImpl*>(std::exchange(previous->user, nullptr));
+    block->user = twin;
+    twin->set_data_ptr_noswap(looking_at(block->address));
+    twin->set_nbytes(bytes);
+  }
+  storage.set_data_ptr_noswap(std::move(fresh));
+  storage.set_nbytes(bytes);
+}
+
+} // namespace openreg

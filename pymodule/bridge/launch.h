@@ -1,0 +1,77 @@
+// The one door through which every operator enters.
+//
+// A launch checks what CUDA checks (every tensor on one device), gives each tensor argument its
+// CPU twin, calls PyTorch's CPU kernel below autograd with CPU allocations redirected to the
+// device, and gives the results back as device tensors:
+//   - a result in memory that the kernel allocated is handed over, without a copy;
+//   - a result that is, or looks into, an argument's twin becomes that argument, or a view of it;
+//   - a result in other memory (a constant that the kernel keeps, say) is copied to the device.
+// The typed door (typed.h) does this for operators known at compile time, the boxed one (boxed.cpp)
+// for every other operator that has a CPU kernel.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/util/ArrayRef.h>
+
+#include "device_tensor.h"
+
+namespace openreg {
+
+constexpr c10::DispatchKeySet kCpuKernel(c10::DispatchKey::CPU);
+
+// The device of a launch, found from its arguments.
+class LaunchDevice {
+ public:
+  explicit LaunchDevice(const char* name, const char* overload) : name_(name), overload_(overload) {}
+
+  void see(const at::Tensor& tensor) {
+    if (tensor.unsafeGetTensorImpl()->key_set().has_backend(c10::BackendComponent::PrivateUse1Bit))
+        [[likely]] {
+      const auto index = tensor.unsafeGetTensorImpl()->device().index();
+      if (index_ < 0) {
+        index_ = index;
+      } else if (index_ != index) {
+        refuse(tensor);
+      }
+    } else if (tensor.defined()) {
+      see_host_tensor(tensor);
+    }
+  }
+
+  // For an operator whose arguments name no device: the current one.
+  c10::DeviceIndex index() const {
+    if (stranger_ != nullptr) [[unlikely]] {
+      refuse(*stranger_);
+    }
+    return index_ < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : index_;
+  }
+
+ private:
+  // CPU tensors of no dimensions are scalars to every kernel; others belong only in the arguments
+  // that CUDA too takes from the host.
+  void see_host_tensor(const at::Tensor& tensor);
+  [[noreturn]] void refuse(const at::Tensor& tensor) const;
+
+  const char* name_;
+  const char* overload_;
+  c10::DeviceIndex index_ = -1;
+  const at::Tensor* stranger_ = nullptr; // a CPU tensor that may not be here
+};
+
+// Arguments and results that live in host memory on CUDA too, by operator name.
+bool takes_host_tensors(const char* name);
+
+// What a kernel's result becomes when it does not own fresh device memory. `arguments` are the
+// launch's device tensors.
+at::Tensor return_shared(at::Tensor&& result, c10::ArrayRef<const at::Tensor*> arguments,
+                         c10::DeviceIndex device);
+
+inline bool is_fresh(const at::Tensor& result) {
+  const auto* impl = result.unsafeGetTensorImpl();
+  return impl->key_set().has_backend(c10::BackendComponent::CPUBit) && impl->has_storage() &&
+      is_redirected(impl->unsafe_storage().unsafeGetStorageImpl()->data_ptr());
+}
+
+} // namespace openreg

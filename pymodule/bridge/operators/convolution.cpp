@@ -1,0 +1,46 @@
+// Convolution reaches a backend outside PyTorch as convolution_overrideable; the choice of the CPU
+// kernel behind it (oneDNN, native, depthwise) is then the CPU's own.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/convolution_backward_ops.h>
+#include <ATen/ops/convolution_ops.h>
+#include <torch/library.h>
+
+#include "../typed.h"
+
+namespace openreg {
+
+namespace {
+
+at::Tensor convolution(
+    const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+    c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
+    bool transposed, c10::SymIntArrayRef output_padding, c10::SymInt groups) {
+  return typed<at::_ops::convolution>(
+      input, weight, bias, stride, padding, dilation, transposed, output_padding,
+      std::move(groups));
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
+    c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
+    bool transposed, c10::SymIntArrayRef output_padding, c10::SymInt groups,
+    std::array<bool, 3> output_mask) {
+  const c10::SymInt channels = weight.size(transposed ? 1 : 0) * (transposed ? groups : 1);
+  return typed<at::_ops::convolution_backward>(
+      grad_output, input, weight, at::OptionalSymIntArrayRef(channels), stride, padding, dilation,
+      transposed, output_padding, std::move(groups), output_mask);
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  // The operator itself, so that nothing is chosen twice.
+  library.impl("convolution", typed<at::_ops::convolution>);
+  library.impl("convolution_backward", typed<at::_ops::convolution_backward>);
+  // And its overrideable form, for callers that go there directly.
+  library.impl("convolution_overrideable", &convolution);
+  library.impl("convolution_backward_overrideable", &convolution_backward);
+}
+
+} // namespace openreg

@@ -1,0 +1,62 @@
+// Tensors without content: what every factory function of PyTorch ends in.
+
+#include <ATen/EmptyTensor.h>
+#include <torch/library.h>
+
+#include "../device_tensor.h"
+
+namespace openreg {
+
+namespace {
+
+c10::DeviceIndex index_of(std::optional<c10::Device> device) {
+  return device.has_value() && device->has_index()
+      ? device->index()
+      : static_cast<c10::DeviceIndex>(openreg_device_current());
+}
+
+void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      c10::layout_or_default(layout) == c10::kStrided, "openreg: cannot allocate a ", *layout,
+      " tensor");
+  TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
+}
+
+at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
+                 std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                 std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> memory_format) {
+  check_options(layout, pin_memory);
+  at::detail::check_size_nonnegative(size);
+  const auto type = c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype));
+  const auto bytes = at::detail::computeStorageNbytesContiguous(size, type.itemsize());
+  auto tensor = make_tensor(make_storage(allocate_block(index_of(device), bytes), bytes), type);
+  auto* impl = tensor.unsafeGetTensorImpl();
+  if (size.size() != 1 || size[0] != 0) { // a new tensor has size [0]
+    impl->set_sizes_contiguous(size);
+  }
+  if (memory_format.value_or(c10::MemoryFormat::Contiguous) != c10::MemoryFormat::Contiguous) {
+    impl->empty_tensor_restride(*memory_format);
+  }
+  return tensor;
+}
+
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
+                         std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory);
+  at::detail::check_size_nonnegative(size);
+  const auto type = c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype));
+  const auto bytes = at::detail::computeStorageNbytes(size, stride, type.itemsize());
+  auto tensor = make_tensor(make_storage(allocate_block(index_of(device), bytes), bytes), type);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
+  return tensor;
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+}
+
+} // namespace openreg

@@ -1,0 +1,9 @@
+// The headers that nearly every file of the bridge needs, compiled once.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>

@@ -1,0 +1,25 @@
+#include "status.h"
+
+#include <c10/util/Exception.h>
+
+namespace openreg {
+
+void raise(openreg_status status) {
+  switch (status) {
+    case OPENREG_BAD_FORK:
+      TORCH_CHECK(
+          false,
+          "Cannot re-initialize openreg in forked subprocess. To use openreg with "
+          "multiprocessing, you must use the 'spawn' start method");
+    case OPENREG_INVALID_DEVICE:
+      TORCH_CHECK(false, "openreg error: invalid device ordinal\n", openreg_last_error());
+    case OPENREG_OUT_OF_MEMORY:
+      TORCH_CHECK_WITH(OutOfMemoryError, false, openreg_last_error());
+    case OPENREG_INVALID_ARGUMENT:
+      TORCH_CHECK_VALUE(false, openreg_last_error());
+    default:
+      TORCH_CHECK(false, openreg_last_error());
+  }
+}
+
+} // namespace openreg

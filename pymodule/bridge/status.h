@@ -1,0 +1,21 @@
+// From the C layers' statuses to PyTorch's exceptions: the one place that knows which is which.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include "device.h"
+
+namespace openreg {
+
+constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
+
+[[noreturn]] void raise(openreg_status status);
+
+// Raises the exception that torch.cuda raises for the same mistake, unless `status` is OK.
+inline void check(openreg_status status) {
+  if (status != OPENREG_OK) [[unlikely]] {
+    raise(status);
+  }
+}
+
+} // namespace openreg

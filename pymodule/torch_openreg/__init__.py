@@ -1,0 +1,52 @@
+"""openreg: accelerators simulated inside ordinary memory, plugged into PyTorch.
+
+Importing this package, which ``import torch`` does by itself through the ``torch.backends`` entry
+point, registers the device type ``openreg`` and the module ``torch.openreg``. It initializes no
+device: that happens on first use.
+
+Order matters here. ``_autoload`` must exist before ``import torch``, because a program that imports
+this package first has PyTorch look for the entry point while this file is still running. The
+version must be checked before the extension is loaded, because an extension built for another
+PyTorch may crash instead of failing.
+"""
+
+
+def _autoload() -> None:
+    """Entry point of ``torch.backends``; importing the package has done everything already."""
+
+
+import sys  # noqa: E402
+
+import torch  # noqa: E402
+
+__all__: list[str] = []
+
+_TORCH_VERSION = "2.13.0"
+
+
+def _check_torch_version() -> None:
+    """Refuse any PyTorch but the one whose internals the extension was written for."""
+    if torch.__version__.split("+")[0] != _TORCH_VERSION:
+        raise ImportError(
+            f"torch_openreg works with PyTorch {_TORCH_VERSION}, but PyTorch {torch.__version__} "
+            f"is installed: pip install torch=={_TORCH_VERSION}"
+        )
+
+
+def _register() -> None:
+    """Give PyTorch the name, the device module and the methods of the backend."""
+    from torch.utils import backend_registration
+
+    from . import openreg
+
+    backend_registration.rename_privateuse1_backend("openreg")
+    torch._register_device_module("openreg", openreg)
+    backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
+
+    # `import torch.openreg.memory` must find the module that exists, not load it a second time.
+    for room in ("_utils", "amp", "devices", "memory", "random", "streams"):
+        sys.modules[f"torch.openreg.{room}"] = sys.modules[f"{openreg.__name__}.{room}"]
+
+
+_check_torch_version()
+_register()

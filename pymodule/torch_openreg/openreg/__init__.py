@@ -1,0 +1,135 @@
+"""``torch.openreg``: what ``torch.cuda`` is for NVIDIA GPUs, for simulated devices.
+
+Names, signatures and errors are those of ``torch.cuda``. Each concern has a module of its own:
+`devices`, `memory`, `random`, `streams` and `amp`; this file only brings them together.
+"""
+
+from typing import Any
+
+import torch
+
+from . import amp, devices, memory, random, streams
+from .amp import get_amp_supported_dtype, is_bf16_supported
+from .devices import (
+    can_device_access_peer,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    init,
+    is_available,
+    is_initialized,
+    set_device,
+    synchronize,
+)
+from .memory import (
+    empty_cache,
+    get_per_process_memory_fraction,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from .random import (
+    default_generators,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from .streams import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+
+AcceleratorError = torch.AcceleratorError
+OutOfMemoryError = torch.OutOfMemoryError
+
+__all__ = [
+    "AcceleratorError",
+    "Event",
+    "OutOfMemoryError",
+    "Stream",
+    "StreamContext",
+    "amp",
+    "can_device_access_peer",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "devices",
+    "empty_cache",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_per_process_memory_fraction",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "random",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "streams",
+    "synchronize",
+]
+
+# What PyTorch itself asks of a device module, and of its `_utils`, by names that are private there.
+_exchange_device = devices._exchange_device
+_is_in_bad_fork = devices._is_in_bad_fork
+_lazy_init = devices._lazy_init
+_maybe_exchange_device = devices._maybe_exchange_device
+_get_generator = random._get_generator
+_get_rng_state_offset = random._get_rng_state_offset
+_set_rng_state_offset = random._set_rng_state_offset
+
+
+def __getattr__(name: str) -> Any:
+    # torch.utils.checkpoint reads this attribute to decide whether device state must be saved.
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -1,0 +1,48 @@
+/* support.h: what the allocator's tests share: cmocka, devices of known size, short forms.
+ *
+ * Every test starts and ends with empty devices, so that figures can be written down by hand, and
+ * ends with a walk over every structure.
+ */
+#ifndef OPENREG_TEST_ALLOCATOR_SUPPORT_H
+#define OPENREG_TEST_ALLOCATOR_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "allocator.h"
+
+enum { TEST_DEVICES = 2, KIB = 1 << 10, MIB = 1 << 20, CAPACITY = 64 * MIB };
+
+/* Two devices of CAPACITY bytes, shared with no other process. Call it first in main. */
+void configure(void);
+
+/* A test between empty devices. */
+#define ON_EMPTY_DEVICES(test) cmocka_unit_test_setup_teardown(test, devices_reset, devices_check)
+int devices_reset(void **state);
+int devices_check(void **state);
+
+#define assert_status(call, expected) check_status(call, expected, #call, __FILE__, __LINE__)
+#define assert_ok(call)               assert_status(call, OPENREG_OK)
+void check_status(openreg_status status, openreg_status expected, const char *call,
+                  const char *file, int line);
+/* The last error holds `part`. */
+void assert_sentence(const char *part);
+
+/* A block that must be had. */
+openreg_block *take(int device, int stream, size_t bytes);
+openreg_memory_stats stats_of(int device);
+uint64_t ledger_free(int device);
+
+#define assert_stat(stat, now, top, in, out)                                                       \
+  do {                                                                                             \
+    assert_int_equal((stat).current, now);                                                         \
+    assert_int_equal((stat).peak, top);                                                            \
+    assert_int_equal((stat).allocated, in);                                                        \
+    assert_int_equal((stat).freed, out);                                                           \
+  } while (0)
+
+#endif

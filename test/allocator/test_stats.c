@@ -1,0 +1,206 @@
+/* test_stats.c: the statistics after sequences whose figures were worked out by hand from the rules
+ * that CUDA's caching allocator states for each. */
+#include "support.h"
+
+#include <string.h>
+
+enum { ALL = OPENREG_POOL_ALL, SMALL = OPENREG_POOL_SMALL, LARGE = OPENREG_POOL_LARGE };
+
+static void one_small_block(void **state) {
+  (void)state;
+  openreg_block *block = take(0, 0, 100);
+  openreg_memory_stats stats = stats_of(0);
+  for (int kind = ALL; kind <= SMALL; kind++) {
+    assert_stat(stats.allocation[kind], 1, 1, 1, 0);
+    assert_stat(stats.segment[kind], 1, 1, 1, 0);
+    assert_stat(stats.active[kind], 1, 1, 1, 0);
+    assert_stat(stats.inactive_split[kind], 1, 1, 1, 0);
+    assert_stat(stats.allocated_bytes[kind], 512, 512, 512, 0);
+    assert_stat(stats.reserved_bytes[kind], 2 * MIB, 2 * MIB, 2 * MIB, 0);
+    assert_stat(stats.active_bytes[kind], 512, 512, 512, 0);
+    assert_stat(stats.inactive_split_bytes[kind], 2 * MIB - 512, 2 * MIB - 512, 2 * MIB - 512, 0);
+    assert_stat(stats.requested_bytes[kind], 100, 100, 100, 0);
+  }
+  assert_stat(stats.allocation[LARGE], 0, 0, 0, 0);
+  assert_stat(stats.reserved_bytes[LARGE], 0, 0, 0, 0);
+  assert_int_equal(stats.device_allocs, 1);
+  assert_int_equal(stats.device_frees, 0);
+
+  openreg_block_free(block);
+  stats = stats_of(0);
+  for (int kind = ALL; kind <= SMALL; kind++) {
+    assert_stat(stats.allocation[kind], 0, 1, 1, 1);
+    assert_stat(stats.segment[kind], 1, 1, 1, 0);
+    assert_stat(stats.active[kind], 0, 1, 1, 1);
+    assert_stat(stats.inactive_split[kind], 0, 1, 1, 1); /* a whole segment is not split */
+    assert_stat(stats.allocated_bytes[kind], 0, 512, 512, 512);
+    assert_stat(stats.reserved_bytes[kind], 2 * MIB, 2 * MIB, 2 * MIB, 0);
+    assert_stat(stats.active_bytes[kind], 0, 512, 512, 512);
+    assert_stat(stats.inactive_split_bytes[kind], 0, 2 * MIB - 512, 2 * MIB - 512, 2 * MIB - 512);
+    assert_stat(stats.requested_bytes[kind], 0, 100, 100, 100);
+  }
+
+  assert_ok(openreg_cache_empty(0));
+  stats = stats_of(0);
+  assert_stat(stats.segment[ALL], 0, 1, 1, 1);
+  assert_stat(stats.reserved_bytes[ALL], 0, 2 * MIB, 2 * MIB, 2 * MIB);
+  assert_int_equal(stats.device_frees, 1);
+}
+
+/* One megabyte is the last small request, one byte more the first large one. */
+static void small_and_large_are_told_apart_by_the_rounded_size(void **state) {
+  (void)state;
+  openreg_block *small = take(0, 0, MIB), *large = take(0, 0, MIB + 1);
+  openreg_memory_stats stats = stats_of(0);
+  assert_stat(stats.allocation[SMALL], 1, 1, 1, 0);
+  assert_stat(stats.allocation[LARGE], 1, 1, 1, 0);
+  assert_stat(stats.allocation[ALL], 2, 2, 2, 0);
+  assert_stat(stats.allocated_bytes[LARGE], MIB + 512, MIB + 512, MIB + 512, 0);
+  assert_stat(stats.requested_bytes[ALL], 2 * MIB + 1, 2 * MIB + 1, 2 * MIB + 1, 0);
+  assert_stat(stats.segment[ALL], 2, 2, 2, 0);
+  assert_stat(stats.inactive_split_bytes[ALL], 2 * MIB - 512, 2 * MIB - 512, 2 * MIB - 512, 0);
+  openreg_block_free(small);
+  openreg_block_free(large);
+}
+
+/* Cutting a split block shrinks it: one net change, as small as the request. */
+static void a_statistic_moves_by_the_net_change_of_an_operation(void **state) {
+  (void)state;
+  openreg_block *first = take(0, 0, 512), *second = take(0, 0, 1024), *third = take(0, 0, 512);
+  openreg_memory_stats stats = stats_of(0);
+  const int64_t top = 2 * MIB - 512;
+  assert_stat(stats.inactive_split[SMALL], 1, 1, 1, 0);
+  assert_stat(stats.inactive_split_bytes[SMALL], 2 * MIB - 2048, top, top, 1536);
+  openreg_block_free(second); /* a hole between two blocks in use */
+  stats = stats_of(0);
+  assert_stat(stats.inactive_split[SMALL], 2, 2, 2, 0);
+  assert_stat(stats.inactive_split_bytes[SMALL], 2 * MIB - 1024, top, top + 1024, 1536);
+  openreg_block_free(third); /* joins hole and rest */
+  stats = stats_of(0);
+  assert_stat(stats.inactive_split[SMALL], 1, 2, 2, 1);
+  assert_stat(stats.inactive_split_bytes[SMALL], top, top, top + 1536, 1536);
+  openreg_block_free(first);
+  stats = stats_of(0);
+  assert_stat(stats.inactive_split[SMALL], 0, 2, 2, 2);
+  assert_stat(stats.inactive_split_bytes[SMALL], 0, top, top + 1536, top + 1536);
+}
+
+/* Three blocks fill [0, 12) MiB; the freed one, [3, 9), has the granules [4, 8) to give back. */
+static void emptying_gives_back_all_but_the_split_bytes(void **state) {
+  (void)state;
+  openreg_block *low = take(0, 0, 3 * MIB), *hole = take(0, 0, 6 * MIB),
+                *high = take(0, 0, 3 * MIB);
+  char *address = hole->address;
+  openreg_memory_stats stats = stats_of(0);
+  assert_stat(stats.reserved_bytes[LARGE], 12 * MIB, 12 * MIB, 12 * MIB, 0);
+  assert_stat(stats.segment[LARGE], 1, 1, 1, 0);
+  assert_int_equal(stats.inactive_split[LARGE].current, 0);
+
+  openreg_block_free(hole);
+  stats = stats_of(0);
+  assert_int_equal(stats.inactive_split[LARGE].current, 2);
+  assert_int_equal(stats.inactive_split_bytes[LARGE].current, 2 * MIB);
+
+  assert_ok(openreg_cache_empty(0));
+  assert_true(openreg_memory_is_valid(0));
+  stats = stats_of(0);
+  assert_stat(stats.reserved_bytes[LARGE], 8 * MIB, 12 * MIB, 12 * MIB, 4 * MIB);
+  assert_stat(stats.segment[LARGE], 2, 2, 2, 0); /* the one before is two now */
+  assert_int_equal(stats.inactive_split[LARGE].current, 2);
+  assert_int_equal(stats.inactive_split_bytes[LARGE].current, 2 * MIB);
+  assert_int_equal(stats.device_frees, 1);
+
+  hole = take(0, 0, 5 * MIB); /* joins the two again */
+  assert_ptr_equal(hole->address, address);
+  stats = stats_of(0);
+  assert_stat(stats.reserved_bytes[LARGE], 12 * MIB, 12 * MIB, 16 * MIB, 4 * MIB);
+  assert_stat(stats.segment[LARGE], 1, 2, 2, 1);
+  assert_int_equal(stats.inactive_split_bytes[LARGE].current, MIB);
+  openreg_block_free(low);
+  openreg_block_free(hole);
+  openreg_block_free(high);
+}
+
+static void a_segment_that_grows_stays_one(void **state) {
+  (void)state;
+  openreg_block *blocks[3];
+  for (int i = 0; i < 3; i++)
+    blocks[i] = take(0, 0, MIB);
+  openreg_memory_stats stats = stats_of(0);
+  assert_stat(stats.segment[SMALL], 1, 1, 1, 0);
+  assert_stat(stats.reserved_bytes[SMALL], 4 * MIB, 4 * MIB, 4 * MIB, 0);
+  assert_int_equal(stats.device_allocs, 2);
+  for (int i = 0; i < 3; i++)
+    openreg_block_free(blocks[i]);
+}
+
+static void resetting_peaks_sets_them_to_what_is_current(void **state) {
+  (void)state;
+  openreg_block *kept = take(0, 0, 512);
+  openreg_block_free(take(0, 0, 4 * MIB));
+  assert_int_equal(stats_of(0).allocated_bytes[ALL].peak, 4 * MIB + 512);
+  assert_ok(openreg_memory_reset_peak(0));
+  openreg_memory_stats stats = stats_of(0);
+  assert_stat(stats.allocated_bytes[ALL], 512, 512, 4 * MIB + 512, 4 * MIB);
+  assert_stat(stats.allocated_bytes[LARGE], 0, 0, 4 * MIB, 4 * MIB);
+  assert_int_equal(stats.reserved_bytes[ALL].peak, 6 * MIB);
+  openreg_block_free(kept);
+}
+
+static void resetting_accumulated_sums_clears_counters_too(void **state) {
+  (void)state;
+  openreg_block *kept = take(0, 0, 512), *none;
+  assert_status(openreg_block_allocate(0, 0, CAPACITY, &none), OPENREG_OUT_OF_MEMORY);
+  assert_ok(openreg_memory_reset_accumulated(0));
+  openreg_memory_stats stats = stats_of(0);
+  assert_stat(stats.allocated_bytes[ALL], 512, 512, 0, 0);
+  assert_stat(stats.segment[SMALL], 1, 1, 0, 0);
+  assert_int_equal(stats.alloc_retries, 0);
+  assert_int_equal(stats.ooms, 0);
+  assert_int_equal(stats.device_allocs, 0);
+  assert_int_equal(stats.device_frees, 0);
+  openreg_block_free(kept);
+  stats = stats_of(0);
+  assert_stat(stats.allocated_bytes[ALL], 0, 512, 0, 512);
+}
+
+static void devices_are_counted_apart(void **state) {
+  (void)state;
+  openreg_memory_stats before = stats_of(0);
+  openreg_block *block = take(1, 0, 512);
+  openreg_memory_stats after = stats_of(0);
+  assert_memory_equal(&before, &after, sizeof before);
+  assert_int_equal(stats_of(1).allocation[ALL].current, 1);
+  openreg_block_free(block);
+}
+
+static void bad_arguments_are_refused(void **state) {
+  (void)state;
+  openreg_memory_stats stats;
+  static const int devices[] = {-1, TEST_DEVICES, OPENREG_MAX_DEVICES};
+  memset(&stats, 0x5A, sizeof stats);
+  for (int i = 0; i < 3; i++) {
+    assert_status(openreg_memory_get_stats(devices[i], &stats), OPENREG_INVALID_DEVICE);
+    assert_status(openreg_memory_reset_peak(devices[i]), OPENREG_INVALID_DEVICE);
+    assert_status(openreg_memory_reset_accumulated(devices[i]), OPENREG_INVALID_DEVICE);
+    assert_false(openreg_memory_is_valid(devices[i]));
+  }
+  assert_int_equal(((unsigned char *)&stats)[0], 0x5A);
+  assert_status(openreg_memory_get_stats(0, NULL), OPENREG_INVALID_ARGUMENT);
+}
+
+int main(void) {
+  configure();
+  const struct CMUnitTest tests[] = {
+      ON_EMPTY_DEVICES(one_small_block),
+      ON_EMPTY_DEVICES(small_and_large_are_told_apart_by_the_rounded_size),
+      ON_EMPTY_DEVICES(a_statistic_moves_by_the_net_change_of_an_operation),
+      ON_EMPTY_DEVICES(emptying_gives_back_all_but_the_split_bytes),
+      ON_EMPTY_DEVICES(a_segment_that_grows_stays_one),
+      ON_EMPTY_DEVICES(resetting_peaks_sets_them_to_what_is_current),
+      ON_EMPTY_DEVICES(resetting_accumulated_sums_clears_counters_too),
+      ON_EMPTY_DEVICES(devices_are_counted_apart),
+      ON_EMPTY_DEVICES(bad_arguments_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,103 @@
+/* test_unused.c: what can be asked of devices before their first use, and without one. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void looking_does_not_initialize(void **state) {
+  (void)state;
+  openreg_memory_stats stats, zeros;
+  double fraction = 0;
+  memset(&stats, 0x5A, sizeof stats);
+  memset(&zeros, 0, sizeof zeros);
+  assert_ok(openreg_memory_get_stats(1, &stats));
+  assert_memory_equal(&stats, &zeros, sizeof stats);
+  assert_ok(openreg_memory_get_fraction(1, &fraction));
+  assert_true(fraction == 1);
+  assert_ok(openreg_memory_reset_peak(1));
+  assert_ok(openreg_memory_reset_accumulated(1));
+  assert_ok(openreg_cache_empty(1));
+  assert_true(openreg_memory_is_valid(1));
+  assert_null(openreg_block_find(&stats));
+  assert_null(openreg_block_find(NULL));
+  openreg_block_free(NULL);
+  assert_false(openreg_is_initialized());
+}
+
+static void bad_arguments_do_not_initialize(void **state) {
+  (void)state;
+  openreg_block *block;
+  assert_status(openreg_block_allocate(TEST_DEVICES, 0, 1, &block), OPENREG_INVALID_DEVICE);
+  assert_status(openreg_memory_set_fraction(-1, 1), OPENREG_INVALID_DEVICE);
+  assert_false(openreg_is_initialized());
+}
+
+/* The configuration is read once a process, so a child forked before that reads its own. */
+static void a_bad_configuration_is_reported_by_all(void **state) {
+  (void)state;
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    openreg_block *block;
+    openreg_memory_stats stats;
+    double fraction;
+    setenv("OPENREG_DEVICE_COUNT", "0", 1);
+    bool all = openreg_block_allocate(0, 0, 1, &block) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_cache_empty(0) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_memory_set_fraction(0, 1) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_memory_get_fraction(0, &fraction) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_memory_get_stats(0, &stats) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_memory_reset_peak(0) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_memory_reset_accumulated(0) == OPENREG_INVALID_CONFIGURATION &&
+               !openreg_memory_is_valid(0) &&
+               strstr(openreg_last_error(), "OPENREG_DEVICE_COUNT") != NULL;
+    _exit(all ? 0 : 1);
+  }
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* A child forked before initialization has devices of its own. */
+static void a_process_forked_before_initialization_works(void **state) {
+  (void)state;
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    openreg_block *block = NULL;
+    bool works = openreg_block_allocate(0, 0, 512, &block) == OPENREG_OK &&
+                 openreg_block_find(block->address) == block;
+    openreg_block_free(block);
+    _exit(works && openreg_memory_is_valid(0) ? 0 : 1);
+  }
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void setting_the_fraction_comes_before_the_first_block(void **state) {
+  (void)state;
+  openreg_block *none;
+  double fraction;
+  assert_ok(openreg_memory_set_fraction(1, 0.5));
+  assert_ok(openreg_memory_get_fraction(1, &fraction));
+  assert_true(fraction == 0.5);
+  assert_status(openreg_block_allocate(1, 0, 33 * MIB, &none), OPENREG_OUT_OF_MEMORY);
+}
+
+int main(void) {
+  configure();
+  /* In this order: the last one initializes. */
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_bad_configuration_is_reported_by_all),
+      cmocka_unit_test(a_process_forked_before_initialization_works),
+      cmocka_unit_test(bad_arguments_do_not_initialize),
+      cmocka_unit_test(looking_does_not_initialize),
+      cmocka_unit_test(setting_the_fraction_comes_before_the_first_block),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

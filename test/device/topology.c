@@ -1,0 +1,176 @@
+/* Where devices are placed, on machines that hwloc is told to imagine. */
+#define _GNU_SOURCE
+#include "child.h"
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const char *cores_of(int device) {
+  static openreg_device_properties properties;
+  REQUIRE_OK(openreg_device_get_properties(device, &properties));
+  return properties.cpuset;
+}
+
+static int node_of(int device) {
+  openreg_device_properties properties;
+  REQUIRE_OK(openreg_device_get_properties(device, &properties));
+  return properties.numa_node;
+}
+
+static void require_working(int device) {
+  char there[] = "there and back", back[sizeof there] = "";
+  void *base;
+  size_t bytes;
+  REQUIRE_OK(openreg_arena_get(device, &base, &bytes));
+  REQUIRE_OK(openreg_copy(base, there, sizeof there));
+  REQUIRE_OK(openreg_copy(back, base, sizeof back));
+  REQUIRE(strcmp(there, back) == 0);
+}
+
+static void eight_devices_on_eight_nodes_body(void) {
+  static const char *const expected[] = {"0-15",  "16-31", "32-47",  "48-63",
+                                         "64-79", "80-95", "96-111", "112-127"};
+  for (int i = 0; i < 8; i++)
+    REQUIRE(strcmp(cores_of(i), expected[i]) == 0);
+}
+
+static void each_device_gets_a_node_when_there_are_as_many(void **state) {
+  (void)state;
+  child_expect_pass(eight_devices_on_eight_nodes_body,
+                    ENVIRONMENT("OPENREG_DEVICE_COUNT=8", "OPENREG_DEVICE_MEMORY=2M",
+                                "HWLOC_SYNTHETIC=package:2 numa:4 core:16 pu:1"));
+}
+
+static void two_devices_on_two_packages_body(void) {
+  REQUIRE(strcmp(cores_of(0), "0-7") == 0);
+  REQUIRE(strcmp(cores_of(1), "8-15") == 0);
+}
+
+static void devices_share_the_machine_equally(void **state) {
+  (void)state;
+  child_expect_pass(two_devices_on_two_packages_body,
+                    ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=2M",
+                                "HWLOC_SYNTHETIC=package:2 numa:1 core:8 pu:1"));
+}
+
+static void eight_devices_on_four_cores_body(void) {
+  static const char *const cores[] = {"0-1", "2-3", "4-5", "6-7"};
+  for (int i = 0; i < 8; i++)
+    REQUIRE(strcmp(cores_of(i), cores[i / 2]) == 0);
+}
+
+static void more_devices_than_cores_share_whole_cores(void **state) {
+  (void)state;
+  child_expect_pass(eight_devices_on_four_cores_body,
+                    ENVIRONMENT("OPENREG_DEVICE_COUNT=8", "OPENREG_DEVICE_MEMORY=2M",
+                                "HWLOC_SYNTHETIC=package:2 core:2 pu:2"));
+}
+
+static void on_an_imagined_machine_body(void) {
+  for (int i = 0; i < 2; i++) {
+    REQUIRE(node_of(i) == -1);
+    require_working(i);
+  }
+}
+
+static void nothing_is_bound_to_an_imagined_machine(void **state) {
+  (void)state;
+  child_expect_pass(on_an_imagined_machine_body,
+                    ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=2M",
+                                "HWLOC_SYNTHETIC=numa:2 core:2 pu:1"));
+}
+
+/* Whether the system binds to a node, asked without hwloc. */
+static bool system_binds_to(int node) {
+  enum { PREFERRED = 1 }; /* MPOL_PREFERRED of linux/mempolicy.h */
+  unsigned long mask = 1ul << node;
+  void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  long result = syscall(SYS_mbind, page, 4096ul, PREFERRED, &mask, sizeof mask * 8, 0u);
+  munmap(page, 4096);
+  return result == 0;
+}
+
+static void bound_or_refused_body(void) {
+  for (int i = 0; i < 2; i++) {
+    REQUIRE(node_of(i) == (system_binds_to(i) ? i : -1));
+    require_working(i);
+  }
+}
+
+static void a_device_is_bound_to_its_node_and_works_where_that_is_refused(void **state) {
+  (void)state;
+  child_expect_pass(bound_or_refused_body,
+                    ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=2M",
+                                "HWLOC_SYNTHETIC=numa:2 core:2 pu:1", "HWLOC_THISSYSTEM=1"));
+}
+
+static void without_topology_body(void) {
+  REQUIRE(openreg_topology_load(2) == NULL);
+  for (int i = 0; i < 2; i++) {
+    REQUIRE(strcmp(cores_of(i), "") == 0);
+    REQUIRE(node_of(i) == -1);
+    require_working(i);
+  }
+}
+
+static void devices_work_on_a_machine_that_cannot_be_described(void **state) {
+  (void)state;
+  child_expect_pass(
+      without_topology_body,
+      ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=2M", "HWLOC_COMPONENTS=stop"));
+}
+
+static void a_list_too_long_body(void) {
+  char list[256];
+  openreg_topology *topology = openreg_topology_load(2);
+  REQUIRE(topology != NULL);
+  openreg_topology_list_cores(topology, 0, list, sizeof list);
+  REQUIRE(strcmp(list, "0,2,4,6,8,10,12,14") == 0);
+  openreg_topology_list_cores(topology, 0, list, 13);
+  REQUIRE(strcmp(list, "0,2,4,6,8") == 0);
+  openreg_topology_list_cores(topology, 0, list, 2);
+  REQUIRE(strcmp(list, "") == 0);
+  openreg_topology_free(topology);
+}
+
+static void a_list_of_cores_too_long_is_cut_after_a_whole_range(void **state) {
+  (void)state;
+  child_expect_pass(
+      a_list_too_long_body,
+      ENVIRONMENT("HWLOC_SYNTHETIC=package:2 core:8 pu:1(indexes=0,2,4,6,8,10,12,14,1,3,5,7,"
+                  "9,11,13,15)"));
+}
+
+static void on_this_machine_body(void) {
+  int count;
+  REQUIRE_OK(openreg_device_count(&count));
+  for (int i = 0; i < count; i++) {
+    REQUIRE(strlen(cores_of(i)) > 0);
+    REQUIRE(node_of(i) >= -1);
+    require_working(i);
+  }
+}
+
+static void devices_on_this_machine_have_cores(void **state) {
+  (void)state;
+  child_expect_pass(on_this_machine_body, SMALL_DEVICES);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(each_device_gets_a_node_when_there_are_as_many),
+      cmocka_unit_test(devices_share_the_machine_equally),
+      cmocka_unit_test(more_devices_than_cores_share_whole_cores),
+      cmocka_unit_test(nothing_is_bound_to_an_imagined_machine),
+      cmocka_unit_test(a_device_is_bound_to_its_node_and_works_where_that_is_refused),
+      cmocka_unit_test(devices_work_on_a_machine_that_cannot_be_described),
+      cmocka_unit_test(a_list_of_cores_too_long_is_cut_after_a_whole_range),
+      cmocka_unit_test(devices_on_this_machine_have_cores),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,41 @@
+/* reference.h: the formulas once more, one element at a time, written to be read and not to be
+ * fast.
+ *
+ * Nothing here calls or includes the layer's own Philox, conversions, layout or grid: what the
+ * tests compare is two implementations of the same description.
+ */
+#ifndef OPENREG_TEST_GENERATOR_REFERENCE_H
+#define OPENREG_TEST_GENERATOR_REFERENCE_H
+
+#include "generator.h"
+
+void reference_philox(uint64_t seed, uint64_t subsequence, uint64_t block, uint32_t words[4]);
+
+/* CUDA's threads for n elements, and what an operator on the grid takes for them. */
+uint64_t reference_threads(uint64_t n, openreg_grid grid);
+uint64_t reference_increment(uint64_t n, openreg_grid grid, int results_per_call);
+
+/* The call that element i of n gets, and which of its results. */
+typedef struct reference_draw {
+  uint32_t words[4];
+  int result;
+} reference_draw;
+
+reference_draw reference_draw_of(uint64_t i, uint64_t n, openreg_philox philox, openreg_grid grid,
+                                 int results_per_call);
+
+float reference_uniform_of_word(uint32_t word);
+
+/* Result of a call as a uniform in (0, 1], a standard normal, a 32-bit or 64-bit word. */
+double reference_uniform(const reference_draw *draw, bool in_double);
+double reference_normal(const reference_draw *draw, bool in_double);
+uint64_t reference_word(const reference_draw *draw, int results_per_call);
+
+/* The number of a floating type that is nearest to `value`, ties to even. */
+double reference_round(openreg_type type, double value);
+
+/* Element `index` of an array, and whether all its bytes are `pattern`. */
+double reference_element(openreg_type type, const void *elements, uint64_t index);
+bool reference_is_untouched(openreg_type type, const void *elements, uint64_t index, int pattern);
+
+#endif

@@ -1,0 +1,45 @@
+"""What every test relies on: a known configuration, a first current device, and a way to run code
+in a process of its own.
+
+Variables of the person who runs the tests must not reach them, and must be gone before PyTorch is
+imported, since the configuration is read once.
+"""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+for name in [name for name in os.environ if name.startswith("OPENREG_")]:
+    del os.environ[name]
+
+import torch  # noqa: E402
+import torch_openreg  # noqa: E402, F401
+
+
+@pytest.fixture(autouse=True)
+def first_device_and_default_streams():
+    """Every test leaves the current device and streams as it found them: the first ones."""
+    yield
+    for index in range(torch.openreg.device_count()):
+        torch.openreg.set_stream(torch.openreg.default_stream(index))
+    torch.openreg.set_device(0)
+
+
+@pytest.fixture
+def python():
+    """Run code in a process of its own, with environment variables as keyword arguments."""
+
+    def run(code, *, expect=0, **environment):
+        result = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == expect, result.stdout + result.stderr
+        return result
+
+    return run

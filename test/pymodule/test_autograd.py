@@ -1,0 +1,232 @@
+"""Backward passes on a device give the gradients of the CPU."""
+
+import copy
+import threading
+
+import pytest
+import samples
+import torch
+import torch.nn.functional as F
+
+
+def networks():
+    torch.manual_seed(0)
+    relu = torch.nn.ReLU
+    perceptron = torch.nn.Sequential(torch.nn.Linear(5, 16), relu(), torch.nn.Linear(16, 3))
+    convolutional = torch.nn.Sequential(
+        torch.nn.Conv2d(4, 6, 3, padding=1),
+        torch.nn.BatchNorm2d(6),
+        relu(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(6, 6, 3, stride=2, groups=2, bias=False),
+        torch.nn.ConvTranspose2d(6, 4, 2),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+    )
+    recurrent = torch.nn.LSTM(12, 4, num_layers=2)
+    encoder = torch.nn.TransformerEncoderLayer(12, 3, 16, dropout=0.0, batch_first=True)
+    return {
+        "perceptron": (perceptron, "x"),
+        "convolutional": (convolutional, "image"),
+        "recurrent": (recurrent, "signal"),
+        "transformer": (encoder, "signal"),
+    }
+
+
+def gradients(module, x):
+    x = x.detach().requires_grad_()
+    output = module(x)
+    output = output[0] if isinstance(output, tuple) else output
+    output.square().sum().backward()
+    return [x.grad, *(parameter.grad for parameter in module.parameters())]
+
+
+@pytest.mark.parametrize("name", networks())
+@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+def test_gradients_of_a_network_agree_with_the_cpu(name, device):
+    module, key = networks()[name]
+    actual = gradients(copy.deepcopy(module).to(device), getattr(samples.make(device), key))
+    expected = gradients(module, getattr(samples.make(), key))
+    assert {gradient.device for gradient in actual} == {torch.device(device)}
+    for ours, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_training_takes_the_path_of_the_cpu():
+    def train(device):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Linear(8, 5))
+        model.to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+        s = samples.make(device)
+        losses = []
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(s.x), s.labels)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    expected = train("cpu")
+    assert expected[-1] < expected[0] / 2
+    assert train("openreg") == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad", "RMSprop"])
+@pytest.mark.parametrize("foreach", [False, True])
+def test_optimizers_take_the_steps_of_the_cpu(kind, foreach):
+    def steps(device):
+        weight = samples.make(device).x.requires_grad_()
+        optimizer = getattr(torch.optim, kind)([weight], lr=0.1, foreach=foreach)
+        for _ in range(5):
+            optimizer.zero_grad()
+            weight.square().sum().backward()
+            optimizer.step()
+        return weight.detach().cpu()
+
+    torch.testing.assert_close(steps("openreg:1"), steps("cpu"))
+
+
+def test_gradient_crosses_devices():
+    x = torch.ones(3, device="openreg:0", requires_grad=True)
+    y = (x * 2).to("openreg:1") * torch.arange(3.0, device="openreg:1")
+    y.sum().backward()
+    assert x.grad.device == torch.device("openreg:0")
+    assert x.grad.tolist() == [0.0, 2.0, 4.0]
+
+
+def test_model_split_over_two_devices_agrees_with_the_cpu():
+    torch.manual_seed(0)
+    first, second = torch.nn.Linear(5, 6), torch.nn.Linear(6, 2)
+    split = copy.deepcopy(first).to("openreg:0"), copy.deepcopy(second).to("openreg:1")
+    second(first(samples.make().x).relu()).sum().backward()
+    hidden = split[0](samples.make("openreg:0").x).relu()
+    split[1](hidden.to("openreg:1")).sum().backward()
+    torch.testing.assert_close(split[0].weight.grad.cpu(), first.weight.grad)
+    torch.testing.assert_close(split[1].weight.grad.cpu(), second.weight.grad)
+
+
+def test_gradients_accumulate():
+    x = torch.ones(2, device="openreg", requires_grad=True)
+    for _ in range(3):
+        (x * 2).sum().backward()
+    assert x.grad.tolist() == [6.0, 6.0]
+
+
+def test_gradient_of_a_gradient_agrees_with_the_cpu():
+    def second(x):
+        x = x.detach().requires_grad_()
+        (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+        return torch.autograd.grad(first.sum(), x)[0]
+
+    torch.testing.assert_close(second(samples.make("openreg").x).cpu(), second(samples.make().x))
+
+
+def test_gradients_are_right_by_finite_differences():
+    x = samples.make("openreg").x.double().requires_grad_()
+    w = samples.make("openreg").w.double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, w: (x @ w).tanh().logsumexp(1), (x, w))
+
+
+def test_hooks_see_gradients_on_the_device():
+    seen = []
+    x = torch.ones(2, device="openreg:1", requires_grad=True)
+    x.register_hook(lambda gradient: seen.append(gradient.device))
+    (x * 3).sum().backward()
+    assert seen == [torch.device("openreg:1")]
+
+
+def test_custom_function_runs_on_the_device():
+    class Triple(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 3
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 3
+
+    x = torch.ones(2, device="openreg", requires_grad=True)
+    Triple.apply(x).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+def test_backward_runs_with_the_device_of_its_graph_as_the_current_one():
+    seen = []
+
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen.append(torch.openreg.current_device())
+            return gradient
+
+    x = torch.ones(2, device="openreg:1", requires_grad=True)
+    Look.apply(x).sum().backward()
+    assert seen == [1]
+    assert torch.openreg.current_device() == 0
+
+
+def test_saved_tensor_changed_in_place_is_an_error():
+    x = torch.ones(2, device="openreg", requires_grad=True)
+    y = x.exp()
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_saved_tensors_may_wait_on_the_host():
+    x = samples.make("openreg").x.requires_grad_()
+    with torch.autograd.graph.save_on_cpu(device_type="openreg"):
+        y = (x * x).sum()
+    y.backward()
+    torch.testing.assert_close(x.grad.cpu(), 2 * samples.make().x)
+
+
+def test_anomaly_mode_finds_the_operator():
+    x = torch.zeros(1, device="openreg", requires_grad=True)
+    with (
+        pytest.warns(UserWarning, match="Error detected in SqrtBackward0"),
+        pytest.raises(RuntimeError, match="SqrtBackward0.*returned nan"),
+        torch.autograd.detect_anomaly(check_nan=True),
+    ):
+        (x.sqrt() * 0).sum().backward()
+
+
+def test_threads_train_on_devices_of_their_own():
+    module, key = networks()["convolutional"]
+    expected = gradients(copy.deepcopy(module), getattr(samples.make(), key))
+    barrier, results = threading.Barrier(4), {}
+
+    def work(number):
+        device = f"openreg:{number % 2}"
+        mine, x = copy.deepcopy(module).to(device), getattr(samples.make(device), key)
+        barrier.wait()
+        results[number] = [gradient.cpu() for gradient in gradients(mine, x)]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(4):
+        for ours, theirs in zip(results[number], expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_inference_mode_runs():
+    with torch.inference_mode():
+        x = torch.ones(2, device="openreg") + 1
+        x[0] = 5
+    assert x.is_inference() and x.tolist() == [5.0, 2.0]
+
+
+def test_vmap_runs_on_the_device():
+    s = samples.make("openreg")
+    actual = torch.vmap(torch.dot)(s.x, s.y)
+    torch.testing.assert_close(actual, (s.x * s.y).sum(1))

@@ -1,0 +1,253 @@
+"""Devices: counting, choosing, describing, and the errors for those that do not exist."""
+
+import threading
+
+import pytest
+import torch
+
+
+def test_there_are_two_devices_unless_configured():
+    assert torch.openreg.device_count() == 2
+
+
+def test_devices_are_available():
+    assert torch.openreg.is_available() is True
+
+
+def test_init_initializes():
+    torch.openreg.init()
+    assert torch.openreg.is_initialized() is True
+
+
+def test_initialization_state_follows_the_first_use(python):
+    python(
+        """
+        import torch
+        assert not torch.openreg.is_initialized() and not torch.openreg._initialized
+        torch.openreg.device_count(), torch.openreg.is_available(), torch.manual_seed(0)
+        assert not torch.openreg.is_initialized()
+        torch.empty(1, device="openreg")
+        assert torch.openreg.is_initialized() and torch.openreg._initialized
+        """
+    )
+
+
+def test_device_without_index_is_the_current_one():
+    assert torch.ones(1, device="openreg").device == torch.device("openreg", 0)
+    torch.openreg.set_device(1)
+    assert torch.ones(1, device="openreg").device == torch.device("openreg", 1)
+
+
+@pytest.mark.parametrize("device", [1, "openreg:1", torch.device("openreg:1")])
+def test_set_device_takes_every_spelling(device):
+    torch.openreg.set_device(device)
+    assert torch.openreg.current_device() == 1
+
+
+def test_set_device_ignores_a_negative_index():
+    torch.openreg.set_device(1)
+    torch.openreg.set_device(-1)
+    assert torch.openreg.current_device() == 1
+
+
+@pytest.mark.parametrize("index", [2, 64, 127, 128, 256])
+def test_set_device_refuses_an_index_out_of_range(index):
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.openreg.set_device(index)
+    assert torch.openreg.current_device() == 0
+
+
+def test_set_device_refuses_another_type():
+    with pytest.raises(ValueError, match="Expected a openreg device, but got: cpu"):
+        torch.openreg.set_device("cpu")
+
+
+def test_set_device_refuses_a_device_without_index():
+    with pytest.raises(ValueError, match="with a specified index or an integer, but got:openreg"):
+        torch.openreg.set_device("openreg")
+
+
+def test_set_device_refuses_what_is_no_device():
+    with pytest.raises(ValueError, match="with a specified index or an integer, but got:1.5"):
+        torch.openreg.set_device(1.5)
+
+
+def test_tensor_on_a_device_out_of_range_is_refused():
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.ones(1, device="openreg:2")
+
+
+def test_device_context_restores_the_device():
+    with torch.openreg.device(1):
+        assert torch.openreg.current_device() == 1
+        with torch.openreg.device("openreg:0"):
+            assert torch.openreg.current_device() == 0
+        assert torch.openreg.current_device() == 1
+    assert torch.openreg.current_device() == 0
+
+
+def test_device_context_restores_the_device_after_an_exception():
+    with pytest.raises(KeyError), torch.openreg.device(1):
+        raise KeyError
+    assert torch.openreg.current_device() == 0
+
+
+@pytest.mark.parametrize("device", [None, -1])
+def test_device_context_may_change_nothing(device):
+    torch.openreg.set_device(1)
+    with torch.openreg.device(device):
+        assert torch.openreg.current_device() == 1
+    assert torch.openreg.current_device() == 1
+
+
+def test_device_context_refuses_an_index_out_of_range():
+    with pytest.raises(RuntimeError, match="invalid device ordinal"), torch.openreg.device(2):
+        pass
+
+
+def test_torch_device_is_a_context_for_factories():
+    with torch.device("openreg:1"):
+        assert torch.zeros(3).device == torch.device("openreg:1")
+
+
+def test_device_of_follows_a_tensor():
+    with torch.openreg.device_of(torch.empty(1, device="openreg:1")):
+        assert torch.openreg.current_device() == 1
+    assert torch.openreg.current_device() == 0
+
+
+def test_device_of_follows_a_storage():
+    with torch.openreg.device_of(torch.empty(1, device="openreg:1").untyped_storage()):
+        assert torch.openreg.current_device() == 1
+
+
+def test_device_of_ignores_a_host_tensor():
+    torch.openreg.set_device(1)
+    with torch.openreg.device_of(torch.empty(1)):
+        assert torch.openreg.current_device() == 1
+
+
+def test_exchange_device_returns_the_previous_one():
+    assert torch.openreg._exchange_device(1) == 0
+    assert torch.openreg._exchange_device(-1) == -1
+    assert torch.openreg._maybe_exchange_device(0) == 1
+    assert torch.openreg.current_device() == 0
+
+
+def test_current_device_belongs_to_the_thread():
+    torch.openreg.set_device(1)
+    seen = []
+
+    def look():
+        seen.append(torch.openreg.current_device())
+        torch.openreg.set_device(0)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [0]
+    assert torch.openreg.current_device() == 1
+
+
+def test_threads_use_devices_side_by_side():
+    barrier = threading.Barrier(4)
+    results = {}
+
+    def work(number):
+        torch.openreg.set_device(number % 2)
+        barrier.wait()
+        total = torch.zeros(8, 8, device="openreg")
+        for step in range(100):
+            total += torch.full((8, 8), float(number * step), device="openreg")
+            assert total.device.index == number % 2
+        results[number] = total.cpu()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(4):
+        torch.testing.assert_close(results[number], torch.full((8, 8), number * 4950.0))
+
+
+def test_synchronize_takes_every_spelling():
+    for device in (None, 0, "openreg", "openreg:1", torch.device("openreg:1")):
+        torch.openreg.synchronize(device)
+
+
+def test_synchronize_refuses_a_device_out_of_range():
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.openreg.synchronize(2)
+
+
+def test_default_profile_is_an_h100():
+    properties = torch.openreg.get_device_properties(0)
+    assert (properties.major, properties.minor) == (9, 0)
+    assert properties.multi_processor_count == 132
+    assert properties.max_threads_per_multi_processor == 2048
+    assert properties.warp_size == 32
+    assert properties.profile == "h100"
+    assert "H100" in properties.name
+
+
+def test_properties_tell_memory_and_placement():
+    properties = torch.openreg.get_device_properties("openreg:1")
+    assert properties.total_memory == torch.openreg.mem_get_info(1)[1]
+    assert isinstance(properties.cpuset, str)
+    assert properties.numa_node >= -1
+
+
+def test_properties_are_read_only():
+    with pytest.raises(AttributeError):
+        torch.openreg.get_device_properties(0).name = "other"
+
+
+def test_name_and_capability_come_from_the_properties():
+    assert torch.openreg.get_device_name(1) == torch.openreg.get_device_properties(1).name
+    assert torch.openreg.get_device_capability("openreg") == (9, 0)
+
+
+@pytest.mark.parametrize("index", [-1, 2])
+def test_properties_of_a_device_that_does_not_exist_are_refused(index):
+    with pytest.raises(AssertionError, match="Invalid device id"):
+        torch.openreg.get_device_properties(index)
+
+
+def test_peers_can_reach_each_other():
+    assert torch.openreg.can_device_access_peer(0, 1) is True
+    assert torch.openreg.can_device_access_peer(1, 0) is True
+    assert torch.openreg.can_device_access_peer(0, 0) is False
+
+
+def test_peer_access_of_devices_that_do_not_exist_is_refused():
+    with pytest.raises(AssertionError, match="Invalid device id"):
+        torch.openreg.can_device_access_peer(2, 0)
+    with pytest.raises(AssertionError, match="Invalid peer device id"):
+        torch.openreg.can_device_access_peer(0, 2)
+
+
+def test_profile_of_each_device_can_be_chosen(python):
+    result = python(
+        """
+        import torch
+        for i in range(3):
+            p = torch.openreg.get_device_properties(i)
+            print(p.multi_processor_count, p.max_threads_per_multi_processor, p.major, p.minor)
+        """,
+        OPENREG_DEVICE_COUNT="3",
+        OPENREG_PROFILE="a100,t4,h100",
+    )
+    assert result.stdout == "108 2048 8 0\n40 1024 7 5\n132 2048 9 0\n"
+
+
+def test_as_many_devices_as_configured(python):
+    result = python(
+        """
+        import torch
+        print([torch.ones(1, device=f"openreg:{i}").get_device() for i in (0, 31, 63)])
+        """,
+        OPENREG_DEVICE_COUNT="64",
+        OPENREG_DEVICE_MEMORY="64M",
+    )
+    assert result.stdout == "[0, 31, 63]\n"

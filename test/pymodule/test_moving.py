@@ -1,0 +1,208 @@
+"""Moving tensors, modules, storages and packed sequences by the methods that carry our name."""
+
+import pytest
+import torch
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensor_survives_the_way_there_and_back(dtype):
+    host = torch.arange(12).reshape(3, 4).to(dtype)
+    there = host.openreg()
+    assert there.is_openreg and not there.is_cpu and not host.is_openreg
+    assert there.dtype == dtype
+    torch.testing.assert_close(there.cpu(), host, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("device", "index"),
+    [
+        (None, 0),
+        (0, 0),
+        (1, 1),
+        ("openreg", 0),
+        ("openreg:1", 1),
+        (torch.device("openreg:1"), 1),
+        (torch.device("openreg"), 0),
+    ],
+)
+def test_tensor_method_takes_every_spelling_of_a_device(device, index):
+    assert torch.ones(2).openreg(device).device == torch.device("openreg", index)
+
+
+def test_tensor_method_uses_the_current_device():
+    torch.openreg.set_device(1)
+    assert torch.ones(2).openreg().get_device() == 1
+    assert torch.ones(2).openreg("openreg").get_device() == 1
+
+
+def test_tensor_already_there_is_returned_itself():
+    tensor = torch.ones(2, device="openreg:1")
+    assert tensor.openreg(1) is tensor
+
+
+def test_tensor_moves_across_devices():
+    tensor = torch.arange(5.0, device="openreg:0")
+    moved = tensor.openreg(1)
+    assert moved.device == torch.device("openreg:1")
+    assert moved.tolist() == tensor.tolist()
+
+
+def test_tensor_method_keeps_memory_format_if_asked():
+    host = torch.ones(2, 3, 4, 5)
+    moved = host.openreg(0, memory_format=torch.channels_last)
+    assert moved.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta", torch.device("cpu")])
+def test_tensor_method_refuses_another_type_of_device(device):
+    with pytest.raises(RuntimeError, match="Invalid device, must be openreg device"):
+        torch.ones(2).openreg(device)
+
+
+def test_tensor_method_refuses_a_device_out_of_range():
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.ones(2).openreg(2)
+
+
+def test_gradient_flows_through_the_move():
+    host = torch.ones(3, requires_grad=True)
+    (host.openreg() * 2).sum().backward()
+    assert host.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_module_moves_with_parameters_and_buffers():
+    module = torch.nn.BatchNorm1d(4)
+    assert module.openreg(1) is module
+    assert {t.device for t in module.state_dict().values()} == {torch.device("openreg:1")}
+
+
+def test_module_moves_across_devices_and_back():
+    module = torch.nn.Linear(2, 2)
+    weight = module.weight.detach().clone()
+    module.openreg(0).openreg("openreg:1").cpu()
+    assert torch.equal(module.weight, weight)
+
+
+def test_module_keeps_shared_parameters_shared():
+    first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    second.weight = first.weight
+    module = torch.nn.Sequential(first, second).openreg()
+    assert module[0].weight is module[1].weight
+
+
+def test_module_refuses_another_type_of_device():
+    with pytest.raises(RuntimeError, match="Invalid device, must be openreg device"):
+        torch.nn.Linear(2, 2).openreg("cpu")
+
+
+def test_untyped_storage_moves():
+    storage = torch.arange(4.0).untyped_storage()
+    moved = storage.openreg(1)
+    assert moved.is_openreg and not storage.is_openreg
+    assert moved.device == torch.device("openreg:1")
+    assert list(moved.cpu()) == list(storage)
+
+
+def test_untyped_storage_already_there_is_returned_itself():
+    storage = torch.ones(2, device="openreg:1").untyped_storage()
+    assert storage.openreg(1) is storage
+    assert storage.openreg(0) is not storage
+
+
+def test_untyped_storage_refuses_another_type_of_device():
+    with pytest.raises(RuntimeError, match="Invalid device, must be openreg device"):
+        torch.UntypedStorage(4).openreg("cpu")
+
+
+def test_sparse_storage_is_refused():
+    class SparseStorage(torch.UntypedStorage):
+        is_sparse = True
+
+    with pytest.raises(RuntimeError, match="Can not support a sparse storage move to openreg"):
+        SparseStorage(4).openreg()
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_typed_storage_moves_and_keeps_its_dtype():
+    storage = torch.arange(4, dtype=torch.int16).storage()
+    moved = storage.openreg()
+    assert moved.is_openreg and not storage.is_openreg
+    assert moved.dtype == torch.int16
+    assert moved.cpu().tolist() == [0, 1, 2, 3]
+
+
+def test_typed_storage_of_an_unsupported_dtype_is_refused(python):
+    result = python(
+        """
+        import torch
+        for owner in (torch.storage._StorageBase, torch.TypedStorage):
+            del owner.openreg, owner.is_openreg
+        torch.utils.generate_methods_for_privateuse1_backend(
+            for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True,
+            unsupported_dtype=[torch.int8],
+        )
+        print(torch.ones(2).storage().openreg().is_openreg)
+        try:
+            torch.ones(2, dtype=torch.int8).storage().openreg()
+        except RuntimeError as error:
+            print(error)
+        """
+    )
+    assert result.stdout == (
+        "True\nCannot create openreg storage as torch.int8 dtype is not supported by this backend\n"
+    )
+
+
+def test_storage_is_shared_by_views():
+    tensor = torch.arange(6.0, device="openreg")
+    assert tensor[2:].untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+
+
+def test_storage_can_be_resized():
+    tensor = torch.arange(4.0, device="openreg")
+    tensor.untyped_storage().resize_(64)
+    assert tensor.untyped_storage().nbytes() == 64
+    assert tensor.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def packed_sequence():
+    rows = [torch.arange(3.0), torch.arange(2.0), torch.arange(1.0)]
+    return torch.nn.utils.rnn.pack_sequence([row.unsqueeze(1) for row in rows])
+
+
+def test_packed_sequence_moves_but_for_its_batch_sizes():
+    moved = packed_sequence().openreg()
+    assert moved.is_openreg and not packed_sequence().is_openreg
+    assert moved.batch_sizes.is_cpu
+    torch.testing.assert_close(moved.data.cpu(), packed_sequence().data)
+
+
+def test_packed_sequence_moves_to_the_device_asked_for():
+    assert packed_sequence().openreg("openreg:1").data.get_device() == 1
+
+
+def test_packing_and_padding_on_the_device_agree_with_the_cpu():
+    padded, lengths = torch.nn.utils.rnn.pad_packed_sequence(packed_sequence().openreg())
+    expected, expected_lengths = torch.nn.utils.rnn.pad_packed_sequence(packed_sequence())
+    torch.testing.assert_close(padded.cpu(), expected)
+    assert torch.equal(lengths, expected_lengths)
+
+
+def test_tensor_type_names_the_device():
+    assert torch.ones(1, device="openreg").type() == "torch.openreg.FloatTensor"
+    assert torch.ones(1).type("torch.openreg.LongTensor").device.type == "openreg"

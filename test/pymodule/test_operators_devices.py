@@ -1,0 +1,146 @@
+"""Which device an operator runs on, and what is refused: tensors of different devices."""
+
+import pytest
+import samples
+import torch
+import torch.nn.functional as F
+
+SENTENCE = "Expected all tensors to be on the same device"
+
+CALLS = {
+    "add": lambda s, t: s.x + t.y,
+    "add_": lambda s, t: s.x.add_(t.y),
+    "mul_out": lambda s, t: torch.mul(s.x, s.y, out=t.x),
+    "addmm": lambda s, t: torch.addmm(s.bias, s.x, t.w),
+    "bmm": lambda s, t: torch.bmm(s.batch, t.batch2),
+    "cat": lambda s, t: torch.cat([s.x, t.y]),
+    "stack": lambda s, t: torch.stack([s.x, t.y]),
+    "conv2d": lambda s, t: F.conv2d(s.image, t.kernel2),
+    "linear": lambda s, t: F.linear(s.x, t.w.T),
+    "mm": lambda s, t: s.x @ t.w,
+    "where": lambda s, t: torch.where(s.b, s.x, t.y),
+    "index_select": lambda s, t: s.x.index_select(0, t.index),
+    "gather": lambda s, t: s.x.gather(0, t.places),
+    "scatter": lambda s, t: s.x.scatter(0, t.places, s.y),
+    "embedding": lambda s, t: F.embedding(t.tokens, s.table),
+    "layer_norm": lambda s, t: F.layer_norm(s.x, (5,), t.row),
+    "mse_loss": lambda s, t: F.mse_loss(s.x, t.y),
+    "nll_loss": lambda s, t: F.nll_loss(s.x, t.labels),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_tensors_of_two_devices_are_refused(name):
+    sentence = f"{SENTENCE}.*openreg:[01]"
+    with pytest.raises(RuntimeError, match=sentence) as raised:
+        CALLS[name](samples.make("openreg:0"), samples.make("openreg:1"))
+    assert "openreg:0" in str(raised.value) and "openreg:1" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_tensors_of_device_and_host_are_refused(name):
+    with pytest.raises(RuntimeError, match=SENTENCE) as raised:
+        CALLS[name](samples.make("openreg:0"), samples.make())
+    assert "openreg:0" in str(raised.value) and "cpu" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_refused_operator_changes_nothing(name):
+    s, t = samples.make("openreg:0"), samples.make("openreg:1")
+    with pytest.raises(RuntimeError):
+        CALLS[name](s, t)
+    assert torch.equal(s.x.cpu(), samples.make().x)
+    assert torch.equal(t.x.cpu(), samples.make().x)
+
+
+def test_device_index_error_names_both_devices_as_cuda_does():
+    s, t = samples.make("openreg:0"), samples.make("openreg:1")
+    with pytest.raises(RuntimeError, match="at least two devices, openreg:0 and openreg:1!"):
+        s.x + t.x
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, scalar: x + scalar,
+        lambda x, scalar: scalar * x,
+        lambda x, scalar: x.div_(scalar),
+        lambda x, scalar: torch.where(x > scalar, x, scalar),
+        lambda x, scalar: torch.clamp(x, min=scalar),
+        lambda x, scalar: torch.pow(x, scalar),
+        lambda x, scalar: x.fill_(scalar),
+        lambda x, scalar: torch.lerp(x, x + 1, scalar),
+    ],
+)
+def test_host_tensor_without_dimensions_is_a_scalar(call):
+    scalar = torch.tensor(2.0)
+    actual = call(samples.make("openreg:1").p, scalar)
+    assert actual.device == torch.device("openreg:1")
+    torch.testing.assert_close(actual.cpu(), call(samples.make().p, scalar))
+
+
+def test_device_tensor_without_dimensions_is_no_scalar_for_another_device():
+    with pytest.raises(RuntimeError, match=SENTENCE):
+        torch.ones(2, device="openreg:0") + torch.tensor(1.0, device="openreg:1")
+    with pytest.raises(RuntimeError, match=SENTENCE):
+        torch.ones(2) + torch.ones(1, device="openreg")
+
+
+def test_host_indices_select_from_a_device_tensor():
+    device, host = samples.make("openreg:1"), samples.make()
+    assert torch.equal(device.x[host.index].cpu(), host.x[host.index])
+    assert torch.equal(device.x[host.b].cpu(), host.x[host.b])
+
+
+def test_device_indices_do_not_select_from_a_host_tensor():
+    with pytest.raises(RuntimeError, match="indices should be either on cpu"):
+        samples.make().x[samples.make("openreg").index]
+
+
+def test_result_is_on_the_device_of_its_inputs_whatever_the_current_one():
+    x = torch.ones(3, device="openreg:1")
+    assert torch.openreg.current_device() == 0
+    results = [x + 1, x.sum(), x.new_zeros(2), torch.zeros_like(x), x.nonzero(), x.cumsum(0)]
+    assert {result.device for result in results} == {torch.device("openreg:1")}
+    assert torch.openreg.current_device() == 0
+
+
+def test_sentence_of_a_kernel_is_that_of_the_cpu():
+    for device in ("cpu", "openreg"):
+        with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+            torch.ones(2, 3, device=device) @ torch.ones(2, 3, device=device)
+        with pytest.raises(IndexError, match="index 5 is out of bounds for dimension 0"):
+            torch.ones(3, device=device)[5]
+
+
+def test_program_goes_on_after_an_error():
+    x = torch.ones(2, 3, device="openreg")
+    before = torch.openreg.memory_allocated()
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            x @ x
+    assert torch.ones(2).is_cpu
+    assert (x + 1).sum().item() == 12
+    assert torch.openreg.memory_allocated() == before
+
+
+def test_operator_without_a_kernel_refuses_by_name():
+    with torch.library._scoped_library("openreg_test", "DEF") as library:
+        library.define("nothing(Tensor x) -> Tensor")
+        with pytest.raises(NotImplementedError, match="openreg_test::nothing"):
+            torch.ops.openreg_test.nothing(torch.ones(1, device="openreg"))
+
+
+def test_operator_registered_by_a_user_for_the_cpu_is_not_run_on_a_device():
+    with torch.library._scoped_library("openreg_test", "FRAGMENT") as library:
+        library.define("only_cpu(Tensor x) -> Tensor")
+        library.impl("only_cpu", lambda x: x + 1, "CPU")
+        with pytest.raises(NotImplementedError, match="openreg_test::only_cpu"):
+            torch.ops.openreg_test.only_cpu(torch.ones(1, device="openreg"))
+
+
+def test_operator_registered_by_a_user_for_the_device_is_run():
+    with torch.library._scoped_library("openreg_test", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "PrivateUse1")
+        assert torch.ops.openreg_test.twice(torch.ones(2, device="openreg")).tolist() == [2.0, 2.0]

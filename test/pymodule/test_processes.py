@@ -1,0 +1,106 @@
+"""Other processes: a forked child of an initialized process has no devices; a spawned one does."""
+
+import pytest
+import torch
+
+SENTENCE = (
+    "Cannot re-initialize openreg in forked subprocess. To use openreg with multiprocessing, "
+    "you must use the 'spawn' start method"
+)
+
+FORK = """
+import os, torch
+parent = torch.ones(4, device="openreg")
+torch.openreg.manual_seed_all(1)
+child = os.fork()
+if child == 0:
+    try:
+        {code}
+    except BaseException as error:
+        print(type(error).__name__, str(error).splitlines()[0], sep=": ", flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(parent.sum().item())
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.openreg.init()",
+        "torch.openreg.current_device()",
+        "torch.openreg.synchronize()",
+        "torch.openreg.mem_get_info()",
+        "torch.openreg.get_rng_state()",
+        "torch.ones(1, device='openreg')",
+        "torch.ones(1).openreg()",
+        "parent + 1",
+        "parent.cpu()",
+        "torch.accelerator.synchronize()",
+    ],
+)
+def test_forked_child_that_touches_a_device_is_told_why_not(python, code):
+    assert python(FORK.format(code=code)).stdout == f"RuntimeError: {SENTENCE}\n4.0\n"
+
+
+def test_forked_child_may_seed_and_use_the_cpu(python):
+    code = "torch.manual_seed(3); print(torch.ones(2).sum().item(), flush=True)"
+    assert python(FORK.format(code=code)).stdout == "2.0\n4.0\n"
+
+
+def test_forked_child_knows_that_it_is_one(python):
+    code = "print(torch.openreg._is_in_bad_fork(), torch.openreg.is_initialized(), flush=True)"
+    assert python(FORK.format(code=code)).stdout == "True False\n4.0\n"
+
+
+def test_forked_child_may_drop_tensors_of_its_parent(python):
+    code = "del parent; print('dropped', flush=True)"
+    assert python(FORK.format(code=code)).stdout == "dropped\n4.0\n"
+
+
+def test_child_forked_before_first_use_has_devices(python):
+    result = python(
+        """
+        import os, torch
+        if os.fork() == 0:
+            print(torch.ones(4, device="openreg").sum().item(), flush=True)
+            os._exit(0)
+        os.wait()
+        print(torch.ones(2, device="openreg:1").sum().item())
+        """
+    )
+    assert result.stdout == "4.0\n2.0\n"
+
+
+def add_on_a_device(index, queue):
+    """Runs in a spawned process: sends a sum, and the generator's state, as plain Python."""
+    torch.openreg.set_device(index)
+    tensor = torch.arange(10.0, device="openreg")
+    queue.put((tensor.get_device(), tensor.sum().item()))
+
+
+def test_spawned_processes_have_devices_of_their_own():
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    torch.ones(1, device="openreg")
+    torch.multiprocessing.spawn(add_on_a_device, args=(queue,), nprocs=2)
+    assert sorted([queue.get(), queue.get()]) == [(0, 45.0), (1, 45.0)]
+
+
+class Squares(torch.utils.data.Dataset):
+    """Numbers made on the CPU, as workers of a loader must."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.tensor(float(index * index))
+
+
+def test_forked_loader_workers_feed_a_device():
+    torch.openreg.init()
+    loader = torch.utils.data.DataLoader(
+        Squares(), batch_size=4, num_workers=2, multiprocessing_context="fork"
+    )
+    total = sum(batch.openreg().sum() for batch in loader)
+    assert total.item() == 140

@@ -1,0 +1,140 @@
+"""How the backend becomes known to PyTorch: by itself, by import, once, and only to its version."""
+
+import sys
+import types
+
+import pytest
+import torch
+
+USE = "print(torch.ones(2, device='openreg').sum().item())"
+
+
+def test_import_torch_is_enough(python):
+    assert python(f"import torch; {USE}").stdout == "2.0\n"
+
+
+def test_explicit_import_works_without_autoload(python):
+    result = python(
+        f"""
+        import torch
+        assert not hasattr(torch, "openreg")
+        import torch_openreg
+        {USE}
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert result.stdout == "2.0\n"
+
+
+def test_package_may_be_imported_before_torch(python):
+    assert python(f"import torch_openreg, torch; {USE}").stdout == "2.0\n"
+
+
+def test_package_may_be_imported_before_torch_without_autoload(python):
+    result = python(f"import torch_openreg, torch; {USE}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert result.stdout == "2.0\n"
+
+
+def test_autoload_entry_point_may_be_called_again():
+    import torch_openreg
+
+    torch_openreg._autoload()
+    assert torch.openreg.device_count() == 2
+
+
+def test_import_initializes_no_device(python):
+    assert python("import torch; print(torch.openreg.is_initialized())").stdout == "False\n"
+
+
+def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(python):
+    result = python(
+        """
+        import sys, torch
+        torch.__version__ = torch.torch_version.TorchVersion("2.12.1+cpu")
+        try:
+            import torch_openreg
+        except ImportError as error:
+            print(error)
+        assert "torch_openreg._C" not in sys.modules
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert result.stdout == (
+        "torch_openreg works with PyTorch 2.13.0, but PyTorch 2.12.1+cpu is installed: "
+        "pip install torch==2.13.0\n"
+    )
+
+
+def test_a_build_of_the_right_version_is_accepted(python):
+    python(
+        """
+        import torch
+        torch.__version__ = torch.torch_version.TorchVersion("2.13.0+cu130")
+        import torch_openreg
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+
+
+def test_device_module_is_torch_openreg():
+    assert torch.get_device_module("openreg") is torch.openreg
+    assert torch.get_device_module(torch.device("openreg:1")) is torch.openreg
+
+
+def test_submodules_are_the_same_under_either_name():
+    import torch.openreg.memory
+    import torch_openreg.openreg.memory
+
+    assert torch.openreg.memory is torch_openreg.openreg.memory
+    assert sys.modules["torch.openreg.memory"] is sys.modules["torch_openreg.openreg.memory"]
+
+
+def test_every_public_name_exists():
+    for name in torch.openreg.__all__:
+        assert hasattr(torch.openreg, name), name
+
+
+def test_public_names_are_spelled_as_in_torch_cuda():
+    ours = {"devices", "get_amp_supported_dtype"}
+    for name in set(torch.openreg.__all__) - ours:
+        assert hasattr(torch.cuda, name), name
+
+
+def test_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        torch.openreg.nonsense  # noqa: B018
+
+
+def test_renaming_to_the_same_name_is_allowed():
+    torch.utils.rename_privateuse1_backend("openreg")
+    assert torch._C._get_privateuse1_backend_name() == "openreg"
+
+
+def test_renaming_to_another_name_is_refused():
+    with pytest.raises(RuntimeError, match="has already been set"):
+        torch.utils.rename_privateuse1_backend("other")
+
+
+def test_methods_cannot_be_generated_twice():
+    with pytest.raises(RuntimeError, match="has already been registered with is_openreg"):
+        torch.utils.generate_methods_for_privateuse1_backend()
+
+
+def test_device_module_cannot_be_registered_twice():
+    with pytest.raises(RuntimeError, match="The runtime module of 'openreg' has already"):
+        torch._register_device_module("openreg", types.ModuleType("fake"))
+
+
+def test_profiler_activity_and_device_type_carry_the_name():
+    from torch._C._autograd import DeviceType
+    from torch._C._profiler import ProfilerActivity
+
+    assert ProfilerActivity.PrivateUse1 == ProfilerActivity.OPENREG
+    assert str(DeviceType.OPENREG) == "DeviceType.OPENREG"
+
+
+def test_custom_module_functions_are_found_by_pytorch():
+    find = torch.utils.backend_registration._get_custom_mod_func
+    assert find("device_count")() == 2
+    with pytest.raises(RuntimeError, match="Try to call torch.openreg.nonsense"):
+        find("nonsense")

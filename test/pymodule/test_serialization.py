@@ -1,0 +1,146 @@
+"""Saving, loading, pickling and deep copies keep values, devices and sharing."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+
+
+def saved(thing):
+    buffer = io.BytesIO()
+    torch.save(thing, buffer)
+    buffer.seek(0)
+    return buffer
+
+
+@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
+)
+def test_tensor_comes_back_to_its_device(device, dtype):
+    tensor = torch.arange(6).reshape(2, 3).to(dtype).to(device)
+    loaded = torch.load(saved(tensor))
+    assert loaded.device == torch.device(device) and loaded.dtype == dtype
+    assert torch.equal(loaded.cpu(), tensor.cpu())
+
+
+@pytest.mark.parametrize(
+    ("location", "device"),
+    [
+        ("cpu", "cpu"),
+        ("openreg:1", "openreg:1"),
+        ("openreg", "openreg:0"),
+        (torch.device("openreg:1"), "openreg:1"),
+        ({"openreg:0": "openreg:1"}, "openreg:1"),
+        ({"openreg:0": "cpu"}, "cpu"),
+        (lambda storage, location: storage.openreg(1), "openreg:1"),
+    ],
+)
+def test_tensor_is_loaded_to_another_place(location, device):
+    loaded = torch.load(saved(torch.arange(3.0, device="openreg:0")), map_location=location)
+    assert loaded.device == torch.device(device)
+    assert loaded.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_host_tensor_is_loaded_to_a_device():
+    loaded = torch.load(saved(torch.arange(3.0)), map_location="openreg:1")
+    assert loaded.device == torch.device("openreg:1")
+    assert loaded.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_location_without_index_is_the_current_device():
+    buffer = saved(torch.arange(3.0))
+    torch.openreg.set_device(1)
+    assert torch.load(buffer, map_location="openreg").get_device() == 1
+
+
+def test_loading_to_a_device_that_does_not_exist_is_refused():
+    sentence = "on OPENREG device 2 but torch.openreg.device_count\\(\\) is 2"
+    with pytest.raises(RuntimeError, match=sentence):
+        torch.load(saved(torch.ones(1)), map_location="openreg:2")
+
+
+def test_views_share_their_storage_after_loading():
+    base = torch.arange(6.0, device="openreg")
+    first, second = torch.load(saved([base, base[2:4]]))
+    second.zero_()
+    assert first.tolist() == [0.0, 1.0, 0.0, 0.0, 4.0, 5.0]
+
+
+def test_strides_survive():
+    tensor = torch.arange(6.0, device="openreg").reshape(2, 3).t()
+    loaded = torch.load(saved(tensor))
+    assert loaded.stride() == (1, 3)
+    assert torch.equal(loaded, tensor)
+
+
+def test_state_of_model_and_optimizer_survives():
+    model = torch.nn.Linear(3, 2).openreg(1)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3, device="openreg:1")).sum().backward()
+    optimizer.step()
+    other = torch.nn.Linear(3, 2)
+    other.load_state_dict(torch.load(saved(model.state_dict()), map_location="cpu"))
+    assert torch.equal(other.weight, model.weight.cpu())
+    state = torch.load(saved(optimizer.state_dict()))["state"][0]
+    assert state["exp_avg"].device == torch.device("openreg:1")
+
+
+def test_parameter_keeps_its_kind():
+    loaded = torch.load(saved(torch.nn.Parameter(torch.ones(2, device="openreg"))))
+    assert isinstance(loaded, torch.nn.Parameter) and loaded.is_openreg and loaded.requires_grad
+
+
+def test_loading_onto_a_device_by_context():
+    with torch.device("openreg:1"):
+        assert torch.load(saved(torch.ones(2))).device == torch.device("openreg:1")
+
+
+def test_pickle_keeps_the_device():
+    tensor = torch.arange(3.0, device="openreg:1", requires_grad=True)
+    loaded = pickle.loads(pickle.dumps(tensor))
+    assert loaded.device == torch.device("openreg:1") and loaded.requires_grad
+    assert loaded.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_deep_copy_is_on_the_same_device_and_apart():
+    tensor = torch.arange(3.0, device="openreg:1")
+    duplicate = copy.deepcopy(tensor)
+    duplicate.zero_()
+    assert duplicate.device == torch.device("openreg:1")
+    assert tensor.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_deep_copy_of_a_module_is_on_the_same_device():
+    module = copy.deepcopy(torch.nn.Linear(2, 2).openreg(1))
+    assert {parameter.get_device() for parameter in module.parameters()} == {1}
+
+
+def test_deep_copy_keeps_views_together():
+    base = torch.arange(4.0, device="openreg")
+    first, second = copy.deepcopy([base, base[1:]])
+    second.fill_(9)
+    assert first.tolist() == [0.0, 9.0, 9.0, 9.0]
+
+
+def test_storage_tells_its_location():
+    storage = torch.UntypedStorage(4, device="openreg:1")
+    assert torch.serialization.location_tag(storage) == "openreg:1"
+    restored = torch.serialization.default_restore_location(torch.UntypedStorage(4), "openreg:1")
+    assert restored.is_openreg and restored.device.index == 1
+
+
+def test_untyped_storage_survives():
+    storage = torch.arange(4, dtype=torch.uint8, device="openreg:1").untyped_storage()
+    loaded = torch.load(saved(storage), weights_only=False)
+    assert loaded.device == torch.device("openreg:1")
+    assert list(loaded.cpu()) == [0, 1, 2, 3]
+
+
+def test_file_written_with_a_device_is_mapped_from_disk(tmp_path):
+    torch.save(torch.arange(3.0, device="openreg"), tmp_path / "tensor.pt")
+    loaded = torch.load(tmp_path / "tensor.pt", map_location="openreg:1", mmap=True)
+    assert loaded.get_device() == 1
+    assert loaded.tolist() == [0.0, 1.0, 2.0]

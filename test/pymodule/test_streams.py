@@ -1,0 +1,160 @@
+"""Streams and events: making, choosing and ordering them, in the words of `torch.cuda`."""
+
+import threading
+
+import pytest
+import torch
+
+
+def test_default_stream_is_current_at_first():
+    for index in (0, 1):
+        assert torch.openreg.current_stream(index) == torch.openreg.default_stream(index)
+        assert torch.openreg.default_stream(index).stream_id == 0
+
+
+def test_new_stream_is_on_the_device_asked_for():
+    assert torch.openreg.Stream().device == torch.device("openreg:0")
+    assert torch.openreg.Stream("openreg:1").device == torch.device("openreg:1")
+    torch.openreg.set_device(1)
+    assert torch.openreg.Stream(-1).device == torch.device("openreg:1")
+
+
+def test_new_streams_differ_from_each_other_and_from_the_default():
+    first, second = torch.openreg.Stream(), torch.openreg.Stream()
+    assert len({first, second, torch.openreg.default_stream()}) == 3
+
+
+def test_pool_of_streams_comes_around():
+    streams = [torch.openreg.Stream() for _ in range(33)]
+    assert len(set(streams[:32])) == 32
+    assert streams[32] == streams[0]
+
+
+def test_priorities_have_pools_of_their_own():
+    normal = {torch.openreg.Stream(priority=0) for _ in range(32)}
+    high = {torch.openreg.Stream(priority=-1) for _ in range(32)}
+    assert not normal & high
+
+
+def test_stream_on_a_device_out_of_range_is_refused():
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.openreg.Stream(2)
+
+
+def test_stream_can_be_made_again_from_its_numbers():
+    stream = torch.openreg.Stream(1)
+    again = torch.openreg.Stream(
+        stream_id=stream.stream_id,
+        device_index=stream.device_index,
+        device_type=stream.device_type,
+    )
+    assert again == stream
+
+
+def test_streams_are_instances_of_the_class():
+    assert isinstance(torch.openreg.current_stream(), torch.openreg.Stream)
+    assert isinstance(torch.openreg.Stream(), torch.Stream)
+
+
+def test_set_stream_changes_stream_and_device():
+    stream = torch.openreg.Stream(1)
+    torch.openreg.set_stream(stream)
+    assert torch.openreg.current_stream() == stream
+    assert torch.openreg.current_device() == 1
+
+
+def test_set_stream_ignores_none():
+    torch.openreg.set_stream(None)
+    assert torch.openreg.current_stream() == torch.openreg.default_stream()
+
+
+def test_stream_context_restores_streams_and_device():
+    stream = torch.openreg.Stream(1)
+    with torch.openreg.stream(stream):
+        assert torch.openreg.current_device() == 1
+        assert torch.openreg.current_stream() == stream
+        assert torch.ones(1, device="openreg").get_device() == 1
+    assert torch.openreg.current_device() == 0
+    assert torch.openreg.current_stream(0) == torch.openreg.default_stream(0)
+    assert torch.openreg.current_stream(1) == torch.openreg.default_stream(1)
+
+
+def test_stream_context_ignores_none():
+    with torch.openreg.stream(None):
+        assert torch.openreg.current_stream() == torch.openreg.default_stream()
+
+
+def test_a_stream_is_a_context_itself():
+    stream = torch.openreg.Stream(1)
+    with stream:
+        assert torch.accelerator.current_stream() == stream
+    assert torch.accelerator.current_stream() == torch.openreg.default_stream(0)
+
+
+def test_current_stream_belongs_to_the_thread():
+    torch.openreg.set_stream(torch.openreg.Stream())
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(torch.openreg.current_stream()))
+    thread.start()
+    thread.join()
+    assert seen == [torch.openreg.default_stream()]
+
+
+def test_idle_stream_answers_done():
+    stream = torch.openreg.Stream()
+    with stream:
+        torch.ones(8, device="openreg")
+    stream.synchronize()
+    assert stream.query() is True
+
+
+def test_recorded_event_is_reached():
+    stream = torch.openreg.Stream()
+    event = stream.record_event()
+    assert isinstance(event, torch.openreg.Event)
+    event.synchronize()
+    assert event.query() is True
+
+
+def test_streams_wait_for_events_and_streams():
+    first, second = torch.openreg.Stream(0), torch.openreg.Stream(1)
+    event = torch.openreg.Event()
+    event.record(first)
+    second.wait_event(event)
+    event.wait(second)
+    second.wait_stream(first)
+    second.synchronize()
+    assert second.query() is True
+
+
+def test_elapsed_time_is_measured_between_events():
+    start = torch.openreg.Event(enable_timing=True)
+    end = torch.openreg.Event(enable_timing=True)
+    start.record()
+    torch.ones(100, 100, device="openreg") @ torch.ones(100, 100, device="openreg")
+    end.record()
+    torch.openreg.synchronize()
+    assert start.elapsed_time(end) > 0
+    assert end.elapsed_time(start) < 0
+
+
+def test_elapsed_time_needs_recorded_events():
+    start = torch.openreg.Event(enable_timing=True)
+    end = torch.openreg.Event(enable_timing=True)
+    end.record()
+    with pytest.raises((RuntimeError, ValueError), match="recorded"):
+        start.elapsed_time(end)
+
+
+def test_elapsed_time_needs_timing():
+    start, end = torch.openreg.Event(), torch.openreg.Event()
+    start.record()
+    end.record()
+    with pytest.raises((RuntimeError, ValueError), match="enable_timing"):
+        start.elapsed_time(end)
+
+
+def test_tensor_may_be_given_to_another_stream():
+    tensor = torch.ones(8, device="openreg")
+    tensor.record_stream(torch.openreg.Stream())
+    assert tensor.sum().item() == 8
