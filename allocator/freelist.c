@@ -15,15 +15,15 @@ static size_t class_of(size_t bytes) {
 }
 
 static void class_insert(struct freelist *list, struct block *block) {
-  size_t class = class_of(block->shown.bytes);
-  struct block *head = list->classes[class];
+  size_t size_class = class_of(block->shown.bytes);
+  struct block *head = list->classes[size_class];
   block->before = NULL;
   block->after = head;
   if (head)
     head->before = block;
-  list->classes[class] = block;
-  list->occupied[class / 64] |= UINT64_C(1) << class % 64;
-  list->summary |= UINT64_C(1) << class / 64;
+  list->classes[size_class] = block;
+  list->occupied[size_class / 64] |= UINT64_C(1) << size_class % 64;
+  list->summary |= UINT64_C(1) << size_class / 64;
 }
 
 static void class_remove(struct freelist *list, struct block *block) {
@@ -33,19 +33,19 @@ static void class_remove(struct freelist *list, struct block *block) {
     block->before->after = block->after;
     return;
   }
-  size_t class = class_of(block->shown.bytes);
-  assert(list->classes[class] == block);
-  list->classes[class] = block->after;
+  size_t size_class = class_of(block->shown.bytes);
+  assert(list->classes[size_class] == block);
+  list->classes[size_class] = block->after;
   if (block->after)
     return;
-  list->occupied[class / 64] &= ~(UINT64_C(1) << class % 64);
-  if (list->occupied[class / 64] == 0)
-    list->summary &= ~(UINT64_C(1) << class / 64);
+  list->occupied[size_class / 64] &= ~(UINT64_C(1) << size_class % 64);
+  if (list->occupied[size_class / 64] == 0)
+    list->summary &= ~(UINT64_C(1) << size_class / 64);
 }
 
 static struct block *class_best(const struct freelist *list, size_t bytes) {
-  size_t class = class_of(bytes), word = class / 64;
-  uint64_t bits = list->occupied[word] & ~UINT64_C(0) << class % 64;
+  size_t size_class = class_of(bytes), word = size_class / 64;
+  uint64_t bits = list->occupied[word] & ~UINT64_C(0) << size_class % 64;
   if (!bits) {
     uint64_t words = list->summary & ~UINT64_C(1) << word;
     if (!words)
@@ -148,16 +148,16 @@ struct block *freelist_best(const struct freelist *list, size_t bytes) {
 
 /* ---- validation ------------------------------------------------------------------------------ */
 
-static bool class_is_valid(const struct freelist *list, size_t class, size_t *count) {
+static bool class_is_valid(const struct freelist *list, size_t size_class, size_t *count) {
   const struct block *before = NULL;
-  for (const struct block *block = list->classes[class]; block; block = block->after) {
-    if (block->state != BLOCK_FREE || class_of(block->shown.bytes) != class ||
+  for (const struct block *block = list->classes[size_class]; block; block = block->after) {
+    if (block->state != BLOCK_FREE || class_of(block->shown.bytes) != size_class ||
         block->before != before)
       return false;
     before = block;
     ++*count;
   }
-  bool bit = list->occupied[class / 64] >> class % 64 & 1;
+  bool bit = list->occupied[size_class / 64] >> size_class % 64 & 1;
   return bit == (before != NULL);
 }
 
@@ -179,8 +179,8 @@ static bool tree_is_valid(const struct block *tree, const struct block **last, s
 }
 
 bool freelist_is_valid(const struct freelist *list, size_t *count) {
-  for (size_t class = 0; class < CLASS_COUNT; class ++)
-    if (!class_is_valid(list, class, count))
+  for (size_t size_class = 0; size_class < CLASS_COUNT; size_class++)
+    if (!class_is_valid(list, size_class, count))
       return false;
   for (size_t word = 0; word < CLASS_WORDS; word++)
     if ((list->summary >> word & 1) != (list->occupied[word] != 0))

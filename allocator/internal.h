@@ -127,6 +127,9 @@ struct allocator;
 
 /* The pool for a request, whose size is rounded; NULL and the sentence without host memory. */
 struct pool *pool_get(struct allocator *allocator, int stream, size_t bytes);
+/* Ends a block that is in no free list after `bytes`. The rest is a block without a state, which is
+ * returned. Uses one record. */
+struct block *block_cut(struct allocator *allocator, struct block *block, size_t bytes);
 /* Takes a free block out of the free list, cut to `bytes`; the rest stays free. Uses one record. */
 void pool_take(struct allocator *allocator, struct block *block, size_t bytes);
 /* Makes a block of its segment free and one with its free neighbours; returns that one. */

@@ -56,11 +56,8 @@ void pool_remove(struct allocator *allocator, struct block *block) {
   freelist_remove(&block->pool->free, block);
 }
 
-void pool_take(struct allocator *allocator, struct block *block, size_t bytes) {
-  assert(block->shown.bytes >= bytes && bytes % UNIT_BYTES == 0);
-  pool_remove(allocator, block);
-  if (block->shown.bytes == bytes)
-    return;
+struct block *block_cut(struct allocator *allocator, struct block *block, size_t bytes) {
+  assert(bytes > 0 && bytes < block->shown.bytes && bytes % UNIT_BYTES == 0);
   struct block *rest = slab_take(&allocator->blocks);
   rest->shown.address = block_address(block) + bytes;
   rest->shown.bytes = block->shown.bytes - bytes;
@@ -70,7 +67,15 @@ void pool_take(struct allocator *allocator, struct block *block, size_t bytes) {
   block->next->prev = rest;
   block->next = rest;
   block->shown.bytes = bytes;
-  pool_insert(allocator, rest);
+  return rest;
+}
+
+void pool_take(struct allocator *allocator, struct block *block, size_t bytes) {
+  assert(block->shown.bytes >= bytes);
+  pool_remove(allocator, block);
+  if (block->shown.bytes == bytes)
+    return;
+  pool_insert(allocator, block_cut(allocator, block, bytes));
 }
 
 /* Makes `block` and the one above it one. */

@@ -2,14 +2,13 @@
  *
  * The arena is one address range, so a reservation next to a segment of the same pool makes that
  * segment longer, and free neighbours merge across reservations. Hence a large request reserves no
- * more than it lacks, where CUDA reserves at least 20 MiB: that is CUDA's remedy for fragmentation
- * between segments, which cannot happen here, and for a cudaMalloc that costs far more than an
- * entry in the ledger. Large segments are placed from the bottom up and small ones from the top
- * down, so that they do not end each other's growth.
+ * more than it lacks, where CUDA reserves at least 20 MiB: that is CUDA's remedy for memory lost
+ * between the segments of a pool, which here are one where they touch, and for a cudaMalloc that
+ * costs far more than an entry in the ledger. Large segments are placed from the bottom up and
+ * small ones from the top down, so that they do not end each other's growth.
  *
- * Finding a place walks the ranges, whose number is bounded by twice the number of segments.
- * A segment never ends in whole granules that are cut from its blocks: giving back is granule by
- * granule, out of the middle of a segment if need be, which then becomes two.
+ * Memory is given back in whole granules, out of the middle of a segment if need be, which then
+ * becomes two. Finding a place walks the ranges: at most two for each segment and one more.
  */
 #include "internal.h"
 
@@ -159,19 +158,6 @@ openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, s
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-/* Ends `block` at `end`; what lies above becomes a block that is in no free list. */
-static void block_cut(struct allocator *allocator, struct block *block, char *end) {
-  struct block *rest = slab_take(&allocator->blocks);
-  rest->shown.address = end;
-  rest->shown.bytes = (size_t)(block_end(block) - end);
-  rest->pool = block->pool;
-  rest->prev = block;
-  rest->next = block->next;
-  block->next->prev = rest;
-  block->next = rest;
-  block->shown.bytes -= rest->shown.bytes;
-}
-
 /* Gives back the whole granules of a free block. Returns the unreserved range that they became
  * part of. */
 static struct range *release(struct allocator *allocator, struct range *segment,
@@ -182,8 +168,7 @@ static struct range *release(struct allocator *allocator, struct range *segment,
   holding->segments--;
   pool_remove(allocator, block);
   if (whole.to < block_end(block)) {
-    block_cut(allocator, block, whole.to);
-    pool_insert(allocator, block->next);
+    pool_insert(allocator, block_cut(allocator, block, (size_t)(whole.to - block_address(block))));
   }
   if (whole.to < segment_end) {
     range_cut(allocator, segment, (size_t)(whole.to - segment->address), block->next);

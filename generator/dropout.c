@@ -16,10 +16,9 @@ int openreg_dropout_vector_width(openreg_type type, uint64_t n, uintptr_t device
                                  bool dense) {
   if (!dense)
     return 1;
+  assert(type_is_floating(type));
   const size_t item_bytes = openreg_type_bytes(type);
-  size_t width = 16 / item_bytes; /* vectors of at most 16 bytes, and at most 8 elements */
-  if (width > 8)
-    width = 8;
+  size_t width = 16 / item_bytes; /* CUDA's widest load is 16 bytes */
   while (width > 1 && (device_address % (width * item_bytes) != 0 || n % width != 0))
     width /= 2;
   return (int)width;

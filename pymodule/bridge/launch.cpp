@@ -1,9 +1,10 @@
 #include "launch.h"
 
-#include <ATen/core/op_registration/adaption.h>
+#include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <ranges>
 #include <array>
 #include <string>
 #include <string_view>
@@ -12,39 +13,59 @@ namespace openreg {
 
 namespace {
 
-// Operators with arguments that CUDA takes from the host as well: indices of indexing (either
-// place), sizes and lengths that steer the kernel, single numbers of fused optimizers.
-constexpr std::array<std::string_view, 16> kHostArguments = {
-    "aten::_amp_update_scale_",
-    "aten::_embedding_bag",
-    "aten::_fused_adagrad_",
-    "aten::_fused_adam_",
-    "aten::_fused_adamw_",
-    "aten::_fused_sgd_",
-    "aten::_index_put_impl_",
-    "aten::_pack_padded_sequence",
-    "aten::_pack_padded_sequence_backward",
-    "aten::_unsafe_index",
-    "aten::_unsafe_index_put",
-    "aten::index",
-    "aten::index_put",
-    "aten::index_put_",
-    "aten::is_set_to",
-    "aten::record_stream",
+// What an operator takes from host memory although it runs on a device, as on CUDA.
+enum class Host {
+  kNothing,
+  kScalars, // CPU tensors of no dimensions
+  kTensors, // CPU tensors in some arguments: indices, lengths, single numbers of optimizers
 };
 
-// The name of the first argument of the operator's schema that holds `tensor`'s kind of value: for
-// the error message only, so a look at the schema is cheap enough.
-std::string argument_name(const char* name, const char* overload) {
-  const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
-  if (!op.has_value()) {
-    return "tensor";
+struct HostArguments {
+  std::string_view name;
+  Host takes;
+};
+
+// By name, in order. Beside these, every operator tagged pointwise takes scalars.
+constexpr std::array<HostArguments, 21> kHostArguments = {{
+    {"aten::_fused_adagrad_", Host::kTensors},
+    {"aten::_fused_adam_", Host::kTensors},
+    {"aten::_fused_adamw_", Host::kTensors},
+    {"aten::_fused_sgd_", Host::kTensors},
+    {"aten::_index_put_impl_", Host::kTensors},
+    {"aten::_pack_padded_sequence", Host::kTensors},
+    {"aten::_pack_padded_sequence_backward", Host::kTensors},
+    {"aten::_unsafe_index", Host::kTensors},
+    {"aten::_unsafe_index_put", Host::kTensors},
+    {"aten::fill_", Host::kScalars},
+    {"aten::floor_divide", Host::kScalars},
+    {"aten::floor_divide_", Host::kScalars},
+    {"aten::index", Host::kTensors},
+    {"aten::index_fill_", Host::kScalars},
+    {"aten::index_put", Host::kTensors},
+    {"aten::index_put_", Host::kTensors},
+    {"aten::is_set_to", Host::kTensors},
+    {"aten::masked_fill_", Host::kScalars},
+    {"aten::record_stream", Host::kTensors},
+    {"aten::rsub", Host::kScalars},
+    {"aten::where", Host::kScalars},
+}};
+
+static_assert(std::ranges::is_sorted(kHostArguments, {}, &HostArguments::name));
+
+Host host_arguments(std::string_view name, const std::optional<c10::OperatorHandle>& op) {
+  const auto* found = std::ranges::lower_bound(kHostArguments, name, {}, &HostArguments::name);
+  if (found != kHostArguments.end() && found->name == name) {
+    return found->takes;
   }
-  const auto& arguments = op->schema().arguments();
-  // The offending tensor is never the one that set the device: name the last tensor argument.
-  for (auto it = arguments.rbegin(); it != arguments.rend(); ++it) {
-    if (it->type()->isSubtypeOf(*c10::TensorType::get())) {
-      return it->name();
+  return op.has_value() && op->hasTag(at::Tag::pointwise) ? Host::kScalars : Host::kNothing;
+}
+
+// The name of the tensor argument at a position among the tensor arguments.
+std::string tensor_argument_name(const c10::OperatorHandle& op, int position) {
+  for (const auto& argument : op.schema().arguments()) {
+    if (argument.type()->isSubtypeOf(*c10::OptionalType::create(c10::TensorType::get())) &&
+        position-- == 0) {
+      return argument.name();
     }
   }
   return "tensors";
@@ -52,30 +73,37 @@ std::string argument_name(const char* name, const char* overload) {
 
 } // namespace
 
-bool takes_host_tensors(const char* name) {
-  return std::binary_search(kHostArguments.begin(), kHostArguments.end(), std::string_view(name));
-}
-
 void LaunchDevice::see_host_tensor(const at::Tensor& tensor) {
-  if (tensor.is_cpu() && (tensor.dim() == 0 || takes_host_tensors(name_))) {
-    return;
-  }
-  if (stranger_ == nullptr) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
+  const auto takes = host_arguments(name_, op);
+  const bool welcome = tensor.is_cpu() &&
+      (takes == Host::kTensors || (takes == Host::kScalars && tensor.dim() == 0));
+  if (!welcome && stranger_ == nullptr) {
     stranger_ = &tensor;
+    stranger_position_ = seen_;
   }
 }
 
-void LaunchDevice::refuse(const at::Tensor& tensor) const {
-  const c10::Device common(kDeviceType, index_);
-  const bool exact = std::string_view(name_) == "aten::mm" || std::string_view(name_) == "aten::addmm" ||
-      std::string_view(name_) == "aten::bmm";
+void LaunchDevice::refuse(const at::Tensor& tensor, int position) const {
+  // As CUDA: the first tensor sets the device, and the first one elsewhere is named.
+  c10::Device common(kDeviceType, index_), other = tensor.device();
+  if (position < first_) {
+    std::swap(common, other);
+    position = first_;
+  }
+  const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
   TORCH_CHECK(
-      exact, "Expected all tensors to be on the same device, but found at least two devices, ",
-      common, " and ", tensor.device(), "!");
-  const auto method = std::string("wrapper_openreg_") + (name_ + sizeof("aten::") - 1);
-  const auto argument = argument_name(name_, overload_);
-  c10::impl::common_device_check_failure(common, tensor, method.c_str(), argument.c_str());
-  TORCH_INTERNAL_ASSERT(false);
+      host_arguments(name_, op) == Host::kNothing && op.has_value(),
+      "Expected all tensors to be on the same device, but found at least two devices, ", common,
+      " and ", other, "!");
+  auto method = "wrapper_openreg_" + std::string(op->schema().name().substr(op->schema().name().find("::") + 2));
+  if (!op->schema().overload_name().empty()) {
+    method += "_" + op->schema().overload_name();
+  }
+  TORCH_CHECK(
+      false, "Expected all tensors to be on the same device, but got ",
+      tensor_argument_name(*op, position), " is on ", other, ", different from other tensors on ",
+      common, " (when checking argument in method ", method, ")");
 }
 
 at::Tensor return_shared(at::Tensor&& result, c10::ArrayRef<const at::Tensor*> arguments,

@@ -21,47 +21,47 @@ namespace openreg {
 
 constexpr c10::DispatchKeySet kCpuKernel(c10::DispatchKey::CPU);
 
-// The device of a launch, found from its arguments.
+// The device of a launch, found from its tensor arguments, which it sees in the schema's order.
 class LaunchDevice {
  public:
-  explicit LaunchDevice(const char* name, const char* overload) : name_(name), overload_(overload) {}
+  LaunchDevice(const char* name, const char* overload) : name_(name), overload_(overload) {}
 
   void see(const at::Tensor& tensor) {
-    if (tensor.unsafeGetTensorImpl()->key_set().has_backend(c10::BackendComponent::PrivateUse1Bit))
-        [[likely]] {
-      const auto index = tensor.unsafeGetTensorImpl()->device().index();
+    const auto* impl = tensor.unsafeGetTensorImpl();
+    if (impl->key_set().has_backend(c10::BackendComponent::PrivateUse1Bit)) [[likely]] {
+      const auto index = impl->device().index();
       if (index_ < 0) {
         index_ = index;
+        first_ = seen_;
       } else if (index_ != index) {
-        refuse(tensor);
+        refuse(tensor, seen_);
       }
-    } else if (tensor.defined()) {
+    } else if (tensor.defined() && !impl->is_wrapped_number()) {
       see_host_tensor(tensor);
     }
+    ++seen_;
   }
 
   // For an operator whose arguments name no device: the current one.
   c10::DeviceIndex index() const {
     if (stranger_ != nullptr) [[unlikely]] {
-      refuse(*stranger_);
+      refuse(*stranger_, stranger_position_);
     }
     return index_ < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : index_;
   }
 
  private:
-  // CPU tensors of no dimensions are scalars to every kernel; others belong only in the arguments
-  // that CUDA too takes from the host.
   void see_host_tensor(const at::Tensor& tensor);
-  [[noreturn]] void refuse(const at::Tensor& tensor) const;
+  [[noreturn]] void refuse(const at::Tensor& tensor, int position) const;
 
   const char* name_;
   const char* overload_;
   c10::DeviceIndex index_ = -1;
-  const at::Tensor* stranger_ = nullptr; // a CPU tensor that may not be here
+  int seen_ = 0;  // tensors so far
+  int first_ = 0; // the position of the tensor that set the device
+  const at::Tensor* stranger_ = nullptr; // the first CPU tensor that may not be here
+  int stranger_position_ = 0;
 };
-
-// Arguments and results that live in host memory on CUDA too, by operator name.
-bool takes_host_tensors(const char* name);
 
 // What a kernel's result becomes when it does not own fresh device memory. `arguments` are the
 // launch's device tensors.

@@ -140,7 +140,7 @@ static double tolerance_of(openreg_type type) {
   case OPENREG_FLOAT32:
     return 2e-6;
   default:
-    return 1e-15;
+    return 4e-15;
   }
 }
 

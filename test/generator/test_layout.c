@@ -177,6 +177,12 @@ static void cut_is_at_the_widest_dimension(void **state) {
   assert_parts(&layout, 24, 2, (int64_t[]){0, 100}, (uint64_t[]){3, 3});
 }
 
+static void cut_can_be_at_the_fastest_dimension(void **state) {
+  (void)state;
+  const layout layout = memory_order(2, (int64_t[]){50, 2}, (int64_t[]){2, 3});
+  assert_parts(&layout, 400, 2, (int64_t[]){0, 50}, (uint64_t[]){50, 50});
+}
+
 static void cut_of_equally_wide_dimensions_is_at_the_slowest(void **state) {
   (void)state;
   const layout layout = memory_order(2, (int64_t[]){7, 3}, (int64_t[]){2, 6});
@@ -213,6 +219,7 @@ int main(void) {
       cmocka_unit_test(layout_within_the_limit_is_one_part),
       cmocka_unit_test(dense_layout_is_halved_until_it_fits),
       cmocka_unit_test(cut_is_at_the_widest_dimension),
+      cmocka_unit_test(cut_can_be_at_the_fastest_dimension),
       cmocka_unit_test(cut_of_equally_wide_dimensions_is_at_the_slowest),
       cmocka_unit_test(parts_cover_every_element_once),
   };

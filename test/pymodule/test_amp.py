@@ -46,6 +46,7 @@ def run(lists, name, number):
     return result.dtype
 
 
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated")
 @pytest.mark.parametrize(
     ("name", "number"), [c for c in cases("torch_fp16") if "einsum" not in c.id]
 )
@@ -63,6 +64,7 @@ def test_operator_of_the_float32_lists(lists, name, number):
     assert run(lists, name, number) == torch.float32
 
 
+@pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
 @pytest.mark.parametrize(("name", "number"), cases("torch_need_autocast_promote"))
 def test_operator_of_the_promotion_list(lists, name, number):
     assert run(lists, name, number) == torch.float32

@@ -188,6 +188,7 @@ def test_saved_tensors_may_wait_on_the_host():
     torch.testing.assert_close(x.grad.cpu(), 2 * samples.make().x)
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
 def test_anomaly_mode_finds_the_operator():
     x = torch.zeros(1, device="openreg", requires_grad=True)
     with (

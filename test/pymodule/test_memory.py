@@ -202,12 +202,18 @@ def test_free_memory_shrinks_by_what_is_reserved():
     assert torch.openreg.mem_get_info("openreg:0") == (free - 34 * MIB, total)
 
 
-def test_views_and_in_place_results_allocate_nothing():
+def test_views_allocate_nothing():
     tensor = allocate(4096)
     before = torch.openreg.memory_stats()["allocation.all.allocated"]
-    tensor[10:].view(-1).t()
-    tensor.add_(1)
+    tensor[10:].view(-1)[:2].expand(3, 2).t()
     assert torch.openreg.memory_stats()["allocation.all.allocated"] == before
+
+
+def test_in_place_operators_hold_no_more_memory():
+    tensor, other = allocate(4096), allocate(4096)
+    before = torch.openreg.memory_allocated()
+    tensor.add_(other).mul_(2).zero_()
+    assert torch.openreg.memory_allocated() == before
 
 
 def test_no_memory_is_leaked_by_a_step_of_training():

@@ -98,11 +98,24 @@ def test_module_moves_across_devices_and_back():
     assert torch.equal(module.weight, weight)
 
 
+def test_module_keeps_its_parameters_for_their_optimizer():
+    module = torch.nn.Linear(2, 2)
+    before = list(module.parameters())
+    for move in (module.openreg, lambda: module.to("openreg:1"), module.cpu):
+        move()
+        assert all(new is old for new, old in zip(module.parameters(), before, strict=True))
+
+
 def test_module_keeps_shared_parameters_shared():
     first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     second.weight = first.weight
     module = torch.nn.Sequential(first, second).openreg()
     assert module[0].weight is module[1].weight
+
+
+def test_lazy_module_moves_before_its_shapes_are_known():
+    module = torch.nn.LazyLinear(3).openreg()
+    assert module(torch.ones(1, 2, device="openreg")).shape == (1, 3)
 
 
 def test_module_refuses_another_type_of_device():

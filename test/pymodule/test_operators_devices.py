@@ -131,12 +131,13 @@ def test_operator_without_a_kernel_refuses_by_name():
             torch.ops.openreg_test.nothing(torch.ones(1, device="openreg"))
 
 
-def test_operator_registered_by_a_user_for_the_cpu_is_not_run_on_a_device():
+def test_operator_registered_by_a_user_for_the_cpu_runs_on_the_device():
     with torch.library._scoped_library("openreg_test", "FRAGMENT") as library:
         library.define("only_cpu(Tensor x) -> Tensor")
         library.impl("only_cpu", lambda x: x + 1, "CPU")
-        with pytest.raises(NotImplementedError, match="openreg_test::only_cpu"):
-            torch.ops.openreg_test.only_cpu(torch.ones(1, device="openreg"))
+        result = torch.ops.openreg_test.only_cpu(torch.ones(2, device="openreg:1"))
+    assert result.device == torch.device("openreg:1")
+    assert result.tolist() == [2.0, 2.0]
 
 
 def test_operator_registered_by_a_user_for_the_device_is_run():

@@ -33,7 +33,7 @@ IN_PLACE = {
     "tril_": lambda s: s.x.tril_(),
     "unsqueeze_": lambda s: s.x.unsqueeze_(0),
     "zero_": lambda s: s.x.zero_(),
-    "foreach_add_": lambda s: torch._foreach_add_([s.x, s.y], 1.0) or s.x,
+    "foreach_add_": lambda s: torch._foreach_add_([s.x, s.y], 1.0)[1],
 }
 
 

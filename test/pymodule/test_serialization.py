@@ -132,6 +132,7 @@ def test_storage_tells_its_location():
     assert restored.is_openreg and restored.device.index == 1
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 def test_untyped_storage_survives():
     storage = torch.arange(4, dtype=torch.uint8, device="openreg:1").untyped_storage()
     loaded = torch.load(saved(storage), weights_only=False)

@@ -36,9 +36,10 @@ def test_priorities_have_pools_of_their_own():
     assert not normal & high
 
 
-def test_stream_on_a_device_out_of_range_is_refused():
+@pytest.mark.parametrize("function", ["Stream", "current_stream", "default_stream"])
+def test_stream_of_a_device_out_of_range_is_refused(function):
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
-        torch.openreg.Stream(2)
+        getattr(torch.openreg, function)(2)
 
 
 def test_stream_can_be_made_again_from_its_numbers():
@@ -51,9 +52,13 @@ def test_stream_can_be_made_again_from_its_numbers():
     assert again == stream
 
 
-def test_streams_are_instances_of_the_class():
-    assert isinstance(torch.openreg.current_stream(), torch.openreg.Stream)
-    assert isinstance(torch.openreg.Stream(), torch.Stream)
+def test_streams_and_events_of_the_device_are_instances_however_made():
+    for stream in (torch.openreg.Stream(), torch.Stream("openreg"), torch.openreg.current_stream()):
+        assert isinstance(stream, torch.openreg.Stream)
+    for event in (torch.openreg.Event(), torch.Event("openreg")):
+        assert isinstance(event, torch.openreg.Event)
+    assert not isinstance(torch.openreg.Event(), torch.openreg.Stream)
+    assert not isinstance(torch.device("openreg"), torch.openreg.Stream)
 
 
 def test_set_stream_changes_stream_and_device():

@@ -1,21 +1,31 @@
 """Streams and events, with the constructors and functions of ``torch.cuda``.
 
-They are PyTorch's own generic `torch.Stream` and `torch.Event`, so what ``torch.accelerator`` hands
-out and what is made here compare equal and may be mixed.
+They are PyTorch's own generic `torch.Stream` and `torch.Event`: what ``torch.accelerator`` hands
+out and what is made here is one kind of thing, and may be mixed. A subclass would not do, for
+builds of PyTorch without CUDA accept no event of a subclass as an argument. So `Stream` and `Event`
+are names to construct by, and to ask with ``isinstance``.
 """
 
 from types import TracebackType
 from typing import Any
 
 import torch
-from torch._C._autograd import DeviceType
 from torch.types import Device
 
 from ._utils import _get_device_index
 from .devices import _lazy_init
 
 
-class Event(torch.Event):
+class _OnThisDevice(type):
+    """Class of a class whose instances are those of `_generic` that belong to openreg devices."""
+
+    _generic: type[torch.Event] | type[torch.Stream]
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls._generic) and instance.device.type == "openreg"
+
+
+class Event(metaclass=_OnThisDevice):
     """A point in the work of a stream.
 
     Parameters
@@ -28,20 +38,18 @@ class Event(torch.Event):
         Whether another process may wait for it.
     """
 
-    def __new__(
+    _generic = torch.Event
+
+    def __new__(  # type: ignore[misc]
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> "Event":
-        return super().__new__(
-            cls,
-            "openreg",
-            enable_timing=enable_timing,
-            blocking=blocking,
-            interprocess=interprocess,
+    ) -> torch.Event:
+        return torch.Event(
+            "openreg", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
         )
 
 
-class Stream(torch.Stream):
-    """A queue of work that a device does in order; made from the device's pool of streams.
+class Stream(metaclass=_OnThisDevice):
+    """A queue of work that a device does in order; taken from the device's pool of streams.
 
     Parameters
     ----------
@@ -53,28 +61,21 @@ class Stream(torch.Stream):
         ``stream_id``, ``device_index`` and ``device_type`` of a stream that exists.
     """
 
-    def __new__(cls, device: Device = None, priority: int = 0, **kwargs: Any) -> "Stream":
-        if "stream_id" in kwargs:
-            return super().__new__(cls, **kwargs)
+    _generic = torch.Stream
+
+    def __new__(  # type: ignore[misc]
+        cls, device: Device = None, priority: int = 0, **kwargs: Any
+    ) -> torch.Stream:
+        if kwargs:
+            return torch.Stream(**kwargs)
         _lazy_init()
         index = _get_device_index(device, optional=True)
         if index < 0:
             index = _get_device_index(None, optional=True)
-        return super().__new__(cls, torch.device("openreg", index), priority=priority)
-
-    def record_event(self, event: torch.Event | None = None) -> torch.Event:
-        """Put an event, a new one if none is given, behind the work of this stream."""
-        if event is None:
-            event = Event()
-        event.record(self)
-        return event
+        return torch.Stream(torch.device("openreg", index), priority=priority)
 
 
-def _stream_of(stream_id: int, index: int) -> Stream:
-    return Stream(stream_id=stream_id, device_index=index, device_type=DeviceType.PrivateUse1.value)
-
-
-def current_stream(device: Device = None) -> Stream:
+def current_stream(device: Device = None) -> torch.Stream:
     """Return this thread's current stream on a device.
 
     Parameters
@@ -83,11 +84,10 @@ def current_stream(device: Device = None) -> Stream:
         The device; None means the current one.
     """
     _lazy_init()
-    index = _get_device_index(device, optional=True)
-    return _stream_of(torch.accelerator.current_stream(index).stream_id, index)
+    return torch.accelerator.current_stream(_get_device_index(device, optional=True))
 
 
-def default_stream(device: Device = None) -> Stream:
+def default_stream(device: Device = None) -> torch.Stream:
     """Return the default stream of a device.
 
     Parameters
@@ -95,8 +95,10 @@ def default_stream(device: Device = None) -> Stream:
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    _lazy_init()
-    return _stream_of(0, _get_device_index(device, optional=True))
+    current = current_stream(device)
+    return torch.Stream(
+        stream_id=0, device_index=current.device_index, device_type=current.device_type
+    )
 
 
 def set_stream(stream: torch.Stream | None) -> None:

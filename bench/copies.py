@@ -1,0 +1,35 @@
+"""What copies cost: 64 MiB between host and devices against CPU ``copy_`` and ``clone``."""
+
+import torch
+from harness import Table, one_thread, time_ratio
+
+MIB = 1 << 20
+
+
+def main() -> None:
+    """Print the table."""
+    one_thread()
+    elements = 64 * MIB // 4
+    host, other_host = torch.ones(elements), torch.ones(elements)
+    device, peer = host.to("openreg:0"), host.to("openreg:1")
+
+    table = Table("Copies of 64 MiB: rate / rate of the CPU's, one thread", "copy")
+    pairs = {
+        "copy_, host to device": lambda: device.copy_(host),
+        "copy_, device to host": lambda: host.copy_(device),
+        "copy_, device 0 to device 1": lambda: peer.copy_(device),
+    }
+    for name, work in pairs.items():
+        ratio = time_ratio(work, lambda: other_host.copy_(host), turns=15, seconds=0.05)
+        table.row(name, ratio, at_least=0.95)
+    results = {
+        "x.to('openreg') / x.clone()": lambda: host.to("openreg"),
+        "device clone / x.clone()": lambda: device.clone(),
+    }
+    for name, work in results.items():
+        ratio = time_ratio(work, lambda: host.clone(), turns=15, seconds=0.05)
+        table.row(name, ratio, at_least=7)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What a launch costs: operators, factories and training steps against CPU eager, one thread."""
+
+from collections.abc import Callable
+
+import torch
+from harness import Table, Work, one_thread, time_ratio
+from torch import nn
+
+OPERATORS: dict[str, Callable[[str, int], Work]] = {}
+
+
+def operator(make: Callable[[str, int], Work]) -> Callable[[str, int], Work]:
+    """Register a case: a function of device and size that returns the work."""
+    OPERATORS[make.__name__] = make
+    return make
+
+
+def _operand(device: str, size: int) -> torch.Tensor:
+    return torch.linspace(-1, 1, size).to(device)
+
+
+@operator
+def add(device: str, size: int) -> Work:
+    """``a + b``."""
+    a, b = _operand(device, size), _operand(device, size)
+    return lambda: a + b
+
+
+@operator
+def relu(device: str, size: int) -> Work:
+    """``relu(a)``."""
+    a = _operand(device, size)
+    return lambda: torch.relu(a)
+
+
+@operator
+def mul(device: str, size: int) -> Work:
+    """``a.mul(b)``."""
+    a, b = _operand(device, size), _operand(device, size)
+    return lambda: a.mul(b)
+
+
+@operator
+def add_(device: str, size: int) -> Work:
+    """``a.add_(b)``."""
+    a, b = _operand(device, size), _operand(device, size)
+    return lambda: a.add_(b)
+
+
+def _training_step(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Work:
+    loss_function = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss_function(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def mlp_step(device: str) -> Work:
+    """Forward, backward and SGD of an MLP 256-1024-1024-10, batch 64."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+    )
+    x, y = torch.randn(64, 256), torch.randint(0, 10, (64,))
+    return _training_step(model.to(device), x.to(device), y.to(device))
+
+
+def convolutional_step(device: str) -> Work:
+    """Forward, backward and SGD of two convolutions with pooling, batch 32 of 3x32x32."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 8 * 8, 10),
+    )
+    x, y = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
+    return _training_step(model.to(device), x.to(device), y.to(device))
+
+
+def main() -> None:
+    """Print the table."""
+    one_thread()
+    table = Table("Launch: time on openreg / time of CPU eager, one thread", "work")
+    for name, make in OPERATORS.items():
+        for size in (1, 64, 4096):
+            ratio = time_ratio(make("openreg", size), make("cpu", size))
+            table.row(f"{name}, {size}", ratio, at_most=1.10)
+    # At 16 MiB glibc may keep a freed result mapped, or not: then CPU eager pays page faults. At
+    # 64 MiB it always pays.
+    for name, make in OPERATORS.items():
+        for millions, goal in ((4, None if name == "add_" else 0.88), (16, None)):
+            size = millions << 20
+            ratio = time_ratio(make("openreg", size), make("cpu", size), turns=15, seconds=0.05)
+            table.row(f"{name}, {millions} M", ratio, at_most=goal)
+    ratio = time_ratio(
+        lambda: torch.empty(64, device="openreg"), lambda: torch.empty(64, device="cpu")
+    )
+    table.row("torch.empty(64)", ratio, at_most=1.30)
+    for make_step, goal in ((mlp_step, 1.03), (convolutional_step, 1.05)):
+        ratio = time_ratio(make_step("openreg"), make_step("cpu"), seconds=0.05)
+        table.row(make_step.__name__.replace("_", " "), ratio, at_most=goal)
+
+
+if __name__ == "__main__":
+    main()

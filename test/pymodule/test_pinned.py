@@ -1,0 +1,29 @@
+"""Pinned host memory, which loaders ask for as soon as there is an accelerator."""
+
+import torch
+
+
+def test_pinned_tensor_has_the_values_of_its_source():
+    values = torch.arange(100.0)
+    pinned = values.pin_memory()
+    assert pinned.is_cpu and torch.equal(pinned, values)
+    assert torch.equal(pinned.to("openreg", non_blocking=True).cpu(), values)
+
+
+def test_pinned_tensor_can_be_made_by_factories():
+    assert torch.ones(3, pin_memory=True).sum().item() == 3
+
+
+def test_device_tensor_cannot_be_pinned():
+    assert not torch.ones(1, device="openreg").is_pinned()
+
+
+def test_loader_pins_its_batches():
+    dataset = torch.utils.data.TensorDataset(torch.arange(8.0))
+    loader = torch.utils.data.DataLoader(dataset, batch_size=4, pin_memory=True)
+    sums = [batch.openreg(non_blocking=True).sum().item() for (batch,) in loader]
+    assert sums == [6.0, 22.0]
+
+
+def test_cached_pinned_memory_can_be_given_back(python):
+    python("import torch; torch.accelerator.empty_host_cache()")
