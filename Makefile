@@ -22,8 +22,8 @@ package := build/package.stamp
 
 # Folders count, for the date of one changes when a file in it is added or removed.
 package_sources := meson.build meson.options pyproject.toml \
-  $(shell find device allocator generator amp pymodule \( -name __pycache__ -o -name '.*_cache' \) -prune \
-  -o -print)
+  $(shell find device allocator generator amp pymodule \
+    \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
 c_family = $(shell find device allocator generator amp pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg test/pymodule bench examples)
@@ -64,14 +64,16 @@ sanitize: build/asan/build.ninja build/tsan/build.ninja ## the C tests under the
 
 .PHONY: lint
 lint: $(venv) ## formatting, mistakes and types
-	clang-format --dry-run -Werror $(c_family)
+	@echo clang-format --dry-run -Werror
+	@clang-format --dry-run -Werror $(c_family)
 	ruff check $(python_code)
 	ruff format --check $(python_code)
 	mypy
 
 .PHONY: format
 format: $(venv) ## rewrite the sources as lint wants them
-	clang-format -i $(c_family)
+	@echo clang-format -i
+	@clang-format -i $(c_family)
 	ruff check --fix $(python_code)
 	ruff format $(python_code)
 

@@ -7,20 +7,14 @@
  */
 #include "amp.h"
 
-#define LOWER_PRECISION(name, overload)                                                            \
-  { name, overload, OPENREG_AMP_LOWER_PRECISION, NULL }
-#define FLOAT32(name, overload)                                                                    \
-  { name, overload, OPENREG_AMP_FLOAT32, NULL }
-#define FLOAT32_SET_DTYPE(name, overload)                                                          \
-  { name, overload, OPENREG_AMP_FLOAT32_SET_DTYPE, NULL }
-#define APPEND_DTYPE(name, overload, to)                                                           \
-  { name, overload, OPENREG_AMP_FLOAT32_APPEND_DTYPE, to }
-#define PROMOTE(name, overload)                                                                    \
-  { name, overload, OPENREG_AMP_PROMOTE, NULL }
-#define BANNED(name, overload, sentence)                                                           \
-  { name, overload, OPENREG_AMP_BANNED, sentence }
-
 /* clang-format off */
+#define LOWER_PRECISION(name, overload)   {name, overload, OPENREG_AMP_LOWER_PRECISION, NULL}
+#define FLOAT32(name, overload)           {name, overload, OPENREG_AMP_FLOAT32, NULL}
+#define FLOAT32_SET_DTYPE(name, overload) {name, overload, OPENREG_AMP_FLOAT32_SET_DTYPE, NULL}
+#define APPEND_DTYPE(name, overload, to)  {name, overload, OPENREG_AMP_FLOAT32_APPEND_DTYPE, to}
+#define PROMOTE(name, overload)           {name, overload, OPENREG_AMP_PROMOTE, NULL}
+#define BANNED(name, overload, sentence)  {name, overload, OPENREG_AMP_BANNED, sentence}
+
 static const openreg_amp_entry table[] = {
     LOWER_PRECISION("_convolution", "deprecated"),
     LOWER_PRECISION("_convolution", ""),
@@ -145,9 +139,10 @@ static const openreg_amp_entry table[] = {
     PROMOTE("scatter_add", ""),
 
     BANNED("binary_cross_entropy", "",
-           "binary_cross_entropy and BCELoss are unsafe to autocast: the logarithm of a probability that "
-           "was rounded to lower precision may be infinite. Drop the sigmoid in front of it and use "
-           "binary_cross_entropy_with_logits or BCEWithLogitsLoss, which autocast computes in float32"),
+           "binary_cross_entropy and BCELoss are unsafe to autocast: the logarithm of a "
+           "probability that was rounded to lower precision may be infinite. Drop the sigmoid in "
+           "front of it and use binary_cross_entropy_with_logits or BCEWithLogitsLoss, which "
+           "autocast computes in float32"),
 };
 /* clang-format on */
 

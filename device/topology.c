@@ -37,7 +37,7 @@ openreg_topology *openreg_topology_load(int device_count) {
     free(topology);
     return NULL;
   }
-  /* Only objects that add structure. With caches and the rest, loading takes ten times as long. */
+  /* A small topology: what groups cores and memory, and nothing else. */
   hwloc_topology_set_all_types_filter(topology->machine, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
   hwloc_topology_set_io_types_filter(topology->machine, HWLOC_TYPE_FILTER_KEEP_NONE);
   if (hwloc_topology_load(topology->machine) != 0 || !spread_devices(topology)) {

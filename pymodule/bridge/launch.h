@@ -42,10 +42,14 @@ class LaunchDevice {
     ++seen_;
   }
 
-  // For an operator whose arguments name no device: the current one.
+  // For an operator whose arguments name no device: the current one. Raises what CUDA raises when
+  // the arguments do not belong together, or the process was forked from one that had devices.
   c10::DeviceIndex index() const {
     if (stranger_ != nullptr) [[unlikely]] {
       refuse(*stranger_, stranger_position_);
+    }
+    if (openreg_in_bad_fork()) [[unlikely]] {
+      raise(OPENREG_BAD_FORK);
     }
     return index_ < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : index_;
   }

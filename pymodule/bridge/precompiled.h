@@ -1,5 +1,6 @@
 // The headers that nearly every file of the bridge needs, compiled once.
-#pragma once
+#ifndef OPENREG_BRIDGE_PRECOMPILED_H
+#define OPENREG_BRIDGE_PRECOMPILED_H
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -7,3 +8,5 @@
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
+
+#endif

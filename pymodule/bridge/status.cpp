@@ -2,7 +2,15 @@
 
 #include <c10/util/Exception.h>
 
+#include <string>
+
 namespace openreg {
+
+namespace {
+
+constexpr int32_t kInvalidDevice = 101; // cudaErrorInvalidDevice
+
+} // namespace
 
 void raise(openreg_status status) {
   switch (status) {
@@ -12,7 +20,9 @@ void raise(openreg_status status) {
           "Cannot re-initialize openreg in forked subprocess. To use openreg with "
           "multiprocessing, you must use the 'spawn' start method");
     case OPENREG_INVALID_DEVICE:
-      TORCH_CHECK(false, "openreg error: invalid device ordinal\n", openreg_last_error());
+      throw c10::AcceleratorError(
+          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, kInvalidDevice,
+          std::string("openreg error: invalid device ordinal\n") + openreg_last_error());
     case OPENREG_OUT_OF_MEMORY:
       TORCH_CHECK_WITH(OutOfMemoryError, false, openreg_last_error());
     case OPENREG_INVALID_ARGUMENT:

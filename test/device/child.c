@@ -1,3 +1,4 @@
+/* Children of tests: see child.h. */
 #include "child.h"
 
 #include <signal.h>

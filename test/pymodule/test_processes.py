@@ -36,6 +36,8 @@ print(parent.sum().item())
         "torch.ones(1).openreg()",
         "parent + 1",
         "parent.cpu()",
+        "parent.tolist()",
+        "parent.zero_()",
         "torch.accelerator.synchronize()",
     ],
 )
