@@ -30,29 +30,29 @@ struct Exchanged {
   bool written;
 };
 
-bool is_on_device(const at::Tensor& tensor) {
+bool is_on_device(const at::Tensor &tensor) {
   return tensor.defined() && tensor.device().type() == kDeviceType;
 }
 
 // What the boxed door must know of an operator: derived once from its schema and tags.
 class BoxedOperator {
- public:
-  explicit BoxedOperator(const OperatorHandle& op)
-      : name_(op.schema().name()),
-        overload_(op.schema().overload_name()),
+public:
+  explicit BoxedOperator(const OperatorHandle &op)
+      : name_(op.schema().name()), overload_(op.schema().overload_name()),
         draws_(op.hasTag(at::Tag::nondeterministic_seeded) && name_ != "aten::_fused_sdp_choice"),
         has_kernel_(op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)),
         host_result_(name_ == "aten::_pack_padded_sequence" ? 1 : -1) {
-    const auto& arguments = op.schema().arguments();
+    const auto &arguments = op.schema().arguments();
     for (size_t i = 0; i < arguments.size(); ++i) {
-      const auto* alias = arguments[i].alias_info();
+      const auto *alias = arguments[i].alias_info();
       written_.push_back(alias != nullptr && alias->isWrite());
     }
   }
 
-  void run(const OperatorHandle& op, torch::jit::Stack* stack) const {
+  void run(const OperatorHandle &op, torch::jit::Stack *stack) const {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !draws_, "openreg: '", name_, "' draws random numbers and has no openreg kernel: the host's "
+        !draws_, "openreg: '", name_,
+        "' draws random numbers and has no openreg kernel: the host's "
         "generator is not used in its place. Compute it on the CPU and copy the result.");
     TORCH_CHECK_NOT_IMPLEMENTED(
         has_kernel_, "Could not run '", name_, (overload_.empty() ? "" : "."), overload_,
@@ -65,7 +65,7 @@ class BoxedOperator {
       Redirection redirection(device);
       op.redispatchBoxed(kCpuKernel, stack);
     }
-    for (const auto& each : exchanged) {
+    for (const auto &each : exchanged) {
       if (each.written) {
         write_back(each.tensor, each.twin);
       }
@@ -73,64 +73,68 @@ class BoxedOperator {
     exchange_results(op, stack, exchanged, device);
   }
 
- private:
+private:
   // Puts twins in the place of device tensors and "cpu" in the place of a device argument. Returns
   // the launch's device.
-  c10::DeviceIndex exchange_arguments(torch::jit::Stack* stack,
-                                      c10::SmallVectorImpl<Exchanged>& exchanged) const {
+  c10::DeviceIndex exchange_arguments(torch::jit::Stack *stack,
+                                      c10::SmallVectorImpl<Exchanged> &exchanged) const {
     const auto arguments = stack->end() - static_cast<std::ptrdiff_t>(written_.size());
     LaunchDevice where(name_.c_str(), overload_.c_str());
     int named_device = -1;
     for (size_t i = 0; i < written_.size(); ++i) {
-      auto& value = arguments[static_cast<std::ptrdiff_t>(i)];
+      auto &value = arguments[static_cast<std::ptrdiff_t>(i)];
       const bool written = written_[i];
       if (value.isTensor()) {
         value = exchange(value.toTensor(), written, where, exchanged);
       } else if (value.isTensorList()) {
         c10::List<at::Tensor> twins;
-        for (const auto& tensor : value.toTensorVector()) {
+        for (const auto &tensor : value.toTensorVector()) {
           twins.push_back(exchange(tensor, written, where, exchanged));
         }
         value = std::move(twins);
       } else if (value.isOptionalTensorList()) {
         c10::List<std::optional<at::Tensor>> twins;
-        for (const auto& tensor : value.toOptionalTensorVector()) {
+        for (const auto &tensor : value.toOptionalTensorVector()) {
           twins.push_back(tensor.has_value()
                               ? std::optional(exchange(*tensor, written, where, exchanged))
                               : std::nullopt);
         }
         value = std::move(twins);
       } else if (value.isDevice() && value.toDevice().type() == kDeviceType) {
-        named_device = value.toDevice().has_index() ? value.toDevice().index() : openreg_device_current();
+        named_device =
+            value.toDevice().has_index() ? value.toDevice().index() : openreg_device_current();
         value = c10::Device(c10::DeviceType::CPU);
       }
     }
     return named_device >= 0 ? static_cast<c10::DeviceIndex>(named_device) : where.index();
   }
 
-  static at::Tensor exchange(const at::Tensor& tensor, bool written, LaunchDevice& where,
-                             c10::SmallVectorImpl<Exchanged>& exchanged) {
+  static at::Tensor exchange(const at::Tensor &tensor, bool written, LaunchDevice &where,
+                             c10::SmallVectorImpl<Exchanged> &exchanged) {
     where.see(tensor);
     if (!is_on_device(tensor)) {
+      if (written) {
+        where.see_written(tensor);
+      }
       return tensor;
     }
-    exchanged.push_back({tensor, *twin_of(tensor), written});
+    exchanged.push_back({tensor, twin_of(tensor), written});
     return exchanged.back().twin;
   }
 
-  void exchange_results(const OperatorHandle& op, torch::jit::Stack* stack,
+  void exchange_results(const OperatorHandle &op, torch::jit::Stack *stack,
                         c10::ArrayRef<Exchanged> exchanged, c10::DeviceIndex device) const {
     const auto count = op.schema().returns().size();
     const auto results = stack->end() - static_cast<std::ptrdiff_t>(count);
     for (size_t i = 0; i < count; ++i) {
-      auto& value = results[static_cast<std::ptrdiff_t>(i)];
+      auto &value = results[static_cast<std::ptrdiff_t>(i)];
       if (static_cast<int>(i) == host_result_) {
         value = value.toTensor().clone(); // out of device memory
       } else if (value.isTensor()) {
         value = give_back(std::move(value).toTensor(), exchanged, device);
       } else if (value.isTensorList()) {
         c10::List<at::Tensor> list;
-        for (auto& tensor : value.toTensorVector()) {
+        for (auto &tensor : value.toTensorVector()) {
           list.push_back(give_back(std::move(tensor), exchanged, device));
         }
         value = std::move(list);
@@ -138,13 +142,13 @@ class BoxedOperator {
     }
   }
 
-  static at::Tensor give_back(at::Tensor&& result, c10::ArrayRef<Exchanged> exchanged,
+  static at::Tensor give_back(at::Tensor &&result, c10::ArrayRef<Exchanged> exchanged,
                               c10::DeviceIndex device) {
     if (result.defined() && is_fresh(result)) {
       return hand_over(std::move(result));
     }
-    c10::SmallVector<const at::Tensor*, 4> arguments;
-    for (const auto& each : exchanged) {
+    c10::SmallVector<const at::Tensor *, 4> arguments;
+    for (const auto &each : exchanged) {
       if (result.unsafeGetTensorImpl() == each.twin.unsafeGetTensorImpl()) {
         return each.tensor;
       }
@@ -161,17 +165,17 @@ class BoxedOperator {
 };
 
 class BoxedKernel final : public c10::OperatorKernel {
- public:
-  explicit BoxedKernel(const OperatorHandle& op) : operator_(op) {}
-  void operator()(const OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+public:
+  explicit BoxedKernel(const OperatorHandle &op) : operator_(op) {}
+  void operator()(const OperatorHandle &op, c10::DispatchKeySet, torch::jit::Stack *stack) {
     operator_.run(op, stack);
   }
 
- private:
+private:
   BoxedOperator operator_;
 };
 
-void boxed_fallback(const OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+void boxed_fallback(const OperatorHandle &op, c10::DispatchKeySet, torch::jit::Stack *stack) {
   BoxedOperator(op).run(op, stack);
 }
 
@@ -182,10 +186,10 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
 } // namespace
 
 void register_boxed_kernels() {
-  auto& dispatcher = c10::Dispatcher::singleton();
+  auto &dispatcher = c10::Dispatcher::singleton();
   // Registrations last as long as the process.
-  static auto* registrations = new std::vector<c10::RegistrationHandleRAII>();
-  for (const auto& name : dispatcher.getAllOpNamesForDispatchKey(c10::DispatchKey::CPU)) {
+  static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
+  for (const auto &name : dispatcher.getAllOpNamesForDispatchKey(c10::DispatchKey::CPU)) {
     const auto op = dispatcher.findSchema(name);
     if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
       continue;

@@ -18,40 +18,78 @@ constexpr auto kLazyMarks = c10::DispatchKeySet(
 // Twins are refreshed rarely, by tensors whose metadata changed; one lock for all is enough.
 std::mutex refresh_mutex;
 
-c10::DataPtr looking_at(const void* device_address) {
+c10::DataPtr looking_at(const void *device_address) {
   return {kernel_address(device_address), c10::Device(c10::DeviceType::CPU)};
 }
 
-c10::intrusive_ptr<c10::StorageImpl> make_twin_storage(const void* device_address, size_t bytes) {
-  return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, looking_at(device_address),
-      redirecting_allocator(), /*resizable=*/true);
+c10::intrusive_ptr<c10::StorageImpl> make_twin_storage(const void *device_address, size_t bytes) {
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                               looking_at(device_address), redirecting_allocator(),
+                                               /*resizable=*/true);
 }
 
-c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage) {
+c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl *storage) {
   c10::raw::intrusive_ptr::incref(storage);
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage);
 }
 
 // A CPU tensor with the metadata of `like` over `storage`.
 class HostTensor final : public c10::TensorImpl {
- public:
-  HostTensor(c10::Storage&& storage, const c10::TensorImpl& like)
+public:
+  HostTensor(c10::Storage &&storage, const c10::TensorImpl &like)
       : TensorImpl(std::move(storage), kHostKeys, like.dtype()) {
     copy_generic_tensor_metadata(&like, this);
+    extra_meta_.reset(); // what a backend or a frontend attached stays with the tensor
     device_opt_ = c10::Device(c10::DeviceType::CPU);
     key_set_ = key_set_ | (like.key_set() & kLazyMarks);
   }
 };
 
-at::Tensor make_twin(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::TensorImpl& like) {
-  return at::detail::make_tensor<HostTensor>(c10::Storage(std::move(storage)), like);
+at::Tensor make_twin(const c10::TensorImpl &tensor) {
+  const auto &storage = *tensor.unsafe_storage().unsafeGetStorageImpl();
+  auto *twin_storage = twin_storage_of(storage);
+  return at::detail::make_tensor<HostTensor>(
+      c10::Storage(twin_storage != nullptr ? share(twin_storage)
+                                           : make_twin_storage(storage.data(), storage.nbytes())),
+      tensor);
 }
 
-// Takes the block behind a CPU storage's redirected pointer; the storage goes on as the twin storage over it.
-openreg_block* take_block(c10::StorageImpl* host) {
-  auto& pointer = host->_mutable_data_ptr_no_checks();
-  auto* block = block_at(pointer.release_context());
+bool is_valid_twin(const c10::TensorImpl &twin, const c10::TensorImpl &tensor) {
+  const auto &pointer = tensor.unsafe_storage().unsafeGetStorageImpl()->data_ptr();
+  return owns_block(pointer) &&
+         block_of(pointer)->user == twin.unsafe_storage().unsafeGetStorageImpl() &&
+         twin.dtype() == tensor.dtype() && twin.storage_offset() == tensor.storage_offset() &&
+         twin.sizes() == tensor.sizes() && twin.strides() == tensor.strides() &&
+         ((twin.key_set() ^ tensor.key_set()) & kLazyMarks).empty();
+}
+
+// The twin of a plain TensorImpl.
+struct TwinMeta final : c10::BackendMeta {
+  explicit TwinMeta(at::Tensor twin) : twin(std::move(twin)) {}
+
+  // A shallow copy of the tensor makes its own.
+  c10::intrusive_ptr<c10::BackendMeta>
+  clone(const c10::intrusive_ptr<c10::BackendMeta> &) const override {
+    return {};
+  }
+
+  at::Tensor twin;
+};
+
+const TwinMeta *valid_twin_meta(c10::TensorImpl &tensor) {
+  const auto *meta = tensor.get_backend_meta();
+  if (meta == nullptr || typeid(*meta) != typeid(TwinMeta)) {
+    return nullptr;
+  }
+  const auto *twin_meta = static_cast<const TwinMeta *>(meta);
+  return is_valid_twin(*twin_meta->twin.unsafeGetTensorImpl(), tensor) ? twin_meta : nullptr;
+}
+
+// Takes the block behind a CPU storage's redirected pointer; the storage goes on as the twin
+// storage over it.
+openreg_block *take_block(c10::StorageImpl *host) {
+  auto &pointer = host->_mutable_data_ptr_no_checks();
+  auto *block = block_at(pointer.release_context());
   pointer = looking_at(block->address);
   c10::raw::intrusive_ptr::incref(host);
   block->user = host;
@@ -60,53 +98,44 @@ openreg_block* take_block(c10::StorageImpl* host) {
 
 } // namespace
 
-DeviceTensor::DeviceTensor(c10::Storage&& storage, caffe2::TypeMeta dtype)
+DeviceTensor::DeviceTensor(c10::Storage &&storage, caffe2::TypeMeta dtype)
     : TensorImpl(std::move(storage), kDeviceKeys, dtype) {}
 
-DeviceTensor::DeviceTensor(c10::Storage&& storage, const c10::TensorImpl& like)
+DeviceTensor::DeviceTensor(c10::Storage &&storage, const c10::TensorImpl &like)
     : TensorImpl(std::move(storage), kDeviceKeys, like.dtype()) {
   copy_generic_tensor_metadata(&like, this);
   device_opt_ = storage_.device();
   key_set_ = key_set_ | (like.key_set() & kLazyMarks);
 }
 
-DeviceTensor::DeviceTensor(c10::Storage&& storage, at::Tensor&& twin)
+DeviceTensor::DeviceTensor(c10::Storage &&storage, at::Tensor &&twin)
     : DeviceTensor(std::move(storage), *twin.unsafeGetTensorImpl()) {
   twin_ = std::move(twin);
   has_twin_.store(true, std::memory_order_release);
 }
 
-bool DeviceTensor::twin_is_valid() const {
-  const auto* twin = twin_.unsafeGetTensorImpl();
-  const auto& pointer = storage_.unsafeGetStorageImpl()->data_ptr();
-  return owns_block(pointer) &&
-      block_of(pointer)->user == twin->unsafe_storage().unsafeGetStorageImpl() &&
-      twin->dtype() == data_type_ && twin->storage_offset() == storage_offset_ &&
-      twin->sizes() == sizes_and_strides_.sizes_arrayref() &&
-      twin->strides() == sizes_and_strides_.strides_arrayref() &&
-      ((twin->key_set() ^ key_set_) & kLazyMarks).empty();
+bool DeviceTensor::has_valid_twin() const {
+  return has_twin_.load(std::memory_order_acquire) &&
+         is_valid_twin(*twin_.unsafeGetTensorImpl(), *this);
 }
 
 void DeviceTensor::refresh_twin() const {
   std::lock_guard<std::mutex> lock(refresh_mutex);
-  if (has_twin_.load(std::memory_order_relaxed) && twin_is_valid()) {
-    return; // another thread was here first
+  if (!has_valid_twin()) { // else another thread was here first
+    twin_ = make_twin(*this);
+    has_twin_.store(true, std::memory_order_release);
   }
-  auto* storage = storage_.unsafeGetStorageImpl();
-  auto* twin_storage = twin_storage_of(*storage);
-  twin_ = twin_storage != nullptr
-      ? make_twin(share(twin_storage), *this)
-      : make_twin(make_twin_storage(storage->data(), storage->nbytes()), *this);
-  has_twin_.store(true, std::memory_order_release);
 }
 
-c10::intrusive_ptr<c10::TensorImpl> DeviceTensor::shallow_copy_and_detach(
-    const c10::VariableVersion& version_counter, bool allow_metadata_change) const {
+c10::intrusive_ptr<c10::TensorImpl>
+DeviceTensor::shallow_copy_and_detach(const c10::VariableVersion &version_counter,
+                                      bool allow_metadata_change) const {
   return shallow_copy_and_detach(c10::VariableVersion(version_counter), allow_metadata_change);
 }
 
-c10::intrusive_ptr<c10::TensorImpl> DeviceTensor::shallow_copy_and_detach(
-    c10::VariableVersion&& version_counter, bool allow_metadata_change) const {
+c10::intrusive_ptr<c10::TensorImpl>
+DeviceTensor::shallow_copy_and_detach(c10::VariableVersion &&version_counter,
+                                      bool allow_metadata_change) const {
   if (key_set_.has(c10::DispatchKey::Python)) {
     return TensorImpl::shallow_copy_and_detach(std::move(version_counter), allow_metadata_change);
   }
@@ -121,39 +150,45 @@ void DeviceTensor::release_resources() {
   twin_ = at::Tensor();
 }
 
-c10::MaybeOwned<at::Tensor> twin_of_foreign(const at::Tensor& tensor) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      tensor.layout() == c10::kStrided, "openreg: a ", tensor.layout(),
-      " tensor cannot be given to a strided kernel");
-  const auto& impl = *tensor.unsafeGetTensorImpl();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      impl.has_storage(), "openreg: cannot run a kernel on a tensor that has no storage");
-  const auto& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
-  auto* twin_storage = twin_storage_of(storage);
-  return c10::MaybeOwned<at::Tensor>::owned(
-      twin_storage != nullptr
-          ? make_twin(share(twin_storage), impl)
-          : make_twin(make_twin_storage(storage.data(), storage.nbytes()), impl));
+const at::Tensor &twin_of_plain(const at::Tensor &tensor) {
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "openreg: a ", tensor.layout(),
+                              " tensor cannot be given to a strided kernel");
+  auto &impl = *tensor.unsafeGetTensorImpl();
+  TORCH_CHECK_NOT_IMPLEMENTED(impl.has_storage(),
+                              "openreg: cannot run a kernel on a tensor that has no storage");
+  // Reading without the lock is a race with a thread that makes the first twin of the same tensor:
+  // it reads a null or a finished pointer, and a null leads to the lock.
+  if (const auto *meta = valid_twin_meta(impl)) [[likely]] {
+    return meta->twin;
+  }
+  std::lock_guard<std::mutex> lock(refresh_mutex);
+  if (const auto *meta = valid_twin_meta(impl)) {
+    return meta->twin;
+  }
+  auto meta = c10::make_intrusive<TwinMeta>(make_twin(impl));
+  const auto &twin = meta->twin;
+  impl.set_backend_meta(std::move(meta));
+  return twin;
 }
 
-c10::StorageImpl* twin_storage_of(const c10::StorageImpl& storage) {
-  const auto& pointer = storage.data_ptr();
+c10::StorageImpl *twin_storage_of(const c10::StorageImpl &storage) {
+  const auto &pointer = storage.data_ptr();
   if (!owns_block(pointer)) {
     return nullptr;
   }
   // Two threads may want the first twin of a storage at once: the first to publish wins.
-  auto* slot = reinterpret_cast<std::atomic<void*>*>(&block_of(pointer)->user);
-  void* current = slot->load(std::memory_order_acquire);
+  auto *slot = reinterpret_cast<std::atomic<void *> *>(&block_of(pointer)->user);
+  void *current = slot->load(std::memory_order_acquire);
   if (current == nullptr) {
     auto made = make_twin_storage(pointer.get(), storage.nbytes());
     if (slot->compare_exchange_strong(current, made.get(), std::memory_order_acq_rel)) {
       return made.release();
     }
   }
-  return static_cast<c10::StorageImpl*>(current);
+  return static_cast<c10::StorageImpl *>(current);
 }
 
-c10::Storage make_storage(openreg_block* block, size_t bytes) {
+c10::Storage make_storage(openreg_block *block, size_t bytes) {
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes, device_pointer(block), device_allocator(),
       /*resizable=*/true));
@@ -163,28 +198,28 @@ at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype) {
   return at::detail::make_tensor<DeviceTensor>(std::move(storage), dtype);
 }
 
-at::Tensor make_tensor_like(c10::Storage storage, const c10::TensorImpl& like) {
+at::Tensor make_tensor_like(c10::Storage storage, const c10::TensorImpl &like) {
   return at::detail::make_tensor<DeviceTensor>(std::move(storage), like);
 }
 
-at::Tensor hand_over(at::Tensor&& result) {
-  const auto& twin_storage = result.unsafeGetTensorImpl()->unsafe_storage();
-  auto* host = twin_storage.unsafeGetStorageImpl();
+at::Tensor hand_over(at::Tensor &&result) {
+  const auto &twin_storage = result.unsafeGetTensorImpl()->unsafe_storage();
+  auto *host = twin_storage.unsafeGetStorageImpl();
   const auto bytes = host->nbytes();
-  return at::detail::make_tensor<DeviceTensor>(
-      make_storage(take_block(host), bytes), std::move(result));
+  return at::detail::make_tensor<DeviceTensor>(make_storage(take_block(host), bytes),
+                                               std::move(result));
 }
 
-at::Tensor share_storage(const c10::Storage& storage, at::Tensor&& result) {
+at::Tensor share_storage(const c10::Storage &storage, at::Tensor &&result) {
   return at::detail::make_tensor<DeviceTensor>(c10::Storage(storage), std::move(result));
 }
 
-void write_back(const at::Tensor& tensor, const at::Tensor& twin) {
-  auto* to = tensor.unsafeGetTensorImpl();
-  const auto* from = twin.unsafeGetTensorImpl();
-  auto* host = from->unsafe_storage().unsafeGetStorageImpl();
+void write_back(const at::Tensor &tensor, const at::Tensor &twin) {
+  auto *to = tensor.unsafeGetTensorImpl();
+  const auto *from = twin.unsafeGetTensorImpl();
+  auto *host = from->unsafe_storage().unsafeGetStorageImpl();
   if (is_redirected(host->data_ptr())) [[unlikely]] {
-    auto* storage = to->unsafe_storage().unsafeGetStorageImpl();
+    auto *storage = to->unsafe_storage().unsafeGetStorageImpl();
     if (twin_storage_of(*storage) == host) { // it grew
       storage->set_data_ptr_noswap(device_pointer(take_block(host)));
       storage->set_nbytes(host->nbytes());
@@ -198,15 +233,15 @@ void write_back(const at::Tensor& tensor, const at::Tensor& twin) {
   }
 }
 
-void resize_storage(c10::StorageImpl& storage, size_t bytes) {
+void resize_storage(c10::StorageImpl &storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
-  const auto& pointer = storage.data_ptr();
-  auto* previous = owns_block(pointer) ? block_of(pointer) : nullptr;
-  auto* block = allocate_block(storage.device().index(), bytes);
+  const auto &pointer = storage.data_ptr();
+  auto *previous = owns_block(pointer) ? block_of(pointer) : nullptr;
+  auto *block = allocate_block(storage.device().index(), bytes);
   auto fresh = device_pointer(block);
   check(openreg_copy(block->address, pointer.get(), std::min(bytes, storage.nbytes())));
   if (previous != nullptr && previous->user != nullptr) {
-    auto* twin = static_cast<c10::StorageImpl*>(std::exchange(previous->user, nullptr));
+    auto *twin = static_cast<c10::StorageImpl *>(std::exchange(previous->user, nullptr));
     block->user = twin;
     twin->set_data_ptr_noswap(looking_at(block->address));
     twin->set_nbytes(bytes);

@@ -12,13 +12,14 @@
 //                 block (device view)  ===== same bytes ===== (kernel view)
 //
 // A twin is valid while its storage, sizes, strides, offset, dtype and conjugate and negative bits
-// agree with the tensor's. A tensor that some part of PyTorch made as a plain TensorImpl, or over
-// memory that is not a block, gets a twin for the one call.
+// agree with the tensor's. A tensor that is a plain TensorImpl (a parameter that Module.to moved
+// here keeps its identity, and with it the TensorImpl it was made as) keeps its twin in the place
+// that TensorImpl has for a backend's data. Memory that is not a block has no place for a twin
+// storage: its tensors get a new twin each time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
-#include <c10/util/MaybeOwned.h>
 
 #include <atomic>
 #include <typeinfo>
@@ -28,76 +29,76 @@
 namespace openreg {
 
 class DeviceTensor final : public c10::TensorImpl {
- public:
-  DeviceTensor(c10::Storage&& storage, caffe2::TypeMeta dtype);
+public:
+  DeviceTensor(c10::Storage &&storage, caffe2::TypeMeta dtype);
 
   // Takes sizes, strides, offset, dtype and flags from `like`, whatever its device.
-  DeviceTensor(c10::Storage&& storage, const c10::TensorImpl& like);
+  DeviceTensor(c10::Storage &&storage, const c10::TensorImpl &like);
 
   // As above, for a kernel result over the twin storage of `storage`: it becomes the twin.
-  DeviceTensor(c10::Storage&& storage, at::Tensor&& twin);
+  DeviceTensor(c10::Storage &&storage, at::Tensor &&twin);
 
   // The valid twin: cached, or made now. May be called from several threads.
-  const at::Tensor& twin() const {
-    if (!has_twin_.load(std::memory_order_acquire) || !twin_is_valid()) [[unlikely]] {
+  const at::Tensor &twin() const {
+    if (!has_valid_twin()) [[unlikely]] {
       refresh_twin();
     }
     return twin_;
   }
 
-  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
-      const c10::VariableVersion& version_counter, bool allow_metadata_change) const override;
-  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
-      c10::VariableVersion&& version_counter, bool allow_metadata_change) const override;
+  c10::intrusive_ptr<TensorImpl>
+  shallow_copy_and_detach(const c10::VariableVersion &version_counter,
+                          bool allow_metadata_change) const override;
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion &&version_counter,
+                                                         bool allow_metadata_change) const override;
   void release_resources() override;
 
- private:
-  bool twin_is_valid() const;
+private:
+  bool has_valid_twin() const;
   void refresh_twin() const;
 
   mutable at::Tensor twin_;
   mutable std::atomic<bool> has_twin_{false};
 };
 
-inline bool is_device_tensor(const at::Tensor& tensor) {
+inline bool is_device_tensor(const at::Tensor &tensor) {
   return typeid(*tensor.unsafeGetTensorImpl()) == typeid(DeviceTensor);
 }
 
-// The twin of any strided tensor on a device; a reference to the cached one where there is one.
-c10::MaybeOwned<at::Tensor> twin_of_foreign(const at::Tensor& tensor);
+const at::Tensor &twin_of_plain(const at::Tensor &tensor);
 
-inline c10::MaybeOwned<at::Tensor> twin_of(const at::Tensor& tensor) {
+// The twin of any strided tensor on a device. Lives as long as the tensor keeps its metadata.
+inline const at::Tensor &twin_of(const at::Tensor &tensor) {
   if (is_device_tensor(tensor)) [[likely]] {
-    return c10::MaybeOwned<at::Tensor>::borrowed(
-        static_cast<const DeviceTensor*>(tensor.unsafeGetTensorImpl())->twin());
+    return static_cast<const DeviceTensor *>(tensor.unsafeGetTensorImpl())->twin();
   }
-  return twin_of_foreign(tensor);
+  return twin_of_plain(tensor);
 }
 
 // The twin storage of a device storage whose memory is a block; null for other memory.
-c10::StorageImpl* twin_storage_of(const c10::StorageImpl& storage);
+c10::StorageImpl *twin_storage_of(const c10::StorageImpl &storage);
 
 // A device storage over a block, resizable. Takes the block.
-c10::Storage make_storage(openreg_block* block, size_t bytes);
+c10::Storage make_storage(openreg_block *block, size_t bytes);
 
 // A new tensor over `storage`, with no twin yet.
 at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype);
-at::Tensor make_tensor_like(c10::Storage storage, const c10::TensorImpl& like);
+at::Tensor make_tensor_like(c10::Storage storage, const c10::TensorImpl &like);
 
 // Turns a kernel's result whose storage owns a redirected block into a device tensor; the result
 // becomes its twin. No bytes move.
-at::Tensor hand_over(at::Tensor&& result);
+at::Tensor hand_over(at::Tensor &&result);
 
 // A device tensor over `storage` with the metadata of `result`, a CPU tensor over its twin storage;
 // the result becomes its twin.
-at::Tensor share_storage(const c10::Storage& storage, at::Tensor&& result);
+at::Tensor share_storage(const c10::Storage &storage, at::Tensor &&result);
 
 // After a kernel wrote to a twin: moves grown memory to the device storage and carries changed
 // sizes and strides to the tensor.
-void write_back(const at::Tensor& tensor, const at::Tensor& twin);
+void write_back(const at::Tensor &tensor, const at::Tensor &twin);
 
 // Replaces the memory of a device storage by a block of `bytes`, keeping what fits of the old
 // content. Twins follow.
-void resize_storage(c10::StorageImpl& storage, size_t bytes);
+void resize_storage(c10::StorageImpl &storage, size_t bytes);
 
 } // namespace openreg

@@ -11,10 +11,8 @@ namespace openreg {
 namespace {
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
- public:
-  c10::DeviceType type() const override {
-    return kDeviceType;
-  }
+public:
+  c10::DeviceType type() const override { return kDeviceType; }
 
   c10::Device exchangeDevice(c10::Device device) const override {
     const auto previous = getDevice();
@@ -74,15 +72,15 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
 
-  void* getStreamNativeHandle(c10::Stream stream) const override {
-    return reinterpret_cast<void*>(stream.id());
+  void *getStreamNativeHandle(c10::Stream stream) const override {
+    return reinterpret_cast<void *>(stream.id());
   }
 
-  bool queryStream(const c10::Stream& stream) const override {
+  bool queryStream(const c10::Stream &stream) const override {
     return is_ready(openreg_stream_query(stream.device_index(), static_cast<int>(stream.id())));
   }
 
-  void synchronizeStream(const c10::Stream& stream) const override {
+  void synchronizeStream(const c10::Stream &stream) const override {
     check(openreg_stream_synchronize(stream.device_index(), static_cast<int>(stream.id())));
   }
 
@@ -90,46 +88,49 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     check(openreg_device_synchronize(device));
   }
 
-  void recordDataPtrOnStream(const c10::DataPtr& pointer, const c10::Stream& stream) const override {
-    static_cast<c10::DeviceAllocator*>(c10::GetAllocator(kDeviceType))->recordStream(pointer, stream);
+  void recordDataPtrOnStream(const c10::DataPtr &pointer,
+                             const c10::Stream &stream) const override {
+    static_cast<c10::DeviceAllocator *>(c10::GetAllocator(kDeviceType))
+        ->recordStream(pointer, stream);
   }
 
   // ---- events -----------------------------------------------------------------------------------
 
-  void record(void** event, const c10::Stream& stream, c10::DeviceIndex device,
+  void record(void **event, const c10::Stream &stream, c10::DeviceIndex device,
               c10::EventFlag) const override {
     TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ",
                 static_cast<int>(device), " does not match recording stream's device index ",
                 static_cast<int>(stream.device_index()), ".");
     if (*event == nullptr) {
-      openreg_event* made = nullptr;
+      openreg_event *made = nullptr;
       check(openreg_event_create(stream.device_index(), &made));
       *event = made;
     }
     check(openreg_event_record(as_event(*event), static_cast<int>(stream.id())));
   }
 
-  void block(void* event, const c10::Stream& stream) const override {
+  void block(void *event, const c10::Stream &stream) const override {
     if (event != nullptr) {
-      check(openreg_stream_wait_event(stream.device_index(), static_cast<int>(stream.id()), as_event(event)));
+      check(openreg_stream_wait_event(stream.device_index(), static_cast<int>(stream.id()),
+                                      as_event(event)));
     }
   }
 
-  bool queryEvent(void* event) const override {
+  bool queryEvent(void *event) const override {
     return event == nullptr || is_ready(openreg_event_query(as_event(event)));
   }
 
-  void synchronizeEvent(void* event) const override {
+  void synchronizeEvent(void *event) const override {
     if (event != nullptr) {
       check(openreg_event_synchronize(as_event(event)));
     }
   }
 
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+  void destroyEvent(void *event, c10::DeviceIndex) const noexcept override {
     openreg_event_destroy(as_event(event));
   }
 
-  double elapsedTime(void* start, void* end, c10::DeviceIndex) const override {
+  double elapsedTime(void *start, void *end, c10::DeviceIndex) const override {
     TORCH_CHECK(start != nullptr && end != nullptr,
                 "Both events must be recorded before calculating elapsed time.");
     double milliseconds = 0;
@@ -137,10 +138,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return milliseconds;
   }
 
- private:
-  static openreg_event* as_event(void* event) {
-    return static_cast<openreg_event*>(event);
-  }
+private:
+  static openreg_event *as_event(void *event) { return static_cast<openreg_event *>(event); }
 
   static bool is_ready(openreg_status status) {
     if (status != OPENREG_NOT_READY) {

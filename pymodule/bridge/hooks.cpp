@@ -10,22 +10,14 @@ namespace openreg {
 namespace {
 
 class Hooks final : public at::PrivateUse1HooksInterface {
- public:
-  bool isBuilt() const override {
-    return true;
-  }
+public:
+  bool isBuilt() const override { return true; }
 
-  bool isAvailable() const override {
-    return deviceCount() > 0;
-  }
+  bool isAvailable() const override { return deviceCount() > 0; }
 
-  bool hasPrimaryContext(c10::DeviceIndex) const override {
-    return openreg_is_initialized();
-  }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return openreg_is_initialized(); }
 
-  void init() const override {
-    check(openreg_initialize());
-  }
+  void init() const override { check(openreg_initialize()); }
 
   c10::DeviceIndex deviceCount() const override {
     int count = 0;
@@ -51,7 +43,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     return device < 0 ? getCurrentDevice() : exchangeDevice(device);
   }
 
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
+  const at::Generator &getDefaultGenerator(c10::DeviceIndex device) const override {
     return default_generator(device);
   }
 
@@ -59,13 +51,13 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     return make_generator(device);
   }
 
-  at::Device getDeviceFromPtr(void* data) const override {
+  at::Device getDeviceFromPtr(void *data) const override {
     const int device = openreg_arena_device_of(data);
     TORCH_CHECK(device >= 0, "openreg: the address ", data, " is not in the memory of any device");
     return {kDeviceType, static_cast<c10::DeviceIndex>(device)};
   }
 
-  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+  void resizePrivateUse1Bytes(const c10::Storage &storage, size_t bytes) const override {
     resize_storage(*storage.unsafeGetStorageImpl(), bytes);
   }
 };

@@ -52,8 +52,8 @@ constexpr std::array<HostArguments, 21> kHostArguments = {{
 
 static_assert(std::ranges::is_sorted(kHostArguments, {}, &HostArguments::name));
 
-Host host_arguments(std::string_view name, const std::optional<c10::OperatorHandle>& op) {
-  const auto* found = std::ranges::lower_bound(kHostArguments, name, {}, &HostArguments::name);
+Host host_arguments(std::string_view name, const std::optional<c10::OperatorHandle> &op) {
+  const auto *found = std::ranges::lower_bound(kHostArguments, name, {}, &HostArguments::name);
   if (found != kHostArguments.end() && found->name == name) {
     return found->takes;
   }
@@ -61,8 +61,8 @@ Host host_arguments(std::string_view name, const std::optional<c10::OperatorHand
 }
 
 // The name of the tensor argument at a position among the tensor arguments.
-std::string tensor_argument_name(const c10::OperatorHandle& op, int position) {
-  for (const auto& argument : op.schema().arguments()) {
+std::string tensor_argument_name(const c10::OperatorHandle &op, int position) {
+  for (const auto &argument : op.schema().arguments()) {
     if (argument.type()->isSubtypeOf(*c10::OptionalType::create(c10::TensorType::get())) &&
         position-- == 0) {
       return argument.name();
@@ -73,18 +73,19 @@ std::string tensor_argument_name(const c10::OperatorHandle& op, int position) {
 
 } // namespace
 
-void LaunchDevice::see_host_tensor(const at::Tensor& tensor) {
+void LaunchDevice::see_host_tensor(const at::Tensor &tensor) {
   const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
   const auto takes = host_arguments(name_, op);
-  const bool welcome = tensor.is_cpu() &&
-      (takes == Host::kTensors || (takes == Host::kScalars && tensor.dim() == 0));
+  // Where the first tensor lies, the operator runs: others may be on the host only behind it.
+  const bool welcome = tensor.is_cpu() && ((takes == Host::kTensors && index_ >= 0) ||
+                                           (takes == Host::kScalars && tensor.dim() == 0));
   if (!welcome && stranger_ == nullptr) {
     stranger_ = &tensor;
     stranger_position_ = seen_;
   }
 }
 
-void LaunchDevice::refuse(const at::Tensor& tensor, int position) const {
+void LaunchDevice::refuse(const at::Tensor &tensor, int position) const {
   // As CUDA: the first tensor sets the device, and the first one elsewhere is named.
   c10::Device common(kDeviceType, index_), other = tensor.device();
   if (position < first_) {
@@ -92,43 +93,46 @@ void LaunchDevice::refuse(const at::Tensor& tensor, int position) const {
     position = first_;
   }
   const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
-  TORCH_CHECK(
-      host_arguments(name_, op) == Host::kNothing && op.has_value(),
-      "Expected all tensors to be on the same device, but found at least two devices, ", common,
-      " and ", other, "!");
-  auto method = "wrapper_openreg_" + std::string(op->schema().name().substr(op->schema().name().find("::") + 2));
+  TORCH_CHECK(std::string_view(name_).find("index") == std::string_view::npos ||
+                  host_arguments(name_, op) != Host::kTensors,
+              "indices should be either on cpu or on the same device as the indexed tensor (",
+              common, ")");
+  TORCH_CHECK(host_arguments(name_, op) == Host::kNothing && op.has_value(),
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              common, " and ", other, "!");
+  auto method = "wrapper_openreg_" +
+                std::string(op->schema().name().substr(op->schema().name().find("::") + 2));
   if (!op->schema().overload_name().empty()) {
     method += "_" + op->schema().overload_name();
   }
-  TORCH_CHECK(
-      false, "Expected all tensors to be on the same device, but got ",
-      tensor_argument_name(*op, position), " is on ", other, ", different from other tensors on ",
-      common, " (when checking argument in method ", method, ")");
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but got ",
+              tensor_argument_name(*op, position), " is on ", other,
+              ", different from other tensors on ", common, " (when checking argument in method ",
+              method, ")");
 }
 
-at::Tensor return_shared(at::Tensor&& result, c10::ArrayRef<const at::Tensor*> arguments,
+at::Tensor return_shared(at::Tensor &&result, c10::ArrayRef<const at::Tensor *> arguments,
                          c10::DeviceIndex device) {
   if (!result.defined() || !result.is_cpu()) {
     return std::move(result);
   }
-  const auto* impl = result.unsafeGetTensorImpl();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      impl->has_storage(), "openreg: a kernel returned a ", result.layout(),
-      " tensor, which cannot be kept on the device");
-  for (const auto* argument : arguments) {
-    if (twin_of(*argument)->unsafeGetTensorImpl() == impl) {
+  const auto *impl = result.unsafeGetTensorImpl();
+  TORCH_CHECK_NOT_IMPLEMENTED(impl->has_storage(), "openreg: a kernel returned a ", result.layout(),
+                              " tensor, which cannot be kept on the device");
+  for (const auto *argument : arguments) {
+    if (twin_of(*argument).unsafeGetTensorImpl() == impl) {
       return *argument;
     }
   }
-  const auto* host = impl->unsafe_storage().unsafeGetStorageImpl();
-  for (const auto* argument : arguments) {
-    const auto& storage = argument->storage();
+  const auto *host = impl->unsafe_storage().unsafeGetStorageImpl();
+  for (const auto *argument : arguments) {
+    const auto &storage = argument->storage();
     if (twin_storage_of(*storage.unsafeGetStorageImpl()) == host) {
       return share_storage(storage, std::move(result));
     }
   }
-  auto copy = at::empty_strided(
-      result.sizes(), result.strides(), result.options().device(c10::Device(kDeviceType, device)));
+  auto copy = at::empty_strided(result.sizes(), result.strides(),
+                                result.options().device(c10::Device(kDeviceType, device)));
   copy.copy_(result);
   return copy;
 }

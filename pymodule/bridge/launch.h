@@ -23,11 +23,11 @@ constexpr c10::DispatchKeySet kCpuKernel(c10::DispatchKey::CPU);
 
 // The device of a launch, found from its tensor arguments, which it sees in the schema's order.
 class LaunchDevice {
- public:
-  LaunchDevice(const char* name, const char* overload) : name_(name), overload_(overload) {}
+public:
+  LaunchDevice(const char *name, const char *overload) : name_(name), overload_(overload) {}
 
-  void see(const at::Tensor& tensor) {
-    const auto* impl = tensor.unsafeGetTensorImpl();
+  void see(const at::Tensor &tensor) {
+    const auto *impl = tensor.unsafeGetTensorImpl();
     if (impl->key_set().has_backend(c10::BackendComponent::PrivateUse1Bit)) [[likely]] {
       const auto index = impl->device().index();
       if (index_ < 0) {
@@ -42,6 +42,13 @@ class LaunchDevice {
     ++seen_;
   }
 
+  // A tensor that the kernel writes to lies on the device, scalar or not.
+  void see_written(const at::Tensor &tensor) {
+    if (tensor.is_cpu() && stranger_ == nullptr) [[unlikely]] {
+      stranger_ = &tensor;
+    }
+  }
+
   // For an operator whose arguments name no device: the current one. Raises what CUDA raises when
   // the arguments do not belong together, or the process was forked from one that had devices.
   c10::DeviceIndex index() const {
@@ -54,28 +61,28 @@ class LaunchDevice {
     return index_ < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : index_;
   }
 
- private:
-  void see_host_tensor(const at::Tensor& tensor);
-  [[noreturn]] void refuse(const at::Tensor& tensor, int position) const;
+private:
+  void see_host_tensor(const at::Tensor &tensor);
+  [[noreturn]] void refuse(const at::Tensor &tensor, int position) const;
 
-  const char* name_;
-  const char* overload_;
+  const char *name_;
+  const char *overload_;
   c10::DeviceIndex index_ = -1;
-  int seen_ = 0;  // tensors so far
-  int first_ = 0; // the position of the tensor that set the device
-  const at::Tensor* stranger_ = nullptr; // the first CPU tensor that may not be here
+  int seen_ = 0;                         // tensors so far
+  int first_ = 0;                        // the position of the tensor that set the device
+  const at::Tensor *stranger_ = nullptr; // the first CPU tensor that may not be here
   int stranger_position_ = 0;
 };
 
 // What a kernel's result becomes when it does not own fresh device memory. `arguments` are the
 // launch's device tensors.
-at::Tensor return_shared(at::Tensor&& result, c10::ArrayRef<const at::Tensor*> arguments,
+at::Tensor return_shared(at::Tensor &&result, c10::ArrayRef<const at::Tensor *> arguments,
                          c10::DeviceIndex device);
 
-inline bool is_fresh(const at::Tensor& result) {
-  const auto* impl = result.unsafeGetTensorImpl();
+inline bool is_fresh(const at::Tensor &result) {
+  const auto *impl = result.unsafeGetTensorImpl();
   return impl->key_set().has_backend(c10::BackendComponent::CPUBit) && impl->has_storage() &&
-      is_redirected(impl->unsafe_storage().unsafeGetStorageImpl()->data_ptr());
+         is_redirected(impl->unsafe_storage().unsafeGetStorageImpl()->data_ptr());
 }
 
 } // namespace openreg

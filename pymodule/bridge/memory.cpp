@@ -8,17 +8,17 @@
 
 namespace openreg {
 
-void free_block(void* context) {
-  auto* block = static_cast<openreg_block*>(context);
+void free_block(void *context) {
+  auto *block = static_cast<openreg_block *>(context);
   if (block->user != nullptr) {
     // The twin storage looks at this memory without owning it: drop it first.
-    c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl*>(block->user));
+    c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl *>(block->user));
     block->user = nullptr;
   }
   openreg_block_free(block);
 }
 
-void free_redirected(void* address) {
+void free_redirected(void *address) {
   if (address != nullptr) {
     free_block(block_at(address));
   }
@@ -54,36 +54,33 @@ std::string format_size(uint64_t bytes) {
   const auto reserved = static_cast<uint64_t>(stats.reserved_bytes[OPENREG_POOL_ALL].current);
   std::string allowed;
   if (fraction < 1) {
-    allowed = format_size(static_cast<uint64_t>(fraction * static_cast<double>(total))) + " allowed; ";
+    allowed =
+        format_size(static_cast<uint64_t>(fraction * static_cast<double>(total))) + " allowed; ";
   }
-  TORCH_CHECK_WITH(
-      OutOfMemoryError, false,
-      "openreg out of memory. Tried to allocate ", format_size(bytes), ". GPU ",
-      static_cast<int>(device), " has a total capacity of ", format_size(total), " of which ",
-      format_size(free), " is free. Process ", getpid(), " has ", format_size(reserved),
-      " memory in use. ", allowed, "Of the allocated memory ", format_size(allocated),
-      " is allocated by PyTorch, and ", format_size(reserved - allocated),
-      " is reserved by PyTorch but unallocated.");
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg out of memory. Tried to allocate ",
+                   format_size(bytes), ". GPU ", static_cast<int>(device),
+                   " has a total capacity of ", format_size(total), " of which ", format_size(free),
+                   " is free. Process ", getpid(), " has ", format_size(reserved),
+                   " memory in use. ", allowed, "Of the allocated memory ", format_size(allocated),
+                   " is allocated by PyTorch, and ", format_size(reserved - allocated),
+                   " is reserved by PyTorch but unallocated.");
 }
 
 class DeviceAllocator final : public c10::DeviceAllocator {
- public:
+public:
   c10::DataPtr allocate(size_t bytes) override {
-    return device_pointer(allocate_block(static_cast<c10::DeviceIndex>(openreg_device_current()), bytes));
+    return device_pointer(
+        allocate_block(static_cast<c10::DeviceIndex>(openreg_device_current()), bytes));
   }
 
   // A raw pointer is a device address; the block is found again by it.
-  c10::DeleterFnPtr raw_deleter() const override {
-    return nullptr;
-  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
-  void copy_data(void* destination, const void* source, size_t bytes) const override {
+  void copy_data(void *destination, const void *source, size_t bytes) const override {
     check(openreg_copy(destination, source, bytes));
   }
 
-  bool initialized() override {
-    return openreg_is_initialized();
-  }
+  bool initialized() override { return openreg_is_initialized(); }
 
   void emptyCache(c10::MempoolId_t /*pool*/) override {
     if (!openreg_is_initialized()) {
@@ -96,7 +93,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     }
   }
 
-  void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override {
+  void recordStream(const c10::DataPtr &pointer, c10::Stream stream) override {
     if (owns_block(pointer)) {
       check(openreg_block_record_stream(block_of(pointer), static_cast<int>(stream.id())));
     }
@@ -107,10 +104,10 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     check(openreg_memory_get_stats(device, &from));
     c10::CachingDeviceAllocator::DeviceStats to;
     for (int pool = 0; pool < OPENREG_POOL_KINDS; ++pool) {
-#define X(name)                                  \
-  to.name[pool].current = from.name[pool].current; \
-  to.name[pool].peak = from.name[pool].peak;       \
-  to.name[pool].allocated = from.name[pool].allocated; \
+#define X(name)                                                                                    \
+  to.name[pool].current = from.name[pool].current;                                                 \
+  to.name[pool].peak = from.name[pool].peak;                                                       \
+  to.name[pool].allocated = from.name[pool].allocated;                                             \
   to.name[pool].freed = from.name[pool].freed;
       OPENREG_MEMORY_STAT_LIST(X)
 #undef X
@@ -119,6 +116,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     to.num_ooms = from.ooms;
     to.num_device_alloc = from.device_allocs;
     to.num_device_free = from.device_frees;
+    to.max_split_size = kMaxSplitSize;
     return to;
   }
 
@@ -138,7 +136,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 };
 
 class RedirectingAllocator final : public c10::Allocator {
- public:
+public:
   c10::DataPtr allocate(size_t bytes) override {
     const auto device = Redirection::device();
     if (device < 0) {
@@ -147,13 +145,13 @@ class RedirectingAllocator final : public c10::Allocator {
     if (bytes == 0) {
       return {nullptr, nullptr, &free_redirected, c10::Device(c10::DeviceType::CPU)};
     }
-    auto* address = kernel_address(allocate_block(device, bytes)->address);
+    auto *address = kernel_address(allocate_block(device, bytes)->address);
     return {address, address, &free_redirected, c10::Device(c10::DeviceType::CPU)};
   }
 
   // Raw memory may be freed outside of the redirection that allocated it, and the other way round.
   c10::DeleterFnPtr raw_deleter() const override {
-    return [](void* address) {
+    return [](void *address) {
       if (openreg_arena_device_of(openreg_device_view(address)) >= 0) {
         free_redirected(address);
       } else {
@@ -162,26 +160,24 @@ class RedirectingAllocator final : public c10::Allocator {
     };
   }
 
-  bool is_simple_data_ptr(const c10::DataPtr& pointer) const override {
+  bool is_simple_data_ptr(const c10::DataPtr &pointer) const override {
     return pointer.get_deleter() != &free_redirected && host_->is_simple_data_ptr(pointer);
   }
 
-  void copy_data(void* destination, const void* source, size_t bytes) const override {
+  void copy_data(void *destination, const void *source, size_t bytes) const override {
     default_copy_data(destination, source, bytes);
   }
 
-  static RedirectingAllocator& instance() {
-    return the_redirecting_allocator;
-  }
+  static RedirectingAllocator &instance() { return the_redirecting_allocator; }
 
   void install() {
     host_ = c10::GetCPUAllocator();
     c10::SetCPUAllocator(this, /*priority=*/255);
   }
 
- private:
+private:
   static RedirectingAllocator the_redirecting_allocator;
-  c10::Allocator* host_ = nullptr;
+  c10::Allocator *host_ = nullptr;
 };
 
 DeviceAllocator the_device_allocator;
@@ -191,10 +187,10 @@ RedirectingAllocator RedirectingAllocator::the_redirecting_allocator;
 
 constinit thread_local c10::DeviceIndex Redirection::device_ = -1;
 
-openreg_block* allocate_block(c10::DeviceIndex device, size_t bytes) {
+openreg_block *allocate_block(c10::DeviceIndex device, size_t bytes) {
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
-  openreg_block* block = nullptr;
+  openreg_block *block = nullptr;
   const auto status = openreg_block_allocate(device, stream, bytes, &block);
   if (status == OPENREG_OUT_OF_MEMORY) [[unlikely]] {
     raise_out_of_memory(device, bytes);
@@ -203,11 +199,11 @@ openreg_block* allocate_block(c10::DeviceIndex device, size_t bytes) {
   return block;
 }
 
-c10::DeviceAllocator* device_allocator() {
+c10::DeviceAllocator *device_allocator() {
   return &the_device_allocator;
 }
 
-c10::Allocator* redirecting_allocator() {
+c10::Allocator *redirecting_allocator() {
   return &RedirectingAllocator::instance();
 }
 

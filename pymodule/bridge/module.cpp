@@ -33,7 +33,7 @@ int exchange_device(int device) {
   return previous;
 }
 
-py::dict stat_to_dict(const openreg_stat& stat) {
+py::dict stat_to_dict(const openreg_stat &stat) {
   py::dict dict;
   dict["current"] = stat.current;
   dict["peak"] = stat.peak;
@@ -45,23 +45,23 @@ py::dict stat_to_dict(const openreg_stat& stat) {
 py::dict memory_stats(int device) {
   openreg_memory_stats stats;
   check(openreg_memory_get_stats(device, &stats));
-  static constexpr std::array<const char*, OPENREG_POOL_KINDS> kinds = {
-      "all", "small_pool", "large_pool"};
+  static constexpr std::array<const char *, OPENREG_POOL_KINDS> kinds = {"all", "small_pool",
+                                                                         "large_pool"};
   py::dict dict;
-#define X(name)                                              \
-  {                                                          \
-    py::dict pools;                                          \
-    for (size_t kind = 0; kind < kinds.size(); ++kind) {     \
-      pools[kinds[kind]] = stat_to_dict(stats.name[kind]);   \
-    }                                                        \
-    dict[#name] = pools;                                     \
+#define X(name)                                                                                    \
+  {                                                                                                \
+    py::dict pools;                                                                                \
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {                                           \
+      pools[kinds[kind]] = stat_to_dict(stats.name[kind]);                                         \
+    }                                                                                              \
+    dict[#name] = pools;                                                                           \
   }
   OPENREG_MEMORY_STAT_LIST(X)
 #undef X
-  // Blocks of any size are split here, and a device never waits for others: always zero.
+  // These follow from a limit on splitting, and from several streams that wait for each other.
   dict["oversize_allocations"] = stat_to_dict({});
   dict["oversize_segments"] = stat_to_dict({});
-  dict["max_split_size"] = -1;
+  dict["max_split_size"] = kMaxSplitSize;
   dict["num_sync_all_streams"] = 0;
   dict["num_alloc_retries"] = stats.alloc_retries;
   dict["num_ooms"] = stats.ooms;
@@ -98,9 +98,9 @@ using AmpPolicy = std::tuple<std::string, std::string, std::string, std::optiona
 
 std::vector<AmpPolicy> amp_policies() {
   size_t count = 0;
-  const auto* table = openreg_amp_table(&count);
+  const auto *table = openreg_amp_table(&count);
   std::vector<AmpPolicy> policies;
-  for (const auto* entry = table; entry != table + count; ++entry) {
+  for (const auto *entry = table; entry != table + count; ++entry) {
     policies.emplace_back(
         entry->operator_name, entry->overload, openreg_amp_policy_name(entry->policy),
         entry->detail != nullptr ? std::optional<std::string>(entry->detail) : std::nullopt);
@@ -108,8 +108,7 @@ std::vector<AmpPolicy> amp_policies() {
   return policies;
 }
 
-template <auto Field>
-auto profile_field(const openreg_device_properties& properties) {
+template <auto Field> auto profile_field(const openreg_device_properties &properties) {
   if constexpr (std::is_array_v<std::remove_reference_t<decltype(properties.profile.*Field)>>) {
     return std::string(properties.profile.*Field);
   } else {
@@ -117,7 +116,7 @@ auto profile_field(const openreg_device_properties& properties) {
   }
 }
 
-void define_properties(py::module& module) {
+void define_properties(py::module &module) {
   using Properties = openreg_device_properties;
   py::class_<Properties>(module, "_DeviceProperties")
       .def_property_readonly("name", &profile_field<&openreg_profile::name>)
@@ -128,11 +127,11 @@ void define_properties(py::module& module) {
                              &profile_field<&openreg_profile::multiprocessor_count>)
       .def_property_readonly("max_threads_per_multi_processor",
                              &profile_field<&openreg_profile::max_threads_per_multiprocessor>)
-      .def_property_readonly("warp_size", [](const Properties&) { return 32; }) // every NVIDIA GPU
+      .def_property_readonly("warp_size", [](const Properties &) { return 32; }) // every NVIDIA GPU
       .def_readonly("total_memory", &Properties::total_memory_bytes)
       .def_readonly("numa_node", &Properties::numa_node)
-      .def_property_readonly("cpuset", [](const Properties& p) { return std::string(p.cpuset); })
-      .def("__repr__", [](const Properties& p) {
+      .def_property_readonly("cpuset", [](const Properties &p) { return std::string(p.cpuset); })
+      .def("__repr__", [](const Properties &p) {
         std::ostringstream text;
         text << "_DeviceProperties(name='" << p.profile.name << "', major=" << p.profile.major
              << ", minor=" << p.profile.minor << ", total_memory=" << p.total_memory_bytes / 1048576
@@ -159,14 +158,16 @@ PYBIND11_MODULE(_C, module) {
   module.def("exchange_device", &exchange_device);
   module.def("get_device_properties", &get_device_properties);
   module.def("can_device_access_peer", &can_device_access_peer);
-  module.def("synchronize", [](int device) { check(openreg_device_synchronize(device)); },
-             py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "synchronize", [](int device) { check(openreg_device_synchronize(device)); },
+      py::call_guard<py::gil_scoped_release>());
 
   module.def("default_generator", &default_generator);
 
   module.def("mem_get_info", &mem_get_info);
   module.def("memory_stats", &memory_stats);
-  module.def("reset_peak_memory_stats", [](int device) { check(openreg_memory_reset_peak(device)); });
+  module.def("reset_peak_memory_stats",
+             [](int device) { check(openreg_memory_reset_peak(device)); });
   module.def("reset_accumulated_memory_stats",
              [](int device) { check(openreg_memory_reset_accumulated(device)); });
   module.def("empty_cache", [] { device_allocator()->emptyCache({0, 0}); });

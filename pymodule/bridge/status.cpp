@@ -14,21 +14,19 @@ constexpr int32_t kInvalidDevice = 101; // cudaErrorInvalidDevice
 
 void raise(openreg_status status) {
   switch (status) {
-    case OPENREG_BAD_FORK:
-      TORCH_CHECK(
-          false,
-          "Cannot re-initialize openreg in forked subprocess. To use openreg with "
-          "multiprocessing, you must use the 'spawn' start method");
-    case OPENREG_INVALID_DEVICE:
-      throw c10::AcceleratorError(
-          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, kInvalidDevice,
-          std::string("openreg error: invalid device ordinal\n") + openreg_last_error());
-    case OPENREG_OUT_OF_MEMORY:
-      TORCH_CHECK_WITH(OutOfMemoryError, false, openreg_last_error());
-    case OPENREG_INVALID_ARGUMENT:
-      TORCH_CHECK_VALUE(false, openreg_last_error());
-    default:
-      TORCH_CHECK(false, openreg_last_error());
+  case OPENREG_BAD_FORK:
+    TORCH_CHECK(false, "Cannot re-initialize openreg in forked subprocess. To use openreg with "
+                       "multiprocessing, you must use the 'spawn' start method");
+  case OPENREG_INVALID_DEVICE:
+    throw c10::AcceleratorError(
+        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, kInvalidDevice,
+        std::string("openreg error: invalid device ordinal\n") + openreg_last_error());
+  case OPENREG_OUT_OF_MEMORY:
+    TORCH_CHECK_WITH(OutOfMemoryError, false, openreg_last_error());
+  case OPENREG_INVALID_ARGUMENT:
+    TORCH_CHECK_VALUE(false, openreg_last_error());
+  default:
+    TORCH_CHECK(false, openreg_last_error());
   }
 }
 

@@ -20,103 +20,71 @@
 
 namespace openreg {
 
-// ---- what each kind of argument becomes -----------------------------------------------------------
+// ---- what each kind of argument becomes ---------------------------------------------------------
 
-template <class T>
-struct TypedArgument { // not a tensor: passed on
-  static void see(LaunchDevice&, const T&) {}
-  template <class U>
-  static U&& twin(U&& value) {
-    return std::forward<U>(value);
-  }
+template <class T> struct TypedArgument { // not a tensor: passed on
+  static void see(LaunchDevice &, const T &) {}
+  template <class U> static U &&twin(U &&value) { return std::forward<U>(value); }
 };
 
-class BorrowedTwin {
- public:
-  explicit BorrowedTwin(const at::Tensor& tensor)
-      : twin_(is_on_device(tensor) ? twin_of(tensor) : c10::MaybeOwned<at::Tensor>::borrowed(tensor)) {}
-  operator at::Tensor&() const { // kernels take what they write to as Tensor&, the rest as const
-    return const_cast<at::Tensor&>(*twin_);
-  }
+// The twin of a tensor on a device; any other tensor itself. Kernels take what they write to as
+// Tensor&, the rest as const.
+inline at::Tensor &twin_or_self(const at::Tensor &tensor) {
+  const bool on_device =
+      tensor.unsafeGetTensorImpl()->key_set().has_backend(c10::BackendComponent::PrivateUse1Bit);
+  return const_cast<at::Tensor &>(on_device ? twin_of(tensor) : tensor);
+}
 
- private:
-  static bool is_on_device(const at::Tensor& tensor) {
-    return tensor.unsafeGetTensorImpl()->key_set().has_backend(
-        c10::BackendComponent::PrivateUse1Bit);
-  }
-  c10::MaybeOwned<at::Tensor> twin_;
+template <> struct TypedArgument<at::Tensor> {
+  static void see(LaunchDevice &device, const at::Tensor &tensor) { device.see(tensor); }
+  static at::Tensor &twin(const at::Tensor &tensor) { return twin_or_self(tensor); }
 };
 
-template <>
-struct TypedArgument<at::Tensor> {
-  static void see(LaunchDevice& device, const at::Tensor& tensor) {
-    device.see(tensor);
-  }
-  static BorrowedTwin twin(const at::Tensor& tensor) {
-    return BorrowedTwin(tensor);
-  }
-};
-
-template <>
-struct TypedArgument<std::optional<at::Tensor>> {
-  static void see(LaunchDevice& device, const std::optional<at::Tensor>& tensor) {
+template <> struct TypedArgument<std::optional<at::Tensor>> {
+  static void see(LaunchDevice &device, const std::optional<at::Tensor> &tensor) {
     if (tensor.has_value()) {
       device.see(*tensor);
     }
   }
-  static std::optional<at::Tensor> twin(const std::optional<at::Tensor>& tensor) {
-    if (!tensor.has_value()) {
-      return std::nullopt;
-    }
-    const BorrowedTwin twin(*tensor);
-    return std::optional<at::Tensor>(std::in_place, static_cast<at::Tensor&>(twin));
+  static std::optional<at::Tensor> twin(const std::optional<at::Tensor> &tensor) {
+    return tensor.has_value() ? std::optional(twin_or_self(*tensor)) : std::nullopt;
   }
 };
 
 // Twins of a list, convertible to what the operator takes.
-template <class List>
-class TwinList {
- public:
-  explicit TwinList(const List& tensors) {
+template <class List> class TwinList {
+public:
+  explicit TwinList(const List &tensors) {
     twins_.reserve(tensors.size());
-    for (const at::Tensor& tensor : tensors) {
-      twins_.emplace_back(static_cast<const at::Tensor&>(BorrowedTwin(tensor)));
+    for (const at::Tensor &tensor : tensors) {
+      twins_.push_back(twin_or_self(tensor));
     }
   }
-  operator List() const {
-    return List(at::TensorList(twins_));
-  }
+  operator List() const { return List(at::TensorList(twins_)); }
 
- private:
+private:
   std::vector<at::Tensor> twins_;
 };
 
-template <class List>
-struct TypedListArgument {
-  static void see(LaunchDevice& device, const List& tensors) {
-    for (const at::Tensor& tensor : tensors) {
+template <class List> struct TypedListArgument {
+  static void see(LaunchDevice &device, const List &tensors) {
+    for (const at::Tensor &tensor : tensors) {
       device.see(tensor);
     }
   }
-  static TwinList<List> twin(const List& tensors) {
-    return TwinList<List>(tensors);
-  }
+  static TwinList<List> twin(const List &tensors) { return TwinList<List>(tensors); }
 };
 
-template <>
-struct TypedArgument<at::ITensorListRef> : TypedListArgument<at::ITensorListRef> {};
+template <> struct TypedArgument<at::ITensorListRef> : TypedListArgument<at::ITensorListRef> {};
 
-template <>
-struct TypedArgument<at::TensorList> : TypedListArgument<at::TensorList> {};
+template <> struct TypedArgument<at::TensorList> : TypedListArgument<at::TensorList> {};
 
-template <class T>
-using Typed = TypedArgument<std::remove_cv_t<std::remove_reference_t<T>>>;
+template <class T> using Typed = TypedArgument<std::remove_cv_t<std::remove_reference_t<T>>>;
 
-// ---- what each kind of result becomes -------------------------------------------------------------
+// ---- what each kind of result becomes -----------------------------------------------------------
 
 // The launch's plain tensor arguments, in order: where shared results are looked for.
-template <class T>
-void collect(std::vector<const at::Tensor*>& to, const T& value) {
+template <class T> void collect(std::vector<const at::Tensor *> &to, const T &value) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
     if (value.defined() && value.device().type() == kDeviceType) {
       to.push_back(&value);
@@ -125,44 +93,43 @@ void collect(std::vector<const at::Tensor*>& to, const T& value) {
 }
 
 template <class... Args>
-at::Tensor give_back(c10::DeviceIndex device, at::Tensor&& result, const Args&... args) {
+at::Tensor give_back(c10::DeviceIndex device, at::Tensor &&result, const Args &...args) {
   if (is_fresh(result)) [[likely]] {
     return hand_over(std::move(result));
   }
-  std::vector<const at::Tensor*> arguments;
+  std::vector<const at::Tensor *> arguments;
   (collect(arguments, args), ...);
   return return_shared(std::move(result), arguments, device);
 }
 
 template <class Result, class... Args>
-Result give_back(c10::DeviceIndex, Result&& result, const Args&...) {
+Result give_back(c10::DeviceIndex, Result &&result, const Args &...) {
   return std::move(result); // not a tensor
 }
 
 template <class... Results, class... Args>
-std::tuple<Results...> give_back(c10::DeviceIndex device, std::tuple<Results...>&& results,
-                                 const Args&... args) {
+std::tuple<Results...> give_back(c10::DeviceIndex device, std::tuple<Results...> &&results,
+                                 const Args &...args) {
   return std::apply(
-      [&](auto&&... each) {
+      [&](auto &&...each) {
         return std::tuple<Results...>{give_back(device, std::move(each), args...)...};
       },
       std::move(results));
 }
 
-// ---- the door -------------------------------------------------------------------------------------
+// ---- the door -----------------------------------------------------------------------------------
 
-template <class Op, class Schema>
-struct TypedLaunch;
+template <class Op, class Schema> struct TypedLaunch;
 
-template <class Op, class Result, class... Args>
-struct TypedLaunch<Op, Result(Args...)> {
+template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(Args...)> {
   static Result call(Args... args) {
     LaunchDevice where(Op::name, Op::overload_name);
     (Typed<Args>::see(where, args), ...);
-    const auto device = where.index();
-    if constexpr (std::is_same_v<Result, at::Tensor&>) {
-      at::Tensor& written = written_argument(args...);
-      BorrowedTwin twin(written);
+    if constexpr (std::is_same_v<Result, at::Tensor &>) {
+      at::Tensor &written = written_argument(args...);
+      where.see_written(written);
+      const auto device = where.index();
+      const at::Tensor &twin = twin_or_self(written); // before the kernel changes its sizes
       {
         Redirection redirection(device);
         Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...);
@@ -170,17 +137,18 @@ struct TypedLaunch<Op, Result(Args...)> {
       write_back(written, twin);
       return written;
     } else {
+      const auto device = where.index();
       Redirection redirection(device);
-      return give_back(
-          device, Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...),
-          args...);
+      return give_back(device,
+                       Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...),
+                       args...);
     }
   }
 
- private:
+private:
   // An operator that returns Tensor& writes to its one argument of that type: self or out.
   template <class First, class... Rest>
-  static at::Tensor& written_argument(First& first, Rest&... rest) {
+  static at::Tensor &written_argument(First &first, Rest &...rest) {
     if constexpr (std::is_same_v<First, at::Tensor>) {
       return first;
     } else {
@@ -190,40 +158,32 @@ struct TypedLaunch<Op, Result(Args...)> {
 };
 
 // A view: the CPU kernel makes a view of the twin, which becomes the twin of a view of the tensor.
-template <class Op, class Schema>
-struct TypedView;
+template <class Op, class Schema> struct TypedView;
 
-template <class Op, class... Args>
-struct TypedView<Op, at::Tensor(const at::Tensor&, Args...)> {
-  static at::Tensor call(const at::Tensor& self, Args... args) {
-    return share_storage(
-        self.storage(),
-        Op::redispatch(kCpuKernel, BorrowedTwin(self), std::forward<Args>(args)...));
+template <class Op, class... Args> struct TypedView<Op, at::Tensor(const at::Tensor &, Args...)> {
+  static at::Tensor call(const at::Tensor &self, Args... args) {
+    return share_storage(self.storage(), Op::redispatch(kCpuKernel, twin_or_self(self),
+                                                        std::forward<Args>(args)...));
   }
 };
 
-// ---- registration ---------------------------------------------------------------------------------
+// ---- registration -------------------------------------------------------------------------------
 
-template <class Op>
-constexpr auto* typed = &TypedLaunch<Op, typename Op::schema>::call;
+template <class Op> constexpr auto *typed = &TypedLaunch<Op, typename Op::schema>::call;
 
-template <class Op>
-constexpr auto* typed_view = &TypedView<Op, typename Op::schema>::call;
+template <class Op> constexpr auto *typed_view = &TypedView<Op, typename Op::schema>::call;
 
 // The operator's name in its library: "add.Tensor".
-template <class Op>
-std::string local_name() {
+template <class Op> std::string local_name() {
   const std::string name(Op::name), overload(Op::overload_name);
   return name.substr(name.find("::") + 2) + (overload.empty() ? "" : "." + overload);
 }
 
-template <class... Ops>
-void register_typed(torch::Library& library) {
+template <class... Ops> void register_typed(torch::Library &library) {
   (library.impl(local_name<Ops>().c_str(), typed<Ops>), ...);
 }
 
-template <class... Ops>
-void register_views(torch::Library& library) {
+template <class... Ops> void register_views(torch::Library &library) {
   (library.impl(local_name<Ops>().c_str(), typed_view<Ops>), ...);
 }
 

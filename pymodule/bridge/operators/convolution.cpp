@@ -12,20 +12,20 @@ namespace openreg {
 
 namespace {
 
-at::Tensor convolution(
-    const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-    c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
-    bool transposed, c10::SymIntArrayRef output_padding, c10::SymInt groups) {
-  return typed<at::_ops::convolution>(
-      input, weight, bias, stride, padding, dilation, transposed, output_padding,
-      std::move(groups));
+at::Tensor convolution(const at::Tensor &input, const at::Tensor &weight,
+                       const std::optional<at::Tensor> &bias, c10::SymIntArrayRef stride,
+                       c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
+                       c10::SymIntArrayRef output_padding, c10::SymInt groups) {
+  return typed<at::_ops::convolution>(input, weight, bias, stride, padding, dilation, transposed,
+                                      output_padding, std::move(groups));
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
-    const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
-    c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
-    bool transposed, c10::SymIntArrayRef output_padding, c10::SymInt groups,
-    std::array<bool, 3> output_mask) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor>
+convolution_backward(const at::Tensor &grad_output, const at::Tensor &input,
+                     const at::Tensor &weight, c10::SymIntArrayRef stride,
+                     c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
+                     c10::SymIntArrayRef output_padding, c10::SymInt groups,
+                     std::array<bool, 3> output_mask) {
   const c10::SymInt channels = weight.size(transposed ? 1 : 0) * (transposed ? groups : 1);
   return typed<at::_ops::convolution_backward>(
       grad_output, input, weight, at::OptionalSymIntArrayRef(channels), stride, padding, dilation,

@@ -11,14 +11,13 @@ namespace {
 
 c10::DeviceIndex index_of(std::optional<c10::Device> device) {
   return device.has_value() && device->has_index()
-      ? device->index()
-      : static_cast<c10::DeviceIndex>(openreg_device_current());
+             ? device->index()
+             : static_cast<c10::DeviceIndex>(openreg_device_current());
 }
 
 void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      c10::layout_or_default(layout) == c10::kStrided, "openreg: cannot allocate a ", *layout,
-      " tensor");
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::layout_or_default(layout) == c10::kStrided,
+                              "openreg: cannot allocate a ", *layout, " tensor");
   TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
 }
 
@@ -30,7 +29,7 @@ at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
   const auto type = c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype));
   const auto bytes = at::detail::computeStorageNbytesContiguous(size, type.itemsize());
   auto tensor = make_tensor(make_storage(allocate_block(index_of(device), bytes), bytes), type);
-  auto* impl = tensor.unsafeGetTensorImpl();
+  auto *impl = tensor.unsafeGetTensorImpl();
   if (size.size() != 1 || size[0] != 0) { // a new tensor has size [0]
     impl->set_sizes_contiguous(size);
   }

@@ -6,54 +6,54 @@
 
 namespace openreg {
 
-openreg_type random_type(const at::Tensor& tensor, const char* kernel) {
+openreg_type random_type(const at::Tensor &tensor, const char *kernel) {
   switch (tensor.scalar_type()) {
-    case at::kByte:
-      return OPENREG_UINT8;
-    case at::kChar:
-      return OPENREG_INT8;
-    case at::kShort:
-      return OPENREG_INT16;
-    case at::kInt:
-      return OPENREG_INT32;
-    case at::kLong:
-      return OPENREG_INT64;
-    case at::kUInt16:
-      return OPENREG_UINT16;
-    case at::kUInt32:
-      return OPENREG_UINT32;
-    case at::kUInt64:
-      return OPENREG_UINT64;
-    case at::kBool:
-      return OPENREG_BOOL;
-    case at::kHalf:
-      return OPENREG_FLOAT16;
-    case at::kBFloat16:
-      return OPENREG_BFLOAT16;
-    case at::kFloat:
-      return OPENREG_FLOAT32;
-    case at::kDouble:
-      return OPENREG_FLOAT64;
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          false, "\"", kernel, "\" not implemented for '", tensor.scalar_type(), "'");
+  case at::kByte:
+    return OPENREG_UINT8;
+  case at::kChar:
+    return OPENREG_INT8;
+  case at::kShort:
+    return OPENREG_INT16;
+  case at::kInt:
+    return OPENREG_INT32;
+  case at::kLong:
+    return OPENREG_INT64;
+  case at::kUInt16:
+    return OPENREG_UINT16;
+  case at::kUInt32:
+    return OPENREG_UINT32;
+  case at::kUInt64:
+    return OPENREG_UINT64;
+  case at::kBool:
+    return OPENREG_BOOL;
+  case at::kHalf:
+    return OPENREG_FLOAT16;
+  case at::kBFloat16:
+    return OPENREG_BFLOAT16;
+  case at::kFloat:
+    return OPENREG_FLOAT32;
+  case at::kDouble:
+    return OPENREG_FLOAT64;
+  default:
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", kernel, "\" not implemented for '",
+                                tensor.scalar_type(), "'");
   }
 }
 
 openreg_grid grid_of(c10::Device device) {
-  const openreg_config* config = nullptr;
+  const openreg_config *config = nullptr;
   check(openreg_config_get(&config));
-  const auto& profile = config->profiles[device.index()];
+  const auto &profile = config->profiles[device.index()];
   return {profile.multiprocessor_count, profile.max_threads_per_multiprocessor};
 }
 
-openreg_output output_of(const at::Tensor& tensor, const char* kernel) {
+openreg_output output_of(const at::Tensor &tensor, const char *kernel) {
   at::assert_no_internal_overlap(tensor);
   return {kernel_address(tensor.mutable_data_ptr()), random_type(tensor, kernel),
           static_cast<int>(tensor.dim()), tensor.sizes().data(), tensor.strides().data()};
 }
 
-void check_floating(const at::Tensor& tensor, const char* kernel) {
+void check_floating(const at::Tensor &tensor, const char *kernel) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_floating_point(), "\"", kernel, "\" not implemented for '",
                               tensor.scalar_type(), "'");
 }

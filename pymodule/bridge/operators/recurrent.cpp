@@ -19,27 +19,29 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-Tensor add_bias(const Tensor& gates, const OptionalTensor& bias) {
+Tensor add_bias(const Tensor &gates, const OptionalTensor &bias) {
   return bias.has_value() && bias->defined() ? gates + *bias : gates;
 }
 
-Tensor sum_over_batch(const Tensor& gradient, bool has_bias) {
+Tensor sum_over_batch(const Tensor &gradient, bool has_bias) {
   return has_bias ? gradient.sum(0) : Tensor();
 }
 
 // The derivatives of sigmoid and tanh, by their results.
-Tensor sigmoid_slope(const Tensor& y) {
+Tensor sigmoid_slope(const Tensor &y) {
   return (1 - y) * y;
 }
-Tensor tanh_slope(const Tensor& y) {
+Tensor tanh_slope(const Tensor &y) {
   return 1 - y * y;
 }
 
 // gates: input, forget, cell, output. The workspace holds them activated.
 struct LstmCell : at::_ops::_thnn_fused_lstm_cell {
-  static std::tuple<Tensor, Tensor, Tensor> redispatch(
-      c10::DispatchKeySet, const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx,
-      const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
+  static std::tuple<Tensor, Tensor, Tensor> redispatch(c10::DispatchKeySet,
+                                                       const Tensor &input_gates,
+                                                       const Tensor &hidden_gates, const Tensor &cx,
+                                                       const OptionalTensor &input_bias,
+                                                       const OptionalTensor &hidden_bias) {
     auto gates = add_bias(input_gates, input_bias) + add_bias(hidden_gates, hidden_bias);
     const auto parts = gates.chunk(4, 1);
     parts[0].sigmoid_();
@@ -53,24 +55,24 @@ struct LstmCell : at::_ops::_thnn_fused_lstm_cell {
 };
 
 struct LstmCellBackward : at::_ops::_thnn_fused_lstm_cell_backward_impl {
-  static std::tuple<Tensor, Tensor, Tensor> redispatch(
-      c10::DispatchKeySet, const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
-      const Tensor& cx, const Tensor& cy, const Tensor& workspace, bool has_bias) {
+  static std::tuple<Tensor, Tensor, Tensor>
+  redispatch(c10::DispatchKeySet, const OptionalTensor &grad_hy, const OptionalTensor &grad_cy,
+             const Tensor &cx, const Tensor &cy, const Tensor &workspace, bool has_bias) {
     const auto parts = workspace.chunk(4, 1);
     const auto &input = parts[0], &forget = parts[1], &cell = parts[2], &output = parts[3];
     const auto activated = cy.tanh();
     const bool from_hidden = grad_hy.has_value() && grad_hy->defined();
-    auto through_cell = from_hidden ? *grad_hy * output * tanh_slope(activated)
-                                    : at::zeros_like(cy);
+    auto through_cell =
+        from_hidden ? *grad_hy * output * tanh_slope(activated) : at::zeros_like(cy);
     if (grad_cy.has_value() && grad_cy->defined()) {
       through_cell = through_cell + *grad_cy;
     }
-    const auto grad_output = from_hidden ? *grad_hy * activated * sigmoid_slope(output)
-                                         : at::zeros_like(cy);
-    auto grad_gates = at::cat(
-        {through_cell * cell * sigmoid_slope(input), through_cell * cx * sigmoid_slope(forget),
-         through_cell * input * tanh_slope(cell), grad_output},
-        1);
+    const auto grad_output =
+        from_hidden ? *grad_hy * activated * sigmoid_slope(output) : at::zeros_like(cy);
+    auto grad_gates = at::cat({through_cell * cell * sigmoid_slope(input),
+                               through_cell * cx * sigmoid_slope(forget),
+                               through_cell * input * tanh_slope(cell), grad_output},
+                              1);
     auto grad_bias = sum_over_batch(grad_gates, has_bias);
     return {std::move(grad_gates), through_cell * forget, std::move(grad_bias)};
   }
@@ -79,9 +81,10 @@ struct LstmCellBackward : at::_ops::_thnn_fused_lstm_cell_backward_impl {
 // gates: reset, update, new. The workspace holds them activated, then hx and the hidden part of the
 // new gate.
 struct GruCell : at::_ops::_thnn_fused_gru_cell {
-  static std::tuple<Tensor, Tensor> redispatch(
-      c10::DispatchKeySet, const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
-      const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
+  static std::tuple<Tensor, Tensor> redispatch(c10::DispatchKeySet, const Tensor &input_gates,
+                                               const Tensor &hidden_gates, const Tensor &hx,
+                                               const OptionalTensor &input_bias,
+                                               const OptionalTensor &hidden_bias) {
     const auto from_input = add_bias(input_gates, input_bias).chunk(3, 1);
     const auto from_hidden = add_bias(hidden_gates, hidden_bias).chunk(3, 1);
     const auto reset = (from_input[0] + from_hidden[0]).sigmoid();
@@ -93,8 +96,8 @@ struct GruCell : at::_ops::_thnn_fused_gru_cell {
 };
 
 struct GruCellBackward : at::_ops::_thnn_fused_gru_cell_backward {
-  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> redispatch(
-      c10::DispatchKeySet, const Tensor& grad_hy, const Tensor& workspace, bool has_bias) {
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>
+  redispatch(c10::DispatchKeySet, const Tensor &grad_hy, const Tensor &workspace, bool has_bias) {
     const auto parts = workspace.chunk(5, 1);
     const auto &reset = parts[0], &update = parts[1], &fresh = parts[2], &hx = parts[3],
                &hidden_new = parts[4];

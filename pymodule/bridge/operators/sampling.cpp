@@ -17,9 +17,9 @@ namespace openreg {
 
 namespace {
 
-// ---- dropout --------------------------------------------------------------------------------------
+// ---- dropout ------------------------------------------------------------------------------------
 
-std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p,
+std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor &input, double p,
                                                   std::optional<bool> train) {
   const auto mask_options = input.options().dtype(at::kBool);
   if (!train.value_or(true)) {
@@ -43,10 +43,10 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   const auto grid = grid_of(input.device());
   const auto philox =
       generator_for(std::nullopt, input.device()).take(openreg_dropout_words(n, grid));
-  const auto run = [&](const at::Tensor& from, const at::Tensor& to, const at::Tensor& kept) {
+  const auto run = [&](const at::Tensor &from, const at::Tensor &to, const at::Tensor &kept) {
     openreg_dropout(type, n, width, kernel_address(from.const_data_ptr()),
                     kernel_address(to.mutable_data_ptr()),
-                    static_cast<bool*>(kernel_address(kept.mutable_data_ptr())), philox, grid, p);
+                    static_cast<bool *>(kernel_address(kept.mutable_data_ptr())), philox, grid, p);
   };
   if (width > 1 || input.is_contiguous()) {
     run(input, result, mask); // memory order
@@ -61,11 +61,11 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   return {result, mask};
 }
 
-// ---- permutations ---------------------------------------------------------------------------------
+// ---- permutations -------------------------------------------------------------------------------
 
-at::Tensor& randperm_out(int64_t n, OptionalGenerator generator, at::Tensor& out) {
+at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
-  auto& source = generator_for(generator, out.device());
+  auto &source = generator_for(generator, out.device());
   out.resize_({n});
   if (n == 0) {
     return out;
@@ -76,7 +76,7 @@ at::Tensor& randperm_out(int64_t n, OptionalGenerator generator, at::Tensor& out
   const auto length = static_cast<uint64_t>(n);
   const auto philox = source.take(openreg_randperm_words(length, grid));
   TORCH_CHECK(
-      openreg_randperm(static_cast<int64_t*>(kernel_address(permutation.mutable_data_ptr())),
+      openreg_randperm(static_cast<int64_t *>(kernel_address(permutation.mutable_data_ptr())),
                        length, philox, grid),
       "openreg: the host has no memory to permute ", n, " elements");
   if (!direct) {
@@ -85,39 +85,38 @@ at::Tensor& randperm_out(int64_t n, OptionalGenerator generator, at::Tensor& out
   return out;
 }
 
-// ---- categories -----------------------------------------------------------------------------------
+// ---- categories ---------------------------------------------------------------------------------
 
 // As CUDA: the largest of p / q, with q exponential.
-at::Tensor draw_without_replacement(const at::Tensor& weights, int64_t samples,
-                                    const OptionalGenerator& generator) {
+at::Tensor draw_without_replacement(const at::Tensor &weights, int64_t samples,
+                                    const OptionalGenerator &generator) {
   auto keys = at::empty_like(weights).exponential_(1, generator);
   keys = weights / keys;
   return samples == 1 ? at::argmax(keys, -1, /*keepdim=*/true)
                       : std::get<1>(at::topk(keys, samples));
 }
 
-at::Tensor draw_with_replacement(const at::Tensor& weights, int64_t samples,
-                                 const OptionalGenerator& generator) {
+at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
+                                 const OptionalGenerator &generator) {
   const auto categories = weights.size(-1);
   const auto rows = weights.dim() == 1 ? 1 : weights.size(0);
   const auto scaled = (weights / weights.sum(-1, /*keepdim=*/true)).contiguous();
   const auto sums = at::cumsum(scaled, -1).contiguous();
   auto result = weights.dim() == 1 ? at::empty({samples}, weights.options().dtype(at::kLong))
                                    : at::empty({rows, samples}, weights.options().dtype(at::kLong));
-  const auto philox =
-      generator_for(generator, weights.device())
-          .take(openreg_multinomial_words(static_cast<uint64_t>(rows),
-                                          static_cast<uint64_t>(samples)));
-  openreg_multinomial(static_cast<int64_t*>(kernel_address(result.mutable_data_ptr())),
+  const auto philox = generator_for(generator, weights.device())
+                          .take(openreg_multinomial_words(static_cast<uint64_t>(rows),
+                                                          static_cast<uint64_t>(samples)));
+  openreg_multinomial(static_cast<int64_t *>(kernel_address(result.mutable_data_ptr())),
                       random_type(sums, "multinomial_kernel_openreg"),
-                      kernel_address(scaled.const_data_ptr()), kernel_address(sums.const_data_ptr()),
-                      static_cast<uint64_t>(rows), static_cast<uint64_t>(categories),
-                      static_cast<uint64_t>(samples), philox);
+                      kernel_address(scaled.const_data_ptr()),
+                      kernel_address(sums.const_data_ptr()), static_cast<uint64_t>(rows),
+                      static_cast<uint64_t>(categories), static_cast<uint64_t>(samples), philox);
   return result;
 }
 
-at::Tensor draw_categories(const at::Tensor& self, int64_t samples, bool replacement,
-                       OptionalGenerator generator) {
+at::Tensor draw_categories(const at::Tensor &self, int64_t samples, bool replacement,
+                           OptionalGenerator generator) {
   TORCH_CHECK(self.dim() == 1 || self.dim() == 2, "prob_dist must be 1 or 2 dim");
   check_floating(self, "multinomial_kernel_openreg");
   TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
@@ -137,8 +136,8 @@ at::Tensor draw_categories(const at::Tensor& self, int64_t samples, bool replace
                                     : draw_without_replacement(self, samples, generator);
 }
 
-at::Tensor& multinomial_out(const at::Tensor& self, int64_t samples, bool replacement,
-                            OptionalGenerator generator, at::Tensor& out) {
+at::Tensor &multinomial_out(const at::Tensor &self, int64_t samples, bool replacement,
+                            OptionalGenerator generator, at::Tensor &out) {
   TORCH_CHECK(out.scalar_type() == at::kLong,
               "multinomial expects Long tensor out, got: ", out.scalar_type());
   const auto result = draw_categories(self, samples, replacement, std::move(generator));

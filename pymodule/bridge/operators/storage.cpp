@@ -1,4 +1,5 @@
-// Which storage a tensor has, and how large it is: resize_ and the forms of set_.
+// What a tensor is made over: which storage, how large, and who uses it. resize_, the forms of
+// set_, record_stream, and whether one tensor can take the place of another.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -11,7 +12,7 @@ namespace openreg {
 namespace {
 
 // Gives a tensor sizes (and strides; contiguous without), and its storage room for them.
-void set_shape(c10::TensorImpl& impl, c10::IntArrayRef size, at::OptionalIntArrayRef stride) {
+void set_shape(c10::TensorImpl &impl, c10::IntArrayRef size, at::OptionalIntArrayRef stride) {
   if (impl.sizes() == size && (!stride.has_value() || impl.strides() == *stride)) {
     return;
   }
@@ -25,16 +26,16 @@ void set_shape(c10::TensorImpl& impl, c10::IntArrayRef size, at::OptionalIntArra
     impl.set_sizes_contiguous(size);
     bytes = at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
   }
-  auto& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
+  auto &storage = *impl.unsafe_storage().unsafeGetStorageImpl();
   if (impl.numel() > 0 && bytes > storage.nbytes()) {
     resize_storage(storage, bytes);
   }
 }
 
-const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size,
+const at::Tensor &resize_(const at::Tensor &self, c10::IntArrayRef size,
                           std::optional<c10::MemoryFormat> memory_format) {
   at::detail::check_size_nonnegative(size);
-  auto& impl = *self.unsafeGetTensorImpl();
+  auto &impl = *self.unsafeGetTensorImpl();
   set_shape(impl, size, std::nullopt);
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != c10::MemoryFormat::Preserve, "Unsupported memory format",
@@ -44,22 +45,21 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size,
   return self;
 }
 
-at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, int64_t offset,
+at::Tensor &set_storage_offset(at::Tensor &self, at::Storage source, int64_t offset,
                                c10::IntArrayRef size, c10::IntArrayRef stride) {
   at::native::checkSetStorage(self, std::move(source), offset, size, stride);
-  auto& impl = *self.unsafeGetTensorImpl();
+  auto &impl = *self.unsafeGetTensorImpl();
   impl.set_storage_offset(offset);
   set_shape(impl, size, stride.data() != nullptr ? at::OptionalIntArrayRef(stride) : std::nullopt);
   return self;
 }
 
-at::Tensor& set_storage(at::Tensor& self, at::Storage source) {
-  const auto elements =
-      static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+at::Tensor &set_storage(at::Tensor &self, at::Storage source) {
+  const auto elements = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
   return set_storage_offset(self, std::move(source), 0, {elements}, {});
 }
 
-at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+at::Tensor &set_tensor(at::Tensor &self, const at::Tensor &source) {
   if (self.unsafeGetTensorImpl() == source.unsafeGetTensorImpl()) {
     return self;
   }
@@ -67,9 +67,22 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
                             source.strides());
 }
 
-at::Tensor& set_nothing(at::Tensor& self) {
-  return set_storage_offset(
-      self, make_storage(allocate_block(self.device().index(), 0), 0), 0, {0}, {});
+at::Tensor &set_nothing(at::Tensor &self) {
+  return set_storage_offset(self, make_storage(allocate_block(self.device().index(), 0), 0), 0, {0},
+                            {});
+}
+
+void record_stream(at::Tensor &self, c10::Stream stream) {
+  device_allocator()->recordStream(self.storage().data_ptr(), stream);
+}
+
+// Module.to asks this before it replaces the data of a parameter in place: host and devices differ
+// in nothing that a TensorImpl would have to be another class for.
+bool has_compatible_shallow_copy_type(const at::Tensor &self, const at::Tensor &from) {
+  const auto is_plain = [](const at::Tensor &tensor) {
+    return tensor.key_set().has(c10::DispatchKey::Dense) && tensor.layout() == c10::kStrided;
+  };
+  return self.key_set() == from.key_set() || (is_plain(self) && is_plain(from));
 }
 
 } // namespace
@@ -80,6 +93,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Storage", &set_storage);
   library.impl("set_.source_Storage_storage_offset", &set_storage_offset);
   library.impl("set_.source_Tensor", &set_tensor);
+  library.impl("record_stream", &record_stream);
+  library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
+}
+
+// Composite by default, so that autograd must be told as well.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+  library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
 } // namespace openreg
