@@ -46,7 +46,7 @@ def parse_arguments():
 
 options = parse_arguments()
 if options.devices is not None:
-    # Read once, when openreg is loaded, which `import torch` does.
+    # It is read once, on first use: this is before anything can ask.
     os.environ["OPENREG_DEVICE_COUNT"] = str(options.devices)
 
 import matplotlib  # noqa: E402
