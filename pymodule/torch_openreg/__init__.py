@@ -35,6 +35,7 @@ def _check_torch_version() -> None:
 
 def _register() -> None:
     """Give PyTorch the name, the device module and the methods of the backend."""
+    from torch.nn.parameter import UninitializedTensorMixin
     from torch.utils import backend_registration
 
     from . import openreg
@@ -42,6 +43,8 @@ def _register() -> None:
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
+    # A lazy module may move before its parameters have shapes, as with `Module.cuda`.
+    UninitializedTensorMixin._allowed_methods.append(torch.Tensor.openreg)  # type: ignore[attr-defined]
 
     # `import torch.openreg.memory` must find the module that exists, not load it a second time.
     for room in ("_utils", "amp", "devices", "memory", "random", "streams"):

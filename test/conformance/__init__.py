@@ -1,0 +1,9 @@
+"""Does a device do what the CPU does? PyTorch's own databases are the judge.
+
+``torch.testing._internal`` describes every operator, module and optimizer of PyTorch with sample
+inputs and expected errors. This package runs each description twice, once on the CPU and once on a
+device, and compares all that can be seen: shapes, dtypes, strides, devices, values to the last bit,
+gradients, aliases, what was written to and what was raised.
+
+``python -m conformance`` from the folder above; ``--help`` tells the rest.
+"""

@@ -1,0 +1,39 @@
+"""Calls of an operator with a sample: what the checks of operators have in common."""
+
+from typing import NamedTuple
+
+from .catalogue import describe
+from .comparison import compare
+from .expected import HOST_ARGUMENTS, rules
+from .inputs import Stay
+
+
+class Case(NamedTuple):
+    """One comparison: what it was of, and the difference that was found, if any."""
+
+    label: str
+    difference: str | None
+
+
+def arguments_of(subject, sample):
+    """(input, args, kwargs) of a sample, as `compare` wants them."""
+    args = sample.args
+    if subject.info.name in HOST_ARGUMENTS:
+        args = tuple(map(Stay, args))
+    return sample.input, args, sample.kwargs
+
+
+def invoke(function, arguments, **more):
+    first, args, kwargs = arguments
+    return function(first, *args, **kwargs, **more)
+
+
+def calling(function):
+    """The function as `compare` wants it."""
+    return lambda arguments, device: invoke(function, arguments)
+
+
+def case(subject, what, sample, function):
+    """Compare a function of (arguments, device) with a sample's arguments."""
+    found = compare(function, arguments_of(subject, sample), rules(subject.info.name))
+    return Case(f"{what}({describe(sample)})", found)

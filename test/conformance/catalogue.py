@@ -1,0 +1,111 @@
+"""The subjects: every operator, module and optimizer that PyTorch's databases describe.
+
+A subject is known by its name in its database, with the variant after a dot where there is one.
+Samples are made on the CPU from a fixed seed, and the latest ones are kept, since several checks
+in a row want the same.
+"""
+
+import functools
+import unittest
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.testing._internal import common_methods_invocations as operators
+from torch.testing._internal.common_modules import module_db
+from torch.testing._internal.common_optimizers import optim_db
+
+
+SEED = 2024
+
+
+@dataclass(frozen=True)
+class Subject:
+    kind: str  # "operator", "module" or "optimizer"
+    name: str
+    info: Any
+
+
+def _operator_infos():
+    return [
+        *operators.op_db,
+        *operators.foreach_unary_op_db,
+        *operators.foreach_binary_op_db,
+        *operators.foreach_pointwise_op_db,
+        *operators.foreach_reduce_op_db,
+        *operators.foreach_other_op_db,
+    ]
+
+
+@functools.lru_cache(maxsize=1)
+def subjects():
+    """All of them by name, in the order of the databases."""
+    listed = [Subject("operator", info.full_name, info) for info in _operator_infos()]
+    listed += [Subject("module", info.name, info) for info in module_db]
+    listed += [Subject("optimizer", info.name, info) for info in optim_db]
+    named = {subject.name: subject for subject in listed}
+    assert len(named) == len(listed), "two subjects of one name"
+    return named
+
+
+def in_order(dtypes):
+    return sorted(dtypes, key=str)
+
+
+def all_dtypes(info):
+    """Every dtype that the CPU supports."""
+    return in_order(info.supported_dtypes("cpu"))
+
+
+def main_dtype(info):
+    """One dtype, for what does not depend on it."""
+    preferred = (torch.float32, torch.float64, torch.complex64, torch.int64, torch.bool)
+    supported = info.supported_dtypes("cpu")
+    return [next((dtype for dtype in preferred if dtype in supported), all_dtypes(info)[0])]
+
+
+def gradient_dtypes(info):
+    return in_order(info.supported_backward_dtypes("cpu"))
+
+
+def double_dtypes(info):
+    """The dtypes that PyTorch checks higher derivatives with."""
+    return [d for d in gradient_dtypes(info) if d in (torch.float64, torch.complex128)]
+
+
+@functools.lru_cache(maxsize=2)
+def _samples(name, dtype, requires_grad):
+    torch.manual_seed(SEED)
+    info = subjects()[name].info
+    return list(info.sample_inputs("cpu", dtype, requires_grad=requires_grad))
+
+
+def samples(subject, dtype, *, requires_grad=False):
+    return _samples(subject.name, dtype, requires_grad)
+
+
+def none_if_skipped(generate):
+    """What a database's generator yields; nothing where it says that there is nothing."""
+    torch.manual_seed(SEED)
+    try:
+        return list(generate())
+    except (unittest.SkipTest, NotImplementedError):
+        return []
+
+
+def describe(sample):
+    """A sample in a few words: shapes of its tensors, and the other arguments."""
+
+    def brief(value):
+        if isinstance(value, torch.Tensor):
+            return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(map(brief, value))}]"
+        return repr(value)
+
+    words = [brief(sample.input), *map(brief, sample.args)]
+    words += [f"{key}={brief(value)}" for key, value in sample.kwargs.items()]
+    text = ", ".join(words)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+

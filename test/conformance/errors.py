@@ -1,0 +1,65 @@
+"""Expected errors: the same type is raised, and in words that the database recognises."""
+
+import re
+
+import torch
+
+from .calls import Case, arguments_of, calling
+from .catalogue import describe, none_if_skipped
+from .comparison import difference, first_line, run
+from .expected import rules
+from .inputs import DEVICE, HOST
+
+
+def _differs_in_words(pattern, host, device):
+    """The host's words match the database's pattern, but the device's do not."""
+    if host is None or device is None or not re.search(pattern, str(host)):
+        return None
+    if re.search(pattern, str(device)):
+        return None
+    return f"error: expected words like {pattern[:80]!r}, found {first_line(device)}"
+
+
+def compare_error(function, arguments, pattern, asked):
+    """Run on both: the same type of error, and words that both match or both do not."""
+    host, device = run(function, arguments, HOST), run(function, arguments, DEVICE)
+    return difference(host, device, asked) or _differs_in_words(pattern, host.error, device.error)
+
+
+def _sparse_errors(info):
+    """Of every layout the operator supports."""
+    layouts = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
+    for layout in (getattr(torch, name) for name in layouts):
+        if info.supports_sparse_layout(layout) and info.error_inputs_sparse_func is not None:
+            yield from none_if_skipped(lambda layout=layout: info.error_inputs_sparse("cpu", layout))
+
+
+def errors(subject, dtype):
+    """The database's error inputs for the CPU, moved; and those that it has for a device."""
+    info = subject.info
+    if info.error_inputs_func is None:
+        return
+    function = calling(info.op)
+    inputs = [*none_if_skipped(lambda: info.error_inputs("cpu")), *_sparse_errors(info)]
+    for each in inputs:
+        arguments = arguments_of(subject, each.sample_input)
+        found = compare_error(function, arguments, each.error_regex, rules(info.name))
+        yield Case(f"{subject.name}({describe(each.sample_input)})", found)
+    yield from _errors_of_a_device(subject)
+
+
+def _errors_of_a_device(subject):
+    """Error inputs that are made on the device: among them those of tensors on two devices."""
+    for each in none_if_skipped(lambda: subject.info.error_inputs(str(DEVICE))):
+        sample = each.sample_input
+        try:
+            subject.info.op(sample.input, *sample.args, **sample.kwargs)
+            found = "no error"
+        except Exception as raised:
+            matches = re.search(each.error_regex, str(raised))
+            found = None
+            if not (isinstance(raised, each.error_type) and matches):
+                found = first_line(raised)
+        if found is not None:
+            found = f"expected {each.error_type.__name__} {each.error_regex[:80]!r}, found {found}"
+        yield Case(f"{subject.name}({describe(sample)}) on the device", found)

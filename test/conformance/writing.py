@@ -1,0 +1,134 @@
+"""Operators that write: in place, and to `out=` of every shape that is welcome or not."""
+
+import warnings
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from .calls import Case, arguments_of, calling, case, invoke
+from .catalogue import describe, samples
+from .comparison import compare, first_line, run
+from .expected import rules
+from .inputs import DEVICE, HOST, Stay
+
+
+def _recording_warnings(function):
+    """The function's result and what it warned of, as (category, words) pairs."""
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        result = function()
+    return result, [(each.category.__name__, str(each.message)[:60]) for each in raised]
+
+
+def in_place(subject, dtype):
+    function = subject.info.inplace_variant
+    if not callable(function):
+        return
+
+    def call(arguments, device):
+        first = arguments[0]
+        result = invoke(function, arguments)
+        written = [each for each in tree_leaves(first) if isinstance(each, torch.Tensor)]
+        return {
+            "result": result,
+            "is the input": result is first,
+            "versions": [each._version for each in written],
+        }
+
+    for sample in samples(subject, dtype):
+        yield case(subject, f"in-place {subject.name}", sample, call)
+
+
+def _filled(tensor, shape, dtype=None):
+    """Memory with something in it, so that an element that is not written shows."""
+    dtype = dtype or tensor.dtype
+    return torch.full(shape, dtype == torch.bool or 7, dtype=dtype)
+
+
+def _strided(tensor):
+    """Transposed, every second element."""
+    twice = _filled(tensor, [2 * size for size in reversed(tensor.shape)] or [2])
+    if tensor.dim() == 0:
+        return twice[1]
+    return twice[tuple(slice(None, None, 2) for _ in tensor.shape)].permute(
+        *reversed(range(tensor.dim()))
+    )
+
+
+def _narrower(tensor):
+    narrower = torch.int64 if tensor.dtype.is_floating_point or tensor.is_complex() else torch.bool
+    return _filled(tensor, tensor.shape, narrower)
+
+
+def _wider(tensor):
+    wider = torch.complex128 if tensor.is_complex() else torch.float64
+    return _filled(tensor, tensor.shape, wider)
+
+
+def _requiring_gradients(tensor):
+    out = _filled(tensor, tensor.shape)
+    return out.requires_grad_() if out.is_floating_point() or out.is_complex() else out
+
+
+OUT = {
+    "of the right size": lambda t: _filled(t, t.shape),
+    "with other strides": _strided,
+    "empty": lambda t: _filled(t, (0,)),
+    "of another size": lambda t: _filled(t, [size + 1 for size in t.shape] or [2]),
+    "of a narrower dtype": _narrower,
+    "of a wider dtype": _wider,
+    "overlapping itself": lambda t: _filled(t, (1,) * t.dim()).expand(t.shape),
+    "requiring gradients": _requiring_gradients,
+}
+
+
+def _is_outputs(value):
+    """A tensor, or a flat sequence of them: what `out=` can be."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(isinstance(each, torch.Tensor) for each in value)
+    return isinstance(value, torch.Tensor)
+
+
+def _write(function):
+    def call(arguments, device):
+        given, out = arguments
+        outs = [out] if isinstance(out, torch.Tensor) else list(out)
+        addresses = [each.data_ptr() for each in outs]
+        result, warned = _recording_warnings(lambda: invoke(function, given, out=out))
+        results = [result] if isinstance(result, torch.Tensor) else list(result)
+        return {
+            "result": result,
+            "is out": [a is b for a, b in zip(results, outs, strict=True)],
+            "kept its memory": [
+                each.data_ptr() == address for each, address in zip(outs, addresses, strict=True)
+            ],
+            "warnings": warned,
+        }
+
+    return call
+
+
+def out(subject, dtype):
+    """`out=` in every form; and on the host, which a device must refuse."""
+    if not subject.info.supports_out:
+        return
+    function = subject.info.op
+    for sample in samples(subject, dtype):
+        given = arguments_of(subject, sample)
+        plain = run(calling(function), given, HOST)
+        if plain.error is not None or not _is_outputs(plain.result):
+            continue
+        for form, make in OUT.items():
+            outs = tree_map_only(torch.Tensor, make, plain.result)
+            if isinstance(outs, tuple):
+                outs = tuple(outs)
+            found = compare(_write(function), (given, outs), rules(subject.info.name))
+            yield Case(f"{subject.name}(out= {form}; {describe(sample)})", found)
+        if any(isinstance(each, torch.Tensor) for each in tree_leaves((sample.input, sample.args))):
+            outs = tree_map_only(torch.Tensor, OUT["of the right size"], plain.result)
+            refused = run(_write(function), (given, Stay(outs)), DEVICE).error
+            found = None
+            if not isinstance(refused, RuntimeError):
+                said = first_line(refused) if refused is not None else "no error"
+                found = f"expected a RuntimeError, found {said}"
+            yield Case(f"{subject.name}(out= on the host; {describe(sample)})", found)
