@@ -1,4 +1,4 @@
-/* allocator.c: the functions that allocate and free, the lock, and the devices' allocators.
+/* allocator.c: the functions that allocate and free, and the devices' allocators.
  *
  * Each device has one allocator and one lock, made on first use and kept for the life of the
  * process. Allocators share nothing, so that devices never wait for each other. Locks are not held
@@ -8,6 +8,7 @@
  */
 #include "internal.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 static _Atomic(struct allocator *) allocators[OPENREG_MAX_DEVICES];
@@ -15,24 +16,11 @@ static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the allocator of a device --------------------------------------------------------------- */
 
-void allocator_lock(struct allocator *allocator) {
-  int error = pthread_mutex_lock(&allocator->lock);
-  assert(error == 0);
-  (void)error;
-}
-
-void allocator_unlock(struct allocator *allocator) {
-  int error = pthread_mutex_unlock(&allocator->lock);
-  assert(error == 0);
-  (void)error;
-}
-
 static struct allocator *allocator_make(int device, char *base, size_t bytes) {
   size_t starts_bytes = bytes / UNIT_BYTES * sizeof(struct block *);
   struct allocator *allocator = pages_map(sizeof *allocator + starts_bytes);
   if (!allocator)
     return NULL;
-  pthread_mutex_init(&allocator->lock, NULL);
   allocator->device = device;
   allocator->base = base;
   allocator->capacity = allocator->allowed_bytes = bytes;
@@ -44,15 +32,20 @@ static struct allocator *allocator_make(int device, char *base, size_t bytes) {
   return allocator;
 }
 
+/* What most calls need: the device's allocator if it was used and can still be, else NULL. */
+static struct allocator *allocator_ready(int device) {
+  if (openreg_in_bad_fork() || device < 0 || device >= OPENREG_MAX_DEVICES)
+    return NULL;
+  return atomic_load_explicit(&allocators[device], memory_order_acquire);
+}
+
 openreg_status allocator_peek(int device, struct allocator **allocator) {
-  *allocator = NULL;
+  *allocator = allocator_ready(device);
+  if (*allocator)
+    return OPENREG_OK;
   if (openreg_in_bad_fork())
     return openreg_fail(OPENREG_BAD_FORK, "openreg: devices cannot be used in a process forked "
                                           "after they were initialized: start it with spawn");
-  if (device >= 0 && device < OPENREG_MAX_DEVICES)
-    *allocator = atomic_load_explicit(&allocators[device], memory_order_acquire);
-  if (*allocator)
-    return OPENREG_OK;
   int count;
   openreg_status status = openreg_device_count(&count);
   if (status != OPENREG_OK)
@@ -88,49 +81,53 @@ struct allocator *allocator_of(const struct block *block) {
 
 /* ---- allocating ------------------------------------------------------------------------------ */
 
-/* Makes a block that is in no free list the program's. */
-static void hand_out(struct allocator *allocator, struct block *block, int stream, size_t bytes) {
+/* Makes a block that is not free any more the program's. */
+static openreg_block *hand_out(struct allocator *allocator, struct block *block, int stream,
+                               size_t bytes) {
   block->shown.requested_bytes = bytes;
   block->shown.user = NULL;
   block->shown.device = allocator->device;
   block->shown.stream = stream;
   block->state = BLOCK_ALLOCATED;
+  return &block->shown;
 }
 
 static openreg_status allocate_nothing(struct allocator *allocator, int stream,
-                                       struct block **block) {
+                                       openreg_block **result) {
   if (!slab_ensure(&allocator->blocks, 1))
     return OPENREG_SYSTEM;
-  *block = slab_take(&allocator->blocks);
-  (*block)->shown.address = NULL;
-  (*block)->shown.bytes = 0;
-  (*block)->pool = NULL;
+  struct block *block = slab_take(&allocator->blocks);
+  block->shown.address = NULL;
+  block->shown.bytes = 0;
+  block->pool = NULL;
   allocator->empty_blocks++;
-  hand_out(allocator, *block, stream, 0);
+  *result = hand_out(allocator, block, stream, 0);
   return OPENREG_OK;
 }
 
 static openreg_status allocate_once(struct allocator *allocator, int stream, size_t bytes,
-                                    struct block **block) {
+                                    openreg_block **result) {
   if (bytes > allocator->capacity)
     return OPENREG_OUT_OF_MEMORY;
   size_t rounded = (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
-  struct pool *pool = pool_get(allocator, stream, rounded);
+  struct pool *pools = allocator->pools[stream];
+  if (!pools)
+    pools = pools_make(allocator, stream);
   /* A reservation needs a block and a range, a cut one more block. */
-  if (!pool || !slab_ensure(&allocator->blocks, 2) || !slab_ensure(&allocator->ranges, 1))
+  if (!pools || !slab_ensure(&allocator->blocks, 2) || !slab_ensure(&allocator->ranges, 1))
     return OPENREG_SYSTEM;
-  struct block *found = freelist_best(&pool->free, rounded);
-  if (!found) {
-    openreg_status status = segment_reserve(allocator, pool, rounded, &found);
+  struct pool *pool = &pools[rounded > SMALL_BYTES];
+  struct block *block = pool_take(allocator, pool, rounded);
+  if (!block) {
+    openreg_status status = segment_reserve(allocator, pool, rounded);
     if (status != OPENREG_OK)
       return status;
+    block = pool_take(allocator, pool, rounded);
   }
-  pool_take(allocator, found, rounded);
-  hand_out(allocator, found, stream, bytes);
-  *allocator_start(allocator, found->shown.address) = found;
-  stats_block_allocated(allocator, found);
-  stats_settle(allocator, pool->kind);
-  *block = found;
+  *result = hand_out(allocator, block, stream, bytes);
+  *allocator_start(allocator, block->shown.address) = block;
+  stats_block_allocated(allocator, block);
+  stats_settle_splits(allocator, pool->kind);
   return OPENREG_OK;
 }
 
@@ -139,43 +136,51 @@ static openreg_status empty(struct allocator *allocator) {
   return status == OPENREG_OK ? segments_release(allocator) : status;
 }
 
-static openreg_status allocate(struct allocator *allocator, int stream, size_t bytes,
-                               struct block **block) {
-  if (allocator->deferred)
-    deferred_poll(allocator);
-  if (bytes == 0)
-    return allocate_nothing(allocator, stream, block);
-  openreg_status status = allocate_once(allocator, stream, bytes, block);
-  if (__builtin_expect(status != OPENREG_OUT_OF_MEMORY, 1))
-    return status;
+static openreg_status allocate_after_emptying(struct allocator *allocator, int stream, size_t bytes,
+                                              openreg_block **result) {
   allocator->stats.alloc_retries++;
-  status = empty(allocator);
+  openreg_status status = empty(allocator);
   if (status != OPENREG_OK)
     return status;
-  status = allocate_once(allocator, stream, bytes, block);
+  status = allocate_once(allocator, stream, bytes, result);
   if (status != OPENREG_OUT_OF_MEMORY)
     return status;
   allocator->stats.ooms++;
   return report_out_of_memory(allocator, bytes);
 }
 
-openreg_status openreg_block_allocate(int device, int stream, size_t bytes, openreg_block **block) {
-  struct allocator *allocator;
-  openreg_status status = allocator_open(device, &allocator);
-  if (status != OPENREG_OK)
+static openreg_status allocate(struct allocator *allocator, int stream, size_t bytes,
+                               openreg_block **result) {
+  if (allocator->deferred)
+    deferred_poll(allocator);
+  if (bytes == 0)
+    return allocate_nothing(allocator, stream, result);
+  openreg_status status = allocate_once(allocator, stream, bytes, result);
+  if (__builtin_expect(status != OPENREG_OUT_OF_MEMORY, 1))
     return status;
+  return allocate_after_emptying(allocator, stream, bytes, result);
+}
+
+static openreg_status refuse(openreg_block **block, int stream) {
   if (!block)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_block_allocate: block is NULL");
-  if (stream < 0 || stream >= OPENREG_STREAMS_PER_DEVICE)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg_block_allocate: stream %d: expected 0 to %d", stream,
-                        OPENREG_STREAMS_PER_DEVICE - 1);
-  struct block *result = NULL;
-  allocator_lock(allocator);
-  status = allocate(allocator, stream, bytes, &result);
-  allocator_unlock(allocator);
-  if (status == OPENREG_OK)
-    *block = &result->shown;
+  return openreg_fail(OPENREG_INVALID_ARGUMENT,
+                      "openreg_block_allocate: stream %d: expected 0 to %d", stream,
+                      OPENREG_STREAMS_PER_DEVICE - 1);
+}
+
+openreg_status openreg_block_allocate(int device, int stream, size_t bytes, openreg_block **block) {
+  struct allocator *allocator = allocator_ready(device);
+  if (!allocator) {
+    openreg_status status = allocator_open(device, &allocator);
+    if (status != OPENREG_OK)
+      return status;
+  }
+  if (!block || stream < 0 || stream >= OPENREG_STREAMS_PER_DEVICE)
+    return refuse(block, stream);
+  lock_take(&allocator->lock);
+  openreg_status status = allocate(allocator, stream, bytes, block);
+  lock_give(&allocator->lock);
   return status;
 }
 
@@ -190,7 +195,7 @@ static void free_block(struct allocator *allocator, struct block *block) {
   }
   *allocator_start(allocator, block->shown.address) = NULL;
   stats_block_freed(allocator, block);
-  if (block_is_busy(block))
+  if (block_has_streams(block) && block_is_busy(block))
     deferred_push(allocator, block);
   else
     pool_free(allocator, block);
@@ -201,9 +206,9 @@ void openreg_block_free(openreg_block *shown) {
     return;
   struct block *block = block_of(shown);
   struct allocator *allocator = allocator_of(block);
-  allocator_lock(allocator);
+  lock_take(&allocator->lock);
   free_block(allocator, block);
-  allocator_unlock(allocator);
+  lock_give(&allocator->lock);
 }
 
 openreg_block *openreg_block_find(const void *address) {
@@ -213,9 +218,9 @@ openreg_block *openreg_block_find(const void *address) {
     return NULL;
   if ((uintptr_t)address % UNIT_BYTES != 0)
     return NULL;
-  allocator_lock(allocator);
+  lock_take(&allocator->lock);
   struct block *block = *allocator_start(allocator, address);
-  allocator_unlock(allocator);
+  lock_give(&allocator->lock);
   return block ? &block->shown : NULL;
 }
 
@@ -226,9 +231,9 @@ openreg_status openreg_cache_empty(int device) {
   openreg_status status = allocator_peek(device, &allocator);
   if (status != OPENREG_OK || !allocator)
     return status;
-  allocator_lock(allocator);
+  lock_take(&allocator->lock);
   status = empty(allocator);
-  allocator_unlock(allocator);
+  lock_give(&allocator->lock);
   return status;
 }
 
@@ -240,10 +245,10 @@ openreg_status openreg_memory_set_fraction(int device, double fraction) {
   if (!(fraction >= 0 && fraction <= 1))
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
                         "openreg_memory_set_fraction: fraction %g: expected 0 to 1", fraction);
-  allocator_lock(allocator);
+  lock_take(&allocator->lock);
   allocator->fraction = fraction;
   allocator->allowed_bytes = (size_t)(fraction * (double)allocator->capacity);
-  allocator_unlock(allocator);
+  lock_give(&allocator->lock);
   return OPENREG_OK;
 }
 
@@ -256,9 +261,9 @@ openreg_status openreg_memory_get_fraction(int device, double *fraction) {
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_memory_get_fraction: fraction is NULL");
   *fraction = 1;
   if (allocator) {
-    allocator_lock(allocator);
+    lock_take(&allocator->lock);
     *fraction = allocator->fraction;
-    allocator_unlock(allocator);
+    lock_give(&allocator->lock);
   }
   return OPENREG_OK;
 }

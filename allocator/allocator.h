@@ -1,13 +1,13 @@
-/* allocator.h: the whole contract of the caching allocator.
+/* allocator.h: the whole contract of the caching allocators: device memory, and pinned host memory.
  *
  * One allocator a device, over that device's arena. Sizes are rounded up to 512 bytes and counted
  * as CUDA's caching allocator counts them, so that figures agree with a GPU's. Freed blocks stay
- * with the stream that they were allocated on and are used again by it; neighbours merge at once.
+ * with the stream that they were allocated on and are used again by it; neighbours merge.
  * The allocator works on addresses only and never touches the memory behind them.
  *
  * Thread-safe throughout. Errors are device.h's, as are those of OPENREG_DEVICE_COUNT and the like:
  * INVALID_CONFIGURATION wherever a device is named. In a process forked after initialization
- * nothing here works, and nothing blocks: what returns a status fails with BAD_FORK.
+ * nothing works but pinned memory, and nothing blocks: what returns a status fails with BAD_FORK.
  */
 #ifndef OPENREG_ALLOCATOR_H
 #define OPENREG_ALLOCATOR_H
@@ -23,8 +23,8 @@ extern "C" {
 /* A piece of device memory. The fields shown are constant while the block is allocated, except
  * `user`, which belongs to whoever holds the block: NULL when allocated, never read here. */
 typedef struct openreg_block {
-  void *address;          /* device view, 512-byte aligned; NULL for a block of 0 bytes */
-  size_t bytes;           /* requested_bytes rounded up to a multiple of 512 */
+  void *address; /* device view, 512-byte aligned; NULL for a block of 0 bytes */
+  size_t bytes;  /* requested_bytes rounded up to a multiple of 512 */
   size_t requested_bytes;
   void *user;
   int32_t device;
@@ -89,10 +89,10 @@ typedef struct openreg_memory_stats {
 #define X(name) openreg_stat name[OPENREG_POOL_KINDS];
   OPENREG_MEMORY_STAT_LIST(X)
 #undef X
-  int64_t alloc_retries;      /* times the cache was emptied to satisfy a request */
-  int64_t ooms;               /* requests that failed all the same */
-  int64_t device_allocs;      /* times memory was reserved from the arena */
-  int64_t device_frees;       /* times it was given back */
+  int64_t alloc_retries; /* times the cache was emptied to satisfy a request */
+  int64_t ooms;          /* requests that failed all the same */
+  int64_t device_allocs; /* times memory was reserved from the arena */
+  int64_t device_frees;  /* times it was given back */
 } openreg_memory_stats;
 
 /* One consistent picture, in which for each kind
@@ -108,6 +108,58 @@ openreg_status openreg_memory_reset_accumulated(int device);
 /* Walks every structure of a device's allocator and checks its invariants: for tests.
  * Returns false and records the sentence when one is broken, or the device cannot be looked at. */
 bool openreg_memory_is_valid(int device);
+
+/* ---- pinned host memory ---------------------------------------------------------------------- */
+
+/* Host memory for copies to and from devices. On a GPU it is locked in place so that the device can
+ * reach it while the host works on. A simulated device reaches all memory of its process, so here
+ * "pinned" says that the memory came from this pool, which knows it again by its address; nothing
+ * is locked, and pages are committed when they are first touched.
+ *
+ * As in CUDA's caching host allocator, sizes are rounded up to powers of two, blocks are never cut
+ * or merged, and a freed block is used again by requests of its rounded size, whatever it then
+ * holds. Freeing does not wait: work that uses the block must have finished.
+ *
+ * The pool belongs to no device and initializes none. It also works in a forked process, whatever
+ * was initialized before: that has its own copy of every block, and may free what it inherited. */
+
+/* Allocates page-aligned memory; new memory is zeroed. 0 bytes have no address (NULL) and count as
+ * nothing. When the host has none left, cached blocks are given back and it is tried again.
+ * Errors: INVALID_ARGUMENT (NULL), OUT_OF_MEMORY, SYSTEM. */
+openreg_status openreg_pinned_allocate(size_t bytes, void **address);
+
+/* Gives a block back by its first address; NULL is allowed. Any other address, and giving back
+ * twice, is a programming mistake. */
+void openreg_pinned_free(void *address);
+
+/* Whether an address lies inside an allocated block, of its rounded size. */
+bool openreg_pinned_contains(const void *address);
+
+/* Gives the cached blocks back to the system. Errors: SYSTEM (the block in question stays). */
+openreg_status openreg_pinned_empty_cache(void);
+
+/* X(name): the statistics, under the names of torch.cuda.host_memory_stats, all of rounded sizes.
+ * Its num_host_alloc and num_host_free are allocations.allocated and allocations.freed. */
+/* clang-format off */
+#define OPENREG_PINNED_STAT_LIST(X)                            \
+  X(active_requests)      /* blocks the program holds */       \
+  X(active_bytes)                                              \
+  X(allocations)          /* blocks there are: held, cached */ \
+  X(allocated_bytes)
+/* clang-format on */
+
+typedef struct openreg_pinned_stats {
+#define X(name) openreg_stat name;
+  OPENREG_PINNED_STAT_LIST(X)
+#undef X
+} openreg_pinned_stats;
+
+/* One consistent picture. Errors: INVALID_ARGUMENT (NULL). */
+openreg_status openreg_pinned_get_stats(openreg_pinned_stats *stats);
+
+/* As openreg_memory_reset_peak and openreg_memory_reset_accumulated. */
+void openreg_pinned_reset_peak(void);
+void openreg_pinned_reset_accumulated(void);
 
 #ifdef __cplusplus
 }

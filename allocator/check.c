@@ -17,7 +17,7 @@ struct sums {
 struct walk {
   struct allocator *allocator;
   struct sums kinds[OPENREG_POOL_KINDS];
-  size_t blocks, ranges, free_blocks, deferred;
+  size_t blocks, ranges, free_blocks, parked, deferred;
 };
 
 /* Records what is wrong; false, for the caller to return. */
@@ -35,16 +35,17 @@ __attribute__((format(printf, 2, 3))) static bool broken(const struct walk *walk
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static void add_free(struct sums *sums, const struct block *block) {
-  struct span whole = block_whole_granules(block);
+/* Adds a range of free bytes between two blocks that are not. */
+static void add_free(struct sums *sums, const char *from, const char *to) {
+  struct span whole = whole_granules(from, to);
   if (whole.from == whole.to) {
-    sums->holding.inactive_splits++;
-    sums->holding.inactive_split_bytes += (int64_t)block->shown.bytes;
+    sums->holding.splits.pieces++;
+    sums->holding.splits.bytes += to - from;
     return;
   }
-  int64_t below = whole.from - block_address(block), above = block_end(block) - whole.to;
-  sums->holding.inactive_splits += (below > 0) + (above > 0);
-  sums->holding.inactive_split_bytes += below + above;
+  int64_t below = whole.from - from, above = to - whole.to;
+  sums->holding.splits.pieces += (below > 0) + (above > 0);
+  sums->holding.splits.bytes += below + above;
 }
 
 static void add_active(struct sums *sums, const struct block *block) {
@@ -54,13 +55,6 @@ static void add_active(struct sums *sums, const struct block *block) {
   sums->active++;
   sums->active_bytes += (int64_t)block->shown.bytes;
   sums->requested_bytes += (int64_t)block->shown.requested_bytes;
-}
-
-static bool has_streams(const struct block *block) {
-  uint64_t streams = 0;
-  for (int word = 0; word < STREAM_WORDS; word++)
-    streams |= block->streams[word];
-  return streams != 0;
 }
 
 static bool block_is_valid(struct walk *walk, const struct range *range, const struct block *block,
@@ -78,9 +72,12 @@ static bool block_is_valid(struct walk *walk, const struct range *range, const s
     return broken(walk, "free blocks %p and %p were not merged", shown->address,
                   block->next->shown.address);
   bool active = block->state == BLOCK_ALLOCATED || block->state == BLOCK_DEFERRED;
-  if (!active && block->state != BLOCK_FREE)
+  if (!active && block->state != BLOCK_FREE && block->state != BLOCK_PARKED)
     return broken(walk, "block %p has state %d", shown->address, (int)block->state);
-  if (!active && has_streams(block))
+  if ((block->state == BLOCK_PARKED) != (block->pool->parked == block))
+    return broken(walk, "block %p is %sparked in its pool", shown->address,
+                  block->state == BLOCK_PARKED ? "not " : "");
+  if (!active && block_has_streams(block))
     return broken(walk, "free block %p is used by a stream", shown->address);
   if (active && (shown->requested_bytes == 0 || shown->requested_bytes > shown->bytes ||
                  shown->bytes - shown->requested_bytes >= UNIT_BYTES ||
@@ -94,20 +91,25 @@ static bool block_is_valid(struct walk *walk, const struct range *range, const s
 
 static bool blocks_are_valid(struct walk *walk, const struct range *range) {
   struct sums *sums = &walk->kinds[range->pool->kind];
-  const char *address = range->address;
+  const char *address = range->address, *active_end = range->address;
   int64_t allocated = sums->allocated;
   for (struct block *block = range->edge.next; block != &range->edge; block = block->next) {
     if (!block_is_valid(walk, range, block, address))
       return false;
-    address = block_end(block);
     walk->blocks++;
     walk->deferred += block->state == BLOCK_DEFERRED;
     walk->free_blocks += block->state == BLOCK_FREE;
-    if (block->state == BLOCK_FREE)
-      add_free(sums, block);
-    else
+    walk->parked += block->state == BLOCK_PARKED;
+    if (block->state == BLOCK_ALLOCATED || block->state == BLOCK_DEFERRED) {
+      if (active_end < address)
+        add_free(sums, active_end, address);
       add_active(sums, block);
+      active_end = block_end(block);
+    }
+    address = block_end(block);
   }
+  if (active_end < address)
+    add_free(sums, active_end, address);
   if (address != range->address + range->bytes)
     return broken(walk, "the blocks of segment %p do not fill it", (void *)range->address);
   int64_t starts = 0;
@@ -156,18 +158,22 @@ static bool ranges_are_valid(struct walk *walk) {
 /* ---- lists, records, statistics -------------------------------------------------------------- */
 
 static bool lists_are_valid(struct walk *walk) {
-  size_t free_blocks = 0, deferred = 0;
+  size_t free_blocks = 0, parked = 0, deferred = 0;
   for (int stream = 0; stream < OPENREG_STREAMS_PER_DEVICE; stream++) {
     struct pool *pools = walk->allocator->pools[stream];
-    for (int large = 0; pools && large < 2; large++)
+    for (int large = 0; pools && large < 2; large++) {
       if (!freelist_is_valid(&pools[large].free, &free_blocks))
         return broken(walk, "a free list of stream %d disagrees with itself", stream);
+      parked += pools[large].parked != NULL;
+    }
   }
   if (free_blocks != walk->free_blocks)
     return broken(walk, "%zu blocks are free, %zu are in free lists", walk->free_blocks,
                   free_blocks);
+  if (parked != walk->parked)
+    return broken(walk, "%zu blocks are parked, pools know of %zu", walk->parked, parked);
   for (struct block *block = walk->allocator->deferred; block; block = block->waiting) {
-    if (block->state != BLOCK_DEFERRED || !has_streams(block))
+    if (block->state != BLOCK_DEFERRED || !block_has_streams(block))
       return broken(walk, "block %p waits for nothing", block->shown.address);
     deferred++;
   }
@@ -202,6 +208,7 @@ static bool stat_is(struct walk *walk, const char *name,
 }
 
 static bool stats_are_valid(struct walk *walk) {
+  stats_add_up(walk->allocator);
   const openreg_memory_stats *stats = &walk->allocator->stats;
   const struct sums *small = &walk->kinds[OPENREG_POOL_SMALL];
   const struct sums *large = &walk->kinds[OPENREG_POOL_LARGE];
@@ -210,8 +217,8 @@ static bool stats_are_valid(struct walk *walk) {
          AGREES(active, active) && AGREES(active_bytes, active_bytes) &&
          AGREES(requested_bytes, requested_bytes) && AGREES(segment, holding.segments) &&
          AGREES(reserved_bytes, holding.reserved_bytes) &&
-         AGREES(inactive_split, holding.inactive_splits) &&
-         AGREES(inactive_split_bytes, holding.inactive_split_bytes);
+         AGREES(inactive_split, holding.splits.pieces) &&
+         AGREES(inactive_split_bytes, holding.splits.bytes);
 #undef AGREES
 }
 
@@ -221,9 +228,9 @@ bool openreg_memory_is_valid(int device) {
     return false;
   if (!walk.allocator)
     return true;
-  allocator_lock(walk.allocator);
+  lock_take(&walk.allocator->lock);
   bool valid = ranges_are_valid(&walk) && lists_are_valid(&walk) && records_are_valid(&walk) &&
                stats_are_valid(&walk);
-  allocator_unlock(walk.allocator);
+  lock_give(&walk.allocator->lock);
   return valid;
 }

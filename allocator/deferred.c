@@ -23,10 +23,10 @@ openreg_status openreg_block_record_stream(openreg_block *shown, int stream) {
     return OPENREG_OK;
   struct block *block = block_of(shown);
   struct allocator *allocator = allocator_of(block);
-  allocator_lock(allocator);
+  lock_take(&allocator->lock);
   assert(block->state == BLOCK_ALLOCATED);
   block->streams[stream / 64] |= UINT64_C(1) << stream % 64;
-  allocator_unlock(allocator);
+  lock_give(&allocator->lock);
   return OPENREG_OK;
 }
 
@@ -68,11 +68,11 @@ openreg_status deferred_wait(struct allocator *allocator) {
   for (struct block *block = allocator->deferred; block; block = block->waiting)
     for (int word = 0; word < STREAM_WORDS; word++)
       streams[word] |= block->streams[word];
-  allocator_unlock(allocator);
+  lock_give(&allocator->lock);
   for (int stream = 0; status == OPENREG_OK && stream < OPENREG_STREAMS_PER_DEVICE; stream++)
     if (streams[stream / 64] >> stream % 64 & 1)
       status = openreg_stream_synchronize(allocator->device, stream);
-  allocator_lock(allocator);
+  lock_take(&allocator->lock);
   if (status == OPENREG_OK)
     deferred_poll(allocator);
   return status;

@@ -10,20 +10,23 @@
  *   segment.address == first block's address, block.address + block.bytes == block.next.address
  *   block.state == FREE  =>  block.next.state != FREE    (free neighbours are one block)
  *   block.state == FREE  <=> block is in its pool's free list
+ *   block.state == PARKED <=> block.pool.parked == block (free, and merged with its neighbours
+ *                                           before anything but its own size is taken or put)
  *   block.streams != 0  =>  block.state is ALLOCATED or DEFERRED
  *   block.state == ALLOCATED and block.bytes > 0  <=>  starts[unit of block.address] == block
  *   every statistic == the sum over the blocks or ranges that it speaks of
  *
  * No function here locks except those of allocator.c, stats.c, deferred.c and check.c that
- * allocator.h names; the others are called with the lock of their device held.
+ * allocator.h names; the others are called with the lock of their device held. Pinned memory has a
+ * lock and a pool of its own (pinned.c), and uses slabs, pages and single statistics only.
  */
 #ifndef OPENREG_ALLOCATOR_INTERNAL_H
 #define OPENREG_ALLOCATOR_INTERNAL_H
 
 #include "allocator.h"
+#include "lock.h"
 
 #include <assert.h>
-#include <pthread.h>
 
 #pragma GCC visibility push(hidden)
 
@@ -42,6 +45,7 @@ enum block_state {
   BLOCK_RECYCLED, /* a record without memory, in its slab */
   BLOCK_EDGE,     /* the end of a segment's ring of blocks; belongs to the range */
   BLOCK_FREE,
+  BLOCK_PARKED, /* free too, but neither merged nor listed: the one that its pool freed last */
   BLOCK_ALLOCATED,
   BLOCK_DEFERRED, /* freed by the program, but a stream still uses it */
 };
@@ -76,12 +80,23 @@ static inline char *block_address(const struct block *block) {
 static inline char *block_end(const struct block *block) {
   return block_address(block) + block->shown.bytes;
 }
+static inline bool block_has_streams(const struct block *block) {
+  uint64_t streams = 0;
+  for (int word = 0; word < STREAM_WORDS; word++)
+    streams |= block->streams[word];
+  return streams != 0;
+}
 
 /* ---- the host's memory (pages.c) ------------------------------------------------------------- */
 
-/* Zeroed memory that costs nothing before it is touched and is never given back; NULL and the
- * sentence when the host has none. */
+/* Zeroed memory for records, of which only what is touched ever counts, and which is never given
+ * back; NULL and the sentence when the host has none. */
 void *pages_map(size_t bytes);
+/* The same for the program's use: refused when the host plainly lacks it. Private to the process,
+ * so that a forked one has its own copy. */
+void *pages_map_pinned(size_t bytes);
+/* Gives whole pages back. Errors: SYSTEM. */
+openreg_status pages_unmap(void *pages, size_t bytes);
 
 /* ---- slabs: records that are recycled (slab.c) ----------------------------------------------- */
 
@@ -91,9 +106,12 @@ struct slab {
   size_t available, taken;
 };
 
-/* Makes sure that the next `count` takes succeed, so that work once begun cannot fail half-way.
- * False when the host has no memory. */
-bool slab_ensure(struct slab *slab, size_t count);
+/* Makes at least `count` records available. False when the host has no memory. */
+bool slab_grow(struct slab *slab, size_t count);
+/* Makes sure that the next `count` takes succeed, so that work once begun cannot fail half-way. */
+static inline bool slab_ensure(struct slab *slab, size_t count) {
+  return slab->available >= count || slab_grow(slab, count);
+}
 /* A record whose fields are those of its last use. */
 void *slab_take(struct slab *slab);
 void slab_put(struct slab *slab, void *record);
@@ -117,35 +135,47 @@ struct block *freelist_best(const struct freelist *list, size_t bytes);
 /* Whether the structure agrees with itself; adds its blocks to `count`. */
 bool freelist_is_valid(const struct freelist *list, size_t *count);
 
+/* Free memory, as far as emptying the cache could not give it back. */
+struct splits {
+  int64_t pieces, bytes;
+};
+
 struct pool {
   struct freelist free;
+  struct block *parked;        /* NULL: none */
+  struct splits parked_change; /* what parking it changed, and taking it changes back */
   int32_t stream;
   int kind; /* OPENREG_POOL_SMALL or OPENREG_POOL_LARGE */
 };
 
 struct allocator;
 
-/* The pool for a request, whose size is rounded; NULL and the sentence without host memory. */
-struct pool *pool_get(struct allocator *allocator, int stream, size_t bytes);
+/* The stream's two pools, small and large, made on first use; NULL and the sentence without host
+ * memory. */
+struct pool *pools_make(struct allocator *allocator, int stream);
 /* Ends a block that is in no free list after `bytes`. The rest is a block without a state, which is
  * returned. Uses one record. */
 struct block *block_cut(struct allocator *allocator, struct block *block, size_t bytes);
-/* Takes a free block out of the free list, cut to `bytes`; the rest stays free. Uses one record. */
-void pool_take(struct allocator *allocator, struct block *block, size_t bytes);
-/* Makes a block of its segment free and one with its free neighbours; returns that one. */
-struct block *pool_put(struct allocator *allocator, struct block *block);
+/* Takes `bytes` of the parked block if it has just these, else of the smallest free block that has
+ * them; the rest stays free. When there is none: NULL, with nothing parked. Uses one record. */
+struct block *pool_take(struct allocator *allocator, struct pool *pool, size_t bytes);
+/* Makes a block of its segment free. It is parked; the one before it is merged. */
+void pool_put(struct allocator *allocator, struct block *block);
 /* The same for an active block that no one uses any more, with the statistics. */
 void pool_free(struct allocator *allocator, struct block *block);
-/* In and out of the free list, with what emptying the cache could not give back counted. */
-void pool_insert(struct allocator *allocator, struct block *block);
-void pool_remove(struct allocator *allocator, struct block *block);
+/* Merges the parked block, if there is one; those of all pools. */
+void pool_merge(struct allocator *allocator, struct pool *pool);
+void pools_merge(struct allocator *allocator);
+/* In and out of the free list. */
+void pool_insert(struct block *block);
+void pool_remove(struct block *block);
 
-/* The part of a free block that can go back to the system: whole granules. Empty (from == to) when
- * there is none. */
+/* The part of a range of free bytes that can go back to the system: whole granules. Empty
+ * (from == to) when there is none. */
 struct span {
   char *from, *to;
 };
-struct span block_whole_granules(const struct block *block);
+struct span whole_granules(const char *begin, const char *end);
 
 /* ---- ranges of the arena (segments.c) -------------------------------------------------------- */
 
@@ -158,11 +188,11 @@ struct range {
 };
 
 void segments_initialize(struct allocator *allocator, char *base, size_t bytes);
-/* Reserves enough for a free block of at least `bytes` in the pool, and gives that block.
+/* Reserves enough for a free block of at least `bytes` in the pool. Nothing is parked there, before
+ * or after.
  * Errors: OUT_OF_MEMORY (ledger, fraction, or no room in the arena) and others of the ledger.
  * Uses one record of each slab. */
-openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
-                               struct block **block);
+openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes);
 /* Gives back the whole granules of every free block. */
 openreg_status segments_release(struct allocator *allocator);
 
@@ -172,11 +202,11 @@ openreg_status segments_release(struct allocator *allocator);
  * by the difference, as CUDA's do: no peak and no sum shows the middle of one. */
 struct holding {
   int64_t segments, reserved_bytes;
-  int64_t inactive_splits, inactive_split_bytes;
+  struct splits splits;
 };
 
 struct allocator {
-  pthread_mutex_t lock;
+  struct lock lock;
   int device;
   char *base;
   size_t capacity;
@@ -200,9 +230,6 @@ openreg_status allocator_peek(int device, struct allocator **allocator);
 /* The one of an allocated block, which exists. */
 struct allocator *allocator_of(const struct block *block);
 
-void allocator_lock(struct allocator *allocator);
-void allocator_unlock(struct allocator *allocator);
-
 static inline struct block **allocator_start(const struct allocator *allocator,
                                              const void *address) {
   return &allocator->starts[(size_t)((const char *)address - allocator->base) / UNIT_BYTES];
@@ -223,12 +250,36 @@ openreg_status deferred_wait(struct allocator *allocator);
 
 /* ---- statistics (stats.c) -------------------------------------------------------------------- */
 
+static inline void stat_increase(openreg_stat *stat, int64_t amount) {
+  stat->current += amount;
+  stat->allocated += amount;
+  if (stat->current > stat->peak)
+    stat->peak = stat->current;
+}
+
+static inline void stat_decrease(openreg_stat *stat, int64_t amount) {
+  assert(stat->current >= amount);
+  stat->current -= amount;
+  stat->freed += amount;
+}
+
+static inline void stat_reset_peak(openreg_stat *stat) {
+  stat->peak = stat->current;
+}
+
+static inline void stat_reset_accumulated(openreg_stat *stat) {
+  stat->allocated = stat->freed = 0;
+}
+
 /* A block became the program's; is no longer; may be used again. */
 void stats_block_allocated(struct allocator *allocator, const struct block *block);
 void stats_block_freed(struct allocator *allocator, const struct block *block);
 void stats_block_inactive(struct allocator *allocator, const struct block *block);
-/* Brings the statistics that follow a holding up to date. */
-void stats_settle(struct allocator *allocator, int kind);
+/* Bring the statistics that follow a holding up to date. */
+void stats_settle_segments(struct allocator *allocator, int kind);
+void stats_settle_splits(struct allocator *allocator, int kind);
+/* Brings those of OPENREG_POOL_ALL up to date: only their peaks are so at all times. */
+void stats_add_up(struct allocator *allocator);
 
 #pragma GCC visibility pop
 #endif

@@ -1,16 +1,32 @@
-/* pages.c: where the allocator's own records come from, its only call to the host's system. */
+/* pages.c: where memory of the host comes from: the allocator's only calls to the system, but for
+ * those of its locks. */
 #include "internal.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
-void *pages_map(size_t bytes) {
+static void *map(size_t bytes, int flags, const char *purpose) {
   void *pages =
-      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (pages != MAP_FAILED)
     return pages;
-  openreg_fail(OPENREG_SYSTEM, "openreg: no host memory for the allocator's records: %zu bytes: %s",
-               bytes, strerror(errno));
+  openreg_fail(OPENREG_SYSTEM, "openreg: no host memory for %s: %zu bytes: %s", purpose, bytes,
+               strerror(errno));
   return NULL;
+}
+
+void *pages_map(size_t bytes) {
+  return map(bytes, MAP_NORESERVE, "the allocator's records");
+}
+
+void *pages_map_pinned(size_t bytes) {
+  return map(bytes, 0, "a pinned block");
+}
+
+openreg_status pages_unmap(void *pages, size_t bytes) {
+  if (munmap(pages, bytes) == 0)
+    return OPENREG_OK;
+  return openreg_fail(OPENREG_SYSTEM, "openreg: giving %zu bytes of host memory back: %s", bytes,
+                      strerror(errno));
 }

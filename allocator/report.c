@@ -23,6 +23,7 @@ static const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES]) {
 
 openreg_status report_out_of_memory(struct allocator *allocator, size_t bytes) {
   const openreg_memory_stats *stats = &allocator->stats;
+  stats_add_up(allocator);
   uint64_t reserved = (uint64_t)stats->reserved_bytes[OPENREG_POOL_ALL].current;
   uint64_t allocated = (uint64_t)stats->allocated_bytes[OPENREG_POOL_ALL].current;
   uint64_t free_bytes, capacity;

@@ -125,12 +125,12 @@ static struct range *carve(struct allocator *allocator, struct range *range,
   return range;
 }
 
-openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
-                               struct block **block) {
+openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes) {
   size_t lacking;
   struct range *room = find_room(allocator, pool, bytes, &lacking);
-  size_t reserved = (size_t)allocator->stats.reserved_bytes[OPENREG_POOL_ALL].current;
-  if (!room || reserved + lacking > allocator->allowed_bytes)
+  int64_t reserved = allocator->holding[OPENREG_POOL_SMALL].reserved_bytes +
+                     allocator->holding[OPENREG_POOL_LARGE].reserved_bytes;
+  if (!room || (size_t)reserved + lacking > allocator->allowed_bytes)
     return OPENREG_OUT_OF_MEMORY;
   openreg_status status = openreg_ledger_take(allocator->device, lacking);
   if (status != OPENREG_OK)
@@ -144,32 +144,31 @@ openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, s
   whole->pool = pool;
   whole->prev = whole->next = &segment->edge;
   segment->edge.prev = segment->edge.next = whole;
-  whole->state = BLOCK_ALLOCATED; /* by this function, until it is put */
 
   int64_t joined = 0;
   range_join_neighbours(allocator, segment, &joined);
-  *block = pool_put(allocator, whole);
-  assert((*block)->shown.bytes >= bytes);
+  pool_put(allocator, whole);
+  pool_merge(allocator, pool);
   allocator->holding[pool->kind].segments += 1 - joined;
   allocator->holding[pool->kind].reserved_bytes += (int64_t)lacking;
+  stats_settle_segments(allocator, pool->kind);
   allocator->stats.device_allocs++;
   return OPENREG_OK;
 }
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-/* Gives back the whole granules of a free block. Returns the unreserved range that they became
- * part of. */
+/* Gives back the whole granules of a free block. Its ends were split and are. Returns the
+ * unreserved range that they became part of. */
 static struct range *release(struct allocator *allocator, struct range *segment,
                              struct block *block, struct span whole) {
   struct holding *holding = &allocator->holding[block->pool->kind];
   char *segment_end = segment->address + segment->bytes;
   struct range *middle = segment;
   holding->segments--;
-  pool_remove(allocator, block);
-  if (whole.to < block_end(block)) {
-    pool_insert(allocator, block_cut(allocator, block, (size_t)(whole.to - block_address(block))));
-  }
+  pool_remove(block);
+  if (whole.to < block_end(block))
+    pool_insert(block_cut(allocator, block, (size_t)(whole.to - block_address(block))));
   if (whole.to < segment_end) {
     range_cut(allocator, segment, (size_t)(whole.to - segment->address), block->next);
     holding->segments++;
@@ -180,7 +179,7 @@ static struct range *release(struct allocator *allocator, struct range *segment,
   }
   if (block_address(block) < whole.from) {
     block->shown.bytes = (size_t)(whole.from - block_address(block));
-    pool_insert(allocator, block);
+    pool_insert(block);
   } else {
     block->prev->next = block->next;
     block->next->prev = block->prev;
@@ -196,7 +195,7 @@ static struct block *first_releasable(struct range *segment, struct span *whole)
   for (struct block *block = segment->edge.next; block != &segment->edge; block = block->next) {
     if (block->state != BLOCK_FREE)
       continue;
-    *whole = block_whole_granules(block);
+    *whole = whole_granules(block_address(block), block_end(block));
     if (whole->from < whole->to)
       return block;
   }
@@ -204,6 +203,7 @@ static struct block *first_releasable(struct range *segment, struct span *whole)
 }
 
 openreg_status segments_release(struct allocator *allocator) {
+  pools_merge(allocator);
   for (struct range *range = &allocator->lowest; range; range = range->above) {
     struct span whole;
     struct block *block = range->pool ? first_releasable(range, &whole) : NULL;
@@ -221,7 +221,8 @@ openreg_status segments_release(struct allocator *allocator) {
     range = release(allocator, range, block, whole);
     allocator->holding[kind].reserved_bytes -= (int64_t)bytes;
     allocator->stats.device_frees++;
-    stats_settle(allocator, kind);
+    stats_settle_segments(allocator, kind);
+    stats_settle_splits(allocator, kind);
   }
   return OPENREG_OK;
 }

@@ -8,7 +8,7 @@
 
 enum { CHUNK_BYTES = 64 << 10 }; /* some 500 blocks: a system call is rare, waste is small */
 
-bool slab_ensure(struct slab *slab, size_t count) {
+bool slab_grow(struct slab *slab, size_t count) {
   while (slab->available < count) {
     char *chunk = pages_map(CHUNK_BYTES);
     if (!chunk)

@@ -1,76 +1,85 @@
 /* stats.c: the statistics, kept under CUDA's names by CUDA's rules.
  *
- * An operation moves a statistic once, by its net change, for its kind of pool and for all. A freed
- * block leaves the allocated ones at once, but the active and requested ones only when no stream
- * uses it any more.
+ * An operation moves a statistic once, by its net change, for its kind of pool. What all pools have
+ * together is added up when it is looked at; only its peak is kept all the time, for the peaks of
+ * the kinds need not have been at one time. A freed block leaves the allocated ones at once, but
+ * the active and requested ones only when no stream uses it any more.
  */
 #include "internal.h"
 
 #include <string.h>
 
-static void stat_increase(openreg_stat *stat, int64_t amount) {
-  stat->current += amount;
-  stat->allocated += amount;
-  if (stat->current > stat->peak)
-    stat->peak = stat->current;
+static void increase(openreg_stat stats[OPENREG_POOL_KINDS], int kind, int64_t amount) {
+  stat_increase(&stats[kind], amount);
+  openreg_stat *all = &stats[OPENREG_POOL_ALL];
+  int64_t sum = stats[OPENREG_POOL_SMALL].current + stats[OPENREG_POOL_LARGE].current;
+  if (sum > all->peak)
+    all->peak = sum;
 }
 
-static void stat_decrease(openreg_stat *stat, int64_t amount) {
-  assert(stat->current >= amount);
-  stat->current -= amount;
-  stat->freed += amount;
+static void decrease(openreg_stat stats[OPENREG_POOL_KINDS], int kind, int64_t amount) {
+  stat_decrease(&stats[kind], amount);
 }
 
-static void increase(openreg_stat stats[OPENREG_POOL_KINDS], int kind, size_t amount) {
-  stat_increase(&stats[OPENREG_POOL_ALL], (int64_t)amount);
-  stat_increase(&stats[kind], (int64_t)amount);
+static void add_up(openreg_stat stats[OPENREG_POOL_KINDS]) {
+  const openreg_stat *small = &stats[OPENREG_POOL_SMALL], *large = &stats[OPENREG_POOL_LARGE];
+  openreg_stat *all = &stats[OPENREG_POOL_ALL];
+  all->current = small->current + large->current;
+  all->allocated = small->allocated + large->allocated;
+  all->freed = small->freed + large->freed;
 }
 
-static void decrease(openreg_stat stats[OPENREG_POOL_KINDS], int kind, size_t amount) {
-  stat_decrease(&stats[OPENREG_POOL_ALL], (int64_t)amount);
-  stat_decrease(&stats[kind], (int64_t)amount);
+void stats_add_up(struct allocator *allocator) {
+#define X(name) add_up(allocator->stats.name);
+  OPENREG_MEMORY_STAT_LIST(X)
+#undef X
 }
 
 void stats_block_allocated(struct allocator *allocator, const struct block *block) {
   openreg_memory_stats *stats = &allocator->stats;
   int kind = block->pool->kind;
   increase(stats->allocation, kind, 1);
-  increase(stats->allocated_bytes, kind, block->shown.bytes);
+  increase(stats->allocated_bytes, kind, (int64_t)block->shown.bytes);
   increase(stats->active, kind, 1);
-  increase(stats->active_bytes, kind, block->shown.bytes);
-  increase(stats->requested_bytes, kind, block->shown.requested_bytes);
+  increase(stats->active_bytes, kind, (int64_t)block->shown.bytes);
+  increase(stats->requested_bytes, kind, (int64_t)block->shown.requested_bytes);
 }
 
 void stats_block_freed(struct allocator *allocator, const struct block *block) {
   openreg_memory_stats *stats = &allocator->stats;
   int kind = block->pool->kind;
   decrease(stats->allocation, kind, 1);
-  decrease(stats->allocated_bytes, kind, block->shown.bytes);
+  decrease(stats->allocated_bytes, kind, (int64_t)block->shown.bytes);
 }
 
 void stats_block_inactive(struct allocator *allocator, const struct block *block) {
   openreg_memory_stats *stats = &allocator->stats;
   int kind = block->pool->kind;
   decrease(stats->active, kind, 1);
-  decrease(stats->active_bytes, kind, block->shown.bytes);
-  decrease(stats->requested_bytes, kind, block->shown.requested_bytes);
+  decrease(stats->active_bytes, kind, (int64_t)block->shown.bytes);
+  decrease(stats->requested_bytes, kind, (int64_t)block->shown.requested_bytes);
 }
 
 static void follow(openreg_stat stats[OPENREG_POOL_KINDS], int kind, int64_t value) {
   int64_t change = value - stats[kind].current;
   if (change > 0)
-    increase(stats, kind, (size_t)change);
+    increase(stats, kind, change);
   else if (change < 0)
-    decrease(stats, kind, (size_t)-change);
+    decrease(stats, kind, -change);
 }
 
-void stats_settle(struct allocator *allocator, int kind) {
+void stats_settle_segments(struct allocator *allocator, int kind) {
   openreg_memory_stats *stats = &allocator->stats;
   const struct holding *holding = &allocator->holding[kind];
   follow(stats->segment, kind, holding->segments);
   follow(stats->reserved_bytes, kind, holding->reserved_bytes);
-  follow(stats->inactive_split, kind, holding->inactive_splits);
-  follow(stats->inactive_split_bytes, kind, holding->inactive_split_bytes);
+}
+
+void stats_settle_splits(struct allocator *allocator, int kind) {
+  openreg_memory_stats *stats = &allocator->stats;
+  const struct holding *holding = &allocator->holding[kind];
+  follow(stats->inactive_split, kind, holding->splits.pieces);
+  follow(stats->inactive_split_bytes, kind, holding->splits.bytes);
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */
@@ -85,9 +94,10 @@ openreg_status openreg_memory_get_stats(int device, openreg_memory_stats *stats)
   memset(stats, 0, sizeof *stats);
   if (!allocator)
     return OPENREG_OK;
-  allocator_lock(allocator);
+  lock_take(&allocator->lock);
+  stats_add_up(allocator);
   *stats = allocator->stats;
-  allocator_unlock(allocator);
+  lock_give(&allocator->lock);
   return OPENREG_OK;
 }
 
@@ -97,7 +107,8 @@ static openreg_status each_stat(int device, void (*change)(openreg_stat *stat), 
   openreg_status status = allocator_peek(device, &allocator);
   if (status != OPENREG_OK || !allocator)
     return status;
-  allocator_lock(allocator);
+  lock_take(&allocator->lock);
+  stats_add_up(allocator);
   openreg_memory_stats *stats = &allocator->stats;
   for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++) {
 #define X(name) change(&stats->name[kind]);
@@ -106,21 +117,14 @@ static openreg_status each_stat(int device, void (*change)(openreg_stat *stat), 
   }
   if (counters)
     stats->alloc_retries = stats->ooms = stats->device_allocs = stats->device_frees = 0;
-  allocator_unlock(allocator);
+  lock_give(&allocator->lock);
   return OPENREG_OK;
 }
 
-static void reset_peak(openreg_stat *stat) {
-  stat->peak = stat->current;
-}
-static void reset_accumulated(openreg_stat *stat) {
-  stat->allocated = stat->freed = 0;
-}
-
 openreg_status openreg_memory_reset_peak(int device) {
-  return each_stat(device, reset_peak, false);
+  return each_stat(device, stat_reset_peak, false);
 }
 
 openreg_status openreg_memory_reset_accumulated(int device) {
-  return each_stat(device, reset_accumulated, true);
+  return each_stat(device, stat_reset_accumulated, true);
 }

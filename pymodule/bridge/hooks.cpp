@@ -3,6 +3,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "device_tensor.h"
+#include "pinned.h"
 #include "torch_generator.h"
 
 namespace openreg {
@@ -56,6 +57,10 @@ public:
     TORCH_CHECK(device >= 0, "openreg: the address ", data, " is not in the memory of any device");
     return {kDeviceType, static_cast<c10::DeviceIndex>(device)};
   }
+
+  bool isPinnedPtr(const void *data) const override { return openreg_pinned_contains(data); }
+
+  at::Allocator *getPinnedMemoryAllocator() const override { return pinned_allocator(); }
 
   void resizePrivateUse1Bytes(const c10::Storage &storage, size_t bytes) const override {
     resize_storage(*storage.unsafeGetStorageImpl(), bytes);

@@ -6,6 +6,7 @@
 #include "amp.h"
 #include "autocast.h"
 #include "boxed.h"
+#include "exit.h"
 #include "memory.h"
 #include "status.h"
 #include "torch_generator.h"
@@ -177,6 +178,9 @@ PYBIND11_MODULE(_C, module) {
   module.def("get_memory_fraction", &get_memory_fraction);
 
   module.def("amp_policies", &amp_policies);
+
+  module.def("stop_autograd_threads", &stop_autograd_threads,
+             py::call_guard<py::gil_scoped_release>());
 }
 
 } // namespace openreg

@@ -15,6 +15,7 @@ def _autoload() -> None:
     """Entry point of ``torch.backends``; importing the package has done everything already."""
 
 
+import atexit  # noqa: E402
 import sys  # noqa: E402
 
 import torch  # noqa: E402
@@ -38,13 +39,16 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedTensorMixin
     from torch.utils import backend_registration
 
-    from . import openreg
+    from . import _C, openreg
 
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     # A lazy module may move before its parameters have shapes, as with `Module.cuda`.
     UninitializedTensorMixin._allowed_methods.append(torch.Tensor.openreg)  # type: ignore[attr-defined]
+
+    # Their last act takes the GIL: a finalized interpreter would make it an abort.
+    atexit.register(_C.stop_autograd_threads)
 
     # `import torch.openreg.memory` must find the module that exists, not load it a second time.
     for room in ("_utils", "amp", "devices", "memory", "random", "streams"):

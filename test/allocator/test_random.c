@@ -17,6 +17,7 @@ struct model {
   int count;
   size_t bytes, requested, all_bytes, all_requested;
   int64_t allocated, freed, failed;
+  size_t latest; /* the request that was freed last */
 };
 
 static uint64_t state_of_random;
@@ -36,7 +37,7 @@ static size_t random_size(void) {
 
 static void model_allocate(struct model *model, int device) {
   int stream = (int)(next_random() % 3) * 32; /* the first and last of all among them */
-  size_t requested = random_size();
+  size_t requested = model->latest && next_random() % 4 == 0 ? model->latest : random_size();
   openreg_block *block;
   openreg_status status = openreg_block_allocate(device, stream, requested, &block);
   if (status != OPENREG_OK) {
@@ -74,6 +75,7 @@ static void model_free(struct model *model) {
   assert_null(openreg_block_find(live->from));
   model->bytes -= live->bytes;
   model->requested -= live->requested;
+  model->latest = live->requested;
   model->freed++;
   *live = model->live[--model->count];
 }

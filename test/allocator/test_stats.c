@@ -85,6 +85,40 @@ static void a_statistic_moves_by_the_net_change_of_an_operation(void **state) {
   assert_stat(stats.inactive_split_bytes[SMALL], 0, top, top + 1536, top + 1536);
 }
 
+/* A hole that is freed and taken again, six times, without anyone looking in between. */
+static void a_block_that_comes_and_goes_is_counted_each_time(void **state) {
+  (void)state;
+  openreg_block *hole = take(0, 0, 1024), *wall = take(0, 0, 512);
+  const int64_t first = 2 * MIB - 1024, rest = first - 512, top = rest + 1024;
+  for (int i = 0; i < 6; i++) {
+    openreg_block_free(hole);
+    hole = take(0, 0, 1024);
+  }
+  openreg_memory_stats stats = stats_of(0);
+  for (int kind = ALL; kind <= SMALL; kind++) {
+    assert_stat(stats.allocation[kind], 2, 2, 8, 6);
+    assert_stat(stats.active_bytes[kind], 1536, 1536, 7 * 1024 + 512, 6 * 1024);
+    assert_stat(stats.inactive_split[kind], 1, 2, 7, 6);
+    assert_stat(stats.inactive_split_bytes[kind], rest, top, first + 6 * 1024, 512 + 6 * 1024);
+  }
+  openreg_block_free(hole);
+  openreg_block_free(wall);
+}
+
+/* The peaks of the kinds are of different times: 4 MiB and 1 MiB were never held at once. */
+static void the_peak_of_all_is_not_the_sum_of_the_peaks(void **state) {
+  (void)state;
+  openreg_block_free(take(0, 0, 4 * MIB));
+  openreg_block *small = take(0, 0, MIB), *large = take(0, 0, 2 * MIB);
+  openreg_memory_stats stats = stats_of(0);
+  assert_stat(stats.allocated_bytes[ALL], 3 * MIB, 4 * MIB, 7 * MIB, 4 * MIB);
+  assert_stat(stats.allocated_bytes[SMALL], MIB, MIB, MIB, 0);
+  assert_stat(stats.allocated_bytes[LARGE], 2 * MIB, 4 * MIB, 6 * MIB, 4 * MIB);
+  assert_stat(stats.allocation[ALL], 2, 2, 3, 1);
+  openreg_block_free(small);
+  openreg_block_free(large);
+}
+
 /* Three blocks fill [0, 12) MiB; the freed one, [3, 9), has the granules [4, 8) to give back. */
 static void emptying_gives_back_all_but_the_split_bytes(void **state) {
   (void)state;
@@ -195,6 +229,8 @@ int main(void) {
       ON_EMPTY_DEVICES(one_small_block),
       ON_EMPTY_DEVICES(small_and_large_are_told_apart_by_the_rounded_size),
       ON_EMPTY_DEVICES(a_statistic_moves_by_the_net_change_of_an_operation),
+      ON_EMPTY_DEVICES(a_block_that_comes_and_goes_is_counted_each_time),
+      ON_EMPTY_DEVICES(the_peak_of_all_is_not_the_sum_of_the_peaks),
       ON_EMPTY_DEVICES(emptying_gives_back_all_but_the_split_bytes),
       ON_EMPTY_DEVICES(a_segment_that_grows_stays_one),
       ON_EMPTY_DEVICES(resetting_peaks_sets_them_to_what_is_current),

@@ -61,7 +61,20 @@ def main_dtype(info):
     """One dtype, for what does not depend on it."""
     preferred = (torch.float32, torch.float64, torch.complex64, torch.int64, torch.bool)
     supported = info.supported_dtypes("cpu")
-    return [next((dtype for dtype in preferred if dtype in supported), all_dtypes(info)[0])]
+    return ([dtype for dtype in preferred if dtype in supported] or all_dtypes(info))[:1]
+
+
+def layout_dtypes(info):
+    """One dtype of each sort, and one of each width: memory is all that matters."""
+    wanted = (torch.bool, torch.bfloat16, torch.int64, torch.float32, torch.complex64)
+    return [d for d in all_dtypes(info) if d in wanted] or main_dtype(info)
+
+
+def sparse_dtypes(info):
+    """Every dtype of an operator that takes sparse tensors."""
+    layouts = ("sparse", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
+    takes = any(getattr(info, f"supports_{layout}") for layout in layouts)
+    return all_dtypes(info) if takes else []
 
 
 def gradient_dtypes(info):

@@ -6,6 +6,7 @@ What lies in that memory beside the tensor is copied too, so that a stray write 
 """
 
 import torch
+import torch_openreg  # noqa: F401
 from torch.nested._internal.nested_tensor import NestedTensor
 
 HOST = torch.device("cpu")

@@ -5,11 +5,12 @@ import warnings
 
 import torch
 from torch.testing._internal.common_optimizers import OptimizerErrorEnum
+from torch.utils._pytree import tree_map_only
 
 from .calls import Case
 from .comparison import Rules, compare
 from .errors import compare_error
-from .inputs import DEVICE, move
+from .inputs import DEVICE
 
 SEED = 13
 STEPS = 4
@@ -47,6 +48,18 @@ def _closure(optimizer, parameters, targets, *, sparse):
     return closure
 
 
+def _state(optimizer):
+    """A copy of the state, with numbers for what lies on the host in some implementations."""
+    state = copy.deepcopy(optimizer.state_dict())
+    state["param_groups"] = tree_map_only(
+        torch.Tensor, torch.Tensor.tolist, state["param_groups"]
+    )
+    for each in state["state"].values():
+        if "step" in each:
+            each["step"] = float(each["step"])
+    return state
+
+
 def _train(info, kwargs, *, sparse=False, schedulers=(), reload=False):
     """A few steps; what the parameters and the optimizer's state are after each."""
 
@@ -57,7 +70,7 @@ def _train(info, kwargs, *, sparse=False, schedulers=(), reload=False):
         history = []
         for step in range(STEPS):
             if reload and step == STEPS // 2:
-                state = move(optimizer.state_dict(), torch.device("cpu"))
+                state = tree_map_only(torch.Tensor, torch.Tensor.cpu, optimizer.state_dict())
                 optimizer = info.optim_cls(parameters, **copy.deepcopy(kwargs))
                 optimizer.load_state_dict(state)
             loss = optimizer.step(_closure(optimizer, parameters, targets, sparse=sparse))
@@ -66,8 +79,7 @@ def _train(info, kwargs, *, sparse=False, schedulers=(), reload=False):
                     each.step(loss)
                 else:
                     each.step()
-            state = copy.deepcopy(optimizer.state_dict())
-            history.append(([p.detach().clone() for p in parameters], state, loss))
+            history.append(([p.detach().clone() for p in parameters], _state(optimizer), loss))
         return history
 
     return call

@@ -1,0 +1,70 @@
+// Pinned host memory as PyTorch sees it: pin_memory(), is_pinned() and torch.accelerator's host
+// statistics, over the allocator layer's pool.
+
+#include "pinned.h"
+
+#include "allocator.h"
+#include "status.h"
+
+namespace openreg {
+
+namespace {
+
+void free_pinned(void *address) { openreg_pinned_free(address); }
+
+at::CachingAllocator::Stat convert(const openreg_stat &from) {
+  at::CachingAllocator::Stat to;
+  to.current = from.current;
+  to.peak = from.peak;
+  to.allocated = from.allocated;
+  to.freed = from.freed;
+  return to;
+}
+
+class PinnedAllocator final : public at::HostAllocator {
+public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void *address = nullptr;
+    check(openreg_pinned_allocate(bytes, &address));
+    return {address, address, &free_pinned, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned; }
+
+  void copy_data(void *destination, const void *source, size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+
+  // Work that uses the memory has finished when the call that started it returned.
+  bool record_event(void *address, void *, c10::Stream) override {
+    return openreg_pinned_contains(address);
+  }
+
+  void empty_cache() override { check(openreg_pinned_empty_cache()); }
+
+  at::HostStats get_stats() override {
+    openreg_pinned_stats from;
+    check(openreg_pinned_get_stats(&from));
+    at::HostStats to;
+    to.active_requests = convert(from.active_requests);
+    to.active_bytes = convert(from.active_bytes);
+    to.allocations = convert(from.allocations);
+    to.allocated_bytes = convert(from.allocated_bytes);
+    to.num_host_alloc = from.allocations.allocated;
+    to.num_host_free = from.allocations.freed;
+    return to;
+  }
+
+  void reset_accumulated_stats() override { openreg_pinned_reset_accumulated(); }
+  void reset_peak_stats() override { openreg_pinned_reset_peak(); }
+};
+
+PinnedAllocator the_pinned_allocator;
+
+REGISTER_HOST_ALLOCATOR(c10::DeviceType::PrivateUse1, &the_pinned_allocator)
+
+} // namespace
+
+at::HostAllocator *pinned_allocator() { return &the_pinned_allocator; }
+
+} // namespace openreg

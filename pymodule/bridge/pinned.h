@@ -1,0 +1,10 @@
+#pragma once
+
+#include <ATen/core/CachingHostAllocator.h>
+
+namespace openreg {
+
+// The allocator of pinned host memory. Usable before and without any device.
+at::HostAllocator *pinned_allocator();
+
+} // namespace openreg

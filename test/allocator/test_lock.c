@@ -1,0 +1,107 @@
+/* test_lock.c: the lock excludes, and waits ever more patiently.
+ *
+ * The linker puts two functions in front of the system's. While a test watches them, a nap ends the
+ * wait by giving the lock back: so a thread can wait for itself, and nothing is timed.
+ */
+#include "support.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include "../../allocator/lock.h"
+
+static struct lock lock;
+static bool watching;
+static int yields, naps, naps_to_wait;
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+
+int __wrap_sched_yield(void) {
+  if (!watching)
+    return __real_sched_yield();
+  assert_int_equal(naps, 0);
+  yields++;
+  return 0;
+}
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left) {
+  if (!watching)
+    return __real_nanosleep(time, left);
+  assert_true(time->tv_sec == 0 && time->tv_nsec > 0);
+  assert_null(left);
+  if (++naps == naps_to_wait)
+    lock_give(&lock);
+  return 0;
+}
+
+static int watch(void **state) {
+  (void)state;
+  watching = true;
+  yields = naps = 0;
+  return 0;
+}
+
+static int look_away(void **state) {
+  (void)state;
+  watching = false;
+  return 0;
+}
+
+static void a_free_lock_is_taken_without_waiting(void **state) {
+  (void)state;
+  lock_take(&lock);
+  lock_give(&lock);
+  lock_take(&lock);
+  lock_give(&lock);
+  assert_int_equal(yields, 0);
+  assert_int_equal(naps, 0);
+}
+
+static void a_waiter_yields_then_naps_until_the_lock_is_given_back(void **state) {
+  (void)state;
+  naps_to_wait = 3;
+  lock_take(&lock);
+  lock_take(&lock);
+  assert_true(yields > 0);
+  assert_int_equal(naps, 3);
+  assert_true(atomic_load(&lock.taken));
+  lock_give(&lock);
+}
+
+enum { THREADS = 4, ROUNDS = 50000 };
+
+static struct lock shared;
+static int64_t counted; /* not atomic: the lock makes it whole */
+
+static void *count(void *argument) {
+  for (int i = 0; i < ROUNDS; i++) {
+    lock_take(&shared);
+    counted++;
+    lock_give(&shared);
+  }
+  return argument;
+}
+
+static void threads_exclude_each_other(void **state) {
+  (void)state;
+  pthread_t threads[THREADS];
+  for (int i = 0; i < THREADS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, count, NULL), 0);
+  for (int i = 0; i < THREADS; i++)
+    assert_int_equal(pthread_join(threads[i], NULL), 0);
+  assert_int_equal(counted, THREADS * ROUNDS);
+}
+
+#define WATCHED(test) cmocka_unit_test_setup_teardown(test, watch, look_away)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      WATCHED(a_free_lock_is_taken_without_waiting),
+      WATCHED(a_waiter_yields_then_naps_until_the_lock_is_given_back),
+      cmocka_unit_test(threads_exclude_each_other),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,138 @@
+"""The runner: gives subjects to workers, collects rows, and survives what the workers do not.
+
+A worker that dies takes only its task with it: the row says what the process said last, and a new
+worker goes on behind it. So does one that says nothing for `SILENCE` seconds.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import tempfile
+import time
+from collections import deque
+from multiprocessing.connection import wait
+
+from .plan import Row
+from .worker import serve
+
+# The longest task of a sound run takes about a minute.
+SILENCE = 600
+
+
+class _Worker:
+    """A process, what it is doing, and what it says."""
+
+    def __init__(self, limit, folder, number):
+        self._said = os.path.join(folder, f"{number}.txt")
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, limit, self._said), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.tasks = deque()
+        self.heard = time.monotonic()
+
+    def give(self, tasks):
+        self.tasks = deque(tasks)
+        self.heard = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # it is dead: the next receive will say so
+            self.connection.send(list(tasks))
+
+    def last_words(self):
+        """How it died, and the first lines of what it said during its last task."""
+        self.process.join(timeout=5)
+        code = self.process.exitcode
+        died = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        with open(self._said, errors="replace") as file:
+            lines = [line.strip() for line in file if line.strip()]
+        return f"{died}: {' | '.join(lines[:6])[:600]}"
+
+    def stop(self):
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+class Runner:
+    """Runs a plan.
+
+    Parameters
+    ----------
+    jobs : int
+        How many processes.
+    limit : int or None
+        How many cases of each task; None for all.
+    seconds : float or None
+        After this time no further subject is begun.
+    report : callable
+        Called with each row as it comes.
+    """
+
+    def __init__(self, *, jobs, limit=None, seconds=None, report=lambda row: None):
+        self._jobs = jobs
+        self._limit = limit
+        self._deadline = time.monotonic() + seconds if seconds is not None else None
+        self._report = report
+        self._started = 0
+
+    def run(self, plan):
+        """The rows of the plan's tasks, and the names of the subjects that time ran out for."""
+        waiting = deque(plan.values())
+        rows = []
+        with tempfile.TemporaryDirectory() as folder:
+            workers = [self._start(folder) for _ in range(min(self._jobs, len(waiting)))]
+            try:
+                for worker in workers:
+                    self._feed(worker, waiting)
+                while any(worker.tasks for worker in workers):
+                    self._step(workers, waiting, rows, folder)
+            finally:
+                for worker in workers:
+                    worker.stop()
+        order = {name: i for i, name in enumerate(plan)}
+        rows.sort(key=lambda row: order[row.subject])
+        return rows, [tasks[0].subject for tasks in waiting]
+
+    def _start(self, folder):
+        self._started += 1
+        return _Worker(self._limit, folder, self._started)
+
+    def _feed(self, worker, waiting):
+        late = self._deadline is not None and time.monotonic() > self._deadline
+        if waiting and not late:
+            worker.give(waiting.popleft())
+
+    def _step(self, workers, waiting, rows, folder):
+        busy = {worker.connection: worker for worker in workers if worker.tasks}
+        for connection in wait(list(busy), timeout=10):
+            worker = busy[connection]
+            try:
+                row = connection.recv()
+            except (EOFError, ConnectionResetError):
+                self._replace(worker, workers, waiting, rows, folder, worker.last_words())
+                continue
+            worker.heard = time.monotonic()
+            worker.tasks.popleft()
+            self._add(rows, row)
+            if not worker.tasks:
+                self._feed(worker, waiting)
+        for worker in list(busy.values()):
+            if worker.tasks and time.monotonic() - worker.heard > SILENCE:
+                words = f"said nothing for {SILENCE} s"
+                self._replace(worker, workers, waiting, rows, folder, words)
+
+    def _replace(self, worker, workers, waiting, rows, folder, words):
+        worker.stop()
+        task, *others = worker.tasks
+        row = Row(task.check, task.subject, task.dtype, cases=1, failed=1, crash=words)
+        self._add(rows, row)
+        fresh = self._start(folder)
+        workers[workers.index(worker)] = fresh
+        if others:
+            fresh.give(others)
+        else:
+            self._feed(fresh, waiting)
+
+    def _add(self, rows, row):
+        rows.append(row)
+        self._report(row)
