@@ -125,7 +125,7 @@ static openreg_status allocate_once(struct allocator *allocator, int stream, siz
     block = pool_take(allocator, pool, rounded);
   }
   *result = hand_out(allocator, block, stream, bytes);
-  *allocator_start(allocator, block->shown.address) = block;
+  __atomic_store_n(allocator_start(allocator, block->shown.address), block, __ATOMIC_RELEASE);
   stats_block_allocated(allocator, block);
   stats_settle_splits(allocator, pool->kind);
   return OPENREG_OK;
@@ -193,7 +193,7 @@ static void free_block(struct allocator *allocator, struct block *block) {
     slab_put(&allocator->blocks, block);
     return;
   }
-  *allocator_start(allocator, block->shown.address) = NULL;
+  __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
   stats_block_freed(allocator, block);
   if (block_has_streams(block) && block_is_busy(block))
     deferred_push(allocator, block);
@@ -211,16 +211,12 @@ void openreg_block_free(openreg_block *shown) {
   lock_give(&allocator->lock);
 }
 
+/* Without the lock: whoever asks for an allocated block learnt its address from its allocation. */
 openreg_block *openreg_block_find(const void *address) {
-  int device = openreg_arena_device_of(address);
-  struct allocator *allocator;
-  if (device < 0 || allocator_peek(device, &allocator) != OPENREG_OK || !allocator)
+  struct allocator *allocator = allocator_ready(openreg_arena_device_of(address));
+  if (!allocator || (uintptr_t)address % UNIT_BYTES != 0)
     return NULL;
-  if ((uintptr_t)address % UNIT_BYTES != 0)
-    return NULL;
-  lock_take(&allocator->lock);
-  struct block *block = *allocator_start(allocator, address);
-  lock_give(&allocator->lock);
+  struct block *block = __atomic_load_n(allocator_start(allocator, address), __ATOMIC_ACQUIRE);
   return block ? &block->shown : NULL;
 }
 

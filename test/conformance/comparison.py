@@ -5,7 +5,7 @@ results, what was written to the arguments, and even the bytes between a strided
 are expected to be equal. The rules (``expected.py``) say, by name, where less is asked.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,11 +22,12 @@ class Rules:
     """What is asked of a comparison beside shapes, strides and the like.
 
     ``values``: "equal" to the last bit, "close" within PyTorch's tolerances, or "any". Values are
-    never asked for when the CPU run drew random numbers. ``host_results`` lets results be CPU
-    tensors.
+    never asked for when the CPU run drew random numbers. ``strides`` of results may be unlike those
+    on the CPU, and ``host_results`` be CPU tensors.
     """
 
     values: str = "equal"
+    strides: bool = True
     host_results: bool = False
 
 
@@ -42,11 +43,11 @@ class Run:
 
 def run(function, arguments, device):
     """Call ``function(arguments, device)`` with a copy of the arguments on the device."""
-    arguments = move(arguments, device)
     torch.manual_seed(SEED)
     generator_state = torch.get_rng_state()
     result = error = None
     try:
+        arguments = move(arguments, device)
         result = function(arguments, device)
         torch.accelerator.synchronize()
     except Exception as raised:
@@ -64,15 +65,19 @@ def compare(function, arguments, rules):
 
 
 def difference(host, device, rules):
-    values = "any" if host.drew else rules.values
+    if host.drew:
+        rules = replace(rules, values="any")
     try:
         _compare_errors(host.error, device.error)
         if host.error is None:
-            _compare_trees("result", host.result, device.result, values, rules.host_results)
-        _compare_trees("argument", host.arguments, device.arguments, values, True)
-        _compare_memory(host.arguments, device.arguments, values)
+            _compare_trees("result", host.result, device.result, rules)
+        rules = replace(rules, strides=True, host_results=True)
+        _compare_trees("argument", host.arguments, device.arguments, rules)
+        _compare_memory(host.arguments, device.arguments, rules)
     except _Different as found:
         return str(found)
+    except Exception as error:  # a result that cannot even be looked at
+        return f"comparing raises {first_line(error)}"
     return None
 
 
@@ -96,16 +101,16 @@ def _compare_errors(host, device):
         raise _Different(f"the CPU raises {said[0]}; the device {said[1]}")
 
 
-def _compare_trees(what, host, device, values, host_tensors):
+def _compare_trees(what, host, device, rules):
     host_leaves, host_tree = tree_flatten_with_path(host)
     device_leaves, device_tree = tree_flatten_with_path(device)
     _expect_same(f"{what}: structure", host_tree, device_tree)
     for (path, expected), (_, actual) in zip(host_leaves, device_leaves, strict=True):
         name = what + "".join(map(str, path))
         if isinstance(expected, torch.Tensor) and isinstance(actual, torch.Tensor):
-            _compare_tensors(name, expected, actual, values, host_tensors)
+            _compare_tensors(name, expected, actual, rules)
         else:
-            _compare_objects(name, expected, actual, values)
+            _compare_objects(name, expected, actual, rules.values)
 
 
 def _compare_objects(name, host, device, values):
@@ -125,32 +130,37 @@ def _compare_objects(name, host, device, values):
         _expect_same(f"{name}:", host, device)
 
 
-def _compare_tensors(name, host, device, values, host_tensors):
+def _compare_tensors(name, host, device, rules):
     _expect_same(f"{name}: class", type(host), type(device))
     if host.device.type != "cpu":
         _expect_same(f"{name}: device", host.device, device.device)
-    elif not (host_tensors and device.device == HOST):
+    elif not (rules.host_results and device.device == HOST):
         _expect_same(f"{name}: device", DEVICE, device.device)
     _expect_same(f"{name}: dtype", host.dtype, device.dtype)
     _expect_same(f"{name}: layout", host.layout, device.layout)
     _expect_same(f"{name}: requires_grad", host.requires_grad, device.requires_grad)
     _expect_same(f"{name}: is nested", host.is_nested, device.is_nested)
     if not (host.is_nested and host.layout == torch.strided):
-        _compare_shapes(name, host, device)
+        _compare_shapes(name, host, device, rules.strides)
     if host.is_nested or host.layout not in (torch.strided, torch._mkldnn):
         if host.layout == torch.sparse_coo:
             _expect_same(f"{name}: is coalesced", host.is_coalesced(), device.is_coalesced())
         expected, actual = components(host), components(device)
         _expect_same(f"{name}: parts", list(expected), list(actual))
         for part in expected:
-            _compare_tensors(f"{name}.{part}", expected[part], actual[part], values, host_tensors)
-    elif values != "any" and host.device.type == "cpu":
-        _compare_values(name, host, device, values)
+            _compare_tensors(f"{name}.{part}", expected[part], actual[part], rules)
+    elif rules.values != "any" and host.device.type == "cpu":
+        _compare_values(name, host, device, rules.values)
 
 
-def _compare_shapes(name, host, device):
-    _expect_same(f"{name}: shape", tuple(host.shape), tuple(device.shape))
-    if host.layout == torch.strided:
+def _sizes(numbers):
+    """Sizes with a word for the ragged one, which is a number of its own for every tensor."""
+    return tuple(each if isinstance(each, int) else "ragged" for each in numbers)
+
+
+def _compare_shapes(name, host, device, strides):
+    _expect_same(f"{name}: shape", _sizes(host.shape), _sizes(device.shape))
+    if host.layout == torch.strided and strides:
         _expect_same(f"{name}: strides", host.stride(), device.stride())
         _expect_same(f"{name}: offset", host.storage_offset(), device.storage_offset())
     _expect_same(f"{name}: conjugate bit", host.is_conj(), device.is_conj())
@@ -207,9 +217,9 @@ def _same_elements(expected, actual):
     return same
 
 
-def _compare_memory(host, device, values):
+def _compare_memory(host, device, rules):
     """The whole memory behind the arguments, so that a write beside a tensor shows."""
-    if values != "equal":
+    if rules.values != "equal":
         return
     seen = set()
     for i, (expected, actual) in enumerate(zip(tree_leaves(host), tree_leaves(device), strict=True)):
@@ -228,4 +238,4 @@ def _compare_memory(host, device, values):
         ]
         name = f"memory of tensor {i} of the arguments"
         _expect_same(f"{name}: length", whole[0].numel(), whole[1].numel())
-        _compare_values(name, whole[0], whole[1], values)
+        _compare_values(name, whole[0], whole[1], rules.values)

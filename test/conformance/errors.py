@@ -3,6 +3,7 @@
 import re
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from .calls import Case, arguments_of, calling
 from .catalogue import describe, none_if_skipped
@@ -52,6 +53,8 @@ def _errors_of_a_device(subject):
     """Error inputs that are made on the device: among them those of tensors on two devices."""
     for each in none_if_skipped(lambda: subject.info.error_inputs(str(DEVICE))):
         sample = each.sample_input
+        if not any(isinstance(part, torch.Tensor) for part in tree_leaves(arguments_of(subject, sample))):
+            continue
         try:
             subject.info.op(sample.input, *sample.args, **sample.kwargs)
             found = "no error"

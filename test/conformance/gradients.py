@@ -1,8 +1,12 @@
 """Derivatives: reverse mode once and twice, through in-place operators, and forward mode.
 
 The outputs' cotangents and the inputs' tangents are random numbers drawn on the CPU, the same in
-both runs.
+both runs. The backward pass of a device has a thread of its own, where gradients that meet may be
+added up in another order than on the CPU. So that they can be compared to the last bit, all checks
+but one ask for a backward pass in the calling thread.
 """
+
+from dataclasses import replace
 
 import torch
 from torch.autograd import forward_ad
@@ -10,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .calls import case, invoke
 from .catalogue import samples
+from .expected import rules
 from .inputs import random_like
 
 SEED = 7
@@ -32,15 +37,16 @@ def _differentiate(outputs, inputs, generator, *, create_graph=False):
     )
 
 
-def gradients_of(function, process, *, twice=False):
+def gradients_of(function, process, *, twice=False, threads=False):
     """The call's result, its gradients and, if asked for, the gradients of those."""
 
     def call(arguments, device):
         inputs = [each for each in _tensors(arguments) if each.requires_grad]
         generator = torch.Generator().manual_seed(SEED)
         result = process(invoke(function, arguments))
-        first = _differentiate(result, inputs, generator, create_graph=twice)
-        second = _differentiate(first, inputs, generator) if twice else []
+        with torch.autograd.set_multithreading_enabled(threads):
+            first = _differentiate(result, inputs, generator, create_graph=twice)
+            second = _differentiate(first, inputs, generator) if twice else []
         return {"result": result, "gradient": first, "second gradient": second}
 
     return call
@@ -58,6 +64,17 @@ def second_gradients(subject, dtype):
     for sample in samples(subject, dtype, requires_grad=True):
         call = gradients_of(subject.info.op, sample.output_process_fn_grad, twice=True)
         yield case(subject, f"second gradients of {subject.name}", sample, call)
+
+
+def threaded_gradients(subject, dtype):
+    """Second gradients again, by the device's own thread."""
+    if not subject.info.supports_gradgrad:
+        return
+    asked = replace(rules(subject.info.name), values="close", strides=False)
+    for sample in samples(subject, dtype, requires_grad=True):
+        process = sample.output_process_fn_grad
+        call = gradients_of(subject.info.op, process, twice=True, threads=True)
+        yield case(subject, f"threaded gradients of {subject.name}", sample, call, asked)
 
 
 def _clone(value):

@@ -39,7 +39,8 @@ def _closure(optimizer, parameters, targets, *, sparse):
             ((p - t).abs() ** 2 + (p - t).abs()).sum()
             for p, t in zip(parameters, targets, strict=True)
         )
-        loss.backward()
+        with torch.autograd.set_multithreading_enabled(False):
+            loss.backward()
         if sparse:
             for parameter in parameters:
                 parameter.grad = parameter.grad.to_sparse()
@@ -49,14 +50,15 @@ def _closure(optimizer, parameters, targets, *, sparse):
 
 
 def _state(optimizer):
-    """A copy of the state, with numbers for what lies on the host in some implementations."""
+    """A copy of the state, with numbers for what lies on the host in most implementations."""
     state = copy.deepcopy(optimizer.state_dict())
     state["param_groups"] = tree_map_only(
         torch.Tensor, torch.Tensor.tolist, state["param_groups"]
     )
     for each in state["state"].values():
-        if "step" in each:
-            each["step"] = float(each["step"])
+        for name in ("step", "mu_product", "eta", "mu"):
+            if name in each:
+                each[name] = float(each[name])
     return state
 
 

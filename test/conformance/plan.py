@@ -51,13 +51,15 @@ def dtype_of(name):
 
 
 def _tasks_of(subject: Subject, checks, dtypes):
+    """Sorted by dtype, since all checks of one dtype want the same samples."""
+    tasks = []
     for check in CHECKS.values():
-        if check.kind != subject.kind or check.name not in checks:
-            continue
-        for dtype in check.dtypes(subject.info):
-            name = str(dtype).removeprefix("torch.")
-            if not dtypes or name in dtypes:
-                yield Task(check.name, subject.name, name)
+        if check.kind == subject.kind and check.name in checks:
+            names = [str(dtype).removeprefix("torch.") for dtype in check.dtypes(subject.info)]
+            tasks += [
+                Task(check.name, subject.name, name) for name in names if not dtypes or name in dtypes
+            ]
+    return sorted(tasks, key=lambda task: task.dtype)
 
 
 def part_of(names, part, parts):
@@ -75,7 +77,7 @@ def plan(*, checks=(), only=(), dtypes=(), part=1, parts=1):
         name for name, subject in named.items() if not only or {name, subject.info.name} & set(only)
     ]
     tasks = {
-        name: list(_tasks_of(named[name], checks or CHECKS, dtypes))
+        name: _tasks_of(named[name], checks or CHECKS, dtypes)
         for name in part_of(chosen, part, parts)
     }
     return {name: listed for name, listed in tasks.items() if listed}
