@@ -1,10 +1,10 @@
 /* exponential.c: exponential numbers: -log(u) / lambda.
  *
  * The logarithm of a u that is 1 or next to it is replaced by -epsilon/2, so that 0 never comes,
- * as PyTorch does on CUDA. The GPU's float logarithm is an approximation by hardware, log2(u) times
- * ln 2; here log2 is accurate, so floats agree with the GPU within rounding, not bit for bit.
+ * as PyTorch does on CUDA. Floats agree with the GPU within rounding: see hardware.h.
  */
 #include "grid.h"
+#include "hardware.h"
 #include "types.h"
 #include "words.h"
 
@@ -19,7 +19,7 @@ typedef struct float_parameters {
 
 static inline float log_of_uniform_float(float u) {
   const float least = FLT_EPSILON / 2;
-  return u >= 1.0f - least ? -least : log2f(u) * 0.6931472f;
+  return u >= 1.0f - least ? -least : hardware_logf(u);
 }
 
 static void convert_to_floats(const void *parameters, const grid_batch *batch) {

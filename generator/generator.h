@@ -121,10 +121,25 @@ uint64_t openreg_normal_words(const openreg_output *output, openreg_grid grid);
 void openreg_normal(const openreg_output *output, openreg_philox philox, openreg_grid grid,
                     double mean, double standard_deviation);
 
+/* log_normal: floating types. exp of a normal number. */
+uint64_t openreg_log_normal_words(const openreg_output *output, openreg_grid grid);
+void openreg_log_normal(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+                        double mean, double standard_deviation);
+
+/* cauchy, sigma > 0: floating types. */
+uint64_t openreg_cauchy_words(const openreg_output *output, openreg_grid grid);
+void openreg_cauchy(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+                    double median, double sigma);
+
 /* exponential with rate lambda > 0: floating types. */
 uint64_t openreg_exponential_words(const openreg_output *output, openreg_grid grid);
 void openreg_exponential(const openreg_output *output, openreg_philox philox, openreg_grid grid,
                          double lambda);
+
+/* geometric with a probability of success in (0, 1): every type; trials up to the first success. */
+uint64_t openreg_geometric_words(const openreg_output *output, openreg_grid grid);
+void openreg_geometric(const openreg_output *output, openreg_philox philox, openreg_grid grid,
+                       double p);
 
 /* bernoulli with one probability in [0, 1]: every type; 1 with probability p, else 0. */
 uint64_t openreg_bernoulli_words(const openreg_output *output, openreg_grid grid);
@@ -157,6 +172,35 @@ int openreg_dropout_vector_width(openreg_type type, uint64_t n, uintptr_t device
 uint64_t openreg_dropout_words(uint64_t n, openreg_grid grid);
 void openreg_dropout(openreg_type type, uint64_t n, int vector_width, const void *x, void *result,
                      bool *mask, openreg_philox philox, openreg_grid grid, double p);
+
+/* rrelu in training, forward: where x <= 0, noise is uniform of [lower, upper] and result = x *
+ * noise; elsewhere noise is 1 and result = x. `n` elements; x, noise and result are contiguous, in
+ * row-major order, of one floating type; result may be x. A large tensor is not split. */
+uint64_t openreg_rrelu_words(openreg_type type, uint64_t n, openreg_grid grid);
+void openreg_rrelu(openreg_type type, uint64_t n, const void *x, void *noise, void *result,
+                   openreg_philox philox, openreg_grid grid, double lower, double upper);
+
+/* The next three draw with parameters an element: `n` elements; parameters and result are
+ * contiguous, in row-major order, of one floating type. An element draws as often as it needs, if
+ * need be beyond the words taken, as on the GPU, whose grid plays no part. Parameters that no
+ * distribution has (stated below) draw nothing and give NaN; GPUs assert there, or never end. */
+
+/* poisson: a count whose mean is lambda. Not lambda: negative, NaN. Counts end at 2^32 - 1. */
+uint64_t openreg_poisson_words(uint64_t n);
+void openreg_poisson(openreg_type type, uint64_t n, const void *lambda, void *result,
+                     openreg_philox philox);
+
+/* _standard_gamma: shape alpha, scale 1; at least the smallest normal number of the type. Not
+ * alpha: negative, NaN. A Dirichlet sample is gammas divided by their sum. */
+uint64_t openreg_gamma_words(uint64_t n);
+void openreg_gamma(openreg_type type, uint64_t n, const void *alpha, void *result,
+                   openreg_philox philox);
+
+/* binomial: successes of `count` trials with probability p each; 0 for p <= 0 or count <= 0, count
+ * for p >= 1. Not parameters: NaN. */
+uint64_t openreg_binomial_words(uint64_t n);
+void openreg_binomial(openreg_type type, uint64_t n, const void *count, const void *p, void *result,
+                      openreg_philox philox);
 
 /* randperm: a permutation of 0..n-1 as int64. Returns false when the host has no memory. */
 uint64_t openreg_randperm_words(uint64_t n, openreg_grid grid);

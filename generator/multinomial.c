@@ -3,7 +3,6 @@
  * One uniform a sample, looked up in the running sums of the row. CUDA starts one row of blocks for
  * each distribution, at most as many as its grid is high, and goes round with the next call.
  */
-#include "half.h"
 #include "philox.h"
 #include "types.h"
 #include "words.h"
@@ -25,40 +24,27 @@ uint64_t openreg_multinomial_words(uint64_t rows, uint64_t samples) {
   return ((rows - 1) / rows_at_once(rows) + 1) * 4;
 }
 
-/* An element as a double, exactly: comparing doubles gives what comparing elements gives. */
-static inline double load(openreg_type type, const void *elements, uint64_t index) {
-  switch (type) {
-  case OPENREG_FLOAT16:
-    return (double)float_of_half(((const uint16_t *)elements)[index]);
-  case OPENREG_BFLOAT16:
-    return (double)float_of_bfloat16(((const uint16_t *)elements)[index]);
-  case OPENREG_FLOAT32:
-    return (double)((const float *)elements)[index];
-  default:
-    return ((const double *)elements)[index];
-  }
-}
-
 typedef struct distribution {
   openreg_type type;
   const char *weights, *cumulative;
   uint64_t categories;
 } distribution;
 
-/* The first category whose running sum reaches u. Where rounding left none, the last one that has
- * a weight: the same steps, in the same order, as the GPU's search. */
+/* The first category whose running sum reaches u (doubles compare as the elements do). Where
+ * rounding left none, the last one that has a weight: the same steps, in the same order, as the
+ * GPU's search. */
 static uint64_t choose(const distribution *d, double u) {
   uint64_t start = 0, end = d->categories;
   while (start < end) {
     uint64_t middle = start + (end - start) / 2;
-    if (load(d->type, d->cumulative, middle) < u)
+    if (type_load_real(d->type, d->cumulative, middle) < u)
       start = middle + 1;
     else
       end = middle;
   }
   if (start == d->categories)
     start = d->categories - 1;
-  while (start > 0 && load(d->type, d->weights, start) == 0)
+  while (start > 0 && type_load_real(d->type, d->weights, start) == 0)
     start--;
   return start;
 }

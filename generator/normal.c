@@ -1,21 +1,13 @@
-/* normal.c: normal numbers by the method of Box and Muller, as cuRAND pairs them.
+/* normal.c: normal numbers: fma(z, standard deviation, mean) of a standard normal z.
  *
- * A pair of uniforms gives a radius and an angle; the first result is the sine, the second the
- * cosine. The GPU takes the sine and cosine of a float from approximating hardware (absolute error
- * about 2^-20), of which no table exists; here the C library's accurate functions stand in, so
- * floats agree with the GPU within rounding, about 1e-6, and doubles within their last places.
+ * How close they are to the GPU's is said in box_muller.h.
  */
+#include "box_muller.h"
 #include "grid.h"
 #include "types.h"
-#include "words.h"
 
 #include <assert.h>
 #include <math.h>
-
-/* 2 pi as cuRAND has it in float, times the steps of a word. All three are exact in binary. */
-#define TWO_PI_FLOAT 6.2831855f
-#define ANGLE_STEP   (0x1p-32f * TWO_PI_FLOAT)
-#define ANGLE_START  (0x1p-33f * TWO_PI_FLOAT)
 
 typedef struct float_parameters {
   openreg_type type;
@@ -31,52 +23,13 @@ static void scale_and_store(const float_parameters *p, float *values, unsigned c
 
 static void convert_to_floats(const void *parameters, const grid_batch *batch) {
   const float_parameters *p = parameters;
-  float radius[PHILOX_BATCH], angle[PHILOX_BATCH], values[PHILOX_BATCH];
   for (int lane = 0; lane < 4; lane += 2) {
-    const uint32_t *first = batch->words->lane[lane], *second = batch->words->lane[lane + 1];
-    const unsigned sines = batch->counts[lane], cosines = batch->counts[lane + 1];
-    for (unsigned j = 0; j < sines; j++) {
-      radius[j] = sqrtf(-2.0f * logf(uniform_float(first[j])));
-      angle[j] = fmaf((float)second[j], ANGLE_STEP, ANGLE_START);
-    }
-    for (unsigned j = 0; j < sines; j++)
-      values[j] = radius[j] * sinf(angle[j]);
-    scale_and_store(p, values, sines, batch->values[lane]);
-    for (unsigned j = 0; j < cosines; j++)
-      values[j] = radius[j] * cosf(angle[j]);
-    scale_and_store(p, values, cosines, batch->values[lane + 1]);
-  }
-}
-
-/* sin and cos of pi * v for v in (0, 2]: v less the nearest multiple of 1/2 is exact and at most
- * 1/4 away, so the argument's one rounding costs no more than a last place of the result. */
-static double sine_of_pi_times(double v) {
-  int quarter_turns = (int)(2.0 * v + 0.5);
-  double x = 3.141592653589793 * (v - 0.5 * quarter_turns);
-  switch (quarter_turns % 4) {
-  case 0:
-    return sin(x);
-  case 1:
-    return cos(x);
-  case 2:
-    return -sin(x);
-  default:
-    return -cos(x);
-  }
-}
-
-static double cosine_of_pi_times(double v) {
-  int quarter_turns = (int)(2.0 * v + 0.5);
-  double x = 3.141592653589793 * (v - 0.5 * quarter_turns);
-  switch (quarter_turns % 4) {
-  case 0:
-    return cos(x);
-  case 1:
-    return -sin(x);
-  case 2:
-    return -cos(x);
-  default:
-    return sin(x);
+    float sines[PHILOX_BATCH], cosines[PHILOX_BATCH];
+    const unsigned sine_count = batch->counts[lane], cosine_count = batch->counts[lane + 1];
+    box_muller_floats(batch->words->lane[lane], batch->words->lane[lane + 1], sine_count,
+                      cosine_count, sines, cosines);
+    scale_and_store(p, sines, sine_count, batch->values[lane]);
+    scale_and_store(p, cosines, cosine_count, batch->values[lane + 1]);
   }
 }
 
@@ -89,13 +42,13 @@ static void convert_to_doubles(const void *parameters, const grid_batch *batch) 
   const philox_words *words = batch->words;
   double *sines = batch->values[0], *cosines = batch->values[1];
   for (unsigned j = 0; j < batch->counts[0]; j++) {
-    double u = uniform_double(words->lane[0][j], words->lane[1][j]);
-    /* Twice the uniform: half turns in (0, 2]. */
-    double v = 2.0 * uniform_double(words->lane[2][j], words->lane[3][j]);
-    double radius = sqrt(-2.0 * log(u));
-    sines[j] = fma(radius * sine_of_pi_times(v), p->standard_deviation, p->mean);
+    const uint32_t block[4] = {words->lane[0][j], words->lane[1][j], words->lane[2][j],
+                               words->lane[3][j]};
+    double sine, cosine;
+    box_muller_double(block, &sine, &cosine);
+    sines[j] = fma(sine, p->standard_deviation, p->mean);
     if (j < batch->counts[1])
-      cosines[j] = fma(radius * cosine_of_pi_times(v), p->standard_deviation, p->mean);
+      cosines[j] = fma(cosine, p->standard_deviation, p->mean);
   }
 }
 

@@ -9,6 +9,7 @@
  * are stable, so the whole is. Keys are not an adversary's: they come from Philox alone.
  */
 #include "generator.h"
+#include "stream.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -121,15 +122,10 @@ static pair *sort_pairs(pair *pairs, pair *other, uint64_t n, int bits) {
 }
 
 /* A run that starts at sorted position t draws word after word of subsequence t. */
-static void shuffle_run(pair *run, uint64_t length, uint64_t seed, uint64_t t, uint64_t block) {
-  uint32_t words[4];
-  unsigned used = 4;
+static void shuffle_run(pair *run, uint64_t length, openreg_philox philox, uint64_t t) {
+  stream words = stream_start(philox, t);
   for (uint64_t j = length - 1; j > 0; j--) {
-    if (used == 4) {
-      openreg_philox_block(seed, t, block++, words);
-      used = 0;
-    }
-    const uint64_t k = words[used++] % (uint32_t)(j + 1);
+    const uint64_t k = stream_word(&words) % (uint32_t)(j + 1);
     const int64_t value = run[j].value;
     run[j].value = run[k].value;
     run[k].value = value;
@@ -142,7 +138,7 @@ static void shuffle_runs(pair *pairs, uint64_t n, openreg_philox philox) {
     while (end < n && pairs[end].key == pairs[t].key)
       end++;
     if (end - t > 1)
-      shuffle_run(pairs + t, end - t, philox.seed, t, philox.offset / 4);
+      shuffle_run(pairs + t, end - t, philox, t);
     t = end;
   }
 }

@@ -87,6 +87,45 @@ float type_round_float(openreg_type type, float value) {
   return value;
 }
 
+double type_load_real(openreg_type type, const void *elements, uint64_t index) {
+  switch (type) {
+  case OPENREG_FLOAT16:
+    return (double)float_of_half(((const uint16_t *)elements)[index]);
+  case OPENREG_BFLOAT16:
+    return (double)float_of_bfloat16(((const uint16_t *)elements)[index]);
+  case OPENREG_FLOAT32:
+    return (double)((const float *)elements)[index];
+  default:
+    assert(type == OPENREG_FLOAT64);
+    return ((const double *)elements)[index];
+  }
+}
+
+void type_store_real(openreg_type type, double value, void *elements, uint64_t index) {
+  switch (type) {
+  case OPENREG_FLOAT16:
+    ((uint16_t *)elements)[index] = half_of_float((float)value);
+    break;
+  case OPENREG_BFLOAT16:
+    ((uint16_t *)elements)[index] = bfloat16_of_float((float)value);
+    break;
+  case OPENREG_FLOAT32:
+    ((float *)elements)[index] = (float)value;
+    break;
+  default:
+    assert(type == OPENREG_FLOAT64);
+    ((double *)elements)[index] = value;
+  }
+}
+
+double type_round_computed(openreg_type type, double value) {
+  return type == OPENREG_FLOAT64 ? value : (double)(float)value;
+}
+
+double type_round_real(openreg_type type, double value) {
+  return type == OPENREG_FLOAT64 ? value : (double)type_round_float(type, (float)value);
+}
+
 #define STORE_AS(name, element, convert)                                                           \
   static void name(const int64_t *values, size_t count, void *elements) {                          \
     element *to = elements;                                                                        \

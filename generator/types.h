@@ -26,6 +26,19 @@ void type_load_floats(openreg_type type, const void *elements, size_t count, flo
 void type_round_floats(openreg_type type, float *values, size_t count);
 float type_round_float(openreg_type type, float value);
 
+/* One element of a floating type as a double, exactly, and a double as an element, rounded: to
+ * float first for 16-bit types. */
+double type_load_real(openreg_type type, const void *elements, uint64_t index);
+void type_store_real(openreg_type type, double value, void *elements, uint64_t index);
+
+/* The precision in which kernels of a floating type compute: float, or double for float64. A sum,
+ * product, quotient or root of numbers of that precision, worked out in double and rounded by this,
+ * is what the precision itself gives: 53 bits are more than twice 24 and 2. */
+double type_round_computed(openreg_type type, double value);
+
+/* The type's own precision. */
+double type_round_real(openreg_type type, double value);
+
 /* Every type; for bool, whether the value is not 0. */
 void type_store_integers(openreg_type type, const int64_t *values, size_t count, void *elements);
 

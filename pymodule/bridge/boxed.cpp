@@ -2,8 +2,8 @@
 //
 // Registered for every operator that has a CPU kernel of its own (so that it wins over composite
 // kernels that would take the long way), and as the fallback of the PrivateUse1 key for all others:
-// an operator that a program registers for the CPU later works without a line more. The same for the
-// keys of sparse tensors.
+// an operator that a program registers for the CPU later works without a line more. The same for
+// the keys of sparse tensors.
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -87,8 +87,7 @@ public:
 private:
   // Puts twins in the place of device tensors and "cpu" in the place of a device argument. Returns
   // the device where the kernel allocates; -1 for the host, the target of a copy.
-  c10::DeviceIndex exchange_arguments(torch::jit::Stack *stack,
-                                      ExchangeList &exchanged) const {
+  c10::DeviceIndex exchange_arguments(torch::jit::Stack *stack, ExchangeList &exchanged) const {
     const auto arguments = stack->end() - static_cast<std::ptrdiff_t>(written_.size());
     LaunchDevice where(name_.c_str(), overload_.c_str());
     int named_device = -1;
@@ -159,8 +158,7 @@ private:
   }
 
   void exchange_results(const OperatorHandle &op, torch::jit::Stack *stack,
-                        const ExchangeList &exchanged,
-                              c10::DeviceIndex device) const {
+                        const ExchangeList &exchanged, c10::DeviceIndex device) const {
     const auto count = op.schema().returns().size();
     const auto results = stack->end() - static_cast<std::ptrdiff_t>(count);
     for (size_t i = 0; i < count; ++i) {
@@ -229,8 +227,7 @@ void boxed_fallback(const OperatorHandle &op, c10::DispatchKeySet, torch::jit::S
 using c10::DispatchKey;
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
-  library.fallback(
-      torch::CppFunction::makeFromBoxedFunction<&boxed_fallback<DispatchKey::CPU>>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback<DispatchKey::CPU>>());
 }
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, library) {
   library.fallback(

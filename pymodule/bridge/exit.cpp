@@ -3,8 +3,8 @@
 // backward() returns to Python before autograd's device thread has let go of its last task, whose
 // destructor takes the GIL. If the interpreter is being finalized by then, Python 3.11 ends that
 // thread by unwinding it through a function that must not throw, and the process aborts. So at exit
-// the threads are told to stop, and waited for to their very end, thread-local destructors included,
-// of which only the system knows.
+// the threads are told to stop, and waited for to their very end, thread-local destructors
+// included, of which only the system knows.
 
 #include "exit.h"
 

@@ -10,7 +10,9 @@ namespace openreg {
 
 namespace {
 
-void free_pinned(void *address) { openreg_pinned_free(address); }
+void free_pinned(void *address) {
+  openreg_pinned_free(address);
+}
 
 at::CachingAllocator::Stat convert(const openreg_stat &from) {
   at::CachingAllocator::Stat to;
@@ -65,6 +67,8 @@ REGISTER_HOST_ALLOCATOR(c10::DeviceType::PrivateUse1, &the_pinned_allocator)
 
 } // namespace
 
-at::HostAllocator *pinned_allocator() { return &the_pinned_allocator; }
+at::HostAllocator *pinned_allocator() {
+  return &the_pinned_allocator;
+}
 
 } // namespace openreg

@@ -13,8 +13,8 @@ using at::sparse::get_sparse_impl;
 using at::sparse_csr::get_sparse_csr_impl;
 
 c10::DispatchKeySet keys_for(c10::DispatchKey functionality, c10::Device device) {
-  const auto backend = device.is_cpu() ? c10::BackendComponent::CPUBit
-                                       : c10::BackendComponent::PrivateUse1Bit;
+  const auto backend =
+      device.is_cpu() ? c10::BackendComponent::CPUBit : c10::BackendComponent::PrivateUse1Bit;
   return c10::DispatchKeySet(functionality) | c10::DispatchKeySet(backend);
 }
 
@@ -35,13 +35,11 @@ void for_each_member(const at::Tensor &sparse, MemberVisit visit) {
 
 at::Tensor map_members(const at::Tensor &sparse, c10::Device device, MemberMap map) {
   const c10::OptionalDeviceGuard guard(device); // a COO tensor is made on the current device
-  auto result =
-      sparse.is_sparse()
-          ? at::detail::make_tensor<at::SparseTensorImpl>(
-                keys_for(c10::DispatchKey::Sparse, device), sparse.dtype())
-          : at::detail::make_tensor<at::SparseCsrTensorImpl>(
-                keys_for(c10::DispatchKey::SparseCsr, device), device, sparse.layout(),
-                sparse.dtype());
+  auto result = sparse.is_sparse() ? at::detail::make_tensor<at::SparseTensorImpl>(
+                                         keys_for(c10::DispatchKey::Sparse, device), sparse.dtype())
+                                   : at::detail::make_tensor<at::SparseCsrTensorImpl>(
+                                         keys_for(c10::DispatchKey::SparseCsr, device), device,
+                                         sparse.layout(), sparse.dtype());
   assign_members(result, sparse, map);
   return result;
 }
@@ -56,8 +54,8 @@ void assign_members(const at::Tensor &to, const at::Tensor &from, MemberMap map)
   } else {
     const auto *source = get_sparse_csr_impl(from);
     get_sparse_csr_impl(to)->set_member_tensors(map(source->compressed_indices()),
-                                                map(source->plain_indices()),
-                                                map(source->values()), from.sizes());
+                                                map(source->plain_indices()), map(source->values()),
+                                                from.sizes());
   }
 }
 

@@ -62,7 +62,9 @@ class _Progress:
         self._done += 1
         if row.failed:
             said = row.crash or ": ".join(row.differences[0])
-            words = f"{row.check} of {row.subject}, {row.dtype}: {row.failed} of {row.cases}: {said}"
+            words = (
+                f"{row.check} of {row.subject}, {row.dtype}: {row.failed} of {row.cases}: {said}"
+            )
             print(words, file=sys.stderr, flush=True)
         if time.monotonic() - self._last > 30:
             self._last = time.monotonic()

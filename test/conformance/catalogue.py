@@ -15,7 +15,6 @@ from torch.testing._internal import common_methods_invocations as operators
 from torch.testing._internal.common_modules import module_db
 from torch.testing._internal.common_optimizers import optim_db
 
-
 SEED = 2024
 
 
@@ -129,5 +128,3 @@ def describe(sample):
     words += [f"{key}={brief(value)}" for key, value in sample.kwargs.items()]
     text = ", ".join(words)
     return text if len(text) <= 120 else text[:117] + "..."
-
-

@@ -41,10 +41,16 @@ CHECKS = {
         Check("views", "operator", catalogue.layout_dtypes, views.views),
         Check("errors", "operator", catalogue.main_dtype, errors.errors),
         Check("gradients", "operator", catalogue.gradient_dtypes, gradients.gradients),
-        Check("in_place_gradients", "operator", catalogue.double_dtypes, gradients.in_place_gradients),
+        Check(
+            "in_place_gradients", "operator", catalogue.double_dtypes, gradients.in_place_gradients
+        ),
         Check("second_gradients", "operator", catalogue.double_dtypes, gradients.second_gradients),
-        Check("threaded_gradients", "operator", catalogue.double_dtypes, gradients.threaded_gradients),
-        Check("forward_gradients", "operator", catalogue.double_dtypes, gradients.forward_gradients),
+        Check(
+            "threaded_gradients", "operator", catalogue.double_dtypes, gradients.threaded_gradients
+        ),
+        Check(
+            "forward_gradients", "operator", catalogue.double_dtypes, gradients.forward_gradients
+        ),
         Check("vmap", "operator", catalogue.main_dtype, batched.batched),
         Check("sparse", "operator", catalogue.sparse_dtypes, layouts.sparse),
         Check("sparse_gradients", "operator", catalogue.double_dtypes, layouts.sparse_gradients),

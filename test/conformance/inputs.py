@@ -119,5 +119,7 @@ def random_like(tensor, generator):
     real = torch.float64 if tensor.dtype in (torch.float64, torch.complex128) else torch.float32
     numbers = torch.randn(tensor.shape, dtype=real, generator=generator)
     if tensor.is_complex():
-        numbers = torch.complex(numbers, torch.randn(numbers.shape, dtype=real, generator=generator))
+        numbers = torch.complex(
+            numbers, torch.randn(numbers.shape, dtype=real, generator=generator)
+        )
     return numbers.to(tensor.dtype).to(tensor.device)

@@ -12,7 +12,7 @@ from .catalogue import none_if_skipped
 from .comparison import compare
 from .errors import compare_error
 from .expected import rules
-from .inputs import HOST, Stay, move, random_like
+from .inputs import HOST, move, random_like
 
 SEED = 11
 

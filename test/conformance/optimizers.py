@@ -52,9 +52,7 @@ def _closure(optimizer, parameters, targets, *, sparse):
 def _state(optimizer):
     """A copy of the state, with numbers for what lies on the host in most implementations."""
     state = copy.deepcopy(optimizer.state_dict())
-    state["param_groups"] = tree_map_only(
-        torch.Tensor, torch.Tensor.tolist, state["param_groups"]
-    )
+    state["param_groups"] = tree_map_only(torch.Tensor, torch.Tensor.tolist, state["param_groups"])
     for each in state["state"].values():
         for name in ("step", "mu_product", "eta", "mu"):
             if name in each:
@@ -135,7 +133,7 @@ def optimizers_with_schedulers(subject, dtype):
 
 
 def capturable_optimizers(subject, dtype):
-    """`capturable=True`, which the CPU has not, gives the parameters that the CPU has without it."""
+    """`capturable=True`, which the CPU has not, gives what the CPU gives without it."""
     info = subject.info
     if not info.has_capturable_arg:
         return

@@ -57,7 +57,9 @@ def _tasks_of(subject: Subject, checks, dtypes):
         if check.kind == subject.kind and check.name in checks:
             names = [str(dtype).removeprefix("torch.") for dtype in check.dtypes(subject.info)]
             tasks += [
-                Task(check.name, subject.name, name) for name in names if not dtypes or name in dtypes
+                Task(check.name, subject.name, name)
+                for name in names
+                if not dtypes or name in dtypes
             ]
     return sorted(tasks, key=lambda task: task.dtype)
 

@@ -1,7 +1,7 @@
 """The runner: gives subjects to workers, collects rows, and survives what the workers do not.
 
 A worker that dies takes only its task with it: the row says what the process said last, and a new
-worker goes on behind it. So does one that says nothing for `SILENCE` seconds.
+worker goes on behind it. So does one that says nothing for too long.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ SILENCE = 600
 class _Worker:
     """A process, what it is doing, and what it says."""
 
-    def __init__(self, limit, folder, number):
-        self._said = os.path.join(folder, f"{number}.txt")
+    def __init__(self, serve, limit, said):
+        self._said = said
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, limit, self._said), daemon=True)
+        self.process = context.Process(target=serve, args=(theirs, limit, said), daemon=True)
         self.process.start()
         theirs.close()
         self.tasks = deque()
@@ -66,11 +66,26 @@ class Runner:
         After this time no further subject is begun.
     report : callable
         Called with each row as it comes.
+    silence : float
+        Seconds after which a worker that sends nothing is given up.
+    serve : callable
+        What a worker does.
     """
 
-    def __init__(self, *, jobs, limit=None, seconds=None, report=lambda row: None):
+    def __init__(
+        self,
+        *,
+        jobs,
+        limit=None,
+        seconds=None,
+        report=lambda row: None,
+        silence=SILENCE,
+        serve=serve,
+    ):
         self._jobs = jobs
         self._limit = limit
+        self._silence = silence
+        self._serve = serve
         self._deadline = time.monotonic() + seconds if seconds is not None else None
         self._report = report
         self._started = 0
@@ -95,7 +110,7 @@ class Runner:
 
     def _start(self, folder):
         self._started += 1
-        return _Worker(self._limit, folder, self._started)
+        return _Worker(self._serve, self._limit, os.path.join(folder, str(self._started)))
 
     def _feed(self, worker, waiting):
         late = self._deadline is not None and time.monotonic() > self._deadline
@@ -104,7 +119,7 @@ class Runner:
 
     def _step(self, workers, waiting, rows, folder):
         busy = {worker.connection: worker for worker in workers if worker.tasks}
-        for connection in wait(list(busy), timeout=10):
+        for connection in wait(list(busy), timeout=min(10, self._silence)):
             worker = busy[connection]
             try:
                 row = connection.recv()
@@ -117,8 +132,8 @@ class Runner:
             if not worker.tasks:
                 self._feed(worker, waiting)
         for worker in list(busy.values()):
-            if worker.tasks and time.monotonic() - worker.heard > SILENCE:
-                words = f"said nothing for {SILENCE} s"
+            if worker.tasks and time.monotonic() - worker.heard > self._silence:
+                words = f"said nothing for {self._silence} s"
                 self._replace(worker, workers, waiting, rows, folder, words)
 
     def _replace(self, worker, workers, waiting, rows, folder, words):

@@ -3,6 +3,7 @@
 import warnings
 
 import torch
+from torch.testing._internal.opinfo.core import ForeachFuncInfo
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .calls import Case, arguments_of, calling, case, invoke
@@ -111,7 +112,7 @@ def _write(function):
 
 def out(subject, dtype):
     """`out=` in every form; and on the host, which a device must refuse."""
-    if not subject.info.supports_out:
+    if not subject.info.supports_out or isinstance(subject.info, ForeachFuncInfo):
         return
     function = subject.info.op
     for sample in samples(subject, dtype):

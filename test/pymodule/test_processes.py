@@ -106,3 +106,14 @@ def test_forked_loader_workers_feed_a_device():
     )
     total = sum(batch.openreg().sum() for batch in loader)
     assert total.item() == 140
+
+
+def test_program_that_ends_right_after_backward_ends_well(python):
+    code = """
+        import torch
+
+        weight = torch.ones(4, device="openreg", requires_grad=True)
+        weight.sum().backward()
+    """
+    for _ in range(8):  # a race of two threads: more than one chance to lose it
+        python(code)

@@ -20,9 +20,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
                  ops::reciprocal, ops::remainder_Tensor, ops::maximum, ops::minimum, ops::clamp,
                  ops::clamp_min, ops::clamp_max>(library);
   // functions
-  register_typed<ops::abs, ops::exp, ops::log, ops::log1p, ops::sqrt, ops::sqrt_, ops::rsqrt,
-                 ops::sin, ops::cos, ops::tanh, ops::sigmoid, ops::erf, ops::sign, ops::floor,
-                 ops::ceil, ops::round, ops::isnan>(library);
+  register_typed<ops::exp, ops::log, ops::log1p, ops::sqrt, ops::sqrt_, ops::rsqrt, ops::sin,
+                 ops::cos, ops::tanh, ops::sigmoid, ops::erf, ops::sign, ops::floor, ops::ceil,
+                 ops::round, ops::isnan>(library);
   // comparison and logic
   register_typed<ops::eq_Tensor, ops::eq_Scalar, ops::ne_Tensor, ops::ne_Scalar, ops::lt_Tensor,
                  ops::lt_Scalar, ops::le_Tensor, ops::le_Scalar, ops::gt_Tensor, ops::gt_Scalar,

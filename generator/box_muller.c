@@ -1,0 +1,67 @@
+/* box_muller.c: see box_muller.h. */
+#include "box_muller.h"
+
+#include "philox.h"
+#include "words.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* 2 pi as cuRAND has it in float, times the steps of a word. All three are exact in binary. */
+#define TWO_PI_FLOAT 6.2831855f
+#define ANGLE_STEP   (0x1p-32f * TWO_PI_FLOAT)
+#define ANGLE_START  (0x1p-33f * TWO_PI_FLOAT)
+
+void box_muller_floats(const uint32_t *first, const uint32_t *second, unsigned sine_count,
+                       unsigned cosine_count, float *sines, float *cosines) {
+  assert(cosine_count <= sine_count && sine_count <= PHILOX_BATCH);
+  float radius[PHILOX_BATCH], angle[PHILOX_BATCH];
+  for (unsigned j = 0; j < sine_count; j++) {
+    radius[j] = sqrtf(-2.0f * logf(uniform_float(first[j])));
+    angle[j] = fmaf((float)second[j], ANGLE_STEP, ANGLE_START);
+  }
+  for (unsigned j = 0; j < sine_count; j++)
+    sines[j] = radius[j] * sinf(angle[j]);
+  for (unsigned j = 0; j < cosine_count; j++)
+    cosines[j] = radius[j] * cosf(angle[j]);
+}
+
+/* sin and cos of pi * v for v in (0, 2]: v less the nearest multiple of 1/2 is exact and at most
+ * 1/4 away, so the argument's one rounding costs no more than a last place of the result. */
+static double sine_of_pi_times(double v) {
+  int quarter_turns = (int)(2.0 * v + 0.5);
+  double x = 3.141592653589793 * (v - 0.5 * quarter_turns);
+  switch (quarter_turns % 4) {
+  case 0:
+    return sin(x);
+  case 1:
+    return cos(x);
+  case 2:
+    return -sin(x);
+  default:
+    return -cos(x);
+  }
+}
+
+static double cosine_of_pi_times(double v) {
+  int quarter_turns = (int)(2.0 * v + 0.5);
+  double x = 3.141592653589793 * (v - 0.5 * quarter_turns);
+  switch (quarter_turns % 4) {
+  case 0:
+    return cos(x);
+  case 1:
+    return -sin(x);
+  case 2:
+    return -cos(x);
+  default:
+    return sin(x);
+  }
+}
+
+void box_muller_double(const uint32_t words[4], double *sine, double *cosine) {
+  const double u = uniform_double(words[0], words[1]);
+  const double v = 2.0 * uniform_double(words[2], words[3]); /* half turns in (0, 2] */
+  const double radius = sqrt(-2.0 * log(u));
+  *sine = radius * sine_of_pi_times(v);
+  *cosine = radius * cosine_of_pi_times(v);
+}

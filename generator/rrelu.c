@@ -1,0 +1,71 @@
+/* rrelu.c: randomized leaky rectifier, in training: negative slopes are uniform.
+ *
+ * Elements are those of the grid, and each takes its draw whether it needs a slope or not. The
+ * uniform is rounded to the type, scaled in double, and rounded again; u can be 1, so a slope can
+ * be `upper`. CUDA does not cut large tensors here.
+ */
+#include "grid.h"
+#include "types.h"
+#include "words.h"
+
+#include <assert.h>
+#include <math.h>
+
+static int results_per_call(openreg_type type) {
+  assert(type_is_floating(type));
+  return type == OPENREG_FLOAT64 ? GRID_RESULTS_64 : GRID_RESULTS_32;
+}
+
+uint64_t openreg_rrelu_words(openreg_type type, uint64_t n, openreg_grid grid) {
+  return grid_increment(n, grid, results_per_call(type));
+}
+
+typedef struct job {
+  openreg_type type;
+  const void *x;
+  void *noise, *result;
+  double lower, range;
+} job;
+
+static void rectify(const job *job, uint64_t element, double u) {
+  const double x = type_load_real(job->type, job->x, element);
+  double slope = 1, value = x;
+  if (x <= 0) {
+    slope = fma(type_round_real(job->type, u), job->range, job->lower);
+    slope = type_round_real(job->type, slope);
+    value = x * slope;
+  }
+  type_store_real(job->type, slope, job->noise, element);
+  type_store_real(job->type, value, job->result, element);
+}
+
+static double uniform_of(const philox_words *words, int results, int result, unsigned j) {
+  if (results == GRID_RESULTS_32)
+    return (double)uniform_float(words->lane[result][j]);
+  return uniform_double(words->lane[2 * result][j], words->lane[2 * result + 1][j]);
+}
+
+void openreg_rrelu(openreg_type type, uint64_t n, const void *x, void *noise, void *result,
+                   openreg_philox philox, openreg_grid grid, double lower, double upper) {
+  assert(philox.offset % 4 == 0 && lower <= upper);
+  if (n == 0)
+    return;
+  const job job = {type, x, noise, result, lower, upper - lower};
+  const int results = results_per_call(type);
+  const uint64_t threads = grid_threads(n, grid);
+  uint64_t block = philox.offset / 4;
+  for (uint64_t start = 0; start < n; start += threads * (uint64_t)results, block++) {
+    const uint64_t subsequences = n - start < threads ? n - start : threads;
+    for (uint64_t first = 0; first < subsequences; first += PHILOX_BATCH) {
+      philox_words words;
+      const uint64_t rest = subsequences - first;
+      const unsigned count = rest < PHILOX_BATCH ? (unsigned)rest : PHILOX_BATCH;
+      philox_fill(philox.seed, first, block, count, &words);
+      for (int r = 0; r < results; r++) {
+        const uint64_t element = start + (uint64_t)r * threads + first;
+        for (unsigned j = 0; j < count && element + j < n; j++)
+          rectify(&job, element + j, uniform_of(&words, results, r, j));
+      }
+    }
+  }
+}

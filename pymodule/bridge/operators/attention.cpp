@@ -1,0 +1,372 @@
+// Fused attention: what scaled_dot_product_attention becomes on a device.
+//
+// PyTorch asks `_fused_sdp_choice` of the device which implementation serves a call. For one that
+// the fused kernel can do the answer is "overrideable", the operator that PyTorch leaves to
+// backends; for any other it is "math", the composition of plain operators.
+//
+// The fused operator computes softmax(scale * Q K^T + bias) V for (batch, heads, length, head size)
+// in one of two ways. Where the CPU has a flash kernel for the call, that one runs, and results are
+// the CPU's to the bit, layout included. With dropout, a gradient for the bias, or values of
+// another head size than queries, it is composed of matmul and softmax, half precision computed in
+// float32 like the math implementation; it draws the same random numbers as that one, too. Dropout
+// keeps no mask: forward returns seed and offset, and backward draws again.
+//
+// Backward is itself differentiable, though PyTorch has no derivative for it: where a graph of the
+// backward pass is wanted, the AutogradPrivateUse1 kernel computes it from differentiable
+// operators.
+
+#include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/Operators.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_safe_softmax.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "../typed.h"
+#include "random.h"
+
+namespace openreg {
+
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+namespace ops = at::_ops;
+
+bool is_given(const OptionalTensor &tensor) {
+  return tensor.has_value() && tensor->defined();
+}
+
+// ---- the choice ---------------------------------------------------------------------------------
+
+// Only plain tensors without forward gradients, for which the fused operator has no formula. A
+// subclass, such as the fake tensors of a tracer, is left to math: what PyTorch's Meta kernel says
+// of the fused operator's layout is not what runs here.
+bool is_plain(const Tensor &tensor) {
+  return !tensor.is_nested() && tensor.layout() == c10::kStrided &&
+         !tensor.key_set().has(c10::DispatchKey::Python) && !tensor._fw_grad(0).defined();
+}
+
+// vmap, jvp and the like know the operators of math, not the fused one.
+bool is_transformed() {
+  return c10::impl::tls_local_dispatch_key_set().included_.has(
+      c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+}
+
+bool is_broadcastable_mask(const Tensor &mask, const Tensor &query, const Tensor &key) {
+  const auto fits = [](int64_t size, int64_t full) { return size == 1 || size == full; };
+  const auto d = mask.dim();
+  return (d == 2 || d == 4) && fits(mask.size(-1), key.size(-2)) &&
+         fits(mask.size(-2), query.size(-2)) &&
+         (d == 2 || (fits(mask.size(1), query.size(1)) && fits(mask.size(0), query.size(0))));
+}
+
+bool can_fuse(const Tensor &query, const Tensor &key, const Tensor &value,
+              const OptionalTensor &mask) {
+  if (!is_plain(query) || !is_plain(key) || !is_plain(value) ||
+      (is_given(mask) && !is_plain(*mask)) || is_transformed()) {
+    return false;
+  }
+  if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4) {
+    return false;
+  }
+  const auto dtype = query.scalar_type();
+  const bool floating =
+      dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
+  return floating && key.scalar_type() == dtype && value.scalar_type() == dtype &&
+         query.numel() > 0 && key.numel() > 0 && value.numel() > 0 &&
+         query.sizes().slice(0, 2) == key.sizes().slice(0, 2) && // else heads are shared (GQA)
+         key.sizes().slice(0, 3) == value.sizes().slice(0, 3) && query.size(3) == key.size(3) &&
+         query.size(3) == value.size(3) && query.stride(3) == 1 && key.stride(3) == 1 &&
+         value.stride(3) == 1 && (!is_given(mask) || is_broadcastable_mask(*mask, query, key));
+}
+
+// A program that asks for any of CUDA's fused kernels gets the one that this device has.
+bool is_fused_enabled() {
+  const auto &context = at::globalContext();
+  return context.userEnabledOverrideableSDP() || context.userEnabledFlashSDP() ||
+         context.userEnabledMemEfficientSDP() || context.userEnabledCuDNNSDP();
+}
+
+int64_t choose_attention(const Tensor &query, const Tensor &key, const Tensor &value,
+                         const OptionalTensor &mask, double /*dropout*/, bool /*is_causal*/,
+                         std::optional<double> /*scale*/, bool /*enable_gqa*/) {
+  auto choice = at::SDPBackend::error;
+  if (is_fused_enabled() && can_fuse(query, key, value, mask)) {
+    choice = at::SDPBackend::overrideable;
+  } else if (at::globalContext().userEnabledMathSDP()) {
+    choice = at::SDPBackend::math;
+  }
+  return static_cast<int64_t>(choice);
+}
+
+// ---- attention, composed ------------------------------------------------------------------------
+
+// How a call attends, beside its tensors.
+struct Attention {
+  double dropout;
+  bool is_causal;
+  double scale;
+  openreg_philox philox; // where its dropout starts in the generator's stream
+
+  // The scale is split between query and key, which keeps half precision in range.
+  double query_scale() const { return std::copysign(key_scale(), scale); }
+  double key_scale() const { return std::sqrt(std::abs(scale)); }
+};
+
+double scale_of(const Tensor &query, std::optional<double> scale) {
+  return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+}
+
+// What half precision is computed in.
+Tensor widened(const Tensor &tensor) {
+  const auto dtype = tensor.scalar_type();
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? tensor.to(at::kFloat) : tensor;
+}
+
+// scale * Q K^T + bias, -inf where a query may not look.
+Tensor scores_of(const Attention &attention, const Tensor &query, const Tensor &key,
+                 const OptionalTensor &bias) {
+  auto scores = at::matmul(query, key.transpose(-2, -1));
+  if (is_given(bias)) {
+    scores = scores + *bias;
+  }
+  if (attention.is_causal) {
+    const auto allowed = at::ones({query.size(-2), key.size(-2)}, query.options().dtype(at::kBool));
+    scores =
+        scores.masked_fill(allowed.tril().logical_not(), -std::numeric_limits<double>::infinity());
+  }
+  return scores;
+}
+
+uint64_t dropout_words(const Tensor &weights) {
+  return openreg_dropout_words(static_cast<uint64_t>(weights.numel()), grid_of(weights.device()));
+}
+
+// What dropout multiplies the weights by, 0 or 1 / (1 - p): what native_dropout makes of ones.
+Tensor dropout_factor(const Attention &attention, const Tensor &weights) {
+  if (attention.dropout == 1) {
+    return at::zeros_like(weights);
+  }
+  const auto ones = at::ones(weights.sizes(), weights.options());
+  auto factor = at::empty_like(ones);
+  const auto kept = at::empty_like(ones, ones.options().dtype(at::kBool));
+  const auto type = random_type(ones, "fused_dropout");
+  const auto n = static_cast<uint64_t>(ones.numel());
+  const int width = openreg_dropout_vector_width(
+      type, n, reinterpret_cast<uintptr_t>(ones.const_data_ptr()), /*dense=*/true);
+  openreg_dropout(type, n, width, kernel_address(ones.const_data_ptr()),
+                  kernel_address(factor.mutable_data_ptr()),
+                  static_cast<bool *>(kernel_address(kept.mutable_data_ptr())), attention.philox,
+                  grid_of(ones.device()), attention.dropout);
+  return factor;
+}
+
+struct Composed {
+  Tensor output, logsumexp, weights;
+};
+
+// Takes the words of its dropout from the device's generator, and says where they start.
+Composed compose(Attention &attention, const Tensor &query, const Tensor &key, const Tensor &value,
+                 const OptionalTensor &bias) {
+  const auto scores = scores_of(attention, widened(query) * attention.query_scale(),
+                                widened(key) * attention.key_scale(), bias);
+  auto weights = at::_safe_softmax(scores, -1);
+  if (attention.dropout > 0) {
+    if (attention.dropout < 1 && weights.numel() > 0) {
+      attention.philox = generator_for(std::nullopt, query.device()).take(dropout_words(weights));
+    }
+    weights = weights * dropout_factor(attention, weights);
+  }
+  auto output = at::matmul(weights, widened(value)).to(query.scalar_type());
+  return {std::move(output), at::logsumexp(scores, -1), std::move(weights)};
+}
+
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+// Of query, key, value and bias, where `wanted`. Made of differentiable operators.
+Gradients compose_gradients(const Attention &attention, const Tensor &grad_output,
+                            const Tensor &query, const Tensor &key, const Tensor &value,
+                            const Tensor &bias, const std::array<bool, 4> &wanted) {
+  const auto dtype = query.scalar_type();
+  const auto scaled_query = widened(query) * attention.query_scale();
+  const auto scaled_key = widened(key) * attention.key_scale();
+  const auto weights = at::_safe_softmax(scores_of(attention, scaled_query, scaled_key, bias), -1);
+  const auto gradient = widened(grad_output);
+  auto dropped = weights;
+  auto grad_weights = at::matmul(gradient, widened(value).transpose(-2, -1));
+  if (attention.dropout > 0) {
+    const auto factor = dropout_factor(attention, weights);
+    dropped = weights * factor;
+    grad_weights = grad_weights * factor;
+  }
+  const auto grad_scores =
+      at::_softmax_backward_data(grad_weights, weights, -1, weights.scalar_type());
+  Gradients result;
+  if (wanted[0]) {
+    std::get<0>(result) = (at::matmul(grad_scores, scaled_key) * attention.query_scale()).to(dtype);
+  }
+  if (wanted[1]) {
+    std::get<1>(result) =
+        (at::matmul(grad_scores.transpose(-2, -1), scaled_query) * attention.key_scale()).to(dtype);
+  }
+  if (wanted[2]) {
+    std::get<2>(result) = at::matmul(dropped.transpose(-2, -1), gradient).to(dtype);
+  }
+  if (wanted[3] && bias.defined()) {
+    std::get<3>(result) = at::sum_to(grad_scores, bias.sizes()).to(bias.scalar_type());
+  }
+  return result;
+}
+
+// ---- the operators ------------------------------------------------------------------------------
+
+// The CPU's flash kernel: no dropout, one head size, a bias that it can index.
+bool has_flash_kernel(const Attention &attention, const Tensor &query, const Tensor &key,
+                      const Tensor &value, const OptionalTensor &bias) {
+  return attention.dropout == 0 && can_fuse(query, key, value, bias) &&
+         !(attention.is_causal && is_given(bias));
+}
+
+void check_arguments(const Tensor &query, const Tensor &key, const Tensor &value, double dropout) {
+  TORCH_CHECK(query.dim() == 4 && key.dim() == 4 && value.dim() == 4,
+              "openreg: fused attention expects query, key and value of 4 dimensions (batch, "
+              "heads, length, head size), got ",
+              query.dim(), ", ", key.dim(), " and ", value.dim());
+  TORCH_CHECK(0 <= dropout && dropout <= 1, "openreg: dropout_p=", dropout,
+              ": expected a probability, from 0 to 1");
+}
+
+// Inside a kernel the operators' dtypes are settled: autocast must not choose again.
+class WithoutAutocast {
+  c10::impl::ExcludeDispatchKeyGuard guard_{c10::DispatchKey::AutocastPrivateUse1};
+};
+
+Tensor device_number(uint64_t number, const Tensor &like) {
+  return at::full({}, static_cast<int64_t>(number), like.options().dtype(at::kLong));
+}
+
+uint64_t number_of(const Tensor &tensor) {
+  return static_cast<uint64_t>(tensor.item<int64_t>());
+}
+
+// Results, by PyTorch's names: output; logsumexp of each query's scores (batch, heads, length);
+// cum_seq_q and cum_seq_k, which only packed sequences have; max_q and max_k, the lengths;
+// philox_seed and philox_offset, where dropout started (0 without); debug_attn_mask, the weights
+// after dropout, if asked for.
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
+attention_forward(const Tensor &query, const Tensor &key, const Tensor &value,
+                  const OptionalTensor &bias, double dropout, bool is_causal,
+                  bool return_debug_mask, std::optional<double> scale) {
+  check_arguments(query, key, value, dropout);
+  WithoutAutocast without_autocast;
+  Attention attention{dropout, is_causal, scale_of(query, scale), {0, 0}};
+  Composed result;
+  if (!return_debug_mask && has_flash_kernel(attention, query, key, value, bias)) {
+    std::tie(result.output, result.logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, dropout, is_causal, bias, scale);
+  } else {
+    result = compose(attention, query, key, value, bias);
+  }
+  return {std::move(result.output),
+          std::move(result.logsumexp),
+          Tensor(),
+          Tensor(),
+          query.size(2),
+          key.size(2),
+          device_number(attention.philox.seed, query),
+          device_number(attention.philox.offset, query),
+          return_debug_mask ? result.weights.to(query.scalar_type()) : Tensor()};
+}
+
+Gradients attention_backward(const Tensor &grad_output, const Tensor &query, const Tensor &key,
+                             const Tensor &value, const Tensor &bias, std::array<bool, 4> wanted,
+                             const Tensor &output, const Tensor &logsumexp, const Tensor &,
+                             const Tensor &, c10::SymInt, c10::SymInt, double dropout,
+                             bool is_causal, const Tensor &philox_seed, const Tensor &philox_offset,
+                             std::optional<double> scale) {
+  check_arguments(query, key, value, dropout);
+  WithoutAutocast without_autocast;
+  Attention attention{dropout, is_causal, scale_of(query, scale), {0, 0}};
+  const OptionalTensor mask = bias.defined() ? OptionalTensor(bias) : std::nullopt;
+  if (!wanted[3] && has_flash_kernel(attention, query, key, value, mask)) {
+    auto [grad_query, grad_key, grad_value] =
+        at::_scaled_dot_product_flash_attention_for_cpu_backward(
+            grad_output, query, key, value, output, logsumexp, dropout, is_causal, mask, scale);
+    return {std::move(grad_query), std::move(grad_key), std::move(grad_value), Tensor()};
+  }
+  if (dropout > 0) {
+    attention.philox = {number_of(philox_seed), number_of(philox_offset)};
+  }
+  return compose_gradients(attention, grad_output, query, key, value, bias, wanted);
+}
+
+// The AutogradPrivateUse1 kernel of backward.
+Gradients attention_backward_autograd(const Tensor &grad_output, const Tensor &query,
+                                      const Tensor &key, const Tensor &value, const Tensor &bias,
+                                      std::array<bool, 4> wanted, const Tensor &output,
+                                      const Tensor &logsumexp, const Tensor &cum_seq_q,
+                                      const Tensor &cum_seq_k, c10::SymInt max_q, c10::SymInt max_k,
+                                      double dropout, bool is_causal, const Tensor &philox_seed,
+                                      const Tensor &philox_offset, std::optional<double> scale) {
+  const auto is_recorded = [](const Tensor &tensor) {
+    return tensor.defined() && tensor.requires_grad();
+  };
+  if (at::GradMode::is_enabled() && (is_recorded(grad_output) || is_recorded(query) ||
+                                     is_recorded(key) || is_recorded(value) || is_recorded(bias))) {
+    WithoutAutocast without_autocast;
+    Attention attention{dropout, is_causal, scale_of(query, scale), {0, 0}};
+    if (dropout > 0) {
+      attention.philox = {number_of(philox_seed), number_of(philox_offset)};
+    }
+    return compose_gradients(attention, grad_output, query, key, value, bias, wanted);
+  }
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return ops::_scaled_dot_product_fused_attention_overrideable_backward::call(
+      grad_output, query, key, value, bias, wanted, output, logsumexp, cum_seq_q, cum_seq_k, max_q,
+      max_k, dropout, is_causal, philox_seed, philox_offset, scale);
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("_fused_sdp_choice", &choose_attention);
+  library.impl("_scaled_dot_product_fused_attention_overrideable", &attention_forward);
+  library.impl("_scaled_dot_product_fused_attention_overrideable_backward", &attention_backward);
+  register_typed<ops::_scaled_dot_product_flash_attention_for_cpu,
+                 ops::_scaled_dot_product_flash_attention_for_cpu_backward>(library);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+  library.impl("_scaled_dot_product_fused_attention_overrideable_backward",
+               &attention_backward_autograd);
+}
+
+} // namespace openreg
+
+namespace at::native {
+
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &::openreg::choose_attention)
+
+} // namespace at::native

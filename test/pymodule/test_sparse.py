@@ -1,0 +1,104 @@
+"""Sparse tensors on a device: COO and the compressed layouts, against the CPU."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+LAYOUTS = [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc]
+
+
+def matrix() -> torch.Tensor:
+    return torch.tensor([[0.0, 3, 0], [4, 0, 5]])
+
+
+def members(tensor: torch.Tensor) -> list[torch.Tensor]:
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout is torch.sparse_csc:
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_moving_keeps_layout_and_values(layout):
+    host = matrix().to_sparse(layout=layout)
+    device = host.openreg(1)
+    assert device.device == torch.device("openreg:1") and device.layout is layout
+    assert all(member.device == device.device for member in members(device))
+    assert_close(device.cpu(), host)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_conversion_on_the_device_agrees_with_the_cpu(layout):
+    device = matrix().openreg().to_sparse(layout=layout)
+    assert all(member.is_openreg for member in members(device))
+    assert_close(device.cpu(), matrix().to_sparse(layout=layout))
+    assert_close(device.to_dense().cpu(), matrix())
+
+
+def test_moves_between_devices_and_back():
+    sparse = matrix().to_sparse().openreg(0)
+    there = sparse.to("openreg:1")
+    assert there.device.index == 1 and members(there)[1].device.index == 1
+    assert_close(there.to("openreg:0").to_dense().cpu(), matrix())
+
+
+def test_host_copy_of_a_sparse_tensor_is_host_memory():
+    before = torch.openreg.memory_allocated()
+    copy = matrix().to_sparse().openreg().cpu()
+    assert copy.device.type == "cpu"
+    assert torch.openreg.memory_allocated() == before
+
+
+def test_indices_and_values_make_a_tensor_that_shares_them():
+    indices, values = torch.tensor([[0, 1], [1, 0]]).openreg(), torch.tensor([1.0, 2]).openreg()
+    sparse = torch.sparse_coo_tensor(indices, values, (2, 2))
+    assert sparse._values().data_ptr() == values.data_ptr()
+    values.mul_(2)
+    assert sparse.to_dense().cpu().tolist() == [[0, 2], [4, 0]]
+
+
+def test_coalesce_sums_duplicates():
+    indices = torch.tensor([[0, 0, 1], [1, 1, 0]])
+    host = torch.sparse_coo_tensor(indices, torch.tensor([1.0, 2, 4]), (2, 2))
+    device = host.openreg()
+    assert not device.is_coalesced()
+    coalesced = device.coalesce()
+    assert coalesced.is_coalesced() and coalesced._nnz() == 2
+    assert_close(coalesced.cpu(), host.coalesce())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_product_with_a_dense_matrix(layout):
+    dense = torch.arange(6.0).reshape(3, 2)
+    product = matrix().to_sparse(layout=layout).openreg() @ dense.openreg()
+    assert product.is_openreg
+    assert_close(product.cpu(), matrix() @ dense)
+
+
+def test_in_place_arithmetic_changes_the_tensor():
+    host = matrix().to_sparse()
+    device = host.openreg()
+    same = device
+    device.mul_(3).add_(host.openreg())
+    assert same is device
+    assert_close(device.to_dense().cpu(), matrix() * 4)
+
+
+def test_embedding_with_sparse_gradients_trains_as_on_the_cpu():
+    torch.manual_seed(0)
+    host = torch.nn.Embedding(5, 3, sparse=True)
+    device = torch.nn.Embedding(5, 3, sparse=True)
+    device.load_state_dict(host.state_dict())
+    device.openreg()
+    for module in (host, device):
+        optimizer = torch.optim.SparseAdam(module.parameters(), lr=0.1)
+        module(torch.tensor([1, 3, 1], device=module.weight.device)).pow(2).sum().backward()
+        assert module.weight.grad.layout is torch.sparse_coo
+        optimizer.step()
+    assert_close(device.weight.cpu(), host.weight)
+
+
+def test_a_sparse_and_a_dense_tensor_on_two_devices_are_refused():
+    with pytest.raises(RuntimeError, match="same device"):
+        matrix().to_sparse().openreg(0) @ torch.ones(3, 2, device="openreg:1")
