@@ -5,6 +5,7 @@
  * (in row-major order) of one subsequence, and u is a float whatever the output is.
  */
 #include "grid.h"
+#include "lanes.h"
 #include "layout.h"
 #include "types.h"
 #include "words.h"
@@ -18,13 +19,18 @@ typedef struct parameters {
 
 static void convert_from_floats(const void *context, const grid_batch *batch) {
   const parameters *p = context;
-  const float probability = (float)p->probability;
   for (int lane = 0; lane < 4; lane++) {
-    int64_t ones[PHILOX_BATCH];
-    const uint32_t *words = batch->words->lane[lane];
-    for (unsigned j = 0; j < batch->counts[lane]; j++)
-      ones[j] = uniform_float(words[j]) < probability;
-    type_store_integers(p->type, ones, batch->counts[lane], batch->values[lane]);
+    float ones[PHILOX_BATCH];
+    int64_t integers[PHILOX_BATCH];
+    const unsigned count = batch->counts[lane];
+    lanes_chosen()->below(batch->words->lane[lane], count, (float)p->probability, ones);
+    if (type_is_float_computed(p->type)) {
+      type_store_floats(p->type, ones, count, batch->values[lane]);
+    } else {
+      for (unsigned j = 0; j < count; j++)
+        integers[j] = (int64_t)ones[j];
+      type_store_integers(p->type, integers, count, batch->values[lane]);
+    }
   }
 }
 

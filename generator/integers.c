@@ -5,6 +5,7 @@
  * bfloat16 are reached through float, as c10's types are.
  */
 #include "grid.h"
+#include "lanes.h"
 #include "types.h"
 #include "words.h"
 
@@ -19,6 +20,7 @@ typedef struct recipe {
   int results_per_call;
   uint64_t modulus; /* 0: the whole word */
   int64_t base;
+  divisor divisor; /* by the modulus, where words of 32 bits are divided */
 } recipe;
 
 /* How many different values random_() gives: the non-negative ones of an integer type, and for a
@@ -73,6 +75,8 @@ static recipe recipe_of(openreg_type type, openreg_random_form form, uint64_t ra
     recipe.modulus = whole_type_modulus(type);
     break;
   }
+  if (recipe.modulus > 0 && recipe.modulus <= UINT32_MAX)
+    recipe.divisor = divisor_of((uint32_t)recipe.modulus);
   return recipe;
 }
 
@@ -83,9 +87,10 @@ static void convert_words_32(const void *parameters, const grid_batch *batch) {
     const uint32_t *words = batch->words->lane[lane];
     const unsigned count = batch->counts[lane];
     if (p->modulus <= UINT32_MAX) {
-      const uint32_t modulus = (uint32_t)p->modulus;
+      uint32_t remainders[PHILOX_BATCH];
+      lanes_chosen()->remainders(words, count, p->divisor, remainders);
       for (unsigned j = 0; j < count; j++)
-        values[j] = (int64_t)(words[j] % modulus + (uint64_t)p->base);
+        values[j] = (int64_t)(remainders[j] + (uint64_t)p->base);
     } else {
       for (unsigned j = 0; j < count; j++)
         values[j] = words[j];

@@ -2,8 +2,7 @@
  *
  * Every kernel of this layer asks for the same thing: one block of words of each of some
  * consecutive subsequences. philox_fill gives them as four arrays (structure of arrays), so that
- * what follows is a plain loop over an array. It is the one function that a vectorised variant has
- * to replace, and such a variant must give the same bits.
+ * what follows is a plain loop over an array. It runs in the instruction set of lanes.h.
  */
 #ifndef OPENREG_GENERATOR_PHILOX_H
 #define OPENREG_GENERATOR_PHILOX_H

@@ -5,6 +5,7 @@
  * to 1. The bounds and their difference are rounded to the output's type before use.
  */
 #include "grid.h"
+#include "lanes.h"
 #include "types.h"
 #include "words.h"
 
@@ -16,25 +17,12 @@ typedef struct float_parameters {
   float from, to, range;
 } float_parameters;
 
-/* fma(u, range, from). With from = 0 the product alone is the same number, and a loop without a
- * call. */
-static void scale_floats(const float_parameters *p, const uint32_t *words, unsigned count,
-                         float *values) {
-  if (p->from == 0.0f) {
-    for (unsigned j = 0; j < count; j++)
-      values[j] = uniform_float(words[j]) * p->range;
-  } else {
-    for (unsigned j = 0; j < count; j++)
-      values[j] = fmaf(uniform_float(words[j]), p->range, p->from);
-  }
-}
-
 static void convert_to_floats(const void *parameters, const grid_batch *batch) {
   const float_parameters *p = parameters;
   for (int lane = 0; lane < 4; lane++) {
     float values[PHILOX_BATCH];
     const unsigned count = batch->counts[lane];
-    scale_floats(p, batch->words->lane[lane], count, values);
+    lanes_chosen()->scale(batch->words->lane[lane], count, p->range, p->from, values);
     type_round_floats(p->type, values, count);
     for (unsigned j = 0; j < count; j++)
       values[j] = values[j] == p->to ? p->from : values[j];

@@ -36,7 +36,7 @@ def _check_torch_version() -> None:
 
 def _register() -> None:
     """Give PyTorch the name, the device module and the methods of the backend."""
-    from torch.nn.parameter import UninitializedTensorMixin
+    from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
     from . import _C, openreg
@@ -45,7 +45,9 @@ def _register() -> None:
     torch._register_device_module("openreg", openreg)
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     # A lazy module may move before its parameters have shapes, as with `Module.cuda`.
-    UninitializedTensorMixin._allowed_methods.append(torch.Tensor.openreg)  # type: ignore[attr-defined]
+    UninitializedParameter._allowed_methods.append(  # type: ignore[attr-defined]
+        torch.Tensor.openreg  # type: ignore[attr-defined]
+    )
 
     # Their last act takes the GIL: a finalized interpreter would make it an abort.
     atexit.register(_C.stop_autograd_threads)

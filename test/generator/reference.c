@@ -81,6 +81,17 @@ uint64_t reference_word(const reference_draw *draw, int results_per_call) {
   return pair[0] * UINT64_C(4294967296) + pair[1];
 }
 
+uint32_t reference_stream_word(reference_stream *stream) {
+  uint32_t words[4];
+  const uint64_t word = stream->philox.offset + stream->read++;
+  reference_philox(stream->philox.seed, stream->subsequence, word / 4, words);
+  return words[word % 4];
+}
+
+double reference_stream_uniform(reference_stream *stream) {
+  return (double)reference_uniform_of_word(reference_stream_word(stream));
+}
+
 static double round_to(double value, int digits, int least_exponent, double largest) {
   if (value == 0 || isinf(value) || isnan(value))
     return value;
@@ -147,6 +158,29 @@ double reference_element(openreg_type type, const void *elements, uint64_t index
     return ELEMENT(double);
   }
   return NAN;
+}
+
+/* Numbers of a 16-bit type that are not negative rise with their bits. */
+static uint16_t encode(openreg_type type, double value) {
+  const uint16_t sign = signbit(value) ? 0x8000 : 0;
+  uint16_t bits = 0;
+  for (uint16_t bit = 0x4000; bit; bit = (uint16_t)(bit >> 1)) {
+    const uint16_t more = bits | bit;
+    if (reference_element(type, &more, 0) <= fabs(value))
+      bits = more;
+  }
+  return isnan(value) ? 0x7FFF : sign | bits;
+}
+
+double reference_put(openreg_type type, void *elements, uint64_t index, double value) {
+  const double rounded = reference_round(type, value);
+  if (type == OPENREG_FLOAT64)
+    ((double *)elements)[index] = rounded;
+  else if (type == OPENREG_FLOAT32)
+    ((float *)elements)[index] = (float)rounded;
+  else
+    ((uint16_t *)elements)[index] = encode(type, rounded);
+  return rounded;
 }
 
 bool reference_is_untouched(openreg_type type, const void *elements, uint64_t index, int pattern) {

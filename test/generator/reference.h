@@ -31,11 +31,25 @@ double reference_uniform(const reference_draw *draw, bool in_double);
 double reference_normal(const reference_draw *draw, bool in_double);
 uint64_t reference_word(const reference_draw *draw, int results_per_call);
 
+/* A subsequence that is read word by word; start it with how many words have been read. */
+typedef struct reference_stream {
+  openreg_philox philox;
+  uint64_t subsequence, read;
+} reference_stream;
+
+uint32_t reference_stream_word(reference_stream *stream);
+double reference_stream_uniform(reference_stream *stream);
+
 /* The number of a floating type that is nearest to `value`, ties to even. */
 double reference_round(openreg_type type, double value);
 
-/* Element `index` of an array, and whether all its bytes are `pattern`. */
+/* Element `index` of an array. */
 double reference_element(openreg_type type, const void *elements, uint64_t index);
+
+/* Makes element `index` of a floating type the number nearest to `value`, and returns that. */
+double reference_put(openreg_type type, void *elements, uint64_t index, double value);
+
+/* Whether all bytes of an element are `pattern`. */
 bool reference_is_untouched(openreg_type type, const void *elements, uint64_t index, int pattern);
 
 #endif

@@ -128,6 +128,49 @@ static uint64_t run_bernoulli_tensor(const answer *answer, const openreg_output 
   return openreg_bernoulli_tensor_words(output);
 }
 
+/* The three operators with parameters an element, all elements alike. */
+static uint64_t run_with_parameters(const answer *answer, const openreg_output *output,
+                                    openreg_philox philox) {
+  const char *name = answer->operator;
+  const uint64_t n = (uint64_t)output->sizes[0];
+  const bool binomial = strcmp(name, "binomial") == 0;
+  const char *parameter = binomial ? "count" : strcmp(name, "gamma") == 0 ? "alpha" : "lambda";
+  double *first = malloc(n * sizeof *first), *second = malloc(n * sizeof *second);
+  assert_true(first && second);
+  for (uint64_t i = 0; i < n; i++) {
+    reference_put(output->type, first, i, real_of(answer, parameter, NULL));
+    reference_put(output->type, second, i, real_of(answer, "p", "0"));
+  }
+  uint64_t words;
+  if (binomial) {
+    openreg_binomial(output->type, n, first, second, output->data, philox);
+    words = openreg_binomial_words(n);
+  } else if (strcmp(name, "gamma") == 0) {
+    openreg_gamma(output->type, n, first, output->data, philox);
+    words = openreg_gamma_words(n);
+  } else {
+    openreg_poisson(output->type, n, first, output->data, philox);
+    words = openreg_poisson_words(n);
+  }
+  free(second);
+  free(first);
+  return words;
+}
+
+/* The output is the noise, of elements that are all below 0. */
+static uint64_t run_rrelu(const answer *answer, const openreg_output *output, openreg_philox philox,
+                          openreg_grid grid) {
+  const uint64_t n = (uint64_t)output->sizes[0];
+  double *x = malloc(n * sizeof *x);
+  assert_non_null(x);
+  for (uint64_t i = 0; i < n; i++)
+    reference_put(output->type, x, i, -1);
+  openreg_rrelu(output->type, n, x, output->data, x, philox, grid, real_of(answer, "lower", NULL),
+                real_of(answer, "upper", NULL));
+  free(x);
+  return openreg_rrelu_words(output->type, n, grid);
+}
+
 /* The output is the mask; x is zeros at an aligned address, and what becomes of it is tested where
  * dropout is. */
 static uint64_t run_dropout(const answer *answer, const openreg_output *output,
@@ -172,6 +215,20 @@ static uint64_t run_operator(const answer *answer, const openreg_output *output,
     openreg_normal(output, philox, grid, real_of(answer, "mean", "0"), real_of(answer, "std", "1"));
     return openreg_normal_words(output, grid);
   }
+  if (strcmp(name, "log_normal") == 0) {
+    openreg_log_normal(output, philox, grid, real_of(answer, "mean", "0"),
+                       real_of(answer, "std", "1"));
+    return openreg_log_normal_words(output, grid);
+  }
+  if (strcmp(name, "cauchy") == 0) {
+    openreg_cauchy(output, philox, grid, real_of(answer, "median", "0"),
+                   real_of(answer, "sigma", "1"));
+    return openreg_cauchy_words(output, grid);
+  }
+  if (strcmp(name, "geometric") == 0) {
+    openreg_geometric(output, philox, grid, real_of(answer, "p", NULL));
+    return openreg_geometric_words(output, grid);
+  }
   if (strcmp(name, "exponential") == 0) {
     openreg_exponential(output, philox, grid, real_of(answer, "lambda", NULL));
     return openreg_exponential_words(output, grid);
@@ -193,6 +250,10 @@ static uint64_t run_operator(const answer *answer, const openreg_output *output,
     return run_dropout(answer, output, philox, grid);
   if (strcmp(name, "multinomial") == 0)
     return run_multinomial(answer, output, philox);
+  if (strcmp(name, "rrelu") == 0)
+    return run_rrelu(answer, output, philox, grid);
+  if (strcmp(name, "poisson") == 0 || strcmp(name, "gamma") == 0 || strcmp(name, "binomial") == 0)
+    return run_with_parameters(answer, output, philox);
   fail_msg("%s: no operator %s", answer->line, name);
   return 0;
 }

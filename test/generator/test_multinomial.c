@@ -12,20 +12,6 @@ enum { CATEGORIES = 5 };
 static const double weights_of_a_row[CATEGORIES] = {0.125, 0, 0.5, 0.375, 0};
 static const double sums_of_a_row[CATEGORIES] = {0.125, 0.125, 0.625, 1, 1};
 
-static void put(openreg_type type, void *elements, uint64_t i, double value) {
-  const float single = (float)value;
-  uint32_t bits;
-  memcpy(&bits, &single, sizeof bits);
-  if (type == OPENREG_FLOAT64)
-    ((double *)elements)[i] = value;
-  else if (type == OPENREG_FLOAT32)
-    ((float *)elements)[i] = single;
-  else if (type == OPENREG_BFLOAT16)
-    ((uint16_t *)elements)[i] = (uint16_t)(bits >> 16);
-  else /* normal numbers whose lower bits are 0, and 0 */
-    ((uint16_t *)elements)[i] = value == 0 ? 0 : (uint16_t)((bits - (112u << 23)) >> 13);
-}
-
 /* Sums rise to exactly 1, so the search by hand never runs out. */
 static int64_t first_that_reaches(double u) {
   int64_t category = 0;
@@ -41,8 +27,8 @@ static void check(openreg_type type, uint64_t rows, uint64_t samples) {
   int64_t *output = malloc((rows * samples + 1) * sizeof *output);
   assert_true(weights && sums && output);
   for (uint64_t i = 0; i < rows * CATEGORIES; i++) {
-    put(type, weights, i, weights_of_a_row[i % CATEGORIES]);
-    put(type, sums, i, sums_of_a_row[i % CATEGORIES]);
+    reference_put(type, weights, i, weights_of_a_row[i % CATEGORIES]);
+    reference_put(type, sums, i, sums_of_a_row[i % CATEGORIES]);
   }
   memset(output, PATTERN, (rows * samples + 1) * sizeof *output);
   openreg_multinomial(output, type, weights, sums, rows, CATEGORIES, samples, philox);

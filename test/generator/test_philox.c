@@ -49,13 +49,15 @@ static void batch_gives_consecutive_subsequences(void **state) {
 
 static void batch_writes_no_more_than_asked(void **state) {
   (void)state;
-  for (unsigned count = 0; count <= 20; count++)
+  for (unsigned count = 0; count <= PHILOX_BATCH; count++)
     check_batch(3, 1, count);
 }
 
 static void batch_carries_into_the_upper_half_of_the_subsequence(void **state) {
   (void)state;
   check_batch(UINT32_MAX - 100, 0, PHILOX_BATCH);
+  for (unsigned distance = 0; distance < 300; distance++)
+    check_batch(UINT32_MAX - distance, UINT64_C(3) << 31, PHILOX_BATCH);
   check_batch((UINT64_C(7) << 32) - 1, UINT64_C(1) << 61, PHILOX_BATCH);
 }
 

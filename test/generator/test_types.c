@@ -4,6 +4,7 @@
 #include "types.h"
 
 #include <math.h>
+#include <string.h>
 
 static const openreg_type halves[] = {OPENREG_FLOAT16, OPENREG_BFLOAT16};
 
@@ -97,6 +98,28 @@ static void floats_are_stored_and_loaded_as_their_type_has_them(void **state) {
   }
 }
 
+static void reals_are_stored_loaded_and_rounded_as_their_type_has_them(void **state) {
+  (void)state;
+  const openreg_type types[] = {OPENREG_FLOAT16, OPENREG_BFLOAT16, OPENREG_FLOAT32,
+                                OPENREG_FLOAT64};
+  const double values[] = {1.0 / 3, -2049, 1e-7, 70000, 0, -1e300};
+  for (size_t t = 0; t < LENGTH(types); t++) {
+    for (size_t v = 0; v < LENGTH(values); v++) {
+      const double single = types[t] == OPENREG_FLOAT64 ? values[v] : (double)(float)values[v];
+      const double expected = reference_round(types[t], single);
+      double elements[3];
+      memset(elements, PATTERN, sizeof elements);
+      type_store_real(types[t], values[v], elements, 1);
+      assert_true(reference_is_untouched(types[t], elements, 0, PATTERN));
+      assert_true(reference_is_untouched(types[t], elements, 2, PATTERN));
+      assert_true(reference_element(types[t], elements, 1) == expected);
+      assert_true(type_load_real(types[t], elements, 1) == expected);
+      assert_true(type_round_real(types[t], values[v]) == expected);
+      assert_true(type_round_computed(types[t], values[v]) == single);
+    }
+  }
+}
+
 static void integers_wrap_to_the_width_of_their_type(void **state) {
   (void)state;
   const int64_t value = INT64_C(0x7EDCBA98F6F5F4F3);
@@ -139,6 +162,7 @@ int main(void) {
       cmocka_unit_test(middles_go_to_even_and_neighbours_of_middles_to_the_nearest),
       cmocka_unit_test(numbers_beyond_the_largest_become_infinite),
       cmocka_unit_test(floats_are_stored_and_loaded_as_their_type_has_them),
+      cmocka_unit_test(reals_are_stored_loaded_and_rounded_as_their_type_has_them),
       cmocka_unit_test(integers_wrap_to_the_width_of_their_type),
       cmocka_unit_test(bool_is_whether_the_integer_is_not_zero),
       cmocka_unit_test(integers_reach_16_bits_through_float),

@@ -222,23 +222,13 @@ def test_fork_rng_takes_all_devices_by_default():
     assert torch.equal(torch.openreg.get_rng_state(1), before)
 
 
-@pytest.mark.parametrize(
-    ("name", "call"),
-    [
-        ("cauchy_", lambda x: x.cauchy_()),
-        ("log_normal_", lambda x: x.log_normal_()),
-        ("geometric_", lambda x: x.geometric_(0.5)),
-        ("poisson", torch.poisson),
-        ("binomial", lambda x: torch.binomial(x, x / 2)),
-        ("_standard_gamma", torch._standard_gamma),
-        ("_sample_dirichlet", torch._sample_dirichlet),
-        ("rrelu_with_noise", lambda x: torch.nn.functional.rrelu(x, training=True)),
-    ],
-)
-def test_operator_that_cannot_draw_as_cuda_does_refuses_by_name(name, call):
+def test_random_operator_without_a_kernel_refuses_by_name():
     state = torch.openreg.get_rng_state()
-    with pytest.raises(NotImplementedError, match=f"aten::{name}"):
-        call(torch.ones(4, device="openreg"))
+    with torch.library._scoped_library("openreg_test", "FRAGMENT") as library:
+        library.define("draw(Tensor x) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
+        library.impl("draw", torch.rand_like, "CPU")  # the host's generator is not to be used
+        with pytest.raises(NotImplementedError, match="openreg_test::draw"):
+            torch.ops.openreg_test.draw(torch.ones(4, device="openreg"))
     assert torch.equal(torch.openreg.get_rng_state(), state)
 
 

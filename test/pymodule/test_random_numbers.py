@@ -87,6 +87,63 @@ def test_derived_exponential_of_doubles():
     check(x, [0.127242, 0.062239, 0.338376, 2.691817], 6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+def test_derived_geometric(dtype):
+    drawn = torch.empty(8, dtype=dtype, device="openreg").geometric_(0.3)
+    assert drawn.tolist() == [3, 2, 11, 1, 1, 1, 3, 1]
+
+
+def test_derived_poisson():
+    drawn = torch.poisson(torch.full((8,), 4.0, device="openreg"))
+    assert drawn.tolist() == [7, 3, 1, 4, 2, 4, 7, 3]
+    assert offset() == 20
+
+
+def test_derived_binomial():
+    count, p = torch.full((4,), 10.0, device="openreg"), torch.tensor(0.3, device="openreg")
+    assert torch.binomial(count, p.expand(4)).tolist() == [2, 2, 2, 4]
+    assert offset() == 44
+
+
+def test_derived_gamma():
+    drawn = torch._standard_gamma(torch.full((4,), 2.0, device="openreg"))
+    check(drawn, [0.7353, 1.1756, 0.9810, 1.8612])
+    assert offset() == 12
+
+
+def test_log_normal_is_the_exponential_of_a_normal():
+    normal = torch.empty(1000, device="openreg").normal_(0.5, 0.25)
+    torch.manual_seed(0)
+    drawn = torch.empty(1000, device="openreg").log_normal_(0.5, 0.25)
+    torch.testing.assert_close(drawn, normal.exp(), rtol=1e-5, atol=0)
+
+
+def test_cauchy_is_the_tangent_of_a_uniform():
+    u = torch.rand(1000, device="openreg")
+    torch.manual_seed(0)
+    drawn = torch.empty(1000, device="openreg").cauchy_(1, 2)
+    expected = 1 + 2 * torch.tan(torch.pi * (u.double() - 0.5))
+    torch.testing.assert_close(drawn.double(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_dirichlet_is_gammas_over_their_sum():
+    alpha = torch.tensor([[0.5, 1.0, 2.0], [3.0, 4.0, 5.0]], device="openreg")
+    gammas = torch._standard_gamma(alpha)
+    torch.manual_seed(0)
+    drawn = torch._sample_dirichlet(alpha)
+    torch.testing.assert_close(drawn, gammas / gammas.sum(-1, keepdim=True))
+
+
+def test_rrelu_scales_what_is_not_positive_by_its_noise():
+    x = torch.linspace(-1, 1, 101, device="openreg").requires_grad_()
+    result = torch.nn.functional.rrelu(x, 0.25, 0.75, training=True)
+    result.sum().backward()
+    assert torch.equal(result[x > 0], x[x > 0])
+    slopes = x.grad[x <= 0]
+    assert slopes.min() >= 0.25 and slopes.max() <= 0.75 and slopes.unique().numel() > 40
+    torch.testing.assert_close(result[x <= 0], (x * x.grad)[x <= 0])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool])
 def test_derived_bernoulli_with_one_probability(dtype):
     x = torch.empty(8, dtype=dtype, device="openreg").bernoulli_(0.5)

@@ -2,7 +2,8 @@
 //
 // PyTorch asks `_fused_sdp_choice` of the device which implementation serves a call. For one that
 // the fused kernel can do the answer is "overrideable", the operator that PyTorch leaves to
-// backends; for any other it is "math", the composition of plain operators.
+// backends; under tracers and vmap it is "flash", the CPU's operator, which they know; else "math",
+// the composition of plain operators.
 //
 // The fused operator computes softmax(scale * Q K^T + bias) V for (batch, heads, length, head size)
 // in one of two ways. Where the CPU has a flash kernel for the call, that one runs, and results are
@@ -11,9 +12,9 @@
 // float32 like the math implementation; it draws the same random numbers as that one, too. Dropout
 // keeps no mask: forward returns seed and offset, and backward draws again.
 //
-// Backward is itself differentiable, though PyTorch has no derivative for it: where a graph of the
-// backward pass is wanted, the AutogradPrivateUse1 kernel computes it from differentiable
-// operators.
+// PyTorch has no derivative of backward. Where a graph of the backward pass is wanted, the
+// AutogradPrivateUse1 kernel lets autograd record the operators that backward is made of: those of
+// the composition are differentiable, the flash kernel's is not, here as on the CPU.
 
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
@@ -60,18 +61,22 @@ bool is_given(const OptionalTensor &tensor) {
 
 // ---- the choice ---------------------------------------------------------------------------------
 
-// Only plain tensors without forward gradients, for which the fused operator has no formula. A
-// subclass, such as the fake tensors of a tracer, is left to math: what PyTorch's Meta kernel says
-// of the fused operator's layout is not what runs here.
-bool is_plain(const Tensor &tensor) {
-  return !tensor.is_nested() && tensor.layout() == c10::kStrided &&
-         !tensor.key_set().has(c10::DispatchKey::Python) && !tensor._fw_grad(0).defined();
+bool is_dense(const Tensor &tensor) {
+  return !tensor.is_nested() && tensor.layout() == c10::kStrided;
 }
 
-// vmap, jvp and the like know the operators of math, not the fused one.
-bool is_transformed() {
-  return c10::impl::tls_local_dispatch_key_set().included_.has(
-      c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+// There is no formula for forward gradients.
+bool has_forward_gradient(const Tensor &tensor) {
+  return tensor._fw_grad(/*level=*/0).defined();
+}
+
+// Tracers, which put subclasses such as fake tensors in a tensor's place, ask the Meta kernel what
+// a result looks like, and PyTorch's for the fused operator tells of another layout. vmap can loop
+// over an operator only if all its results are tensors. The CPU's flash operator suits both.
+bool is_transformed(const Tensor &query) {
+  return query.key_set().has(c10::DispatchKey::Python) ||
+         c10::impl::tls_local_dispatch_key_set().included_.has(
+             c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
 }
 
 bool is_broadcastable_mask(const Tensor &mask, const Tensor &query, const Tensor &key) {
@@ -84,8 +89,8 @@ bool is_broadcastable_mask(const Tensor &mask, const Tensor &query, const Tensor
 
 bool can_fuse(const Tensor &query, const Tensor &key, const Tensor &value,
               const OptionalTensor &mask) {
-  if (!is_plain(query) || !is_plain(key) || !is_plain(value) ||
-      (is_given(mask) && !is_plain(*mask)) || is_transformed()) {
+  if (!is_dense(query) || !is_dense(key) || !is_dense(value) ||
+      (is_given(mask) && !is_dense(*mask))) {
     return false;
   }
   if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4) {
@@ -109,16 +114,26 @@ bool is_fused_enabled() {
          context.userEnabledMemEfficientSDP() || context.userEnabledCuDNNSDP();
 }
 
-int64_t choose_attention(const Tensor &query, const Tensor &key, const Tensor &value,
-                         const OptionalTensor &mask, double /*dropout*/, bool /*is_causal*/,
-                         std::optional<double> /*scale*/, bool /*enable_gqa*/) {
-  auto choice = at::SDPBackend::error;
-  if (is_fused_enabled() && can_fuse(query, key, value, mask)) {
-    choice = at::SDPBackend::overrideable;
-  } else if (at::globalContext().userEnabledMathSDP()) {
-    choice = at::SDPBackend::math;
+at::SDPBackend choose(const Tensor &query, const Tensor &key, const Tensor &value,
+                      const OptionalTensor &mask, double dropout) {
+  const bool has_forward_gradients = has_forward_gradient(query) || has_forward_gradient(key) ||
+                                     has_forward_gradient(value) ||
+                                     (is_given(mask) && has_forward_gradient(*mask));
+  if (is_fused_enabled() && can_fuse(query, key, value, mask) && !has_forward_gradients) {
+    if (!is_transformed(query)) {
+      return at::SDPBackend::overrideable;
+    }
+    if (dropout == 0 && !(is_given(mask) && mask->requires_grad())) {
+      return at::SDPBackend::flash_attention;
+    }
   }
-  return static_cast<int64_t>(choice);
+  return at::globalContext().userEnabledMathSDP() ? at::SDPBackend::math : at::SDPBackend::error;
+}
+
+int64_t choose_attention(const Tensor &query, const Tensor &key, const Tensor &value,
+                         const OptionalTensor &mask, double dropout, bool /*is_causal*/,
+                         std::optional<double> /*scale*/, bool /*enable_gqa*/) {
+  return static_cast<int64_t>(choose(query, key, value, mask, dropout));
 }
 
 // ---- attention, composed ------------------------------------------------------------------------
@@ -229,7 +244,9 @@ Gradients compose_gradients(const Attention &attention, const Tensor &grad_outpu
   }
   if (wanted[1]) {
     std::get<1>(result) =
-        (at::matmul(grad_scores.transpose(-2, -1), scaled_query) * attention.key_scale()).to(dtype);
+        (at::matmul(scaled_query.transpose(-2, -1), grad_scores).transpose(-2, -1) *
+         attention.key_scale())
+            .to(dtype);
   }
   if (wanted[2]) {
     std::get<2>(result) = at::matmul(dropped.transpose(-2, -1), gradient).to(dtype);
@@ -242,11 +259,12 @@ Gradients compose_gradients(const Attention &attention, const Tensor &grad_outpu
 
 // ---- the operators ------------------------------------------------------------------------------
 
-// The CPU's flash kernel: no dropout, one head size, a bias that it can index.
+// The CPU's flash kernel: no dropout, one head size, a bias that it can index and that wants no
+// gradient.
 bool has_flash_kernel(const Attention &attention, const Tensor &query, const Tensor &key,
                       const Tensor &value, const OptionalTensor &bias) {
   return attention.dropout == 0 && can_fuse(query, key, value, bias) &&
-         !(attention.is_causal && is_given(bias));
+         !(is_given(bias) && (attention.is_causal || bias->requires_grad()));
 }
 
 void check_arguments(const Tensor &query, const Tensor &key, const Tensor &value, double dropout) {
@@ -322,7 +340,7 @@ Gradients attention_backward(const Tensor &grad_output, const Tensor &query, con
   return compose_gradients(attention, grad_output, query, key, value, bias, wanted);
 }
 
-// The AutogradPrivateUse1 kernel of backward.
+// The AutogradPrivateUse1 kernel of backward: autograd records what it is made of.
 Gradients attention_backward_autograd(const Tensor &grad_output, const Tensor &query,
                                       const Tensor &key, const Tensor &value, const Tensor &bias,
                                       std::array<bool, 4> wanted, const Tensor &output,
@@ -330,17 +348,10 @@ Gradients attention_backward_autograd(const Tensor &grad_output, const Tensor &q
                                       const Tensor &cum_seq_k, c10::SymInt max_q, c10::SymInt max_k,
                                       double dropout, bool is_causal, const Tensor &philox_seed,
                                       const Tensor &philox_offset, std::optional<double> scale) {
-  const auto is_recorded = [](const Tensor &tensor) {
-    return tensor.defined() && tensor.requires_grad();
-  };
-  if (at::GradMode::is_enabled() && (is_recorded(grad_output) || is_recorded(query) ||
-                                     is_recorded(key) || is_recorded(value) || is_recorded(bias))) {
-    WithoutAutocast without_autocast;
-    Attention attention{dropout, is_causal, scale_of(query, scale), {0, 0}};
-    if (dropout > 0) {
-      attention.philox = {number_of(philox_seed), number_of(philox_offset)};
-    }
-    return compose_gradients(attention, grad_output, query, key, value, bias, wanted);
+  if (at::GradMode::is_enabled() && !is_transformed(query)) {
+    return attention_backward(grad_output, query, key, value, bias, wanted, output, logsumexp,
+                              cum_seq_q, cum_seq_k, max_q, max_k, dropout, is_causal, philox_seed,
+                              philox_offset, scale);
   }
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   return ops::_scaled_dot_product_fused_attention_overrideable_backward::call(

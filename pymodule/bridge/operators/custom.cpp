@@ -13,7 +13,7 @@
 // argument, and a view of it, where autograd has to tell a result from an argument; their backward
 // halves the gradient, so that it shows whether it ran.
 //
-// Shapes for tracing are in torch_openreg/openreg/meta.py.
+// Shapes for tracing are in torch_openreg/openreg/_meta.py.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,14 +1,13 @@
 """Meta kernels of the operators in ``torch.ops.openreg``: what a result looks like, without values.
 
 They serve ``torch.device("meta")`` and the fake tensors with which ``torch.compile`` traces. The
-operators are defined in the extension, so this module is imported after it. An operator whose
-autograd kernel makes the result of its argument needs one only in inference mode.
+operators are defined in the extension, which this module therefore imports first.
 """
 
 import torch
 from torch import Tensor
 
-from torch_openreg import _C as _C
+from torch_openreg import _C  # noqa: F401 - defines the operators
 
 # Registrations last as long as this object.
 _library = torch.library.Library("openreg", "IMPL", "Meta")
