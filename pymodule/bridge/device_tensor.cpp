@@ -114,6 +114,15 @@ DeviceTensor::DeviceTensor(c10::Storage &&storage, at::Tensor &&twin)
   has_twin_.store(true, std::memory_order_release);
 }
 
+DeviceTensor::DeviceTensor(const c10::TensorImpl &base, at::Tensor &&twin)
+    : TensorImpl(ImplType::VIEW, c10::Storage(base.unsafe_storage()),
+                 (base.key_set() - kLazyMarks) | (twin.key_set() & kLazyMarks), twin.dtype()) {
+  copy_generic_tensor_metadata(twin.unsafeGetTensorImpl(), this);
+  device_opt_ = base.device();
+  twin_ = std::move(twin);
+  has_twin_.store(true, std::memory_order_release);
+}
+
 bool DeviceTensor::has_valid_twin() const {
   return has_twin_.load(std::memory_order_acquire) &&
          is_valid_twin(*twin_.unsafeGetTensorImpl(), *this);
@@ -210,8 +219,8 @@ at::Tensor hand_over(at::Tensor &&result) {
                                                std::move(result));
 }
 
-at::Tensor share_storage(const c10::Storage &storage, at::Tensor &&result) {
-  return at::detail::make_tensor<DeviceTensor>(c10::Storage(storage), std::move(result));
+at::Tensor share_storage(const at::Tensor &base, at::Tensor &&result) {
+  return at::detail::make_tensor<DeviceTensor>(*base.unsafeGetTensorImpl(), std::move(result));
 }
 
 void write_back(const at::Tensor &tensor, const at::Tensor &twin) {

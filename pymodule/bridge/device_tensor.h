@@ -38,6 +38,10 @@ public:
   // As above, for a kernel result over the twin storage of `storage`: it becomes the twin.
   DeviceTensor(c10::Storage &&storage, at::Tensor &&twin);
 
+  // A view of `base`, which has the twin that `twin` is a view of. It is an inference tensor if
+  // `base` is one, whatever the mode.
+  DeviceTensor(const c10::TensorImpl &base, at::Tensor &&twin);
+
   // The valid twin: cached, or made now. May be called from several threads.
   const at::Tensor &twin() const {
     if (!has_valid_twin()) [[unlikely]] {
@@ -62,7 +66,8 @@ private:
 };
 
 inline bool is_device_tensor(const at::Tensor &tensor) {
-  return typeid(*tensor.unsafeGetTensorImpl()) == typeid(DeviceTensor);
+  const auto &impl = *tensor.unsafeGetTensorImpl();
+  return typeid(impl) == typeid(DeviceTensor);
 }
 
 const at::Tensor &twin_of_plain(const at::Tensor &tensor);
@@ -89,9 +94,9 @@ at::Tensor make_tensor_like(c10::Storage storage, const c10::TensorImpl &like);
 // becomes its twin. No bytes move.
 at::Tensor hand_over(at::Tensor &&result);
 
-// A device tensor over `storage` with the metadata of `result`, a CPU tensor over its twin storage;
-// the result becomes its twin.
-at::Tensor share_storage(const c10::Storage &storage, at::Tensor &&result);
+// A view of `base` with the metadata of `result`, a CPU tensor over its twin storage; the result
+// becomes its twin.
+at::Tensor share_storage(const at::Tensor &base, at::Tensor &&result);
 
 // After a kernel wrote to a twin: moves grown memory to the device storage and carries changed
 // sizes and strides to the tensor.

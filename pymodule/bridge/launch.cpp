@@ -128,7 +128,7 @@ at::Tensor return_shared(at::Tensor &&result, c10::ArrayRef<const at::Tensor *> 
   for (const auto *argument : arguments) {
     const auto &storage = argument->storage();
     if (twin_storage_of(*storage.unsafeGetStorageImpl()) == host) {
-      return share_storage(storage, std::move(result));
+      return share_storage(*argument, std::move(result));
     }
   }
   auto copy = at::empty_strided(result.sizes(), result.strides(),

@@ -162,8 +162,8 @@ template <class Op, class Schema> struct TypedView;
 
 template <class Op, class... Args> struct TypedView<Op, at::Tensor(const at::Tensor &, Args...)> {
   static at::Tensor call(const at::Tensor &self, Args... args) {
-    return share_storage(self.storage(), Op::redispatch(kCpuKernel, twin_or_self(self),
-                                                        std::forward<Args>(args)...));
+    return share_storage(
+        self, Op::redispatch(kCpuKernel, twin_or_self(self), std::forward<Args>(args)...));
   }
 };
 

@@ -37,11 +37,16 @@ def on_device(tensors):
     return [tensor.detach().to("openreg") for tensor in tensors]
 
 
-def attend(tensors, bias=None, **options):
+def fused_attention(query, key, value, attn_mask=None, **options):
+    """The fused operator itself, also where scaled_dot_product_attention would not choose it."""
+    return fused(query, key, value, attn_mask, **options)[0]
+
+
+def attend(tensors, bias=None, function=F.scaled_dot_product_attention, **options):
     """The output, and the gradients of the tensors and of a bias that wants one."""
     leaves = [tensor.detach().clone().requires_grad_() for tensor in tensors]
     wanted = leaves + ([bias] if bias is not None and bias.requires_grad else [])
-    output = F.scaled_dot_product_attention(*leaves, attn_mask=bias, **options)
+    output = function(*leaves, attn_mask=bias, **options)
     weight = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).reshape(output.shape)
     gradients = torch.autograd.grad(output, wanted, weight.to(output))
     return [output.detach(), *gradients]
@@ -108,6 +113,14 @@ def test_sequences_of_no_length_are_left_to_math():
     assert choice(query, key[:, :, :0], value[:, :, :0]) == SDPBackend.MATH
 
 
+def test_a_mask_that_wants_a_gradient_is_left_to_math_as_on_the_cpu():
+    tensors, bias = inputs(), mask("float")
+    here = bias.to("openreg").requires_grad_()
+    assert choice(*on_device(tensors), attn_mask=here) == SDPBackend.MATH
+    assert choice(*on_device(tensors), attn_mask=here.detach()) == SDPBackend.OVERRIDEABLE
+    assert_same(attend(on_device(tensors), here), attend(tensors, bias.requires_grad_()))
+
+
 def test_forward_gradients_are_left_to_math():
     query, key, value = on_device(inputs())
     with torch.autograd.forward_ad.dual_level():
@@ -171,7 +184,7 @@ def test_a_bias_gets_its_gradient_in_its_own_shape(dtype, shape):
     tensors = inputs(dtype)
     bias = torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=dtype)
     here = bias.to("openreg").requires_grad_()
-    actual = attend(on_device(tensors), here)
+    actual = attend(on_device(tensors), here, fused_attention)
     assert actual[-1].shape == shape
     assert_close(actual, attend(tensors, bias.requires_grad_()), dtype)
 
@@ -181,7 +194,7 @@ def test_a_query_that_may_look_nowhere_sees_zero(wants_gradient):
     tensors, bias = inputs(), mask("float")
     bias[2] = float("-inf")
     here = bias.to("openreg").requires_grad_(wants_gradient)
-    output, *gradients = attend(on_device(tensors), here)
+    output, *gradients = attend(on_device(tensors), here, fused_attention)
     assert (output[:, :, 2] == 0).all()
     assert not any(gradient.isnan().any() for gradient in gradients)
 
@@ -197,9 +210,10 @@ def test_autocast_computes_in_half_precision_and_only_once():
     tensors = on_device(inputs())
     with torch.autocast("openreg", dtype=torch.bfloat16):
         output = F.scaled_dot_product_attention(*tensors)
-        widened = fused(*tensors, dropout_p=0.5)[0]
+        inside = fused(*tensors, return_debug_mask=True)
     assert output.dtype == torch.bfloat16
-    assert widened.dtype == torch.float32
+    outside = fused(*tensors, return_debug_mask=True)
+    assert torch.equal(inside[0], outside[0]) and torch.equal(inside[-1], outside[-1])
 
 
 # ---- dropout ------------------------------------------------------------------------------------
@@ -307,7 +321,7 @@ def test_gradients_with_dropout_and_bias_have_gradients():
 
     def attention(*tensors):
         torch.manual_seed(3)
-        return F.scaled_dot_product_attention(*tensors, dropout_p=0.3)
+        return fused_attention(*tensors, dropout_p=0.3)
 
     leaves = [tensor[:1, :1].clone().requires_grad_() for tensor in (query, key, value)]
     assert torch.autograd.gradgradcheck(attention, (*leaves, bias.requires_grad_()))

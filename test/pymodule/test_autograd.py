@@ -231,3 +231,14 @@ def test_vmap_runs_on_the_device():
     s = samples.make("openreg")
     actual = torch.vmap(torch.dot)(s.x, s.y)
     torch.testing.assert_close(actual, (s.x * s.y).sum(1))
+
+
+def test_view_in_inference_mode_is_what_its_base_is():
+    for device in ("cpu", "openreg"):
+        base = torch.ones(2, 3, device=device)
+        with torch.inference_mode():
+            views = [base.view(6), base.t(), base.detach(), base[0]]
+            assert [view.is_inference() for view in views] == [False] * 4
+            assert (base + 1).is_inference() and (base + 1).view(6).is_inference()
+            views[0].add_(1)
+        assert base.sum().item() == 12

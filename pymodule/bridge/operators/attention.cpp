@@ -114,16 +114,19 @@ bool is_fused_enabled() {
          context.userEnabledMemEfficientSDP() || context.userEnabledCuDNNSDP();
 }
 
+// A mask that wants a gradient takes math, as on the CPU: gradients of gradients are the same, too.
 at::SDPBackend choose(const Tensor &query, const Tensor &key, const Tensor &value,
                       const OptionalTensor &mask, double dropout) {
   const bool has_forward_gradients = has_forward_gradient(query) || has_forward_gradient(key) ||
                                      has_forward_gradient(value) ||
                                      (is_given(mask) && has_forward_gradient(*mask));
-  if (is_fused_enabled() && can_fuse(query, key, value, mask) && !has_forward_gradients) {
+  const bool wants_mask_gradient = is_given(mask) && mask->requires_grad();
+  if (is_fused_enabled() && can_fuse(query, key, value, mask) && !has_forward_gradients &&
+      !wants_mask_gradient) {
     if (!is_transformed(query)) {
       return at::SDPBackend::overrideable;
     }
-    if (dropout == 0 && !(is_given(mask) && mask->requires_grad())) {
+    if (dropout == 0) {
       return at::SDPBackend::flash_attention;
     }
   }
