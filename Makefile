@@ -26,7 +26,7 @@ package_sources := meson.build meson.options pyproject.toml \
     \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
 c_family = $(shell find device allocator generator amp pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
-python_code := $(wildcard pymodule/torch_openreg test/pymodule bench examples)
+python_code := $(wildcard pymodule/torch_openreg test/pymodule test/conformance bench examples)
 # gcc's older sanitizer run-times cannot start in every randomized address space.
 fixed_addresses := $(shell setarch --addr-no-randomize true 2>/dev/null \
   && echo setarch --addr-no-randomize)
@@ -36,7 +36,7 @@ benchmarks = $(shell grep -l '__main__' bench/*.py)
 
 .PHONY: help
 help: ## this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 16
+	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 20
 
 .PHONY: build
 build: $(package) ## everything, from nothing: system packages, .venv, the package in it
@@ -46,6 +46,10 @@ test: $(package) build/c/build.ninja ## the tests of the C layers and of the Pyt
 	ninja -C build/c -j$(JOBS)
 	meson test -C build/c --no-rebuild --print-errorlogs
 	python -m pytest test/pymodule -q
+
+.PHONY: conformance
+conformance: $(package) ## every operator, module and optimizer of PyTorch's own database, against the CPU
+	cd test && python -m conformance --jobs $(JOBS) --table ../build/conformance.md
 
 .PHONY: demo
 demo: $(package) ## train a classifier of handwritten digits on the simulated devices

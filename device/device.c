@@ -121,10 +121,14 @@ openreg_status openreg_device_count(int *count) {
 }
 
 openreg_status openreg_require_device(int device) {
+  static _Atomic int known_count; /* 0: not asked yet. Every launch comes by here */
+  if (device >= 0 && device < atomic_load_explicit(&known_count, memory_order_relaxed))
+    return OPENREG_OK;
   int count;
   openreg_status status = openreg_device_count(&count);
   if (status != OPENREG_OK)
     return status;
+  atomic_store_explicit(&known_count, count, memory_order_relaxed);
   if (device < 0 || device >= count)
     return openreg_fail(OPENREG_INVALID_DEVICE,
                         "openreg: invalid device ordinal %d: expected 0 to %d", device, count - 1);

@@ -176,10 +176,13 @@ def _compare_shapes(name, host, device, strides):
         _expect_same(f"{name}: offset", host.storage_offset(), device.storage_offset())
     _expect_same(f"{name}: conjugate bit", host.is_conj(), device.is_conj())
     _expect_same(f"{name}: negative bit", host.is_neg(), device.is_neg())
+    _expect_same(f"{name}: zero without memory", host._is_zerotensor(), device._is_zerotensor())
 
 
 def _plain(tensor):
     """The same values as a contiguous CPU tensor with nothing lazy about it."""
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
     plain = tensor.detach().cpu()
     if plain.layout != torch.strided:
         plain = plain.to_dense()

@@ -3,6 +3,7 @@
 import re
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from .calls import Case, arguments_of, calling
 from .catalogue import describe, none_if_skipped
@@ -37,7 +38,7 @@ def _sparse_errors(info):
 
 
 def errors(subject, dtype):
-    """The database's error inputs for the CPU, moved; and those that it has for a device."""
+    """The database's error inputs for the CPU, moved; and those that need two devices."""
     info = subject.info
     if info.error_inputs_func is None:
         return
@@ -51,14 +52,12 @@ def errors(subject, dtype):
 
 
 def _errors_of_a_device(subject):
-    """Error inputs that are made on the device: among them those of tensors on two devices.
-
-    An entry without words is about Python numbers as operands, and does not hold for each operator
-    that has it.
-    """
+    """Error inputs that are made for a device, with tensors on the host among them."""
     for each in none_if_skipped(lambda: subject.info.error_inputs(str(DEVICE))):
         sample = each.sample_input
-        if not each.error_regex:
+        given = tree_leaves((sample.input, sample.args, sample.kwargs))
+        places = {part.device for part in given if isinstance(part, torch.Tensor)}
+        if len(places) < 2:
             continue
         try:
             subject.info.op(sample.input, *sample.args, **sample.kwargs)
@@ -70,4 +69,4 @@ def _errors_of_a_device(subject):
                 found = first_line(raised)
         if found is not None:
             found = f"expected {each.error_type.__name__} {each.error_regex[:80]!r}, found {found}"
-        yield Case(f"{subject.name}({describe(sample)}) on the device", found)
+        yield Case(f"{subject.name}({describe(sample)}) on two devices", found)

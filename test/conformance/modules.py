@@ -32,11 +32,15 @@ def _inputs(info, dtype):
             yield words, each, training
 
 
+def _takes_a_device(info):
+    return "device" in inspect.signature(info.module_cls).parameters
+
+
 def _build(info, constructor_input, dtype, training, forward_input=None, device=HOST):
     torch.manual_seed(SEED)
     constructor = constructor_input
     given, named = move((constructor.args, constructor.kwargs), device)
-    if device.type != "cpu":
+    if device.type != "cpu" and _takes_a_device(info):
         named = named | {"device": device, "dtype": dtype}
     module = info.module_cls(*given, **named).to(device).to(dtype).train(training)
     if info.is_lazy and forward_input is not None:
@@ -120,7 +124,7 @@ def module_moving(subject, dtype):
 def module_building(subject, dtype):
     """Built with `device=`, given the CPU's parameters, it is the CPU's module."""
     info = subject.info
-    if "device" not in inspect.signature(info.module_cls).parameters:
+    if not _takes_a_device(info):
         return
     for words, each, training in _inputs(info, dtype):
         if each.forward_input is None:

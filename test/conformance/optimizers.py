@@ -54,9 +54,9 @@ def _state(optimizer):
     state = copy.deepcopy(optimizer.state_dict())
     state["param_groups"] = tree_map_only(torch.Tensor, torch.Tensor.tolist, state["param_groups"])
     for each in state["state"].values():
-        for name in ("step", "mu_product", "eta", "mu"):
-            if name in each:
-                each[name] = float(each[name])
+        for name in ("step", "mu_product", "eta", "mu", "t"):
+            if isinstance(each.get(name), torch.Tensor):
+                each[name] = each[name].item()
     return state
 
 

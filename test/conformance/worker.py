@@ -29,7 +29,7 @@ def run_task(task, limit):
             row.cases += 1
             if difference is None:
                 continue
-            entry = expectation(task.check, task.subject, difference)
+            entry = expectation(task, label, difference)
             if entry is not None:
                 row.expected += 1
                 row.met = sorted({*row.met, EXPECTED.index(entry)})
