@@ -143,6 +143,12 @@ private:
     } else {
       exchanged.push_back({tensor, twin_of(tensor), written});
     }
+    if (!is_dense_ && tensor.requires_grad()) {
+      // Some sparse kernels look at this to know what a backward will need.
+      auto &twin = exchanged.back().twin;
+      twin = twin.detach();
+      twin.set_requires_grad(true);
+    }
     return exchanged.back().twin;
   }
 

@@ -27,6 +27,12 @@ def compare_error(function, arguments, pattern, asked):
     return difference(host, device, asked) or _differs_in_words(pattern, host.error, device.error)
 
 
+def _errors(info, device):
+    if info.error_inputs_func is None:
+        return []
+    return none_if_skipped(lambda: info.error_inputs(device))
+
+
 def _sparse_errors(info):
     """Of every layout the operator supports."""
     layouts = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
@@ -40,11 +46,8 @@ def _sparse_errors(info):
 def errors(subject, dtype):
     """The database's error inputs for the CPU, moved; and those that need two devices."""
     info = subject.info
-    if info.error_inputs_func is None:
-        return
     function = calling(info.op)
-    inputs = [*none_if_skipped(lambda: info.error_inputs("cpu")), *_sparse_errors(info)]
-    for each in inputs:
+    for each in [*_errors(info, "cpu"), *_sparse_errors(info)]:
         arguments = arguments_of(subject, each.sample_input)
         found = compare_error(function, arguments, each.error_regex, rules(info.name))
         yield Case(f"{subject.name}({describe(each.sample_input)})", found)
@@ -53,7 +56,7 @@ def errors(subject, dtype):
 
 def _errors_of_a_device(subject):
     """Error inputs that are made for a device, with tensors on the host among them."""
-    for each in none_if_skipped(lambda: subject.info.error_inputs(str(DEVICE))):
+    for each in _errors(subject.info, str(DEVICE)):
         sample = each.sample_input
         given = tree_leaves((sample.input, sample.args, sample.kwargs))
         places = {part.device for part in given if isinstance(part, torch.Tensor)}

@@ -102,3 +102,15 @@ def test_embedding_with_sparse_gradients_trains_as_on_the_cpu():
 def test_a_sparse_and_a_dense_tensor_on_two_devices_are_refused():
     with pytest.raises(RuntimeError, match="same device"):
         matrix().to_sparse().openreg(0) @ torch.ones(3, 2, device="openreg:1")
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "amax"])
+def test_gradients_of_a_reduced_product_agree_with_the_cpu(reduction):
+    dense = torch.arange(6.0).reshape(3, 2)
+    gradients = []
+    for device in ("cpu", "openreg"):
+        left = matrix().to_sparse_csr().to(device).requires_grad_()
+        right = dense.to(device).requires_grad_()
+        torch.sparse.mm(left, right, reduction).pow(2).sum().backward()
+        gradients.append((left.grad.to_dense().cpu(), right.grad.cpu()))
+    assert_close(gradients[1], gradients[0])
