@@ -36,7 +36,7 @@ benchmarks = $(shell grep -l '__main__' bench/*.py)
 
 .PHONY: help
 help: ## this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 20
+	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 24
 
 .PHONY: build
 build: $(package) ## everything, from nothing: system packages, .venv, the package in it
@@ -45,11 +45,16 @@ build: $(package) ## everything, from nothing: system packages, .venv, the packa
 test: $(package) build/c/build.ninja ## the tests of the C layers and of the Python package
 	ninja -C build/c -j$(JOBS)
 	meson test -C build/c --no-rebuild --print-errorlogs
-	python -m pytest test/pymodule -q
+	python -m pytest test/pymodule test/conformance/test_runner.py -q
+	QUEUE_EVERYTHING=1 python -m pytest test/pymodule -q
 
 .PHONY: conformance
 conformance: $(package) ## every operator, module and optimizer of PyTorch's own database, against the CPU
 	cd test && python -m conformance --jobs $(JOBS) --table ../build/conformance.md
+
+.PHONY: conformance-part
+conformance-part: $(package) ## the part of it that is due for these sources, in ten minutes
+	python -m pytest test/conformance/test_conformance.py -q
 
 .PHONY: demo
 demo: $(package) ## train a classifier of handwritten digits on the simulated devices

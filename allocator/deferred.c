@@ -71,7 +71,7 @@ openreg_status deferred_wait(struct allocator *allocator) {
   lock_give(&allocator->lock);
   for (int stream = 0; status == OPENREG_OK && stream < OPENREG_STREAMS_PER_DEVICE; stream++)
     if (streams[stream / 64] >> stream % 64 & 1)
-      status = openreg_stream_synchronize(allocator->device, stream);
+      status = openreg_stream_drain(allocator->device, stream);
   lock_take(&allocator->lock);
   if (status == OPENREG_OK)
     deferred_poll(allocator);

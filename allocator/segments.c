@@ -203,6 +203,10 @@ static struct block *first_releasable(struct range *segment, struct span *whole)
 }
 
 openreg_status segments_release(struct allocator *allocator) {
+  /* Work that was queued before the memory was freed may still write to it. */
+  openreg_status drained = openreg_device_drain(allocator->device);
+  if (drained != OPENREG_OK)
+    return drained;
   pools_merge(allocator);
   for (struct range *range = &allocator->lowest; range; range = range->above) {
     struct span whole;

@@ -14,7 +14,8 @@
 extern "C" {
 #endif
 
-/* What autocast does with an operator's floating-point tensor arguments. */
+/* What autocast does with an operator's floating-point tensor arguments. Operators that the table
+ * lacks are left alone. */
 typedef enum openreg_amp_policy {
   OPENREG_AMP_LOWER_PRECISION,      /* cast to the autocast dtype */
   OPENREG_AMP_FLOAT32,              /* cast to float32 */
@@ -28,8 +29,7 @@ typedef struct openreg_amp_entry {
   const char *operator_name; /* without namespace: "addmm" */
   const char *overload;      /* "" for the default overload */
   openreg_amp_policy policy;
-  const char *detail; /* BANNED: the sentence to raise. FLOAT32_APPEND_DTYPE: overload to call.
-                         NULL otherwise */
+  const char *replacement; /* FLOAT32_APPEND_DTYPE: the overload to call. NULL otherwise */
 } openreg_amp_entry;
 
 /* The whole table in the order of the policies; `*count` gets its length. Static storage. */
@@ -43,7 +43,9 @@ const char *openreg_amp_policy_name(openreg_amp_policy policy);
  * and rounding the product to nearest even, and sets *found_inf to 1 when any gradient was infinite
  * or NaN before the multiplication; leaves *found_inf alone otherwise. With inverse_scale == 1 only
  * checks. `gradients` holds IEEE binary16, bfloat16, binary32 or binary64 values, naturally
- * aligned. */
+ * aligned. The widest vector instructions of the machine do it, unless the environment variable
+ * OPENREG_SIMD named others when the first gradients were unscaled: "c", "avx2" or "avx512"; a name
+ * that this machine does not have ends the process with a sentence. Results are the same. */
 void openreg_amp_unscale_f16(uint16_t *gradients, size_t count, float inverse_scale,
                              float *found_inf);
 void openreg_amp_unscale_bf16(uint16_t *gradients, size_t count, float inverse_scale,

@@ -2,7 +2,8 @@
  *
  * Written without branches, so that loops over them vectorise on any machine, and without float
  * subnormals as operands, so that a thread which flushes those to zero gets the same results.
- * A NaN stays a NaN of the same sign.
+ * A NaN becomes a quiet NaN of the same sign with the upper bits of its payload, as the
+ * instructions that do the same have it.
  */
 #ifndef OPENREG_AMP_HALF_H
 #define OPENREG_AMP_HALF_H
@@ -14,9 +15,10 @@ enum {
   F16_SIGN = 0x8000,
   F16_INFINITY = 0x7c00,
   F16_QUIET_NAN = 0x7e00,
+  F16_MANTISSA = 0x03ff,
   BF16_INFINITY = 0x7f80,
-  BF16_QUIET_BIT = 0x0040,
   F32_INFINITY = 0x7f800000,
+  F32_QUIET_BIT = 0x00400000,
   /* Mantissas have 23 and 10 bits, exponents are biased by 127 and 15. */
   F16_MANTISSA_SHIFT = 23 - 10,
   F16_REBIAS = (127 - 15) << 23,
@@ -59,11 +61,12 @@ static inline uint16_t f16_from_f32(float value) {
   /* One ulp of 0.5f is 2^-24, the smallest f16: the addition does the rounding. */
   float small = f32_of_bits(magnitude < F16_MIN_NORMAL_AS_F32 ? magnitude : 0);
   uint32_t subnormal = bits_of_f32(small + 0.5f) - bits_of_f32(0.5f);
+  uint32_t nan = F16_QUIET_NAN | (magnitude >> F16_MANTISSA_SHIFT & F16_MANTISSA);
 
   uint32_t bits = normal;
   bits = magnitude < F16_MIN_NORMAL_AS_F32 ? subnormal : bits;
   bits = magnitude >= F16_LIMIT_AS_F32 ? F16_INFINITY : bits;
-  bits = magnitude > F32_INFINITY ? F16_QUIET_NAN : bits;
+  bits = magnitude > F32_INFINITY ? nan : bits;
   return (uint16_t)(sign | bits);
 }
 
@@ -71,11 +74,16 @@ static inline float f32_from_bf16(uint16_t half) {
   return f32_of_bits((uint32_t)half << 16);
 }
 
-static inline uint16_t bf16_from_f32(float value) {
+/* The bits of a float whose upper half is the nearest bf16; what is below has no meaning. */
+static inline uint32_t bf16_in_upper_half(float value) {
   uint32_t bits = bits_of_f32(value);
-  uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  uint32_t nan = bits >> 16 | BF16_QUIET_BIT;
-  return (uint16_t)((bits & 0x7fffffff) > F32_INFINITY ? nan : rounded);
+  uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+  uint32_t nan = bits | F32_QUIET_BIT;
+  return (bits & 0x7fffffff) > F32_INFINITY ? nan : rounded;
+}
+
+static inline uint16_t bf16_from_f32(float value) {
+  return (uint16_t)(bf16_in_upper_half(value) >> 16);
 }
 
 #endif

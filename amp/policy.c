@@ -1,9 +1,9 @@
 /* policy.c: which operators autocast runs in which precision.
  *
- * Data and nothing else, so that one generic cast kernel can serve every operator. The lists and
- * their order are those of CUDA autocast in PyTorch 2.13 (the AT_FORALL_ macros of
- * ATen/autocast_mode.h), without the two cuDNN operators, which only CUDA tensors have. What must
- * stay true: an operator with its overload appears once, and policies come in ascending order.
+ * Data and nothing else: what is done about it is not this layer's concern. The lists and their
+ * order are those of CUDA autocast in PyTorch 2.13 (the AT_FORALL_ macros of ATen/autocast_mode.h),
+ * without the two cuDNN operators, which only CUDA tensors have. What must stay true: an operator
+ * with its overload appears once, and policies come in ascending order.
  */
 #include "amp.h"
 
@@ -13,7 +13,7 @@
 #define FLOAT32_SET_DTYPE(name, overload) {name, overload, OPENREG_AMP_FLOAT32_SET_DTYPE, NULL}
 #define APPEND_DTYPE(name, overload, to)  {name, overload, OPENREG_AMP_FLOAT32_APPEND_DTYPE, to}
 #define PROMOTE(name, overload)           {name, overload, OPENREG_AMP_PROMOTE, NULL}
-#define BANNED(name, overload, sentence)  {name, overload, OPENREG_AMP_BANNED, sentence}
+#define BANNED(name, overload)            {name, overload, OPENREG_AMP_BANNED, NULL}
 
 static const openreg_amp_entry table[] = {
     LOWER_PRECISION("_convolution", "deprecated"),
@@ -138,11 +138,7 @@ static const openreg_amp_entry table[] = {
     PROMOTE("tensordot", ""),
     PROMOTE("scatter_add", ""),
 
-    BANNED("binary_cross_entropy", "",
-           "binary_cross_entropy and BCELoss are unsafe to autocast: the logarithm of a "
-           "probability that was rounded to lower precision may be infinite. Drop the sigmoid in "
-           "front of it and use binary_cross_entropy_with_logits or BCEWithLogitsLoss, which "
-           "autocast computes in float32"),
+    BANNED("binary_cross_entropy", ""),
 };
 /* clang-format on */
 

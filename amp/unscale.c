@@ -1,56 +1,80 @@
 /* unscale.c: divides gradients by the loss scale and looks for infinities and NaN among them.
  *
- * One pass over the memory does both. The loops keep what they found in a local variable, for a
- * store to *found_inf in each turn would keep them from vectorising. A scale of 1 is left out, as
- * CUDA does: the values then keep their bits, those of a signalling NaN too.
+ * The work is done by the loops for the widest instruction set that this machine has, or for the
+ * one that the environment variable OPENREG_SIMD names. The choice is made by the first caller and
+ * does not change. Threads that come first together all work it out, and store the same.
  */
 #include "amp.h"
 
-#include "half.h"
+#include "unscale_loops.h"
 
-static inline uint32_t is_bad_f16(uint16_t gradient) {
-  return (gradient & F16_INFINITY) == F16_INFINITY;
-}
-static inline uint32_t is_bad_bf16(uint16_t gradient) {
-  return (gradient & BF16_INFINITY) == BF16_INFINITY;
-}
-static inline uint32_t is_bad_f32(float gradient) {
-  return (bits_of_f32(gradient) & F32_INFINITY) == F32_INFINITY;
-}
-static inline uint32_t is_bad_f64(double gradient) {
-  const uint64_t infinity = UINT64_C(0x7ff0000000000000);
-  uint64_t bits;
-  memcpy(&bits, &gradient, sizeof bits);
-  return (bits & infinity) == infinity;
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct variant {
+  const char *name; /* in OPENREG_SIMD */
+  const unscale_loops *loops;
+  bool is_there; /* on this machine */
+} variant;
+
+enum { VARIANTS = 3 };
+
+/* Narrowest first. The instructions are those that the build gives to the compiler. */
+static void list_variants(variant variants[VARIANTS]) {
+  variants[0] = (variant){"c", &unscale_loops_c, true};
+#ifdef OPENREG_X86_64
+  variants[1] = (variant){"avx2", &unscale_loops_avx2,
+                          __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")};
+  variants[2] =
+      (variant){"avx512", &unscale_loops_avx512,
+                variants[1].is_there && __builtin_cpu_supports("avx512f") &&
+                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512vl")};
+#else
+  variants[1] = (variant){"avx2", NULL, false};
+  variants[2] = (variant){"avx512", NULL, false};
+#endif
 }
 
-static inline uint16_t scaled_f16(uint16_t gradient, float factor) {
-  return f16_from_f32(f32_from_f16(gradient) * factor);
+static const unscale_loops *choose(void) {
+  variant variants[VARIANTS];
+  list_variants(variants);
+  const char *wanted = getenv("OPENREG_SIMD");
+  const unscale_loops *widest = NULL;
+  for (int v = 0; v < VARIANTS; v++) {
+    if (!variants[v].is_there)
+      continue;
+    widest = variants[v].loops;
+    if (wanted && strcmp(wanted, variants[v].name) == 0)
+      return widest;
+  }
+  if (!wanted || wanted[0] == '\0')
+    return widest;
+  fprintf(stderr, "openreg: OPENREG_SIMD=%s: expected an instruction set of this machine:", wanted);
+  for (int v = 0; v < VARIANTS; v++) {
+    if (variants[v].is_there)
+      fprintf(stderr, " %s", variants[v].name);
+  }
+  fprintf(stderr, "\n");
+  abort();
 }
-static inline uint16_t scaled_bf16(uint16_t gradient, float factor) {
-  return bf16_from_f32(f32_from_bf16(gradient) * factor);
-}
-static inline float scaled_f32(float gradient, float factor) {
-  return gradient * factor;
-}
-static inline double scaled_f64(double gradient, float factor) {
-  return gradient * factor;
+
+static const unscale_loops *chosen(void) {
+  static _Atomic(const unscale_loops *) table;
+  const unscale_loops *loops = atomic_load_explicit(&table, memory_order_relaxed);
+  if (!loops) {
+    loops = choose();
+    atomic_store_explicit(&table, loops, memory_order_relaxed);
+  }
+  return loops;
 }
 
 #define DEFINE_UNSCALE(suffix, element)                                                            \
   void openreg_amp_unscale_##suffix(element *gradients, size_t count, float inverse_scale,         \
                                     float *found_inf) {                                            \
-    uint32_t bad = 0;                                                                              \
-    if (inverse_scale == 1) {                                                                      \
-      for (size_t i = 0; i < count; i++)                                                           \
-        bad |= is_bad_##suffix(gradients[i]);                                                      \
-    } else {                                                                                       \
-      for (size_t i = 0; i < count; i++) {                                                         \
-        bad |= is_bad_##suffix(gradients[i]);                                                      \
-        gradients[i] = scaled_##suffix(gradients[i], inverse_scale);                               \
-      }                                                                                            \
-    }                                                                                              \
-    if (bad)                                                                                       \
+    if (chosen()->suffix(gradients, count, inverse_scale))                                         \
       *found_inf = 1;                                                                              \
   }
 

@@ -220,6 +220,56 @@ static openreg_status read_switch(const environment *env, const char *name, bool
   return OPENREG_OK;
 }
 
+/* ---- what the devices lack ------------------------------------------------------------------- */
+
+#define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
+
+/* "library::name" or "library::name.overload". */
+static bool is_operator(span item) {
+  size_t library = strspn(item.text, LETTERS);
+  if (library == 0 || library + 2 > item.length || strncmp(item.text + library, "::", 2) != 0)
+    return false;
+  size_t name = strspn(item.text + library + 2, LETTERS);
+  size_t length = library + 2 + name;
+  if (name > 0 && length < item.length && item.text[length] == '.') {
+    size_t overload = strspn(item.text + length + 1, LETTERS);
+    length += overload > 0 ? 1 + overload : 0;
+  }
+  return name > 0 && length == item.length;
+}
+
+static bool is_dtype(span item) {
+  static const char *const names[] = {
+      "bool",           "uint8",         "uint16",      "uint32",          "uint64",
+      "int8",           "int16",         "int32",       "int64",           "float16",
+      "bfloat16",       "float32",       "float64",     "complex32",       "complex64",
+      "complex128",     "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
+      "float8_e8m0fnu", "quint8",        "qint8",       "qint32",
+  };
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    if (strlen(names[i]) == item.length && strncmp(names[i], item.text, item.length) == 0)
+      return true;
+  }
+  return false;
+}
+
+static openreg_status read_list(const environment *env, const char *name, bool (*is_item)(span),
+                                const char *allowed, char list[OPENREG_LIST_BYTES]) {
+  const char *value = value_of(env, name);
+  if (value == NULL)
+    return OPENREG_OK;
+  size_t length = strlen(value);
+  if (length >= OPENREG_LIST_BYTES)
+    return reject(name, value, "%d characters at most", OPENREG_LIST_BYTES - 1);
+  for (const char *start = value, *end = value; *end != '\0'; start = end + 1) {
+    end = strchrnul(start, ',');
+    if (!is_item((span){start, (size_t)(end - start)}))
+      return reject(name, value, "%s, separated by commas", allowed);
+  }
+  memcpy(list, value, length + 1);
+  return OPENREG_OK;
+}
+
 openreg_status openreg_config_read(openreg_getenv lookup, uint64_t machine_bytes,
                                    openreg_config *config) {
   environment env = {lookup};
@@ -237,6 +287,12 @@ openreg_status openreg_config_read(openreg_getenv lookup, uint64_t machine_bytes
     status = read_switch(&env, "OPENREG_LAUNCH_BLOCKING", &result.launch_blocking);
   if (status == OPENREG_OK)
     status = read_switch(&env, "OPENREG_HOST_ACCESS", &result.host_access);
+  if (status == OPENREG_OK)
+    status = read_list(&env, "OPENREG_BLOCK_OPERATORS", is_operator,
+                       "operators such as aten::svd or aten::add.Tensor", result.block_operators);
+  if (status == OPENREG_OK)
+    status = read_list(&env, "OPENREG_UNSUPPORTED_DTYPES", is_dtype,
+                       "dtypes such as float64 or bfloat16", result.unsupported_dtypes);
   if (status == OPENREG_OK)
     *config = result;
   return status;

@@ -20,6 +20,7 @@ static _Thread_local int current_device;
 
 /* Written while starting, constant once READY. */
 static openreg_device_properties properties_of[OPENREG_MAX_DEVICES];
+static openreg_topology *topology; /* kept for threads that start later */
 
 /* ---- forks ----------------------------------------------------------------------------------- */
 
@@ -64,8 +65,7 @@ openreg_status openreg_require_no_bad_fork(void) {
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-static void place_device(const openreg_config *config, const openreg_topology *topology,
-                         int device) {
+static void place_device(const openreg_config *config, int device) {
   openreg_device_properties *properties = &properties_of[device];
   properties->profile = config->profiles[device];
   properties->total_memory_bytes = config->memory_bytes[device];
@@ -82,10 +82,9 @@ static openreg_status start_locked(void) {
     status = openreg_arenas_map(config);
   if (status != OPENREG_OK)
     return status;
-  openreg_topology *topology = openreg_topology_load(config->device_count);
+  topology = openreg_topology_load(config->device_count);
   for (int i = 0; i < config->device_count; i++)
-    place_device(config, topology, i);
-  openreg_topology_free(topology);
+    place_device(config, i);
   openreg_fault_install();
   atomic_store_explicit(&standing, READY, memory_order_release);
   return OPENREG_OK;
@@ -138,6 +137,10 @@ openreg_status openreg_require_device(int device) {
 openreg_status openreg_require_ready(int device) {
   openreg_status status = openreg_require_device(device);
   return status == OPENREG_OK ? openreg_initialize() : status;
+}
+
+void openreg_device_bind_thread(int device) {
+  openreg_topology_bind_thread(topology, device);
 }
 
 int openreg_device_current(void) {

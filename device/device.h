@@ -36,7 +36,9 @@ extern "C" {
   X(OUT_OF_MEMORY, "out of memory")                                                                \
   X(BAD_FORK, "device was initialized before this process was forked")                             \
   X(NOT_READY, "work has not finished")                                                            \
-  X(SYSTEM, "a system call failed")
+  X(SYSTEM, "a system call failed")                                                                \
+  X(NOT_PERMITTED, "operation not permitted from where it was called")                             \
+  X(LAUNCH_FAILURE, "work on a stream failed")
 
 typedef enum openreg_status {
 #define X(name, sentence) OPENREG_##name,
@@ -49,7 +51,8 @@ const char *openreg_status_name(openreg_status status);
 const char *openreg_status_sentence(openreg_status status);
 
 /* The sentence of this thread's last failure; "" before the first. Owned by the library, valid
- * until this thread's next failure. Successful calls leave it alone. */
+ * until this thread's next failure. Successful calls leave it alone, and so does NOT_READY, which
+ * is an answer. */
 const char *openreg_last_error(void);
 
 /* Records a failure for this thread, printf style, and returns `status`: how the layers above
@@ -60,7 +63,7 @@ openreg_status openreg_fail(openreg_status status, const char *format, ...)
 
 /* ---- configuration --------------------------------------------------------------------------- */
 
-enum { OPENREG_MAX_DEVICES = 64, OPENREG_NAME_BYTES = 64 };
+enum { OPENREG_MAX_DEVICES = 64, OPENREG_NAME_BYTES = 64, OPENREG_LIST_BYTES = 4096 };
 
 /* A GPU whose numbers a device shows: one of a table, or just numbers, written 48x1536, which then
  * shows as "openreg 48x1536" with capability 8.0. */
@@ -80,13 +83,20 @@ typedef struct openreg_config {
   bool launch_blocking;
   bool host_access;
   char group[OPENREG_NAME_BYTES]; /* OPENREG_GROUP; "" when not set */
+
+  /* What the devices lack, separated by commas; "" for nothing. Operators are "aten::svd", for all
+   * overloads, or "aten::add.Tensor". This layer has neither operators nor dtypes: it checks how
+   * the lists are written, and who has them refuses. */
+  char block_operators[OPENREG_LIST_BYTES];
+  char unsupported_dtypes[OPENREG_LIST_BYTES];
 } openreg_config;
 
 /* Looks a variable up as getenv does: NULL when it is not set. */
 typedef const char *(*openreg_getenv)(const char *name);
 
 /* Fills `config` from OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_PROFILE, OPENREG_GROUP,
- * OPENREG_LAUNCH_BLOCKING and OPENREG_HOST_ACCESS as `lookup` gives them (NULL: the process
+ * OPENREG_LAUNCH_BLOCKING, OPENREG_HOST_ACCESS, OPENREG_BLOCK_OPERATORS and
+ * OPENREG_UNSUPPORTED_DTYPES as `lookup` gives them (NULL: the process
  * environment). `machine_bytes` is the memory to share out when no capacity is given (0: this
  * machine's). Pure: reads nothing else, keeps nothing.
  * Errors: INVALID_CONFIGURATION, with variable, value and what is allowed in the sentence. */
@@ -134,6 +144,10 @@ openreg_status openreg_device_get_properties(int device, openreg_device_properti
 /* Whether kernels and copies of `device` may reach the memory of `peer`: true for every pair of
  * different devices, false for a device and itself, as CUDA answers. Errors: INVALID_DEVICE. */
 openreg_status openreg_device_can_access_peer(int device, int peer, bool *can_access);
+
+/* Keeps the calling thread on the cores placed with the device; for -1, on all that the process was
+ * allowed to use when it initialized. Does nothing before that, or where the system refuses. */
+void openreg_device_bind_thread(int device);
 
 /* ---- arenas ---------------------------------------------------------------------------------- */
 
@@ -184,53 +198,147 @@ openreg_status openreg_copy(void *destination, const void *source, size_t bytes)
 /* Sets `bytes` bytes of device memory. Errors: as openreg_copy; INVALID_ADDRESS for host memory. */
 openreg_status openreg_fill(void *destination, int value, size_t bytes);
 
-/* ---- streams and events ---------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
-/* A stream is a number: 0 is the default stream of its device, then the pools of 32 streams each,
- * first normal, then high priority. In this version a device finishes work at once, on the calling
- * thread: every stream is idle whenever it can be looked at. */
+/* A stream is a queue of work that is done in the order in which it was submitted, side by side
+ * with the work of other streams. It is a number: 0 is the default stream of its device, then the
+ * pools of 32 streams each, first normal, then high priority. A stream costs nothing until work is
+ * queued on it; then it gets a queue, of 64 KiB, and a worker: a thread on its device's cores.
+ *
+ * Order. Submitting means any of launch, try_begin_inline, recording a timing event and wait_event.
+ * Submissions of one thread to one stream are done in the order of the calls, and so are those of
+ * several threads of which one call returned before the other began; calls at the same time have
+ * no order, but one is done wholly before the other.
+ *
+ * Memory. Whatever the submitting thread wrote before is visible to the work; whatever the work
+ * wrote is visible to later work of the stream, to work that waits for an event behind it, and to
+ * a thread that saw it finished: by is_idle, query, synchronize or try_begin_inline.
+ *
+ * Finished means that the function has returned, not that it was taken from the queue.
+ *
+ * No cycles. Each wait, in a queue or for room in one, is for work that was submitted before the
+ * wait was: an event refers to a point that exists when it is recorded, and recording again does
+ * not change the waits of before. So the oldest unfinished work of all streams waits for nobody,
+ * and streams cannot wait for each other for ever; only functions can, by waiting themselves.
+ *
+ * Failures. When a function on a worker fails, its status and its sentence are kept for the device,
+ * the first if there are several. The next synchronize of anything on that device, by any thread,
+ * gives them back as its own and clears them; the device and its streams go on as before.
+ *
+ * Blocking. With OPENREG_LAUNCH_BLOCKING=1 all work is done on the submitting thread, in its turn,
+ * before the call returns, and the call returns its failure.
+ *
+ * From within. A function that runs on a worker is its stream, as inline work is (below). It must
+ * not submit, nor wait for other streams: that fails with NOT_PERMITTED, unless there is nothing to
+ * wait for. */
 enum {
   OPENREG_STREAM_DEFAULT = 0,
   OPENREG_STREAMS_PER_POOL = 32,
   OPENREG_STREAMS_PER_DEVICE = 1 + 2 * OPENREG_STREAMS_PER_POOL,
+  /* Submissions that may be unfinished, as on CUDA; one more waits until half of them are done. */
+  OPENREG_STREAM_QUEUE_LENGTH = 1024,
 };
 
 /* The next stream of the device's pool, round robin. priority < 0 is high, as in CUDA.
  * Errors: INVALID_DEVICE. */
 openreg_status openreg_stream_from_pool(int device, int priority, int *stream);
 
+/* -1 for streams of the high-priority pool, 0 for others. While work at the head of a high-priority
+ * stream has not begun, no function of the device's other streams begins; what runs is not stopped.
+ * Where the system permits, workers of high-priority streams get a larger share of their cores.
+ * Errors: INVALID_DEVICE, INVALID_ARGUMENT for a stream that does not exist. */
+openreg_status openreg_stream_priority(int device, int stream, int *priority);
+
 /* The calling thread's current stream on a device; every thread starts with the default stream.
  * Errors: INVALID_DEVICE; of set also INVALID_ARGUMENT for a stream that does not exist. */
 openreg_status openreg_stream_current(int device, int *stream);
 openreg_status openreg_stream_set_current(int device, int stream);
 
-/* OK when all work given to the stream has finished, NOT_READY otherwise; and waiting for that.
- * Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK. */
+/* Work. OK, or a failure to be kept for the device: openreg_last_error() holds its sentence. Runs
+ * with signals blocked and without any lock of this library. */
+typedef openreg_status (*openreg_stream_function)(void *data);
+
+/* Submits function(data), to be called on the stream's worker. `data` is the caller's to keep until
+ * then. Allocates nothing but on the stream's first use; waits while the queue is full, so the
+ * caller must hold no lock that queued functions need.
+ * Errors: INVALID_DEVICE, INVALID_ARGUMENT (NULL, or a stream that does not exist), NOT_PERMITTED
+ * from a worker or from inline work on the same stream, OUT_OF_MEMORY (of the host), BAD_FORK,
+ * SYSTEM; with OPENREG_LAUNCH_BLOCKING=1 also what the function returns. */
+openreg_status openreg_stream_launch(int device, int stream, openreg_stream_function function,
+                                     void *data);
+
+/* Begins work of this thread's own on an idle stream, or answers NOT_READY when the stream is not
+ * idle. Between begin and end the thread is the stream: work that others submit is queued behind.
+ * To ask is_idle and then work would not do, for another thread may submit in between. A thread may
+ * begin on the same stream again, and ends as often; work that is begun must be ended by the same
+ * thread. Meanwhile it must not submit to the stream (NOT_PERMITTED), synchronizing the stream
+ * means the work before its own, and waiting for other streams is for those that surely do not
+ * wait for this one. Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK, SYSTEM. */
+openreg_status openreg_stream_try_begin_inline(int device, int stream);
+void openreg_stream_end_inline(int device, int stream);
+
+/* OK when all work submitted to the stream has finished, NOT_READY otherwise. Does not give back
+ * failures. Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK. */
 openreg_status openreg_stream_query(int device, int stream);
+
+/* The same as two loads, for a device and a stream that are known to exist. */
+bool openreg_stream_is_idle(int device, int stream);
+
+/* Waits until the work that was submitted before the call has finished; the variants with a time
+ * return NOT_READY when it has not after `timeout_ns`, so that a caller can look after signals and
+ * call again. Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK, NOT_PERMITTED on a worker, and
+ * the failure of any work of the device. */
 openreg_status openreg_stream_synchronize(int device, int stream);
+openreg_status openreg_stream_synchronize_for(int device, int stream, uint64_t timeout_ns);
 openreg_status openreg_device_synchronize(int device);
+openreg_status openreg_device_synchronize_for(int device, uint64_t timeout_ns);
+
+/* Wait as synchronize does, and leave what work failed with for one: for who reuses or gives back
+ * memory. Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK, NOT_PERMITTED on a worker. */
+openreg_status openreg_stream_drain(int device, int stream);
+openreg_status openreg_device_drain(int device);
+
+/* For the end of the process: drops what is queued on any stream, as CUDA does, and waits for the
+ * functions that run. No worker calls a function after it; dropped work counts as finished, and
+ * later launches are done on the submitting thread. The caller must hold no lock that a function
+ * which runs may need. On a worker it does not wait; in a forked child it does nothing. */
+void openreg_streams_shut_down(void);
+
+/* ---- events ---------------------------------------------------------------------------------- */
 
 /* A point in a stream's work, with the time at which the stream reached it. Owned by the caller. */
 typedef struct openreg_event openreg_event;
 
-/* Errors: INVALID_DEVICE, OUT_OF_MEMORY (of the host). */
-openreg_status openreg_event_create(int device, openreg_event **event);
-void openreg_event_destroy(openreg_event *event); /* NULL is allowed */
+/* Only events with timing can tell elapsed time; recording one on a busy stream is a submission.
+ * Errors: INVALID_DEVICE, OUT_OF_MEMORY (of the host). */
+openreg_status openreg_event_create(int device, bool enable_timing, openreg_event **event);
 
-/* Puts the event behind all work given to the stream so far; may be repeated.
- * Errors: INVALID_ARGUMENT (NULL, or a stream that does not exist), BAD_FORK. */
+/* NULL is allowed, and so is an event that was not reached or is waited for: waits are for its
+ * points, which belong to the stream. */
+void openreg_event_destroy(openreg_event *event);
+
+/* Puts the event behind all work submitted to the stream so far; may be repeated, and then does not
+ * change what waits for the event already. From within the stream's own work, inline or on its
+ * worker, it comes right behind that work, with the time of the call. Errors: INVALID_ARGUMENT
+ * (NULL, or a stream that does not exist), BAD_FORK; of a timing event also those of
+ * openreg_stream_launch. */
 openreg_status openreg_event_record(openreg_event *event, int stream);
 
-/* OK when the event was reached or was never recorded, NOT_READY otherwise; and waiting for that,
- * on the host or on a stream of any device. Errors: INVALID_ARGUMENT (NULL, or a stream that does
- * not exist), INVALID_DEVICE, BAD_FORK. */
+/* OK when the event was reached or was never recorded, NOT_READY otherwise; and waiting for that on
+ * the host, as openreg_stream_synchronize does. Errors: INVALID_ARGUMENT (NULL), BAD_FORK; of
+ * synchronize also NOT_PERMITTED and the failure of any work of the device. */
 openreg_status openreg_event_query(const openreg_event *event);
 openreg_status openreg_event_synchronize(const openreg_event *event);
+openreg_status openreg_event_synchronize_for(const openreg_event *event, uint64_t timeout_ns);
+
+/* Makes later work of the stream, of whichever device, wait for the event as it is recorded now.
+ * Costs nothing when the event was reached or is of the same stream.
+ * Errors: as openreg_stream_launch; INVALID_ARGUMENT also for NULL. */
 openreg_status openreg_stream_wait_event(int device, int stream, const openreg_event *event);
 
-/* Milliseconds from `start` to `end`. Errors: INVALID_ARGUMENT when either is NULL or was never
- * recorded, or they belong to different devices; NOT_READY when either was not reached yet;
- * BAD_FORK. */
+/* Milliseconds from `start` to `end`. Errors: INVALID_ARGUMENT when either is NULL, was created
+ * without timing or was never recorded, or they belong to different devices; NOT_READY when either
+ * was not reached yet; BAD_FORK. */
 openreg_status openreg_event_elapsed_ms(const openreg_event *start, const openreg_event *end,
                                         double *milliseconds);
 

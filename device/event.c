@@ -1,23 +1,58 @@
-/* event.c: points in the work of a stream.
+/* event.c: points on the timelines of streams, with the time at which they were reached.
  *
- * Since a device finishes work at once, a recorded event has been reached: what is left of it is
- * the moment, on a clock that never goes back.
+ * A recording is one word, stream and point, so that it can be asked and waited for while another
+ * thread records again; whoever waits copies it and has no more to do with the event. That is all
+ * there is to an event without timing.
+ *
+ * The time is stamped where the work is done. On an idle stream that is here and now; else a stamp
+ * is put into the queue, and the event's point is the one behind it: an event that was reached has
+ * its stamp. A stamp holds a reference, so that an event may be destroyed before it is reached.
+ * Recordings are numbered, and an older one never replaces a younger, whichever is done first.
  */
-#include "internal.h"
+#include "stream.h"
 
-#include <stdatomic.h>
+#include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
+
+/* A recording: (point + 1) * 2^STREAM_BITS + stream, or NEVER_RECORDED. */
+enum { NEVER_RECORDED = 0, STREAM_BITS = 7 };
+
+_Static_assert(OPENREG_STREAMS_PER_DEVICE <= 1 << STREAM_BITS, "a stream's number fits");
 
 struct openreg_event {
   int device;
-  _Atomic int64_t reached_ns; /* CLOCK_MONOTONIC; 0: never recorded */
+  bool timing;
+  _Atomic uint64_t recorded;
+  /* Of timing events. The lock is held for a few instructions, never while waiting for room in a
+   * queue, and guards what is below it. */
+  pthread_mutex_t lock;
+  int references;     /* the owner's and one for each stamp in a queue */
+  uint64_t last;      /* how many times recording began */
+  uint64_t recording; /* the number of the one in `recorded` */
+  uint64_t stamped;   /* the number of the one at stamp_ns */
+  int64_t stamp_ns;   /* CLOCK_MONOTONIC */
 };
 
-static int64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+static uint64_t pack(uint64_t point, int stream) {
+  return (point + 1) << STREAM_BITS | (uint64_t)stream;
+}
+
+static struct stream *stream_of(const openreg_event *event, uint64_t recorded) {
+  return &openreg_streams[event->device][recorded & ((1 << STREAM_BITS) - 1)];
+}
+
+static uint64_t point_of(uint64_t recorded) {
+  return (recorded >> STREAM_BITS) - 1;
+}
+
+static uint64_t recorded_by(const openreg_event *event) {
+  return atomic_load_explicit(&event->recorded, memory_order_acquire);
+}
+
+static bool is_reached(const openreg_event *event, uint64_t recorded) {
+  return recorded == NEVER_RECORDED ||
+         openreg_timeline_reached(&stream_of(event, recorded)->timeline, point_of(recorded));
 }
 
 static openreg_status require_event(const openreg_event *event) {
@@ -26,38 +61,136 @@ static openreg_status require_event(const openreg_event *event) {
   return openreg_require_no_bad_fork();
 }
 
-openreg_status openreg_event_create(int device, openreg_event **event) {
+/* ---- life ------------------------------------------------------------------------------------ */
+
+openreg_status openreg_event_create(int device, bool enable_timing, openreg_event **event) {
   openreg_status status = openreg_require_device(device);
   if (status != OPENREG_OK)
     return status;
-  openreg_event *created = malloc(sizeof *created);
+  openreg_event *created = calloc(1, sizeof *created);
   if (created == NULL)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for an event");
   created->device = device;
-  atomic_init(&created->reached_ns, 0);
+  created->timing = enable_timing;
+  created->references = 1;
+  pthread_mutex_init(&created->lock, NULL);
   *event = created;
   return OPENREG_OK;
 }
 
+/* Gives the lock back, and one reference with it. */
+static void unlock_and_release(openreg_event *event) {
+  bool is_last = --event->references == 0;
+  pthread_mutex_unlock(&event->lock);
+  if (is_last) {
+    pthread_mutex_destroy(&event->lock);
+    free(event);
+  }
+}
+
 void openreg_event_destroy(openreg_event *event) {
-  free(event);
+  if (event == NULL)
+    return;
+  /* In a forked child a thread of the parent may have had the lock. The event is the parent's. */
+  if (openreg_in_bad_fork())
+    return;
+  pthread_mutex_lock(&event->lock);
+  unlock_and_release(event);
+}
+
+/* ---- recording ------------------------------------------------------------------------------- */
+
+static void stamp_locked(openreg_event *event, uint64_t recording) {
+  if (recording > event->stamped) {
+    event->stamped = recording;
+    event->stamp_ns = openreg_now_ns();
+  }
+}
+
+void openreg_event_stamp(openreg_event *event, uint64_t recording) {
+  pthread_mutex_lock(&event->lock);
+  stamp_locked(event, recording);
+  unlock_and_release(event);
+}
+
+static void publish_locked(openreg_event *event, uint64_t recording, uint64_t recorded) {
+  if (recording > event->recording) {
+    event->recording = recording;
+    atomic_store_explicit(&event->recorded, recorded, memory_order_release);
+  }
+}
+
+static void record_here(openreg_event *event, uint64_t recorded) {
+  pthread_mutex_lock(&event->lock);
+  uint64_t recording = ++event->last;
+  stamp_locked(event, recording);
+  publish_locked(event, recording, recorded);
+  pthread_mutex_unlock(&event->lock);
+}
+
+static openreg_status record_in_queue(openreg_event *event, int number) {
+  struct stream *stream = &openreg_streams[event->device][number];
+  uint64_t point;
+  pthread_mutex_lock(&event->lock);
+  uint64_t recording = ++event->last;
+  event->references++;
+  pthread_mutex_unlock(&event->lock);
+  struct task task = {.kind = TASK_STAMP, .stamp = {event, recording}};
+  openreg_status status = openreg_stream_submit(stream, &task, &point);
+  pthread_mutex_lock(&event->lock);
+  if (status != OPENREG_OK) {
+    unlock_and_release(event);
+    return status;
+  }
+  publish_locked(event, recording, pack(point, number));
+  pthread_mutex_unlock(&event->lock);
+  return OPENREG_OK;
 }
 
 openreg_status openreg_event_record(openreg_event *event, int stream) {
   openreg_status status = require_event(event);
   if (status == OPENREG_OK)
     status = openreg_require_stream(stream);
-  if (status == OPENREG_OK)
-    atomic_store(&event->reached_ns, now_ns());
-  return status;
+  if (status != OPENREG_OK)
+    return status;
+  const struct stream *recording = &openreg_streams[event->device][stream];
+  const struct timeline *timeline = &recording->timeline;
+  bool is_held = openreg_stream_is_held(recording);
+  uint64_t point =
+      is_held ? openreg_timeline_finished(timeline) + 1 : openreg_timeline_end(timeline);
+  if (!event->timing)
+    atomic_store_explicit(&event->recorded, pack(point, stream), memory_order_release);
+  else if (is_held || openreg_timeline_reached(timeline, point))
+    record_here(event, pack(point, stream));
+  else
+    return record_in_queue(event, stream);
+  return OPENREG_OK;
 }
 
+/* ---- asking and waiting ---------------------------------------------------------------------- */
+
 openreg_status openreg_event_query(const openreg_event *event) {
-  return require_event(event);
+  openreg_status status = require_event(event);
+  if (status != OPENREG_OK)
+    return status;
+  return is_reached(event, recorded_by(event)) ? OPENREG_OK : OPENREG_NOT_READY;
+}
+
+static openreg_status synchronize(const openreg_event *event, int64_t deadline_ns) {
+  uint64_t recorded = recorded_by(event);
+  if (recorded == NEVER_RECORDED)
+    return openreg_failure_take(event->device);
+  return openreg_stream_await(stream_of(event, recorded), point_of(recorded), deadline_ns);
 }
 
 openreg_status openreg_event_synchronize(const openreg_event *event) {
-  return require_event(event);
+  openreg_status status = require_event(event);
+  return status == OPENREG_OK ? synchronize(event, OPENREG_NEVER) : status;
+}
+
+openreg_status openreg_event_synchronize_for(const openreg_event *event, uint64_t timeout_ns) {
+  openreg_status status = require_event(event);
+  return status == OPENREG_OK ? synchronize(event, openreg_deadline_ns(timeout_ns)) : status;
 }
 
 openreg_status openreg_stream_wait_event(int device, int stream, const openreg_event *event) {
@@ -66,7 +199,37 @@ openreg_status openreg_stream_wait_event(int device, int stream, const openreg_e
     status = openreg_require_stream(stream);
   if (status == OPENREG_OK)
     status = require_event(event);
-  return status;
+  if (status != OPENREG_OK)
+    return status;
+  uint64_t recorded = recorded_by(event);
+  if (is_reached(event, recorded))
+    return OPENREG_OK;
+  struct stream *waiting = &openreg_streams[device][stream];
+  struct stream *awaited = stream_of(event, recorded);
+  if (waiting == awaited) /* what comes later there comes later */
+    return OPENREG_OK;
+  struct task task = {.kind = TASK_WAIT, .wait = {&awaited->timeline, point_of(recorded)}};
+  return openreg_stream_submit(waiting, &task, NULL);
+}
+
+static openreg_status require_timing(const openreg_event *event, const char *which) {
+  if (!event->timing)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT,
+                        "openreg: the %s event was created without timing", which);
+  uint64_t recorded = recorded_by(event);
+  if (recorded == NEVER_RECORDED)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: the %s event was never recorded",
+                        which);
+  return is_reached(event, recorded) ? OPENREG_OK : OPENREG_NOT_READY;
+}
+
+static int64_t stamp_of(const openreg_event *event) {
+  pthread_mutex_t *lock = (pthread_mutex_t *)&event->lock; /* const is what the caller sees */
+  pthread_mutex_lock(lock);
+  int64_t stamp_ns = event->stamp_ns;
+  assert(event->stamped >= event->recording || !is_reached(event, recorded_by(event)));
+  pthread_mutex_unlock(lock);
+  return stamp_ns;
 }
 
 openreg_status openreg_event_elapsed_ms(const openreg_event *start, const openreg_event *end,
@@ -80,11 +243,12 @@ openreg_status openreg_event_elapsed_ms(const openreg_event *start, const openre
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
                         "openreg: the events belong to different devices, %d and %d", start->device,
                         end->device);
-  int64_t start_ns = atomic_load(&start->reached_ns);
-  int64_t end_ns = atomic_load(&end->reached_ns);
-  if (start_ns == 0 || end_ns == 0)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: the %s event was never recorded",
-                        start_ns == 0 ? "first" : "second");
-  *milliseconds = (double)(end_ns - start_ns) / 1e6;
-  return OPENREG_OK;
+  status = require_timing(start, "first");
+  if (status == OPENREG_OK || status == OPENREG_NOT_READY) {
+    openreg_status of_end = require_timing(end, "second");
+    status = of_end == OPENREG_OK ? status : of_end;
+  }
+  if (status == OPENREG_OK)
+    *milliseconds = (double)(stamp_of(end) - stamp_of(start)) / 1e6;
+  return status;
 }

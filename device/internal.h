@@ -30,6 +30,11 @@ openreg_status openreg_require_ready(int device);
 /* Errors: BAD_FORK. */
 openreg_status openreg_require_no_bad_fork(void);
 
+/* ---- status.c -------------------------------------------------------------------------------- */
+
+/* Forgets the calling thread's last sentence. */
+void openreg_error_clear(void);
+
 /* ---- profile.c ------------------------------------------------------------------------------- */
 
 /* The profile that `length` characters at `text` name: a key of the table, upper or lower case, or
@@ -53,6 +58,12 @@ void openreg_topology_list_cores(const openreg_topology *topology, int device, c
  * node. Returns the node's OS index; -1 when there is no choice or the system refuses. */
 int openreg_topology_bind(const openreg_topology *topology, int device, void *address,
                           size_t bytes);
+
+/* Keeps the calling thread on those of the device's cores that the process was allowed to use when
+ * the topology was loaded; on any of those when the device has none of them, or for -1. False when
+ * the system
+ * refuses, or the topology is that of another machine. */
+bool openreg_topology_bind_thread(const openreg_topology *topology, int device);
 
 /* ---- arena.c --------------------------------------------------------------------------------- */
 

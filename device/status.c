@@ -39,6 +39,10 @@ const char *openreg_last_error(void) {
   return last_sentence;
 }
 
+void openreg_error_clear(void) {
+  last_sentence[0] = '\0';
+}
+
 openreg_status openreg_fail(openreg_status status, const char *format, ...) {
   /* Written aside first: the arguments may contain the last sentence itself. */
   char sentence[OPENREG_SENTENCE_BYTES];

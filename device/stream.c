@@ -1,14 +1,9 @@
-/* stream.c: the streams of devices, which are numbers.
- *
- * A device finishes work at once, on the thread that gives it, so that every stream is idle
- * whenever it can be looked at. What is real is which stream is current, which the caching
- * allocator and events go by, and the order in which pools hand streams out.
- */
-#include "internal.h"
-
-#include <stdatomic.h>
+/* stream.c: the streams of devices: which there are, which is current, and waiting for them. */
+#include "stream.h"
 
 enum { POOL_NORMAL, POOL_HIGH, POOLS };
+
+struct stream openreg_streams[OPENREG_MAX_DEVICES][OPENREG_STREAMS_PER_DEVICE];
 
 static _Atomic unsigned handed_out[OPENREG_MAX_DEVICES][POOLS];
 static _Thread_local int current[OPENREG_MAX_DEVICES];
@@ -29,6 +24,8 @@ static openreg_status require_usable(int device, int stream) {
   return status;
 }
 
+/* ---- which there are ------------------------------------------------------------------------- */
+
 openreg_status openreg_stream_from_pool(int device, int priority, int *stream) {
   openreg_status status = openreg_require_device(device);
   if (status != OPENREG_OK)
@@ -37,6 +34,15 @@ openreg_status openreg_stream_from_pool(int device, int priority, int *stream) {
   unsigned turn = atomic_fetch_add_explicit(&handed_out[device][pool], 1, memory_order_relaxed);
   *stream = 1 + pool * OPENREG_STREAMS_PER_POOL + (int)(turn % OPENREG_STREAMS_PER_POOL);
   return OPENREG_OK;
+}
+
+openreg_status openreg_stream_priority(int device, int stream, int *priority) {
+  openreg_status status = openreg_require_device(device);
+  if (status == OPENREG_OK)
+    status = openreg_require_stream(stream);
+  if (status == OPENREG_OK)
+    *priority = openreg_stream_is_high(stream) ? -1 : 0;
+  return status;
 }
 
 openreg_status openreg_stream_current(int device, int *stream) {
@@ -55,14 +61,87 @@ openreg_status openreg_stream_set_current(int device, int stream) {
   return status;
 }
 
+/* ---- waiting --------------------------------------------------------------------------------- */
+
 openreg_status openreg_stream_query(int device, int stream) {
-  return require_usable(device, stream);
+  openreg_status status = require_usable(device, stream);
+  if (status != OPENREG_OK)
+    return status;
+  return openreg_timeline_is_idle(&openreg_streams[device][stream].timeline) ? OPENREG_OK
+                                                                             : OPENREG_NOT_READY;
+}
+
+bool openreg_stream_is_idle(int device, int stream) {
+  return openreg_timeline_is_idle(&openreg_streams[device][stream].timeline);
+}
+
+static openreg_status await_point(struct stream *stream, uint64_t point, int64_t deadline_ns) {
+  if (openreg_timeline_reached(&stream->timeline, point))
+    return OPENREG_OK;
+  if (openreg_worker_is_this_thread())
+    return openreg_fail(OPENREG_NOT_PERMITTED,
+                        "openreg: a function that runs on a stream must not wait for streams");
+  if (openreg_stream_is_held(stream))
+    return openreg_fail(OPENREG_NOT_PERMITTED,
+                        "openreg: a thread must not wait for work behind its own inline work");
+  return openreg_timeline_wait(&stream->timeline, point, deadline_ns) ? OPENREG_OK
+                                                                      : OPENREG_NOT_READY;
+}
+
+/* For all that was submitted; the holder's own work comes after all that it can mean. */
+static openreg_status await_end(struct stream *stream, int64_t deadline_ns) {
+  if (openreg_stream_is_held(stream))
+    return OPENREG_OK;
+  return await_point(stream, openreg_timeline_end(&stream->timeline), deadline_ns);
+}
+
+openreg_status openreg_stream_await(struct stream *stream, uint64_t point, int64_t deadline_ns) {
+  openreg_status status = await_point(stream, point, deadline_ns);
+  return status == OPENREG_OK ? openreg_failure_take(openreg_stream_device(stream)) : status;
+}
+
+static openreg_status drain_stream(int device, int stream, int64_t deadline_ns) {
+  openreg_status status = require_usable(device, stream);
+  return status == OPENREG_OK ? await_end(&openreg_streams[device][stream], deadline_ns) : status;
+}
+
+static openreg_status drain_device(int device, int64_t deadline_ns) {
+  openreg_status status = require_usable(device, OPENREG_STREAM_DEFAULT);
+  for (int i = 0; status == OPENREG_OK && i < OPENREG_STREAMS_PER_DEVICE; i++)
+    status = await_end(&openreg_streams[device][i], deadline_ns);
+  return status;
+}
+
+openreg_status openreg_stream_drain(int device, int stream) {
+  return drain_stream(device, stream, OPENREG_NEVER);
+}
+
+openreg_status openreg_device_drain(int device) {
+  return drain_device(device, OPENREG_NEVER);
+}
+
+static openreg_status synchronize_stream(int device, int stream, int64_t deadline_ns) {
+  openreg_status status = drain_stream(device, stream, deadline_ns);
+  return status == OPENREG_OK ? openreg_failure_take(device) : status;
+}
+
+static openreg_status synchronize_device(int device, int64_t deadline_ns) {
+  openreg_status status = drain_device(device, deadline_ns);
+  return status == OPENREG_OK ? openreg_failure_take(device) : status;
 }
 
 openreg_status openreg_stream_synchronize(int device, int stream) {
-  return require_usable(device, stream);
+  return synchronize_stream(device, stream, OPENREG_NEVER);
+}
+
+openreg_status openreg_stream_synchronize_for(int device, int stream, uint64_t timeout_ns) {
+  return synchronize_stream(device, stream, openreg_deadline_ns(timeout_ns));
 }
 
 openreg_status openreg_device_synchronize(int device) {
-  return require_usable(device, OPENREG_STREAM_DEFAULT);
+  return synchronize_device(device, OPENREG_NEVER);
+}
+
+openreg_status openreg_device_synchronize_for(int device, uint64_t timeout_ns) {
+  return synchronize_device(device, openreg_deadline_ns(timeout_ns));
 }

@@ -1,9 +1,9 @@
 /* topology.c: where on this machine each device lives. The only file that knows hwloc.
  *
  * Devices are spread over the machine's cores in equal shares, which puts them on different NUMA
- * nodes where there are several; a device's memory comes from the first node of its cores. The
- * topology is needed while the layer starts up and not after. Nothing depends on it: a machine
- * that cannot be described, or refuses to bind, has devices all the same.
+ * nodes where there are several; a device's memory comes from the first node of its cores, and the
+ * workers of its streams run on them. Nothing depends on it: a machine that cannot be described, or
+ * refuses to bind, has devices all the same.
  *
  * hwloc's own variables, HWLOC_SYNTHETIC and HWLOC_XMLFILE, may describe another machine than this
  * one; cores are then those of that machine, and nothing is bound.
@@ -18,7 +18,18 @@ struct openreg_topology {
   hwloc_topology_t machine;
   int device_count;
   hwloc_cpuset_t cores[OPENREG_MAX_DEVICES]; /* owned */
+  hwloc_cpuset_t allowed; /* owned: where the process ran when this was loaded; NULL: not known */
 };
+
+/* A process may have been confined to some of the machine's cores, by taskset or a batch system. */
+static hwloc_cpuset_t load_allowed(hwloc_topology_t machine) {
+  hwloc_cpuset_t allowed = hwloc_bitmap_alloc();
+  if (allowed != NULL && hwloc_get_cpubind(machine, allowed, HWLOC_CPUBIND_PROCESS) != 0) {
+    hwloc_bitmap_free(allowed);
+    allowed = NULL;
+  }
+  return allowed;
+}
 
 /* Equal shares of the cores, not of their hardware threads: two devices never split a core. */
 static bool spread_devices(openreg_topology *topology) {
@@ -44,6 +55,7 @@ openreg_topology *openreg_topology_load(int device_count) {
     openreg_topology_free(topology);
     return NULL;
   }
+  topology->allowed = load_allowed(topology->machine);
   return topology;
 }
 
@@ -52,6 +64,7 @@ void openreg_topology_free(openreg_topology *topology) {
     return;
   for (int i = 0; i < topology->device_count; i++)
     hwloc_bitmap_free(topology->cores[i]);
+  hwloc_bitmap_free(topology->allowed);
   hwloc_topology_destroy(topology->machine);
   free(topology);
 }
@@ -86,4 +99,19 @@ int openreg_topology_bind(const openreg_topology *topology, int device, void *ad
   }
   hwloc_bitmap_free(nodes);
   return node;
+}
+
+bool openreg_topology_bind_thread(const openreg_topology *topology, int device) {
+  if (topology == NULL || topology->allowed == NULL ||
+      !hwloc_topology_is_thissystem(topology->machine))
+    return false;
+  hwloc_cpuset_t cores = hwloc_bitmap_dup(device < 0 ? topology->allowed : topology->cores[device]);
+  if (cores == NULL)
+    return false;
+  hwloc_bitmap_and(cores, cores, topology->allowed);
+  if (hwloc_bitmap_iszero(cores))
+    hwloc_bitmap_copy(cores, topology->allowed);
+  bool bound = hwloc_set_cpubind(topology->machine, cores, HWLOC_CPUBIND_THREAD) == 0;
+  hwloc_bitmap_free(cores);
+  return bound;
 }

@@ -59,7 +59,7 @@ static void fill_uniform(openreg_block *block, uint64_t seed) {
   expect(generator != NULL, "the host has memory for a generator");
   openreg_generator_seed(generator, seed);
   openreg_philox philox = openreg_generator_take(generator, openreg_uniform_words(&output, grid));
-  openreg_uniform(&output, philox, grid, 0, 1);
+  openreg_uniform(&output, openreg_whole, philox, grid, 0, 1);
   openreg_generator_destroy(generator);
 }
 

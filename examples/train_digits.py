@@ -54,43 +54,15 @@ import matplotlib  # noqa: E402
 matplotlib.use("Agg")
 
 import torch  # noqa: E402
+from digits import BATCH, batches, load_images, make_network  # noqa: E402
 from matplotlib import pyplot  # noqa: E402
-from sklearn.datasets import load_digits  # noqa: E402
-from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-BATCH = 64
 LEARNING_RATE = 0.01  # at the height of the schedule
 REQUIRED_ACCURACY = 97.0  # percent
 ALLOWED_DIFFERENCE = 1.0  # points; one of the 360 test images is 0.28
 MIB = 2**20
-
-# ---- data and network ----------------------------------------------------------------------------
-
-
-def load_images(seed):
-    """Return training images and labels, then test images and labels, split 4 to 1 at random."""
-    images, labels = load_digits(return_X_y=True)
-    images = torch.tensor(images, dtype=torch.float32).view(-1, 1, 8, 8) / 16  # they are 0 to 16
-    labels = torch.tensor(labels)
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    training, test = order.tensor_split([len(order) * 4 // 5])
-    return images[training], labels[training], images[test], labels[test]
-
-
-def make_network():
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(8, 16, 3, padding=1, stride=2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(16 * 4 * 4, 64),
-        nn.ReLU(),
-        nn.Linear(64, 10),
-    )
-
 
 # ---- data-parallel training ----------------------------------------------------------------------
 
@@ -116,13 +88,6 @@ def sum_gradients(replicas):
             total += gradient.to(total.device)  # to the first device
         for gradient in others:
             gradient.copy_(total)  # and back
-
-
-def batches(count, epochs, seed):
-    """Yield the indices of each whole batch, in an order that only the seed decides."""
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
-        yield from torch.randperm(count, generator=generator)[: count - count % BATCH].split(BATCH)
 
 
 def train(network, devices, dtype, images, labels, title, observe=lambda moment: None):

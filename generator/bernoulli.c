@@ -7,6 +7,7 @@
 #include "grid.h"
 #include "lanes.h"
 #include "layout.h"
+#include "share.h"
 #include "types.h"
 #include "words.h"
 
@@ -20,16 +21,17 @@ typedef struct parameters {
 static void convert_from_floats(const void *context, const grid_batch *batch) {
   const parameters *p = context;
   for (int lane = 0; lane < 4; lane++) {
-    float ones[PHILOX_BATCH];
-    int64_t integers[PHILOX_BATCH];
+    float room[PHILOX_BATCH];
+    float *ones = type_place_for_floats(p->type, batch->values[lane], room);
+    int32_t integers[PHILOX_BATCH];
     const unsigned count = batch->counts[lane];
     lanes_chosen()->below(batch->words->lane[lane], count, (float)p->probability, ones);
     if (type_is_float_computed(p->type)) {
       type_store_floats(p->type, ones, count, batch->values[lane]);
     } else {
       for (unsigned j = 0; j < count; j++)
-        integers[j] = (int64_t)ones[j];
-      type_store_integers(p->type, integers, count, batch->values[lane]);
+        integers[j] = (int32_t)ones[j];
+      type_store_int32s(p->type, integers, count, batch->values[lane]);
     }
   }
 }
@@ -38,9 +40,7 @@ static void convert_from_doubles(const void *context, const grid_batch *batch) {
   const parameters *p = context;
   for (int lane = 0; lane < 2; lane++) {
     const uint32_t *a = batch->words->lane[2 * lane], *b = batch->words->lane[2 * lane + 1];
-    double *values = batch->values[lane];
-    for (unsigned j = 0; j < batch->counts[lane]; j++)
-      values[j] = uniform_double(a[j], b[j]) < p->probability;
+    lanes_chosen()->below_doubles(a, b, batch->counts[lane], p->probability, batch->values[lane]);
   }
 }
 
@@ -52,11 +52,11 @@ uint64_t openreg_bernoulli_words(const openreg_output *output, openreg_grid grid
   return grid_words(output, grid, results_per_call(output->type));
 }
 
-void openreg_bernoulli(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                       double probability) {
+void openreg_bernoulli(const openreg_output *output, openreg_share share, openreg_philox philox,
+                       openreg_grid grid, double probability) {
   assert(probability >= 0 && probability <= 1);
   const parameters p = {output->type, probability};
-  grid_fill(output, philox, grid, results_per_call(output->type),
+  grid_fill(output, share, philox, grid, results_per_call(output->type),
             output->type == OPENREG_FLOAT64 ? convert_from_doubles : convert_from_floats, &p);
 }
 
@@ -77,12 +77,14 @@ static bool is_one(openreg_type type, float u, const void *probabilities, uint64
   return u <= ((const float *)probabilities)[element];
 }
 
-void openreg_bernoulli_tensor(const openreg_output *output, openreg_philox philox,
-                              const void *probabilities) {
+void openreg_bernoulli_tensor(const openreg_output *output, openreg_share share,
+                              openreg_philox philox, const void *probabilities) {
   assert(philox.offset % 4 == 0);
   layout layout;
   layout_in_row_major_order(&layout, output);
-  for (uint64_t first = 0; first < layout.n; first += BATCH_ELEMENTS) {
+  const pieces batches = pieces_of(share, (layout.n + BATCH_ELEMENTS - 1) / BATCH_ELEMENTS);
+  for (uint64_t batch = batches.first; batch < batches.end; batch++) {
+    const uint64_t first = batch * BATCH_ELEMENTS;
     philox_words words;
     int64_t ones[BATCH_ELEMENTS];
     char values[BATCH_ELEMENTS * sizeof(uint64_t)] __attribute__((aligned(8)));
@@ -92,7 +94,7 @@ void openreg_bernoulli_tensor(const openreg_output *output, openreg_philox philo
     for (unsigned j = 0; j < count; j++)
       ones[j] =
           is_one(output->type, uniform_float(words.lane[j % 4][j / 4]), probabilities, first + j);
-    type_store_integers(output->type, ones, count, values);
+    type_store_int64s(output->type, ones, count, values);
     layout_store(&layout, first, count, values);
   }
 }

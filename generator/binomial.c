@@ -12,6 +12,7 @@
 #include "binomial.h"
 
 #include "layout.h"
+#include "share.h"
 #include "stream.h"
 #include "types.h"
 
@@ -150,14 +151,16 @@ typedef struct job {
   openreg_type type;
   const void *count, *p;
   void *result;
+  openreg_share share;
   openreg_philox philox;
 } job;
 
 /* Elements first, ..., first + n - 1 of the job, as the GPU's blocks and threads count them. */
 static void draw(const job *job, uint64_t first, uint64_t n) {
-  for (uint64_t start = 0; start < n; start += BLOCK_ELEMENTS) {
+  const pieces blocks = pieces_of(job->share, (n + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS);
+  for (uint64_t block = blocks.first; block < blocks.end; block++) {
+    const uint64_t start = block * BLOCK_ELEMENTS;
     const uint64_t left = n - start;
-    const uint64_t block = start / BLOCK_ELEMENTS;
     for (uint64_t thread = 0; thread < BLOCK_THREADS && thread < left; thread++) {
       source s = {job->type, stream_start(job->philox, block * BLOCK_THREADS + thread)};
       for (uint64_t e = thread; e < BLOCK_ELEMENTS && e < left; e += BLOCK_THREADS) {
@@ -175,17 +178,17 @@ static void draw_part(const layout *part, void *context) {
 }
 
 void binomial_within(uint64_t limit, openreg_type type, uint64_t n, const void *count,
-                     const void *p, void *result, openreg_philox philox) {
+                     const void *p, void *result, openreg_share share, openreg_philox philox) {
   assert(type_is_floating(type) && philox.offset % 4 == 0);
   const int64_t size = (int64_t)n, stride = 1;
   const openreg_output output = {result, type, 1, &size, &stride};
-  job job = {type, count, p, result, philox};
+  job job = {type, count, p, result, share, philox};
   layout whole;
   layout_in_memory_order(&whole, &output);
   layout_visit_parts(&whole, limit, draw_part, &job);
 }
 
 void openreg_binomial(openreg_type type, uint64_t n, const void *count, const void *p, void *result,
-                      openreg_philox philox) {
-  binomial_within(LAYOUT_INDEX_LIMIT, type, n, count, p, result, philox);
+                      openreg_share share, openreg_philox philox) {
+  binomial_within(LAYOUT_INDEX_LIMIT, type, n, count, p, result, share, philox);
 }

@@ -10,9 +10,8 @@
 #include "generator.h"
 
 /* openreg_binomial, cut into parts that are within `limit` (see layout.h). */
-__attribute__((visibility("hidden"))) void binomial_within(uint64_t limit, openreg_type type,
-                                                           uint64_t n, const void *count,
-                                                           const void *p, void *result,
-                                                           openreg_philox philox);
+__attribute__((visibility("hidden"))) void
+binomial_within(uint64_t limit, openreg_type type, uint64_t n, const void *count, const void *p,
+                void *result, openreg_share share, openreg_philox philox);
 
 #endif

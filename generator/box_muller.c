@@ -1,29 +1,17 @@
 /* box_muller.c: see box_muller.h. */
 #include "box_muller.h"
 
-#include "philox.h"
+#include "lanes.h"
 #include "words.h"
 
 #include <assert.h>
 #include <math.h>
 
-/* 2 pi as cuRAND has it in float, times the steps of a word. All three are exact in binary. */
-#define TWO_PI_FLOAT 6.2831855f
-#define ANGLE_STEP   (0x1p-32f * TWO_PI_FLOAT)
-#define ANGLE_START  (0x1p-33f * TWO_PI_FLOAT)
-
 void box_muller_floats(const uint32_t *first, const uint32_t *second, unsigned sine_count,
-                       unsigned cosine_count, float *sines, float *cosines) {
+                       unsigned cosine_count, float deviation, float mean, float *sines,
+                       float *cosines) {
   assert(cosine_count <= sine_count && sine_count <= PHILOX_BATCH);
-  float radius[PHILOX_BATCH], angle[PHILOX_BATCH];
-  for (unsigned j = 0; j < sine_count; j++) {
-    radius[j] = sqrtf(-2.0f * logf(uniform_float(first[j])));
-    angle[j] = fmaf((float)second[j], ANGLE_STEP, ANGLE_START);
-  }
-  for (unsigned j = 0; j < sine_count; j++)
-    sines[j] = radius[j] * sinf(angle[j]);
-  for (unsigned j = 0; j < cosine_count; j++)
-    cosines[j] = radius[j] * cosf(angle[j]);
+  lanes_chosen()->normals(first, second, sine_count, cosine_count, deviation, mean, sines, cosines);
 }
 
 /* sin and cos of pi * v for v in (0, 2]: v less the nearest multiple of 1/2 is exact and at most

@@ -3,8 +3,9 @@
  *
  * A pair of uniforms gives a radius and an angle; the first result is the sine, the second the
  * cosine. The GPU takes the sine and cosine of a float from approximating hardware (absolute error
- * about 2^-20), of which no table exists; here the C library's accurate functions stand in, so
- * floats agree with the GPU within rounding, about 1e-6, and doubles within their last places.
+ * about 2^-20), of which no table exists; here accurate functions stand in (for floats those of
+ * elementary.h), so floats agree with the GPU within rounding, about 1e-6, and doubles within their
+ * last places.
  */
 #ifndef OPENREG_GENERATOR_BOX_MULLER_H
 #define OPENREG_GENERATOR_BOX_MULLER_H
@@ -13,10 +14,12 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Element j of the sines (of which `sine_count` <= PHILOX_BATCH are wanted) and of the cosines
- * (at most as many) comes from words first[j] and second[j]. */
+/* fma(z, deviation, mean) of standard normals z. Element j of the sines (of which `sine_count` <=
+ * PHILOX_BATCH are wanted) and of the cosines (at most as many) comes from words first[j] and
+ * second[j]. */
 void box_muller_floats(const uint32_t *first, const uint32_t *second, unsigned sine_count,
-                       unsigned cosine_count, float *sines, float *cosines);
+                       unsigned cosine_count, float deviation, float mean, float *sines,
+                       float *cosines);
 
 /* One pair from the four words of a block. */
 void box_muller_double(const uint32_t words[4], double *sine, double *cosine);

@@ -59,15 +59,15 @@ uint64_t openreg_cauchy_words(const openreg_output *output, openreg_grid grid) {
   return grid_words(output, grid, results_per_call(output->type));
 }
 
-void openreg_cauchy(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                    double median, double sigma) {
+void openreg_cauchy(const openreg_output *output, openreg_share share, openreg_philox philox,
+                    openreg_grid grid, double median, double sigma) {
   assert(sigma > 0);
   const int results = results_per_call(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double_parameters p = {median, sigma};
-    grid_fill(output, philox, grid, results, convert_to_doubles, &p);
+    grid_fill(output, share, philox, grid, results, convert_to_doubles, &p);
   } else {
     float_parameters p = {output->type, (float)median, (float)sigma};
-    grid_fill(output, philox, grid, results, convert_to_floats, &p);
+    grid_fill(output, share, philox, grid, results, convert_to_floats, &p);
   }
 }

@@ -7,8 +7,9 @@
  * reads again: that is how the GPU behaves. The uniforms are floats also for doubles.
  */
 #include "grid.h"
+#include "lanes.h"
+#include "share.h"
 #include "types.h"
-#include "words.h"
 
 #include <assert.h>
 
@@ -51,14 +52,10 @@ enum { WIDEST = 8, BATCH_ELEMENTS = WIDEST * PHILOX_BATCH };
 
 static void drop_floats(const job *job, uint64_t first, unsigned count, const float *uniforms) {
   const size_t item_bytes = openreg_type_bytes(job->type);
-  const float keep = (float)job->keep, scale = (float)job->scale;
-  bool *mask = job->mask + first;
   float values[BATCH_ELEMENTS];
   type_load_floats(job->type, job->x + first * item_bytes, count, values);
-  for (unsigned j = 0; j < count; j++) {
-    mask[j] = uniforms[j] < keep;
-    values[j] = values[j] * (float)mask[j] * scale;
-  }
+  lanes_chosen()->drop(uniforms, count, (float)job->keep, (float)job->scale, job->mask + first,
+                       values);
   type_store_floats(job->type, values, count, job->result + first * item_bytes);
 }
 
@@ -70,57 +67,51 @@ static void drop(const job *job, uint64_t first, unsigned count, const float *un
 }
 
 /* Vector v comes from subsequence v mod threads; its call is v / threads. */
-static void drop_vectors(const job *job, uint64_t n, unsigned width, openreg_philox philox,
-                         uint64_t threads) {
-  const uint64_t vectors = n / width;
+static void drop_vectors(const job *job, uint64_t n, unsigned width, openreg_share share,
+                         openreg_philox philox, uint64_t threads) {
+  const uint64_t vectors = n / width, batches = threads / PHILOX_BATCH;
   const unsigned blocks = width > 4 ? 2 : 1;
-  uint64_t block = philox.offset / 4;
-  for (uint64_t start = 0; start < vectors; start += threads, block += blocks) {
-    const uint64_t left = vectors - start;
-    const uint64_t subsequences = left < threads ? left : threads;
-    for (uint64_t first = 0; first < subsequences; first += PHILOX_BATCH) {
-      const uint64_t rest = subsequences - first;
-      const unsigned count = rest < PHILOX_BATCH ? (unsigned)rest : PHILOX_BATCH;
-      philox_words words[2];
-      float uniforms[BATCH_ELEMENTS];
-      for (unsigned b = 0; b < blocks; b++)
-        philox_fill(philox.seed, first, block + b, count, &words[b]);
-      for (unsigned j = 0; j < count; j++) {
-        for (unsigned e = 0; e < width; e++)
-          uniforms[j * width + e] = uniform_float(words[e / 4].lane[e % 4][j]);
-      }
-      drop(job, (start + first) * width, count * width, uniforms);
-    }
+  const uint64_t calls = (vectors - 1) / threads + 1;
+  const pieces pieces = pieces_of(share, calls * batches);
+  for (uint64_t piece = pieces.first; piece < pieces.end && piece * PHILOX_BATCH < vectors;
+       piece++) {
+    const uint64_t first = piece * PHILOX_BATCH, left = vectors - first;
+    const unsigned count = left < PHILOX_BATCH ? (unsigned)left : PHILOX_BATCH;
+    const uint64_t block = philox.offset / 4 + first / threads * blocks;
+    philox_words words[2];
+    float uniforms[BATCH_ELEMENTS];
+    for (unsigned b = 0; b < blocks; b++)
+      philox_fill(philox.seed, first % threads, block + b, count, &words[b]);
+    lanes_chosen()->interleave(words, count, width, uniforms);
+    drop(job, first * width, count * width, uniforms);
   }
 }
 
 /* The mapping of the grid, element by element; CUDA does not cut large tensors here. */
-static void drop_elements(const job *job, uint64_t n, openreg_philox philox, uint64_t threads) {
-  const uint64_t call_elements = threads * GRID_RESULTS_32;
-  uint64_t block = philox.offset / 4;
-  for (uint64_t start = 0; start < n; start += call_elements, block++) {
-    const uint64_t subsequences = n - start < threads ? n - start : threads;
-    for (uint64_t first = 0; first < subsequences; first += PHILOX_BATCH) {
-      philox_words words;
-      const uint64_t rest = subsequences - first;
-      const unsigned count = rest < PHILOX_BATCH ? (unsigned)rest : PHILOX_BATCH;
-      philox_fill(philox.seed, first, block, count, &words);
-      for (unsigned lane = 0; lane < GRID_RESULTS_32; lane++) {
-        const uint64_t element = start + lane * threads + first;
-        if (element >= n)
-          break;
-        const unsigned wanted = n - element < count ? (unsigned)(n - element) : count;
-        float uniforms[PHILOX_BATCH];
-        for (unsigned j = 0; j < wanted; j++)
-          uniforms[j] = uniform_float(words.lane[lane][j]);
-        drop(job, element, wanted, uniforms);
-      }
+static void drop_elements(const job *job, uint64_t n, openreg_share share, openreg_philox philox,
+                          uint64_t threads) {
+  const uint64_t call_elements = threads * GRID_RESULTS_32, batches = threads / PHILOX_BATCH;
+  const uint64_t calls = (n - 1) / call_elements + 1;
+  const pieces pieces = pieces_of(share, calls * batches);
+  for (uint64_t piece = pieces.first; piece < pieces.end; piece++) {
+    const uint64_t call = piece / batches, first = piece % batches * PHILOX_BATCH;
+    philox_words words;
+    philox_fill(philox.seed, first, philox.offset / 4 + call, PHILOX_BATCH, &words);
+    for (unsigned lane = 0; lane < GRID_RESULTS_32; lane++) {
+      const uint64_t element = call * call_elements + lane * threads + first;
+      if (element >= n)
+        break;
+      const unsigned wanted = n - element < PHILOX_BATCH ? (unsigned)(n - element) : PHILOX_BATCH;
+      float uniforms[PHILOX_BATCH];
+      lanes_chosen()->scale(words.lane[lane], wanted, 1.0f, 0.0f, uniforms);
+      drop(job, element, wanted, uniforms);
     }
   }
 }
 
 void openreg_dropout(openreg_type type, uint64_t n, int vector_width, const void *x, void *result,
-                     bool *mask, openreg_philox philox, openreg_grid grid, double p) {
+                     bool *mask, openreg_share share, openreg_philox philox, openreg_grid grid,
+                     double p) {
   assert(type_is_floating(type) && p >= 0 && p < 1);
   assert(vector_width == 1 || vector_width == 2 || vector_width == 4 || vector_width == 8);
   assert(n % (unsigned)vector_width == 0 && philox.offset % 4 == 0);
@@ -132,7 +123,7 @@ void openreg_dropout(openreg_type type, uint64_t n, int vector_width, const void
   job.scale = 1.0 / job.keep;
   const uint64_t threads = grid_threads(n, grid);
   if (vector_width == 1)
-    drop_elements(&job, n, philox, threads);
+    drop_elements(&job, n, share, philox, threads);
   else
-    drop_vectors(&job, n, (unsigned)vector_width, philox, threads);
+    drop_vectors(&job, n, (unsigned)vector_width, share, philox, threads);
 }

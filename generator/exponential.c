@@ -1,10 +1,11 @@
 /* exponential.c: exponential numbers: -log(u) / lambda.
  *
  * The logarithm of a u that is 1 or next to it is replaced by -epsilon/2, so that 0 never comes,
- * as PyTorch does on CUDA. Floats agree with the GPU within rounding: see hardware.h.
+ * as PyTorch does on CUDA. Floats agree with the GPU within rounding: the hardware approximates the
+ * logarithm, of which no table exists.
  */
 #include "grid.h"
-#include "hardware.h"
+#include "lanes.h"
 #include "types.h"
 #include "words.h"
 
@@ -17,19 +18,16 @@ typedef struct float_parameters {
   float factor; /* -1 / lambda */
 } float_parameters;
 
-static inline float log_of_uniform_float(float u) {
-  const float least = FLT_EPSILON / 2;
-  return u >= 1.0f - least ? -least : hardware_logf(u);
-}
-
+/* The logarithms above -epsilon/2 are those of the uniforms from 1 - epsilon/2 on. */
 static void convert_to_floats(const void *parameters, const grid_batch *batch) {
   const float_parameters *p = parameters;
   for (int lane = 0; lane < 4; lane++) {
-    float values[PHILOX_BATCH];
-    const uint32_t *words = batch->words->lane[lane];
-    for (unsigned j = 0; j < batch->counts[lane]; j++)
-      values[j] = p->factor * log_of_uniform_float(uniform_float(words[j]));
-    type_store_floats(p->type, values, batch->counts[lane], batch->values[lane]);
+    float room[PHILOX_BATCH];
+    float *values = type_place_for_floats(p->type, batch->values[lane], room);
+    const unsigned count = batch->counts[lane];
+    lanes_chosen()->logarithms(batch->words->lane[lane], count, values);
+    lanes_chosen()->limit_and_multiply(values, count, -FLT_EPSILON / 2, p->factor);
+    type_store_floats(p->type, values, count, batch->values[lane]);
   }
 }
 
@@ -57,15 +55,15 @@ uint64_t openreg_exponential_words(const openreg_output *output, openreg_grid gr
   return grid_words(output, grid, results_per_call(output->type));
 }
 
-void openreg_exponential(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                         double lambda) {
+void openreg_exponential(const openreg_output *output, openreg_share share, openreg_philox philox,
+                         openreg_grid grid, double lambda) {
   assert(lambda > 0);
   const int results = results_per_call(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double factor = -1.0 / lambda;
-    grid_fill(output, philox, grid, results, convert_to_doubles, &factor);
+    grid_fill(output, share, philox, grid, results, convert_to_doubles, &factor);
   } else {
     float_parameters p = {output->type, -1.0f / (float)lambda};
-    grid_fill(output, philox, grid, results, convert_to_floats, &p);
+    grid_fill(output, share, philox, grid, results, convert_to_floats, &p);
   }
 }

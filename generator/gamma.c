@@ -6,6 +6,7 @@
  * PyTorch's constants are floats too, also where the arithmetic is double. Here it is written once,
  * in double, and rounded after each step to the precision of the type (see type_round_computed).
  */
+#include "share.h"
 #include "stream.h"
 #include "types.h"
 
@@ -71,10 +72,11 @@ static double sample(openreg_type type, stream *stream, double shape) {
 }
 
 void openreg_gamma(openreg_type type, uint64_t n, const void *alpha, void *result,
-                   openreg_philox philox) {
+                   openreg_share share, openreg_philox philox) {
   assert(type_is_floating(type) && philox.offset % 4 == 0);
   const double least = smallest_normal(type);
-  for (uint64_t i = 0; i < n; i++) {
+  const pieces elements = pieces_of(share, n);
+  for (uint64_t i = elements.first; i < elements.end; i++) {
     stream stream = stream_start(philox, i);
     const double value = sample(type, &stream, type_load_real(type, alpha, i));
     type_store_real(type, least > value ? least : value, result, i);

@@ -109,6 +109,15 @@ typedef struct openreg_output {
   const int64_t *sizes, *strides;
 } openreg_output;
 
+/* One of `count` >= 1 shares of a kernel's work, index < count. A call of a kernel writes the
+ * elements of its share alone; shares are about equal, do not overlap and together make the whole,
+ * so they may run at the same time. What an element gets does not depend on the share it is in. */
+typedef struct openreg_share {
+  uint32_t index, count;
+} openreg_share;
+
+static const openreg_share openreg_whole = {0, 1};
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 /* Each pair: how many words the operator takes from the generator (what to give to
@@ -119,44 +128,44 @@ typedef struct openreg_output {
 
 /* uniform: floating types. [from, to). */
 uint64_t openreg_uniform_words(const openreg_output *output, openreg_grid grid);
-void openreg_uniform(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                     double from, double to);
+void openreg_uniform(const openreg_output *output, openreg_share share, openreg_philox philox,
+                     openreg_grid grid, double from, double to);
 
 /* normal: floating types. */
 uint64_t openreg_normal_words(const openreg_output *output, openreg_grid grid);
-void openreg_normal(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                    double mean, double standard_deviation);
+void openreg_normal(const openreg_output *output, openreg_share share, openreg_philox philox,
+                    openreg_grid grid, double mean, double standard_deviation);
 
 /* log_normal: floating types. exp of a normal number. */
 uint64_t openreg_log_normal_words(const openreg_output *output, openreg_grid grid);
-void openreg_log_normal(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                        double mean, double standard_deviation);
+void openreg_log_normal(const openreg_output *output, openreg_share share, openreg_philox philox,
+                        openreg_grid grid, double mean, double standard_deviation);
 
 /* cauchy, sigma > 0: floating types. */
 uint64_t openreg_cauchy_words(const openreg_output *output, openreg_grid grid);
-void openreg_cauchy(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                    double median, double sigma);
+void openreg_cauchy(const openreg_output *output, openreg_share share, openreg_philox philox,
+                    openreg_grid grid, double median, double sigma);
 
 /* exponential with rate lambda > 0: floating types. */
 uint64_t openreg_exponential_words(const openreg_output *output, openreg_grid grid);
-void openreg_exponential(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                         double lambda);
+void openreg_exponential(const openreg_output *output, openreg_share share, openreg_philox philox,
+                         openreg_grid grid, double lambda);
 
 /* geometric with a probability of success in (0, 1): every type; trials up to the first success. */
 uint64_t openreg_geometric_words(const openreg_output *output, openreg_grid grid);
-void openreg_geometric(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                       double p);
+void openreg_geometric(const openreg_output *output, openreg_share share, openreg_philox philox,
+                       openreg_grid grid, double p);
 
 /* bernoulli with one probability in [0, 1]: every type; 1 with probability p, else 0. */
 uint64_t openreg_bernoulli_words(const openreg_output *output, openreg_grid grid);
-void openreg_bernoulli(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                       double probability);
+void openreg_bernoulli(const openreg_output *output, openreg_share share, openreg_philox philox,
+                       openreg_grid grid, double probability);
 
 /* bernoulli with a probability an element: `probabilities` are contiguous floats, or doubles when
  * `output->type` is OPENREG_FLOAT64, in row-major order of the output. */
 uint64_t openreg_bernoulli_tensor_words(const openreg_output *output);
-void openreg_bernoulli_tensor(const openreg_output *output, openreg_philox philox,
-                              const void *probabilities);
+void openreg_bernoulli_tensor(const openreg_output *output, openreg_share share,
+                              openreg_philox philox, const void *probabilities);
 
 /* random integers, every type: the three forms of random_. */
 typedef enum openreg_random_form {
@@ -167,8 +176,8 @@ typedef enum openreg_random_form {
 
 uint64_t openreg_random_words(const openreg_output *output, openreg_grid grid,
                               openreg_random_form form, uint64_t range);
-void openreg_random(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                    openreg_random_form form, uint64_t range, int64_t base);
+void openreg_random(const openreg_output *output, openreg_share share, openreg_philox philox,
+                    openreg_grid grid, openreg_random_form form, uint64_t range, int64_t base);
 
 /* native_dropout, forward: result = x * mask * 1/(1-p), mask true with probability 1-p; p in [0,
  * 1). `n` elements in the order of `vector_width` (see openreg_dropout_vector_width); x, result and
@@ -177,14 +186,16 @@ int openreg_dropout_vector_width(openreg_type type, uint64_t n, uintptr_t device
                                  bool dense);
 uint64_t openreg_dropout_words(uint64_t n, openreg_grid grid);
 void openreg_dropout(openreg_type type, uint64_t n, int vector_width, const void *x, void *result,
-                     bool *mask, openreg_philox philox, openreg_grid grid, double p);
+                     bool *mask, openreg_share share, openreg_philox philox, openreg_grid grid,
+                     double p);
 
 /* rrelu in training, forward: where x <= 0, noise is uniform of [lower, upper] and result = x *
  * noise; elsewhere noise is 1 and result = x. `n` elements; x, noise and result are contiguous, in
  * row-major order, of one floating type; result may be x. A large tensor is not split. */
 uint64_t openreg_rrelu_words(openreg_type type, uint64_t n, openreg_grid grid);
 void openreg_rrelu(openreg_type type, uint64_t n, const void *x, void *noise, void *result,
-                   openreg_philox philox, openreg_grid grid, double lower, double upper);
+                   openreg_share share, openreg_philox philox, openreg_grid grid, double lower,
+                   double upper);
 
 /* The next three draw with parameters an element: `n` elements; parameters and result are
  * contiguous, in row-major order, of one floating type. An element draws as often as it needs, if
@@ -194,19 +205,19 @@ void openreg_rrelu(openreg_type type, uint64_t n, const void *x, void *noise, vo
 /* poisson: a count whose mean is lambda. Not lambda: negative, NaN. Counts end at 2^32 - 1. */
 uint64_t openreg_poisson_words(uint64_t n);
 void openreg_poisson(openreg_type type, uint64_t n, const void *lambda, void *result,
-                     openreg_philox philox);
+                     openreg_share share, openreg_philox philox);
 
 /* _standard_gamma: shape alpha, scale 1; at least the smallest normal number of the type. Not
  * alpha: negative, NaN. A Dirichlet sample is gammas divided by their sum. */
 uint64_t openreg_gamma_words(uint64_t n);
 void openreg_gamma(openreg_type type, uint64_t n, const void *alpha, void *result,
-                   openreg_philox philox);
+                   openreg_share share, openreg_philox philox);
 
 /* binomial: successes of `count` trials with probability p each; 0 for p <= 0 or count <= 0, count
  * for p >= 1. Not parameters: NaN. */
 uint64_t openreg_binomial_words(uint64_t n);
 void openreg_binomial(openreg_type type, uint64_t n, const void *count, const void *p, void *result,
-                      openreg_philox philox);
+                      openreg_share share, openreg_philox philox);
 
 /* randperm: a permutation of 0..n-1 as int64. Returns false when the host has no memory. */
 uint64_t openreg_randperm_words(uint64_t n, openreg_grid grid);

@@ -7,6 +7,7 @@
  */
 #include "grid.h"
 #include "hardware.h"
+#include "lanes.h"
 #include "types.h"
 #include "words.h"
 
@@ -32,14 +33,15 @@ static void convert_from_floats(const void *parameters, const grid_batch *batch)
     int64_t integers[PHILOX_BATCH];
     const uint32_t *words = batch->words->lane[lane];
     const unsigned count = batch->counts[lane];
+    lanes_chosen()->logarithms(words, count, values);
     for (unsigned j = 0; j < count; j++)
-      values[j] = ceilf(hardware_logf(uniform_float(words[j])) / p->log_of_failure);
+      values[j] = ceilf(values[j] / p->log_of_failure);
     if (type_is_float_computed(p->type)) {
       type_store_floats(p->type, values, count, batch->values[lane]);
     } else {
       for (unsigned j = 0; j < count; j++)
         integers[j] = saturated(values[j]);
-      type_store_integers(p->type, integers, count, batch->values[lane]);
+      type_store_int64s(p->type, integers, count, batch->values[lane]);
     }
   }
 }
@@ -62,15 +64,15 @@ uint64_t openreg_geometric_words(const openreg_output *output, openreg_grid grid
   return grid_words(output, grid, results_per_call(output->type));
 }
 
-void openreg_geometric(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                       double p) {
+void openreg_geometric(const openreg_output *output, openreg_share share, openreg_philox philox,
+                       openreg_grid grid, double p) {
   assert(p > 0 && p < 1);
   const int results = results_per_call(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double log_of_failure = log1p(-p);
-    grid_fill(output, philox, grid, results, convert_from_doubles, &log_of_failure);
+    grid_fill(output, share, philox, grid, results, convert_from_doubles, &log_of_failure);
   } else {
     float_parameters parameters = {output->type, hardware_logf(1.0f - (float)p)};
-    grid_fill(output, philox, grid, results, convert_from_floats, &parameters);
+    grid_fill(output, share, philox, grid, results, convert_from_floats, &parameters);
   }
 }

@@ -3,11 +3,13 @@
  * A tensor that 32-bit indices do not reach is cut, and then the words of the whole are taken once
  * and used by nobody, before each part takes its own: that is how the recursion in PyTorch's
  * distribution_nullary_kernel comes out. Everything below writes only its own elements and depends
- * on nothing but its arguments: parts, calls and batches could run in any order.
+ * on nothing but its arguments: parts, calls and batches can run in any order, and shares of them
+ * at the same time.
  */
 #include "grid.h"
 
 #include "layout.h"
+#include "share.h"
 
 #include <assert.h>
 
@@ -31,10 +33,11 @@ uint64_t grid_increment(uint64_t n, openreg_grid grid, int results_per_call) {
   return ((n - 1) / (grid_threads(n, grid) * (uint64_t)results_per_call) + 1) * 4;
 }
 
-/* What the parts of one operator share, and where the next part starts. */
+/* What the parts of one operator have in common, and where the next part starts. */
 typedef struct run {
   openreg_grid grid;
   int results_per_call;
+  openreg_share share;
   uint64_t seed, offset;
   grid_converter *convert; /* NULL: only count */
   const void *parameters;
@@ -62,19 +65,22 @@ static void fill_batch(const run *run, const layout *part, uint64_t threads, uin
     layout_store(part, elements[l], batch.counts[l], batch.values[l]);
 }
 
+/* Batch after batch, call after call, which is also the order in memory of the calls' results. */
 static void fill_part(const layout *part, void *context) {
   run *run = context;
   if (run->convert && part->n > 0) {
-    const uint64_t threads = grid_threads(part->n, run->grid);
+    const uint64_t threads = grid_threads(part->n, run->grid), batches = threads / PHILOX_BATCH;
     const uint64_t call_elements = threads * (uint64_t)run->results_per_call;
-    for (uint64_t call = 0; call * call_elements < part->n; call++) {
-      uint64_t left = part->n - call * call_elements;
-      uint64_t subsequences = left < threads ? left : threads;
-      for (uint64_t first = 0; first < subsequences; first += PHILOX_BATCH) {
-        uint64_t rest = subsequences - first;
-        fill_batch(run, part, threads, call, first,
-                   rest < PHILOX_BATCH ? (unsigned)rest : PHILOX_BATCH);
-      }
+    const uint64_t calls = (part->n - 1) / call_elements + 1;
+    const pieces pieces = pieces_of(run->share, calls * batches);
+    for (uint64_t piece = pieces.first; piece < pieces.end; piece++) {
+      const uint64_t call = piece / batches, first = piece % batches * PHILOX_BATCH;
+      const uint64_t start = call * call_elements + first;
+      if (start >= part->n)
+        break;
+      const uint64_t left = part->n - start;
+      fill_batch(run, part, threads, call, first,
+                 left < PHILOX_BATCH ? (unsigned)left : PHILOX_BATCH);
     }
   }
   run->offset += grid_increment(part->n, run->grid, run->results_per_call);
@@ -94,11 +100,13 @@ uint64_t grid_words(const openreg_output *output, openreg_grid grid, int results
   return run.offset;
 }
 
-void grid_fill(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-               int results_per_call, grid_converter *convert, const void *parameters) {
+void grid_fill(const openreg_output *output, openreg_share share, openreg_philox philox,
+               openreg_grid grid, int results_per_call, grid_converter *convert,
+               const void *parameters) {
   assert(philox.offset % 4 == 0);
   run run = {.grid = grid,
              .results_per_call = results_per_call,
+             .share = share,
              .seed = philox.seed,
              .offset = philox.offset,
              .convert = convert,

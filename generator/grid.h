@@ -32,8 +32,9 @@ typedef void grid_converter(const void *parameters, const grid_batch *batch);
 
 /* The two halves of every operator on the grid: the words it takes, and filling the output. */
 uint64_t grid_words(const openreg_output *output, openreg_grid grid, int results_per_call);
-void grid_fill(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-               int results_per_call, grid_converter *convert, const void *parameters);
+void grid_fill(const openreg_output *output, openreg_share share, openreg_philox philox,
+               openreg_grid grid, int results_per_call, grid_converter *convert,
+               const void *parameters);
 
 /* Results a call: 4 words, or 2 of 64 bits. */
 enum { GRID_RESULTS_32 = 4, GRID_RESULTS_64 = 2 };

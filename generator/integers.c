@@ -7,7 +7,6 @@
 #include "grid.h"
 #include "lanes.h"
 #include "types.h"
-#include "words.h"
 
 #include <assert.h>
 
@@ -20,7 +19,8 @@ typedef struct recipe {
   int results_per_call;
   uint64_t modulus; /* 0: the whole word */
   int64_t base;
-  divisor divisor; /* by the modulus, where words of 32 bits are divided */
+  divisor divisor;       /* by the modulus, for words of 32 bits */
+  divisor_64 divisor_64; /* by the modulus, for words of 64 bits */
 } recipe;
 
 /* How many different values random_() gives: the non-negative ones of an integer type, and for a
@@ -77,25 +77,37 @@ static recipe recipe_of(openreg_type type, openreg_random_form form, uint64_t ra
   }
   if (recipe.modulus > 0 && recipe.modulus <= UINT32_MAX)
     recipe.divisor = divisor_of((uint32_t)recipe.modulus);
+  if (recipe.modulus > 0)
+    recipe.divisor_64 = divisor_64_of(recipe.modulus);
   return recipe;
+}
+
+/* Whether the largest value fits in 32 bits; the least, the base, must too. */
+static bool is_narrow(const recipe *p) {
+  return p->base >= INT32_MIN && p->base <= INT32_MAX && p->modulus <= INT32_MAX &&
+         p->base + (int64_t)p->modulus <= INT32_MAX;
 }
 
 static void convert_words_32(const void *parameters, const grid_batch *batch) {
   const recipe *p = parameters;
+  const bool narrow = is_narrow(p);
   for (int lane = 0; lane < 4; lane++) {
-    int64_t values[PHILOX_BATCH];
+    uint32_t remainders[PHILOX_BATCH];
     const uint32_t *words = batch->words->lane[lane];
     const unsigned count = batch->counts[lane];
     if (p->modulus <= UINT32_MAX) {
-      uint32_t remainders[PHILOX_BATCH];
-      lanes_chosen()->remainders(words, count, p->divisor, remainders);
-      for (unsigned j = 0; j < count; j++)
-        values[j] = (int64_t)(remainders[j] + (uint64_t)p->base);
-    } else {
-      for (unsigned j = 0; j < count; j++)
-        values[j] = words[j];
+      const uint32_t base = narrow ? (uint32_t)p->base : 0;
+      lanes_chosen()->remainders(words, count, p->divisor, base, remainders);
+      words = remainders;
     }
-    type_store_integers(p->type, values, count, batch->values[lane]);
+    if (narrow) {
+      type_store_int32s(p->type, (const int32_t *)words, count, batch->values[lane]);
+    } else {
+      int64_t values[PHILOX_BATCH];
+      for (unsigned j = 0; j < count; j++)
+        values[j] = (int64_t)(words[j] + (uint64_t)p->base);
+      type_store_int64s(p->type, values, count, batch->values[lane]);
+    }
   }
 }
 
@@ -104,11 +116,12 @@ static void convert_words_64(const void *parameters, const grid_batch *batch) {
   for (int lane = 0; lane < 2; lane++) {
     int64_t values[PHILOX_BATCH];
     const uint32_t *a = batch->words->lane[2 * lane], *b = batch->words->lane[2 * lane + 1];
-    for (unsigned j = 0; j < batch->counts[lane]; j++) {
-      uint64_t word = word_64(a[j], b[j]);
-      values[j] = (int64_t)((p->modulus ? word % p->modulus : word) + (uint64_t)p->base);
-    }
-    type_store_integers(p->type, values, batch->counts[lane], batch->values[lane]);
+    const unsigned count = batch->counts[lane];
+    if (p->modulus)
+      lanes_chosen()->remainders_64(a, b, count, p->divisor_64, (uint64_t)p->base, values);
+    else
+      lanes_chosen()->words_64(a, b, count, (uint64_t)p->base, values);
+    type_store_int64s(p->type, values, count, batch->values[lane]);
   }
 }
 
@@ -118,10 +131,10 @@ uint64_t openreg_random_words(const openreg_output *output, openreg_grid grid,
   return grid_words(output, grid, recipe.results_per_call);
 }
 
-void openreg_random(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                    openreg_random_form form, uint64_t range, int64_t base) {
+void openreg_random(const openreg_output *output, openreg_share share, openreg_philox philox,
+                    openreg_grid grid, openreg_random_form form, uint64_t range, int64_t base) {
   recipe recipe = recipe_of(output->type, form, range, base);
-  grid_fill(output, philox, grid, recipe.results_per_call,
+  grid_fill(output, share, philox, grid, recipe.results_per_call,
             recipe.results_per_call == GRID_RESULTS_32 ? convert_words_32 : convert_words_64,
             &recipe);
 }

@@ -5,6 +5,9 @@
  * lanes_chosen gives the widest that the machine has, or the one that OPENREG_SIMD names (see
  * generator.h). All tables give the same bits: every operation is on integers, exact, or one IEEE
  * rounding.
+ *
+ * A kernel draws a batch of words and passes it through two or three of these loops; what lies in
+ * between stays in the first-level cache. Counts of words are at most PHILOX_BATCH.
  */
 #ifndef OPENREG_GENERATOR_LANES_H
 #define OPENREG_GENERATOR_LANES_H
@@ -14,24 +17,79 @@
 #pragma GCC visibility push(hidden)
 
 /* A division by a number that is the same for all: T. Granlund, P. Montgomery, "Division by
- * invariant integers using multiplication", PLDI 1994, figure 4.1, for 32 bits. */
+ * invariant integers using multiplication", PLDI 1994, figure 4.1, for 32 and for 64 bits. */
 typedef struct divisor {
   uint32_t value, multiplier;
   int first_shift, second_shift;
 } divisor;
 
-divisor divisor_of(uint32_t value); /* > 0 */
+typedef struct divisor_64 {
+  uint64_t value, multiplier;
+  int first_shift, second_shift;
+} divisor_64;
+
+divisor divisor_of(uint32_t value);       /* > 0 */
+divisor_64 divisor_64_of(uint64_t value); /* > 0 */
 
 typedef struct lanes {
   const char *name;
   /* As philox_fill. */
   void (*fill)(uint64_t seed, uint64_t first, uint64_t block, unsigned count, philox_words *words);
-  /* fma(u, range, from) of uniforms u. */
+
+  /* ---- words to numbers; u is the uniform of a word ------------------------------------------ */
+
+  /* fma(u, range, from). */
   void (*scale)(const uint32_t *words, unsigned count, float range, float from, float *values);
-  /* 1 where the uniform is less than p, else 0. */
+  /* 1 where u is less than p, else 0. */
   void (*below)(const uint32_t *words, unsigned count, float p, float *ones);
-  /* words mod the divisor. */
-  void (*remainders)(const uint32_t *words, unsigned count, divisor divisor, uint32_t *remainders);
+  /* ln u. */
+  void (*logarithms)(const uint32_t *words, unsigned count, float *values);
+  /* fma(z, deviation, mean) of normals z: see box_muller.h. */
+  void (*normals)(const uint32_t *first, const uint32_t *second, unsigned sine_count,
+                  unsigned cosine_count, float deviation, float mean, float *sines, float *cosines);
+  /* words mod the divisor, plus base, mod 2^32. */
+  void (*remainders)(const uint32_t *words, unsigned count, divisor divisor, uint32_t base,
+                     uint32_t *values);
+
+  /* ---- pairs of words to numbers; u is the uniform double of a pair -------------------------- */
+
+  /* fma(u, range, from). */
+  void (*scale_doubles)(const uint32_t *a, const uint32_t *b, unsigned count, double range,
+                        double from, double *values);
+  /* 1 where u is less than p, else 0. */
+  void (*below_doubles)(const uint32_t *a, const uint32_t *b, unsigned count, double p,
+                        double *ones);
+  /* 64-bit words plus base. */
+  void (*words_64)(const uint32_t *a, const uint32_t *b, unsigned count, uint64_t base,
+                   int64_t *values);
+  /* 64-bit words mod the divisor, plus base. */
+  void (*remainders_64)(const uint32_t *a, const uint32_t *b, unsigned count, divisor_64 divisor,
+                        uint64_t base, int64_t *values);
+
+  /* ---- numbers to numbers -------------------------------------------------------------------- */
+
+  /* `replacement` wherever `value` stands. */
+  void (*replace)(float *values, unsigned count, float value, float replacement);
+  void (*replace_doubles)(double *values, unsigned count, double value, double replacement);
+  /* The lesser of value and limit, times factor. */
+  void (*limit_and_multiply)(float *values, unsigned count, float limit, float factor);
+
+  /* ---- dropout ------------------------------------------------------------------------------- */
+
+  /* Uniforms of a vector of `width` elements (1, 2, 4 or 8) after the other: element e of vector j
+   * is that of word e mod 4 of words[e / 4], subsequence j. */
+  void (*interleave)(const philox_words words[2], unsigned count, unsigned width, float *uniforms);
+  /* mask = u < keep, values = values * mask * scale, left to right; any count. */
+  void (*drop)(const float *uniforms, unsigned count, float keep, float scale, bool *mask,
+               float *values);
+
+  /* ---- numbers to elements and back: see types.h --------------------------------------------- */
+
+  void (*store_floats)(openreg_type type, const float *values, size_t count, void *elements);
+  void (*load_floats)(openreg_type type, const void *elements, size_t count, float *values);
+  void (*round_floats)(openreg_type type, float *values, size_t count);
+  void (*store_int32s)(openreg_type type, const int32_t *values, size_t count, void *elements);
+  void (*store_int64s)(openreg_type type, const int64_t *values, size_t count, void *elements);
 } lanes;
 
 /* The tables that the build makes; on a processor that is not x86-64, the first alone. */

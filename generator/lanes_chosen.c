@@ -83,3 +83,13 @@ divisor divisor_of(uint32_t value) {
                    .first_shift = l > 0,
                    .second_shift = l > 0 ? l - 1 : 0};
 }
+
+divisor_64 divisor_64_of(uint64_t value) {
+  assert(value > 0);
+  const int l = value > 1 ? 64 - __builtin_clzll(value - 1) : 0;
+  const unsigned __int128 excess = ((unsigned __int128)1 << l) - value;
+  return (divisor_64){.value = value,
+                      .multiplier = (uint64_t)((excess << 64) / value + 1),
+                      .first_shift = l > 0,
+                      .second_shift = l > 0 ? l - 1 : 0};
+}

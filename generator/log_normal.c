@@ -17,10 +17,10 @@ typedef struct float_parameters {
   float mean, standard_deviation;
 } float_parameters;
 
-static void scale_and_store(const float_parameters *p, float *values, unsigned count,
+static void raise_and_store(const float_parameters *p, float *values, unsigned count,
                             void *elements) {
   for (unsigned j = 0; j < count; j++)
-    values[j] = hardware_expf(fmaf(values[j], p->standard_deviation, p->mean));
+    values[j] = hardware_expf(values[j]);
   type_store_floats(p->type, values, count, elements);
 }
 
@@ -30,9 +30,9 @@ static void convert_to_floats(const void *parameters, const grid_batch *batch) {
     float sines[PHILOX_BATCH], cosines[PHILOX_BATCH];
     const unsigned sine_count = batch->counts[lane], cosine_count = batch->counts[lane + 1];
     box_muller_floats(batch->words->lane[lane], batch->words->lane[lane + 1], sine_count,
-                      cosine_count, sines, cosines);
-    scale_and_store(p, sines, sine_count, batch->values[lane]);
-    scale_and_store(p, cosines, cosine_count, batch->values[lane + 1]);
+                      cosine_count, p->standard_deviation, p->mean, sines, cosines);
+    raise_and_store(p, sines, sine_count, batch->values[lane]);
+    raise_and_store(p, cosines, cosine_count, batch->values[lane + 1]);
   }
 }
 
@@ -64,14 +64,14 @@ uint64_t openreg_log_normal_words(const openreg_output *output, openreg_grid gri
   return grid_words(output, grid, results_per_call(output->type));
 }
 
-void openreg_log_normal(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                        double mean, double standard_deviation) {
+void openreg_log_normal(const openreg_output *output, openreg_share share, openreg_philox philox,
+                        openreg_grid grid, double mean, double standard_deviation) {
   const int results = results_per_call(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double_parameters p = {mean, standard_deviation};
-    grid_fill(output, philox, grid, results, convert_to_doubles, &p);
+    grid_fill(output, share, philox, grid, results, convert_to_doubles, &p);
   } else {
     float_parameters p = {output->type, (float)mean, (float)standard_deviation};
-    grid_fill(output, philox, grid, results, convert_to_floats, &p);
+    grid_fill(output, share, philox, grid, results, convert_to_floats, &p);
   }
 }

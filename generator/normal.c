@@ -14,22 +14,17 @@ typedef struct float_parameters {
   float mean, standard_deviation;
 } float_parameters;
 
-static void scale_and_store(const float_parameters *p, float *values, unsigned count,
-                            void *elements) {
-  for (unsigned j = 0; j < count; j++)
-    values[j] = fmaf(values[j], p->standard_deviation, p->mean);
-  type_store_floats(p->type, values, count, elements);
-}
-
 static void convert_to_floats(const void *parameters, const grid_batch *batch) {
   const float_parameters *p = parameters;
   for (int lane = 0; lane < 4; lane += 2) {
-    float sines[PHILOX_BATCH], cosines[PHILOX_BATCH];
+    float rooms[2][PHILOX_BATCH];
+    float *sines = type_place_for_floats(p->type, batch->values[lane], rooms[0]);
+    float *cosines = type_place_for_floats(p->type, batch->values[lane + 1], rooms[1]);
     const unsigned sine_count = batch->counts[lane], cosine_count = batch->counts[lane + 1];
     box_muller_floats(batch->words->lane[lane], batch->words->lane[lane + 1], sine_count,
-                      cosine_count, sines, cosines);
-    scale_and_store(p, sines, sine_count, batch->values[lane]);
-    scale_and_store(p, cosines, cosine_count, batch->values[lane + 1]);
+                      cosine_count, p->standard_deviation, p->mean, sines, cosines);
+    type_store_floats(p->type, sines, sine_count, batch->values[lane]);
+    type_store_floats(p->type, cosines, cosine_count, batch->values[lane + 1]);
   }
 }
 
@@ -61,14 +56,14 @@ uint64_t openreg_normal_words(const openreg_output *output, openreg_grid grid) {
   return grid_words(output, grid, results_per_call(output->type));
 }
 
-void openreg_normal(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                    double mean, double standard_deviation) {
+void openreg_normal(const openreg_output *output, openreg_share share, openreg_philox philox,
+                    openreg_grid grid, double mean, double standard_deviation) {
   const int results = results_per_call(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double_parameters p = {mean, standard_deviation};
-    grid_fill(output, philox, grid, results, convert_to_doubles, &p);
+    grid_fill(output, share, philox, grid, results, convert_to_doubles, &p);
   } else {
     float_parameters p = {output->type, (float)mean, (float)standard_deviation};
-    grid_fill(output, philox, grid, results, convert_to_floats, &p);
+    grid_fill(output, share, philox, grid, results, convert_to_floats, &p);
   }
 }

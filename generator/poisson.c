@@ -7,6 +7,7 @@
  * about to be rejected, the GPU may decide otherwise.
  */
 #include "hardware.h"
+#include "share.h"
 #include "stream.h"
 #include "types.h"
 
@@ -97,9 +98,10 @@ static double sample(stream *stream, double lambda) {
 }
 
 void openreg_poisson(openreg_type type, uint64_t n, const void *lambda, void *result,
-                     openreg_philox philox) {
+                     openreg_share share, openreg_philox philox) {
   assert(type_is_floating(type) && philox.offset % 4 == 0);
-  for (uint64_t i = 0; i < n; i++) {
+  const pieces elements = pieces_of(share, n);
+  for (uint64_t i = elements.first; i < elements.end; i++) {
     stream stream = stream_start(philox, i);
     type_store_real(type, sample(&stream, type_load_real(type, lambda, i)), result, i);
   }

@@ -3,26 +3,30 @@
  * Keys have just so many bits that ties are rare; a tie keeps the order of the numbers, which would
  * be a bias, so every run of equal keys is shuffled by draws of a second request.
  *
- * The sort uses that keys are uniform. A stable radix sort orders the upper bits, a few more than
- * it takes to tell n keys apart; after it an element is, on average, a fraction of a place from
- * where it belongs, and one insertion sort over everything finishes in linear expected time. Both
- * are stable, so the whole is. Keys are not an adversary's: they come from Philox alone.
+ * What is sorted are 64-bit entries: the number in the lower bits, above it as many of the key's
+ * upper bits as there is room for. Entries are different, so no sort needs to be stable. Up to 2^20
+ * numbers the whole key has room; beyond, a few entries agree in what they show of their keys, and
+ * the keys are drawn once more to put those in order.
+ *
+ * The sort uses that keys are uniform. Entries are dealt by their uppermost bits to buckets that
+ * fit in a second-level cache. In a bucket, a radix sort of nearly so many bits as it takes to tell
+ * its entries apart leaves each, on average, a place or two from where it belongs, and one
+ * insertion sort finishes in linear expected time. Keys are not an adversary's: they come from
+ * Philox alone.
  */
-#include "generator.h"
+#include "randperm.h"
+
 #include "stream.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-typedef struct pair {
-  uint64_t key;
-  int64_t value;
-} pair;
+#include <string.h>
 
 enum {
-  SMALL_KEY_BITS = 32, /* up to here keys are int32, else int64 */
-  DIGIT_BITS = 9,      /* 512 streams of writing: their lines fit in a first-level cache */
-  SPARE_BITS = 3       /* sorted beyond log2(n): one insertion step in 16 elements */
+  SMALL_KEY_BITS = 32,      /* up to here keys are int32, else int64 */
+  MOST_BUCKET_BITS = 11,    /* 2048 streams of writing, whose pages processors can keep in mind */
+  BUCKET_ENTRIES_BITS = 13, /* 64 KiB a bucket, while MOST_BUCKET_BITS allows */
+  DIGIT_BITS = 12           /* 16 KiB of counters */
 };
 
 /* Bits of a key such that all n are different with probability 0.9 at least: the bound in
@@ -55,108 +59,201 @@ uint64_t openreg_randperm_words(uint64_t n, openreg_grid grid) {
   return key_words(n, grid) + (n + 3) / 4 * 4;
 }
 
-/* Draws the keys into `drawn` and pairs them with 0 ... n-1. Masked keys are unsigned; those of all
- * the bits of their type are compared as signed numbers, which is the same after the sign bit has
- * been turned around. */
-static void draw_pairs(pair *pairs, int64_t *drawn, uint64_t n, openreg_philox philox,
-                       openreg_grid grid) {
-  const int64_t size = (int64_t)n, stride = 1;
+static int bits_of(uint64_t number) {
+  return number ? 64 - __builtin_clzll(number) : 0;
+}
+
+/* What the steps of one permutation have in common. */
+typedef struct job {
+  uint64_t n;
+  int key_bits, shown_bits; /* of a key, in its entry */
+  openreg_philox philox;
+  openreg_grid grid;
+} job;
+
+static bool has_small_keys(const job *job) {
+  return job->key_bits <= SMALL_KEY_BITS;
+}
+
+/* Into `drawn`, as int32 or int64. */
+static void draw_keys(const job *job, int64_t *drawn) {
+  const int64_t size = (int64_t)job->n, stride = 1;
   const openreg_output keys = key_output(drawn, &size, &stride);
-  const bool small = keys.type == OPENREG_INT32;
-  const int64_t lowest = small ? INT32_MIN : INT64_MIN;
-  openreg_random(&keys, philox, grid, OPENREG_RANDOM_FROM_TO, key_range(&keys), lowest);
+  openreg_random(&keys, openreg_whole, job->philox, job->grid, OPENREG_RANDOM_FROM_TO,
+                 key_range(&keys), has_small_keys(job) ? INT32_MIN : INT64_MIN);
+}
 
-  const int bits = key_bits(n);
-  const uint64_t mask = UINT64_MAX >> (64 - bits);
-  const uint64_t sign = bits == SMALL_KEY_BITS || bits == 64 ? UINT64_C(1) << (bits - 1) : 0;
-  const int32_t *drawn_32 = (const int32_t *)drawn;
-  for (uint64_t i = 0; i < n; i++) {
-    const uint64_t key = small ? (uint64_t)drawn_32[i] : (uint64_t)drawn[i];
-    pairs[i] = (pair){(key & mask) ^ sign, (int64_t)i};
+/* The key of number i, its uppermost bit at the top. Masked keys are unsigned; those of all the
+ * bits of their type are compared as signed numbers, which is the same after the sign bit has been
+ * turned around. */
+static uint64_t key_of(const job *job, const int64_t *drawn, uint64_t i) {
+  const uint64_t key =
+      has_small_keys(job) ? (uint64_t)((const int32_t *)drawn)[i] : (uint64_t)drawn[i];
+  const bool is_signed = job->key_bits == SMALL_KEY_BITS || job->key_bits == 64;
+  return (key << (64 - job->key_bits)) ^ (uint64_t)is_signed << 63;
+}
+
+/* The bits of an entry that are the number's. */
+static uint64_t number_mask(const job *job) {
+  return job->shown_bits < 64 ? UINT64_MAX >> job->shown_bits : 0;
+}
+
+static uint64_t entry_of(const job *job, const int64_t *drawn, uint64_t i) {
+  return (key_of(job, drawn, i) & ~number_mask(job)) | i;
+}
+
+/* ---- sorting --------------------------------------------------------------------------------- */
+
+/* One pass by the `bits` that start at bit `shift`; it keeps the order of what agrees in them. */
+static void sort_by_digit(const uint64_t *from, uint64_t *to, uint32_t n, int shift, int bits) {
+  const uint32_t digits = UINT32_C(1) << bits;
+  uint32_t next[1 << DIGIT_BITS];
+  memset(next, 0, digits * sizeof *next);
+  for (uint32_t i = 0; i < n; i++)
+    next[from[i] >> shift & (digits - 1)]++;
+  uint32_t sum = 0;
+  for (uint32_t digit = 0; digit < digits; digit++) {
+    const uint32_t count = next[digit];
+    next[digit] = sum;
+    sum += count;
+  }
+  for (uint32_t i = 0; i < n; i++)
+    to[next[from[i] >> shift & (digits - 1)]++] = from[i];
+}
+
+static void sort_by_insertion(uint64_t *entries, uint32_t n) {
+  for (uint32_t i = 1; i < n; i++) {
+    const uint64_t moved = entries[i];
+    uint32_t j = i;
+    for (; j > 0 && entries[j - 1] > moved; j--)
+      entries[j] = entries[j - 1];
+    entries[j] = moved;
   }
 }
 
-/* One stable pass by the digit that starts at bit `shift`. */
-static void sort_by_digit(const pair *from, pair *to, uint64_t n, int shift) {
-  enum { DIGITS = 1 << DIGIT_BITS };
-  uint64_t next[DIGITS] = {0};
-  for (uint64_t i = 0; i < n; i++)
-    next[from[i].key >> shift & (DIGITS - 1)]++;
-  uint64_t start = 0;
-  for (int digit = 0; digit < DIGITS; digit++) {
-    const uint64_t count = next[digit];
-    next[digit] = start;
-    start += count;
-  }
-  for (uint64_t i = 0; i < n; i++)
-    to[next[from[i].key >> shift & (DIGITS - 1)]++] = from[i];
-}
-
-static void sort_by_insertion(pair *pairs, uint64_t n) {
-  for (uint64_t i = 1; i < n; i++) {
-    const pair moved = pairs[i];
-    uint64_t j = i;
-    for (; j > 0 && pairs[j - 1].key > moved.key; j--)
-      pairs[j] = pairs[j - 1];
-    pairs[j] = moved;
-  }
-}
-
-/* Sorts `pairs`, of which keys have `bits` bits; returns whichever of the two arrays it is in. */
-static pair *sort_pairs(pair *pairs, pair *other, uint64_t n, int bits) {
-  int telling = SPARE_BITS;
-  while (telling < bits && (n - 1) >> (telling - SPARE_BITS))
-    telling++;
+/* Sorts a bucket of `from`, whose entries agree in their uppermost `dealt` bits, into `to`. */
+static void sort_bucket(uint64_t *from, uint64_t *to, uint32_t n, int dealt) {
+  const int telling = bits_of(n) > 2 ? bits_of(n) - 2 : 0; /* 2 to 4 entries a value */
   const int passes = (telling + DIGIT_BITS - 1) / DIGIT_BITS;
-  int shift = bits - passes * DIGIT_BITS;
-  if (shift < 0)
-    shift = 0;
-  for (int pass = 0; pass < passes; pass++, shift += DIGIT_BITS) {
-    sort_by_digit(pairs, other, n, shift);
-    pair *sorted = other;
-    other = pairs;
-    pairs = sorted;
+  const int bits = passes ? (telling + passes - 1) / passes : 0;
+  uint64_t *sorted = from, *other = to;
+  for (int pass = passes; pass > 0; pass--) {
+    sort_by_digit(sorted, other, n, 64 - dealt - pass * bits, bits);
+    uint64_t *const previous = sorted;
+    sorted = other;
+    other = previous;
   }
-  sort_by_insertion(pairs, n);
-  return pairs;
+  if (sorted != to)
+    memcpy(to, sorted, n * sizeof *to);
+  sort_by_insertion(to, n);
 }
 
-/* A run that starts at sorted position t draws word after word of subsequence t. */
-static void shuffle_run(pair *run, uint64_t length, openreg_philox philox, uint64_t t) {
+/* In two steps, for `dealt` bits may be none. */
+static uint64_t bucket_of(uint64_t entry, int dealt) {
+  return entry >> (63 - dealt) >> 1;
+}
+
+/* Turns the keys in `numbers` into sorted entries there. `room` has n places. */
+static void sort_entries(const job *job, int64_t *numbers, uint64_t *room) {
+  const int surplus = bits_of(job->n) - BUCKET_ENTRIES_BITS;
+  const int dealt = surplus < 0 ? 0 : surplus < MOST_BUCKET_BITS ? surplus : MOST_BUCKET_BITS;
+  const uint64_t buckets = UINT64_C(1) << dealt;
+  uint64_t next[1 << MOST_BUCKET_BITS] = {0};
+  for (uint64_t i = 0; i < job->n; i++)
+    next[bucket_of(entry_of(job, numbers, i), dealt)]++;
+  uint64_t sum = 0;
+  for (uint64_t bucket = 0; bucket < buckets; bucket++) {
+    const uint64_t count = next[bucket];
+    next[bucket] = sum;
+    sum += count;
+  }
+  for (uint64_t i = 0; i < job->n; i++) {
+    const uint64_t entry = entry_of(job, numbers, i);
+    room[next[bucket_of(entry, dealt)]++] = entry;
+  }
+  uint64_t start = 0;
+  for (uint64_t bucket = 0; bucket < buckets; start = next[bucket++])
+    sort_bucket(room + start, (uint64_t *)numbers + start, (uint32_t)(next[bucket] - start), dealt);
+}
+
+/* ---- equal keys ------------------------------------------------------------------------------ */
+
+/* A run of equal keys that starts at sorted position t draws word after word of subsequence t. */
+static void shuffle_run(int64_t *run, uint64_t length, openreg_philox philox, uint64_t t) {
   stream words = stream_start(philox, t);
   for (uint64_t j = length - 1; j > 0; j--) {
     const uint64_t k = stream_word(&words) % (uint32_t)(j + 1);
-    const int64_t value = run[j].value;
-    run[j].value = run[k].value;
-    run[k].value = value;
+    const int64_t value = run[j];
+    run[j] = run[k];
+    run[k] = value;
   }
 }
 
-static void shuffle_runs(pair *pairs, uint64_t n, openreg_philox philox) {
-  for (uint64_t t = 0; t < n;) {
-    uint64_t end = t + 1;
-    while (end < n && pairs[end].key == pairs[t].key)
-      end++;
-    if (end - t > 1)
-      shuffle_run(pairs + t, end - t, philox, t);
-    t = end;
+/* By key, then number: numbers come in ascending order, and insertion keeps it. */
+static void sort_by_whole_key(const job *job, const int64_t *drawn, int64_t *run, uint64_t length) {
+  for (uint64_t i = 1; i < length; i++) {
+    const int64_t moved = run[i];
+    const uint64_t key = key_of(job, drawn, (uint64_t)moved);
+    uint64_t j = i;
+    for (; j > 0 && key_of(job, drawn, (uint64_t)run[j - 1]) > key; j--)
+      run[j] = run[j - 1];
+    run[j] = moved;
   }
+}
+
+/* Numbers at places t, ..., end - 1, whose entries showed the same bits of their keys. */
+static void settle_by_whole_key(const job *job, const int64_t *drawn, int64_t *numbers, uint64_t t,
+                                uint64_t end, openreg_philox second) {
+  sort_by_whole_key(job, drawn, numbers + t, end - t);
+  while (t < end) {
+    const uint64_t key = key_of(job, drawn, (uint64_t)numbers[t]);
+    uint64_t next = t + 1;
+    while (next < end && key_of(job, drawn, (uint64_t)numbers[next]) == key)
+      next++;
+    if (next - t > 1)
+      shuffle_run(numbers + t, next - t, second, t);
+    t = next;
+  }
+}
+
+/* Turns sorted entries into numbers, shuffling runs of equal keys. Where entries do not show whole
+ * keys, `drawn` has the keys of all numbers; else it is NULL. */
+static void settle(const job *job, int64_t *entries, const int64_t *drawn, openreg_philox second) {
+  const uint64_t mask = number_mask(job);
+  for (uint64_t t = 0, end = 0; t < job->n; t = end) {
+    const uint64_t shown = (uint64_t)entries[t] & ~mask;
+    for (; end < job->n && ((uint64_t)entries[end] & ~mask) == shown; end++)
+      entries[end] &= (int64_t)mask;
+    if (end - t > 1 && drawn)
+      settle_by_whole_key(job, drawn, entries, t, end, second);
+    else if (end - t > 1)
+      shuffle_run(entries + t, end - t, second, t);
+  }
+}
+
+bool randperm_showing(int most_bits, int64_t *output, uint64_t n, openreg_philox philox,
+                      openreg_grid grid) {
+  if (n == 0)
+    return true;
+  if (n > SIZE_MAX / sizeof *output)
+    return false;
+  uint64_t *room = malloc(n * sizeof *room);
+  if (!room)
+    return false;
+  job job = {.n = n, .key_bits = key_bits(n), .philox = philox, .grid = grid};
+  job.shown_bits = 64 - bits_of(n - 1);
+  job.shown_bits = job.shown_bits < most_bits ? job.shown_bits : most_bits;
+  const bool shows_whole_keys = job.shown_bits >= job.key_bits;
+  draw_keys(&job, output);
+  sort_entries(&job, output, room);
+  if (!shows_whole_keys)
+    draw_keys(&job, (int64_t *)room);
+  const openreg_philox second = {philox.seed, philox.offset + key_words(n, grid)};
+  settle(&job, output, shows_whole_keys ? NULL : (const int64_t *)room, second);
+  free(room);
+  return true;
 }
 
 bool openreg_randperm(int64_t *output, uint64_t n, openreg_philox philox, openreg_grid grid) {
-  if (n == 0)
-    return true;
-  if (n > SIZE_MAX / (2 * sizeof(pair)))
-    return false;
-  pair *pairs = malloc(n * 2 * sizeof(pair));
-  if (!pairs)
-    return false;
-  draw_pairs(pairs, (int64_t *)(pairs + n), n, philox, grid);
-  pair *sorted = sort_pairs(pairs, pairs + n, n, key_bits(n));
-  const openreg_philox second = {philox.seed, philox.offset + key_words(n, grid)};
-  shuffle_runs(sorted, n, second);
-  for (uint64_t i = 0; i < n; i++)
-    output[i] = sorted[i].value;
-  free(pairs);
-  return true;
+  return randperm_showing(64, output, n, philox, grid);
 }

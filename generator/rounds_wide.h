@@ -58,12 +58,12 @@ static inline void wide_store(uint32_t *words, wide even, wide odd) {
 static inline __attribute__((always_inline)) void wide_rounds(uint32_t c0, uint32_t c1, uint32_t c2,
                                                               uint32_t c3, uint32_t k0, uint32_t k1,
                                                               uint32_t *words, unsigned stride) {
-  uint32_t first[WIDE_COUNTERS];
-  for (uint32_t i = 0; i < WIDE_COUNTERS; i++)
-    first[i] = c2 + i;
-  wide_quadruple even = {wide_of(c0), wide_of(c1), {0}, wide_of(c3)}, odd = even;
-  memcpy(&even.z, first, sizeof first);
-  odd.z = even.z >> 32;
+  static const uint32_t steps[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  wide c2s;
+  memcpy(&c2s, steps, sizeof c2s);
+  c2s += wide_of(c2) | wide_of(c2) << 32; /* two sums in one, for neither wraps */
+  wide_quadruple even = {wide_of(c0), wide_of(c1), c2s, wide_of(c3)}, odd = even;
+  odd.z = c2s >> 32;
 #pragma GCC unroll 10
   for (int round = 0; round < ROUNDS; round++) {
     even = wide_round(even, wide_of(k0), wide_of(k1));

@@ -5,6 +5,7 @@
  * be `upper`. CUDA does not cut large tensors here.
  */
 #include "grid.h"
+#include "share.h"
 #include "types.h"
 #include "words.h"
 
@@ -46,26 +47,26 @@ static double uniform_of(const philox_words *words, int results, int result, uns
 }
 
 void openreg_rrelu(openreg_type type, uint64_t n, const void *x, void *noise, void *result,
-                   openreg_philox philox, openreg_grid grid, double lower, double upper) {
+                   openreg_share share, openreg_philox philox, openreg_grid grid, double lower,
+                   double upper) {
   assert(philox.offset % 4 == 0 && lower <= upper);
   if (n == 0)
     return;
   const job job = {type, x, noise, result, lower, upper - lower};
   const int results = results_per_call(type);
   const uint64_t threads = grid_threads(n, grid);
-  uint64_t block = philox.offset / 4;
-  for (uint64_t start = 0; start < n; start += threads * (uint64_t)results, block++) {
-    const uint64_t subsequences = n - start < threads ? n - start : threads;
-    for (uint64_t first = 0; first < subsequences; first += PHILOX_BATCH) {
-      philox_words words;
-      const uint64_t rest = subsequences - first;
-      const unsigned count = rest < PHILOX_BATCH ? (unsigned)rest : PHILOX_BATCH;
-      philox_fill(philox.seed, first, block, count, &words);
-      for (int r = 0; r < results; r++) {
-        const uint64_t element = start + (uint64_t)r * threads + first;
-        for (unsigned j = 0; j < count && element + j < n; j++)
-          rectify(&job, element + j, uniform_of(&words, results, r, j));
-      }
+  const uint64_t batches = threads / PHILOX_BATCH;
+  const uint64_t call_elements = threads * (uint64_t)results;
+  const uint64_t calls = (n - 1) / call_elements + 1;
+  const pieces pieces = pieces_of(share, calls * batches);
+  for (uint64_t piece = pieces.first; piece < pieces.end; piece++) {
+    const uint64_t call = piece / batches, first = piece % batches * PHILOX_BATCH;
+    philox_words words;
+    philox_fill(philox.seed, first, philox.offset / 4 + call, PHILOX_BATCH, &words);
+    for (int r = 0; r < results; r++) {
+      const uint64_t element = call * call_elements + (uint64_t)r * threads + first;
+      for (unsigned j = 0; j < PHILOX_BATCH && element + j < n; j++)
+        rectify(&job, element + j, uniform_of(&words, results, r, j));
     }
   }
 }

@@ -45,7 +45,7 @@ static inline float stream_normal_float(stream *stream) {
   }
   float sine, cosine;
   const uint32_t first = stream_word(stream), second = stream_word(stream);
-  box_muller_floats(&first, &second, 1, 1, &sine, &cosine);
+  box_muller_floats(&first, &second, 1, 1, 1.0f, 0.0f, &sine, &cosine);
   stream->cosine = (double)cosine;
   stream->has_cosine = true;
   return sine;

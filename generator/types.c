@@ -1,10 +1,9 @@
-/* types.c: sizes of types and conversion of batches. See types.h.
- *
- * Loops over whole arrays, one a type, with the switch outside: what compilers vectorise.
- */
+/* types.c: sizes of types and conversion of single elements. See types.h; the loops over batches
+ * are in lanes_types.h. */
 #include "types.h"
 
 #include "half.h"
+#include "lanes.h"
 
 #include <assert.h>
 
@@ -41,45 +40,26 @@ bool type_is_float_computed(openreg_type type) {
 
 void type_store_floats(openreg_type type, const float *values, size_t count, void *elements) {
   assert(type_is_float_computed(type));
-  float *floats = elements;
-  uint16_t *halves = elements;
-  if (type == OPENREG_FLOAT32) {
-    for (size_t j = 0; j < count; j++)
-      floats[j] = values[j];
-  } else if (type == OPENREG_FLOAT16) {
-    for (size_t j = 0; j < count; j++)
-      halves[j] = half_of_float(values[j]);
-  } else {
-    for (size_t j = 0; j < count; j++)
-      halves[j] = bfloat16_of_float(values[j]);
-  }
+  if (values != elements)
+    lanes_chosen()->store_floats(type, values, count, elements);
 }
 
 void type_load_floats(openreg_type type, const void *elements, size_t count, float *values) {
   assert(type_is_float_computed(type));
-  const float *floats = elements;
-  const uint16_t *halves = elements;
-  if (type == OPENREG_FLOAT32) {
-    for (size_t j = 0; j < count; j++)
-      values[j] = floats[j];
-  } else if (type == OPENREG_FLOAT16) {
-    for (size_t j = 0; j < count; j++)
-      values[j] = float_of_half(halves[j]);
-  } else {
-    for (size_t j = 0; j < count; j++)
-      values[j] = float_of_bfloat16(halves[j]);
-  }
+  lanes_chosen()->load_floats(type, elements, count, values);
 }
 
 void type_round_floats(openreg_type type, float *values, size_t count) {
   assert(type_is_float_computed(type));
-  if (type == OPENREG_FLOAT16) {
-    for (size_t j = 0; j < count; j++)
-      values[j] = float_of_half(half_of_float(values[j]));
-  } else if (type == OPENREG_BFLOAT16) {
-    for (size_t j = 0; j < count; j++)
-      values[j] = float_of_bfloat16(bfloat16_of_float(values[j]));
-  }
+  lanes_chosen()->round_floats(type, values, count);
+}
+
+void type_store_int32s(openreg_type type, const int32_t *values, size_t count, void *elements) {
+  lanes_chosen()->store_int32s(type, values, count, elements);
+}
+
+void type_store_int64s(openreg_type type, const int64_t *values, size_t count, void *elements) {
+  lanes_chosen()->store_int64s(type, values, count, elements);
 }
 
 float type_round_float(openreg_type type, float value) {
@@ -124,57 +104,4 @@ double type_round_computed(openreg_type type, double value) {
 
 double type_round_real(openreg_type type, double value) {
   return type == OPENREG_FLOAT64 ? value : (double)type_round_float(type, (float)value);
-}
-
-#define STORE_AS(name, element, convert)                                                           \
-  static void name(const int64_t *values, size_t count, void *elements) {                          \
-    element *to = elements;                                                                        \
-    for (size_t j = 0; j < count; j++)                                                             \
-      to[j] = convert(values[j]);                                                                  \
-  }
-
-static inline uint16_t half_of_integer(int64_t value) {
-  return half_of_float((float)value);
-}
-
-static inline uint16_t bfloat16_of_integer(int64_t value) {
-  return bfloat16_of_float((float)value);
-}
-
-/* Signed and unsigned integers of one width store the same bits. */
-STORE_AS(store_8, uint8_t, (uint8_t))
-STORE_AS(store_16, uint16_t, (uint16_t))
-STORE_AS(store_32, uint32_t, (uint32_t))
-STORE_AS(store_64, uint64_t, (uint64_t))
-STORE_AS(store_bool, bool, (bool))
-STORE_AS(store_half, uint16_t, half_of_integer)
-STORE_AS(store_bfloat16, uint16_t, bfloat16_of_integer)
-STORE_AS(store_float, float, (float))
-STORE_AS(store_double, double, (double))
-
-void type_store_integers(openreg_type type, const int64_t *values, size_t count, void *elements) {
-  switch (type) {
-  case OPENREG_UINT8:
-  case OPENREG_INT8:
-    return store_8(values, count, elements);
-  case OPENREG_INT16:
-  case OPENREG_UINT16:
-    return store_16(values, count, elements);
-  case OPENREG_INT32:
-  case OPENREG_UINT32:
-    return store_32(values, count, elements);
-  case OPENREG_INT64:
-  case OPENREG_UINT64:
-    return store_64(values, count, elements);
-  case OPENREG_BOOL:
-    return store_bool(values, count, elements);
-  case OPENREG_FLOAT16:
-    return store_half(values, count, elements);
-  case OPENREG_BFLOAT16:
-    return store_bfloat16(values, count, elements);
-  case OPENREG_FLOAT32:
-    return store_float(values, count, elements);
-  case OPENREG_FLOAT64:
-    return store_double(values, count, elements);
-  }
 }

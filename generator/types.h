@@ -19,6 +19,12 @@ bool type_is_float_computed(openreg_type type);
 /* `values` becomes `count` elements of `type`; type_is_float_computed must hold. */
 void type_store_floats(openreg_type type, const float *values, size_t count, void *elements);
 
+/* Where to compute floats that are to become `elements`: there, if they are of float32, and then
+ * type_store_floats has nothing left to do; else in `room`. */
+static inline float *type_place_for_floats(openreg_type type, void *elements, float *room) {
+  return type == OPENREG_FLOAT32 ? elements : room;
+}
+
 /* The way back, exact. */
 void type_load_floats(openreg_type type, const void *elements, size_t count, float *values);
 
@@ -40,7 +46,8 @@ double type_round_computed(openreg_type type, double value);
 double type_round_real(openreg_type type, double value);
 
 /* Every type; for bool, whether the value is not 0. */
-void type_store_integers(openreg_type type, const int64_t *values, size_t count, void *elements);
+void type_store_int32s(openreg_type type, const int32_t *values, size_t count, void *elements);
+void type_store_int64s(openreg_type type, const int64_t *values, size_t count, void *elements);
 
 #pragma GCC visibility pop
 #endif

@@ -7,10 +7,8 @@
 #include "grid.h"
 #include "lanes.h"
 #include "types.h"
-#include "words.h"
 
 #include <assert.h>
-#include <math.h>
 
 typedef struct float_parameters {
   openreg_type type;
@@ -20,12 +18,12 @@ typedef struct float_parameters {
 static void convert_to_floats(const void *parameters, const grid_batch *batch) {
   const float_parameters *p = parameters;
   for (int lane = 0; lane < 4; lane++) {
-    float values[PHILOX_BATCH];
+    float room[PHILOX_BATCH];
+    float *values = type_place_for_floats(p->type, batch->values[lane], room);
     const unsigned count = batch->counts[lane];
     lanes_chosen()->scale(batch->words->lane[lane], count, p->range, p->from, values);
     type_round_floats(p->type, values, count);
-    for (unsigned j = 0; j < count; j++)
-      values[j] = values[j] == p->to ? p->from : values[j];
+    lanes_chosen()->replace(values, count, p->to, p->from);
     type_store_floats(p->type, values, count, batch->values[lane]);
   }
 }
@@ -39,10 +37,9 @@ static void convert_to_doubles(const void *parameters, const grid_batch *batch) 
   for (int lane = 0; lane < 2; lane++) {
     const uint32_t *a = batch->words->lane[2 * lane], *b = batch->words->lane[2 * lane + 1];
     double *values = batch->values[lane];
-    for (unsigned j = 0; j < batch->counts[lane]; j++) {
-      double value = fma(uniform_double(a[j], b[j]), p->range, p->from);
-      values[j] = value == p->to ? p->from : value;
-    }
+    const unsigned count = batch->counts[lane];
+    lanes_chosen()->scale_doubles(a, b, count, p->range, p->from, values);
+    lanes_chosen()->replace_doubles(values, count, p->to, p->from);
   }
 }
 
@@ -55,17 +52,17 @@ uint64_t openreg_uniform_words(const openreg_output *output, openreg_grid grid) 
   return grid_words(output, grid, results_per_call(output->type));
 }
 
-void openreg_uniform(const openreg_output *output, openreg_philox philox, openreg_grid grid,
-                     double from, double to) {
+void openreg_uniform(const openreg_output *output, openreg_share share, openreg_philox philox,
+                     openreg_grid grid, double from, double to) {
   const int results = results_per_call(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double_parameters p = {from, to, to - from};
-    grid_fill(output, philox, grid, results, convert_to_doubles, &p);
+    grid_fill(output, share, philox, grid, results, convert_to_doubles, &p);
   } else {
     float_parameters p = {.type = output->type,
                           .from = type_round_float(output->type, (float)from),
                           .to = type_round_float(output->type, (float)to)};
     p.range = type_round_float(output->type, p.to - p.from);
-    grid_fill(output, philox, grid, results, convert_to_floats, &p);
+    grid_fill(output, share, philox, grid, results, convert_to_floats, &p);
   }
 }

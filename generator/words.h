@@ -15,13 +15,11 @@ static inline float uniform_float(uint32_t word) {
   return (float)word * 0x1p-32f + 0x1p-33f;
 }
 
-/* 53 bits of two words: a double holds them exactly. */
-static inline uint64_t bits_53(uint32_t a, uint32_t b) {
-  return a ^ ((uint64_t)b << 21);
-}
-
+/* 53 bits of two words, a XOR b * 2^21, which a double holds exactly, times 2^-53 (exact), plus
+ * 2^-54. The bits come in two halves, since few machines convert vectors of 64-bit integers. */
 static inline double uniform_double(uint32_t a, uint32_t b) {
-  return (double)(int64_t)bits_53(a, b) * 0x1p-53 + 0x1p-54;
+  const double bits = (double)(b >> 11) * 0x1p32 + (double)(a ^ b << 21);
+  return bits * 0x1p-53 + 0x1p-54;
 }
 
 /* A 64-bit word of two: the first one is the upper half. */

@@ -1,8 +1,12 @@
 #include "device_tensor.h"
 
 #include <c10/core/StorageImpl.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <mutex>
+
+#include "refusals.h"
+#include "turn.h"
 
 namespace openreg {
 
@@ -22,10 +26,57 @@ c10::DataPtr looking_at(const void *device_address) {
   return {kernel_address(device_address), c10::Device(c10::DeviceType::CPU)};
 }
 
-c10::intrusive_ptr<c10::StorageImpl> make_twin_storage(const void *device_address, size_t bytes) {
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                               looking_at(device_address), redirecting_allocator(),
-                                               /*resizable=*/true);
+c10::intrusive_ptr<c10::StorageImpl> make_twin_storage(const c10::StorageImpl &storage) {
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                               storage.nbytes(), looking_at(storage.data()),
+                                               redirecting_allocator(), storage.resizable());
+}
+
+// The context of a DataPtr over memory that is not a block: what it was before, which frees the
+// memory, and the twin storage.
+struct Adopted {
+  c10::DataPtr memory;
+  c10::intrusive_ptr<c10::StorageImpl> twin_storage;
+};
+
+void free_adopted(void *context) {
+  delete static_cast<Adopted *>(context);
+}
+
+bool is_adopted(const c10::DataPtr &pointer) {
+  return pointer.get_deleter() == &free_adopted;
+}
+
+c10::StorageImpl *adopted_twin_storage(const c10::DataPtr &pointer) {
+  return static_cast<Adopted *>(pointer.get_context())->twin_storage.get();
+}
+
+std::mutex adoption_mutex;
+
+// Once for each storage. A thread that looks at the DataPtr meanwhile sees the same address, and a
+// deleter that leads it here, to the lock.
+c10::StorageImpl *adopt(const c10::StorageImpl &storage) {
+  std::lock_guard<std::mutex> lock(adoption_mutex);
+  const auto &pointer = storage.data_ptr();
+  if (!is_adopted(pointer)) {
+    TORCH_CHECK(storage.device_type() == kDeviceType &&
+                    (pointer.get() == nullptr || openreg_arena_device_of(pointer.get()) >= 0),
+                "openreg: a tensor's memory at ", pointer.get(), " is not that of any device");
+    auto twin_storage = make_twin_storage(storage);
+    auto &target = const_cast<c10::StorageImpl &>(storage)._mutable_data_ptr_no_checks();
+    auto *address = target.mutable_get();
+    auto *context = new Adopted{std::move(target), std::move(twin_storage)};
+    target = {address, context, &free_adopted, context->memory.device()};
+  }
+  return adopted_twin_storage(pointer);
+}
+
+// Null where no twin storage was made yet.
+const void *existing_twin_storage(const c10::DataPtr &pointer) {
+  if (owns_block(pointer)) [[likely]] {
+    return block_of(pointer)->user;
+  }
+  return is_adopted(pointer) ? adopted_twin_storage(pointer) : nullptr;
 }
 
 c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl *storage) {
@@ -46,18 +97,13 @@ public:
 };
 
 at::Tensor make_twin(const c10::TensorImpl &tensor) {
-  const auto &storage = *tensor.unsafe_storage().unsafeGetStorageImpl();
-  auto *twin_storage = twin_storage_of(storage);
-  return at::detail::make_tensor<HostTensor>(
-      c10::Storage(twin_storage != nullptr ? share(twin_storage)
-                                           : make_twin_storage(storage.data(), storage.nbytes())),
-      tensor);
+  auto *twin_storage = twin_storage_of(*tensor.unsafe_storage().unsafeGetStorageImpl());
+  return at::detail::make_tensor<HostTensor>(c10::Storage(share(twin_storage)), tensor);
 }
 
 bool is_valid_twin(const c10::TensorImpl &twin, const c10::TensorImpl &tensor) {
   const auto &pointer = tensor.unsafe_storage().unsafeGetStorageImpl()->data_ptr();
-  return owns_block(pointer) &&
-         block_of(pointer)->user == twin.unsafe_storage().unsafeGetStorageImpl() &&
+  return existing_twin_storage(pointer) == twin.unsafe_storage().unsafeGetStorageImpl() &&
          twin.dtype() == tensor.dtype() && twin.storage_offset() == tensor.storage_offset() &&
          twin.sizes() == tensor.sizes() && twin.strides() == tensor.strides() &&
          ((twin.key_set() ^ tensor.key_set()) & kLazyMarks).empty();
@@ -145,7 +191,8 @@ DeviceTensor::shallow_copy_and_detach(const c10::VariableVersion &version_counte
 c10::intrusive_ptr<c10::TensorImpl>
 DeviceTensor::shallow_copy_and_detach(c10::VariableVersion &&version_counter,
                                       bool allow_metadata_change) const {
-  if (key_set_.has(c10::DispatchKey::Python)) {
+  // A dispatch mode or a subclass in Python sees a detach, and so does its tracing.
+  if (key_set_.has(c10::DispatchKey::Python) || c10::impl::TorchDispatchModeTLS::stack_len() > 0) {
     return TensorImpl::shallow_copy_and_detach(std::move(version_counter), allow_metadata_change);
   }
   auto copy = c10::make_intrusive<DeviceTensor>(c10::Storage(storage_), data_type_);
@@ -182,14 +229,14 @@ const at::Tensor &twin_of_plain(const at::Tensor &tensor) {
 
 c10::StorageImpl *twin_storage_of(const c10::StorageImpl &storage) {
   const auto &pointer = storage.data_ptr();
-  if (!owns_block(pointer)) {
-    return nullptr;
+  if (!owns_block(pointer)) [[unlikely]] {
+    return is_adopted(pointer) ? adopted_twin_storage(pointer) : adopt(storage);
   }
   // Two threads may want the first twin of a storage at once: the first to publish wins.
   auto *slot = reinterpret_cast<std::atomic<void *> *>(&block_of(pointer)->user);
   void *current = slot->load(std::memory_order_acquire);
   if (current == nullptr) {
-    auto made = make_twin_storage(pointer.get(), storage.nbytes());
+    auto made = make_twin_storage(storage);
     if (slot->compare_exchange_strong(current, made.get(), std::memory_order_acq_rel)) {
       return made.release();
     }
@@ -211,7 +258,8 @@ at::Tensor make_tensor_like(c10::Storage storage, const c10::TensorImpl &like) {
   return at::detail::make_tensor<DeviceTensor>(std::move(storage), like);
 }
 
-at::Tensor hand_over(at::Tensor &&result) {
+at::Tensor hand_over(at::Tensor &&result, const char *operator_name) {
+  check_dtype(result.dtype(), operator_name);
   const auto &twin_storage = result.unsafeGetTensorImpl()->unsafe_storage();
   auto *host = twin_storage.unsafeGetStorageImpl();
   const auto bytes = host->nbytes();
@@ -220,6 +268,7 @@ at::Tensor hand_over(at::Tensor &&result) {
 }
 
 at::Tensor share_storage(const at::Tensor &base, at::Tensor &&result) {
+  check_dtype(result.dtype(), "aten::view");
   return at::detail::make_tensor<DeviceTensor>(*base.unsafeGetTensorImpl(), std::move(result));
 }
 
@@ -246,6 +295,7 @@ void resize_storage(c10::StorageImpl &storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const auto &pointer = storage.data_ptr();
   auto *previous = owns_block(pointer) ? block_of(pointer) : nullptr;
+  const Turn turn(storage.device().index()); // queued work knows the twin by what it looks at now
   auto *block = allocate_block(storage.device().index(), bytes);
   auto fresh = device_pointer(block);
   check(openreg_copy(block->address, pointer.get(), std::min(bytes, storage.nbytes())));

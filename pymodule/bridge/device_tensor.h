@@ -14,8 +14,8 @@
 // A twin is valid while its storage, sizes, strides, offset, dtype and conjugate and negative bits
 // agree with the tensor's. A tensor that is a plain TensorImpl (a parameter that Module.to moved
 // here keeps its identity, and with it the TensorImpl it was made as) keeps its twin in the place
-// that TensorImpl has for a backend's data. Memory that is not a block has no place for a twin
-// storage: its tensors get a new twin each time.
+// that TensorImpl has for a backend's data. Memory that is not a block, such as another library's
+// that came in by DLPack, keeps its twin storage in the context of its DataPtr.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -80,7 +80,7 @@ inline const at::Tensor &twin_of(const at::Tensor &tensor) {
   return twin_of_plain(tensor);
 }
 
-// The twin storage of a device storage whose memory is a block; null for other memory.
+// The twin storage of a device storage. May be called from several threads.
 c10::StorageImpl *twin_storage_of(const c10::StorageImpl &storage);
 
 // A device storage over a block, resizable. Takes the block.
@@ -91,8 +91,8 @@ at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype);
 at::Tensor make_tensor_like(c10::Storage storage, const c10::TensorImpl &like);
 
 // Turns a kernel's result whose storage owns a redirected block into a device tensor; the result
-// becomes its twin. No bytes move.
-at::Tensor hand_over(at::Tensor &&result);
+// becomes its twin. No bytes move. Raises TypeError for a dtype that the device lacks.
+at::Tensor hand_over(at::Tensor &&result, const char *operator_name);
 
 // A view of `base` with the metadata of `result`, a CPU tensor over its twin storage; the result
 // becomes its twin.

@@ -4,7 +4,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "status.h"
+#include "turn.h"
 
 namespace openreg {
 
@@ -81,12 +81,10 @@ public:
   }
 
   void synchronizeStream(const c10::Stream &stream) const override {
-    check(openreg_stream_synchronize(stream.device_index(), static_cast<int>(stream.id())));
+    wait_for_stream(stream.device_index(), static_cast<int>(stream.id()));
   }
 
-  void synchronizeDevice(c10::DeviceIndex device) const override {
-    check(openreg_device_synchronize(device));
-  }
+  void synchronizeDevice(c10::DeviceIndex device) const override { wait_for_device(device); }
 
   void recordDataPtrOnStream(const c10::DataPtr &pointer,
                              const c10::Stream &stream) const override {
@@ -97,13 +95,14 @@ public:
   // ---- events -----------------------------------------------------------------------------------
 
   void record(void **event, const c10::Stream &stream, c10::DeviceIndex device,
-              c10::EventFlag) const override {
+              c10::EventFlag flag) const override {
     TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ",
                 static_cast<int>(device), " does not match recording stream's device index ",
                 static_cast<int>(stream.device_index()), ".");
     if (*event == nullptr) {
       openreg_event *made = nullptr;
-      check(openreg_event_create(stream.device_index(), &made));
+      check(openreg_event_create(stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT,
+                                 &made));
       *event = made;
     }
     check(openreg_event_record(as_event(*event), static_cast<int>(stream.id())));
@@ -122,7 +121,7 @@ public:
 
   void synchronizeEvent(void *event) const override {
     if (event != nullptr) {
-      check(openreg_event_synchronize(as_event(event)));
+      wait_for_event(as_event(event));
     }
   }
 

@@ -73,6 +73,8 @@ std::string tensor_argument_name(const c10::OperatorHandle &op, int position) {
 
 } // namespace
 
+constinit thread_local const char *last_launch = "";
+
 void LaunchDevice::see_host_tensor(const at::Tensor &tensor) {
   const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
   const auto takes = host_arguments(name_, op);

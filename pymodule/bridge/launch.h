@@ -21,6 +21,10 @@ namespace openreg {
 
 constexpr c10::DispatchKeySet kCpuKernel(c10::DispatchKey::CPU);
 
+// The operator that this thread launched last, for sentences that must name one. The name lives as
+// long as the operator is registered.
+extern constinit thread_local const char *last_launch __attribute__((tls_model("initial-exec")));
+
 // The device of a launch, found from its tensor arguments, which it sees in the schema's order.
 class LaunchDevice {
 public:
@@ -30,6 +34,7 @@ public:
     const auto *impl = tensor.unsafeGetTensorImpl();
     if (impl->key_set().has_backend(c10::BackendComponent::PrivateUse1Bit)) [[likely]] {
       const auto index = impl->device().index();
+      elements_ += impl->numel();
       if (index_ < 0) {
         index_ = index;
         first_ = seen_;
@@ -58,8 +63,12 @@ public:
     if (openreg_in_bad_fork()) [[unlikely]] {
       raise(OPENREG_BAD_FORK);
     }
+    last_launch = name_;
     return index_ < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : index_;
   }
+
+  // Of all tensors on the device.
+  int64_t elements() const { return elements_; }
 
 private:
   void see_host_tensor(const at::Tensor &tensor);
@@ -68,6 +77,7 @@ private:
   const char *name_;
   const char *overload_;
   c10::DeviceIndex index_ = -1;
+  int64_t elements_ = 0;
   int seen_ = 0;                         // tensors so far
   int first_ = 0;                        // the position of the tensor that set the device
   const at::Tensor *stranger_ = nullptr; // the first CPU tensor that may not be here

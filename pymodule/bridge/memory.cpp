@@ -6,6 +6,8 @@
 
 #include <sstream>
 
+#include "turn.h"
+
 namespace openreg {
 
 void free_block(void *context) {
@@ -77,6 +79,7 @@ public:
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
   void copy_data(void *destination, const void *source, size_t bytes) const override {
+    const Turn turn(static_cast<c10::DeviceIndex>(openreg_device_current()));
     check(openreg_copy(destination, source, bytes));
   }
 
@@ -89,6 +92,7 @@ public:
     int count = 0;
     check(openreg_device_count(&count));
     for (int device = 0; device < count; ++device) {
+      wait_for_device(static_cast<c10::DeviceIndex>(device)); // queued work may still write to it
       check(openreg_cache_empty(device));
     }
   }
@@ -135,33 +139,42 @@ public:
   }
 };
 
+} // namespace
+
 class RedirectingAllocator final : public c10::Allocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
-    const auto device = Redirection::device();
+    const auto [device, log] = Redirection::current_;
     if (device < 0) {
-      return host_->allocate(bytes);
+      return device == Offering::kOffering ? allocate_offered(bytes) : host_->allocate(bytes);
     }
     if (bytes == 0) {
       return {nullptr, nullptr, &free_redirected, c10::Device(c10::DeviceType::CPU)};
     }
     auto *address = kernel_address(allocate_block(device, bytes)->address);
+    if (log != nullptr) {
+      log->list.push_back({address, bytes});
+    }
     return {address, address, &free_redirected, c10::Device(c10::DeviceType::CPU)};
   }
 
   // Raw memory may be freed outside of the redirection that allocated it, and the other way round.
   c10::DeleterFnPtr raw_deleter() const override {
     return [](void *address) {
-      if (openreg_arena_device_of(openreg_device_view(address)) >= 0) {
-        free_redirected(address);
-      } else {
+      if (openreg_arena_device_of(openreg_device_view(address)) < 0) {
         the_redirecting_allocator.host_->raw_deallocate(address);
+      } else if (Offering::current_ == nullptr) { // else it is the owner's
+        if (Redirection::current_.log != nullptr) {
+          Redirection::current_.log->has_raw = true;
+        }
+        free_redirected(address);
       }
     };
   }
 
   bool is_simple_data_ptr(const c10::DataPtr &pointer) const override {
-    return pointer.get_deleter() != &free_redirected && host_->is_simple_data_ptr(pointer);
+    return pointer.get_deleter() != &free_redirected && pointer.get_deleter() != &leave_offered &&
+           host_->is_simple_data_ptr(pointer);
   }
 
   void copy_data(void *destination, const void *source, size_t bytes) const override {
@@ -176,16 +189,32 @@ public:
   }
 
 private:
+  static void leave_offered(void * /*address*/) {}
+
+  c10::DataPtr allocate_offered(size_t bytes) {
+    auto &offering = *Offering::current_;
+    const auto number = bytes > 0 ? offering.allocations_++ : SIZE_MAX;
+    for (const auto &offer : offering.offers_) {
+      if (offer.allocation == number && offer.memory.bytes == bytes) {
+        auto *address = offer.memory.kernel_address;
+        return {address, address, &leave_offered, c10::Device(c10::DeviceType::CPU)};
+      }
+    }
+    return host_->allocate(bytes);
+  }
+
   static RedirectingAllocator the_redirecting_allocator;
   c10::Allocator *host_ = nullptr;
 };
 
+namespace {
 DeviceAllocator the_device_allocator;
-RedirectingAllocator RedirectingAllocator::the_redirecting_allocator;
-
 } // namespace
 
-constinit thread_local c10::DeviceIndex Redirection::device_ = -1;
+RedirectingAllocator RedirectingAllocator::the_redirecting_allocator;
+
+constinit thread_local Redirection::Target Redirection::current_ = {-1, nullptr};
+constinit thread_local Offering *Offering::current_ = nullptr;
 
 openreg_block *allocate_block(c10::DeviceIndex device, size_t bytes) {
   int stream = OPENREG_STREAM_DEFAULT;

@@ -12,6 +12,10 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/SmallVector.h>
+
+#include <utility>
 
 #include "allocator.h"
 #include "status.h"
@@ -59,20 +63,62 @@ constexpr int64_t kMaxSplitSize = -1;
 // The allocator that torch.accelerator's memory functions find.
 c10::DeviceAllocator *device_allocator();
 
-// While one lives, CPU memory that this thread allocates lies on `device`. Nests.
+// What a kernel allocated while it ran, in order. Allocations of 0 bytes are not counted.
+struct Allocation {
+  void *kernel_address;
+  size_t bytes;
+};
+struct Allocations {
+  c10::SmallVector<Allocation, 8> list;
+  bool has_raw = false; // some of it was freed as raw memory, not as a tensor's
+};
+
+// While one lives, CPU memory that this thread allocates lies on `device` (-1: on the host). Notes
+// the allocations in `log`, if there is one. Nests.
 class Redirection {
 public:
-  explicit Redirection(c10::DeviceIndex device) : previous_(device_) { device_ = device; }
-  ~Redirection() { device_ = previous_; }
+  explicit Redirection(c10::DeviceIndex device, Allocations *log = nullptr) : previous_(current_) {
+    current_ = {device, log};
+  }
+  ~Redirection() { current_ = previous_; }
   Redirection(const Redirection &) = delete;
   Redirection &operator=(const Redirection &) = delete;
 
-  // The device that this thread's CPU allocations go to; -1: none.
-  static c10::DeviceIndex device() { return device_; }
+private:
+  friend class RedirectingAllocator;
+  friend class Offering;
+  struct Target {
+    c10::DeviceIndex device;
+    Allocations *log;
+  };
+  static constinit thread_local Target current_ __attribute__((tls_model("initial-exec")));
+  Target previous_;
+};
+
+// While one lives, the n-th allocation of this thread's CPU memory gets the memory that is offered
+// for it, provided that its size is as expected; all others get host memory. What is offered stays
+// the owner's. For workers, which have no part in the device's allocator.
+class Offering {
+public:
+  struct Offer {
+    size_t allocation; // n, from 0
+    Allocation memory;
+  };
+  explicit Offering(c10::ArrayRef<Offer> offers)
+      : offers_(offers), redirection_(kOffering), previous_(std::exchange(current_, this)) {}
+  ~Offering() { current_ = previous_; }
+  Offering(const Offering &) = delete;
+  Offering &operator=(const Offering &) = delete;
 
 private:
-  static constinit thread_local c10::DeviceIndex device_ __attribute__((tls_model("initial-exec")));
-  c10::DeviceIndex previous_;
+  friend class RedirectingAllocator;
+  static constexpr c10::DeviceIndex kOffering = -2;
+  static constinit thread_local Offering *current_ __attribute__((tls_model("initial-exec")));
+
+  c10::ArrayRef<Offer> offers_;
+  size_t allocations_ = 0;
+  Redirection redirection_;
+  Offering *previous_;
 };
 
 // The process's CPU allocator with the redirection in front; installed once, at import. Twin

@@ -7,7 +7,11 @@
 #include "autocast.h"
 #include "boxed.h"
 #include "exit.h"
+#include "gate.h"
 #include "memory.h"
+#include "queued.h"
+#include "refusals.h"
+#include "served.h"
 #include "status.h"
 #include "torch_generator.h"
 
@@ -104,7 +108,8 @@ std::vector<AmpPolicy> amp_policies() {
   for (const auto *entry = table; entry != table + count; ++entry) {
     policies.emplace_back(
         entry->operator_name, entry->overload, openreg_amp_policy_name(entry->policy),
-        entry->detail != nullptr ? std::optional<std::string>(entry->detail) : std::nullopt);
+        entry->replacement != nullptr ? std::optional<std::string>(entry->replacement)
+                                      : std::nullopt);
   }
   return policies;
 }
@@ -148,6 +153,7 @@ PYBIND11_MODULE(_C, module) {
   install_redirecting_allocator();
   register_boxed_kernels();
   register_autocast_kernels();
+  register_refusals();
 
   define_properties(module);
   module.def("initialize", [] { check(openreg_initialize()); });
@@ -159,9 +165,14 @@ PYBIND11_MODULE(_C, module) {
   module.def("exchange_device", &exchange_device);
   module.def("get_device_properties", &get_device_properties);
   module.def("can_device_access_peer", &can_device_access_peer);
-  module.def(
-      "synchronize", [](int device) { check(openreg_device_synchronize(device)); },
-      py::call_guard<py::gil_scoped_release>());
+  module.def("synchronize", &wait_for_device);
+  module.def("shut_down_streams", &openreg_streams_shut_down,
+             py::call_guard<py::gil_scoped_release>());
+  module.def("queueing_threshold_ns", [] { return queueing_threshold().count(); });
+  module.def("set_queueing_threshold_ns",
+             [](int64_t ns) { set_queueing_threshold(std::chrono::nanoseconds(ns)); });
+
+  py::class_<Gate>(module, "_Gate").def(py::init<int, int>()).def("open", &Gate::open);
 
   module.def("default_generator", &default_generator);
 
@@ -178,6 +189,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("get_memory_fraction", &get_memory_fraction);
 
   module.def("amp_policies", &amp_policies);
+  module.def("operators", &served_operators);
 
   module.def("stop_autograd_threads", &stop_autograd_threads,
              py::call_guard<py::gil_scoped_release>());

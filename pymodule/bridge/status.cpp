@@ -8,7 +8,14 @@ namespace openreg {
 
 namespace {
 
-constexpr int32_t kInvalidDevice = 101; // cudaErrorInvalidDevice
+// CUDA's numbers of the same mistakes.
+constexpr int32_t kInvalidDevice = 101;
+constexpr int32_t kLaunchFailure = 719;
+
+[[noreturn]] void raise_accelerator_error(int32_t code, const std::string &sentence) {
+  throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, code,
+                              sentence);
+}
 
 } // namespace
 
@@ -18,9 +25,10 @@ void raise(openreg_status status) {
     TORCH_CHECK(false, "Cannot re-initialize openreg in forked subprocess. To use openreg with "
                        "multiprocessing, you must use the 'spawn' start method");
   case OPENREG_INVALID_DEVICE:
-    throw c10::AcceleratorError(
-        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, kInvalidDevice,
-        std::string("openreg error: invalid device ordinal\n") + openreg_last_error());
+    raise_accelerator_error(kInvalidDevice, std::string("openreg error: invalid device ordinal\n") +
+                                                openreg_last_error());
+  case OPENREG_LAUNCH_FAILURE:
+    raise_accelerator_error(kLaunchFailure, openreg_last_error());
   case OPENREG_OUT_OF_MEMORY:
     TORCH_CHECK_WITH(OutOfMemoryError, false, openreg_last_error());
   case OPENREG_INVALID_ARGUMENT:

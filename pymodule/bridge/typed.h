@@ -2,11 +2,12 @@
 //
 // `typed<at::_ops::add_Tensor>` is the PrivateUse1 kernel of aten::add.Tensor: same signature, no
 // boxing, nothing looked up. Used for the operators that programs call most; what it does is what
-// boxed.cpp does, and launch.h says.
+// boxed_operator.cpp does, and launch.h says.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/IListRef.h>
+#include <ATen/core/boxing/impl/boxing.h>
 #include <torch/library.h>
 
 #include <array>
@@ -14,9 +15,12 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "boxed_operator.h"
 #include "launch.h"
+#include "served.h"
 
 namespace openreg {
 
@@ -79,6 +83,24 @@ template <> struct TypedArgument<at::ITensorListRef> : TypedListArgument<at::ITe
 
 template <> struct TypedArgument<at::TensorList> : TypedListArgument<at::TensorList> {};
 
+// Indices: on the host or on the device, some of them left out.
+template <> struct TypedArgument<c10::List<std::optional<at::Tensor>>> {
+  using List = c10::List<std::optional<at::Tensor>>;
+  static void see(LaunchDevice &device, const List &tensors) {
+    for (const std::optional<at::Tensor> &tensor : tensors) {
+      TypedArgument<std::optional<at::Tensor>>::see(device, tensor);
+    }
+  }
+  static List twin(const List &tensors) {
+    List twins;
+    twins.reserve(tensors.size());
+    for (const std::optional<at::Tensor> &tensor : tensors) {
+      twins.push_back(TypedArgument<std::optional<at::Tensor>>::twin(tensor));
+    }
+    return twins;
+  }
+};
+
 template <class T> using Typed = TypedArgument<std::remove_cv_t<std::remove_reference_t<T>>>;
 
 // ---- what each kind of result becomes -----------------------------------------------------------
@@ -95,7 +117,7 @@ template <class T> void collect(std::vector<const at::Tensor *> &to, const T &va
 template <class... Args>
 at::Tensor give_back(c10::DeviceIndex device, at::Tensor &&result, const Args &...args) {
   if (is_fresh(result)) [[likely]] {
-    return hand_over(std::move(result));
+    return hand_over(std::move(result), last_launch);
   }
   std::vector<const at::Tensor *> arguments;
   (collect(arguments, args), ...);
@@ -119,41 +141,109 @@ std::tuple<Results...> give_back(c10::DeviceIndex device, std::tuple<Results...>
 
 // ---- the door -----------------------------------------------------------------------------------
 
+// The arguments that a kernel writes to, its Tensor&, and their twins.
+template <size_t kCount> class Written {
+public:
+  void see(const at::Tensor &tensor) {
+    // The twin as it is before the kernel changes its sizes.
+    tensors_[count_] = const_cast<at::Tensor *>(&tensor);
+    twins_[count_++] = &twin_or_self(tensor);
+  }
+  void write_back() const {
+    for (size_t i = 0; i < kCount; ++i) {
+      openreg::write_back(*tensors_[i], *twins_[i]);
+    }
+  }
+  at::Tensor &operator[](size_t i) const { return *tensors_[i]; }
+
+private:
+  std::array<at::Tensor *, kCount> tensors_;
+  std::array<const at::Tensor *, kCount> twins_;
+  size_t count_ = 0;
+};
+
+// Whether the computation is that of PyTorch's CPU kernel, which a worker can run as well, or the
+// type's own: it says so by a member kRunsItself.
+template <class Op> constexpr bool has_cpu_kernel = !requires {
+  Op::kRunsItself;
+};
+
+template <class Arg> constexpr bool is_written = std::is_same_v<Arg, at::Tensor &>;
+
 template <class Op, class Schema> struct TypedLaunch;
 
 template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(Args...)> {
   static Result call(Args... args) {
     LaunchDevice where(Op::name, Op::overload_name);
     (Typed<Args>::see(where, args), ...);
-    if constexpr (std::is_same_v<Result, at::Tensor &>) {
-      at::Tensor &written = written_argument(args...);
-      where.see_written(written);
-      const auto device = where.index();
-      const at::Tensor &twin = twin_or_self(written); // before the kernel changes its sizes
-      {
-        Redirection redirection(device);
-        Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...);
+    (see_written<Args>(where, args), ...);
+    const auto device = where.index();
+    if constexpr (has_cpu_kernel<Op>) {
+      if (where.elements() >= short_launch_elements() && may_queue()) {
+        return launch_boxed(args...);
       }
-      write_back(written, twin);
-      return written;
-    } else {
-      const auto device = where.index();
+    }
+    Turn turn(device, Turn::kIfIdle);
+    if (!turn.is_held()) [[unlikely]] {
+      if constexpr (has_cpu_kernel<Op>) {
+        return launch_boxed(args...);
+      }
+      turn.wait();
+    }
+    if constexpr (kWritten == 0) {
       Redirection redirection(device);
       return give_back(device,
                        Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...),
                        args...);
+    } else { // it returns what it writes to
+      Written<kWritten> written;
+      (see_twin<Args>(written, args), ...);
+      try {
+        Redirection redirection(device);
+        Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...);
+      } catch (...) {
+        written.write_back(); // what it resized before it failed
+        throw;
+      }
+      written.write_back();
+      return results(written, std::make_index_sequence<kWritten>());
     }
   }
 
 private:
-  // An operator that returns Tensor& writes to its one argument of that type: self or out.
-  template <class First, class... Rest>
-  static at::Tensor &written_argument(First &first, Rest &...rest) {
-    if constexpr (std::is_same_v<First, at::Tensor>) {
-      return first;
+  static constexpr size_t kWritten = (static_cast<size_t>(is_written<Args>) + ... + 0);
+
+  // The way of a launch that may have to be queued, where a box more costs nothing.
+  static Result launch_boxed(Args... args) {
+    static BoxedOperator op(
+        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name),
+        c10::DispatchKey::CPU, BoxedOperator::Drawing::kKnownNotTo);
+    auto stack = c10::impl::boxArgs<Args...>(args...);
+    op.run(&stack);
+    if constexpr (kWritten == 0) {
+      return c10::impl::PopResult<Result>::call(stack);
     } else {
-      return written_argument(rest...);
+      Written<kWritten> written;
+      (see_twin<Args>(written, args), ...);
+      return results(written, std::make_index_sequence<kWritten>());
     }
+  }
+
+  template <class Arg, class T> static void see_written(LaunchDevice &where, const T &argument) {
+    if constexpr (is_written<Arg>) {
+      where.see_written(argument);
+    }
+  }
+
+  template <class Arg, class Each, class T> static void see_twin(Each &written, const T &argument) {
+    if constexpr (is_written<Arg>) {
+      written.see(argument);
+    }
+  }
+
+  template <class Each, size_t... kPlaces>
+  static Result results(const Each &written, std::index_sequence<kPlaces...>) {
+    return Result(written[kPlaces]...);
   }
 };
 
@@ -179,12 +269,17 @@ template <class Op> std::string local_name() {
   return name.substr(name.find("::") + 2) + (overload.empty() ? "" : "." + overload);
 }
 
+template <class Op, class Kernel> void register_one(torch::Library &library, Kernel kernel) {
+  library.impl(local_name<Op>().c_str(), kernel);
+  note_door({Op::name, Op::overload_name}, Door::kTyped);
+}
+
 template <class... Ops> void register_typed(torch::Library &library) {
-  (library.impl(local_name<Ops>().c_str(), typed<Ops>), ...);
+  (register_one<Ops>(library, typed<Ops>), ...);
 }
 
 template <class... Ops> void register_views(torch::Library &library) {
-  (library.impl(local_name<Ops>().c_str(), typed_view<Ops>), ...);
+  (register_one<Ops>(library, typed_view<Ops>), ...);
 }
 
 } // namespace openreg

@@ -39,7 +39,7 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
-    from . import _C, openreg
+    from . import _C, _dlpack, openreg
 
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)
@@ -48,6 +48,11 @@ def _register() -> None:
     UninitializedParameter._allowed_methods.append(  # type: ignore[attr-defined]
         torch.Tensor.openreg  # type: ignore[attr-defined]
     )
+
+    _dlpack.register()
+
+    # No launch runs when what it needs is gone.
+    atexit.register(_C.shut_down_streams)
 
     # Their last act takes the GIL: a finalized interpreter would make it an abort.
     atexit.register(_C.stop_autograd_threads)

@@ -12,7 +12,7 @@ static int queries, waits;
 static openreg_status wait_result;
 
 openreg_status __wrap_openreg_stream_query(int device, int stream);
-openreg_status __wrap_openreg_stream_synchronize(int device, int stream);
+openreg_status __wrap_openreg_stream_drain(int device, int stream);
 
 openreg_status __wrap_openreg_stream_query(int device, int stream) {
   assert_int_equal(device, 0);
@@ -20,7 +20,7 @@ openreg_status __wrap_openreg_stream_query(int device, int stream) {
   return busy[stream] ? OPENREG_NOT_READY : OPENREG_OK;
 }
 
-openreg_status __wrap_openreg_stream_synchronize(int device, int stream) {
+openreg_status __wrap_openreg_stream_drain(int device, int stream) {
   assert_int_equal(device, 0);
   waits++;
   if (wait_result == OPENREG_OK)

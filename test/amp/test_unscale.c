@@ -178,6 +178,22 @@ static void a_scale_of_one_keeps_every_bit(void **state) {
   }
 }
 
+/* The same NaN in every instruction set: quiet, with its sign and payload. */
+static void a_signalling_nan_becomes_a_quiet_one(void **state) {
+  (void)state;
+  const uint64_t quiet_nan[] = {0x7e01, 0x7fc1, 0x7fc00001, 0x7ff8000000000001};
+  for (size_t t = 0; t < LENGTH(types); t++) {
+    gradients g;
+    fill(&g, &types[t], 0, LONGEST);
+    unsigned char *last = (unsigned char *)start_of(&g) + (LONGEST - 1) * types[t].bytes;
+    memcpy(start_of(&g), &signalling_nan[t], types[t].bytes); /* little-endian */
+    memcpy(last, &signalling_nan[t], types[t].bytes);
+    unscale(&g, 0.5f);
+    assert_memory_equal(start_of(&g), &quiet_nan[t], types[t].bytes);
+    assert_memory_equal(last, &quiet_nan[t], types[t].bytes);
+  }
+}
+
 static void finite_gradients_leave_what_was_found_before(void **state) {
   (void)state;
   const float scales[] = {0.5f, 1};
@@ -287,6 +303,7 @@ int main(void) {
       cmocka_unit_test(what_is_not_finite_is_found_wherever_it_is),
       cmocka_unit_test(what_is_not_finite_beside_the_gradients_is_not_looked_at),
       cmocka_unit_test(a_scale_of_one_keeps_every_bit),
+      cmocka_unit_test(a_signalling_nan_becomes_a_quiet_one),
       cmocka_unit_test(finite_gradients_leave_what_was_found_before),
       cmocka_unit_test(no_gradients_are_no_work),
       cmocka_unit_test(an_overflow_of_the_product_is_not_reported),

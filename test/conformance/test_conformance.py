@@ -1,7 +1,7 @@
 """A part of the conformance run, for continuous integration.
 
 ``CONFORMANCE_PART`` is the part, as in ``2/4``; unset, the sources of the bridge choose one of
-four, so that each change of them is checked against another part. ``CONFORMANCE_SECONDS`` is the
+six, so that each change of them is checked against another part. ``CONFORMANCE_SECONDS`` is the
 time in which subjects are begun.
 """
 
@@ -11,7 +11,7 @@ import pathlib
 
 from .__main__ import main
 
-PARTS = 4
+PARTS = 6
 BRIDGE = pathlib.Path(__file__).parents[2] / "pymodule" / "bridge"
 
 
@@ -24,5 +24,5 @@ def part_of_sources():
 
 def test_a_part_of_all_operators_modules_and_optimizers_is_as_on_the_cpu():
     part = os.environ.get("CONFORMANCE_PART") or part_of_sources()
-    seconds = os.environ.get("CONFORMANCE_SECONDS", "720")
+    seconds = os.environ.get("CONFORMANCE_SECONDS", "540")
     assert main(["--part", part, "--seconds", seconds]) == 0

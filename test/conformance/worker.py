@@ -53,7 +53,12 @@ def serve(connection, limit, said):
     faulthandler.enable()
 
     import torch
+    from torch_openreg import _C
 
+    from .comparison import QUEUE_EVERYTHING
+
+    if QUEUE_EVERYTHING:
+        _C.set_queueing_threshold_ns(0)
     # One thread, so that both runs add up in the same order; and the same warnings every time.
     torch.set_num_threads(1)
     torch.set_warn_always(True)

@@ -10,9 +10,10 @@
 
 static void clear_variables(void) {
   static const char *const names[] = {
-      "OPENREG_DEVICE_COUNT",    "OPENREG_DEVICE_MEMORY", "OPENREG_PROFILE", "OPENREG_GROUP",
-      "OPENREG_LAUNCH_BLOCKING", "OPENREG_HOST_ACCESS",   "HWLOC_SYNTHETIC", "HWLOC_XMLFILE",
-      "HWLOC_THISSYSTEM",        "HWLOC_COMPONENTS",
+      "OPENREG_DEVICE_COUNT", "OPENREG_DEVICE_MEMORY",   "OPENREG_PROFILE",
+      "OPENREG_GROUP",        "OPENREG_LAUNCH_BLOCKING", "OPENREG_HOST_ACCESS",
+      "HWLOC_SYNTHETIC",      "HWLOC_XMLFILE",           "HWLOC_THISSYSTEM",
+      "HWLOC_COMPONENTS",     "OPENREG_BLOCK_OPERATORS", "OPENREG_UNSUPPORTED_DTYPES",
   };
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     unsetenv(names[i]);

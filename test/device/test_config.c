@@ -158,6 +158,8 @@ static void bad_values_are_refused_with_what_is_allowed(void **state) {
   (void)state;
   static const char *const memory = "a size such as 8G or 512M, from 2M to 64T, for all devices";
   static const char *const group = "1 to 63 letters, digits, '_', '.' or '-'";
+  static const char *const operators = "operators such as aten::svd or aten::add.Tensor, separated";
+  static const char *const dtypes = "dtypes such as float64 or bfloat16, separated by commas";
   static const struct {
     const char *name, *value, *allowed;
   } cases[] = {
@@ -192,6 +194,19 @@ static void bad_values_are_refused_with_what_is_allowed(void **state) {
       {"OPENREG_LAUNCH_BLOCKING", "yes", "0 or 1"},
       {"OPENREG_HOST_ACCESS", "01", "0 or 1"},
       {"OPENREG_HOST_ACCESS", "true", "0 or 1"},
+      {"OPENREG_BLOCK_OPERATORS", "svd", operators},
+      {"OPENREG_BLOCK_OPERATORS", "aten:svd", operators},
+      {"OPENREG_BLOCK_OPERATORS", "aten::", operators},
+      {"OPENREG_BLOCK_OPERATORS", "::svd", operators},
+      {"OPENREG_BLOCK_OPERATORS", "aten::add.", operators},
+      {"OPENREG_BLOCK_OPERATORS", "aten::add.Tensor.x", operators},
+      {"OPENREG_BLOCK_OPERATORS", "aten::add, aten::sub", operators},
+      {"OPENREG_BLOCK_OPERATORS", "aten::add,", operators},
+      {"OPENREG_BLOCK_OPERATORS", ",", operators},
+      {"OPENREG_UNSUPPORTED_DTYPES", "double", dtypes},
+      {"OPENREG_UNSUPPORTED_DTYPES", "torch.float64", dtypes},
+      {"OPENREG_UNSUPPORTED_DTYPES", "float64,,int8", dtypes},
+      {"OPENREG_UNSUPPORTED_DTYPES", "float6", dtypes},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     openreg_config config, untouched;
@@ -203,6 +218,32 @@ static void bad_values_are_refused_with_what_is_allowed(void **state) {
     assert_memory_equal(openreg_last_error(), expected, strlen(expected));
     assert_memory_equal(&config, &untouched, sizeof config);
   }
+}
+
+static void what_devices_lack_is_kept_as_written(void **state) {
+  (void)state;
+  openreg_config config;
+  assert_int_equal(READ(&config, NULL), OPENREG_OK);
+  assert_string_equal(config.block_operators, "");
+  assert_string_equal(config.unsupported_dtypes, "");
+  assert_int_equal(READ(&config, "OPENREG_BLOCK_OPERATORS", "aten::svd,my_lib::op_2.out",
+                        "OPENREG_UNSUPPORTED_DTYPES", "float64,complex128,bool"),
+                   OPENREG_OK);
+  assert_string_equal(config.block_operators, "aten::svd,my_lib::op_2.out");
+  assert_string_equal(config.unsupported_dtypes, "float64,complex128,bool");
+}
+
+static void a_list_that_does_not_fit_is_refused(void **state) {
+  (void)state;
+  openreg_config config;
+  char list[OPENREG_LIST_BYTES + 1] = "a::";
+  memset(list + 3, 'x', sizeof list - 4);
+  list[sizeof list - 1] = '\0';
+  assert_int_equal(READ(&config, "OPENREG_BLOCK_OPERATORS", list), OPENREG_INVALID_CONFIGURATION);
+  assert_non_null(strstr(openreg_last_error(), "4095 characters at most"));
+  list[sizeof list - 2] = '\0';
+  assert_int_equal(READ(&config, "OPENREG_BLOCK_OPERATORS", list), OPENREG_OK);
+  assert_string_equal(config.block_operators, list);
 }
 
 static void an_unknown_profile_is_named_and_the_known_are_listed(void **state) {
@@ -285,6 +326,8 @@ int main(void) {
       cmocka_unit_test(groups_are_names_of_up_to_63_characters),
       cmocka_unit_test(switches_are_0_or_1),
       cmocka_unit_test(bad_values_are_refused_with_what_is_allowed),
+      cmocka_unit_test(what_devices_lack_is_kept_as_written),
+      cmocka_unit_test(a_list_that_does_not_fit_is_refused),
       cmocka_unit_test(an_unknown_profile_is_named_and_the_known_are_listed),
       cmocka_unit_test(profiles_must_be_one_or_one_a_device),
       cmocka_unit_test(a_list_longer_than_any_machine_is_refused),

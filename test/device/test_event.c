@@ -1,4 +1,4 @@
-/* Events: reached when recorded, in the order of the clock. */
+/* Events on idle streams: reached when recorded, in the order of the clock. */
 #include "child.h"
 
 #include <stdlib.h>
@@ -7,12 +7,12 @@
 
 static openreg_event *create(int device) {
   openreg_event *event = NULL;
-  REQUIRE_OK(openreg_event_create(device, &event));
+  REQUIRE_OK(openreg_event_create(device, true, &event));
   REQUIRE(event != NULL);
   return event;
 }
 
-CHILD_TEST(an_event_is_done_before_and_after_it_is_recorded) {
+CHILD_TEST(an_event_is_done_before_it_is_recorded_and_after_on_an_idle_stream) {
   openreg_event *event = create(1);
   for (int i = 0; i < 2; i++) {
     REQUIRE_OK(openreg_event_query(event));
@@ -94,8 +94,8 @@ CHILD_TEST(time_between_devices_is_refused) {
 
 CHILD_TEST(devices_and_streams_that_do_not_exist_are_refused) {
   openreg_event *event = NULL;
-  REQUIRE(openreg_event_create(-1, &event) == OPENREG_INVALID_DEVICE);
-  REQUIRE(openreg_event_create(2, &event) == OPENREG_INVALID_DEVICE);
+  REQUIRE(openreg_event_create(-1, true, &event) == OPENREG_INVALID_DEVICE);
+  REQUIRE(openreg_event_create(2, true, &event) == OPENREG_INVALID_DEVICE);
   REQUIRE(event == NULL);
   event = create(0);
   REQUIRE(openreg_event_record(event, -1) == OPENREG_INVALID_ARGUMENT);
@@ -140,7 +140,7 @@ CHILD_TEST(a_forked_child_can_only_destroy_events) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_event_is_done_before_and_after_it_is_recorded),
+      cmocka_unit_test(an_event_is_done_before_it_is_recorded_and_after_on_an_idle_stream),
       cmocka_unit_test(elapsed_time_is_that_between_the_records),
       cmocka_unit_test(recording_again_moves_the_event),
       cmocka_unit_test(time_from_or_to_an_event_never_recorded_is_refused),

@@ -57,7 +57,7 @@ CHILD_TEST(each_thread_has_its_own_current_stream) {
   REQUIRE(stream == 5);
 }
 
-CHILD_TEST(every_stream_is_idle) {
+CHILD_TEST(a_stream_without_work_is_idle) {
   for (int stream = 0; stream < OPENREG_STREAMS_PER_DEVICE; stream++) {
     REQUIRE_OK(openreg_stream_query(1, stream));
     REQUIRE_OK(openreg_stream_synchronize(1, stream));
@@ -118,7 +118,7 @@ int main(void) {
       cmocka_unit_test(each_device_has_its_own_pools),
       cmocka_unit_test(the_current_stream_is_kept_for_each_device),
       cmocka_unit_test(each_thread_has_its_own_current_stream),
-      cmocka_unit_test(every_stream_is_idle),
+      cmocka_unit_test(a_stream_without_work_is_idle),
       cmocka_unit_test(streams_initialize_nothing),
       cmocka_unit_test(devices_that_do_not_exist_have_no_streams),
       cmocka_unit_test(streams_that_do_not_exist_are_refused),

@@ -3,6 +3,9 @@
 #include "child.h"
 #include "internal.h"
 
+#include <dirent.h>
+#include <hwloc.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -161,6 +164,69 @@ static void devices_on_this_machine_have_cores(void **state) {
   child_expect_pass(on_this_machine_body, SMALL_DEVICES);
 }
 
+static openreg_status note_cores(void *cores) {
+  REQUIRE(sched_getaffinity(0, sizeof(cpu_set_t), cores) == 0);
+  return OPENREG_OK;
+}
+
+static void require_worker_on(int device, const cpu_set_t *expected) {
+  cpu_set_t cores;
+  REQUIRE_OK(openreg_stream_launch(device, 0, note_cores, &cores));
+  REQUIRE_OK(openreg_stream_synchronize(device, 0));
+  REQUIRE(CPU_EQUAL(&cores, expected));
+}
+
+CHILD_TEST(workers_run_on_the_cores_of_their_device) {
+  for (int device = 0; device < 2; device++) {
+    cpu_set_t allowed, expected;
+    hwloc_bitmap_t cores = hwloc_bitmap_alloc();
+    note_cores(&allowed);
+    CPU_ZERO(&expected);
+    REQUIRE(hwloc_bitmap_list_sscanf(cores, cores_of(device)) == 0);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+      if (CPU_ISSET(i, &allowed) && hwloc_bitmap_isset(cores, (unsigned)i))
+        CPU_SET(i, &expected);
+    hwloc_bitmap_free(cores);
+    require_worker_on(device, CPU_COUNT(&expected) > 0 ? &expected : &allowed);
+  }
+}
+
+/* All threads of this process: a sanitizer may have one of its own. */
+static void confine_to(const cpu_set_t *cores) {
+  DIR *tasks = opendir("/proc/self/task");
+  REQUIRE(tasks != NULL);
+  for (struct dirent *entry; (entry = readdir(tasks)) != NULL;)
+    if (entry->d_name[0] != '.')
+      REQUIRE(sched_setaffinity(atoi(entry->d_name), sizeof *cores, cores) == 0);
+  closedir(tasks);
+}
+
+CHILD_TEST(workers_stay_on_the_cores_to_which_the_process_is_confined) {
+  cpu_set_t allowed, one;
+  note_cores(&allowed);
+  int core = 0;
+  while (!CPU_ISSET(core, &allowed))
+    core++;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  confine_to(&one);
+  require_worker_on(0, &one);
+  require_worker_on(1, &one);
+}
+
+static void workers_on_an_imagined_machine_body(void) {
+  cpu_set_t allowed;
+  note_cores(&allowed);
+  require_worker_on(0, &allowed);
+}
+
+static void workers_are_not_bound_to_cores_of_an_imagined_machine(void **state) {
+  (void)state;
+  child_expect_pass(
+      workers_on_an_imagined_machine_body,
+      ENVIRONMENT("OPENREG_DEVICE_MEMORY=2M", "HWLOC_SYNTHETIC=package:2 numa:1 core:8 pu:1"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_device_gets_a_node_when_there_are_as_many),
@@ -171,6 +237,9 @@ int main(void) {
       cmocka_unit_test(devices_work_on_a_machine_that_cannot_be_described),
       cmocka_unit_test(a_list_of_cores_too_long_is_cut_after_a_whole_range),
       cmocka_unit_test(devices_on_this_machine_have_cores),
+      cmocka_unit_test(workers_run_on_the_cores_of_their_device),
+      cmocka_unit_test(workers_stay_on_the_cores_to_which_the_process_is_confined),
+      cmocka_unit_test(workers_are_not_bound_to_cores_of_an_imagined_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

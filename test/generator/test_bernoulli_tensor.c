@@ -34,7 +34,7 @@ static void check(openreg_type type, int64_t rows, int64_t columns, int64_t row_
   const int64_t sizes[] = {rows, columns}, strides[] = {row_stride, column_stride};
   const openreg_output output = {memory, type, 2, sizes, strides};
   assert_int_equal(openreg_bernoulli_tensor_words(&output), 12);
-  openreg_bernoulli_tensor(&output, philox,
+  openreg_bernoulli_tensor(&output, openreg_whole, philox,
                            type == OPENREG_FLOAT64 ? (void *)doubles : (void *)floats);
   for (uint64_t i = 0; i < n; i++) {
     const uint64_t place = i / (uint64_t)columns * (uint64_t)row_stride +
@@ -75,7 +75,7 @@ static void probability_equal_to_the_uniform_gives_one(void **state) {
   for (int i = 0; i < 2; i++) {
     float value = NAN;
     const openreg_output output = {&value, OPENREG_FLOAT32, 0, NULL, NULL};
-    openreg_bernoulli_tensor(&output, philox, &probabilities[i]);
+    openreg_bernoulli_tensor(&output, openreg_whole, philox, &probabilities[i]);
     assert_true((double)value == expected[i]);
   }
 }
@@ -87,7 +87,7 @@ static void double_probabilities_are_not_rounded(void **state) {
   const double p = nextafter((double)uniform_of(0, philox), 0);
   double value = NAN;
   const openreg_output output = {&value, OPENREG_FLOAT64, 0, NULL, NULL};
-  openreg_bernoulli_tensor(&output, philox, &p);
+  openreg_bernoulli_tensor(&output, openreg_whole, philox, &p);
   assert_true(value == 0);
 }
 
@@ -97,7 +97,7 @@ static void nothing_takes_nothing(void **state) {
   float value = 7;
   const openreg_output output = {&value, OPENREG_FLOAT32, 2, sizes, strides};
   assert_int_equal(openreg_bernoulli_tensor_words(&output), 0);
-  openreg_bernoulli_tensor(&output, (openreg_philox){0, 0}, NULL);
+  openreg_bernoulli_tensor(&output, openreg_whole, (openreg_philox){0, 0}, NULL);
   assert_true(value == 7);
 }
 

@@ -83,7 +83,7 @@ static uint64_t differences(openreg_type type, uint64_t n) {
     p_of[i] = reference_put(type, ps, i, p_of[i]);
   }
   memset(result, PATTERN, sizeof result);
-  openreg_binomial(type, n, counts, ps, result, philox);
+  openreg_binomial(type, n, counts, ps, result, openreg_whole, philox);
   sample_all(expected, count_of, p_of, n);
   uint64_t different = 0;
   for (uint64_t i = 0; i < n; i++) {
@@ -163,7 +163,7 @@ static void method_is_chosen_by_the_product_in_the_type(void **state) {
   (void)state;
   const uint16_t count = 0x5640 /* 100 */, p = 0x2E66 /* 0.09998 */;
   uint16_t half = 0;
-  openreg_binomial(OPENREG_FLOAT16, 1, &count, &p, &half, philox);
+  openreg_binomial(OPENREG_FLOAT16, 1, &count, &p, &half, openreg_whole, philox);
   reference_stream first = {.philox = philox}, second = {.philox = philox};
   const double mean_10 = by_rejection(&first, 100, 0.0999755859375);
   assert_true(mean_10 != by_inversion(&second, 100, 0.0999755859375));
@@ -176,7 +176,7 @@ static void certain_outcomes_draw_nothing(void **state) {
   const double ps[] = {0, -1, 0.5, 0.5, 1, 2};
   const double certain[] = {0, 0, 0, 0, 7.5, 12};
   double result[6];
-  openreg_binomial(OPENREG_FLOAT64, 6, counts, ps, result, philox);
+  openreg_binomial(OPENREG_FLOAT64, 6, counts, ps, result, openreg_whole, philox);
   for (int i = 0; i < 6; i++)
     assert_true(result[i] == certain[i]);
 }
@@ -185,7 +185,7 @@ static void no_parameters_give_nan(void **state) {
   (void)state;
   const float counts[] = {NAN, 10, NAN}, ps[] = {0.5f, NAN, 0};
   float result[3] = {0, 0, 0};
-  openreg_binomial(OPENREG_FLOAT32, 3, counts, ps, result, philox);
+  openreg_binomial(OPENREG_FLOAT32, 3, counts, ps, result, openreg_whole, philox);
   assert_true(isnan(result[0]) && isnan(result[1]) && isnan(result[2]));
 }
 
@@ -201,7 +201,7 @@ static void mean_and_variance_are_those_of_the_distribution(void **state) {
       count_of[i] = counts[c];
       p_of[i] = ps[c];
     }
-    openreg_binomial(OPENREG_FLOAT64, MOST, count_of, p_of, result, philox);
+    openreg_binomial(OPENREG_FLOAT64, MOST, count_of, p_of, result, openreg_whole, philox);
     for (int i = 0; i < MOST; i++) {
       sum += result[i] - mean;
       squares += pow(result[i] - mean, 2);
@@ -217,9 +217,10 @@ static void parts_of_a_cut_tensor_start_from_the_same_place(void **state) {
   enum { N = 1000, PART = 500 };
   double cut[N], part[PART];
   fill_with_all_kinds(N);
-  binomial_within(4000, OPENREG_FLOAT64, N, count_of, p_of, cut, philox);
+  binomial_within(4000, OPENREG_FLOAT64, N, count_of, p_of, cut, openreg_whole, philox);
   for (int start = 0; start < N; start += PART) {
-    openreg_binomial(OPENREG_FLOAT64, PART, count_of + start, p_of + start, part, philox);
+    openreg_binomial(OPENREG_FLOAT64, PART, count_of + start, p_of + start, part, openreg_whole,
+                     philox);
     assert_memory_equal(cut + start, part, sizeof part);
   }
 }
@@ -229,7 +230,7 @@ static void nothing_takes_nothing_and_anything_44_words(void **state) {
   assert_int_equal(openreg_binomial_words(0), 0);
   assert_int_equal(openreg_binomial_words(1), 44);
   assert_int_equal(openreg_binomial_words(UINT64_C(1) << 40), 44);
-  openreg_binomial(OPENREG_FLOAT32, 0, NULL, NULL, NULL, philox);
+  openreg_binomial(OPENREG_FLOAT32, 0, NULL, NULL, NULL, openreg_whole, philox);
 }
 
 int main(void) {

@@ -9,7 +9,8 @@ static uint64_t words(const operation *operation, const openreg_output *output) 
 }
 
 static void run(const operation *operation, const openreg_output *output) {
-  openreg_cauchy(output, operation->philox, operation->grid, operation->a, operation->b);
+  openreg_cauchy(output, openreg_whole, operation->philox, operation->grid, operation->a,
+                 operation->b);
 }
 
 /* The tangent of pi (u - 1/2) is the negative cotangent of pi u. The angle is a float, which near
@@ -57,7 +58,7 @@ static void uniform_of_one_is_kept_an_epsilon_away(void **state) {
   const openreg_philox at = {0, 4 * UINT64_C(38471471)};
   float value = 0;
   const openreg_output output = {&value, OPENREG_FLOAT32, 0, NULL, NULL};
-  openreg_cauchy(&output, at, h100, 0, 1);
+  openreg_cauchy(&output, openreg_whole, at, h100, 0, 1);
   /* The float nearest to the angle is 3.14e-7 short of a quarter turn. */
   assert_true(value > 3.18e6f && value < 3.19e6f);
 }

@@ -20,7 +20,8 @@ static uint64_t uniform_words(const operation *operation, const openreg_output *
 }
 
 static void uniform_run(const operation *operation, const openreg_output *output) {
-  openreg_uniform(output, operation->philox, operation->grid, operation->a, operation->b);
+  openreg_uniform(output, openreg_whole, operation->philox, operation->grid, operation->a,
+                  operation->b);
 }
 
 static double uniform_expected(const operation *operation, const reference_draw *draw) {
@@ -73,7 +74,7 @@ static void uniform_never_gives_its_upper_bound(void **state) {
   static uint16_t halves[N];
   const int64_t n = N, stride = 1;
   const openreg_output output = {halves, OPENREG_FLOAT16, 1, &n, &stride};
-  openreg_uniform(&output, (openreg_philox){1, 0}, h100, 0, 1);
+  openreg_uniform(&output, openreg_whole, (openreg_philox){1, 0}, h100, 0, 1);
   int zeros = 0;
   for (uint64_t i = 0; i < N; i++) {
     const double value = reference_element(OPENREG_FLOAT16, halves, i);
@@ -97,9 +98,9 @@ static void uniform_of_one_gives_the_lower_bound(void **state) {
   const openreg_philox at = first_uniform_is_one();
   float value = 0;
   const openreg_output output = {&value, OPENREG_FLOAT32, 0, NULL, NULL};
-  openreg_uniform(&output, at, h100, 3, 5);
+  openreg_uniform(&output, openreg_whole, at, h100, 3, 5);
   assert_true(value == 3.0f);
-  openreg_uniform(&output, at, h100, 0, 1);
+  openreg_uniform(&output, openreg_whole, at, h100, 0, 1);
   assert_true(value == 0.0f);
 }
 
@@ -111,7 +112,7 @@ static void uniform_double_never_gives_its_upper_bound(void **state) {
   const int64_t n = 100, stride = 1;
   const openreg_output output = {values, OPENREG_FLOAT64, 1, &n, &stride};
   memset(values, PATTERN, sizeof values);
-  openreg_uniform(&output, (openreg_philox){2, 0}, h100, 0, 0x1p-1074);
+  openreg_uniform(&output, openreg_whole, (openreg_philox){2, 0}, h100, 0, 0x1p-1074);
   for (int i = 0; i < 100; i++)
     assert_true(values[i] == 0);
 }
@@ -123,7 +124,8 @@ static uint64_t normal_words(const operation *operation, const openreg_output *o
 }
 
 static void normal_run(const operation *operation, const openreg_output *output) {
-  openreg_normal(output, operation->philox, operation->grid, operation->a, operation->b);
+  openreg_normal(output, openreg_whole, operation->philox, operation->grid, operation->a,
+                 operation->b);
 }
 
 static double normal_expected(const operation *operation, const reference_draw *draw) {
@@ -170,7 +172,7 @@ static void normal_of_no_deviation_is_its_mean(void **state) {
   const int64_t n = 9, stride = 1;
   const openreg_output output = {values, OPENREG_FLOAT32, 1, &n, &stride};
   memset(values, PATTERN, sizeof values);
-  openreg_normal(&output, (openreg_philox){0, 0}, h100, 3.5, 0);
+  openreg_normal(&output, openreg_whole, (openreg_philox){0, 0}, h100, 3.5, 0);
   for (int i = 0; i < 9; i++)
     assert_true(values[i] == 3.5f);
 }
@@ -182,7 +184,7 @@ static uint64_t exponential_words(const operation *operation, const openreg_outp
 }
 
 static void exponential_run(const operation *operation, const openreg_output *output) {
-  openreg_exponential(output, operation->philox, operation->grid, operation->a);
+  openreg_exponential(output, openreg_whole, operation->philox, operation->grid, operation->a);
 }
 
 static double exponential_expected(const operation *operation, const reference_draw *draw) {
@@ -214,7 +216,7 @@ static void exponential_is_never_zero(void **state) {
   const openreg_philox at = first_uniform_is_one();
   float value = 0;
   const openreg_output output = {&value, OPENREG_FLOAT32, 0, NULL, NULL};
-  openreg_exponential(&output, at, h100, 1);
+  openreg_exponential(&output, openreg_whole, at, h100, 1);
   assert_true(value == FLT_EPSILON / 2);
 }
 
@@ -225,7 +227,7 @@ static uint64_t bernoulli_words(const operation *operation, const openreg_output
 }
 
 static void bernoulli_run(const operation *operation, const openreg_output *output) {
-  openreg_bernoulli(output, operation->philox, operation->grid, operation->a);
+  openreg_bernoulli(output, openreg_whole, operation->philox, operation->grid, operation->a);
 }
 
 static double bernoulli_expected(const operation *operation, const reference_draw *draw) {
@@ -258,10 +260,10 @@ static void bernoulli_of_certainties_is_certain(void **state) {
   const int64_t n = 1000, stride = 1;
   const openreg_output output = {values, OPENREG_BOOL, 1, &n, &stride};
   memset(values, PATTERN, sizeof values);
-  openreg_bernoulli(&output, (openreg_philox){5, 0}, h100, 0);
+  openreg_bernoulli(&output, openreg_whole, (openreg_philox){5, 0}, h100, 0);
   for (int i = 0; i < 1000; i++)
     assert_int_equal(values[i], 0);
-  openreg_bernoulli(&output, (openreg_philox){5, 0}, h100, 1);
+  openreg_bernoulli(&output, openreg_whole, (openreg_philox){5, 0}, h100, 1);
   for (int i = 0; i < 1000; i++)
     assert_int_equal(values[i], 1);
 }
@@ -275,9 +277,9 @@ static void bernoulli_needs_less_than_its_probability(void **state) {
   const float u = reference_uniform_of_word(words[0]);
   uint8_t value = PATTERN;
   const openreg_output output = {&value, OPENREG_UINT8, 0, NULL, NULL};
-  openreg_bernoulli(&output, (openreg_philox){0, 0}, h100, (double)u);
+  openreg_bernoulli(&output, openreg_whole, (openreg_philox){0, 0}, h100, (double)u);
   assert_int_equal(value, 0);
-  openreg_bernoulli(&output, (openreg_philox){0, 0}, h100, (double)nextafterf(u, 1));
+  openreg_bernoulli(&output, openreg_whole, (openreg_philox){0, 0}, h100, (double)nextafterf(u, 1));
   assert_int_equal(value, 1);
 }
 
@@ -288,7 +290,7 @@ static void bernoulli_rounds_its_probability_to_float(void **state) {
   const double p = nextafter((double)reference_uniform_of_word(words[0]), 1);
   uint8_t value = PATTERN;
   const openreg_output output = {&value, OPENREG_UINT8, 0, NULL, NULL};
-  openreg_bernoulli(&output, (openreg_philox){0, 0}, h100, p);
+  openreg_bernoulli(&output, openreg_whole, (openreg_philox){0, 0}, h100, p);
   assert_int_equal(value, 0);
 }
 

@@ -60,7 +60,7 @@ static void check(openreg_type type, uint64_t n, int width, double p) {
   assert_true(result && mask);
   memset(result, PATTERN, n * openreg_type_bytes(type) + 1);
   memset(mask, PATTERN, n + 1);
-  openreg_dropout(type, n, width, x, result, mask, philox, tiny, p);
+  openreg_dropout(type, n, width, x, result, mask, openreg_whole, philox, tiny, p);
   const double keep = type == OPENREG_FLOAT64 ? 1 - p : (double)(float)(1 - p);
   for (uint64_t i = 0; i < n; i++) {
     const bool kept = (double)uniform_of(i, n, width, philox, tiny) < keep;
@@ -119,7 +119,8 @@ static void uniform_must_be_less_than_the_keep_probability(void **state) {
   for (int i = 0; i < 2; i++) {
     float result[4];
     bool mask[4];
-    openreg_dropout(OPENREG_FLOAT32, 4, 4, x, result, mask, philox, h100, 1 - (double)keeps[i]);
+    openreg_dropout(OPENREG_FLOAT32, 4, 4, x, result, mask, openreg_whole, philox, h100,
+                    1 - (double)keeps[i]);
     assert_int_equal(mask[0], i);
   }
 }
@@ -136,7 +137,8 @@ static void dropped_infinity_is_not_a_number(void **state) {
   const float x[2] = {INFINITY, -1};
   float result[2];
   bool mask[2];
-  openreg_dropout(OPENREG_FLOAT32, 2, 2, x, result, mask, (openreg_philox){0, 0}, h100, 0.999);
+  openreg_dropout(OPENREG_FLOAT32, 2, 2, x, result, mask, openreg_whole, (openreg_philox){0, 0},
+                  h100, 0.999);
   assert_false(mask[0] || mask[1]);
   assert_true(isnan(result[0]));
   assert_true(result[1] == 0 && signbit(result[1]));

@@ -51,7 +51,7 @@ static void check(openreg_type type, double shape, double tolerance) {
   for (uint64_t i = 0; i < N; i++)
     shape = reference_put(type, alpha, i, shape);
   memset(result, PATTERN, (N + 1) * sizeof *result);
-  openreg_gamma(type, N, alpha, result, philox);
+  openreg_gamma(type, N, alpha, result, openreg_whole, philox);
   for (uint64_t i = 0; i < N; i++) {
     const double least = type == OPENREG_FLOAT16 ? 0x1p-14 : (double)FLT_MIN;
     const double expected = fmax(expected_of(type, i, shape), least);
@@ -80,18 +80,18 @@ static void every_type_gives_each_element_its_number(void **state) {
 static void numbers_are_at_least_the_smallest_normal(void **state) {
   (void)state;
   float alpha[] = {0, 1e-6f, FLT_TRUE_MIN}, result[3] = {0, 0, 0};
-  openreg_gamma(OPENREG_FLOAT32, 3, alpha, result, philox);
+  openreg_gamma(OPENREG_FLOAT32, 3, alpha, result, openreg_whole, philox);
   for (int i = 0; i < 3; i++)
     assert_true(result[i] == FLT_MIN);
   const double zero = 0;
   double precise = 0;
-  openreg_gamma(OPENREG_FLOAT64, 1, &zero, &precise, philox);
+  openreg_gamma(OPENREG_FLOAT64, 1, &zero, &precise, openreg_whole, philox);
   assert_true(precise == DBL_MIN);
   const uint16_t none = 0;
   uint16_t half = 0;
-  openreg_gamma(OPENREG_FLOAT16, 1, &none, &half, philox);
+  openreg_gamma(OPENREG_FLOAT16, 1, &none, &half, openreg_whole, philox);
   assert_int_equal(half, 0x0400);
-  openreg_gamma(OPENREG_BFLOAT16, 1, &none, &half, philox);
+  openreg_gamma(OPENREG_BFLOAT16, 1, &none, &half, openreg_whole, philox);
   assert_int_equal(half, 0x0080);
 }
 
@@ -106,7 +106,7 @@ static void mean_and_variance_are_the_shape(void **state) {
     double sum = 0, squares = 0;
     for (int i = 0; i < N; i++)
       alpha[i] = a;
-    openreg_gamma(OPENREG_FLOAT64, N, alpha, result, philox);
+    openreg_gamma(OPENREG_FLOAT64, N, alpha, result, openreg_whole, philox);
     for (int i = 0; i < N; i++) {
       sum += result[i] - a;
       squares += pow(result[i] - a, 2);
@@ -120,7 +120,7 @@ static void no_shape_gives_nan(void **state) {
   (void)state;
   const float alpha[] = {-1, NAN};
   float result[2] = {0, 0};
-  openreg_gamma(OPENREG_FLOAT32, 2, alpha, result, philox);
+  openreg_gamma(OPENREG_FLOAT32, 2, alpha, result, openreg_whole, philox);
   assert_true(isnan(result[0]) && isnan(result[1]));
 }
 
@@ -129,7 +129,7 @@ static void nothing_takes_nothing_and_anything_twelve_words(void **state) {
   assert_int_equal(openreg_gamma_words(0), 0);
   assert_int_equal(openreg_gamma_words(1), 12);
   assert_int_equal(openreg_gamma_words(UINT64_C(1) << 40), 12);
-  openreg_gamma(OPENREG_FLOAT32, 0, NULL, NULL, philox);
+  openreg_gamma(OPENREG_FLOAT32, 0, NULL, NULL, openreg_whole, philox);
 }
 
 int main(void) {

@@ -8,7 +8,7 @@ static uint64_t words(const operation *operation, const openreg_output *output) 
 }
 
 static void run(const operation *operation, const openreg_output *output) {
-  openreg_geometric(output, operation->philox, operation->grid, operation->a);
+  openreg_geometric(output, openreg_whole, operation->philox, operation->grid, operation->a);
 }
 
 static double expected(const operation *operation, const reference_draw *draw) {
@@ -59,7 +59,7 @@ static void uniform_of_one_gives_zero(void **state) {
   (void)state;
   float value = 1;
   const openreg_output output = {&value, OPENREG_FLOAT32, 0, NULL, NULL};
-  openreg_geometric(&output, (openreg_philox){0, 4 * UINT64_C(38471471)}, h100, 0.5);
+  openreg_geometric(&output, openreg_whole, (openreg_philox){0, 4 * UINT64_C(38471471)}, h100, 0.5);
   assert_true(value == 0);
 }
 
@@ -67,15 +67,15 @@ static void probability_that_float_does_not_tell_from_zero_gives_the_lowest(void
   (void)state;
   float value = 0;
   const openreg_output floats = {&value, OPENREG_FLOAT32, 0, NULL, NULL};
-  openreg_geometric(&floats, (openreg_philox){0, 0}, h100, 1e-9);
+  openreg_geometric(&floats, openreg_whole, (openreg_philox){0, 0}, h100, 1e-9);
   assert_true(isinf(value) && value < 0);
   int64_t integer = 0;
   const openreg_output integers = {&integer, OPENREG_INT64, 0, NULL, NULL};
-  openreg_geometric(&integers, (openreg_philox){0, 0}, h100, 1e-9);
+  openreg_geometric(&integers, openreg_whole, (openreg_philox){0, 0}, h100, 1e-9);
   assert_true(integer == INT64_MIN);
   double precise = 0;
   const openreg_output doubles = {&precise, OPENREG_FLOAT64, 0, NULL, NULL};
-  openreg_geometric(&doubles, (openreg_philox){0, 0}, h100, 1e-9);
+  openreg_geometric(&doubles, openreg_whole, (openreg_philox){0, 0}, h100, 1e-9);
   assert_true(precise > 1e7 && precise < 1e9);
 }
 

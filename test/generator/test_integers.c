@@ -9,8 +9,8 @@ static uint64_t random_words(const operation *operation, const openreg_output *o
 }
 
 static void random_run(const operation *operation, const openreg_output *output) {
-  openreg_random(output, operation->philox, operation->grid, operation->form, operation->range,
-                 operation->base);
+  openreg_random(output, openreg_whole, operation->philox, operation->grid, operation->form,
+                 operation->range, operation->base);
 }
 
 /* What a type makes of a 64-bit integer. Doubles compare exactly what fits them; the 64-bit types
@@ -153,13 +153,13 @@ static void bits_of_64_bit_integers_are_exact(void **state) {
   const openreg_philox philox = {77, 4};
   const openreg_output output = {values, OPENREG_INT64, 1, &n, &stride};
   memset(values, PATTERN, sizeof values);
-  openreg_random(&output, philox, tiny, OPENREG_RANDOM_FROM_TO, range, base);
+  openreg_random(&output, openreg_whole, philox, tiny, OPENREG_RANDOM_FROM_TO, range, base);
   for (uint64_t i = 0; i < N; i++) {
     const reference_draw draw = reference_draw_of(i, N, philox, tiny, 2);
     const uint64_t expected = reference_word(&draw, 2) % range + (uint64_t)base;
     assert_true((uint64_t)values[i] == expected);
   }
-  openreg_random(&output, philox, tiny, OPENREG_RANDOM_FULL_64, 0, 0);
+  openreg_random(&output, openreg_whole, philox, tiny, OPENREG_RANDOM_FULL_64, 0, 0);
   for (uint64_t i = 0; i < N; i++) {
     const reference_draw draw = reference_draw_of(i, N, philox, tiny, 2);
     assert_true((uint64_t)values[i] == reference_word(&draw, 2));
@@ -171,7 +171,8 @@ static void range_of_one_gives_the_base(void **state) {
   int32_t values[5] = {0};
   const int64_t n = 5, stride = 1;
   const openreg_output output = {values, OPENREG_INT32, 1, &n, &stride};
-  openreg_random(&output, (openreg_philox){0, 0}, h100, OPENREG_RANDOM_FROM_TO, 1, -7);
+  openreg_random(&output, openreg_whole, (openreg_philox){0, 0}, h100, OPENREG_RANDOM_FROM_TO, 1,
+                 -7);
   for (int i = 0; i < 5; i++)
     assert_int_equal(values[i], -7);
 }

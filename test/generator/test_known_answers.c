@@ -112,7 +112,8 @@ static uint64_t run_random(const answer *answer, const openreg_output *output,
   if (strcmp(text_of(answer, "form", NULL), "from_to") == 0)
     form = OPENREG_RANDOM_FROM_TO;
   const uint64_t range = integer_of(answer, "range", "1");
-  openreg_random(output, philox, grid, form, range, (int64_t)real_of(answer, "base", "0"));
+  openreg_random(output, openreg_whole, philox, grid, form, range,
+                 (int64_t)real_of(answer, "base", "0"));
   return openreg_random_words(output, grid, form, range);
 }
 
@@ -123,7 +124,7 @@ static uint64_t run_bernoulli_tensor(const answer *answer, const openreg_output 
   assert_non_null(probabilities);
   for (uint64_t i = 0; i < n; i++)
     probabilities[i] = (float)real_of(answer, "p", NULL);
-  openreg_bernoulli_tensor(output, philox, probabilities);
+  openreg_bernoulli_tensor(output, openreg_whole, philox, probabilities);
   free(probabilities);
   return openreg_bernoulli_tensor_words(output);
 }
@@ -143,13 +144,13 @@ static uint64_t run_with_parameters(const answer *answer, const openreg_output *
   }
   uint64_t words;
   if (binomial) {
-    openreg_binomial(output->type, n, first, second, output->data, philox);
+    openreg_binomial(output->type, n, first, second, output->data, openreg_whole, philox);
     words = openreg_binomial_words(n);
   } else if (strcmp(name, "gamma") == 0) {
-    openreg_gamma(output->type, n, first, output->data, philox);
+    openreg_gamma(output->type, n, first, output->data, openreg_whole, philox);
     words = openreg_gamma_words(n);
   } else {
-    openreg_poisson(output->type, n, first, output->data, philox);
+    openreg_poisson(output->type, n, first, output->data, openreg_whole, philox);
     words = openreg_poisson_words(n);
   }
   free(second);
@@ -165,8 +166,8 @@ static uint64_t run_rrelu(const answer *answer, const openreg_output *output, op
   assert_non_null(x);
   for (uint64_t i = 0; i < n; i++)
     reference_put(output->type, x, i, -1);
-  openreg_rrelu(output->type, n, x, output->data, x, philox, grid, real_of(answer, "lower", NULL),
-                real_of(answer, "upper", NULL));
+  openreg_rrelu(output->type, n, x, output->data, x, openreg_whole, philox, grid,
+                real_of(answer, "lower", NULL), real_of(answer, "upper", NULL));
   free(x);
   return openreg_rrelu_words(output->type, n, grid);
 }
@@ -180,7 +181,7 @@ static uint64_t run_dropout(const answer *answer, const openreg_output *output,
   void *x = calloc(n, 8), *result = calloc(n, 8);
   assert_true(x && result);
   openreg_dropout(type, n, openreg_dropout_vector_width(type, n, 0, true), x, result, output->data,
-                  philox, grid, real_of(answer, "p", NULL));
+                  openreg_whole, philox, grid, real_of(answer, "p", NULL));
   free(result);
   free(x);
   return openreg_dropout_words(n, grid);
@@ -208,33 +209,35 @@ static uint64_t run_operator(const answer *answer, const openreg_output *output,
                              openreg_philox philox, openreg_grid grid) {
   const char *name = answer->operator;
   if (strcmp(name, "uniform") == 0) {
-    openreg_uniform(output, philox, grid, real_of(answer, "from", "0"), real_of(answer, "to", "1"));
+    openreg_uniform(output, openreg_whole, philox, grid, real_of(answer, "from", "0"),
+                    real_of(answer, "to", "1"));
     return openreg_uniform_words(output, grid);
   }
   if (strcmp(name, "normal") == 0) {
-    openreg_normal(output, philox, grid, real_of(answer, "mean", "0"), real_of(answer, "std", "1"));
+    openreg_normal(output, openreg_whole, philox, grid, real_of(answer, "mean", "0"),
+                   real_of(answer, "std", "1"));
     return openreg_normal_words(output, grid);
   }
   if (strcmp(name, "log_normal") == 0) {
-    openreg_log_normal(output, philox, grid, real_of(answer, "mean", "0"),
+    openreg_log_normal(output, openreg_whole, philox, grid, real_of(answer, "mean", "0"),
                        real_of(answer, "std", "1"));
     return openreg_log_normal_words(output, grid);
   }
   if (strcmp(name, "cauchy") == 0) {
-    openreg_cauchy(output, philox, grid, real_of(answer, "median", "0"),
+    openreg_cauchy(output, openreg_whole, philox, grid, real_of(answer, "median", "0"),
                    real_of(answer, "sigma", "1"));
     return openreg_cauchy_words(output, grid);
   }
   if (strcmp(name, "geometric") == 0) {
-    openreg_geometric(output, philox, grid, real_of(answer, "p", NULL));
+    openreg_geometric(output, openreg_whole, philox, grid, real_of(answer, "p", NULL));
     return openreg_geometric_words(output, grid);
   }
   if (strcmp(name, "exponential") == 0) {
-    openreg_exponential(output, philox, grid, real_of(answer, "lambda", NULL));
+    openreg_exponential(output, openreg_whole, philox, grid, real_of(answer, "lambda", NULL));
     return openreg_exponential_words(output, grid);
   }
   if (strcmp(name, "bernoulli") == 0) {
-    openreg_bernoulli(output, philox, grid, real_of(answer, "p", NULL));
+    openreg_bernoulli(output, openreg_whole, philox, grid, real_of(answer, "p", NULL));
     return openreg_bernoulli_words(output, grid);
   }
   if (strcmp(name, "randperm") == 0) {

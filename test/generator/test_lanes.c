@@ -78,7 +78,7 @@ static void remainders_are_those_of_division(void **state) {
   fill_words();
   for (uint32_t d = 1; d != 0; d = d < 2000 ? d + 1 : d > UINT32_MAX / 9 * 8 ? 0 : d / 8 * 9 + 1) {
     uint32_t got[COUNT];
-    lanes_chosen()->remainders(words, COUNT, divisor_of(d), got);
+    lanes_chosen()->remainders(words, COUNT, divisor_of(d), 0, got);
     for (int j = 0; j < COUNT; j++)
       assert_int_equal(got[j], words[j] % d);
   }
@@ -86,13 +86,13 @@ static void remainders_are_those_of_division(void **state) {
     for (int64_t off = -1; off <= 1; off++) {
       const uint32_t d = (uint32_t)((INT64_C(1) << bit) + off);
       uint32_t got[COUNT];
-      lanes_chosen()->remainders(words, COUNT, divisor_of(d), got);
+      lanes_chosen()->remainders(words, COUNT, divisor_of(d), 0, got);
       for (int j = 0; j < COUNT; j++)
         assert_int_equal(got[j], words[j] % d);
     }
   }
   uint32_t got[COUNT];
-  lanes_chosen()->remainders(words, COUNT, divisor_of(UINT32_MAX), got);
+  lanes_chosen()->remainders(words, COUNT, divisor_of(UINT32_MAX), 0, got);
   for (int j = 0; j < COUNT; j++)
     assert_int_equal(got[j], words[j] % UINT32_MAX);
 }

@@ -73,7 +73,8 @@ static void parts_draw_for_themselves_one_after_the_other(void **state) {
   for (size_t row = 0; row < ROWS; row++)
     memset(memory + row * (size_t)far, PATTERN, COLUMNS);
   assert_int_equal(openreg_random_words(&output, h100, OPENREG_RANDOM_FROM_TO, 100), 4 + ROWS * 4);
-  openreg_random(&output, (openreg_philox){8, 100}, h100, OPENREG_RANDOM_FROM_TO, 100, 0);
+  openreg_random(&output, openreg_whole, (openreg_philox){8, 100}, h100, OPENREG_RANDOM_FROM_TO,
+                 100, 0);
   for (size_t row = 0; row < ROWS; row++) {
     for (uint64_t i = 0; i < COLUMNS; i++) {
       const openreg_philox philox = {8, 104 + 4 * row};

@@ -8,7 +8,8 @@ static uint64_t words(const operation *operation, const openreg_output *output) 
 }
 
 static void run(const operation *operation, const openreg_output *output) {
-  openreg_log_normal(output, operation->philox, operation->grid, operation->a, operation->b);
+  openreg_log_normal(output, openreg_whole, operation->philox, operation->grid, operation->a,
+                     operation->b);
 }
 
 static double expected(const operation *operation, const reference_draw *draw) {
@@ -52,7 +53,7 @@ static void no_deviation_gives_the_exponential_of_the_mean(void **state) {
   (void)state;
   float value = 0;
   const openreg_output output = {&value, OPENREG_FLOAT32, 0, NULL, NULL};
-  openreg_log_normal(&output, (openreg_philox){0, 0}, h100, 2, 0);
+  openreg_log_normal(&output, openreg_whole, (openreg_philox){0, 0}, h100, 2, 0);
   assert_float_equal(value, 7.3890561f, 1e-5f);
 }
 
@@ -61,7 +62,7 @@ static void numbers_beyond_the_type_are_infinite(void **state) {
   (void)state;
   uint16_t value = 0;
   const openreg_output output = {&value, OPENREG_FLOAT16, 0, NULL, NULL};
-  openreg_log_normal(&output, (openreg_philox){0, 0}, h100, 12, 0);
+  openreg_log_normal(&output, openreg_whole, (openreg_philox){0, 0}, h100, 12, 0);
   assert_true(isinf(reference_element(OPENREG_FLOAT16, &value, 0)));
 }
 

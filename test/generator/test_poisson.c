@@ -57,7 +57,7 @@ static int differences(openreg_type type, double lambda, uint64_t n,
     lambda = reference_put(type, parameters, i, lambda);
   memset(result, PATTERN, (n + 1) * sizeof *result);
   assert_int_equal(openreg_poisson_words(n), 20);
-  openreg_poisson(type, n, parameters, result, philox);
+  openreg_poisson(type, n, parameters, result, openreg_whole, philox);
   int count = 0;
   for (uint64_t i = 0; i < n; i++) {
     reference_stream stream = {.philox = philox, .subsequence = i};
@@ -83,7 +83,7 @@ static void mean_of_zero_gives_zero(void **state) {
   (void)state;
   const float zero = 0;
   float result = NAN;
-  openreg_poisson(OPENREG_FLOAT32, 1, &zero, &result, philox);
+  openreg_poisson(OPENREG_FLOAT32, 1, &zero, &result, openreg_whole, philox);
   assert_true(result == 0);
 }
 
@@ -114,7 +114,7 @@ static void counts_end_with_32_bits(void **state) {
   (void)state;
   const double lambda[] = {1e12, (double)INFINITY};
   double result[2] = {0, 0};
-  openreg_poisson(OPENREG_FLOAT64, 2, lambda, result, (openreg_philox){1, 0});
+  openreg_poisson(OPENREG_FLOAT64, 2, lambda, result, openreg_whole, (openreg_philox){1, 0});
   assert_true(result[0] == (double)UINT32_MAX);
   assert_true(result[1] == (double)UINT32_MAX || result[1] == 0);
 }
@@ -129,7 +129,7 @@ static void mean_and_variance_are_lambda(void **state) {
     double sum = 0, squares = 0;
     for (int i = 0; i < N; i++)
       lambda[i] = means[m];
-    openreg_poisson(OPENREG_FLOAT64, N, lambda, result, philox);
+    openreg_poisson(OPENREG_FLOAT64, N, lambda, result, openreg_whole, philox);
     for (int i = 0; i < N; i++) {
       sum += result[i] - means[m];
       squares += pow(result[i] - means[m], 2);
@@ -143,14 +143,14 @@ static void no_mean_gives_nan(void **state) {
   (void)state;
   const float lambda[] = {-1, NAN, 0};
   float result[3] = {0, 0, 7};
-  openreg_poisson(OPENREG_FLOAT32, 3, lambda, result, philox);
+  openreg_poisson(OPENREG_FLOAT32, 3, lambda, result, openreg_whole, philox);
   assert_true(isnan(result[0]) && isnan(result[1]) && result[2] == 0);
 }
 
 static void nothing_takes_nothing(void **state) {
   (void)state;
   assert_int_equal(openreg_poisson_words(0), 0);
-  openreg_poisson(OPENREG_FLOAT32, 0, NULL, NULL, philox);
+  openreg_poisson(OPENREG_FLOAT32, 0, NULL, NULL, openreg_whole, philox);
 }
 
 int main(void) {

@@ -1,5 +1,6 @@
 /* test_randperm.c: permutations, compared with a sort that does not know the keys are uniform. */
 #include "check.h"
+#include "randperm.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static int shuffle_runs(entry *entries, uint64_t n, openreg_philox second) {
   return runs;
 }
 
-static int check(uint64_t n, openreg_philox philox, openreg_grid grid) {
+static int check_showing(int most_bits, uint64_t n, openreg_philox philox, openreg_grid grid) {
   const int bits = bits_of(n);
   entry *entries = malloc(n * sizeof *entries);
   int64_t *output = malloc((n + 1) * sizeof *output);
@@ -68,13 +69,17 @@ static int check(uint64_t n, openreg_philox philox, openreg_grid grid) {
   const int runs = shuffle_runs(entries, n, (openreg_philox){philox.seed, philox.offset + first});
   memset(output, PATTERN, (n + 1) * sizeof *output);
   assert_int_equal(openreg_randperm_words(n, grid), first + (n + 3) / 4 * 4);
-  assert_true(openreg_randperm(output, n, philox, grid));
+  assert_true(randperm_showing(most_bits, output, n, philox, grid));
   for (uint64_t i = 0; i < n; i++)
     assert_int_equal(output[i], entries[i].value);
   assert_true(reference_is_untouched(OPENREG_INT64, output, n, PATTERN));
   free(output);
   free(entries);
   return runs;
+}
+
+static int check(uint64_t n, openreg_philox philox, openreg_grid grid) {
+  return check_showing(64, n, philox, grid);
 }
 
 static void small_permutations_sort_32_bit_keys(void **state) {
@@ -106,6 +111,24 @@ static void equal_keys_are_shuffled(void **state) {
   for (uint64_t seed = 0; seed < 300; seed++)
     runs += check(50, (openreg_philox){seed, 0}, h100);
   assert_in_range(runs, 10, 60);
+}
+
+/* Of 2^21 numbers a key has no room in 64 bits; with fewer bits to show, small ones do the same. */
+static void keys_that_are_not_shown_whole_count_whole(void **state) {
+  (void)state;
+  check_showing(15, 40000, (openreg_philox){6, 4}, h100);
+  check_showing(8, 1000, (openreg_philox){7, 4}, h100);
+  check_showing(1, 50, (openreg_philox){8, 4}, h100);
+  int runs = 0;
+  for (uint64_t seed = 0; seed < 300; seed++)
+    runs += check_showing(6, 50, (openreg_philox){seed, 0}, h100);
+  assert_in_range(runs, 10, 60);
+}
+
+/* More buckets than one, of more digits than one. */
+static void permutation_of_many_is_dealt_to_buckets(void **state) {
+  (void)state;
+  check(1 << 20, (openreg_philox){9, 0}, h100);
 }
 
 static void permutation_of_nothing_takes_nothing(void **state) {
@@ -145,6 +168,8 @@ int main(void) {
       cmocka_unit_test(keys_of_32_bits_are_compared_as_signed_numbers),
       cmocka_unit_test(large_permutations_sort_64_bit_keys),
       cmocka_unit_test(equal_keys_are_shuffled),
+      cmocka_unit_test(keys_that_are_not_shown_whole_count_whole),
+      cmocka_unit_test(permutation_of_many_is_dealt_to_buckets),
       cmocka_unit_test(permutation_of_nothing_takes_nothing),
       cmocka_unit_test(permutation_without_memory_is_refused),
       cmocka_unit_test(permutation_beyond_all_memory_is_refused),

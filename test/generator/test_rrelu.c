@@ -24,7 +24,7 @@ static void check(openreg_type type, uint64_t n, double lower, double upper) {
   memset(result, PATTERN, (n + 1) * sizeof *result);
   const int results = in_double ? 2 : 4;
   assert_int_equal(openreg_rrelu_words(type, n, tiny), reference_increment(n, tiny, results));
-  openreg_rrelu(type, n, x, noise, result, philox, tiny, lower, upper);
+  openreg_rrelu(type, n, x, noise, result, openreg_whole, philox, tiny, lower, upper);
   for (uint64_t i = 0; i < n; i++) {
     const reference_draw draw = reference_draw_of(i, n, philox, tiny, results);
     const double u = reference_round(type, reference_uniform(&draw, in_double));
@@ -56,8 +56,10 @@ static void result_may_be_the_input(void **state) {
   float apart[300], noise[300], x[300];
   for (uint64_t i = 0; i < 300; i++)
     x[i] = (float)input_of(i);
-  openreg_rrelu(OPENREG_FLOAT32, 300, x, noise, apart, (openreg_philox){5, 4}, h100, 0.1, 0.3);
-  openreg_rrelu(OPENREG_FLOAT32, 300, x, noise, x, (openreg_philox){5, 4}, h100, 0.1, 0.3);
+  openreg_rrelu(OPENREG_FLOAT32, 300, x, noise, apart, openreg_whole, (openreg_philox){5, 4}, h100,
+                0.1, 0.3);
+  openreg_rrelu(OPENREG_FLOAT32, 300, x, noise, x, openreg_whole, (openreg_philox){5, 4}, h100, 0.1,
+                0.3);
   assert_memory_equal(x, apart, sizeof x);
 }
 
@@ -65,14 +67,16 @@ static void nan_passes_with_a_noise_of_one(void **state) {
   (void)state;
   const float x = NAN;
   float noise = 0, result = 0;
-  openreg_rrelu(OPENREG_FLOAT32, 1, &x, &noise, &result, (openreg_philox){5, 4}, h100, 0.1, 0.3);
+  openreg_rrelu(OPENREG_FLOAT32, 1, &x, &noise, &result, openreg_whole, (openreg_philox){5, 4},
+                h100, 0.1, 0.3);
   assert_true(isnan(result) && noise == 1);
 }
 
 static void nothing_takes_nothing(void **state) {
   (void)state;
   assert_int_equal(openreg_rrelu_words(OPENREG_FLOAT32, 0, h100), 0);
-  openreg_rrelu(OPENREG_FLOAT32, 0, NULL, NULL, NULL, (openreg_philox){5, 4}, h100, 0.1, 0.3);
+  openreg_rrelu(OPENREG_FLOAT32, 0, NULL, NULL, NULL, openreg_whole, (openreg_philox){5, 4}, h100,
+                0.1, 0.3);
 }
 
 int main(void) {

@@ -124,14 +124,14 @@ static void integers_wrap_to_the_width_of_their_type(void **state) {
   (void)state;
   const int64_t value = INT64_C(0x7EDCBA98F6F5F4F3);
   uint64_t element = 0;
-  type_store_integers(OPENREG_UINT8, &value, 1, &element);
+  type_store_int64s(OPENREG_UINT8, &value, 1, &element);
   assert_true(reference_element(OPENREG_UINT8, &element, 0) == 0xF3);
   assert_true(reference_element(OPENREG_INT8, &element, 0) == 0xF3 - 256);
-  type_store_integers(OPENREG_INT16, &value, 1, &element);
+  type_store_int64s(OPENREG_INT16, &value, 1, &element);
   assert_true(reference_element(OPENREG_UINT16, &element, 0) == 0xF4F3);
-  type_store_integers(OPENREG_UINT32, &value, 1, &element);
+  type_store_int64s(OPENREG_UINT32, &value, 1, &element);
   assert_true(reference_element(OPENREG_UINT32, &element, 0) == 0xF6F5F4F3);
-  type_store_integers(OPENREG_UINT64, &value, 1, &element);
+  type_store_int64s(OPENREG_UINT64, &value, 1, &element);
   assert_true(element == (uint64_t)value);
 }
 
@@ -140,7 +140,7 @@ static void bool_is_whether_the_integer_is_not_zero(void **state) {
   const int64_t values[4] = {0, 1, 256, -1};
   const uint8_t expected[4] = {0, 1, 1, 1};
   uint8_t elements[4] = {PATTERN, PATTERN, PATTERN, PATTERN};
-  type_store_integers(OPENREG_BOOL, values, 4, elements);
+  type_store_int64s(OPENREG_BOOL, values, 4, elements);
   assert_memory_equal(elements, expected, 4);
 }
 
@@ -150,7 +150,7 @@ static void integers_reach_16_bits_through_float(void **state) {
   (void)state;
   const int64_t value = (INT64_C(1) << 24) + (INT64_C(1) << 16) + 1;
   uint16_t element = 0;
-  type_store_integers(OPENREG_BFLOAT16, &value, 1, &element);
+  type_store_int64s(OPENREG_BFLOAT16, &value, 1, &element);
   assert_true(reference_element(OPENREG_BFLOAT16, &element, 0) == ldexp(1.0, 24));
   assert_true(reference_round(OPENREG_BFLOAT16, (double)value) > ldexp(1.0, 24));
 }

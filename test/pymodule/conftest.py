@@ -16,7 +16,11 @@ for name in [name for name in os.environ if name.startswith("OPENREG_")]:
     del os.environ[name]
 
 import torch  # noqa: E402
-import torch_openreg  # noqa: E402, F401
+import torch_openreg._C  # noqa: E402
+
+# The second way in which everything must pass: each launch that can be queued is.
+if os.environ.get("QUEUE_EVERYTHING") == "1":
+    torch_openreg._C.set_queueing_threshold_ns(0)
 
 
 @pytest.fixture(autouse=True)

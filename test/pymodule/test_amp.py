@@ -1,83 +1,24 @@
-"""Autocast: dtypes of results, the switch, and the policies, against PyTorch's own lists."""
+"""Autocast as a region of code: its switches, nesting, threads, the cache of weights, and how it
+goes together with the rest of PyTorch.
+"""
 
 import threading
+import warnings
 
 import pytest
 import torch
-from torch.testing._internal.autocast_test_lists import AutocastTestLists
-
-# On the CPU the lists serve to name the cases; each test takes its arguments from the device's.
-NAMES = AutocastTestLists("cpu")
-CUDNN = ("cudnn_convolution", "cudnn_convolution_transpose")
+from torch.utils.checkpoint import checkpoint
 
 
-@pytest.fixture(scope="module")
-def lists():
-    return AutocastTestLists("openreg")
+def ones(*shape, **options):
+    return torch.ones(*(shape or (2, 2)), device="openreg", **options)
 
 
-def cases(*names):
-    return [
-        pytest.param(name, number, id=f"{name}-{entry[0]}-{number}")
-        for name in names
-        for number, entry in enumerate(getattr(NAMES, name))
-        if entry[0] not in CUDNN and not (name.startswith("methods") and entry[0] == "__div__")
-    ]
+# ---- switches ------------------------------------------------------------------------------------
 
 
-def owner(name, first):
-    if name.startswith("methods"):
-        return type(first)
-    if name.startswith("nn"):
-        return torch._C._nn
-    if name.startswith("linalg"):
-        return torch._C._linalg
-    return torch
-
-
-def run(lists, name, number):
-    """Run one entry of PyTorch's lists under autocast; return the dtype of its result."""
-    function, arguments, *rest = getattr(lists, name)[number]
-    keywords = rest[0] if rest and isinstance(rest[0], dict) else {}
-    with torch.amp.autocast("openreg"):
-        result = getattr(owner(name, arguments[0]), function)(*arguments, **keywords)
-    result = result[0] if isinstance(result, tuple) else result
-    assert result.is_openreg
-    return result.dtype
-
-
-@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated")
-@pytest.mark.parametrize(
-    ("name", "number"), [c for c in cases("torch_fp16") if "einsum" not in c.id]
-)
-def test_operator_of_the_lower_precision_list_of_torch(lists, name, number):
-    assert run(lists, name, number) == torch.float16
-
-
-@pytest.mark.parametrize(("name", "number"), cases("nn_fp16", "linalg_fp16", "methods_fp16"))
-def test_operator_of_the_other_lower_precision_lists(lists, name, number):
-    assert run(lists, name, number) == torch.float16
-
-
-@pytest.mark.parametrize(("name", "number"), cases("torch_fp32", "nn_fp32", "methods_fp32"))
-def test_operator_of_the_float32_lists(lists, name, number):
-    assert run(lists, name, number) == torch.float32
-
-
-@pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
-@pytest.mark.parametrize(("name", "number"), cases("torch_need_autocast_promote"))
-def test_operator_of_the_promotion_list(lists, name, number):
-    assert run(lists, name, number) == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("name", "number"), cases("torch_expect_builtin_promote", "methods_expect_builtin_promote")
-)
-def test_operator_that_promotes_by_itself(lists, name, number):
-    function, arguments, dtype = getattr(lists, name)[number]
-    with torch.amp.autocast("openreg"):
-        result = getattr(owner(name, arguments[0]), function)(*arguments)
-    assert isinstance(result, bool) or result.dtype == dtype
+def test_autocast_is_available():
+    assert torch.amp.is_autocast_available("openreg")
 
 
 def test_result_is_that_of_casting_by_hand():
@@ -87,26 +28,11 @@ def test_result_is_that_of_casting_by_hand():
     assert torch.equal(result, a.half() @ b.half())
 
 
-def test_banned_operator_is_refused_in_the_words_of_cuda():
-    x = torch.rand(4, device="openreg")
-    with (
-        pytest.raises(RuntimeError, match="are unsafe to autocast"),
-        torch.autocast("openreg"),
-    ):
-        torch.nn.functional.binary_cross_entropy(x, x)
-
-
-def test_banned_operator_is_allowed_without_autocast():
-    x = torch.rand(4, device="openreg")
-    assert torch.nn.functional.binary_cross_entropy(x, x.round()).isfinite()
-
-
 def test_lower_precision_is_float16_unless_chosen():
     assert torch.get_autocast_dtype("openreg") == torch.float16
-    x = torch.ones(2, 2, device="openreg")
     with torch.autocast("openreg", dtype=torch.bfloat16):
         assert torch.get_autocast_dtype("openreg") == torch.bfloat16
-        assert (x @ x).dtype == torch.bfloat16
+        assert (ones() @ ones()).dtype == torch.bfloat16
     assert torch.get_autocast_dtype("openreg") == torch.float16
 
 
@@ -114,94 +40,131 @@ def test_lower_precision_can_be_set():
     torch.set_autocast_dtype("openreg", torch.bfloat16)
     try:
         assert torch.get_autocast_dtype("openreg") == torch.bfloat16
+        with torch.autocast("openreg"):
+            assert (ones() @ ones()).dtype == torch.bfloat16
     finally:
         torch.set_autocast_dtype("openreg", torch.float16)
 
 
-def test_autocast_can_be_switched_off_inside():
-    x = torch.ones(2, 2, device="openreg")
-    with torch.autocast("openreg"):
+def test_autocast_can_be_switched_without_a_region():
+    torch.set_autocast_enabled("openreg", True)
+    try:
         assert torch.is_autocast_enabled("openreg")
-        with torch.autocast("openreg", enabled=False):
-            assert (x @ x).dtype == torch.float32
+        assert not torch.is_autocast_enabled("cpu")
+        assert (ones() @ ones()).dtype == torch.float16
+    finally:
+        torch.set_autocast_enabled("openreg", False)
+    assert (ones() @ ones()).dtype == torch.float32
+
+
+def test_regions_nest():
+    x = ones()
+    with torch.autocast("openreg"):
+        with torch.autocast("openreg", dtype=torch.bfloat16):
+            assert (x @ x).dtype == torch.bfloat16
+            with torch.autocast("openreg", enabled=False):
+                assert not torch.is_autocast_enabled("openreg")
+                assert (x @ x).dtype == torch.float32
+            assert (x @ x).dtype == torch.bfloat16
         assert (x @ x).dtype == torch.float16
     assert not torch.is_autocast_enabled("openreg")
     assert (x @ x).dtype == torch.float32
 
 
+def test_one_region_object_can_be_entered_again():
+    region = torch.autocast("openreg")
+    for _ in range(2):
+        with region:
+            assert (ones() @ ones()).dtype == torch.float16
+        assert (ones() @ ones()).dtype == torch.float32
+
+
 def test_autocast_is_left_after_an_exception():
-    with pytest.raises(KeyError), torch.autocast("openreg"):
+    with pytest.raises(KeyError), torch.autocast("openreg", torch.bfloat16, cache_enabled=False):
         raise KeyError
     assert not torch.is_autocast_enabled("openreg")
+    assert torch.get_autocast_dtype("openreg") == torch.float16
+    assert torch.is_autocast_cache_enabled()
+
+
+def test_operator_that_fails_leaves_autocast_on():
+    with torch.autocast("openreg"):
+        with pytest.raises(RuntimeError):
+            torch.mm(ones(), ones(3, 3))
+        assert (ones() @ ones()).dtype == torch.float16
 
 
 def test_autocast_belongs_to_the_thread():
     seen = []
+
+    def work():
+        seen.append(torch.is_autocast_enabled("openreg"))
+        with torch.autocast("openreg", torch.bfloat16):
+            seen.append((ones() @ ones()).dtype)
+
     with torch.autocast("openreg"):
-        thread = threading.Thread(target=lambda: seen.append(torch.is_autocast_enabled("openreg")))
+        thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    assert seen == [False]
+        assert (ones() @ ones()).dtype == torch.float16
+    assert seen == [False, torch.bfloat16]
 
 
 def test_autocast_leaves_other_devices_alone():
     host = torch.ones(2, 2)
     with torch.autocast("openreg"):
         assert (host @ host).dtype == torch.float32
-    device = host.openreg()
     with torch.autocast("cpu"):
-        assert (device @ device).dtype == torch.float32
+        assert (ones() @ ones()).dtype == torch.float32
 
 
-def test_autocast_leaves_doubles_and_integers_alone():
-    with torch.autocast("openreg"):
-        double = torch.ones(2, 2, dtype=torch.float64, device="openreg")
-        assert (double @ double).dtype == torch.float64
-        integer = torch.ones(2, 2, dtype=torch.int32, device="openreg")
-        assert (integer @ integer).dtype == torch.int32
+def test_autocast_of_two_devices_at_once():
+    host = torch.ones(2, 2)
+    with torch.autocast("openreg"), torch.autocast("cpu"):
+        assert (ones() @ ones()).dtype == torch.float16
+        assert (host @ host).dtype == torch.bfloat16
 
 
-def test_in_place_operators_keep_their_dtype():
-    with torch.autocast("openreg"):
-        x = torch.zeros(2, 2, device="openreg")
-        x.addmm_(torch.ones(2, 2, device="openreg"), torch.ones(2, 2, device="openreg"))
-    assert x.dtype == torch.float32
-    assert x.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+def test_autocast_decorates_functions():
+    @torch.autocast("openreg", dtype=torch.bfloat16)
+    def product(x):
+        return x @ x
+
+    assert product(ones()).dtype == torch.bfloat16
+    assert not torch.is_autocast_enabled("openreg")
 
 
-def test_weight_is_cast_once_inside_one_region():
-    layer = torch.nn.Linear(4, 4).openreg()
-    x = torch.ones(2, 4, device="openreg")
-    with torch.autocast("openreg"):
-        layer(x)
-        before = torch.openreg.memory_stats()["allocation.all.allocated"]
-        cached = layer(x)
-        with_cache = torch.openreg.memory_stats()["allocation.all.allocated"] - before
-    with torch.autocast("openreg", cache_enabled=False):
-        before = torch.openreg.memory_stats()["allocation.all.allocated"]
-        fresh = layer(x)
-        without_cache = torch.openreg.memory_stats()["allocation.all.allocated"] - before
-    assert torch.equal(cached, fresh)
-    assert with_cache < without_cache
+# ---- what it says --------------------------------------------------------------------------------
 
 
-def test_gradients_of_an_autocast_step_have_the_dtype_of_the_weights():
-    layer = torch.nn.Linear(4, 1).openreg()
-    with torch.autocast("openreg"):
-        loss = layer(torch.ones(2, 4, device="openreg")).sum()
-    loss.backward()
-    assert loss.dtype == torch.float32
-    assert layer.weight.grad.dtype == torch.float32
-    assert layer.weight.grad.tolist() == [[2.0] * 4]
+def warning_of(device, dtype):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        region = torch.autocast(device, dtype=dtype)
+    return [str(warning.message) for warning in caught], region
 
 
-def test_dtype_that_is_not_supported_disables_autocast_with_a_warning():
-    x = torch.ones(2, 2, dtype=torch.float16, device="openreg")
-    warned = pytest.warns(
-        UserWarning, match="In openreg autocast, but the target dtype is not supported"
-    )
-    with warned, torch.autocast("openreg", dtype=torch.float32):
-        assert (x @ x).dtype == torch.float16
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int8])
+def test_dtype_that_is_not_supported_disables_autocast_with_the_warning_of_pytorch(dtype):
+    (words,), region = warning_of("openreg", dtype)
+    start, _ = words.split(" Autocast only supports dtypes of ")
+    (like,), _ = warning_of("cpu", dtype)
+    assert start == like.split(" Autocast only supports dtypes of ")[0].replace("CPU", "openreg")
+    assert words.endswith("dtypes of torch.float16, torch.bfloat16 currently.")
+    with region:
+        assert (ones(dtype=torch.float16) @ ones(dtype=torch.float16)).dtype == torch.float16
+        assert (ones() @ ones()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, None])
+def test_dtype_that_is_supported_gives_no_warning(dtype):
+    assert warning_of("openreg", dtype)[0] == []
+
+
+def test_device_that_does_not_exist_is_refused():
+    words = "User specified an unsupported autocast device_type 'vulkan'"
+    with pytest.raises(RuntimeError, match=words):
+        torch.autocast("vulkan", dtype=torch.float16)
 
 
 def test_supported_dtypes_are_the_half_types():
@@ -218,14 +181,18 @@ def test_bfloat16_is_native_from_capability_8_on(python):
     assert python(code, OPENREG_PROFILE="t4").stdout == "True False\n"
 
 
+# ---- the interface of torch.cuda.amp -------------------------------------------------------------
+
+
 def test_our_own_autocast_takes_the_arguments_of_torch_cuda_amp():
-    x = torch.ones(2, 2, device="openreg")
     with torch.openreg.amp.autocast():
-        assert (x @ x).dtype == torch.float16
+        assert (ones() @ ones()).dtype == torch.float16
     with torch.openreg.amp.autocast(True, torch.bfloat16):
-        assert (x @ x).dtype == torch.bfloat16
+        assert (ones() @ ones()).dtype == torch.bfloat16
     with torch.openreg.amp.autocast(enabled=False):
-        assert (x @ x).dtype == torch.float32
+        assert (ones() @ ones()).dtype == torch.float32
+    with torch.openreg.amp.autocast(cache_enabled=False):
+        assert not torch.is_autocast_cache_enabled()
 
 
 def test_our_own_autocast_decorates_functions():
@@ -233,48 +200,243 @@ def test_our_own_autocast_decorates_functions():
     def product(x):
         return x @ x
 
-    assert product(torch.ones(2, 2, device="openreg")).dtype == torch.bfloat16
+    assert product(ones()).dtype == torch.bfloat16
 
 
-def test_custom_functions_run_in_the_dtype_asked_for():
+# ---- the cache of weights ------------------------------------------------------------------------
+
+
+def casts_during(work):
+    """Return how many casts to lower precision a piece of work takes."""
+    casts = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            if operator is torch.ops.aten._to_copy.default:
+                casts.append(args[0].shape)
+            return operator(*args, **(kwargs or {}))
+
+    with Watch():
+        work()
+    return len(casts)
+
+
+@pytest.fixture
+def weight():
+    return torch.rand(4, 4, device="openreg", requires_grad=True)
+
+
+def test_weight_is_cast_once_inside_one_region(weight):
+    x = ones(4, 4, dtype=torch.float16)
+
+    def twice():
+        x @ weight
+        x @ weight
+
+    with torch.autocast("openreg"):
+        assert casts_during(twice) == 1
+    with torch.autocast("openreg"):
+        assert casts_during(twice) == 1  # again, for the cache went with the region
+
+
+def test_weight_is_cast_for_each_use_without_the_cache(weight):
+    x = ones(4, 4, dtype=torch.float16)
+
+    def twice():
+        x @ weight
+        x @ weight
+
+    with torch.autocast("openreg", cache_enabled=False):
+        assert casts_during(twice) == 2
+
+
+def test_cache_lasts_until_the_outermost_region_ends(weight):
+    x = ones(4, 4, dtype=torch.float16)
+    with torch.autocast("openreg"):
+        with torch.autocast("openreg"):
+            x @ weight
+        assert casts_during(lambda: x @ weight) == 0
+
+
+def test_cache_can_be_cleared(weight):
+    x = ones(4, 4, dtype=torch.float16)
+    with torch.autocast("openreg"):
+        x @ weight
+        torch.clear_autocast_cache()
+        assert casts_during(lambda: x @ weight) == 1
+
+
+def test_cast_weights_are_freed_when_the_region_ends(weight):
+    before = torch.openreg.memory_allocated()
+    with torch.autocast("openreg"):
+        with torch.no_grad():
+            weight @ weight
+        assert torch.openreg.memory_allocated() > before
+    assert torch.openreg.memory_allocated() == before
+
+
+def test_what_is_no_leaf_is_not_kept():
+    x = ones(4, 4, requires_grad=True) * 2
+    with torch.autocast("openreg"):
+        assert casts_during(lambda: (x @ x, x @ x)) == 4
+
+
+# ---- autograd ------------------------------------------------------------------------------------
+
+
+def test_gradients_of_an_autocast_step_have_the_dtype_of_the_weights():
+    layer = torch.nn.Linear(4, 1).openreg()
+    with torch.autocast("openreg"):
+        loss = layer(ones(2, 4)).sum()
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert layer.weight.grad.dtype == torch.float32
+    assert layer.weight.grad.tolist() == [[2.0] * 4]
+
+
+def test_backward_takes_the_dtypes_that_forward_took():
+    weight = ones(4, 4, requires_grad=True)
+    with torch.autocast("openreg"):
+        hidden = ones(4, 4) @ weight
+        hidden.retain_grad()
+        loss = (hidden @ weight).float().sum()
+    with torch.autocast("openreg", dtype=torch.bfloat16):
+        loss.backward()
+    assert hidden.grad.dtype == torch.float16
+    assert weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpoint_computes_again_under_the_same_autocast(use_reentrant):
     seen = []
+
+    def block(x, weight):
+        y = x @ weight
+        seen.append(y.dtype)
+        return torch.relu(y).square()
+
+    gradients = []
+    for save in (False, True):
+        torch.manual_seed(0)
+        x = torch.rand(4, 4, device="openreg", requires_grad=True)
+        weight = torch.rand(4, 4, device="openreg", requires_grad=True)
+        with torch.autocast("openreg", dtype=torch.bfloat16):
+            if save:
+                y = checkpoint(block, x, weight, use_reentrant=use_reentrant)
+            else:
+                y = block(x, weight)
+        y.float().sum().backward()
+        gradients.append((x.grad, weight.grad))
+    assert seen == [torch.bfloat16] * 3
+    assert all(map(torch.equal, *gradients))
+
+
+def square_function(**options):
+    """Return an autograd.Function that notes what its two halves saw, and the notes."""
+    seen = []
+    forward_options = {key: value for key, value in options.items() if value is not None}
 
     class Square(torch.autograd.Function):
         @staticmethod
-        @torch.openreg.amp.custom_fwd(cast_inputs=torch.float32)
+        @torch.amp.custom_fwd(device_type="openreg", **forward_options)
         def forward(ctx, x):
             seen.append((x.dtype, torch.is_autocast_enabled("openreg")))
             ctx.save_for_backward(x)
             return x * x
 
         @staticmethod
-        @torch.openreg.amp.custom_bwd
+        @torch.amp.custom_bwd(device_type="openreg")
         def backward(ctx, gradient):
             seen.append((gradient.dtype, torch.is_autocast_enabled("openreg")))
             (x,) = ctx.saved_tensors
             return 2 * x * gradient
 
+    return Square, seen
+
+
+def test_custom_function_runs_in_the_dtype_asked_for_and_without_autocast():
+    square, seen = square_function(cast_inputs=torch.float32)
     x = torch.full((2,), 3.0, dtype=torch.float16, device="openreg", requires_grad=True)
     with torch.autocast("openreg"):
-        y = Square.apply(x)
-        y.sum().backward()
+        square.apply(x).sum().backward()
     assert seen == [(torch.float32, False), (torch.float32, False)]
     assert x.grad.tolist() == [6.0, 6.0]
 
 
-def test_policies_name_operators_that_exist():
-    policies = torch.openreg.amp.policies()
-    assert len(policies) > 100
-    for entry in policies:
-        packet = getattr(torch.ops.aten, entry.operator)
-        assert (entry.overload or "default") in packet.overloads(), entry
+def test_custom_function_without_a_dtype_goes_back_under_the_autocast_of_forward():
+    square, seen = square_function()
+    x = torch.full((2,), 3.0, dtype=torch.float16, device="openreg", requires_grad=True)
+    with torch.autocast("openreg"):
+        loss = square.apply(x).sum()
+    loss.backward()
+    assert seen == [(torch.float16, True), (torch.float16, True)]
 
 
-def test_policies_agree_with_the_lists_of_pytorch():
-    policies = {entry.operator: entry.policy for entry in torch.openreg.amp.policies()}
-    assert policies["mm"] == policies["conv2d"] == policies["linear"] == "lower_precision"
-    assert policies["exp"] == policies["layer_norm"] == policies["mse_loss"] == "float32"
-    assert policies["softmax"] == policies["sum"] == "float32_set_dtype"
-    assert policies["norm"] == "float32_append_dtype"
-    assert policies["addcmul"] == policies["scatter_add"] == "promote"
-    assert policies["binary_cross_entropy"] == "banned"
+def test_our_own_decorators_of_custom_functions_are_for_this_device():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        @torch.openreg.amp.custom_fwd(cast_inputs=torch.float32)
+        def forward(ctx, x):
+            assert x.dtype == torch.float32
+            return x * 2
+
+        @staticmethod
+        @torch.openreg.amp.custom_bwd
+        def backward(ctx, gradient):
+            assert not torch.is_autocast_enabled("openreg")
+            return gradient * 2
+
+    x = ones(3, dtype=torch.float16, requires_grad=True)
+    with torch.autocast("openreg"):
+        Double.apply(x).sum().backward()
+    assert x.grad.tolist() == [2.0] * 3
+
+
+# ---- transformations -----------------------------------------------------------------------------
+
+
+def test_functional_gradients_under_autocast():
+    def loss(weight, x):
+        return (x @ weight).float().square().sum()
+
+    weight, x = torch.rand(4, 4, device="openreg"), torch.rand(3, 4, device="openreg")
+    with torch.autocast("openreg"):
+        gradient = torch.func.grad(loss)(weight, x)
+    leaf = weight.clone().requires_grad_()
+    (x.half() @ leaf.half()).float().square().sum().backward()
+    assert gradient.dtype == torch.float32
+    assert torch.equal(gradient, leaf.grad)
+
+
+def test_vectorised_maps_under_autocast():
+    a, b = torch.rand(5, 4, 3, device="openreg"), torch.rand(5, 3, 2, device="openreg")
+    with torch.autocast("openreg"):
+        mapped = torch.func.vmap(torch.mm)(a, b)
+        mapped_exp = torch.func.vmap(torch.exp)(a.half())
+    assert mapped.dtype == torch.float16
+    torch.testing.assert_close(mapped, torch.bmm(a.half(), b.half()))
+    assert torch.equal(mapped_exp, a.half().float().exp())
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_compiled_function_casts_as_the_plain_one(inside):
+    layer = torch.nn.Linear(4, 4).openreg()
+    x = torch.rand(3, 4, device="openreg")
+
+    def plain(x):
+        return torch.softmax(layer(x), dim=1), layer(x)
+
+    def with_region(x):
+        with torch.autocast("openreg", dtype=torch.bfloat16):
+            return plain(x)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(with_region if inside else plain, backend="aot_eager", fullgraph=True)
+    with torch.autocast("openreg", dtype=torch.bfloat16, enabled=not inside):
+        actual = compiled(x)
+    expected = with_region(x)
+    assert [a.dtype for a in actual] == [torch.float32, torch.bfloat16]
+    for one, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    actual[0].sum().backward()
+    assert layer.weight.grad.dtype == torch.float32

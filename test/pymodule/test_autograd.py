@@ -7,6 +7,7 @@ import pytest
 import samples
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 
 def networks():
@@ -138,6 +139,59 @@ def test_hooks_see_gradients_on_the_device():
     assert seen == [torch.device("openreg:1")]
 
 
+def test_hooks_run_in_the_order_of_the_cpu():
+    def order(device):
+        seen = []
+        layer = torch.nn.Linear(2, 1).to(device)
+        layer.register_forward_hook(lambda *_: seen.append("forward"))
+        layer.register_full_backward_pre_hook(lambda *_: seen.append("before backward"))
+        layer.register_full_backward_hook(lambda *_: seen.append("after backward"))
+        x = torch.ones(2, device=device, requires_grad=True)
+        x.register_post_accumulate_grad_hook(lambda leaf: seen.append(leaf.grad.is_cpu))
+        doubled = x * 2
+        doubled.register_hook(lambda gradient: seen.append("gradient"))
+        layer(doubled).sum().backward()
+        return seen
+
+    expected = ["forward", "before backward", "after backward", "gradient", True]
+    assert order("cpu") == expected
+    assert order("openreg") == [*expected[:-1], False]
+
+
+def test_hook_replaces_a_gradient():
+    x = torch.ones(2, device="openreg", requires_grad=True)
+    y = x * 2
+    y.retain_grad()
+    y.register_hook(lambda gradient: gradient * 3)
+    y.sum().backward()
+    assert x.grad.tolist() == [6.0, 6.0] and y.grad.is_openreg
+
+
+def test_graph_is_walked_again_only_if_retained():
+    x = torch.ones(2, device="openreg", requires_grad=True)
+    y = x.exp().sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    torch.testing.assert_close(x.grad.cpu(), 2 * torch.ones(2).exp())
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        y.backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_part_draws_the_same_numbers_again(reentrant):
+    def gradient(checkpointed):
+        torch.manual_seed(0)
+        x = samples.make("openreg:1").x.requires_grad_()
+        if checkpointed:
+            y = checkpoint(F.dropout, x * 2, use_reentrant=reentrant)
+        else:
+            y = F.dropout(x * 2)
+        y.square().sum().backward()
+        return x.grad
+
+    assert torch.equal(gradient(True), gradient(False))
+
+
 def test_custom_function_runs_on_the_device():
     class Triple(torch.autograd.Function):
         @staticmethod
@@ -220,17 +274,52 @@ def test_threads_train_on_devices_of_their_own():
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+def test_threads_add_to_one_gradient():
+    weight = torch.ones(4, device="openreg", requires_grad=True)
+    barrier = threading.Barrier(4)
+
+    def work():
+        barrier.wait()
+        for _ in range(20):
+            (weight * 2).sum().backward()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert weight.grad.tolist() == [160.0] * 4
+
+
+def test_gradients_known_to_be_zero_take_no_memory():
+    for device in ("cpu", "openreg"):
+        before = torch.openreg.memory_allocated()
+        zeros = torch._efficientzerotensor(1000, device=device)
+        assert zeros._is_zerotensor() and torch.openreg.memory_allocated() == before
+        assert (zeros * 2)._is_zerotensor() and not (zeros + 1)._is_zerotensor()
+        assert (zeros + 1).device == zeros.device and (zeros + 1).sum().item() == 1000
+        assert not zeros.clone().count_nonzero() and not zeros.cpu().count_nonzero()
+        assert not torch.ones(1000, device=device).copy_(zeros).count_nonzero()
+        with pytest.raises(RuntimeError, match="immutable"):
+            zeros.add_(1)
+
+
+def test_derivative_keeps_zeros_where_the_cpu_keeps_them():
+    def tangent(device):
+        with torch.autograd.forward_ad.dual_level():
+            x = torch.ones(3, dtype=torch.float64, device=device)
+            dual = torch.autograd.forward_ad.make_dual(x, x)
+            real = torch.complex(dual, x)  # the imaginary part has no tangent
+            return torch.autograd.forward_ad.unpack_dual(real).tangent
+
+    assert torch.equal(tangent("openreg").cpu(), tangent("cpu"))
+
+
 def test_inference_mode_runs():
     with torch.inference_mode():
         x = torch.ones(2, device="openreg") + 1
         x[0] = 5
     assert x.is_inference() and x.tolist() == [5.0, 2.0]
-
-
-def test_vmap_runs_on_the_device():
-    s = samples.make("openreg")
-    actual = torch.vmap(torch.dot)(s.x, s.y)
-    torch.testing.assert_close(actual, (s.x * s.y).sum(1))
 
 
 def test_view_in_inference_mode_is_what_its_base_is():

@@ -97,6 +97,7 @@ def test_training_refuses_bad_arguments(tmp_path, arguments):
 @pytest.fixture
 def example(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train_digits.py"])
+    monkeypatch.syspath_prepend(EXAMPLES)
     return runpy.run_path(str(EXAMPLES / "train_digits.py"))
 
 

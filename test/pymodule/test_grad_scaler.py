@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def models():
@@ -98,33 +99,6 @@ def test_infinity_on_one_device_skips_the_step_on_both():
     assert scaler.get_scale() == 4.0
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_non_finite_check_agrees_with_the_cpu(dtype):
-    for values in ([1.0, -2.0, 65504.0], [1.0, float("nan")], [float("-inf"), 0.0], []):
-        results = []
-        for device in ("cpu", "openreg"):
-            gradient = torch.tensor(values, dtype=dtype, device=device)
-            found = torch.zeros(1, device=device)
-            torch._amp_foreach_non_finite_check_and_unscale_(
-                [gradient], found, torch.tensor(0.25, device=device)
-            )
-            results.append((gradient.cpu(), found.cpu()))
-        torch.testing.assert_close(results[1], results[0], equal_nan=True)
-
-
-def test_scale_update_agrees_with_the_cpu():
-    for found_inf in (0.0, 1.0):
-        for tracker in (0, 1, 2):
-            results = []
-            for device in ("cpu", "openreg"):
-                scale = torch.tensor(4.0, device=device)
-                growth = torch.tensor(tracker, dtype=torch.int32, device=device)
-                found = torch.tensor(found_inf, device=device)
-                torch._amp_update_scale_(scale, growth, found, 2.0, 0.5, 3)
-                results.append((scale.item(), growth.item()))
-            assert results[0] == results[1]
-
-
 def test_scaler_that_is_off_changes_nothing():
     scaler = torch.openreg.amp.GradScaler(enabled=False)
     loss = torch.ones(1, device="openreg")
@@ -138,8 +112,156 @@ def test_our_own_scaler_is_for_this_device():
     assert scaler._scale.is_openreg
 
 
-def test_state_of_the_scaler_can_be_loaded():
-    scaler = torch.amp.GradScaler("openreg", init_scale=16.0)
-    other = torch.amp.GradScaler("openreg")
-    other.load_state_dict(scaler.state_dict())
-    assert other.get_scale() == 16.0
+def test_state_of_the_scaler_can_be_loaded_and_goes_on_from_there():
+    _, device = models()
+    for batch in batches()[:3]:
+        step(device, batch)
+    model, optimizer, scaler = device
+    resumed = torch.amp.GradScaler("openreg")
+    resumed.load_state_dict(scaler.state_dict())
+    assert scaler.state_dict()["_growth_tracker"] == 1
+    assert resumed.state_dict() == scaler.state_dict()
+    step((model, optimizer, resumed), batches()[3])
+    assert resumed.get_scale() == 4096.0  # the second good step in a row, one of them before
+    assert resumed._get_growth_tracker() == 0
+
+
+# ---- several optimizers --------------------------------------------------------------------------
+
+
+def test_each_of_two_optimizers_skips_for_its_own_infinities():
+    parameters = [torch.ones(3, device="openreg", requires_grad=True) for _ in range(2)]
+    optimizers = [torch.optim.SGD([parameter], lr=1.0) for parameter in parameters]
+    scaler = torch.amp.GradScaler("openreg", init_scale=8.0)
+    losses = parameters[0].sum(), (parameters[1] * float("inf")).sum()
+    scaler.scale(losses[0]).backward()
+    scaler.scale(losses[1]).backward()
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    scaler.update()
+    assert [parameter.tolist() for parameter in parameters] == [[0.0] * 3, [1.0] * 3]
+    assert scaler.get_scale() == 4.0
+
+
+def test_losses_in_a_list_are_scaled_on_their_devices():
+    scaler = torch.amp.GradScaler("openreg", init_scale=8.0)
+    losses = scaler.scale([torch.ones(1, device=f"openreg:{index}") for index in (0, 1)])
+    assert [loss.device.index for loss in losses] == [0, 1]
+    assert [loss.item() for loss in losses] == [8.0, 8.0]
+
+
+# ---- what happens between unscale and step -------------------------------------------------------
+
+
+def test_gradients_are_clipped_between_unscale_and_step():
+    host, device = models()
+    for model, optimizer, scaler in (host, device):
+        batch = (batches()[0] * 100).to(next(model.parameters()).device)
+        scaler.scale(model(batch).square().mean()).backward()
+        scaler.unscale_(optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=0.1)
+        assert norm > 0.1
+        scaler.step(optimizer)
+        scaler.update()
+    compare(host, device)
+
+
+@pytest.mark.parametrize(
+    "mistake", ["unscale twice", "unscale after step", "step twice", "no scale"]
+)
+def test_mistakes_are_refused_in_the_words_of_the_cpu(mistake):
+    words = []
+    for model, optimizer, scaler in models():
+        if mistake != "no scale":
+            batch = batches()[0].to(next(model.parameters()).device)
+            scaler.scale(model(batch).square().mean()).backward()
+        with pytest.raises((RuntimeError, AssertionError)) as raised:
+            if mistake != "unscale after step":
+                scaler.unscale_(optimizer)
+            if mistake != "unscale twice":
+                scaler.step(optimizer)
+            scaler.step(optimizer) if mistake == "step twice" else scaler.unscale_(optimizer)
+        words.append(str(raised.value))
+    assert words[0] == words[1]
+
+
+def test_gradients_in_half_precision_are_refused():
+    parameter = torch.ones(3, dtype=torch.float16, device="openreg", requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    scaler = torch.amp.GradScaler("openreg", init_scale=8.0)
+    scaler.scale(parameter.sum()).backward()
+    with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients"):
+        scaler.unscale_(optimizer)
+
+
+def operators_of(work):
+    names = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            names.append(operator.name())
+            return operator(*args, **(kwargs or {}))
+
+    with Watch():
+        work()
+    return names
+
+
+READS = "aten::_local_scalar_dense"
+
+
+def test_the_host_waits_for_nothing_before_the_step():
+    _, (model, optimizer, scaler) = models()
+    batch = batches()[0].openreg()
+    loss = model(batch).square().mean()
+    names = operators_of(lambda: scaler.scale(loss).backward())
+    names += operators_of(lambda: scaler.unscale_(optimizer))
+    assert READS not in names
+    # All gradients of the device in one launch.
+    assert names.count("aten::_amp_foreach_non_finite_check_and_unscale_") == 1
+    assert operators_of(lambda: scaler.step(optimizer)).count(READS) == 1
+    assert READS not in operators_of(scaler.update)
+
+
+# ---- optimizers that take the scale themselves ---------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+@pytest.mark.parametrize("how", [{"fused": True}, {"foreach": True}, {"foreach": False}])
+def test_optimizers_of_every_kind_take_the_steps_of_the_cpu(kind, how):
+    sides = [
+        (model, kind(model.parameters(), lr=0.01, **how), scaler) for model, _, scaler in models()
+    ]
+    bad = batches()[0].clone()
+    bad[0, 0] = float("inf")
+    for batch in [*batches(), bad, *batches()]:
+        for side in sides:
+            step(side, batch)
+        compare(*sides)
+    assert sides[1][2].get_scale() == 1024.0 * 2**3 / 2 * 2**3
+
+
+def test_fused_optimizer_is_given_the_scale_and_what_was_found():
+    _, (model, _, scaler) = models()
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    scaler.scale(model(batches()[0].openreg()).square().mean()).backward()
+    names = operators_of(lambda: scaler.step(optimizer))
+    assert "aten::_fused_adam_" in names
+    assert READS not in names  # it skips by itself: the host need not know
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
+@pytest.mark.parametrize("found", [0.0, 1.0])
+def test_fused_step_unscales_or_skips(kind, found):
+    results = []
+    for device in ("cpu", "openreg"):
+        parameter = torch.linspace(-1, 1, 40, device=device).requires_grad_()
+        optimizer = kind([parameter], lr=0.1, fused=True)
+        parameter.grad = torch.linspace(1, 3, 40, device=device) * 1024
+        optimizer.grad_scale = torch.tensor(1024.0, device=device)
+        optimizer.found_inf = torch.tensor(found, device=device)
+        optimizer.step()
+        results.append((parameter.detach().cpu(), parameter.grad.cpu()))
+    for actual, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    assert torch.equal(results[1][0], torch.linspace(-1, 1, 40)) == bool(found)

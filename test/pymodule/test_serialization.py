@@ -88,6 +88,44 @@ def test_state_of_model_and_optimizer_survives():
     assert state["exp_avg"].device == torch.device("openreg:1")
 
 
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("location", ["openreg:1", "cpu", {"openreg:0": "openreg:1"}])
+def test_training_goes_on_elsewhere_from_a_checkpoint(kind, location):
+    def steps(model, optimizer, count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            rows = torch.linspace(-1, 1, 6, device=model.weight.device).view(2, 3)
+            model(rows).square().sum().backward()
+            optimizer.step()
+
+    def make(device):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2).to(device)
+        settings = {"lr": 0.1} | ({"momentum": 0.9} if kind == "SGD" else {})
+        return model, getattr(torch.optim, kind)(model.parameters(), **settings)
+
+    model, optimizer = make("openreg:0")
+    steps(model, optimizer, 3)
+    file = saved({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    checkpoint = torch.load(file, map_location=location, weights_only=True)
+    device = checkpoint["model"]["weight"].device
+    assert device != torch.device("openreg:0")
+    resumed, its_optimizer = make(device)
+    resumed.load_state_dict(checkpoint["model"])
+    its_optimizer.load_state_dict(checkpoint["optimizer"])
+    steps(model, optimizer, 3)
+    steps(resumed, its_optimizer, 3)
+    assert resumed.weight.device == device
+    torch.testing.assert_close(resumed.weight.cpu(), model.weight.cpu())
+
+
+def test_whole_module_is_saved_and_loaded():
+    model = torch.nn.Linear(3, 2).openreg(1)
+    loaded = torch.load(saved(model), map_location="openreg:0", weights_only=False)
+    assert loaded.weight.get_device() == 0
+    assert torch.equal(loaded.weight.cpu(), model.weight.cpu())
+
+
 def test_parameter_keeps_its_kind():
     loaded = torch.load(saved(torch.nn.Parameter(torch.ones(2, device="openreg"))))
     assert isinstance(loaded, torch.nn.Parameter) and loaded.is_openreg and loaded.requires_grad

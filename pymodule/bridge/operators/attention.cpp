@@ -194,10 +194,15 @@ Tensor dropout_factor(const Attention &attention, const Tensor &weights) {
   const auto n = static_cast<uint64_t>(ones.numel());
   const int width = openreg_dropout_vector_width(
       type, n, reinterpret_cast<uintptr_t>(ones.const_data_ptr()), /*dense=*/true);
-  openreg_dropout(type, n, width, kernel_address(ones.const_data_ptr()),
-                  kernel_address(factor.mutable_data_ptr()),
-                  static_cast<bool *>(kernel_address(kept.mutable_data_ptr())), attention.philox,
-                  grid_of(ones.device()), attention.dropout);
+  const auto *x = kernel_address(ones.const_data_ptr());
+  auto *result = kernel_address(factor.mutable_data_ptr());
+  auto *mask = static_cast<bool *>(kernel_address(kept.mutable_data_ptr()));
+  run_on_stream(ones.device().index(), [=, grid = grid_of(ones.device()), philox = attention.philox,
+                                        p = attention.dropout] {
+    fill_in_shares(n, [&](openreg_share share) {
+      openreg_dropout(type, n, width, x, result, mask, share, philox, grid, p);
+    });
+  });
   return factor;
 }
 

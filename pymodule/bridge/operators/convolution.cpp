@@ -2,7 +2,9 @@
 // kernel behind it (oneDNN, native, depthwise) is then the CPU's own.
 
 #include <ATen/core/Tensor.h>
+#include <ATen/TracerMode.h>
 #include <ATen/ops/convolution_backward_ops.h>
+#include <ATen/ops/convolution_native.h>
 #include <ATen/ops/convolution_ops.h>
 #include <torch/library.h>
 
@@ -12,10 +14,27 @@ namespace openreg {
 
 namespace {
 
+// A trace knows convolution by the name of its composite, _convolution, whatever the backend: under
+// the tracer the composite is called, and comes back as the overrideable form.
 at::Tensor convolution(const at::Tensor &input, const at::Tensor &weight,
                        const std::optional<at::Tensor> &bias, c10::SymIntArrayRef stride,
                        c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
                        c10::SymIntArrayRef output_padding, c10::SymInt groups) {
+  if (at::tracer::impl::is_dispatch_enabled()) [[unlikely]] {
+    return at::native::convolution(
+        input, weight, bias, C10_AS_INTARRAYREF_SLOW(stride), C10_AS_INTARRAYREF_SLOW(padding),
+        C10_AS_INTARRAYREF_SLOW(dilation), transposed, C10_AS_INTARRAYREF_SLOW(output_padding),
+        groups.guard_int(__FILE__, __LINE__));
+  }
+  return typed<at::_ops::convolution>(input, weight, bias, stride, padding, dilation, transposed,
+                                      output_padding, std::move(groups));
+}
+
+at::Tensor convolution_overrideable(const at::Tensor &input, const at::Tensor &weight,
+                                    const std::optional<at::Tensor> &bias,
+                                    c10::SymIntArrayRef stride, c10::SymIntArrayRef padding,
+                                    c10::SymIntArrayRef dilation, bool transposed,
+                                    c10::SymIntArrayRef output_padding, c10::SymInt groups) {
   return typed<at::_ops::convolution>(input, weight, bias, stride, padding, dilation, transposed,
                                       output_padding, std::move(groups));
 }
@@ -36,10 +55,10 @@ convolution_backward(const at::Tensor &grad_output, const at::Tensor &input,
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   // The operator itself, so that nothing is chosen twice.
-  library.impl("convolution", typed<at::_ops::convolution>);
+  library.impl("convolution", &convolution);
   library.impl("convolution_backward", typed<at::_ops::convolution_backward>);
   // And its overrideable form, for callers that go there directly.
-  library.impl("convolution_overrideable", &convolution);
+  library.impl("convolution_overrideable", &convolution_overrideable);
   library.impl("convolution_backward_overrideable", &convolution_backward);
 }
 

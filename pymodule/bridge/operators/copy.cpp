@@ -10,6 +10,8 @@
 #include <ATen/ops/resize.h>
 #include <torch/library.h>
 
+#include <memory>
+
 #include "../typed.h"
 
 namespace openreg {
@@ -32,14 +34,83 @@ void check_copyable(const at::Tensor &tensor) {
                               "openreg: cannot copy between openreg and ", tensor.device());
 }
 
+// The stream of a copy is the current one of its device: the source's, if it is on one. A copy
+// between two devices comes after what the other's current stream has to do as well, and before
+// what follows there.
+class CopyDevices {
+public:
+  CopyDevices(const at::Tensor &self, const at::Tensor &source)
+      : device_(source.is_cpu() ? self.device().index() : source.device().index()),
+        other_(self.is_cpu() ? device_ : self.device().index()) {}
+
+  c10::DeviceIndex device() const { return device_; }
+  bool are_two() const { return device_ != other_; }
+
+  // For a copy on this thread.
+  void wait_for_other() const {
+    if (are_two() && !is_idle(other_)) {
+      wait_for_stream(other_, current_stream(other_));
+    }
+  }
+
+  // For one that may be queued: before it and after it.
+  void begin() const { order(other_, device_); }
+  void end() const { order(device_, other_); }
+
+private:
+  static int current_stream(c10::DeviceIndex device) {
+    int stream = OPENREG_STREAM_DEFAULT;
+    check(openreg_stream_current(device, &stream));
+    return stream;
+  }
+
+  void order(c10::DeviceIndex first, c10::DeviceIndex second) const {
+    if (!are_two() || is_idle(first)) {
+      return;
+    }
+    openreg_event *event = nullptr;
+    check(openreg_event_create(first, /*enable_timing=*/false, &event));
+    const std::unique_ptr<openreg_event, decltype(&openreg_event_destroy)> owned(
+        event, &openreg_event_destroy);
+    check(openreg_event_record(event, current_stream(first)));
+    check(openreg_stream_wait_event(second, current_stream(second), event));
+  }
+
+  c10::DeviceIndex device_, other_;
+};
+
+// As on CUDA, only copies between host and device are waited for, and not those either whose host
+// memory is pinned if the caller asks for it. A queued copy keeps the host's memory alive.
+void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevices &devices,
+                bool non_blocking) {
+  void *to = self.mutable_data_ptr();
+  const void *from = source.const_data_ptr();
+  const auto bytes = self.nbytes();
+  const auto host = self.is_cpu() ? self : source.is_cpu() ? source : at::Tensor();
+  if (host.defined() && !(non_blocking && host.is_pinned())) {
+    const Turn turn(devices.device());
+    check(openreg_copy(to, from, bytes));
+    return;
+  }
+  devices.begin();
+  run_on_stream(devices.device(), [=] { openreg_copy(to, from, bytes); });
+  devices.end();
+}
+
 at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking) {
   check_copyable(self);
   check_copyable(source);
+  const CopyDevices devices(self, source);
   if (self.nbytes() >= kPlainCopyBytes && same_bytes(self, source)) {
-    check(openreg_copy(self.mutable_data_ptr(), source.const_data_ptr(), self.nbytes()));
+    copy_bytes(self, source, devices, non_blocking);
     return self;
   }
+  if (!self.is_cpu() && !source.is_cpu() && !devices.are_two()) {
+    return typed<at::_ops::copy_>(self, source, non_blocking);
+  }
   check(openreg_initialize()); // refuses a forked child
+  devices.wait_for_other();
+  const Turn turn(devices.device());
   at::_ops::copy_::redispatch(kCpuKernel, twin_or_self(self), twin_or_self(source), non_blocking);
   return self;
 }

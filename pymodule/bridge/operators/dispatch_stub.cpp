@@ -93,11 +93,13 @@ Loop loop_for(at::ScalarType dtype) {
 void abs_kernel(at::TensorIteratorBase &iterator) {
   const auto loop = loop_for(iterator.dtype(0));
   if (loop == nullptr) {
-    Redirection redirection(iterator.device().index());
+    const Turn turn(iterator.device().index());
+    const Redirection redirection(iterator.device().index());
     at::_ops::abs_out::redispatch(kCpuKernel, twin_or_self(iterator.tensor(1)),
                                   twin_or_self(iterator.tensor(0)));
     return;
   }
+  const Turn turn(iterator.device().index());
   iterator.unsafe_replace_operand(0, kernel_address(iterator.data_ptr(0)));
   iterator.unsafe_replace_operand(1, kernel_address(iterator.data_ptr(1)));
   iterator.for_each(loop);

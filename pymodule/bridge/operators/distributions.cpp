@@ -30,8 +30,8 @@ at::Tensor &uniform_(at::Tensor &self, double from, double to, OptionalGenerator
   TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from,
               " > to=", to);
   fill_random(self, generator, "uniform_kernel_openreg", &openreg_uniform_words,
-              [&](auto *output, auto philox, auto grid) {
-                openreg_uniform(output, philox, grid, from, to);
+              [&](auto *output, auto share, auto philox, auto grid) {
+                openreg_uniform(output, share, philox, grid, from, to);
               });
   return self;
 }
@@ -47,8 +47,8 @@ at::Tensor &normal_(at::Tensor &self, double mean, double std, OptionalGenerator
   }
   check_floating(self, "normal_kernel_openreg");
   fill_random(self, generator, "normal_kernel_openreg", &openreg_normal_words,
-              [&](auto *output, auto philox, auto grid) {
-                openreg_normal(output, philox, grid, mean, std);
+              [&](auto *output, auto share, auto philox, auto grid) {
+                openreg_normal(output, share, philox, grid, mean, std);
               });
   return self;
 }
@@ -57,8 +57,8 @@ at::Tensor &exponential_(at::Tensor &self, double lambda, OptionalGenerator gene
   TORCH_CHECK(lambda > 0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);
   check_floating(self, "exponential_kernel_openreg");
   fill_random(self, generator, "exponential_kernel_openreg", &openreg_exponential_words,
-              [&](auto *output, auto philox, auto grid) {
-                openreg_exponential(output, philox, grid, lambda);
+              [&](auto *output, auto share, auto philox, auto grid) {
+                openreg_exponential(output, share, philox, grid, lambda);
               });
   return self;
 }
@@ -67,8 +67,8 @@ at::Tensor &log_normal_(at::Tensor &self, double mean, double std, OptionalGener
   TORCH_CHECK(std > 0, "log_normal_ expects std > 0.0, but found std=", std);
   check_floating(self, "log_normal_openreg");
   fill_random(self, generator, "log_normal_openreg", &openreg_log_normal_words,
-              [&](auto *output, auto philox, auto grid) {
-                openreg_log_normal(output, philox, grid, mean, std);
+              [&](auto *output, auto share, auto philox, auto grid) {
+                openreg_log_normal(output, share, philox, grid, mean, std);
               });
   return self;
 }
@@ -80,17 +80,18 @@ at::Tensor &cauchy_(at::Tensor &self, double median, double sigma, OptionalGener
               "floating point but you specified ",
               self.dtype());
   fill_random(self, generator, "cauchy_openreg", &openreg_cauchy_words,
-              [&](auto *output, auto philox, auto grid) {
-                openreg_cauchy(output, philox, grid, median, sigma);
+              [&](auto *output, auto share, auto philox, auto grid) {
+                openreg_cauchy(output, share, philox, grid, median, sigma);
               });
   return self;
 }
 
 at::Tensor &geometric_(at::Tensor &self, double p, OptionalGenerator generator) {
   TORCH_CHECK(0 < p && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
-  fill_random(
-      self, generator, "geometric_openreg", &openreg_geometric_words,
-      [&](auto *output, auto philox, auto grid) { openreg_geometric(output, philox, grid, p); });
+  fill_random(self, generator, "geometric_openreg", &openreg_geometric_words,
+              [&](auto *output, auto share, auto philox, auto grid) {
+                openreg_geometric(output, share, philox, grid, p);
+              });
   return self;
 }
 
@@ -149,9 +150,10 @@ void check_probability(double p) {
 
 at::Tensor &bernoulli_float_(at::Tensor &self, double p, OptionalGenerator generator) {
   check_probability(p);
-  fill_random(
-      self, generator, "bernoulli_scalar_openreg_", &openreg_bernoulli_words,
-      [&](auto *output, auto philox, auto grid) { openreg_bernoulli(output, philox, grid, p); });
+  fill_random(self, generator, "bernoulli_scalar_openreg_", &openreg_bernoulli_words,
+              [&](auto *output, auto share, auto philox, auto grid) {
+                openreg_bernoulli(output, share, philox, grid, p);
+              });
   return self;
 }
 
@@ -166,8 +168,9 @@ at::Tensor &bernoulli_tensor_(at::Tensor &self, const at::Tensor &p, OptionalGen
       [](const openreg_output *output, openreg_grid) {
         return openreg_bernoulli_tensor_words(output);
       },
-      [&](const openreg_output *output, openreg_philox philox, openreg_grid) {
-        openreg_bernoulli_tensor(output, philox, kernel_address(probabilities.const_data_ptr()));
+      [&](const openreg_output *output, openreg_share share, openreg_philox philox, openreg_grid) {
+        openreg_bernoulli_tensor(output, share, philox,
+                                 kernel_address(probabilities.const_data_ptr()));
       });
   return self;
 }

@@ -17,8 +17,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
                  ops::div__Tensor, ops::div_out, ops::div_Tensor_mode, ops::rsub_Tensor,
                  ops::pow_Tensor_Scalar, ops::pow_Tensor_Tensor, ops::addcmul, ops::addcmul_,
                  ops::addcdiv, ops::addcdiv_, ops::lerp_Scalar, ops::lerp__Scalar, ops::neg,
-                 ops::reciprocal, ops::remainder_Tensor, ops::maximum, ops::minimum, ops::clamp,
-                 ops::clamp_min, ops::clamp_max>(library);
+                 ops::reciprocal, ops::sgn, ops::addr_out, ops::remainder_Tensor, ops::maximum,
+                 ops::minimum, ops::clamp, ops::clamp_min, ops::clamp_max>(library);
   // functions
   register_typed<ops::exp, ops::log, ops::log1p, ops::sqrt, ops::sqrt_, ops::rsqrt, ops::sin,
                  ops::cos, ops::tanh, ops::sigmoid, ops::erf, ops::sign, ops::floor, ops::ceil,

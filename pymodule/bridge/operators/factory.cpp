@@ -1,9 +1,12 @@
 // Tensors without content: what every factory function of PyTorch ends in.
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/TensorFactories.h>
 #include <torch/library.h>
 
 #include "../device_tensor.h"
+#include "../refusals.h"
 
 namespace openreg {
 
@@ -15,18 +18,30 @@ c10::DeviceIndex index_of(std::optional<c10::Device> device) {
              : static_cast<c10::DeviceIndex>(openreg_device_current());
 }
 
-void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
+void check_options(const char *operator_name, caffe2::TypeMeta dtype,
+                   std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
+  check_dtype(dtype, operator_name);
   TORCH_CHECK_NOT_IMPLEMENTED(c10::layout_or_default(layout) == c10::kStrided,
                               "openreg: cannot allocate a ", *layout, " tensor");
   TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
 }
 
+// With deterministic algorithms what nobody wrote is NaN, or the largest integer.
+at::Tensor without_content(at::Tensor &&tensor) {
+  auto &context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+      [[unlikely]] {
+    at::native::fill_empty_deterministic_(tensor);
+  }
+  return std::move(tensor);
+}
+
 at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
                  std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                  std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> memory_format) {
-  check_options(layout, pin_memory);
-  at::detail::check_size_nonnegative(size);
   const auto type = c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype));
+  check_options("aten::empty", type, layout, pin_memory);
+  at::detail::check_size_nonnegative(size);
   const auto bytes = at::detail::computeStorageNbytesContiguous(size, type.itemsize());
   auto tensor = make_tensor(make_storage(allocate_block(index_of(device), bytes), bytes), type);
   auto *impl = tensor.unsafeGetTensorImpl();
@@ -36,19 +51,33 @@ at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
   if (memory_format.value_or(c10::MemoryFormat::Contiguous) != c10::MemoryFormat::Contiguous) {
     impl->empty_tensor_restride(*memory_format);
   }
-  return tensor;
+  return without_content(std::move(tensor));
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
                          std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                          std::optional<c10::Device> device, std::optional<bool> pin_memory) {
-  check_options(layout, pin_memory);
-  at::detail::check_size_nonnegative(size);
   const auto type = c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype));
+  check_options("aten::empty_strided", type, layout, pin_memory);
+  at::detail::check_size_nonnegative(size);
   const auto bytes = at::detail::computeStorageNbytes(size, stride, type.itemsize());
   auto tensor = make_tensor(make_storage(allocate_block(index_of(device), bytes), bytes), type);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
-  return tensor;
+  return without_content(std::move(tensor));
+}
+
+// Zeros that take no memory: autograd makes them where a gradient is known to be zero.
+at::Tensor efficient_zero_tensor(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
+                                 std::optional<c10::Layout> layout,
+                                 std::optional<c10::Device> device,
+                                 std::optional<bool> pin_memory) {
+  const auto type = c10::dtype_or_default(dtype);
+  check_options("aten::_efficientzerotensor", c10::scalarTypeToTypeMeta(type), layout, pin_memory);
+  at::native::ZeroTensorAllocator allocator(c10::Device(kDeviceType, index_of(device)));
+  return at::detail::empty_generic(
+      size, &allocator,
+      c10::DispatchKeySet({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor}), type,
+      std::nullopt);
 }
 
 } // namespace
@@ -56,6 +85,7 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
+  library.impl("_efficientzerotensor", &efficient_zero_tensor);
 }
 
 } // namespace openreg

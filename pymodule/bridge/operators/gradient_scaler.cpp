@@ -1,77 +1,128 @@
 // The gradient scaler's two operators, over amp's kernels.
+//
+// Both are done in the order of the device's current stream, and neither is waited for: scaling,
+// unscaling and the update of the scale need no answer on the host.
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include <atomic>
+#include <utility>
+#include <vector>
+
 #include "../launch.h"
+#include "../turn.h"
 #include "amp.h"
 
 namespace openreg {
 
 namespace {
 
-// A one-element float32 tensor's value, read through the kernel view.
-float *number(const at::Tensor &tensor, const char *name) {
+// Where kernels find the value of a one-element tensor. Sentences are CUDA's.
+template <class T> T *number(const at::Tensor &tensor, const char *name, const char *type) {
+  TORCH_CHECK(tensor.is_privateuseone(), name, " must be an openreg tensor.");
   TORCH_CHECK(tensor.numel() == 1, name, " must be a 1-element tensor.");
-  TORCH_CHECK(tensor.scalar_type() == at::kFloat, name, " must be a float tensor.");
-  auto *address = tensor.mutable_data_ptr();
-  return static_cast<float *>(tensor.is_cpu() ? address : kernel_address(address));
+  TORCH_CHECK(tensor.scalar_type() == c10::CppTypeToScalarType<T>::value, name, " must be ", type,
+              " tensor.");
+  return static_cast<T *>(kernel_address(tensor.mutable_data_ptr()));
 }
 
-void unscale(const at::Tensor &gradient, float inverse_scale, float *found_inf) {
-  void *data = kernel_address(gradient.mutable_data_ptr());
-  const auto count = static_cast<size_t>(gradient.numel());
-  switch (gradient.scalar_type()) {
+// ---- unscale ------------------------------------------------------------------------------------
+
+// As few gradients are not worth another thread; the same as for PyTorch's elementwise kernels.
+constexpr int64_t kGrainSize = 32768;
+
+using Unscale = void (*)(void *gradients, int64_t count, float inverse_scale, float *found_inf);
+
+// One of amp's kernels, in parts on PyTorch's threads.
+template <class T, void (*kernel)(T *, size_t, float, float *)>
+void unscale(void *gradients, int64_t count, float inverse_scale, float *found_inf) {
+  at::parallel_for(0, count, kGrainSize, [&](int64_t begin, int64_t end) {
+    float found = 0;
+    kernel(static_cast<T *>(gradients) + begin, static_cast<size_t>(end - begin), inverse_scale,
+           &found);
+    if (found != 0) {
+      std::atomic_ref(*found_inf).store(found, std::memory_order_relaxed);
+    }
+  });
+}
+
+Unscale unscale_of(at::ScalarType dtype) {
+  switch (dtype) {
   case at::kHalf:
-    return openreg_amp_unscale_f16(static_cast<uint16_t *>(data), count, inverse_scale, found_inf);
+    return &unscale<uint16_t, &openreg_amp_unscale_f16>;
   case at::kBFloat16:
-    return openreg_amp_unscale_bf16(static_cast<uint16_t *>(data), count, inverse_scale, found_inf);
+    return &unscale<uint16_t, &openreg_amp_unscale_bf16>;
   case at::kFloat:
-    return openreg_amp_unscale_f32(static_cast<float *>(data), count, inverse_scale, found_inf);
+    return &unscale<float, &openreg_amp_unscale_f32>;
   case at::kDouble:
-    return openreg_amp_unscale_f64(static_cast<double *>(data), count, inverse_scale, found_inf);
+    return &unscale<double, &openreg_amp_unscale_f64>;
   default:
     TORCH_CHECK_NOT_IMPLEMENTED(
-        false, "\"_amp_foreach_non_finite_check_and_unscale_openreg\" not implemented for '",
-        gradient.scalar_type(), "'");
+        false, "\"_amp_foreach_non_finite_check_and_unscale_openreg\" not implemented for '", dtype,
+        "'");
   }
 }
 
+struct DenseGradient {
+  Unscale unscale;
+  void *data;
+  int64_t count;
+};
+
+// One launch for all gradients of a device.
 void non_finite_check_and_unscale_(at::TensorList gradients, at::Tensor &found_inf,
                                    const at::Tensor &inverse_scale) {
+  if (gradients.empty()) {
+    return;
+  }
+  const auto *scale = number<float>(inverse_scale, "inv_scale", "a float");
+  auto *found = number<float>(found_inf, "found_inf", "a float");
   LaunchDevice where("aten::_amp_foreach_non_finite_check_and_unscale_", "");
   where.see(found_inf);
   where.see(inverse_scale);
-  auto *found = number(found_inf, "found_inf");
-  const float scale = *number(inverse_scale, "inv_scale");
   for (const auto &gradient : gradients) {
     where.see(gradient);
-    where.index(); // refuses a gradient that is elsewhere
-    if (gradient.is_non_overlapping_and_dense()) {
-      unscale(gradient, scale, found);
-    } else {
-      auto dense = gradient.contiguous();
-      unscale(dense, scale, found);
-      gradient.copy_(dense);
+  }
+  const auto device = where.index(); // refuses a gradient that is elsewhere
+
+  std::vector<DenseGradient> all;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies; // of gradients with gaps
+  all.reserve(gradients.size());
+  for (const auto &gradient : gradients) {
+    const bool is_dense = gradient.is_non_overlapping_and_dense();
+    const auto &dense =
+        is_dense ? gradient : copies.emplace_back(gradient, gradient.contiguous()).second;
+    all.push_back(
+        {unscale_of(dense.scalar_type()), kernel_address(dense.mutable_data_ptr()), dense.numel()});
+  }
+  run_on_stream(device, [all = std::move(all), scale, found] {
+    for (const auto &each : all) {
+      each.unscale(each.data, each.count, *scale, found);
     }
+  });
+  for (const auto &[gradient, dense] : copies) {
+    gradient.copy_(dense);
   }
 }
+
+// ---- the scale ----------------------------------------------------------------------------------
 
 at::Tensor &update_scale_(at::Tensor &scale, at::Tensor &growth_tracker,
                           const at::Tensor &found_inf, double growth_factor, double backoff_factor,
                           int64_t growth_interval) {
+  auto *tracker = number<int32_t>(growth_tracker, "growth_tracker", "an int");
+  auto *current = number<float>(scale, "current_scale", "a float");
+  const auto *found = number<float>(found_inf, "found_inf", "a float");
   LaunchDevice where("aten::_amp_update_scale_", "");
   where.see(scale);
   where.see(growth_tracker);
   where.see(found_inf);
-  where.index();
-  TORCH_CHECK(growth_tracker.numel() == 1, "growth_tracker must be a 1-element tensor.");
-  TORCH_CHECK(growth_tracker.scalar_type() == at::kInt, "growth_tracker must be an int tensor.");
-  openreg_amp_update_scale(
-      number(scale, "current_scale"),
-      static_cast<int32_t *>(kernel_address(growth_tracker.mutable_data_ptr())),
-      *number(found_inf, "found_inf"), growth_factor, backoff_factor,
-      static_cast<int>(growth_interval));
+  run_on_stream(where.index(), [=] {
+    openreg_amp_update_scale(current, tracker, *found, growth_factor, backoff_factor,
+                             static_cast<int>(growth_interval));
+  });
   return scale;
 }
 

@@ -119,8 +119,8 @@ at::Tensor &fill_integers(at::Tensor &self, const OptionalGenerator &generator,
       [&](const openreg_output *output, openreg_grid grid) {
         return openreg_random_words(output, grid, form, range);
       },
-      [&](const openreg_output *output, openreg_philox philox, openreg_grid grid) {
-        openreg_random(output, philox, grid, form, range, base);
+      [&](auto *output, auto share, auto philox, auto grid) {
+        openreg_random(output, share, philox, grid, form, range, base);
       });
   return self;
 }

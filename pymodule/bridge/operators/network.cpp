@@ -1,5 +1,5 @@
 // Typed launches of the other operators that training steps consist of: matrix products,
-// reductions, indexing, normalisation, pooling and losses.
+// reductions, indexing, normalisation, losses, pooling and Fourier transforms.
 
 #include <ATen/Operators.h>
 #include <torch/library.h>
@@ -20,10 +20,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
                  ops::max, ops::max_dim, ops::min, ops::min_dim, ops::var_correction,
                  ops::std_correction, ops::linalg_vector_norm, ops::cumsum, ops::topk>(library);
   // joining, indexing
-  register_typed<ops::cat, ops::gather, ops::scatter_src, ops::scatter__src, ops::scatter_add,
-                 ops::scatter_add_, ops::index_select, ops::index_add, ops::index_add_,
-                 ops::embedding, ops::embedding_dense_backward, ops::tril, ops::triu, ops::nonzero>(
-      library);
+  register_typed<ops::cat, ops::flip, ops::gather, ops::index_Tensor, ops::masked_select,
+                 ops::scatter_src, ops::scatter__src, ops::scatter_add, ops::scatter_add_,
+                 ops::index_select, ops::index_add, ops::index_add_, ops::embedding,
+                 ops::embedding_dense_backward, ops::tril, ops::triu, ops::nonzero>(library);
   // normalisation
   register_typed<ops::native_layer_norm, ops::native_layer_norm_backward, ops::native_batch_norm,
                  ops::native_batch_norm_backward, ops::native_group_norm,
@@ -36,7 +36,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   // pooling
   register_typed<ops::max_pool2d_with_indices, ops::max_pool2d_with_indices_backward,
                  ops::avg_pool2d, ops::avg_pool2d_backward, ops::_adaptive_avg_pool2d,
-                 ops::_adaptive_avg_pool2d_backward>(library);
+                 ops::_adaptive_avg_pool2d_backward, ops::upsample_nearest2d,
+                 ops::upsample_nearest2d_backward>(library);
+  // Fourier transforms
+  register_typed<ops::_fft_c2c, ops::_fft_c2r, ops::_fft_r2c>(library);
 }
 
 } // namespace openreg

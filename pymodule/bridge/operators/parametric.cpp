@@ -27,8 +27,8 @@ uint64_t count_of(const at::Tensor &tensor) {
   return static_cast<uint64_t>(tensor.numel());
 }
 
-// A contiguous result of the parameter's shape: `draw(type, n, result, philox)` after `words`
-// words.
+// A contiguous result of the parameter's shape: `draw(type, n, result, share, philox)` after
+// `words` words.
 template <class Draw>
 at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &generator,
                      const char *kernel, uint64_t words, Draw draw) {
@@ -36,7 +36,12 @@ at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &gener
   auto &numbers = generator_for(generator, parameter.device());
   auto result = at::empty_like(parameter, at::MemoryFormat::Contiguous);
   if (result.numel() > 0) {
-    draw(random_type(parameter, kernel), count_of(parameter), target(result), numbers.take(words));
+    const auto type = random_type(parameter, kernel);
+    const auto n = count_of(parameter);
+    auto *elements = target(result);
+    const auto philox = numbers.take(words);
+    const Turn turn(parameter.device().index());
+    fill_in_shares(n, [&](openreg_share share) { draw(type, n, elements, share, philox); });
   }
   return result;
 }
@@ -44,16 +49,16 @@ at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &gener
 at::Tensor poisson(const at::Tensor &self, OptionalGenerator generator) {
   const auto lambda = self.contiguous();
   return draw_like(lambda, generator, "poisson_openreg", openreg_poisson_words(count_of(self)),
-                   [&](auto type, auto n, auto *result, auto philox) {
-                     openreg_poisson(type, n, source(lambda), result, philox);
+                   [&](auto type, auto n, auto *result, auto share, auto philox) {
+                     openreg_poisson(type, n, source(lambda), result, share, philox);
                    });
 }
 
 at::Tensor standard_gamma(const at::Tensor &self, OptionalGenerator generator) {
   const auto alpha = self.contiguous();
   return draw_like(alpha, generator, "gamma_openreg", openreg_gamma_words(count_of(self)),
-                   [&](auto type, auto n, auto *result, auto philox) {
-                     openreg_gamma(type, n, source(alpha), result, philox);
+                   [&](auto type, auto n, auto *result, auto share, auto philox) {
+                     openreg_gamma(type, n, source(alpha), result, share, philox);
                    });
 }
 
@@ -94,8 +99,8 @@ at::Tensor binomial(const at::Tensor &count, const at::Tensor &probability,
   const auto trials = count.expand(shape).contiguous();
   const auto p = probability.to(count.scalar_type()).expand(shape).contiguous();
   return draw_like(trials, generator, "binomial_openreg", openreg_binomial_words(count_of(trials)),
-                   [&](auto type, auto n, auto *result, auto philox) {
-                     openreg_binomial(type, n, source(trials), source(p), result, philox);
+                   [&](auto type, auto n, auto *result, auto share, auto philox) {
+                     openreg_binomial(type, n, source(trials), source(p), result, share, philox);
                    });
 }
 
@@ -123,8 +128,14 @@ at::Tensor &rrelu_with_noise_out(const at::Tensor &self, at::Tensor &noise, cons
   auto drawn = noise.is_contiguous() ? noise : at::empty_like(input);
   auto result = out.is_contiguous() ? out : at::empty_like(input);
   const auto philox = numbers.take(openreg_rrelu_words(type, count_of(self), grid));
-  openreg_rrelu(type, count_of(self), source(input), target(drawn), target(result), philox, grid,
-                lower.toDouble(), upper.toDouble());
+  const auto n = count_of(self);
+  const void *x = source(input);
+  void *slopes = target(drawn), *rectified = target(result);
+  run_on_stream(self.device().index(), [=, from = lower.toDouble(), to = upper.toDouble()] {
+    fill_in_shares(n, [&](openreg_share share) {
+      openreg_rrelu(type, n, x, slopes, rectified, share, philox, grid, from, to);
+    });
+  });
   if (!drawn.is_same(noise)) {
     noise.copy_(drawn);
   }

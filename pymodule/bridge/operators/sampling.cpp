@@ -44,9 +44,14 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor &input, doubl
   const auto philox =
       generator_for(std::nullopt, input.device()).take(openreg_dropout_words(n, grid));
   const auto run = [&](const at::Tensor &from, const at::Tensor &to, const at::Tensor &kept) {
-    openreg_dropout(type, n, width, kernel_address(from.const_data_ptr()),
-                    kernel_address(to.mutable_data_ptr()),
-                    static_cast<bool *>(kernel_address(kept.mutable_data_ptr())), philox, grid, p);
+    const auto *x = kernel_address(from.const_data_ptr());
+    auto *dropped = kernel_address(to.mutable_data_ptr());
+    auto *keeps = static_cast<bool *>(kernel_address(kept.mutable_data_ptr()));
+    run_on_stream(from.device().index(), [=] {
+      fill_in_shares(n, [&](openreg_share share) {
+        openreg_dropout(type, n, width, x, dropped, keeps, share, philox, grid, p);
+      });
+    });
   };
   if (width > 1 || input.is_contiguous()) {
     run(input, result, mask); // memory order
@@ -75,6 +80,7 @@ at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out
   const auto grid = grid_of(out.device());
   const auto length = static_cast<uint64_t>(n);
   const auto philox = source.take(openreg_randperm_words(length, grid));
+  const Turn turn(out.device().index());
   TORCH_CHECK(
       openreg_randperm(static_cast<int64_t *>(kernel_address(permutation.mutable_data_ptr())),
                        length, philox, grid),
@@ -107,6 +113,7 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
   const auto philox = generator_for(generator, weights.device())
                           .take(openreg_multinomial_words(static_cast<uint64_t>(rows),
                                                           static_cast<uint64_t>(samples)));
+  const Turn turn(weights.device().index());
   openreg_multinomial(static_cast<int64_t *>(kernel_address(result.mutable_data_ptr())),
                       random_type(sums, "multinomial_kernel_openreg"),
                       kernel_address(scaled.const_data_ptr()),

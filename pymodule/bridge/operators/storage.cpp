@@ -1,8 +1,10 @@
 // What a tensor is made over: which storage, how large, and who uses it. resize_, the forms of
 // set_, record_stream, and whether one tensor can take the place of another.
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <torch/library.h>
 
 #include "../device_tensor.h"
@@ -36,11 +38,17 @@ const at::Tensor &resize_(const at::Tensor &self, c10::IntArrayRef size,
                           std::optional<c10::MemoryFormat> memory_format) {
   at::detail::check_size_nonnegative(size);
   auto &impl = *self.unsafeGetTensorImpl();
+  const auto old_bytes = static_cast<int64_t>(self.storage().nbytes());
   set_shape(impl, size, std::nullopt);
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != c10::MemoryFormat::Preserve, "Unsupported memory format",
                 *memory_format);
     impl.empty_tensor_restride(*memory_format);
+  }
+  auto &context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+      [[unlikely]] {
+    at::native::fill_resize_deterministic_(self, old_bytes);
   }
   return self;
 }
@@ -95,6 +103,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Tensor", &set_tensor);
   library.impl("record_stream", &record_stream);
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
+}
+
+// The integers of a quantized tensor have a storage as others do.
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
+  library.impl("set_.source_Storage_storage_offset", &set_storage_offset);
 }
 
 // Composite by default, so that autograd must be told as well.

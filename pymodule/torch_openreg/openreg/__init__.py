@@ -22,6 +22,7 @@ from .devices import (
     init,
     is_available,
     is_initialized,
+    operators,
     set_device,
     synchronize,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "memory_reserved",
     "memory_stats",
     "memory_stats_as_nested_dict",
+    "operators",
     "random",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",

@@ -14,7 +14,11 @@ from .devices import get_device_properties, is_available
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Return the dtypes that autocast may cast to."""
+    """Return the dtypes that autocast may cast to.
+
+    For any other, ``torch.autocast`` warns and does nothing. On CUDA alone it asks for no such
+    list and casts to whatever it is given.
+    """
     return [torch.float16, torch.bfloat16]
 
 
@@ -42,18 +46,18 @@ class Policy(NamedTuple):
     policy : str
         ``"lower_precision"``, ``"float32"``, ``"float32_set_dtype"``, ``"float32_append_dtype"``,
         ``"promote"`` or ``"banned"``.
-    detail : str or None
-        Why a banned operator is refused, or the overload that is called in its place.
+    replacement : str or None
+        The overload that is called instead, of an operator with ``"float32_append_dtype"``.
     """
 
     operator: str
     overload: str
     policy: str
-    detail: str | None
+    replacement: str | None
 
 
 def policies() -> list[Policy]:
-    """Return the cast policy of every operator that has one."""
+    """Return the cast policy of every operator that has one; autocast leaves others alone."""
     return [Policy(*entry) for entry in _C.amp_policies()]
 
 

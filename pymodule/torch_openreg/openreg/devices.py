@@ -187,6 +187,28 @@ def get_device_capability(device: Device = None) -> tuple[int, int]:
     return properties.major, properties.minor
 
 
+def operators() -> dict[str, str]:
+    """Return how each operator that is registered now is served on a device.
+
+    Returns
+    -------
+    dict
+        The operator's name and overload, as in ``"aten::add.Tensor"``, and one word for it:
+
+        ``native``
+            a kernel of openreg's own: memory, views, copies, random numbers and the like
+        ``typed``
+            PyTorch's CPU kernel, launched on device memory by code made for this operator
+        ``boxed``
+            PyTorch's CPU kernel, launched on device memory by the operator's schema
+        ``composite``
+            made of other operators
+        ``refused``
+            raises NotImplementedError: there is no kernel, or ``OPENREG_BLOCK_OPERATORS`` names it
+    """
+    return _C.operators()
+
+
 def can_device_access_peer(device: Device, peer_device: Device) -> bool:
     """Return whether kernels of a device may reach the memory of another one.
 

@@ -1,0 +1,117 @@
+"""What mixed precision costs: casts that are not needed, unscaling, and whole steps in float16."""
+
+from collections.abc import Callable
+
+import torch
+from harness import Ratio, Table, Work, one_thread, time_ratio
+from torch import nn
+from torch.nn import functional as F
+
+# Calls in one region of autocast, so that entering and leaving it does not count.
+CALLS = 1000
+ELEMENTS = 16 << 20
+
+Call = Callable[[torch.Tensor], object]
+
+# Operators of each policy, and two without one, on arguments that need no cast. Those in CPU_TOO
+# have the same policy in CPU autocast.
+CPU_TOO = {"mm", "matmul", "addmm", "linear", "mse_loss"}
+CALLS_WITHOUT_CAST: dict[str, tuple[torch.dtype, Call]] = {
+    "mm": (torch.float16, lambda a: torch.mm(a, a)),
+    "matmul": (torch.float16, lambda a: torch.matmul(a, a)),
+    "addmm": (torch.float16, lambda a: torch.addmm(a, a, a)),
+    "linear": (torch.float16, lambda a: F.linear(a, a)),
+    "log": (torch.float32, torch.log),
+    "mse_loss": (torch.float32, lambda a: F.mse_loss(a, a)),
+    "softmax": (torch.float32, lambda a: torch.softmax(a, 0)),
+    "addcmul": (torch.float32, lambda a: torch.addcmul(a, a, a)),
+    "add, no policy": (torch.float16, lambda a: a + a),
+    "relu, no policy": (torch.float16, torch.relu),
+}
+
+
+def overhead(device: str, dtype: torch.dtype, call: Call) -> Ratio:
+    """Measure calls under autocast against the same without."""
+    a = torch.ones(8, 8, dtype=dtype, device=device)
+    calls = range(CALLS)
+
+    def run(enabled: bool) -> Work:
+        def work() -> None:
+            with torch.autocast(device, dtype=torch.float16, enabled=enabled):
+                for _ in calls:
+                    call(a)
+
+        return work
+
+    return time_ratio(run(True), run(False), turns=101, seconds=0.005)
+
+
+def print_overhead() -> None:
+    """Print what autocast costs a call that needs no cast, here and on the CPU."""
+    table = Table("Autocast: a call that needs no cast, under autocast / without", "1000 calls")
+    for name, (dtype, call) in CALLS_WITHOUT_CAST.items():
+        table.row(name, overhead("openreg", dtype, call), at_most=1.05)
+        if name in CPU_TOO:
+            table.row(f"{name}, on the CPU", overhead("cpu", dtype, call))
+
+
+def unscale(dtype: torch.dtype, parts: int) -> Work:
+    """Unscale 16 M gradients in some tensors. The scale only turns signs, so values stay."""
+    part = ELEMENTS // parts
+    gradients = [torch.ones(part, dtype=dtype, device="openreg") for _ in range(parts)]
+    found_inf, scale = torch.zeros(1, device="openreg"), torch.tensor(-1.0, device="openreg")
+    return lambda: torch._amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, scale)
+
+
+def print_unscale() -> None:
+    """Print the rate of the scaler's kernel against reading and writing as many bytes."""
+    table = Table("Unscale: its rate / rate of inverting all bits in place", "gradients")
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        words = torch.zeros(ELEMENTS * dtype.itemsize // 4, dtype=torch.int32)
+        for parts in (1, 128):
+            ratio = time_ratio(unscale(dtype, parts), words.bitwise_not_, seconds=0.05)
+            name = f"16 M {str(dtype).removeprefix('torch.')}"
+            table.row(f"{name}, {parts} tensors" if parts > 1 else name, ratio, at_least=0.8)
+
+
+def training_step(device: str, dtype: torch.dtype) -> Work:
+    """Forward, backward and SGD of an MLP 256-1024-1024-10, batch 64, loss scaled for float16."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+    ).to(device)
+    x, y = torch.randn(64, 256).to(device), torch.randint(0, 10, (64,)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device, dtype=dtype):
+            loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
+
+
+def print_steps() -> None:
+    """Print the time of a training step against CPU autocast."""
+    table = Table("Step: time on openreg / time under CPU autocast", "MLP step")
+    for dtype, goal in ((torch.float16, 1.0), (torch.bfloat16, None)):
+        ratio = time_ratio(
+            training_step("openreg", dtype), training_step("cpu", dtype), seconds=0.05
+        )
+        table.row(str(dtype).removeprefix("torch."), ratio, at_most=goal)
+
+
+def main() -> None:
+    """Print the three tables."""
+    one_thread()
+    print_overhead()
+    print_unscale()
+    print_steps()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,393 @@
+"""What operators cost, forward and backward, from 1 element to 4 M, against CPU eager, one thread.
+
+Prints one line an operator: the ratio for each size. Backward is measured twice. PyTorch's engine
+runs the backward of a device's tensors on a thread of that device, as it does for CUDA, and of CPU
+tensors on the caller's: "backward" has that hand-over in it, "same thread" is what is left under
+``torch.autograd.set_multithreading_enabled(False)``.
+
+Arguments: the names of operators to measure; none means all.
+"""
+
+import itertools
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from harness import Work, geometric_mean, one_thread, time_ratio
+from torch import Tensor, nn
+
+SIZES = (1, 64, 4096, 262144, 1 << 22)
+SMALL = 4096
+GOALS = "goals: geometric mean at most 1.00, up to 4096 elements at most 1.08, none above 1.30"
+
+Inputs = tuple[Any, ...]
+
+
+def _values(size: int, low: float = -1, high: float = 1) -> Tensor:
+    return torch.linspace(low, high, size)
+
+
+def one(size: int) -> Inputs:
+    """Return one vector between -1 and 1."""
+    return (_values(size),)
+
+
+def positive(size: int) -> Inputs:
+    """Return one vector between 0.1 and 0.9."""
+    return (_values(size, 0.1, 0.9),)
+
+
+def two(size: int) -> Inputs:
+    """Return two vectors, the second without zeros."""
+    return _values(size), _values(size, 0.1, 0.9)
+
+
+def three(size: int) -> Inputs:
+    """Return three vectors, the third without zeros."""
+    return (*two(size), _values(size, 0.5, 1.5))
+
+
+def square(size: int) -> Inputs:
+    """Return one matrix."""
+    side = math.isqrt(size)
+    return (_values(side * side).view(side, side),)
+
+
+def squares(size: int) -> Inputs:
+    """Return two matrices."""
+    return square(size) * 2
+
+
+def images(size: int) -> Inputs:
+    """Return a batch of images with four channels, where there are so many elements."""
+    channels = min(4, size)
+    side = math.isqrt(size // channels)
+    return (_values(channels * side * side).view(1, channels, side, side),)
+
+
+def rows(size: int) -> Inputs:
+    """Return a matrix with rows of 64 elements or less."""
+    width = min(64, size)
+    return (_values(size).view(-1, width),)
+
+
+def indices(size: int) -> Inputs:
+    """Return a matrix, and an index for every row."""
+    (matrix,) = rows(size)
+    return matrix, torch.arange(len(matrix)).flip(0)
+
+
+def placing(size: int) -> Inputs:
+    """Return a matrix, an index for every row, and the rows to put there."""
+    return *indices(size), *rows(size)
+
+
+def gathering(size: int) -> Inputs:
+    """Return a vector, and an index for every element."""
+    return _values(size), torch.arange(size).flip(0)
+
+
+def scattering(size: int) -> Inputs:
+    """Return a vector, an index for every element, and the elements to put there."""
+    return *gathering(size), _values(size)
+
+
+def masked(size: int) -> Inputs:
+    """Return a vector, and which half of it is meant."""
+    return _values(size), torch.arange(size) % 2 == 0
+
+
+def classes(size: int) -> Inputs:
+    """Return logits, and the class of each row."""
+    (logits,) = rows(size)
+    return logits, torch.arange(len(logits)) % logits.size(1)
+
+
+def linear(size: int) -> Inputs:
+    """Return a batch of 64 or fewer, weights and bias."""
+    side = max(1, min(64, size) // 2)
+    return _values(size).view(-1, min(64, size)), _values(side * min(64, size)).view(side, -1)
+
+
+def kernel(size: int) -> Inputs:
+    """Return images, and the weights of a convolution with a 3 x 3 kernel."""
+    (image,) = images(size)
+    channels = image.size(1)
+    return image, _values(4 * channels * 9).view(4, channels, 3, 3)
+
+
+def normalised(size: int) -> Inputs:
+    """Return rows, weights and biases for them."""
+    (matrix,) = rows(size)
+    return matrix, torch.ones(matrix.size(1)), torch.zeros(matrix.size(1))
+
+
+def heads(size: int) -> Inputs:
+    """Return queries, keys and values of four heads of 16 or fewer, over at most 256 steps."""
+    width = min(16, size)
+    steps = max(1, min(256, size // (4 * width)))
+    batch = max(1, size // (4 * width * steps))
+    return (_values(batch * 4 * steps * width).view(batch, 4, steps, width),) * 3
+
+
+def _scatter_add(x: Tensor, index: Tensor, source: Tensor) -> Tensor:
+    return x.scatter_add(0, index, source)
+
+
+def _batch_norm(x: Tensor) -> Tensor:
+    channels = x.size(1)
+    return F.batch_norm(
+        x, torch.zeros(channels, device=x.device), torch.ones(channels, device=x.device)
+    )
+
+
+# name: the inputs, the operator, and whether backward is measured: it is where the operator has one
+# and is not in place.
+OPERATORS: dict[str, tuple[Callable[[int], Inputs], Callable[..., Any], bool]] = {
+    "add": (two, torch.add, True),
+    "add_": (two, lambda a, b: a.add_(b), False),
+    "add scalar": (one, lambda a: a + 1.5, True),
+    "sub": (two, torch.sub, True),
+    "mul": (two, torch.mul, True),
+    "mul_ scalar": (one, lambda a: a.mul_(0.999), False),
+    "div": (two, torch.div, True),
+    "pow": (positive, lambda a: a**2, True),
+    "addcmul": (three, torch.addcmul, True),
+    "lerp": (two, lambda a, b: torch.lerp(a, b, 0.3), True),
+    "maximum": (two, torch.maximum, True),
+    "clamp": (one, lambda a: a.clamp(-0.5, 0.5), True),
+    "neg": (one, torch.neg, True),
+    "abs": (one, torch.abs, True),
+    "exp": (one, torch.exp, True),
+    "log": (positive, torch.log, True),
+    "sqrt": (positive, torch.sqrt, True),
+    "rsqrt": (positive, torch.rsqrt, True),
+    "sin": (one, torch.sin, True),
+    "tanh": (one, torch.tanh, True),
+    "sigmoid": (one, torch.sigmoid, True),
+    "erf": (one, torch.erf, True),
+    "relu": (one, torch.relu, True),
+    "gelu": (one, F.gelu, True),
+    "silu": (one, F.silu, True),
+    "leaky_relu": (one, F.leaky_relu, True),
+    "softplus": (one, F.softplus, True),
+    "hardswish": (one, F.hardswish, True),
+    "eq": (two, torch.eq, False),
+    "lt scalar": (one, lambda a: a < 0.5, False),
+    "logical_not": (masked, lambda a, mask: mask.logical_not(), False),
+    "where": (masked, lambda a, mask: torch.where(mask, a, 0.0), True),
+    "masked_fill": (masked, lambda a, mask: a.masked_fill(mask, 0.0), True),
+    "masked_select": (masked, torch.masked_select, False),
+    "isnan": (one, torch.isnan, False),
+    "sum": (one, torch.sum, True),
+    "sum of rows": (rows, lambda a: a.sum(1), True),
+    "mean": (one, torch.mean, True),
+    "var": (rows, lambda a: a.var(1, correction=0), True),
+    "norm": (one, torch.linalg.vector_norm, True),
+    "amax": (rows, lambda a: a.amax(1), True),
+    "max of rows": (rows, lambda a: a.max(1), False),
+    "argmax": (rows, lambda a: a.argmax(1), False),
+    "cumsum": (rows, lambda a: a.cumsum(1), True),
+    "sort": (rows, lambda a: a.sort(1)[0], True),
+    "topk": (rows, lambda a: a.topk(1)[0], True),
+    "mm": (squares, torch.mm, True),
+    "bmm": (squares, lambda a, b: torch.bmm(a[None], b[None]), True),
+    "linear": (linear, F.linear, True),
+    "conv2d": (kernel, lambda x, w: F.conv2d(x, w, padding=1), True),
+    "max_pool2d": (images, lambda a: F.max_pool2d(a, 3, 1, 1), True),
+    "avg_pool2d": (images, lambda a: F.avg_pool2d(a, 3, 1, 1), True),
+    "interpolate": (images, lambda a: F.interpolate(a, scale_factor=2.0), True),
+    "pad": (images, lambda a: F.pad(a, (1, 1, 1, 1)), True),
+    "batch_norm": (images, _batch_norm, True),
+    "layer_norm": (normalised, lambda x, w, b: F.layer_norm(x, w.shape, w, b), True),
+    "softmax": (rows, lambda a: a.softmax(1), True),
+    "log_softmax": (rows, lambda a: a.log_softmax(1), True),
+    "cross_entropy": (classes, F.cross_entropy, True),
+    "mse_loss": (two, F.mse_loss, True),
+    "binary_cross_entropy": (
+        lambda size: positive(size) * 2,
+        lambda a, b: F.binary_cross_entropy_with_logits(a, b.detach()),
+        True,
+    ),
+    "embedding": (indices, lambda w, i: F.embedding(i, w), True),
+    "index": (indices, lambda a, i: a[i], True),
+    "index_select": (indices, lambda a, i: a.index_select(0, i), True),
+    "index_put_": (placing, lambda a, i, b: a.index_put_((i,), b), False),
+    "gather": (gathering, lambda a, i: a.gather(0, i), True),
+    "scatter_add": (scattering, _scatter_add, True),
+    "cat": (two, lambda a, b: torch.cat((a, b)), True),
+    "stack": (two, lambda a, b: torch.stack((a, b)), True),
+    "chunk": (rows, lambda a: a.chunk(2)[0], False),
+    "transpose and copy": (square, lambda a: a.t().contiguous(), True),
+    "view": (one, lambda a: a.view(-1), False),
+    "to float64": (one, lambda a: a.double(), True),
+    "clone": (one, torch.clone, True),
+    "zeros_like": (one, torch.zeros_like, False),
+    "arange": (one, lambda a: torch.arange(len(a), device=a.device), False),
+    "attention": (heads, F.scaled_dot_product_attention, True),
+    "foreach add": (two, lambda a, b: torch._foreach_add([a, b], [b, a]), False),
+    "fft": (one, lambda a: torch.fft.rfft(a), False),
+}
+
+
+# ---- measuring ----------------------------------------------------------------------------------
+
+
+def _inputs(make: Callable[[int], Inputs], size: int, device: str, gradients: bool) -> list[Tensor]:
+    return [
+        x.to(device).clone().requires_grad_(gradients and x.is_floating_point()) for x in make(size)
+    ]
+
+
+def _forward(name: str, size: int, device: str) -> Work:
+    make, function, _ = OPERATORS[name]
+    inputs = _inputs(make, size, device, gradients=False)
+    return lambda: function(*inputs)
+
+
+def _backward(name: str, size: int, device: str) -> Work:
+    make, function, _ = OPERATORS[name]
+    inputs = _inputs(make, size, device, gradients=True)
+    output = function(*inputs)
+    wanted = [x for x in inputs if x.requires_grad]
+    gradient = torch.ones_like(output)
+    return lambda: torch.autograd.grad(
+        output, wanted, gradient, retain_graph=True, allow_unused=True
+    )
+
+
+def _ratio(make: Callable[[str, int, str], Work], name: str, size: int) -> float:
+    long = size > SMALL
+    return time_ratio(
+        make(name, size, "openreg"),
+        make(name, size, "cpu"),
+        turns=9 if long else 15,
+        seconds=0.01,
+    ).median
+
+
+Kinds = Iterator[tuple[str, Callable[[str, int, str], Work]]]
+
+
+def _kinds(name: str) -> Kinds:
+    yield "forward", _forward
+    if OPERATORS[name][2]:
+        yield "backward", _backward
+        with torch.autograd.set_multithreading_enabled(False):
+            yield "same thread", _backward
+
+
+def _measure(names: list[str]) -> dict[str, dict[int, list[float]]]:
+    """Print a line for each operator, and return the ratios by kind and size."""
+    ratios: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    print(f"{'operator':<22} {'':<12}" + "".join(f"{size:>9}" for size in SIZES))
+    for name in names:
+        for kind, make in _kinds(name):
+            line = [_ratio(make, name, size) for size in SIZES]
+            for size, ratio in zip(SIZES, line, strict=True):
+                ratios[kind][size].append(ratio)
+            print(f"{name:<22} {kind:<12}" + "".join(f"{r:9.3f}" for r in line), flush=True)
+    return ratios
+
+
+def _summary(ratios: dict[str, dict[int, list[float]]]) -> None:
+    print(f"\n{GOALS}")
+    for kind, sizes in ratios.items():
+        line = "".join(f"{geometric_mean(sizes[size]):9.3f}" for size in SIZES)
+        print(f"{'geometric mean':<22} {kind:<12}{line}")
+    for kind, sizes in ratios.items():
+        every = list(itertools.chain.from_iterable(sizes.values()))
+        small = list(itertools.chain.from_iterable(r for s, r in sizes.items() if s <= SMALL))
+        print(
+            f"{kind}: geometric mean {geometric_mean(every):.3f} of {len(every)}, small sizes "
+            f"{geometric_mean(small):.3f} of {len(small)} with {sum(r > 1.08 for r in small)} "
+            f"above 1.08, {sum(r > 1.3 for r in every)} above 1.30, worst {max(every):.2f}"
+        )
+
+
+# ---- whole steps --------------------------------------------------------------------------------
+
+
+class _Block(nn.Module):
+    """A transformer block: attention of 4 heads and an MLP, each behind a norm and a sum."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.project(self.norms[0](x)).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(*parts, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norms[1](x))
+
+
+class _Last(nn.Module):
+    """An LSTM; its output at the last step, classified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(64, 128, batch_first=True), nn.Linear(128, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+def _convnet() -> nn.Module:
+    layers: list[nn.Module] = []
+    for before, after in ((3, 16), (16, 32)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * 8 * 8, 10))
+
+
+def _mlp() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+    )
+
+
+STEPS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "MLP 256-1024-1024-10": (_mlp, (64, 256)),
+    "ConvNet, 2 convolutions": (_convnet, (32, 3, 32, 32)),
+    "transformer block": (_Block, (8, 64, 128)),
+    "LSTM, 20 steps": (_Last, (32, 20, 64)),
+}
+
+
+def _step(name: str, device: str) -> Work:
+    make, shape = STEPS[name]
+    torch.manual_seed(0)
+    model, x = make().to(device), torch.randn(shape).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def main(names: list[str]) -> None:
+    """Print the table, its summary, and the steps."""
+    one_thread()
+    print("Operators: time on openreg / time of CPU eager, one thread")
+    _summary(_measure(names or list(OPERATORS)))
+    if not names:
+        print("\nWhole steps: forward, backward and SGD; goal: at most 1.00")
+        for name in STEPS:
+            ratio = time_ratio(_step(name, "openreg"), _step(name, "cpu"), seconds=0.06)
+            print(f"{name:<26} {ratio.median:6.3f}  middle half {ratio.low:.3f}-{ratio.high:.3f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,62 @@
+"""What random numbers cost: 16 M float32 against the CPU's own operators, one thread.
+
+The tensors of operators in place are there before; dropout and permutations make their results.
+(A file random.py would hide Python's own module of this name from every other file here.)
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from harness import Table, Work, one_thread, time_ratio
+from torch import Tensor, nn
+
+ELEMENTS = 1 << 24
+
+IN_PLACE: dict[str, tuple[Callable[[Tensor], object], float]] = {
+    "uniform_": (Tensor.uniform_, 4.5),
+    "bernoulli_(0.5)": (lambda x: x.bernoulli_(0.5), 15),
+    "normal_": (Tensor.normal_, 4),
+    "exponential_": (Tensor.exponential_, 15),
+    "random_": (Tensor.random_, 4),
+}
+WITH_A_RESULT: dict[str, tuple[Callable[[Tensor], object], float]] = {
+    "dropout, p=0.5": (lambda x: nn.functional.dropout(x, 0.5), 3),
+    "randperm": (lambda x: torch.randperm(ELEMENTS, device=x.device), 1),
+}
+
+
+def against_the_cpu() -> None:
+    """Print the table of operators."""
+    one_thread()
+    table = Table(f"{ELEMENTS >> 20} M float32: rate / rate of the CPU's, one thread", "operator")
+    host = torch.zeros(ELEMENTS)
+    device = host.to("openreg")
+    for name, (draw, goal) in (IN_PLACE | WITH_A_RESULT).items():
+        ratio = time_ratio(partial(draw, device), partial(draw, host), turns=9, seconds=0.05)
+        table.row(name, ratio, at_least=goal)
+
+
+def with_threads(count: int, work: Work) -> None:
+    """Do the work with so many threads."""
+    torch.set_num_threads(count)
+    work()
+
+
+def two_threads_against_one() -> None:
+    """Print the table of threads."""
+    table = Table(f"{ELEMENTS >> 20} M float32: rate of two threads / rate of one", "operator")
+    device = torch.zeros(ELEMENTS, device="openreg")
+    for name, (draw, _) in IN_PLACE.items():
+        one, two = (partial(with_threads, count, partial(draw, device)) for count in (1, 2))
+        table.row(name, time_ratio(two, one, turns=15, seconds=0.05), at_least=1.9)
+
+
+def main() -> None:
+    """Print the tables."""
+    against_the_cpu()
+    two_threads_against_one()
+
+
+if __name__ == "__main__":
+    main()

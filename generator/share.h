@@ -1,0 +1,26 @@
+/* share.h: which pieces of a kernel's work are those of one share. */
+#ifndef OPENREG_GENERATOR_SHARE_H
+#define OPENREG_GENERATOR_SHARE_H
+
+#include "generator.h"
+
+#include <assert.h>
+
+/* Pieces first, ..., end - 1. */
+typedef struct pieces {
+  uint64_t first, end;
+} pieces;
+
+/* The first of `count` pieces that belongs to share `index` or a later one. In two steps, for the
+ * product of count and index may be beyond 64 bits. */
+static inline uint64_t share_start(uint64_t count, uint64_t index, uint64_t shares) {
+  return count / shares * index + count % shares * index / shares;
+}
+
+static inline pieces pieces_of(openreg_share share, uint64_t count) {
+  assert(share.index < share.count);
+  return (pieces){share_start(count, share.index, share.count),
+                  share_start(count, (uint64_t)share.index + 1, share.count)};
+}
+
+#endif

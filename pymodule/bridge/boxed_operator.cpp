@@ -1,0 +1,276 @@
+#include "boxed_operator.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/enum_tag.h>
+
+#include <algorithm>
+
+#include "members.h"
+#include "refusals.h"
+
+namespace openreg {
+
+using c10::IValue;
+using c10::OperatorHandle;
+
+namespace {
+
+bool is_on_device(const at::Tensor &tensor) {
+  return tensor.defined() && tensor.device().type() == kDeviceType;
+}
+
+at::Tensor give_back(at::Tensor &&result, c10::ArrayRef<Exchanged> exchanged,
+                     c10::DeviceIndex device) {
+  if (result.defined() && is_fresh(result) && !has_members(result)) {
+    return hand_over(std::move(result), last_launch);
+  }
+  c10::SmallVector<const at::Tensor *, 4> arguments;
+  for (const auto &each : exchanged) {
+    if (result.unsafeGetTensorImpl() == each.twin.unsafeGetTensorImpl()) {
+      return each.tensor;
+    }
+    if (!has_members(each.tensor)) {
+      arguments.push_back(&each.tensor);
+    }
+  }
+  if (result.defined() && result.is_cpu() && has_members(result)) {
+    check_dtype(result.dtype(), last_launch);
+    return map_members(result, c10::Device(kDeviceType, device), [&](const at::Tensor &member) {
+      return give_back(at::Tensor(member), exchanged, device);
+    });
+  }
+  return return_shared(std::move(result), arguments, device);
+}
+
+void write_back_any(const Exchanged &each, c10::ArrayRef<Exchanged> exchanged,
+                    c10::DeviceIndex device) {
+  if (has_members(each.tensor)) {
+    assign_members(each.tensor, each.twin, [&](const at::Tensor &member) {
+      return give_back(at::Tensor(member), exchanged, device);
+    });
+  } else {
+    write_back(each.tensor, each.twin);
+  }
+}
+
+void write_back_all(c10::ArrayRef<Exchanged> exchanged, c10::DeviceIndex device) {
+  for (const auto &each : exchanged) {
+    if (each.written) {
+      write_back_any(each, exchanged, device);
+    }
+  }
+}
+
+bool is_view(const OperatorHandle &op) {
+  const auto is_alias = [](const c10::Argument &each) { return each.alias_info() != nullptr; };
+  return std::ranges::any_of(op.schema().returns(), is_alias) && !op.schema().is_mutable();
+}
+
+bool depends_on_data(const OperatorHandle &op) {
+  return op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+}
+
+} // namespace
+
+bool returns_object(const OperatorHandle &op) {
+  return std::ranges::any_of(op.schema().returns(), [](const c10::Argument &result) {
+    return result.type()->kind() == c10::TypeKind::ClassType;
+  });
+}
+
+bool draws(const OperatorHandle &op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded) &&
+         op.schema().name() != "aten::_fused_sdp_choice";
+}
+
+BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_key, Drawing drawing)
+    : op_(op), name_(op.schema().name()), overload_(op.schema().overload_name()),
+      is_blocked_(is_blocked(op.operator_name())),
+      draws_(drawing == Drawing::kRefused && draws(op)),
+      has_kernel_(op.hasComputedKernelForDispatchKey(kernel_key)),
+      returns_object_(returns_object(op)), is_dense_(kernel_key == c10::DispatchKey::CPU),
+      is_copy_(!is_dense_ && (name_ == "aten::copy_" || name_ == "aten::copy_sparse_to_sparse_")),
+      is_view_(is_view(op)), can_queue_(false),
+      host_result_(name_ == "aten::_pack_padded_sequence" ? 1 : -1) {
+  // Operators of other libraries may have kernels in Python, which a worker cannot run.
+  can_queue_ = is_dense_ && !is_copy_ && !is_view_ && host_result_ < 0 && !depends_on_data(op) &&
+               name_.starts_with("aten::");
+  for (const auto &argument : op.schema().arguments()) {
+    const auto *alias = argument.alias_info();
+    written_.push_back(alias != nullptr && alias->isWrite());
+  }
+}
+
+void BoxedOperator::run(torch::jit::Stack *stack) {
+  check_servable();
+  ExchangeList exchanged;
+  const auto device = exchange_arguments(stack, exchanged);
+  Memos::Key key;
+  std::shared_ptr<Forecast> forecast;
+  if (can_queue_ && may_queue() && try_queue(stack, exchanged, device, key, forecast)) {
+    return;
+  }
+  std::optional<Turn> turn;
+  if (!is_view_) {
+    turn.emplace(device >= 0 ? device : exchanged.front().tensor.device().index());
+  }
+  const auto started = std::chrono::steady_clock::now();
+  Allocations allocations;
+  run_now(stack, exchanged, device, key.empty() ? nullptr : &allocations);
+  const auto cost = std::chrono::steady_clock::now() - started;
+  if (forecast != nullptr) {
+    forecast->cost_ns.store(cost.count(), std::memory_order_relaxed);
+  } else if (!key.empty()) {
+    memos_.learn(std::move(key), make_forecast(*stack, op_.schema().returns().size(), exchanged,
+                                               allocations, cost));
+  }
+  write_back_all(exchanged, device);
+  exchange_results(stack, exchanged, device);
+}
+
+void BoxedOperator::check_servable() const {
+  if (is_blocked_) {
+    refuse_operator(op_.operator_name());
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !draws_, "openreg: '", name_,
+      "' draws random numbers and has no openreg kernel: the host's "
+      "generator is not used in its place. Compute it on the CPU and copy the result.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      has_kernel_, "Could not run '", name_, (overload_.empty() ? "" : "."), overload_,
+      "' with arguments from the 'openreg' backend: it has neither an openreg kernel nor a CPU "
+      "kernel to run on it.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !returns_object_, "openreg: '", name_,
+      "' returns an object that may keep its arguments, which a kernel on a device must not. "
+      "Call it with CPU tensors.");
+}
+
+// Queues the launch if that can be done and is worth it. Else `key` is what the launch is to be
+// remembered by, or empty, and `forecast` what is known of it already.
+bool BoxedOperator::try_queue(torch::jit::Stack *stack, const ExchangeList &exchanged,
+                              c10::DeviceIndex device, Memos::Key &key,
+                              std::shared_ptr<Forecast> &forecast) {
+  int64_t elements = 0;
+  for (const auto &each : exchanged) {
+    elements += each.tensor.numel();
+  }
+  if ((elements < short_launch_elements() && is_idle(device)) ||
+      std::ranges::any_of(exchanged, [](const auto &each) { return has_members(each.tensor); }) ||
+      !Memos::make_key(*stack, written_.size(), key)) {
+    key.clear();
+    return false;
+  }
+  forecast = memos_.find(key);
+  if (forecast == nullptr || !forecast->can_be_queued || !is_worth_queueing(*forecast, device)) {
+    return false;
+  }
+  queue_launch(op_, stack, written_.size(), forecast, exchanged, device);
+  return true;
+}
+
+void BoxedOperator::run_now(torch::jit::Stack *stack, const ExchangeList &exchanged,
+                            c10::DeviceIndex device, Allocations *allocations) const {
+  try {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const Redirection redirection(device, allocations);
+    if (is_dense_) {
+      op_.redispatchBoxed(kCpuKernel, stack);
+    } else {
+      op_.callBoxed(stack); // the twins' keys lead to the kernel for their mix of layouts
+    }
+  } catch (...) {
+    write_back_all(exchanged, device); // what it resized before it failed
+    throw;
+  }
+}
+
+// Puts twins in the place of device tensors and "cpu" in the place of a device argument. Returns
+// the device where the kernel allocates; -1 for the host, the target of a copy.
+c10::DeviceIndex BoxedOperator::exchange_arguments(torch::jit::Stack *stack,
+                                                   ExchangeList &exchanged) const {
+  const auto arguments = stack->end() - static_cast<std::ptrdiff_t>(written_.size());
+  LaunchDevice where(name_.c_str(), overload_.c_str());
+  int named_device = -1;
+  for (size_t i = 0; i < written_.size(); ++i) {
+    auto &value = arguments[static_cast<std::ptrdiff_t>(i)];
+    const bool written = written_[i];
+    if (value.isTensor()) {
+      value = exchange(value.toTensor(), written, where, exchanged);
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> twins;
+      for (const auto &tensor : value.toTensorVector()) {
+        twins.push_back(exchange(tensor, written, where, exchanged));
+      }
+      value = std::move(twins);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> twins;
+      for (const auto &tensor : value.toOptionalTensorVector()) {
+        twins.push_back(tensor.has_value()
+                            ? std::optional(exchange(*tensor, written, where, exchanged))
+                            : std::nullopt);
+      }
+      value = std::move(twins);
+    } else if (value.isDevice() && value.toDevice().type() == kDeviceType) {
+      named_device =
+          value.toDevice().has_index() ? value.toDevice().index() : openreg_device_current();
+      value = c10::Device(c10::DeviceType::CPU);
+    }
+  }
+  if (is_copy_) {
+    return exchanged.front().written ? exchanged.front().tensor.device().index()
+                                     : static_cast<c10::DeviceIndex>(-1);
+  }
+  return named_device >= 0 ? static_cast<c10::DeviceIndex>(named_device) : where.index();
+}
+
+at::Tensor BoxedOperator::exchange(const at::Tensor &tensor, bool written, LaunchDevice &where,
+                                   ExchangeList &exchanged) const {
+  if (!is_copy_) { // a copy has a device on each side
+    where.see(tensor);
+  }
+  if (!is_on_device(tensor)) {
+    if (written && !is_copy_) {
+      where.see_written(tensor);
+    }
+    return tensor;
+  }
+  if (has_members(tensor)) {
+    auto twin = map_members(tensor, c10::kCPU, [&](const at::Tensor &member) {
+      exchanged.push_back({member, twin_of(member), false});
+      return exchanged.back().twin;
+    });
+    exchanged.push_back({tensor, std::move(twin), written});
+  } else {
+    exchanged.push_back({tensor, twin_of(tensor), written});
+  }
+  if (!is_dense_ && tensor.requires_grad()) {
+    // Some sparse kernels look at this to know what a backward will need.
+    auto &twin = exchanged.back().twin;
+    twin = twin.detach();
+    twin.set_requires_grad(true);
+  }
+  return exchanged.back().twin;
+}
+
+void BoxedOperator::exchange_results(torch::jit::Stack *stack, const ExchangeList &exchanged,
+                                     c10::DeviceIndex device) const {
+  const auto count = op_.schema().returns().size();
+  const auto results = stack->end() - static_cast<std::ptrdiff_t>(count);
+  for (size_t i = 0; i < count; ++i) {
+    auto &value = results[static_cast<std::ptrdiff_t>(i)];
+    if (static_cast<int>(i) == host_result_) {
+      value = value.toTensor().clone(); // out of device memory
+    } else if (value.isTensor()) {
+      value = give_back(std::move(value).toTensor(), exchanged, device);
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (auto &tensor : value.toTensorVector()) {
+        list.push_back(give_back(std::move(tensor), exchanged, device));
+      }
+      value = std::move(list);
+    }
+  }
+}
+
+} // namespace openreg

@@ -1,0 +1,102 @@
+#include "memo.h"
+
+#include <ATen/Context.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+namespace openreg {
+
+namespace {
+
+// Programs whose shapes never repeat would fill the memory with memos: then all are forgotten.
+constexpr size_t kMostForecasts = 4096;
+
+template <class T> void append(Memos::Key &key, const T &value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  key.append(reinterpret_cast<const char *>(&value), sizeof value);
+}
+
+void append_all(Memos::Key &key, c10::IntArrayRef values) {
+  append(key, static_cast<uint32_t>(values.size()));
+  key.append(reinterpret_cast<const char *>(values.data()), values.size() * sizeof(int64_t));
+}
+
+bool append_tensor(Memos::Key &key, const at::Tensor &tensor) {
+  if (!tensor.defined()) {
+    append(key, 'u');
+    return true;
+  }
+  const auto *impl = tensor.unsafeGetTensorImpl();
+  if (!impl->has_storage() || impl->layout() != c10::kStrided) {
+    return false;
+  }
+  append(key, impl->is_wrapped_number() ? 'w' : 't');
+  append(key, tensor.scalar_type());
+  append(key, impl->key_set().raw_repr()); // lazy marks, inference
+  append_all(key, impl->sizes());
+  append_all(key, impl->strides());
+  return true;
+}
+
+bool append_value(Memos::Key &key, const c10::IValue &value) {
+  if (value.isTensor()) {
+    return append_tensor(key, value.toTensor());
+  }
+  if (value.isNone()) {
+    append(key, 'n');
+  } else if (value.isInt()) {
+    append(key, 'i');
+    append(key, value.toInt());
+  } else if (value.isDouble()) {
+    append(key, 'd');
+    append(key, value.toDouble());
+  } else if (value.isBool()) {
+    append(key, value.toBool() ? 'y' : 'x');
+  } else if (value.isComplexDouble()) {
+    append(key, 'c');
+    append(key, value.toComplexDouble());
+  } else if (value.isString()) {
+    append(key, 's');
+    append(key, value.toStringRef().size());
+    key.append(value.toStringRef());
+  } else if (value.isDevice()) {
+    append(key, 'v');
+  } else if (value.isList()) {
+    const auto list = value.toListRef();
+    append(key, 'l');
+    append(key, list.size());
+    return std::ranges::all_of(list, [&](const auto &each) { return append_value(key, each); });
+  } else {
+    return false;
+  }
+  return true;
+}
+
+} // namespace
+
+bool Memos::make_key(const torch::jit::Stack &stack, size_t count, Key &key) {
+  key.reserve(64 * count);
+  append(key, c10::get_default_dtype_as_scalartype());
+  append(key, at::globalContext().deterministicAlgorithms());
+  append(key, c10::GradMode::is_enabled()); // some kernels keep what a backward will need
+  return std::all_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(),
+                     [&](const auto &value) { return append_value(key, value); });
+}
+
+std::shared_ptr<Forecast> Memos::find(const Key &key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = forecasts_.find(key);
+  return found != forecasts_.end() ? found->second : nullptr;
+}
+
+void Memos::learn(Key key, std::shared_ptr<Forecast> forecast) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (forecasts_.size() >= kMostForecasts) {
+    forecasts_.clear();
+  }
+  forecasts_.insert_or_assign(std::move(key), std::move(forecast));
+}
+
+} // namespace openreg

@@ -1,0 +1,77 @@
+// LSTM by whole layers. PyTorch runs a layer of float32 as one kernel of oneDNN on CPU tensors, and
+// step by step elsewhere; here it is the same kernel, launched, with the same derivative.
+
+#include <ATen/Context.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/lstm_native.h>
+#include <ATen/ops/mkldnn_rnn_layer.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include "../status.h"
+
+namespace openreg {
+
+namespace {
+
+using at::Tensor;
+using at::TensorList;
+
+constexpr int64_t kModeLstm = 2; // in oneDNN's numbering, which PyTorch's operator has
+
+bool takes_whole_layers(const Tensor &input, TensorList hx) {
+  const bool has_projections = hx.size() == 2 && hx[0].size(2) != hx[1].size(2);
+  return at::globalContext().userEnabledMkldnn() && input.scalar_type() == at::kFloat &&
+         input.numel() > 0 && !has_projections;
+}
+
+std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor &input, TensorList hx, TensorList params,
+                                        bool has_biases, int64_t num_layers, double dropout,
+                                        bool train, bool bidirectional, bool batch_first) {
+  if (!takes_whole_layers(input, hx)) {
+    return at::native::lstm(input, hx, params, has_biases, num_layers, dropout, train,
+                            bidirectional, batch_first);
+  }
+  TORCH_CHECK(hx.size() == 2, "lstm expects two hidden states");
+  const int64_t directions = bidirectional ? 2 : 1;
+  const size_t weights = has_biases ? 4 : 2; // of one layer and direction
+  auto layer_input = (batch_first ? input.transpose(0, 1) : input).contiguous();
+  const auto h0 = hx[0].contiguous(), c0 = hx[1].contiguous();
+  const auto hidden_size = h0.size(2);
+  std::vector<Tensor> hy, cy;
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    std::vector<Tensor> outputs;
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      const auto index = layer * directions + direction;
+      const auto *weight = params.data() + static_cast<size_t>(index) * weights;
+      const auto no_bias = has_biases ? Tensor() : at::zeros_like(weight[0]);
+      auto [output, h, c, workspace] = at::mkldnn_rnn_layer(
+          layer_input, weight[0], weight[1], has_biases ? weight[2] : no_bias,
+          has_biases ? weight[3] : no_bias, h0.select(0, index), c0.select(0, index),
+          /*reverse=*/direction == 1, /*batch_sizes=*/{}, kModeLstm, hidden_size, num_layers,
+          has_biases, bidirectional, batch_first, train);
+      outputs.push_back(output);
+      hy.push_back(h);
+      cy.push_back(c);
+    }
+    layer_input = directions == 1 ? outputs[0] : at::cat(outputs, -1);
+    if (dropout != 0 && train && layer + 1 < num_layers) {
+      layer_input = at::dropout(layer_input, dropout, /*train=*/true);
+    }
+  }
+  return {batch_first ? layer_input.transpose(0, 1) : layer_input, at::stack(hy), at::stack(cy)};
+}
+
+} // namespace
+
+// It is made of other operators, with whatever differentiates or batches them.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("lstm.input", &lstm);
+}
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+  library.impl("lstm.input", &lstm);
+}
+
+} // namespace openreg

@@ -1,0 +1,66 @@
+#include "turn.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <optional>
+
+namespace openreg {
+
+namespace {
+
+// How long a person waits for Ctrl-C to be noticed.
+constexpr uint64_t kSliceNs = 50'000'000;
+
+// Raises KeyboardInterrupt, or what another signal's handler raised, on Python's main thread.
+void check_signals() {
+  if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0) {
+    return;
+  }
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) {
+    throw python_error();
+  }
+}
+
+template <class Wait> void wait_in_slices(Wait wait) {
+  std::optional<py::gil_scoped_release> no_gil;
+  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
+    no_gil.emplace();
+  }
+  openreg_status status;
+  while ((status = wait(kSliceNs)) == OPENREG_NOT_READY) {
+    check_signals();
+  }
+  check(status);
+}
+
+} // namespace
+
+constinit thread_local int Turn::depth_ = 0;
+
+void Turn::wait() {
+  do { // another thread may be faster when the stream becomes idle
+    wait_for_stream(device_, stream_);
+    const auto status = openreg_stream_try_begin_inline(device_, stream_);
+    if (status != OPENREG_NOT_READY) {
+      check(status);
+      begin();
+    }
+  } while (!held_);
+}
+
+void wait_for_stream(c10::DeviceIndex device, int stream) {
+  wait_in_slices(
+      [=](uint64_t slice) { return openreg_stream_synchronize_for(device, stream, slice); });
+}
+
+void wait_for_device(c10::DeviceIndex device) {
+  wait_in_slices([=](uint64_t slice) { return openreg_device_synchronize_for(device, slice); });
+}
+
+void wait_for_event(const openreg_event *event) {
+  wait_in_slices([=](uint64_t slice) { return openreg_event_synchronize_for(event, slice); });
+}
+
+} // namespace openreg

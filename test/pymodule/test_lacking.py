@@ -1,0 +1,183 @@
+"""A device that lacks operators and dtypes, and how each operator is served."""
+
+import json
+
+import pytest
+import torch
+
+
+def outcomes(python, statements, **environment):
+    """What each statement does in a process of its own: the type and the sentence of its error."""
+    code = f"""
+        import json, torch
+        said = {{}}
+        for statement in {statements!r}:
+            x = torch.ones(2, 2, device="openreg")
+            try:
+                exec(statement)
+            except Exception as error:
+                said[statement] = f"{{type(error).__name__}}: {{error}}"
+            else:
+                said[statement] = "nothing"
+        print(json.dumps(said))
+        """
+    return json.loads(python(code, **environment).stdout)
+
+
+BLOCKED = "aten::svd,aten::add.Tensor,aten::linear,aten::sort"
+
+
+def test_a_blocked_operator_is_not_implemented(python):
+    statements = {
+        "x + x": "aten::add.Tensor",
+        "x.requires_grad_() + 1": "aten::add.Tensor",
+        "torch.vmap(torch.add)(x, x)": "aten::add.Tensor",
+        "x.to_sparse() + x.to_sparse()": "aten::add.Tensor",
+        "torch.svd(x)": "aten::svd",  # composite on every other device
+        "torch.svd(x.requires_grad_())": "aten::svd",
+        "torch.nn.functional.linear(x, x)": "aten::linear",
+        "x.sort()": "aten::sort",
+        "torch.sort(x, stable=True)": "aten::sort.stable",  # every overload
+    }
+    assert outcomes(python, list(statements), OPENREG_BLOCK_OPERATORS=BLOCKED) == {
+        statement: f"NotImplementedError: openreg: '{operator}' is not implemented on this device "
+        "(OPENREG_BLOCK_OPERATORS)"
+        for statement, operator in statements.items()
+    }
+
+
+def test_other_operators_and_other_devices_are_as_ever(python):
+    statements = [
+        "x.add_(x)",  # an operator of its own
+        "torch.add(x, x, out=x)",
+        "torch.linalg.svd(x)",
+        "x * x",
+        "torch.ones(2) + torch.ones(2)",  # not on the device
+        "torch.ones(2).sort()",
+    ]
+    assert outcomes(python, statements, OPENREG_BLOCK_OPERATORS=BLOCKED) == dict.fromkeys(
+        statements, "nothing"
+    )
+
+
+def test_blocking_says_nothing_at_import_and_warns_of_what_does_not_exist(python):
+    assert python("import torch", OPENREG_BLOCK_OPERATORS=BLOCKED).stderr == ""
+    warned = python("import torch", OPENREG_BLOCK_OPERATORS="aten::sdv,mine::later").stderr
+    assert "OPENREG_BLOCK_OPERATORS: PyTorch has no operator aten::sdv" in warned
+    assert "mine::later" not in warned
+
+
+def test_an_operator_that_is_registered_later_can_be_blocked(python):
+    said = python(
+        """
+        import torch
+        @torch.library.custom_op("mine::later", mutates_args=())
+        def later(x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+        x = torch.ones(2, device="openreg")
+        try:
+            later(x)
+        except NotImplementedError as error:
+            print(error)
+        print(later(x.cpu()).sum().item())
+        """,
+        OPENREG_BLOCK_OPERATORS="mine::later",
+    ).stdout
+    assert said.splitlines() == [
+        "openreg: 'mine::later' is not implemented on this device (OPENREG_BLOCK_OPERATORS)",
+        "2.0",
+    ]
+
+
+def test_an_unsupported_dtype_is_a_type_error(python):
+    statements = {
+        "torch.zeros(2, dtype=torch.float64, device='openreg')": ("aten::empty", "float64"),
+        "x.double()": ("aten::empty_strided", "float64"),
+        "torch.ones(2, dtype=torch.float64).openreg()": ("aten::empty_strided", "float64"),
+        "torch.nn.Linear(2, 2).double().openreg()": ("aten::empty_strided", "float64"),
+        "x.sum(dtype=torch.float64)": ("aten::sum", "float64"),
+        "torch.fft.fft(x)": ("aten::_fft_r2c", "complex64"),
+        "str(x)": ("aten::empty_strided", "float64"),  # PyTorch formats in float64
+        "x.view(torch.float64)": ("aten::view", "float64"),
+        "torch.view_as_complex(x)": ("aten::view", "complex64"),
+        "torch.bucketize(x, x[0])": ("aten::bucketize", "int64"),
+    }
+    unsupported = "float64,complex64,int64"
+    assert outcomes(python, list(statements), OPENREG_UNSUPPORTED_DTYPES=unsupported) == {
+        statement: f"TypeError: openreg: '{who}' would make a tensor of {dtype}, which this device "
+        "does not support (OPENREG_UNSUPPORTED_DTYPES)"
+        for statement, (who, dtype) in statements.items()
+    }
+
+
+def test_other_dtypes_and_other_devices_are_as_ever(python):
+    statements = [
+        "x.sum() * 2.5",
+        "torch.ones(2, dtype=torch.float64).sum()",
+        "x.half() + x.bfloat16()",
+        "torch.nn.Linear(2, 2).openreg()(x).sum().backward()",
+        "x.sum().item()",
+        "str(x.cpu())",
+    ]
+    assert outcomes(python, statements, OPENREG_UNSUPPORTED_DTYPES="float64,complex64") == (
+        dict.fromkeys(statements, "nothing")
+    )
+
+
+def test_operators_tells_how_each_is_served():
+    operators = torch.openreg.operators()
+    expected = {
+        "aten::empty.memory_format": "native",
+        "aten::uniform_": "native",
+        "aten::add.Tensor": "typed",
+        "aten::relu": "typed",
+        "aten::svd": "composite",
+        "aten::matmul": "composite",
+        "aten::_linalg_eigh": "boxed",
+        "aten::cudnn_convolution": "refused",
+    }
+    assert {name: operators.get(name) for name in expected} == expected
+    assert set(operators.values()) == {"native", "typed", "boxed", "composite", "refused"}
+
+
+def test_operators_tells_what_is_blocked(python):
+    said = python(
+        """
+        import torch
+        served = torch.openreg.operators()
+        print(served["aten::svd"], served["aten::add.Tensor"], served["aten::add.out"])
+        """,
+        OPENREG_BLOCK_OPERATORS=BLOCKED,
+    ).stdout
+    assert said == "refused refused typed\n"
+
+
+def test_what_operators_calls_refused_is_refused():
+    """Of the operators without tensors of special kinds: each is called with a device tensor."""
+    x = torch.ones(2, device="openreg")
+    refused = [name for name, how in torch.openreg.operators().items() if how == "refused"]
+    called = 0
+    for name in refused:
+        library, _, rest = name.partition("::")
+        operator, _, overload = rest.partition(".")
+        function = getattr(getattr(torch.ops, library), operator)
+        function = getattr(function, overload or "default")
+        arguments = function._schema.arguments
+        if len(arguments) >= 1 and all(
+            str(each.type) == "Tensor" or each.has_default_value() for each in arguments
+        ):
+            with pytest.raises(NotImplementedError):
+                function(
+                    *[
+                        x
+                        for each in arguments
+                        if not each.kwarg_only and str(each.type) == "Tensor"
+                    ],
+                    **{
+                        each.name: x
+                        for each in arguments
+                        if each.kwarg_only and not each.has_default_value()
+                    },
+                )
+            called += 1
+    assert called > 10

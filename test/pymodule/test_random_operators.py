@@ -1,0 +1,397 @@
+"""Random operators beyond the distributions themselves: the forms that have none of their own, what
+decides their numbers and what does not, generators and their states.
+"""
+
+import math
+import threading
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+FLOATING = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+EVERY = FLOATING + [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
+COMPLEX = [torch.complex64, torch.complex128]
+
+
+def generator():
+    return torch.openreg.default_generators[0]
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(11)
+
+
+@pytest.fixture
+def threads():
+    """Changes how many threads PyTorch computes with."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+# ---- what decides the numbers -------------------------------------------------------------------
+
+LARGE = 300_001  # enough for several threads, and odd
+
+DRAWS = {
+    "uniform_": lambda: torch.empty(LARGE, device="openreg").uniform_(),
+    "normal_": lambda: torch.empty(LARGE, device="openreg").normal_(),
+    "strided": lambda: torch.empty(LARGE, 3, device="openreg")[:, 1].normal_(),
+    "half": lambda: torch.empty(LARGE, dtype=torch.float16, device="openreg").exponential_(),
+    "randint": lambda: torch.randint(0, 2**40, (LARGE,), device="openreg"),
+    "bernoulli": lambda: torch.bernoulli(torch.full((LARGE,), 0.5, device="openreg")),
+    "dropout": lambda: functional.dropout(torch.ones(LARGE - 1, device="openreg")),
+    "dropout by elements": lambda: functional.dropout(torch.ones(LARGE, device="openreg")),
+    "rrelu": lambda: functional.rrelu(-torch.ones(LARGE, device="openreg"), training=True),
+    "poisson": lambda: torch.poisson(torch.full((LARGE,), 4.0, device="openreg")),
+    "gamma": lambda: torch._standard_gamma(torch.full((LARGE,), 4.0, device="openreg")),
+    "binomial": lambda: torch.binomial(*torch.full((2, LARGE), 0.9, device="openreg")),
+    "randperm": lambda: torch.randperm(LARGE, device="openreg"),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_numbers_do_not_depend_on_the_number_of_threads(name, threads):
+    results = []
+    for count in (1, 2, 5):
+        threads(count)
+        torch.manual_seed(3)
+        results.append(DRAWS[name]())
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+
+
+def test_offset_moves_when_the_operator_is_called_and_does_not_look_at_the_data():
+    for draw, words in ((torch.rand, 4), (torch.randn, 4), (torch.randperm, 8 + 4)):
+        before = generator().get_offset()
+        draw(5, device="openreg")
+        assert generator().get_offset() - before == words
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_integers_of_every_type_lie_in_their_range(dtype):
+    drawn = torch.empty(5000, dtype=dtype, device="openreg").random_(0, 2)
+    assert drawn.double().unique().tolist() == [0, 1]
+    drawn = torch.empty(5000, dtype=dtype, device="openreg").random_()
+    assert drawn.double().min() >= 0
+
+
+@pytest.mark.parametrize("dtype", FLOATING + COMPLEX)
+def test_normal_numbers_of_every_type(dtype):
+    drawn = torch.randn(4000, dtype=dtype, device="openreg")
+    assert drawn.dtype == dtype
+    assert abs(drawn.to(torch.complex128).abs().square().mean().item() - 1) < 0.1
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_complex_numbers_are_pairs_of_real_ones(dtype):
+    drawn = torch.randn(100, dtype=dtype, device="openreg")
+    torch.manual_seed(11)
+    parts = torch.empty(100, 2, dtype=drawn.real.dtype, device="openreg").normal_(
+        0, 1 / math.sqrt(2)
+    )
+    assert torch.equal(torch.view_as_real(drawn), parts)
+    torch.manual_seed(11)
+    drawn = torch.rand(100, dtype=dtype, device="openreg")
+    torch.manual_seed(11)
+    assert torch.equal(
+        torch.view_as_real(drawn), torch.rand(100, 2, dtype=parts.dtype, device="openreg")
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.uniform_(),
+        lambda x: x.normal_(),
+        lambda x: x.log_normal_(),
+        lambda x: x.cauchy_(),
+        lambda x: x.exponential_(),
+        lambda x: x.geometric_(0.5),
+        lambda x: x.bernoulli_(0.5),
+        lambda x: x.bernoulli_(x),
+        lambda x: x.random_(),
+        lambda x: x.random_(5),
+        lambda x: torch.normal(x, x),
+        lambda x: torch.poisson(x),
+        lambda x: torch.binomial(x, x),
+        lambda x: torch._standard_gamma(x),
+        lambda x: torch._sample_dirichlet(x),
+        lambda x: torch.native_dropout(x, 0.5, True)[0],
+        lambda x: functional.alpha_dropout(x, 0.5, training=True),
+        lambda x: functional.rrelu(x, training=True),
+        lambda x: torch.randn_like(x),
+        lambda x: torch.randint_like(x, 7),
+    ],
+)
+def test_empty_tensors_draw_nothing(call):
+    before = generator().get_offset()
+    assert call(torch.empty(0, 3, device="openreg")).numel() == 0
+    assert generator().get_offset() == before
+
+
+# ---- dropout of all kinds -----------------------------------------------------------------------
+
+
+def test_dropout_in_place_multiplies_by_a_bernoulli_number():
+    x = torch.linspace(-1, 1, 500, device="openreg")
+    drawn = functional.dropout(x.clone(), 0.3, training=True, inplace=True)
+    torch.manual_seed(11)
+    noise = torch.empty_like(x).bernoulli_(0.7)
+    assert torch.equal(drawn, x * noise.div_(0.7))
+
+
+def test_alpha_dropout_keeps_mean_and_deviation():
+    x = torch.randn(1 << 18, device="openreg")
+    torch.manual_seed(12)
+    drawn = functional.alpha_dropout(x, 0.25, training=True)
+    torch.manual_seed(12)
+    kept = torch.empty_like(x).bernoulli_(0.75).bool()
+    assert drawn[~kept].unique().numel() == 1  # the value of what is dropped
+    scale = 1.7580993408473766
+    a = 1 / math.sqrt((scale**2 * 0.25 + 1) * 0.75)
+    torch.testing.assert_close(drawn[kept], x[kept] * a + scale * a * 0.25, rtol=1e-5, atol=1e-5)
+    assert abs(drawn.mean().item()) < 0.01 and abs(drawn.std().item() - 1) < 0.01
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Dropout1d(0.5), nn.Dropout2d(0.5), nn.Dropout3d(0.5), nn.FeatureAlphaDropout(0.5)]
+)
+def test_feature_dropout_drops_whole_channels(layer):
+    shape = {nn.Dropout1d: (6, 7, 4), nn.Dropout2d: (6, 7, 4, 2)}.get(type(layer), (6, 7, 2, 3, 2))
+    drawn = layer(torch.ones(shape, device="openreg")).flatten(2)
+    assert torch.equal(drawn, drawn[..., :1].expand_as(drawn))
+    assert drawn.unique().numel() == 2
+
+
+def test_dropout_of_probability_one_drops_everything_and_draws_nothing():
+    before = generator().get_offset()
+    assert functional.dropout(torch.ones(9, device="openreg"), 1.0).count_nonzero() == 0
+    assert generator().get_offset() == before
+
+
+def test_gradient_of_dropout_is_its_mask():
+    x = torch.ones(1000, device="openreg", requires_grad=True)
+    y = functional.dropout(x, 0.4)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+
+
+# ---- initialisation and distributions -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fill", "bound"),
+    [
+        (nn.init.xavier_uniform_, math.sqrt(6 / (40 + 60))),
+        (nn.init.kaiming_uniform_, math.sqrt(6 / 40)),
+        (nn.init.uniform_, None),
+    ],
+)
+def test_uniform_initialisations_are_uniform_numbers(fill, bound):
+    weight = fill(torch.empty(60, 40, device="openreg"))
+    torch.manual_seed(11)
+    low, high = (0, 1) if bound is None else (-bound, bound)
+    assert torch.equal(weight, torch.empty(60, 40, device="openreg").uniform_(low, high))
+
+
+@pytest.mark.parametrize(
+    ("fill", "deviation"),
+    [
+        (nn.init.xavier_normal_, math.sqrt(2 / (40 + 60))),
+        (nn.init.kaiming_normal_, math.sqrt(2 / 40)),
+        (nn.init.normal_, 1),
+    ],
+)
+def test_normal_initialisations_are_normal_numbers(fill, deviation):
+    weight = fill(torch.empty(60, 40, device="openreg"))
+    torch.manual_seed(11)
+    assert torch.equal(weight, torch.empty(60, 40, device="openreg").normal_(0, deviation))
+
+
+def test_truncated_normal_initialisation_stays_within_its_bounds():
+    weight = nn.init.trunc_normal_(torch.empty(300, 300, device="openreg"), std=2, a=-1, b=3)
+    assert weight.min() >= -1 and weight.max() <= 3
+    assert abs(weight.mean().item() - 0.7257) < 0.02  # of scipy.stats.truncnorm(-0.5, 1.5, scale=2)
+
+
+def test_orthogonal_initialisation_is_orthogonal():
+    weight = nn.init.orthogonal_(torch.empty(30, 30, device="openreg"))
+    torch.testing.assert_close(
+        weight @ weight.T, torch.eye(30, device="openreg"), rtol=0, atol=1e-5
+    )
+
+
+def test_sparse_initialisation_has_its_zeros():
+    weight = nn.init.sparse_(torch.empty(50, 20, device="openreg"), sparsity=0.3)
+    assert ((weight == 0).sum(0) == 15).all()
+
+
+def test_distributions_on_a_device_sample_there():
+    one = torch.ones(50, device="openreg")
+    half = one / 2
+    samples = [
+        torch.distributions.Normal(one, one).sample((3,)),
+        torch.distributions.Uniform(-one, one).rsample(),
+        torch.distributions.Categorical(half.expand(4, 50)).sample(),
+        torch.distributions.Bernoulli(half).sample(),
+        torch.distributions.MultivariateNormal(one, torch.diag(one)).sample(),
+        torch.distributions.Dirichlet(one).sample(),
+        torch.distributions.RelaxedOneHotCategorical(half, half).rsample(),
+        torch.distributions.Multinomial(20, half).sample(),
+        torch.distributions.Chi2(one).sample(),
+        torch.distributions.LogNormal(one, one).sample(),
+        torch.distributions.Pareto(one, one).sample(),
+    ]
+    for sample in samples:
+        assert sample.device.type == "openreg" and sample.isfinite().all()
+
+
+def test_a_gradient_flows_through_a_gamma_sample():
+    alpha = torch.full((1000,), 3.0, device="openreg", requires_grad=True)
+    torch.distributions.Gamma(alpha, torch.ones_like(alpha)).rsample().sum().backward()
+    # the mean of a gamma number is its shape, so the mean derivative is about 1
+    assert abs(alpha.grad.mean().item() - 1) < 0.1
+
+
+# ---- generators ---------------------------------------------------------------------------------
+
+
+def test_offset_can_be_set_to_any_block():
+    own = torch.Generator(device="openreg").manual_seed(5)
+    numbers = [torch.rand(4, device="openreg", generator=own) for _ in range(3)]
+    own.set_offset(8)
+    assert own.get_offset() == 8
+    assert torch.equal(torch.rand(4, device="openreg", generator=own), numbers[2])
+    with pytest.raises(RuntimeError, match="offset must be a multiple of 4"):
+        own.set_offset(6)
+
+
+def test_clone_goes_its_own_way():
+    own = torch.Generator(device="openreg").manual_seed(5)
+    torch.rand(4, device="openreg", generator=own)
+    clone = own.clone_state()
+    first = torch.rand(4, device="openreg", generator=clone)
+    assert own.get_offset() == 4 and clone.get_offset() == 8
+    assert torch.equal(torch.rand(4, device="openreg", generator=own), first)
+
+
+def test_graph_safe_states_are_shared():
+    own = torch.Generator(device="openreg").manual_seed(5)
+    state = own.graphsafe_get_state()
+    other = torch.Generator(device="openreg").manual_seed(6)
+    other.graphsafe_set_state(state)
+    first = torch.rand(4, device="openreg", generator=own)
+    assert other.get_offset() == 4 and other.initial_seed() == 5
+    second = torch.rand(4, device="openreg", generator=other)
+    assert not torch.equal(first, second) and own.get_offset() == 8
+
+
+def test_fork_of_the_device_restores_it():
+    torch.rand(3, device="openreg")
+    before = torch.openreg.get_rng_state()
+    with torch.random.fork_rng(devices=[0], device_type="openreg"):
+        torch.manual_seed(1)
+        torch.rand(3, device="openreg")
+    assert torch.equal(torch.openreg.get_rng_state(), before)
+
+
+def test_device_module_of_pytorch_has_the_state():
+    module = torch.get_device_module("openreg")
+    state = module.get_rng_state()
+    first = torch.rand(3, device="openreg")
+    module.set_rng_state(state)
+    assert torch.equal(torch.rand(3, device="openreg"), first)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.parametrize("preserve", [False, True])
+def test_checkpoint_draws_again_what_it_drew_when_it_preserves_the_state(use_reentrant, preserve):
+    x = torch.ones(4096, device="openreg", requires_grad=True)
+    y = checkpoint(functional.dropout, x, use_reentrant=use_reentrant, preserve_rng_state=preserve)
+    torch.rand(3, device="openreg")
+    before = generator().get_offset()
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach()) is preserve  # the second mask, the first
+    if preserve:
+        assert generator().get_offset() == before
+
+
+def test_a_generator_gives_threads_numbers_of_which_none_comes_twice():
+    own = torch.Generator(device="openreg").manual_seed(5)
+    expected = {tuple(torch.rand(4, device="openreg", generator=own).tolist()) for _ in range(200)}
+    own.manual_seed(5)
+    drawn, start = [], threading.Barrier(4)
+
+    def draw():
+        start.wait()
+        drawn.extend(
+            tuple(torch.rand(4, device="openreg", generator=own).tolist()) for _ in range(50)
+        )
+
+    workers = [threading.Thread(target=draw) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(drawn) == 200 and set(drawn) == expected
+    assert own.get_offset() == 800
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, g: x.uniform_(generator=g),
+        lambda x, g: x.bernoulli_(0.5, generator=g),
+        lambda x, g: x.random_(generator=g),
+        lambda x, g: torch.multinomial(x, 1, generator=g),
+        lambda x, g: torch.poisson(x, generator=g),
+        lambda x, g: torch.normal(x, x, generator=g),
+    ],
+)
+def test_generator_of_the_host_is_refused(call):
+    x = torch.ones(3, device="openreg")
+    sentence = "Expected a 'openreg:0' generator device but found 'cpu'"
+    with pytest.raises(RuntimeError, match=sentence):
+        call(x, torch.Generator())
+
+
+def test_generator_of_a_device_is_refused_by_the_host():
+    sentence = "Expected a 'cpu' generator device but found 'openreg:0'"
+    with pytest.raises(RuntimeError, match=sentence):
+        torch.empty(3).uniform_(generator=torch.Generator(device="openreg"))
+
+
+@pytest.mark.parametrize("length", [0, 7, 9, 15, 17, 5056])
+def test_states_of_other_sizes_are_refused(length):
+    own = torch.Generator(device="openreg")
+    with pytest.raises(RuntimeError, match="RNG state is wrong size"):
+        own.set_state(torch.zeros(length, dtype=torch.uint8))
+
+
+def test_states_of_other_types_are_refused():
+    own = torch.Generator(device="openreg")
+    with pytest.raises((RuntimeError, TypeError), match="RNG state must be a torch.ByteTensor"):
+        own.set_state(torch.zeros(16))
+
+
+def test_a_state_set_at_the_host_of_a_gpu_is_taken():
+    # seed 3, offset 8, as CUDA serialises them
+    state = torch.tensor([3, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0], dtype=torch.uint8)
+    own = torch.Generator(device="openreg")
+    own.set_state(state)
+    assert own.initial_seed() == 3 and own.get_offset() == 8
+    assert torch.equal(own.get_state(), state)
+
+
+def test_large_bounds_of_floats_move_to_what_the_type_holds():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        drawn = torch.empty(1000, dtype=torch.float32, device="openreg").random_(
+            2**25 + 1, 2**26 - 1
+        )
+    assert drawn.min() >= 2**25 + 1 and drawn.max() <= 2**26 - 2
