@@ -61,6 +61,20 @@ void write_back_all(c10::ArrayRef<Exchanged> exchanged, c10::DeviceIndex device)
   }
 }
 
+// Passes warnings on, and remembers whether there were any: on a worker they would be lost.
+class WarningNotes final : public c10::WarningHandler {
+public:
+  void process(const c10::Warning &warning) override {
+    any_ = true;
+    next_->process(warning);
+  }
+  bool any() const { return any_; }
+
+private:
+  c10::WarningHandler *next_ = c10::WarningUtils::get_warning_handler();
+  bool any_ = false;
+};
+
 bool is_view(const OperatorHandle &op) {
   const auto is_alias = [](const c10::Argument &each) { return each.alias_info() != nullptr; };
   return std::ranges::any_of(op.schema().returns(), is_alias) && !op.schema().is_mutable();
@@ -114,15 +128,10 @@ void BoxedOperator::run(torch::jit::Stack *stack) {
   if (!is_view_) {
     turn.emplace(device >= 0 ? device : exchanged.front().tensor.device().index());
   }
-  const auto started = std::chrono::steady_clock::now();
-  Allocations allocations;
-  run_now(stack, exchanged, device, key.empty() ? nullptr : &allocations);
-  const auto cost = std::chrono::steady_clock::now() - started;
-  if (forecast != nullptr) {
-    forecast->cost_ns.store(cost.count(), std::memory_order_relaxed);
-  } else if (!key.empty()) {
-    memos_.learn(std::move(key), make_forecast(*stack, op_.schema().returns().size(), exchanged,
-                                               allocations, cost));
+  if (key.empty()) {
+    run_now(stack, exchanged, device, nullptr);
+  } else {
+    run_and_learn(stack, exchanged, device, std::move(key), forecast);
   }
   write_back_all(exchanged, device);
   exchange_results(stack, exchanged, device);
@@ -167,6 +176,27 @@ bool BoxedOperator::try_queue(torch::jit::Stack *stack, const ExchangeList &exch
   }
   queue_launch(op_, stack, written_.size(), forecast, exchanged, device);
   return true;
+}
+
+void BoxedOperator::run_and_learn(torch::jit::Stack *stack, const ExchangeList &exchanged,
+                                  c10::DeviceIndex device, Memos::Key key,
+                                  const std::shared_ptr<Forecast> &known) {
+  Allocations allocations;
+  WarningNotes warnings;
+  const auto started = std::chrono::steady_clock::now();
+  {
+    const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+    run_now(stack, exchanged, device, &allocations);
+  }
+  const auto cost = std::chrono::steady_clock::now() - started;
+  if (known != nullptr) {
+    known->cost_ns.store(cost.count(), std::memory_order_relaxed);
+    return;
+  }
+  auto forecast =
+      make_forecast(*stack, op_.schema().returns().size(), exchanged, allocations, cost);
+  forecast->can_be_queued &= !warnings.any();
+  memos_.learn(std::move(key), std::move(forecast));
 }
 
 void BoxedOperator::run_now(torch::jit::Stack *stack, const ExchangeList &exchanged,

@@ -39,6 +39,9 @@ private:
                       ExchangeList &exchanged) const;
   bool try_queue(torch::jit::Stack *stack, const ExchangeList &exchanged, c10::DeviceIndex device,
                  Memos::Key &key, std::shared_ptr<Forecast> &forecast);
+  void run_and_learn(torch::jit::Stack *stack, const ExchangeList &exchanged,
+                     c10::DeviceIndex device, Memos::Key key,
+                     const std::shared_ptr<Forecast> &known);
   void run_now(torch::jit::Stack *stack, const ExchangeList &exchanged, c10::DeviceIndex device,
                Allocations *allocations) const;
   void exchange_results(torch::jit::Stack *stack, const ExchangeList &exchanged,

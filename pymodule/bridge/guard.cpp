@@ -105,11 +105,13 @@ public:
                                  &made));
       *event = made;
     }
+    const WithoutGil no_gil; // a timed record may wait for room in the queue
     check(openreg_event_record(as_event(*event), static_cast<int>(stream.id())));
   }
 
   void block(void *event, const c10::Stream &stream) const override {
     if (event != nullptr) {
+      const WithoutGil no_gil; // it may wait for room in the queue
       check(openreg_stream_wait_event(stream.device_index(), static_cast<int>(stream.id()),
                                       as_event(event)));
     }

@@ -23,7 +23,23 @@ void append_all(Memos::Key &key, c10::IntArrayRef values) {
   key.append(reinterpret_cast<const char *>(values.data()), values.size() * sizeof(int64_t));
 }
 
-bool append_tensor(Memos::Key &key, const at::Tensor &tensor) {
+using Tensors = c10::SmallVector<const c10::TensorImpl *, 8>;
+
+// Which tensors share memory, and how far apart they begin in it, decides whether a kernel refuses
+// to write to them.
+void append_sharing(Memos::Key &key, const c10::TensorImpl &tensor, Tensors &before) {
+  const auto *const found = std::ranges::find_if(before, [&](const auto *other) {
+    return other->unsafe_storage().unsafeGetStorageImpl() ==
+           tensor.unsafe_storage().unsafeGetStorageImpl();
+  });
+  append(key, found - before.begin());
+  if (found != before.end()) {
+    append(key, tensor.storage_offset() - (*found)->storage_offset());
+  }
+  before.push_back(&tensor);
+}
+
+bool append_tensor(Memos::Key &key, const at::Tensor &tensor, Tensors &before) {
   if (!tensor.defined()) {
     append(key, 'u');
     return true;
@@ -37,12 +53,13 @@ bool append_tensor(Memos::Key &key, const at::Tensor &tensor) {
   append(key, impl->key_set().raw_repr()); // lazy marks, inference
   append_all(key, impl->sizes());
   append_all(key, impl->strides());
+  append_sharing(key, *impl, before);
   return true;
 }
 
-bool append_value(Memos::Key &key, const c10::IValue &value) {
+bool append_value(Memos::Key &key, const c10::IValue &value, Tensors &before) {
   if (value.isTensor()) {
-    return append_tensor(key, value.toTensor());
+    return append_tensor(key, value.toTensor(), before);
   }
   if (value.isNone()) {
     append(key, 'n');
@@ -67,7 +84,8 @@ bool append_value(Memos::Key &key, const c10::IValue &value) {
     const auto list = value.toListRef();
     append(key, 'l');
     append(key, list.size());
-    return std::ranges::all_of(list, [&](const auto &each) { return append_value(key, each); });
+    return std::ranges::all_of(list,
+                               [&](const auto &each) { return append_value(key, each, before); });
   } else {
     return false;
   }
@@ -78,11 +96,12 @@ bool append_value(Memos::Key &key, const c10::IValue &value) {
 
 bool Memos::make_key(const torch::jit::Stack &stack, size_t count, Key &key) {
   key.reserve(64 * count);
+  Tensors before;
   append(key, c10::get_default_dtype_as_scalartype());
   append(key, at::globalContext().deterministicAlgorithms());
   append(key, c10::GradMode::is_enabled()); // some kernels keep what a backward will need
   return std::all_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(),
-                     [&](const auto &value) { return append_value(key, value); });
+                     [&](const auto &value) { return append_value(key, value, before); });
 }
 
 std::shared_ptr<Forecast> Memos::find(const Key &key) {

@@ -172,7 +172,9 @@ PYBIND11_MODULE(_C, module) {
   module.def("set_queueing_threshold_ns",
              [](int64_t ns) { set_queueing_threshold(std::chrono::nanoseconds(ns)); });
 
-  py::class_<Gate>(module, "_Gate").def(py::init<int, int>()).def("open", &Gate::open);
+  py::class_<Gate>(module, "_Gate")
+      .def(py::init<int, int>(), py::call_guard<py::gil_scoped_release>())
+      .def("open", &Gate::open);
 
   module.def("default_generator", &default_generator);
 

@@ -3,8 +3,6 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <optional>
-
 namespace openreg {
 
 namespace {
@@ -24,10 +22,7 @@ void check_signals() {
 }
 
 template <class Wait> void wait_in_slices(Wait wait) {
-  std::optional<py::gil_scoped_release> no_gil;
-  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
-    no_gil.emplace();
-  }
+  const WithoutGil no_gil;
   openreg_status status;
   while ((status = wait(kSliceNs)) == OPENREG_NOT_READY) {
     check_signals();
@@ -48,6 +43,15 @@ void Turn::wait() {
       begin();
     }
   } while (!held_);
+}
+
+WithoutGil::WithoutGil()
+    : state_(Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr) {}
+
+WithoutGil::~WithoutGil() {
+  if (state_ != nullptr) {
+    PyEval_RestoreThread(static_cast<PyThreadState *>(state_));
+  }
 }
 
 void wait_for_stream(c10::DeviceIndex device, int stream) {

@@ -83,6 +83,19 @@ template <class Work> void run_on_stream(c10::DeviceIndex device, Work work) {
   (void)queued.release(); // the worker's
 }
 
+// Lets Python's other threads run while it lives, if this thread keeps them from it: who may have to
+// wait, be it for room in a stream's queue, may wait for one of them.
+class WithoutGil {
+public:
+  WithoutGil();
+  ~WithoutGil();
+  WithoutGil(const WithoutGil &) = delete;
+  WithoutGil &operator=(const WithoutGil &) = delete;
+
+private:
+  void *state_ = nullptr; // of the thread; null when it did not hold the GIL
+};
+
 // Waiting as Python wants it: without the GIL, and ended by Ctrl-C. `stream` of a device, or all of
 // its streams, or an event. They raise what the work failed with.
 void wait_for_stream(c10::DeviceIndex device, int stream);

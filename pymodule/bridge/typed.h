@@ -162,8 +162,8 @@ private:
   size_t count_ = 0;
 };
 
-// Whether the computation is that of PyTorch's CPU kernel, which a worker can run as well, or the
-// type's own: it says so by a member kRunsItself.
+// Whether the computation is that of PyTorch's CPU kernel, which a worker can run as well, or must
+// stay on the calling thread: the type says so by a member kRunsItself.
 template <class Op> constexpr bool has_cpu_kernel = !requires {
   Op::kRunsItself;
 };

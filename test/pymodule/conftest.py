@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -30,6 +31,50 @@ def first_device_and_default_streams():
     for index in range(torch.openreg.device_count()):
         torch.openreg.set_stream(torch.openreg.default_stream(index))
     torch.openreg.set_device(0)
+
+
+@pytest.fixture
+def everything_queued():
+    """Each launch that can be queued is, however short: every one of which a like one ran before.
+
+    Whatever a test queues has ended before the next test begins.
+    """
+    threshold = torch_openreg._C.queueing_threshold_ns()
+    torch_openreg._C.set_queueing_threshold_ns(0)
+    yield
+    torch_openreg._C.set_queueing_threshold_ns(threshold)
+    for index in range(torch.openreg.device_count()):
+        torch.openreg.synchronize(index)
+
+
+# A wait that should not be would be for ever: after so long the gate opens, and the test fails.
+PATIENCE_SECONDS = 20
+
+
+@pytest.fixture
+def close_gate(everything_queued):
+    """Keep a stream busy, the current one if none is given, until ``open()`` of what is returned.
+
+    What is launched on the stream meanwhile can be queued, and cannot have run.
+    """
+    gates, timers, opened_late = [], [], []
+
+    def close(stream=None):
+        stream = stream or torch.openreg.current_stream()
+        gate = torch_openreg._C._Gate(stream.device_index, stream.stream_id)
+        gates.append(gate)
+        timers.append(
+            threading.Timer(PATIENCE_SECONDS, lambda: (opened_late.append(gate), gate.open()))
+        )
+        timers[-1].start()
+        return gate
+
+    yield close
+    for gate, timer in zip(gates, timers, strict=True):
+        timer.cancel()
+        timer.join()
+        gate.open()
+    assert not opened_late, "something waited for a gate that it should not have waited for"
 
 
 @pytest.fixture

@@ -27,3 +27,27 @@ def test_loader_pins_its_batches():
 
 def test_cached_pinned_memory_can_be_given_back(python):
     python("import torch; torch.accelerator.empty_host_cache()")
+
+
+def test_pinned_storage_is_pinned():
+    storage = torch.arange(100.0).untyped_storage()
+    assert not storage.is_pinned()
+    assert storage.pin_memory().is_pinned()
+
+
+def test_views_of_pinned_memory_are_pinned():
+    pinned = torch.arange(100.0).pin_memory()
+    assert pinned.is_pinned() and pinned[50:].is_pinned()
+    assert pinned.pin_memory() is pinned
+    assert not torch.arange(100.0).is_pinned()
+
+
+def test_pinned_memory_of_a_copy_is_used_again_when_it_is_done(close_gate):
+    pinned, tensor = torch.ones(5000).pin_memory(), torch.empty(5000, device="openreg")
+    address = pinned.data_ptr()
+    gate = close_gate()
+    tensor.copy_(pinned, non_blocking=True)
+    del pinned
+    gate.open()
+    torch.openreg.synchronize()
+    assert torch.empty(5000, pin_memory=True).data_ptr() == address

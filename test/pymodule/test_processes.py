@@ -117,3 +117,69 @@ def test_program_that_ends_right_after_backward_ends_well(python):
     """
     for _ in range(8):  # a race of two threads: more than one chance to lose it
         python(code)
+
+
+FORK_WITH_WORK = """
+import os, sys, torch, torch_openreg._C as C
+C.set_queueing_threshold_ns(0)
+stream, tensor = torch.openreg.Stream(), torch.ones(4, device="openreg")
+stream.wait_stream(torch.openreg.current_stream())
+with stream:
+    for _ in range(2):
+        tensor.add_(1)
+        stream.synchronize()
+    gate = C._Gate(0, stream.stream_id)
+    tensor.add_(1)
+child = os.fork()
+if child == 0:
+    try:
+        {code}
+    except RuntimeError as error:
+        print(str(error).splitlines()[0], flush=True)
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+gate.open()
+with stream:
+    print(tensor.sum().item())
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "tensor.add_(1)",
+        "stream.synchronize()",
+        "stream.query()",
+        "stream.record_event()",
+        "torch.openreg.synchronize()",
+        "tensor.to('cpu', non_blocking=True)",
+    ],
+)
+def test_child_forked_from_a_process_with_work_pending_is_told_why_not(python, code):
+    assert python(FORK_WITH_WORK.format(code=code)).stdout == f"{SENTENCE}\n0\n16.0\n"
+
+
+def test_child_forked_from_a_process_with_work_pending_ends(python):
+    assert python(FORK_WITH_WORK.format(code="pass")).stdout == "0\n16.0\n"
+
+
+def test_sixty_four_devices_work_side_by_side(python):
+    result = python(
+        """
+        import torch, torch_openreg._C as C
+        C.set_queueing_threshold_ns(0)
+        tensors = [torch.full((8,), index, device=f"openreg:{index}") for index in range(64)]
+        for tensor in tensors:
+            tensor.add_(1)
+        gates = [C._Gate(index, 0) for index in range(64)]
+        for tensor in tensors:
+            tensor.add_(1)
+        print(any(torch.openreg.default_stream(index).query() for index in range(64)))
+        for gate in reversed(gates):
+            gate.open()
+        print([tensor.sum().item() for tensor in tensors] == [8 * (i + 2) for i in range(64)])
+        """,
+        OPENREG_DEVICE_COUNT="64",
+        OPENREG_DEVICE_MEMORY="64M",
+    )
+    assert result.stdout == "False\nTrue\n"

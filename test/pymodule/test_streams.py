@@ -163,3 +163,72 @@ def test_tensor_may_be_given_to_another_stream():
     tensor = torch.ones(8, device="openreg")
     tensor.record_stream(torch.openreg.Stream())
     assert tensor.sum().item() == 8
+
+
+def test_accelerator_knows_the_streams():
+    stream = torch.openreg.Stream(1)
+    torch.accelerator.set_stream(stream)
+    assert torch.accelerator.current_device_index() == 1
+    assert torch.accelerator.current_stream() == stream
+    assert torch.accelerator.current_stream(0) == torch.openreg.default_stream(0)
+    torch.accelerator.synchronize(1)
+    assert stream.query()
+
+
+def test_native_handle_is_the_number_of_the_stream():
+    stream = torch.openreg.Stream()
+    assert stream.native_handle == stream.stream_id
+    again = torch.openreg.ExternalStream(stream.native_handle)
+    assert again == stream
+    assert torch.openreg.ExternalStream(stream.native_handle, 1).device_index == 1
+
+
+def test_external_stream_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="stream 1000: expected 0 to 64"):
+        torch.openreg.set_stream(torch.openreg.ExternalStream(1000))
+
+
+def test_stream_is_busy_until_its_work_is_done(close_gate):
+    stream, other = torch.openreg.Stream(), torch.openreg.Stream()
+    gate = close_gate(stream)
+    assert not stream.query() and other.query()
+    other.synchronize()
+    gate.open()
+    stream.synchronize()
+    assert stream.query()
+
+
+def test_event_recorded_again_stands_for_the_later_work(close_gate):
+    stream, waiting = torch.openreg.Stream(), torch.openreg.Stream()
+    first = close_gate(stream)
+    event = stream.record_event()
+    waiting.wait_event(event)
+    second = close_gate(stream)
+    stream.record_event(event)
+    first.open()
+    waiting.synchronize()  # for the record that was there when it began to wait
+    assert not event.query()
+    second.open()
+    event.synchronize()
+    assert event.query()
+
+
+def test_event_may_be_dropped_while_a_stream_waits_for_it(close_gate):
+    stream, waiting = torch.openreg.Stream(), torch.openreg.Stream()
+    gate = close_gate(stream)
+    waiting.wait_event(stream.record_event())
+    assert not waiting.query()
+    gate.open()
+    waiting.synchronize()
+
+
+def test_elapsed_time_of_an_event_that_was_not_reached_is_refused(close_gate):
+    start, end = (torch.openreg.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    gate = close_gate()
+    end.record()
+    with pytest.raises(RuntimeError):
+        start.elapsed_time(end)
+    gate.open()
+    end.synchronize()
+    assert start.elapsed_time(end) > 0

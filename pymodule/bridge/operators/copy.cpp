@@ -18,7 +18,7 @@ namespace openreg {
 
 namespace {
 
-// Below this size the device layer's copy has nothing to win.
+// Below this size the device layer's copy has nothing to win, unless the copy has to be queued.
 constexpr size_t kPlainCopyBytes = 4096;
 
 // Tensors that share a storage are the CPU's to judge: it refuses a partial overlap.
@@ -45,6 +45,7 @@ public:
 
   c10::DeviceIndex device() const { return device_; }
   bool are_two() const { return device_ != other_; }
+  bool are_idle() const { return is_idle(device_) && (!are_two() || is_idle(other_)); }
 
   // For a copy on this thread.
   void wait_for_other() const {
@@ -93,7 +94,9 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
     return;
   }
   devices.begin();
-  run_on_stream(devices.device(), [=] { openreg_copy(to, from, bytes); });
+  run_on_stream(devices.device(), [=, kept = host.defined() ? host.storage() : c10::Storage()] {
+    openreg_copy(to, from, bytes);
+  });
   devices.end();
 }
 
@@ -101,7 +104,7 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
   check_copyable(self);
   check_copyable(source);
   const CopyDevices devices(self, source);
-  if (self.nbytes() >= kPlainCopyBytes && same_bytes(self, source)) {
+  if (self.nbytes() >= (devices.are_idle() ? kPlainCopyBytes : 0) && same_bytes(self, source)) {
     copy_bytes(self, source, devices, non_blocking);
     return self;
   }

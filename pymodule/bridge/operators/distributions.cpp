@@ -3,6 +3,7 @@
 // checked and converted.
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -95,10 +96,17 @@ at::Tensor &geometric_(at::Tensor &self, double p, OptionalGenerator generator) 
   return self;
 }
 
+// Of a compressed sparse tensor only what it holds is drawn.
+at::Tensor &normal_sparse_csr_(at::Tensor &self, double mean, double std,
+                               OptionalGenerator generator) {
+  self.values().normal_(mean, std, std::move(generator));
+  return self;
+}
+
 // ---- normal with tensors for mean or standard deviation -----------------------------------------
 
 at::Tensor &shape_normal(at::Tensor &out, c10::IntArrayRef size) {
-  out.resize_(size);
+  at::native::resize_output(out, size);
   return out;
 }
 
@@ -197,6 +205,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("bernoulli_.float", &bernoulli_float_);
   library.impl("bernoulli_.Tensor", &bernoulli_tensor_);
   library.impl("bernoulli.out", &bernoulli_out);
+}
+
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
+  library.impl("normal_", &normal_sparse_csr_);
 }
 
 } // namespace openreg

@@ -10,6 +10,15 @@ namespace openreg {
 
 namespace ops = at::_ops;
 
+namespace {
+
+// The kernel knows self and out for the same object by its address, which a box does not keep.
+struct AddrOut : ops::addr_out {
+  static constexpr bool kRunsItself = true;
+};
+
+} // namespace
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   // arithmetic
   register_typed<ops::add_Tensor, ops::add__Tensor, ops::add_out, ops::sub_Tensor, ops::sub__Tensor,
@@ -17,7 +26,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
                  ops::div__Tensor, ops::div_out, ops::div_Tensor_mode, ops::rsub_Tensor,
                  ops::pow_Tensor_Scalar, ops::pow_Tensor_Tensor, ops::addcmul, ops::addcmul_,
                  ops::addcdiv, ops::addcdiv_, ops::lerp_Scalar, ops::lerp__Scalar, ops::neg,
-                 ops::reciprocal, ops::sgn, ops::addr_out, ops::remainder_Tensor, ops::maximum,
+                 ops::reciprocal, ops::sgn, AddrOut, ops::remainder_Tensor, ops::maximum,
                  ops::minimum, ops::clamp, ops::clamp_min, ops::clamp_max>(library);
   // functions
   register_typed<ops::exp, ops::log, ops::log1p, ops::sqrt, ops::sqrt_, ops::rsqrt, ops::sin,

@@ -125,7 +125,9 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
 at::Tensor draw_categories(const at::Tensor &self, int64_t samples, bool replacement,
                            OptionalGenerator generator) {
   TORCH_CHECK(self.dim() == 1 || self.dim() == 2, "prob_dist must be 1 or 2 dim");
-  check_floating(self, "multinomial_kernel_openreg");
+  TORCH_CHECK(
+      self.is_floating_point(),
+      "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
   TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
   TORCH_CHECK(replacement || samples <= self.size(-1),
               "cannot sample n_sample > prob_dist.size(-1) samples without replacement");

@@ -54,6 +54,7 @@ from .random import (
 )
 from .streams import (
     Event,
+    ExternalStream,
     Stream,
     StreamContext,
     current_stream,
@@ -68,6 +69,7 @@ OutOfMemoryError = torch.OutOfMemoryError
 __all__ = [
     "AcceleratorError",
     "Event",
+    "ExternalStream",
     "OutOfMemoryError",
     "Stream",
     "StreamContext",

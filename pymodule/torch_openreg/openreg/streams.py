@@ -75,6 +75,29 @@ class Stream(metaclass=_OnThisDevice):
         return torch.Stream(torch.device("openreg", index), priority=priority)
 
 
+class ExternalStream(Stream):
+    """A stream that exists already, by its native handle.
+
+    Parameters
+    ----------
+    stream_ptr : int
+        ``native_handle`` of the stream.
+    device : torch.device, str, int or None
+        The device that the stream belongs to; None means the current one.
+    """
+
+    def __new__(  # type: ignore[misc]
+        cls, stream_ptr: int, device: Device = None, **kwargs: Any
+    ) -> torch.Stream:
+        current = current_stream(device)
+        return torch.Stream(
+            stream_id=stream_ptr,
+            device_index=current.device_index,
+            device_type=current.device_type,
+            **kwargs,
+        )
+
+
 def current_stream(device: Device = None) -> torch.Stream:
     """Return this thread's current stream on a device.
 

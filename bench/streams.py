@@ -1,0 +1,166 @@
+"""What streams cost and win: devices side by side, copies under computation, events and waits.
+
+Every turn ends when the devices have done what was queued, so that run-ahead counts for nothing.
+What is measured against the CPU is one thread's work; two devices have one core each.
+"""
+
+import os
+import time
+from collections.abc import Callable
+
+import torch
+from harness import Ratio, Table, Work, one_thread, time_ratio
+from torch import nn
+
+MIB = 1 << 20
+
+
+def mlp_step(device: str) -> Work:
+    """Forward, backward and SGD of an MLP 256-1024-1024-10, batch 256."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+    ).to(device)
+    inputs, targets = torch.randn(256, 256).to(device), torch.randint(0, 10, (256,)).to(device)
+    loss_function = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss_function(model(inputs), targets).backward()
+        optimizer.step()
+
+    return step
+
+
+def scaled(ratio: Ratio, factor: float) -> Ratio:
+    """A ratio in other units of the work: per replica, say."""
+    return Ratio(ratio.median * factor, ratio.low * factor, ratio.high * factor, ratio.reference_ns)
+
+
+def synchronized(*works: Work) -> Work:
+    """Do works one after the other, and wait until all devices have done them."""
+
+    def work() -> None:
+        for each in works:
+            each()
+        for index in range(2):
+            torch.accelerator.synchronize(index)
+
+    return work
+
+
+def training(table: Table) -> None:
+    """Rows of training steps against those of the CPU."""
+    on_cpu, first, second = (mlp_step(device) for device in ("cpu", "openreg:0", "openreg:1"))
+    # Before the second device is used: after that, each has half of the cores.
+    ratio = time_ratio(synchronized(first), on_cpu, seconds=0.1)
+    table.row("MLP step, one device", ratio, at_most=0.98)
+    ratio = time_ratio(synchronized(first, second), on_cpu, seconds=0.1)
+    table.row("MLP step, two devices, per replica", scaled(ratio, 1 / 2), at_most=0.53)
+
+
+def overlap(table: Table) -> None:
+    """A row of a copy and a matmul at the same time, against the longer of the two."""
+    source = torch.ones(64 * MIB // 4).pin_memory()
+    target = torch.empty_like(source, device="openreg")
+    copies = torch.openreg.Stream()
+    # A matmul that is about as long as the copy.
+    factor = torch.ones(64, 64, device="openreg")
+
+    def seconds_of(work: Work) -> float:
+        start = time.perf_counter()
+        work()
+        torch.accelerator.synchronize()
+        return time.perf_counter() - start
+
+    def copy() -> None:
+        with copies:
+            target.copy_(source, non_blocking=True)
+
+    while seconds_of(lambda: factor @ factor) < min(seconds_of(copy) for _ in range(3)):
+        factor = torch.ones(len(factor) + 64, len(factor) + 64, device="openreg")
+
+    def matmul() -> None:
+        factor @ factor
+
+    def both() -> None:
+        copy()
+        matmul()
+
+    alone = {
+        work: time_ratio(synchronized(both), synchronized(work), seconds=0.1)
+        for work in (copy, matmul)
+    }
+    table.row("copy and matmul / the longer", min(alone.values()), at_most=1.15)
+
+
+def small_operators(device: str) -> Work:
+    """Operators on 64 elements, one after the other."""
+    tensor, other = torch.ones(64).to(device), torch.ones(64).to(device)
+
+    def work() -> None:
+        result = tensor
+        for _ in range(8):
+            result = (result + other).mul_(0.5)
+            result = torch.relu(result)
+
+    return work
+
+
+def nanoseconds_of_nothing() -> float:
+    """Of one empty call, by which the harness's own loop is known."""
+    calls = 1 << 16
+    start = time.perf_counter()
+    for _ in range(calls):
+        torch.empty
+    return (time.perf_counter() - start) / calls * 1e9
+
+
+def costs() -> None:
+    """What calls cost on an idle device, in nanoseconds, best of many turns."""
+
+    def best(work: Callable[[], object]) -> float:
+        times = []
+        for _ in range(50):
+            start = time.perf_counter()
+            for _ in range(500):
+                work()
+            times.append((time.perf_counter() - start) / 500)
+        return min(times) * 1e9
+
+    event = torch.openreg.Event()
+    device = torch.device("openreg:0")
+
+    def record_and_synchronize() -> None:
+        event.record()
+        event.synchronize()
+
+    print(f"\n{'Call, on an idle device':<34} {'best':>10} {'goal':>12}")
+    for name, work, goal in (
+        ("event record and synchronize", record_and_synchronize, 1500),
+        ("torch.accelerator.synchronize()", torch.accelerator.synchronize, 500),
+        ("torch.Stream(device=...)", lambda: torch.Stream(device=device), 500),
+    ):
+        taken = best(work)
+        mark = "" if taken <= goal else "  missed"
+        print(f"{name:<34} {taken:7.0f} ns {goal:9.0f} ns{mark}", flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    one_thread()
+    table = Table("Streams: time on openreg / reference, one thread each", "work")
+    ratio = time_ratio(small_operators("openreg"), small_operators("cpu"))
+    table.row("operators on 64 elements / CPU", ratio, at_most=1.10)
+    costs()
+    if len(os.sched_getaffinity(0)) < 2:
+        print("\nNothing works side by side on one core: the rows about that are left out.")
+        return
+    table = Table("Side by side", "work")
+    training(table)
+    overlap(table)
+
+
+if __name__ == "__main__":
+    main()

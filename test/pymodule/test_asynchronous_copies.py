@@ -1,0 +1,138 @@
+"""Copies that are not waited for: from and to pinned memory, and between devices."""
+
+import pytest
+import torch
+
+SIZES = [7, 5000]  # below and above what a copy of plain bytes is worth
+
+
+def run_once(work):
+    """Run work for the first time, which is waited for, and return it."""
+    work()
+    torch.openreg.synchronize(0)
+    torch.openreg.synchronize(1)
+    return work
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_copy_to_pinned_memory_is_seen_when_it_is_done(close_gate, size):
+    tensor, host = torch.ones(size, device="openreg"), torch.zeros(size, pin_memory=True)
+    run_once(lambda: tensor.add_(1))
+    gate = close_gate()
+    tensor.add_(1)
+    host.copy_(tensor, non_blocking=True)
+    assert host.unique().tolist() == [0]
+    gate.open()
+    torch.openreg.synchronize()
+    assert host.unique().tolist() == [3]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_copy_from_pinned_memory_reads_it_when_it_is_done(close_gate, size):
+    tensor, host = torch.zeros(size, device="openreg"), torch.ones(size).pin_memory()
+    gate = close_gate()
+    tensor.copy_(host, non_blocking=True)
+    assert not torch.openreg.current_stream().query()
+    host.fill_(2)  # what a program must not do
+    gate.open()
+    assert tensor.unique().tolist() == [2]
+
+
+def test_result_on_the_host_that_is_not_waited_for_is_pinned(close_gate):
+    tensor = torch.ones(5000, device="openreg")
+    run_once(lambda: tensor.add_(1))
+    gate = close_gate()
+    tensor.add_(1)
+    host = tensor.to("cpu", non_blocking=True)
+    assert host.is_pinned()
+    assert not torch.openreg.current_stream().query()
+    gate.open()
+    torch.openreg.synchronize()
+    assert host.unique().tolist() == [3]
+
+
+def test_tensor_made_of_pinned_memory_is_not_waited_for(close_gate):
+    host = torch.arange(5000.0).pin_memory()
+    gate = close_gate()
+    tensor = host.to("openreg", non_blocking=True)
+    assert not torch.openreg.current_stream().query()
+    gate.open()
+    assert torch.equal(tensor.cpu(), host)
+
+
+@pytest.mark.parametrize("direction", ["to the device", "from the device"])
+def test_pinned_memory_is_kept_until_the_copy_is_done(close_gate, direction):
+    tensor, host = torch.zeros(5000, device="openreg"), torch.ones(5000).pin_memory()
+    address = host.data_ptr()
+    gate = close_gate()
+    if direction == "to the device":
+        tensor.copy_(host, non_blocking=True)
+    else:
+        host.copy_(tensor, non_blocking=True)
+    del host
+    other = torch.full((5000,), 9.0).pin_memory()
+    assert other.data_ptr() != address
+    gate.open()
+    torch.openreg.synchronize()
+    assert tensor.unique().tolist() == [1 if direction == "to the device" else 0]
+    assert other.unique().tolist() == [9]
+
+
+@pytest.mark.parametrize("direction", ["to the device", "from the device"])
+def test_storage_of_pinned_memory_is_kept_by_copies_of_its_views(close_gate, direction):
+    tensor, host = torch.zeros(5000, device="openreg"), torch.ones(2, 5000).pin_memory()
+    address = host.data_ptr()
+    gate = close_gate()
+    view = host[1]
+    if direction == "to the device":
+        tensor.copy_(view, non_blocking=True)
+    else:
+        view.copy_(tensor, non_blocking=True)
+    del host, view
+    other = torch.full((2, 5000), 9.0).pin_memory()
+    assert other.data_ptr() != address
+    gate.open()
+    torch.openreg.synchronize()
+    assert other.unique().tolist() == [9]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_copies_between_devices_are_ordered_on_both(close_gate, size):
+    tensor, peer = (torch.zeros(size, device=f"openreg:{index}") for index in (0, 1))
+    run_once(lambda: (tensor.add_(1), peer.mul_(10)))
+    gate = close_gate(torch.openreg.default_stream(0))
+    tensor.add_(1)
+    peer.copy_(tensor)
+    peer.mul_(10)
+    tensor.add_(1)
+    assert not torch.openreg.default_stream(1).query()
+    gate.open()
+    assert peer.unique().tolist() == [20]
+    assert tensor.unique().tolist() == [3]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_copy_waits_for_what_the_target_has_to_do(close_gate, size):
+    tensor, peer = (torch.zeros(size, device=f"openreg:{index}") for index in (0, 1))
+    run_once(lambda: (tensor.add_(1), peer.mul_(10)))
+    gate = close_gate(torch.openreg.default_stream(1))
+    peer.mul_(10)
+    peer.copy_(tensor)
+    tensor.add_(1)
+    assert not torch.openreg.default_stream(0).query()
+    gate.open()
+    assert peer.unique().tolist() == [1]
+    assert tensor.unique().tolist() == [2]
+
+
+def test_copy_on_a_stream_of_its_own_overlaps_with_work(close_gate):
+    copies, tensor = torch.openreg.Stream(), torch.zeros(5000, device="openreg")
+    host = torch.ones(5000).pin_memory()
+    gate = close_gate()
+    with copies:
+        tensor.copy_(host, non_blocking=True)
+    copies.synchronize()
+    assert not torch.openreg.current_stream().query()
+    with copies:
+        assert tensor.unique().tolist() == [1]
+    gate.open()

@@ -1,0 +1,227 @@
+"""Failures of queued work, waits that are interrupted, and processes that end with work pending."""
+
+import pytest
+import torch
+
+BEFORE = """
+import faulthandler, os, signal, sys, threading
+from pathlib import Path
+
+faulthandler.dump_traceback_later(100, exit=True)  # a wait for ever, which may hold the GIL
+
+import torch, torch_openreg._C as C
+
+C.set_queueing_threshold_ns(0)
+main_thread = threading.main_thread()
+
+def close_gate():
+    stream = torch.openreg.current_stream()
+    return C._Gate(stream.device_index, stream.stream_id)
+
+def is_asleep():
+    state = Path(f"/proc/self/task/{main_thread.native_id}/stat").read_text()
+    return state.rpartition(")")[2].split()[0] == "S"
+
+def when_main_thread_waits(act):
+    "Needs the GIL: what holds it while it waits, waits for ever."
+    called = threading.Event()
+    def run():
+        called.wait()
+        while not is_asleep():
+            pass
+        act()
+    thread = threading.Thread(target=run)
+    thread.start()
+    called.set()
+    return thread
+
+tensor = torch.zeros(8, device="openreg")
+for _ in range(2):
+    tensor.add_(0)
+torch.openreg.synchronize()
+"""
+
+
+SYNCHRONIZE = {
+    "device": lambda: torch.openreg.synchronize(),
+    "accelerator": lambda: torch.accelerator.synchronize(),
+    "stream": lambda: torch.openreg.current_stream().synchronize(),
+    "event": lambda: torch.openreg.current_stream().record_event().synchronize(),
+    "item": lambda: torch.ones(1, device="openreg").item(),
+    "cpu": lambda: torch.ones(1, device="openreg").cpu(),
+}
+
+
+@pytest.mark.parametrize("how", SYNCHRONIZE)
+def test_failure_of_queued_work_is_raised_by_the_next_synchronization(close_gate, how):
+    rows, indices = torch.ones(4, 3, device="openreg"), torch.tensor([0, 3], device="openreg")
+    torch.index_select(rows, 0, indices)
+    indices += 1
+    torch.openreg.synchronize()
+    gate = close_gate()
+    result = torch.index_select(rows, 0, indices)
+    assert result.shape == (2, 3)
+    gate.open()
+    with pytest.raises(torch.AcceleratorError, match="'aten::index_select' failed .*index out of"):
+        SYNCHRONIZE[how]()
+    torch.openreg.synchronize()  # it is told once
+    assert torch.index_select(rows, 0, indices - 1).sum().item() == 6
+
+
+def test_work_behind_a_failure_is_done(close_gate):
+    rows, indices = torch.ones(4, 3, device="openreg"), torch.tensor([0, 3], device="openreg")
+    torch.index_select(rows, 0, indices)
+    rows.add_(0.0)
+    rows.add_(1.0)
+    indices += 1
+    torch.openreg.synchronize()
+    gate = close_gate()
+    torch.index_select(rows, 0, indices)
+    rows.add_(1.0)
+    gate.open()
+    with pytest.raises(torch.AcceleratorError):
+        torch.openreg.synchronize()
+    assert rows.unique().tolist() == [3]
+
+
+def test_first_of_several_failures_is_raised(close_gate):
+    rows, indices = torch.ones(4, 3, device="openreg"), torch.tensor([0, 3], device="openreg")
+    column = indices.view(2, 1)
+    torch.index_select(rows, 0, indices)
+    torch.gather(rows, 0, column)
+    indices += 1
+    torch.openreg.synchronize()
+    gate = close_gate()
+    torch.gather(rows, 0, column)
+    torch.index_select(rows, 0, indices)
+    gate.open()
+    with pytest.raises(torch.AcceleratorError, match="aten::gather"):
+        torch.openreg.synchronize()
+    torch.openreg.synchronize()
+
+
+def test_failure_is_raised_on_its_own_device_only(close_gate):
+    rows, indices = torch.ones(4, 3, device="openreg:1"), torch.tensor([0, 3], device="openreg:1")
+    torch.index_select(rows, 0, indices)
+    indices += 1
+    torch.openreg.synchronize(1)
+    gate = close_gate(torch.openreg.default_stream(1))
+    torch.index_select(rows, 0, indices)
+    gate.open()
+    torch.openreg.synchronize(0)
+    with pytest.raises(torch.AcceleratorError, match="aten::index_select"):
+        torch.openreg.synchronize(1)
+
+
+def test_blocking_launch_raises_at_the_call_what_the_cpu_does(python):
+    code = """
+    rows, indices = torch.ones(4, 3), torch.tensor([0, 3])
+    for device in ("cpu", "openreg"):
+        rows, indices = rows.to(device), indices.to(device)
+        torch.index_select(rows, 0, indices)
+        try:
+            torch.index_select(rows, 0, indices + 1)
+        except Exception as error:
+            print(type(error).__name__, error)
+        torch.openreg.synchronize()
+    """
+    body = BEFORE + "\n".join(line[4:] for line in code.splitlines())
+    on_cpu, on_device = python(body, OPENREG_LAUNCH_BLOCKING="1").stdout.splitlines()
+    assert "index out of range" in on_cpu
+    assert on_device == on_cpu
+
+
+WAITS = {
+    "synchronize": "torch.openreg.synchronize()",
+    "accelerator.synchronize": "torch.accelerator.synchronize()",
+    "stream.synchronize": "torch.openreg.current_stream().synchronize()",
+    "event.synchronize": "torch.openreg.current_stream().record_event().synchronize()",
+    "item": "tensor[0].item()",
+    "nonzero": "tensor.nonzero()",
+    "cpu": "tensor.cpu()",
+    "copy from pageable memory": "tensor.copy_(torch.zeros(8))",
+    "first run": "torch.cumsum(tensor, 0)",
+    "empty_cache": "torch.openreg.empty_cache()",
+    "launch on a full queue": "[tensor.add_(0) for _ in range(1100)]",
+}
+
+
+def test_every_wait_lets_other_threads_run(python):
+    """Another thread, which runs Python, opens the gate that the main thread waits for."""
+    code = BEFORE + "\n".join(
+        f"""
+gate = close_gate()
+tensor.add_(0)
+thread = when_main_thread_waits(gate.open)
+{wait}
+thread.join()
+torch.openreg.synchronize()
+print({name!r})
+"""
+        for name, wait in WAITS.items()
+    )
+    assert python(code).stdout.splitlines() == list(WAITS)
+
+
+@pytest.mark.parametrize(
+    "wait", ["synchronize", "stream.synchronize", "event.synchronize", "item", "first run"]
+)
+def test_interrupt_ends_a_wait(python, wait):
+    code = f"""
+gate = close_gate()
+tensor.add_(0)
+thread = when_main_thread_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
+try:
+    {WAITS[wait]}
+except KeyboardInterrupt:
+    print("interrupted", torch.openreg.current_stream().query())
+thread.join()
+gate.open()
+torch.openreg.synchronize()
+print(tensor.sum().item())
+"""
+    assert python(BEFORE + code).stdout == "interrupted False\n0.0\n"
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_program_may_end_with_work_pending(python, streams):
+    code = f"""
+import atexit
+
+work = torch.ones(300, 300, device="openreg")
+for _ in range(2):
+    work @ work
+torch.openreg.synchronize()
+gates, leaving = [], threading.Event()
+for _ in range({streams}):
+    stream = torch.openreg.Stream()
+    with stream:
+        gates.append(close_gate())
+        results = [work @ work for _ in range(100)]
+
+def open_late():
+    leaving.wait()
+    for gate in gates:
+        gate.open()
+
+atexit.register(leaving.set)  # comes before what the package does at exit
+threading.Thread(target=open_late, daemon=True).start()
+print(stream.query())
+"""
+    assert python(BEFORE + code).stdout == "False\n"
+
+
+def test_program_may_end_with_a_failure_that_was_not_raised(python):
+    code = """
+rows, indices = torch.ones(4, 3, device="openreg"), torch.tensor([0, 3], device="openreg")
+torch.index_select(rows, 0, indices)
+indices += 1
+torch.openreg.synchronize()
+gate = close_gate()
+torch.index_select(rows, 0, indices)
+gate.open()
+while not torch.openreg.current_stream().query():
+    pass
+print("end")
+"""
+    assert python(BEFORE + code).stdout == "end\n"

@@ -1,0 +1,447 @@
+"""Launches that are not waited for: what is ordered wrongly on a GPU is ordered wrongly here.
+
+Gates decide what has finished and what has not: nothing here depends on who is faster. A launch can
+be queued once a like one has run, so every test runs its operators once before it closes a gate.
+"""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+
+def once_and_for_all(work):
+    """Run work for the first time, which is waited for, and return it."""
+    work()
+    torch.openreg.synchronize()
+    return work
+
+
+def is_asleep(thread_id):
+    """Tell whether a thread of this process waits for something."""
+    state = Path(f"/proc/self/task/{thread_id}/stat").read_text().rpartition(")")[2].split()[0]
+    return state == "S"
+
+
+def result_of_waiting(work, gate):
+    """Return what work gives, which waits for a gate, and assert that it does."""
+    results = []
+    started = threading.Event()
+
+    def run():
+        started.set()
+        results.append(work())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    started.wait()
+    while thread.is_alive() and not is_asleep(thread.native_id):
+        pass
+    assert not results
+    gate.open()
+    thread.join()
+    return results[0]
+
+
+def operands(device):
+    """Three tensors of known values, on a device."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(24, 24, generator=generator).to(device) for _ in range(3)]
+
+
+LAUNCHES = {
+    "pointwise": lambda a, b, c: a + b,
+    "with_a_number": lambda a, b, c: a * 3,
+    "of_another_dtype": lambda a, b, c: a > b,
+    "matmul": lambda a, b, c: a @ b,
+    "strided": lambda a, b, c: a.t().mul(b.t()),
+    "reduction": lambda a, b, c: a.sum(),
+    "reduction_of_a_dimension": lambda a, b, c: a.mean(1, keepdim=True),
+    "multi_output": lambda a, b, c: a.max(0),
+    "sort": lambda a, b, c: a.sort(dim=1, descending=True),
+    "layer_norm": lambda a, b, c: torch.native_layer_norm(a, [24], b[0], c[0], 1e-5),
+    "batch_norm": lambda a, b, c: F.batch_norm(a, b[0], c[0].square(), training=True),
+    "softmax": lambda a, b, c: F.log_softmax(a, 1),
+    "cat": lambda a, b, c: torch.cat([a, b, c], 1),
+    "factory": lambda a, b, c: torch.full_like(a, 7),
+    "cast": lambda a, b, c: a.to(torch.float16),
+    "in_place": lambda a, b, c: a.add_(b, alpha=2),
+    "in_place_of_a_view": lambda a, b, c: a[::2].mul_(b[::2]),
+    "out": lambda a, b, c: torch.addmm(a, b, c, out=c.new_empty(24, 24)),
+    "list": lambda a, b, c: torch._foreach_add([a, b], [b, c]),
+    "list_in_place": lambda a, b, c: torch._foreach_add_([a, b], [c, c]) or (a, b),
+    "list_of_norms": lambda a, b, c: torch._foreach_norm([a, b, c]),
+    "setitem": lambda a, b, c: a.__setitem__((slice(2, 5), 3), 1.5) or a,
+}
+
+
+def as_list(results):
+    """A tensor, or a tuple or list of them, as a list."""
+    return [results] if isinstance(results, torch.Tensor) else list(results)
+
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_launch_returns_before_it_has_run(close_gate, launch):
+    work = LAUNCHES[launch]
+    expected = as_list(work(*operands("cpu")))
+    once_and_for_all(lambda: work(*operands("openreg")))
+    tensors = operands("openreg")
+    gate = close_gate()
+    results = as_list(work(*tensors))
+    event = torch.openreg.current_stream().record_event()
+    assert not torch.openreg.current_stream().query()
+    assert not event.query()
+    for result, reference in zip(results, expected, strict=True):
+        assert result.device == torch.device("openreg:0")
+        assert result.shape == reference.shape
+        assert result.stride() == reference.stride()
+        assert result.dtype == reference.dtype
+    gate.open()
+    torch.openreg.synchronize()
+    assert event.query()
+    for result, reference in zip(results, expected, strict=True):
+        torch.testing.assert_close(result.cpu(), reference)
+
+
+def test_results_are_arguments_of_launches_that_follow(close_gate):
+    a, b, c = operands("cpu")
+    expected = ((a + b).relu() @ c).sum(0)
+    tensors = operands("openreg")
+    work = once_and_for_all(lambda: ((tensors[0] + tensors[1]).relu() @ tensors[2]).sum(0))
+    gate = close_gate()
+    result = work()
+    gate.open()
+    torch.testing.assert_close(result.cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_changes_of_host_memory_after_the_call_are_not_seen(close_gate, dtype):
+    tensor, number = torch.zeros(8, dtype=dtype, device="openreg"), torch.tensor(3, dtype=dtype)
+    work = once_and_for_all(lambda: tensor + number)
+    gate = close_gate()
+    result = work()
+    number.fill_(5)
+    gate.open()
+    assert result.tolist() == [3] * 8
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.view(-1),
+        lambda x: x[1:, ::2],
+        lambda x: x.t(),
+        lambda x: x.expand(2, 24, 24),
+        lambda x: x.unsqueeze(0).permute(2, 0, 1),
+        lambda x: x.as_strided((3,), (2,)),
+        lambda x: x.diagonal(),
+        lambda x: x.split(5)[1],
+        lambda x: x.detach(),
+        lambda x: x.view(torch.int32),
+    ],
+)
+def test_views_wait_for_nothing(close_gate, view):
+    host = operands("cpu")[0]
+    tensor = host.openreg()
+    gate = close_gate()
+    result = view(tensor)  # not even the first time
+    assert not torch.openreg.current_stream().query()
+    gate.open()
+    assert torch.equal(result.cpu(), view(host))
+
+
+def test_metadata_waits_for_nothing(close_gate):
+    tensor = operands("openreg")[0]
+    gate = close_gate()
+    assert tensor.shape == (24, 24)
+    assert tensor.stride() == (24, 1)
+    assert tensor.is_contiguous() and not tensor.is_pinned()
+    assert tensor.data_ptr() != 0
+    assert tensor.untyped_storage().nbytes() == 24 * 24 * 4
+    assert torch.empty_like(tensor).device == tensor.device
+    assert not torch.openreg.current_stream().query()
+    gate.open()
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (lambda x: x.sum().item(), 3),
+        (lambda x: x.tolist(), [0, 1, 2]),
+        (lambda x: x.nonzero().flatten().tolist(), [1, 2]),
+        (lambda x: x.unique().tolist(), [0, 1, 2]),
+        (lambda x: x[x > 0].tolist(), [1, 2]),
+        (lambda x: x.cpu().tolist(), [0, 1, 2]),
+        (lambda x: bool((x == 2).any()), True),
+        (lambda x: str(x), "tensor([0, 1, 2], device='openreg:0')"),
+    ],
+    ids=["item", "tolist", "nonzero", "unique", "mask", "cpu", "bool", "str"],
+)
+def test_what_depends_on_data_waits(close_gate, work, expected):
+    tensor, increments = (
+        torch.tensor(values, device="openreg") for values in ([0, 0, 0], range(3))
+    )
+    once_and_for_all(lambda: tensor.add_(increments))
+    once_and_for_all(lambda: work(tensor))
+    tensor.zero_()
+    gate = close_gate()
+    tensor.add_(increments)
+    assert result_of_waiting(lambda: work(tensor), gate) == expected
+
+
+def test_first_run_and_first_run_of_a_shape_wait(close_gate):
+    for size in (401, 403):
+        tensor = torch.arange(size, device="openreg")
+        # Exponents of this kind occur nowhere else, and so has no test run it before.
+        result = result_of_waiting(lambda tensor=tensor: tensor.bitwise_xor(77), close_gate())
+        assert result.tolist() == [number ^ 77 for number in range(size)]
+
+
+def test_reader_that_forgets_to_wait_reads_the_old_value(close_gate):
+    stream, tensor = torch.openreg.Stream(), torch.zeros(8, device="openreg")
+    once_and_for_all(lambda: tensor.add_(1))
+    gate = close_gate()
+    tensor.add_(1)
+    with stream:
+        assert tensor.tolist() == [1] * 8
+    gate.open()
+    torch.openreg.synchronize()
+    with stream:
+        assert tensor.tolist() == [2] * 8
+
+
+@pytest.mark.parametrize("how", ["wait_stream", "wait_event", "event.wait"])
+def test_reader_that_waits_reads_the_new_value(close_gate, how):
+    stream, tensor = torch.openreg.Stream(), torch.zeros(8, device="openreg")
+    once_and_for_all(lambda: (tensor.add_(1), tensor.clone()))
+    gate = close_gate()
+    tensor.add_(1)
+    writer = torch.openreg.current_stream()
+    if how == "wait_stream":
+        stream.wait_stream(writer)
+    elif how == "wait_event":
+        stream.wait_event(writer.record_event())
+    else:
+        writer.record_event().wait(stream)
+    with stream:
+        copy = tensor.clone()
+    assert not stream.query()
+    gate.open()
+    with stream:
+        assert copy.tolist() == [2] * 8
+
+
+def test_work_after_the_record_is_not_waited_for(close_gate):
+    stream, tensor = torch.openreg.Stream(), torch.zeros(8, device="openreg")
+    once_and_for_all(lambda: tensor.add_(1))
+    event = torch.openreg.current_stream().record_event()
+    gate = close_gate()
+    tensor.add_(1)
+    stream.wait_event(event)
+    with stream:
+        assert tensor.tolist() == [1] * 8
+    gate.open()
+
+
+def test_devices_work_side_by_side(close_gate):
+    gate = close_gate(torch.openreg.default_stream(0))
+    with torch.openreg.device(1):
+        tensor = torch.ones(8, device="openreg")
+        once_and_for_all(lambda: tensor.add_(1))
+        assert tensor.add_(1).tolist() == [3] * 8
+    torch.openreg.synchronize(1)
+    assert torch.openreg.default_stream(1).query()
+    assert not torch.openreg.default_stream(0).query()
+    gate.open()
+
+
+def test_run_ahead_needs_no_memory(close_gate):
+    tensor = torch.zeros(1 << 16, device="openreg")
+
+    def work(times):
+        result = tensor
+        for _ in range(times):
+            result = result + 1
+        return result
+
+    once_and_for_all(lambda: work(3))
+    torch.openreg.reset_peak_memory_stats()
+    before = torch.openreg.memory_allocated()
+    gate = close_gate()
+    result = work(500)
+    assert not torch.openreg.current_stream().query()
+    assert torch.openreg.max_memory_allocated() == before + 2 * tensor.nbytes
+    gate.open()
+    assert result.unique().tolist() == [500]
+
+
+def read_on_a_stream_and_reuse(close_gate, record):
+    """Free a tensor that queued work of another stream reads, and allocate another like it."""
+    stream = torch.openreg.Stream()
+    with stream:
+        once_and_for_all(lambda: torch.zeros(1000, device="openreg").clone())
+    tensor = torch.ones(1000, device="openreg")
+    address = tensor.data_ptr()
+    gate = close_gate(stream)
+    with stream:
+        result = tensor.clone()
+    if record:
+        tensor.record_stream(stream)
+    del tensor
+    other = torch.full((1000,), 9.0, device="openreg")
+    torch.openreg.current_stream().synchronize()
+    is_reused = other.data_ptr() == address
+    gate.open()
+    with stream:
+        return is_reused, result.unique().tolist()
+
+
+def test_memory_that_another_stream_still_reads_is_reused(close_gate):
+    assert read_on_a_stream_and_reuse(close_gate, record=False) == (True, [9])
+
+
+def test_memory_recorded_on_another_stream_is_not_reused_before(close_gate):
+    assert read_on_a_stream_and_reuse(close_gate, record=True) == (False, [1])
+
+
+def test_memory_of_a_stream_is_reused_in_its_order(close_gate):
+    tensor = torch.ones(1000, device="openreg")
+    once_and_for_all(lambda: torch.full_like(torch.ones(1000, device="openreg"), 9).clone())
+    gate = close_gate()
+    copy = tensor.clone()
+    address = tensor.data_ptr()
+    del tensor
+    other = torch.full_like(copy, 9)
+    assert other.data_ptr() == address
+    gate.open()
+    assert (copy.unique().tolist(), other.unique().tolist()) == ([1], [9])
+
+
+class StreamOfBackward(torch.autograd.Function):
+    """Identity that tells on which stream its backward runs."""
+
+    seen: list[torch.Stream] = []
+
+    @staticmethod
+    def forward(ctx, tensor):
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        StreamOfBackward.seen.append(torch.openreg.current_stream())
+        return gradient
+
+
+def test_backward_runs_on_the_stream_of_forward_and_is_waited_for(close_gate):
+    stream, caller = torch.openreg.Stream(), torch.openreg.current_stream()
+    host = operands("cpu")[0].requires_grad_()
+    (host * host).sum().backward()
+    leaf = host.detach().openreg().requires_grad_()
+    caller.synchronize()
+
+    def forward_and_backward(between):
+        leaf.grad = None
+        with stream:
+            loss = (StreamOfBackward.apply(leaf) * leaf).sum()
+        return between(), loss.backward()
+
+    forward_and_backward(torch.openreg.synchronize)
+    torch.openreg.synchronize()
+    StreamOfBackward.seen.clear()
+    gate, _ = forward_and_backward(lambda: close_gate(stream))
+    assert StreamOfBackward.seen == [stream]
+    assert not caller.query()  # it waits for the gradient, as the caller would want
+    gate.open()
+    torch.testing.assert_close(leaf.grad.cpu(), host.grad)
+
+
+def in_threads(count, work):
+    """Run work(index) in several threads at once, and return what they give."""
+    results = [None] * count
+    barrier = threading.Barrier(count)
+
+    def run(index):
+        barrier.wait()
+        results[index] = work(index)
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_threads_share_a_stream(everything_queued):
+    total = torch.zeros(100, dtype=torch.int64, device="openreg")
+
+    def work(index):
+        mine = torch.zeros(100, device="openreg")
+        for _ in range(50):
+            mine = mine + index
+            total.add_(1)
+        return mine.unique().tolist()
+
+    assert in_threads(6, work) == [[50 * index] for index in range(6)]
+    assert total.unique().tolist() == [300]
+
+
+def test_threads_have_streams_of_their_own(everything_queued):
+    def work(index):
+        with torch.openreg.Stream(index % 2):
+            tensor = torch.eye(32, device="openreg")
+            for _ in range(20):
+                tensor = (tensor @ tensor).mul_(index)
+                tensor = tensor / index
+            return tensor.sum().item()
+
+    assert in_threads(6, lambda index: work(index + 1)) == [32] * 6
+
+
+def test_more_launches_than_the_queue_holds_go_through(close_gate):
+    counter = torch.zeros(1, dtype=torch.int64, device="openreg")
+    once_and_for_all(lambda: counter.add_(1))
+
+    def launch():
+        for _ in range(2000):
+            counter.add_(1)
+        return counter.item()
+
+    assert result_of_waiting(launch, close_gate()) == 2001
+
+
+TRAINING = """
+import os, torch, torch_openreg._C
+from torch import nn
+
+torch.set_num_threads(1)
+torch_openreg._C.set_queueing_threshold_ns(0)
+
+def losses(device):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 10))
+    model = model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
+    data = [(torch.randn(48, 32), torch.randint(0, 10, (48,))) for _ in range(8)]
+    losses = []
+    for inputs, targets in data:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs.to(device)), targets.to(device))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return [loss.item().hex() for loss in losses]
+
+print(losses(DEVICE))
+"""
+
+
+def test_training_is_bit_for_bit_that_of_the_cpu(python):
+    def train(device, **environment):
+        return python(TRAINING.replace("DEVICE", repr(device)), **environment).stdout
+
+    reference = train("cpu")
+    assert train("openreg") == reference
+    assert train("openreg", OPENREG_LAUNCH_BLOCKING="1") == reference
