@@ -43,9 +43,7 @@ const char *openreg_amp_policy_name(openreg_amp_policy policy);
  * and rounding the product to nearest even, and sets *found_inf to 1 when any gradient was infinite
  * or NaN before the multiplication; leaves *found_inf alone otherwise. With inverse_scale == 1 only
  * checks. `gradients` holds IEEE binary16, bfloat16, binary32 or binary64 values, naturally
- * aligned. The widest vector instructions of the machine do it, unless the environment variable
- * OPENREG_SIMD named others when the first gradients were unscaled: "c", "avx2" or "avx512"; a name
- * that this machine does not have ends the process with a sentence. Results are the same. */
+ * aligned. Results are the same with every instruction set that openreg_simd_chosen chooses. */
 void openreg_amp_unscale_f16(uint16_t *gradients, size_t count, float inverse_scale,
                              float *found_inf);
 void openreg_amp_unscale_bf16(uint16_t *gradients, size_t count, float inverse_scale,

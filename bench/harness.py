@@ -29,7 +29,8 @@ def _turn(work: Work, calls: int) -> float:
     start = time.perf_counter()
     for _ in range(calls):
         work()
-    torch.accelerator.synchronize()  # what was only queued must be done as well
+    for index in range(torch.accelerator.device_count()):
+        torch.accelerator.synchronize(index)  # what was only queued must be done as well
     return time.perf_counter() - start
 
 

@@ -110,6 +110,24 @@ openreg_status openreg_config_get(const openreg_config **config);
 /* Known profiles, in the order they are listed to a person; NULL past the end. */
 const openreg_profile *openreg_profile_at(int index);
 
+/* ---- instruction sets ------------------------------------------------------------------------ */
+
+/* Kernels are compiled for each of these, narrowest first, and give the same bits with each. */
+typedef enum openreg_simd {
+  OPENREG_SIMD_C, /* what every machine has */
+  OPENREG_SIMD_AVX2,
+  OPENREG_SIMD_AVX512,
+  OPENREG_SIMD_COUNT,
+} openreg_simd;
+
+/* The widest that this machine has, or, for tests, the one that the environment variable
+ * OPENREG_SIMD names: c, avx2 or avx512. Settled by the first call. Ends the process with a
+ * sentence when the machine does not have what is named. */
+openreg_simd openreg_simd_chosen(void);
+
+/* As OPENREG_SIMD spells it. Static storage. */
+const char *openreg_simd_name(openreg_simd simd);
+
 /* ---- devices --------------------------------------------------------------------------------- */
 
 /* Number of configured devices. Does not initialize anything. */

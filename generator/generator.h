@@ -31,12 +31,6 @@ typedef struct openreg_philox {
 /* Four words of subsequence `subsequence`, block `block` (= offset / 4) for a seed. */
 void openreg_philox_block(uint64_t seed, uint64_t subsequence, uint64_t block, uint32_t words[4]);
 
-/* The instruction set that the kernels run in: "c", "avx2" or "avx512". It is the widest that the
- * machine has, unless the environment variable OPENREG_SIMD named another when the first kernel
- * ran; a name that is none of the machine's ends the process with a sentence. Numbers are the same
- * in all of them, to the last bit. */
-const char *openreg_generator_simd(void);
-
 /* ---- generators ------------------------------------------------------------------------------ */
 
 typedef struct openreg_generator openreg_generator;

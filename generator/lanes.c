@@ -173,11 +173,7 @@ static void drop(const float *uniforms, unsigned count, float keep, float scale,
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define TEXT_OF(name) TEXT(name)
-#define TEXT(name)    #name
-
 const lanes LANES_TABLE = {
-    .name = TEXT_OF(LANES_TABLE),
     .fill = fill,
     .scale = scale,
     .below = below,

@@ -2,9 +2,8 @@
  *
  * lanes.c is plain C that compilers vectorise, but for the rounds of Philox (rounds_wide.h). The
  * build compiles it for the plain processor, for AVX2 and for AVX-512, into one table each;
- * lanes_chosen gives the widest that the machine has, or the one that OPENREG_SIMD names (see
- * generator.h). All tables give the same bits: every operation is on integers, exact, or one IEEE
- * rounding.
+ * lanes_chosen gives that of openreg_simd_chosen, of the device layer. All tables give the same
+ * bits: every operation is on integers, exact, or one IEEE rounding.
  *
  * A kernel draws a batch of words and passes it through two or three of these loops; what lies in
  * between stays in the first-level cache. Counts of words are at most PHILOX_BATCH.
@@ -32,7 +31,6 @@ divisor divisor_of(uint32_t value);       /* > 0 */
 divisor_64 divisor_64_of(uint64_t value); /* > 0 */
 
 typedef struct lanes {
-  const char *name;
   /* As philox_fill. */
   void (*fill)(uint64_t seed, uint64_t first, uint64_t block, unsigned count, philox_words *words);
 

@@ -209,16 +209,18 @@ bool foretell(const at::Tensor &result, c10::ArrayRef<Exchanged> exchanged,
       result.is_conj() || result.is_neg() || result._is_zerotensor()) {
     return false;
   }
-  const auto found =
-      std::ranges::find(allocations.list, result.storage().data(), &Allocation::kernel_address);
-  if (found == allocations.list.end() || found->bytes != result.storage().nbytes()) {
+  // Memory that the kernel freed may have been allocated again: the last one at the address counts.
+  const auto &list = allocations.list;
+  const auto found = std::ranges::find(list.rbegin(), list.rend(), result.storage().data(),
+                                       &Allocation::kernel_address);
+  if (found == list.rend() || found->bytes != result.storage().nbytes()) {
     return false;
   }
   foretold.kind = ForetoldTensor::Kind::kFresh;
   // Libraries that allocate raw memory keep some of it: the order of allocations is not the same
   // again, and what is offered might be kept.
   foretold.allocation = allocations.has_raw ? ForetoldTensor::kAnywhere
-                                            : static_cast<size_t>(found - allocations.list.begin());
+                                            : static_cast<size_t>(list.rend() - found - 1);
   foretold.bytes = found->bytes;
   foretold.dtype = result.scalar_type();
   foretold.sizes = result.sizes();

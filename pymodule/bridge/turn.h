@@ -64,14 +64,9 @@ private:
   bool held_ = false;
 };
 
-// Does work that cannot fail on the device's current stream: at once if the stream is idle, else
-// behind what it has to do, without waiting. Such work is copied, knows addresses of device memory
-// and keeps none of it alive, as a kernel on a GPU.
-template <class Work> void run_on_stream(c10::DeviceIndex device, Work work) {
-  if (const Turn turn(device, Turn::kIfIdle); turn.is_held()) {
-    work();
-    return;
-  }
+// Queues work that cannot fail on the device's current stream. Such work is copied, knows addresses
+// of device memory and keeps none of it alive, as a kernel on a GPU.
+template <class Work> void queue_on_stream(c10::DeviceIndex device, Work work) {
   const auto run = [](void *data) {
     (*std::unique_ptr<Work>(static_cast<Work *>(data)))();
     return OPENREG_OK;
@@ -83,7 +78,16 @@ template <class Work> void run_on_stream(c10::DeviceIndex device, Work work) {
   (void)queued.release(); // the worker's
 }
 
-// Lets Python's other threads run while it lives, if this thread keeps them from it: who may have to
+// Does such work at once if the stream is idle, else behind what it has to do, without waiting.
+template <class Work> void run_on_stream(c10::DeviceIndex device, Work work) {
+  if (const Turn turn(device, Turn::kIfIdle); turn.is_held()) {
+    work();
+    return;
+  }
+  queue_on_stream(device, std::move(work));
+}
+
+// While it lives, this thread does not keep Python's other threads from running: who may have to
 // wait, be it for room in a stream's queue, may wait for one of them.
 class WithoutGil {
 public:

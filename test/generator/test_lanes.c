@@ -1,66 +1,9 @@
-/* test_lanes.c: the hot loops in the instruction set that OPENREG_SIMD names, and the choice. */
+/* test_lanes.c: the hot loops in the instruction set that OPENREG_SIMD names. */
 #include "check.h"
 #include "lanes.h"
 
 #include <math.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-/* What a process that runs a kernel with OPENREG_SIMD=`name` writes before it ends; its status goes
- * to `status`. */
-static void run_with(const char *name, char *text, size_t bytes, int *status) {
-  int ends[2];
-  assert_int_equal(pipe(ends), 0);
-  const pid_t child = fork();
-  assert_true(child >= 0);
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    setenv("OPENREG_SIMD", name, 1);
-    openreg_generator_simd();
-    _exit(0);
-  }
-  close(ends[1]);
-  size_t length = 0;
-  ssize_t got;
-  while (length + 1 < bytes && (got = read(ends[0], text + length, bytes - 1 - length)) > 0)
-    length += (size_t)got;
-  text[length] = '\0';
-  close(ends[0]);
-  assert_int_equal(waitpid(child, status, 0), child);
-}
-
-/* Before any other: the choice is made once a process, and a child inherits it. */
-static void unknown_instruction_set_ends_the_process_with_a_sentence(void **state) {
-  (void)state;
-  char text[256];
-  int status = 0;
-  run_with("neon", text, sizeof text, &status);
-  assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-  const char *sentence =
-      "openreg: OPENREG_SIMD=neon: expected an instruction set of this machine: c";
-  assert_memory_equal(text, sentence, strlen(sentence));
-}
-
-static void no_instruction_set_is_the_widest(void **state) {
-  (void)state;
-  char text[256];
-  int status = -1;
-  run_with("", text, sizeof text, &status);
-  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  assert_string_equal(text, "");
-}
-
-static void named_instruction_set_is_the_one_that_runs(void **state) {
-  (void)state;
-  const char *wanted = getenv("OPENREG_SIMD");
-  if (wanted && *wanted)
-    assert_string_equal(openreg_generator_simd(), wanted);
-  const char *name = openreg_generator_simd();
-  assert_true(strcmp(name, "c") == 0 || strcmp(name, "avx2") == 0 || strcmp(name, "avx512") == 0);
-}
 
 /* Every count up to a batch: vectors and what is left over. The words are edges, then anything. */
 enum { COUNT = PHILOX_BATCH };
@@ -129,9 +72,6 @@ static void uniforms_are_compared_strictly(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(unknown_instruction_set_ends_the_process_with_a_sentence),
-      cmocka_unit_test(no_instruction_set_is_the_widest),
-      cmocka_unit_test(named_instruction_set_is_the_one_that_runs),
       cmocka_unit_test(remainders_are_those_of_division),
       cmocka_unit_test(uniforms_are_scaled_with_one_rounding),
       cmocka_unit_test(uniforms_are_compared_strictly),

@@ -1,4 +1,4 @@
-"""Failures of queued work, waits that are interrupted, and processes that end with work pending."""
+"""Failures of queued work, who runs while others wait, and programs that end with work pending."""
 
 import pytest
 import torch
@@ -142,7 +142,14 @@ WAITS = {
     "copy from pageable memory": "tensor.copy_(torch.zeros(8))",
     "first run": "torch.cumsum(tensor, 0)",
     "empty_cache": "torch.openreg.empty_cache()",
-    "launch on a full queue": "[tensor.add_(0) for _ in range(1100)]",
+}
+
+# Done several times, of which one is too many.
+FULL_QUEUE_WAITS = {
+    "launch": "tensor.add_(0)",
+    "copy": "big.copy_(pinned, non_blocking=True)",
+    "timed event": "timed.record()",
+    "wait_event": "torch.openreg.current_stream().wait_event(pending)",
 }
 
 
@@ -161,6 +168,36 @@ print({name!r})
         for name, wait in WAITS.items()
     )
     assert python(code).stdout.splitlines() == list(WAITS)
+
+
+def test_every_wait_for_room_in_a_queue_lets_other_threads_run(python):
+    code = (
+        BEFORE
+        + """
+pinned = torch.zeros(5000).pin_memory()
+big = torch.zeros(5000, device="openreg")
+timed = torch.openreg.Event(enable_timing=True)
+other = torch.openreg.Stream()
+"""
+    )
+    code += "\n".join(
+        f"""
+with other:
+    other_gate = close_gate()
+pending = other.record_event()
+gate = close_gate()
+for _ in range(1020):
+    tensor.add_(0)
+thread = when_main_thread_waits(lambda: (gate.open(), other_gate.open()))
+for _ in range(8):
+    {wait}
+thread.join()
+torch.openreg.synchronize()
+print({name!r})
+"""
+        for name, wait in FULL_QUEUE_WAITS.items()
+    )
+    assert python(code).stdout.splitlines() == list(FULL_QUEUE_WAITS)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ LAUNCHES = {
     "sort": lambda a, b, c: a.sort(dim=1, descending=True),
     "layer_norm": lambda a, b, c: torch.native_layer_norm(a, [24], b[0], c[0], 1e-5),
     "batch_norm": lambda a, b, c: F.batch_norm(a, b[0], c[0].square(), training=True),
+    "convolution": lambda a, b, c: F.conv2d(a.view(1, 1, 24, 24), b[:3, :3].reshape(1, 1, 3, 3)),
     "softmax": lambda a, b, c: F.log_softmax(a, 1),
     "cat": lambda a, b, c: torch.cat([a, b, c], 1),
     "factory": lambda a, b, c: torch.full_like(a, 7),
@@ -194,7 +195,7 @@ def test_what_depends_on_data_waits(close_gate, work, expected):
 def test_first_run_and_first_run_of_a_shape_wait(close_gate):
     for size in (401, 403):
         tensor = torch.arange(size, device="openreg")
-        # Exponents of this kind occur nowhere else, and so has no test run it before.
+        # No test runs it with this number but this one.
         result = result_of_waiting(lambda tensor=tensor: tensor.bitwise_xor(77), close_gate())
         assert result.tolist() == [number ^ 77 for number in range(size)]
 

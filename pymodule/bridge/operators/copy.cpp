@@ -21,6 +21,13 @@ namespace {
 // Below this size the device layer's copy has nothing to win, unless the copy has to be queued.
 constexpr size_t kPlainCopyBytes = 4096;
 
+// What a core copies in a nanosecond, as far as it matters for telling long copies from short ones.
+constexpr int64_t kBytesPerNs = 10;
+
+bool is_worth_queueing(size_t bytes) {
+  return static_cast<int64_t>(bytes) / kBytesPerNs >= queueing_threshold().count();
+}
+
 // Tensors that share a storage are the CPU's to judge: it refuses a partial overlap.
 bool same_bytes(const at::Tensor &self, const at::Tensor &source) {
   return !self.is_alias_of(source) && self.scalar_type() == source.scalar_type() &&
@@ -93,10 +100,15 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
     check(openreg_copy(to, from, bytes));
     return;
   }
-  devices.begin();
-  run_on_stream(devices.device(), [=, kept = host.defined() ? host.storage() : c10::Storage()] {
+  const auto copy = [=, kept = host.defined() ? host.storage() : c10::Storage()] {
     openreg_copy(to, from, bytes);
-  });
+  };
+  devices.begin();
+  if (is_worth_queueing(bytes) && may_queue()) {
+    queue_on_stream(devices.device(), copy);
+  } else {
+    run_on_stream(devices.device(), copy);
+  }
   devices.end();
 }
 

@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "../memory.h"
+#include "../launch.h"
 #include "random.h"
 
 namespace openreg {
@@ -147,6 +148,11 @@ at::Tensor draw_categories(const at::Tensor &self, int64_t samples, bool replace
 
 at::Tensor &multinomial_out(const at::Tensor &self, int64_t samples, bool replacement,
                             OptionalGenerator generator, at::Tensor &out) {
+  LaunchDevice where("aten::multinomial", "out");
+  where.see(self);
+  where.see(out);
+  where.see_written(out);
+  where.index(); // refuses tensors that do not belong together
   TORCH_CHECK(out.scalar_type() == at::kLong,
               "multinomial expects Long tensor out, got: ", out.scalar_type());
   const auto result = draw_categories(self, samples, replacement, std::move(generator));
