@@ -195,6 +195,8 @@ static void free_block(struct allocator *allocator, struct block *block) {
   }
   __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
   stats_block_freed(allocator, block);
+  if (openreg_stream_has_inline_ahead(allocator->device, block->shown.stream))
+    block_add_stream(block, block->shown.stream); /* its own: see deferred.c */
   if (block_has_streams(block) && block_is_busy(block))
     deferred_push(allocator, block);
   else

@@ -1,10 +1,12 @@
 /* deferred.c: blocks that other streams use, and the wait of freed ones for them.
  *
  * A block belongs to the stream that it was allocated for: its own stream's later work comes after
- * its earlier work, so it needs no waiting. Other streams are recorded on it. When it is freed
- * while one of these has work left, it stays active and is polled by later allocations, until none
- * has. A stream counts as busy as long as it has any work at all, even younger than the free: that
- * delays reuse, never allows it too soon, and a request that would fail otherwise waits for it.
+ * its earlier work, so it needs no waiting, with one exception: work that runs inline on another
+ * thread allocates while it runs, and what is freed then may be in use by work that is queued
+ * behind it. Other streams are recorded on it. When it is freed while one of these has work left,
+ * it stays active and is polled by later allocations, until none has. A stream counts as busy as
+ * long as it has any work at all, even younger than the free: that delays reuse, never allows it
+ * too soon, and a request that would fail otherwise waits for it.
  */
 #include "internal.h"
 
@@ -25,7 +27,7 @@ openreg_status openreg_block_record_stream(openreg_block *shown, int stream) {
   struct allocator *allocator = allocator_of(block);
   lock_take(&allocator->lock);
   assert(block->state == BLOCK_ALLOCATED);
-  block->streams[stream / 64] |= UINT64_C(1) << stream % 64;
+  block_add_stream(block, stream);
   lock_give(&allocator->lock);
   return OPENREG_OK;
 }

@@ -64,12 +64,16 @@ struct block {
   union {
     struct block *after, *greater;
   };
-  uint64_t streams[STREAM_WORDS]; /* a bit for each other stream that was recorded */
+  uint64_t streams[STREAM_WORDS]; /* a bit for each stream that was recorded */
   enum block_state state;
 };
 
 _Static_assert(offsetof(struct block, shown) == 0, "a shown block is cast to its block");
 _Static_assert(sizeof(struct block) == 128, "a block is two cache lines");
+
+static inline void block_add_stream(struct block *block, int stream) {
+  block->streams[stream / 64] |= UINT64_C(1) << stream % 64;
+}
 
 static inline struct block *block_of(openreg_block *shown) {
   return (struct block *)shown;

@@ -295,6 +295,11 @@ openreg_status openreg_stream_launch(int device, int stream, openreg_stream_func
 openreg_status openreg_stream_try_begin_inline(int device, int stream);
 void openreg_stream_end_inline(int device, int stream);
 
+/* Whether another thread does inline work on the stream, with work queued behind it. Memory that
+ * the queued work uses and that is freed meanwhile must not go to the inline work, which allocates
+ * while it runs: an allocator asks this at each free. For a device and a stream that exist. */
+bool openreg_stream_has_inline_ahead(int device, int stream);
+
 /* OK when all work submitted to the stream has finished, NOT_READY otherwise. Does not give back
  * failures. Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK. */
 openreg_status openreg_stream_query(int device, int stream);

@@ -33,7 +33,7 @@ void openreg_queue_put(struct queue *queue, struct timeline *timeline, uint64_t 
   openreg_queue_wake(queue);
 }
 
-static bool has_task(const struct queue *queue, uint64_t ticket) {
+bool openreg_queue_has_task(const struct queue *queue, uint64_t ticket) {
   return atomic_load(&openreg_queue_slot(queue, ticket)->published) == ticket + 1;
 }
 
@@ -41,13 +41,13 @@ uint64_t openreg_queue_await(struct queue *queue, struct timeline *timeline) {
   /* `finished` is read again each time: others may do inline work meanwhile. */
   uint64_t ticket;
   for (int i = openreg_looks_before_sleep(); i > 0; i--) {
-    if (has_task(queue, ticket = openreg_timeline_finished(timeline)))
+    if (openreg_queue_has_task(queue, ticket = openreg_timeline_finished(timeline)))
       return ticket;
     openreg_relax(i);
   }
   for (;;) {
     atomic_store(&queue->asleep, 1);
-    if (has_task(queue, ticket = atomic_load(&timeline->finished)))
+    if (openreg_queue_has_task(queue, ticket = atomic_load(&timeline->finished)))
       break;
     openreg_futex_wait(&queue->asleep, 1, OPENREG_NEVER);
   }

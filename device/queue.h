@@ -71,6 +71,9 @@ openreg_status openreg_queue_open(struct queue *queue);
 void openreg_queue_put(struct queue *queue, struct timeline *timeline, uint64_t ticket,
                        const struct task *task);
 
+/* Whether a task was put in the place of a ticket that is not finished. */
+bool openreg_queue_has_task(const struct queue *queue, uint64_t ticket);
+
 /* Waits for the task of ticket `finished` and returns the ticket. The task is *slot_of(ticket)
  * until the ticket is finished. By the worker alone. */
 uint64_t openreg_queue_await(struct queue *queue, struct timeline *timeline);

@@ -89,6 +89,8 @@ def difference(host, device, rules):
         if host.error is None:
             _compare_trees("result", host.result, device.result, rules)
         rules = replace(rules, strides=True, host_results=True)
+        if host.error is not None:  # nobody says what a call that failed has written
+            rules = replace(rules, values="any")
         _compare_trees("argument", host.arguments, device.arguments, rules)
         _compare_memory(host.arguments, device.arguments, rules)
     except _Different as found:

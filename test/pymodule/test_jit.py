@@ -35,8 +35,8 @@ def traced(device):
 
 def scripted(device):
     module = network(device).eval()
-    # TorchScript knows functions by their `id`, also those of operators that other tests dropped: an
-    # object that got the address of one would be taken for a function.
+    # TorchScript knows functions by their `id`, also those of operators that other tests dropped:
+    # an object that got the address of one would be taken for a function.
     functions = torch.jit._builtins._get_builtin_table()
     for each in module.modules():
         for value in vars(each).values():

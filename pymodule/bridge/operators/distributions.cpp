@@ -105,14 +105,10 @@ at::Tensor &normal_sparse_csr_(at::Tensor &self, double mean, double std,
 
 // ---- normal with tensors for mean or standard deviation -----------------------------------------
 
-at::Tensor &shape_normal(at::Tensor &out, c10::IntArrayRef size) {
-  at::native::resize_output(out, size);
-  return out;
-}
-
+// As on the CPU and on CUDA, a result of these two must have the right size already.
 at::Tensor &normal_tensor_float_out(const at::Tensor &mean, double std, OptionalGenerator generator,
                                     at::Tensor &out) {
-  return shape_normal(out, mean.sizes()).normal_(0, std, std::move(generator)).add_(mean);
+  return out.normal_(0, std, std::move(generator)).add_(mean);
 }
 
 void check_deviations(const at::Tensor &std) {
@@ -124,14 +120,15 @@ void check_deviations(const at::Tensor &std) {
 at::Tensor &normal_float_tensor_out(double mean, const at::Tensor &std, OptionalGenerator generator,
                                     at::Tensor &out) {
   check_deviations(std);
-  return shape_normal(out, std.sizes()).normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
+  return out.normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
 }
 
 at::Tensor &normal_tensor_tensor_out(const at::Tensor &mean, const at::Tensor &std,
                                      OptionalGenerator generator, at::Tensor &out) {
   check_deviations(std);
   const auto size = at::infer_size(mean.sizes(), std.sizes());
-  return shape_normal(out, size).normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
+  at::native::resize_output(out, size);
+  return out.normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
 }
 
 at::Tensor normal_tensor_float(const at::Tensor &mean, double std, OptionalGenerator generator) {

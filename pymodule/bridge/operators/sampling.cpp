@@ -123,6 +123,21 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
   return result;
 }
 
+// The sentences of the CPU, which tells more of what it draws with replacement. CUDA's kernel ends
+// the program there.
+void check_probabilities(const at::Tensor &self, bool draws_with_replacement) {
+  if (draws_with_replacement) {
+    TORCH_CHECK(self.ge(0).logical_or(self.isnan()).all().item<bool>(),
+                "invalid multinomial distribution (encountering probability entry < 0)");
+    TORCH_CHECK(
+        self.isfinite().all().item<bool>(),
+        "invalid multinomial distribution (encountering probability entry = infinity or NaN)");
+  } else {
+    TORCH_CHECK(self.ge(0).logical_and(self.isfinite()).all().item<bool>(),
+                "probability tensor contains either `inf`, `nan` or element < 0");
+  }
+}
+
 at::Tensor draw_categories(const at::Tensor &self, int64_t samples, bool replacement,
                            OptionalGenerator generator) {
   TORCH_CHECK(self.dim() == 1 || self.dim() == 2, "prob_dist must be 1 or 2 dim");
@@ -138,8 +153,7 @@ at::Tensor draw_categories(const at::Tensor &self, int64_t samples, bool replace
     return self.dim() == 1 ? at::empty({samples}, self.options().dtype(at::kLong))
                            : at::empty({self.size(0), samples}, self.options().dtype(at::kLong));
   }
-  TORCH_CHECK(self.ge(0).logical_and(self.isfinite()).all().item<bool>(),
-              "probability tensor contains either `inf`, `nan` or element < 0");
+  check_probabilities(self, replacement && samples > 1);
   TORCH_CHECK(self.sum(-1).gt(0).all().item<bool>(),
               "invalid multinomial distribution (sum of probabilities <= 0)");
   return replacement && samples > 1 ? draw_with_replacement(self, samples, generator)
