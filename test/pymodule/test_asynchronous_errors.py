@@ -205,6 +205,7 @@ print({name!r})
 )
 def test_interrupt_ends_a_wait(python, wait):
     code = f"""
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 gate = close_gate()
 tensor.add_(0)
 thread = when_main_thread_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
