@@ -22,8 +22,9 @@ import torch_openreg._C  # noqa: E402
 # The second way in which everything must pass: each launch that can be queued is.
 if os.environ.get("QUEUE_EVERYTHING") == "1":
     torch_openreg._C.set_queueing_threshold_ns(0)
-    # Workers share the cores, and a sum in more parts has other last bits: one thread for all.
-    torch.set_num_threads(1)
+
+# Workers share the cores, and a sum in more parts has other last bits: one thread for all.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
