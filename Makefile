@@ -53,7 +53,7 @@ conformance: $(package) ## every operator, module and optimizer of PyTorch's own
 	cd test && python -m conformance --jobs $(JOBS) --table ../build/conformance.md
 
 .PHONY: conformance-part
-conformance-part: $(package) ## the part of it that is due for these sources, in ten minutes
+conformance-part: $(package) ## three cases of each check of half of them, in ten minutes
 	python -m pytest test/conformance/test_conformance.py -q
 
 .PHONY: demo

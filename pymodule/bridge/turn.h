@@ -45,6 +45,9 @@ public:
 
   bool is_held() const { return held_; }
 
+  // Raises what work of the device failed with and nobody was told: where values go to the host.
+  void raise_failures() const { check(openreg_stream_synchronize(device_, stream_)); }
+
   // Waits for the turn, if it is not held.
   void wait();
 

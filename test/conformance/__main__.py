@@ -91,7 +91,8 @@ def main(arguments=None):
         report=_Progress(sum(map(len, planned.values()))),
     )
     rows, unreached = runner.run(planned)
-    stale = report.stale_entries(rows, complete=options.limit is None and not options.dtype)
+    complete = options.limit is None and not options.dtype and parts == 1 and not unreached
+    stale = report.stale_entries(rows, complete=complete)
     table = report.markdown(rows, stale, unreached)
     print(table)
     if options.table:

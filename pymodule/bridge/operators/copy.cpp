@@ -97,6 +97,9 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
   const auto host = self.is_cpu() ? self : source.is_cpu() ? source : at::Tensor();
   if (host.defined() && !(non_blocking && host.is_pinned())) {
     const Turn turn(devices.device());
+    if (self.is_cpu()) {
+      turn.raise_failures();
+    }
     check(openreg_copy(to, from, bytes));
     return;
   }
@@ -126,8 +129,17 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
   check(openreg_initialize()); // refuses a forked child
   devices.wait_for_other();
   const Turn turn(devices.device());
+  if (self.is_cpu()) {
+    turn.raise_failures();
+  }
   at::_ops::copy_::redispatch(kCpuKernel, twin_or_self(self), twin_or_self(source), non_blocking);
   return self;
+}
+
+at::Scalar item(const at::Tensor &self) {
+  const Turn turn(self.device().index());
+  turn.raise_failures();
+  return typed<at::_ops::_local_scalar_dense>(self);
 }
 
 at::Tensor copy_from(const at::Tensor &self, const at::Tensor &destination, bool non_blocking) {
@@ -146,7 +158,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("copy_", &copy_);
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
-  library.impl("_local_scalar_dense", typed<at::_ops::_local_scalar_dense>);
+  library.impl("_local_scalar_dense", &item);
 }
 
 // A copy reads the lazy marks of both ends itself. Resolving them first would copy, without end.
