@@ -96,9 +96,9 @@ typedef const char *(*openreg_getenv)(const char *name);
 
 /* Fills `config` from OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_PROFILE, OPENREG_GROUP,
  * OPENREG_LAUNCH_BLOCKING, OPENREG_HOST_ACCESS, OPENREG_BLOCK_OPERATORS and
- * OPENREG_UNSUPPORTED_DTYPES as `lookup` gives them (NULL: the process
- * environment). `machine_bytes` is the memory to share out when no capacity is given (0: this
- * machine's). Pure: reads nothing else, keeps nothing.
+ * OPENREG_UNSUPPORTED_DTYPES as `lookup` gives them (NULL: the process environment).
+ * `machine_bytes` is the memory to share out when no capacity is given (0: this machine's). Pure:
+ * reads nothing else, keeps nothing.
  * Errors: INVALID_CONFIGURATION, with variable, value and what is allowed in the sentence. */
 openreg_status openreg_config_read(openreg_getenv lookup, uint64_t machine_bytes,
                                    openreg_config *config);

@@ -61,8 +61,7 @@ int openreg_topology_bind(const openreg_topology *topology, int device, void *ad
 
 /* Keeps the calling thread on those of the device's cores that the process was allowed to use when
  * the topology was loaded; on any of those when the device has none of them, or for -1. False when
- * the system
- * refuses, or the topology is that of another machine. */
+ * the system refuses, or the topology is that of another machine. */
 bool openreg_topology_bind_thread(const openreg_topology *topology, int device);
 
 /* ---- arena.c --------------------------------------------------------------------------------- */

@@ -254,10 +254,6 @@ at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype) {
   return at::detail::make_tensor<DeviceTensor>(std::move(storage), dtype);
 }
 
-at::Tensor make_tensor_like(c10::Storage storage, const c10::TensorImpl &like) {
-  return at::detail::make_tensor<DeviceTensor>(std::move(storage), like);
-}
-
 at::Tensor hand_over(at::Tensor &&result, const char *operator_name) {
   check_dtype(result.dtype(), operator_name);
   const auto &twin_storage = result.unsafeGetTensorImpl()->unsafe_storage();

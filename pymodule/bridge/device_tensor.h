@@ -88,7 +88,6 @@ c10::Storage make_storage(openreg_block *block, size_t bytes);
 
 // A new tensor over `storage`, with no twin yet.
 at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype);
-at::Tensor make_tensor_like(c10::Storage storage, const c10::TensorImpl &like);
 
 // Turns a kernel's result whose storage owns a redirected block into a device tensor; the result
 // becomes its twin. No bytes move. Raises TypeError for a dtype that the device lacks.

@@ -136,6 +136,7 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
   return self;
 }
 
+// A number that goes to the host brings a failure with it, as a copy does.
 at::Scalar item(const at::Tensor &self) {
   const Turn turn(self.device().index());
   turn.raise_failures();
