@@ -3,7 +3,8 @@
  * One allocator a device, over that device's arena. Sizes are rounded up to 512 bytes and counted
  * as CUDA's caching allocator counts them, so that figures agree with a GPU's. Freed blocks stay
  * with the stream that they were allocated on and are used again by it; neighbours merge.
- * The allocator works on addresses only and never touches the memory behind them.
+ * The allocator works on addresses only and never touches the memory behind them, but for
+ * OPENREG_DEBUG_MEMORY=1.
  *
  * Thread-safe throughout. Errors are device.h's, as are those of OPENREG_DEVICE_COUNT and the like:
  * INVALID_CONFIGURATION wherever a device is named. In a process forked after initialization
@@ -17,6 +18,19 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+typedef struct openreg_stat {
+  int64_t current, peak, allocated, freed; /* allocated and freed accumulate */
+} openreg_stat;
+
+/* Microseconds spent in `count` calls. The shortest and the longest are peaks: 0 before any. */
+typedef struct openreg_duration {
+  int64_t total, max, min, count;
+} openreg_duration;
+
+enum { OPENREG_POOL_ALL, OPENREG_POOL_SMALL, OPENREG_POOL_LARGE, OPENREG_POOL_KINDS };
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
@@ -49,11 +63,80 @@ openreg_block *openreg_block_find(const void *address);
  * BAD_FORK. */
 openreg_status openreg_block_record_stream(openreg_block *block, int stream);
 
+/* ---- memory pools ---------------------------------------------------------------------------- */
+
+/* A memory pool, as torch.cuda.MemPool, is a number: what is allocated in it never shares a segment
+ * with what is not, on any device. 0 is the pool of everything else. Numbers are not used again. */
+
+/* With `use_on_oom`, a request of pool 0 that does not fit anywhere else is served from memory that
+ * is free in this pool for its stream; the block then belongs to this pool.
+ * Errors: INVALID_ARGUMENT (NULL), OUT_OF_MEMORY (of the host), BAD_FORK. */
+openreg_status openreg_mempool_create(bool use_on_oom, uint64_t *mempool);
+
+/* The owner's last word on a pool: its free memory is given back as by openreg_mempool_empty, which
+ * waits for work. What is allocated in it stays so until it is freed, and is then given back with
+ * the cache of its device. A thread whose current pool it is goes on to allocate there; to all
+ * functions here it does not exist any more. Errors: INVALID_ARGUMENT for one that does not exist
+ * or is 0, BAD_FORK; and those of emptying, after which the pool is destroyed all the same. */
+openreg_status openreg_mempool_destroy(uint64_t mempool);
+
+/* Blocks of a pool that are active, on all devices: walks its segments. Errors: INVALID_ARGUMENT,
+ * BAD_FORK. */
+openreg_status openreg_mempool_use_count(uint64_t mempool, int64_t *blocks);
+
+/* The pool that the calling thread allocates in on a device; every thread starts with 0.
+ * Errors: INVALID_DEVICE, INVALID_ARGUMENT for a pool that does not exist. */
+openreg_status openreg_mempool_current(int device, uint64_t *mempool);
+openreg_status openreg_mempool_set_current(int device, uint64_t mempool);
+
+typedef struct openreg_mempool_stats {
+  uint64_t mempool;
+  openreg_stat reserved_bytes[OPENREG_POOL_KINDS];
+} openreg_mempool_stats;
+
+/* What each pool but 0 has reserved of a device, for all that ever allocated there; of one that is
+ * gone `current` is 0. An array that is the caller's, to be freed with free(); NULL for none.
+ * openreg_memory_reset_peak and the like reset these too.
+ * Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK, OUT_OF_MEMORY (of the host). */
+openreg_status openreg_mempool_get_stats(int device, openreg_mempool_stats **stats, size_t *count);
+
+/* As openreg_cache_empty, for one pool only, on all devices that were used. When it fails on a
+ * device it goes on with the next, and gives back the first failure.
+ * Errors: INVALID_ARGUMENT, BAD_FORK, NOT_PERMITTED on a worker, SYSTEM. */
+openreg_status openreg_mempool_empty(uint64_t mempool);
+
+/* ---- memory of other processes --------------------------------------------------------------- */
+
+/* device.h's handles, for blocks. */
+
+/* A handle by which one other process can import the block; work submitted to the block's stream
+ * and to `stream` is waited for there: to that end later work of `stream` comes after what is
+ * submitted to the block's. When the block is freed it stays allocated, in all figures, until no
+ * other process has it. Errors: as openreg_ipc_export; INVALID_ARGUMENT also for a block of 0
+ * bytes, and NOT_PERMITTED for one that was imported. */
+openreg_status openreg_block_export(openreg_block *block, int stream, openreg_ipc_handle *handle);
+
+/* A block over the memory of another process, for use on `stream`; `bytes` and requested_bytes are
+ * those of the exporter's block. It counts in no statistic and is told to no observer, for the
+ * exporter has it; openreg_block_find takes time that grows with the number of imports, and gives
+ * one of several of the same memory. Freeing it lets go of the memory, once this process's streams
+ * have finished what may use it. Errors: as openreg_ipc_open. */
+openreg_status openreg_block_import(const openreg_ipc_handle *handle, int stream,
+                                    openreg_block **block);
+bool openreg_block_is_imported(const openreg_block *block);
+
+/* Looks after freed blocks that other processes had, and imports that streams still used: those
+ * that are done with are given back. Requests that would reserve memory, exports and emptying the
+ * cache do so by themselves.
+ * Errors: INVALID_DEVICE, BAD_FORK. */
+openreg_status openreg_memory_collect(int device);
+
 /* ---- the cache ------------------------------------------------------------------------------- */
 
 /* Gives the memory that is cached and not allocated back to the system, ledger and pages, in whole
- * steps of 2 MiB; waits for streams that freed blocks wait for. A device that was never used is
- * left alone. Errors: INVALID_DEVICE, BAD_FORK, SYSTEM. */
+ * steps of 2 MiB; waits for the device's work. Memory pools keep theirs until they are destroyed,
+ * and streams may keep theirs to which other threads submit all the while. A device that was never
+ * used is left alone. Errors: INVALID_DEVICE, BAD_FORK, NOT_PERMITTED on a worker, SYSTEM. */
 openreg_status openreg_cache_empty(int device);
 
 /* At most `fraction` (0 to 1) of the device's capacity may be reserved by this process.
@@ -63,12 +146,6 @@ openreg_status openreg_memory_set_fraction(int device, double fraction);
 openreg_status openreg_memory_get_fraction(int device, double *fraction);
 
 /* ---- statistics ------------------------------------------------------------------------------ */
-
-typedef struct openreg_stat {
-  int64_t current, peak, allocated, freed; /* allocated and freed accumulate */
-} openreg_stat;
-
-enum { OPENREG_POOL_ALL, OPENREG_POOL_SMALL, OPENREG_POOL_LARGE, OPENREG_POOL_KINDS };
 
 /* X(name): the statistics that exist for each kind of pool. The names are CUDA's. The small pool
  * holds requests of up to 1 MiB. Names that end in _bytes are sums, the others counts. */
@@ -93,17 +170,117 @@ typedef struct openreg_memory_stats {
   int64_t ooms;          /* requests that failed all the same */
   int64_t device_allocs; /* times memory was reserved from the arena */
   int64_t device_frees;  /* times it was given back */
+  int64_t stream_syncs;  /* times all streams were waited for, to give memory back */
 } openreg_memory_stats;
 
 /* One consistent picture, in which for each kind
- *     reserved_bytes == active_bytes + inactive_split_bytes + what emptying the cache gives back.
- * Zeros for a device that was not used. Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK. */
+ *     reserved_bytes == active_bytes + inactive_split_bytes + what emptying the cache and all
+ *                       memory pools gives back.
+ * All memory pools are counted together. Zeros for a device that was not used.
+ * Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK. */
 openreg_status openreg_memory_get_stats(int device, openreg_memory_stats *stats);
 
 /* Sets peaks to the current values; sets accumulated sums and counters to zero.
  * Errors: INVALID_DEVICE, BAD_FORK. */
 openreg_status openreg_memory_reset_peak(int device);
 openreg_status openreg_memory_reset_accumulated(int device);
+
+/* ---- what happens, and what there is --------------------------------------------------------- */
+
+typedef enum openreg_memory_action {
+  OPENREG_MEMORY_ALLOCATED,      /* the block became the program's */
+  OPENREG_MEMORY_FREE_REQUESTED, /* the program gave it back, and no other process has it */
+  OPENREG_MEMORY_FREE_COMPLETED, /* no stream uses it any more */
+  OPENREG_MEMORY_RESERVED,       /* a range of the arena, of which a segment begins or grows */
+  OPENREG_MEMORY_RELEASED,
+  OPENREG_MEMORY_EXHAUSTED, /* a request failed: `address` is the bytes free on the device */
+} openreg_memory_action;
+
+typedef struct openreg_memory_event {
+  openreg_memory_action action;
+  int device;
+  int stream;
+  uintptr_t address;
+  size_t bytes; /* of a block as rounded up; of EXHAUSTED as requested */
+  uint64_t mempool;
+} openreg_memory_event;
+
+/* Called for everything that happens from then on, in its order for each device, by the thread that
+ * does it, with that device's lock held: it must not call this library, nor wait for whoever does.
+ * Blocks of 0 bytes are nothing. One observer at a time; NULL for none. The one before is not being
+ * called any more when this returns. Does nothing in a forked process. */
+typedef void (*openreg_memory_observer)(const openreg_memory_event *event);
+void openreg_memory_observe(openreg_memory_observer observer);
+
+typedef struct openreg_block_info {
+  uintptr_t address;
+  size_t bytes, requested_bytes; /* requested: 0 for free memory; bytes: with the red zone */
+  enum { OPENREG_BLOCK_FREE, OPENREG_BLOCK_ALLOCATED, OPENREG_BLOCK_AWAITING_FREE } state;
+} openreg_block_info;
+
+typedef struct openreg_segment_info {
+  uintptr_t address;
+  size_t bytes, allocated_bytes, active_bytes, requested_bytes;
+  int stream;
+  int kind; /* OPENREG_POOL_SMALL or OPENREG_POOL_LARGE */
+  uint64_t mempool;
+  size_t first_block, block_count; /* in openreg_memory_snapshot.blocks */
+} openreg_segment_info;
+
+/* All segments of a device by address, each with its blocks, which cover it. */
+typedef struct openreg_memory_snapshot {
+  openreg_segment_info *segments;
+  openreg_block_info *blocks;
+  size_t segment_count, block_count;
+} openreg_memory_snapshot;
+
+/* One consistent picture, to be freed with openreg_memory_free_snapshot (NULL and freed ones are
+ * allowed); empty for a device that was not used, or when it fails for the host's lack of memory.
+ * Imports are not shown. Errors: INVALID_DEVICE, INVALID_ARGUMENT (NULL), BAD_FORK, OUT_OF_MEMORY
+ * (of the host). */
+openreg_status openreg_memory_take_snapshot(int device, openreg_memory_snapshot *snapshot);
+void openreg_memory_free_snapshot(openreg_memory_snapshot *snapshot);
+
+/* ---- OPENREG_DEBUG_MEMORY=1 ------------------------------------------------------------------ */
+
+/* Fresh memory is full of one pattern and freed memory of another; behind each block lies a red
+ * zone of its own pattern. Zones are looked at when a block is freed, free memory when it is used
+ * again or given back, and all of it by openreg_memory_check. Every launch finishes before it
+ * returns. A block takes 512 bytes more, which count as reserved only (so a block of the whole
+ * capacity does not fit); all other figures stay as they are. What is damaged is mended, so that it
+ * is told once. What reads too far is not found, nor what writes
+ * past the zone into another block; memory of other processes is not watched here. */
+enum {
+  OPENREG_DEBUG_FRESH = 0xFF, /* NaN as a number of any width, -1 as an integer */
+  OPENREG_DEBUG_FREED = 0xFD,
+  OPENREG_DEBUG_ZONE = 0xFB,
+  OPENREG_DEBUG_STACK_FRAMES = 32,
+};
+
+/* What was found. Its sentence is written to stderr, with the stack of the allocation, and is kept
+ * as a failure of the device, which the next synchronization gives back. */
+typedef enum openreg_memory_damage {
+  OPENREG_DAMAGE_OVERFLOW,       /* written behind the end of an allocated block */
+  OPENREG_DAMAGE_USE_AFTER_FREE, /* written to freed memory */
+} openreg_memory_damage;
+
+/* What makes stacks of the program in the place of the C library's, whose frames are addresses.
+ * `capture` is called before each allocation, without any lock, and returns what `describe` makes
+ * text of, allocated with malloc, or NULL; `drop` when the memory is someone else's. These two are
+ * called without lock, too, and go on to be for what their `capture` made when others are set. NULL
+ * for none. */
+typedef struct openreg_memory_stacks {
+  void *(*capture)(void);
+  char *(*describe)(void *stack);
+  void (*drop)(void *stack);
+} openreg_memory_stacks;
+void openreg_memory_set_stacks(const openreg_memory_stacks *stacks);
+
+/* Looks at all red zones and all freed memory of a device now. OK, or the first damage as
+ * LAUNCH_FAILURE with its sentence; all are written to stderr, and none is kept besides. Does
+ * nothing without OPENREG_DEBUG_MEMORY=1.
+ * Other errors: INVALID_DEVICE, BAD_FORK. */
+openreg_status openreg_memory_check(int device);
 
 /* Walks every structure of a device's allocator and checks its invariants: for tests.
  * Returns false and records the sentence when one is broken, or the device cannot be looked at. */
@@ -152,6 +329,8 @@ typedef struct openreg_pinned_stats {
 #define X(name) openreg_stat name;
   OPENREG_PINNED_STAT_LIST(X)
 #undef X
+  openreg_duration host_alloc_time; /* in asking the system for blocks */
+  openreg_duration host_free_time;  /* in giving them back */
 } openreg_pinned_stats;
 
 /* One consistent picture. Errors: INVALID_ARGUMENT (NULL). */

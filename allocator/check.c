@@ -17,7 +17,7 @@ struct sums {
 struct walk {
   struct allocator *allocator;
   struct sums kinds[OPENREG_POOL_KINDS];
-  size_t blocks, ranges, free_blocks, parked, deferred;
+  size_t blocks, ranges, free_blocks, parked, deferred, lent, imports;
 };
 
 /* Records what is wrong; false, for the caller to return. */
@@ -49,7 +49,7 @@ static void add_free(struct sums *sums, const char *from, const char *to) {
 }
 
 static void add_active(struct sums *sums, const struct block *block) {
-  bool allocated = block->state == BLOCK_ALLOCATED;
+  bool allocated = block->state != BLOCK_DEFERRED;
   sums->allocated += allocated;
   sums->allocated_bytes += allocated ? (int64_t)block->shown.bytes : 0;
   sums->active++;
@@ -64,14 +64,14 @@ static bool block_is_valid(struct walk *walk, const struct range *range, const s
   if (block->prev->next != block || block_address(block) != address)
     return broken(walk, "block %p is not linked where it lies", shown->address);
   if (shown->bytes == 0 || shown->bytes % UNIT_BYTES != 0 ||
-      shown->bytes > (size_t)(range->address + range->bytes - address))
+      block_extent(block) > (size_t)(range->address + range->bytes - address))
     return broken(walk, "block %p has %zu bytes", shown->address, shown->bytes);
   if (block->pool != range->pool)
     return broken(walk, "block %p is not of its segment's pool", shown->address);
   if (block->state == BLOCK_FREE && block->next->state == BLOCK_FREE)
     return broken(walk, "free blocks %p and %p were not merged", shown->address,
                   block->next->shown.address);
-  bool active = block->state == BLOCK_ALLOCATED || block->state == BLOCK_DEFERRED;
+  bool active = block_is_active(block);
   if (!active && block->state != BLOCK_FREE && block->state != BLOCK_PARKED)
     return broken(walk, "block %p has state %d", shown->address, (int)block->state);
   if ((block->state == BLOCK_PARKED) != (block->pool->parked == block))
@@ -79,6 +79,9 @@ static bool block_is_valid(struct walk *walk, const struct range *range, const s
                   block->state == BLOCK_PARKED ? "not " : "");
   if (!active && block_has_streams(block))
     return broken(walk, "free block %p is used by a stream", shown->address);
+  if (block->state == BLOCK_LENT ? !block->is_abroad
+                                 : block->is_abroad && block->state != BLOCK_ALLOCATED)
+    return broken(walk, "block %p is %sabroad", shown->address, block->is_abroad ? "" : "not ");
   if (active && (shown->requested_bytes == 0 || shown->requested_bytes > shown->bytes ||
                  shown->bytes - shown->requested_bytes >= UNIT_BYTES ||
                  shown->stream != block->pool->stream || shown->device != allocator->device))
@@ -92,21 +95,23 @@ static bool block_is_valid(struct walk *walk, const struct range *range, const s
 static bool blocks_are_valid(struct walk *walk, const struct range *range) {
   struct sums *sums = &walk->kinds[range->pool->kind];
   const char *address = range->address, *active_end = range->address;
-  int64_t allocated = sums->allocated;
+  int64_t starting = 0;
   for (struct block *block = range->edge.next; block != &range->edge; block = block->next) {
     if (!block_is_valid(walk, range, block, address))
       return false;
     walk->blocks++;
+    starting += block->state == BLOCK_ALLOCATED;
     walk->deferred += block->state == BLOCK_DEFERRED;
+    walk->lent += block->state == BLOCK_LENT;
     walk->free_blocks += block->state == BLOCK_FREE;
     walk->parked += block->state == BLOCK_PARKED;
-    if (block->state == BLOCK_ALLOCATED || block->state == BLOCK_DEFERRED) {
+    if (block_is_active(block)) {
       if (active_end < address)
         add_free(sums, active_end, address);
       add_active(sums, block);
-      active_end = block_end(block);
+      active_end = block_address(block) + block_extent(block);
     }
-    address = block_end(block);
+    address += block_extent(block);
   }
   if (active_end < address)
     add_free(sums, active_end, address);
@@ -115,7 +120,7 @@ static bool blocks_are_valid(struct walk *walk, const struct range *range) {
   int64_t starts = 0;
   for (address = range->address; address < range->address + range->bytes; address += UNIT_BYTES)
     starts += *allocator_start(walk->allocator, address) != NULL;
-  if (starts != sums->allocated - allocated)
+  if (starts != starting)
     return broken(walk, "segment %p has starts of blocks that it does not hold",
                   (void *)range->address);
   return true;
@@ -157,21 +162,68 @@ static bool ranges_are_valid(struct walk *walk) {
 
 /* ---- lists, records, statistics -------------------------------------------------------------- */
 
-static bool lists_are_valid(struct walk *walk) {
-  size_t free_blocks = 0, parked = 0, deferred = 0;
-  for (int stream = 0; stream < OPENREG_STREAMS_PER_DEVICE; stream++) {
-    struct pool *pools = walk->allocator->pools[stream];
-    for (int large = 0; pools && large < 2; large++) {
-      if (!freelist_is_valid(&pools[large].free, &free_blocks))
-        return broken(walk, "a free list of stream %d disagrees with itself", stream);
+static int64_t bytes_reserved_by(const struct allocator *allocator, const struct pool *pool) {
+  int64_t bytes = 0;
+  for (const struct range *range = &allocator->lowest; range; range = range->above)
+    bytes += range->pool == pool ? (int64_t)range->bytes : 0;
+  return bytes;
+}
+
+static bool pool_is_valid(const struct walk *walk, const struct pool *pool, size_t *free_blocks,
+                          int64_t *reserved) {
+  int64_t bytes = bytes_reserved_by(walk->allocator, pool);
+  if (!freelist_is_valid(&pool->free, free_blocks))
+    return broken(walk, "a free list of stream %d disagrees with itself", pool->stream);
+  if (pool->reserved_bytes != bytes)
+    return broken(walk, "a pool of stream %d has reserved %lld bytes, its ranges are %lld",
+                  pool->stream, (long long)pool->reserved_bytes, (long long)bytes);
+  *reserved += bytes;
+  return true;
+}
+
+/* The two pools are as they were made, and are found. */
+static bool pools_are_themselves(const struct walk *walk, const struct pool *pools) {
+  const struct pool *large = &pools[1];
+  bool found = pools->mempool != 0 || walk->allocator->pools[pools->stream] == pools;
+  for (const struct pool *other = pools->next; other; other = other->next)
+    found &= other->mempool != pools->mempool || other->stream != pools->stream;
+  return found && pools->kind == OPENREG_POOL_SMALL && large->kind == OPENREG_POOL_LARGE &&
+         large->mempool == pools->mempool && large->stream == pools->stream;
+}
+
+static bool pools_are_valid(struct walk *walk) {
+  const struct allocator *allocator = walk->allocator;
+  size_t free_blocks = 0, parked = 0, none = 0;
+  int64_t reserved = 0, spare = 0;
+  for (const struct pool *pools = allocator->all_pools; pools; pools = pools->next) {
+    if (!pools_are_themselves(walk, pools))
+      return broken(walk, "the pools of stream %d are not themselves", pools->stream);
+    for (int large = 0; large < 2; large++) {
+      if (!pool_is_valid(walk, &pools[large], &free_blocks, &reserved))
+        return false;
       parked += pools[large].parked != NULL;
     }
   }
+  for (const struct pool *pools = allocator->spare_pools; pools; pools = pools->next)
+    for (int large = 0; large < 2; large++) {
+      if (!pool_is_valid(walk, &pools[large], &none, &spare))
+        return false;
+      if (pools[large].parked || none || spare)
+        return broken(walk, "a spare pool of stream %d is in use", pools->stream);
+    }
+  if (reserved != walk->kinds[OPENREG_POOL_SMALL].holding.reserved_bytes +
+                      walk->kinds[OPENREG_POOL_LARGE].holding.reserved_bytes)
+    return broken(walk, "a segment is of a pool that is not listed");
   if (free_blocks != walk->free_blocks)
     return broken(walk, "%zu blocks are free, %zu are in free lists", walk->free_blocks,
                   free_blocks);
   if (parked != walk->parked)
     return broken(walk, "%zu blocks are parked, pools know of %zu", walk->parked, parked);
+  return true;
+}
+
+static bool waiting_is_valid(struct walk *walk) {
+  size_t deferred = 0, lent = 0;
   for (struct block *block = walk->allocator->deferred; block; block = block->waiting) {
     if (block->state != BLOCK_DEFERRED || !block_has_streams(block))
       return broken(walk, "block %p waits for nothing", block->shown.address);
@@ -179,14 +231,41 @@ static bool lists_are_valid(struct walk *walk) {
   }
   if (deferred != walk->deferred)
     return broken(walk, "%zu blocks are deferred, %zu are listed", walk->deferred, deferred);
+  for (const struct block *block = walk->allocator->lent; block; block = block->waiting) {
+    bool returned = block->state == BLOCK_RETURNED;
+    if (!block->is_abroad || (!returned && block->state != BLOCK_LENT) ||
+        (returned && (block->pool || !block_has_streams(block))))
+      return broken(walk, "block %p waits for no process", block->shown.address);
+    lent += !returned;
+    walk->imports += returned;
+  }
+  if (lent != walk->lent)
+    return broken(walk, "%zu blocks are lent, %zu are listed", walk->lent, lent);
+  return true;
+}
+
+static bool imports_are_valid(struct walk *walk) {
+  const struct allocator *allocator = walk->allocator;
+  const struct block *before = NULL;
+  for (const struct block *block = allocator->imports; block; block = block->next) {
+    const openreg_block *shown = &block->shown;
+    bool inside = (size_t)(block_address(block) - allocator->base) < allocator->capacity;
+    if (block->state != BLOCK_IMPORTED || !block->is_abroad || block->pool ||
+        block->prev != before || inside || shown->device != allocator->device ||
+        shown->bytes < shown->requested_bytes || shown->requested_bytes == 0)
+      return broken(walk, "import %p does not show what it is", shown->address);
+    before = block;
+    walk->imports++;
+  }
   return true;
 }
 
 static bool records_are_valid(struct walk *walk) {
   const struct allocator *allocator = walk->allocator;
-  if (allocator->blocks.taken != walk->blocks + allocator->empty_blocks)
+  size_t blocks = walk->blocks + allocator->empty_blocks + walk->imports;
+  if (allocator->blocks.taken != blocks)
     return broken(walk, "%zu records of blocks are taken, %zu blocks exist",
-                  allocator->blocks.taken, walk->blocks + allocator->empty_blocks);
+                  allocator->blocks.taken, blocks);
   if (allocator->ranges.taken + 1 != walk->ranges) /* the lowest is not from the slab */
     return broken(walk, "%zu records of ranges are taken, %zu ranges exist",
                   allocator->ranges.taken, walk->ranges);
@@ -228,9 +307,9 @@ bool openreg_memory_is_valid(int device) {
     return false;
   if (!walk.allocator)
     return true;
-  lock_take(&walk.allocator->lock);
-  bool valid = ranges_are_valid(&walk) && lists_are_valid(&walk) && records_are_valid(&walk) &&
-               stats_are_valid(&walk);
-  lock_give(&walk.allocator->lock);
+  allocator_lock(walk.allocator);
+  bool valid = ranges_are_valid(&walk) && pools_are_valid(&walk) && waiting_is_valid(&walk) &&
+               imports_are_valid(&walk) && records_are_valid(&walk) && stats_are_valid(&walk);
+  allocator_unlock(walk.allocator);
   return valid;
 }

@@ -25,10 +25,10 @@ openreg_status openreg_block_record_stream(openreg_block *shown, int stream) {
     return OPENREG_OK;
   struct block *block = block_of(shown);
   struct allocator *allocator = allocator_of(block);
-  lock_take(&allocator->lock);
-  assert(block->state == BLOCK_ALLOCATED);
+  allocator_lock(allocator);
+  assert(block->state == BLOCK_ALLOCATED || block->state == BLOCK_IMPORTED);
   block_add_stream(block, stream);
-  lock_give(&allocator->lock);
+  allocator_unlock(allocator);
   return OPENREG_OK;
 }
 
@@ -46,6 +46,7 @@ bool block_is_busy(struct block *block) {
 }
 
 void deferred_push(struct allocator *allocator, struct block *block) {
+  stats_block_deferred(allocator, block);
   block->state = BLOCK_DEFERRED;
   block->waiting = allocator->deferred;
   allocator->deferred = block;
@@ -59,23 +60,33 @@ void deferred_poll(struct allocator *allocator) {
       link = &block->waiting;
     } else {
       *link = block->waiting;
+      stats_block_waited(allocator, block);
       pool_free(allocator, block);
     }
   }
 }
 
+static void add_streams(uint64_t streams[STREAM_WORDS], const struct block *waiting) {
+  for (const struct block *block = waiting; block; block = block->waiting)
+    for (int word = 0; word < STREAM_WORDS; word++)
+      streams[word] |= block->streams[word];
+}
+
 openreg_status deferred_wait(struct allocator *allocator) {
   uint64_t streams[STREAM_WORDS] = {0};
   openreg_status status = OPENREG_OK;
-  for (struct block *block = allocator->deferred; block; block = block->waiting)
-    for (int word = 0; word < STREAM_WORDS; word++)
-      streams[word] |= block->streams[word];
-  lock_give(&allocator->lock);
+  add_streams(streams, allocator->deferred);
+  add_streams(streams, allocator->lent);
+  allocator_unlock(allocator);
   for (int stream = 0; status == OPENREG_OK && stream < OPENREG_STREAMS_PER_DEVICE; stream++)
     if (streams[stream / 64] >> stream % 64 & 1)
       status = openreg_stream_drain(allocator->device, stream);
-  lock_take(&allocator->lock);
   if (status == OPENREG_OK)
+    status = openreg_device_drain(allocator->device);
+  allocator_lock(allocator);
+  if (status == OPENREG_OK) {
+    lent_poll(allocator);
     deferred_poll(allocator);
+  }
   return status;
 }

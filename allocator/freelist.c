@@ -6,57 +6,7 @@
  * by a rank hashed from the address, which makes its depth O(log n) as expected over addresses,
  * without anything to rebalance. Both give best fit, the tree with the lowest address among equals.
  */
-#include "internal.h"
-
-/* ---- sizes up to 1 MiB ----------------------------------------------------------------------- */
-
-static size_t class_of(size_t bytes) {
-  return bytes / UNIT_BYTES - 1;
-}
-
-static void class_insert(struct freelist *list, struct block *block) {
-  size_t size_class = class_of(block->shown.bytes);
-  struct block *head = list->classes[size_class];
-  block->before = NULL;
-  block->after = head;
-  if (head)
-    head->before = block;
-  list->classes[size_class] = block;
-  list->occupied[size_class / 64] |= UINT64_C(1) << size_class % 64;
-  list->summary |= UINT64_C(1) << size_class / 64;
-}
-
-static void class_remove(struct freelist *list, struct block *block) {
-  if (block->after)
-    block->after->before = block->before;
-  if (block->before) {
-    block->before->after = block->after;
-    return;
-  }
-  size_t size_class = class_of(block->shown.bytes);
-  assert(list->classes[size_class] == block);
-  list->classes[size_class] = block->after;
-  if (block->after)
-    return;
-  list->occupied[size_class / 64] &= ~(UINT64_C(1) << size_class % 64);
-  if (list->occupied[size_class / 64] == 0)
-    list->summary &= ~(UINT64_C(1) << size_class / 64);
-}
-
-static struct block *class_best(const struct freelist *list, size_t bytes) {
-  size_t size_class = class_of(bytes), word = size_class / 64;
-  uint64_t bits = list->occupied[word] & ~UINT64_C(0) << size_class % 64;
-  if (!bits) {
-    uint64_t words = list->summary & ~UINT64_C(1) << word;
-    if (!words)
-      return NULL;
-    word = (size_t)__builtin_ctzll(words);
-    bits = list->occupied[word];
-  }
-  return list->classes[word * 64 + (size_t)__builtin_ctzll(bits)];
-}
-
-_Static_assert(CLASS_WORDS < 64, "the summary is one word, shifted by one more than its words");
+#include "freelist.h"
 
 /* ---- larger ones ----------------------------------------------------------------------------- */
 
@@ -72,7 +22,7 @@ static uint32_t rank(const struct block *block) {
                     32);
 }
 
-static void tree_insert(struct block **link, struct block *block) {
+void freelist_tree_insert(struct block **link, struct block *block) {
   while (*link && rank(*link) >= rank(block))
     link = precedes(block, *link) ? &(*link)->less : &(*link)->greater;
   /* What hung here is split into what precedes the block and what follows it. */
@@ -92,7 +42,7 @@ static void tree_insert(struct block **link, struct block *block) {
   *less = *greater = NULL;
 }
 
-static void tree_remove(struct block **link, struct block *block) {
+void freelist_tree_remove(struct block **link, struct block *block) {
   while (*link != block) {
     assert(*link);
     link = precedes(block, *link) ? &(*link)->less : &(*link)->greater;
@@ -112,7 +62,7 @@ static void tree_remove(struct block **link, struct block *block) {
   *link = less ? less : greater;
 }
 
-static struct block *tree_best(struct block *tree, size_t bytes) {
+struct block *freelist_tree_best(struct block *tree, size_t bytes) {
   struct block *best = NULL;
   while (tree) {
     if (tree->shown.bytes >= bytes) {
@@ -123,27 +73,6 @@ static struct block *tree_best(struct block *tree, size_t bytes) {
     }
   }
   return best;
-}
-
-/* ---- both ------------------------------------------------------------------------------------ */
-
-void freelist_insert(struct freelist *list, struct block *block) {
-  if (block->shown.bytes <= SMALL_BYTES)
-    class_insert(list, block);
-  else
-    tree_insert(&list->tree, block);
-}
-
-void freelist_remove(struct freelist *list, struct block *block) {
-  if (block->shown.bytes <= SMALL_BYTES)
-    class_remove(list, block);
-  else
-    tree_remove(&list->tree, block);
-}
-
-struct block *freelist_best(const struct freelist *list, size_t bytes) {
-  struct block *best = bytes <= SMALL_BYTES ? class_best(list, bytes) : NULL;
-  return best ? best : tree_best(list->tree, bytes);
 }
 
 /* ---- validation ------------------------------------------------------------------------------ */

@@ -12,13 +12,24 @@
  *   block.state == FREE  <=> block is in its pool's free list
  *   block.state == PARKED <=> block.pool.parked == block (free, and merged with its neighbours
  *                                           before anything but its own size is taken or put)
- *   block.streams != 0  =>  block.state is ALLOCATED or DEFERRED
+ *   block.streams != 0  =>  block.state is ALLOCATED, DEFERRED or LENT
  *   block.state == ALLOCATED and block.bytes > 0  <=>  starts[unit of block.address] == block
+ *   block.is_abroad  =>  block.state is ALLOCATED or LENT                (exported, not withdrawn)
+ *   block.state == DEFERRED <=> block is in `deferred`, with streams
+ *   block.state is LENT or RETURNED <=> block is in `lent`
+ *   block.state == IMPORTED <=> block is in `imports`; then, and when RETURNED: in no range, in no
+ *                                           pool, abroad
+ *   pool.reserved_bytes == the sum over its ranges; of a spare pool, which has no block, 0
  *   every statistic == the sum over the blocks or ranges that it speaks of
+ *   with OPENREG_DEBUG_MEMORY=1: what debug.c says of patterns, and a block that is ALLOCATED,
+ *                                           DEFERRED or LENT ends ZONE_BYTES above what it shows
  *
- * No function here locks except those of allocator.c, stats.c, deferred.c and check.c that
- * allocator.h names; the others are called with the lock of their device held. Pinned memory has a
- * lock and a pool of its own (pinned.c), and uses slabs, pages and single statistics only.
+ * Some of it only when `again` was accounted for, which allocator_lock does first of all.
+ *
+ * No function here locks except those that allocator.h names, and lent_find; the others are called
+ * with the lock of their device held. The lock of the list of memory pools (mempool.c) is taken
+ * under a device's. Pinned memory has a lock and a pool of its own (pinned.c), and uses slabs,
+ * pages and single statistics only.
  */
 #ifndef OPENREG_ALLOCATOR_INTERNAL_H
 #define OPENREG_ALLOCATOR_INTERNAL_H
@@ -27,6 +38,7 @@
 #include "lock.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 #pragma GCC visibility push(hidden)
 
@@ -48,17 +60,21 @@ enum block_state {
   BLOCK_PARKED, /* free too, but neither merged nor listed: the one that its pool freed last */
   BLOCK_ALLOCATED,
   BLOCK_DEFERRED, /* freed by the program, but a stream still uses it */
+  BLOCK_LENT,     /* freed by the program, but another process has it; counts as allocated */
+  BLOCK_IMPORTED, /* the program's, but the memory of another process */
+  BLOCK_RETURNED, /* an import freed by the program, but a stream still uses it */
 };
 
 struct pool;
 
 struct block {
   _Alignas(64) openreg_block shown;
-  struct block *prev, *next; /* neighbours by address, a ring through the range's edge */
+  struct block *prev, *next; /* neighbours by address, a ring through the range's edge; IMPORTED:
+                              * neighbours in `imports` */
   struct pool *pool;
   union {
     struct block *before, *less; /* FREE: in a list of one size, or in the tree */
-    struct block *waiting;       /* DEFERRED: the next one that waits */
+    struct block *waiting;       /* DEFERRED, LENT, RETURNED: the next one that waits */
     struct block *spare;         /* RECYCLED: the next one in the slab */
   };
   union {
@@ -66,6 +82,7 @@ struct block {
   };
   uint64_t streams[STREAM_WORDS]; /* a bit for each stream that was recorded */
   enum block_state state;
+  bool is_abroad; /* more than one process has it: exported or imported */
 };
 
 _Static_assert(offsetof(struct block, shown) == 0, "a shown block is cast to its block");
@@ -80,6 +97,10 @@ static inline struct block *block_of(openreg_block *shown) {
 }
 static inline char *block_address(const struct block *block) {
   return block->shown.address;
+}
+static inline bool block_is_active(const struct block *block) {
+  return block->state == BLOCK_ALLOCATED || block->state == BLOCK_DEFERRED ||
+         block->state == BLOCK_LENT;
 }
 static inline char *block_end(const struct block *block) {
   return block_address(block) + block->shown.bytes;
@@ -131,11 +152,6 @@ struct freelist {
   struct block *tree;
 };
 
-void freelist_insert(struct freelist *list, struct block *block);
-void freelist_remove(struct freelist *list, struct block *block);
-/* The smallest block of at least `bytes`, at the lowest address if it is larger than SMALL_BYTES;
- * NULL when there is none. */
-struct block *freelist_best(const struct freelist *list, size_t bytes);
 /* Whether the structure agrees with itself; adds its blocks to `count`. */
 bool freelist_is_valid(const struct freelist *list, size_t *count);
 
@@ -148,15 +164,21 @@ struct pool {
   struct freelist free;
   struct block *parked;        /* NULL: none */
   struct splits parked_change; /* what parking it changed, and taking it changes back */
+  int64_t reserved_bytes;
+  uint64_t mempool;
   int32_t stream;
-  int kind; /* OPENREG_POOL_SMALL or OPENREG_POOL_LARGE */
+  int kind;          /* OPENREG_POOL_SMALL or OPENREG_POOL_LARGE */
+  struct pool *next; /* of a small pool, whose large one follows it in memory: the next two */
 };
 
 struct allocator;
 
-/* The stream's two pools, small and large, made on first use; NULL and the sentence without host
- * memory. */
-struct pool *pools_make(struct allocator *allocator, int stream);
+/* A memory pool's two pools for a stream, small and large. `open` makes them on first use: NULL and
+ * the sentence without host memory. `find`: NULL when there are none. */
+struct pool *pools_open(struct allocator *allocator, uint64_t mempool, int stream);
+struct pool *pools_find(struct allocator *allocator, uint64_t mempool, int stream);
+/* Has those of memory pools that hold nothing ready for others. */
+void pools_retire(struct allocator *allocator);
 /* Ends a block that is in no free list after `bytes`. The rest is a block without a state, which is
  * returned. Uses one record. */
 struct block *block_cut(struct allocator *allocator, struct block *block, size_t bytes);
@@ -165,8 +187,10 @@ struct block *block_cut(struct allocator *allocator, struct block *block, size_t
 struct block *pool_take(struct allocator *allocator, struct pool *pool, size_t bytes);
 /* Makes a block of its segment free. It is parked; the one before it is merged. */
 void pool_put(struct allocator *allocator, struct block *block);
-/* The same for an active block that no one uses any more, with the statistics. */
+/* The same for an active block that no one uses any more, with the statistics of free blocks. */
 void pool_free(struct allocator *allocator, struct block *block);
+/* What the free memory's figures change by when a block becomes free. */
+struct splits pool_put_change(const struct block *block);
 /* Merges the parked block, if there is one; those of all pools. */
 void pool_merge(struct allocator *allocator, struct pool *pool);
 void pools_merge(struct allocator *allocator);
@@ -197,8 +221,9 @@ void segments_initialize(struct allocator *allocator, char *base, size_t bytes);
  * Errors: OUT_OF_MEMORY (ledger, fraction, or no room in the arena) and others of the ledger.
  * Uses one record of each slab. */
 openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes);
-/* Gives back the whole granules of every free block. */
-openreg_status segments_release(struct allocator *allocator);
+/* Gives back the whole granules of every free block of the memory pool `*only`; for NULL, of all
+ * that nobody keeps them for. NOT_READY: but for those of streams that have work. */
+openreg_status segments_release(struct allocator *allocator, const uint64_t *only);
 
 /* ---- the allocator of one device (allocator.c) ----------------------------------------------- */
 
@@ -209,8 +234,48 @@ struct holding {
   struct splits splits;
 };
 
+/* What each memory pool has reserved (mempool_stats.c). */
+struct accounts {
+  openreg_mempool_stats *list;
+  size_t count, room;
+};
+
+/* What the statistics of one kind are made of when they are looked at (stats.c). */
+struct usage {
+  int64_t blocks, bytes, requested_bytes;
+};
+struct tally {
+  struct usage given;           /* all that were ever allocated */
+  struct usage live;            /* that the program has */
+  struct usage waiting;         /* deferred ones */
+  struct splits settled, risen; /* as the statistics have them; the sum of all increases */
+  /* What there was when sums were reset. */
+  struct usage given_before, returned_before, unused_before;
+  struct splits splits_before;
+};
+
+/* The block of the last operation, if that was an allocation from free memory. Freeing it makes
+ * everything as it was before, and allocating the same again as it was after: so these two, as
+ * often as they take turns, only change `free` and `times` and are accounted for by the next
+ * operation of another kind. Programs do this all the time, with each temporary result. */
+struct again {
+  struct block *block; /* NULL: none */
+  bool is_free;        /* the program gave it back */
+  int64_t times;       /* it was allocated again */
+};
+
+/* Of OPENREG_DEBUG_MEMORY=1 (debug.c). */
+struct stack;
+struct damage;
+struct debug {
+  struct stack **stacks; /* of the allocation that last began at each unit of the arena */
+  struct damage *found;  /* to be told when the lock is free */
+  struct stack *to_drop; /* then, too */
+};
+
 struct allocator {
   struct lock lock;
+  struct again again;
   int device;
   char *base;
   size_t capacity;
@@ -218,12 +283,16 @@ struct allocator {
   double fraction;
   struct range lowest;   /* the first of all ranges; joined ranges keep the lower record */
   struct block **starts; /* the allocated block that starts at each unit of the arena */
-  struct pool *pools[OPENREG_STREAMS_PER_DEVICE]; /* two each: small, large; NULL: never used */
-  struct block *deferred;
+  struct pool *pools[OPENREG_STREAMS_PER_DEVICE]; /* of memory pool 0, two each; NULL: not made */
+  struct pool *all_pools, *spare_pools;           /* every two that there are; that are not used */
+  struct block *deferred, *lent, *imports;
   struct slab blocks, ranges;
+  struct accounts accounts;
   size_t empty_blocks; /* allocated blocks of 0 bytes */
+  struct debug debug;
   struct holding holding[OPENREG_POOL_KINDS];
-  openreg_memory_stats stats;
+  struct tally tallies[OPENREG_POOL_KINDS];
+  openreg_memory_stats stats; /* peaks and counters; the rest is as of the last stats_add_up */
 };
 
 /* The device's allocator, made on first use. Errors: INVALID_DEVICE, BAD_FORK,
@@ -231,16 +300,123 @@ struct allocator {
 openreg_status allocator_open(int device, struct allocator **allocator);
 /* The same, but NULL for a device that was never used. */
 openreg_status allocator_peek(int device, struct allocator **allocator);
-/* The one of an allocated block, which exists. */
+/* NULL also for a device that cannot be used, without a sentence. */
+struct allocator *allocator_ready(int device);
+/* The one of an allocated block; NULL in a forked process. */
 struct allocator *allocator_of(const struct block *block);
+/* What becomes of an allocated block that the program freed and no other process has. */
+void allocator_take_back(struct allocator *allocator, struct block *block);
+/* Waits for what freed blocks wait for, and releases as segments_release does. */
+openreg_status allocator_empty(struct allocator *allocator, const uint64_t *only);
+
+/* ---- OPENREG_DEBUG_MEMORY=1 (debug.c) -------------------------------------------------------- */
+
+/* Whether the devices that are used are watched: set before the first has an allocator. */
+extern atomic_bool memory_debugged;
+
+static inline bool memory_is_debugged(void) {
+  return __builtin_expect(atomic_load_explicit(&memory_debugged, memory_order_relaxed), 0);
+}
+
+/* What lies behind each active block and is part of it: shown.bytes does not count it. */
+enum { ZONE_BYTES = UNIT_BYTES };
+static inline size_t zone_bytes(void) {
+  return memory_is_debugged() ? ZONE_BYTES : 0;
+}
+static inline size_t block_extent(const struct block *block) {
+  return block->shown.bytes + (block_is_active(block) ? zone_bytes() : 0);
+}
+
+/* Makes what a device needs for it, if its configuration says so. False without host memory. */
+bool debug_open(struct allocator *allocator);
+/* The stack of an allocation that begins, or NULL; to be dropped. Both without the lock. */
+struct stack *debug_capture(void);
+void debug_drop(struct stack *stack);
+/* Memory becomes the pool's, the program's, the pool's again, the system's: each looks whether it
+ * holds what it must, and fills it with what it must hold then. A stack is shared. */
+void debug_reserved(char *address, size_t bytes);
+void debug_handed_out(struct allocator *allocator, const struct block *block, struct stack *stack);
+void debug_freed(struct allocator *allocator, struct block *block);
+void debug_release(struct allocator *allocator, const struct block *block, struct span whole);
+/* Gives the lock back and tells what was found. */
+void debug_unlock(struct allocator *allocator);
+
+/* ---- locking --------------------------------------------------------------------------------- */
+
+/* Does what `again` stands for. */
+void allocator_account_again(struct allocator *allocator);
+static inline void allocator_account(struct allocator *allocator) {
+  if (allocator->again.is_free || allocator->again.times)
+    allocator_account_again(allocator);
+  allocator->again.block = NULL;
+}
+
+/* Who locks a device's allocator finds everything accounted for. */
+static inline void allocator_lock(struct allocator *allocator) {
+  lock_take(&allocator->lock);
+  allocator_account(allocator);
+}
+static inline void allocator_unlock(struct allocator *allocator) {
+  if (memory_is_debugged() && (allocator->debug.found || allocator->debug.to_drop)) {
+    debug_unlock(allocator);
+    return;
+  }
+  lock_give(&allocator->lock);
+}
 
 static inline struct block **allocator_start(const struct allocator *allocator,
                                              const void *address) {
   return &allocator->starts[(size_t)((const char *)address - allocator->base) / UNIT_BYTES];
 }
 
-/* Records the sentence of a request that failed, and returns OUT_OF_MEMORY (report.c). */
-openreg_status report_out_of_memory(struct allocator *allocator, size_t bytes);
+/* A request as the program made it. */
+struct request {
+  size_t bytes;
+  uint64_t mempool;
+  int stream;
+  struct stack *stack; /* NULL but with OPENREG_DEBUG_MEMORY=1 */
+};
+
+/* Tells the observer and records the sentence of a request that failed, and returns OUT_OF_MEMORY
+ * (report.c). */
+openreg_status report_out_of_memory(struct allocator *allocator, const struct request *request);
+
+/* ---- memory pools (mempool.c) ---------------------------------------------------------------- */
+
+/* Whether there ever was another memory pool than 0: without one no thread looks for its own. */
+extern atomic_bool mempools_exist;
+uint64_t mempool_current_of_thread(int device);
+
+static inline uint64_t mempool_current(int device) {
+  if (__builtin_expect(!atomic_load_explicit(&mempools_exist, memory_order_relaxed), 1))
+    return 0;
+  return mempool_current_of_thread(device);
+}
+
+/* Whether a pool's owner keeps its free memory from being given back with the cache. */
+bool mempool_is_kept(uint64_t mempool);
+/* The next larger number of a pool that serves requests which fit nowhere else; 0: none. */
+uint64_t mempool_next_on_oom(uint64_t mempool);
+
+/* Makes the account of a memory pool; false and the sentence without host memory. */
+bool mempool_account_open(struct allocator *allocator, uint64_t mempool);
+/* A pool reserved `change` bytes, or gave them back. */
+void mempool_account(struct allocator *allocator, const struct pool *pool, int64_t change);
+void mempool_accounts_each(struct allocator *allocator, void (*change)(openreg_stat *stat));
+
+/* ---- the observer (observer.c) --------------------------------------------------------------- */
+
+extern _Atomic(openreg_memory_observer) memory_observer;
+
+static inline bool memory_is_observed(void) {
+  return __builtin_expect(atomic_load_explicit(&memory_observer, memory_order_acquire) != NULL, 0);
+}
+
+/* Call the observer, if there is one still. */
+void observe_memory(const openreg_memory_event *event);
+void observe_block(openreg_memory_action action, const struct block *block);
+void observe_segment(openreg_memory_action action, int device, const struct pool *pool,
+                     const char *address, size_t bytes);
 
 /* ---- blocks that wait for other streams (deferred.c) ----------------------------------------- */
 
@@ -249,8 +425,17 @@ bool block_is_busy(struct block *block);
 void deferred_push(struct allocator *allocator, struct block *block);
 /* Frees the blocks whose streams have finished. */
 void deferred_poll(struct allocator *allocator);
-/* Waits for every stream that a block waits for, with the lock let go meanwhile, and polls. */
+/* Waits for the work of the device, with the lock let go meanwhile, and polls. */
 openreg_status deferred_wait(struct allocator *allocator);
+
+/* ---- blocks that other processes have, or have lent (lent.c) --------------------------------- */
+
+/* Frees a block that is abroad, now or when that is over. */
+void lent_free(struct allocator *allocator, struct block *block);
+/* Looks again at those that wait. A system call for each: only for who would make others. */
+void lent_poll(struct allocator *allocator);
+/* The import that starts at an address beyond the arena, or NULL. Takes the lock. */
+openreg_block *lent_find(struct allocator *allocator, const void *address);
 
 /* ---- statistics (stats.c) -------------------------------------------------------------------- */
 
@@ -275,14 +460,83 @@ static inline void stat_reset_accumulated(openreg_stat *stat) {
   stat->allocated = stat->freed = 0;
 }
 
-/* A block became the program's; is no longer; may be used again. */
-void stats_block_allocated(struct allocator *allocator, const struct block *block);
-void stats_block_freed(struct allocator *allocator, const struct block *block);
-void stats_block_inactive(struct allocator *allocator, const struct block *block);
+/* Raise the peaks that are below what there is. */
+void stats_raise_peaks(struct allocator *allocator);
+void stats_raise_split_peaks(struct allocator *allocator);
+
+static inline int64_t at_least_0(int64_t value) {
+  return value > 0 ? value : 0;
+}
+
+static inline void usage_add(struct usage *usage, const struct block *block, int sign) {
+  usage->blocks += sign;
+  usage->bytes += sign * (int64_t)block->shown.bytes;
+  usage->requested_bytes += sign * (int64_t)block->shown.requested_bytes;
+}
+
+/* A block became the program's. While none is deferred, what is active is what is allocated, and
+ * the peaks of that are no lower: so these six are all that can be passed. */
+static inline void stats_block_allocated(struct allocator *allocator, const struct block *block) {
+  int kind = block->pool->kind, other = OPENREG_POOL_SMALL + OPENREG_POOL_LARGE - kind;
+  struct tally *tally = &allocator->tallies[kind];
+  usage_add(&tally->given, block, 1);
+  usage_add(&tally->live, block, 1);
+  const struct usage *live = &tally->live, *rest = &allocator->tallies[other].live;
+  const openreg_memory_stats *stats = &allocator->stats;
+  int64_t room = stats->allocation[kind].peak - live->blocks;
+  room |= stats->allocated_bytes[kind].peak - live->bytes;
+  room |= stats->requested_bytes[kind].peak - live->requested_bytes;
+  room |= stats->allocation[OPENREG_POOL_ALL].peak - live->blocks - rest->blocks;
+  room |= stats->allocated_bytes[OPENREG_POOL_ALL].peak - live->bytes - rest->bytes;
+  room |=
+      stats->requested_bytes[OPENREG_POOL_ALL].peak - live->requested_bytes - rest->requested_bytes;
+  if (__builtin_expect(room < 0 || allocator->deferred, 0))
+    stats_raise_peaks(allocator);
+}
+
+/* An allocated block was freed and allocated again, so many times; what freeing it changed. */
+static inline void stats_block_again(struct allocator *allocator, const struct block *block,
+                                     int64_t times, struct splits change) {
+  struct tally *tally = &allocator->tallies[block->pool->kind];
+  tally->given.blocks += times;
+  tally->given.bytes += times * (int64_t)block->shown.bytes;
+  tally->given.requested_bytes += times * (int64_t)block->shown.requested_bytes;
+  /* What freeing lowers, allocating raises. */
+  tally->risen.pieces += times * llabs(change.pieces);
+  tally->risen.bytes += times * llabs(change.bytes);
+}
+
+/* A block is the program's no longer; waits for streams; waits no longer. */
+static inline void stats_block_freed(struct allocator *allocator, const struct block *block) {
+  usage_add(&allocator->tallies[block->pool->kind].live, block, -1);
+}
+static inline void stats_block_deferred(struct allocator *allocator, const struct block *block) {
+  usage_add(&allocator->tallies[block->pool->kind].waiting, block, 1);
+}
+static inline void stats_block_waited(struct allocator *allocator, const struct block *block) {
+  usage_add(&allocator->tallies[block->pool->kind].waiting, block, -1);
+}
+
 /* Bring the statistics that follow a holding up to date. */
 void stats_settle_segments(struct allocator *allocator, int kind);
-void stats_settle_splits(struct allocator *allocator, int kind);
-/* Brings those of OPENREG_POOL_ALL up to date: only their peaks are so at all times. */
+static inline void stats_settle_splits(struct allocator *allocator, int kind) {
+  int other = OPENREG_POOL_SMALL + OPENREG_POOL_LARGE - kind;
+  struct tally *tally = &allocator->tallies[kind];
+  const struct splits now = allocator->holding[kind].splits;
+  const struct splits *rest = &allocator->tallies[other].settled;
+  const openreg_memory_stats *stats = &allocator->stats;
+  tally->risen.pieces += at_least_0(now.pieces - tally->settled.pieces);
+  tally->risen.bytes += at_least_0(now.bytes - tally->settled.bytes);
+  tally->settled = now;
+  int64_t room = stats->inactive_split[kind].peak - now.pieces;
+  room |= stats->inactive_split_bytes[kind].peak - now.bytes;
+  room |= stats->inactive_split[OPENREG_POOL_ALL].peak - now.pieces - rest->pieces;
+  room |= stats->inactive_split_bytes[OPENREG_POOL_ALL].peak - now.bytes - rest->bytes;
+  if (__builtin_expect(room < 0, 0))
+    stats_raise_split_peaks(allocator);
+}
+
+/* Brings `stats` up to date. */
 void stats_add_up(struct allocator *allocator);
 
 #pragma GCC visibility pop

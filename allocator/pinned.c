@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 enum { FEWEST_ROOM = 512, SIZES = 64 };
 
@@ -114,12 +115,30 @@ static int logarithm(size_t bytes) {
   return bytes > 1 ? 64 - __builtin_clzll(bytes - 1) : 0;
 }
 
+static int64_t now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void add_since(openreg_duration *duration, int64_t start_us) {
+  int64_t spent = now_us() - start_us;
+  duration->total += spent;
+  duration->count++;
+  if (spent > duration->max)
+    duration->max = spent;
+  if (duration->min == 0 || spent < duration->min)
+    duration->min = spent;
+}
+
 static struct block *create(size_t bytes) {
   if (!slab_ensure(&pool.records, 1) || !directory_ensure())
     return NULL;
+  int64_t start_us = now_us();
   void *pages = pages_map_pinned(bytes);
   if (!pages)
     return NULL;
+  add_since(&pool.stats.host_alloc_time, start_us);
   struct block *block = slab_take(&pool.records);
   block->shown.address = pages;
   block->shown.bytes = bytes;
@@ -130,9 +149,11 @@ static struct block *create(size_t bytes) {
 }
 
 static openreg_status destroy(struct block *block) {
+  int64_t start_us = now_us();
   openreg_status status = pages_unmap(block->shown.address, block->shown.bytes);
   if (status != OPENREG_OK)
     return status;
+  add_since(&pool.stats.host_free_time, start_us);
   directory_remove(block);
   stat_decrease(&pool.stats.allocations, 1);
   stat_decrease(&pool.stats.allocated_bytes, (int64_t)block->shown.bytes);
@@ -235,19 +256,30 @@ openreg_status openreg_pinned_get_stats(openreg_pinned_stats *stats) {
   return OPENREG_OK;
 }
 
-/* Calls `change` on every statistic. */
-static void each_stat(void (*change)(openreg_stat *stat)) {
+/* Calls `change` on every statistic, and the other one on every duration. */
+static void each_stat(void (*change)(openreg_stat *stat),
+                      void (*change_duration)(openreg_duration *duration)) {
   enter();
 #define X(name) change(&pool.stats.name);
   OPENREG_PINNED_STAT_LIST(X)
 #undef X
+  change_duration(&pool.stats.host_alloc_time);
+  change_duration(&pool.stats.host_free_time);
   leave();
 }
 
+static void duration_reset_peak(openreg_duration *duration) {
+  duration->min = duration->max = 0;
+}
+
+static void duration_reset_accumulated(openreg_duration *duration) {
+  duration->total = duration->count = 0;
+}
+
 void openreg_pinned_reset_peak(void) {
-  each_stat(stat_reset_peak);
+  each_stat(stat_reset_peak, duration_reset_peak);
 }
 
 void openreg_pinned_reset_accumulated(void) {
-  each_stat(stat_reset_accumulated);
+  each_stat(stat_reset_accumulated, duration_reset_accumulated);
 }

@@ -15,15 +15,61 @@
  * and whatever else happens in its pool merges it first. So no figure tells a parked block from a
  * merged one, and no request fails or reserves memory for its sake.
  */
-#include "internal.h"
+#include "freelist.h"
 
-struct pool *pools_make(struct allocator *allocator, int stream) {
-  struct pool *pools = pages_map(2 * sizeof *pools);
+/* ---- two pools for each memory pool and stream ----------------------------------------------- */
+
+/* What was found comes first: a thread that allocates in a memory pool goes on to do so. */
+struct pool *pools_find(struct allocator *allocator, uint64_t mempool, int stream) {
+  for (struct pool **link = &allocator->all_pools; *link; link = &(*link)->next) {
+    struct pool *pools = *link;
+    if (pools->mempool != mempool || pools->stream != stream)
+      continue;
+    *link = pools->next;
+    pools->next = allocator->all_pools;
+    return allocator->all_pools = pools;
+  }
+  return NULL;
+}
+
+static struct pool *pools_make(struct allocator *allocator, uint64_t mempool, int stream) {
+  struct pool *pools = allocator->spare_pools;
+  if (pools)
+    allocator->spare_pools = pools->next;
+  else
+    pools = pages_map(2 * sizeof *pools);
   if (!pools)
     return NULL;
-  pools[0] = (struct pool){.stream = stream, .kind = OPENREG_POOL_SMALL};
-  pools[1] = (struct pool){.stream = stream, .kind = OPENREG_POOL_LARGE};
-  return allocator->pools[stream] = pools;
+  for (int large = 0; large < 2; large++) {
+    pools[large].mempool = mempool;
+    pools[large].stream = stream;
+    pools[large].kind = large ? OPENREG_POOL_LARGE : OPENREG_POOL_SMALL;
+  }
+  pools->next = allocator->all_pools;
+  allocator->all_pools = pools;
+  if (mempool == 0)
+    allocator->pools[stream] = pools;
+  return pools;
+}
+
+struct pool *pools_open(struct allocator *allocator, uint64_t mempool, int stream) {
+  struct pool *pools = pools_find(allocator, mempool, stream);
+  if (pools)
+    return pools;
+  return mempool_account_open(allocator, mempool) ? pools_make(allocator, mempool, stream) : NULL;
+}
+
+void pools_retire(struct allocator *allocator) {
+  for (struct pool **link = &allocator->all_pools; *link;) {
+    struct pool *pools = *link;
+    if (pools->mempool == 0 || pools[0].reserved_bytes || pools[1].reserved_bytes) {
+      link = &pools->next;
+      continue;
+    }
+    *link = pools->next;
+    pools->next = allocator->spare_pools;
+    allocator->spare_pools = pools;
+  }
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */
@@ -50,15 +96,21 @@ static void splits_add(struct splits *splits, const char *from, const char *to, 
 
 /* What changes when a block joins its free neighbours. */
 static struct splits splits_of_joining(const struct block *block) {
+  const struct block *below = block->prev, *above = block->next;
+  const bool joins_below = below->state == BLOCK_FREE, joins_above = above->state == BLOCK_FREE;
+  const size_t bytes = block->shown.bytes + (joins_below ? below->shown.bytes : 0) +
+                       (joins_above ? above->shown.bytes : 0);
+  if (bytes < GRANULE_BYTES)
+    return (struct splits){1 - joins_below - joins_above, (int64_t)block->shown.bytes};
   struct splits change = {0};
   const char *from = block_address(block), *to = block_end(block);
-  if (block->prev->state == BLOCK_FREE) {
-    splits_add(&change, block_address(block->prev), from, -1);
-    from = block_address(block->prev);
+  if (joins_below) {
+    splits_add(&change, block_address(below), from, -1);
+    from = block_address(below);
   }
-  if (block->next->state == BLOCK_FREE) {
-    splits_add(&change, to, block_end(block->next), -1);
-    to = block_end(block->next);
+  if (joins_above) {
+    splits_add(&change, to, block_end(above), -1);
+    to = block_end(above);
   }
   splits_add(&change, from, to, 1);
   return change;
@@ -122,9 +174,9 @@ void pool_merge(struct allocator *allocator, struct pool *pool) {
 }
 
 void pools_merge(struct allocator *allocator) {
-  for (int stream = 0; stream < OPENREG_STREAMS_PER_DEVICE; stream++)
-    for (int large = 0; allocator->pools[stream] && large < 2; large++)
-      pool_merge(allocator, &allocator->pools[stream][large]);
+  for (struct pool *pools = allocator->all_pools; pools; pools = pools->next)
+    for (int large = 0; large < 2; large++)
+      pool_merge(allocator, &pools[large]);
 }
 
 /* ---- in and out ------------------------------------------------------------------------------ */
@@ -159,6 +211,10 @@ struct block *pool_take(struct allocator *allocator, struct pool *pool, size_t b
   return block;
 }
 
+struct splits pool_put_change(const struct block *block) {
+  return splits_of_joining(block);
+}
+
 void pool_put(struct allocator *allocator, struct block *block) {
   struct pool *pool = block->pool;
   pool_merge(allocator, pool);
@@ -173,7 +229,10 @@ void pool_put(struct allocator *allocator, struct block *block) {
 
 void pool_free(struct allocator *allocator, struct block *block) {
   int kind = block->pool->kind;
-  stats_block_inactive(allocator, block);
+  if (memory_is_observed())
+    observe_block(OPENREG_MEMORY_FREE_COMPLETED, block);
+  if (memory_is_debugged())
+    debug_freed(allocator, block);
   pool_put(allocator, block);
   stats_settle_splits(allocator, kind);
 }

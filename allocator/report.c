@@ -21,7 +21,7 @@ static const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES]) {
   return text;
 }
 
-openreg_status report_out_of_memory(struct allocator *allocator, size_t bytes) {
+openreg_status report_out_of_memory(struct allocator *allocator, const struct request *request) {
   const openreg_memory_stats *stats = &allocator->stats;
   stats_add_up(allocator);
   uint64_t reserved = (uint64_t)stats->reserved_bytes[OPENREG_POOL_ALL].current;
@@ -30,6 +30,12 @@ openreg_status report_out_of_memory(struct allocator *allocator, size_t bytes) {
   openreg_status status = openreg_ledger_query(allocator->device, &free_bytes, &capacity);
   if (status != OPENREG_OK)
     return status;
+  observe_memory(&(openreg_memory_event){.action = OPENREG_MEMORY_EXHAUSTED,
+                                         .device = allocator->device,
+                                         .stream = request->stream,
+                                         .address = free_bytes,
+                                         .bytes = request->bytes,
+                                         .mempool = request->mempool});
   char request_text[SIZE_TEXT_BYTES], capacity_text[SIZE_TEXT_BYTES], free_text[SIZE_TEXT_BYTES],
       allowed_text[SIZE_TEXT_BYTES], allocated_text[SIZE_TEXT_BYTES], idle_text[SIZE_TEXT_BYTES],
       reserved_text[SIZE_TEXT_BYTES];
@@ -38,8 +44,8 @@ openreg_status report_out_of_memory(struct allocator *allocator, size_t bytes) {
       "openreg out of memory. Tried to allocate %s (%zu bytes). Device %d has a capacity of %s, of "
       "which %s is free. This process may reserve %s and has reserved %s: %s is allocated, %s is "
       "reserved but unallocated.",
-      size_text(bytes, request_text), bytes, allocator->device, size_text(capacity, capacity_text),
-      size_text(free_bytes, free_text), size_text(allocator->allowed_bytes, allowed_text),
-      size_text(reserved, reserved_text), size_text(allocated, allocated_text),
-      size_text(reserved - allocated, idle_text));
+      size_text(request->bytes, request_text), request->bytes, allocator->device,
+      size_text(capacity, capacity_text), size_text(free_bytes, free_text),
+      size_text(allocator->allowed_bytes, allowed_text), size_text(reserved, reserved_text),
+      size_text(allocated, allocated_text), size_text(reserved - allocated, idle_text));
 }

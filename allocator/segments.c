@@ -138,12 +138,16 @@ openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, s
 
   struct range *segment = carve(allocator, room, pool, lacking);
   segment->pool = pool;
+  if (memory_is_debugged())
+    debug_reserved(segment->address, segment->bytes);
   struct block *whole = slab_take(&allocator->blocks);
   whole->shown.address = segment->address;
   whole->shown.bytes = segment->bytes;
   whole->pool = pool;
   whole->prev = whole->next = &segment->edge;
   segment->edge.prev = segment->edge.next = whole;
+  if (memory_is_observed())
+    observe_segment(OPENREG_MEMORY_RESERVED, allocator->device, pool, segment->address, lacking);
 
   int64_t joined = 0;
   range_join_neighbours(allocator, segment, &joined);
@@ -151,6 +155,8 @@ openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, s
   pool_merge(allocator, pool);
   allocator->holding[pool->kind].segments += 1 - joined;
   allocator->holding[pool->kind].reserved_bytes += (int64_t)lacking;
+  pool->reserved_bytes += (int64_t)lacking;
+  mempool_account(allocator, pool, (int64_t)lacking);
   stats_settle_segments(allocator, pool->kind);
   allocator->stats.device_allocs++;
   return OPENREG_OK;
@@ -202,31 +208,57 @@ static struct block *first_releasable(struct range *segment, struct span *whole)
   return NULL;
 }
 
-openreg_status segments_release(struct allocator *allocator) {
-  /* Work that was queued before the memory was freed may still write to it. */
-  openreg_status drained = openreg_device_drain(allocator->device);
-  if (drained != OPENREG_OK)
-    return drained;
+static bool is_released(const struct pool *pool, const uint64_t *only) {
+  return only ? pool->mempool == *only : !mempool_is_kept(pool->mempool);
+}
+
+/* Releases, with everything that follows from it, and moves `range` on. */
+static openreg_status give_back(struct allocator *allocator, struct range **range,
+                                struct block *block, struct span whole) {
+  struct pool *pool = block->pool;
+  size_t bytes = (size_t)(whole.to - whole.from);
+  /* One block for what is left above, two ranges for a segment cut in three. */
+  if (!slab_ensure(&allocator->blocks, 1) || !slab_ensure(&allocator->ranges, 2))
+    return OPENREG_SYSTEM;
+  if (memory_is_debugged())
+    debug_release(allocator, block, whole);
+  openreg_status status = openreg_arena_release(whole.from, bytes);
+  if (status != OPENREG_OK)
+    return status;
+  openreg_ledger_give(allocator->device, bytes);
+  *range = release(allocator, *range, block, whole);
+  allocator->holding[pool->kind].reserved_bytes -= (int64_t)bytes;
+  pool->reserved_bytes -= (int64_t)bytes;
+  mempool_account(allocator, pool, -(int64_t)bytes);
+  allocator->stats.device_frees++;
+  stats_settle_segments(allocator, pool->kind);
+  stats_settle_splits(allocator, pool->kind);
+  if (memory_is_observed())
+    observe_segment(OPENREG_MEMORY_RELEASED, allocator->device, pool, whole.from, bytes);
+  return OPENREG_OK;
+}
+
+openreg_status segments_release(struct allocator *allocator, const uint64_t *only) {
+  openreg_status result = OPENREG_OK;
   pools_merge(allocator);
   for (struct range *range = &allocator->lowest; range; range = range->above) {
     struct span whole;
-    struct block *block = range->pool ? first_releasable(range, &whole) : NULL;
+    struct pool *pool = range->pool;
+    struct block *block = pool && is_released(pool, only) ? first_releasable(range, &whole) : NULL;
     if (!block)
       continue;
-    /* One block for what is left above, two ranges for a segment cut in three. */
-    if (!slab_ensure(&allocator->blocks, 1) || !slab_ensure(&allocator->ranges, 2))
-      return OPENREG_SYSTEM;
-    size_t bytes = (size_t)(whole.to - whole.from);
-    openreg_status status = openreg_arena_release(whole.from, bytes);
-    if (status != OPENREG_OK)
+    /* Work that was queued before the memory was freed may still write to it: none is left, and
+     * none begins, while this thread is the stream. */
+    openreg_status status = openreg_stream_try_begin_inline(allocator->device, pool->stream);
+    if (status == OPENREG_OK) {
+      status = give_back(allocator, &range, block, whole);
+      openreg_stream_end_inline(allocator->device, pool->stream);
+    }
+    if (status == OPENREG_NOT_READY)
+      result = status;
+    else if (status != OPENREG_OK)
       return status;
-    openreg_ledger_give(allocator->device, bytes);
-    int kind = range->pool->kind;
-    range = release(allocator, range, block, whole);
-    allocator->holding[kind].reserved_bytes -= (int64_t)bytes;
-    allocator->stats.device_frees++;
-    stats_settle_segments(allocator, kind);
-    stats_settle_splits(allocator, kind);
   }
-  return OPENREG_OK;
+  pools_retire(allocator);
+  return result;
 }

@@ -1,71 +1,29 @@
 /* stats.c: the statistics, kept under CUDA's names by CUDA's rules.
  *
- * An operation moves a statistic once, by its net change, for its kind of pool. What all pools have
- * together is added up when it is looked at; only its peak is kept all the time, for the peaks of
- * the kinds need not have been at one time. A freed block leaves the allocated ones at once, but
- * the active and requested ones only when no stream uses it any more.
+ * An operation moves a statistic once, by its net change, for its kind of pool. Most statistics say
+ * the same few facts in several ways, so an operation only keeps these facts (struct tally) and
+ * sees to it that no peak is passed unnoticed; the rest is made of them when somebody looks. What
+ * all pools have together is added up then, too; only its peak is kept all the time, for the peaks
+ * of the kinds need not have been at one time. A freed block leaves the allocated ones at once, but
+ * the active and requested ones only when no stream uses it any more: until then it is waiting.
+ *
+ *     allocated == live,  active == live + waiting,  all that was freed == given - live
  */
 #include "internal.h"
 
 #include <string.h>
 
-static void increase(openreg_stat stats[OPENREG_POOL_KINDS], int kind, int64_t amount) {
-  stat_increase(&stats[kind], amount);
-  openreg_stat *all = &stats[OPENREG_POOL_ALL];
-  int64_t sum = stats[OPENREG_POOL_SMALL].current + stats[OPENREG_POOL_LARGE].current;
-  if (sum > all->peak)
-    all->peak = sum;
-}
-
-static void decrease(openreg_stat stats[OPENREG_POOL_KINDS], int kind, int64_t amount) {
-  stat_decrease(&stats[kind], amount);
-}
-
-static void add_up(openreg_stat stats[OPENREG_POOL_KINDS]) {
-  const openreg_stat *small = &stats[OPENREG_POOL_SMALL], *large = &stats[OPENREG_POOL_LARGE];
-  openreg_stat *all = &stats[OPENREG_POOL_ALL];
-  all->current = small->current + large->current;
-  all->allocated = small->allocated + large->allocated;
-  all->freed = small->freed + large->freed;
-}
-
-void stats_add_up(struct allocator *allocator) {
-#define X(name) add_up(allocator->stats.name);
-  OPENREG_MEMORY_STAT_LIST(X)
-#undef X
-}
-
-void stats_block_allocated(struct allocator *allocator, const struct block *block) {
-  openreg_memory_stats *stats = &allocator->stats;
-  int kind = block->pool->kind;
-  increase(stats->allocation, kind, 1);
-  increase(stats->allocated_bytes, kind, (int64_t)block->shown.bytes);
-  increase(stats->active, kind, 1);
-  increase(stats->active_bytes, kind, (int64_t)block->shown.bytes);
-  increase(stats->requested_bytes, kind, (int64_t)block->shown.requested_bytes);
-}
-
-void stats_block_freed(struct allocator *allocator, const struct block *block) {
-  openreg_memory_stats *stats = &allocator->stats;
-  int kind = block->pool->kind;
-  decrease(stats->allocation, kind, 1);
-  decrease(stats->allocated_bytes, kind, (int64_t)block->shown.bytes);
-}
-
-void stats_block_inactive(struct allocator *allocator, const struct block *block) {
-  openreg_memory_stats *stats = &allocator->stats;
-  int kind = block->pool->kind;
-  decrease(stats->active, kind, 1);
-  decrease(stats->active_bytes, kind, (int64_t)block->shown.bytes);
-  decrease(stats->requested_bytes, kind, (int64_t)block->shown.requested_bytes);
-}
+/* ---- what holdings are followed by ----------------------------------------------------------- */
 
 static void follow(openreg_stat stats[OPENREG_POOL_KINDS], int kind, int64_t value) {
   int64_t change = value - stats[kind].current;
   if (change > 0)
-    increase(stats, kind, change);
+    stat_increase(&stats[kind], change);
   else if (change < 0)
-    decrease(stats, kind, -change);
+    stat_decrease(&stats[kind], -change);
+  int64_t sum = stats[OPENREG_POOL_SMALL].current + stats[OPENREG_POOL_LARGE].current;
+  if (sum > stats[OPENREG_POOL_ALL].peak)
+    stats[OPENREG_POOL_ALL].peak = sum;
 }
 
 void stats_settle_segments(struct allocator *allocator, int kind) {
@@ -75,11 +33,84 @@ void stats_settle_segments(struct allocator *allocator, int kind) {
   follow(stats->reserved_bytes, kind, holding->reserved_bytes);
 }
 
-void stats_settle_splits(struct allocator *allocator, int kind) {
+/* ---- what tallies are made into -------------------------------------------------------------- */
+
+static void set(openreg_stat *stat, int64_t current, int64_t allocated, int64_t freed) {
+  stat->current = current;
+  stat->allocated = allocated;
+  stat->freed = freed;
+}
+
+/* Of the statistics that speak of blocks in use. */
+static void set_usage(openreg_memory_stats *stats, int kind, const struct tally *tally) {
+#define MAKE(name, field)                                                                          \
+  set(&stats->name[kind], tally->live.field, tally->given.field - tally->given_before.field,       \
+      tally->given.field - tally->live.field - tally->returned_before.field)
+  MAKE(allocation, blocks);
+  MAKE(allocated_bytes, bytes);
+#undef MAKE
+#define MAKE(name, field)                                                                          \
+  set(&stats->name[kind], tally->live.field + tally->waiting.field,                                \
+      tally->given.field - tally->given_before.field,                                              \
+      tally->given.field - tally->live.field - tally->waiting.field - tally->unused_before.field)
+  MAKE(active, blocks);
+  MAKE(active_bytes, bytes);
+  MAKE(requested_bytes, requested_bytes);
+#undef MAKE
+}
+
+static void set_splits(openreg_memory_stats *stats, int kind, const struct tally *tally) {
+#define MAKE(name, field)                                                                          \
+  set(&stats->name[kind], tally->settled.field, tally->risen.field,                                \
+      tally->splits_before.field + tally->risen.field - tally->settled.field)
+  MAKE(inactive_split, pieces);
+  MAKE(inactive_split_bytes, bytes);
+#undef MAKE
+}
+
+static void add_up(openreg_stat stats[OPENREG_POOL_KINDS]) {
+  const openreg_stat *small = &stats[OPENREG_POOL_SMALL], *large = &stats[OPENREG_POOL_LARGE];
+  set(&stats[OPENREG_POOL_ALL], small->current + large->current,
+      small->allocated + large->allocated, small->freed + large->freed);
+}
+
+void stats_add_up(struct allocator *allocator) {
+  for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++) {
+    set_usage(&allocator->stats, kind, &allocator->tallies[kind]);
+    set_splits(&allocator->stats, kind, &allocator->tallies[kind]);
+  }
+#define X(name) add_up(allocator->stats.name);
+  OPENREG_MEMORY_STAT_LIST(X)
+#undef X
+}
+
+/* ---- peaks ----------------------------------------------------------------------------------- */
+
+static void raise(openreg_stat stats[OPENREG_POOL_KINDS]) {
+  for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++)
+    if (stats[kind].current > stats[kind].peak)
+      stats[kind].peak = stats[kind].current;
+}
+
+void stats_raise_peaks(struct allocator *allocator) {
   openreg_memory_stats *stats = &allocator->stats;
-  const struct holding *holding = &allocator->holding[kind];
-  follow(stats->inactive_split, kind, holding->splits.pieces);
-  follow(stats->inactive_split_bytes, kind, holding->splits.bytes);
+  for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
+    set_usage(stats, kind, &allocator->tallies[kind]);
+#define RAISE(name) (add_up(stats->name), raise(stats->name))
+  RAISE(allocation);
+  RAISE(allocated_bytes);
+  RAISE(active);
+  RAISE(active_bytes);
+  RAISE(requested_bytes);
+#undef RAISE
+}
+
+void stats_raise_split_peaks(struct allocator *allocator) {
+  openreg_memory_stats *stats = &allocator->stats;
+  for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
+    set_splits(stats, kind, &allocator->tallies[kind]);
+  add_up(stats->inactive_split), raise(stats->inactive_split);
+  add_up(stats->inactive_split_bytes), raise(stats->inactive_split_bytes);
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */
@@ -94,37 +125,63 @@ openreg_status openreg_memory_get_stats(int device, openreg_memory_stats *stats)
   memset(stats, 0, sizeof *stats);
   if (!allocator)
     return OPENREG_OK;
-  lock_take(&allocator->lock);
+  allocator_lock(allocator);
   stats_add_up(allocator);
   *stats = allocator->stats;
-  lock_give(&allocator->lock);
+  allocator_unlock(allocator);
   return OPENREG_OK;
 }
 
-/* Calls `change` on every statistic of the device. */
-static openreg_status each_stat(int device, void (*change)(openreg_stat *stat), bool counters) {
-  struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
-  if (status != OPENREG_OK || !allocator)
-    return status;
-  lock_take(&allocator->lock);
-  stats_add_up(allocator);
-  openreg_memory_stats *stats = &allocator->stats;
+/* Calls `change` on every statistic. */
+static void each_stat(openreg_memory_stats *stats, void (*change)(openreg_stat *stat)) {
   for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++) {
 #define X(name) change(&stats->name[kind]);
     OPENREG_MEMORY_STAT_LIST(X)
 #undef X
   }
-  if (counters)
-    stats->alloc_retries = stats->ooms = stats->device_allocs = stats->device_frees = 0;
-  lock_give(&allocator->lock);
-  return OPENREG_OK;
 }
 
 openreg_status openreg_memory_reset_peak(int device) {
-  return each_stat(device, stat_reset_peak, false);
+  struct allocator *allocator;
+  openreg_status status = allocator_peek(device, &allocator);
+  if (status != OPENREG_OK || !allocator)
+    return status;
+  allocator_lock(allocator);
+  stats_add_up(allocator);
+  each_stat(&allocator->stats, stat_reset_peak);
+  mempool_accounts_each(allocator, stat_reset_peak);
+  allocator_unlock(allocator);
+  return OPENREG_OK;
+}
+
+static struct usage usage_less(struct usage from, const struct usage *usage) {
+  from.blocks -= usage->blocks;
+  from.bytes -= usage->bytes;
+  from.requested_bytes -= usage->requested_bytes;
+  return from;
+}
+
+static void tally_reset_accumulated(struct tally *tally) {
+  tally->given_before = tally->given;
+  tally->returned_before = usage_less(tally->given, &tally->live);
+  tally->unused_before = usage_less(tally->returned_before, &tally->waiting);
+  tally->risen = (struct splits){0};
+  tally->splits_before = tally->settled;
 }
 
 openreg_status openreg_memory_reset_accumulated(int device) {
-  return each_stat(device, stat_reset_accumulated, true);
+  struct allocator *allocator;
+  openreg_status status = allocator_peek(device, &allocator);
+  if (status != OPENREG_OK || !allocator)
+    return status;
+  allocator_lock(allocator);
+  openreg_memory_stats *stats = &allocator->stats;
+  for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
+    tally_reset_accumulated(&allocator->tallies[kind]);
+  each_stat(stats, stat_reset_accumulated);
+  mempool_accounts_each(allocator, stat_reset_accumulated);
+  stats->alloc_retries = stats->ooms = stats->device_allocs = stats->device_frees = 0;
+  stats->stream_syncs = 0;
+  allocator_unlock(allocator);
+  return OPENREG_OK;
 }

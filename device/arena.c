@@ -1,28 +1,36 @@
 /* arena.c: the memory of all devices.
  *
- * Each arena is a memory file of exactly the device's capacity, committed page by page on first
- * touch. All arenas are mapped into two reservations of the same shape, one for the device views,
- * which the host may not touch, and one for the kernel views, which it may:
+ * Each device has a memory file: its arena, of exactly the device's capacity and committed page by
+ * page on first touch, and then the table of what it exports (exports.h). All arenas are mapped
+ * into two reservations of the same shape, one for the device views, which the host may not touch,
+ * and one for the kernel views, which it may:
  *
- *     device view:  |arena 0|spare|arena 1|spare| ... |
- *     kernel view:  |arena 0|spare|arena 1|spare| ... |       a constant distance away
+ *     device view:  |arena 0|imports|arena 1|imports| ... |
+ *     kernel view:  |arena 0|imports|arena 1|imports| ... |       a constant distance away
  *
- *     slot i  = [base + i * stride, base + (i + 1) * stride)
- *     arena i = its first capacity[i] bytes; the spare addresses are never accessible
- *     stride  = a power of two >= every capacity, so that address -> device is a shift
+ *     slot i    = [base + i * stride, base + (i + 1) * stride)
+ *     arena i   = its first capacity[i] bytes
+ *     imports i = the rest, at least capacity[i] bytes: memory of other processes' device i
+ *     stride    = a power of two >= twice every capacity, so that address -> device is a shift
  *
  * With host access both views are one readable and writable mapping, and the distance is 0.
  *
  * The addresses are published by storing reserved_bytes, as the last step; they never change after.
  * Neither view is inherited by a forked child, which must not write to its parent's devices.
+ *
+ * Imports are mapped in whole granules. Two bits a granule say which are, and where each mapping
+ * begins; they are read without a lock by whoever asks about an address, and a granule that is not
+ * mapped is inaccessible.
  */
 #define _GNU_SOURCE /* memfd_create, fallocate, seals */
 #include "internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -40,6 +48,8 @@ static struct {
   int device_count;
   size_t capacity[OPENREG_MAX_DEVICES];
   int file[OPENREG_MAX_DEVICES];
+  /* Of the granules behind each arena; begins is a subset of mapped. */
+  _Atomic uint64_t *mapped[OPENREG_MAX_DEVICES], *begins[OPENREG_MAX_DEVICES];
 } arenas;
 
 static size_t stride_bytes(void) {
@@ -87,18 +97,19 @@ static openreg_status create_file(int device) {
   if (file < 0)
     return fail_system("creating a memory file", device);
   arenas.file[device] = file;
-  if (ftruncate(file, (off_t)arenas.capacity[device]) != 0)
+  if (ftruncate(file, (off_t)(arenas.capacity[device] + OPENREG_EXPORTS_BYTES)) != 0)
     return fail_system("sizing the memory file", device);
   if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     return fail_system("sealing the memory file", device);
   return OPENREG_OK;
 }
 
-static openreg_status map_view(openreg_view view, int device, int protection) {
-  void *address = slot_address(view, device);
-  size_t bytes = arenas.capacity[device];
-  if (mmap(address, bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arenas.file[device],
-           0) == MAP_FAILED)
+static openreg_status map_at(openreg_view view, int device, size_t in_slot, int file,
+                             uint64_t file_offset, size_t bytes) {
+  bool is_touchable = view == OPENREG_KERNEL_VIEW || views_are_one();
+  void *address = (char *)slot_address(view, device) + in_slot;
+  if (mmap(address, bytes, is_touchable ? PROT_READ | PROT_WRITE : PROT_NONE,
+           MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, (off_t)file_offset) == MAP_FAILED)
     return fail_system("mapping the memory file", device);
   if (madvise(address, bytes, MADV_DONTFORK) != 0)
     return fail_system("keeping the memory out of forked processes", device);
@@ -110,12 +121,18 @@ static openreg_status map_view(openreg_view view, int device, int protection) {
   return OPENREG_OK;
 }
 
-static openreg_status map_device(int device, bool host_access) {
+static openreg_status map_both_views(int device, size_t in_slot, int file, uint64_t file_offset,
+                                     size_t bytes) {
+  openreg_status status = map_at(OPENREG_KERNEL_VIEW, device, in_slot, file, file_offset, bytes);
+  if (status == OPENREG_OK && !views_are_one())
+    status = map_at(OPENREG_DEVICE_VIEW, device, in_slot, file, file_offset, bytes);
+  return status;
+}
+
+static openreg_status map_device(int device) {
   openreg_status status = create_file(device);
   if (status == OPENREG_OK)
-    status = map_view(OPENREG_KERNEL_VIEW, device, PROT_READ | PROT_WRITE);
-  if (status == OPENREG_OK && !host_access)
-    status = map_view(OPENREG_DEVICE_VIEW, device, PROT_NONE);
+    status = map_both_views(device, 0, arenas.file[device], 0, arenas.capacity[device]);
   return status;
 }
 
@@ -141,8 +158,32 @@ static void close_files(void) {
   }
 }
 
+static size_t spare_granules(int device) {
+  return (stride_bytes() - arenas.capacity[device]) / OPENREG_GRANULE_BYTES;
+}
+
+static openreg_status make_bitmaps(void) {
+  for (int i = 0; i < arenas.device_count; i++) {
+    size_t words = (spare_granules(i) + 63) / 64;
+    arenas.mapped[i] = calloc(2 * words, sizeof *arenas.mapped[i]);
+    if (arenas.mapped[i] == NULL)
+      return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for %zu bytes of bitmaps",
+                          2 * words * sizeof *arenas.mapped[i]);
+    arenas.begins[i] = arenas.mapped[i] + words;
+  }
+  return OPENREG_OK;
+}
+
+static void free_bitmaps(void) {
+  for (int i = 0; i < arenas.device_count; i++) {
+    free(arenas.mapped[i]);
+    arenas.mapped[i] = NULL;
+  }
+}
+
 static void unmap(size_t bytes) {
   close_files();
+  free_bitmaps();
   munmap((void *)arenas.base[OPENREG_KERNEL_VIEW], bytes);
   if (!views_are_one())
     munmap((void *)arenas.base[OPENREG_DEVICE_VIEW], bytes);
@@ -158,7 +199,7 @@ static void plan(const openreg_config *config) {
       largest = config->memory_bytes[i];
   }
   arenas.stride_shift = 0;
-  while (stride_bytes() < largest)
+  while (stride_bytes() / 2 < largest)
     arenas.stride_shift++;
 }
 
@@ -168,8 +209,9 @@ openreg_status openreg_arenas_map(const openreg_config *config) {
   openreg_status status = reserve_views(bytes, config->host_access);
   if (status != OPENREG_OK)
     return status;
+  status = make_bitmaps();
   for (int i = 0; status == OPENREG_OK && i < config->device_count; i++)
-    status = map_device(i, config->host_access);
+    status = map_device(i);
   if (status != OPENREG_OK) {
     unmap(bytes);
     return status;
@@ -180,19 +222,57 @@ openreg_status openreg_arenas_map(const openreg_config *config) {
   return OPENREG_OK;
 }
 
+void openreg_arenas_unmap(void) {
+  size_t bytes = atomic_exchange(&arenas.reserved_bytes, 0);
+  openreg_kernel_offset = 0;
+  unmap(bytes);
+}
+
+/* Not over what may have been mapped there since the fork: hence no plain MAP_FIXED, and nothing to
+ * be done when it fails. */
+static void cover(int device, size_t in_slot, size_t bytes) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  (void)mmap((char *)slot_address(OPENREG_KERNEL_VIEW, device) + in_slot, bytes, PROT_NONE, flags,
+             -1, 0);
+  if (!views_are_one())
+    (void)mmap((char *)slot_address(OPENREG_DEVICE_VIEW, device) + in_slot, bytes, PROT_NONE, flags,
+               -1, 0);
+}
+
+static bool test_bit(const _Atomic uint64_t *bits, size_t index) {
+  return atomic_load_explicit(&bits[index / 64], memory_order_acquire) >> index % 64 & 1;
+}
+
 void openreg_arenas_abandon(void) {
   close_files();
   for (int i = 0; i < arenas.device_count; i++) {
-    /* Not over what may have been mapped there since the fork: hence no plain MAP_FIXED, and
-     * nothing to be done when it fails. */
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-    (void)mmap(slot_address(OPENREG_KERNEL_VIEW, i), arenas.capacity[i], PROT_NONE, flags, -1, 0);
-    if (!views_are_one())
-      (void)mmap(slot_address(OPENREG_DEVICE_VIEW, i), arenas.capacity[i], PROT_NONE, flags, -1, 0);
+    cover(i, 0, arenas.capacity[i]);
+    for (size_t granule = 0; granule < spare_granules(i); granule++)
+      if (test_bit(arenas.mapped[i], granule))
+        cover(i, arenas.capacity[i] + granule * OPENREG_GRANULE_BYTES, OPENREG_GRANULE_BYTES);
   }
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */
+
+static bool is_imported(int device, size_t in_slot) {
+  size_t capacity = arenas.capacity[device];
+  return in_slot >= capacity &&
+         test_bit(arenas.mapped[device], (in_slot - capacity) / OPENREG_GRANULE_BYTES);
+}
+
+/* Whether a range that begins in an import ends in the same one. */
+static bool ends_in_import(int device, size_t in_slot, size_t bytes) {
+  size_t capacity = arenas.capacity[device];
+  if (bytes > stride_bytes() - in_slot)
+    return false;
+  size_t granule = (in_slot - capacity) / OPENREG_GRANULE_BYTES;
+  size_t end = (in_slot - capacity + bytes + OPENREG_GRANULE_BYTES - 1) / OPENREG_GRANULE_BYTES;
+  while (++granule < end)
+    if (!test_bit(arenas.mapped[device], granule) || test_bit(arenas.begins[device], granule))
+      return false;
+  return true;
+}
 
 bool openreg_arena_locate(const void *address, openreg_arena_place *place) {
   size_t reserved_bytes = atomic_load_explicit(&arenas.reserved_bytes, memory_order_acquire);
@@ -203,7 +283,9 @@ bool openreg_arena_locate(const void *address, openreg_arena_place *place) {
     if (offset < reserved_bytes) {
       place->device = (int)(offset >> arenas.stride_shift);
       place->view = view;
-      place->beyond_capacity = (offset & (stride_bytes() - 1)) >= arenas.capacity[place->device];
+      size_t in_slot = offset & (stride_bytes() - 1);
+      place->imported = is_imported(place->device, in_slot);
+      place->beyond_capacity = in_slot >= arenas.capacity[place->device] && !place->imported;
       return true;
     }
   }
@@ -218,7 +300,8 @@ int openreg_arena_device_of(const void *device_address) {
   if (offset >= reserved_bytes)
     return -1;
   int device = (int)(offset >> arenas.stride_shift);
-  return (offset & (stride_bytes() - 1)) < arenas.capacity[device] ? device : -1;
+  size_t in_slot = offset & (stride_bytes() - 1);
+  return in_slot < arenas.capacity[device] || is_imported(device, in_slot) ? device : -1;
 }
 
 static bool overlaps_device_view(uintptr_t start, size_t bytes) {
@@ -233,11 +316,13 @@ openreg_status openreg_arena_check_range(const void *address, size_t bytes, int 
   uintptr_t start = (uintptr_t)address;
   int found = openreg_arena_device_of(address);
   bool good = bytes <= UINTPTR_MAX - start;
-  if (good && found >= 0)
-    good = start + bytes <=
-           (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, found) + arenas.capacity[found];
-  else if (good)
+  if (good && found >= 0) {
+    size_t in_slot = start - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, found);
+    size_t capacity = arenas.capacity[found];
+    good = in_slot < capacity ? bytes <= capacity - in_slot : ends_in_import(found, in_slot, bytes);
+  } else if (good) {
     good = !overlaps_device_view(start, bytes);
+  }
   if (!good)
     return openreg_fail(OPENREG_INVALID_ADDRESS,
                         "openreg: the %zu bytes at %p are not all in the memory of one device",
@@ -246,9 +331,77 @@ openreg_status openreg_arena_check_range(const void *address, size_t bytes, int 
   return OPENREG_OK;
 }
 
+int openreg_arena_file(int device) {
+  return arenas.file[device];
+}
+
 void *openreg_arena_kernel_base(int device, size_t *bytes) {
   *bytes = arenas.capacity[device];
   return slot_address(OPENREG_KERNEL_VIEW, device);
+}
+
+/* ---- memory of other processes --------------------------------------------------------------- */
+
+static void set_bit(_Atomic uint64_t *bits, size_t index, bool value) {
+  uint64_t bit = (uint64_t)1 << index % 64;
+  if (value)
+    atomic_fetch_or_explicit(&bits[index / 64], bit, memory_order_release);
+  else
+    atomic_fetch_and_explicit(&bits[index / 64], ~bit, memory_order_release);
+}
+
+/* The first of so many granules in a row that are not mapped; the number of all when there are no
+ * such. */
+static size_t find_granules(int device, size_t wanted) {
+  size_t all = spare_granules(device), found = 0;
+  for (size_t granule = 0; granule < all; granule++) {
+    found = test_bit(arenas.mapped[device], granule) ? 0 : found + 1;
+    if (found == wanted)
+      return granule + 1 - wanted;
+  }
+  return all;
+}
+
+/* Puts the reservation back where something was mapped, or half mapped. */
+static void reserve_again(int device, size_t in_slot, size_t bytes) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  for (openreg_view view = OPENREG_DEVICE_VIEW; view <= OPENREG_KERNEL_VIEW; view++)
+    (void)mmap((char *)slot_address(view, device) + in_slot, bytes, PROT_NONE, flags, -1, 0);
+}
+
+openreg_status openreg_arena_map_import(int device, int file, uint64_t file_offset, size_t bytes,
+                                        void **device_address) {
+  assert(bytes > 0 && bytes % OPENREG_GRANULE_BYTES == 0);
+  size_t granules = bytes / OPENREG_GRANULE_BYTES, first = find_granules(device, granules);
+  if (first == spare_granules(device))
+    return openreg_fail(OPENREG_OUT_OF_MEMORY,
+                        "openreg: device %d has no room left for %zu bytes of other processes' "
+                        "memory: let go of some that was opened before",
+                        device, bytes);
+  size_t in_slot = arenas.capacity[device] + first * OPENREG_GRANULE_BYTES;
+  openreg_status status = map_both_views(device, in_slot, file, file_offset, bytes);
+  if (status != OPENREG_OK) {
+    reserve_again(device, in_slot, bytes);
+    return status;
+  }
+  set_bit(arenas.begins[device], first, true);
+  for (size_t i = 0; i < granules; i++)
+    set_bit(arenas.mapped[device], first + i, true);
+  *device_address = (char *)slot_address(OPENREG_DEVICE_VIEW, device) + in_slot;
+  return OPENREG_OK;
+}
+
+void openreg_arena_unmap_import(void *device_address, size_t bytes) {
+  int device = openreg_arena_device_of(device_address);
+  assert(device >= 0);
+  size_t in_slot =
+      (size_t)((uintptr_t)device_address - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, device));
+  size_t first = (in_slot - arenas.capacity[device]) / OPENREG_GRANULE_BYTES;
+  assert(in_slot >= arenas.capacity[device] && test_bit(arenas.begins[device], first));
+  for (size_t i = 0; i < bytes / OPENREG_GRANULE_BYTES; i++)
+    set_bit(arenas.mapped[device], first + i, false);
+  set_bit(arenas.begins[device], first, false);
+  reserve_again(device, in_slot, bytes);
 }
 
 /* ---- the public rest ------------------------------------------------------------------------- */
@@ -282,6 +435,11 @@ openreg_status openreg_arena_release(void *device_address, size_t bytes) {
     return OPENREG_OK;
   uintptr_t offset =
       (uintptr_t)device_address - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, device);
+  if (offset >= arenas.capacity[device])
+    return openreg_fail(OPENREG_INVALID_ADDRESS,
+                        "openreg: the %zu bytes at %p belong to another process, which alone gives "
+                        "pages of them back (openreg_ipc_close lets go of them)",
+                        bytes, device_address);
   if (fallocate(arenas.file[device], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                 (off_t)bytes) != 0)
     return fail_system("giving pages back", device);

@@ -288,6 +288,9 @@ openreg_status openreg_config_read(openreg_getenv lookup, uint64_t machine_bytes
   if (status == OPENREG_OK)
     status = read_switch(&env, "OPENREG_HOST_ACCESS", &result.host_access);
   if (status == OPENREG_OK)
+    status = read_switch(&env, "OPENREG_DEBUG_MEMORY", &result.debug_memory);
+  result.launch_blocking = result.launch_blocking || result.debug_memory;
+  if (status == OPENREG_OK)
     status = read_list(&env, "OPENREG_BLOCK_OPERATORS", is_operator,
                        "operators such as aten::svd or aten::add.Tensor", result.block_operators);
   if (status == OPENREG_OK)
@@ -296,6 +299,29 @@ openreg_status openreg_config_read(openreg_getenv lookup, uint64_t machine_bytes
   if (status == OPENREG_OK)
     *config = result;
   return status;
+}
+
+/* ---- the group ------------------------------------------------------------------------------- */
+
+/* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/: continues `hash` with these bytes. */
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
+  return hash;
+}
+
+void openreg_config_name_group(const openreg_config *config, char group[OPENREG_GROUP_NAME_BYTES]) {
+  if (config->group[0] != '\0') {
+    snprintf(group, OPENREG_GROUP_NAME_BYTES, "group-%s", config->group);
+    return;
+  }
+  uint64_t hash = 0xcbf29ce484222325;
+  for (int i = 0; i < config->device_count; i++) {
+    const char *key = config->profiles[i].key;
+    hash = hash_bytes(hash, &config->memory_bytes[i], sizeof config->memory_bytes[i]);
+    hash = hash_bytes(hash, key, strlen(key) + 1);
+  }
+  snprintf(group, OPENREG_GROUP_NAME_BYTES, "alike-%016llx", (unsigned long long)hash);
 }
 
 /* ---- the process's own ----------------------------------------------------------------------- */

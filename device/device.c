@@ -38,6 +38,7 @@ static void after_fork_in_parent(void) {
 
 static void after_fork_in_child(void) {
   if (stand() == READY) {
+    openreg_ledger_abandon();
     openreg_arenas_abandon();
     atomic_store_explicit(&standing, FORKED, memory_order_release);
   }
@@ -49,6 +50,18 @@ static int fork_error;
 
 static void watch_forks(void) {
   fork_error = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+openreg_status openreg_forks_hold(void) {
+  pthread_once(&fork_once, watch_forks);
+  if (fork_error != 0)
+    return openreg_fail(OPENREG_SYSTEM, "openreg: watching for forks: %s", strerror(fork_error));
+  pthread_mutex_lock(&starting);
+  return OPENREG_OK;
+}
+
+void openreg_forks_release(void) {
+  pthread_mutex_unlock(&starting);
 }
 
 bool openreg_in_bad_fork(void) {
@@ -72,7 +85,8 @@ static void place_device(const openreg_config *config, int device) {
   openreg_topology_list_cores(topology, device, properties->cpuset, sizeof properties->cpuset);
   size_t bytes;
   void *kernel_base = openreg_arena_kernel_base(device, &bytes);
-  properties->numa_node = openreg_topology_bind(topology, device, kernel_base, bytes);
+  properties->numa_node = openreg_topology_node(topology, device);
+  openreg_topology_bind(topology, device, kernel_base, bytes);
 }
 
 static openreg_status start_locked(void) {
@@ -85,6 +99,13 @@ static openreg_status start_locked(void) {
   topology = openreg_topology_load(config->device_count);
   for (int i = 0; i < config->device_count; i++)
     place_device(config, i);
+  status = openreg_ledger_join(config, properties_of);
+  if (status != OPENREG_OK) {
+    openreg_topology_free(topology);
+    topology = NULL;
+    openreg_arenas_unmap();
+    return status;
+  }
   openreg_fault_install();
   atomic_store_explicit(&standing, READY, memory_order_release);
   return OPENREG_OK;
@@ -96,12 +117,11 @@ openreg_status openreg_initialize(void) {
   openreg_status status = openreg_require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
-  pthread_once(&fork_once, watch_forks);
-  if (fork_error != 0)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: watching for forks: %s", strerror(fork_error));
-  pthread_mutex_lock(&starting);
+  status = openreg_forks_hold();
+  if (status != OPENREG_OK)
+    return status;
   status = stand() == READY ? OPENREG_OK : start_locked();
-  pthread_mutex_unlock(&starting);
+  openreg_forks_release();
   return status;
 }
 

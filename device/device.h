@@ -82,6 +82,7 @@ typedef struct openreg_config {
   openreg_profile profiles[OPENREG_MAX_DEVICES];
   bool launch_blocking;
   bool host_access;
+  bool debug_memory;              /* implies launch_blocking */
   char group[OPENREG_NAME_BYTES]; /* OPENREG_GROUP; "" when not set */
 
   /* What the devices lack, separated by commas; "" for nothing. Operators are "aten::svd", for all
@@ -95,7 +96,7 @@ typedef struct openreg_config {
 typedef const char *(*openreg_getenv)(const char *name);
 
 /* Fills `config` from OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_PROFILE, OPENREG_GROUP,
- * OPENREG_LAUNCH_BLOCKING, OPENREG_HOST_ACCESS, OPENREG_BLOCK_OPERATORS and
+ * OPENREG_LAUNCH_BLOCKING, OPENREG_HOST_ACCESS, OPENREG_DEBUG_MEMORY, OPENREG_BLOCK_OPERATORS and
  * OPENREG_UNSUPPORTED_DTYPES as `lookup` gives them (NULL: the process environment).
  * `machine_bytes` is the memory to share out when no capacity is given (0: this machine's). Pure:
  * reads nothing else, keeps nothing.
@@ -152,8 +153,11 @@ openreg_status openreg_device_set_current(int device);
 typedef struct openreg_device_properties {
   openreg_profile profile;
   uint64_t total_memory_bytes; /* capacity: what the device really has here */
-  int numa_node;    /* hwloc's OS index of the node the arena is bound to; -1: not bound */
-  char cpuset[256]; /* hwloc list form of the cores placed with it: "0-3"; "": not known */
+  /* Placement, on this machine or the one that HWLOC_SYNTHETIC or HWLOC_XMLFILE describes. Memory
+   * and workers are bound to it on this machine only, as far as the system permits. */
+  int numa_node; /* hwloc's OS index of the first node of the cores; -1: not known */
+  char
+      cpuset[256]; /* hwloc list form of the cores: "0-3", cut after a whole range; "": not known */
 } openreg_device_properties;
 
 /* Errors: INVALID_DEVICE, BAD_FORK, INVALID_CONFIGURATION, SYSTEM. */
@@ -195,6 +199,15 @@ openreg_status openreg_arena_release(void *device_address, size_t bytes);
 
 /* ---- ledger: how much of each device is in use ----------------------------------------------- */
 
+/* A fact of the machine, as with a GPU: the processes of one user and one group share the capacity
+ * of the devices. The group is OPENREG_GROUP or, without it, all processes that are configured
+ * alike. What a process takes it has until it gives it back or ends, in whichever way; the group
+ * ends with its last process. */
+enum {
+  OPENREG_MAX_PROCESSES = 1024,   /* of a group at one time */
+  OPENREG_GROUP_NAME_BYTES = 128, /* what stands for a group to a person and to the functions */
+};
+
 /* Takes `bytes` of the device's capacity, or fails with OUT_OF_MEMORY and takes nothing.
  * Other errors: as openreg_arena_get. */
 openreg_status openreg_ledger_take(int device, uint64_t bytes);
@@ -202,8 +215,101 @@ openreg_status openreg_ledger_take(int device, uint64_t bytes);
 /* Gives back what was taken. Giving back more than was taken is a programming mistake. */
 void openreg_ledger_give(int device, uint64_t bytes);
 
-/* Bytes not taken, and capacity. Errors: as openreg_arena_get. */
+/* Bytes that no process has, and capacity. Errors: as openreg_arena_get. */
 openreg_status openreg_ledger_query(int device, uint64_t *free_bytes, uint64_t *total_bytes);
+
+/* One picture of a group, for people. */
+typedef struct openreg_ledger_device {
+  char profile[OPENREG_NAME_BYTES]; /* openreg_profile.key and .name */
+  char name[OPENREG_NAME_BYTES];
+  uint64_t total_bytes, used_bytes;
+  int numa_node; /* as in openreg_device_properties, where the group's first process found it */
+  char cpuset[256];
+} openreg_ledger_device;
+
+typedef struct openreg_ledger_process {
+  int pid;
+  bool has_exited;               /* other processes still use memory that it had exported to them */
+  int64_t started_ns;            /* CLOCK_REALTIME when its devices were initialized */
+  char name[OPENREG_NAME_BYTES]; /* how it was started: its arguments, cut */
+  uint64_t bytes[OPENREG_MAX_DEVICES];
+} openreg_ledger_process;
+
+typedef struct openreg_ledger_picture {
+  char group[OPENREG_GROUP_NAME_BYTES];
+  int device_count, process_count;
+  openreg_ledger_device devices[OPENREG_MAX_DEVICES];
+  openreg_ledger_process *processes; /* in the order in which they started */
+} openreg_ledger_picture;
+
+/* Pictures of all groups of this user that have processes, in the order of their names, whatever
+ * this process's own configuration is. Initializes nothing, joins no group; reclaims what dead
+ * processes had. The array is the caller's, to be freed with openreg_ledger_free_pictures. A page
+ * that is corrupt, or that a stopped process has locked for a second, is left out, and named in
+ * `problem` (NULL: none; valid until this thread's next call). Names of processes may hold any
+ * bytes but control characters. Errors: SYSTEM, OUT_OF_MEMORY (of the host). */
+openreg_status openreg_ledger_list(openreg_ledger_picture **pictures, int *count,
+                                   const char **problem);
+void openreg_ledger_free_pictures(openreg_ledger_picture *pictures, int count);
+
+/* What the picture of this process's group would be with no process in it: the devices as they are
+ * configured and would be placed, all free. Owns nothing. Initializes nothing.
+ * Errors: INVALID_CONFIGURATION. */
+openreg_status openreg_ledger_foresee(openreg_ledger_picture *picture);
+
+/* ---- memory of other processes --------------------------------------------------------------- */
+
+/* Memory and events travel between processes of one group as handles: plain bytes, which may be
+ * sent by any means. The bytes of the memory are not copied: importer and exporter use the same
+ * pages. A handle is good as long as the exporter lives and has not withdrawn what it stands for;
+ * one that is stale, forged or of another group is refused and touches nothing.
+ *
+ * Who imports memory keeps it, also when the exporter exits or is killed; who is killed lets go of
+ * it. The exporter must not use the memory for anything else before openreg_ipc_withdraw said so:
+ * it does when no process has the memory and no handle is on its way. A handle that is never opened
+ * keeps its memory until the exporter ends.
+ *
+ * Of an exporter that ended the importers keep what they have; the rest of its memory is given back
+ * at once. What one of several importers had that was then killed itself is given back when another
+ * one next lets go of something, or ends. */
+typedef struct openreg_ipc_handle {
+  unsigned char bytes[64];
+} openreg_ipc_handle;
+
+/* Makes a handle for memory of this process, to be opened once; it begins at a multiple of 512
+ * bytes, as blocks do. Whoever opens it has its stream wait for the work that was submitted to
+ * `stream` before, and for that of earlier exports of the range. The same range may be exported
+ * again; ranges that overlap otherwise are a programming mistake. Memory that was imported cannot
+ * be exported again. Errors: INVALID_ADDRESS, INVALID_ARGUMENT (0 bytes, another beginning, another
+ * size than it is exported with already, memory that was imported), OUT_OF_MEMORY (of the host, or
+ * more than 32767 ranges and events of a device at a time), BAD_FORK, SYSTEM; and those of
+ * openreg_stream_launch. */
+openreg_status openreg_ipc_export(void *device_address, size_t bytes, int stream,
+                                  openreg_ipc_handle *handle);
+
+/* Asks for an exported range, by its first address, back. OK: it is this process's alone again, and
+ * every handle of it is stale. NOT_READY: others have it, or may come to have it.
+ * Errors: INVALID_ARGUMENT for what is not exported, BAD_FORK. */
+openreg_status openreg_ipc_withdraw(void *device_address);
+
+/* Maps the memory of a handle into this process, on the device that it is on there, and makes later
+ * work of `stream` of that device wait for the exporter's. Opening handles of the same memory gives
+ * the same address, and as many imports. Errors: INVALID_ARGUMENT for a handle that is refused, and
+ * for one of this process itself; OUT_OF_MEMORY (of the host, or no addresses left: there are as
+ * many as the device has memory, or more), BAD_FORK, SYSTEM; and those of openreg_stream_launch.
+ * When the exporter dies before its work is done, the waiting stream fails with LAUNCH_FAILURE. */
+openreg_status openreg_ipc_open(const openreg_ipc_handle *handle, int stream, void **device_address,
+                                size_t *bytes, int *device);
+
+/* For a handle that came back to the process that made it: gives the address of the memory, and
+ * counts the handle as opened. NULL for a handle of another process, or what is none.
+ * Errors: INVALID_ARGUMENT for a handle of memory that was withdrawn; those of openreg_initialize.
+ */
+openreg_status openreg_ipc_recall(const openreg_ipc_handle *handle, void **device_address);
+
+/* Lets go of one import, by its first address. Work of this process that uses the memory must have
+ * finished. Errors: INVALID_ARGUMENT for what is not imported, BAD_FORK, SYSTEM. */
+openreg_status openreg_ipc_close(void *device_address);
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
@@ -321,6 +427,9 @@ openreg_status openreg_device_synchronize_for(int device, uint64_t timeout_ns);
 openreg_status openreg_stream_drain(int device, int stream);
 openreg_status openreg_device_drain(int device);
 
+/* Keeps this thread's last failure for the device, which exists, as if work on it had failed so. */
+void openreg_device_keep_failure(int device, openreg_status status);
+
 /* For the end of the process: drops what is queued on any stream, as CUDA does, and waits for the
  * functions that run. No worker calls a function after it; dropped work counts as finished, and
  * later launches are done on the submitting thread. The caller must hold no lock that a function
@@ -364,6 +473,22 @@ openreg_status openreg_stream_wait_event(int device, int stream, const openreg_e
  * was not reached yet; BAD_FORK. */
 openreg_status openreg_event_elapsed_ms(const openreg_event *start, const openreg_event *end,
                                         double *milliseconds);
+
+/* Makes an event without timing one that other processes can wait for, and gives the handle that
+ * they import it by, any number of them; may be repeated. To them it is a point in this process's
+ * streams, as it was last recorded; of one that was recorded on several streams it is reached when
+ * all recordings are. Destroying it makes its handles stale, and leaves it to who imported it.
+ * Recording an exported event on a busy stream is a submission, with the errors of one also from
+ * within the stream's own work, and OUT_OF_MEMORY (of the host). An event must not be exported
+ * while another thread records or exports it. Errors: INVALID_ARGUMENT (NULL, an event with timing
+ * or one that was imported), OUT_OF_MEMORY as openreg_ipc_export, BAD_FORK, SYSTEM; of an event
+ * whose work is not done also those of openreg_stream_launch.
+ *
+ * An imported event is used as any other, but that only the process that created it records it
+ * (NOT_PERMITTED). Asking and waiting give LAUNCH_FAILURE when that process has died before the
+ * event was reached. Errors of import: as openreg_ipc_open. */
+openreg_status openreg_event_export(openreg_event *event, openreg_ipc_handle *handle);
+openreg_status openreg_event_import(const openreg_ipc_handle *handle, openreg_event **event);
 
 #ifdef __cplusplus
 }

@@ -8,8 +8,14 @@
  * is put into the queue, and the event's point is the one behind it: an event that was reached has
  * its stamp. A stamp holds a reference, so that an event may be destroyed before it is reached.
  * Recordings are numbered, and an older one never replaces a younger, whichever is done first.
+ *
+ * An event that was exported has a signal that other processes wait for, of which each recording is
+ * a point; on a busy stream, a stamp reaches it. An event that was imported is but such a signal of
+ * another process.
  */
 #include "stream.h"
+
+#include "imports.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -24,8 +30,11 @@ struct openreg_event {
   int device;
   bool timing;
   _Atomic uint64_t recorded;
-  /* Of timing events. The lock is held for a few instructions, never while waiting for room in a
-   * queue, and guards what is below it. */
+  openreg_import *import; /* of an imported event, which has nothing of what follows */
+  uint32_t export;        /* the entry of an exported one, which has a signal */
+  _Atomic(struct openreg_signal *) signal; /* what it points to is guarded by the lock */
+  /* Of timing and exported events. The lock is held for a few instructions, never while waiting for
+   * room in a queue, and guards what is below it. */
   pthread_mutex_t lock;
   int references;     /* the owner's and one for each stamp in a queue */
   uint64_t last;      /* how many times recording began */
@@ -50,6 +59,10 @@ static uint64_t recorded_by(const openreg_event *event) {
   return atomic_load_explicit(&event->recorded, memory_order_acquire);
 }
 
+static struct openreg_signal *signal_of(const openreg_event *event) {
+  return atomic_load_explicit(&event->signal, memory_order_acquire);
+}
+
 static bool is_reached(const openreg_event *event, uint64_t recorded) {
   return recorded == NEVER_RECORDED ||
          openreg_timeline_reached(&stream_of(event, recorded)->timeline, point_of(recorded));
@@ -63,10 +76,7 @@ static openreg_status require_event(const openreg_event *event) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-openreg_status openreg_event_create(int device, bool enable_timing, openreg_event **event) {
-  openreg_status status = openreg_require_device(device);
-  if (status != OPENREG_OK)
-    return status;
+static openreg_status create(int device, bool enable_timing, openreg_event **event) {
   openreg_event *created = calloc(1, sizeof *created);
   if (created == NULL)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for an event");
@@ -78,14 +88,23 @@ openreg_status openreg_event_create(int device, bool enable_timing, openreg_even
   return OPENREG_OK;
 }
 
+openreg_status openreg_event_create(int device, bool enable_timing, openreg_event **event) {
+  openreg_status status = openreg_require_device(device);
+  return status == OPENREG_OK ? create(device, enable_timing, event) : status;
+}
+
 /* Gives the lock back, and one reference with it. */
 static void unlock_and_release(openreg_event *event) {
   bool is_last = --event->references == 0;
   pthread_mutex_unlock(&event->lock);
-  if (is_last) {
-    pthread_mutex_destroy(&event->lock);
-    free(event);
-  }
+  if (!is_last)
+    return;
+  if (event->import != NULL)
+    openreg_import_close(event->import);
+  if (signal_of(event) != NULL)
+    openreg_exports_remove_event(event->device, event->export);
+  pthread_mutex_destroy(&event->lock);
+  free(event);
 }
 
 void openreg_event_destroy(openreg_event *event) {
@@ -107,9 +126,13 @@ static void stamp_locked(openreg_event *event, uint64_t recording) {
   }
 }
 
+/* What was dropped by shutting down was not done: other processes are not told that it was. */
 void openreg_event_stamp(openreg_event *event, uint64_t recording) {
   pthread_mutex_lock(&event->lock);
-  stamp_locked(event, recording);
+  if (event->timing)
+    stamp_locked(event, recording);
+  else if (!openreg_streams_are_shut_down())
+    openreg_signal_end(signal_of(event), (uint32_t)recording);
   unlock_and_release(event);
 }
 
@@ -147,12 +170,62 @@ static openreg_status record_in_queue(openreg_event *event, int number) {
   return OPENREG_OK;
 }
 
+/* A stamp that reaches a point of the signal, behind what was submitted to the stream. The point
+ * is let known when its work is in the queue, so that nobody waits for what is not. */
+static openreg_status signal_in_queue(openreg_event *event, int number) {
+  struct openreg_signal *signal = signal_of(event);
+  uint64_t point;
+  uint32_t signalled;
+  pthread_mutex_lock(&event->lock);
+  uint64_t recording = ++event->last;
+  openreg_status status = openreg_signal_begin(signal, &signalled);
+  event->references += status == OPENREG_OK;
+  pthread_mutex_unlock(&event->lock);
+  if (status != OPENREG_OK)
+    return status;
+  struct task task = {.kind = TASK_STAMP, .stamp = {event, signalled}};
+  status = openreg_stream_submit(&openreg_streams[event->device][number], &task, &point);
+  pthread_mutex_lock(&event->lock);
+  if (status != OPENREG_OK) {
+    openreg_signal_end(signal, signalled);
+    unlock_and_release(event);
+    return status;
+  }
+  publish_locked(event, recording, pack(point, number));
+  openreg_signal_publish(signal, signalled);
+  pthread_mutex_unlock(&event->lock);
+  return OPENREG_OK;
+}
+
+static void signal_here(openreg_event *event, uint64_t recorded) {
+  pthread_mutex_lock(&event->lock);
+  uint64_t recording = ++event->last;
+  publish_locked(event, recording, recorded);
+  openreg_signal_mark(signal_of(event));
+  pthread_mutex_unlock(&event->lock);
+}
+
+static openreg_status record_exported(openreg_event *event, int stream) {
+  const struct stream *recording = &openreg_streams[event->device][stream];
+  uint64_t point = openreg_timeline_end(&recording->timeline);
+  if (!openreg_timeline_reached(&recording->timeline, point))
+    return signal_in_queue(event, stream);
+  signal_here(event, pack(point, stream));
+  return OPENREG_OK;
+}
+
 openreg_status openreg_event_record(openreg_event *event, int stream) {
   openreg_status status = require_event(event);
   if (status == OPENREG_OK)
     status = openreg_require_stream(stream);
   if (status != OPENREG_OK)
     return status;
+  if (event->import != NULL)
+    return openreg_fail(OPENREG_NOT_PERMITTED,
+                        "openreg: the event was imported: only the process that created it records "
+                        "it");
+  if (signal_of(event) != NULL)
+    return record_exported(event, stream);
   const struct stream *recording = &openreg_streams[event->device][stream];
   const struct timeline *timeline = &recording->timeline;
   bool is_held = openreg_stream_is_held(recording);
@@ -169,14 +242,33 @@ openreg_status openreg_event_record(openreg_event *event, int stream) {
 
 /* ---- asking and waiting ---------------------------------------------------------------------- */
 
+static uint32_t point_of_import(const openreg_event *event) {
+  return atomic_load(&openreg_import_signal(event->import)->recorded);
+}
+
 openreg_status openreg_event_query(const openreg_event *event) {
   openreg_status status = require_event(event);
   if (status != OPENREG_OK)
     return status;
+  if (event->import != NULL)
+    return openreg_import_query(event->import, point_of_import(event));
   return is_reached(event, recorded_by(event)) ? OPENREG_OK : OPENREG_NOT_READY;
 }
 
+static openreg_status synchronize_import(const openreg_event *event, int64_t deadline_ns) {
+  uint32_t point = point_of_import(event);
+  openreg_status status = openreg_import_query(event->import, point);
+  if (status == OPENREG_NOT_READY && openreg_worker_is_this_thread())
+    return openreg_fail(OPENREG_NOT_PERMITTED,
+                        "openreg: a function that runs on a stream must not wait for events");
+  if (status == OPENREG_NOT_READY)
+    status = openreg_import_await(event->import, point, deadline_ns);
+  return status == OPENREG_OK ? openreg_failure_take(event->device) : status;
+}
+
 static openreg_status synchronize(const openreg_event *event, int64_t deadline_ns) {
+  if (event->import != NULL)
+    return synchronize_import(event, deadline_ns);
   uint64_t recorded = recorded_by(event);
   if (recorded == NEVER_RECORDED)
     return openreg_failure_take(event->device);
@@ -201,6 +293,8 @@ openreg_status openreg_stream_wait_event(int device, int stream, const openreg_e
     status = require_event(event);
   if (status != OPENREG_OK)
     return status;
+  if (event->import != NULL)
+    return openreg_import_await_on_stream(event->import, point_of_import(event), device, stream);
   uint64_t recorded = recorded_by(event);
   if (is_reached(event, recorded))
     return OPENREG_OK;
@@ -251,4 +345,65 @@ openreg_status openreg_event_elapsed_ms(const openreg_event *start, const openre
   if (status == OPENREG_OK)
     *milliseconds = (double)(stamp_of(end) - stamp_of(start)) / 1e6;
   return status;
+}
+
+/* ---- other processes ------------------------------------------------------------------------- */
+
+/* What the event was recorded for before it had a signal: a later point of the same stream is as
+ * good, for who waits for it waits for that. */
+static openreg_status signal_last_recording(openreg_event *event) {
+  uint64_t recorded = recorded_by(event);
+  if (is_reached(event, recorded))
+    return OPENREG_OK;
+  return signal_in_queue(event, openreg_stream_number(stream_of(event, recorded)));
+}
+
+static openreg_status give_signal(openreg_event *event) {
+  struct openreg_signal *signal;
+  openreg_status status = openreg_exports_add_event(event->device, &event->export, &signal);
+  if (status != OPENREG_OK)
+    return status;
+  atomic_store_explicit(&event->signal, signal, memory_order_release);
+  status = signal_last_recording(event);
+  if (status == OPENREG_OK)
+    return OPENREG_OK;
+  atomic_store_explicit(&event->signal, NULL, memory_order_release);
+  openreg_exports_remove_event(event->device, event->export);
+  return status;
+}
+
+openreg_status openreg_event_export(openreg_event *event, openreg_ipc_handle *handle) {
+  openreg_status status = require_event(event);
+  if (status != OPENREG_OK)
+    return status;
+  if (event->timing)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT,
+                        "openreg: the event was created with timing: only one without can be "
+                        "exported");
+  if (event->import != NULL)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT,
+                        "openreg: the event was imported: only the process that created it exports "
+                        "it");
+  if (signal_of(event) == NULL)
+    status = give_signal(event);
+  if (status == OPENREG_OK)
+    openreg_exports_pack_event(event->device, event->export, handle);
+  return status;
+}
+
+openreg_status openreg_event_import(const openreg_ipc_handle *handle, openreg_event **event) {
+  openreg_import *import;
+  openreg_event *created = NULL;
+  uint32_t unused;
+  openreg_status status = openreg_import_open(handle, OPENREG_EXPORT_EVENT, &import, &unused);
+  if (status != OPENREG_OK)
+    return status;
+  status = create(import->file->device, false, &created);
+  if (status != OPENREG_OK) {
+    openreg_import_close(import);
+    return status;
+  }
+  created->import = import;
+  *event = created;
+  return OPENREG_OK;
 }

@@ -32,6 +32,10 @@ void openreg_failure_keep(int device, openreg_status status) {
   pthread_mutex_unlock(&failure->lock);
 }
 
+void openreg_device_keep_failure(int device, openreg_status status) {
+  openreg_failure_keep(device, status);
+}
+
 openreg_status openreg_failure_take(int device) {
   struct failure *failure = &failures[device];
   if (atomic_load(&failure->status) == OPENREG_OK)

@@ -65,6 +65,8 @@ static void describe(text *out, int signal_number, const void *address,
   put_address(out, address);
   put(out, place->beyond_capacity ? " beyond the end of device " : " of device ");
   put_device(out, place->device);
+  if (place->imported)
+    put(out, " that belongs to another process");
   if (openreg_in_bad_fork())
     put(out, " (a process forked after devices were initialized has none; start it with the "
              "'spawn' method)\n");

@@ -1,7 +1,8 @@
 /* internal.h: what the files of the device layer share with each other and with nobody else.
  *
  * The layer starts up in one place, openreg_initialize in device.c, which reads the configuration,
- * loads the topology, maps the arenas, binds them and installs the fault handler, in this order.
+ * maps the arenas, loads the topology, binds the arenas, joins the group's ledger and installs the
+ * fault handler, in this order.
  * Nothing that is shared here changes after that but the ledger and the streams' counters.
  */
 #ifndef OPENREG_DEVICE_INTERNAL_H
@@ -30,6 +31,17 @@ openreg_status openreg_require_ready(int device);
 /* Errors: BAD_FORK. */
 openreg_status openreg_require_no_bad_fork(void);
 
+/* Forks of this process wait while this is held, lest a child gets a half of what is being done.
+ * Not to be held twice. Errors: SYSTEM. */
+openreg_status openreg_forks_hold(void);
+void openreg_forks_release(void);
+
+/* ---- config.c -------------------------------------------------------------------------------- */
+
+/* What stands for the group: "group-" and OPENREG_GROUP, or "alike-" and 16 hexadecimal digits made
+ * of what processes without it must have in common: number, capacities and profiles of devices. */
+void openreg_config_name_group(const openreg_config *config, char group[OPENREG_GROUP_NAME_BYTES]);
+
 /* ---- status.c -------------------------------------------------------------------------------- */
 
 /* Forgets the calling thread's last sentence. */
@@ -54,10 +66,15 @@ void openreg_topology_free(openreg_topology *topology);
 void openreg_topology_list_cores(const openreg_topology *topology, int device, char *list,
                                  size_t list_bytes);
 
+/* hwloc's OS index of the NUMA node that the device is placed on: the first of its cores' nodes. -1
+ * when that is not known. */
+int openreg_topology_node(const openreg_topology *topology, int device);
+
 /* Asks for the pages of a range, none of which was touched yet, to come from the device's NUMA
- * node. Returns the node's OS index; -1 when there is no choice or the system refuses. */
-int openreg_topology_bind(const openreg_topology *topology, int device, void *address,
-                          size_t bytes);
+ * node. False when there is no choice, the system refuses, or the topology is that of another
+ * machine. */
+bool openreg_topology_bind(const openreg_topology *topology, int device, void *address,
+                           size_t bytes);
 
 /* Keeps the calling thread on those of the device's cores that the process was allowed to use when
  * the topology was loaded; on any of those when the device has none of them, or for -1. False when
@@ -68,6 +85,9 @@ bool openreg_topology_bind_thread(const openreg_topology *topology, int device);
 
 /* Reserves and maps everything, or nothing. Errors: SYSTEM. */
 openreg_status openreg_arenas_map(const openreg_config *config);
+
+/* Undoes openreg_arenas_map, when starting fails after it. */
+void openreg_arenas_unmap(void);
 
 /* In a forked child, which inherits no arena: keeps the addresses from being used by anything
  * else, and lets go of the memory files. */
@@ -85,11 +105,67 @@ typedef enum openreg_view { OPENREG_DEVICE_VIEW, OPENREG_KERNEL_VIEW } openreg_v
 typedef struct openreg_arena_place {
   int device; /* whose slot it is */
   openreg_view view;
-  bool beyond_capacity; /* in the spare addresses between this device's arena and the next */
+  bool imported;        /* memory of another process's device of the same number */
+  bool beyond_capacity; /* in none of both: addresses that are never accessible */
 } openreg_arena_place;
 
 /* Where in the reservations an address lies; false when in none. Async-signal-safe. */
 bool openreg_arena_locate(const void *address, openreg_arena_place *place);
+
+/* The memory file of a device: its arena, then OPENREG_EXPORTS_BYTES that exports.h describes. */
+#define OPENREG_EXPORTS_BYTES ((uint64_t)2 << 20)
+int openreg_arena_file(int device);
+
+/* Addresses beyond every arena, in the same slot, are for the memory of other processes' devices:
+ * at least as many as the capacity. Maps `bytes` of a file of such a process (whole granules), into
+ * both views, where openreg_arena_device_of and openreg_arena_check_range then find them. One
+ * thread at a time, which imports.c sees to; `bytes` of unmap are those of map.
+ * Errors: OUT_OF_MEMORY when no addresses are left, SYSTEM. */
+openreg_status openreg_arena_map_import(int device, int file, uint64_t file_offset, size_t bytes,
+                                        void **device_address);
+void openreg_arena_unmap_import(void *device_address, size_t bytes);
+
+/* ---- ledger.c -------------------------------------------------------------------------------- */
+
+/* Joins the group's control page, with the devices as `properties` place them; the arenas are
+ * mapped. Errors: INVALID_CONFIGURATION (a page of that group with other devices, or one that is
+ * corrupt or foreign), OUT_OF_MEMORY (too many processes), SYSTEM. */
+openreg_status openreg_ledger_join(const openreg_config *config,
+                                   const openreg_device_properties properties[]);
+
+/* In a forked child: lets go of everything, and leaves the parent's record as it is. */
+void openreg_ledger_abandon(void);
+
+/* A process of the group, in words that can be sent: its place in the control page, and a number
+ * that no other process in that place, before or after, has. */
+typedef struct openreg_peer {
+  uint64_t group;    /* which page */
+  uint64_t identity; /* never 0 */
+  uint32_t slot;     /* < OPENREG_MAX_PROCESSES */
+} openreg_peer;
+
+/* This process. It must have joined. */
+openreg_peer openreg_ledger_self(void);
+
+/* Where another process of this group keeps the memory file of a device, for opening it through
+ * /proc. False when it is not of this group, not that process, or dead. */
+typedef struct openreg_peer_file {
+  int pid, file;
+  uint64_t inode; /* of the file: what is opened must be it */
+} openreg_peer_file;
+bool openreg_ledger_find_peer(openreg_peer peer, int device, openreg_peer_file *file);
+
+/* Whether the process lives. Asks the kernel, by the lock that a process holds as long as it
+ * lives. */
+bool openreg_ledger_is_alive(openreg_peer peer);
+
+/* Keeps a process's record, should it die, until this process forgets it or dies itself: for memory
+ * of it that is imported. */
+openreg_status openreg_ledger_remember(openreg_peer peer);
+void openreg_ledger_forget(openreg_peer peer);
+
+/* States how much of a dead process's device memory is still there, in other processes' use. */
+void openreg_ledger_set_remains(openreg_peer peer, int device, uint64_t bytes);
 
 /* ---- fault.c --------------------------------------------------------------------------------- */
 

@@ -65,12 +65,18 @@ void openreg_stream_end_inline(int device, int stream) {
 
 /* Inline work is what runs for a ticket that was not published. Whoever freed memory that queued
  * work uses has seen that work submitted, and so the inline work before it. */
+__attribute__((noinline)) static bool runs_inline_elsewhere(const struct stream *stream,
+                                                            uint64_t running) {
+  return !openreg_stream_is_held(stream) && !openreg_queue_has_task(&stream->queue, running);
+}
+
+/* Each free asks: that nothing is queued is found out with two loads and no more. */
 bool openreg_stream_has_inline_ahead(int device, int stream) {
   const struct stream *found = &openreg_streams[device][stream];
   uint64_t running = openreg_timeline_finished(&found->timeline);
   if (openreg_timeline_end(&found->timeline) <= running + 1 || found->queue.slots == NULL)
     return false;
-  return !openreg_stream_is_held(found) && !openreg_queue_has_task(&found->queue, running);
+  return runs_inline_elsewhere(found, running);
 }
 
 static openreg_status do_in_turn(struct stream *stream, const struct task *task, uint64_t *point) {

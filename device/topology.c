@@ -1,16 +1,19 @@
 /* topology.c: where on this machine each device lives. The only file that knows hwloc.
  *
  * Devices are spread over the machine's cores in equal shares, which puts them on different NUMA
- * nodes where there are several; a device's memory comes from the first node of its cores, and the
- * workers of its streams run on them. Nothing depends on it: a machine that cannot be described, or
- * refuses to bind, has devices all the same.
+ * nodes where there are several; a device is placed on the first node of its cores, its memory
+ * comes from there, and the workers of its streams run on its cores. Nothing depends on it: a
+ * machine that cannot be described, or refuses to bind, has devices all the same.
  *
  * hwloc's own variables, HWLOC_SYNTHETIC and HWLOC_XMLFILE, may describe another machine than this
  * one; cores are then those of that machine, and nothing is bound.
  */
 #include "internal.h"
 
+#include <errno.h>
 #include <hwloc.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,25 +24,50 @@ struct openreg_topology {
   hwloc_cpuset_t allowed; /* owned: where the process ran when this was loaded; NULL: not known */
 };
 
+/* Slower is no failure, but a person should know why: one line on stderr a process. */
+static void say_once(const char *what, const char *why) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  if (!atomic_flag_test_and_set(&said))
+    fprintf(stderr, "openreg: %s (%s): devices work without it, perhaps slower\n", what, why);
+}
+
 /* A process may have been confined to some of the machine's cores, by taskset or a batch system. */
 static hwloc_cpuset_t load_allowed(hwloc_topology_t machine) {
   hwloc_cpuset_t allowed = hwloc_bitmap_alloc();
   if (allowed != NULL && hwloc_get_cpubind(machine, allowed, HWLOC_CPUBIND_PROCESS) != 0) {
+    if (hwloc_topology_is_thissystem(machine))
+      say_once("the cores of this process cannot be known", strerror(errno));
     hwloc_bitmap_free(allowed);
     allowed = NULL;
   }
   return allowed;
 }
 
-/* Equal shares of the cores, not of their hardware threads: two devices never split a core. */
+/* Consecutive cores, in the machine's own order, whole ones, and equally many for each device but
+ * for one more; with more devices than cores, neighbours share one. hwloc_distrib would keep to
+ * packages and nodes first, and give a device of three on two packages twice what the others get.
+ */
 static bool spread_devices(openreg_topology *topology) {
-  hwloc_obj_t root = hwloc_get_root_obj(topology->machine);
   int depth = hwloc_get_type_or_below_depth(topology->machine, HWLOC_OBJ_CORE);
-  return hwloc_distrib(topology->machine, &root, 1, topology->cores,
-                       (unsigned)topology->device_count, depth, 0) == 0;
+  int core_count = (int)hwloc_get_nbobjs_by_depth(topology->machine, depth);
+  if (core_count == 0)
+    return false;
+  for (int i = 0; i < topology->device_count; i++) {
+    int first = i * core_count / topology->device_count;
+    int end = (i + 1) * core_count / topology->device_count;
+    topology->cores[i] = hwloc_bitmap_alloc();
+    if (topology->cores[i] == NULL)
+      return false;
+    for (int core = first; core == first || core < end; core++) {
+      hwloc_obj_t object = hwloc_get_obj_by_depth(topology->machine, depth, (unsigned)core);
+      if (hwloc_bitmap_or(topology->cores[i], topology->cores[i], object->cpuset) != 0)
+        return false;
+    }
+  }
+  return true;
 }
 
-openreg_topology *openreg_topology_load(int device_count) {
+static openreg_topology *load(int device_count) {
   openreg_topology *topology = calloc(1, sizeof *topology);
   if (topology == NULL)
     return NULL;
@@ -56,6 +84,14 @@ openreg_topology *openreg_topology_load(int device_count) {
     return NULL;
   }
   topology->allowed = load_allowed(topology->machine);
+  return topology;
+}
+
+openreg_topology *openreg_topology_load(int device_count) {
+  openreg_topology *topology = load(device_count);
+  if (topology == NULL)
+    say_once("devices are not placed on this machine's cores and memory",
+             "hwloc cannot describe it");
   return topology;
 }
 
@@ -82,23 +118,37 @@ void openreg_topology_list_cores(const openreg_topology *topology, int device, c
   }
 }
 
-int openreg_topology_bind(const openreg_topology *topology, int device, void *address,
-                          size_t bytes) {
-  if (topology == NULL || !hwloc_topology_is_thissystem(topology->machine) ||
-      hwloc_get_nbobjs_by_type(topology->machine, HWLOC_OBJ_NUMANODE) < 2)
-    return -1;
-  int node = -1;
-  hwloc_nodeset_t nodes = hwloc_bitmap_alloc();
+/* The first node of the device's cores. NULL when there is none. */
+static hwloc_obj_t node_of(const openreg_topology *topology, int device) {
+  hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+  hwloc_obj_t node = NULL;
   if (nodes != NULL &&
-      hwloc_cpuset_to_nodeset(topology->machine, topology->cores[device], nodes) == 0) {
-    hwloc_bitmap_singlify(nodes);
-    /* Not HWLOC_MEMBIND_STRICT: a full node is a reason to be slower, not to fail. */
-    if (hwloc_set_area_membind(topology->machine, address, bytes, nodes, HWLOC_MEMBIND_BIND,
-                               HWLOC_MEMBIND_BYNODESET) == 0)
-      node = hwloc_bitmap_first(nodes);
-  }
+      hwloc_cpuset_to_nodeset(topology->machine, topology->cores[device], nodes) == 0)
+    node =
+        hwloc_get_numanode_obj_by_os_index(topology->machine, (unsigned)hwloc_bitmap_first(nodes));
   hwloc_bitmap_free(nodes);
   return node;
+}
+
+int openreg_topology_node(const openreg_topology *topology, int device) {
+  hwloc_obj_t node = topology == NULL ? NULL : node_of(topology, device);
+  return node == NULL ? -1 : (int)node->os_index;
+}
+
+bool openreg_topology_bind(const openreg_topology *topology, int device, void *address,
+                           size_t bytes) {
+  if (topology == NULL || !hwloc_topology_is_thissystem(topology->machine) ||
+      hwloc_get_nbobjs_by_type(topology->machine, HWLOC_OBJ_NUMANODE) < 2)
+    return false;
+  hwloc_obj_t node = node_of(topology, device);
+  if (node == NULL)
+    return false;
+  /* Not HWLOC_MEMBIND_STRICT: a full node is a reason to be slower, not to fail. */
+  bool bound = hwloc_set_area_membind(topology->machine, address, bytes, node->nodeset,
+                                      HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET) == 0;
+  if (!bound)
+    say_once("the memory of devices cannot be bound to their NUMA nodes", strerror(errno));
+  return bound;
 }
 
 bool openreg_topology_bind_thread(const openreg_topology *topology, int device) {
@@ -112,6 +162,8 @@ bool openreg_topology_bind_thread(const openreg_topology *topology, int device) 
   if (hwloc_bitmap_iszero(cores))
     hwloc_bitmap_copy(cores, topology->allowed);
   bool bound = hwloc_set_cpubind(topology->machine, cores, HWLOC_CPUBIND_THREAD) == 0;
+  if (!bound)
+    say_once("threads of devices cannot be bound to their cores", strerror(errno));
   hwloc_bitmap_free(cores);
   return bound;
 }

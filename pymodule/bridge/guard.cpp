@@ -4,6 +4,8 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "debug_memory.h"
+#include "ipc.h"
 #include "turn.h"
 
 namespace openreg {
@@ -84,7 +86,10 @@ public:
     wait_for_stream(stream.device_index(), static_cast<int>(stream.id()));
   }
 
-  void synchronizeDevice(c10::DeviceIndex device) const override { wait_for_device(device); }
+  void synchronizeDevice(c10::DeviceIndex device) const override {
+    wait_for_device(device);
+    look_for_damage(device);
+  }
 
   void recordDataPtrOnStream(const c10::DataPtr &pointer,
                              const c10::Stream &stream) const override {
@@ -100,6 +105,9 @@ public:
                 static_cast<int>(device), " does not match recording stream's device index ",
                 static_cast<int>(stream.device_index()), ".");
     if (*event == nullptr) {
+      if ((*event = EventInWaiting::take()) != nullptr) {
+        return;
+      }
       openreg_event *made = nullptr;
       check(openreg_event_create(stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT,
                                  &made));

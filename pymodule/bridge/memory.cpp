@@ -2,20 +2,47 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
-#include <unistd.h>
 
-#include <sstream>
+#include <cstdlib>
+#include <memory>
 
+#include "memory_history.h"
+#include "out_of_memory.h"
 #include "turn.h"
 
 namespace openreg {
 
+namespace {
+
+// What PyTorch's profiler keeps of memory, when it is told to.
+void report_to_profiler(const openreg_block *block, int64_t bytes) {
+  openreg_memory_stats stats;
+  if (openreg_memory_get_stats(block->device, &stats) != OPENREG_OK) {
+    return;
+  }
+  const auto total = [](const openreg_stat *kinds) {
+    return static_cast<size_t>(kinds[OPENREG_POOL_ALL].current);
+  };
+  c10::reportMemoryUsageToProfiler(block->address, bytes, total(stats.allocated_bytes),
+                                   total(stats.reserved_bytes),
+                                   {kDeviceType, static_cast<c10::DeviceIndex>(block->device)});
+}
+
+} // namespace
+
 void free_block(void *context) {
   auto *block = static_cast<openreg_block *>(context);
+  const RecordedCall recorded(RecordedCall::kFree, block->requested_bytes);
   if (block->user != nullptr) {
     // The twin storage looks at this memory without owning it: drop it first.
     c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl *>(block->user));
     block->user = nullptr;
+  }
+  if (c10::memoryProfilingEnabled()) [[unlikely]] {
+    openreg_block shown = *block;
+    openreg_block_free(block);
+    report_to_profiler(&shown, -static_cast<int64_t>(shown.bytes));
+    return;
   }
   openreg_block_free(block);
 }
@@ -28,44 +55,26 @@ void free_redirected(void *address) {
 
 namespace {
 
-// Sizes as CUDA's allocator prints them.
-std::string format_size(uint64_t bytes) {
-  std::ostringstream text;
-  text.precision(2);
-  text << std::fixed;
-  if (bytes <= 1024) {
-    text << bytes << " bytes";
-  } else if (bytes <= 1024 * 1024) {
-    text << static_cast<double>(bytes) / 1024.0 << " KiB";
-  } else if (bytes <= 1024 * 1024 * 1024ULL) {
-    text << static_cast<double>(bytes) / 1048576.0 << " MiB";
-  } else {
-    text << static_cast<double>(bytes) / 1073741824.0 << " GiB";
-  }
-  return text.str();
+c10::CachingAllocator::Stat convert(const openreg_stat &from) {
+  c10::CachingAllocator::Stat to;
+  to.current = from.current;
+  to.peak = from.peak;
+  to.allocated = from.allocated;
+  to.freed = from.freed;
+  return to;
 }
 
-[[noreturn]] void raise_out_of_memory(c10::DeviceIndex device, size_t bytes) {
-  uint64_t free = 0, total = 0;
-  check(openreg_ledger_query(device, &free, &total));
-  openreg_memory_stats stats;
-  check(openreg_memory_get_stats(device, &stats));
-  double fraction = 1;
-  check(openreg_memory_get_fraction(device, &fraction));
-  const auto allocated = static_cast<uint64_t>(stats.allocated_bytes[OPENREG_POOL_ALL].current);
-  const auto reserved = static_cast<uint64_t>(stats.reserved_bytes[OPENREG_POOL_ALL].current);
-  std::string allowed;
-  if (fraction < 1) {
-    allowed =
-        format_size(static_cast<uint64_t>(fraction * static_cast<double>(total))) + " allowed; ";
+void add_reserved_by_pools(int device, c10::CachingDeviceAllocator::DeviceStats &to) {
+  openreg_mempool_stats *from = nullptr;
+  size_t count = 0;
+  check(openreg_mempool_get_stats(device, &from, &count));
+  const std::unique_ptr<openreg_mempool_stats, decltype(&std::free)> owner(from, &std::free);
+  for (size_t i = 0; i < count; ++i) {
+    auto &kinds = to.reserved_bytes_by_private_pools[{0, from[i].mempool}];
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {
+      kinds[kind] = convert(from[i].reserved_bytes[kind]);
+    }
   }
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg out of memory. Tried to allocate ",
-                   format_size(bytes), ". GPU ", static_cast<int>(device),
-                   " has a total capacity of ", format_size(total), " of which ", format_size(free),
-                   " is free. Process ", getpid(), " has ", format_size(reserved),
-                   " memory in use. ", allowed, "Of the allocated memory ", format_size(allocated),
-                   " is allocated by PyTorch, and ", format_size(reserved - allocated),
-                   " is reserved by PyTorch but unallocated.");
 }
 
 class DeviceAllocator final : public c10::DeviceAllocator {
@@ -85,15 +94,21 @@ public:
 
   bool initialized() override { return openreg_is_initialized(); }
 
-  void emptyCache(c10::MempoolId_t /*pool*/) override {
+  void emptyCache(c10::MempoolId_t pool) override {
     if (!openreg_is_initialized()) {
       return;
     }
+    const RecordedCall recorded(RecordedCall::kOther);
     int count = 0;
     check(openreg_device_count(&count));
     for (int device = 0; device < count; ++device) {
       wait_for_device(static_cast<c10::DeviceIndex>(device)); // queued work may still write to it
-      check(openreg_cache_empty(device));
+      if (pool.second == 0) {
+        check(openreg_cache_empty(device));
+      }
+    }
+    if (pool.second != 0) {
+      check(openreg_mempool_empty(pool.second));
     }
   }
 
@@ -107,12 +122,8 @@ public:
     openreg_memory_stats from;
     check(openreg_memory_get_stats(device, &from));
     c10::CachingDeviceAllocator::DeviceStats to;
-    for (int pool = 0; pool < OPENREG_POOL_KINDS; ++pool) {
-#define X(name)                                                                                    \
-  to.name[pool].current = from.name[pool].current;                                                 \
-  to.name[pool].peak = from.name[pool].peak;                                                       \
-  to.name[pool].allocated = from.name[pool].allocated;                                             \
-  to.name[pool].freed = from.name[pool].freed;
+    for (int kind = 0; kind < OPENREG_POOL_KINDS; ++kind) {
+#define X(name) to.name[kind] = convert(from.name[kind]);
       OPENREG_MEMORY_STAT_LIST(X)
 #undef X
     }
@@ -120,6 +131,8 @@ public:
     to.num_ooms = from.ooms;
     to.num_device_alloc = from.device_allocs;
     to.num_device_free = from.device_frees;
+    to.num_sync_all_streams = from.stream_syncs;
+    add_reserved_by_pools(device, to);
     to.max_split_size = kMaxSplitSize;
     return to;
   }
@@ -216,16 +229,24 @@ RedirectingAllocator RedirectingAllocator::the_redirecting_allocator;
 constinit thread_local Redirection::Target Redirection::current_ = {-1, nullptr};
 constinit thread_local Offering *Offering::current_ = nullptr;
 
-openreg_block *allocate_block(c10::DeviceIndex device, size_t bytes) {
-  int stream = OPENREG_STREAM_DEFAULT;
-  check(openreg_stream_current(device, &stream));
+openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes) {
+  const RecordedCall recorded(RecordedCall::kAllocate, bytes);
   openreg_block *block = nullptr;
   const auto status = openreg_block_allocate(device, stream, bytes, &block);
   if (status == OPENREG_OUT_OF_MEMORY) [[unlikely]] {
     raise_out_of_memory(device, bytes);
   }
   check(status);
+  if (c10::memoryProfilingEnabled()) [[unlikely]] {
+    report_to_profiler(block, static_cast<int64_t>(block->bytes));
+  }
   return block;
+}
+
+openreg_block *allocate_block(c10::DeviceIndex device, size_t bytes) {
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  return allocate_block(device, stream, bytes);
 }
 
 c10::DeviceAllocator *device_allocator() {

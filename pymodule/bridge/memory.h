@@ -44,7 +44,8 @@ inline openreg_block *block_at(const void *kernel_address) {
   return openreg_block_find(openreg_device_view(kernel_address));
 }
 
-// A block for the device's current stream. Raises torch.OutOfMemoryError in CUDA's words.
+// A block for a stream, or the device's current one. Raises torch.OutOfMemoryError in CUDA's words.
+openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes);
 openreg_block *allocate_block(c10::DeviceIndex device, size_t bytes);
 
 inline c10::DataPtr device_pointer(openreg_block *block) {

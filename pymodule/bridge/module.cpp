@@ -6,9 +6,13 @@
 #include "amp.h"
 #include "autocast.h"
 #include "boxed.h"
+#include "debug_memory.h"
 #include "exit.h"
 #include "gate.h"
 #include "memory.h"
+#include "module_ipc.h"
+#include "module_ledger.h"
+#include "module_memory.h"
 #include "queued.h"
 #include "refusals.h"
 #include "served.h"
@@ -38,49 +42,6 @@ int exchange_device(int device) {
   return previous;
 }
 
-py::dict stat_to_dict(const openreg_stat &stat) {
-  py::dict dict;
-  dict["current"] = stat.current;
-  dict["peak"] = stat.peak;
-  dict["allocated"] = stat.allocated;
-  dict["freed"] = stat.freed;
-  return dict;
-}
-
-py::dict memory_stats(int device) {
-  openreg_memory_stats stats;
-  check(openreg_memory_get_stats(device, &stats));
-  static constexpr std::array<const char *, OPENREG_POOL_KINDS> kinds = {"all", "small_pool",
-                                                                         "large_pool"};
-  py::dict dict;
-#define X(name)                                                                                    \
-  {                                                                                                \
-    py::dict pools;                                                                                \
-    for (size_t kind = 0; kind < kinds.size(); ++kind) {                                           \
-      pools[kinds[kind]] = stat_to_dict(stats.name[kind]);                                         \
-    }                                                                                              \
-    dict[#name] = pools;                                                                           \
-  }
-  OPENREG_MEMORY_STAT_LIST(X)
-#undef X
-  // These follow from a limit on splitting, and from several streams that wait for each other.
-  dict["oversize_allocations"] = stat_to_dict({});
-  dict["oversize_segments"] = stat_to_dict({});
-  dict["max_split_size"] = kMaxSplitSize;
-  dict["num_sync_all_streams"] = 0;
-  dict["num_alloc_retries"] = stats.alloc_retries;
-  dict["num_ooms"] = stats.ooms;
-  dict["num_device_alloc"] = stats.device_allocs;
-  dict["num_device_free"] = stats.device_frees;
-  return dict;
-}
-
-std::pair<uint64_t, uint64_t> mem_get_info(int device) {
-  uint64_t free = 0, total = 0;
-  check(openreg_ledger_query(device, &free, &total));
-  return {free, total};
-}
-
 bool can_device_access_peer(int device, int peer) {
   bool can_access = false;
   check(openreg_device_can_access_peer(device, peer, &can_access));
@@ -91,12 +52,6 @@ openreg_device_properties get_device_properties(int device) {
   openreg_device_properties properties;
   check(openreg_device_get_properties(device, &properties));
   return properties;
-}
-
-double get_memory_fraction(int device) {
-  double fraction = 1;
-  check(openreg_memory_get_fraction(device, &fraction));
-  return fraction;
 }
 
 using AmpPolicy = std::tuple<std::string, std::string, std::string, std::optional<std::string>>;
@@ -154,6 +109,7 @@ PYBIND11_MODULE(_C, module) {
   register_boxed_kernels();
   register_autocast_kernels();
   register_refusals();
+  install_debug_memory();
 
   define_properties(module);
   module.def("initialize", [] { check(openreg_initialize()); });
@@ -165,7 +121,10 @@ PYBIND11_MODULE(_C, module) {
   module.def("exchange_device", &exchange_device);
   module.def("get_device_properties", &get_device_properties);
   module.def("can_device_access_peer", &can_device_access_peer);
-  module.def("synchronize", &wait_for_device);
+  module.def("synchronize", [](int device) {
+    wait_for_device(static_cast<c10::DeviceIndex>(device));
+    look_for_damage(device);
+  });
   module.def("shut_down_streams", &openreg_streams_shut_down,
              py::call_guard<py::gil_scoped_release>());
   module.def("queueing_threshold_ns", [] { return queueing_threshold().count(); });
@@ -178,17 +137,11 @@ PYBIND11_MODULE(_C, module) {
 
   module.def("default_generator", &default_generator);
 
-  module.def("mem_get_info", &mem_get_info);
-  module.def("memory_stats", &memory_stats);
-  module.def("reset_peak_memory_stats",
-             [](int device) { check(openreg_memory_reset_peak(device)); });
-  module.def("reset_accumulated_memory_stats",
-             [](int device) { check(openreg_memory_reset_accumulated(device)); });
-  module.def("empty_cache", [] { device_allocator()->emptyCache({0, 0}); });
-  module.def("set_memory_fraction", [](int device, double fraction) {
-    check(openreg_memory_set_fraction(device, fraction));
-  });
-  module.def("get_memory_fraction", &get_memory_fraction);
+  define_memory(module);
+
+  define_ipc(module);
+
+  define_ledger(module);
 
   module.def("amp_policies", &amp_policies);
   module.def("operators", &served_operators);

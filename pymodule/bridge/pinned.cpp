@@ -23,6 +23,15 @@ at::CachingAllocator::Stat convert(const openreg_stat &from) {
   return to;
 }
 
+at::CachingAllocator::DurationStat convert(const openreg_duration &from) {
+  at::CachingAllocator::DurationStat to;
+  to.total = from.total;
+  to.max = from.max;
+  to.min = from.min;
+  to.count = from.count;
+  return to;
+}
+
 class PinnedAllocator final : public at::HostAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -52,6 +61,8 @@ public:
     to.active_bytes = convert(from.active_bytes);
     to.allocations = convert(from.allocations);
     to.allocated_bytes = convert(from.allocated_bytes);
+    to.host_alloc_time = convert(from.host_alloc_time);
+    to.host_free_time = convert(from.host_free_time);
     to.num_host_alloc = from.allocations.allocated;
     to.num_host_free = from.allocations.freed;
     return to;

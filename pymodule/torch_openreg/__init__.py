@@ -40,6 +40,7 @@ def _register() -> None:
     from torch.utils import backend_registration
 
     from . import _C, _dlpack, openreg
+    from .openreg import _memory_history
 
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)
@@ -50,6 +51,12 @@ def _register() -> None:
     )
 
     _dlpack.register()
+    openreg._reductions.register()
+
+    _memory_history.register()
+
+    # With OPENREG_DEBUG_MEMORY=1: what was never synchronized with is looked at all the same.
+    atexit.register(_C.look_for_damage_at_exit)
 
     # No launch runs when what it needs is gone.
     atexit.register(_C.shut_down_streams)

@@ -72,3 +72,101 @@ uint64_t ledger_free(int device) {
   assert_ok(openreg_ledger_query(device, &free_bytes, &total_bytes));
   return free_bytes;
 }
+
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+/* Free memory of a segment that emptying could not give back: its ends short of whole granules. */
+static void add_free(figures *sums, int kind, uintptr_t from, uintptr_t to) {
+  const uintptr_t granule = 2 * MIB;
+  uintptr_t first = (from + granule - 1) / granule * granule, last = to / granule * granule;
+  if (first >= last) {
+    sums->inactive_split[kind]++;
+    sums->inactive_split_bytes[kind] += (int64_t)(to - from);
+    return;
+  }
+  sums->inactive_split[kind] += (from < first) + (last < to);
+  sums->inactive_split_bytes[kind] += (int64_t)(first - from + to - last);
+}
+
+static void add_block(figures *sums, int kind, const openreg_block_info *block) {
+  assert_true(block->bytes > 0 && block->bytes % 512 == 0);
+  if (block->state == OPENREG_BLOCK_FREE) {
+    assert_int_equal(block->requested_bytes, 0);
+    add_free(sums, kind, block->address, block->address + block->bytes);
+    return;
+  }
+  bool allocated = block->state == OPENREG_BLOCK_ALLOCATED;
+  sums->allocation[kind] += allocated;
+  sums->allocated_bytes[kind] += allocated ? (int64_t)block->bytes : 0;
+  sums->active[kind]++;
+  sums->active_bytes[kind] += (int64_t)block->bytes;
+  sums->requested_bytes[kind] += (int64_t)block->requested_bytes;
+}
+
+/* The blocks of a segment cover it, no two free ones touch, and its own sums are theirs. */
+static void add_segment(figures *sums, const openreg_memory_snapshot *snapshot,
+                        const openreg_segment_info *segment) {
+  figures own = {0};
+  uintptr_t address = segment->address;
+  bool was_free = false;
+  for (size_t i = 0; i < segment->block_count; i++) {
+    const openreg_block_info *block = &snapshot->blocks[segment->first_block + i];
+    bool is_free = block->state == OPENREG_BLOCK_FREE;
+    assert_int_equal(block->address, address);
+    assert_false(is_free && was_free);
+    add_block(&own, segment->kind, block);
+    address += block->bytes;
+    was_free = is_free;
+  }
+  assert_int_equal(address, segment->address + segment->bytes);
+  assert_int_equal(segment->allocated_bytes, own.allocated_bytes[segment->kind]);
+  assert_int_equal(segment->active_bytes, own.active_bytes[segment->kind]);
+  assert_int_equal(segment->requested_bytes, own.requested_bytes[segment->kind]);
+  own.segment[segment->kind] = 1;
+  own.reserved_bytes[segment->kind] = (int64_t)segment->bytes;
+#define X(name)                                                                                    \
+  sums->name[segment->kind] += own.name[segment->kind];                                            \
+  sums->name[OPENREG_POOL_ALL] += own.name[segment->kind];
+  OPENREG_MEMORY_STAT_LIST(X)
+#undef X
+}
+
+static bool same_owner(const openreg_segment_info *one, const openreg_segment_info *other) {
+  return one->stream == other->stream && one->kind == other->kind && one->mempool == other->mempool;
+}
+
+figures add_up(const openreg_memory_snapshot *snapshot) {
+  figures sums = {0};
+  size_t blocks = 0;
+  for (size_t i = 0; i < snapshot->segment_count; i++) {
+    const openreg_segment_info *segment = &snapshot->segments[i], *below = segment - 1;
+    assert_int_equal(segment->first_block, blocks);
+    assert_true(segment->kind == OPENREG_POOL_SMALL || segment->kind == OPENREG_POOL_LARGE);
+    if (i > 0) {
+      assert_true(segment->address >= below->address + below->bytes);
+      assert_false(segment->address == below->address + below->bytes && same_owner(segment, below));
+    }
+    add_segment(&sums, snapshot, segment);
+    blocks += segment->block_count;
+  }
+  assert_int_equal(snapshot->block_count, blocks);
+  return sums;
+}
+
+openreg_memory_snapshot snapshot_of(int device) {
+  openreg_memory_snapshot snapshot;
+  assert_ok(openreg_memory_take_snapshot(device, &snapshot));
+  return snapshot;
+}
+
+void assert_snapshot_agrees(int device) {
+  openreg_memory_snapshot snapshot = snapshot_of(device);
+  figures sums = add_up(&snapshot);
+  openreg_memory_stats stats = stats_of(device);
+  for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++) {
+#define X(name) assert_int_equal(sums.name[kind], stats.name[kind].current);
+    OPENREG_MEMORY_STAT_LIST(X)
+#undef X
+  }
+  openreg_memory_free_snapshot(&snapshot);
+}

@@ -37,6 +37,20 @@ openreg_block *take(int device, int stream, size_t bytes);
 openreg_memory_stats stats_of(int device);
 uint64_t ledger_free(int device);
 
+/* What a snapshot adds up to, under the names of the statistics. */
+typedef struct figures {
+#define X(name) int64_t name[OPENREG_POOL_KINDS];
+  OPENREG_MEMORY_STAT_LIST(X)
+#undef X
+} figures;
+
+/* Adds up a snapshot, whose parts must fit together without a gap. */
+figures add_up(const openreg_memory_snapshot *snapshot);
+/* A snapshot that must be had, and freed. */
+openreg_memory_snapshot snapshot_of(int device);
+/* What snapshot and statistics say at this moment is the same. */
+void assert_snapshot_agrees(int device);
+
 #define assert_stat(stat, now, top, in, out)                                                       \
   do {                                                                                             \
     assert_int_equal((stat).current, now);                                                         \

@@ -218,6 +218,28 @@ static void figures_are_reset_in_their_two_ways(void **state) {
   openreg_pinned_free(kept);
 }
 
+static void time_is_spent_where_the_system_is_asked(void **state) {
+  (void)state;
+  openreg_pinned_free(pin(4096));
+  openreg_pinned_free(pin(4096)); /* the same block: nobody is asked */
+  openreg_pinned_stats stats = pinned_stats();
+  assert_int_equal(stats.host_alloc_time.count, 1);
+  assert_int_equal(stats.host_free_time.count, 0);
+  assert_ok(openreg_pinned_empty_cache());
+  openreg_pinned_free(pin(8192));
+  stats = pinned_stats();
+  assert_int_equal(stats.host_alloc_time.count, 2);
+  assert_int_equal(stats.host_free_time.count, 1);
+  openreg_duration time = stats.host_alloc_time;
+  assert_true(0 <= time.min && time.min <= time.max && time.max <= time.total);
+  openreg_pinned_reset_accumulated();
+  time = pinned_stats().host_alloc_time;
+  assert_int_equal(time.count + time.total, 0);
+  openreg_pinned_reset_peak();
+  time = pinned_stats().host_alloc_time;
+  assert_int_equal(time.min + time.max, 0);
+}
+
 static void bad_arguments_are_refused(void **state) {
   (void)state;
   assert_status(openreg_pinned_allocate(100, NULL), OPENREG_INVALID_ARGUMENT);
@@ -356,6 +378,7 @@ int main(void) {
       ON_EMPTY_POOL(emptying_gives_back_what_is_cached_and_nothing_else),
       ON_EMPTY_POOL(figures_follow_what_is_held_and_what_there_is),
       ON_EMPTY_POOL(figures_are_reset_in_their_two_ways),
+      ON_EMPTY_POOL(time_is_spent_where_the_system_is_asked),
       ON_EMPTY_POOL(bad_arguments_are_refused),
       ON_EMPTY_POOL(more_than_there_is_fails),
       ON_EMPTY_POOL(blocks_are_known_as_a_model_knows_them),

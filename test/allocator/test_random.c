@@ -1,5 +1,6 @@
 /* test_random.c: 200000 operations at random against a model that is too simple to be wrong, an
- * array of live intervals. The same seed gives the same operations.
+ * array of live intervals. The same seed gives the same operations. No observer looks on, as in
+ * test_model.c, which does more: the engine takes shorter ways then.
  */
 #include "support.h"
 

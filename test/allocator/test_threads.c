@@ -90,6 +90,47 @@ static void threads_on_two_devices(void **state) {
   hammer(true);
 }
 
+/* Allocates in pools of its own, one after the other, while others empty the caches. */
+static void *work_in_pools(void *argument) {
+  struct worker *worker = argument;
+  for (int i = 0; i < OPERATIONS / 20; i++) {
+    int device = i % TEST_DEVICES;
+    uint64_t mempool;
+    int64_t blocks = -1;
+    openreg_block *inside = NULL, *outside = NULL;
+    size_t bytes = 1 + (size_t)rand_r(&worker->random) % MIB;
+    expect(openreg_mempool_create(i % 2, &mempool) == OPENREG_OK);
+    expect(openreg_mempool_set_current(device, mempool) == OPENREG_OK);
+    expect(openreg_block_allocate(device, 0, bytes, &inside) == OPENREG_OK);
+    expect(openreg_mempool_set_current(device, 0) == OPENREG_OK);
+    expect(openreg_block_allocate(device, 0, bytes, &outside) == OPENREG_OK);
+    expect(openreg_mempool_use_count(mempool, &blocks) == OPENREG_OK && blocks == 1);
+    openreg_block_free(inside);
+    openreg_block_free(outside);
+    expect(openreg_mempool_destroy(mempool) == OPENREG_OK);
+    expect(i % 50 != 0 || openreg_memory_is_valid(device));
+    expect(i % 10 != 0 || openreg_cache_empty(device) == OPENREG_OK);
+  }
+  return NULL;
+}
+
+static void threads_that_have_memory_pools_of_their_own(void **state) {
+  (void)state;
+  struct worker workers[THREADS];
+  for (int i = 0; i < THREADS; i++) {
+    workers[i] = (struct worker){.random = (unsigned)i + 1};
+    assert_int_equal(pthread_create(&workers[i].thread, NULL, work_in_pools, &workers[i]), 0);
+  }
+  for (int i = 0; i < THREADS; i++)
+    assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+  assert_int_equal(atomic_load(&errors), 0);
+  for (int device = 0; device < TEST_DEVICES; device++) {
+    assert_snapshot_agrees(device);
+    assert_ok(openreg_cache_empty(device));
+    assert_int_equal(ledger_free(device), CAPACITY);
+  }
+}
+
 static void *first_use(void *argument) {
   openreg_block **block = argument;
   expect(openreg_block_allocate(1, 0, 512, block) == OPENREG_OK);
@@ -117,6 +158,7 @@ int main(void) {
       cmocka_unit_test(threads_that_open_a_device_at_once_get_the_same),
       ON_EMPTY_DEVICES(threads_on_one_device),
       ON_EMPTY_DEVICES(threads_on_two_devices),
+      ON_EMPTY_DEVICES(threads_that_have_memory_pools_of_their_own),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

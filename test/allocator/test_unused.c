@@ -20,6 +20,23 @@ static void looking_does_not_initialize(void **state) {
   assert_ok(openreg_memory_reset_accumulated(1));
   assert_ok(openreg_cache_empty(1));
   assert_true(openreg_memory_is_valid(1));
+  uint64_t mempool, current;
+  int64_t blocks = -1;
+  openreg_memory_snapshot snapshot;
+  assert_ok(openreg_mempool_create(true, &mempool));
+  assert_ok(openreg_mempool_set_current(1, mempool));
+  assert_ok(openreg_mempool_current(1, &current));
+  assert_int_equal(current, mempool);
+  assert_ok(openreg_mempool_set_current(1, 0));
+  assert_ok(openreg_mempool_use_count(mempool, &blocks));
+  assert_int_equal(blocks, 0);
+  assert_ok(openreg_mempool_empty(mempool));
+  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_memory_collect(1));
+  assert_ok(openreg_memory_take_snapshot(1, &snapshot));
+  assert_int_equal(snapshot.segment_count, 0);
+  openreg_memory_free_snapshot(&snapshot);
+  openreg_memory_observe(NULL);
   assert_null(openreg_block_find(&stats));
   assert_null(openreg_block_find(NULL));
   openreg_block_free(NULL);
@@ -42,6 +59,8 @@ static void a_bad_configuration_is_reported_by_all(void **state) {
   if (pid == 0) {
     openreg_block *block;
     openreg_memory_stats stats;
+    openreg_memory_snapshot snapshot;
+    uint64_t mempool;
     double fraction;
     setenv("OPENREG_DEVICE_COUNT", "0", 1);
     bool all = openreg_block_allocate(0, 0, 1, &block) == OPENREG_INVALID_CONFIGURATION &&
@@ -49,6 +68,10 @@ static void a_bad_configuration_is_reported_by_all(void **state) {
                openreg_memory_set_fraction(0, 1) == OPENREG_INVALID_CONFIGURATION &&
                openreg_memory_get_fraction(0, &fraction) == OPENREG_INVALID_CONFIGURATION &&
                openreg_memory_get_stats(0, &stats) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_memory_take_snapshot(0, &snapshot) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_memory_collect(0) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_mempool_current(0, &mempool) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_mempool_set_current(0, 0) == OPENREG_INVALID_CONFIGURATION &&
                openreg_memory_reset_peak(0) == OPENREG_INVALID_CONFIGURATION &&
                openreg_memory_reset_accumulated(0) == OPENREG_INVALID_CONFIGURATION &&
                !openreg_memory_is_valid(0) &&

@@ -14,9 +14,24 @@ static void clear_variables(void) {
       "OPENREG_GROUP",        "OPENREG_LAUNCH_BLOCKING", "OPENREG_HOST_ACCESS",
       "HWLOC_SYNTHETIC",      "HWLOC_XMLFILE",           "HWLOC_THISSYSTEM",
       "HWLOC_COMPONENTS",     "OPENREG_BLOCK_OPERATORS", "OPENREG_UNSUPPORTED_DTYPES",
+      "OPENREG_DEBUG_MEMORY",
   };
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     unsetenv(names[i]);
+}
+
+/* Devices are shared by the processes of a group: a test has one of its own. */
+static void choose_group(void) {
+  char group[32];
+  snprintf(group, sizeof group, "test-%d", (int)getpid());
+  setenv("OPENREG_GROUP", group, 1);
+}
+
+/* What a child leaves behind that was killed, or was the last of its group and called _exit. */
+static void remove_page(pid_t child) {
+  char path[96];
+  snprintf(path, sizeof path, "/dev/shm/openreg-%u-group-test-%d", geteuid(), (int)child);
+  unlink(path);
 }
 
 static void set_variables(const char *const variables[]) {
@@ -32,6 +47,7 @@ static _Noreturn void be_the_child(int errors, void (*body)(void), const char *c
   dup2(errors, STDERR_FILENO);
   close(errors);
   clear_variables();
+  choose_group();
   set_variables(variables);
   /* A sanitizer's handlers would turn a death by a signal into an exit. */
   signal(SIGSEGV, SIG_DFL);
@@ -65,6 +81,7 @@ void child_run(child_result *result, void (*body)(void), const char *const varia
   read_all(ends[0], result->errors, sizeof result->errors);
   close(ends[0]);
   assert_int_equal(waitpid(child, &result->wait_status, 0), child);
+  remove_page(child);
 }
 
 void child_expect_pass(void (*body)(void), const char *const variables[]) {

@@ -21,7 +21,8 @@ typedef struct child_result {
 } child_result;
 
 /* Forks, sets the variables ("NAME=value", NULL at the end) in an environment that is clear of
- * openreg's and hwloc's, resets SIGSEGV and SIGBUS to their default, runs `body`, exits with 0. */
+ * openreg's and hwloc's but for a group of its own, resets SIGSEGV and SIGBUS to their default,
+ * runs `body`, exits with 0. */
 void child_run(child_result *result, void (*body)(void), const char *const variables[]);
 
 /* Fails the test, showing what the child wrote, unless it exited with 0. */

@@ -1,5 +1,6 @@
 /* What the environment may hold, and what is said of it when it holds something else. */
 #include "child.h"
+#include "internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,7 @@ static void nothing_set_gives_the_defaults(void **state) {
   assert_string_equal(config.group, "");
   assert_false(config.launch_blocking);
   assert_false(config.host_access);
+  assert_false(config.debug_memory);
 }
 
 static void an_empty_value_counts_as_not_set(void **state) {
@@ -49,7 +51,7 @@ static void an_empty_value_counts_as_not_set(void **state) {
   openreg_config config;
   assert_int_equal(READ(&config, "OPENREG_DEVICE_COUNT", "", "OPENREG_DEVICE_MEMORY", "",
                         "OPENREG_PROFILE", "", "OPENREG_GROUP", "", "OPENREG_LAUNCH_BLOCKING", "",
-                        "OPENREG_HOST_ACCESS", ""),
+                        "OPENREG_HOST_ACCESS", "", "OPENREG_DEBUG_MEMORY", ""),
                    OPENREG_OK);
   assert_int_equal(config.device_count, 2);
   assert_string_equal(config.profiles[1].key, "h100");
@@ -154,6 +156,67 @@ static void switches_are_0_or_1(void **state) {
   assert_true(config.host_access);
 }
 
+static void debugging_memory_makes_launches_blocking(void **state) {
+  (void)state;
+  openreg_config config;
+  assert_int_equal(READ(&config, "OPENREG_DEBUG_MEMORY", "1", "OPENREG_LAUNCH_BLOCKING", "0"),
+                   OPENREG_OK);
+  assert_true(config.debug_memory);
+  assert_true(config.launch_blocking);
+  assert_int_equal(READ(&config, "OPENREG_DEBUG_MEMORY", "0", "OPENREG_LAUNCH_BLOCKING", "1"),
+                   OPENREG_OK);
+  assert_false(config.debug_memory);
+  assert_true(config.launch_blocking);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+#define NAME(name, ...)                                                                            \
+  do {                                                                                             \
+    openreg_config config;                                                                         \
+    assert_int_equal(READ(&config, __VA_ARGS__), OPENREG_OK);                                      \
+    openreg_config_name_group(&config, name);                                                      \
+  } while (0)
+
+static void a_group_with_a_name_is_called_by_it(void **state) {
+  (void)state;
+  char name[OPENREG_GROUP_NAME_BYTES];
+  NAME(name, "OPENREG_GROUP", "alike-0123456789abcdef");
+  assert_string_equal(name, "group-alike-0123456789abcdef");
+}
+
+/* The number is FNV-1a of 0x8000000 and "h100" with its zero, twice, computed elsewhere. */
+static void a_group_without_a_name_is_called_by_its_devices(void **state) {
+  (void)state;
+  char name[OPENREG_GROUP_NAME_BYTES];
+  NAME(name, "OPENREG_DEVICE_MEMORY", "128M");
+  assert_string_equal(name, "alike-5f6655d9b17e024b");
+}
+
+static void groups_differ_by_number_capacity_and_profile_of_devices(void **state) {
+  (void)state;
+  char names[6][OPENREG_GROUP_NAME_BYTES];
+  NAME(names[0], "OPENREG_DEVICE_MEMORY", "128M");
+  NAME(names[1], "OPENREG_DEVICE_MEMORY", "128M", "OPENREG_DEVICE_COUNT", "3");
+  NAME(names[2], "OPENREG_DEVICE_MEMORY", "128M,130M");
+  NAME(names[3], "OPENREG_DEVICE_MEMORY", "130M,128M");
+  NAME(names[4], "OPENREG_DEVICE_MEMORY", "128M", "OPENREG_PROFILE", "t4");
+  NAME(names[5], "OPENREG_DEVICE_MEMORY", "128M", "OPENREG_PROFILE", "h100,t4");
+  for (int i = 0; i < 6; i++)
+    for (int j = 0; j < i; j++)
+      assert_string_not_equal(names[i], names[j]);
+}
+
+static void groups_do_not_differ_by_how_processes_use_devices(void **state) {
+  (void)state;
+  char first[OPENREG_GROUP_NAME_BYTES], second[OPENREG_GROUP_NAME_BYTES];
+  NAME(first, "OPENREG_DEVICE_MEMORY", "128M");
+  NAME(second, "OPENREG_DEVICE_MEMORY", "131072K,128M", "OPENREG_PROFILE", "H100",
+       "OPENREG_HOST_ACCESS", "1", "OPENREG_DEBUG_MEMORY", "1", "OPENREG_UNSUPPORTED_DTYPES",
+       "float64");
+  assert_string_equal(first, second);
+}
+
 static void bad_values_are_refused_with_what_is_allowed(void **state) {
   (void)state;
   static const char *const memory = "a size such as 8G or 512M, from 2M to 64T, for all devices";
@@ -193,6 +256,7 @@ static void bad_values_are_refused_with_what_is_allowed(void **state) {
       {"OPENREG_LAUNCH_BLOCKING", "2", "0 or 1"},
       {"OPENREG_LAUNCH_BLOCKING", "yes", "0 or 1"},
       {"OPENREG_HOST_ACCESS", "01", "0 or 1"},
+      {"OPENREG_DEBUG_MEMORY", "on", "0 or 1"},
       {"OPENREG_HOST_ACCESS", "true", "0 or 1"},
       {"OPENREG_BLOCK_OPERATORS", "svd", operators},
       {"OPENREG_BLOCK_OPERATORS", "aten:svd", operators},
@@ -325,6 +389,11 @@ int main(void) {
       cmocka_unit_test(this_machine_is_shared_when_no_other_is_given),
       cmocka_unit_test(groups_are_names_of_up_to_63_characters),
       cmocka_unit_test(switches_are_0_or_1),
+      cmocka_unit_test(debugging_memory_makes_launches_blocking),
+      cmocka_unit_test(a_group_with_a_name_is_called_by_it),
+      cmocka_unit_test(a_group_without_a_name_is_called_by_its_devices),
+      cmocka_unit_test(groups_differ_by_number_capacity_and_profile_of_devices),
+      cmocka_unit_test(groups_do_not_differ_by_how_processes_use_devices),
       cmocka_unit_test(bad_values_are_refused_with_what_is_allowed),
       cmocka_unit_test(what_devices_lack_is_kept_as_written),
       cmocka_unit_test(a_list_that_does_not_fit_is_refused),

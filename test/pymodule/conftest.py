@@ -5,6 +5,7 @@ Variables of the person who runs the tests must not reach them, and must be gone
 imported, since the configuration is read once.
 """
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,6 +16,9 @@ import pytest
 
 for name in [name for name in os.environ if name.startswith("OPENREG_")]:
     del os.environ[name]
+
+# Devices are shared by the processes of a group: these tests have one of their own.
+os.environ["OPENREG_GROUP"] = f"pytest-{os.getpid()}"
 
 import torch  # noqa: E402
 import torch_openreg._C  # noqa: E402
@@ -80,14 +84,25 @@ def close_gate(everything_queued):
     assert not opened_late, "something waited for a gate that it should not have waited for"
 
 
+@pytest.fixture(scope="session")
+def own_group():
+    """Make the environment of a process that shares its devices with no other, at each call."""
+    numbers = itertools.count()
+    return lambda: os.environ | {"OPENREG_GROUP": f"pytest-{os.getpid()}-{next(numbers)}"}
+
+
 @pytest.fixture
-def python():
-    """Run code in a process of its own, with environment variables as keyword arguments."""
+def python(own_group):
+    """Run code in a process of its own, with environment variables as keyword arguments.
+
+    The processes of one test share their devices, and share them with no other test.
+    """
+    group = own_group()
 
     def run(code, *, expect=0, **environment):
         result = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
-            env=os.environ | environment,
+            env=group | environment,
             capture_output=True,
             text=True,
         )

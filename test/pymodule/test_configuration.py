@@ -5,7 +5,6 @@ without touching a device and forks a child for each value: that is allowed befo
 """
 
 import json
-import os
 import subprocess
 import sys
 
@@ -63,16 +62,17 @@ GOOD = [
     ("OPENREG_PROFILE", "h100,a100"),
     ("OPENREG_LAUNCH_BLOCKING", "1"),
     ("OPENREG_HOST_ACCESS", "1"),
+    ("OPENREG_DEBUG_MEMORY", "1"),
     ("OPENREG_GROUP", "training"),
 ]
 
 
 @pytest.fixture(scope="module")
-def outcomes():
+def outcomes(own_group):
     result = subprocess.run(
         [sys.executable, "-c", SERVER],
         input=json.dumps(BAD + GOOD),
-        env=os.environ,
+        env=own_group(),
         capture_output=True,
         text=True,
     )

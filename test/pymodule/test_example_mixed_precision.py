@@ -14,10 +14,12 @@ SCRIPT = EXAMPLES / "train_mixed_precision.py"
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory):
+def training(own_group, tmp_path_factory):
     """Return what the training gave, and the folder that it ran in."""
     folder = tmp_path_factory.mktemp("training")
-    result = subprocess.run([sys.executable, SCRIPT], cwd=folder, capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, SCRIPT], cwd=folder, env=own_group(), capture_output=True, text=True
+    )
     return result, folder
 
 

@@ -16,17 +16,27 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-def run(script, *arguments, folder):
-    return subprocess.run(
-        [sys.executable, EXAMPLES / script, *arguments], cwd=folder, capture_output=True, text=True
-    )
+@pytest.fixture(scope="module")
+def run(own_group):
+    """Run an example as a person does, in a folder."""
+
+    def run(script, *arguments, folder):
+        return subprocess.run(
+            [sys.executable, EXAMPLES / script, *arguments],
+            cwd=folder,
+            env=own_group(),
+            capture_output=True,
+            text=True,
+        )
+
+    return run
 
 
 # ---- train_digits.py, run ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
+def demo(run, tmp_path_factory):
     """Return what a short training on three devices gave, and the folder that it ran in."""
     folder = tmp_path_factory.mktemp("demo")
     return run("train_digits.py", "--devices", "3", "--epochs", "6", folder=folder), folder
@@ -72,7 +82,7 @@ def test_training_leaves_a_picture(demo):
     assert len(picture) > 10_000  # a drawing: a blank page of this size takes less
 
 
-def test_training_that_reaches_too_little_fails_with_a_sentence(tmp_path):
+def test_training_that_reaches_too_little_fails_with_a_sentence(run, tmp_path):
     arguments = ["--devices", "1", "--epochs", "1", "--dtype", "float32", "--out", "small.png"]
     result = run("train_digits.py", *arguments, folder=tmp_path)
     assert result.returncode == 1
@@ -85,7 +95,7 @@ def test_training_that_reaches_too_little_fails_with_a_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("arguments", ["--devices 0", "--devices 9", "--epochs 0", "--dtype int8"])
-def test_training_refuses_bad_arguments(tmp_path, arguments):
+def test_training_refuses_bad_arguments(run, tmp_path, arguments):
     result = run("train_digits.py", *arguments.split(), folder=tmp_path)
     assert result.returncode == 2
     assert f"error: argument {arguments.split()[0]}: " in result.stderr
@@ -174,7 +184,7 @@ def test_seed_decides_the_order_of_batches(example):
 # ---- tour.py and the README ----------------------------------------------------------------------
 
 
-def test_readme_shows_the_tour_and_what_it_prints(tmp_path):
+def test_readme_shows_the_tour_and_what_it_prints(run, tmp_path):
     tour = run("tour.py", folder=tmp_path)
     assert tour.returncode == 0, tour.stderr
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)

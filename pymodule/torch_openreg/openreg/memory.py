@@ -2,17 +2,96 @@
 
 Figures are bytes or counts under the names that ``torch.cuda`` gives them. *Allocated* is what
 tensors hold, rounded up to blocks; *reserved* is what the allocator holds for them and for later.
+Tables, pools and the history are in rooms of their own, and are offered here.
+
+Not here are allocators of one's own (``CUDAPluggableAllocator``, ``change_current_allocator``) and
+going without a cache (``caching_allocator_enable``): on a GPU the latter serves to find accesses
+out of bounds, which ``OPENREG_DEBUG_MEMORY=1`` finds with the cache.
 """
 
+import warnings
 from collections import OrderedDict
 from typing import Any
 
+import torch
 from torch.types import Device
+from typing_extensions import deprecated
 
 from torch_openreg import _C
 
+from ._memory_history import (
+    _allocation_traceback,
+    _attach_out_of_memory_observer,
+    _dump_snapshot,
+    _get_memory_metadata,
+    _record_memory_history,
+    _save_memory_usage,
+    _save_segment_usage,
+    _set_memory_metadata,
+    _snapshot,
+    memory_snapshot,
+)
+from ._memory_pools import MemPool, use_mem_pool
+from ._memory_summary import list_gpu_processes, memory_summary
 from ._utils import _get_device_index
-from .devices import _lazy_init, is_initialized
+from .devices import _lazy_init, current_device, is_initialized
+from .streams import current_stream
+
+__all__ = [
+    "MemPool",
+    "_allocation_traceback",
+    "_attach_out_of_memory_observer",
+    "_dump_snapshot",
+    "_get_memory_metadata",
+    "_record_memory_history",
+    "_save_memory_usage",
+    "_save_segment_usage",
+    "_set_memory_metadata",
+    "_snapshot",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "empty_cache",
+    "get_allocator_backend",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "ipc_collect",
+    "list_gpu_processes",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+    "use_mem_pool",
+]
+
+
+def _flatten(nested: dict[Any, Any]) -> "OrderedDict[str, Any]":
+    flat: list[tuple[str, Any]] = []
+
+    def collect(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                name = "_".join(map(str, key)) if isinstance(key, tuple) else key
+                collect(f"{prefix}.{name}" if prefix else name, inner)
+        else:
+            flat.append((prefix, value))
+
+    collect("", nested)
+    return OrderedDict(sorted(flat))
 
 
 def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
@@ -43,19 +122,44 @@ def memory_stats(device: Device = None) -> "OrderedDict[str, Any]":
         ``active``, ``inactive_split`` (counts), ``allocated_bytes``, ``reserved_bytes``,
         ``active_bytes``, ``inactive_split_bytes``, ``requested_bytes``; the pool one of ``all``,
         ``small_pool``, ``large_pool``; the metric one of ``current``, ``peak``, ``allocated`` and
-        ``freed`` (both since the start); and plain counters such as ``num_ooms``.
+        ``freed`` (both since the start); the same of ``reserved_bytes_by_private_pools``, after
+        whose name comes that of the `MemPool`, as in ``0_1``; and plain counters such as
+        ``num_ooms``. Blocks of every size may be split, and no request is refused that fits:
+        ``max_split_size`` is -1, and figures of ``oversize`` and ``num_oom_rejections`` are 0.
     """
-    flat: list[tuple[str, Any]] = []
+    return _flatten(memory_stats_as_nested_dict(device))
 
-    def collect(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                collect(f"{prefix}.{key}" if prefix else key, inner)
-        else:
-            flat.append((prefix, value))
 
-    collect("", memory_stats_as_nested_dict(device))
-    return OrderedDict(sorted(flat))
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """Return the figures of `host_memory_stats` as nested dictionaries."""
+    return _C.host_memory_stats()
+
+
+def host_memory_stats() -> "OrderedDict[str, Any]":
+    """Return the statistics of pinned host memory, sorted by name.
+
+    It needs no device: the figures are there before the first is used.
+
+    Returns
+    -------
+    OrderedDict
+        ``"<figure>.<metric>"`` with ``current``, ``peak``, ``allocated`` and ``freed`` of
+        ``allocations`` and ``allocated_bytes`` (held and cached), ``active_requests`` and
+        ``active_bytes`` (held); ``total``, ``max``, ``min``, ``count`` and ``avg`` of
+        ``host_alloc_time`` and ``host_free_time``, the microseconds spent in asking the system for
+        blocks and in giving them back; and ``num_host_alloc`` and ``num_host_free``.
+    """
+    return _flatten(host_memory_stats_as_nested_dict())
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Make every peak of `host_memory_stats` the present value."""
+    _C.reset_peak_host_memory_stats()
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Make every sum since the start of `host_memory_stats` zero."""
+    _C.reset_accumulated_host_memory_stats()
 
 
 def memory_allocated(device: Device = None) -> int:
@@ -124,6 +228,69 @@ def reset_accumulated_memory_stats(device: Device = None) -> None:
     _C.reset_accumulated_memory_stats(_get_device_index(device, optional=True))
 
 
+@deprecated(
+    "`torch.openreg.memory_cached` has been renamed to `torch.openreg.memory_reserved`",
+    category=FutureWarning,
+)
+def memory_cached(device: Device = None) -> int:
+    """Return `memory_reserved`, whose earlier name this is.
+
+    Parameters
+    ----------
+    device : torch.device, str, int or None
+        The device; None means the current one.
+    """
+    return memory_reserved(device)
+
+
+@deprecated(
+    "`torch.openreg.max_memory_cached` has been renamed to `torch.openreg.max_memory_reserved`",
+    category=FutureWarning,
+)
+def max_memory_cached(device: Device = None) -> int:
+    """Return `max_memory_reserved`, whose earlier name this is.
+
+    Parameters
+    ----------
+    device : torch.device, str, int or None
+        The device; None means the current one.
+    """
+    return max_memory_reserved(device)
+
+
+def _warn_that_all_peaks_are_reset(name: str) -> None:
+    warnings.warn(
+        f"torch.openreg.{name} now calls torch.openreg.reset_peak_memory_stats, "
+        "which resets /all/ peak memory stats.",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
+def reset_max_memory_allocated(device: Device = None) -> None:
+    """Do what `reset_peak_memory_stats` does, with a warning.
+
+    Parameters
+    ----------
+    device : torch.device, str, int or None
+        The device; None means the current one.
+    """
+    _warn_that_all_peaks_are_reset("reset_max_memory_allocated")
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: Device = None) -> None:
+    """Do what `reset_peak_memory_stats` does, with a warning.
+
+    Parameters
+    ----------
+    device : torch.device, str, int or None
+        The device; None means the current one.
+    """
+    _warn_that_all_peaks_are_reset("reset_max_memory_cached")
+    reset_peak_memory_stats(device)
+
+
 def empty_cache() -> None:
     """Give the memory that the allocator holds but no tensor uses back to the system."""
     if is_initialized():
@@ -176,3 +343,61 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
     """
     _lazy_init()
     return _C.mem_get_info(_get_device_index(device, optional=True))
+
+
+def caching_allocator_alloc(size: int, device: Device = None, stream: Any = None) -> int:
+    """Allocate memory outside of any tensor, and return its address on the device.
+
+    Parameters
+    ----------
+    size : int
+        Bytes. Of 0 bytes the address is 0.
+    device : torch.device, str, int or None
+        The device; None means the current one.
+    stream : torch.openreg.Stream, int or None
+        The stream that it is for, or that one's native handle; None means the device's current one.
+
+    Raises
+    ------
+    TypeError
+        When `stream` is neither.
+    """
+    index = current_device() if device is None else _get_device_index(device)
+    if stream is None:
+        stream = current_stream(index)
+    if isinstance(stream, torch.Stream):
+        stream = stream.stream_id
+    if not isinstance(stream, int):
+        raise TypeError(
+            "Invalid type for stream argument, must be `torch.openreg.Stream` or `int` "
+            "representing the native handle of an existing stream"
+        )
+    _lazy_init()
+    return _C.raw_alloc(index, stream, size)
+
+
+def caching_allocator_delete(mem_ptr: int) -> None:
+    """Give memory back that `caching_allocator_alloc` returned.
+
+    Parameters
+    ----------
+    mem_ptr : int
+        Its address.
+
+    Raises
+    ------
+    ValueError
+        When nothing that is allocated begins there.
+    """
+    _C.raw_delete(mem_ptr)
+
+
+def get_allocator_backend() -> str:
+    """Return ``"native"``, ``torch.cuda``'s name of a caching allocator of PyTorch's own."""
+    return "native"
+
+
+def ipc_collect() -> None:
+    """Take memory back that was sent to other processes, which no longer have it."""
+    _lazy_init()
+    _C.ipc_collect()

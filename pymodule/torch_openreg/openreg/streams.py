@@ -3,7 +3,8 @@
 They are PyTorch's own generic `torch.Stream` and `torch.Event`: what ``torch.accelerator`` hands
 out and what is made here is one kind of thing, and may be mixed. A subclass would not do, for
 builds of PyTorch without CUDA accept no event of a subclass as an argument. So `Stream` and `Event`
-are names to construct by, and to ask with ``isinstance``.
+are names to construct by, and to ask with ``isinstance``; and since `torch.Event` refuses to be
+sent to another process and cannot be taught, ``event.ipc_handle()`` is ``Event.ipc_handle(event)``.
 """
 
 from types import TracebackType
@@ -11,6 +12,8 @@ from typing import Any
 
 import torch
 from torch.types import Device
+
+from torch_openreg import _C
 
 from ._utils import _get_device_index
 from .devices import _lazy_init
@@ -35,7 +38,8 @@ class Event(metaclass=_OnThisDevice):
     blocking : bool
         Whether a thread that waits sleeps.
     interprocess : bool
-        Whether another process may wait for it.
+        Whether another process may wait for it. It may for every event without timing: by its
+        handle, or by the event itself, sent through ``torch.multiprocessing``.
     """
 
     _generic = torch.Event
@@ -46,6 +50,33 @@ class Event(metaclass=_OnThisDevice):
         return torch.Event(
             "openreg", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
         )
+
+    @staticmethod
+    def ipc_handle(event: torch.Event) -> bytes:
+        """Return what another process makes the event from, as long as this process has it.
+
+        Parameters
+        ----------
+        event : torch.Event
+            Without timing, and of this process. One that was never recorded gets its device now:
+            the current one.
+        """
+        _lazy_init()
+        return _C.export_event(event)
+
+    @classmethod
+    def from_ipc_handle(cls, device: Device, handle: bytes) -> torch.Event:
+        """Return an event that another process records; here it can be waited for and asked.
+
+        Parameters
+        ----------
+        device : torch.device, str or int
+            The device that the event belongs to.
+        handle : bytes
+            What `ipc_handle` returned there.
+        """
+        _lazy_init()
+        return _C.import_event(_get_device_index(device, optional=True), handle)
 
 
 class Stream(metaclass=_OnThisDevice):

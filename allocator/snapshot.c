@@ -1,0 +1,105 @@
+/* snapshot.c: one picture of all segments of a device and the blocks in them.
+ *
+ * Host memory for the picture is had without the lock, as much as there may be records; when there
+ * have come to be more meanwhile, it is tried again.
+ */
+#include "internal.h"
+
+#include <stdlib.h>
+
+struct room {
+  size_t segments, blocks;
+};
+
+/* At least as many as there are. */
+static struct room room_needed(const struct allocator *allocator) {
+  return (struct room){allocator->ranges.taken + 1, allocator->blocks.taken + 1};
+}
+
+static bool grow(openreg_memory_snapshot *snapshot, const struct room *room) {
+  openreg_memory_free_snapshot(snapshot);
+  snapshot->segments = calloc(room->segments, sizeof *snapshot->segments);
+  snapshot->blocks = calloc(room->blocks, sizeof *snapshot->blocks);
+  if (snapshot->segments && snapshot->blocks)
+    return true;
+  openreg_memory_free_snapshot(snapshot);
+  return false;
+}
+
+static void add_block(openreg_memory_snapshot *snapshot, openreg_segment_info *segment,
+                      const struct block *block) {
+  openreg_block_info *info = &snapshot->blocks[snapshot->block_count++];
+  segment->block_count++;
+  info->address = (uintptr_t)block->shown.address;
+  info->bytes = block_extent(block);
+  info->state = OPENREG_BLOCK_FREE;
+  info->requested_bytes = 0;
+  if (block->state == BLOCK_FREE)
+    return;
+  bool deferred = block->state == BLOCK_DEFERRED;
+  info->state = deferred ? OPENREG_BLOCK_AWAITING_FREE : OPENREG_BLOCK_ALLOCATED;
+  info->requested_bytes = block->shown.requested_bytes;
+  segment->allocated_bytes += deferred ? 0 : block->shown.bytes;
+  segment->active_bytes += block->shown.bytes;
+  segment->requested_bytes += block->shown.requested_bytes;
+}
+
+static void add_segment(openreg_memory_snapshot *snapshot, const struct range *range) {
+  openreg_segment_info *segment = &snapshot->segments[snapshot->segment_count++];
+  *segment = (openreg_segment_info){
+      .address = (uintptr_t)range->address,
+      .bytes = range->bytes,
+      .stream = range->pool->stream,
+      .kind = range->pool->kind,
+      .mempool = range->pool->mempool,
+      .first_block = snapshot->block_count,
+  };
+  for (const struct block *block = range->edge.next; block != &range->edge; block = block->next)
+    add_block(snapshot, segment, block);
+}
+
+/* False when it would not fit. */
+static bool draw(struct allocator *allocator, const struct room *room,
+                 openreg_memory_snapshot *snapshot) {
+  struct room needed = room_needed(allocator);
+  if (needed.segments > room->segments || needed.blocks > room->blocks)
+    return false;
+  pools_merge(allocator); /* a parked block is shown as the free memory that it counts as */
+  for (const struct range *range = &allocator->lowest; range; range = range->above)
+    if (range->pool)
+      add_segment(snapshot, range);
+  return true;
+}
+
+openreg_status openreg_memory_take_snapshot(int device, openreg_memory_snapshot *snapshot) {
+  struct allocator *allocator;
+  openreg_status status = allocator_peek(device, &allocator);
+  if (status != OPENREG_OK)
+    return status;
+  if (!snapshot)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_memory_take_snapshot: snapshot is NULL");
+  *snapshot = (openreg_memory_snapshot){0};
+  struct room room = {0};
+  while (allocator) {
+    allocator_lock(allocator);
+    bool drawn = draw(allocator, &room, snapshot);
+    struct room needed = room_needed(allocator);
+    allocator_unlock(allocator);
+    if (drawn)
+      break;
+    room = (struct room){needed.segments + needed.segments / 8, needed.blocks + needed.blocks / 8};
+    if (!grow(snapshot, &room))
+      return openreg_fail(OPENREG_OUT_OF_MEMORY,
+                          "openreg: no host memory for a snapshot of %zu segments and %zu blocks",
+                          room.segments, room.blocks);
+  }
+  return OPENREG_OK;
+}
+
+void openreg_memory_free_snapshot(openreg_memory_snapshot *snapshot) {
+  if (!snapshot)
+    return;
+  free(snapshot->segments);
+  free(snapshot->blocks);
+  *snapshot = (openreg_memory_snapshot){0};
+}

@@ -1,0 +1,303 @@
+"""What device memory costs: pairs, a training step's trace, fragmentation, sending, importing.
+
+One table, "work | goal | measured ratio". The two sides of each ratio take turns within the run;
+beside the median is the middle half of the ratios, and what both sides took, for scale only.
+
+The C side is bench/memory_c.c, which this builds for release under build/bench. Traces are
+recorded in the same run, by training a model on a device with the memory history on. A replay is
+addresses only, on both sides: nothing is written to the memory. "Touched" means that one byte of
+every page that malloc gives is written, for the allocator's memory has its pages already.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+
+
+class Row(NamedTuple):
+    """A ratio with the middle half of its turns, and the time or size of either side."""
+
+    ratio: float
+    low: float
+    high: float
+    mine: float
+    other: float
+
+
+class Table:
+    """Rows, printed as they come."""
+
+    def __init__(self) -> None:
+        print(f"\n{'work':<58} | {'goal':>9} | {'measured':>8} {'middle half':>15} | of what")
+        self.missed = 0
+
+    def row(
+        self,
+        work: str,
+        row: Row,
+        unit: str = "ns",
+        *,
+        at_most: float | None = None,
+        at_least: float | None = None,
+    ) -> None:
+        """Print a row."""
+        met = (at_most is None or row.ratio <= at_most) and (
+            at_least is None or row.ratio >= at_least
+        )
+        goal = ""
+        if at_most is not None:
+            goal = f"<= {at_most:g}"
+        elif at_least is not None:
+            goal = f">= {at_least:g}"
+        self.missed += not met
+        print(
+            f"{work:<58} | {goal:>9} | {row.ratio:8.3f} {row.low:7.3f}-{row.high:7.3f} | "
+            f"{row.mine:.4g} / {row.other:.4g} {unit}{'' if met else '   missed'}",
+            flush=True,
+        )
+
+
+# ---- the C side ----------------------------------------------------------------------------------
+
+
+def build_program() -> Path:
+    """Build bench/memory_c.c as it would be shipped, and return the program."""
+    build = ROOT / "build" / "bench"
+    if not (build / "build.ninja").exists():
+        options = ["-Dpymodule=false", "-Dbuildtype=release"]
+        subprocess.run(["meson", "setup", build, ROOT, *options], check=True, capture_output=True)
+    subprocess.run(["ninja", "-C", build, "bench/bench_memory"], check=True, capture_output=True)
+    return build / "bench" / "bench_memory"
+
+
+def run_program(program: Path, *trace: Path) -> dict[str, Row]:
+    """Return the program's measurements by their keys: of pairs, or of a trace."""
+    output = subprocess.run(
+        [program, *trace], env=environment(), check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    lines = (line.split() for line in output.splitlines())
+    return {key: Row(*map(float, numbers)) for key, *numbers in lines}
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return this process's variables with others in a group of their own."""
+    return {**os.environ, "OPENREG_GROUP": f"bench-{os.getpid()}", **variables}
+
+
+# ---- traces of training steps --------------------------------------------------------------------
+
+
+def make_model(name: str) -> tuple["torch.nn.Module", tuple[int, ...]]:
+    """Return a model and the shape of its batches."""
+    from torch import nn
+
+    if name == "mlp":
+        layers = [nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(1024, 10)), (256, 256)
+    if name == "convolutions":
+        layers = []
+        for inputs, outputs in ((3, 32), (32, 64), (64, 64), (64, 128)):
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
+            layers += [nn.ReLU(), nn.MaxPool2d(2)]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 4, 10)), (128, 3, 32, 32)
+    layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, num_layers=4)
+    return nn.Sequential(encoder, nn.Flatten(), nn.Linear(64 * 512, 10)), (16, 64, 512)
+
+
+def train(name: str, steps: int) -> None:
+    """Make a model on the device, train it and let everything go."""
+    import torch
+
+    torch.manual_seed(0)
+    model, shape = make_model(name)
+    model.to("openreg")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(steps):
+        # Batches of two sizes: real ones are not all alike.
+        inputs = torch.randn(shape[0] - step % 2 * shape[0] // 4, *shape[1:]).to("openreg")
+        targets = torch.randint(0, 10, (len(inputs),)).to("openreg")
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    torch.accelerator.synchronize()
+
+
+def record(name: str, path: Path) -> None:
+    """Write the trace of a training run, from nothing to nothing."""
+    import gc
+
+    import torch
+
+    memory = torch.openreg.memory
+    memory._record_memory_history(context=None, max_entries=1 << 20)
+    train(name, steps=4)
+    gc.collect()
+    events = memory._snapshot()["device_traces"][0]
+    identities: dict[int, int] = {}  # of what is at an address now
+    count = 0
+    with path.open("w") as file:
+        for event in events:
+            if event["action"] == "alloc" and event["size"] > 0:
+                identities[event["addr"]] = count
+                file.write(f"+{count} {event['size']}\n")
+                count += 1
+            elif event["action"] == "free_completed" and event["addr"] in identities:
+                file.write(f"-{identities.pop(event['addr'])}\n")
+        for identity in identities.values():
+            file.write(f"-{identity}\n")
+
+
+TRACES = ("mlp", "convolutions", "transformer")
+
+
+def record_all(folder: Path) -> list[Path]:
+    """Record each trace in a process of its own."""
+    paths = [folder / name for name in TRACES]
+    for path in paths:
+        command = [sys.executable, __file__, "--record", path.name, str(path)]
+        subprocess.run(command, env=environment(), check=True)
+    return paths
+
+
+def memory_rows(table: Table, program: Path) -> None:
+    """Rows of the allocator alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = run_program(program)
+        for trace in record_all(Path(folder)):
+            rows |= run_program(program, trace)
+    for size, key in (("512 B", "pair-512"), ("4 KiB", "pair-4K")):
+        row = rows[key]
+        table.row(f"allocate and free {size} / malloc and free", row, at_most=1.5)
+        absolute = Row(row.mine / 30, row.mine / 30, row.mine / 30, row.mine, 30)
+        table.row(f"allocate and free {size} / 30 ns", absolute, at_most=1)
+    table.row("allocate and free 4 MiB / malloc, touch, free", rows["pair-4M"], at_most=1 / 50)
+    table.row("rate of two threads on two devices / of one", rows["threads"], at_least=1.9)
+    for name in TRACES:
+        table.row(f"{name}, replay / malloc", rows[f"replay-malloc-{name}"], at_most=1)
+        table.row(f"{name}, replay / malloc, touched", rows[f"replay-touched-{name}"], at_most=1)
+        table.row(f"{name}, replay / plain best fit", rows[f"replay-plain-{name}"], at_most=1)
+        table.row(f"{name}, replay / the same without a lock", rows[f"replay-bare-{name}"])
+        table.row(
+            f"{name}, most reserved / most live", rows[f"fragmentation-{name}"], "B", at_most=1.10
+        )
+
+
+# ---- sending to another process ------------------------------------------------------------------
+
+
+def receive(tensors, arrivals) -> None:  # noqa: ANN001
+    """Run in the other process: say when the first and the last element could be read."""
+    import torch  # noqa: F401
+
+    while (tensor := tensors.recv()) is not None:
+        total = tensor[0].item() + tensor[-1].item()
+        arrivals.send((time.clock_gettime_ns(time.CLOCK_MONOTONIC), total))
+        del tensor
+
+
+def sending_rows(table: Table, turns: int = 31) -> None:
+    """Rows of a tensor's way to another process, until that can read it."""
+    import torch
+    import torch.multiprocessing as multiprocessing
+
+    context = multiprocessing.get_context("spawn")
+    receiver, tensors = context.Pipe(duplex=False)
+    arrivals, sender = context.Pipe(duplex=False)
+    process = context.Process(target=receive, args=(receiver, sender), daemon=True)
+    process.start()
+
+    # Made before, so that neither finds the caches as making it left them.
+    made = {size: torch.ones(size * MIB // 4, device="openreg") for size in (1, 256)}
+    torch.accelerator.synchronize()
+
+    def send(mebibytes: int) -> float:
+        tensor = made[mebibytes]
+        start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        tensors.send(tensor)
+        end, total = arrivals.recv()
+        assert total == 2
+        return (end - start) / 1e6
+
+    for mebibytes in (1, 256):
+        for _ in range(3):
+            send(mebibytes)
+    times = [(send(256), send(1)) for _ in range(turns)]
+    tensors.send(None)
+    process.join()
+    table.row("send 256 MiB / 2 ms", quartiles([a / 2 for a, _ in times], times), "ms", at_most=1)
+    table.row(
+        "send 256 MiB / send 1 MiB", quartiles([a / b for a, b in times], times), "ms", at_most=1.25
+    )
+
+
+def quartiles(ratios: list[float], times: list[tuple[float, float]]) -> Row:
+    """Return the row of ratios between neighbouring turns."""
+    low, median, high = statistics.quantiles(ratios, n=4)
+    mine, other = (statistics.median(side) for side in zip(*times, strict=True))
+    return Row(median, low, high, mine, other)
+
+
+# ---- importing -----------------------------------------------------------------------------------
+
+
+def import_seconds(**variables: str) -> float:
+    """Return how long a fresh interpreter takes to import torch and to end."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import torch"], env=environment(**variables), check=True)
+    return time.perf_counter() - start
+
+
+def import_rows(table: Table, turns: int) -> None:
+    """Rows of importing torch with the package against torch alone."""
+    sides = [
+        {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        {"OPENREG_DEVICE_COUNT": "2"},
+        {"OPENREG_DEVICE_COUNT": "64"},
+    ]
+    for side in sides:
+        import_seconds(**side)
+    times: list[list[float]] = [[], [], []]
+    for turn in range(turns):
+        for index in sorted(range(3), key=lambda index, turn=turn: (index + turn) % 3):
+            times[index].append(import_seconds(**sides[index]))
+    for devices, mine, goal in ((2, times[1], 1.05), (64, times[2], 1.08)):
+        pairs = list(zip(mine, times[0], strict=True))
+        row = quartiles([a / b for a, b in pairs], pairs)
+        table.row(f"import torch with {devices} devices / alone", row, "s", at_most=goal)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", type=Path, help="bench_memory, built for release already")
+    parser.add_argument("--imports", type=int, default=31, help="fresh processes of each kind")
+    parser.add_argument("--only", choices=("memory", "sending", "imports"), help="these rows only")
+    parser.add_argument("--record", nargs=2, metavar=("MODEL", "FILE"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.record:
+        record(options.record[0], Path(options.record[1]))
+        return
+    table = Table()
+    if options.only in (None, "memory"):
+        memory_rows(table, options.program or build_program())
+    if options.only in (None, "sending"):
+        sending_rows(table)
+    if options.only in (None, "imports"):
+        import_rows(table, options.imports)
+
+
+if __name__ == "__main__":
+    main()

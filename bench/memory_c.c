@@ -1,0 +1,446 @@
+/* What memory costs, without PyTorch: the allocator against malloc, and against a plain best fit.
+ *
+ *     bench_memory [trace]
+ *
+ * One trace a process, for how fast malloc is depends on what it was used for before.
+ * Prints a line for each measurement: its key, the median of the ratios and their middle half, then
+ * the medians of both times in nanoseconds. The two sides take turns, and a ratio is taken between
+ * neighbouring turns, since machines are shared and their absolute times mean little.
+ *
+ * A trace is a text file of the allocations of a real program, "+ID BYTES" and "-ID" in the order
+ * in which they happened, where everything is freed in the end. bench/memory.py makes them.
+ */
+#include "allocator.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TURNS = 61, PAIRS = 20000, LARGE_PAIRS = 500, PAGE_BYTES = 4096, MAX_EVENTS = 1 << 20 };
+
+static void check(openreg_status status) {
+  if (status != OPENREG_OK) {
+    fprintf(stderr, "%s\n", openreg_last_error());
+    exit(1);
+  }
+}
+
+static void require(bool condition, const char *what) {
+  if (!condition) {
+    fprintf(stderr, "bench_memory: %s\n", what);
+    exit(1);
+  }
+}
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+static double now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static int compare(const void *left, const void *right) {
+  double a = *(const double *)left, b = *(const double *)right;
+  return (a > b) - (a < b);
+}
+
+static double quarter(double turns[], int which) {
+  qsort(turns, TURNS, sizeof *turns, compare);
+  return turns[which * TURNS / 4];
+}
+
+static void print_ratios(const char *key, double ratios[], double mine[], double others[]) {
+  printf("%s %.4f %.4f %.4f %.2f %.2f\n", key, quarter(ratios, 2), quarter(ratios, 1),
+         quarter(ratios, 3), quarter(mine, 2), quarter(others, 2));
+  fflush(stdout);
+}
+
+struct work {
+  void (*run)(void *data, int times);
+  void *data;
+};
+
+static double time_of(struct work work, int times) {
+  double start = now_ns();
+  work.run(work.data, times);
+  return (now_ns() - start) / times;
+}
+
+static void measure(const char *key, struct work mine, struct work other, int times) {
+  double ratios[TURNS], mine_ns[TURNS], other_ns[TURNS];
+  time_of(mine, times);
+  time_of(other, times);
+  for (int i = 0; i < TURNS; i++) {
+    if (i % 2) /* who comes first changes, so that neither gains by it */
+      mine_ns[i] = time_of(mine, times);
+    other_ns[i] = time_of(other, times);
+    if (i % 2 == 0)
+      mine_ns[i] = time_of(mine, times);
+    ratios[i] = mine_ns[i] / other_ns[i];
+  }
+  print_ratios(key, ratios, mine_ns, other_ns);
+}
+
+/* ---- pairs ----------------------------------------------------------------------------------- */
+
+static void device_pairs_on(int device, size_t bytes, int times) {
+  for (int i = 0; i < times; i++) {
+    openreg_block *block;
+    check(openreg_block_allocate(device, OPENREG_STREAM_DEFAULT, bytes, &block));
+    openreg_block_free(block);
+  }
+}
+
+static void device_pairs(void *bytes, int times) {
+  device_pairs_on(0, *(size_t *)bytes, times);
+}
+
+/* Keeps the compiler from leaving the pair out. */
+static void *host_allocate(size_t bytes) {
+  void *memory = malloc(bytes);
+  require(memory != NULL, "the host has no memory left");
+  __asm__ volatile("" : : "r"(memory) : "memory");
+  return memory;
+}
+
+static void host_pairs(void *bytes, int times) {
+  for (int i = 0; i < times; i++)
+    free(host_allocate(*(size_t *)bytes));
+}
+
+static void touch(char *memory, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += PAGE_BYTES)
+    ((volatile char *)memory)[at] = 1;
+}
+
+static void touched_host_pairs(void *bytes, int times) {
+  for (int i = 0; i < times; i++) {
+    char *memory = host_allocate(*(size_t *)bytes);
+    touch(memory, *(size_t *)bytes);
+    free(memory);
+  }
+}
+
+static void measure_pairs(void) {
+  static size_t small = 512, medium = 4096, large = 4 << 20;
+  measure("pair-512", (struct work){device_pairs, &small}, (struct work){host_pairs, &small},
+          PAIRS);
+  measure("pair-4K", (struct work){device_pairs, &medium}, (struct work){host_pairs, &medium},
+          PAIRS);
+  measure("pair-4M", (struct work){device_pairs, &large}, (struct work){touched_host_pairs, &large},
+          LARGE_PAIRS);
+}
+
+/* ---- two threads on two devices -------------------------------------------------------------- */
+
+enum { THREAD_PAIRS = 10 * PAIRS };
+
+static pthread_barrier_t start_line, finish_line;
+static int running; /* threads of this turn, the first so many; -1: the end */
+static double thread_ns[2];
+
+/* The threads stay for all turns, as those of a program do. */
+static void *run_thread(void *argument) {
+  int device = (int)(intptr_t)argument;
+  openreg_device_bind_thread(device);
+  while (pthread_barrier_wait(&start_line), running >= 0) {
+    double start = now_ns();
+    if (device < running)
+      device_pairs_on(device, 512, THREAD_PAIRS);
+    thread_ns[device] = now_ns() - start;
+    pthread_barrier_wait(&finish_line);
+  }
+  return NULL;
+}
+
+/* Nanoseconds for a pair of each of `count` threads. */
+static double threads_turn(int count) {
+  running = count;
+  pthread_barrier_wait(&start_line);
+  pthread_barrier_wait(&finish_line);
+  return (thread_ns[1] > thread_ns[0] ? thread_ns[1] : thread_ns[0]) / THREAD_PAIRS;
+}
+
+/* The ratio is that of the rates: two threads' over one thread's. */
+static void measure_threads(void) {
+  double ratios[TURNS], one[TURNS], two[TURNS];
+  pthread_t threads[2];
+  require(pthread_barrier_init(&start_line, NULL, 3) == 0 &&
+              pthread_barrier_init(&finish_line, NULL, 3) == 0,
+          "no barrier");
+  for (intptr_t device = 0; device < 2; device++)
+    require(pthread_create(&threads[device], NULL, run_thread, (void *)device) == 0, "no thread");
+  threads_turn(2);
+  for (int i = 0; i < TURNS; i++) {
+    one[i] = threads_turn(1);
+    two[i] = threads_turn(2);
+    ratios[i] = 2 * one[i] / two[i];
+  }
+  running = -1;
+  pthread_barrier_wait(&start_line);
+  for (int device = 0; device < 2; device++)
+    pthread_join(threads[device], NULL);
+  print_ratios("threads", ratios, two, one);
+}
+
+/* ---- traces ---------------------------------------------------------------------------------- */
+
+struct event {
+  int id;
+  size_t bytes; /* 0: it is freed */
+};
+
+struct trace {
+  struct event *events;
+  int count, ids;
+  void **blocks; /* by id, of whoever replays */
+};
+
+static struct trace *read_trace(const char *path) {
+  FILE *file = fopen(path, "r");
+  require(file != NULL, "cannot open the trace");
+  struct trace *trace = host_allocate(sizeof *trace);
+  *trace = (struct trace){.events = host_allocate(MAX_EVENTS * sizeof(struct event))};
+  char sign;
+  for (int id; fscanf(file, " %c%d", &sign, &id) == 2;) {
+    struct event event = {.id = id};
+    require(trace->count < MAX_EVENTS, "the trace is too long");
+    require(sign == '-' || (fscanf(file, "%zu", &event.bytes) == 1 && event.bytes > 0),
+            "expected \"+ID BYTES\" or \"-ID\" in the trace");
+    trace->events[trace->count++] = event;
+    if (id >= trace->ids)
+      trace->ids = id + 1;
+  }
+  fclose(file);
+  trace->blocks = calloc((size_t)trace->ids, sizeof *trace->blocks);
+  require(trace->blocks != NULL, "the host has no memory left");
+  return trace;
+}
+
+static void free_trace(struct trace *trace) {
+  free(trace->events);
+  free(trace->blocks);
+  free(trace);
+}
+
+/* A replay with `allocate` and `give`, which are inlined. */
+#define REPLAY(trace, allocate, give)                                                              \
+  for (const struct event *event = (trace)->events; event < (trace)->events + (trace)->count;      \
+       event++)                                                                                    \
+    if (event->bytes)                                                                              \
+      (trace)->blocks[event->id] = allocate(event->bytes);                                         \
+    else                                                                                           \
+      give((trace)->blocks[event->id])
+
+static void *device_allocate(size_t bytes) {
+  openreg_block *block;
+  check(openreg_block_allocate(0, OPENREG_STREAM_DEFAULT, bytes, &block));
+  return block;
+}
+
+static void replay_device(void *data, int times) {
+  struct trace *trace = data;
+  for (int i = 0; i < times; i++)
+    REPLAY(trace, device_allocate, openreg_block_free);
+}
+
+static void replay_host(void *data, int times) {
+  struct trace *trace = data;
+  for (int i = 0; i < times; i++)
+    REPLAY(trace, host_allocate, free);
+}
+
+static void *touched_allocate(size_t bytes) {
+  char *memory = host_allocate(bytes);
+  touch(memory, bytes);
+  return memory;
+}
+
+static void replay_touched_host(void *data, int times) {
+  struct trace *trace = data;
+  for (int i = 0; i < times; i++)
+    REPLAY(trace, touched_allocate, free);
+}
+
+/* ---- the plain allocator: addresses only, best fit, free neighbours are one -------------------
+ */
+
+struct piece {
+  size_t address, bytes;
+  bool is_free;
+  struct piece *below, *above;         /* neighbours by address */
+  struct piece *free_prev, *free_next; /* the list of free pieces, sorted by size */
+};
+
+static struct piece ends; /* of both lists */
+static struct piece *spare_pieces;
+
+static struct piece *piece_take(void) {
+  struct piece *piece = spare_pieces;
+  if (!piece)
+    return host_allocate(sizeof *piece);
+  spare_pieces = piece->above;
+  return piece;
+}
+
+static void piece_put(struct piece *piece) {
+  piece->above = spare_pieces;
+  spare_pieces = piece;
+}
+
+static void list_insert(struct piece *piece) {
+  struct piece *next = ends.free_next;
+  while (next != &ends && next->bytes < piece->bytes)
+    next = next->free_next;
+  piece->is_free = true;
+  piece->free_next = next;
+  piece->free_prev = next->free_prev;
+  next->free_prev->free_next = piece;
+  next->free_prev = piece;
+}
+
+static void list_remove(struct piece *piece) {
+  piece->is_free = false;
+  piece->free_prev->free_next = piece->free_next;
+  piece->free_next->free_prev = piece->free_prev;
+}
+
+static void plain_initialize(size_t bytes) {
+  struct piece *all = piece_take();
+  *all = (struct piece){.bytes = bytes, .below = &ends, .above = &ends};
+  ends.below = ends.above = all;
+  ends.free_prev = ends.free_next = &ends;
+  list_insert(all);
+}
+
+static void *plain_allocate(size_t bytes) {
+  size_t rounded = (bytes + 511) / 512 * 512;
+  struct piece *piece = ends.free_next;
+  while (piece != &ends && piece->bytes < rounded)
+    piece = piece->free_next;
+  require(piece != &ends, "the plain allocator's memory is used up");
+  list_remove(piece);
+  if (piece->bytes == rounded)
+    return piece;
+  struct piece *rest = piece_take();
+  *rest = (struct piece){.address = piece->address + rounded,
+                         .bytes = piece->bytes - rounded,
+                         .below = piece,
+                         .above = piece->above};
+  piece->above->below = rest;
+  piece->above = rest;
+  piece->bytes = rounded;
+  list_insert(rest);
+  return piece;
+}
+
+/* Makes a piece one with the one above it. */
+static void plain_merge(struct piece *piece) {
+  struct piece *above = piece->above;
+  piece->bytes += above->bytes;
+  piece->above = above->above;
+  piece->above->below = piece;
+  piece_put(above);
+}
+
+static void plain_free(void *freed) {
+  struct piece *piece = freed;
+  if (piece->above->is_free) {
+    list_remove(piece->above);
+    plain_merge(piece);
+  }
+  if (piece->below->is_free) {
+    piece = piece->below;
+    list_remove(piece);
+    plain_merge(piece);
+  }
+  list_insert(piece);
+}
+
+/* Without a lock: for one thread, then. */
+static void replay_bare(void *data, int times) {
+  struct trace *trace = data;
+  for (int i = 0; i < times; i++)
+    REPLAY(trace, plain_allocate, plain_free);
+}
+
+/* For any number of threads, as the others are. */
+static pthread_mutex_t plain_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *locked_allocate(size_t bytes) {
+  pthread_mutex_lock(&plain_lock);
+  void *piece = plain_allocate(bytes);
+  pthread_mutex_unlock(&plain_lock);
+  return piece;
+}
+
+static void locked_free(void *piece) {
+  pthread_mutex_lock(&plain_lock);
+  plain_free(piece);
+  pthread_mutex_unlock(&plain_lock);
+}
+
+static void replay_plain(void *data, int times) {
+  struct trace *trace = data;
+  for (int i = 0; i < times; i++)
+    REPLAY(trace, locked_allocate, locked_free);
+}
+
+/* ---- replays --------------------------------------------------------------------------------- */
+
+/* Over one replay from nothing: the most that was reserved over the most that was live. */
+static void print_fragmentation(const char *name, struct trace *trace) {
+  check(openreg_cache_empty(0));
+  check(openreg_memory_reset_peak(0));
+  replay_device(trace, 1);
+  openreg_memory_stats stats;
+  check(openreg_memory_get_stats(0, &stats));
+  double reserved = (double)stats.reserved_bytes[OPENREG_POOL_ALL].peak;
+  double live = (double)stats.allocated_bytes[OPENREG_POOL_ALL].peak;
+  printf("fragmentation-%s %.4f %.4f %.4f %.0f %.0f\n", name, reserved / live, reserved / live,
+         reserved / live, reserved, live);
+}
+
+/* Programs that train have other threads, which is why mutexes and malloc cannot do without atomic
+ * operations there. This one only waits. */
+static void *wait_for_ever(void *unused) {
+  pause();
+  return unused;
+}
+
+static void measure_trace(const char *path) {
+  pthread_t other;
+  require(pthread_create(&other, NULL, wait_for_ever, NULL) == 0, "no thread");
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  struct trace *trace = read_trace(path);
+  int times = 1 + 50000 / trace->count;
+  char key[256];
+  struct work mine = {replay_device, trace};
+  print_fragmentation(name, trace);
+  snprintf(key, sizeof key, "replay-plain-%s", name);
+  measure(key, mine, (struct work){replay_plain, trace}, times);
+  snprintf(key, sizeof key, "replay-bare-%s", name);
+  measure(key, mine, (struct work){replay_bare, trace}, times);
+  snprintf(key, sizeof key, "replay-malloc-%s", name);
+  measure(key, mine, (struct work){replay_host, trace}, times);
+  snprintf(key, sizeof key, "replay-touched-%s", name);
+  measure(key, mine, (struct work){replay_touched_host, trace}, 1 + times / 20);
+  free_trace(trace);
+}
+
+int main(int count, char **arguments) {
+  if (count == 1) {
+    measure_pairs();
+    measure_threads();
+    return 0;
+  }
+  uint64_t free_bytes, total_bytes;
+  check(openreg_ledger_query(0, &free_bytes, &total_bytes));
+  plain_initialize(total_bytes);
+  measure_trace(arguments[1]);
+  return 0;
+}

@@ -1,0 +1,223 @@
+/* heir.c: the memory of processes that ended, as far as it is imported here.
+ *
+ * The memory file of such a process is kept whole by the kernel while anybody maps any of it. So
+ * each process that imports from it gives back what nobody imports: of each gap between its own
+ * imports it tries to get a write lock, which no other importer lets it have where that one has
+ * memory, and punches a hole there. What cannot be had remains, and the ledger is told how much.
+ * One heir at a time does so, or their sums would be of different moments.
+ *
+ * Only the importers know that a process has ended: a thread waits for it.
+ */
+#define _GNU_SOURCE /* fallocate, pthread_setname_np */
+#include "imports.h"
+
+#include "range_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* How long until the thread looks again: where the kernel cannot tell it of ends, and after another
+ * process was at the same file. */
+enum { LOOK_AGAIN_MS = 50, NEVER = -1 };
+
+static int events = -1; /* epoll: of what the thread waits for */
+static int bell = -1;   /* eventfd: there is something new */
+
+/* ---- giving back ----------------------------------------------------------------------------- */
+
+static uint64_t page_bytes(void) {
+  return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t round_up(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+static bool punch(int file, uint64_t start, uint64_t end) {
+  return fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start,
+                   (off_t)(end - start)) == 0;
+}
+
+/* Gives back the whole pages of a range that no other process has; returns how many bytes. */
+static uint64_t give_back(int file, uint64_t start, uint64_t end) {
+  enum { ATTEMPTS = 100 }; /* at what others let go of, and lock, just when it is looked at */
+  uint64_t page = page_bytes(), given = 0;
+  start = round_up(start, page);
+  end = end / page * page;
+  for (int attempts = 0; start < end && attempts < ATTEMPTS;) {
+    if (openreg_range_lock_try(file, F_WRLCK, start, end - start)) {
+      given += punch(file, start, end) ? end - start : 0;
+      openreg_range_lock_release(file, start, end - start);
+      break;
+    }
+    uint64_t taken = start, bytes = end - start;
+    if (!openreg_range_lock_find(file, &taken, &bytes)) {
+      attempts++;
+      continue;
+    }
+    given += give_back(file, start, taken);
+    start = round_up(taken + bytes, page);
+  }
+  return given;
+}
+
+/* What remains is what could not be given back. */
+static uint64_t give_back_gaps(const struct peer_file *file) {
+  uint64_t remains = file->capacity, gap = 0;
+  for (size_t i = 0; i < file->import_count; i++) {
+    const openreg_import *import = file->imports[i];
+    if (import->mapping == NULL)
+      continue; /* of an event: behind the arena */
+    remains -= give_back(file->file, gap, import->offset);
+    gap = import->offset + import->bytes;
+  }
+  return remains - give_back(file->file, gap, file->capacity);
+}
+
+void openreg_heir_ring(void) {
+  uint64_t one = 1;
+  if (bell >= 0 && write(bell, &one, sizeof one) < 0)
+    return; /* it rings already */
+}
+
+/* False when it is another heir's turn. */
+static bool settle(struct peer_file *file) {
+  uint64_t turn = openreg_export_position(file->capacity, OPENREG_EXPORT_COUNT);
+  if (!openreg_range_lock_try(file->file, F_WRLCK, turn, 1))
+    return false;
+  openreg_ledger_set_remains(file->peer, file->device, give_back_gaps(file));
+  openreg_range_lock_release(file->file, turn, 1);
+  return true;
+}
+
+void openreg_heir_settle_locked(struct peer_file *file) {
+  file->is_settled = settle(file);
+  if (!file->is_settled)
+    openreg_heir_ring();
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* A pidfd may tell of the end of a process that goes on as far as the ledger knows: of one that has
+ * the same pid elsewhere, or has just been forked and not closed its files yet. */
+static void leave_to_the_clock(struct peer_file *file) {
+  struct pollfd watch = {.fd = file->watch, .events = POLLIN};
+  if (poll(&watch, 1, 0) > 0)
+    openreg_heir_unwatch_locked(file);
+}
+
+/* Returns whether the file is to be looked after by the clock. */
+static bool look_after(struct peer_file *file) {
+  if (!openreg_peer_file_has_ended_locked(file)) {
+    if (file->watch >= 0)
+      leave_to_the_clock(file);
+    return file->watch < 0;
+  }
+  file->is_settled = file->is_settled || settle(file);
+  return !file->is_settled;
+}
+
+/* Returns how long the thread may sleep. */
+static int look_after_all_locked(void) {
+  int sleep_ms = NEVER;
+  for (struct peer_file *file = openreg_peer_files, *next; file != NULL; file = next) {
+    next = file->next;
+    if (look_after(file))
+      sleep_ms = LOOK_AGAIN_MS;
+    else if (file->references == 0)
+      openreg_peer_file_drop_locked(file);
+  }
+  return sleep_ms;
+}
+
+static void silence_bell(void) {
+  uint64_t rings;
+  if (read(bell, &rings, sizeof rings) < 0)
+    return; /* it did not ring */
+}
+
+static void *be_the_heir(void *unused) {
+  (void)unused;
+  pthread_setname_np(pthread_self(), "openreg heir");
+  for (int sleep_ms = NEVER;;) {
+    struct epoll_event event;
+    (void)epoll_wait(events, &event, 1, sleep_ms);
+    if (openreg_imports_lock() != OPENREG_OK)
+      return NULL;
+    silence_bell();
+    sleep_ms = look_after_all_locked();
+    openreg_imports_unlock();
+  }
+}
+
+static int create_thread(void) {
+  pthread_t thread;
+  pthread_attr_t attributes;
+  int error = pthread_attr_init(&attributes);
+  if (error != 0)
+    return error;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  sigset_t all, before; /* signals are the program's threads' to handle */
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  error = pthread_create(&thread, &attributes, be_the_heir, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  return error;
+}
+
+static bool add_to_events(int file) {
+  struct epoll_event event = {.events = EPOLLIN};
+  return epoll_ctl(events, EPOLL_CTL_ADD, file, &event) == 0;
+}
+
+void openreg_heir_abandon(void) {
+  if (events >= 0)
+    close(events);
+  if (bell >= 0)
+    close(bell);
+  events = bell = -1;
+}
+
+openreg_status openreg_heir_start_locked(void) {
+  if (events >= 0)
+    return OPENREG_OK;
+  events = epoll_create1(EPOLL_CLOEXEC);
+  bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  int error = events < 0 || bell < 0 || !add_to_events(bell) ? errno : create_thread();
+  if (error == 0)
+    return OPENREG_OK;
+  openreg_heir_abandon();
+  return openreg_fail(OPENREG_SYSTEM,
+                      "openreg: starting the thread that waits for the ends of "
+                      "processes: %s",
+                      strerror(error));
+}
+
+/* ---- what it waits for ----------------------------------------------------------------------- */
+
+void openreg_heir_watch_locked(struct peer_file *file) {
+  file->watch = (int)syscall(SYS_pidfd_open, file->pid, 0);
+  if (file->watch >= 0 && add_to_events(file->watch))
+    return;
+  if (file->watch >= 0)
+    close(file->watch);
+  file->watch = -1;
+  openreg_heir_ring(); /* the thread is to look by the clock */
+}
+
+void openreg_heir_unwatch_locked(struct peer_file *file) {
+  if (file->watch < 0)
+    return;
+  (void)epoll_ctl(events, EPOLL_CTL_DEL, file->watch, NULL);
+  close(file->watch);
+  file->watch = -1;
+}

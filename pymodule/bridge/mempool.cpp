@@ -1,0 +1,35 @@
+#include "mempool.h"
+
+#include "allocator.h"
+#include "memory_history.h"
+#include "status.h"
+#include "turn.h"
+
+namespace openreg {
+
+MemPool::MemPool(bool use_on_oom) {
+  check(openreg_mempool_create(use_on_oom, &id_));
+}
+
+MemPool::~MemPool() {
+  // Nothing to be told of a failure: what could not be given back now is by emptying the cache.
+  const WithoutGil no_gil; // queued work may still write to the memory
+  const RecordedCall recorded(RecordedCall::kOther);
+  (void)openreg_mempool_empty(id_);
+  (void)openreg_mempool_destroy(id_);
+}
+
+uint64_t MemPool::begin_use(int device) {
+  uint64_t previous = 0;
+  check(openreg_mempool_current(device, &previous));
+  check(openreg_mempool_set_current(device, id_));
+  ++uses_;
+  return previous;
+}
+
+void MemPool::end_use(int device, uint64_t previous) {
+  --uses_;
+  check(openreg_mempool_set_current(device, previous));
+}
+
+} // namespace openreg

@@ -1,0 +1,200 @@
+"""``openreg smi``: which devices there are, how much of each is in use, and by whom.
+
+The processes of one user and group share devices, as processes share the GPUs of a machine. What is
+shown is what they share, read from outside: no group is joined and no device is initialized.
+
+With ``--json`` the picture is one JSON object, whose members keep their names and meanings; new
+ones may be added::
+
+    {"version": 1,
+     "time_ns": when it was taken, in nanoseconds since 1970,
+     "groups": [
+       {"group": "group-" and OPENREG_GROUP, or "alike-" and digits for processes without it,
+        "in_use": false for what this configuration would have, when there are no processes,
+        "devices": [
+          {"device": its number, from 0,
+           "profile": "h100", "name": "NVIDIA H100 80GB HBM3",
+           "numa_node": a number, or null when it is not known,
+           "cpuset": "0-15", or null when it is not known,
+           "total_bytes": its capacity, "used_bytes": what processes have of it}],
+        "processes": [
+          {"pid": a number,
+           "name": how it was started, cut,
+           "has_exited": true when only others that imported its memory still use it,
+           "started_ns": when its devices were initialized, as time_ns,
+           "bytes": [what it has of each device]}]}],
+     "problem": null, or what could not be shown: sentences, each on a line}
+
+With ``--watch`` too, there is one such object a line.
+"""
+
+import argparse
+import io
+import json
+import os
+import shutil
+import sys
+import time
+from typing import Any, NoReturn
+
+from . import _C
+from .smi_table import Style, draw
+
+# The terminal's: to the upper left corner, to the end of the line, to the end of the screen.
+_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+def add_command(commands: Any) -> None:
+    """Add ``smi`` to the commands of a parser."""
+    parser = commands.add_parser(
+        "smi",
+        help="show devices, their memory, and the processes that use it",
+        description="Shows the simulated devices of every group of processes of this user: where "
+        "they are placed, how much of their memory is in use, and which processes have it. Where "
+        "there are none, shows the devices that a process would find that is started now. Joins "
+        "no group and initializes no device.",
+        epilog="Exit status: 0; 1 when something could not be shown, which is then named on "
+        "stderr. NO_COLOR is respected.",
+    )
+    parser.add_argument("--group", metavar="NAME", help="only this group, as in OPENREG_GROUP")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object, sizes in bytes; what it holds is described in torch_openreg.smi",
+    )
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        type=_seconds,
+        const=1.0,
+        help="show it again and again, every second or as often as is said, until Ctrl-C",
+    )
+    parser.set_defaults(run=run)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, 0.1 to 86400")
+    return seconds
+
+
+def take(group: str | None = None) -> dict[str, Any]:
+    """Take the picture that ``--json`` writes.
+
+    Parameters
+    ----------
+    group
+        Only this group, by its OPENREG_GROUP or the name that it has here.
+
+    Returns
+    -------
+    dict
+        As the module describes it.
+    """
+    problems, groups = [], []
+    try:
+        seen, problem = _C.ledger_list()
+        problems = [line for line in (problem or "").splitlines() if _names(line, group)]
+        groups = [_group(shown, in_use=True) for shown in seen if _is_meant(shown, group)]
+        if not groups:
+            foreseen = _C.ledger_foresee()
+            groups = [_group(foreseen, in_use=False)] if _is_meant(foreseen, group) else []
+    except RuntimeError as error:
+        problems.append(str(error).splitlines()[0])  # behind it is PyTorch's C++ stack
+    if not groups and not problems:
+        problems.append(f"openreg: no process is in a group {group!r}")
+    return {
+        "version": 1,
+        "time_ns": time.time_ns(),
+        "groups": groups,
+        "problem": "\n".join(problems) or None,
+    }
+
+
+def _is_meant(shown: dict[str, Any], group: str | None) -> bool:
+    return group is None or group in (shown["group"], shown["group"].removeprefix("group-"))
+
+
+def _names(problem: str, group: str | None) -> bool:
+    """Whether a sentence is about this group: it names the group's page."""
+    return group is None or f"-{group} " in problem
+
+
+def _group(shown: dict[str, Any], in_use: bool) -> dict[str, Any]:
+    devices = [
+        {"device": number}
+        | device
+        | {
+            "numa_node": device["numa_node"] if device["numa_node"] >= 0 else None,
+            "cpuset": device["cpuset"] or None,
+        }
+        for number, device in enumerate(shown["devices"])
+    ]
+    return {
+        "group": shown["group"],
+        "in_use": in_use,
+        "devices": devices,
+        "processes": shown["processes"],
+    }
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Do what the arguments of ``smi`` say; returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        if chosen.watch is None:
+            lines, problems = _look(chosen)
+            _write(lines, problems)
+            return 1 if problems else 0
+        _watch(chosen)
+    except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:
+        # Whoever read has seen enough. Python would complain when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _look(chosen: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """What to show, and sentences about what could not be shown."""
+    picture = take(chosen.group)
+    problems = (picture["problem"] or "").splitlines()
+    if chosen.json:
+        return [json.dumps(picture, indent=None if chosen.watch else 2)], problems
+    columns = shutil.get_terminal_size().columns
+    return draw(picture, columns, Style.of(sys.stdout)), problems
+
+
+def _write(lines: list[str], problems: list[str]) -> None:
+    if lines:
+        print("\n".join(lines), flush=True)
+    if problems:
+        print("\n".join(problems), file=sys.stderr, flush=True)
+
+
+def _write_over(lines: list[str]) -> None:
+    """Over what is on the screen, in one piece, so that nothing flickers or scrolls."""
+    room = max(shutil.get_terminal_size().lines - 1, 1)
+    if len(lines) > room:
+        lines = lines[: room - 1] + [f"... {len(lines) - room + 1} more lines"]
+    text = "".join(f"{line}{_CLEAR_LINE}\n" for line in lines)
+    sys.stdout.write(_HOME + text + _CLEAR_BELOW)
+    sys.stdout.flush()
+
+
+def _watch(chosen: argparse.Namespace) -> NoReturn:
+    over = not chosen.json and Style.of(sys.stdout).redraws
+    while True:
+        lines, problems = _look(chosen)
+        if over:
+            _write_over(lines + problems)
+        else:
+            _write(lines, problems)
+        time.sleep(chosen.watch)

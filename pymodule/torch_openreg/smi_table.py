@@ -1,0 +1,278 @@
+"""The picture of ``openreg smi`` for people: from what was seen to lines of text."""
+
+import os
+import time
+import unicodedata
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_GAP = 2
+_LARGEST_BAR, _LARGEST_WIDTH = 24, 120
+
+# Where more than so much of a device is used, its bar is yellow, or red.
+_MUCH, _NEARLY_ALL = 0.5, 0.9
+
+
+@dataclass(frozen=True)
+class Style:
+    """What the place that is written to can show.
+
+    Parameters
+    ----------
+    colour
+        Escape sequences for colours.
+    blocks
+        Characters beyond ASCII: the bar's eighths, and an ellipsis.
+    redraws
+        Escape sequences that move the cursor.
+    """
+
+    colour: bool
+    blocks: bool
+    redraws: bool
+
+    @classmethod
+    def of(cls, stream: TextIO) -> "Style":
+        """The style for a stream, by the environment's NO_COLOR and TERM."""
+        terminal = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        try:
+            "█▏…".encode(stream.encoding or "ascii")
+            blocks = True
+        except (UnicodeEncodeError, LookupError):
+            blocks = False
+        return cls(terminal and not os.environ.get("NO_COLOR"), blocks, terminal)
+
+    def paint(self, text: str, code: str) -> str:
+        """The text with a colour: the number of an escape sequence; none for ""."""
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code and text.strip() else text
+
+
+_BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
+
+
+@dataclass
+class _Column:
+    """One of a table: its heading, and the text of each row with its colour."""
+
+    heading: str
+    texts: list[str]
+    codes: list[str]
+    right: bool = False
+    width: int = -1  # as wide as its texts
+
+    def __post_init__(self) -> None:
+        if self.width < 0:
+            self.width = max(_cells(text) for text in [self.heading, *self.texts])
+
+
+# ---- texts ---------------------------------------------------------------------------------------
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _cells(text: str) -> int:
+    """How many cells of a terminal the text takes."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def _cut(text: str, width: int, style: Style) -> str:
+    if _cells(text) <= width:
+        return text
+    end = ("…" if style.blocks else "...")[:width]
+    while _cells(text) > width - len(end):
+        text = text[:-1]
+    return text + end
+
+
+def _pad(text: str, width: int, right: bool) -> str:
+    blank = " " * (width - _cells(text))
+    return blank + text if right else text + blank
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
+
+
+def _unit_of(size: int) -> int:
+    unit = 0
+    while size >= 1024 ** (unit + 1) and unit + 1 < len(_UNITS):
+        unit += 1
+    return unit
+
+
+def _size(size: int, unit: int) -> str:
+    return f"{size / 1024**unit:.1f}" if unit > 0 else str(size)
+
+
+def _full_size(size: int) -> str:
+    unit = _unit_of(size)
+    return f"{_size(size, unit)} {_UNITS[unit]}"
+
+
+# ---- columns -------------------------------------------------------------------------------------
+
+
+def _share(device: dict[str, Any]) -> float:
+    """0 to 1, whatever a page that may be damaged says."""
+    total = device["total_bytes"]
+    return min(device["used_bytes"] / total, 1.0) if total > 0 else 0.0
+
+
+def _bar(share: float, width: int, style: Style) -> str:
+    if not style.blocks:
+        full = round(share * width)
+        return "#" * full + "." * (width - full)
+    eighths = round(share * width * 8)
+    if share > 0:
+        eighths = max(eighths, 1)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (chr(ord("█") + 8 - rest) if rest else "")).ljust(width)
+
+
+def _devices_table(devices: list[dict[str, Any]], room: int, style: Style) -> list[str]:
+    shares = [_share(device) for device in devices]
+    units = [_unit_of(device["total_bytes"]) for device in devices]
+    colours = [
+        _RED if share > _NEARLY_ALL else _YELLOW if share > _MUCH else _GREEN for share in shares
+    ]
+    plain = [""] * len(devices)
+
+    def column(heading: str, texts: list[str], right: bool = False) -> _Column:
+        return _Column(heading, [_printable(text) for text in texts], plain, right)
+
+    number = column("device", [str(device["device"]) for device in devices], right=True)
+    name = column("name", [device["name"] for device in devices])
+    nodes = [device["numa_node"] for device in devices]
+    node = column("node", ["-" if node is None else str(node) for node in nodes], right=True)
+    cores = column("cores", [device["cpuset"] or "-" for device in devices])
+    bar = _Column("", [], colours, width=_LARGEST_BAR)
+    memory = column(
+        "memory",
+        [
+            f"{_size(device['used_bytes'], unit)} / {_size(device['total_bytes'], unit)} "
+            f"{_UNITS[unit]}"
+            for device, unit in zip(devices, units, strict=True)
+        ],
+        right=True,
+    )
+    percent = column("", [f"{share:.0%}" for share in shares], right=True)
+
+    columns = [number, name, node, cores, bar, memory, percent]
+    for shrunk, least in (
+        *((bar, 10), (cores, 8), (name, 12)),
+        *((bar, 0), (cores, 0), (node, 0), (percent, 0), (name, 4)),
+    ):
+        _shrink(columns, shrunk, least, room)
+    bar.texts = [_bar(share, bar.width, style) for share in shares]
+    return _lines(columns, room, style)
+
+
+def _processes_table(group: dict[str, Any], room: int, style: Style) -> list[str]:
+    """One row for each device that a process uses; one for a process that uses none."""
+    rows = []
+    for number in range(len(group["devices"])):
+        for process in group["processes"]:
+            if process["bytes"][number] > 0:
+                rows.append((str(number), process, process["bytes"][number]))
+    rows += [("-", process, 0) for process in group["processes"] if not any(process["bytes"])]
+    codes = [_DIM if process["has_exited"] else "" for _, process, _ in rows]
+    names = [
+        ("(exited, in use by others) " if process["has_exited"] else "") + process["name"]
+        for _, process, _ in rows
+    ]
+    columns = [
+        _Column("device", [device for device, _, _ in rows], codes, right=True),
+        _Column("pid", [str(process["pid"]) for _, process, _ in rows], codes, right=True),
+        _Column("memory", [_full_size(size) for _, _, size in rows], codes, right=True),
+        _Column("process", [_printable(name) for name in names], codes),
+    ]
+    _shrink(columns, columns[-1], 1, room)
+    return _lines(columns, room, style)
+
+
+def _needed(columns: list[_Column]) -> int:
+    return sum(column.width + _GAP for column in columns if column.width > 0)
+
+
+def _shrink(columns: list[_Column], column: _Column, least: int, room: int) -> None:
+    """Make a column no narrower than need be; to go without it is the last thing (least 0)."""
+    excess = _needed(columns) - room
+    if excess > 0:
+        column.width = min(column.width, max(column.width - excess, least)) if least > 0 else 0
+
+
+def _lines(columns: list[_Column], room: int, style: Style) -> list[str]:
+    columns = [column for column in columns if column.width > 0]
+    gap = " " * _GAP
+
+    def line(cells: list[tuple[str, str]]) -> str:
+        """Cut where even the least is too much, before it is painted."""
+        painted, left = "", room
+        for text, code in cells:
+            piece = _cut(gap + text, left, style)
+            painted += style.paint(piece, code)
+            left -= _cells(piece)
+        return painted if style.colour else painted.rstrip()
+
+    def cell(column: _Column, text: str, code: str) -> tuple[str, str]:
+        return _pad(_cut(text, column.width, style), column.width, column.right), code
+
+    heading = line([cell(column, column.heading, _DIM) for column in columns])
+    rows = range(len(columns[0].texts))
+    return [heading] + [
+        line([cell(column, column.texts[row], column.codes[row]) for column in columns])
+        for row in rows
+    ]
+
+
+# ---- the whole -----------------------------------------------------------------------------------
+
+
+def _ends(left: str, right: str, room: int, style: Style, code: str = "") -> str:
+    """One text at each end of a line; the left one goes first when there is no room for both."""
+    left = _cut(_printable(left), max(room - _cells(right) - _GAP, 0), style)
+    blank = " " * max(room - _cells(left) - _cells(right), 0)
+    return style.paint(left, code) + blank + _cut(right, room, style)
+
+
+def _draw_group(group: dict[str, Any], room: int, style: Style) -> list[str]:
+    processes = len(group["processes"])
+    counts = _count(len(group["devices"]), "device", "devices") + ", "
+    counts += _count(processes, "process", "processes") if processes else "no process"
+    name = group["group"].removeprefix("group-")
+    lines = ["", _ends(f"group {name}", counts, room, style, _BOLD)]
+    lines += _devices_table(group["devices"], room, style)
+    if group["processes"]:
+        lines += ["", *_processes_table(group, room, style)]
+    return lines
+
+
+def draw(picture: dict[str, Any], columns: int, style: Style) -> list[str]:
+    """Draw a picture that `smi.take` took.
+
+    Parameters
+    ----------
+    picture
+        What to draw.
+    columns
+        How wide the terminal is: no line is wider.
+    style
+        What it can show.
+
+    Returns
+    -------
+    list of str
+        The lines.
+    """
+    room = max(min(columns, _LARGEST_WIDTH), 1)
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(picture["time_ns"] // 10**9))
+    lines = [_ends("openreg smi", moment, room, style, _BOLD)]
+    for group in picture["groups"]:
+        lines += _draw_group(group, room, style)
+    return lines

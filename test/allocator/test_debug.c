@@ -1,0 +1,463 @@
+/* test_debug.c: with OPENREG_DEBUG_MEMORY=1, what is written where nothing is one's own is found.
+ *
+ * The linker puts functions in front of the device layer's, by which streams seem busy and other
+ * processes seem to have blocks. What goes to stderr is read from a file in its place.
+ */
+#define _GNU_SOURCE
+#include "support.h"
+
+#include "../../allocator/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ALL = OPENREG_POOL_ALL };
+
+/* ---- in front of the device layer ------------------------------------------------------------ */
+
+static bool busy, abroad;
+
+openreg_status __real_openreg_stream_query(int device, int stream);
+openreg_status __wrap_openreg_stream_query(int device, int stream);
+openreg_status __wrap_openreg_ipc_export(void *address, size_t bytes, int stream,
+                                         openreg_ipc_handle *handle);
+openreg_status __wrap_openreg_ipc_withdraw(void *address);
+
+openreg_status __wrap_openreg_stream_query(int device, int stream) {
+  return busy ? OPENREG_NOT_READY : __real_openreg_stream_query(device, stream);
+}
+
+openreg_status __wrap_openreg_ipc_export(void *address, size_t bytes, int stream,
+                                         openreg_ipc_handle *handle) {
+  (void)address, (void)bytes, (void)stream, (void)handle;
+  abroad = true;
+  return OPENREG_OK;
+}
+
+openreg_status __wrap_openreg_ipc_withdraw(void *address) {
+  (void)address;
+  return abroad ? OPENREG_NOT_READY : OPENREG_OK;
+}
+
+/* ---- what is printed ------------------------------------------------------------------------- */
+
+static int paper = -1, real_stderr = -1;
+
+static void watch_stderr(void) {
+  fflush(stderr);
+  paper = memfd_create("stderr", 0);
+  real_stderr = dup(STDERR_FILENO);
+  assert_true(paper >= 0 && real_stderr >= 0);
+  assert_int_equal(dup2(paper, STDERR_FILENO), STDERR_FILENO);
+}
+
+/* What was printed since; to be called before anything is asserted, so that it shows. */
+static const char *printed(void) {
+  static char text[1 << 16];
+  fflush(stderr);
+  dup2(real_stderr, STDERR_FILENO);
+  ssize_t bytes = pread(paper, text, sizeof text - 1, 0);
+  text[bytes > 0 ? bytes : 0] = '\0';
+  close(paper);
+  close(real_stderr);
+  return text;
+}
+
+__attribute__((noinline)) static void assert_contains(const char *text, const char *part) {
+  if (strstr(text, part))
+    return;
+  print_error("\"%s\" is not in \"%s\"\n", part, text);
+  fail();
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static unsigned char *memory(const void *address) {
+  return openreg_kernel_view(address);
+}
+
+static void assert_filled(const void *address, size_t bytes, int value) {
+  for (size_t i = 0; i < bytes; i++)
+    assert_int_equal(memory(address)[i], value);
+}
+
+/* Nothing was found, and nothing is to be found. */
+static void assert_clean(int device) {
+  assert_ok(openreg_device_synchronize(device));
+  assert_ok(openreg_memory_check(device));
+}
+
+/* That synchronizing gives back the failure, once. */
+static void assert_kept(int device, const char *part) {
+  assert_status(openreg_device_synchronize(device), OPENREG_LAUNCH_FAILURE);
+  assert_sentence(part);
+  assert_clean(device);
+}
+
+/* ---- patterns -------------------------------------------------------------------------------- */
+
+static void each_kind_of_memory_has_its_pattern(void **state) {
+  (void)state;
+  openreg_block *block = take(0, 0, 700);
+  char *address = block->address;
+  assert_filled(address, 700, OPENREG_DEBUG_FRESH);
+  assert_filled(address + 700, 1024 - 700 + 512, OPENREG_DEBUG_ZONE);
+  assert_filled(address + 1536, 4096, OPENREG_DEBUG_FREED);
+  memset(memory(address), 1, 700);
+  openreg_block_free(block);
+  assert_filled(address, 1536, OPENREG_DEBUG_FREED);
+  block = take(0, 0, 700);
+  assert_ptr_equal(block->address, address);
+  assert_filled(address, 700, OPENREG_DEBUG_FRESH);
+  openreg_block_free(block);
+  assert_clean(0);
+}
+
+static void only_reserved_bytes_are_more(void **state) {
+  (void)state;
+  enum { BLOCKS = 4096 };
+  static openreg_block *blocks[BLOCKS];
+  for (int i = 0; i < BLOCKS; i++) {
+    blocks[i] = take(0, 0, 500);
+    assert_int_equal(blocks[i]->bytes, 512);
+  }
+  openreg_memory_stats stats = stats_of(0);
+  assert_int_equal(stats.allocation[ALL].current, BLOCKS);
+  assert_int_equal(stats.allocated_bytes[ALL].current, BLOCKS * 512);
+  assert_int_equal(stats.active_bytes[ALL].current, BLOCKS * 512);
+  assert_int_equal(stats.requested_bytes[ALL].current, BLOCKS * 500);
+  assert_int_equal(stats.reserved_bytes[ALL].current, BLOCKS * 1024);
+  assert_true(openreg_memory_is_valid(0));
+  for (int i = 0; i < BLOCKS; i++)
+    openreg_block_free(blocks[i]);
+  stats = stats_of(0);
+  assert_int_equal(stats.allocated_bytes[ALL].peak, BLOCKS * 512);
+  assert_int_equal(stats.allocated_bytes[ALL].freed, BLOCKS * 512);
+  assert_clean(0);
+}
+
+/* ---- writing behind the end ------------------------------------------------------------------ */
+
+static void found_when_freed(size_t offset) {
+  char part[200];
+  openreg_block *block = take(0, 0, 1000);
+  char *address = block->address;
+  memory(address)[offset] = 7;
+  watch_stderr();
+  openreg_block_free(block);
+  const char *text = printed();
+  snprintf(part, sizeof part,
+           "openreg: device 0: memory was written behind the end of a block: the block of 1000 "
+           "bytes at %p, offset %zu: the byte at %p is 0x07 instead of 0xfb",
+           (void *)address, offset, (void *)(address + offset));
+  assert_contains(text, part);
+  assert_contains(text, "allocated at:");
+  assert_contains(text, "test_allocator_debug"); /* frames of this program */
+  assert_kept(0, part);
+  assert_filled(address, 1536, OPENREG_DEBUG_FREED);
+}
+
+static void writing_behind_the_end_is_found_when_freed(void **state) {
+  (void)state;
+  const size_t offsets[] = {1000, 1023, 1024, 1535};
+  for (int i = 0; i < 4; i++)
+    found_when_freed(offsets[i]);
+}
+
+static void writing_before_the_beginning_hits_the_zone_below(void **state) {
+  (void)state;
+  openreg_block *low = take(0, 0, 512), *high = take(0, 0, 512);
+  assert_ptr_equal((char *)low->address + 1024, high->address);
+  memory(high->address)[-1] = 0;
+  watch_stderr();
+  openreg_status status = openreg_memory_check(0);
+  const char *text = printed();
+  assert_status(status, OPENREG_LAUNCH_FAILURE);
+  assert_sentence("behind the end of a block: the block of 512 bytes");
+  assert_sentence("offset 1023: ");
+  assert_contains(text, "offset 1023");
+  assert_clean(0); /* it was mended, and is not reported by freeing */
+  openreg_block_free(high);
+  openreg_block_free(low);
+  assert_clean(0);
+}
+
+static void blocks_of_memory_pools_are_watched_too(void **state) {
+  (void)state;
+  uint64_t mempool;
+  assert_ok(openreg_mempool_create(false, &mempool));
+  assert_ok(openreg_mempool_set_current(1, mempool));
+  openreg_block *block = take(1, 3, 3 * MIB);
+  assert_ok(openreg_mempool_set_current(1, 0));
+  memory(block->address)[3 * MIB] = 0;
+  watch_stderr();
+  openreg_block_free(block);
+  printed();
+  assert_kept(1,
+              "device 1: memory was written behind the end of a block: the block of 3145728 bytes");
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+/* ---- writing to freed memory ----------------------------------------------------------------- */
+
+static void writing_to_freed_memory_is_found_when_it_is_used_again(void **state) {
+  (void)state;
+  openreg_block *held = take(0, 0, 512), *block = take(0, 0, 2048);
+  char *address = block->address;
+  openreg_block_free(block);
+  memory(address)[100] = 0x2a;
+  watch_stderr();
+  block = take(0, 0, 2048);
+  const char *text = printed();
+  assert_ptr_equal(block->address, address);
+  assert_contains(text, "memory was written after it was freed: the block of 2048 bytes at ");
+  assert_contains(text, "offset 100: ");
+  assert_contains(text, "is 0x2a instead of 0xfd\n");
+  assert_contains(text, "test_allocator_debug");
+  assert_kept(0, "after it was freed");
+  openreg_block_free(block);
+  openreg_block_free(held);
+}
+
+/* Two freed neighbours are one free block, and a third is cut from its beginning. */
+static void the_block_that_had_it_is_known_after_merging_and_cutting(void **state) {
+  (void)state;
+  openreg_block *low = take(0, 0, 1024), *high = take(0, 0, 8192), *held = take(0, 0, 512);
+  char *address = high->address;
+  openreg_block_free(low);
+  openreg_block_free(high);
+  openreg_block *other = take(0, 0, 4096);
+  assert_true((char *)other->address + other->bytes + 512 > address); /* part of `high` is its */
+  memory(address)[8191] = 1;
+  watch_stderr();
+  openreg_status status = openreg_memory_check(0);
+  printed();
+  assert_status(status, OPENREG_LAUNCH_FAILURE);
+  assert_sentence("after it was freed: the block of 8192 bytes");
+  assert_sentence("offset 8191: ");
+  openreg_block_free(other);
+  openreg_block_free(held);
+  assert_clean(0);
+}
+
+static void memory_that_nobody_had_is_watched(void **state) {
+  (void)state;
+  openreg_block *block = take(0, 0, 512);
+  memory(block->address)[100000] = 1;
+  watch_stderr();
+  openreg_status status = openreg_memory_check(0);
+  printed();
+  assert_status(status, OPENREG_LAUNCH_FAILURE);
+  assert_sentence("after it was freed: memory that no known block had");
+  openreg_block_free(block);
+}
+
+static void emptying_the_cache_looks_first(void **state) {
+  (void)state;
+  openreg_block *block = take(0, 0, 4 * MIB);
+  char *address = block->address;
+  openreg_block_free(block);
+  memory(address)[4 * MIB - 1] = 1;
+  watch_stderr();
+  openreg_status status = openreg_cache_empty(0);
+  printed();
+  assert_ok(status);
+  assert_kept(0, "after it was freed: the block of 4194304 bytes");
+}
+
+/* ---- memory that is still in use ------------------------------------------------------------- */
+
+static void memory_that_a_stream_uses_is_left_alone(void **state) {
+  (void)state;
+  openreg_block *block = take(0, 0, 512);
+  unsigned char *bytes = memory(block->address);
+  assert_ok(openreg_block_record_stream(block, 1));
+  busy = true;
+  openreg_block_free(block);
+  bytes[0] = 1;
+  openreg_block_free(take(0, 0, 4096));
+  assert_int_equal(bytes[0], 1);
+  assert_ok(openreg_memory_check(0));
+  bytes[512] = 2;
+  busy = false;
+  watch_stderr();
+  assert_ok(openreg_cache_empty(0));
+  printed();
+  assert_kept(0, "offset 512: ");
+}
+
+static void memory_that_another_process_has_is_left_alone(void **state) {
+  (void)state;
+  openreg_ipc_handle handle;
+  openreg_block *block = take(0, 0, 512);
+  unsigned char *bytes = memory(block->address);
+  assert_ok(openreg_block_export(block, 0, &handle));
+  openreg_block_free(block);
+  bytes[0] = 1;
+  assert_ok(openreg_memory_check(0));
+  assert_int_equal(bytes[0], 1);
+  abroad = false;
+  assert_ok(openreg_memory_collect(0));
+  assert_int_equal(bytes[0], OPENREG_DEBUG_FREED);
+  assert_clean(0);
+}
+
+/* ---- stacks of the program ------------------------------------------------------------------- */
+
+static int captured, dropped;
+
+static void *capture(void) {
+  captured++;
+  return strdup("written by the program");
+}
+
+static char *describe(void *stack) {
+  return strdup(stack);
+}
+
+static void drop(void *stack) {
+  dropped++;
+  free(stack);
+}
+
+static void stacks_of_the_program_are_used_and_dropped(void **state) {
+  (void)state;
+  assert_ok(openreg_cache_empty(0));
+  openreg_memory_set_stacks(&(openreg_memory_stacks){capture, describe, drop});
+  openreg_block *block = take(0, 0, 512), *other = take(0, 0, 512), *none;
+  assert_status(openreg_block_allocate(0, 0, 65 * MIB, &none), OPENREG_OUT_OF_MEMORY);
+  openreg_block_free(take(0, 0, 0));
+  openreg_memory_set_stacks(NULL);
+  assert_int_equal(captured, 4);
+  assert_int_equal(dropped, 2);
+  memory(block->address)[600] = 0;
+  watch_stderr();
+  openreg_block_free(block);
+  const char *text = printed();
+  assert_contains(text, "It was allocated at:\nwritten by the program\n");
+  assert_kept(0, "behind the end");
+  openreg_block_free(other);
+  openreg_block_free(take(0, 0, 512)); /* at an address of theirs */
+  assert_ok(openreg_cache_empty(0));
+  assert_int_equal(dropped, 4);
+}
+
+static void the_sentence_of_a_failed_request_is_its_own(void **state) {
+  (void)state;
+  openreg_block *block = take(0, 0, 4 * MIB), *none;
+  char *address = block->address;
+  openreg_block_free(block);
+  memory(address)[0] = 0;
+  watch_stderr();
+  openreg_status status = openreg_block_allocate(0, 0, 64 * MIB, &none);
+  printed();
+  assert_status(status, OPENREG_OUT_OF_MEMORY);
+  assert_sentence("out of memory");
+  assert_kept(0, "after it was freed");
+}
+
+/* ---- no false alarm -------------------------------------------------------------------------- */
+
+static uint32_t seed = 1;
+
+static uint32_t random_below(uint32_t bound) {
+  seed = seed * 1664525 + 1013904223; /* Knuth's and Lewis's, Numerical Recipes 7.1 */
+  return (seed >> 8) % bound;
+}
+
+/* A correct program, which writes to all that it has, is not complained about. */
+static void a_correct_program_is_left_alone(void **state) {
+  (void)state;
+  enum { HELD = 64, ROUNDS = 20000 };
+  openreg_block *held[HELD] = {NULL};
+  for (int round = 0; round < ROUNDS; round++) {
+    openreg_block **slot = &held[random_below(HELD)];
+    if (*slot) {
+      openreg_block_free(*slot);
+      *slot = NULL;
+    } else {
+      size_t bytes = 1 + random_below(random_below(8) ? 3000 : 1 << 20);
+      *slot = take((int)random_below(2), (int)random_below(3), bytes);
+      assert_filled((*slot)->address, bytes < 64 ? bytes : 64, OPENREG_DEBUG_FRESH);
+      memset(memory((*slot)->address), (int)random_below(256), bytes);
+      if (random_below(10) == 0)
+        assert_ok(openreg_block_record_stream(*slot, 4));
+    }
+    if (random_below(500) == 0)
+      assert_ok(openreg_cache_empty((int)random_below(2)));
+    if (random_below(500) == 0)
+      for (int device = 0; device < TEST_DEVICES; device++) {
+        assert_true(openreg_memory_is_valid(device));
+        assert_clean(device);
+      }
+  }
+  for (int i = 0; i < HELD; i++)
+    openreg_block_free(held[i]);
+  assert_clean(0);
+  assert_clean(1);
+}
+
+/* ---- arguments, and without the mode --------------------------------------------------------- */
+
+static void devices_that_do_not_exist_are_refused(void **state) {
+  (void)state;
+  assert_status(openreg_memory_check(2), OPENREG_INVALID_DEVICE);
+  assert_status(openreg_memory_check(-1), OPENREG_INVALID_DEVICE);
+}
+
+/* In a process of its own, for the configuration is read once. */
+static void check_without_the_mode(void) {
+  configure();
+  unsetenv("OPENREG_DEBUG_MEMORY");
+  openreg_block *block;
+  if (openreg_block_allocate(0, 0, 100, &block) != OPENREG_OK)
+    _exit(2);
+  memory(block->address)[100] = 1;
+  _exit(openreg_memory_check(0) == OPENREG_OK && memory(block->address)[0] == 0 ? 0 : 1);
+}
+
+static void nothing_is_watched_without_the_mode(void **state) {
+  int status = *(int *)*state;
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* So that the stacks of freed memory are dropped, too. */
+static int empty_caches(void **state) {
+  (void)state;
+  return openreg_cache_empty(0) != OPENREG_OK || openreg_cache_empty(1) != OPENREG_OK;
+}
+
+int main(void) {
+  int without_the_mode;
+  pid_t child = fork();
+  if (child == 0)
+    check_without_the_mode();
+  if (waitpid(child, &without_the_mode, 0) != child)
+    return 1;
+  configure();
+  setenv("OPENREG_DEBUG_MEMORY", "1", 1);
+  const struct CMUnitTest tests[] = {
+      ON_EMPTY_DEVICES(each_kind_of_memory_has_its_pattern),
+      ON_EMPTY_DEVICES(only_reserved_bytes_are_more),
+      ON_EMPTY_DEVICES(writing_behind_the_end_is_found_when_freed),
+      ON_EMPTY_DEVICES(writing_before_the_beginning_hits_the_zone_below),
+      ON_EMPTY_DEVICES(blocks_of_memory_pools_are_watched_too),
+      ON_EMPTY_DEVICES(writing_to_freed_memory_is_found_when_it_is_used_again),
+      ON_EMPTY_DEVICES(the_block_that_had_it_is_known_after_merging_and_cutting),
+      ON_EMPTY_DEVICES(memory_that_nobody_had_is_watched),
+      ON_EMPTY_DEVICES(emptying_the_cache_looks_first),
+      ON_EMPTY_DEVICES(memory_that_a_stream_uses_is_left_alone),
+      ON_EMPTY_DEVICES(memory_that_another_process_has_is_left_alone),
+      ON_EMPTY_DEVICES(stacks_of_the_program_are_used_and_dropped),
+      ON_EMPTY_DEVICES(the_sentence_of_a_failed_request_is_its_own),
+      ON_EMPTY_DEVICES(a_correct_program_is_left_alone),
+      cmocka_unit_test(devices_that_do_not_exist_are_refused),
+      cmocka_unit_test_prestate(nothing_is_watched_without_the_mode, &without_the_mode),
+  };
+  return cmocka_run_group_tests(tests, NULL, empty_caches);
+}

@@ -1,0 +1,362 @@
+/* test_mempool.c: memory pools: what is in one is kept apart from all else, until its owner has
+ * destroyed it. */
+#include "support.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { ALL = OPENREG_POOL_ALL };
+
+static int maps;
+
+void *__real_pages_map(size_t bytes);
+void *__wrap_pages_map(size_t bytes);
+
+/* Counts how often the allocator asks for memory for its records; -1 refuses. */
+void *__wrap_pages_map(size_t bytes) {
+  if (maps >= 0) {
+    maps++;
+    return __real_pages_map(bytes);
+  }
+  openreg_fail(OPENREG_SYSTEM, "no pages");
+  return NULL;
+}
+
+static uint64_t created(bool use_on_oom) {
+  uint64_t mempool = 0;
+  assert_ok(openreg_mempool_create(use_on_oom, &mempool));
+  assert_true(mempool > 0);
+  return mempool;
+}
+
+static openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes) {
+  uint64_t before;
+  assert_ok(openreg_mempool_current(device, &before));
+  assert_ok(openreg_mempool_set_current(device, mempool));
+  openreg_block *block = take(device, stream, bytes);
+  assert_ok(openreg_mempool_set_current(device, before));
+  return block;
+}
+
+static int64_t use_count(uint64_t mempool) {
+  int64_t blocks = -1;
+  assert_ok(openreg_mempool_use_count(mempool, &blocks));
+  return blocks;
+}
+
+/* Bytes reserved for a pool, as the snapshot shows them. */
+static size_t reserved_by(uint64_t mempool, int device) {
+  openreg_memory_snapshot snapshot = snapshot_of(device);
+  size_t bytes = 0;
+  for (size_t i = 0; i < snapshot.segment_count; i++)
+    bytes += snapshot.segments[i].mempool == mempool ? snapshot.segments[i].bytes : 0;
+  openreg_memory_free_snapshot(&snapshot);
+  return bytes;
+}
+
+static void pools_share_no_segment(void **state) {
+  (void)state;
+  uint64_t one = created(false), other = created(false);
+  openreg_block *blocks[] = {take(0, 0, 512), take_in(one, 0, 0, 512), take_in(other, 0, 0, 512),
+                             take(0, 0, 3 * MIB), take_in(one, 0, 0, 3 * MIB)};
+  assert_int_equal(reserved_by(0, 0), 6 * MIB);
+  assert_int_equal(reserved_by(one, 0), 6 * MIB);
+  assert_int_equal(reserved_by(other, 0), 2 * MIB);
+  assert_int_equal(stats_of(0).segment[ALL].current, 5);
+  assert_snapshot_agrees(0);
+  assert_true(openreg_memory_is_valid(0));
+  for (int i = 0; i < 5; i++)
+    openreg_block_free(blocks[i]);
+  assert_int_equal(stats_of(0).segment[ALL].current, 5); /* neighbours in the arena, but not one */
+  assert_ok(openreg_mempool_destroy(one));
+  assert_ok(openreg_mempool_destroy(other));
+}
+
+static void free_memory_of_one_pool_serves_no_other(void **state) {
+  (void)state;
+  uint64_t mempool = created(false);
+  openreg_block *block = take_in(mempool, 0, 0, 4 * MIB);
+  void *address = block->address;
+  openreg_block_free(block);
+  openreg_block *outside = take(0, 0, 4 * MIB);
+  assert_ptr_not_equal(outside->address, address);
+  openreg_block_free(outside);
+  openreg_block *inside = take_in(mempool, 0, 0, 4 * MIB);
+  assert_ptr_equal(inside->address, address);
+  openreg_block_free(inside);
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+static void *allocate_elsewhere(void *result) {
+  uint64_t mempool = 1;
+  if (openreg_mempool_current(0, &mempool) == OPENREG_OK && mempool == 0 &&
+      openreg_block_allocate(0, 0, 512, result) != OPENREG_OK)
+    *(openreg_block **)result = NULL;
+  return NULL;
+}
+
+static void the_current_pool_is_a_threads_own(void **state) {
+  (void)state;
+  uint64_t mempool = created(false);
+  openreg_block *block = NULL;
+  pthread_t thread;
+  assert_ok(openreg_mempool_set_current(0, mempool));
+  assert_int_equal(pthread_create(&thread, NULL, allocate_elsewhere, &block), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_ok(openreg_mempool_set_current(0, 0));
+  assert_non_null(block);
+  assert_int_equal(reserved_by(0, 0), 2 * MIB);
+  assert_int_equal(reserved_by(mempool, 0), 0);
+  openreg_block_free(block);
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+static void the_current_pool_is_that_of_one_device(void **state) {
+  (void)state;
+  uint64_t mempool = created(false), current;
+  assert_ok(openreg_mempool_set_current(0, mempool));
+  assert_ok(openreg_mempool_current(1, &current));
+  assert_int_equal(current, 0);
+  openreg_block *other = take(1, 0, 512), *block = take(0, 0, 512);
+  assert_ok(openreg_mempool_set_current(0, 0));
+  assert_int_equal(reserved_by(0, 1), 2 * MIB);
+  assert_int_equal(reserved_by(mempool, 0), 2 * MIB);
+  openreg_block_free(other);
+  openreg_block_free(block);
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+static void emptying_the_cache_leaves_pools_their_memory(void **state) {
+  (void)state;
+  uint64_t mempool = created(false);
+  openreg_block_free(take_in(mempool, 0, 0, 4 * MIB));
+  openreg_block_free(take(0, 0, 4 * MIB));
+  assert_ok(openreg_cache_empty(0));
+  assert_int_equal(reserved_by(0, 0), 0);
+  assert_int_equal(reserved_by(mempool, 0), 4 * MIB);
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+static void emptying_a_pool_leaves_all_others_theirs(void **state) {
+  (void)state;
+  uint64_t one = created(false), other = created(false);
+  for (int device = 0; device < TEST_DEVICES; device++) {
+    openreg_block_free(take(device, 0, 2 * MIB));
+    openreg_block_free(take_in(one, device, 1, 4 * MIB));
+    openreg_block_free(take_in(other, device, 2, 6 * MIB));
+  }
+  assert_ok(openreg_mempool_empty(one));
+  for (int device = 0; device < TEST_DEVICES; device++) {
+    assert_int_equal(reserved_by(one, device), 0);
+    assert_int_equal(ledger_free(device), CAPACITY - 8 * MIB);
+  }
+  assert_ok(openreg_mempool_empty(0));
+  for (int device = 0; device < TEST_DEVICES; device++) {
+    assert_int_equal(reserved_by(0, device), 0);
+    assert_int_equal(reserved_by(other, device), 6 * MIB);
+  }
+  openreg_block_free(take_in(one, 0, 1, 512)); /* it goes on */
+  assert_ok(openreg_mempool_destroy(one));
+  assert_ok(openreg_mempool_destroy(other));
+}
+
+static void destroying_a_pool_gives_its_free_memory_back(void **state) {
+  (void)state;
+  uint64_t mempool = created(false);
+  openreg_block *kept = take_in(mempool, 0, 0, 2 * MIB), *freed = take_in(mempool, 0, 0, 4 * MIB);
+  openreg_block_free(take_in(mempool, 1, 0, 512));
+  openreg_block_free(freed);
+  assert_ok(openreg_mempool_destroy(mempool));
+  assert_int_equal(ledger_free(1), CAPACITY);
+  assert_int_equal(reserved_by(mempool, 0), 2 * MIB);
+  assert_true(openreg_memory_is_valid(0));
+  openreg_block_free(kept);
+  assert_int_equal(reserved_by(mempool, 0), 2 * MIB);
+  assert_ok(openreg_cache_empty(0));
+  assert_int_equal(ledger_free(0), CAPACITY);
+}
+
+static void a_thread_goes_on_in_a_pool_that_was_destroyed(void **state) {
+  (void)state;
+  uint64_t mempool = created(false), current;
+  assert_ok(openreg_mempool_set_current(0, mempool));
+  assert_ok(openreg_mempool_destroy(mempool));
+  openreg_block *block = take(0, 0, 512);
+  assert_int_equal(reserved_by(mempool, 0), 2 * MIB);
+  assert_ok(openreg_mempool_current(0, &current));
+  assert_int_equal(current, mempool);
+  assert_ok(openreg_mempool_set_current(0, 0));
+  assert_status(openreg_mempool_set_current(0, mempool), OPENREG_INVALID_ARGUMENT);
+  openreg_block_free(block);
+  assert_ok(openreg_cache_empty(0));
+  assert_int_equal(ledger_free(0), CAPACITY);
+}
+
+/* Two pools that fill the device, each with as much free memory as `bytes`. */
+static void fill(uint64_t one, uint64_t other, int stream, size_t bytes) {
+  openreg_block_free(take_in(one, 0, stream, bytes));
+  openreg_block_free(take_in(other, 0, stream, bytes));
+}
+
+static void a_request_that_fits_nowhere_else_is_served_by_pools_made_for_that(void **state) {
+  (void)state;
+  uint64_t no = created(false), yes = created(true);
+  fill(no, yes, 0, 32 * MIB);
+  openreg_block *block = take(0, 0, 30 * MIB);
+  assert_int_equal(use_count(yes), 1);
+  assert_int_equal(use_count(no), 0);
+  openreg_memory_stats stats = stats_of(0);
+  assert_int_equal(stats.alloc_retries, 1);
+  assert_int_equal(stats.ooms, 0);
+  assert_snapshot_agrees(0);
+  openreg_block_free(block);
+  assert_int_equal(reserved_by(yes, 0), 32 * MIB);
+  assert_ok(openreg_mempool_destroy(no));
+  assert_ok(openreg_mempool_destroy(yes));
+}
+
+static void of_such_pools_the_oldest_that_has_room_serves(void **state) {
+  (void)state;
+  uint64_t old = created(true), young = created(true);
+  fill(young, old, 0, 32 * MIB);
+  openreg_block *first = take(0, 0, 20 * MIB), *second = take(0, 0, 20 * MIB);
+  assert_int_equal(use_count(old), 1);
+  assert_int_equal(use_count(young), 1);
+  assert_true(first->address > second->address); /* the younger one reserved first */
+  openreg_block_free(first);
+  openreg_block_free(second);
+  assert_ok(openreg_mempool_destroy(old));
+  assert_ok(openreg_mempool_destroy(young));
+}
+
+static void such_pools_serve_their_stream_and_pool_0_only(void **state) {
+  (void)state;
+  uint64_t no = created(false), yes = created(true);
+  openreg_block *none;
+  fill(no, yes, 0, 32 * MIB);
+  assert_status(openreg_block_allocate(0, 1, 4 * MIB, &none), OPENREG_OUT_OF_MEMORY);
+  openreg_block *held = take_in(no, 0, 0, 32 * MIB);
+  assert_ok(openreg_mempool_set_current(0, no));
+  assert_status(openreg_block_allocate(0, 0, 4 * MIB, &none), OPENREG_OUT_OF_MEMORY);
+  assert_ok(openreg_mempool_set_current(0, 0));
+  assert_int_equal(stats_of(0).ooms, 2);
+  openreg_block_free(held);
+  assert_ok(openreg_mempool_destroy(yes));
+  assert_ok(openreg_mempool_destroy(no));
+}
+
+static void a_request_in_a_pool_empties_the_cache_if_need_be(void **state) {
+  (void)state;
+  uint64_t mempool = created(false);
+  openreg_block_free(take(0, 0, 40 * MIB));
+  openreg_block *block = take_in(mempool, 0, 0, 40 * MIB);
+  assert_int_equal(stats_of(0).alloc_retries, 1);
+  openreg_block_free(block);
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+static openreg_status wait_until_open(void *open) {
+  while (!atomic_load((atomic_int *)open))
+    ;
+  return OPENREG_OK;
+}
+
+static void the_use_count_is_of_blocks_allocated_or_deferred_anywhere(void **state) {
+  (void)state;
+  atomic_int open = 0;
+  uint64_t mempool = created(false);
+  assert_int_equal(use_count(mempool), 0);
+  openreg_block *kept = take_in(mempool, 1, 0, 512), *deferred = take_in(mempool, 0, 0, 512),
+                *freed = take_in(mempool, 0, 0, 512), *outside = take(0, 0, 512);
+  assert_ok(openreg_stream_launch(0, 5, &wait_until_open, &open));
+  assert_ok(openreg_block_record_stream(deferred, 5));
+  assert_int_equal(use_count(mempool), 3);
+  openreg_block_free(deferred);
+  openreg_block_free(freed);
+  assert_int_equal(use_count(mempool), 2);
+  assert_int_equal(use_count(0), 1);
+  atomic_store(&open, 1);
+  assert_ok(openreg_mempool_empty(mempool)); /* waits for the stream */
+  assert_int_equal(use_count(mempool), 1);
+  openreg_block_free(kept);
+  openreg_block_free(outside);
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+/* But for a line in the device's accounts, for good. */
+static void pools_that_come_and_go_need_no_more_host_memory(void **state) {
+  (void)state;
+  uint64_t last = 0;
+  for (int i = 0; i < 100; i++) {
+    maps = i < 2 ? 0 : maps;
+    uint64_t mempool = created(i % 2);
+    assert_true(mempool > last); /* never the same again */
+    last = mempool;
+    openreg_block_free(take_in(mempool, 0, i % 3, 512));
+    openreg_block_free(take_in(mempool, 0, i % 3, 2 * MIB));
+    assert_ok(openreg_mempool_destroy(mempool));
+    assert_true(openreg_memory_is_valid(0));
+  }
+  assert_true(maps <= 1);
+}
+
+/* Runs first: later ones find pools that can be used again. */
+static void a_pool_that_cannot_be_made_on_a_device_loses_nothing(void **state) {
+  (void)state;
+  uint64_t mempool = created(false);
+  openreg_block *none, *block = take(0, 0, 512);
+  assert_ok(openreg_mempool_set_current(0, mempool));
+  maps = -1;
+  assert_status(openreg_block_allocate(0, 0, 512, &none), OPENREG_SYSTEM);
+  assert_sentence("no pages");
+  maps = 0;
+  openreg_block_free(take(0, 0, 512));
+  assert_ok(openreg_mempool_set_current(0, 0));
+  openreg_block_free(block);
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+static void what_does_not_exist_is_refused(void **state) {
+  (void)state;
+  uint64_t mempool = created(false), current = 77;
+  int64_t blocks;
+  assert_ok(openreg_mempool_destroy(mempool));
+  const uint64_t bad[] = {mempool, mempool + 1, UINT64_MAX};
+  for (int i = 0; i < 3; i++) {
+    assert_status(openreg_mempool_destroy(bad[i]), OPENREG_INVALID_ARGUMENT);
+    assert_status(openreg_mempool_empty(bad[i]), OPENREG_INVALID_ARGUMENT);
+    assert_status(openreg_mempool_use_count(bad[i], &blocks), OPENREG_INVALID_ARGUMENT);
+    assert_status(openreg_mempool_set_current(0, bad[i]), OPENREG_INVALID_ARGUMENT);
+  }
+  assert_sentence("memory pool 18446744073709551615 does not exist");
+  assert_status(openreg_mempool_destroy(0), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_set_current(TEST_DEVICES, 0), OPENREG_INVALID_DEVICE);
+  assert_status(openreg_mempool_current(-1, &current), OPENREG_INVALID_DEVICE);
+  assert_status(openreg_mempool_create(false, NULL), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_use_count(0, NULL), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_current(0, NULL), OPENREG_INVALID_ARGUMENT);
+  assert_int_equal(current, 77);
+}
+
+int main(void) {
+  configure();
+  const struct CMUnitTest tests[] = {
+      ON_EMPTY_DEVICES(a_pool_that_cannot_be_made_on_a_device_loses_nothing),
+      ON_EMPTY_DEVICES(pools_share_no_segment),
+      ON_EMPTY_DEVICES(free_memory_of_one_pool_serves_no_other),
+      ON_EMPTY_DEVICES(the_current_pool_is_a_threads_own),
+      ON_EMPTY_DEVICES(the_current_pool_is_that_of_one_device),
+      ON_EMPTY_DEVICES(emptying_the_cache_leaves_pools_their_memory),
+      ON_EMPTY_DEVICES(emptying_a_pool_leaves_all_others_theirs),
+      ON_EMPTY_DEVICES(destroying_a_pool_gives_its_free_memory_back),
+      ON_EMPTY_DEVICES(a_thread_goes_on_in_a_pool_that_was_destroyed),
+      ON_EMPTY_DEVICES(a_request_that_fits_nowhere_else_is_served_by_pools_made_for_that),
+      ON_EMPTY_DEVICES(of_such_pools_the_oldest_that_has_room_serves),
+      ON_EMPTY_DEVICES(such_pools_serve_their_stream_and_pool_0_only),
+      ON_EMPTY_DEVICES(a_request_in_a_pool_empties_the_cache_if_need_be),
+      ON_EMPTY_DEVICES(the_use_count_is_of_blocks_allocated_or_deferred_anywhere),
+      ON_EMPTY_DEVICES(pools_that_come_and_go_need_no_more_host_memory),
+      ON_EMPTY_DEVICES(what_does_not_exist_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,127 @@
+/* test_mempool_stats.c: what memory pools have reserved, and how often streams were waited for. */
+#include "support.h"
+
+#include <stdlib.h>
+
+static uint64_t make_mempool(void) {
+  uint64_t mempool;
+  assert_ok(openreg_mempool_create(false, &mempool));
+  return mempool;
+}
+
+static openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes) {
+  uint64_t before;
+  assert_ok(openreg_mempool_current(device, &before));
+  assert_ok(openreg_mempool_set_current(device, mempool));
+  openreg_block *block = take(device, stream, bytes);
+  assert_ok(openreg_mempool_set_current(device, before));
+  return block;
+}
+
+/* The account of a pool on a device; `mempool` is 0 in it when there is none. */
+static openreg_mempool_stats account_of(int device, uint64_t mempool) {
+  openreg_mempool_stats *stats, found = {0};
+  size_t count;
+  assert_ok(openreg_mempool_get_stats(device, &stats, &count));
+  for (size_t i = 0; i < count; i++)
+    if (stats[i].mempool == mempool)
+      found = stats[i];
+  free(stats);
+  return found;
+}
+
+static void a_pool_that_did_not_allocate_has_no_account(void **state) {
+  (void)state;
+  uint64_t mempool = make_mempool();
+  openreg_block_free(take(0, 0, 3 * MIB));
+  assert_int_equal(account_of(0, mempool).mempool, 0);
+  assert_int_equal(account_of(0, 0).mempool, 0);
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+static void an_account_is_of_one_device_and_all_streams(void **state) {
+  (void)state;
+  uint64_t mempool = make_mempool(), other = make_mempool();
+  openreg_block *blocks[] = {
+      take_in(mempool, 0, 0, 3 * MIB),
+      take_in(mempool, 0, 1, 5 * MIB),
+      take_in(mempool, 0, 0, 1000),
+      take_in(other, 0, 0, 9 * MIB),
+  };
+  openreg_mempool_stats account = account_of(0, mempool);
+  assert_stat(account.reserved_bytes[OPENREG_POOL_ALL], 12 * MIB, 12 * MIB, 12 * MIB, 0);
+  assert_stat(account.reserved_bytes[OPENREG_POOL_LARGE], 10 * MIB, 10 * MIB, 10 * MIB, 0);
+  assert_stat(account.reserved_bytes[OPENREG_POOL_SMALL], 2 * MIB, 2 * MIB, 2 * MIB, 0);
+  assert_int_equal(account_of(0, other).reserved_bytes[OPENREG_POOL_ALL].current, 10 * MIB);
+  assert_int_equal(account_of(1, mempool).mempool, 0);
+  for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+    openreg_block_free(blocks[i]);
+  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_destroy(other));
+}
+
+static void an_account_outlives_its_pool(void **state) {
+  (void)state;
+  uint64_t mempool = make_mempool();
+  openreg_block_free(take_in(mempool, 0, 0, 3 * MIB));
+  assert_ok(openreg_mempool_destroy(mempool));
+  openreg_mempool_stats account = account_of(0, mempool);
+  assert_stat(account.reserved_bytes[OPENREG_POOL_ALL], 0, 4 * MIB, 4 * MIB, 4 * MIB);
+  assert_ok(openreg_memory_reset_peak(0));
+  assert_ok(openreg_memory_reset_accumulated(0));
+  account = account_of(0, mempool);
+  assert_stat(account.reserved_bytes[OPENREG_POOL_ALL], 0, 0, 0, 0);
+}
+
+static void many_pools_have_an_account_each(void **state) {
+  (void)state;
+  enum { POOLS = 40 };
+  uint64_t mempools[POOLS];
+  for (int i = 0; i < POOLS; i++) {
+    mempools[i] = make_mempool();
+    openreg_block_free(take_in(mempools[i], 0, 0, i % 2 ? 1000 : 2 * MIB));
+    assert_ok(openreg_mempool_empty(mempools[i]));
+  }
+  for (int i = 0; i < POOLS; i++) {
+    openreg_mempool_stats account = account_of(0, mempools[i]);
+    assert_stat(account.reserved_bytes[OPENREG_POOL_ALL], 0, 2 * MIB, 2 * MIB, 2 * MIB);
+    assert_ok(openreg_mempool_destroy(mempools[i]));
+  }
+}
+
+static void waits_for_streams_are_counted(void **state) {
+  (void)state;
+  openreg_block *block = take(0, 0, 1000);
+  assert_ok(openreg_memory_reset_accumulated(0));
+  assert_ok(openreg_cache_empty(0));
+  assert_ok(openreg_cache_empty(0));
+  assert_int_equal(stats_of(0).stream_syncs, 2);
+  openreg_block *refused;
+  assert_status(openreg_block_allocate(0, 0, CAPACITY, &refused), OPENREG_OUT_OF_MEMORY);
+  assert_int_equal(stats_of(0).stream_syncs, 3);
+  assert_ok(openreg_memory_reset_accumulated(0));
+  assert_int_equal(stats_of(0).stream_syncs, 0);
+  openreg_block_free(block);
+}
+
+static void bad_arguments_are_refused(void **state) {
+  (void)state;
+  openreg_mempool_stats *stats;
+  size_t count;
+  assert_status(openreg_mempool_get_stats(7, &stats, &count), OPENREG_INVALID_DEVICE);
+  assert_status(openreg_mempool_get_stats(0, NULL, &count), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_get_stats(0, &stats, NULL), OPENREG_INVALID_ARGUMENT);
+}
+
+int main(void) {
+  configure();
+  const struct CMUnitTest tests[] = {
+      ON_EMPTY_DEVICES(a_pool_that_did_not_allocate_has_no_account),
+      ON_EMPTY_DEVICES(an_account_is_of_one_device_and_all_streams),
+      ON_EMPTY_DEVICES(an_account_outlives_its_pool),
+      ON_EMPTY_DEVICES(many_pools_have_an_account_each),
+      ON_EMPTY_DEVICES(waits_for_streams_are_counted),
+      ON_EMPTY_DEVICES(bad_arguments_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

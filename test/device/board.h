@@ -1,0 +1,39 @@
+/* board.h: a page of memory that a director and its actors (actor.h) share, for handles and what is
+ * to be compared. Cues and reports say when it may be read.
+ */
+#ifndef OPENREG_TEST_BOARD_H
+#define OPENREG_TEST_BOARD_H
+
+#include "actor.h"
+
+enum { BOARD_HANDLES = 16, MIB = 1 << 20, PAGE = 4096 };
+
+struct board {
+  openreg_ipc_handle handles[BOARD_HANDLES];
+  uint64_t numbers[BOARD_HANDLES];
+  _Atomic uint32_t flag;
+};
+
+extern struct board *board;
+
+/* Before the first actor is started. */
+void board_make(void);
+
+/* The first address of a device's memory. */
+char *base_of(int device);
+
+/* Opens a handle on stream 0, which must succeed. */
+char *open_memory(const openreg_ipc_handle *handle);
+
+/* Exports memory on stream 0, which must succeed. */
+void export_memory(void *address, size_t bytes, openreg_ipc_handle *handle);
+
+/* Writes one byte of device memory, or reads it. */
+void poke(char *address, char value);
+char peek(const char *address);
+
+/* How many descriptors this process has, and how many mappings of memory files of devices. */
+int count_descriptors(void);
+int count_mappings(void);
+
+#endif

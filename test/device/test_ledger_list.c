@@ -1,0 +1,204 @@
+/* Pictures of all groups, as a person sees them. */
+#define _GNU_SOURCE
+#include "actor.h"
+#include "page.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MIB = 1 << 20 };
+
+static openreg_ledger_picture *pictures;
+static int picture_count;
+static const char *problem;
+
+static void look(void) {
+  openreg_ledger_free_pictures(pictures, picture_count);
+  REQUIRE_OK(openreg_ledger_list(&pictures, &picture_count, &problem));
+}
+
+static const char *own_group(void) {
+  static char name[OPENREG_GROUP_NAME_BYTES];
+  snprintf(name, sizeof name, "group-%s", getenv("OPENREG_GROUP"));
+  return name;
+}
+
+/* Other tests have groups at the same time. */
+static const openreg_ledger_picture *picture_of(const char *group) {
+  for (int i = 0; i < picture_count; i++)
+    if (strcmp(pictures[i].group, group) == 0)
+      return &pictures[i];
+  return NULL;
+}
+
+static const char *path_of(const char *group) {
+  static char path[256];
+  snprintf(path, sizeof path, "/dev/shm/openreg-%u-%s", geteuid(), group);
+  return path;
+}
+
+static void take_8_and_5(void) {
+  REQUIRE_OK(openreg_ledger_take(0, 8 * MIB));
+  REQUIRE_OK(openreg_ledger_take(1, 5 * MIB));
+  report(0);
+  await_cue();
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+CHILD_TEST(a_picture_initializes_nothing_and_joins_nobody) {
+  look();
+  REQUIRE(picture_of(own_group()) == NULL && !openreg_is_initialized());
+  REQUIRE(access(path_of(own_group()), F_OK) != 0);
+}
+
+static int64_t now_ns(void) {
+  struct timespec now;
+  REQUIRE(clock_gettime(CLOCK_REALTIME, &now) == 0);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void shows_body(void) {
+  int64_t before = now_ns();
+  actor first = actor_start(take_8_and_5);
+  actor_hear(&first);
+  actor second = actor_start(take_8_and_5);
+  actor_hear(&second);
+  look();
+  const openreg_ledger_picture *picture = picture_of(own_group());
+  REQUIRE(picture != NULL && picture->device_count == 2 && picture->process_count == 2);
+  REQUIRE(strcmp(picture->devices[0].profile, "t4") == 0);
+  REQUIRE(strcmp(picture->devices[0].name, "Tesla T4") == 0);
+  REQUIRE(strcmp(picture->devices[1].profile, "48x1536") == 0);
+  REQUIRE(picture->devices[0].total_bytes == 64 * MIB);
+  REQUIRE(picture->devices[1].total_bytes == 32 * MIB);
+  REQUIRE(picture->devices[0].used_bytes == 16 * MIB);
+  REQUIRE(picture->devices[1].used_bytes == 10 * MIB);
+  REQUIRE(strcmp(picture->devices[0].cpuset, "0-1") == 0);
+  REQUIRE(strcmp(picture->devices[1].cpuset, "2-3") == 0);
+  for (int i = 0; i < 2; i++) {
+    const openreg_ledger_process *process = &picture->processes[i];
+    REQUIRE(process->pid == (i == 0 ? first.pid : second.pid));
+    REQUIRE(!process->has_exited);
+    REQUIRE(process->started_ns >= before && process->started_ns <= now_ns());
+    REQUIRE(strstr(process->name, "test_device_ledger_list") != NULL);
+    REQUIRE(process->bytes[0] == 8 * MIB && process->bytes[1] == 5 * MIB);
+  }
+  actor_kill(&first);
+  look();
+  picture = picture_of(own_group());
+  REQUIRE(picture->process_count == 1 && picture->processes[0].pid == second.pid);
+  REQUIRE(picture->devices[0].used_bytes == 8 * MIB);
+  actor_kill(&second);
+}
+
+static void a_picture_shows_devices_and_processes(void **state) {
+  (void)state;
+  child_expect_pass(shows_body,
+                    ENVIRONMENT("OPENREG_DEVICE_MEMORY=64M,32M", "OPENREG_PROFILE=t4,48x1536",
+                                "HWLOC_SYNTHETIC=numa:2 core:2 pu:1"));
+}
+
+CHILD_TEST(a_process_sees_itself) {
+  REQUIRE_OK(openreg_ledger_take(1, 7 * MIB));
+  look();
+  const openreg_ledger_picture *picture = picture_of(own_group());
+  REQUIRE(picture != NULL && picture->process_count == 1);
+  REQUIRE(picture->processes[0].pid == getpid() && picture->processes[0].bytes[1] == 7 * MIB);
+}
+
+static void take_in_named_group(void) {
+  char group[64];
+  snprintf(group, sizeof group, "%s-%d", getenv("OPENREG_GROUP"), (int)getpid());
+  REQUIRE(setenv("OPENREG_GROUP", group, 1) == 0);
+  take_8_and_5();
+}
+
+CHILD_TEST(all_groups_are_shown_in_the_order_of_their_names) {
+  actor actors[3];
+  for (int i = 0; i < 3; i++) {
+    actors[i] = actor_start(take_in_named_group);
+    actor_hear(&actors[i]);
+  }
+  look();
+  int found = 0;
+  for (int i = 0; i < picture_count; i++) {
+    REQUIRE(i == 0 || strcmp(pictures[i - 1].group, pictures[i].group) < 0);
+    found += strncmp(pictures[i].group, own_group(), strlen(own_group())) == 0;
+  }
+  REQUIRE(found == 3);
+  for (int i = 0; i < 3; i++) {
+    actor_cue(&actors[i]);
+    actor_finish(&actors[i]);
+  }
+}
+
+CHILD_TEST(the_page_of_dead_processes_is_removed) {
+  actor other = actor_start(take_8_and_5);
+  actor_hear(&other);
+  REQUIRE(access(path_of(own_group()), F_OK) == 0);
+  actor_kill(&other);
+  look();
+  REQUIRE(picture_of(own_group()) == NULL);
+  REQUIRE(access(path_of(own_group()), F_OK) != 0);
+}
+
+CHILD_TEST(a_corrupt_page_is_left_out_and_named) {
+  char corrupt[OPENREG_GROUP_NAME_BYTES + 16];
+  snprintf(corrupt, sizeof corrupt, "%s-corrupt", own_group());
+  int file = open(path_of(corrupt), O_WRONLY | O_CREAT | O_EXCL, 0600);
+  REQUIRE(file >= 0 && write(file, "?", 1) == 1 && close(file) == 0);
+  REQUIRE_OK(openreg_initialize());
+  look();
+  REQUIRE(unlink(path_of(corrupt)) == 0);
+  REQUIRE(problem != NULL && strstr(problem, path_of(corrupt)) != NULL);
+  REQUIRE(strstr(problem, "it has 1 bytes") != NULL);
+  REQUIRE(picture_of(corrupt) == NULL && picture_of(own_group()) != NULL);
+}
+
+CHILD_TEST(a_page_that_stays_locked_is_left_out_and_named) {
+  struct page_file file;
+  REQUIRE_OK(openreg_initialize());
+  REQUIRE_OK(openreg_page_open(own_group(), PAGE_WAIT, &file));
+  look();
+  REQUIRE(problem != NULL && strstr(problem, path_of(own_group())) != NULL);
+  REQUIRE(strstr(problem, "is one of its group stopped?") != NULL);
+  REQUIRE(picture_of(own_group()) == NULL);
+  openreg_page_close(&file);
+  look();
+  REQUIRE(picture_of(own_group()) != NULL);
+}
+
+static void look_in_a_child(void) {
+  look();
+  REQUIRE(picture_of(own_group()) != NULL && picture_of(own_group())->process_count == 1);
+}
+
+CHILD_TEST(a_forked_child_sees_its_parent) {
+  REQUIRE_OK(openreg_initialize());
+  child_fork_and_require(look_in_a_child);
+  look_in_a_child();
+}
+
+CHILD_TEST(no_pictures_can_be_freed) {
+  openreg_ledger_free_pictures(NULL, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_picture_initializes_nothing_and_joins_nobody),
+      cmocka_unit_test(a_picture_shows_devices_and_processes),
+      cmocka_unit_test(a_process_sees_itself),
+      cmocka_unit_test(all_groups_are_shown_in_the_order_of_their_names),
+      cmocka_unit_test(the_page_of_dead_processes_is_removed),
+      cmocka_unit_test(a_corrupt_page_is_left_out_and_named),
+      cmocka_unit_test(a_page_that_stays_locked_is_left_out_and_named),
+      cmocka_unit_test(a_forked_child_sees_its_parent),
+      cmocka_unit_test(no_pictures_can_be_freed),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

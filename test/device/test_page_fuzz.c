@@ -1,0 +1,210 @@
+/* Pages with random bytes in them: figures may be wrong, yet nobody crashes or reads elsewhere. */
+#define _GNU_SOURCE
+#include "actor.h"
+#include "page.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MIB = 1 << 20, ROUNDS = 3000, JOINS = 100, SEED = 20260714 };
+
+static uint64_t random_state = SEED;
+
+static uint32_t random_below(uint64_t end) {
+  random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)((random_state >> 32) * end >> 32);
+}
+
+/* After those of other tests, whose names they would be listed before. */
+static void choose_group(void) {
+  char group[32];
+  snprintf(group, sizeof group, "z-test-%d", (int)getpid());
+  REQUIRE(setenv("OPENREG_GROUP", group, 1) == 0);
+}
+
+static const char *own_path(void) {
+  static char path[256];
+  snprintf(path, sizeof path, "/dev/shm/openreg-%u-group-%s", geteuid(), getenv("OPENREG_GROUP"));
+  return path;
+}
+
+static void hold(void) {
+  REQUIRE_OK(openreg_ledger_take(0, 8 * MIB));
+  report(0);
+  await_cue();
+}
+
+/* ---- mutations ------------------------------------------------------------------------------- */
+
+/* Header, slots and figures alike, although the figures are most of the page: somewhere within the
+ * first so many bytes of any of them. */
+static size_t random_place(void) {
+  static const size_t regions[][2] = {
+      {0, 32},
+      {0, sizeof(struct page_header)},
+      {offsetof(struct page, used_slots), 8},
+      {offsetof(struct page, processes), 2 * sizeof(struct page_process)},
+      {offsetof(struct page, processes), sizeof(((struct page *)0)->processes)},
+      {offsetof(struct page, bytes), 64},
+      {offsetof(struct page, bytes), sizeof(((struct page *)0)->bytes)},
+  };
+  const size_t *region = regions[random_below(sizeof regions / sizeof regions[0])];
+  return region[0] + random_below(region[1]);
+}
+
+static void mutate(unsigned char *page) {
+  static const unsigned char edges[] = {0x00, 0xFF, 0x7F, 0x80, 0x01};
+  for (uint32_t count = 1 + random_below(4); count > 0; count--) {
+    size_t place = random_place(), length = 1 + random_below(16);
+    unsigned char value = edges[random_below(sizeof edges)];
+    bool is_random = random_below(2) != 0;
+    for (size_t i = place; i < place + length && i < sizeof(struct page); i++)
+      page[i] = is_random ? (unsigned char)random_below(256) : value;
+  }
+}
+
+/* Not the size: mapped memory without a file behind it is not survived, as page.h says. */
+static unsigned char *map_own_page(void) {
+  int file = open(own_path(), O_RDWR | O_CLOEXEC);
+  REQUIRE(file >= 0);
+  void *page = mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  REQUIRE(page != MAP_FAILED);
+  close(file);
+  return page;
+}
+
+static void look_at_everything(void) {
+  openreg_ledger_picture *pictures;
+  int count;
+  const char *problem;
+  REQUIRE_OK(openreg_ledger_list(&pictures, &count, &problem));
+  for (int i = 0; i < count; i++) {
+    REQUIRE(pictures[i].device_count >= 1 && pictures[i].device_count <= OPENREG_MAX_DEVICES);
+    for (int device = 0; device < pictures[i].device_count; device++)
+      REQUIRE(pictures[i].devices[device].used_bytes <= pictures[i].devices[device].total_bytes);
+    for (int process = 0; process < pictures[i].process_count; process++)
+      REQUIRE(strlen(pictures[i].processes[process].name) < OPENREG_NAME_BYTES);
+  }
+  openreg_ledger_free_pictures(pictures, count);
+}
+
+/* As who joins and who asks do; every tenth time also as who lists, which opens the pages of all
+ * tests that run at the time. */
+static void open_own_page(int round) {
+  char group[OPENREG_GROUP_NAME_BYTES];
+  struct page_file file;
+  snprintf(group, sizeof group, "group-%s", getenv("OPENREG_GROUP"));
+  openreg_status status = openreg_page_open(group, PAGE_WAIT, &file);
+  REQUIRE(status == OPENREG_OK || status == OPENREG_INVALID_CONFIGURATION);
+  if (status == OPENREG_OK) {
+    openreg_page_reclaim(&file);
+    (void)openreg_page_sum(&file, round % OPENREG_MAX_DEVICES);
+    openreg_page_close(&file);
+  }
+  if (round % 10 == 0)
+    look_at_everything();
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* A process that lives keeps the page from being removed. */
+CHILD_TEST(pictures_of_mutated_pages) {
+  choose_group();
+  actor other = actor_start(hold);
+  actor_hear(&other);
+  unsigned char *page = map_own_page(), *sound = malloc(sizeof(struct page));
+  REQUIRE(sound != NULL);
+  memcpy(sound, page, sizeof(struct page));
+  for (int i = 0; i < ROUNDS; i++) {
+    mutate(page);
+    open_own_page(i);
+    memcpy(page, sound, sizeof(struct page));
+  }
+  look_at_everything();
+  actor_cue(&other);
+  actor_finish(&other);
+  munmap(page, sizeof(struct page));
+  free(sound);
+}
+
+static void join(void) {
+  openreg_status status = openreg_ledger_take(0, 1 * MIB);
+  REQUIRE(status == OPENREG_OK || status == OPENREG_INVALID_CONFIGURATION ||
+          status == OPENREG_OUT_OF_MEMORY);
+  if (status == OPENREG_OK)
+    openreg_ledger_give(0, 1 * MIB);
+}
+
+CHILD_TEST(processes_that_join_mutated_pages) {
+  choose_group();
+  actor other = actor_start(hold);
+  actor_hear(&other);
+  unsigned char *page = map_own_page(), *sound = malloc(sizeof(struct page));
+  REQUIRE(sound != NULL);
+  memcpy(sound, page, sizeof(struct page));
+  for (int i = 0; i < JOINS; i++) {
+    mutate(page);
+    actor next = actor_start(join);
+    actor_finish(&next);
+    memcpy(page, sound, sizeof(struct page));
+  }
+  actor_cue(&other);
+  actor_finish(&other);
+  unlink(own_path());
+  munmap(page, sizeof(struct page));
+  free(sound);
+}
+
+static openreg_peer random_peer(openreg_peer self) {
+  openreg_peer peer = self;
+  peer.slot = random_below(2) != 0 ? random_below(4) : random_below(UINT64_C(1) << 32);
+  return peer;
+}
+
+/* What it took itself it can give back, whatever the page says. */
+static void use(void) {
+  uint64_t bytes = random_below(2 * MIB), free_bytes, total_bytes;
+  int device = (int)random_below(2);
+  openreg_status status = openreg_ledger_take(device, bytes);
+  REQUIRE(status == OPENREG_OK || status == OPENREG_OUT_OF_MEMORY);
+  REQUIRE_OK(openreg_ledger_query(device, &free_bytes, &total_bytes));
+  REQUIRE(total_bytes == 64 * MIB && free_bytes <= total_bytes);
+  if (status == OPENREG_OK)
+    openreg_ledger_give(device, bytes);
+  openreg_peer peer = random_peer(openreg_ledger_self());
+  openreg_peer_file file;
+  if (openreg_ledger_find_peer(peer, device, &file))
+    REQUIRE(file.pid > 0 && file.file >= 0);
+  (void)openreg_ledger_is_alive(peer);
+  if (openreg_ledger_remember(peer) == OPENREG_OK)
+    openreg_ledger_forget(peer);
+  if (peer.slot != openreg_ledger_self().slot)
+    openreg_ledger_set_remains(peer, device, bytes);
+}
+
+CHILD_TEST(processes_in_a_page_that_is_mutated) {
+  choose_group();
+  REQUIRE_OK(openreg_initialize());
+  unsigned char *page = map_own_page();
+  for (int i = 0; i < ROUNDS; i++) {
+    mutate(page);
+    use();
+    use();
+  }
+  unlink(own_path());
+  munmap(page, sizeof(struct page));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(pictures_of_mutated_pages),
+      cmocka_unit_test(processes_that_join_mutated_pages),
+      cmocka_unit_test(processes_in_a_page_that_is_mutated),
+  };
+  print_message("seed %d\n", SEED);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,201 @@
+"""Work on memory that another process sent comes after the work that was under way there; events
+of other processes are waited for.
+"""
+
+from multiprocessing.reduction import ForkingPickler
+
+import pytest
+import torch
+from peers import Peer, kept
+
+
+@pytest.fixture(scope="module")
+def peer():
+    with Peer() as peer:
+        peer.call(queue_everything)
+        yield peer
+
+
+def queue_everything():
+    from torch_openreg import _C
+
+    _C.set_queueing_threshold_ns(0)
+    tensor = torch.ones(4, device="openreg")
+    kept["plus_one"] = tensor + 1  # the first of its kind is never queued
+    torch.openreg.synchronize()
+
+
+def start_adding_one(tensor):
+    """Say whether the current stream has done it."""
+    kept["plus_one"] = tensor + 1
+    return torch.openreg.current_stream().query()
+
+
+def result():
+    return kept["plus_one"].tolist()
+
+
+@pytest.mark.parametrize("stream", ["default", "side"])
+def test_receiver_waits_for_the_senders_current_stream(peer, close_gate, stream):
+    tensor = torch.ones(4, device="openreg")
+    tensor.add_(1)
+    torch.openreg.synchronize()
+    if stream == "side":
+        torch.openreg.set_stream(torch.openreg.Stream())
+    gate = close_gate()
+    tensor.add_(1)
+    assert peer.call(start_adding_one, tensor) is False
+    gate.open()
+    assert peer.call(result) == [4] * 4
+
+
+def test_receiver_waits_for_the_stream_that_the_memory_was_allocated_for(peer, close_gate):
+    side = torch.openreg.Stream()
+    with torch.openreg.stream(side):
+        tensor = torch.ones(4, device="openreg")
+        tensor.add_(1)
+        gate = close_gate(side)
+        tensor.add_(1)
+    assert peer.call(start_adding_one, tensor) is False
+    gate.open()
+    assert peer.call(result) == [4] * 4
+
+
+def make_current(stream):
+    kept["side"] = torch.openreg.Stream() if stream == "side" else torch.openreg.default_stream()
+    torch.openreg.set_stream(kept["side"])
+
+
+def start_adding_one_here_and_elsewhere(tensor):
+    busy = not start_adding_one(tensor)
+    return busy, torch.openreg.default_stream().query()
+
+
+def test_receiver_waits_on_its_current_stream_only(peer, close_gate):
+    tensor = torch.ones(4, device="openreg")
+    tensor.add_(1)
+    peer.call(make_current, "side")
+    gate = close_gate()
+    tensor.add_(1)
+    assert peer.call(start_adding_one_here_and_elsewhere, tensor) == (True, True)
+    gate.open()
+    assert peer.call(result) == [4] * 4
+    peer.call(make_current, "default")
+
+
+def test_memory_that_is_ready_is_not_waited_for(peer, close_gate):
+    tensor = torch.ones(4, device="openreg")
+    close_gate(torch.openreg.Stream())
+    peer.call(start_adding_one, tensor)
+    assert peer.call(result) == [2] * 4
+
+
+def test_storage_that_is_sent_again_is_waited_for_again(peer, close_gate):
+    tensor = torch.ones(4, device="openreg")
+    tensor.add_(1)
+    peer.call(keep_it, tensor)
+    gate = close_gate()
+    tensor.add_(1)
+    assert peer.call(start_adding_one, tensor) is False
+    gate.open()
+    assert peer.call(result) == [4] * 4
+
+
+def keep_it(tensor):
+    kept["tensor"] = tensor
+
+
+# ---- events -----------------------------------------------------------------------------------
+
+
+def wait_for(event):
+    """Have the current stream wait, and say whether it and the event are done."""
+    kept["event"] = event
+    event.wait()
+    return event.query(), torch.openreg.current_stream().query()
+
+
+def is_done():
+    return kept["event"].query()
+
+
+def await_event():
+    kept["event"].synchronize()
+    torch.openreg.synchronize()
+    return is_done()
+
+
+def test_event_is_waited_for(peer, close_gate):
+    gate = close_gate()
+    event = torch.openreg.Event(interprocess=True)
+    event.record()
+    assert peer.call(wait_for, event) == (False, False)
+    gate.open()
+    assert peer.call(await_event)
+
+
+def test_event_that_was_reached_is_reached(peer):
+    event = torch.openreg.Event(interprocess=True)
+    event.record()
+    torch.openreg.synchronize()
+    assert peer.call(wait_for, event) == (True, True)
+
+
+def test_event_that_was_never_recorded_counts_as_reached(peer):
+    event = torch.openreg.Event(interprocess=True)
+    assert peer.call(wait_for, event) == (True, True)
+    assert event.query()
+
+
+def test_event_that_is_recorded_after_it_was_sent_is_seen(peer, close_gate):
+    event = torch.openreg.Event(interprocess=True)
+    assert peer.call(wait_for, event) == (True, True)
+    gate = close_gate()
+    event.record()
+    assert peer.call(is_done) is False
+    gate.open()
+    assert peer.call(await_event)
+
+
+def from_handle(device, handle):
+    event = torch.openreg.Event.from_ipc_handle(device, handle)
+    kept["event"] = event
+    return isinstance(event, torch.openreg.Event), str(event.device), event.query()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_event_goes_as_a_handle(peer, close_gate, index):
+    stream = torch.openreg.default_stream(index)
+    event = torch.openreg.Event(interprocess=True)
+    gate = close_gate(stream)
+    event.record(stream)
+    handle = torch.openreg.Event.ipc_handle(event)
+    assert peer.call(from_handle, index, handle) == (True, f"openreg:{index}", False)
+    gate.open()
+    assert peer.call(await_event)
+
+
+def record(event):
+    with pytest.raises(RuntimeError) as error:
+        event.record()
+    return str(error.value)
+
+
+def test_event_is_recorded_by_its_own_process_only(peer):
+    event = torch.openreg.Event(interprocess=True)
+    event.record()
+    assert "process" in peer.call(record, event)
+
+
+def test_event_with_timing_is_refused():
+    event = torch.openreg.Event(enable_timing=True)
+    event.record()
+    with pytest.raises(RuntimeError, match="timing"):
+        torch.openreg.Event.ipc_handle(event)
+
+
+def test_event_of_another_device_type_is_refused():
+    with pytest.raises(RuntimeError, match="expected one of an openreg device"):
+        torch.openreg.Event.ipc_handle(torch.Event("cpu"))
+    with pytest.raises(TypeError, match="cannot pickle 'torch.Event' object"):
+        ForkingPickler.dumps(torch.Event("cpu"))

@@ -1,0 +1,88 @@
+"""Where devices are placed: on the nodes and cores of a machine, this one or one imagined."""
+
+import os
+
+import pytest
+
+LARGE_MACHINE = "pack:2 numa:4 core:16 pu:1"  # 2 packages x 4 nodes x 16 cores
+
+SHOW = """
+import torch
+for index in range(torch.openreg.device_count()):
+    properties = torch.openreg.get_device_properties(index)
+    print(properties.numa_node, properties.cpuset)
+"""
+
+BAD_DESCRIPTIONS = [
+    {"HWLOC_XMLFILE": "/nonexistent"},
+    {"HWLOC_SYNTHETIC": "no machine"},
+    {"HWLOC_COMPONENTS": "stop"},  # nothing may describe the machine
+]
+
+
+def placements(result):
+    """Node and set of cores of each device, from what SHOW printed."""
+    pairs = [line.split() for line in result.stdout.splitlines()]
+    return [(int(node), cores_in(cores)) for node, cores in pairs]
+
+
+def cores_in(text):
+    """The numbers in a list as "0-3,8"."""
+    ranges = [part.split("-") for part in text.split(",")]
+    return {core for ends in ranges for core in range(int(ends[0]), int(ends[-1]) + 1)}
+
+
+def test_eight_devices_have_the_eight_nodes_of_a_large_machine(python):
+    result = python(SHOW, HWLOC_SYNTHETIC=LARGE_MACHINE, OPENREG_DEVICE_COUNT="8")
+    assert result.stdout == "".join(f"{i} {16 * i}-{16 * i + 15}\n" for i in range(8))
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 64])
+def test_shares_of_cores_are_equal_and_disjoint(python, count):
+    result = python(
+        SHOW,
+        HWLOC_SYNTHETIC=LARGE_MACHINE,
+        OPENREG_DEVICE_COUNT=str(count),
+        OPENREG_DEVICE_MEMORY="64M",
+    )
+    shares = [cores for _, cores in placements(result)]
+    sizes = [len(cores) for cores in shares]
+    assert set().union(*shares) == set(range(128))
+    assert sum(sizes) == 128
+    assert max(sizes) - min(sizes) <= 1
+    assert [node for node, _ in placements(result)] == [min(cores) // 16 for cores in shares]
+
+
+def test_devices_never_split_a_core(python):
+    result = python(SHOW, HWLOC_SYNTHETIC="pack:1 core:6 pu:2", OPENREG_DEVICE_COUNT="4")
+    shares = [cores for _, cores in placements(result)]
+    for cores in shares:
+        assert {core // 2 for core in cores} == {core // 2 for core in cores if core % 2}
+    assert sum(map(len, shares)) == 12
+
+
+WORKERS = """
+import os, torch, torch_openreg._C as C
+for index in (0, 1):
+    gate = C._Gate(index, 0)
+    gate.open()
+    torch.openreg.synchronize(index)
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/status") as file:
+            status = dict(line.rstrip().split(":", 1) for line in file)
+        if status["Name"].strip() == f"openreg {index}.0":
+            print(status["Cpus_allowed_list"].strip())
+"""
+
+
+def test_workers_run_on_the_cores_of_their_device(python):
+    allowed = os.sched_getaffinity(0)
+    devices = [cores & allowed or allowed for _, cores in placements(python(SHOW))]
+    workers = [cores_in(line) for line in python(WORKERS).stdout.splitlines()]
+    assert workers == devices
+
+
+@pytest.mark.parametrize("description", BAD_DESCRIPTIONS)
+def test_devices_work_on_a_machine_that_cannot_be_described(python, description):
+    code = "import torch; print(torch.ones(3, device='openreg:1').sum().item())"
+    assert python(code, **description).stdout == "3.0\n"

@@ -1,0 +1,474 @@
+"""`openreg smi`: what it shows of processes of a group of their own, which hold memory."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import unicodedata
+
+import peers
+import pytest
+import torch
+from torch_openreg.__main__ import main
+from torch_openreg.smi_table import Style, draw
+
+GIB = 1 << 30
+SMI = [sys.executable, "-m", "torch_openreg", "smi"]
+DEVICES = {
+    "OPENREG_DEVICE_COUNT": "2",
+    "OPENREG_DEVICE_MEMORY": "1G",
+    "OPENREG_PROFILE": "a100,t4",
+    "HWLOC_SYNTHETIC": "pack:2 numa:1 core:4 pu:1",
+}
+
+
+def take_devices(variables, mebibytes):
+    """In a peer: join the group and hold so many MiB of each device."""
+    os.environ.update(variables)
+    torch.openreg.init()
+    tensors = [
+        torch.empty(size << 20, dtype=torch.uint8, device=f"openreg:{index}")
+        for index, size in enumerate(mebibytes)
+    ]
+    peers.keep("tensors", tensors)
+    return os.getpid()
+
+
+@pytest.fixture
+def environment(own_group):
+    """Return the environment of holders and of `openreg smi`."""
+    return own_group() | DEVICES | {"COLUMNS": "100", "PYTHONIOENCODING": "utf-8"}
+
+
+@pytest.fixture
+def group(environment):
+    return environment["OPENREG_GROUP"]
+
+
+@pytest.fixture
+def hold(group):
+    """Start a process that holds so many MiB of each device; it ends with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*mebibytes):
+            holder = stack.enter_context(peers.Peer())
+            holder.pid = holder.call(take_devices, DEVICES | {"OPENREG_GROUP": group}, mebibytes)
+            return holder
+
+        yield start
+
+
+@pytest.fixture
+def smi(group, capsys, monkeypatch):
+    """Run it in this process, for the holders' group, to its end."""
+
+    def run(*arguments, expect=0, columns=100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        status = main(["smi", "--group", group, *arguments])
+        written = capsys.readouterr()
+        assert status == expect, written
+        return written
+
+    return run
+
+
+@pytest.fixture
+def smi_process(environment, group):
+    """Run it in a process of its own, with the holders' configuration."""
+
+    def run(*arguments, expect=0, **variables):
+        result = subprocess.run(
+            [*SMI, *arguments], env=environment | variables, capture_output=True, text=True
+        )
+        assert result.returncode == expect, result.stdout + result.stderr
+        return result
+
+    return run
+
+
+def only_group(written):
+    """The one group in a JSON picture."""
+    (group,) = json.loads(written)["groups"]
+    return group
+
+
+def test_json_tells_of_devices_and_processes(smi, hold, group):
+    holders = [hold(100, 0), hold(20, 300)]
+    before = time.time_ns()
+    picture = json.loads(smi("--json").out)
+    assert set(picture) == {"version", "time_ns", "groups", "problem"}
+    assert picture["version"] == 1
+    assert before <= picture["time_ns"] <= time.time_ns()
+    assert picture["problem"] is None
+    (shown,) = picture["groups"]
+    assert set(shown) == {"group", "in_use", "devices", "processes"}
+    assert shown["group"] == f"group-{group}"
+    assert shown["in_use"] is True
+    assert shown["devices"] == [
+        {
+            "device": 0,
+            "profile": "a100",
+            "name": shown["devices"][0]["name"],
+            "numa_node": 0,
+            "cpuset": "0-3",
+            "total_bytes": GIB,
+            "used_bytes": 120 << 20,
+        },
+        {
+            "device": 1,
+            "profile": "t4",
+            "name": "Tesla T4",
+            "numa_node": 1,
+            "cpuset": "4-7",
+            "total_bytes": GIB,
+            "used_bytes": 300 << 20,
+        },
+    ]
+    for process, holder, sizes in zip(
+        shown["processes"], holders, ([100 << 20, 0], [20 << 20, 300 << 20]), strict=True
+    ):
+        assert set(process) == {"pid", "name", "has_exited", "started_ns", "bytes"}
+        assert process["pid"] == holder.pid
+        assert process["bytes"] == sizes
+        assert process["name"].startswith(sys.executable[:20])
+        assert process["has_exited"] is False
+        assert 0 < process["started_ns"] < before
+
+
+def test_process_that_was_killed_is_gone_with_its_memory(smi, hold):
+    killed, other = hold(100, 0), hold(20, 0)
+    killed.kill()
+    shown = only_group(smi("--json").out)
+    assert [process["pid"] for process in shown["processes"]] == [other.pid]
+    assert shown["devices"][0]["used_bytes"] == 20 << 20
+
+
+def test_it_joins_no_group_and_initializes_nothing(smi_process, hold, group):
+    holder = hold(1, 0)
+    code = "from torch_openreg import _C; _C.ledger_list(); _C.ledger_foresee(); "
+    code += "print(_C.is_initialized())"
+    for _ in range(2):
+        shown = only_group(smi_process("--json", "--group", group).stdout)
+        assert [process["pid"] for process in shown["processes"]] == [holder.pid]
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
+def test_table_has_a_row_for_each_device_and_each_use(smi, hold):
+    holder = hold(512, 256)
+    text = smi().out
+    assert re.search(r"^ +0 +NVIDIA A100\S* .* 0 +0-3 .*0\.5 / 1\.0 GiB +50%$", text, re.M)
+    assert re.search(r"^ +1 +Tesla T4 +1 +4-7 .*0\.2 / 1\.0 GiB +25%$", text, re.M)
+    assert re.search(rf"^ +0 +{holder.pid} +512\.0 MiB ", text, re.M)
+    assert re.search(rf"^ +1 +{holder.pid} +256\.0 MiB ", text, re.M)
+    assert "2 devices, 1 process\n" in text
+    assert "\x1b" not in text
+
+
+def test_all_groups_are_shown_if_none_is_named(smi_process, hold, group):
+    hold(64, 0)
+    # Pages of others may be broken, so the status is not known.
+    result = subprocess.run([*SMI, "--json"], capture_output=True, text=True)
+    shown = {shown["group"]: shown for shown in json.loads(result.stdout)["groups"]}
+    assert shown[f"group-{group}"]["devices"][0]["used_bytes"] == 64 << 20
+
+
+def test_group_of_another_name_is_left_out(capsys, hold):
+    hold(1, 0)
+    assert main(["smi", "--group", "nobody-is-here"]) == 1
+    written = capsys.readouterr()
+    assert "GiB" not in written.out
+    assert written.err == "openreg: no process is in a group 'nobody-is-here'\n"
+
+
+def test_nobody_there_shows_the_devices_as_configured(smi_process, group):
+    shown = only_group(smi_process("--json", "--group", group).stdout)
+    assert shown["in_use"] is False
+    assert shown["processes"] == []
+    assert [device["used_bytes"] for device in shown["devices"]] == [0, 0]
+    assert [device["cpuset"] for device in shown["devices"]] == ["0-3", "4-7"]
+    text = smi_process("--group", group).stdout
+    assert "2 devices, no process\n" in text
+    assert len(re.findall(r"0\.0 / 1\.0 GiB +0%$", text, re.M)) == 2
+
+
+def test_configuration_that_is_wrong_is_named(smi_process, group):
+    result = smi_process("--group", group, expect=1, OPENREG_DEVICE_COUNT="0")
+    assert result.stderr == "openreg: OPENREG_DEVICE_COUNT=0: expected 1 to 64\n"
+
+
+def test_others_are_shown_whatever_the_own_configuration(smi_process, hold, group):
+    hold(64, 0)
+    result = smi_process("--json", "--group", group, OPENREG_DEVICE_COUNT="0", OPENREG_GROUP="x")
+    assert only_group(result.stdout)["devices"][0]["used_bytes"] == 64 << 20
+
+
+@pytest.fixture
+def broken_page(group):
+    page = f"/dev/shm/openreg-{os.geteuid()}-group-{group}-broken"
+    with open(page, "wb") as file:
+        os.chmod(page, 0o600)
+        file.write(b"no page")
+    yield page
+    os.remove(page)
+
+
+def test_broken_page_is_named_and_the_rest_is_shown(broken_page, capsys, hold, group):
+    holder = hold(64, 0)
+    assert main(["smi"]) == 1
+    written = capsys.readouterr()
+    assert broken_page in written.err
+    assert str(holder.pid) in written.out
+    assert main(["smi", "--group", f"{group}-broken", "--json"]) == 1
+    written = capsys.readouterr()
+    assert json.loads(written.out)["problem"] + "\n" == written.err
+    assert written.err.startswith(f"openreg: {broken_page} cannot be used")
+
+
+def test_broken_page_of_another_group_is_nothing_to_this_one(broken_page, smi, hold):
+    hold(64, 0)
+    assert smi().err == ""
+
+
+@pytest.mark.parametrize("columns", [40, 60, 120, 300])
+def test_no_line_is_wider_than_the_terminal(smi, hold, columns):
+    hold(100, 700)
+    text = smi(columns=columns).out
+    assert max(map(len, text.splitlines())) <= columns
+    assert "0.7 / 1.0 GiB" in text
+
+
+def test_bar_is_ascii_where_the_encoding_is(smi_process, hold, group):
+    hold(512, 0)
+    assert "█" in smi_process("--group", group).stdout
+    text = smi_process("--group", group, PYTHONIOENCODING="ascii").stdout
+    assert "#####" in text and text.isascii()
+
+
+@pytest.mark.parametrize("arguments", [["--watch", "0"], ["--watch", "soon"], ["--device", "1"]])
+def test_arguments_that_are_wrong_are_named(capsys, arguments):
+    with pytest.raises(SystemExit, match="2"):
+        main(["smi", *arguments])
+    assert arguments[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["cuda"]])
+def test_command_that_does_not_exist_is_refused(capsys, arguments):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "smi" in capsys.readouterr().err or not arguments
+
+
+# ---- terminals -----------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A process on a terminal of its own."""
+
+    def __init__(self, arguments, environment, rows=24, columns=100):
+        self.screen, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        environment = environment | {"TERM": "xterm"}
+        environment.pop("COLUMNS", None)
+        self.process = subprocess.Popen(
+            [*SMI, *arguments],
+            env=environment,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def read_until(self, wanted):
+        """Read on until what was read contains it."""
+        while wanted not in self.text and self._read():
+            pass
+        assert wanted in self.text, self.text
+        before, _, self.text = self.text.partition(wanted)
+        return before
+
+    def _read(self, patience=60):
+        assert select.select([self.screen], [], [], patience)[0], self.text
+        try:
+            piece = os.read(self.screen, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            return False
+        self.text += piece.decode(errors="replace")
+        return bool(piece)
+
+    def read_all(self):
+        while self._read():
+            pass
+        return self.text.replace("\r\n", "\n")
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.screen)
+
+
+@pytest.fixture
+def terminal(environment):
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments, rows=24, **variables):
+            started = Terminal(arguments, environment | variables, rows)
+            stack.callback(started.close)
+            return started
+
+        yield start
+
+
+HOME = "\x1b[H"
+
+
+def test_watch_redraws_in_place_until_ctrl_c(terminal, hold, group):
+    holder = hold(512, 0)
+    watching = terminal("--watch", "0.1", "--group", group)
+    watching.read_until(HOME)
+    frame = watching.read_until(HOME)
+    assert str(holder.pid) in frame and "0.5 / 1.0 GiB" in frame
+    assert frame.endswith("\x1b[J")
+    assert all(line.endswith("\x1b[K") for line in frame.split("\r\n")[:-1])
+    holder.leave()
+    watching.read_until("0.0 / 1.0 GiB")
+    os.write(watching.screen, b"\x03")
+    assert watching.process.wait() == 0
+    assert "Traceback" not in watching.read_all()
+
+
+def test_watch_draws_no_more_than_the_terminal_has_rows(terminal, hold, group):
+    hold(512, 512)
+    watching = terminal("--watch", "0.1", "--group", group, rows=6)
+    watching.read_until(HOME)
+    frame = watching.read_until(HOME)
+    assert frame.count("\r\n") == 5
+    assert "... " in frame and "more lines" in frame
+
+
+def test_watch_elsewhere_than_on_a_terminal_prints_one_picture_after_another(
+    hold, environment, group
+):
+    hold(1, 0)
+    with subprocess.Popen(
+        [*SMI, "--watch", "0.1", "--json", "--group", group],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        pictures = [json.loads(watching.stdout.readline()) for _ in range(3)]
+        watching.send_signal(signal.SIGINT)
+        watching.stdout.read()
+        assert watching.wait() == 0
+    times = [picture["time_ns"] for picture in pictures]
+    assert times == sorted(set(times))
+    for picture in pictures:
+        assert picture["groups"][0]["devices"][0]["used_bytes"] > 0
+
+
+def test_colour_is_for_terminals(terminal, hold, group):
+    hold(1000, 0)
+    assert "\x1b[31m" in terminal("--group", group).read_all()
+    assert "\x1b" not in terminal("--group", group, NO_COLOR="1").read_all()
+
+
+def test_reader_that_has_seen_enough_is_no_failure_to_complain_of(environment):
+    with subprocess.Popen(
+        [*SMI, "--watch", "0.1"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        watching.stdout.readline()
+        watching.stdout.close()
+        assert "Traceback" not in watching.stderr.read()
+
+
+# ---- drawing -------------------------------------------------------------------------------------
+
+
+def picture_of(devices, processes):
+    group = {"group": "group-drawn", "in_use": True, "devices": devices, "processes": processes}
+    return {"version": 1, "time_ns": 0, "groups": [group], "problem": None}
+
+
+def device_of(number, used, total=80 * GIB, **others):
+    return {
+        "device": number,
+        "profile": "h100",
+        "name": "NVIDIA H100 80GB HBM3",
+        "numa_node": number,
+        "cpuset": ",".join(str(2 * core) for core in range(60)),
+        "total_bytes": total,
+        "used_bytes": used,
+    } | others
+
+
+def process_of(pid, *sizes, name="python train.py", has_exited=False):
+    process = {"pid": pid, "name": name, "has_exited": has_exited, "started_ns": 0}
+    return process | {"bytes": list(sizes)}
+
+
+PLAIN = Style(colour=False, blocks=True, redraws=False)
+
+
+def cells_of(line):
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_drawing_is_never_wider_than_it_may_be(blocks):
+    picture = picture_of(
+        [device_of(0, 0), device_of(1, 80 * GIB, numa_node=None, cpuset=None)],
+        [process_of(12345, 0, 80 * GIB, name="日本語" * 30), process_of(2, 0, 0)],
+    )
+    for columns in range(1, 200):
+        lines = draw(picture, columns, Style(colour=False, blocks=blocks, redraws=False))
+        assert max(map(cells_of, lines)) <= columns
+
+
+def test_bar_is_as_full_as_the_device():
+    devices = [device_of(i, used) for i, used in enumerate([0, 1, 40 * GIB, 80 * GIB])]
+    bars = [
+        line.partition("-3")[2].partition(" /")[0]
+        for line in draw(
+            picture_of([device | {"cpuset": "0-3"} for device in devices], []), 120, PLAIN
+        )[4:]
+    ]
+    full = [bar.count("█") for bar in bars]
+    assert full == [0, 0, 12, 24]
+    assert "▏" in bars[1] and "▏" not in bars[0]
+
+
+def test_memory_that_outlives_its_process_is_marked():
+    text = "\n".join(
+        draw(picture_of([device_of(0, 5)], [process_of(7, 5, has_exited=True)]), 80, PLAIN)
+    )
+    assert re.search(r"^ +0 +7 +5 B +\(exited, in use by others\) python train.py$", text, re.M)
+
+
+def test_process_without_memory_is_shown_once():
+    lines = draw(picture_of([device_of(0, 0), device_of(1, 0)], [process_of(7, 0, 0)]), 80, PLAIN)
+    assert [line for line in lines if " 7 " in line] == ["       -    7     0 B  python train.py"]
+
+
+def test_names_cannot_write_to_the_terminal():
+    lines = draw(picture_of([device_of(0, 5)], [process_of(7, 5, name="\x1b[2Jx\n")]), 80, PLAIN)
+    assert lines[-1].endswith("?[2Jx?")
+
+
+def test_damaged_figures_are_drawn_all_the_same():
+    devices = [device_of(0, 5, total=0), device_of(1, 1 << 63)]
+    assert "100%" in draw(picture_of(devices, []), 80, PLAIN)[-1]
