@@ -80,6 +80,22 @@ bool is_view(const OperatorHandle &op) {
   return std::ranges::any_of(op.schema().returns(), is_alias) && !op.schema().is_mutable();
 }
 
+// Operators whose results are as long as their numbers say.
+bool counts_by_numbers(const std::string &name) {
+  return name == "aten::arange" || name == "aten::range";
+}
+
+bool is_mask(const at::Tensor &index) {
+  return index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
+}
+
+// Whether how many elements are taken is for the content of the indices to say.
+bool takes_by_mask(const IValue &indices) {
+  return std::ranges::any_of(indices.toListRef(), [](const IValue &index) {
+    return index.isTensor() && is_mask(index.toTensor());
+  });
+}
+
 bool depends_on_data(const OperatorHandle &op) {
   return op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
 }
@@ -104,14 +120,15 @@ BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_k
       has_kernel_(op.hasComputedKernelForDispatchKey(kernel_key)),
       returns_object_(returns_object(op)), is_dense_(kernel_key == c10::DispatchKey::CPU),
       is_copy_(!is_dense_ && (name_ == "aten::copy_" || name_ == "aten::copy_sparse_to_sparse_")),
-      is_view_(is_view(op)), can_queue_(false),
+      is_view_(is_view(op)), is_indexing_(name_ == "aten::index"), can_queue_(false),
       host_result_(name_ == "aten::_pack_padded_sequence" ? 1 : -1) {
   // Operators of other libraries may have kernels in Python, which a worker cannot run.
-  can_queue_ = is_dense_ && !is_copy_ && !is_view_ && host_result_ < 0 && !depends_on_data(op) &&
-               name_.starts_with("aten::");
+  can_queue_ = is_dense_ && !is_copy_ && !is_view_ && host_result_ < 0 &&
+               (is_indexing_ || !depends_on_data(op)) && name_.starts_with("aten::");
   for (const auto &argument : op.schema().arguments()) {
     const auto *alias = argument.alias_info();
     written_.push_back(alias != nullptr && alias->isWrite());
+    by_value_.push_back(counts_by_numbers(name_) || Memos::matters_by_value(argument));
   }
 }
 
@@ -165,8 +182,9 @@ bool BoxedOperator::try_queue(torch::jit::Stack *stack, const ExchangeList &exch
     elements += each.tensor.numel();
   }
   if ((elements < short_launch_elements() && is_idle(device)) ||
+      (is_indexing_ && takes_by_mask(torch::jit::peek(*stack, 1, written_.size()))) ||
       std::ranges::any_of(exchanged, [](const auto &each) { return has_members(each.tensor); }) ||
-      !Memos::make_key(*stack, written_.size(), key)) {
+      !Memos::make_key(*stack, by_value_, key)) {
     key.clear();
     return false;
   }

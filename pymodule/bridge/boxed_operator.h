@@ -53,12 +53,14 @@ private:
   bool draws_;
   bool has_kernel_;
   bool returns_object_;
-  bool is_dense_;   // every tensor argument is strided
-  bool is_copy_;    // of a sparse or such tensor, between any two devices, the host among them
-  bool is_view_;    // reads no memory
-  bool can_queue_;  // unless arguments or results forbid it
-  int host_result_; // the result that is a CPU tensor by contract; -1: none
+  bool is_dense_;    // every tensor argument is strided
+  bool is_copy_;     // of a sparse or such tensor, between any two devices, the host among them
+  bool is_view_;     // reads no memory
+  bool is_indexing_; // aten::index
+  bool can_queue_;   // unless arguments or results forbid it
+  int host_result_;  // the result that is a CPU tensor by contract; -1: none
   c10::SmallVector<bool, 8> written_;
+  std::vector<bool> by_value_; // Memos::matters_by_value of each argument
   Memos memos_;
 };
 

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace openreg {
 
@@ -92,16 +93,52 @@ bool append_value(Memos::Key &key, const c10::IValue &value, Tensors &before) {
   return true;
 }
 
+// Where kernels draw lines between numbers that they take and numbers that they refuse, or compute
+// with in another way.
+char kind_of(double number) {
+  if (std::isnan(number) || std::isinf(number)) {
+    return std::isnan(number) ? 'N' : number > 0 ? 'I' : 'J';
+  }
+  if (number == 0 || number == 1 || number == 2) {
+    return static_cast<char>('0' + static_cast<int>(number));
+  }
+  return number < 0 ? '-' : number < 1 ? '<' : '>';
+}
+
+bool append_number(Memos::Key &key, const c10::IValue &value, Tensors &before) {
+  if (value.isDouble()) {
+    append(key, 'D');
+    append(key, kind_of(value.toDouble()));
+  } else if (value.isInt()) {
+    append(key, 'I');
+    append(key, kind_of(static_cast<double>(value.toInt())));
+  } else {
+    return append_value(key, value, before);
+  }
+  return true;
+}
+
 } // namespace
 
-bool Memos::make_key(const torch::jit::Stack &stack, size_t count, Key &key) {
-  key.reserve(64 * count);
+bool Memos::matters_by_value(const c10::Argument &argument) {
+  auto type = argument.type();
+  if (const auto optional = type->cast<c10::OptionalType>()) {
+    type = optional->getElementType();
+  }
+  return type->kind() != c10::TypeKind::NumberType && type->kind() != c10::TypeKind::FloatType;
+}
+
+bool Memos::make_key(const torch::jit::Stack &stack, const std::vector<bool> &by_value, Key &key) {
+  key.reserve(64 * by_value.size());
   Tensors before;
   append(key, c10::get_default_dtype_as_scalartype());
   append(key, at::globalContext().deterministicAlgorithms());
   append(key, c10::GradMode::is_enabled()); // some kernels keep what a backward will need
-  return std::all_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(),
-                     [&](const auto &value) { return append_value(key, value, before); });
+  auto value = stack.end() - static_cast<std::ptrdiff_t>(by_value.size());
+  return std::ranges::all_of(by_value, [&](bool whole) {
+    const auto &each = *value++;
+    return whole ? append_value(key, each, before) : append_number(key, each, before);
+  });
 }
 
 std::shared_ptr<Forecast> Memos::find(const Key &key) {

@@ -6,6 +6,7 @@
 // be made before the kernel has run. A worker checks each forecast (queued.cpp).
 #pragma once
 
+#include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <c10/core/ScalarType.h>
@@ -29,10 +30,13 @@ struct ForetoldTensor {
     kArgument, // an argument that it wrote to
     kUndefined,
   };
+  // Not known by its number: by its size, which no other allocation of the kernel has; or not at
+  // all.
+  static constexpr size_t kOfItsSize = Offering::kFirstOfItsSize;
   static constexpr size_t kAnywhere = SIZE_MAX - 1;
   Kind kind = Kind::kUndefined;
   size_t argument = 0;   // its place among the launch's device tensors
-  size_t allocation = 0; // which of the kernel's allocations it is in, from 0; or kAnywhere
+  size_t allocation = 0; // which of the kernel's allocations it is in, from 0; or one of these
   size_t bytes = 0;      // of that allocation
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::SmallVector<int64_t, 5> sizes, strides;
@@ -55,10 +59,15 @@ class Memos {
 public:
   using Key = std::string;
 
-  // What decides a launch's results, apart from the operator: the arguments, of which `count` lie
-  // on top of the stack with twins in the place of device tensors, and global switches. False for
-  // arguments whose content decides too, or which cannot be told apart.
-  static bool make_key(const torch::jit::Stack &stack, size_t count, Key &key);
+  // Whether two values of this argument make results that look different. Numbers to compute with
+  // do not, unless one of them is refused: these are remembered by their kind, such as "above 1".
+  static bool matters_by_value(const c10::Argument &argument);
+
+  // What decides a launch's results, apart from the operator: the arguments, which lie on top of
+  // the stack with twins in the place of device tensors, and global switches. `by_value` says for
+  // each argument what matters_by_value does. False for arguments whose content decides too, or
+  // which cannot be told apart.
+  static bool make_key(const torch::jit::Stack &stack, const std::vector<bool> &by_value, Key &key);
 
   // Null when nothing is known. The forecast stays valid while it is held.
   std::shared_ptr<Forecast> find(const Key &key);

@@ -176,7 +176,9 @@ public:
     return [](void *address) {
       if (openreg_arena_device_of(openreg_device_view(address)) < 0) {
         the_redirecting_allocator.host_->raw_deallocate(address);
-      } else if (Offering::current_ == nullptr) { // else it is the owner's
+      } else if (Offering::current_ != nullptr) { // it is the owner's
+        leave_offered(address);
+      } else {
         if (Redirection::current_.log != nullptr) {
           Redirection::current_.log->has_raw = true;
         }
@@ -202,14 +204,29 @@ public:
   }
 
 private:
-  static void leave_offered(void * /*address*/) {}
+  // Its tensor, or who had it as raw memory, lets go of it; perhaps after the kernel, which does
+  // not matter then.
+  static void leave_offered(void *address) {
+    if (Offering::current_ == nullptr) {
+      return;
+    }
+    for (auto &offer : Offering::current_->offers_) {
+      offer.is_held &= offer.memory.kernel_address != address;
+    }
+  }
 
   c10::DataPtr allocate_offered(size_t bytes) {
     auto &offering = *Offering::current_;
-    const auto number = bytes > 0 ? offering.allocations_++ : SIZE_MAX;
-    for (const auto &offer : offering.offers_) {
-      if (offer.allocation == number && offer.memory.bytes == bytes) {
+    if (bytes == 0) {
+      return host_->allocate(bytes);
+    }
+    const auto number = offering.allocations_++;
+    for (auto &offer : offering.offers_) {
+      if (offer.memory.bytes == bytes &&
+          (offer.allocation == number ||
+           (offer.allocation == Offering::kFirstOfItsSize && !offer.is_held))) {
         auto *address = offer.memory.kernel_address;
+        offer.is_held = true;
         return {address, address, &leave_offered, c10::Device(c10::DeviceType::CPU)};
       }
     }

@@ -15,6 +15,7 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include <span>
 #include <utility>
 
 #include "allocator.h"
@@ -101,11 +102,13 @@ private:
 // the owner's. For workers, which have no part in the device's allocator.
 class Offering {
 public:
+  static constexpr size_t kFirstOfItsSize = SIZE_MAX - 2; // for n
   struct Offer {
     size_t allocation; // n, from 0
     Allocation memory;
+    bool is_held = false; // by whoever allocated it, unless as part of a tensor
   };
-  explicit Offering(c10::ArrayRef<Offer> offers)
+  explicit Offering(std::span<Offer> offers)
       : offers_(offers), redirection_(kOffering), previous_(std::exchange(current_, this)) {}
   ~Offering() { current_ = previous_; }
   Offering(const Offering &) = delete;
@@ -116,7 +119,7 @@ private:
   static constexpr c10::DeviceIndex kOffering = -2;
   static constinit thread_local Offering *current_ __attribute__((tls_model("initial-exec")));
 
-  c10::ArrayRef<Offer> offers_;
+  std::span<Offer> offers_;
   size_t allocations_ = 0;
   Redirection redirection_;
   Offering *previous_;

@@ -42,11 +42,7 @@ std::atomic<uint64_t> devices_in_use{0};
 
 void use_share_of_cores(c10::DeviceIndex device, int host_threads) {
   const auto devices = std::max(1, std::popcount(devices_in_use.load(std::memory_order_relaxed)));
-  thread_local int devices_before = 0;
-  if (devices != devices_before) {
-    openreg_device_bind_thread(devices == 1 ? -1 : device);
-    devices_before = devices;
-  }
+  keep_on_cores(devices == 1 ? -1 : device);
   const int share = std::max(1, host_threads / devices);
   if (at::get_num_threads() != share) {
     omp_set_num_threads(share); // of this thread; PyTorch's own function sets those to come as well
@@ -166,8 +162,10 @@ private:
     TORCH_CHECK(result.defined() && result.sizes() == foretold.sizes &&
                     result.strides() == foretold.strides && result.scalar_type() == foretold.dtype,
                 "gave another tensor than foretold");
-    void *address = offers_[offer++].memory.kernel_address;
+    const auto &[number, memory, is_held] = offers_[offer++];
+    void *address = memory.kernel_address;
     if (result.const_data_ptr() != address) { // the kernel allocated it elsewhere
+      TORCH_CHECK(!is_held, "kept memory that was meant for its result");
       at::from_blob(address, foretold.sizes, foretold.strides, result.options()).copy_(result);
     }
   }
@@ -219,8 +217,10 @@ bool foretell(const at::Tensor &result, c10::ArrayRef<Exchanged> exchanged,
   foretold.kind = ForetoldTensor::Kind::kFresh;
   // Libraries that allocate raw memory keep some of it: the order of allocations is not the same
   // again, and what is offered might be kept.
-  foretold.allocation = allocations.has_raw ? ForetoldTensor::kAnywhere
-                                            : static_cast<size_t>(list.rend() - found - 1);
+  const auto of_its_size = std::ranges::count(list, found->bytes, &Allocation::bytes);
+  foretold.allocation = !allocations.has_raw ? static_cast<size_t>(list.rend() - found - 1)
+                        : of_its_size == 1   ? ForetoldTensor::kOfItsSize
+                                             : ForetoldTensor::kAnywhere;
   foretold.bytes = found->bytes;
   foretold.dtype = result.scalar_type();
   foretold.sizes = result.sizes();
@@ -240,7 +240,7 @@ bool all_differ(const std::vector<ForetoldReturn> &returns) {
   for (const auto &each : returns) {
     for (const auto &tensor : each.tensors) {
       if (tensor.kind == ForetoldTensor::Kind::kFresh &&
-          tensor.allocation != ForetoldTensor::kAnywhere) {
+          tensor.allocation < ForetoldTensor::kOfItsSize) {
         allocations.push_back(tensor.allocation);
       }
     }
@@ -290,6 +290,15 @@ std::shared_ptr<Forecast> make_forecast(const torch::jit::Stack &stack, size_t r
   }
   forecast->can_be_queued &= all_differ(forecast->returns);
   return forecast;
+}
+
+void keep_on_cores(int device) {
+  constexpr int kNotKnown = -2;
+  thread_local int kept_on = kNotKnown;
+  if (device != kept_on) {
+    openreg_device_bind_thread(device);
+    kept_on = device;
+  }
 }
 
 bool is_idle(c10::DeviceIndex device) {

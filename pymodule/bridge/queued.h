@@ -44,6 +44,9 @@ std::shared_ptr<Forecast> make_forecast(const torch::jit::Stack &stack, size_t r
                                         const Allocations &allocations,
                                         std::chrono::nanoseconds cost);
 
+// Keeps the calling worker on the cores of a device; -1: on all that the program may use.
+void keep_on_cores(int device);
+
 // Whether the device's current stream has nothing to do.
 bool is_idle(c10::DeviceIndex device);
 

@@ -74,6 +74,7 @@ LAUNCHES = {
     "list": lambda a, b, c: torch._foreach_add([a, b], [b, c]),
     "list_in_place": lambda a, b, c: torch._foreach_add_([a, b], [c, c]) or (a, b),
     "list_of_norms": lambda a, b, c: torch._foreach_norm([a, b, c]),
+    "indexing": lambda a, b, c: a[(b[0] > 0).long()],
     "setitem": lambda a, b, c: a.__setitem__((slice(2, 5), 3), 1.5) or a,
 }
 
@@ -192,10 +193,36 @@ def test_what_depends_on_data_waits(close_gate, work, expected):
     assert result_of_waiting(lambda: work(tensor), gate) == expected
 
 
+NUMBERS = {
+    "scalar": lambda a, number: a * number,
+    "scaled": lambda a, number: torch.add(a, a, alpha=number),
+    "in_place": lambda a, number: a.addcdiv_(a, a, value=number),
+    "list": lambda a, number: torch._foreach_mul([a], number)[0],
+}
+
+
+@pytest.mark.parametrize("launch", NUMBERS)
+def test_another_number_is_not_waited_for(close_gate, launch):
+    work = NUMBERS[launch]
+    once_and_for_all(lambda: work(torch.ones(24, device="openreg"), 3.5))
+    tensor = torch.ones(24, device="openreg")
+    gate = close_gate()
+    result = work(tensor, 4.25)
+    gate.open()
+    assert result.tolist() == work(torch.ones(24), 4.25).tolist()
+
+
+def test_numbers_that_say_how_long_a_result_is_are_waited_for(close_gate):
+    once_and_for_all(lambda: torch.arange(0.0, 3.5, device="openreg"))
+    gate = close_gate()
+    result = result_of_waiting(lambda: torch.arange(0.0, 5.5, device="openreg"), gate)
+    assert result.tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_first_run_and_first_run_of_a_shape_wait(close_gate):
     for size in (401, 403):
         tensor = torch.arange(size, device="openreg")
-        # No test runs it with this number but this one.
+        # No test runs it with these sizes but this one.
         result = result_of_waiting(lambda tensor=tensor: tensor.bitwise_xor(77), close_gate())
         assert result.tolist() == [number ^ 77 for number in range(size)]
 

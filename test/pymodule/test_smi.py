@@ -270,6 +270,17 @@ def test_command_that_does_not_exist_is_refused(capsys, arguments):
 # ---- terminals -----------------------------------------------------------------------------------
 
 
+def hear_ctrl_c():
+    """Undo what a shell does to background jobs; for the start of a process."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def take_terminal():
+    """Make the standard input the terminal that Ctrl-C comes from; for the start of a process."""
+    hear_ctrl_c()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Terminal:
     """A process on a terminal of its own."""
 
@@ -285,7 +296,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=take_terminal,
         )
         os.close(theirs)
         self.text = ""
@@ -366,6 +377,7 @@ def test_watch_elsewhere_than_on_a_terminal_prints_one_picture_after_another(
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_ctrl_c,
     ) as watching:
         pictures = [json.loads(watching.stdout.readline()) for _ in range(3)]
         watching.send_signal(signal.SIGINT)

@@ -108,7 +108,11 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
   };
   devices.begin();
   if (is_worth_queueing(bytes) && may_queue()) {
-    queue_on_stream(devices.device(), copy);
+    // As a GPU's copy engine, which takes nothing from the multiprocessors.
+    queue_on_stream(devices.device(), [copy] {
+      keep_on_cores(-1);
+      copy();
+    });
   } else {
     run_on_stream(devices.device(), copy);
   }
