@@ -201,8 +201,9 @@ openreg_status openreg_arena_release(void *device_address, size_t bytes);
 
 /* A fact of the machine, as with a GPU: the processes of one user and one group share the capacity
  * of the devices. The group is OPENREG_GROUP or, without it, all processes that are configured
- * alike. What a process takes it has until it gives it back or ends, in whichever way; the group
- * ends with its last process. */
+ * alike. What a process takes it has until it gives it back or ends, in whichever way. The group's
+ * control page, 1.4 MB in /dev/shm, goes with its last process; when that was killed, it stays
+ * until somebody joins or lists. */
 enum {
   OPENREG_MAX_PROCESSES = 1024,   /* of a group at one time */
   OPENREG_GROUP_NAME_BYTES = 128, /* what stands for a group to a person and to the functions */
