@@ -30,6 +30,8 @@ python_code := $(wildcard pymodule/torch_openreg test/pymodule test/conformance 
 # gcc's older sanitizer run-times cannot start in every randomized address space.
 fixed_addresses := $(shell setarch --addr-no-randomize true 2>/dev/null \
   && echo setarch --addr-no-randomize)
+# Else a process with threads sleeps for a second before it ends, and tests start hundreds of them.
+tsan_options := atexit_sleep_ms=0
 benchmarks = $(shell grep -l '__main__' bench/*.py)
 
 # ---- what there is to do -------------------------------------------------------------------------
@@ -69,7 +71,7 @@ sanitize: build/asan/build.ninja build/tsan/build.ninja ## the C tests under the
 	ninja -C build/asan -j$(JOBS)
 	$(fixed_addresses) meson test -C build/asan --no-rebuild --print-errorlogs -t 10
 	ninja -C build/tsan -j$(JOBS)
-	$(fixed_addresses) meson test -C build/tsan --no-rebuild --print-errorlogs -t 10
+	TSAN_OPTIONS=$(tsan_options) $(fixed_addresses) meson test -C build/tsan --no-rebuild --print-errorlogs -t 10
 
 .PHONY: lint
 lint: $(venv) ## formatting, mistakes and types

@@ -20,14 +20,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A process under the thread sanitizer takes a second to start: there, the first call of each kind
- * and each eighth one after it. */
-#if defined(__SANITIZE_THREAD__)
-enum { STRIDE = 8 };
-#else
-enum { STRIDE = 1 };
-#endif
-
 enum { MOST_CALLS = 2000, PATIENCE_SECONDS = 60 };
 
 #define GROUP "faults"
@@ -187,8 +179,7 @@ static int run_all_of(void (*body)(void), enum fault kind, int error, const int 
                       tally *tally) {
   static child_result result;
   int bad = 0;
-  for (int call = 0; call < MOST_CALLS && run_once(body, kind, error, call, &result);
-       call += STRIDE) {
+  for (int call = 0; call < MOST_CALLS && run_once(body, kind, error, call, &result); call++) {
     bool reported = outcomes[FIRST].failures + outcomes[SECOND].failures > 0;
     tally->runs++;
     tally->reported += reported;
