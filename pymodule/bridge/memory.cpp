@@ -8,6 +8,7 @@
 
 #include "memory_history.h"
 #include "out_of_memory.h"
+#include "stat.h"
 #include "turn.h"
 
 namespace openreg {
@@ -55,15 +56,6 @@ void free_redirected(void *address) {
 
 namespace {
 
-c10::CachingAllocator::Stat convert(const openreg_stat &from) {
-  c10::CachingAllocator::Stat to;
-  to.current = from.current;
-  to.peak = from.peak;
-  to.allocated = from.allocated;
-  to.freed = from.freed;
-  return to;
-}
-
 void add_reserved_by_pools(int device, c10::CachingDeviceAllocator::DeviceStats &to) {
   openreg_mempool_stats *from = nullptr;
   size_t count = 0;
@@ -72,7 +64,7 @@ void add_reserved_by_pools(int device, c10::CachingDeviceAllocator::DeviceStats 
   for (size_t i = 0; i < count; ++i) {
     auto &kinds = to.reserved_bytes_by_private_pools[{0, from[i].mempool}];
     for (size_t kind = 0; kind < kinds.size(); ++kind) {
-      kinds[kind] = convert(from[i].reserved_bytes[kind]);
+      kinds[kind] = to_stat(from[i].reserved_bytes[kind]);
     }
   }
 }
@@ -123,7 +115,7 @@ public:
     check(openreg_memory_get_stats(device, &from));
     c10::CachingDeviceAllocator::DeviceStats to;
     for (int kind = 0; kind < OPENREG_POOL_KINDS; ++kind) {
-#define X(name) to.name[kind] = convert(from.name[kind]);
+#define X(name) to.name[kind] = to_stat(from.name[kind]);
       OPENREG_MEMORY_STAT_LIST(X)
 #undef X
     }

@@ -4,6 +4,7 @@
 #include "pinned.h"
 
 #include "allocator.h"
+#include "stat.h"
 #include "status.h"
 
 namespace openreg {
@@ -14,16 +15,7 @@ void free_pinned(void *address) {
   openreg_pinned_free(address);
 }
 
-at::CachingAllocator::Stat convert(const openreg_stat &from) {
-  at::CachingAllocator::Stat to;
-  to.current = from.current;
-  to.peak = from.peak;
-  to.allocated = from.allocated;
-  to.freed = from.freed;
-  return to;
-}
-
-at::CachingAllocator::DurationStat convert(const openreg_duration &from) {
+at::CachingAllocator::DurationStat to_duration(const openreg_duration &from) {
   at::CachingAllocator::DurationStat to;
   to.total = from.total;
   to.max = from.max;
@@ -57,12 +49,12 @@ public:
     openreg_pinned_stats from;
     check(openreg_pinned_get_stats(&from));
     at::HostStats to;
-    to.active_requests = convert(from.active_requests);
-    to.active_bytes = convert(from.active_bytes);
-    to.allocations = convert(from.allocations);
-    to.allocated_bytes = convert(from.allocated_bytes);
-    to.host_alloc_time = convert(from.host_alloc_time);
-    to.host_free_time = convert(from.host_free_time);
+    to.active_requests = to_stat(from.active_requests);
+    to.active_bytes = to_stat(from.active_bytes);
+    to.allocations = to_stat(from.allocations);
+    to.allocated_bytes = to_stat(from.allocated_bytes);
+    to.host_alloc_time = to_duration(from.host_alloc_time);
+    to.host_free_time = to_duration(from.host_free_time);
     to.num_host_alloc = from.allocations.allocated;
     to.num_host_free = from.allocations.freed;
     return to;
