@@ -106,7 +106,7 @@ public:
   struct Offer {
     size_t allocation; // n, from 0
     Allocation memory;
-    bool is_held = false; // by whoever allocated it, unless as part of a tensor
+    bool is_held = false; // whoever allocated it has not let go of it
   };
   explicit Offering(std::span<Offer> offers)
       : offers_(offers), redirection_(kOffering), previous_(std::exchange(current_, this)) {}

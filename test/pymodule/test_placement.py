@@ -61,11 +61,9 @@ def test_devices_never_split_a_core(python):
     assert sum(map(len, shares)) == 12
 
 
-WORKERS = """
+SHOW_WORKER = """
 import os, torch, torch_openreg._C as C
-for index in (0, 1):
-    gate = C._Gate(index, 0)
-    gate.open()
+def show_worker(index):
     torch.openreg.synchronize(index)
     for task in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{task}/status") as file:
@@ -74,12 +72,32 @@ for index in (0, 1):
             print(status["Cpus_allowed_list"].strip())
 """
 
+WORKERS = f"""
+{SHOW_WORKER}
+for index in (0, 1):
+    gate = C._Gate(index, 0)
+    gate.open()
+    show_worker(index)
+"""
+
+COPIER = f"""
+{SHOW_WORKER}
+source = torch.ones(4 << 20).pin_memory()
+torch.empty_like(source, device="openreg").copy_(source, non_blocking=True)
+show_worker(0)
+"""
+
 
 def test_workers_run_on_the_cores_of_their_device(python):
     allowed = os.sched_getaffinity(0)
     devices = [cores & allowed or allowed for _, cores in placements(python(SHOW))]
     workers = [cores_in(line) for line in python(WORKERS).stdout.splitlines()]
     assert workers == devices
+
+
+def test_copies_run_on_any_core(python):
+    (worker,) = python(COPIER).stdout.splitlines()
+    assert cores_in(worker) == os.sched_getaffinity(0)
 
 
 @pytest.mark.parametrize("description", BAD_DESCRIPTIONS)
