@@ -46,7 +46,7 @@ build: $(package) ## everything, from nothing: system packages, .venv, the packa
 .PHONY: test
 test: $(package) build/c/build.ninja ## the tests of the C layers and of the Python package
 	ninja -C build/c -j$(JOBS)
-	meson test -C build/c --no-rebuild --print-errorlogs
+	meson test -C build/c --no-rebuild --print-errorlogs -t 10
 	python -m pytest test/pymodule test/conformance/test_runner.py -q
 	QUEUE_EVERYTHING=1 python -m pytest test/pymodule -q
 

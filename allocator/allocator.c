@@ -6,7 +6,7 @@
  * round. A process forked after initialization has no devices, and forgets their allocators: a lock
  * may have been held by a thread that does not exist there.
  */
-#include "internal.h"
+#include "pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -134,7 +134,7 @@ void allocator_account_again(struct allocator *allocator) {
   const struct again again = allocator->again;
   allocator->again = (struct again){0};
   if (again.times)
-    stats_block_again(allocator, again.block, again.times, pool_put_change(again.block));
+    stats_block_again(again.block, again.times, pool_free_change(again.block));
   if (again.is_free) {
     stats_block_freed(allocator, again.block);
     pool_free(allocator, again.block);
@@ -167,18 +167,30 @@ static openreg_status allocate_nothing(struct allocator *allocator, int stream,
   return OPENREG_OK;
 }
 
-/* Makes a block that was taken out of a pool the program's. */
-static void hand_out_memory(struct allocator *allocator, struct block *block,
-                            const struct request *request, openreg_block **result) {
+/* Makes a block that was taken out of a pool the program's, when that changed the free memory's
+ * figures by `change` all in all. */
+static inline openreg_block *hand_out_memory(struct allocator *allocator, struct block *block,
+                                             int stream, size_t bytes, struct splits change) {
+  struct tally *tally = block->pool->tally;
+  hand_out(allocator, block, stream, bytes);
+  __atomic_store_n(allocator_start(allocator, block->shown.address), block, __ATOMIC_RELEASE);
+  stats_block_allocated(allocator, tally, usage_of(block));
+  stats_splits_changed(allocator, tally, change);
+  return &block->shown;
+}
+
+/* The same, with all that is rare. */
+static openreg_block *hand_out_watched(struct allocator *allocator, struct block *block,
+                                       const struct request *request, struct splits change) {
   block->shown.bytes -= zone_bytes();
-  *result = hand_out(allocator, block, request->stream, request->bytes);
+  hand_out_memory(allocator, block, request->stream, request->bytes, change);
+  if (allocator->deferred)
+    stats_raise_peaks(allocator);
   if (memory_is_debugged())
     debug_handed_out(allocator, block, request->stack);
-  __atomic_store_n(allocator_start(allocator, block->shown.address), block, __ATOMIC_RELEASE);
-  stats_block_allocated(allocator, block);
-  stats_settle_splits(allocator, block->pool->kind);
   if (memory_is_observed())
     observe_block(OPENREG_MEMORY_ALLOCATED, block);
+  return &block->shown;
 }
 
 static size_t rounded_up(size_t bytes) {
@@ -187,17 +199,21 @@ static size_t rounded_up(size_t bytes) {
 
 /* For a request that no free block of its pool serves. */
 static openreg_status reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
-                              struct block **block) {
+                              struct block **block, struct splits *change) {
   if (allocator->lent) {
     lent_poll(allocator);
-    *block = pool_take(allocator, pool, bytes);
+    *block = pool_take(allocator, pool, bytes, change);
     if (*block)
       return OPENREG_OK;
   }
-  openreg_status status = segment_reserve(allocator, pool, bytes);
-  if (status == OPENREG_OK)
-    *block = pool_take(allocator, pool, bytes);
-  return status;
+  struct splits reserving = {0};
+  openreg_status status = segment_reserve(allocator, pool, bytes, &reserving);
+  if (status != OPENREG_OK)
+    return status;
+  *block = pool_take(allocator, pool, bytes, change);
+  change->pieces += reserving.pieces;
+  change->bytes += reserving.bytes;
+  return OPENREG_OK;
 }
 
 static openreg_status allocate_once(struct allocator *allocator, const struct request *request,
@@ -212,14 +228,14 @@ static openreg_status allocate_once(struct allocator *allocator, const struct re
   if (!pools || !slab_ensure(&allocator->blocks, 2) || !slab_ensure(&allocator->ranges, 1))
     return OPENREG_SYSTEM;
   struct pool *pool = &pools[rounded > SMALL_BYTES];
-  struct block *block = pool_take(allocator, pool, rounded + zone_bytes());
-  allocator->again.block = memory_is_observed() || memory_is_debugged() ? NULL : block;
+  struct splits change;
+  struct block *block = pool_take(allocator, pool, rounded + zone_bytes(), &change);
   if (!block) {
-    openreg_status status = reserve(allocator, pool, rounded + zone_bytes(), &block);
+    openreg_status status = reserve(allocator, pool, rounded + zone_bytes(), &block, &change);
     if (status != OPENREG_OK)
       return status;
   }
-  hand_out_memory(allocator, block, request, result);
+  *result = hand_out_watched(allocator, block, request, change);
   return OPENREG_OK;
 }
 
@@ -234,11 +250,13 @@ static openreg_status allocate_from_mempools(struct allocator *allocator,
   size_t rounded = rounded_up(request->bytes);
   for (uint64_t mempool = 0; (mempool = mempool_next_on_oom(mempool)) != 0;) {
     struct pool *pools = pools_find(allocator, mempool, request->stream);
+    struct splits change;
     struct block *block =
-        pools ? pool_take(allocator, &pools[rounded > SMALL_BYTES], rounded + zone_bytes()) : NULL;
+        pools ? pool_take(allocator, &pools[rounded > SMALL_BYTES], rounded + zone_bytes(), &change)
+              : NULL;
     if (!block)
       continue;
-    hand_out_memory(allocator, block, request, result);
+    *result = hand_out_watched(allocator, block, request, change);
     return OPENREG_OK;
   }
   return OPENREG_OUT_OF_MEMORY;
@@ -274,8 +292,8 @@ static openreg_status allocate_after_emptying(struct allocator *allocator,
   return report_out_of_memory(allocator, request);
 }
 
-static openreg_status allocate(struct allocator *allocator, const struct request *request,
-                               openreg_block **result) {
+__attribute__((noinline)) static openreg_status
+allocate(struct allocator *allocator, const struct request *request, openreg_block **result) {
   if (allocator->deferred)
     deferred_poll(allocator);
   if (request->bytes == 0)
@@ -294,36 +312,86 @@ static openreg_status refuse(openreg_block **block, int stream) {
                       OPENREG_STREAMS_PER_DEVICE - 1);
 }
 
-/* The rest of an allocation, with the lock, which is given back. Not inlined, nor is that of a
- * free, so that the short way saves no registers. */
-__attribute__((noinline)) static openreg_status
-allocate_locked(struct allocator *allocator, int stream, size_t bytes, uint64_t mempool,
-                struct stack *stack, openreg_block **block) {
-  const struct request request = {bytes, mempool, stream, stack};
-  allocator_account(allocator);
-  openreg_status status = allocate(allocator, &request, block);
+/* ---- the short way --------------------------------------------------------------------------- */
+
+/* An allocation with nothing about it that is rare, without OPENREG_DEBUG_MEMORY; NULL when there
+ * is, and nothing has changed. The pools may be NULL. */
+static inline openreg_block *allocate_cached(struct allocator *allocator, struct pool *pools,
+                                             int stream, size_t bytes) {
+  if (__builtin_expect(!pools || bytes - 1 >= allocator->capacity || allocator->deferred ||
+                           allocator->blocks.available == 0 || memory_is_observed(),
+                       0))
+    return NULL;
+  size_t rounded = rounded_up(bytes);
+  struct splits change;
+  struct block *block = pool_take(allocator, &pools[rounded > SMALL_BYTES], rounded, &change);
+  if (__builtin_expect(!block, 0))
+    return NULL;
+  allocator->again.block = block;
+  return hand_out_memory(allocator, block, stream, bytes, change);
+}
+
+/* The rest of an allocation, with the lock, which is given back. */
+__attribute__((noinline)) static openreg_status allocate_uncached(struct allocator *allocator,
+                                                                  const struct request *request,
+                                                                  openreg_block **result) {
+  openreg_status status = allocate(allocator, request, result);
   allocator_unlock(allocator);
-  if (stack)
-    debug_drop(stack);
+  if (request->stack)
+    debug_drop(request->stack);
   return status;
 }
 
+__attribute__((noinline)) static openreg_status allocate_locked(struct allocator *allocator,
+                                                                struct pool *pools, int stream,
+                                                                size_t bytes, uint64_t mempool,
+                                                                openreg_block **result) {
+  allocator_account(allocator);
+  openreg_block *block = allocate_cached(allocator, pools, stream, bytes);
+  if (__builtin_expect(!block, 0)) {
+    const struct request request = {.bytes = bytes, .mempool = mempool, .stream = stream};
+    return allocate_uncached(allocator, &request, result);
+  }
+  *result = block;
+  lock_give(&allocator->lock);
+  return OPENREG_OK;
+}
+
+/* An allocation by a thread that has no seat, or about which something is rare. */
+__attribute__((noinline)) static openreg_status
+allocate_rarely(int device, int stream, size_t bytes, openreg_block **result) {
+  struct allocator *allocator;
+  openreg_status status = allocator_open(device, &allocator);
+  if (status != OPENREG_OK)
+    return status;
+  if (!result || (unsigned)stream >= OPENREG_STREAMS_PER_DEVICE)
+    return refuse(result, stream);
+  const struct request request = {bytes, mempool_current(device), stream,
+                                  memory_is_debugged() ? debug_capture() : NULL};
+  lock_take(&allocator->lock);
+  if (allocate_again(allocator, stream, bytes, request.mempool, result)) {
+    lock_give(&allocator->lock);
+    return OPENREG_OK;
+  }
+  if (memory_is_debugged()) {
+    allocator_account(allocator);
+    return allocate_uncached(allocator, &request, result);
+  }
+  struct pool *pools = request.mempool == 0 ? allocator->pools[stream]
+                                            : pools_find(allocator, request.mempool, stream);
+  return allocate_locked(allocator, pools, stream, bytes, request.mempool, result);
+}
+
+/* Calls nothing but at its end, and so saves no registers; nor does a free. */
 openreg_status openreg_block_allocate(int device, int stream, size_t bytes, openreg_block **block) {
   struct allocator *allocator = allocator_ready(device);
-  if (__builtin_expect(!allocator, 0)) {
-    struct allocator *opened;
-    openreg_status status = allocator_open(device, &opened);
-    if (status != OPENREG_OK)
-      return status;
-    allocator = opened;
-  }
-  if (__builtin_expect(!block || (unsigned)stream >= OPENREG_STREAMS_PER_DEVICE, 0))
-    return refuse(block, stream);
-  const uint64_t mempool = mempool_current(device);
-  struct stack *stack = memory_is_debugged() ? debug_capture() : NULL;
-  lock_take(&allocator->lock);
-  if (!allocate_again(allocator, stream, bytes, mempool, block))
-    return allocate_locked(allocator, stream, bytes, mempool, stack, block);
+  if (__builtin_expect(!allocator || !block || (unsigned)stream >= OPENREG_STREAMS_PER_DEVICE ||
+                           mempools_were_made() || memory_is_debugged() ||
+                           !lock_take_seated(&allocator->lock),
+                       0))
+    return allocate_rarely(device, stream, bytes, block);
+  if (!allocate_again(allocator, stream, bytes, 0, block))
+    return allocate_locked(allocator, allocator->pools[stream], stream, bytes, 0, block);
   lock_give(&allocator->lock);
   return OPENREG_OK;
 }
@@ -342,7 +410,21 @@ void allocator_take_back(struct allocator *allocator, struct block *block) {
     pool_free(allocator, block);
 }
 
-static void free_block(struct allocator *allocator, struct block *block) {
+/* A free with nothing about it that is rare: false, and nothing has changed. */
+static inline bool free_to_cache(struct allocator *allocator, struct block *block) {
+  if (__builtin_expect(block->is_abroad || block->shown.bytes == 0 || block_has_streams(block) ||
+                           memory_is_observed() || memory_is_debugged() ||
+                           openreg_stream_has_inline_ahead(allocator->device, block->shown.stream),
+                       0))
+    return false;
+  assert(block->state == BLOCK_ALLOCATED);
+  __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
+  stats_block_freed(allocator, block);
+  pool_put_counted(allocator, block);
+  return true;
+}
+
+__attribute__((noinline)) static void free_block(struct allocator *allocator, struct block *block) {
   if (__builtin_expect(block->is_abroad, 0)) {
     lent_free(allocator, block);
     return;
@@ -360,8 +442,23 @@ static void free_block(struct allocator *allocator, struct block *block) {
 __attribute__((noinline)) static void free_locked(struct allocator *allocator,
                                                   struct block *block) {
   allocator_account(allocator);
-  free_block(allocator, block);
+  if (!free_to_cache(allocator, block))
+    free_block(allocator, block);
   allocator_unlock(allocator);
+}
+
+/* Of the block that was allocated last, as far as `again` knows. */
+__attribute__((noinline)) static void free_last(struct allocator *allocator, struct block *block) {
+  if (free_again(allocator, block))
+    lock_give(&allocator->lock);
+  else
+    free_locked(allocator, block);
+}
+
+__attribute__((noinline)) static void free_unseated(struct allocator *allocator,
+                                                    struct block *block) {
+  lock_take(&allocator->lock);
+  free_last(allocator, block);
 }
 
 void openreg_block_free(openreg_block *shown) {
@@ -371,9 +468,10 @@ void openreg_block_free(openreg_block *shown) {
   struct allocator *allocator = allocator_of(block);
   if (!allocator) /* the memory is the parent's */
     return;
-  lock_take(&allocator->lock);
-  if (free_again(allocator, block))
-    lock_give(&allocator->lock);
+  if (__builtin_expect(!lock_take_seated(&allocator->lock), 0))
+    free_unseated(allocator, block);
+  else if (allocator->again.block == block)
+    free_last(allocator, block);
   else
     free_locked(allocator, block);
 }
@@ -387,48 +485,4 @@ openreg_block *openreg_block_find(const void *address) {
     return lent_find(allocator, address);
   struct block *block = __atomic_load_n(allocator_start(allocator, address), __ATOMIC_ACQUIRE);
   return block ? &block->shown : NULL;
-}
-
-/* ---- the cache ------------------------------------------------------------------------------- */
-
-openreg_status openreg_cache_empty(int device) {
-  struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
-  if (status != OPENREG_OK || !allocator)
-    return status;
-  allocator_lock(allocator);
-  status = allocator_empty(allocator, NULL);
-  allocator_unlock(allocator);
-  return status;
-}
-
-openreg_status openreg_memory_set_fraction(int device, double fraction) {
-  struct allocator *allocator;
-  openreg_status status = allocator_open(device, &allocator);
-  if (status != OPENREG_OK)
-    return status;
-  if (!(fraction >= 0 && fraction <= 1))
-    return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg_memory_set_fraction: fraction %g: expected 0 to 1", fraction);
-  allocator_lock(allocator);
-  allocator->fraction = fraction;
-  allocator->allowed_bytes = (size_t)(fraction * (double)allocator->capacity);
-  allocator_unlock(allocator);
-  return OPENREG_OK;
-}
-
-openreg_status openreg_memory_get_fraction(int device, double *fraction) {
-  struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
-  if (status != OPENREG_OK)
-    return status;
-  if (!fraction)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_memory_get_fraction: fraction is NULL");
-  *fraction = 1;
-  if (allocator) {
-    allocator_lock(allocator);
-    *fraction = allocator->fraction;
-    allocator_unlock(allocator);
-  }
-  return OPENREG_OK;
 }

@@ -38,7 +38,8 @@ enum { OPENREG_POOL_ALL, OPENREG_POOL_SMALL, OPENREG_POOL_LARGE, OPENREG_POOL_KI
  * `user`, which belongs to whoever holds the block: NULL when allocated, never read here. */
 typedef struct openreg_block {
   void *address; /* device view, 512-byte aligned; NULL for a block of 0 bytes */
-  size_t bytes;  /* requested_bytes rounded up to a multiple of 512 */
+  size_t bytes;  /* requested_bytes rounded up to a multiple of 512; in a pool of
+                  * OPENREG_MEMPOOL_NO_SPLIT all of its segment */
   size_t requested_bytes;
   void *user;
   int32_t device;
@@ -68,10 +69,19 @@ openreg_status openreg_block_record_stream(openreg_block *block, int stream);
 /* A memory pool, as torch.cuda.MemPool, is a number: what is allocated in it never shares a segment
  * with what is not, on any device. 0 is the pool of everything else. Numbers are not used again. */
 
-/* With `use_on_oom`, a request of pool 0 that does not fit anywhere else is served from memory that
- * is free in this pool for its stream; the block then belongs to this pool.
- * Errors: INVALID_ARGUMENT (NULL), OUT_OF_MEMORY (of the host), BAD_FORK. */
-openreg_status openreg_mempool_create(bool use_on_oom, uint64_t *mempool);
+/* How a pool is made: any of these. */
+enum {
+  /* A request of pool 0 that does not fit anywhere else is served from memory that is free in this
+   * pool for its stream; the block then belongs to this pool. */
+  OPENREG_MEMPOOL_USE_ON_OOM = 1,
+  /* Each block is a segment of its own, of whole steps of 2 MiB, which is neither cut nor joined: a
+   * request is served by the smallest free one of its stream that is long enough. With
+   * OPENREG_DEBUG_MEMORY=1 the block is its segment but for the red zone. */
+  OPENREG_MEMPOOL_NO_SPLIT = 2,
+};
+
+/* Errors: INVALID_ARGUMENT (NULL, other bits), OUT_OF_MEMORY (of the host), BAD_FORK. */
+openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool);
 
 /* The owner's last word on a pool: its free memory is given back as by openreg_mempool_empty, which
  * waits for work. What is allocated in it stays so until it is freed, and is then given back with

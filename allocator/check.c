@@ -3,7 +3,7 @@
  * It trusts nothing that it checks: sums are made anew from the blocks and ranges in address order
  * and are compared with the statistics, and each free list is counted on its own.
  */
-#include "internal.h"
+#include "stats.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,13 +11,14 @@
 /* Sums of one walk, for each kind of pool. */
 struct sums {
   struct holding holding;
+  struct splits splits;
   int64_t allocated, allocated_bytes, active, active_bytes, requested_bytes;
 };
 
 struct walk {
   struct allocator *allocator;
   struct sums kinds[OPENREG_POOL_KINDS];
-  size_t blocks, ranges, free_blocks, parked, deferred, lent, imports;
+  size_t blocks, ranges, free_blocks, deferred, lent, imports;
 };
 
 /* Records what is wrong; false, for the caller to return. */
@@ -39,13 +40,13 @@ __attribute__((format(printf, 2, 3))) static bool broken(const struct walk *walk
 static void add_free(struct sums *sums, const char *from, const char *to) {
   struct span whole = whole_granules(from, to);
   if (whole.from == whole.to) {
-    sums->holding.splits.pieces++;
-    sums->holding.splits.bytes += to - from;
+    sums->splits.pieces++;
+    sums->splits.bytes += to - from;
     return;
   }
   int64_t below = whole.from - from, above = to - whole.to;
-  sums->holding.splits.pieces += (below > 0) + (above > 0);
-  sums->holding.splits.bytes += below + above;
+  sums->splits.pieces += (below > 0) + (above > 0);
+  sums->splits.bytes += below + above;
 }
 
 static void add_active(struct sums *sums, const struct block *block) {
@@ -72,19 +73,17 @@ static bool block_is_valid(struct walk *walk, const struct range *range, const s
     return broken(walk, "free blocks %p and %p were not merged", shown->address,
                   block->next->shown.address);
   bool active = block_is_active(block);
-  if (!active && block->state != BLOCK_FREE && block->state != BLOCK_PARKED)
+  if (!active && block->state != BLOCK_FREE)
     return broken(walk, "block %p has state %d", shown->address, (int)block->state);
-  if ((block->state == BLOCK_PARKED) != (block->pool->parked == block))
-    return broken(walk, "block %p is %sparked in its pool", shown->address,
-                  block->state == BLOCK_PARKED ? "not " : "");
   if (!active && block_has_streams(block))
     return broken(walk, "free block %p is used by a stream", shown->address);
   if (block->state == BLOCK_LENT ? !block->is_abroad
                                  : block->is_abroad && block->state != BLOCK_ALLOCATED)
     return broken(walk, "block %p is %sabroad", shown->address, block->is_abroad ? "" : "not ");
-  if (active && (shown->requested_bytes == 0 || shown->requested_bytes > shown->bytes ||
-                 shown->bytes - shown->requested_bytes >= UNIT_BYTES ||
-                 shown->stream != block->pool->stream || shown->device != allocator->device))
+  if (active &&
+      (shown->requested_bytes == 0 || shown->requested_bytes > shown->bytes ||
+       (shown->bytes - shown->requested_bytes >= UNIT_BYTES && !block->pool->is_unsplit) ||
+       shown->stream != block->pool->stream || shown->device != allocator->device))
     return broken(walk, "block %p does not show what it is", shown->address);
   bool found = *allocator_start(allocator, address) == block;
   if (found != (block->state == BLOCK_ALLOCATED))
@@ -104,7 +103,6 @@ static bool blocks_are_valid(struct walk *walk, const struct range *range) {
     walk->deferred += block->state == BLOCK_DEFERRED;
     walk->lent += block->state == BLOCK_LENT;
     walk->free_blocks += block->state == BLOCK_FREE;
-    walk->parked += block->state == BLOCK_PARKED;
     if (block_is_active(block)) {
       if (active_end < address)
         add_free(sums, active_end, address);
@@ -133,13 +131,16 @@ static bool range_is_valid(struct walk *walk, const struct range *range, const c
     return broken(walk, "range %p has %zu bytes", (void *)range->address, range->bytes);
   if (range->above && range->above->below != range)
     return broken(walk, "range %p is not linked where it lies", (void *)range->address);
-  if (range->above && range->above->pool == range->pool)
+  bool unsplit = range->pool && range->pool->is_unsplit;
+  if (range->above && range->above->pool == range->pool && !unsplit)
     return broken(walk, "range %p was not joined with the next", (void *)range->address);
   if (!range->pool) {
     if (range->edge.next != &range->edge || range->edge.prev != &range->edge)
       return broken(walk, "unreserved range %p has blocks", (void *)range->address);
     return true;
   }
+  if (unsplit && range->edge.next != range->edge.prev)
+    return broken(walk, "segment %p was split", (void *)range->address);
   struct holding *holding = &walk->kinds[range->pool->kind].holding;
   holding->segments++;
   holding->reserved_bytes += (int64_t)range->bytes;
@@ -188,27 +189,26 @@ static bool pools_are_themselves(const struct walk *walk, const struct pool *poo
   for (const struct pool *other = pools->next; other; other = other->next)
     found &= other->mempool != pools->mempool || other->stream != pools->stream;
   return found && pools->kind == OPENREG_POOL_SMALL && large->kind == OPENREG_POOL_LARGE &&
-         large->mempool == pools->mempool && large->stream == pools->stream;
+         large->mempool == pools->mempool && large->stream == pools->stream &&
+         large->is_unsplit == pools->is_unsplit;
 }
 
 static bool pools_are_valid(struct walk *walk) {
   const struct allocator *allocator = walk->allocator;
-  size_t free_blocks = 0, parked = 0, none = 0;
+  size_t free_blocks = 0, none = 0;
   int64_t reserved = 0, spare = 0;
   for (const struct pool *pools = allocator->all_pools; pools; pools = pools->next) {
     if (!pools_are_themselves(walk, pools))
       return broken(walk, "the pools of stream %d are not themselves", pools->stream);
-    for (int large = 0; large < 2; large++) {
+    for (int large = 0; large < 2; large++)
       if (!pool_is_valid(walk, &pools[large], &free_blocks, &reserved))
         return false;
-      parked += pools[large].parked != NULL;
-    }
   }
   for (const struct pool *pools = allocator->spare_pools; pools; pools = pools->next)
     for (int large = 0; large < 2; large++) {
       if (!pool_is_valid(walk, &pools[large], &none, &spare))
         return false;
-      if (pools[large].parked || none || spare)
+      if (none || spare)
         return broken(walk, "a spare pool of stream %d is in use", pools->stream);
     }
   if (reserved != walk->kinds[OPENREG_POOL_SMALL].holding.reserved_bytes +
@@ -217,8 +217,6 @@ static bool pools_are_valid(struct walk *walk) {
   if (free_blocks != walk->free_blocks)
     return broken(walk, "%zu blocks are free, %zu are in free lists", walk->free_blocks,
                   free_blocks);
-  if (parked != walk->parked)
-    return broken(walk, "%zu blocks are parked, pools know of %zu", walk->parked, parked);
   return true;
 }
 
@@ -263,12 +261,11 @@ static bool imports_are_valid(struct walk *walk) {
 static bool records_are_valid(struct walk *walk) {
   const struct allocator *allocator = walk->allocator;
   size_t blocks = walk->blocks + allocator->empty_blocks + walk->imports;
-  if (allocator->blocks.taken != blocks)
-    return broken(walk, "%zu records of blocks are taken, %zu blocks exist",
-                  allocator->blocks.taken, blocks);
-  if (allocator->ranges.taken + 1 != walk->ranges) /* the lowest is not from the slab */
-    return broken(walk, "%zu records of ranges are taken, %zu ranges exist",
-                  allocator->ranges.taken, walk->ranges);
+  size_t taken = slab_taken(&allocator->blocks), ranges = slab_taken(&allocator->ranges);
+  if (taken != blocks)
+    return broken(walk, "%zu records of blocks are taken, %zu blocks exist", taken, blocks);
+  if (ranges + 1 != walk->ranges) /* the lowest is not from the slab */
+    return broken(walk, "%zu records of ranges are taken, %zu ranges exist", ranges, walk->ranges);
   return true;
 }
 
@@ -286,6 +283,23 @@ static bool stat_is(struct walk *walk, const char *name,
   return true;
 }
 
+/* What is counted for all kinds together is what is counted for each. */
+static bool sums_are_valid(struct walk *walk) {
+  const struct allocator *allocator = walk->allocator;
+  struct usage small = stats_live(allocator, OPENREG_POOL_SMALL),
+               large = stats_live(allocator, OPENREG_POOL_LARGE),
+               all = stats_live(allocator, OPENREG_POOL_ALL);
+  struct splits small_splits = stats_splits(allocator, OPENREG_POOL_SMALL),
+                large_splits = stats_splits(allocator, OPENREG_POOL_LARGE),
+                all_splits = stats_splits(allocator, OPENREG_POOL_ALL);
+  if (all.blocks != small.blocks + large.blocks || all.bytes != small.bytes + large.bytes ||
+      all.requested_bytes != small.requested_bytes + large.requested_bytes ||
+      all_splits.pieces != small_splits.pieces + large_splits.pieces ||
+      all_splits.bytes != small_splits.bytes + large_splits.bytes)
+    return broken(walk, "the kinds of pools do not add up");
+  return true;
+}
+
 static bool stats_are_valid(struct walk *walk) {
   stats_add_up(walk->allocator);
   const openreg_memory_stats *stats = &walk->allocator->stats;
@@ -295,9 +309,8 @@ static bool stats_are_valid(struct walk *walk) {
   return AGREES(allocation, allocated) && AGREES(allocated_bytes, allocated_bytes) &&
          AGREES(active, active) && AGREES(active_bytes, active_bytes) &&
          AGREES(requested_bytes, requested_bytes) && AGREES(segment, holding.segments) &&
-         AGREES(reserved_bytes, holding.reserved_bytes) &&
-         AGREES(inactive_split, holding.splits.pieces) &&
-         AGREES(inactive_split_bytes, holding.splits.bytes);
+         AGREES(reserved_bytes, holding.reserved_bytes) && AGREES(inactive_split, splits.pieces) &&
+         AGREES(inactive_split_bytes, splits.bytes);
 #undef AGREES
 }
 
@@ -309,7 +322,8 @@ bool openreg_memory_is_valid(int device) {
     return true;
   allocator_lock(walk.allocator);
   bool valid = ranges_are_valid(&walk) && pools_are_valid(&walk) && waiting_is_valid(&walk) &&
-               imports_are_valid(&walk) && records_are_valid(&walk) && stats_are_valid(&walk);
+               imports_are_valid(&walk) && records_are_valid(&walk) && stats_are_valid(&walk) &&
+               sums_are_valid(&walk);
   allocator_unlock(walk.allocator);
   return valid;
 }

@@ -8,7 +8,7 @@
  * long as it has any work at all, even younger than the free: that delays reuse, never allows it
  * too soon, and a request that would fail otherwise waits for it.
  */
-#include "internal.h"
+#include "stats.h"
 
 openreg_status openreg_block_record_stream(openreg_block *shown, int stream) {
   if (openreg_in_bad_fork())
@@ -46,7 +46,7 @@ bool block_is_busy(struct block *block) {
 }
 
 void deferred_push(struct allocator *allocator, struct block *block) {
-  stats_block_deferred(allocator, block);
+  stats_block_deferred(block);
   block->state = BLOCK_DEFERRED;
   block->waiting = allocator->deferred;
   allocator->deferred = block;
@@ -60,7 +60,7 @@ void deferred_poll(struct allocator *allocator) {
       link = &block->waiting;
     } else {
       *link = block->waiting;
-      stats_block_waited(allocator, block);
+      stats_block_waited(block);
       pool_free(allocator, block);
     }
   }

@@ -4,7 +4,8 @@
  * in, first out; two levels of bits find the next size that has any with two instructions. Larger
  * ones are kept in a treap: a binary tree ordered by (size, address) whose nodes are also a heap
  * by a rank hashed from the address, which makes its depth O(log n) as expected over addresses,
- * without anything to rebalance. Both give best fit, the tree with the lowest address among equals.
+ * without anything to rebalance. Both give best fit, the tree with the highest address among
+ * equals: recorded training steps then reserve as much or less than with the lowest.
  */
 #include "freelist.h"
 
@@ -13,7 +14,7 @@
 static bool precedes(const struct block *block, const struct block *other) {
   if (block->shown.bytes != other->shown.bytes)
     return block->shown.bytes < other->shown.bytes;
-  return block_address(block) < block_address(other);
+  return block_address(block) > block_address(other);
 }
 
 /* Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): 2^64 / golden ratio. */
@@ -42,11 +43,8 @@ void freelist_tree_insert(struct block **link, struct block *block) {
   *less = *greater = NULL;
 }
 
-void freelist_tree_remove(struct block **link, struct block *block) {
-  while (*link != block) {
-    assert(*link);
-    link = precedes(block, *link) ? &(*link)->less : &(*link)->greater;
-  }
+/* Puts what hangs under a block in its place. */
+static void replace_by_children(struct block **link, struct block *block) {
   struct block *less = block->less, *greater = block->greater;
   while (less && greater) {
     if (rank(less) >= rank(greater)) {
@@ -62,17 +60,29 @@ void freelist_tree_remove(struct block **link, struct block *block) {
   *link = less ? less : greater;
 }
 
-struct block *freelist_tree_best(struct block *tree, size_t bytes) {
-  struct block *best = NULL;
-  while (tree) {
-    if (tree->shown.bytes >= bytes) {
-      best = tree;
-      tree = tree->less;
+void freelist_tree_remove(struct block **link, struct block *block) {
+  while (*link != block) {
+    assert(*link);
+    link = precedes(block, *link) ? &(*link)->less : &(*link)->greater;
+  }
+  replace_by_children(link, block);
+}
+
+struct block *freelist_tree_take(struct block **link, size_t bytes) {
+  struct block **best = NULL;
+  while (*link) {
+    if ((*link)->shown.bytes >= bytes) {
+      best = link;
+      link = &(*link)->less;
     } else {
-      tree = tree->greater;
+      link = &(*link)->greater;
     }
   }
-  return best;
+  if (!best)
+    return NULL;
+  struct block *block = *best;
+  replace_by_children(best, block);
+  return block;
 }
 
 /* ---- validation ------------------------------------------------------------------------------ */

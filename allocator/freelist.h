@@ -26,6 +26,13 @@ static inline void class_insert(struct freelist *list, struct block *block) {
   list->summary |= UINT64_C(1) << size_class / 64;
 }
 
+static inline void class_emptied(struct freelist *list, size_t size_class) {
+  size_t word = size_class / 64;
+  list->occupied[word] &= ~(UINT64_C(1) << size_class % 64);
+  if (list->occupied[word] == 0)
+    list->summary &= ~(UINT64_C(1) << word);
+}
+
 static inline void class_remove(struct freelist *list, struct block *block) {
   if (block->after)
     block->after->before = block->before;
@@ -36,14 +43,12 @@ static inline void class_remove(struct freelist *list, struct block *block) {
   size_t size_class = class_of(block->shown.bytes);
   assert(list->classes[size_class] == block);
   list->classes[size_class] = block->after;
-  if (block->after)
-    return;
-  list->occupied[size_class / 64] &= ~(UINT64_C(1) << size_class % 64);
-  if (list->occupied[size_class / 64] == 0)
-    list->summary &= ~(UINT64_C(1) << size_class / 64);
+  if (!block->after)
+    class_emptied(list, size_class);
 }
 
-static inline struct block *class_best(const struct freelist *list, size_t bytes) {
+/* Takes the block that was put last of the smallest size of at least `bytes`; NULL for none. */
+static inline struct block *class_take(struct freelist *list, size_t bytes) {
   size_t size_class = class_of(bytes), word = size_class / 64;
   uint64_t bits = list->occupied[word] & ~UINT64_C(0) << size_class % 64;
   if (!bits) {
@@ -53,7 +58,14 @@ static inline struct block *class_best(const struct freelist *list, size_t bytes
     word = (size_t)__builtin_ctzll(words);
     bits = list->occupied[word];
   }
-  return list->classes[word * 64 + (size_t)__builtin_ctzll(bits)];
+  size_class = word * 64 + (size_t)__builtin_ctzll(bits);
+  struct block *block = list->classes[size_class];
+  list->classes[size_class] = block->after;
+  if (block->after)
+    block->after->before = NULL;
+  else
+    class_emptied(list, size_class);
+  return block;
 }
 
 _Static_assert(CLASS_WORDS < 64, "the summary is one word, shifted by one more than its words");
@@ -62,7 +74,7 @@ _Static_assert(CLASS_WORDS < 64, "the summary is one word, shifted by one more t
 
 void freelist_tree_insert(struct block **link, struct block *block);
 void freelist_tree_remove(struct block **link, struct block *block);
-struct block *freelist_tree_best(struct block *tree, size_t bytes);
+struct block *freelist_tree_take(struct block **link, size_t bytes);
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
@@ -80,11 +92,11 @@ static inline void freelist_remove(struct freelist *list, struct block *block) {
     freelist_tree_remove(&list->tree, block);
 }
 
-/* The smallest block of at least `bytes`, at the lowest address if it is larger than SMALL_BYTES;
- * NULL when there is none. */
-static inline struct block *freelist_best(const struct freelist *list, size_t bytes) {
-  struct block *best = bytes <= SMALL_BYTES ? class_best(list, bytes) : NULL;
-  return best ? best : freelist_tree_best(list->tree, bytes);
+/* Takes the smallest block of at least `bytes`, at the highest address if it is larger than
+ * SMALL_BYTES; NULL when there is none. */
+static inline struct block *freelist_take(struct freelist *list, size_t bytes) {
+  struct block *block = bytes <= SMALL_BYTES ? class_take(list, bytes) : NULL;
+  return block ? block : freelist_tree_take(&list->tree, bytes);
 }
 
 #pragma GCC visibility pop

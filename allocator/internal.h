@@ -7,11 +7,10 @@
  *
  *   lowest.address == base, range.address + range.bytes == range.above.address, the last == end
  *   range.pool != range.above.pool                       (neighbours of one owner are one range)
+ *   pool.is_unsplit  =>  not so for its ranges, each of which is one block
  *   segment.address == first block's address, block.address + block.bytes == block.next.address
  *   block.state == FREE  =>  block.next.state != FREE    (free neighbours are one block)
  *   block.state == FREE  <=> block is in its pool's free list
- *   block.state == PARKED <=> block.pool.parked == block (free, and merged with its neighbours
- *                                           before anything but its own size is taken or put)
  *   block.streams != 0  =>  block.state is ALLOCATED, DEFERRED or LENT
  *   block.state == ALLOCATED and block.bytes > 0  <=>  starts[unit of block.address] == block
  *   block.is_abroad  =>  block.state is ALLOCATED or LENT                (exported, not withdrawn)
@@ -21,6 +20,7 @@
  *                                           pool, abroad
  *   pool.reserved_bytes == the sum over its ranges; of a spare pool, which has no block, 0
  *   every statistic == the sum over the blocks or ranges that it speaks of
+ *   tally.room == the peak - what there is, never below 0
  *   with OPENREG_DEBUG_MEMORY=1: what debug.c says of patterns, and a block that is ALLOCATED,
  *                                           DEFERRED or LENT ends ZONE_BYTES above what it shows
  *
@@ -57,7 +57,7 @@ enum block_state {
   BLOCK_RECYCLED, /* a record without memory, in its slab */
   BLOCK_EDGE,     /* the end of a segment's ring of blocks; belongs to the range */
   BLOCK_FREE,
-  BLOCK_PARKED, /* free too, but neither merged nor listed: the one that its pool freed last */
+  BLOCK_PARKED, /* free, but neither merged nor listed yet: also what `again` says is free */
   BLOCK_ALLOCATED,
   BLOCK_DEFERRED, /* freed by the program, but a stream still uses it */
   BLOCK_LENT,     /* freed by the program, but another process has it; counts as allocated */
@@ -71,6 +71,8 @@ struct block {
   _Alignas(64) openreg_block shown;
   struct block *prev, *next; /* neighbours by address, a ring through the range's edge; IMPORTED:
                               * neighbours in `imports` */
+  enum block_state state;
+  bool is_abroad; /* more than one process has it: exported or imported */
   struct pool *pool;
   union {
     struct block *before, *less; /* FREE: in a list of one size, or in the tree */
@@ -81,12 +83,11 @@ struct block {
     struct block *after, *greater;
   };
   uint64_t streams[STREAM_WORDS]; /* a bit for each stream that was recorded */
-  enum block_state state;
-  bool is_abroad; /* more than one process has it: exported or imported */
 };
 
 _Static_assert(offsetof(struct block, shown) == 0, "a shown block is cast to its block");
 _Static_assert(sizeof(struct block) == 128, "a block is two cache lines");
+_Static_assert(offsetof(struct block, pool) == 64, "what neighbours ask of it is in the first");
 
 static inline void block_add_stream(struct block *block, int stream) {
   block->streams[stream / 64] |= UINT64_C(1) << stream % 64;
@@ -128,7 +129,7 @@ openreg_status pages_unmap(void *pages, size_t bytes);
 struct slab {
   struct block *first; /* every record starts with a block */
   size_t record_bytes;
-  size_t available, taken;
+  size_t available, made;
 };
 
 /* Makes at least `count` records available. False when the host has no memory. */
@@ -137,9 +138,26 @@ bool slab_grow(struct slab *slab, size_t count);
 static inline bool slab_ensure(struct slab *slab, size_t count) {
   return slab->available >= count || slab_grow(slab, count);
 }
+static inline size_t slab_taken(const struct slab *slab) {
+  return slab->made - slab->available;
+}
+
 /* A record whose fields are those of its last use. */
-void *slab_take(struct slab *slab);
-void slab_put(struct slab *slab, void *record);
+static inline void *slab_take(struct slab *slab) {
+  struct block *record = slab->first;
+  assert(record && record->state == BLOCK_RECYCLED);
+  slab->first = record->spare;
+  slab->available--;
+  return record;
+}
+static inline void slab_put(struct slab *slab, void *record) {
+  struct block *block = record;
+  assert(slab->available < slab->made && block->state != BLOCK_RECYCLED);
+  block->state = BLOCK_RECYCLED;
+  block->spare = slab->first;
+  slab->first = block;
+  slab->available++;
+}
 
 /* ---- pools (pool.c) and their free lists (freelist.c) ---------------------------------------- */
 
@@ -161,14 +179,14 @@ struct splits {
 };
 
 struct pool {
-  struct freelist free;
-  struct block *parked;        /* NULL: none */
-  struct splits parked_change; /* what parking it changed, and taking it changes back */
+  struct tally *tally; /* of its kind */
   int64_t reserved_bytes;
   uint64_t mempool;
   int32_t stream;
   int kind;          /* OPENREG_POOL_SMALL or OPENREG_POOL_LARGE */
+  bool is_unsplit;   /* a memory pool of OPENREG_MEMPOOL_NO_SPLIT */
   struct pool *next; /* of a small pool, whose large one follows it in memory: the next two */
+  struct freelist free;
 };
 
 struct allocator;
@@ -182,18 +200,11 @@ void pools_retire(struct allocator *allocator);
 /* Ends a block that is in no free list after `bytes`. The rest is a block without a state, which is
  * returned. Uses one record. */
 struct block *block_cut(struct allocator *allocator, struct block *block, size_t bytes);
-/* Takes `bytes` of the parked block if it has just these, else of the smallest free block that has
- * them; the rest stays free. When there is none: NULL, with nothing parked. Uses one record. */
-struct block *pool_take(struct allocator *allocator, struct pool *pool, size_t bytes);
-/* Makes a block of its segment free. It is parked; the one before it is merged. */
-void pool_put(struct allocator *allocator, struct block *block);
-/* The same for an active block that no one uses any more, with the statistics of free blocks. */
+/* Makes an active block of its segment free that no one uses any more, with the statistics of free
+ * memory. */
 void pool_free(struct allocator *allocator, struct block *block);
-/* What the free memory's figures change by when a block becomes free. */
-struct splits pool_put_change(const struct block *block);
-/* Merges the parked block, if there is one; those of all pools. */
-void pool_merge(struct allocator *allocator, struct pool *pool);
-void pools_merge(struct allocator *allocator);
+/* What the free memory's figures would change by if an active block became free. */
+struct splits pool_free_change(const struct block *block);
 /* In and out of the free list. */
 void pool_insert(struct block *block);
 void pool_remove(struct block *block);
@@ -216,11 +227,11 @@ struct range {
 };
 
 void segments_initialize(struct allocator *allocator, char *base, size_t bytes);
-/* Reserves enough for a free block of at least `bytes` in the pool. Nothing is parked there, before
- * or after.
- * Errors: OUT_OF_MEMORY (ledger, fraction, or no room in the arena) and others of the ledger.
- * Uses one record of each slab. */
-openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes);
+/* Reserves enough for a free block of at least `bytes` in the pool, and adds to `change` what that
+ * changes the free memory's figures by. Errors: OUT_OF_MEMORY (ledger, fraction, or no room in the
+ * arena) and others of the ledger. Uses one record of each slab. */
+openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
+                               struct splits *change);
 /* Gives back the whole granules of every free block of the memory pool `*only`; for NULL, of all
  * that nobody keeps them for. NOT_READY: but for those of streams that have work. */
 openreg_status segments_release(struct allocator *allocator, const uint64_t *only);
@@ -231,7 +242,6 @@ openreg_status segments_release(struct allocator *allocator, const uint64_t *onl
  * by the difference, as CUDA's do: no peak and no sum shows the middle of one. */
 struct holding {
   int64_t segments, reserved_bytes;
-  struct splits splits;
 };
 
 /* What each memory pool has reserved (mempool_stats.c). */
@@ -244,11 +254,15 @@ struct accounts {
 struct usage {
   int64_t blocks, bytes, requested_bytes;
 };
+struct headroom { /* what is left until a peak is passed: current == peak - room */
+  struct usage live;
+  struct splits splits;
+};
 struct tally {
-  struct usage given;           /* all that were ever allocated */
-  struct usage live;            /* that the program has */
-  struct usage waiting;         /* deferred ones */
-  struct splits settled, risen; /* as the statistics have them; the sum of all increases */
+  struct headroom room; /* of what the program has, and of free memory */
+  struct usage given;   /* all that were ever allocated */
+  struct splits risen;  /* the sum of all increases */
+  struct usage waiting; /* deferred ones */
   /* What there was when sums were reset. */
   struct usage given_before, returned_before, unused_before;
   struct splits splits_before;
@@ -279,19 +293,19 @@ struct allocator {
   int device;
   char *base;
   size_t capacity;
-  size_t allowed_bytes; /* fraction * capacity */
-  double fraction;
-  struct range lowest;   /* the first of all ranges; joined ranges keep the lower record */
   struct block **starts; /* the allocated block that starts at each unit of the arena */
-  struct pool *pools[OPENREG_STREAMS_PER_DEVICE]; /* of memory pool 0, two each; NULL: not made */
-  struct pool *all_pools, *spare_pools;           /* every two that there are; that are not used */
   struct block *deferred, *lent, *imports;
   struct slab blocks, ranges;
+  struct tally tallies[OPENREG_POOL_KINDS];       /* of all kinds together: `room` only */
+  struct pool *pools[OPENREG_STREAMS_PER_DEVICE]; /* of memory pool 0, two each; NULL: not made */
+  struct pool *all_pools, *spare_pools;           /* every two that there are; that are not used */
+  struct range lowest;  /* the first of all ranges; joined ranges keep the lower record */
+  size_t allowed_bytes; /* fraction * capacity */
+  double fraction;
   struct accounts accounts;
   size_t empty_blocks; /* allocated blocks of 0 bytes */
   struct debug debug;
   struct holding holding[OPENREG_POOL_KINDS];
-  struct tally tallies[OPENREG_POOL_KINDS];
   openreg_memory_stats stats; /* peaks and counters; the rest is as of the last stats_add_up */
 };
 
@@ -387,14 +401,17 @@ openreg_status report_out_of_memory(struct allocator *allocator, const struct re
 extern atomic_bool mempools_exist;
 uint64_t mempool_current_of_thread(int device);
 
+static inline bool mempools_were_made(void) {
+  return __builtin_expect(atomic_load_explicit(&mempools_exist, memory_order_relaxed), 0);
+}
 static inline uint64_t mempool_current(int device) {
-  if (__builtin_expect(!atomic_load_explicit(&mempools_exist, memory_order_relaxed), 1))
-    return 0;
-  return mempool_current_of_thread(device);
+  return mempools_were_made() ? mempool_current_of_thread(device) : 0;
 }
 
 /* Whether a pool's owner keeps its free memory from being given back with the cache. */
 bool mempool_is_kept(uint64_t mempool);
+/* Whether its segments are neither cut nor joined. */
+bool mempool_is_unsplit(uint64_t mempool);
 /* The next larger number of a pool that serves requests which fit nowhere else; 0: none. */
 uint64_t mempool_next_on_oom(uint64_t mempool);
 
@@ -436,108 +453,6 @@ void lent_free(struct allocator *allocator, struct block *block);
 void lent_poll(struct allocator *allocator);
 /* The import that starts at an address beyond the arena, or NULL. Takes the lock. */
 openreg_block *lent_find(struct allocator *allocator, const void *address);
-
-/* ---- statistics (stats.c) -------------------------------------------------------------------- */
-
-static inline void stat_increase(openreg_stat *stat, int64_t amount) {
-  stat->current += amount;
-  stat->allocated += amount;
-  if (stat->current > stat->peak)
-    stat->peak = stat->current;
-}
-
-static inline void stat_decrease(openreg_stat *stat, int64_t amount) {
-  assert(stat->current >= amount);
-  stat->current -= amount;
-  stat->freed += amount;
-}
-
-static inline void stat_reset_peak(openreg_stat *stat) {
-  stat->peak = stat->current;
-}
-
-static inline void stat_reset_accumulated(openreg_stat *stat) {
-  stat->allocated = stat->freed = 0;
-}
-
-/* Raise the peaks that are below what there is. */
-void stats_raise_peaks(struct allocator *allocator);
-void stats_raise_split_peaks(struct allocator *allocator);
-
-static inline int64_t at_least_0(int64_t value) {
-  return value > 0 ? value : 0;
-}
-
-static inline void usage_add(struct usage *usage, const struct block *block, int sign) {
-  usage->blocks += sign;
-  usage->bytes += sign * (int64_t)block->shown.bytes;
-  usage->requested_bytes += sign * (int64_t)block->shown.requested_bytes;
-}
-
-/* A block became the program's. While none is deferred, what is active is what is allocated, and
- * the peaks of that are no lower: so these six are all that can be passed. */
-static inline void stats_block_allocated(struct allocator *allocator, const struct block *block) {
-  int kind = block->pool->kind, other = OPENREG_POOL_SMALL + OPENREG_POOL_LARGE - kind;
-  struct tally *tally = &allocator->tallies[kind];
-  usage_add(&tally->given, block, 1);
-  usage_add(&tally->live, block, 1);
-  const struct usage *live = &tally->live, *rest = &allocator->tallies[other].live;
-  const openreg_memory_stats *stats = &allocator->stats;
-  int64_t room = stats->allocation[kind].peak - live->blocks;
-  room |= stats->allocated_bytes[kind].peak - live->bytes;
-  room |= stats->requested_bytes[kind].peak - live->requested_bytes;
-  room |= stats->allocation[OPENREG_POOL_ALL].peak - live->blocks - rest->blocks;
-  room |= stats->allocated_bytes[OPENREG_POOL_ALL].peak - live->bytes - rest->bytes;
-  room |=
-      stats->requested_bytes[OPENREG_POOL_ALL].peak - live->requested_bytes - rest->requested_bytes;
-  if (__builtin_expect(room < 0 || allocator->deferred, 0))
-    stats_raise_peaks(allocator);
-}
-
-/* An allocated block was freed and allocated again, so many times; what freeing it changed. */
-static inline void stats_block_again(struct allocator *allocator, const struct block *block,
-                                     int64_t times, struct splits change) {
-  struct tally *tally = &allocator->tallies[block->pool->kind];
-  tally->given.blocks += times;
-  tally->given.bytes += times * (int64_t)block->shown.bytes;
-  tally->given.requested_bytes += times * (int64_t)block->shown.requested_bytes;
-  /* What freeing lowers, allocating raises. */
-  tally->risen.pieces += times * llabs(change.pieces);
-  tally->risen.bytes += times * llabs(change.bytes);
-}
-
-/* A block is the program's no longer; waits for streams; waits no longer. */
-static inline void stats_block_freed(struct allocator *allocator, const struct block *block) {
-  usage_add(&allocator->tallies[block->pool->kind].live, block, -1);
-}
-static inline void stats_block_deferred(struct allocator *allocator, const struct block *block) {
-  usage_add(&allocator->tallies[block->pool->kind].waiting, block, 1);
-}
-static inline void stats_block_waited(struct allocator *allocator, const struct block *block) {
-  usage_add(&allocator->tallies[block->pool->kind].waiting, block, -1);
-}
-
-/* Bring the statistics that follow a holding up to date. */
-void stats_settle_segments(struct allocator *allocator, int kind);
-static inline void stats_settle_splits(struct allocator *allocator, int kind) {
-  int other = OPENREG_POOL_SMALL + OPENREG_POOL_LARGE - kind;
-  struct tally *tally = &allocator->tallies[kind];
-  const struct splits now = allocator->holding[kind].splits;
-  const struct splits *rest = &allocator->tallies[other].settled;
-  const openreg_memory_stats *stats = &allocator->stats;
-  tally->risen.pieces += at_least_0(now.pieces - tally->settled.pieces);
-  tally->risen.bytes += at_least_0(now.bytes - tally->settled.bytes);
-  tally->settled = now;
-  int64_t room = stats->inactive_split[kind].peak - now.pieces;
-  room |= stats->inactive_split_bytes[kind].peak - now.bytes;
-  room |= stats->inactive_split[OPENREG_POOL_ALL].peak - now.pieces - rest->pieces;
-  room |= stats->inactive_split_bytes[OPENREG_POOL_ALL].peak - now.bytes - rest->bytes;
-  if (__builtin_expect(room < 0, 0))
-    stats_raise_split_peaks(allocator);
-}
-
-/* Brings `stats` up to date. */
-void stats_add_up(struct allocator *allocator);
 
 #pragma GCC visibility pop
 #endif

@@ -53,18 +53,24 @@ static inline void *lock_thread(void) {
   return __builtin_thread_pointer();
 }
 
-static inline void lock_take(struct lock *lock) {
+/* Takes it for the owner of the seat; false for any other thread. */
+static inline bool lock_take_seated(struct lock *lock) {
   struct seat *seat = atomic_load_explicit(&lock->seat, memory_order_acquire);
   if (__builtin_expect(seat && seat->thread == lock_thread(), 1)) {
     atomic_store_explicit(&seat->inside, true, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
     if (__builtin_expect(atomic_load_explicit(&lock->seat, memory_order_relaxed) == seat, 1)) {
       lock->held = seat;
-      return;
+      return true;
     }
     atomic_store_explicit(&seat->inside, false, memory_order_release);
   }
-  lock_take_unseated(lock);
+  return false;
+}
+
+static inline void lock_take(struct lock *lock) {
+  if (!lock_take_seated(lock))
+    lock_take_unseated(lock);
 }
 
 static inline void lock_give(struct lock *lock) {

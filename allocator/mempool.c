@@ -14,7 +14,13 @@
 
 struct mempool {
   uint64_t number;
-  bool use_on_oom;
+  unsigned how;
+};
+
+/* Numbers in the order in which they were given. */
+struct numbers {
+  uint64_t *list;
+  size_t count, room;
 };
 
 /* pools[i].number < pools[i + 1].number; the lock is taken under a device's. */
@@ -23,6 +29,7 @@ static struct {
   struct mempool *pools;
   size_t count, room;
   uint64_t latest;
+  struct numbers unsplit; /* of OPENREG_MEMPOOL_NO_SPLIT; also those of destroyed pools */
 } list = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 atomic_bool mempools_exist;
@@ -52,7 +59,20 @@ static bool is_at(size_t place, uint64_t number) {
   return place < list.count && list.pools[place].number == number;
 }
 
-static bool append(bool use_on_oom, uint64_t *mempool) {
+static bool append_number(struct numbers *numbers, uint64_t number) {
+  if (numbers->count == numbers->room) {
+    size_t room = numbers->room ? 2 * numbers->room : 16;
+    uint64_t *longer = realloc(numbers->list, room * sizeof *longer);
+    if (!longer)
+      return false;
+    numbers->list = longer;
+    numbers->room = room;
+  }
+  numbers->list[numbers->count++] = number;
+  return true;
+}
+
+static bool append(unsigned how, uint64_t *mempool) {
   if (list.count == list.room) {
     size_t room = list.room ? 2 * list.room : 16;
     struct mempool *pools = realloc(list.pools, room * sizeof *pools);
@@ -61,7 +81,9 @@ static bool append(bool use_on_oom, uint64_t *mempool) {
     list.pools = pools;
     list.room = room;
   }
-  list.pools[list.count++] = (struct mempool){++list.latest, use_on_oom};
+  if (how & OPENREG_MEMPOOL_NO_SPLIT && !append_number(&list.unsplit, list.latest + 1))
+    return false;
+  list.pools[list.count++] = (struct mempool){++list.latest, how};
   *mempool = list.latest;
   return true;
 }
@@ -87,10 +109,21 @@ bool mempool_is_kept(uint64_t mempool) {
   return found;
 }
 
+bool mempool_is_unsplit(uint64_t mempool) {
+  if (mempool == 0)
+    return false;
+  bool found = false;
+  pthread_mutex_lock(&list.lock);
+  for (size_t i = 0; i < list.unsplit.count && !found; i++)
+    found = list.unsplit.list[i] == mempool;
+  pthread_mutex_unlock(&list.lock);
+  return found;
+}
+
 uint64_t mempool_next_on_oom(uint64_t mempool) {
   pthread_mutex_lock(&list.lock);
   size_t place = place_of(mempool + 1);
-  while (place < list.count && !list.pools[place].use_on_oom)
+  while (place < list.count && !(list.pools[place].how & OPENREG_MEMPOOL_USE_ON_OOM))
     place++;
   uint64_t next = place < list.count ? list.pools[place].number : 0;
   pthread_mutex_unlock(&list.lock);
@@ -142,17 +175,24 @@ static openreg_status require_mempool(uint64_t mempool) {
   return mempool == 0 || mempool_is_kept(mempool) ? OPENREG_OK : refuse(mempool);
 }
 
-openreg_status openreg_mempool_create(bool use_on_oom, uint64_t *mempool) {
+openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool) {
   openreg_status status = require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
   if (!mempool)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_mempool_create: mempool is NULL");
+  const unsigned known = OPENREG_MEMPOOL_USE_ON_OOM | OPENREG_MEMPOOL_NO_SPLIT;
+  if (how & ~known)
+    return openreg_fail(
+        OPENREG_INVALID_ARGUMENT,
+        "openreg_mempool_create: how=%u: expected any of OPENREG_MEMPOOL_USE_ON_OOM "
+        "(1) and OPENREG_MEMPOOL_NO_SPLIT (2)",
+        how);
   pthread_once(&key_once, make_key);
   if (key_error != 0)
     return openreg_fail(OPENREG_SYSTEM, "openreg: a key for memory pools: %s", strerror(key_error));
   pthread_mutex_lock(&list.lock);
-  bool created = append(use_on_oom, mempool);
+  bool created = append(how, mempool);
   pthread_mutex_unlock(&list.lock);
   if (!created)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for one more memory pool");

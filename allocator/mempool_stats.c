@@ -4,7 +4,7 @@
  * when the pool is gone, and the rest tells what it was. An account is made before its pool can
  * reserve anything, so that accounting cannot fail.
  */
-#include "internal.h"
+#include "stats.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
  * fork takes the lock, so that a child never inherits the pool half changed. Blocks are private
  * mappings: what a child does to them, and to the pool, is its own.
  */
-#include "internal.h"
+#include "stats.h"
 
 #include <pthread.h>
 #include <string.h>

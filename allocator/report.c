@@ -1,5 +1,5 @@
 /* report.c: the sentence of a request that did not fit, with every figure that explains why. */
-#include "internal.h"
+#include "stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
  * Memory is given back in whole granules, out of the middle of a segment if need be, which then
  * becomes two. Finding a place walks the ranges: at most two for each segment and one more.
  */
-#include "internal.h"
+#include "pool.h"
 
 static size_t round_up_to_granules(size_t bytes) {
   return (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
@@ -69,14 +69,18 @@ static void range_join_above(struct allocator *allocator, struct range *range) {
   slab_put(&allocator->ranges, upper);
 }
 
+static bool are_joined(const struct range *lower, const struct range *upper) {
+  return lower && upper && lower->pool == upper->pool && !(lower->pool && lower->pool->is_unsplit);
+}
+
 /* Makes a range and its neighbours of the same owner one; returns it. */
 static struct range *range_join_neighbours(struct allocator *allocator, struct range *range,
                                            int64_t *joined) {
-  if (range->above && range->above->pool == range->pool) {
+  if (are_joined(range, range->above)) {
     range_join_above(allocator, range);
     ++*joined;
   }
-  if (range->below && range->below->pool == range->pool) {
+  if (are_joined(range->below, range)) {
     range = range->below;
     range_join_above(allocator, range);
     ++*joined;
@@ -88,7 +92,7 @@ static struct range *range_join_neighbours(struct allocator *allocator, struct r
 
 /* Free bytes of the pool that touch an unreserved range from below. */
 static size_t free_bytes_below(const struct range *range, const struct pool *pool) {
-  if (!range->below || range->below->pool != pool)
+  if (!range->below || range->below->pool != pool || pool->is_unsplit)
     return 0;
   const struct block *last = range->below->edge.prev;
   return last->state == BLOCK_FREE ? last->shown.bytes : 0;
@@ -125,7 +129,8 @@ static struct range *carve(struct allocator *allocator, struct range *range,
   return range;
 }
 
-openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes) {
+openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
+                               struct splits *change) {
   size_t lacking;
   struct range *room = find_room(allocator, pool, bytes, &lacking);
   int64_t reserved = allocator->holding[OPENREG_POOL_SMALL].reserved_bytes +
@@ -143,6 +148,7 @@ openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, s
   struct block *whole = slab_take(&allocator->blocks);
   whole->shown.address = segment->address;
   whole->shown.bytes = segment->bytes;
+  whole->state = BLOCK_PARKED;
   whole->pool = pool;
   whole->prev = whole->next = &segment->edge;
   segment->edge.prev = segment->edge.next = whole;
@@ -151,8 +157,9 @@ openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, s
 
   int64_t joined = 0;
   range_join_neighbours(allocator, segment, &joined);
-  pool_put(allocator, whole);
-  pool_merge(allocator, pool);
+  struct splits joining = pool_put(allocator, whole);
+  change->pieces += joining.pieces;
+  change->bytes += joining.bytes;
   allocator->holding[pool->kind].segments += 1 - joined;
   allocator->holding[pool->kind].reserved_bytes += (int64_t)lacking;
   pool->reserved_bytes += (int64_t)lacking;
@@ -232,7 +239,6 @@ static openreg_status give_back(struct allocator *allocator, struct range **rang
   mempool_account(allocator, pool, -(int64_t)bytes);
   allocator->stats.device_frees++;
   stats_settle_segments(allocator, pool->kind);
-  stats_settle_splits(allocator, pool->kind);
   if (memory_is_observed())
     observe_segment(OPENREG_MEMORY_RELEASED, allocator->device, pool, whole.from, bytes);
   return OPENREG_OK;
@@ -240,7 +246,6 @@ static openreg_status give_back(struct allocator *allocator, struct range **rang
 
 openreg_status segments_release(struct allocator *allocator, const uint64_t *only) {
   openreg_status result = OPENREG_OK;
-  pools_merge(allocator);
   for (struct range *range = &allocator->lowest; range; range = range->above) {
     struct span whole;
     struct pool *pool = range->pool;

@@ -18,26 +18,8 @@ bool slab_grow(struct slab *slab, size_t count) {
       record->spare = slab->first;
       slab->first = record;
       slab->available++;
+      slab->made++;
     }
   }
   return true;
-}
-
-void *slab_take(struct slab *slab) {
-  struct block *record = slab->first;
-  assert(record && record->state == BLOCK_RECYCLED);
-  slab->first = record->spare;
-  slab->available--;
-  slab->taken++;
-  return record;
-}
-
-void slab_put(struct slab *slab, void *record) {
-  struct block *block = record;
-  assert(slab->taken > 0 && block->state != BLOCK_RECYCLED);
-  block->state = BLOCK_RECYCLED;
-  block->spare = slab->first;
-  slab->first = block;
-  slab->available++;
-  slab->taken--;
 }

@@ -13,7 +13,7 @@ struct room {
 
 /* At least as many as there are. */
 static struct room room_needed(const struct allocator *allocator) {
-  return (struct room){allocator->ranges.taken + 1, allocator->blocks.taken + 1};
+  return (struct room){slab_taken(&allocator->ranges) + 1, slab_taken(&allocator->blocks) + 1};
 }
 
 static bool grow(openreg_memory_snapshot *snapshot, const struct room *room) {
@@ -64,7 +64,6 @@ static bool draw(struct allocator *allocator, const struct room *room,
   struct room needed = room_needed(allocator);
   if (needed.segments > room->segments || needed.blocks > room->blocks)
     return false;
-  pools_merge(allocator); /* a parked block is shown as the free memory that it counts as */
   for (const struct range *range = &allocator->lowest; range; range = range->above)
     if (range->pool)
       add_segment(snapshot, range);

@@ -1,15 +1,16 @@
 /* stats.c: the statistics, kept under CUDA's names by CUDA's rules.
  *
  * An operation moves a statistic once, by its net change, for its kind of pool. Most statistics say
- * the same few facts in several ways, so an operation only keeps these facts (struct tally) and
- * sees to it that no peak is passed unnoticed; the rest is made of them when somebody looks. What
- * all pools have together is added up then, too; only its peak is kept all the time, for the peaks
- * of the kinds need not have been at one time. A freed block leaves the allocated ones at once, but
- * the active and requested ones only when no stream uses it any more: until then it is waiting.
+ * the same few facts in several ways, so an operation only keeps these facts (struct tally), and
+ * the rest is made of them when somebody looks. What there is now is kept as the room that is left
+ * below its peak: then one subtraction both counts and tells by its sign that a peak is passed. It
+ * is kept for all kinds together, too, since the peaks of the kinds need not have been at one time.
+ * A freed block leaves the allocated ones at once, but the active and requested ones only when no
+ * stream uses it any more: until then it is waiting.
  *
  *     allocated == live,  active == live + waiting,  all that was freed == given - live
  */
-#include "internal.h"
+#include "stats.h"
 
 #include <string.h>
 
@@ -35,6 +36,21 @@ void stats_settle_segments(struct allocator *allocator, int kind) {
 
 /* ---- what tallies are made into -------------------------------------------------------------- */
 
+struct usage stats_live(const struct allocator *allocator, int kind) {
+  const openreg_memory_stats *stats = &allocator->stats;
+  const struct usage *room = &allocator->tallies[kind].room.live;
+  return (struct usage){stats->allocation[kind].peak - room->blocks,
+                        stats->allocated_bytes[kind].peak - room->bytes,
+                        stats->requested_bytes[kind].peak - room->requested_bytes};
+}
+
+struct splits stats_splits(const struct allocator *allocator, int kind) {
+  const openreg_memory_stats *stats = &allocator->stats;
+  const struct splits *room = &allocator->tallies[kind].room.splits;
+  return (struct splits){stats->inactive_split[kind].peak - room->pieces,
+                         stats->inactive_split_bytes[kind].peak - room->bytes};
+}
+
 static void set(openreg_stat *stat, int64_t current, int64_t allocated, int64_t freed) {
   stat->current = current;
   stat->allocated = allocated;
@@ -42,27 +58,33 @@ static void set(openreg_stat *stat, int64_t current, int64_t allocated, int64_t 
 }
 
 /* Of the statistics that speak of blocks in use. */
-static void set_usage(openreg_memory_stats *stats, int kind, const struct tally *tally) {
+static void set_usage(struct allocator *allocator, int kind) {
+  openreg_memory_stats *stats = &allocator->stats;
+  const struct tally *tally = &allocator->tallies[kind];
+  const struct usage live = stats_live(allocator, kind);
 #define MAKE(name, field)                                                                          \
-  set(&stats->name[kind], tally->live.field, tally->given.field - tally->given_before.field,       \
-      tally->given.field - tally->live.field - tally->returned_before.field)
+  set(&stats->name[kind], live.field, tally->given.field - tally->given_before.field,              \
+      tally->given.field - live.field - tally->returned_before.field)
   MAKE(allocation, blocks);
   MAKE(allocated_bytes, bytes);
 #undef MAKE
 #define MAKE(name, field)                                                                          \
-  set(&stats->name[kind], tally->live.field + tally->waiting.field,                                \
+  set(&stats->name[kind], live.field + tally->waiting.field,                                       \
       tally->given.field - tally->given_before.field,                                              \
-      tally->given.field - tally->live.field - tally->waiting.field - tally->unused_before.field)
+      tally->given.field - live.field - tally->waiting.field - tally->unused_before.field)
   MAKE(active, blocks);
   MAKE(active_bytes, bytes);
   MAKE(requested_bytes, requested_bytes);
 #undef MAKE
 }
 
-static void set_splits(openreg_memory_stats *stats, int kind, const struct tally *tally) {
+static void set_splits(struct allocator *allocator, int kind) {
+  openreg_memory_stats *stats = &allocator->stats;
+  const struct tally *tally = &allocator->tallies[kind];
+  const struct splits splits = stats_splits(allocator, kind);
 #define MAKE(name, field)                                                                          \
-  set(&stats->name[kind], tally->settled.field, tally->risen.field,                                \
-      tally->splits_before.field + tally->risen.field - tally->settled.field)
+  set(&stats->name[kind], splits.field, tally->risen.field,                                        \
+      tally->splits_before.field + tally->risen.field - splits.field)
   MAKE(inactive_split, pieces);
   MAKE(inactive_split_bytes, bytes);
 #undef MAKE
@@ -76,8 +98,8 @@ static void add_up(openreg_stat stats[OPENREG_POOL_KINDS]) {
 
 void stats_add_up(struct allocator *allocator) {
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++) {
-    set_usage(&allocator->stats, kind, &allocator->tallies[kind]);
-    set_splits(&allocator->stats, kind, &allocator->tallies[kind]);
+    set_usage(allocator, kind);
+    set_splits(allocator, kind);
   }
 #define X(name) add_up(allocator->stats.name);
   OPENREG_MEMORY_STAT_LIST(X)
@@ -86,7 +108,29 @@ void stats_add_up(struct allocator *allocator) {
 
 /* ---- peaks ----------------------------------------------------------------------------------- */
 
+/* What there is of all that has room, in the form of that; it goes with the peaks, which is why it
+ * is read before they move and put back after. */
+static void read_rooms(const struct allocator *allocator, struct headroom now[OPENREG_POOL_KINDS]) {
+  for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++)
+    now[kind] = (struct headroom){stats_live(allocator, kind), stats_splits(allocator, kind)};
+}
+
+static void put_rooms(struct allocator *allocator, const struct headroom now[OPENREG_POOL_KINDS]) {
+  const openreg_memory_stats *stats = &allocator->stats;
+  for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++) {
+    const struct usage *live = &now[kind].live;
+    const struct splits *splits = &now[kind].splits;
+    allocator->tallies[kind].room =
+        (struct headroom){{stats->allocation[kind].peak - live->blocks,
+                           stats->allocated_bytes[kind].peak - live->bytes,
+                           stats->requested_bytes[kind].peak - live->requested_bytes},
+                          {stats->inactive_split[kind].peak - splits->pieces,
+                           stats->inactive_split_bytes[kind].peak - splits->bytes}};
+  }
+}
+
 static void raise(openreg_stat stats[OPENREG_POOL_KINDS]) {
+  add_up(stats);
   for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++)
     if (stats[kind].current > stats[kind].peak)
       stats[kind].peak = stats[kind].current;
@@ -94,23 +138,27 @@ static void raise(openreg_stat stats[OPENREG_POOL_KINDS]) {
 
 void stats_raise_peaks(struct allocator *allocator) {
   openreg_memory_stats *stats = &allocator->stats;
+  struct headroom now[OPENREG_POOL_KINDS];
+  read_rooms(allocator, now);
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
-    set_usage(stats, kind, &allocator->tallies[kind]);
-#define RAISE(name) (add_up(stats->name), raise(stats->name))
-  RAISE(allocation);
-  RAISE(allocated_bytes);
-  RAISE(active);
-  RAISE(active_bytes);
-  RAISE(requested_bytes);
-#undef RAISE
+    set_usage(allocator, kind);
+  raise(stats->allocation);
+  raise(stats->allocated_bytes);
+  raise(stats->active);
+  raise(stats->active_bytes);
+  raise(stats->requested_bytes);
+  put_rooms(allocator, now);
 }
 
 void stats_raise_split_peaks(struct allocator *allocator) {
   openreg_memory_stats *stats = &allocator->stats;
+  struct headroom now[OPENREG_POOL_KINDS];
+  read_rooms(allocator, now);
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
-    set_splits(stats, kind, &allocator->tallies[kind]);
-  add_up(stats->inactive_split), raise(stats->inactive_split);
-  add_up(stats->inactive_split_bytes), raise(stats->inactive_split_bytes);
+    set_splits(allocator, kind);
+  raise(stats->inactive_split);
+  raise(stats->inactive_split_bytes);
+  put_rooms(allocator, now);
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */
@@ -147,8 +195,11 @@ openreg_status openreg_memory_reset_peak(int device) {
   if (status != OPENREG_OK || !allocator)
     return status;
   allocator_lock(allocator);
+  struct headroom now[OPENREG_POOL_KINDS];
+  read_rooms(allocator, now);
   stats_add_up(allocator);
   each_stat(&allocator->stats, stat_reset_peak);
+  put_rooms(allocator, now);
   mempool_accounts_each(allocator, stat_reset_peak);
   allocator_unlock(allocator);
   return OPENREG_OK;
@@ -161,12 +212,14 @@ static struct usage usage_less(struct usage from, const struct usage *usage) {
   return from;
 }
 
-static void tally_reset_accumulated(struct tally *tally) {
+static void tally_reset_accumulated(struct allocator *allocator, int kind) {
+  struct tally *tally = &allocator->tallies[kind];
+  const struct usage live = stats_live(allocator, kind);
   tally->given_before = tally->given;
-  tally->returned_before = usage_less(tally->given, &tally->live);
+  tally->returned_before = usage_less(tally->given, &live);
   tally->unused_before = usage_less(tally->returned_before, &tally->waiting);
   tally->risen = (struct splits){0};
-  tally->splits_before = tally->settled;
+  tally->splits_before = stats_splits(allocator, kind);
 }
 
 openreg_status openreg_memory_reset_accumulated(int device) {
@@ -177,7 +230,7 @@ openreg_status openreg_memory_reset_accumulated(int device) {
   allocator_lock(allocator);
   openreg_memory_stats *stats = &allocator->stats;
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
-    tally_reset_accumulated(&allocator->tallies[kind]);
+    tally_reset_accumulated(allocator, kind);
   each_stat(stats, stat_reset_accumulated);
   mempool_accounts_each(allocator, stat_reset_accumulated);
   stats->alloc_retries = stats->ooms = stats->device_allocs = stats->device_frees = 0;

@@ -1,8 +1,9 @@
 /* amp.h: the whole contract of the mixed-precision layer.
  *
  * Which operators autocast runs in which precision, as data, and the two kernels of the gradient
- * scaler. Depends on nothing; all functions are pure or work on the memory they are given, and may
- * be called from any thread. Pointers are plain addressable memory.
+ * scaler. Of device.h it uses nothing but openreg_simd_chosen. All functions are pure or work on
+ * the memory they are given, and may be called from any thread. Pointers are plain addressable
+ * memory.
  */
 #ifndef OPENREG_AMP_H
 #define OPENREG_AMP_H

@@ -7,7 +7,7 @@
 #include "unscale_loops.h"
 
 static const unscale_loops *chosen(void) {
-#ifdef OPENREG_X86_64
+#ifdef __x86_64__
   static const unscale_loops *const tables[OPENREG_SIMD_COUNT] = {
       &unscale_loops_c, &unscale_loops_avx2, &unscale_loops_avx512};
 #else

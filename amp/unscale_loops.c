@@ -14,13 +14,13 @@
 #endif
 
 static inline uint32_t is_bad_f16(uint16_t gradient) {
-  return (gradient & F16_INFINITY) == F16_INFINITY;
+  return (gradient & HALF_INFINITY) == HALF_INFINITY;
 }
 static inline uint32_t is_bad_bf16(uint16_t gradient) {
-  return (gradient & BF16_INFINITY) == BF16_INFINITY;
+  return (gradient & BFLOAT16_INFINITY) == BFLOAT16_INFINITY;
 }
 static inline uint32_t is_bad_f32(float gradient) {
-  return (bits_of_f32(gradient) & F32_INFINITY) == F32_INFINITY;
+  return (float_bits(gradient) & FLOAT_INFINITY_BITS) == FLOAT_INFINITY_BITS;
 }
 static inline uint32_t is_bad_f64(double gradient) {
   const uint64_t infinity = UINT64_C(0x7ff0000000000000);
@@ -30,10 +30,10 @@ static inline uint32_t is_bad_f64(double gradient) {
 }
 
 static inline uint16_t scaled_f16(uint16_t gradient, float factor) {
-  return f16_from_f32(f32_from_f16(gradient) * factor);
+  return half_of_float(float_of_half(gradient) * factor);
 }
 static inline uint16_t scaled_bf16(uint16_t gradient, float factor) {
-  return bf16_from_f32(f32_from_bf16(gradient) * factor);
+  return bfloat16_of_float(float_of_bfloat16(gradient) * factor);
 }
 static inline float scaled_f32(float gradient, float factor) {
   return gradient * factor;
@@ -79,7 +79,7 @@ static bool wide_f16(uint16_t *gradients, size_t count, float factor) {
   for (; factor != 1 && i + WIDE <= count; i += WIDE) {
     halves wide;
     memcpy(&wide, gradients + i, sizeof wide);
-    bad |= (halves)((wide & F16_INFINITY) == F16_INFINITY);
+    bad |= (halves)((wide & HALF_INFINITY) == HALF_INFINITY);
 #if defined(__AVX512F__)
     floats products = (floats)_mm512_cvtph_ps((__m256i)wide) * factor;
     wide = (halves)_mm512_cvtps_ph((__m512)products, _MM_FROUND_TO_NEAREST_INT);
@@ -107,9 +107,10 @@ static bool wide_bf16(uint16_t *gradients, size_t count, float factor) {
   for (; factor != 1 && i + 2 <= count; i += 2) {
     uint32_t pair;
     memcpy(&pair, gradients + i, sizeof pair);
-    float left = f32_of_bits(pair & upper), right = f32_of_bits(pair << 16);
+    float left = float_of_bits(pair & upper), right = float_of_bits(pair << 16);
     bad |= is_bad_f32(left) | is_bad_f32(right);
-    pair = (bf16_in_upper_half(left * factor) & upper) | bf16_in_upper_half(right * factor) >> 16;
+    pair = (bfloat16_in_upper_half(left * factor) & upper) |
+           bfloat16_in_upper_half(right * factor) >> 16;
     memcpy(gradients + i, &pair, sizeof pair);
   }
   bool found = loop_bf16(gradients + i, count - i, factor);

@@ -23,28 +23,28 @@ static openreg_status fail_ended(const struct peer_file *file) {
 }
 
 /* The process may have reached the point just before it ended: so that is looked at last. */
-static openreg_status look(const struct peer_file *file, const struct openreg_shared_signal *signal,
-                           uint32_t point) {
-  if (openreg_shared_signal_reached(signal, point))
+openreg_status openreg_arrival_query(const struct openreg_arrival *arrival) {
+  if (openreg_shared_signal_reached(arrival->signal, arrival->point))
     return OPENREG_OK;
-  if (openreg_ledger_is_alive(file->peer))
+  if (openreg_ledger_is_alive(arrival->file->peer))
     return OPENREG_NOT_READY;
-  return openreg_shared_signal_reached(signal, point) ? OPENREG_OK : fail_ended(file);
+  return openreg_shared_signal_reached(arrival->signal, arrival->point) ? OPENREG_OK
+                                                                        : fail_ended(arrival->file);
 }
 
-openreg_status openreg_import_query(const openreg_import *import, uint32_t point) {
-  return look(import->file, openreg_import_signal(import), point);
+struct openreg_arrival openreg_import_arrival(const openreg_import *import, uint32_t point) {
+  return (struct openreg_arrival){
+      .file = import->file, .signal = &import->file->entries[import->index].signal, .point = point};
 }
 
-openreg_status openreg_import_await(const openreg_import *import, uint32_t point,
-                                    int64_t deadline_ns) {
-  struct openreg_shared_signal *signal = openreg_import_signal(import);
+openreg_status openreg_arrival_await(const struct openreg_arrival *arrival, int64_t deadline_ns) {
   for (;;) {
     int64_t look_ns = openreg_deadline_ns(LOOK_AFTER_NS);
     bool is_last = deadline_ns <= look_ns;
-    if (openreg_shared_signal_wait(signal, point, is_last ? deadline_ns : look_ns))
+    if (openreg_shared_signal_wait(arrival->signal, arrival->point,
+                                   is_last ? deadline_ns : look_ns))
       return OPENREG_OK;
-    openreg_status status = look(import->file, signal, point);
+    openreg_status status = openreg_arrival_query(arrival);
     if (status != OPENREG_NOT_READY || is_last)
       return status;
   }
@@ -52,14 +52,9 @@ openreg_status openreg_import_await(const openreg_import *import, uint32_t point
 
 /* ---- in a stream ----------------------------------------------------------------------------- */
 
-/* Has a reference to the file, not to the import, which may be closed before its turn comes. */
-struct wait {
-  struct peer_file *file;
-  struct openreg_shared_signal *signal;
-  uint32_t point;
-};
-
-static void free_wait(struct wait *wait) {
+/* `wait` has a reference to the file of its own: all else may be let go of before its turn comes.
+ */
+static void free_wait(struct openreg_arrival *wait) {
   if (openreg_imports_lock() == OPENREG_OK) {
     openreg_peer_file_put_locked(wait->file);
     openreg_imports_unlock();
@@ -68,24 +63,19 @@ static void free_wait(struct wait *wait) {
 }
 
 static openreg_status wait_in_stream(void *data) {
-  struct wait *wait = data;
+  struct openreg_arrival *wait = data;
   openreg_status status = OPENREG_NOT_READY;
-  while (status == OPENREG_NOT_READY && !openreg_streams_are_shut_down()) {
-    if (openreg_shared_signal_wait(wait->signal, wait->point, openreg_deadline_ns(LOOK_AFTER_NS)))
-      status = OPENREG_OK;
-    else
-      status = look(wait->file, wait->signal, wait->point);
-  }
+  while (status == OPENREG_NOT_READY && !openreg_streams_are_shut_down())
+    status = openreg_arrival_await(wait, openreg_deadline_ns(LOOK_AFTER_NS));
   free_wait(wait);
   return status == OPENREG_NOT_READY ? OPENREG_OK : status;
 }
 
-openreg_status openreg_import_await_on_stream(openreg_import *import, uint32_t point, int device,
-                                              int stream) {
-  struct openreg_shared_signal *signal = openreg_import_signal(import);
-  if (openreg_shared_signal_reached(signal, point))
+openreg_status openreg_arrival_await_on_stream(const struct openreg_arrival *arrival, int device,
+                                               int stream) {
+  if (openreg_shared_signal_reached(arrival->signal, arrival->point))
     return OPENREG_OK;
-  struct wait *wait = malloc(sizeof *wait);
+  struct openreg_arrival *wait = malloc(sizeof *wait);
   if (wait == NULL)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a wait");
   openreg_status status = openreg_imports_lock();
@@ -93,7 +83,7 @@ openreg_status openreg_import_await_on_stream(openreg_import *import, uint32_t p
     free(wait);
     return status;
   }
-  *wait = (struct wait){.file = import->file, .signal = signal, .point = point};
+  *wait = *arrival;
   wait->file->references++;
   openreg_imports_unlock();
   /* A stream's own failure of the wait is returned by launch in blocking mode, after `wait` was

@@ -136,7 +136,8 @@ openreg_status openreg_device_count(int *count);
 
 /* Reserves and maps every arena, reads the machine's topology and installs the fault handler; the
  * first call does the work, later ones are free. Other functions below call it by themselves.
- * Errors: INVALID_CONFIGURATION, BAD_FORK, SYSTEM. */
+ * Errors: INVALID_CONFIGURATION, BAD_FORK, OUT_OF_MEMORY (of the host, or too many processes in the
+ * group), SYSTEM. Functions that call it fail likewise. */
 openreg_status openreg_initialize(void);
 bool openreg_is_initialized(void);
 
@@ -210,13 +211,14 @@ enum {
 };
 
 /* Takes `bytes` of the device's capacity, or fails with OUT_OF_MEMORY and takes nothing.
- * Other errors: as openreg_arena_get. */
+ * Other errors: as openreg_arena_get, and NOT_PERMITTED when the process is ending. */
 openreg_status openreg_ledger_take(int device, uint64_t bytes);
 
 /* Gives back what was taken. Giving back more than was taken is a programming mistake. */
 void openreg_ledger_give(int device, uint64_t bytes);
 
-/* Bytes that no process has, and capacity. Errors: as openreg_arena_get. */
+/* Bytes that no process has, and capacity. Errors: as openreg_arena_get, and NOT_PERMITTED when the
+ * process is ending. */
 openreg_status openreg_ledger_query(int device, uint64_t *free_bytes, uint64_t *total_bytes);
 
 /* One picture of a group, for people. */
@@ -392,6 +394,12 @@ typedef openreg_status (*openreg_stream_function)(void *data);
 openreg_status openreg_stream_launch(int device, int stream, openreg_stream_function function,
                                      void *data);
 
+/* Waits until the stream's queue has room, as launch does, for at most `timeout_ns`: NOT_READY when
+ * it still has none, so that a caller can look after signals and call again. Another thread may
+ * take the room before the caller does. OK, too, where launch would not wait but be NOT_PERMITTED.
+ * Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK, SYSTEM. */
+openreg_status openreg_stream_await_room_for(int device, int stream, uint64_t timeout_ns);
+
 /* Begins work of this thread's own on an idle stream, or answers NOT_READY when the stream is not
  * idle. Between begin and end the thread is the stream: work that others submit is queued behind.
  * To ask is_idle and then work would not do, for another thread may submit in between. A thread may
@@ -400,6 +408,12 @@ openreg_status openreg_stream_launch(int device, int stream, openreg_stream_func
  * means the work before its own, and waiting for other streams is for those that surely do not
  * wait for this one. Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK, SYSTEM. */
 openreg_status openreg_stream_try_begin_inline(int device, int stream);
+
+/* The same on the thread's current stream, which is returned in `stream` by OK and NOT_READY: one
+ * call for what each launch asks. Errors: INVALID_DEVICE, BAD_FORK, SYSTEM. */
+openreg_status openreg_stream_try_begin_current(int device, int *stream);
+
+/* Ends what either of them began. */
 void openreg_stream_end_inline(int device, int stream);
 
 /* Whether another thread does inline work on the stream, with work queued behind it. Memory that
@@ -475,19 +489,24 @@ openreg_status openreg_stream_wait_event(int device, int stream, const openreg_e
 openreg_status openreg_event_elapsed_ms(const openreg_event *start, const openreg_event *end,
                                         double *milliseconds);
 
-/* Makes an event without timing one that other processes can wait for, and gives the handle that
- * they import it by, any number of them; may be repeated. To them it is a point in this process's
- * streams, as it was last recorded; of one that was recorded on several streams it is reached when
- * all recordings are. Destroying it makes its handles stale, and leaves it to who imported it.
- * Recording an exported event on a busy stream is a submission, with the errors of one also from
- * within the stream's own work, and OUT_OF_MEMORY (of the host). An event must not be exported
- * while another thread records or exports it. Errors: INVALID_ARGUMENT (NULL, an event with timing
- * or one that was imported), OUT_OF_MEMORY as openreg_ipc_export, BAD_FORK, SYSTEM; of an event
- * whose work is not done also those of openreg_stream_launch.
+/* Makes an event without timing one that other processes have, too, and gives the handle that they
+ * import it by, any number of them; may be repeated. Then all of them record it, ask and wait, each
+ * on its own streams, and to each the event is as the process that recorded it last did so. Of
+ * records at the same time one is the last, for all. What another process recorded on several
+ * streams is reached when all its recordings before are, too.
  *
- * An imported event is used as any other, but that only the process that created it records it
- * (NOT_PERMITTED). Asking and waiting give LAUNCH_FAILURE when that process has died before the
- * event was reached. Errors of import: as openreg_ipc_open. */
+ * Destroying the event makes its handles stale, and leaves it to who imported it: they go on with
+ * it, also when the process that created it has ended. It must not be exported while another thread
+ * records or exports it. Errors of export: INVALID_ARGUMENT (NULL, an event with timing or one that
+ * was imported), OUT_OF_MEMORY as openreg_ipc_export, BAD_FORK, SYSTEM; of an event whose work is
+ * not done also those of openreg_stream_launch. Errors of import: as openreg_ipc_open.
+ *
+ * Recording such an event on a busy stream is a submission, with the errors of one also from within
+ * the stream's own work, and OUT_OF_MEMORY (of the host). A process's first record of an event that
+ * it imported takes one of its own device's ranges and events, until it destroys the event: errors
+ * as of export. Asking and waiting give LAUNCH_FAILURE when the process that recorded last has died
+ * before its work was done, until the event is recorded anew; and OUT_OF_MEMORY or SYSTEM when that
+ * process's memory file could not be opened, which is done once for each that is met. */
 openreg_status openreg_event_export(openreg_event *event, openreg_ipc_handle *handle);
 openreg_status openreg_event_import(const openreg_ipc_handle *handle, openreg_event **event);
 

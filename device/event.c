@@ -9,13 +9,12 @@
  * its stamp. A stamp holds a reference, so that an event may be destroyed before it is reached.
  * Recordings are numbered, and an older one never replaces a younger, whichever is done first.
  *
- * An event that was exported has a signal that other processes wait for, of which each recording is
- * a point; on a busy stream, a stamp reaches it. An event that was imported is but such a signal of
- * another process.
+ * An event that was exported or imported is the same for several processes (shared_event.h): then
+ * this process's recordings are that one's, and a stamp reaches its points.
  */
 #include "stream.h"
 
-#include "imports.h"
+#include "shared_event.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -30,10 +29,8 @@ struct openreg_event {
   int device;
   bool timing;
   _Atomic uint64_t recorded;
-  openreg_import *import; /* of an imported event, which has nothing of what follows */
-  uint32_t export;        /* the entry of an exported one, which has a signal */
-  _Atomic(struct openreg_signal *) signal; /* what it points to is guarded by the lock */
-  /* Of timing and exported events. The lock is held for a few instructions, never while waiting for
+  _Atomic(openreg_shared_event *) shared; /* NULL: this process's alone */
+  /* Of timing and shared events. The lock is held for a few instructions, never while waiting for
    * room in a queue, and guards what is below it. */
   pthread_mutex_t lock;
   int references;     /* the owner's and one for each stamp in a queue */
@@ -59,8 +56,8 @@ static uint64_t recorded_by(const openreg_event *event) {
   return atomic_load_explicit(&event->recorded, memory_order_acquire);
 }
 
-static struct openreg_signal *signal_of(const openreg_event *event) {
-  return atomic_load_explicit(&event->signal, memory_order_acquire);
+static openreg_shared_event *shared_by(const openreg_event *event) {
+  return atomic_load_explicit(&event->shared, memory_order_acquire);
 }
 
 static bool is_reached(const openreg_event *event, uint64_t recorded) {
@@ -99,10 +96,8 @@ static void unlock_and_release(openreg_event *event) {
   pthread_mutex_unlock(&event->lock);
   if (!is_last)
     return;
-  if (event->import != NULL)
-    openreg_import_close(event->import);
-  if (signal_of(event) != NULL)
-    openreg_exports_remove_event(event->device, event->export);
+  if (shared_by(event) != NULL)
+    openreg_shared_event_close(shared_by(event));
   pthread_mutex_destroy(&event->lock);
   free(event);
 }
@@ -132,7 +127,7 @@ void openreg_event_stamp(openreg_event *event, uint64_t recording) {
   if (event->timing)
     stamp_locked(event, recording);
   else if (!openreg_streams_are_shut_down())
-    openreg_signal_end(signal_of(event), (uint32_t)recording);
+    openreg_shared_event_end(shared_by(event), (uint32_t)recording);
   unlock_and_release(event);
 }
 
@@ -170,48 +165,36 @@ static openreg_status record_in_queue(openreg_event *event, int number) {
   return OPENREG_OK;
 }
 
-/* A stamp that reaches a point of the signal, behind what was submitted to the stream. The point
- * is let known when its work is in the queue, so that nobody waits for what is not. */
-static openreg_status signal_in_queue(openreg_event *event, int number) {
-  struct openreg_signal *signal = signal_of(event);
+/* A stamp that reaches a point of the shared event, behind what was submitted to the stream. */
+static openreg_status share_in_queue(openreg_event *event, openreg_shared_event *shared,
+                                     int number) {
   uint64_t point;
-  uint32_t signalled;
-  pthread_mutex_lock(&event->lock);
-  uint64_t recording = ++event->last;
-  openreg_status status = openreg_signal_begin(signal, &signalled);
-  event->references += status == OPENREG_OK;
-  pthread_mutex_unlock(&event->lock);
+  uint32_t recording;
+  openreg_status status = openreg_shared_event_begin(shared, &recording);
   if (status != OPENREG_OK)
     return status;
-  struct task task = {.kind = TASK_STAMP, .stamp = {event, signalled}};
+  pthread_mutex_lock(&event->lock);
+  event->references++;
+  pthread_mutex_unlock(&event->lock);
+  struct task task = {.kind = TASK_STAMP, .stamp = {event, recording}};
   status = openreg_stream_submit(&openreg_streams[event->device][number], &task, &point);
-  pthread_mutex_lock(&event->lock);
-  if (status != OPENREG_OK) {
-    openreg_signal_end(signal, signalled);
-    unlock_and_release(event);
-    return status;
+  if (status == OPENREG_OK) {
+    openreg_shared_event_publish(shared, recording, pack(point, number));
+    return OPENREG_OK;
   }
-  publish_locked(event, recording, pack(point, number));
-  openreg_signal_publish(signal, signalled);
-  pthread_mutex_unlock(&event->lock);
-  return OPENREG_OK;
-}
-
-static void signal_here(openreg_event *event, uint64_t recorded) {
+  openreg_shared_event_end(shared, recording);
   pthread_mutex_lock(&event->lock);
-  uint64_t recording = ++event->last;
-  publish_locked(event, recording, recorded);
-  openreg_signal_mark(signal_of(event));
-  pthread_mutex_unlock(&event->lock);
+  unlock_and_release(event);
+  return status;
 }
 
-static openreg_status record_exported(openreg_event *event, int stream) {
-  const struct stream *recording = &openreg_streams[event->device][stream];
-  uint64_t point = openreg_timeline_end(&recording->timeline);
-  if (!openreg_timeline_reached(&recording->timeline, point))
-    return signal_in_queue(event, stream);
-  signal_here(event, pack(point, stream));
-  return OPENREG_OK;
+static openreg_status record_shared(openreg_event *event, openreg_shared_event *shared,
+                                    int stream) {
+  const struct timeline *timeline = &openreg_streams[event->device][stream].timeline;
+  uint64_t point = openreg_timeline_end(timeline);
+  if (!openreg_timeline_reached(timeline, point))
+    return share_in_queue(event, shared, stream);
+  return openreg_shared_event_mark(shared, pack(point, stream));
 }
 
 openreg_status openreg_event_record(openreg_event *event, int stream) {
@@ -220,12 +203,8 @@ openreg_status openreg_event_record(openreg_event *event, int stream) {
     status = openreg_require_stream(stream);
   if (status != OPENREG_OK)
     return status;
-  if (event->import != NULL)
-    return openreg_fail(OPENREG_NOT_PERMITTED,
-                        "openreg: the event was imported: only the process that created it records "
-                        "it");
-  if (signal_of(event) != NULL)
-    return record_exported(event, stream);
+  if (shared_by(event) != NULL)
+    return record_shared(event, shared_by(event), stream);
   const struct stream *recording = &openreg_streams[event->device][stream];
   const struct timeline *timeline = &recording->timeline;
   bool is_held = openreg_stream_is_held(recording);
@@ -242,37 +221,63 @@ openreg_status openreg_event_record(openreg_event *event, int stream) {
 
 /* ---- asking and waiting ---------------------------------------------------------------------- */
 
-static uint32_t point_of_import(const openreg_event *event) {
-  return atomic_load(&openreg_import_signal(event->import)->recorded);
+/* As a shared event is recorded now: `recorded` by this process, or an arrival in another one. */
+struct latest {
+  uint64_t recorded;
+  struct openreg_arrival arrival; /* its file is NULL when there is none */
+};
+
+/* Apart from what events of one process take. */
+__attribute__((noinline)) static openreg_status query_shared(const openreg_event *event) {
+  struct latest latest;
+  openreg_shared_event *shared = shared_by(event);
+  openreg_status status = openreg_shared_event_latest(shared, &latest.recorded, &latest.arrival);
+  if (status != OPENREG_OK)
+    return status;
+  if (latest.arrival.file == NULL)
+    return is_reached(event, latest.recorded) ? OPENREG_OK : OPENREG_NOT_READY;
+  status = openreg_arrival_query(&latest.arrival);
+  openreg_shared_event_let_go(shared, &latest.arrival);
+  return status;
 }
 
 openreg_status openreg_event_query(const openreg_event *event) {
   openreg_status status = require_event(event);
   if (status != OPENREG_OK)
     return status;
-  if (event->import != NULL)
-    return openreg_import_query(event->import, point_of_import(event));
+  if (shared_by(event) != NULL)
+    return query_shared(event);
   return is_reached(event, recorded_by(event)) ? OPENREG_OK : OPENREG_NOT_READY;
 }
 
-static openreg_status synchronize_import(const openreg_event *event, int64_t deadline_ns) {
-  uint32_t point = point_of_import(event);
-  openreg_status status = openreg_import_query(event->import, point);
+static openreg_status await_arrival(const struct openreg_arrival *arrival, int64_t deadline_ns) {
+  openreg_status status = openreg_arrival_query(arrival);
   if (status == OPENREG_NOT_READY && openreg_worker_is_this_thread())
     return openreg_fail(OPENREG_NOT_PERMITTED,
                         "openreg: a function that runs on a stream must not wait for events");
-  if (status == OPENREG_NOT_READY)
-    status = openreg_import_await(event->import, point, deadline_ns);
-  return status == OPENREG_OK ? openreg_failure_take(event->device) : status;
+  return status == OPENREG_NOT_READY ? openreg_arrival_await(arrival, deadline_ns) : status;
 }
 
-static openreg_status synchronize(const openreg_event *event, int64_t deadline_ns) {
-  if (event->import != NULL)
-    return synchronize_import(event, deadline_ns);
-  uint64_t recorded = recorded_by(event);
+static openreg_status await_recorded(const openreg_event *event, uint64_t recorded,
+                                     int64_t deadline_ns) {
   if (recorded == NEVER_RECORDED)
     return openreg_failure_take(event->device);
   return openreg_stream_await(stream_of(event, recorded), point_of(recorded), deadline_ns);
+}
+
+static openreg_status synchronize(const openreg_event *event, int64_t deadline_ns) {
+  struct latest latest;
+  openreg_shared_event *shared = shared_by(event);
+  if (shared == NULL)
+    return await_recorded(event, recorded_by(event), deadline_ns);
+  openreg_status status = openreg_shared_event_latest(shared, &latest.recorded, &latest.arrival);
+  if (status != OPENREG_OK)
+    return status;
+  if (latest.arrival.file == NULL)
+    return await_recorded(event, latest.recorded, deadline_ns);
+  status = await_arrival(&latest.arrival, deadline_ns);
+  openreg_shared_event_let_go(shared, &latest.arrival);
+  return status == OPENREG_OK ? openreg_failure_take(event->device) : status;
 }
 
 openreg_status openreg_event_synchronize(const openreg_event *event) {
@@ -285,6 +290,31 @@ openreg_status openreg_event_synchronize_for(const openreg_event *event, uint64_
   return status == OPENREG_OK ? synchronize(event, openreg_deadline_ns(timeout_ns)) : status;
 }
 
+static openreg_status wait_for_recorded(struct stream *waiting, const openreg_event *event,
+                                        uint64_t recorded) {
+  if (is_reached(event, recorded))
+    return OPENREG_OK;
+  struct stream *awaited = stream_of(event, recorded);
+  if (waiting == awaited) /* what comes later there comes later */
+    return OPENREG_OK;
+  struct task task = {.kind = TASK_WAIT, .wait = {&awaited->timeline, point_of(recorded)}};
+  return openreg_stream_submit(waiting, &task, NULL);
+}
+
+__attribute__((noinline)) static openreg_status wait_for_shared(int device, int stream,
+                                                                const openreg_event *event) {
+  struct latest latest;
+  openreg_shared_event *shared = shared_by(event);
+  openreg_status status = openreg_shared_event_latest(shared, &latest.recorded, &latest.arrival);
+  if (status != OPENREG_OK)
+    return status;
+  if (latest.arrival.file == NULL)
+    return wait_for_recorded(&openreg_streams[device][stream], event, latest.recorded);
+  status = openreg_arrival_await_on_stream(&latest.arrival, device, stream);
+  openreg_shared_event_let_go(shared, &latest.arrival);
+  return status;
+}
+
 openreg_status openreg_stream_wait_event(int device, int stream, const openreg_event *event) {
   openreg_status status = openreg_require_device(device);
   if (status == OPENREG_OK)
@@ -293,17 +323,9 @@ openreg_status openreg_stream_wait_event(int device, int stream, const openreg_e
     status = require_event(event);
   if (status != OPENREG_OK)
     return status;
-  if (event->import != NULL)
-    return openreg_import_await_on_stream(event->import, point_of_import(event), device, stream);
-  uint64_t recorded = recorded_by(event);
-  if (is_reached(event, recorded))
-    return OPENREG_OK;
-  struct stream *waiting = &openreg_streams[device][stream];
-  struct stream *awaited = stream_of(event, recorded);
-  if (waiting == awaited) /* what comes later there comes later */
-    return OPENREG_OK;
-  struct task task = {.kind = TASK_WAIT, .wait = {&awaited->timeline, point_of(recorded)}};
-  return openreg_stream_submit(waiting, &task, NULL);
+  if (shared_by(event) != NULL)
+    return wait_for_shared(device, stream, event);
+  return wait_for_recorded(&openreg_streams[device][stream], event, recorded_by(event));
 }
 
 static openreg_status require_timing(const openreg_event *event, const char *which) {
@@ -349,26 +371,26 @@ openreg_status openreg_event_elapsed_ms(const openreg_event *start, const openre
 
 /* ---- other processes ------------------------------------------------------------------------- */
 
-/* What the event was recorded for before it had a signal: a later point of the same stream is as
+/* What the event was recorded for before it was shared: a later point of the same stream is as
  * good, for who waits for it waits for that. */
-static openreg_status signal_last_recording(openreg_event *event) {
+static openreg_status share_last_recording(openreg_event *event, openreg_shared_event *shared) {
   uint64_t recorded = recorded_by(event);
   if (is_reached(event, recorded))
     return OPENREG_OK;
-  return signal_in_queue(event, openreg_stream_number(stream_of(event, recorded)));
+  return share_in_queue(event, shared, openreg_stream_number(stream_of(event, recorded)));
 }
 
-static openreg_status give_signal(openreg_event *event) {
-  struct openreg_signal *signal;
-  openreg_status status = openreg_exports_add_event(event->device, &event->export, &signal);
+static openreg_status share(openreg_event *event) {
+  openreg_shared_event *shared;
+  openreg_status status = openreg_shared_event_create(event->device, &shared);
   if (status != OPENREG_OK)
     return status;
-  atomic_store_explicit(&event->signal, signal, memory_order_release);
-  status = signal_last_recording(event);
+  atomic_store_explicit(&event->shared, shared, memory_order_release);
+  status = share_last_recording(event, shared);
   if (status == OPENREG_OK)
     return OPENREG_OK;
-  atomic_store_explicit(&event->signal, NULL, memory_order_release);
-  openreg_exports_remove_event(event->device, event->export);
+  atomic_store_explicit(&event->shared, NULL, memory_order_release);
+  openreg_shared_event_close(shared);
   return status;
 }
 
@@ -380,30 +402,29 @@ openreg_status openreg_event_export(openreg_event *event, openreg_ipc_handle *ha
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
                         "openreg: the event was created with timing: only one without can be "
                         "exported");
-  if (event->import != NULL)
+  if (shared_by(event) == NULL)
+    status = share(event);
+  else if (openreg_shared_event_is_imported(shared_by(event)))
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
                         "openreg: the event was imported: only the process that created it exports "
                         "it");
-  if (signal_of(event) == NULL)
-    status = give_signal(event);
   if (status == OPENREG_OK)
-    openreg_exports_pack_event(event->device, event->export, handle);
+    openreg_shared_event_pack(shared_by(event), handle);
   return status;
 }
 
 openreg_status openreg_event_import(const openreg_ipc_handle *handle, openreg_event **event) {
-  openreg_import *import;
+  openreg_shared_event *shared;
   openreg_event *created = NULL;
-  uint32_t unused;
-  openreg_status status = openreg_import_open(handle, OPENREG_EXPORT_EVENT, &import, &unused);
+  openreg_status status = openreg_shared_event_open(handle, &shared);
   if (status != OPENREG_OK)
     return status;
-  status = create(import->file->device, false, &created);
+  status = create(openreg_shared_event_device(shared), false, &created);
   if (status != OPENREG_OK) {
-    openreg_import_close(import);
+    openreg_shared_event_close(shared);
     return status;
   }
-  created->import = import;
+  atomic_init(&created->shared, shared);
   *event = created;
   return OPENREG_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "ipc_handle.h"
 #include "range_lock.h"
+#include "stream.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -158,11 +159,12 @@ static void push_to(struct table *table, uint32_t *list, uint32_t index) {
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
+/* Words that name an entry in a few bits hold the upper ones of its nonce (shared_event.h). */
 static openreg_status draw_nonce(uint64_t *nonce) {
   do
     if (getrandom(nonce, sizeof *nonce, 0) != sizeof *nonce)
       return openreg_fail(OPENREG_SYSTEM, "openreg: drawing a random number: %s", strerror(errno));
-  while (*nonce == 0);
+  while (*nonce >> 32 == 0);
   return OPENREG_OK;
 }
 
@@ -204,6 +206,7 @@ static openreg_status fill_entry(struct table *table, uint32_t index, uint32_t k
   atomic_store(&entry->bytes, bytes);
   atomic_store(&entry->sent, 0);
   atomic_store(&entry->received, 0);
+  atomic_store(&entry->latest, 0);
   atomic_store(&entry->nonce, nonce);
   return OPENREG_OK;
 }
@@ -476,36 +479,35 @@ static void look_after_gone_events(struct table *table) {
   }
 }
 
-openreg_status openreg_exports_add_event(int device, uint32_t *index,
-                                         struct openreg_signal **signal) {
+openreg_status openreg_exports_add_event(int device, uint64_t of,
+                                         struct openreg_event_entry *entry) {
   struct table *table;
+  uint32_t index = NONE, kind = of == 0 ? OPENREG_EXPORT_EVENT : OPENREG_EXPORT_RECORDS;
   openreg_status status = lock_table(device, &table);
   if (status != OPENREG_OK)
     return status;
   look_after_gone_events(table);
-  status = take_entry(table, index);
+  status = take_entry(table, &index);
   if (status == OPENREG_OK)
-    status = fill_entry(table, *index, OPENREG_EXPORT_EVENT, 0, 0);
+    status = fill_entry(table, index, kind, of, 0);
   if (status == OPENREG_OK)
-    *signal = &table->exported[*index].signal;
+    *entry = (struct openreg_event_entry){.device = device,
+                                          .index = index,
+                                          .nonce = table->exported[index].nonce,
+                                          .shared = &table->entries[index],
+                                          .signal = &table->exported[index].signal};
   pthread_mutex_unlock(&lock);
   return status;
 }
 
-void openreg_exports_pack_event(int device, uint32_t index, openreg_ipc_handle *handle) {
-  openreg_handle_pack((struct openreg_handle){.kind = OPENREG_EXPORT_EVENT,
-                                              .device = (uint32_t)device,
-                                              .index = index,
-                                              .nonce = tables[device].exported[index].nonce},
-                      handle);
-}
-
-void openreg_exports_remove_event(int device, uint32_t index) {
-  struct table *table = &tables[device];
+void openreg_exports_remove_event(const struct openreg_event_entry *entry) {
+  struct table *table = &tables[entry->device];
+  if (openreg_streams_are_shut_down())
+    return;
   pthread_mutex_lock(&lock);
-  openreg_signal_settle(&table->exported[index].signal);
-  atomic_store(&table->entries[index].nonce, 0);
-  if (!free_event_entry(table, index))
-    push_to(table, &table->gone, index);
+  openreg_signal_settle(entry->signal);
+  atomic_store(&entry->shared->nonce, 0);
+  if (!free_event_entry(table, entry->index))
+    push_to(table, &table->gone, entry->index);
   pthread_mutex_unlock(&lock);
 }

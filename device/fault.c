@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ---- text without stdio ---------------------------------------------------------------------- */

@@ -4,7 +4,9 @@
  * each process that imports from it gives back what nobody imports: of each gap between its own
  * imports it tries to get a write lock, which no other importer lets it have where that one has
  * memory, and punches a hole there. What cannot be had remains, and the ledger is told how much.
- * One heir at a time does so, or their sums would be of different moments.
+ * One heir at a time does so, or their sums would be of different moments. A process that finds it
+ * is the only heir stays it, for nobody imports from the dead: from then on it looks only at what
+ * it lets go of itself, and letting go of many ranges takes no more than one look for each.
  *
  * Only the importers know that a process has ended: a thread waits for it.
  */
@@ -69,17 +71,40 @@ static uint64_t give_back(int file, uint64_t start, uint64_t end) {
   return given;
 }
 
-/* What remains is what could not be given back. */
-static uint64_t give_back_gaps(const struct peer_file *file) {
-  uint64_t remains = file->capacity, gap = 0;
+static void give_back_gap(struct peer_file *file, uint64_t start, uint64_t end) {
+  uint64_t first = round_up(start, page_bytes()), last = end / page_bytes() * page_bytes();
+  if (first >= last)
+    return;
+  uint64_t given = give_back(file->file, first, last);
+  file->remains -= given;
+  file->is_sole_heir = file->is_sole_heir && given == last - first;
+}
+
+static void give_back_gaps(struct peer_file *file) {
+  uint64_t gap = 0;
+  file->remains = file->capacity;
+  file->is_sole_heir = true;
   for (size_t i = 0; i < file->import_count; i++) {
     const openreg_import *import = file->imports[i];
     if (import->mapping == NULL)
       continue; /* of an event: behind the arena */
-    remains -= give_back(file->file, gap, import->offset);
+    give_back_gap(file, gap, import->offset);
     gap = import->offset + import->bytes;
   }
-  return remains - give_back(file->file, gap, file->capacity);
+  give_back_gap(file, gap, file->capacity);
+}
+
+/* The pages of a range that is a gap now, but for those that it shares with its neighbours. */
+static void give_back_range(struct peer_file *file, size_t place, uint64_t offset, uint64_t bytes) {
+  uint64_t start = offset / page_bytes() * page_bytes();
+  uint64_t end = round_up(offset + bytes, page_bytes());
+  if (place > 0) {
+    const openreg_import *before = file->imports[place - 1];
+    start = before->offset + before->bytes > start ? before->offset + before->bytes : start;
+  }
+  if (place < file->import_count && file->imports[place]->offset < end)
+    end = file->imports[place]->offset;
+  give_back_gap(file, start, end);
 }
 
 void openreg_heir_ring(void) {
@@ -88,13 +113,25 @@ void openreg_heir_ring(void) {
     return; /* it rings already */
 }
 
-/* False when it is another heir's turn. */
+static uint64_t turn_of(const struct peer_file *file) {
+  return openreg_export_position(file->capacity, OPENREG_EXPORT_COUNT);
+}
+
+/* False when it is another heir's. */
+static bool take_turn(struct peer_file *file) {
+  return openreg_range_lock_try(file->file, F_WRLCK, turn_of(file), 1);
+}
+
+static void end_turn(struct peer_file *file) {
+  openreg_ledger_set_remains(file->peer, file->device, file->remains);
+  openreg_range_lock_release(file->file, turn_of(file), 1);
+}
+
 static bool settle(struct peer_file *file) {
-  uint64_t turn = openreg_export_position(file->capacity, OPENREG_EXPORT_COUNT);
-  if (!openreg_range_lock_try(file->file, F_WRLCK, turn, 1))
+  if (!take_turn(file))
     return false;
-  openreg_ledger_set_remains(file->peer, file->device, give_back_gaps(file));
-  openreg_range_lock_release(file->file, turn, 1);
+  give_back_gaps(file);
+  end_turn(file);
   return true;
 }
 
@@ -102,6 +139,17 @@ void openreg_heir_settle_locked(struct peer_file *file) {
   file->is_settled = settle(file);
   if (!file->is_settled)
     openreg_heir_ring();
+}
+
+void openreg_heir_settle_range_locked(struct peer_file *file, size_t place, uint64_t offset,
+                                      uint64_t bytes) {
+  if (!file->is_settled || !file->is_sole_heir || !take_turn(file)) {
+    openreg_heir_settle_locked(file);
+    return;
+  }
+  if (offset < file->capacity) /* else an event's */
+    give_back_range(file, place, offset, bytes);
+  end_turn(file);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */

@@ -62,18 +62,20 @@ static void insert(openreg_import *import) {
   *bucket_of(import->address) = import;
 }
 
-static void remove_import(openreg_import *import) {
+/* Returns the place of the next one. */
+static size_t remove_import(openreg_import *import) {
   struct peer_file *file = import->file;
   size_t place = find_place(file, import->offset);
   file->import_count--;
   memmove(&file->imports[place], &file->imports[place + 1],
           (file->import_count - place) * sizeof(openreg_import *));
   if (import->mapping == NULL)
-    return;
+    return place;
   openreg_import **link = bucket_of(import->address);
   while (*link != import)
     link = &(*link)->next_in_bucket;
   *link = import->next_in_bucket;
+  return place;
 }
 
 /* ---- what a handle stands for ---------------------------------------------------------------- */
@@ -245,22 +247,18 @@ openreg_status openreg_import_open(const openreg_ipc_handle *handle, uint32_t ki
   return status;
 }
 
-struct openreg_shared_signal *openreg_import_signal(const openreg_import *import) {
-  return &import->file->entries[import->index].signal;
-}
-
 /* ---- letting go ------------------------------------------------------------------------------ */
 
 static void close_locked(openreg_import *import) {
   if (--import->count > 0)
     return;
   struct peer_file *file = import->file;
-  remove_import(import);
+  size_t place = remove_import(import);
   if (import->mapping != NULL)
     openreg_peer_file_unmap_locked(file, import->mapping);
   openreg_range_lock_release(file->file, import->offset, import->bytes);
   if (openreg_peer_file_has_ended_locked(file))
-    openreg_heir_settle_locked(file);
+    openreg_heir_settle_range_locked(file, place, import->offset, import->bytes);
   openreg_peer_file_put_locked(file);
   free(import);
 }
@@ -300,7 +298,8 @@ openreg_status openreg_ipc_open(const openreg_ipc_handle *handle, int stream, vo
   if (status != OPENREG_OK)
     return status;
   int of_device = import->file->device;
-  status = openreg_import_await_on_stream(import, point, of_device, stream);
+  struct openreg_arrival arrival = openreg_import_arrival(import, point);
+  status = openreg_arrival_await_on_stream(&arrival, of_device, stream);
   if (status != OPENREG_OK) {
     openreg_import_close(import);
     return status;

@@ -3,7 +3,7 @@
  *     peer_file.c   another process's memory file: finding, checking, mapping, locking
  *     imports.c     what was imported from it: opening handles, letting go
  *     heir.c        what is left of a process that ended: who imports from it gives the rest back
- *     arrivals.c    waiting for the work that an exporter had submitted
+ *     arrivals.c    waiting for work that another process had submitted
  *
  * One lock guards all of it, for the time of a few system calls. It is not held while waiting, nor
  * while work is given to a stream. "Locked" in a name says that the caller has it.
@@ -38,6 +38,7 @@ typedef struct openreg_import {
   struct mapping *mapping; /* of memory */
   void *address;
   struct openreg_import *next_in_bucket;
+  struct openreg_shared_event *event; /* of an event: what all that opened it here share */
 } openreg_import;
 
 struct peer_file {
@@ -47,8 +48,10 @@ struct peer_file {
   int watch; /* a pidfd; -1 when there is none, or none any more */
   struct openreg_export *entries;
   uint64_t capacity;
-  unsigned references;        /* by imports and by waits */
+  unsigned references;        /* by imports, by waits, and by events that its process recorded */
   bool has_ended, is_settled; /* settled: all that nobody imports was given back */
+  bool is_sole_heir;          /* and nobody had any but what is imported here */
+  uint64_t remains;           /* bytes that were not given back when it was settled */
   openreg_import **imports;   /* in the order of offsets; they do not overlap */
   size_t import_count, import_room;
   struct mapping *mappings;
@@ -89,21 +92,28 @@ openreg_status openreg_import_open(const openreg_ipc_handle *handle, uint32_t ki
                                    openreg_import **import, uint32_t *point);
 void openreg_import_close(openreg_import *import);
 
-/* The signal of the import's entry, in memory that the exporter may change at any time. */
-struct openreg_shared_signal *openreg_import_signal(const openreg_import *import);
-
 /* ---- arrivals.c ------------------------------------------------------------------------------ */
 
+/* A point in the work of another process. Good as long as the caller has the file; the entry may
+ * come to stand for something else meanwhile, for its numbers go on. */
+struct openreg_arrival {
+  struct peer_file *file;               /* NULL: there is no such point */
+  struct openreg_shared_signal *signal; /* in its table, which may change at any time */
+  uint32_t point;
+};
+
+/* A point of the import's own entry. */
+struct openreg_arrival openreg_import_arrival(const openreg_import *import, uint32_t point);
+
 /* OK when the point was reached, NOT_READY when not, LAUNCH_FAILURE when it never will be. */
-openreg_status openreg_import_query(const openreg_import *import, uint32_t point);
+openreg_status openreg_arrival_query(const struct openreg_arrival *arrival);
 
 /* Waits for that. Other errors: NOT_READY when the deadline passed. */
-openreg_status openreg_import_await(const openreg_import *import, uint32_t point,
-                                    int64_t deadline_ns);
+openreg_status openreg_arrival_await(const struct openreg_arrival *arrival, int64_t deadline_ns);
 
 /* Makes later work of a stream wait for the point. Errors: as openreg_stream_launch. */
-openreg_status openreg_import_await_on_stream(openreg_import *import, uint32_t point, int device,
-                                              int stream);
+openreg_status openreg_arrival_await_on_stream(const struct openreg_arrival *arrival, int device,
+                                               int stream);
 
 /* ---- heir.c ---------------------------------------------------------------------------------- */
 
@@ -117,6 +127,11 @@ void openreg_heir_unwatch_locked(struct peer_file *file);
 /* Gives back what nobody imports of the memory of a process that ended, and tells the ledger what
  * remains. Leaves it to the thread when another process is at it. */
 void openreg_heir_settle_locked(struct peer_file *file);
+
+/* The same when all that has changed is that a range is imported here no more; imports from `place`
+ * on are those behind it. At the cost of one range, when this process is the sole heir. */
+void openreg_heir_settle_range_locked(struct peer_file *file, size_t place, uint64_t offset,
+                                      uint64_t bytes);
 
 /* Has the thread look after all files. */
 void openreg_heir_ring(void);

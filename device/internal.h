@@ -83,7 +83,7 @@ bool openreg_topology_bind_thread(const openreg_topology *topology, int device);
 
 /* ---- arena.c --------------------------------------------------------------------------------- */
 
-/* Reserves and maps everything, or nothing. Errors: SYSTEM. */
+/* Reserves and maps everything, or nothing. Errors: OUT_OF_MEMORY (of the host), SYSTEM. */
 openreg_status openreg_arenas_map(const openreg_config *config);
 
 /* Undoes openreg_arenas_map, when starting fails after it. */
@@ -146,6 +146,9 @@ typedef struct openreg_peer {
 
 /* This process. It must have joined. */
 openreg_peer openreg_ledger_self(void);
+
+/* The process that has a place, < OPENREG_MAX_PROCESSES, now; its identity is 0 when none has. */
+openreg_peer openreg_ledger_peer_at(uint32_t slot);
 
 /* Where another process of this group keeps the memory file of a device, for opening it through
  * /proc. False when it is not of this group, not that process, or dead. */

@@ -41,19 +41,29 @@ static void end_inline(struct stream *stream) {
     openreg_queue_wake(&stream->queue);
 }
 
+static openreg_status try_begin(struct stream *stream) {
+  if (openreg_stream_is_held(stream)) {
+    stream->timeline.depth++;
+    return OPENREG_OK;
+  }
+  if (!openreg_timeline_try_take(&stream->timeline))
+    return OPENREG_NOT_READY;
+  openreg_stream_hold(stream);
+  return OPENREG_OK;
+}
+
 openreg_status openreg_stream_try_begin_inline(int device, int stream) {
   struct stream *found;
   openreg_status status = find(device, stream, &found);
+  return status == OPENREG_OK ? try_begin(found) : status;
+}
+
+openreg_status openreg_stream_try_begin_current(int device, int *stream) {
+  openreg_status status = openreg_require_ready(device);
   if (status != OPENREG_OK)
     return status;
-  if (openreg_stream_is_held(found)) {
-    found->timeline.depth++;
-    return OPENREG_OK;
-  }
-  if (!openreg_timeline_try_take(&found->timeline))
-    return OPENREG_NOT_READY;
-  openreg_stream_hold(found);
-  return OPENREG_OK;
+  *stream = openreg_current_streams[device];
+  return try_begin(&openreg_streams[device][*stream]);
 }
 
 void openreg_stream_end_inline(int device, int stream) {
@@ -142,4 +152,19 @@ openreg_status openreg_stream_launch(int device, int stream, openreg_stream_func
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: the function to launch is NULL");
   struct task task = {.kind = TASK_FUNCTION, .function = function, .data = data};
   return openreg_stream_submit(found, &task, NULL);
+}
+
+openreg_status openreg_stream_await_room_for(int device, int stream, uint64_t timeout_ns) {
+  struct stream *found;
+  openreg_status status = find(device, stream, &found);
+  if (status != OPENREG_OK)
+    return status;
+  struct timeline *timeline = &found->timeline;
+  uint64_t room_at;
+  if (!openreg_queue_is_full(timeline, openreg_timeline_end(timeline), &room_at) ||
+      openreg_worker_is_this_thread() || openreg_stream_is_held(found))
+    return OPENREG_OK;
+  return openreg_timeline_wait(timeline, room_at, openreg_deadline_ns(timeout_ns))
+             ? OPENREG_OK
+             : OPENREG_NOT_READY;
 }

@@ -326,6 +326,14 @@ openreg_peer openreg_ledger_self(void) {
                         .slot = (uint32_t)self.slot};
 }
 
+openreg_peer openreg_ledger_peer_at(uint32_t slot) {
+  struct page *page = self.file.page;
+  assert(page != NULL && slot < OPENREG_MAX_PROCESSES);
+  return (openreg_peer){.group = page->header.identity,
+                        .identity = atomic_load(&page->processes[slot].identity),
+                        .slot = slot};
+}
+
 /* The record of a process, alive or not; NULL when there is none any more. */
 static struct page_process *record_of(openreg_peer peer) {
   struct page *page = self.file.page;

@@ -17,11 +17,9 @@ openreg_status openreg_queue_open(struct queue *queue) {
 }
 
 static void wait_for_room(struct timeline *timeline, uint64_t ticket) {
-  if (ticket < openreg_timeline_finished(timeline) + OPENREG_STREAM_QUEUE_LENGTH)
-    return;
-  /* Until half of the ring is free: else a producer that is always ahead would be woken for every
-   * single task. */
-  openreg_timeline_wait(timeline, ticket - OPENREG_STREAM_QUEUE_LENGTH / 2, OPENREG_NEVER);
+  uint64_t room_at;
+  if (openreg_queue_is_full(timeline, ticket, &room_at))
+    openreg_timeline_wait(timeline, room_at, OPENREG_NEVER);
 }
 
 void openreg_queue_put(struct queue *queue, struct timeline *timeline, uint64_t ticket,

@@ -71,11 +71,19 @@ openreg_status openreg_queue_open(struct queue *queue);
 void openreg_queue_put(struct queue *queue, struct timeline *timeline, uint64_t ticket,
                        const struct task *task);
 
+/* Whether the ring is full for a ticket, and if so, behind which point the wait for room ends: half
+ * of the ring is free then, else a producer that is always ahead would be woken for every task. */
+static inline bool openreg_queue_is_full(const struct timeline *timeline, uint64_t ticket,
+                                         uint64_t *room_at) {
+  *room_at = ticket - OPENREG_STREAM_QUEUE_LENGTH / 2;
+  return ticket >= openreg_timeline_finished(timeline) + OPENREG_STREAM_QUEUE_LENGTH;
+}
+
 /* Whether a task was put in the place of a ticket that is not finished. */
 bool openreg_queue_has_task(const struct queue *queue, uint64_t ticket);
 
-/* Waits for the task of ticket `finished` and returns the ticket. The task is *slot_of(ticket)
- * until the ticket is finished. By the worker alone. */
+/* Waits for the task of ticket `finished` and returns the ticket. The task is that of
+ * openreg_queue_slot until the ticket is finished. By the worker alone. */
 uint64_t openreg_queue_await(struct queue *queue, struct timeline *timeline);
 
 static inline struct slot *openreg_queue_slot(const struct queue *queue, uint64_t ticket) {

@@ -69,9 +69,15 @@ void openreg_signal_end(struct openreg_signal *signal, uint32_t point) {
   advance(signal);
 }
 
-void openreg_signal_publish(struct openreg_signal *signal, uint32_t point) {
-  if (is_at_least(point, atomic_load(&signal->shared->recorded)))
-    atomic_store(&signal->shared->recorded, point);
+bool openreg_signal_publish(struct openreg_signal *signal, uint32_t point) {
+  if (!is_at_least(point, atomic_load(&signal->shared->recorded)))
+    return false;
+  atomic_store(&signal->shared->recorded, point);
+  return true;
+}
+
+bool openreg_signal_is_last_undone(const struct openreg_signal *signal, uint32_t point) {
+  return signal->first != NULL && signal->first == signal->last && signal->first->point == point;
 }
 
 void openreg_signal_settle(struct openreg_signal *signal) {

@@ -39,8 +39,16 @@ uint32_t openreg_signal_mark(struct openreg_signal *signal);
 openreg_status openreg_signal_begin(struct openreg_signal *signal, uint32_t *point);
 void openreg_signal_end(struct openreg_signal *signal, uint32_t point);
 
-/* Lets others wait for the point, if they do not wait for a later one already. */
-void openreg_signal_publish(struct openreg_signal *signal, uint32_t point);
+/* Lets others wait for the point; false when they wait for a later one already. */
+bool openreg_signal_publish(struct openreg_signal *signal, uint32_t point);
+
+/* Whether the work of all points is done. */
+static inline bool openreg_signal_is_done(const struct openreg_signal *signal) {
+  return signal->first == NULL;
+}
+
+/* Whether it will be when this one has ended. */
+bool openreg_signal_is_last_undone(const struct openreg_signal *signal, uint32_t point);
 
 /* All points are as if reached, and ending them later does nothing. */
 void openreg_signal_settle(struct openreg_signal *signal);

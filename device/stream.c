@@ -6,7 +6,7 @@ enum { POOL_NORMAL, POOL_HIGH, POOLS };
 struct stream openreg_streams[OPENREG_MAX_DEVICES][OPENREG_STREAMS_PER_DEVICE];
 
 static _Atomic unsigned handed_out[OPENREG_MAX_DEVICES][POOLS];
-static _Thread_local int current[OPENREG_MAX_DEVICES];
+_Thread_local int openreg_current_streams[OPENREG_MAX_DEVICES];
 
 openreg_status openreg_require_stream(int stream) {
   if (stream < 0 || stream >= OPENREG_STREAMS_PER_DEVICE)
@@ -48,7 +48,7 @@ openreg_status openreg_stream_priority(int device, int stream, int *priority) {
 openreg_status openreg_stream_current(int device, int *stream) {
   openreg_status status = openreg_require_device(device);
   if (status == OPENREG_OK)
-    *stream = current[device];
+    *stream = openreg_current_streams[device];
   return status;
 }
 
@@ -57,7 +57,7 @@ openreg_status openreg_stream_set_current(int device, int stream) {
   if (status == OPENREG_OK)
     status = openreg_require_stream(stream);
   if (status == OPENREG_OK)
-    current[device] = stream;
+    openreg_current_streams[device] = stream;
   return status;
 }
 
@@ -107,8 +107,11 @@ static openreg_status drain_stream(int device, int stream, int64_t deadline_ns) 
 
 static openreg_status drain_device(int device, int64_t deadline_ns) {
   openreg_status status = require_usable(device, OPENREG_STREAM_DEFAULT);
-  for (int i = 0; status == OPENREG_OK && i < OPENREG_STREAMS_PER_DEVICE; i++)
-    status = await_end(&openreg_streams[device][i], deadline_ns);
+  for (int i = 0; status == OPENREG_OK && i < OPENREG_STREAMS_PER_DEVICE; i++) {
+    struct stream *stream = &openreg_streams[device][i];
+    if (!openreg_timeline_is_idle(&stream->timeline))
+      status = await_end(stream, deadline_ns);
+  }
   return status;
 }
 

@@ -27,6 +27,9 @@ struct stream {
 
 extern struct stream openreg_streams[OPENREG_MAX_DEVICES][OPENREG_STREAMS_PER_DEVICE];
 
+/* Of each device, for this thread. */
+extern _Thread_local int openreg_current_streams[OPENREG_MAX_DEVICES];
+
 static inline int openreg_stream_device(const struct stream *stream) {
   return (int)((stream - &openreg_streams[0][0]) / OPENREG_STREAMS_PER_DEVICE);
 }

@@ -44,19 +44,15 @@ static void convert_from_doubles(const void *context, const grid_batch *batch) {
   }
 }
 
-static int results_per_call(openreg_type type) {
-  return type == OPENREG_FLOAT64 ? GRID_RESULTS_64 : GRID_RESULTS_32;
-}
-
 uint64_t openreg_bernoulli_words(const openreg_output *output, openreg_grid grid) {
-  return grid_words(output, grid, results_per_call(output->type));
+  return grid_words(output, grid, grid_results_of(output->type));
 }
 
 void openreg_bernoulli(const openreg_output *output, openreg_share share, openreg_philox philox,
                        openreg_grid grid, double probability) {
   assert(probability >= 0 && probability <= 1);
   const parameters p = {output->type, probability};
-  grid_fill(output, share, philox, grid, results_per_call(output->type),
+  grid_fill(output, share, philox, grid, grid_results_of(output->type),
             output->type == OPENREG_FLOAT64 ? convert_from_doubles : convert_from_floats, &p);
 }
 

@@ -50,19 +50,15 @@ static void convert_to_doubles(const void *parameters, const grid_batch *batch) 
   }
 }
 
-static int results_per_call(openreg_type type) {
-  assert(type_is_floating(type));
-  return type == OPENREG_FLOAT64 ? GRID_RESULTS_64 : GRID_RESULTS_32;
-}
-
 uint64_t openreg_cauchy_words(const openreg_output *output, openreg_grid grid) {
-  return grid_words(output, grid, results_per_call(output->type));
+  return grid_words(output, grid, grid_results_of(output->type));
 }
 
 void openreg_cauchy(const openreg_output *output, openreg_share share, openreg_philox philox,
                     openreg_grid grid, double median, double sigma) {
+  assert(type_is_floating(output->type));
   assert(sigma > 0);
-  const int results = results_per_call(output->type);
+  const int results = grid_results_of(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double_parameters p = {median, sigma};
     grid_fill(output, share, philox, grid, results, convert_to_doubles, &p);

@@ -3,7 +3,7 @@
  * Philox4x32-10 as NVIDIA GPUs run it, and the distributions that PyTorch builds on it, element for
  * element: which number an element gets depends on seed, offset, the element's place in memory
  * order and the grid of the GPU that is simulated. Kernels are pure functions of what they are
- * given and write only their output. Depends on nothing but the C library.
+ * given and write only their output. Of device.h it uses nothing but openreg_simd_chosen.
  *
  * A generator object may be used from any number of threads. Pointers are plain addressable memory.
  */

@@ -56,18 +56,14 @@ static void convert_from_doubles(const void *parameters, const grid_batch *batch
   }
 }
 
-static int results_per_call(openreg_type type) {
-  return type == OPENREG_FLOAT64 ? GRID_RESULTS_64 : GRID_RESULTS_32;
-}
-
 uint64_t openreg_geometric_words(const openreg_output *output, openreg_grid grid) {
-  return grid_words(output, grid, results_per_call(output->type));
+  return grid_words(output, grid, grid_results_of(output->type));
 }
 
 void openreg_geometric(const openreg_output *output, openreg_share share, openreg_philox philox,
                        openreg_grid grid, double p) {
   assert(p > 0 && p < 1);
-  const int results = results_per_call(output->type);
+  const int results = grid_results_of(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double log_of_failure = log1p(-p);
     grid_fill(output, share, philox, grid, results, convert_from_doubles, &log_of_failure);

@@ -39,5 +39,10 @@ void grid_fill(const openreg_output *output, openreg_share share, openreg_philox
 /* Results a call: 4 words, or 2 of 64 bits. */
 enum { GRID_RESULTS_32 = 4, GRID_RESULTS_64 = 2 };
 
+/* Of operators that make a float64 of 64 bits, and all else of 32. */
+static inline int grid_results_of(openreg_type type) {
+  return type == OPENREG_FLOAT64 ? GRID_RESULTS_64 : GRID_RESULTS_32;
+}
+
 #pragma GCC visibility pop
 #endif

@@ -8,7 +8,7 @@
 #include <assert.h>
 
 const lanes *lanes_chosen(void) {
-#ifdef OPENREG_X86_64
+#ifdef __x86_64__
   static const lanes *const tables[OPENREG_SIMD_COUNT] = {&lanes_c, &lanes_avx2, &lanes_avx512};
 #else
   static const lanes *const tables[OPENREG_SIMD_COUNT] = {&lanes_c};

@@ -16,10 +16,10 @@ static void store_floats(openreg_type type, const float *values, size_t count, v
       floats[j] = values[j];
   } else if (type == OPENREG_FLOAT16) {
     for (size_t j = 0; j < count; j++)
-      halves[j] = half_of_float(values[j]);
+      halves[j] = cuda_half_of_float(values[j]);
   } else {
     for (size_t j = 0; j < count; j++)
-      halves[j] = bfloat16_of_float(values[j]);
+      halves[j] = cuda_bfloat16_of_float(values[j]);
   }
 }
 
@@ -41,10 +41,10 @@ static void load_floats(openreg_type type, const void *elements, size_t count, f
 static void round_floats(openreg_type type, float *values, size_t count) {
   if (type == OPENREG_FLOAT16) {
     for (size_t j = 0; j < count; j++)
-      values[j] = float_of_half(half_of_float(values[j]));
+      values[j] = float_of_half(cuda_half_of_float(values[j]));
   } else if (type == OPENREG_BFLOAT16) {
     for (size_t j = 0; j < count; j++)
-      values[j] = float_of_bfloat16(bfloat16_of_float(values[j]));
+      values[j] = float_of_bfloat16(cuda_bfloat16_of_float(values[j]));
   }
 }
 
@@ -56,8 +56,8 @@ static void round_floats(openreg_type type, float *values, size_t count) {
   }
 
 /* 16-bit floats are reached through float. */
-#define HALF_OF_INTEGER(value)     half_of_float((float)(value))
-#define BFLOAT16_OF_INTEGER(value) bfloat16_of_float((float)(value))
+#define HALF_OF_INTEGER(value)     cuda_half_of_float((float)(value))
+#define BFLOAT16_OF_INTEGER(value) cuda_bfloat16_of_float((float)(value))
 
 /* Signed and unsigned integers of one width store the same bits. */
 #define STORE_INTEGERS(name, number)                                                               \

@@ -1,39 +1,50 @@
-/* normal.c: normal numbers: fma(z, standard deviation, mean) of a standard normal z.
+/* normal.c: normal numbers, fma(z, standard deviation, mean) of a standard normal z, and numbers
+ * whose logarithms are normal, the exponential of that.
  *
- * How close they are to the GPU's is said in box_muller.h.
+ * How close they are to the GPU's is said in box_muller.h and, of the exponential of floats, in
+ * hardware.h. In 16-bit types that is taken of the float, not of a rounded normal number.
  */
 #include "box_muller.h"
 #include "grid.h"
+#include "hardware.h"
 #include "types.h"
 
 #include <assert.h>
 #include <math.h>
 
-typedef struct float_parameters {
+typedef struct distribution {
+  double mean, standard_deviation;
   openreg_type type;
-  float mean, standard_deviation;
-} float_parameters;
+  bool is_of_logarithms;
+} distribution;
+
+static void finish_floats(const distribution *d, float *values, unsigned count, void *elements) {
+  for (unsigned j = 0; d->is_of_logarithms && j < count; j++)
+    values[j] = hardware_expf(values[j]);
+  type_store_floats(d->type, values, count, elements);
+}
 
 static void convert_to_floats(const void *parameters, const grid_batch *batch) {
-  const float_parameters *p = parameters;
+  const distribution *d = parameters;
   for (int lane = 0; lane < 4; lane += 2) {
     float rooms[2][PHILOX_BATCH];
-    float *sines = type_place_for_floats(p->type, batch->values[lane], rooms[0]);
-    float *cosines = type_place_for_floats(p->type, batch->values[lane + 1], rooms[1]);
+    float *sines = type_place_for_floats(d->type, batch->values[lane], rooms[0]);
+    float *cosines = type_place_for_floats(d->type, batch->values[lane + 1], rooms[1]);
     const unsigned sine_count = batch->counts[lane], cosine_count = batch->counts[lane + 1];
     box_muller_floats(batch->words->lane[lane], batch->words->lane[lane + 1], sine_count,
-                      cosine_count, p->standard_deviation, p->mean, sines, cosines);
-    type_store_floats(p->type, sines, sine_count, batch->values[lane]);
-    type_store_floats(p->type, cosines, cosine_count, batch->values[lane + 1]);
+                      cosine_count, (float)d->standard_deviation, (float)d->mean, sines, cosines);
+    finish_floats(d, sines, sine_count, batch->values[lane]);
+    finish_floats(d, cosines, cosine_count, batch->values[lane + 1]);
   }
 }
 
-typedef struct double_parameters {
-  double mean, standard_deviation;
-} double_parameters;
+static double finished_double(const distribution *d, double z) {
+  const double value = fma(z, d->standard_deviation, d->mean);
+  return d->is_of_logarithms ? exp(value) : value;
+}
 
 static void convert_to_doubles(const void *parameters, const grid_batch *batch) {
-  const double_parameters *p = parameters;
+  const distribution *d = parameters;
   const philox_words *words = batch->words;
   double *sines = batch->values[0], *cosines = batch->values[1];
   for (unsigned j = 0; j < batch->counts[0]; j++) {
@@ -41,29 +52,35 @@ static void convert_to_doubles(const void *parameters, const grid_batch *batch) 
                                words->lane[3][j]};
     double sine, cosine;
     box_muller_double(block, &sine, &cosine);
-    sines[j] = fma(sine, p->standard_deviation, p->mean);
+    sines[j] = finished_double(d, sine);
     if (j < batch->counts[1])
-      cosines[j] = fma(cosine, p->standard_deviation, p->mean);
+      cosines[j] = finished_double(d, cosine);
   }
 }
 
-static int results_per_call(openreg_type type) {
-  assert(type_is_floating(type));
-  return type == OPENREG_FLOAT64 ? GRID_RESULTS_64 : GRID_RESULTS_32;
+static void fill(const openreg_output *output, openreg_share share, openreg_philox philox,
+                 openreg_grid grid, const distribution *d) {
+  assert(type_is_floating(output->type));
+  grid_fill(output, share, philox, grid, grid_results_of(output->type),
+            output->type == OPENREG_FLOAT64 ? convert_to_doubles : convert_to_floats, d);
 }
 
 uint64_t openreg_normal_words(const openreg_output *output, openreg_grid grid) {
-  return grid_words(output, grid, results_per_call(output->type));
+  return grid_words(output, grid, grid_results_of(output->type));
 }
 
 void openreg_normal(const openreg_output *output, openreg_share share, openreg_philox philox,
                     openreg_grid grid, double mean, double standard_deviation) {
-  const int results = results_per_call(output->type);
-  if (output->type == OPENREG_FLOAT64) {
-    double_parameters p = {mean, standard_deviation};
-    grid_fill(output, share, philox, grid, results, convert_to_doubles, &p);
-  } else {
-    float_parameters p = {output->type, (float)mean, (float)standard_deviation};
-    grid_fill(output, share, philox, grid, results, convert_to_floats, &p);
-  }
+  fill(output, share, philox, grid,
+       &(distribution){mean, standard_deviation, output->type, .is_of_logarithms = false});
+}
+
+uint64_t openreg_log_normal_words(const openreg_output *output, openreg_grid grid) {
+  return openreg_normal_words(output, grid);
+}
+
+void openreg_log_normal(const openreg_output *output, openreg_share share, openreg_philox philox,
+                        openreg_grid grid, double mean, double standard_deviation) {
+  fill(output, share, philox, grid,
+       &(distribution){mean, standard_deviation, output->type, .is_of_logarithms = true});
 }

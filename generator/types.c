@@ -84,10 +84,10 @@ double type_load_real(openreg_type type, const void *elements, uint64_t index) {
 void type_store_real(openreg_type type, double value, void *elements, uint64_t index) {
   switch (type) {
   case OPENREG_FLOAT16:
-    ((uint16_t *)elements)[index] = half_of_float((float)value);
+    ((uint16_t *)elements)[index] = cuda_half_of_float((float)value);
     break;
   case OPENREG_BFLOAT16:
-    ((uint16_t *)elements)[index] = bfloat16_of_float((float)value);
+    ((uint16_t *)elements)[index] = cuda_bfloat16_of_float((float)value);
     break;
   case OPENREG_FLOAT32:
     ((float *)elements)[index] = (float)value;

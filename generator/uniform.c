@@ -43,18 +43,14 @@ static void convert_to_doubles(const void *parameters, const grid_batch *batch) 
   }
 }
 
-static int results_per_call(openreg_type type) {
-  assert(type_is_floating(type));
-  return type == OPENREG_FLOAT64 ? GRID_RESULTS_64 : GRID_RESULTS_32;
-}
-
 uint64_t openreg_uniform_words(const openreg_output *output, openreg_grid grid) {
-  return grid_words(output, grid, results_per_call(output->type));
+  return grid_words(output, grid, grid_results_of(output->type));
 }
 
 void openreg_uniform(const openreg_output *output, openreg_share share, openreg_philox philox,
                      openreg_grid grid, double from, double to) {
-  const int results = results_per_call(output->type);
+  assert(type_is_floating(output->type));
+  const int results = grid_results_of(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double_parameters p = {from, to, to - from};
     grid_fill(output, share, philox, grid, results, convert_to_doubles, &p);

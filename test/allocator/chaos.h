@@ -19,7 +19,7 @@ struct chaos_place {
 
 /* What happened in all processes: a test in which nothing did would pass. */
 struct chaos_counts {
-  _Atomic uint64_t sent, opened, verified, events_waited_for, refused_of_the_dead,
+  _Atomic uint64_t sent, opened, verified, events_recorded, events_waited_for, refused_of_the_dead,
       failed_with_the_dead, out_of_memory;
 };
 

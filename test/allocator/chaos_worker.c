@@ -5,7 +5,8 @@
  * when it lets go. So memory that was used again too early, or two ideas of where it is, show.
  *
  * What a living process sent must arrive. Handles of the dead may be refused, and waiting for their
- * work may fail; who meets that waits until the death was seen by all.
+ * work may fail; who meets that waits until the death was seen by all. An event is recorded by all
+ * who have it, so that a wait for it may fail with any of them.
  */
 #include "chaos.h"
 
@@ -110,6 +111,18 @@ static void require_dead(const struct chaos_parcel *parcel) {
   }
 }
 
+/* Whoever it was that died: a place has had one more life than its first. */
+static void require_some_death(void) {
+  const struct timespec pause = {.tv_nsec = 1000000};
+  for (int i = 0;; i++) {
+    for (int place = 0; place < CHAOS_WORKERS; place++)
+      if (atomic_load(&chaos->places[place].life) > 1)
+        return;
+    REQUIRE(i < PATIENCE_MS);
+    nanosleep(&pause, NULL);
+  }
+}
+
 /* ---- own blocks ------------------------------------------------------------------------------ */
 
 static size_t random_size(void) {
@@ -190,6 +203,18 @@ static bool pack_event(void) {
   return true;
 }
 
+/* Others have recorded it, too. */
+static void look_at_own_event(void) {
+  openreg_event *event = events[below(TEST_DEVICES)];
+  if (event == NULL)
+    return;
+  openreg_status status = openreg_event_synchronize(event);
+  if (status == OPENREG_LAUNCH_FAILURE)
+    require_some_death();
+  else
+    REQUIRE_OK(status);
+}
+
 /* One parcel at a time: who exports and then forgets the handle keeps the memory for ever. */
 static void send_something(void) {
   if (unsent_to < 0 && (below(4) == 0 ? pack_event() : pack_memory()))
@@ -244,6 +269,28 @@ static void open_memory(struct received *received) {
   received->block = block;
 }
 
+static void record_event(openreg_event *event, int device) {
+  int stream = below(STREAMS);
+  if (below(4) == 0)
+    REQUIRE_OK(openreg_stream_launch(device, stream, linger, NULL));
+  REQUIRE_OK(openreg_event_record(event, stream));
+  count(&chaos->counts.events_recorded);
+}
+
+static void wait_for_event(openreg_event *event, int device) {
+  int stream = below(STREAMS);
+  openreg_status status = openreg_stream_wait_event(device, stream, event);
+  if (status == OPENREG_OK)
+    status = openreg_stream_synchronize(device, stream);
+  if (status == OPENREG_LAUNCH_FAILURE) {
+    require_some_death();
+    count(&chaos->counts.failed_with_the_dead);
+    return;
+  }
+  REQUIRE_OK(status);
+  count(&chaos->counts.events_waited_for);
+}
+
 static void open_event(const struct chaos_parcel *parcel) {
   openreg_event *event = NULL;
   openreg_status status = openreg_event_import(&parcel->handle, &event);
@@ -253,10 +300,9 @@ static void open_event(const struct chaos_parcel *parcel) {
     return;
   }
   REQUIRE_OK(status);
-  int stream = below(STREAMS);
-  REQUIRE_OK(openreg_stream_wait_event(parcel->device, stream, event));
-  if (finish(parcel->device, stream, parcel))
-    count(&chaos->counts.events_waited_for);
+  if (below(2) == 0)
+    record_event(event, parcel->device);
+  wait_for_event(event, parcel->device);
   openreg_event_destroy(event);
 }
 
@@ -307,6 +353,8 @@ _Noreturn void chaos_work(struct chaos *shared, int place, uint64_t random_seed)
       send_something();
     else if (choice < 31)
       receive_or_let_go();
+    else if (below(2) == 0)
+      look_at_own_event();
     else
       keep_house();
     count(&chaos->places[me].steps);

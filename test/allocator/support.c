@@ -4,15 +4,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 void configure(void) {
-  char group[32];
-  snprintf(group, sizeof group, "test-allocator-%d", (int)getpid());
+  static const char *const strange[] = {"OPENREG_PROFILE", "OPENREG_LAUNCH_BLOCKING",
+                                        "OPENREG_HOST_ACCESS", "OPENREG_DEBUG_MEMORY"};
+  char group[64];
+  struct timespec now;
+  for (size_t i = 0; i < sizeof strange / sizeof *strange; i++)
+    unsetenv(strange[i]);
+  clock_gettime(CLOCK_REALTIME, &now); /* containers may share /dev/shm and have the same numbers */
+  snprintf(group, sizeof group, "test-allocator-%d-%llx%08lx", (int)getpid(),
+           (unsigned long long)now.tv_sec, (unsigned long)now.tv_nsec);
   setenv("OPENREG_GROUP", group, 1);
   setenv("OPENREG_DEVICE_COUNT", "2", 1);
   setenv("OPENREG_DEVICE_MEMORY", "64M", 1);
-  unsetenv("OPENREG_PROFILE");
 }
 
 void check_status(openreg_status status, openreg_status expected, const char *call,
@@ -58,6 +65,22 @@ openreg_block *take(int device, int stream, size_t bytes) {
   openreg_block *block = NULL;
   assert_ok(openreg_block_allocate(device, stream, bytes, &block));
   assert_non_null(block);
+  return block;
+}
+
+uint64_t make_mempool(bool use_on_oom) {
+  uint64_t mempool = 0;
+  assert_ok(openreg_mempool_create(use_on_oom, &mempool));
+  assert_true(mempool > 0);
+  return mempool;
+}
+
+openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes) {
+  uint64_t before;
+  assert_ok(openreg_mempool_current(device, &before));
+  assert_ok(openreg_mempool_set_current(device, mempool));
+  openreg_block *block = take(device, stream, bytes);
+  assert_ok(openreg_mempool_set_current(device, before));
   return block;
 }
 

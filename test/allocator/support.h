@@ -34,6 +34,9 @@ void assert_sentence(const char *part);
 
 /* A block that must be had. */
 openreg_block *take(int device, int stream, size_t bytes);
+/* A memory pool that must be had, and a block in it. */
+uint64_t make_mempool(bool use_on_oom);
+openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes);
 openreg_memory_stats stats_of(int device);
 uint64_t ledger_free(int device);
 

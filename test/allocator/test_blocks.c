@@ -146,7 +146,7 @@ static void freed_neighbours_become_one_block_in_any_order(void **state) {
 }
 
 /* In [0, 3) the middle one is freed last, between two that are free. */
-static void the_block_freed_last_is_used_again_as_it_is(size_t bytes) {
+static void the_block_freed_last_is_one_with_its_neighbours(size_t bytes) {
   openreg_block *blocks[3], *wall;
   for (int i = 0; i < 3; i++)
     blocks[i] = take(0, 0, bytes);
@@ -157,29 +157,46 @@ static void the_block_freed_last_is_used_again_as_it_is(size_t bytes) {
   openreg_block_free(blocks[1]);
   openreg_memory_stats freed = stats_of(0);
   for (int i = 0; i < 3; i++) {
+    openreg_block *first = take(0, 0, bytes);
+    assert_ptr_equal(first->address, address);
     assert_true(openreg_memory_is_valid(0));
-    openreg_block *again = take(0, 0, bytes);
-    assert_ptr_equal(again->address, address + bytes);
-    assert_true(openreg_memory_is_valid(0));
-    openreg_block_free(again);
+    openreg_block_free(first);
   }
   openreg_memory_stats later = stats_of(0);
   assert_int_equal(later.inactive_split[0].current, freed.inactive_split[0].current);
   assert_int_equal(later.inactive_split_bytes[0].current, freed.inactive_split_bytes[0].current);
-  openreg_block *whole = take(0, 0, 3 * bytes); /* it was not kept from its neighbours */
+  openreg_block *whole = take(0, 0, 3 * bytes);
   assert_ptr_equal(whole->address, address);
   openreg_block_free(whole);
   openreg_block_free(wall);
 }
 
-static void the_small_block_freed_last_is_used_again_as_it_is(void **state) {
+static void the_small_block_freed_last_is_one_with_its_neighbours(void **state) {
   (void)state;
-  the_block_freed_last_is_used_again_as_it_is(4096);
+  the_block_freed_last_is_one_with_its_neighbours(4096);
 }
 
-static void the_large_block_freed_last_is_used_again_as_it_is(void **state) {
+static void the_large_block_freed_last_is_one_with_its_neighbours(void **state) {
   (void)state;
-  the_block_freed_last_is_used_again_as_it_is(3 * MIB);
+  the_block_freed_last_is_one_with_its_neighbours(3 * MIB);
+}
+
+static void of_equal_large_blocks_the_highest_is_used(void **state) {
+  (void)state;
+  enum { HOLES = 3 };
+  openreg_block *holes[HOLES], *walls[HOLES];
+  for (int i = 0; i < HOLES; i++) {
+    holes[i] = take(0, 0, 3 * MIB);
+    walls[i] = take(0, 0, 2 * MIB);
+  }
+  char *highest = holes[HOLES - 1]->address;
+  for (int i = 0; i < HOLES; i++)
+    openreg_block_free(holes[(i + 1) % HOLES]);
+  openreg_block *block = take(0, 0, 3 * MIB - 512);
+  assert_ptr_equal(block->address, highest);
+  openreg_block_free(block);
+  for (int i = 0; i < HOLES; i++)
+    openreg_block_free(walls[i]);
 }
 
 /* Free pieces of these sizes that cannot merge; the blocks between them stay until the end. */
@@ -303,8 +320,9 @@ int main(void) {
       ON_EMPTY_DEVICES(a_block_is_found_by_its_first_address_while_it_is_allocated),
       ON_EMPTY_DEVICES(small_blocks_are_cut_from_one_segment),
       ON_EMPTY_DEVICES(freed_neighbours_become_one_block_in_any_order),
-      ON_EMPTY_DEVICES(the_small_block_freed_last_is_used_again_as_it_is),
-      ON_EMPTY_DEVICES(the_large_block_freed_last_is_used_again_as_it_is),
+      ON_EMPTY_DEVICES(the_small_block_freed_last_is_one_with_its_neighbours),
+      ON_EMPTY_DEVICES(the_large_block_freed_last_is_one_with_its_neighbours),
+      ON_EMPTY_DEVICES(of_equal_large_blocks_the_highest_is_used),
       ON_EMPTY_DEVICES(the_smallest_small_block_that_fits_is_used),
       ON_EMPTY_DEVICES(the_smallest_large_block_that_fits_is_used),
       ON_EMPTY_DEVICES(a_reservation_makes_the_segment_below_longer),

@@ -27,8 +27,9 @@ enum { DEATHS = 200 };
 #endif
 
 enum {
-  MOST_STEPS = 400,    /* of a process between two deaths */
-  PATIENCE_MS = 90000, /* until the process that is waited for has got that far */
+  MOST_DEATHS = 50 * DEATHS, /* until everything that is waited for has happened */
+  MOST_STEPS = 400,          /* of a process between two deaths */
+  PATIENCE_MS = 90000,       /* until the process that is waited for has got that far */
 };
 
 static struct chaos *chaos;
@@ -111,7 +112,8 @@ static int look_at_ledger(void) {
   const char *problem;
   int count, processes = -1;
   assert_ok(openreg_ledger_list(&pictures, &count, &problem));
-  if (problem != NULL && strstr(problem, getenv("OPENREG_GROUP")) != NULL)
+  if (problem != NULL && strstr(problem, getenv("OPENREG_GROUP")) != NULL &&
+      strstr(problem, "is one of its group stopped?") == NULL) /* or the machine is busy */
     fail_msg("%s", problem);
   for (int i = 0; i < count; i++)
     if (is_ours(&pictures[i])) {
@@ -176,8 +178,17 @@ static void end_all(void) {
   }
 }
 
+/* Whether all that must be survived has happened. How many deaths that takes, chance decides, and
+ * how fast the machine is. */
+static bool has_seen_enough(void) {
+  const struct chaos_counts *counts = &chaos->counts;
+  return killed >= DEATHS && left > 0 && counts->opened > DEATHS && counts->verified > DEATHS &&
+         counts->events_recorded > 0 && counts->events_waited_for > 0;
+}
+
 static void kill_at_random(void) {
-  while (killed < DEATHS) {
+  while (!has_seen_enough()) {
+    assert_true(killed < MOST_DEATHS);
     int place = (int)(chaos_next(&random_state) % CHAOS_WORKERS);
     await_steps(place, chaos_next(&random_state) % MOST_STEPS);
     if (chaos_next(&random_state) % 8 == 0)
@@ -193,10 +204,11 @@ static void kill_at_random(void) {
 static void print_counts(void) {
   const struct chaos_counts *counts = &chaos->counts;
   print_message("%d killed, %d left; %" PRIu64 " parcels sent, %" PRIu64 " blocks opened, %" PRIu64
-                " verified, %" PRIu64 " events waited for; of the dead %" PRIu64
-                " refused, %" PRIu64 " failed; %" PRIu64 " times out of memory\n",
+                " verified, %" PRIu64 " events recorded, %" PRIu64
+                " waited for; of the dead %" PRIu64 " refused, %" PRIu64 " failed; %" PRIu64
+                " times out of memory\n",
                 killed, left, counts->sent, counts->opened, counts->verified,
-                counts->events_waited_for, counts->refused_of_the_dead,
+                counts->events_recorded, counts->events_waited_for, counts->refused_of_the_dead,
                 counts->failed_with_the_dead, counts->out_of_memory);
 }
 
@@ -221,11 +233,6 @@ static void processes_that_are_killed_leave_nothing_behind(void **state) {
       close(chaos->inboxes[place][end]);
   assert_int_equal(entries("/proc/self/fd", ""), files_before);
   assert_int_equal(entries("/proc/self/task", ""), threads_before);
-
-  assert_true(left > 0);
-  assert_true(chaos->counts.opened > DEATHS);
-  assert_true(chaos->counts.verified > DEATHS);
-  assert_true(chaos->counts.events_waited_for > 0);
 }
 
 int main(void) {

@@ -86,28 +86,23 @@ static void lists(void **state) {
   struct allocator *allocator = opened();
   struct pool *pool = used->pool;
   /* A free block of each sort of list: 4 KiB, and the rest, which is in the tree. */
-  struct block *hole = block_of(take(0, 0, 4096)), *parked = block_of(take(0, 0, 1024));
+  struct block *hole = block_of(take(0, 0, 4096));
   openreg_block *wall = take(0, 0, 512);
   openreg_block_free(&hole->shown);
-  openreg_block_free(&parked->shown);
   assert_breaks(pool->free.summary, 0, "disagrees with itself");
   assert_breaks(pool->free.occupied[0], 0, "disagrees with itself");
   assert_breaks(pool->free.occupied[1], 1, "disagrees with itself");
   assert_breaks(hole->before, hole, "disagrees with itself");
   assert_breaks(pool->free.tree, hole, "disagrees with itself");
   assert_breaks(pool->free.tree, NULL, "2 blocks are free, 1 are in free lists");
-  assert_breaks(pool->parked, NULL, "is not parked in its pool");
-  assert_breaks(pool->parked, hole, "is parked in its pool");
-  assert_breaks(parked->state, BLOCK_FREE, "were not merged");
-  assert_breaks(allocator->pools[0][1].parked, parked, "1 blocks are parked, pools know of 2");
+  assert_breaks(hole->state, BLOCK_PARKED, "has state 3");
   assert_breaks(allocator->deferred, used, "waits for nothing");
   assert_breaks(allocator->lent, used, "waits for no process");
   assert_breaks(allocator->imports, used, "does not show what it is");
   openreg_block_free(wall);
 }
 
-/* Two blocks in the tree, and one parked: the root has one child, on the wrong side when swapped.
- */
+/* Two blocks in the tree: the root has one child, on the wrong side when swapped. */
 static void the_tree(void **state) {
   (void)state;
   openreg_block *blocks[4];
@@ -166,8 +161,9 @@ static void lent_blocks(void **state) {
 static void records(void **state) {
   (void)state;
   struct allocator *allocator = opened();
-  assert_breaks(allocator->blocks.taken, 3, "3 records of blocks are taken, 2 blocks exist");
-  assert_breaks(allocator->ranges.taken, 0, "0 records of ranges are taken, 2 ranges exist");
+  struct slab *blocks = &allocator->blocks, *ranges = &allocator->ranges;
+  assert_breaks(blocks->made, blocks->made + 1, "3 records of blocks are taken, 2 blocks exist");
+  assert_breaks(ranges->made, ranges->available, "0 records of ranges are taken, 2 ranges exist");
   assert_breaks(allocator->empty_blocks, 1, "2 records of blocks are taken, 3 blocks exist");
 }
 
@@ -176,21 +172,27 @@ static void statistics(void **state) {
   openreg_memory_stats *stats = &opened()->stats;
 #define X(name)                                                                                    \
   for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++)                                            \
-    assert_breaks(stats->name[kind].peak, -1, "the peak of " #name);
+    assert_breaks(stats->name[kind].peak, -1, #name " is ");
   OPENREG_MEMORY_STAT_LIST(X)
 #undef X
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++) {
     struct tally *tally = &opened()->tallies[kind];
-    assert_breaks(tally->live.blocks, 77, "allocation is ");
-    assert_breaks(tally->live.bytes, 77, "allocated_bytes is ");
-    assert_breaks(tally->live.requested_bytes, 77, "requested_bytes is ");
+    assert_breaks(tally->room.live.blocks, 77, "allocation is ");
+    assert_breaks(tally->room.live.bytes, 77, "allocated_bytes is ");
+    assert_breaks(tally->room.live.requested_bytes, 77, "requested_bytes is ");
     assert_breaks(tally->waiting.blocks, 77, "active is ");
     assert_breaks(tally->waiting.bytes, 77, "active_bytes is ");
-    assert_breaks(tally->settled.pieces, 77, "inactive_split is ");
-    assert_breaks(tally->settled.bytes, 77, "inactive_split_bytes is ");
+    assert_breaks(tally->room.splits.pieces, 77, "inactive_split is ");
+    assert_breaks(tally->room.splits.bytes, 77, "inactive_split_bytes is ");
     assert_breaks(stats->segment[kind].current, 77, "segment is ");
     assert_breaks(stats->reserved_bytes[kind].current, 77, "reserved_bytes is ");
   }
+  struct headroom *all = &opened()->tallies[OPENREG_POOL_ALL].room;
+  assert_breaks(all->live.blocks, 77, "do not add up");
+  assert_breaks(all->live.bytes, 77, "do not add up");
+  assert_breaks(all->live.requested_bytes, 77, "do not add up");
+  assert_breaks(all->splits.pieces, 77, "do not add up");
+  assert_breaks(all->splits.bytes, 77, "do not add up");
 }
 
 #define ON_ONE_BLOCK(test) cmocka_unit_test_setup_teardown(test, one_block, no_block)

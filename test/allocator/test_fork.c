@@ -37,7 +37,7 @@ static void child(openreg_block *block) {
   openreg_memory_stats stats;
   double fraction;
   void *address = block->address;
-  alarm(30);
+  alarm(600);
   EXPECT(openreg_block_allocate(0, 0, 512, &none) == OPENREG_BAD_FORK);
   EXPECT(openreg_block_allocate(0, 0, 0, &none) == OPENREG_BAD_FORK);
   EXPECT(none == NULL);

@@ -5,7 +5,9 @@
  */
 #include "support.h"
 
+#include <linux/membarrier.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "../../allocator/lock.h"
@@ -121,6 +123,12 @@ static void threads_exclude_each_other(void **state) {
 
 /* ---- seats ----------------------------------------------------------------------------------- */
 
+/* Systems may lack membarrier, or forbid it; then there are no seats. */
+static void skip_without_seats(void) {
+  if (__real_syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0)
+    skip();
+}
+
 static void take_and_give(struct lock *one, int times) {
   for (int i = 0; i < times; i++) {
     lock_take(one);
@@ -142,6 +150,7 @@ static void use_in_another_thread(struct lock *one) {
 
 static void a_thread_that_takes_it_in_a_row_gets_a_seat(void **state) {
   (void)state;
+  skip_without_seats();
   struct lock one = {0};
   take_and_give(&one, SEAT_TAKES);
   assert_null(atomic_load(&one.seat));
@@ -157,6 +166,7 @@ static void a_thread_that_takes_it_in_a_row_gets_a_seat(void **state) {
 /* And the next costs twice as many takes, until there are no more. */
 static void another_thread_takes_the_seat_away(void **state) {
   (void)state;
+  skip_without_seats();
   struct lock one = {0};
   int takes = SEAT_TAKES;
   for (int i = 0; i < SEAT_COUNT; i++, takes *= 2) {
@@ -207,11 +217,13 @@ static void threads_that_hand_over_exclude_each_other(void **state) {
     assert_int_equal(pthread_join(threads[i], NULL), 0);
   pthread_barrier_destroy(&handover);
   assert_int_equal(counted, BURSTS * (BURST + 1));
+  skip_without_seats();
   assert_true(shared.seats_granted > 0);
 }
 
 static void an_owner_inside_is_waited_for(void **state) {
   (void)state;
+  skip_without_seats();
   pthread_t thread;
   shared = (struct lock){0};
   take_and_give(&shared, SEAT_TAKES + 1);

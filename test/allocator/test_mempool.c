@@ -22,22 +22,6 @@ void *__wrap_pages_map(size_t bytes) {
   return NULL;
 }
 
-static uint64_t created(bool use_on_oom) {
-  uint64_t mempool = 0;
-  assert_ok(openreg_mempool_create(use_on_oom, &mempool));
-  assert_true(mempool > 0);
-  return mempool;
-}
-
-static openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes) {
-  uint64_t before;
-  assert_ok(openreg_mempool_current(device, &before));
-  assert_ok(openreg_mempool_set_current(device, mempool));
-  openreg_block *block = take(device, stream, bytes);
-  assert_ok(openreg_mempool_set_current(device, before));
-  return block;
-}
-
 static int64_t use_count(uint64_t mempool) {
   int64_t blocks = -1;
   assert_ok(openreg_mempool_use_count(mempool, &blocks));
@@ -56,7 +40,7 @@ static size_t reserved_by(uint64_t mempool, int device) {
 
 static void pools_share_no_segment(void **state) {
   (void)state;
-  uint64_t one = created(false), other = created(false);
+  uint64_t one = make_mempool(false), other = make_mempool(false);
   openreg_block *blocks[] = {take(0, 0, 512), take_in(one, 0, 0, 512), take_in(other, 0, 0, 512),
                              take(0, 0, 3 * MIB), take_in(one, 0, 0, 3 * MIB)};
   assert_int_equal(reserved_by(0, 0), 6 * MIB);
@@ -74,7 +58,7 @@ static void pools_share_no_segment(void **state) {
 
 static void free_memory_of_one_pool_serves_no_other(void **state) {
   (void)state;
-  uint64_t mempool = created(false);
+  uint64_t mempool = make_mempool(false);
   openreg_block *block = take_in(mempool, 0, 0, 4 * MIB);
   void *address = block->address;
   openreg_block_free(block);
@@ -97,7 +81,7 @@ static void *allocate_elsewhere(void *result) {
 
 static void the_current_pool_is_a_threads_own(void **state) {
   (void)state;
-  uint64_t mempool = created(false);
+  uint64_t mempool = make_mempool(false);
   openreg_block *block = NULL;
   pthread_t thread;
   assert_ok(openreg_mempool_set_current(0, mempool));
@@ -113,7 +97,7 @@ static void the_current_pool_is_a_threads_own(void **state) {
 
 static void the_current_pool_is_that_of_one_device(void **state) {
   (void)state;
-  uint64_t mempool = created(false), current;
+  uint64_t mempool = make_mempool(false), current;
   assert_ok(openreg_mempool_set_current(0, mempool));
   assert_ok(openreg_mempool_current(1, &current));
   assert_int_equal(current, 0);
@@ -128,7 +112,7 @@ static void the_current_pool_is_that_of_one_device(void **state) {
 
 static void emptying_the_cache_leaves_pools_their_memory(void **state) {
   (void)state;
-  uint64_t mempool = created(false);
+  uint64_t mempool = make_mempool(false);
   openreg_block_free(take_in(mempool, 0, 0, 4 * MIB));
   openreg_block_free(take(0, 0, 4 * MIB));
   assert_ok(openreg_cache_empty(0));
@@ -139,7 +123,7 @@ static void emptying_the_cache_leaves_pools_their_memory(void **state) {
 
 static void emptying_a_pool_leaves_all_others_theirs(void **state) {
   (void)state;
-  uint64_t one = created(false), other = created(false);
+  uint64_t one = make_mempool(false), other = make_mempool(false);
   for (int device = 0; device < TEST_DEVICES; device++) {
     openreg_block_free(take(device, 0, 2 * MIB));
     openreg_block_free(take_in(one, device, 1, 4 * MIB));
@@ -162,7 +146,7 @@ static void emptying_a_pool_leaves_all_others_theirs(void **state) {
 
 static void destroying_a_pool_gives_its_free_memory_back(void **state) {
   (void)state;
-  uint64_t mempool = created(false);
+  uint64_t mempool = make_mempool(false);
   openreg_block *kept = take_in(mempool, 0, 0, 2 * MIB), *freed = take_in(mempool, 0, 0, 4 * MIB);
   openreg_block_free(take_in(mempool, 1, 0, 512));
   openreg_block_free(freed);
@@ -178,7 +162,7 @@ static void destroying_a_pool_gives_its_free_memory_back(void **state) {
 
 static void a_thread_goes_on_in_a_pool_that_was_destroyed(void **state) {
   (void)state;
-  uint64_t mempool = created(false), current;
+  uint64_t mempool = make_mempool(false), current;
   assert_ok(openreg_mempool_set_current(0, mempool));
   assert_ok(openreg_mempool_destroy(mempool));
   openreg_block *block = take(0, 0, 512);
@@ -200,7 +184,7 @@ static void fill(uint64_t one, uint64_t other, int stream, size_t bytes) {
 
 static void a_request_that_fits_nowhere_else_is_served_by_pools_made_for_that(void **state) {
   (void)state;
-  uint64_t no = created(false), yes = created(true);
+  uint64_t no = make_mempool(false), yes = make_mempool(true);
   fill(no, yes, 0, 32 * MIB);
   openreg_block *block = take(0, 0, 30 * MIB);
   assert_int_equal(use_count(yes), 1);
@@ -217,7 +201,7 @@ static void a_request_that_fits_nowhere_else_is_served_by_pools_made_for_that(vo
 
 static void of_such_pools_the_oldest_that_has_room_serves(void **state) {
   (void)state;
-  uint64_t old = created(true), young = created(true);
+  uint64_t old = make_mempool(true), young = make_mempool(true);
   fill(young, old, 0, 32 * MIB);
   openreg_block *first = take(0, 0, 20 * MIB), *second = take(0, 0, 20 * MIB);
   assert_int_equal(use_count(old), 1);
@@ -231,7 +215,7 @@ static void of_such_pools_the_oldest_that_has_room_serves(void **state) {
 
 static void such_pools_serve_their_stream_and_pool_0_only(void **state) {
   (void)state;
-  uint64_t no = created(false), yes = created(true);
+  uint64_t no = make_mempool(false), yes = make_mempool(true);
   openreg_block *none;
   fill(no, yes, 0, 32 * MIB);
   assert_status(openreg_block_allocate(0, 1, 4 * MIB, &none), OPENREG_OUT_OF_MEMORY);
@@ -247,7 +231,7 @@ static void such_pools_serve_their_stream_and_pool_0_only(void **state) {
 
 static void a_request_in_a_pool_empties_the_cache_if_need_be(void **state) {
   (void)state;
-  uint64_t mempool = created(false);
+  uint64_t mempool = make_mempool(false);
   openreg_block_free(take(0, 0, 40 * MIB));
   openreg_block *block = take_in(mempool, 0, 0, 40 * MIB);
   assert_int_equal(stats_of(0).alloc_retries, 1);
@@ -264,7 +248,7 @@ static openreg_status wait_until_open(void *open) {
 static void the_use_count_is_of_blocks_allocated_or_deferred_anywhere(void **state) {
   (void)state;
   atomic_int open = 0;
-  uint64_t mempool = created(false);
+  uint64_t mempool = make_mempool(false);
   assert_int_equal(use_count(mempool), 0);
   openreg_block *kept = take_in(mempool, 1, 0, 512), *deferred = take_in(mempool, 0, 0, 512),
                 *freed = take_in(mempool, 0, 0, 512), *outside = take(0, 0, 512);
@@ -289,7 +273,7 @@ static void pools_that_come_and_go_need_no_more_host_memory(void **state) {
   uint64_t last = 0;
   for (int i = 0; i < 100; i++) {
     maps = i < 2 ? 0 : maps;
-    uint64_t mempool = created(i % 2);
+    uint64_t mempool = make_mempool(i % 2);
     assert_true(mempool > last); /* never the same again */
     last = mempool;
     openreg_block_free(take_in(mempool, 0, i % 3, 512));
@@ -303,7 +287,7 @@ static void pools_that_come_and_go_need_no_more_host_memory(void **state) {
 /* Runs first: later ones find pools that can be used again. */
 static void a_pool_that_cannot_be_made_on_a_device_loses_nothing(void **state) {
   (void)state;
-  uint64_t mempool = created(false);
+  uint64_t mempool = make_mempool(false);
   openreg_block *none, *block = take(0, 0, 512);
   assert_ok(openreg_mempool_set_current(0, mempool));
   maps = -1;
@@ -318,7 +302,7 @@ static void a_pool_that_cannot_be_made_on_a_device_loses_nothing(void **state) {
 
 static void what_does_not_exist_is_refused(void **state) {
   (void)state;
-  uint64_t mempool = created(false), current = 77;
+  uint64_t mempool = make_mempool(false), current = 77;
   int64_t blocks;
   assert_ok(openreg_mempool_destroy(mempool));
   const uint64_t bad[] = {mempool, mempool + 1, UINT64_MAX};

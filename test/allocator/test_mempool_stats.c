@@ -3,21 +3,6 @@
 
 #include <stdlib.h>
 
-static uint64_t make_mempool(void) {
-  uint64_t mempool;
-  assert_ok(openreg_mempool_create(false, &mempool));
-  return mempool;
-}
-
-static openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes) {
-  uint64_t before;
-  assert_ok(openreg_mempool_current(device, &before));
-  assert_ok(openreg_mempool_set_current(device, mempool));
-  openreg_block *block = take(device, stream, bytes);
-  assert_ok(openreg_mempool_set_current(device, before));
-  return block;
-}
-
 /* The account of a pool on a device; `mempool` is 0 in it when there is none. */
 static openreg_mempool_stats account_of(int device, uint64_t mempool) {
   openreg_mempool_stats *stats, found = {0};
@@ -32,7 +17,7 @@ static openreg_mempool_stats account_of(int device, uint64_t mempool) {
 
 static void a_pool_that_did_not_allocate_has_no_account(void **state) {
   (void)state;
-  uint64_t mempool = make_mempool();
+  uint64_t mempool = make_mempool(false);
   openreg_block_free(take(0, 0, 3 * MIB));
   assert_int_equal(account_of(0, mempool).mempool, 0);
   assert_int_equal(account_of(0, 0).mempool, 0);
@@ -41,7 +26,7 @@ static void a_pool_that_did_not_allocate_has_no_account(void **state) {
 
 static void an_account_is_of_one_device_and_all_streams(void **state) {
   (void)state;
-  uint64_t mempool = make_mempool(), other = make_mempool();
+  uint64_t mempool = make_mempool(false), other = make_mempool(false);
   openreg_block *blocks[] = {
       take_in(mempool, 0, 0, 3 * MIB),
       take_in(mempool, 0, 1, 5 * MIB),
@@ -62,7 +47,7 @@ static void an_account_is_of_one_device_and_all_streams(void **state) {
 
 static void an_account_outlives_its_pool(void **state) {
   (void)state;
-  uint64_t mempool = make_mempool();
+  uint64_t mempool = make_mempool(false);
   openreg_block_free(take_in(mempool, 0, 0, 3 * MIB));
   assert_ok(openreg_mempool_destroy(mempool));
   openreg_mempool_stats account = account_of(0, mempool);
@@ -78,7 +63,7 @@ static void many_pools_have_an_account_each(void **state) {
   enum { POOLS = 40 };
   uint64_t mempools[POOLS];
   for (int i = 0; i < POOLS; i++) {
-    mempools[i] = make_mempool();
+    mempools[i] = make_mempool(false);
     openreg_block_free(take_in(mempools[i], 0, 0, i % 2 ? 1000 : 2 * MIB));
     assert_ok(openreg_mempool_empty(mempools[i]));
   }

@@ -34,7 +34,7 @@ static void assert_content(pid_t pid) {
 static void child(char *kept, char *freed) {
   void *address = NULL;
   openreg_pinned_stats stats;
-  alarm(30);
+  alarm(600);
   EXPECT(openreg_in_bad_fork());
   EXPECT(openreg_pinned_contains(kept) && openreg_pinned_contains(freed));
   EXPECT(kept[0] == 7 && kept[8191] == 7);
@@ -95,7 +95,7 @@ static void a_fork_while_a_thread_allocates_hangs_nothing(void **state) {
     assert_true(pid >= 0);
     if (pid == 0) {
       void *address;
-      alarm(30);
+      alarm(600);
       EXPECT(openreg_pinned_allocate(MIB, &address) == OPENREG_OK);
       memset(address, 1, MIB);
       openreg_pinned_free(address);

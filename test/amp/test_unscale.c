@@ -1,7 +1,7 @@
 /* test_unscale.c: the unscale kernels of the four types, through one description of each type.
  *
  * Gradients lie in a buffer whose other bytes hold a pattern, so that a write beside them shows.
- * Halves are put into memory with amp/half.h, which test_half.c holds against the definitions.
+ * Halves are put into memory with half.h, which test_half.c holds against the definitions.
  */
 #include "check.h"
 
@@ -10,7 +10,7 @@
 
 #include "amp.h"
 #include "half.h"
-#include "reference.h"
+#include "half_reference.h"
 
 enum { LONGEST = 67, PATTERN = 0xaa, BUFFER_BYTES = 1024 };
 /* 67: four vectors of 16 lanes and a rest of 3. 1024: more than 7 + 67 + 1 doubles. */
@@ -40,8 +40,8 @@ typedef struct type {
 #define F16_VALUE(bits)  reference_value(F16, bits)
 #define BF16_VALUE(bits) reference_value(BF16, bits)
 
-DEFINE_TYPE(f16, uint16_t, f16_from_f32, F16_VALUE)
-DEFINE_TYPE(bf16, uint16_t, bf16_from_f32, BF16_VALUE)
+DEFINE_TYPE(f16, uint16_t, half_of_float, F16_VALUE)
+DEFINE_TYPE(bf16, uint16_t, bfloat16_of_float, BF16_VALUE)
 DEFINE_TYPE(f32, float, (float), (double))
 DEFINE_TYPE(f64, double, (double), (double))
 

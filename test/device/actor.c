@@ -49,6 +49,11 @@ void actor_cue(actor *actor) {
   REQUIRE(write(actor->commands, "", 1) == 1);
 }
 
+uint64_t actor_step(actor *actor) {
+  actor_cue(actor);
+  return actor_hear(actor);
+}
+
 static void end(actor *actor, int *wait_status) {
   REQUIRE(waitpid(actor->pid, wait_status, 0) == actor->pid);
   close(actor->commands);
@@ -66,6 +71,11 @@ void actor_finish(actor *actor) {
   int wait_status;
   end(actor, &wait_status);
   REQUIRE(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
+}
+
+void actor_dismiss(actor *actor) {
+  actor_cue(actor);
+  actor_finish(actor);
 }
 
 void report(uint64_t what) {

@@ -26,11 +26,17 @@ uint64_t actor_hear(actor *actor);
 /* Lets the actor return from its next, or present, await_cue. */
 void actor_cue(actor *actor);
 
+/* Cues it, and waits for its next report, which is returned. */
+uint64_t actor_step(actor *actor);
+
 /* Kills it with SIGKILL, and waits until it is dead and gone. */
 void actor_kill(actor *actor);
 
 /* Waits until it has ended, which must be by exit(0). */
 void actor_finish(actor *actor);
+
+/* Cues it for the last time, and waits until it has ended as above. */
+void actor_dismiss(actor *actor);
 
 /* ---- for the actor --------------------------------------------------------------------------- */
 

@@ -14,6 +14,13 @@ void board_make(void) {
   REQUIRE(board != MAP_FAILED);
 }
 
+actor board_with(void (*body)(void)) {
+  board_make();
+  actor first = actor_start(body);
+  actor_hear(&first);
+  return first;
+}
+
 char *base_of(int device) {
   void *base;
   size_t bytes;

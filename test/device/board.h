@@ -19,6 +19,9 @@ extern struct board *board;
 /* Before the first actor is started. */
 void board_make(void);
 
+/* Makes the board and starts the first actor, which has reported when this returns. */
+actor board_with(void (*body)(void));
+
 /* The first address of a device's memory. */
 char *base_of(int device);
 

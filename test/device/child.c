@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { GROUP_BYTES = 64 };
 
 static void clear_variables(void) {
   static const char *const names[] = {
@@ -20,17 +23,19 @@ static void clear_variables(void) {
     unsetenv(names[i]);
 }
 
-/* Devices are shared by the processes of a group: a test has one of its own. */
-static void choose_group(void) {
-  char group[32];
-  snprintf(group, sizeof group, "test-%d", (int)getpid());
-  setenv("OPENREG_GROUP", group, 1);
+/* Devices are shared by the processes of a group: a test has one of its own. The time is in its
+ * name, for containers that share /dev/shm have processes of the same number. */
+static void choose_group(char group[GROUP_BYTES]) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  snprintf(group, GROUP_BYTES, "test-%d-%llx%08lx", (int)getpid(), (unsigned long long)now.tv_sec,
+           (unsigned long)now.tv_nsec);
 }
 
 /* What a child leaves behind that was killed, or was the last of its group and called _exit. */
-static void remove_page(pid_t child) {
-  char path[96];
-  snprintf(path, sizeof path, "/dev/shm/openreg-%u-group-test-%d", geteuid(), (int)child);
+static void remove_page(const char *group) {
+  char path[2 * GROUP_BYTES];
+  snprintf(path, sizeof path, "/dev/shm/openreg-%u-group-%s", geteuid(), group);
   unlink(path);
 }
 
@@ -43,11 +48,12 @@ static void set_variables(const char *const variables[]) {
   }
 }
 
-static _Noreturn void be_the_child(int errors, void (*body)(void), const char *const variables[]) {
+static _Noreturn void be_the_child(int errors, const char *group, void (*body)(void),
+                                   const char *const variables[]) {
   dup2(errors, STDERR_FILENO);
   close(errors);
   clear_variables();
-  choose_group();
+  setenv("OPENREG_GROUP", group, 1);
   set_variables(variables);
   /* A sanitizer's handlers would turn a death by a signal into an exit. */
   signal(SIGSEGV, SIG_DFL);
@@ -68,20 +74,22 @@ static void read_all(int file, char *text, size_t text_bytes) {
 }
 
 void child_run(child_result *result, void (*body)(void), const char *const variables[]) {
+  char group[GROUP_BYTES];
   int ends[2];
+  choose_group(group);
   assert_int_equal(pipe(ends), 0);
   fflush(NULL);
   pid_t child = fork();
   assert_true(child >= 0);
   if (child == 0) {
     close(ends[0]);
-    be_the_child(ends[1], body, variables);
+    be_the_child(ends[1], group, body, variables);
   }
   close(ends[1]);
   read_all(ends[0], result->errors, sizeof result->errors);
   close(ends[0]);
   assert_int_equal(waitpid(child, &result->wait_status, 0), child);
-  remove_page(child);
+  remove_page(group);
 }
 
 void child_expect_pass(void (*body)(void), const char *const variables[]) {

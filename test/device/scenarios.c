@@ -1,6 +1,7 @@
 /* Steps through the device layer: see scenarios.h. */
 #define _GNU_SOURCE
 #include "scenarios.h"
+#include "gate.h"
 #include "internal.h"
 
 #include <stdatomic.h>
@@ -65,11 +66,6 @@ static openreg_status write_pages(void) {
 
 static openreg_status release_pages(void) {
   return openreg_arena_release(arena_of(0), TAKEN_BYTES);
-}
-
-static openreg_status count_up(void *counter) {
-  atomic_fetch_add((atomic_int *)counter, 1);
-  return OPENREG_OK;
 }
 
 static int high_stream(void) {
@@ -217,6 +213,38 @@ static openreg_status wait_for_event(void) {
   return status == OPENREG_OK ? openreg_stream_synchronize(0, 0) : status;
 }
 
+/* On stream 1, where it is not done before the other process has seen it. */
+static gate seen = GATE_CLOSED;
+
+static openreg_status close_gate(void) {
+  return openreg_stream_launch(0, 1, gate_pass, &seen);
+}
+
+static openreg_status record_import(void) {
+  return openreg_event_record(event, 1);
+}
+
+static openreg_status record_is_done(void) {
+  gate_open(&seen);
+  openreg_status status = openreg_event_synchronize(event);
+  return status == OPENREG_OK ? openreg_stream_synchronize(0, 1) : status;
+}
+
+static openreg_status see_record(void) {
+  openreg_status status = openreg_event_query(event);
+  REQUIRE(status != OPENREG_OK);
+  return status == OPENREG_NOT_READY ? OPENREG_OK : status;
+}
+
+static openreg_status wait_for_record(void) {
+  return openreg_stream_wait_event(0, 2, event);
+}
+
+static openreg_status wait_is_over(void) {
+  openreg_status status = openreg_event_synchronize(event);
+  return status == OPENREG_OK ? openreg_stream_synchronize(0, 2) : status;
+}
+
 static openreg_status open_memory(void) {
   size_t bytes;
   int device;
@@ -246,6 +274,11 @@ const scenario_step scenario_exporter[] = {
     {"export memory", export_memory},
     {"export an event", export_event},
     {"send", send_handles},
+    {"await a record", await_done},
+    {"see the record", see_record},
+    {"wait for the record", wait_for_record},
+    {"seen", say_done},
+    {"the wait is over", wait_is_over},
     {"await", await_done},
     {"withdraw", withdraw},
     {"destroy the event", destroy_event},
@@ -259,6 +292,11 @@ const scenario_step scenario_importer[] = {
     {"receive", receive_handles},
     {"import an event", import_event},
     {"wait for the event", wait_for_event},
+    {"close a gate", close_gate},
+    {"record the event", record_import},
+    {"recorded", say_done},
+    {"await that it is seen", await_done},
+    {"the record is done", record_is_done},
     {"open memory", open_memory},
     {"read memory", read_memory},
     {"close memory", close_memory},

@@ -272,25 +272,28 @@ CHILD_TEST(both_views_stay_out_of_forks_and_core_files) {
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-static void limit_files(rlim_t count) {
+/* Returns what the limit was. */
+static rlim_t limit_files(rlim_t count) {
   struct rlimit limit;
   REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  rlim_t before = limit.rlim_cur;
   limit.rlim_cur = count;
   REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  return before;
 }
 
 CHILD_TEST(a_failed_initialization_leaves_nothing_and_may_be_repeated) {
-  int next_file = dup(0);
+  int next_file = dup(STDERR_FILENO);
   REQUIRE(close(next_file) == 0);
-  limit_files((rlim_t)next_file + 1);
+  rlim_t limit = limit_files((rlim_t)next_file + 1);
   for (int i = 0; i < 2; i++) {
     REQUIRE(openreg_initialize() == OPENREG_SYSTEM);
     REQUIRE(strstr(openreg_last_error(), "device 1, 67108864 bytes: creating a memory file: "
                                          "Too many open files") != NULL);
     REQUIRE(!openreg_is_initialized());
-    REQUIRE(dup(0) == next_file && close(next_file) == 0);
+    REQUIRE(dup(STDERR_FILENO) == next_file && close(next_file) == 0);
   }
-  limit_files(256);
+  limit_files(limit);
   char *base = base_of(1), seen = 0;
   REQUIRE_OK(openreg_fill(base, 3, 1));
   REQUIRE_OK(openreg_copy(&seen, base, 1));

@@ -119,15 +119,12 @@ CHILD_TEST(memory_comes_back_when_the_importer_closes_it) {
   actor importer = actor_start(open_and_close);
   char *base = base_of(0);
   export_memory(base, PAGE, &board->handles[0]);
-  actor_cue(&importer);
-  actor_hear(&importer);
+  actor_step(&importer);
   REQUIRE(openreg_ipc_withdraw(base) == OPENREG_NOT_READY);
-  actor_cue(&importer);
-  actor_hear(&importer);
+  actor_step(&importer);
   REQUIRE_OK(openreg_ipc_withdraw(base));
   REQUIRE(openreg_ipc_withdraw(base) == OPENREG_INVALID_ARGUMENT);
-  actor_cue(&importer);
-  actor_finish(&importer);
+  actor_dismiss(&importer);
 }
 
 static void open_two_and_close_one(void) {
@@ -145,12 +142,10 @@ CHILD_TEST(memory_comes_back_by_ranges) {
   char *base = base_of(0);
   export_memory(base, PAGE, &board->handles[0]);
   export_memory(base + PAGE, PAGE, &board->handles[1]);
-  actor_cue(&importer);
-  actor_hear(&importer);
+  actor_step(&importer);
   REQUIRE_OK(openreg_ipc_withdraw(base));
   REQUIRE(openreg_ipc_withdraw(base + PAGE) == OPENREG_NOT_READY);
-  actor_cue(&importer);
-  actor_finish(&importer);
+  actor_dismiss(&importer);
   REQUIRE_OK(openreg_ipc_withdraw(base + PAGE));
 }
 
@@ -159,11 +154,9 @@ CHILD_TEST(memory_comes_back_when_the_importer_exits) {
   actor importer = actor_start(open_and_end);
   char *base = base_of(0);
   export_memory(base + PAGE, PAGE, &board->handles[0]);
-  actor_cue(&importer);
-  actor_hear(&importer);
+  actor_step(&importer);
   REQUIRE(openreg_ipc_withdraw(base + PAGE) == OPENREG_NOT_READY);
-  actor_cue(&importer);
-  actor_finish(&importer);
+  actor_dismiss(&importer);
   REQUIRE_OK(openreg_ipc_withdraw(base + PAGE));
 }
 
@@ -172,8 +165,7 @@ CHILD_TEST(memory_comes_back_when_the_importer_is_killed) {
   actor importer = actor_start(open_and_end);
   char *base = base_of(1);
   export_memory(base, 3 * MIB, &board->handles[0]);
-  actor_cue(&importer);
-  actor_hear(&importer);
+  actor_step(&importer);
   REQUIRE(openreg_ipc_withdraw(base) == OPENREG_NOT_READY);
   actor_kill(&importer);
   REQUIRE_OK(openreg_ipc_withdraw(base));
@@ -203,8 +195,7 @@ CHILD_TEST(memory_comes_back_from_a_killed_importer_that_had_forked) {
   actor importer = actor_start(open_and_fork);
   char *base = base_of(1);
   export_memory(base, PAGE, &board->handles[0]);
-  actor_cue(&importer);
-  pid_t grandchild = (pid_t)actor_hear(&importer);
+  pid_t grandchild = (pid_t)actor_step(&importer);
   actor_kill(&importer);
   openreg_status status = openreg_ipc_withdraw(base);
   REQUIRE(kill(grandchild, SIGKILL) == 0);
@@ -220,8 +211,7 @@ CHILD_TEST(memory_comes_back_when_the_last_of_several_importers_let_go) {
   char *base = base_of(0);
   for (int i = 0; i < IMPORTERS; i++) {
     export_memory(base, MIB, &board->handles[0]);
-    actor_cue(&importers[i]);
-    actor_hear(&importers[i]);
+    actor_step(&importers[i]);
   }
   for (int i = 0; i < IMPORTERS; i++) {
     REQUIRE(openreg_ipc_withdraw(base) == OPENREG_NOT_READY);
@@ -237,13 +227,10 @@ CHILD_TEST(a_handle_on_its_way_keeps_the_memory) {
   char *base = base_of(0);
   export_memory(base, PAGE, &board->handles[0]);
   export_memory(base, PAGE, &second);
-  actor_cue(&importer);
-  actor_hear(&importer);
-  actor_cue(&importer);
-  actor_hear(&importer);
+  actor_step(&importer);
+  actor_step(&importer);
   REQUIRE(openreg_ipc_withdraw(base) == OPENREG_NOT_READY);
-  actor_cue(&importer);
-  actor_finish(&importer);
+  actor_dismiss(&importer);
 }
 
 CHILD_TEST(entries_are_used_again) {
@@ -251,15 +238,12 @@ CHILD_TEST(entries_are_used_again) {
   actor importer = actor_start(open_and_close);
   char *base = base_of(0);
   export_memory(base, PAGE, &board->handles[0]);
-  actor_cue(&importer);
-  actor_hear(&importer);
-  actor_cue(&importer);
-  actor_hear(&importer);
+  actor_step(&importer);
+  actor_step(&importer);
   REQUIRE_OK(openreg_ipc_withdraw(base));
   for (size_t i = 0; i < OPENREG_EXPORT_COUNT; i++)
     export_memory(base + i * 512, 512, &board->handles[0]);
-  actor_cue(&importer);
-  actor_finish(&importer);
+  actor_dismiss(&importer);
 }
 
 CHILD_TEST(memory_may_be_withdrawn_before_the_work_that_was_waited_for_is_done) {
@@ -269,8 +253,7 @@ CHILD_TEST(memory_may_be_withdrawn_before_the_work_that_was_waited_for_is_done) 
   char *base = base_of(0);
   gate_close_stream(&gate, 0, 0);
   export_memory(base, PAGE, &board->handles[0]);
-  actor_cue(&importer);
-  actor_hear(&importer);
+  actor_step(&importer);
   actor_kill(&importer);
   REQUIRE_OK(openreg_ipc_withdraw(base));
   export_memory(base, PAGE, &board->handles[1]);

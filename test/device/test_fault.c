@@ -15,6 +15,11 @@
 
 enum { MIB = 1 << 20 };
 
+/* Of this machine it might be said that devices cannot be placed on it, among what is expected. */
+#define IMAGINED_MACHINE "HWLOC_SYNTHETIC=core:2 pu:1"
+#define QUIET_DEVICES                                                                              \
+  ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=64M", IMAGINED_MACHINE)
+
 static volatile char *base_of(int device) {
   void *base;
   size_t bytes;
@@ -53,7 +58,7 @@ static void read_device_memory(void) {
 static void reading_device_memory_is_told_and_kills(void **state) {
   (void)state;
   child_result result;
-  child_expect_signal(&result, SIGSEGV, read_device_memory, SMALL_DEVICES);
+  child_expect_signal(&result, SIGSEGV, read_device_memory, QUIET_DEVICES);
   expect_sentence(&result, "the host touched address", "of device openreg:1 " NO_HOST_ACCESS);
 }
 
@@ -66,7 +71,7 @@ static void write_device_memory(void) {
 static void writing_device_memory_is_told_and_kills(void **state) {
   (void)state;
   child_result result;
-  child_expect_signal(&result, SIGSEGV, write_device_memory, SMALL_DEVICES);
+  child_expect_signal(&result, SIGSEGV, write_device_memory, QUIET_DEVICES);
   expect_sentence(&result, "the host touched address", "of device openreg:0 " NO_HOST_ACCESS);
 }
 
@@ -80,7 +85,7 @@ static void touching_beyond_the_end_says_so(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, read_beyond_the_end,
-                      ENVIRONMENT("OPENREG_DEVICE_MEMORY=6M"));
+                      ENVIRONMENT("OPENREG_DEVICE_MEMORY=6M", IMAGINED_MACHINE));
   expect_sentence(&result, "the host touched address", "beyond the end of device openreg:0");
 }
 
@@ -94,7 +99,7 @@ static void kernels_that_run_off_the_end_are_told_too(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, run_off_the_kernel_view,
-                      ENVIRONMENT("OPENREG_DEVICE_MEMORY=6M"));
+                      ENVIRONMENT("OPENREG_DEVICE_MEMORY=6M", IMAGINED_MACHINE));
   expect_sentence(&result, "the host touched address", "beyond the end of device openreg:0");
 }
 
@@ -108,7 +113,7 @@ static void read_elsewhere(void) {
 static void other_faults_kill_without_a_sentence(void **state) {
   (void)state;
   child_result result;
-  child_expect_signal(&result, SIGSEGV, read_elsewhere, SMALL_DEVICES);
+  child_expect_signal(&result, SIGSEGV, read_elsewhere, QUIET_DEVICES);
   assert_null(strstr(result.errors, "openreg:"));
 }
 
@@ -151,7 +156,7 @@ static void touch_twice_and_survive(void) {
 static void a_previous_handler_is_called_each_time_and_may_jump_out(void **state) {
   (void)state;
   child_result result;
-  child_run(&result, touch_twice_and_survive, SMALL_DEVICES);
+  child_run(&result, touch_twice_and_survive, QUIET_DEVICES);
   assert_int_equal(result.wait_status, 0);
   const char *first = strstr(result.errors, "openreg:1 " NO_HOST_ACCESS);
   assert_non_null(first);
@@ -174,7 +179,7 @@ static void touch_with_plain_handler(void) {
 static void a_plain_previous_handler_is_called_after_the_sentence(void **state) {
   (void)state;
   child_result result;
-  child_run(&result, touch_with_plain_handler, SMALL_DEVICES);
+  child_run(&result, touch_with_plain_handler, QUIET_DEVICES);
   assert_int_equal(result.wait_status, 42 << 8);
   const char *sentence = strstr(result.errors, NO_HOST_ACCESS);
   assert_non_null(sentence);
@@ -189,7 +194,7 @@ static void elsewhere_with_plain_handler(void) {
 static void faults_elsewhere_go_to_the_previous_handler_only(void **state) {
   (void)state;
   child_result result;
-  child_run(&result, elsewhere_with_plain_handler, SMALL_DEVICES);
+  child_run(&result, elsewhere_with_plain_handler, QUIET_DEVICES);
   assert_int_equal(result.wait_status, 42 << 8);
   assert_string_equal(result.errors, "previous handler\n");
 }
@@ -207,7 +212,7 @@ static void touch_with_one_shot_handler(void) {
 static void a_previous_handler_for_one_shot_is_called_once(void **state) {
   (void)state;
   child_result result;
-  child_expect_signal(&result, SIGSEGV, touch_with_one_shot_handler, SMALL_DEVICES);
+  child_expect_signal(&result, SIGSEGV, touch_with_one_shot_handler, QUIET_DEVICES);
 }
 
 static void touch_with_ignored_signal(void) {
@@ -218,7 +223,7 @@ static void touch_with_ignored_signal(void) {
 static void a_fault_kills_even_when_the_signal_was_ignored(void **state) {
   (void)state;
   child_result result;
-  child_expect_signal(&result, SIGSEGV, touch_with_ignored_signal, SMALL_DEVICES);
+  child_expect_signal(&result, SIGSEGV, touch_with_ignored_signal, QUIET_DEVICES);
 }
 
 /* ---- signals that somebody sent -------------------------------------------------------------- */
@@ -231,7 +236,7 @@ static void raise_by_default(void) {
 static void a_signal_that_was_sent_kills_as_before(void **state) {
   (void)state;
   child_result result;
-  child_expect_signal(&result, SIGSEGV, raise_by_default, SMALL_DEVICES);
+  child_expect_signal(&result, SIGSEGV, raise_by_default, QUIET_DEVICES);
   assert_null(strstr(result.errors, "openreg:"));
 }
 
@@ -260,7 +265,7 @@ static void lack_memory(void) {
 static void a_machine_without_memory_is_told(void **state) {
   (void)state;
   child_result result;
-  child_run(&result, lack_memory, SMALL_DEVICES);
+  child_run(&result, lack_memory, QUIET_DEVICES);
   assert_int_equal(result.wait_status, 43 << 8);
   assert_non_null(strstr(result.errors,
                          "openreg: this machine has no memory left for device openreg:1 (no page "
@@ -287,7 +292,7 @@ static void fork_and_touch(bool kernel_view) {
 
 static void expect_forked_sentence(void (*body)(void)) {
   child_result result;
-  child_run(&result, body, SMALL_DEVICES);
+  child_run(&result, body, QUIET_DEVICES);
   assert_int_equal(result.wait_status, 0);
   expect_sentence(&result, "a forked process touched address",
                   "of device openreg:1 (a process forked after devices were initialized has none; "

@@ -23,6 +23,27 @@ CHILD_TEST(inline_work_begins_on_an_idle_stream_only) {
   openreg_stream_end_inline(0, 2);
 }
 
+CHILD_TEST(inline_work_begins_on_the_current_stream_of_the_thread) {
+  gate gate = GATE_CLOSED;
+  int stream = -1;
+  REQUIRE_OK(openreg_stream_set_current(1, 5));
+  REQUIRE_OK(openreg_stream_try_begin_current(1, &stream));
+  REQUIRE(stream == 5);
+  REQUIRE(openreg_stream_query(1, 5) == OPENREG_NOT_READY);
+  openreg_stream_end_inline(1, 5);
+  REQUIRE_OK(openreg_stream_query(1, 5));
+  REQUIRE_OK(openreg_stream_try_begin_current(0, &stream)); /* each device has its own */
+  REQUIRE(stream == OPENREG_STREAM_DEFAULT);
+  openreg_stream_end_inline(0, OPENREG_STREAM_DEFAULT);
+  gate_close_stream(&gate, 1, 5);
+  stream = -1;
+  REQUIRE(openreg_stream_try_begin_current(1, &stream) == OPENREG_NOT_READY);
+  REQUIRE(stream == 5);
+  gate_open(&gate);
+  REQUIRE_OK(openreg_stream_synchronize(1, 5));
+  REQUIRE(openreg_stream_try_begin_current(64, &stream) == OPENREG_INVALID_DEVICE);
+}
+
 static void *launch_and_synchronize(void *counter) {
   REQUIRE(openreg_stream_try_begin_inline(0, 0) == OPENREG_NOT_READY);
   REQUIRE_OK(openreg_stream_launch(0, 0, count_up, counter));
@@ -148,6 +169,7 @@ CHILD_TEST(the_end_of_inline_work_wakes_who_waits_for_it) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(inline_work_begins_on_an_idle_stream_only),
+      cmocka_unit_test(inline_work_begins_on_the_current_stream_of_the_thread),
       cmocka_unit_test(what_others_submit_meanwhile_comes_after),
       cmocka_unit_test(inline_work_nests_and_ends_with_the_outermost),
       cmocka_unit_test(within_inline_work_its_stream_takes_no_work_and_waits_for_what_was_before),

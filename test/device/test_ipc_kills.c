@@ -136,8 +136,7 @@ CHILD_TEST(what_killed_importers_had_comes_back) {
     actor_kill(&importers[0]);
     pass_time();
     actor_kill(&importers[1]);
-    actor_cue(&exporter);
-    actor_finish(&exporter);
+    actor_dismiss(&exporter);
   }
   require_nothing_in_use();
 }
@@ -157,8 +156,7 @@ CHILD_TEST(importers_keep_all_they_have_of_a_killed_exporter) {
       actor_kill(&importers[0]);
     for (int i = kill_one_too; i < 2; i++) {
       actor_hear(&importers[i]);
-      actor_cue(&importers[i]);
-      actor_finish(&importers[i]);
+      actor_dismiss(&importers[i]);
     }
   }
   require_nothing_in_use();

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MIB = 1 << 20 };
+enum { MIB = 1 << 20, PATIENCE_SECONDS = 250 };
 
 static int last_step; /* at which to die; 0: none */
 static int steps;
@@ -82,12 +82,12 @@ static void live(void) {
 static void live_until_the_step(void) {
   steps = 0;
   signal(SIGALRM, SIG_DFL);
-  alarm(60); /* a lock that a dead process kept would stop it for ever */
+  alarm(PATIENCE_SECONDS); /* a lock that a dead process kept would stop it for ever */
   live();
 }
 
 static void find_everything_free(void) {
-  alarm(60);
+  alarm(PATIENCE_SECONDS);
   REQUIRE_OK(openreg_ledger_take(0, 64 * MIB));
   REQUIRE_OK(openreg_ledger_take(1, 64 * MIB));
 }
@@ -215,7 +215,7 @@ static uint32_t random_below(uint32_t end) {
 }
 
 static void take_and_give_for_ever(void) {
-  alarm(60);
+  alarm(PATIENCE_SECONDS);
   for (;;) {
     uint64_t bytes = random_below(16 * MIB);
     int device = (int)random_below(2);

@@ -93,12 +93,15 @@ CHILD_TEST(groups_do_not_see_each_other) {
   actor_finish(&other);
 }
 
-/* Capacities that no other process has. */
+/* Devices that no other process has: of the kinds that numbers make there are nearly as many as
+ * processes. */
 static void configure_alike(uint64_t more) {
-  char memory[64];
-  uint64_t own = 2 * (1 + (uint64_t)getppid() % 4000);
-  snprintf(memory, sizeof memory, "64M,%lluM", (unsigned long long)(own + 2 * more));
-  REQUIRE(unsetenv("OPENREG_GROUP") == 0 && setenv("OPENREG_DEVICE_MEMORY", memory, 1) == 0);
+  char memory[64], profile[64];
+  int director = getppid();
+  snprintf(profile, sizeof profile, "%dx%d", 1 + director % 1024, 256 + director / 1024 % 3841);
+  snprintf(memory, sizeof memory, "64M,%lluM", (unsigned long long)(64 + 2 * more));
+  REQUIRE(unsetenv("OPENREG_GROUP") == 0 && setenv("OPENREG_PROFILE", profile, 1) == 0);
+  REQUIRE(setenv("OPENREG_DEVICE_MEMORY", memory, 1) == 0);
 }
 
 static void configured_alike(void) {
@@ -212,7 +215,7 @@ static void take_40_with_a_child_that_lives_on(void) {
   if (child == 0) {
     openreg_ledger_give(0, 1);
     report((uint64_t)getpid());
-    alarm(60); /* should its director fail */
+    alarm(600); /* should its director fail */
     pause();
   }
   pause();
@@ -230,12 +233,17 @@ CHILD_TEST(a_forked_child_does_not_keep_what_its_parent_had) {
 
 /* ---- the page -------------------------------------------------------------------------------- */
 
+/* There is room for it beside 40 MiB. */
+static void take_20_and_exit(void) {
+  REQUIRE_OK(openreg_ledger_take(0, 20 * MIB));
+}
+
 CHILD_TEST(the_page_goes_with_the_last_process) {
   REQUIRE(!has_page());
   actor first = actor_start(take_40), second;
   actor_hear(&first);
   REQUIRE(has_page());
-  second = actor_start(take_and_exit);
+  second = actor_start(take_20_and_exit);
   actor_cue(&first);
   actor_finish(&first);
   actor_finish(&second);

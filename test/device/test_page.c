@@ -74,8 +74,8 @@ static void require_refused(const char *why) {
 
 /* Returns the file, which is complete before it has its name. */
 static int write_page(const struct page_header *header, off_t bytes) {
-  char draft[64];
-  snprintf(draft, sizeof draft, "/dev/shm/test-page-%d", (int)getpid());
+  char draft[256];
+  snprintf(draft, sizeof draft, "/dev/shm/draft-%s", own_group());
   int file = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   REQUIRE(file >= 0 && ftruncate(file, bytes) == 0);
   REQUIRE(pwrite(file, header, sizeof *header, 0) == sizeof *header);
@@ -231,8 +231,7 @@ CHILD_TEST(a_page_without_its_name_leaves_the_name_to_the_page_that_has_it) {
   actor second = actor_start(join_and_wait);
   uint64_t second_page = actor_hear(&second);
   REQUIRE(first_page != second_page);
-  actor_cue(&first);
-  actor_finish(&first);
+  actor_dismiss(&first);
   actor third = actor_start(join_and_wait);
   REQUIRE(actor_hear(&third) == second_page);
   actor_kill(&second);

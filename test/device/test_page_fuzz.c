@@ -77,6 +77,33 @@ static unsigned char *map_own_page(void) {
   return page;
 }
 
+/* A page in which another process is, with a copy of what it held when it was sound. */
+typedef struct kept_page {
+  actor process; /* which keeps the page from being removed */
+  unsigned char *page, *sound;
+} kept_page;
+
+static kept_page keep_own_page(void) {
+  choose_group();
+  kept_page kept = {.process = actor_start(hold)};
+  actor_hear(&kept.process);
+  kept.page = map_own_page();
+  kept.sound = malloc(sizeof(struct page));
+  REQUIRE(kept.sound != NULL);
+  memcpy(kept.sound, kept.page, sizeof(struct page));
+  return kept;
+}
+
+static void mend(const kept_page *kept) {
+  memcpy(kept->page, kept->sound, sizeof(struct page));
+}
+
+static void let_go(kept_page *kept) {
+  actor_dismiss(&kept->process);
+  munmap(kept->page, sizeof(struct page));
+  free(kept->sound);
+}
+
 static void look_at_everything(void) {
   openreg_ledger_picture *pictures;
   int count;
@@ -111,24 +138,15 @@ static void open_own_page(int round) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* A process that lives keeps the page from being removed. */
 CHILD_TEST(pictures_of_mutated_pages) {
-  choose_group();
-  actor other = actor_start(hold);
-  actor_hear(&other);
-  unsigned char *page = map_own_page(), *sound = malloc(sizeof(struct page));
-  REQUIRE(sound != NULL);
-  memcpy(sound, page, sizeof(struct page));
+  kept_page kept = keep_own_page();
   for (int i = 0; i < ROUNDS; i++) {
-    mutate(page);
+    mutate(kept.page);
     open_own_page(i);
-    memcpy(page, sound, sizeof(struct page));
+    mend(&kept);
   }
   look_at_everything();
-  actor_cue(&other);
-  actor_finish(&other);
-  munmap(page, sizeof(struct page));
-  free(sound);
+  let_go(&kept);
 }
 
 static void join(void) {
@@ -140,23 +158,15 @@ static void join(void) {
 }
 
 CHILD_TEST(processes_that_join_mutated_pages) {
-  choose_group();
-  actor other = actor_start(hold);
-  actor_hear(&other);
-  unsigned char *page = map_own_page(), *sound = malloc(sizeof(struct page));
-  REQUIRE(sound != NULL);
-  memcpy(sound, page, sizeof(struct page));
+  kept_page kept = keep_own_page();
   for (int i = 0; i < JOINS; i++) {
-    mutate(page);
+    mutate(kept.page);
     actor next = actor_start(join);
     actor_finish(&next);
-    memcpy(page, sound, sizeof(struct page));
+    mend(&kept);
   }
-  actor_cue(&other);
-  actor_finish(&other);
+  let_go(&kept);
   unlink(own_path());
-  munmap(page, sizeof(struct page));
-  free(sound);
 }
 
 static openreg_peer random_peer(openreg_peer self) {

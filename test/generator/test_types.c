@@ -13,7 +13,7 @@ static float widen(openreg_type type, uint16_t bits) {
 }
 
 static uint16_t narrow(openreg_type type, float value) {
-  return type == OPENREG_FLOAT16 ? half_of_float(value) : bfloat16_of_float(value);
+  return type == OPENREG_FLOAT16 ? cuda_half_of_float(value) : cuda_bfloat16_of_float(value);
 }
 
 static uint16_t infinity_of(openreg_type type) {
@@ -70,12 +70,12 @@ static void middles_go_to_even_and_neighbours_of_middles_to_the_nearest(void **s
 
 static void numbers_beyond_the_largest_become_infinite(void **state) {
   (void)state;
-  assert_int_equal(half_of_float(65519.996f), 0x7BFF);
-  assert_int_equal(half_of_float(65520.0f), 0x7C00);
-  assert_int_equal(half_of_float(1e30f), 0x7C00);
-  assert_int_equal(half_of_float(-INFINITY), 0xFC00);
-  assert_int_equal(bfloat16_of_float(3.4e38f), 0x7F80);
-  assert_int_equal(bfloat16_of_float(-INFINITY), 0xFF80);
+  assert_int_equal(cuda_half_of_float(65519.996f), 0x7BFF);
+  assert_int_equal(cuda_half_of_float(65520.0f), 0x7C00);
+  assert_int_equal(cuda_half_of_float(1e30f), 0x7C00);
+  assert_int_equal(cuda_half_of_float(-INFINITY), 0xFC00);
+  assert_int_equal(cuda_bfloat16_of_float(3.4e38f), 0x7F80);
+  assert_int_equal(cuda_bfloat16_of_float(-INFINITY), 0xFF80);
 }
 
 static void floats_are_stored_and_loaded_as_their_type_has_them(void **state) {

@@ -1,8 +1,8 @@
-/* reference.h: half precision worked out with the mathematics library, as the formats' definitions
- * say and without a look at amp/half.h, to compare with.
+/* half_reference.h: float16 and bfloat16 worked out with the mathematics library, as the formats'
+ * definitions say and without a look at half.h, to compare with.
  */
-#ifndef OPENREG_TEST_AMP_REFERENCE_H
-#define OPENREG_TEST_AMP_REFERENCE_H
+#ifndef OPENREG_TEST_HALF_REFERENCE_H
+#define OPENREG_TEST_HALF_REFERENCE_H
 
 #include <math.h>
 #include <stdint.h>
