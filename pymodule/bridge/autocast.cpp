@@ -161,14 +161,14 @@ Candidates list_candidates() {
   return candidates;
 }
 
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFallthrough());
-}
-
 } // namespace
 
 void register_autocast_kernels() {
-  static torch::Library library(torch::Library::IMPL, "aten", kAutocastKey, __FILE__, __LINE__);
+  // Both are for good: taking a fallback back at exit visits every operator that there is.
+  auto *others = new torch::Library(torch::Library::IMPL, "_", kAutocastKey, __FILE__, __LINE__);
+  others->fallback(torch::CppFunction::makeFallthrough());
+  auto *library =
+      new torch::Library(torch::Library::IMPL, "aten", kAutocastKey, __FILE__, __LINE__);
   auto candidates = list_candidates();
   size_t count = 0;
   const auto *table = openreg_amp_table(&count);
@@ -181,7 +181,7 @@ void register_autocast_kernels() {
                         (row->replacement != nullptr ? row->replacement : ""),
                 "openreg: the autocast table says ", openreg_amp_policy_name(row->policy), " of ",
                 name, ", PyTorch's lists for CUDA do not");
-    candidate.mapped().add_to(library);
+    candidate.mapped().add_to(*library);
   }
   TORCH_CHECK(candidates.empty(), "openreg: the autocast table lacks ", candidates.begin()->first,
               ", which is in PyTorch's lists for CUDA");

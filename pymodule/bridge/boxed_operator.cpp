@@ -213,7 +213,9 @@ void BoxedOperator::run_and_learn(torch::jit::Stack *stack, const ExchangeList &
   }
   auto forecast =
       make_forecast(*stack, op_.schema().returns().size(), exchanged, allocations, cost);
-  forecast->can_be_queued &= !warnings.any();
+  if (warnings.any()) {
+    forecast->can_be_queued = false;
+  }
   memos_.learn(std::move(key), std::move(forecast));
 }
 
@@ -244,22 +246,31 @@ c10::DeviceIndex BoxedOperator::exchange_arguments(torch::jit::Stack *stack,
     auto &value = arguments[static_cast<std::ptrdiff_t>(i)];
     const bool written = written_[i];
     if (value.isTensor()) {
-      value = exchange(value.toTensor(), written, where, exchanged);
+      see(where, value.toTensor(), written);
+      value = exchange(value.toTensor(), written, exchanged);
     } else if (value.isTensorList()) {
+      LaunchDevice::List list(where);
       c10::List<at::Tensor> twins;
       for (const auto &tensor : value.toTensorVector()) {
-        twins.push_back(exchange(tensor, written, where, exchanged));
+        see(list, tensor, written);
+        twins.push_back(exchange(tensor, written, exchanged));
       }
       value = std::move(twins);
     } else if (value.isOptionalTensorList()) {
+      LaunchDevice::List list(where);
       c10::List<std::optional<at::Tensor>> twins;
       for (const auto &tensor : value.toOptionalTensorVector()) {
-        twins.push_back(tensor.has_value()
-                            ? std::optional(exchange(*tensor, written, where, exchanged))
-                            : std::nullopt);
+        if (tensor.has_value()) {
+          see(list, *tensor, written);
+        }
+        twins.push_back(tensor.has_value() ? std::optional(exchange(*tensor, written, exchanged))
+                                           : std::nullopt);
       }
       value = std::move(twins);
-    } else if (value.isDevice() && value.toDevice().type() == kDeviceType) {
+    } else {
+      where.skip();
+    }
+    if (value.isDevice() && value.toDevice().type() == kDeviceType) {
       named_device =
           value.toDevice().has_index() ? value.toDevice().index() : openreg_device_current();
       value = c10::Device(c10::DeviceType::CPU);
@@ -272,20 +283,25 @@ c10::DeviceIndex BoxedOperator::exchange_arguments(torch::jit::Stack *stack,
   return named_device >= 0 ? static_cast<c10::DeviceIndex>(named_device) : where.index();
 }
 
-at::Tensor BoxedOperator::exchange(const at::Tensor &tensor, bool written, LaunchDevice &where,
-                                   ExchangeList &exchanged) const {
-  if (!is_copy_) { // a copy has a device on each side
-    where.see(tensor);
+template <class Where>
+void BoxedOperator::see(Where &where, const at::Tensor &tensor, bool written) const {
+  if (is_copy_) { // it has a device on each side
+    return;
   }
+  where.see(tensor);
+  if (written) {
+    where.see_written(tensor);
+  }
+}
+
+at::Tensor BoxedOperator::exchange(const at::Tensor &tensor, bool written,
+                                   ExchangeList &exchanged) const {
   if (!is_on_device(tensor)) {
-    if (written && !is_copy_) {
-      where.see_written(tensor);
-    }
     return tensor;
   }
   if (has_members(tensor)) {
     auto twin = map_members(tensor, c10::kCPU, [&](const at::Tensor &member) {
-      exchanged.push_back({member, twin_of(member), false});
+      exchanged.push_back({member, twin_of(member), written});
       return exchanged.back().twin;
     });
     exchanged.push_back({tensor, std::move(twin), written});

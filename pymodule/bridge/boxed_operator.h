@@ -35,8 +35,8 @@ private:
 
   void check_servable() const;
   c10::DeviceIndex exchange_arguments(torch::jit::Stack *stack, ExchangeList &exchanged) const;
-  at::Tensor exchange(const at::Tensor &tensor, bool written, LaunchDevice &where,
-                      ExchangeList &exchanged) const;
+  template <class Where> void see(Where &where, const at::Tensor &tensor, bool written) const;
+  at::Tensor exchange(const at::Tensor &tensor, bool written, ExchangeList &exchanged) const;
   bool try_queue(torch::jit::Stack *stack, const ExchangeList &exchanged, c10::DeviceIndex device,
                  Memos::Key &key, std::shared_ptr<Forecast> &forecast);
   void run_and_learn(torch::jit::Stack *stack, const ExchangeList &exchanged,

@@ -84,6 +84,11 @@ c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl *storage) {
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage);
 }
 
+class DeviceStorage final : public c10::StorageImpl, public Recycled<DeviceStorage> {
+public:
+  using c10::StorageImpl::StorageImpl;
+};
+
 // A CPU tensor with the metadata of `like` over `storage`.
 class HostTensor final : public c10::TensorImpl {
 public:
@@ -101,12 +106,40 @@ at::Tensor make_twin(const c10::TensorImpl &tensor) {
   return at::detail::make_tensor<HostTensor>(c10::Storage(share(twin_storage)), tensor);
 }
 
+// What TensorImpl keeps for its subclasses, of any tensor: its own functions ask first whether a
+// subclass computes it in another way, and every launch compares it.
+struct Shape : c10::TensorImpl {
+  static const c10::impl::SizesAndStrides &of(const c10::TensorImpl &tensor) {
+    return tensor.*(&Shape::sizes_and_strides_);
+  }
+  static int64_t offset_of(const c10::TensorImpl &tensor) {
+    return tensor.*(&Shape::storage_offset_);
+  }
+};
+
+bool same_shape(const c10::TensorImpl &left, const c10::TensorImpl &right) {
+  const auto &a = Shape::of(left), &b = Shape::of(right);
+  if (a.size() != b.size() || Shape::offset_of(left) != Shape::offset_of(right)) {
+    return false;
+  }
+  const auto *sizes = a.sizes_data(), *strides = a.strides_data();
+  const auto *other_sizes = b.sizes_data(), *other_strides = b.strides_data();
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (sizes[i] != other_sizes[i] || strides[i] != other_strides[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool marks_differ(const c10::TensorImpl &left, const c10::TensorImpl &right) {
+  return !((left.key_set() ^ right.key_set()) & kLazyMarks).empty();
+}
+
 bool is_valid_twin(const c10::TensorImpl &twin, const c10::TensorImpl &tensor) {
   const auto &pointer = tensor.unsafe_storage().unsafeGetStorageImpl()->data_ptr();
   return existing_twin_storage(pointer) == twin.unsafe_storage().unsafeGetStorageImpl() &&
-         twin.dtype() == tensor.dtype() && twin.storage_offset() == tensor.storage_offset() &&
-         twin.sizes() == tensor.sizes() && twin.strides() == tensor.strides() &&
-         ((twin.key_set() ^ tensor.key_set()) & kLazyMarks).empty();
+         twin.dtype() == tensor.dtype() && same_shape(twin, tensor) && !marks_differ(twin, tensor);
 }
 
 // The twin of a plain TensorImpl.
@@ -245,9 +278,9 @@ c10::StorageImpl *twin_storage_of(const c10::StorageImpl &storage) {
 }
 
 c10::Storage make_storage(openreg_block *block, size_t bytes) {
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, device_pointer(block), device_allocator(),
-      /*resizable=*/true));
+  return c10::Storage(c10::make_intrusive<DeviceStorage>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                         device_pointer(block), device_allocator(),
+                                                         /*resizable=*/true));
 }
 
 at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype) {
@@ -261,6 +294,18 @@ at::Tensor hand_over(at::Tensor &&result, const char *operator_name) {
   const auto bytes = host->nbytes();
   return at::detail::make_tensor<DeviceTensor>(make_storage(take_block(host), bytes),
                                                std::move(result));
+}
+
+at::Tensor hand_over_empty(at::Tensor &&result, c10::DeviceIndex device,
+                           const char *operator_name) {
+  check_dtype(result.dtype(), operator_name);
+  auto *host = result.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  auto *block = allocate_block(device, 0);
+  auto storage = make_storage(block, 0);
+  host->_mutable_data_ptr_no_checks() = looking_at(block->address);
+  c10::raw::intrusive_ptr::incref(host);
+  block->user = host;
+  return at::detail::make_tensor<DeviceTensor>(std::move(storage), std::move(result));
 }
 
 at::Tensor share_storage(const at::Tensor &base, at::Tensor &&result) {
@@ -281,9 +326,12 @@ void write_back(const at::Tensor &tensor, const at::Tensor &twin) {
       to->set_storage_keep_dtype(make_storage(take_block(host), host->nbytes()));
     }
   }
-  if (from->sizes() != to->sizes() || from->strides() != to->strides() ||
-      from->storage_offset() != to->storage_offset()) {
+  if (!same_shape(*from, *to)) {
     to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
+  }
+  if (marks_differ(*from, *to)) [[unlikely]] { // linalg.lu_solve leaves its out= conjugated
+    to->_set_conj(from->is_conj());
+    to->_set_neg(from->is_neg());
   }
 }
 
@@ -291,16 +339,23 @@ void resize_storage(c10::StorageImpl &storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const auto &pointer = storage.data_ptr();
   auto *previous = owns_block(pointer) ? block_of(pointer) : nullptr;
-  const Turn turn(storage.device().index()); // queued work knows the twin by what it looks at now
-  auto *block = allocate_block(storage.device().index(), bytes);
+  const auto device = storage.device().index();
+  auto *block = allocate_block(device, bytes);
   auto fresh = device_pointer(block);
-  check(openreg_copy(block->address, pointer.get(), std::min(bytes, storage.nbytes())));
-  if (previous != nullptr && previous->user != nullptr) {
-    auto *twin = static_cast<c10::StorageImpl *>(std::exchange(previous->user, nullptr));
-    block->user = twin;
-    twin->set_data_ptr_noswap(looking_at(block->address));
-    twin->set_nbytes(bytes);
+  const auto copy = [to = block->address, from = pointer.get(),
+                     kept = std::min(bytes, storage.nbytes())] { openreg_copy(to, from, kept); };
+  if (previous != nullptr) {
+    run_on_stream(device, copy);
+    int stream = OPENREG_STREAM_DEFAULT;
+    check(openreg_stream_current(device, &stream));
+    if (stream != previous->stream) { // on its own, freed memory is used again behind this anyway
+      check(openreg_block_record_stream(previous, stream));
+    }
+  } else {
+    const Turn turn(device); // whose the memory is may do with it at once what it likes
+    copy();
   }
+  // Twins of before look at the memory of before: queued work knows them.
   storage.set_data_ptr_noswap(std::move(fresh));
   storage.set_nbytes(bytes);
 }

@@ -25,10 +25,11 @@
 #include <typeinfo>
 
 #include "memory.h"
+#include "recycled.h"
 
 namespace openreg {
 
-class DeviceTensor final : public c10::TensorImpl {
+class DeviceTensor final : public c10::TensorImpl, public Recycled<DeviceTensor> {
 public:
   DeviceTensor(c10::Storage &&storage, caffe2::TypeMeta dtype);
 
@@ -67,7 +68,7 @@ private:
 
 inline bool is_device_tensor(const at::Tensor &tensor) {
   const auto &impl = *tensor.unsafeGetTensorImpl();
-  return typeid(impl) == typeid(DeviceTensor);
+  return &typeid(impl) == &typeid(DeviceTensor); // the only one: the class is hidden
 }
 
 const at::Tensor &twin_of_plain(const at::Tensor &tensor);
@@ -93,6 +94,9 @@ at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype);
 // becomes its twin. No bytes move. Raises TypeError for a dtype that the device lacks.
 at::Tensor hand_over(at::Tensor &&result, const char *operator_name);
 
+// The same for a result without bytes, which the redirection gave no memory.
+at::Tensor hand_over_empty(at::Tensor &&result, c10::DeviceIndex device, const char *operator_name);
+
 // A view of `base` with the metadata of `result`, a CPU tensor over its twin storage; the result
 // becomes its twin.
 at::Tensor share_storage(const at::Tensor &base, at::Tensor &&result);
@@ -102,7 +106,7 @@ at::Tensor share_storage(const at::Tensor &base, at::Tensor &&result);
 void write_back(const at::Tensor &tensor, const at::Tensor &twin);
 
 // Replaces the memory of a device storage by a block of `bytes`, keeping what fits of the old
-// content. Twins follow.
+// content, in the order of the current stream. Twins are made anew.
 void resize_storage(c10::StorageImpl &storage, size_t bytes);
 
 } // namespace openreg

@@ -6,6 +6,7 @@
 
 #include "debug_memory.h"
 #include "ipc.h"
+#include "sync_debug.h"
 #include "turn.h"
 
 namespace openreg {
@@ -83,6 +84,7 @@ public:
   }
 
   void synchronizeStream(const c10::Stream &stream) const override {
+    note_sync();
     wait_for_stream(stream.device_index(), static_cast<int>(stream.id()));
   }
 
@@ -113,13 +115,13 @@ public:
                                  &made));
       *event = made;
     }
-    const WithoutGil no_gil; // a timed record may wait for room in the queue
+    const WithoutGil no_gil; // a timed record may wait for room; Ctrl-C does not end that
     check(openreg_event_record(as_event(*event), static_cast<int>(stream.id())));
   }
 
   void block(void *event, const c10::Stream &stream) const override {
     if (event != nullptr) {
-      const WithoutGil no_gil; // it may wait for room in the queue
+      const WithoutGil no_gil; // it may wait for room in the queue; Ctrl-C does not end it
       check(openreg_stream_wait_event(stream.device_index(), static_cast<int>(stream.id()),
                                       as_event(event)));
     }
@@ -143,7 +145,10 @@ public:
     TORCH_CHECK(start != nullptr && end != nullptr,
                 "Both events must be recorded before calculating elapsed time.");
     double milliseconds = 0;
-    check(openreg_event_elapsed_ms(as_event(start), as_event(end), &milliseconds));
+    const auto status = openreg_event_elapsed_ms(as_event(start), as_event(end), &milliseconds);
+    // Events of two devices, for PyTorch has refused what else is a ValueError.
+    TORCH_CHECK(status != OPENREG_INVALID_ARGUMENT, openreg_last_error());
+    check(status);
     return milliseconds;
   }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
+#include "boxed.h"
 #include "device_tensor.h"
 #include "pinned.h"
 #include "torch_generator.h"
@@ -18,7 +19,11 @@ public:
 
   bool hasPrimaryContext(c10::DeviceIndex) const override { return openreg_is_initialized(); }
 
-  void init() const override { check(openreg_initialize()); }
+  // PyTorch comes by here, or by the Python module's `_lazy_init`, before it makes a tensor.
+  void init() const override {
+    check(openreg_initialize());
+    register_member_fallbacks();
+  }
 
   c10::DeviceIndex deviceCount() const override {
     int count = 0;

@@ -17,32 +17,32 @@ namespace {
 enum class Host {
   kNothing,
   kScalars, // CPU tensors of no dimensions
-  kTensors, // CPU tensors in some arguments: indices, lengths, single numbers of optimizers
+  kTensors, // CPU tensors in some arguments: indices, lengths
 };
+
+constexpr std::string_view kAnyOverload = "*";
 
 struct HostArguments {
   std::string_view name;
   Host takes;
+  std::string_view overload = kAnyOverload; // the only one that takes it
 };
 
 // By name, in order. Beside these, every operator tagged pointwise takes scalars.
-constexpr std::array<HostArguments, 21> kHostArguments = {{
-    {"aten::_fused_adagrad_", Host::kTensors},
-    {"aten::_fused_adam_", Host::kTensors},
-    {"aten::_fused_adamw_", Host::kTensors},
-    {"aten::_fused_sgd_", Host::kTensors},
+constexpr std::array<HostArguments, 18> kHostArguments = {{
+    {"aten::_fused_adagrad_", Host::kScalars, "tensor_lr"},
+    {"aten::_fused_adam_", Host::kScalars, "tensor_lr"},
+    {"aten::_fused_adamw_", Host::kScalars, "tensor_lr"},
+    {"aten::_fused_sgd_", Host::kScalars, "tensor_lr"},
     {"aten::_index_put_impl_", Host::kTensors},
     {"aten::_pack_padded_sequence", Host::kTensors},
     {"aten::_pack_padded_sequence_backward", Host::kTensors},
     {"aten::_unsafe_index", Host::kTensors},
-    {"aten::_unsafe_index_put", Host::kTensors},
     {"aten::fill_", Host::kScalars},
     {"aten::floor_divide", Host::kScalars},
     {"aten::floor_divide_", Host::kScalars},
     {"aten::index", Host::kTensors},
     {"aten::index_fill_", Host::kScalars},
-    {"aten::index_put", Host::kTensors},
-    {"aten::index_put_", Host::kTensors},
     {"aten::is_set_to", Host::kTensors},
     {"aten::masked_fill_", Host::kScalars},
     {"aten::record_stream", Host::kTensors},
@@ -52,23 +52,14 @@ constexpr std::array<HostArguments, 21> kHostArguments = {{
 
 static_assert(std::ranges::is_sorted(kHostArguments, {}, &HostArguments::name));
 
-Host host_arguments(std::string_view name, const std::optional<c10::OperatorHandle> &op) {
+Host host_arguments(std::string_view name, std::string_view overload,
+                    const std::optional<c10::OperatorHandle> &op) {
   const auto *found = std::ranges::lower_bound(kHostArguments, name, {}, &HostArguments::name);
-  if (found != kHostArguments.end() && found->name == name) {
+  if (found != kHostArguments.end() && found->name == name &&
+      (found->overload == kAnyOverload || found->overload == overload)) {
     return found->takes;
   }
   return op.has_value() && op->hasTag(at::Tag::pointwise) ? Host::kScalars : Host::kNothing;
-}
-
-// The name of the tensor argument at a position among the tensor arguments.
-std::string tensor_argument_name(const c10::OperatorHandle &op, int position) {
-  for (const auto &argument : op.schema().arguments()) {
-    if (argument.type()->isSubtypeOf(*c10::OptionalType::create(c10::TensorType::get())) &&
-        position-- == 0) {
-      return argument.name();
-    }
-  }
-  return "tensors";
 }
 
 } // namespace
@@ -77,29 +68,29 @@ constinit thread_local const char *last_launch = "";
 
 void LaunchDevice::see_host_tensor(const at::Tensor &tensor) {
   const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
-  const auto takes = host_arguments(name_, op);
+  const auto takes = host_arguments(name_, overload_, op);
   // Where the first tensor lies, the operator runs: others may be on the host only behind it.
   const bool welcome = tensor.is_cpu() && ((takes == Host::kTensors && index_ >= 0) ||
                                            (takes == Host::kScalars && tensor.dim() == 0));
-  if (!welcome && stranger_ == nullptr) {
-    stranger_ = &tensor;
+  if (!welcome && !stranger_.has_value()) {
+    stranger_ = tensor.device();
     stranger_position_ = seen_;
   }
 }
 
-void LaunchDevice::refuse(const at::Tensor &tensor, int position) const {
+void LaunchDevice::refuse(c10::Device other, int position) const {
   // As CUDA: the first tensor sets the device, and the first one elsewhere is named.
-  c10::Device common(kDeviceType, index_), other = tensor.device();
+  c10::Device common(kDeviceType, index_);
   if (position < first_) {
     std::swap(common, other);
     position = first_;
   }
   const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
   TORCH_CHECK(std::string_view(name_).find("index") == std::string_view::npos ||
-                  host_arguments(name_, op) != Host::kTensors,
+                  host_arguments(name_, overload_, op) != Host::kTensors,
               "indices should be either on cpu or on the same device as the indexed tensor (",
               common, ")");
-  TORCH_CHECK(host_arguments(name_, op) == Host::kNothing && op.has_value(),
+  TORCH_CHECK(host_arguments(name_, overload_, op) == Host::kNothing && op.has_value(),
               "Expected all tensors to be on the same device, but found at least two devices, ",
               common, " and ", other, "!");
   auto method = "wrapper_openreg_" +
@@ -108,9 +99,9 @@ void LaunchDevice::refuse(const at::Tensor &tensor, int position) const {
     method += "_" + op->schema().overload_name();
   }
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but got ",
-              tensor_argument_name(*op, position), " is on ", other,
-              ", different from other tensors on ", common, " (when checking argument in method ",
-              method, ")");
+              op->schema().arguments()[static_cast<size_t>(position / kArgument)].name(), " is on ",
+              other, ", different from other tensors on ", common,
+              " (when checking argument in method ", method, ")");
 }
 
 at::Tensor return_shared(at::Tensor &&result, c10::ArrayRef<const at::Tensor *> arguments,
@@ -132,6 +123,9 @@ at::Tensor return_shared(at::Tensor &&result, c10::ArrayRef<const at::Tensor *> 
     if (twin_storage_of(*storage.unsafeGetStorageImpl()) == host) {
       return share_storage(*argument, std::move(result));
     }
+  }
+  if (host->data_ptr().get_deleter() == &free_redirected && host->data_ptr().get() == nullptr) {
+    return hand_over_empty(std::move(result), device, last_launch);
   }
   auto copy = at::empty_strided(result.sizes(), result.strides(),
                                 result.options().device(c10::Device(kDeviceType, device)));

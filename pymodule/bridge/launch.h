@@ -6,14 +6,17 @@
 //   - a result in memory that the kernel allocated is handed over, without a copy;
 //   - a result that is, or looks into, an argument's twin becomes that argument, or a view of it;
 //   - a result in other memory (a constant that the kernel keeps, say) is copied to the device.
-// The typed door (typed.h) does this for operators known at compile time, the boxed one (boxed.cpp)
-// for every other operator that has a CPU kernel.
+// The typed door (typed.h) does this for operators known at compile time, the boxed one
+// (boxed_operator.cpp) for every other operator that has a CPU kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/util/ArrayRef.h>
+
+#include <algorithm>
+#include <optional>
 
 #include "device_tensor.h"
 
@@ -25,7 +28,7 @@ constexpr c10::DispatchKeySet kCpuKernel(c10::DispatchKey::CPU);
 // long as the operator is registered.
 extern constinit thread_local const char *last_launch __attribute__((tls_model("initial-exec")));
 
-// The device of a launch, found from its tensor arguments, which it sees in the schema's order.
+// The device of a launch, found from its arguments, all of which it sees in the schema's order.
 class LaunchDevice {
 public:
   LaunchDevice(const char *name, const char *overload) : name_(name), overload_(overload) {}
@@ -39,25 +42,49 @@ public:
         index_ = index;
         first_ = seen_;
       } else if (index_ != index) {
-        refuse(tensor, seen_);
+        refuse(impl->device(), seen_);
       }
     } else if (tensor.defined() && !impl->is_wrapped_number()) {
       see_host_tensor(tensor);
     }
-    ++seen_;
+    seen_ += kArgument;
   }
+
+  // An argument that holds no tensor.
+  void skip() { seen_ += kArgument; }
+
+  // The tensors of a list are one argument: a List is begun before the first is seen, and dropped
+  // after the last.
+  class List {
+  public:
+    explicit List(LaunchDevice &where) : where_(where), argument_(where.seen_) {}
+    ~List() { where_.seen_ = argument_ + kArgument; }
+    List(const List &) = delete;
+    List &operator=(const List &) = delete;
+
+    void see(const at::Tensor &tensor) {
+      where_.seen_ = argument_ + std::min(elements_++, kArgument - 1);
+      where_.see(tensor);
+    }
+    void see_written(const at::Tensor &tensor) { where_.see_written(tensor); }
+
+  private:
+    LaunchDevice &where_;
+    const int argument_;
+    int elements_ = 0;
+  };
 
   // A tensor that the kernel writes to lies on the device, scalar or not.
   void see_written(const at::Tensor &tensor) {
-    if (tensor.is_cpu() && stranger_ == nullptr) [[unlikely]] {
-      stranger_ = &tensor;
+    if (tensor.is_cpu() && !stranger_.has_value()) [[unlikely]] {
+      stranger_ = tensor.device();
     }
   }
 
   // For an operator whose arguments name no device: the current one. Raises what CUDA raises when
   // the arguments do not belong together, or the process was forked from one that had devices.
   c10::DeviceIndex index() const {
-    if (stranger_ != nullptr) [[unlikely]] {
+    if (stranger_.has_value()) [[unlikely]] {
       refuse(*stranger_, stranger_position_);
     }
     if (openreg_in_bad_fork()) [[unlikely]] {
@@ -72,15 +99,18 @@ public:
 
 private:
   void see_host_tensor(const at::Tensor &tensor);
-  [[noreturn]] void refuse(const at::Tensor &tensor, int position) const;
+  [[noreturn]] void refuse(c10::Device other, int position) const;
+
+  // A position is an argument's in the schema, times this, plus a tensor's in that argument's list.
+  static constexpr int kArgument = 1 << 16;
 
   const char *name_;
   const char *overload_;
   c10::DeviceIndex index_ = -1;
   int64_t elements_ = 0;
-  int seen_ = 0;                         // tensors so far
-  int first_ = 0;                        // the position of the tensor that set the device
-  const at::Tensor *stranger_ = nullptr; // the first CPU tensor that may not be here
+  int seen_ = 0;                        // the position of the next tensor
+  int first_ = 0;                       // the position of the tensor that set the device
+  std::optional<c10::Device> stranger_; // where the first tensor lies that may not be here
   int stranger_position_ = 0;
 };
 

@@ -3,9 +3,11 @@
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/SparseTensorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/SparseTensorUtils.h>
 #include <ATen/quantized/QTensorImpl.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/InferenceMode.h>
 
 #include "device_tensor.h"
 
@@ -68,7 +70,17 @@ at::Tensor on_host(const at::Tensor &table) {
   return is_redirected(table.storage().data_ptr()) ? table.clone() : table;
 }
 
+// While it lives, new tensors are inference tensors if `tensor` is one, and ordinary if not: in
+// inference mode a view of an ordinary tensor is still ordinary, and so must be its counterpart.
+struct MadeLike {
+  explicit MadeLike(const at::Tensor &tensor)
+      : mode(c10::InferenceMode::is_enabled() && tensor.is_inference()) {}
+  c10::InferenceMode mode;
+  at::AutoDispatchBelowADInplaceOrView below; // leaving inference mode would also turn it on
+};
+
 at::Tensor map_nested(const at::Tensor &tensor, MemberMap map) {
+  const MadeLike made_like(tensor);
   const auto *nested = get_nested_tensor_impl(tensor);
   return at::detail::make_tensor<at::native::NestedTensorImpl>(
       map(buffer_of(tensor)), on_host(nested->get_nested_sizes()),

@@ -49,7 +49,7 @@ struct ForetoldReturn {
 };
 
 struct Forecast {
-  bool can_be_queued = false;
+  std::atomic<bool> can_be_queued{false};
   std::vector<ForetoldReturn> returns;
   std::atomic<int64_t> cost_ns{0}; // of the kernel, when it ran last
 };

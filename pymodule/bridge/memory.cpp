@@ -49,8 +49,10 @@ void free_block(void *context) {
 }
 
 void free_redirected(void *address) {
-  if (address != nullptr) {
-    free_block(block_at(address));
+  auto *block = address == nullptr ? nullptr : block_at(address);
+  if (block != nullptr && block->user == kRedirected) {
+    block->user = nullptr;
+    free_block(block);
   }
 }
 
@@ -156,7 +158,9 @@ public:
     if (bytes == 0) {
       return {nullptr, nullptr, &free_redirected, c10::Device(c10::DeviceType::CPU)};
     }
-    auto *address = kernel_address(allocate_block(device, bytes)->address);
+    auto *block = allocate_block(device, bytes);
+    block->user = kRedirected;
+    auto *address = kernel_address(block->address);
     if (log != nullptr) {
       log->list.push_back({address, bytes});
     }

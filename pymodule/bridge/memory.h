@@ -5,8 +5,8 @@
 // as its context and is freed by free_block. A *redirected pointer*, what a CPU kernel gets, shows
 // the kernel address and has that address as its context too, because callers of raw_allocate
 // insist on it; the block is found again by the address. Handing a result over to the device turns
-// the second form into the first, and nothing else happens. The block's `user` field holds the twin
-// storage (device_tensor.h), if there is one.
+// the second form into the first, and nothing else happens. The block's `user` field says which
+// form it is: kRedirected, or the twin storage (device_tensor.h) or null for a device pointer.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -23,7 +23,12 @@
 
 namespace openreg {
 
-// The deleters of the two forms.
+inline char redirected_mark;
+inline void *const kRedirected = &redirected_mark;
+
+// The deleters of the two forms. A kernel's library may free raw memory on any thread, and at any
+// time: what was offered for a result (Offering, below) is the tensor's, so free_redirected leaves
+// every block alone that is not in the redirected form.
 void free_block(void *block);
 void free_redirected(void *kernel_address);
 

@@ -7,7 +7,11 @@
 #include <algorithm>
 #include <bitset>
 #include <deque>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 namespace openreg {
 
@@ -215,60 +219,70 @@ private:
     }
   }
 
-  void add(const openreg_memory_event &event) {
-    const auto *const call = RecordedCall::current_;
-    auto context = call != nullptr ? call->context : nullptr;
-    size_t bytes = event.bytes;
-    const std::lock_guard guard(mutex_);
-    if (!is_recording.load(std::memory_order_relaxed)) { // any more
-      return;
-    }
-    auto &device = devices_[static_cast<size_t>(event.device)];
+  // Keeps the stacks of what there is now, and completes the entry by those of what there was.
+  void follow(const openreg_memory_event &event, const RecordedCall::State *call,
+              HistoryEntry &entry) {
+    auto &blocks = devices_[static_cast<size_t>(event.device)].blocks;
+    auto &ranges = devices_[static_cast<size_t>(event.device)].ranges;
+    const auto requested = call != nullptr ? call->requested_bytes : event.bytes;
     switch (event.action) {
     case OPENREG_MEMORY_ALLOCATED:
-      bytes = call != nullptr ? call->requested_bytes : bytes;
-      drop(std::exchange(device.blocks[event.address], Held{context, bytes}).context);
+      entry.bytes = requested;
+      drop(std::exchange(blocks[event.address], Held{entry.context, requested}).context);
       break;
-    case OPENREG_MEMORY_FREE_REQUESTED: {
-      const auto held =
-          device.blocks
-              .try_emplace(event.address,
-                           Held{nullptr, call != nullptr ? call->requested_bytes : bytes})
-              .first;
-      bytes = held->second.requested_bytes;
-      context = context ? context : held->second.context;
+    case OPENREG_MEMORY_FREE_REQUESTED:
+      complete(entry, blocks.try_emplace(event.address, Held{nullptr, requested}).first->second);
       break;
-    }
     case OPENREG_MEMORY_FREE_COMPLETED:
-      if (const auto held = device.blocks.find(event.address); held != device.blocks.end()) {
-        bytes = held->second.requested_bytes;
-        context = context ? context : held->second.context;
+      if (const auto held = blocks.find(event.address); held != blocks.end()) {
+        complete(entry, held->second);
         drop(std::move(held->second.context));
-        device.blocks.erase(held);
+        blocks.erase(held);
       }
       break;
     case OPENREG_MEMORY_RESERVED:
-      drop(std::exchange(device.ranges[event.address], context));
+      drop(std::exchange(ranges[event.address], entry.context));
       break;
     case OPENREG_MEMORY_RELEASED: {
-      const auto from = device.ranges.lower_bound(event.address);
-      const auto to = device.ranges.lower_bound(event.address + event.bytes);
+      const auto from = ranges.lower_bound(event.address);
+      const auto to = ranges.lower_bound(event.address + event.bytes);
       for (auto range = from; range != to; ++range) {
         drop(std::move(range->second));
       }
-      device.ranges.erase(from, to);
+      ranges.erase(from, to);
       break;
     }
     case OPENREG_MEMORY_EXHAUSTED:
       break;
     }
-    if (keep_.load(std::memory_order_relaxed) < KeepStacks::kOfAllocations) {
-      drop(std::move(context));
-      context = nullptr;
+  }
+
+  static void complete(HistoryEntry &entry, const Held &held) {
+    entry.bytes = held.requested_bytes;
+    entry.context = entry.context ? entry.context : held.context;
+  }
+
+  void add(const openreg_memory_event &event) {
+    const auto *const call = RecordedCall::current_;
+    HistoryEntry entry = {static_cast<HistoryEntry::Action>(event.action),
+                          event.stream,
+                          event.address,
+                          event.bytes,
+                          event.mempool,
+                          /*time_us=*/0,
+                          call != nullptr ? call->context : nullptr,
+                          compile_context(),
+                          metadata()};
+    const std::lock_guard guard(mutex_);
+    if (!is_recording.load(std::memory_order_relaxed)) { // any more
+      return;
     }
-    push(event.device,
-         {static_cast<HistoryEntry::Action>(event.action), event.stream, event.address, bytes,
-          event.mempool, now_us(), std::move(context), compile_context(), metadata()});
+    entry.time_us = now_us(); // in the order of the entries
+    follow(event, call, entry);
+    if (keep_.load(std::memory_order_relaxed) < KeepStacks::kOfAllocations) {
+      drop(std::exchange(entry.context, nullptr));
+    }
+    push(event.device, std::move(entry));
   }
 
   std::mutex mutex_;
@@ -306,8 +320,7 @@ void RecordedCall::end() {
   Recorder::instance().drop_gone();
 }
 
-// ---- what PyTorch's record_function tells
-// --------------------------------------------------------
+// ---- what PyTorch's record_function tells -------------------------------------------------------
 
 namespace {
 
@@ -368,8 +381,7 @@ void follow(const HistoryOptions &options) {
 
 } // namespace
 
-// ---- public
-// --------------------------------------------------------------------------------------
+// ---- public -------------------------------------------------------------------------------------
 
 void record_memory_history(const HistoryOptions &options) {
   if (options.enabled && options.cpp_frames) {

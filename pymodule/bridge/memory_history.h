@@ -10,13 +10,9 @@
 #include <c10/core/Allocator.h>
 
 #include <atomic>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "allocator.h"

@@ -4,8 +4,6 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include <optional>
-
 namespace openreg {
 
 // Of all devices; of one pool only, when `mempool` is not 0. Each device's segments are consistent

@@ -7,8 +7,15 @@
 
 namespace openreg {
 
-MemPool::MemPool(bool use_on_oom) {
-  check(openreg_mempool_create(use_on_oom, &id_));
+MemPool::MemPool(bool use_on_oom, bool no_split) {
+  unsigned how = 0;
+  if (use_on_oom) {
+    how |= OPENREG_MEMPOOL_USE_ON_OOM;
+  }
+  if (no_split) {
+    how |= OPENREG_MEMPOOL_NO_SPLIT;
+  }
+  check(openreg_mempool_create(how, &id_));
 }
 
 MemPool::~MemPool() {

@@ -8,7 +8,7 @@ namespace openreg {
 
 class MemPool {
 public:
-  explicit MemPool(bool use_on_oom);
+  MemPool(bool use_on_oom, bool no_split);
 
   // Gives its free memory back; blocks that are still held live on.
   ~MemPool();

@@ -1,5 +1,6 @@
 // torch_openreg._C: what the Python package asks of the bridge. Conversions only.
 
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator.h"
@@ -13,10 +14,12 @@
 #include "module_ipc.h"
 #include "module_ledger.h"
 #include "module_memory.h"
+#include "offered_memory.h"
 #include "queued.h"
 #include "refusals.h"
 #include "served.h"
 #include "status.h"
+#include "sync_debug.h"
 #include "torch_generator.h"
 
 namespace py = pybind11;
@@ -112,7 +115,7 @@ PYBIND11_MODULE(_C, module) {
   install_debug_memory();
 
   define_properties(module);
-  module.def("initialize", [] { check(openreg_initialize()); });
+  module.def("initialize", [] { at::detail::getPrivateUse1Hooks().init(); });
   module.def("is_initialized", &openreg_is_initialized);
   module.def("in_bad_fork", &openreg_in_bad_fork);
   module.def("device_count", &device_count);
@@ -122,9 +125,12 @@ PYBIND11_MODULE(_C, module) {
   module.def("get_device_properties", &get_device_properties);
   module.def("can_device_access_peer", &can_device_access_peer);
   module.def("synchronize", [](int device) {
-    wait_for_device(static_cast<c10::DeviceIndex>(device));
+    wait_for_device(device_index(device));
     look_for_damage(device);
   });
+  module.def("sync_debug_mode", [] { return static_cast<int>(sync_debug_mode.load()); });
+  module.def("set_sync_debug_mode",
+             [](int mode) { sync_debug_mode.store(static_cast<SyncDebugMode>(mode)); });
   module.def("shut_down_streams", &openreg_streams_shut_down,
              py::call_guard<py::gil_scoped_release>());
   module.def("queueing_threshold_ns", [] { return queueing_threshold().count(); });
@@ -134,6 +140,11 @@ PYBIND11_MODULE(_C, module) {
   py::class_<Gate>(module, "_Gate")
       .def(py::init<int, int>(), py::call_guard<py::gil_scoped_release>())
       .def("open", &Gate::open);
+  py::class_<OfferedMemory>(module, "_OfferedMemory")
+      .def(py::init<const at::Tensor &>())
+      .def("allocate", &OfferedMemory::allocate)
+      .def_static("free", &OfferedMemory::free)
+      .def_property_readonly("is_held", &OfferedMemory::is_held);
 
   module.def("default_generator", &default_generator);
 

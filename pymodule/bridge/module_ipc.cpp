@@ -33,7 +33,7 @@ c10::Event &event_of(const py::object &event) {
 py::object import_new_event(int device, const py::bytes &handle) {
   auto event =
       py::reinterpret_steal<py::object>(THPEvent_new(kDeviceType, c10::EventFlag::PYTORCH_DEFAULT));
-  import_event(event_of(event), static_cast<c10::DeviceIndex>(device), handle_of(handle));
+  import_event(event_of(event), device_index(device), handle_of(handle));
   return event;
 }
 
@@ -43,7 +43,7 @@ void define_ipc(py::module &module) {
   module.def("export_storage",
              [](const c10::Storage &storage) { return bytes_of(export_storage(storage)); });
   module.def("import_storage", [](int device, size_t bytes, const py::bytes &handle) {
-    return import_storage(static_cast<c10::DeviceIndex>(device), bytes, handle_of(handle));
+    return import_storage(device_index(device), bytes, handle_of(handle));
   });
   module.def("export_event",
              [](const py::object &event) { return bytes_of(export_event(event_of(event))); });

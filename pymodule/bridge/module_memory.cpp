@@ -40,7 +40,7 @@ template <class Stats> py::dict stats_of_kinds_to_dict(const Stats &stats) {
 }
 
 py::dict memory_stats(int device) {
-  const auto stats = device_allocator()->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+  const auto stats = device_allocator()->getDeviceStats(device_index(device));
   py::dict dict;
 #define X(name) dict[#name] = stats_of_kinds_to_dict(stats.name);
   OPENREG_MEMORY_STAT_LIST(X)
@@ -99,7 +99,7 @@ double get_memory_fraction(int device) {
 }
 
 uintptr_t raw_alloc(int device, int stream, size_t bytes) {
-  const auto *const block = allocate_block(static_cast<c10::DeviceIndex>(device), stream, bytes);
+  const auto *const block = allocate_block(device_index(device), stream, bytes);
   const auto address = reinterpret_cast<uintptr_t>(block->address);
   if (address == 0) { // of 0 bytes: nobody could give it back by its address
     free_block(const_cast<openreg_block *>(block));
@@ -152,7 +152,7 @@ void attach_observer(const py::object &observer) {
 
 void define_pools(py::module &module) {
   py::class_<MemPool, std::shared_ptr<MemPool>>(module, "_MemPool")
-      .def(py::init<bool>(), py::arg("use_on_oom"))
+      .def(py::init<bool, bool>(), py::arg("use_on_oom"), py::arg("no_split"))
       .def_property_readonly("id", [](const MemPool &pool) { return std::pair(0, pool.id()); })
       .def("use_count", &MemPool::use_count)
       .def("begin_use", &MemPool::begin_use)

@@ -18,6 +18,7 @@ namespace openreg {
 namespace {
 
 constexpr uint64_t kGranule = 2ULL << 20; // what memory is reserved in
+constexpr size_t kExabyte = 1ULL << 60;   // CUDA prints no sizes from there on
 
 std::mutex observers_mutex;
 std::vector<OutOfMemoryObserver> &observers() {
@@ -103,6 +104,8 @@ void attach_out_of_memory_observer(OutOfMemoryObserver observer) {
 }
 
 void raise_out_of_memory(c10::DeviceIndex device, size_t bytes) {
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes < kExabyte,
+                   "openreg out of memory. Tried to allocate more than 1EB memory.");
   uint64_t free = 0, total = 0;
   check(openreg_ledger_query(device, &free, &total));
   openreg_memory_stats stats;

@@ -38,7 +38,7 @@ public:
     default_copy_data(destination, source, bytes);
   }
 
-  // Work that uses the memory has finished when the call that started it returned.
+  // A copy that is queued keeps its host memory: there is nothing to be remembered for it.
   bool record_event(void *address, void *, c10::Stream) override {
     return openreg_pinned_contains(address);
   }

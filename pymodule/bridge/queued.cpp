@@ -4,6 +4,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
 #include <omp.h>
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
 
 #include <algorithm>
 #include <bit>
@@ -49,6 +52,31 @@ void use_share_of_cores(c10::DeviceIndex device, int host_threads) {
   }
 }
 
+// ---- denormal numbers
+// ----------------------------------------------------------------------------
+
+// Whether the calling thread takes them for zero, as torch.set_flush_denormal has it: a kernel does
+// what the thread that launched it does.
+#ifdef __SSE__
+constexpr unsigned kFlushDenormals = _MM_FLUSH_ZERO_MASK | 0x40; // results, and operands
+
+unsigned denormal_mode() {
+  return _mm_getcsr() & kFlushDenormals;
+}
+
+void set_denormal_mode(unsigned mode) {
+  if (const auto control = _mm_getcsr(); (control & kFlushDenormals) != mode) {
+    _mm_setcsr((control & ~kFlushDenormals) | mode);
+  }
+}
+#else
+unsigned denormal_mode() {
+  return 0;
+}
+
+void set_denormal_mode(unsigned) {}
+#endif
+
 // ---- one launch ---------------------------------------------------------------------------------
 
 bool is_on_some_device(const at::Tensor &tensor) {
@@ -78,7 +106,8 @@ public:
   QueuedLaunch(const c10::OperatorHandle &op, std::shared_ptr<Forecast> forecast,
                c10::DeviceIndex device)
       : op_(op), device_(device), forecast_(std::move(forecast)),
-        host_threads_(at::get_num_threads()), grad_mode_(c10::GradMode::is_enabled()) {}
+        host_threads_(at::get_num_threads()), grad_mode_(c10::GradMode::is_enabled()),
+        denormals_(denormal_mode()) {}
 
   void take_arguments(torch::jit::Stack *stack, size_t count) {
     const auto first = stack->end() - static_cast<std::ptrdiff_t>(count);
@@ -132,6 +161,7 @@ private:
     use_share_of_cores(device_, host_threads_);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::AutoGradMode grad_mode(grad_mode_);
+    set_denormal_mode(denormals_);
     const Offering offering(offers_);
     const auto started = steady_clock::now();
     op_.redispatchBoxed(kCpuKernel, &stack_);
@@ -144,8 +174,8 @@ private:
       const auto &foretold = forecast_->returns[i];
       if (foretold.is_list) {
         const auto tensors = stack_[i].toTensorVector();
-        TORCH_CHECK(tensors.size() == foretold.tensors.size(), "gave ", tensors.size(),
-                    " tensors where ", foretold.tensors.size(), " were foretold");
+        require(tensors.size() == foretold.tensors.size(),
+                "gave more or fewer tensors than foretold");
         for (size_t j = 0; j < tensors.size(); ++j) {
           check_result(foretold.tensors[j], tensors[j], offer);
         }
@@ -159,14 +189,22 @@ private:
     if (foretold.kind != ForetoldTensor::Kind::kFresh) {
       return;
     }
-    TORCH_CHECK(result.defined() && result.sizes() == foretold.sizes &&
-                    result.strides() == foretold.strides && result.scalar_type() == foretold.dtype,
-                "gave another tensor than foretold");
+    require(result.defined() && result.sizes() == foretold.sizes &&
+                result.strides() == foretold.strides && result.scalar_type() == foretold.dtype,
+            "gave another tensor than foretold");
     const auto &[number, memory, is_held] = offers_[offer++];
     void *address = memory.kernel_address;
     if (result.const_data_ptr() != address) { // the kernel allocated it elsewhere
-      TORCH_CHECK(!is_held, "kept memory that was meant for its result");
+      require(!is_held, "kept memory that was meant for its result");
       at::from_blob(address, foretold.sizes, foretold.strides, result.options()).copy_(result);
+    }
+  }
+
+  // What was foretold wrongly once is not foretold again.
+  void require(bool holds, const char *otherwise) {
+    if (!holds) [[unlikely]] {
+      forecast_->can_be_queued.store(false, std::memory_order_relaxed);
+      TORCH_CHECK(false, otherwise);
     }
   }
 
@@ -183,6 +221,7 @@ private:
   std::shared_ptr<Forecast> forecast_;
   int host_threads_;
   bool grad_mode_;
+  unsigned denormals_;
   torch::jit::Stack stack_;
   c10::SmallVector<Offering::Offer, 2> offers_; // one for each fresh result, in their order
 };
@@ -231,6 +270,8 @@ bool foretell(const at::Tensor &result, c10::ArrayRef<Exchanged> exchanged,
 bool is_unchanged(const Exchanged &each) {
   return !each.written || (each.tensor.sizes() == each.twin.sizes() &&
                            each.tensor.strides() == each.twin.strides() &&
+                           each.tensor.is_conj() == each.twin.is_conj() &&
+                           each.tensor.is_neg() == each.twin.is_neg() &&
                            !is_redirected(each.twin.storage().data_ptr()));
 }
 
@@ -273,22 +314,20 @@ std::shared_ptr<Forecast> make_forecast(const torch::jit::Stack &stack, size_t r
                                         const Allocations &allocations, nanoseconds cost) {
   auto forecast = std::make_shared<Forecast>();
   forecast->cost_ns = cost.count();
-  forecast->can_be_queued = std::ranges::all_of(exchanged, &is_unchanged);
+  bool can_be_queued = std::ranges::all_of(exchanged, &is_unchanged);
   for (auto value = stack.end() - static_cast<std::ptrdiff_t>(returns); value != stack.end();
        ++value) {
     auto &foretold = forecast->returns.emplace_back();
     foretold.is_list = value->isTensorList();
     if (!foretold.is_list && !value->isTensor()) {
-      forecast->can_be_queued = false;
       return forecast;
     }
     for (const auto &tensor :
          foretold.is_list ? value->toTensorVector() : std::vector<at::Tensor>{value->toTensor()}) {
-      forecast->can_be_queued &=
-          foretell(tensor, exchanged, allocations, foretold.tensors.emplace_back());
+      can_be_queued &= foretell(tensor, exchanged, allocations, foretold.tensors.emplace_back());
     }
   }
-  forecast->can_be_queued &= all_differ(forecast->returns);
+  forecast->can_be_queued = can_be_queued && all_differ(forecast->returns);
   return forecast;
 }
 
@@ -321,7 +360,7 @@ void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_
   launch->push_results(stack, exchanged);
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
-  check(openreg_stream_launch(device, stream, &QueuedLaunch::run, launch.get()));
+  launch_on_stream(device, stream, &QueuedLaunch::run, launch.get());
   (void)launch.release(); // the worker's
 }
 

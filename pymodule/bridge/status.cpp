@@ -38,4 +38,14 @@ void raise(openreg_status status) {
   }
 }
 
+c10::DeviceIndex device_index(int device) {
+  int count = 0;
+  check(openreg_device_count(&count));
+  if (device < 0 || device >= count) {
+    raise(openreg_fail(OPENREG_INVALID_DEVICE,
+                       "openreg: invalid device ordinal %d: expected 0 to %d", device, count - 1));
+  }
+  return static_cast<c10::DeviceIndex>(device);
+}
+
 } // namespace openreg

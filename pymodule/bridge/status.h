@@ -18,4 +18,8 @@ inline void check(openreg_status status) {
   }
 }
 
+// The index of a device that a program named by a number, which PyTorch's type need not hold.
+// Raises for a device that does not exist.
+c10::DeviceIndex device_index(int device);
+
 } // namespace openreg

@@ -111,8 +111,8 @@ GeneratorImpl &generator_for(const std::optional<at::Generator> &generator, c10:
   const auto &chosen = generator.has_value() && generator->defined()
                            ? *generator
                            : default_generator(device.index());
-  TORCH_CHECK(chosen.device() == device, "Expected a '", device, "' generator device but found '",
-              chosen.device(), "'");
+  TORCH_CHECK(chosen.device().type() == device.type(), "Expected a '", device.type(),
+              "' device type for generator but found '", chosen.device().type(), "'");
   return *static_cast<GeneratorImpl *>(chosen.unsafeGetGeneratorImpl());
 }
 

@@ -42,8 +42,9 @@ const at::Generator &default_generator(c10::DeviceIndex index);
 
 at::Generator make_generator(c10::DeviceIndex index);
 
-// The generator an operator on `device` draws from: the one it was given, which must be of that
-// device, or the device's default.
+// The generator an operator on `device` draws from: the one it was given, which as on CUDA may be
+// of another device of that type, or the device's default. The device may be the host: PyTorch
+// calls kernels of the generator's type, too.
 GeneratorImpl &generator_for(const std::optional<at::Generator> &generator, c10::Device device);
 
 } // namespace openreg

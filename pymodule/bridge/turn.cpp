@@ -21,9 +21,15 @@ void check_signals() {
   }
 }
 
+// Nobody is let run where there is nothing to wait for: to give the GIL away and to take it back
+// costs more than such a wait.
 template <class Wait> void wait_in_slices(Wait wait) {
+  auto status = wait(0);
+  if (status != OPENREG_NOT_READY) {
+    check(status);
+    return;
+  }
   const WithoutGil no_gil;
-  openreg_status status;
   while ((status = wait(kSliceNs)) == OPENREG_NOT_READY) {
     check_signals();
   }
@@ -52,6 +58,13 @@ WithoutGil::~WithoutGil() {
   if (state_ != nullptr) {
     PyEval_RestoreThread(static_cast<PyThreadState *>(state_));
   }
+}
+
+void launch_on_stream(c10::DeviceIndex device, int stream, openreg_stream_function function,
+                      void *data) {
+  wait_in_slices(
+      [=](uint64_t slice) { return openreg_stream_await_room_for(device, stream, slice); });
+  check(openreg_stream_launch(device, stream, function, data));
 }
 
 void wait_for_stream(c10::DeviceIndex device, int stream) {

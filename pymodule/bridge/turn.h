@@ -25,8 +25,7 @@ public:
   // Holds the turn only if the stream is idle, or this thread's already.
   enum IfIdle { kIfIdle };
   Turn(c10::DeviceIndex device, IfIdle) : device_(device) {
-    check(openreg_stream_current(device, &stream_));
-    const auto status = openreg_stream_try_begin_inline(device, stream_);
+    const auto status = openreg_stream_try_begin_current(device, &stream_);
     if (status != OPENREG_NOT_READY) {
       check(status);
       begin();
@@ -67,6 +66,11 @@ private:
   bool held_ = false;
 };
 
+// Gives work to a stream's worker, which owns `data` when this has returned. Waits for room in the
+// stream's queue as Python wants it (below).
+void launch_on_stream(c10::DeviceIndex device, int stream, openreg_stream_function function,
+                      void *data);
+
 // Queues work that cannot fail on the device's current stream. Such work is copied, knows addresses
 // of device memory and keeps none of it alive, as a kernel on a GPU.
 template <class Work> void queue_on_stream(c10::DeviceIndex device, Work work) {
@@ -77,7 +81,7 @@ template <class Work> void queue_on_stream(c10::DeviceIndex device, Work work) {
   auto queued = std::make_unique<Work>(std::move(work));
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
-  check(openreg_stream_launch(device, stream, run, queued.get()));
+  launch_on_stream(device, stream, run, queued.get());
   (void)queued.release(); // the worker's
 }
 

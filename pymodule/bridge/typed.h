@@ -27,7 +27,7 @@ namespace openreg {
 // ---- what each kind of argument becomes ---------------------------------------------------------
 
 template <class T> struct TypedArgument { // not a tensor: passed on
-  static void see(LaunchDevice &, const T &) {}
+  static void see(LaunchDevice &device, const T &) { device.skip(); }
   template <class U> static U &&twin(U &&value) { return std::forward<U>(value); }
 };
 
@@ -48,6 +48,8 @@ template <> struct TypedArgument<std::optional<at::Tensor>> {
   static void see(LaunchDevice &device, const std::optional<at::Tensor> &tensor) {
     if (tensor.has_value()) {
       device.see(*tensor);
+    } else {
+      device.skip();
     }
   }
   static std::optional<at::Tensor> twin(const std::optional<at::Tensor> &tensor) {
@@ -72,8 +74,9 @@ private:
 
 template <class List> struct TypedListArgument {
   static void see(LaunchDevice &device, const List &tensors) {
+    LaunchDevice::List list(device);
     for (const at::Tensor &tensor : tensors) {
-      device.see(tensor);
+      list.see(tensor);
     }
   }
   static TwinList<List> twin(const List &tensors) { return TwinList<List>(tensors); }
@@ -87,8 +90,11 @@ template <> struct TypedArgument<at::TensorList> : TypedListArgument<at::TensorL
 template <> struct TypedArgument<c10::List<std::optional<at::Tensor>>> {
   using List = c10::List<std::optional<at::Tensor>>;
   static void see(LaunchDevice &device, const List &tensors) {
+    LaunchDevice::List list(device);
     for (const std::optional<at::Tensor> &tensor : tensors) {
-      TypedArgument<std::optional<at::Tensor>>::see(device, tensor);
+      if (tensor.has_value()) {
+        list.see(*tensor);
+      }
     }
   }
   static List twin(const List &tensors) {
@@ -144,10 +150,9 @@ std::tuple<Results...> give_back(c10::DeviceIndex device, std::tuple<Results...>
 // The arguments that a kernel writes to, its Tensor&, and their twins.
 template <size_t kCount> class Written {
 public:
-  void see(const at::Tensor &tensor) {
-    // The twin as it is before the kernel changes its sizes.
+  void see(const at::Tensor &tensor, const at::Tensor &twin) {
     tensors_[count_] = const_cast<at::Tensor *>(&tensor);
-    twins_[count_++] = &twin_or_self(tensor);
+    twins_[count_++] = &twin;
   }
   void write_back() const {
     for (size_t i = 0; i < kCount; ++i) {
@@ -191,16 +196,18 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
       turn.wait();
     }
     if constexpr (kWritten == 0) {
-      Redirection redirection(device);
+      const Redirection redirection(device);
       return give_back(device,
                        Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...),
                        args...);
     } else { // it returns what it writes to
-      Written<kWritten> written;
-      (see_twin<Args>(written, args), ...);
+      const std::tuple<decltype(Typed<Args>::twin(std::declval<Args>()))...> twins{
+          Typed<Args>::twin(std::forward<Args>(args))...};
+      Written<kWritten> written; // with its twins as they are before the kernel resizes them
+      std::apply([&](auto &...each) { (see_twin<Args>(written, args, each), ...); }, twins);
       try {
-        Redirection redirection(device);
-        Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...);
+        const Redirection redirection(device);
+        redispatch(twins, std::index_sequence_for<Args...>());
       } catch (...) {
         written.write_back(); // what it resized before it failed
         throw;
@@ -224,7 +231,7 @@ private:
       return c10::impl::PopResult<Result>::call(stack);
     } else {
       Written<kWritten> written;
-      (see_twin<Args>(written, args), ...);
+      (see_twin<Args>(written, args, args), ...);
       return results(written, std::make_index_sequence<kWritten>());
     }
   }
@@ -235,10 +242,17 @@ private:
     }
   }
 
-  template <class Arg, class Each, class T> static void see_twin(Each &written, const T &argument) {
+  template <class Arg, class Each, class T, class Twin>
+  static void see_twin(Each &written, const T &argument, const Twin &twin) {
     if constexpr (is_written<Arg>) {
-      written.see(argument);
+      written.see(argument, twin);
     }
+  }
+
+  template <class Twins, size_t... kPlaces>
+  static void redispatch(const Twins &twins, std::index_sequence<kPlaces...>) {
+    Op::redispatch(kCpuKernel,
+                   static_cast<std::tuple_element_t<kPlaces, Twins>>(std::get<kPlaces>(twins))...);
   }
 
   template <class Each, size_t... kPlaces>
@@ -247,13 +261,15 @@ private:
   }
 };
 
-// A view: the CPU kernel makes a view of the twin, which becomes the twin of a view of the tensor.
-template <class Op, class Schema> struct TypedView;
+// A view: PyTorch's CPU kernel makes a view of the twin, which becomes the twin of a view of the
+// tensor. The kernel is named, for to dispatch once more would cost as much as the view.
+template <class... Args> using ViewKernel = at::Tensor (*)(const at::Tensor &, Args...);
 
-template <class Op, class... Args> struct TypedView<Op, at::Tensor(const at::Tensor &, Args...)> {
+template <auto kKernel> struct TypedView;
+
+template <class... Args, ViewKernel<Args...> kKernel> struct TypedView<kKernel> {
   static at::Tensor call(const at::Tensor &self, Args... args) {
-    return share_storage(
-        self, Op::redispatch(kCpuKernel, twin_or_self(self), std::forward<Args>(args)...));
+    return share_storage(self, kKernel(twin_or_self(self), std::forward<Args>(args)...));
   }
 };
 
@@ -261,7 +277,7 @@ template <class Op, class... Args> struct TypedView<Op, at::Tensor(const at::Ten
 
 template <class Op> constexpr auto *typed = &TypedLaunch<Op, typename Op::schema>::call;
 
-template <class Op> constexpr auto *typed_view = &TypedView<Op, typename Op::schema>::call;
+template <auto kKernel> constexpr auto *typed_view = &TypedView<kKernel>::call;
 
 // The operator's name in its library: "add.Tensor".
 template <class Op> std::string local_name() {
@@ -278,8 +294,8 @@ template <class... Ops> void register_typed(torch::Library &library) {
   (register_one<Ops>(library, typed<Ops>), ...);
 }
 
-template <class... Ops> void register_views(torch::Library &library) {
-  (register_one<Ops>(library, typed_view<Ops>), ...);
+template <class Op, auto kKernel> void register_view(torch::Library &library) {
+  register_one<Op>(library, typed_view<kKernel>);
 }
 
 } // namespace openreg

@@ -40,7 +40,7 @@ class _Worker:
 
     def last_words(self):
         """How it died, and the first lines of what it said during its last task."""
-        self.process.join(timeout=5)
+        self.process.join(timeout=60)
         code = self.process.exitcode
         died = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         with open(self._said, errors="replace") as file:

@@ -172,13 +172,14 @@ def test_supported_dtypes_are_the_half_types():
     assert torch.openreg.is_bf16_supported() is True
 
 
-def test_bfloat16_is_native_from_capability_8_on(python):
+def test_bfloat16_and_tf32_are_native_from_capability_8_on(python):
     code = """
     import torch
     print(torch.openreg.is_bf16_supported(), torch.openreg.is_bf16_supported(False))
+    print(torch.openreg.is_tf32_supported())
     """
-    assert python(code, OPENREG_PROFILE="a100").stdout == "True True\n"
-    assert python(code, OPENREG_PROFILE="t4").stdout == "True False\n"
+    assert python(code, OPENREG_PROFILE="a100").stdout == "True True\nTrue\n"
+    assert python(code, OPENREG_PROFILE="t4").stdout == "True False\nFalse\n"
 
 
 # ---- the interface of torch.cuda.amp -------------------------------------------------------------

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 BEFORE = """
-import faulthandler, os, signal, sys, threading
+import faulthandler, os, signal, sys, threading, time
 from pathlib import Path
 
-faulthandler.dump_traceback_later(100, exit=True)  # a wait for ever, which may hold the GIL
+faulthandler.dump_traceback_later(1000, exit=True)  # a wait for ever, which may hold the GIL
 
 import torch, torch_openreg._C as C
 
@@ -28,7 +28,7 @@ def when_main_thread_waits(act):
     def run():
         called.wait()
         while not is_asleep():
-            pass
+            time.sleep(0.001)  # else this thread leaves the other the GIL too shortly to get it
         act()
     thread = threading.Thread(target=run)
     thread.start()

@@ -5,6 +5,7 @@ be queued once a like one has run, so every test runs its operators once before 
 """
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,15 @@ def once_and_for_all(work):
 
 
 def is_asleep(thread_id):
-    """Tell whether a thread of this process waits for something."""
-    state = Path(f"/proc/self/task/{thread_id}/stat").read_text().rpartition(")")[2].split()[0]
-    return state == "S"
+    """Tell whether a thread of this process waits for something.
+
+    It does not wait for the GIL, which nobody has while the file is read.
+    """
+    try:
+        status = Path(f"/proc/self/task/{thread_id}/stat").read_text()
+    except OSError:  # it has ended
+        return False
+    return status.rpartition(")")[2].split()[0] == "S"
 
 
 def result_of_waiting(work, gate):
@@ -38,7 +45,7 @@ def result_of_waiting(work, gate):
     thread.start()
     started.wait()
     while thread.is_alive() and not is_asleep(thread.native_id):
-        pass
+        time.sleep(0.001)  # else this thread leaves it the GIL too shortly to get it
     assert not results
     gate.open()
     thread.join()

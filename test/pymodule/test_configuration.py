@@ -63,7 +63,7 @@ GOOD = [
     ("OPENREG_LAUNCH_BLOCKING", "1"),
     ("OPENREG_HOST_ACCESS", "1"),
     ("OPENREG_DEBUG_MEMORY", "1"),
-    ("OPENREG_GROUP", "training"),
+    ("OPENREG_GROUP", "a.name_of-a-group"),
 ]
 
 

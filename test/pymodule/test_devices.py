@@ -32,6 +32,18 @@ def test_initialization_state_follows_the_first_use(python):
     )
 
 
+def test_choosing_a_device_is_a_first_use(python):
+    python(
+        """
+        import torch
+        torch.openreg.set_device(-1)
+        assert not torch.openreg.is_initialized()
+        torch.openreg.set_device(0)
+        assert torch.openreg.is_initialized()
+        """
+    )
+
+
 def test_device_without_index_is_the_current_one():
     assert torch.ones(1, device="openreg").device == torch.device("openreg", 0)
     torch.openreg.set_device(1)
@@ -198,6 +210,13 @@ def test_properties_tell_memory_and_placement():
     assert properties.numa_node >= -1
 
 
+def test_properties_of_one_device_are_equal_however_it_is_named():
+    properties = torch.openreg.get_device_properties(0)
+    assert properties == torch.openreg.get_device_properties("openreg:0")
+    assert properties == torch.openreg.get_device_properties()
+    assert properties != torch.openreg.get_device_properties(1)
+
+
 def test_properties_are_read_only():
     with pytest.raises(AttributeError):
         torch.openreg.get_device_properties(0).name = "other"
@@ -210,8 +229,26 @@ def test_name_and_capability_come_from_the_properties():
 
 @pytest.mark.parametrize("index", [-1, 2])
 def test_properties_of_a_device_that_does_not_exist_are_refused(index):
-    with pytest.raises(AssertionError, match="Invalid device id"):
+    sentence = f"^Invalid device id: {index}, expected 0 to 1$"
+    with pytest.raises(AssertionError, match=sentence):
         torch.openreg.get_device_properties(index)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.openreg.synchronize,
+        torch.openreg.memory_stats,
+        torch.openreg.mem_get_info,
+        torch.openreg.reset_peak_memory_stats,
+        lambda index: torch.openreg.caching_allocator_alloc(512, index, 0),
+        lambda index: torch.openreg.Event.from_ipc_handle(index, bytes(64)),
+    ],
+)
+@pytest.mark.parametrize("index", [2, 256, -256, 2**20])
+def test_no_index_that_does_not_exist_stands_for_one_that_does(function, index):
+    with pytest.raises(torch.AcceleratorError, match=f"invalid device ordinal\n.* {index}: "):
+        function(index)
 
 
 def test_peers_can_reach_each_other():

@@ -1,5 +1,6 @@
 """How long memory that several processes have lives, and that nothing of it stays behind."""
 
+import gc
 import os
 
 import pytest
@@ -10,6 +11,7 @@ BYTES = 1 << 20
 
 
 def give_back():
+    gc.collect()
     torch.openreg.synchronize()
     torch.openreg.ipc_collect()
     torch.openreg.empty_cache()
@@ -19,6 +21,14 @@ def used(device=0):
     """Bytes of the device that all processes have."""
     free, total = torch.openreg.mem_get_info(device)
     return total - free
+
+
+@pytest.fixture(scope="module", autouse=True)
+def everything_started():
+    """Start what a process has for good once it has sent a tensor and received one."""
+    with Peer() as peer:
+        peer.call(keep, "tensor", torch.ones(1, device="openreg"))
+        peer.call(make, "answer", 1)
 
 
 @pytest.fixture

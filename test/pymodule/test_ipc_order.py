@@ -1,5 +1,5 @@
 """Work on memory that another process sent comes after the work that was under way there; events
-of other processes are waited for.
+are waited for and recorded by all processes that have them.
 """
 
 from multiprocessing.reduction import ForkingPickler
@@ -175,16 +175,85 @@ def test_event_goes_as_a_handle(peer, close_gate, index):
     assert peer.call(await_event)
 
 
-def record(event):
+def record_behind_gate(event):
+    """Record where nothing is done before `open_gate`; say whether the event is done."""
+    from torch_openreg import _C
+
+    stream = torch.openreg.current_stream(event.device)
+    kept["event"] = event
+    kept["gate"] = _C._Gate(stream.device_index, stream.stream_id)
+    event.record(stream)
+    return event.query()
+
+
+def record_from_handle_behind_gate(device, handle):
+    return record_behind_gate(torch.openreg.Event.from_ipc_handle(device, handle))
+
+
+def open_gate():
+    """Say whether the event is done when the work of this process is."""
+    kept.pop("gate").open()
+    torch.openreg.synchronize(kept["event"].device)
+    return is_done()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("how", ["sent", "as a handle"])
+def test_event_is_recorded_by_whoever_has_it(peer, index, how):
+    event = torch.openreg.Event(interprocess=True)
+    event.record(torch.openreg.default_stream(index))
+    if how == "sent":
+        assert peer.call(record_behind_gate, event) is False
+    else:
+        handle = torch.openreg.Event.ipc_handle(event)
+        assert peer.call(record_from_handle_behind_gate, index, handle) is False
+    assert not event.query()
+    side = torch.openreg.Stream()
+    event.wait(side)
+    assert not side.query()
+    assert peer.call(open_gate)
+    event.synchronize()
+    side.synchronize()
+    assert event.query()
+
+
+def test_latest_record_of_whichever_process_counts(peer, close_gate):
+    event = torch.openreg.Event(interprocess=True)
+    assert peer.call(record_behind_gate, event) is False
+    gate = close_gate()
+    event.record()
+    assert peer.call(open_gate) is False
+    gate.open()
+    assert peer.call(await_event)
+    assert event.query()
+
+
+def test_event_is_recorded_on_its_device_only(peer):
+    event = torch.openreg.Event(interprocess=True)
+    event.record(torch.openreg.default_stream(0))
+    assert "does not match" in peer.call(record_on_other_device, event)
+
+
+def record_on_other_device(event):
     with pytest.raises(RuntimeError) as error:
-        event.record()
+        event.record(torch.openreg.default_stream(1))
     return str(error.value)
 
 
-def test_event_is_recorded_by_its_own_process_only(peer):
+def test_death_of_the_process_that_recorded_ends_the_wait():
     event = torch.openreg.Event(interprocess=True)
+    peer = Peer()
+    assert peer.call(record_behind_gate, event) is False
+    side = torch.openreg.Stream()
+    event.wait(side)
+    peer.kill()
+    with pytest.raises(RuntimeError, match="ended before the work on its device 0 was done"):
+        event.synchronize()
+    with pytest.raises(RuntimeError, match="ended before the work on its device 0 was done"):
+        side.synchronize()
     event.record()
-    assert "process" in peer.call(record, event)
+    event.synchronize()
+    assert event.query()
 
 
 def test_event_with_timing_is_refused():

@@ -1,5 +1,9 @@
 """OPENREG_DEBUG_MEMORY=1: mistakes with memory are told with the Python stack of the allocation."""
 
+import textwrap
+
+import pytest
+
 DEBUG = {"OPENREG_DEBUG_MEMORY": "1", "OPENREG_HOST_ACCESS": "1"}
 
 # The device's memory is readable from the host, so that a test can write where it must not.
@@ -12,100 +16,77 @@ def write(address):
 """
 
 
-def code(text):
-    return PREAMBLE + text
+@pytest.fixture
+def debugged(python):
+    """Run code after the preamble, in a process of its own."""
+    return lambda code: python(PREAMBLE + textwrap.dedent(code), **DEBUG)
 
 
-def test_write_behind_a_block_is_found_by_synchronizing(python):
-    result = python(
-        code(
-            """
-tensor = make_a_tensor(512)
-write(tensor.data_ptr() + 512)
-try:
-    torch.openreg.synchronize()
-except torch.AcceleratorError as error:
-    print("raised")
-    assert "512" in str(error), error
-"""
-        ),
-        **DEBUG,
+def synchronized(module, code):
+    """Make a program that prints what its synchronization raises."""
+    return textwrap.dedent(code) + textwrap.dedent(
+        f"""
+        try:
+            {module}.synchronize()
+        except torch.AcceleratorError as error:
+            print("raised", error)
+        """
     )
-    assert result.stdout == "raised\n"
+
+
+WRITE_BEHIND = """
+    tensor = make_a_tensor(512)
+    write(tensor.data_ptr() + 512)
+"""
+
+
+@pytest.mark.parametrize("module", ["torch.openreg", "torch.accelerator"])
+def test_write_behind_a_block_is_found_by_synchronizing(debugged, module):
+    result = debugged(synchronized(module, WRITE_BEHIND))
+    assert result.stdout.startswith("raised")
+    assert "512" in result.stdout
     assert "in make_a_tensor" in result.stderr
 
 
-def test_write_behind_a_block_is_found_by_the_accelerator_too(python):
-    result = python(
-        code(
+def test_write_to_freed_memory_is_found_by_synchronizing(debugged):
+    result = debugged(
+        synchronized(
+            "torch.openreg",
             """
-tensor = make_a_tensor(512)
-write(tensor.data_ptr() + 512)
-try:
-    torch.accelerator.synchronize()
-except torch.AcceleratorError as error:
-    print("raised")
-"""
-        ),
-        **DEBUG,
+            tensor = make_a_tensor(5 << 20)
+            address = tensor.data_ptr()
+            del tensor
+            write(address + 4096)
+            """,
+        )
     )
-    assert result.stdout == "raised\n"
+    assert result.stdout.startswith("raised")
 
 
-def test_write_to_freed_memory_is_found_by_synchronizing(python):
-    result = python(
-        code(
-            """
-tensor = make_a_tensor(5 << 20)
-address = tensor.data_ptr()
-del tensor
-write(address + 4096)
-try:
-    torch.openreg.synchronize()
-except torch.AcceleratorError as error:
-    print("raised")
-"""
-        ),
-        **DEBUG,
-    )
-    assert result.stdout == "raised\n"
-
-
-def test_what_nobody_looked_for_is_told_at_exit(python):
-    result = python(
-        code(
-            """
-tensor = make_a_tensor(512)
-write(tensor.data_ptr() + 512)
-"""
-        ),
-        **DEBUG,
-    )
-    assert "in make_a_tensor" in result.stderr
+def test_what_nobody_looked_for_is_told_at_exit(debugged):
+    result = debugged(WRITE_BEHIND)
     assert result.stderr.count("in make_a_tensor") == 1
 
 
-def test_program_without_a_mistake_is_told_nothing(python):
-    result = python(
-        code(
-            """
-model = torch.nn.Linear(64, 64).openreg()
-model(torch.ones(8, 64, device="openreg")).sum().backward()
-torch.openreg.synchronize()
-print(torch.empty(3, device="openreg").isnan().all().item())
-"""
-        ),
-        **DEBUG,
+def test_program_without_a_mistake_is_told_nothing(debugged):
+    result = debugged(
+        """
+        model = torch.nn.Linear(64, 64).openreg()
+        model(torch.ones(8, 64, device="openreg")).sum().backward()
+        torch.openreg.synchronize()
+        print(torch.empty(3, device="openreg").isnan().all().item())
+        """
     )
     assert (result.stdout, result.stderr) == ("True\n", "")
 
 
 def test_figures_are_those_without_the_zones(python):
-    program = code(
+    program = """
+        import torch
+        sizes = (1, 512, 1000, 3 << 20)
+        held = [torch.empty(n, dtype=torch.uint8, device="openreg") for n in sizes]
+        stats = torch.openreg.memory_stats()
+        names = ("allocated_bytes", "requested_bytes", "active")
+        print([stats[f"{name}.all.current"] for name in names])
         """
-held = [torch.empty(n, dtype=torch.uint8, device="openreg") for n in (1, 512, 1000, 3 << 20)]
-stats = torch.openreg.memory_stats()
-print([stats[f"{name}.all.current"] for name in ("allocated_bytes", "requested_bytes", "active")])
-"""
-    )
     assert python(program, **DEBUG).stdout == python(program).stdout

@@ -71,6 +71,12 @@ def test_mistakes_with_raw_blocks_are_refused():
     for wrong in (address, 12345):
         with pytest.raises(ValueError, match=f"begins at address {wrong}: it was freed, or is not"):
             torch.openreg.caching_allocator_delete(wrong)
+    for function in (torch.openreg.caching_allocator_alloc, torch.openreg.caching_allocator_delete):
+        for wrong in (-1, 2**70):
+            with pytest.raises(ValueError, match=f"={wrong}: expected an? .*, 0 to "):
+                function(wrong)
+        with pytest.raises(TypeError, match="='1': expected an? .*, an int"):
+            function("1")
 
 
 # ---- pinned host memory --------------------------------------------------------------------------
@@ -218,6 +224,13 @@ def test_earlier_names_work_and_warn(earlier, name):
     assert warning.category is FutureWarning and warning.filename == __file__
     assert f"torch.openreg.{name}" in str(warning.message)
     assert held.is_openreg
+
+
+def test_memory_in_use_is_what_is_not_free():
+    free, total = torch.openreg.mem_get_info(1)
+    assert torch.openreg.device_memory_used("openreg:1") == total - free
+    kept = torch.ones(5 << 20, device="openreg:1")
+    assert torch.openreg.device_memory_used(1) >= kept.nbytes
 
 
 def test_backend_is_pytorchs_own_kind():

@@ -5,6 +5,9 @@ import re
 import subprocess
 import sys
 
+import pytest
+import torch
+
 SMALL = {"OPENREG_DEVICE_MEMORY": "64M"}
 
 
@@ -24,6 +27,19 @@ def test_observer_is_called_before_the_error_is_raised(python):
         **SMALL,
     )
     assert result.stdout == "observed [40, 64, 34] 1\nraised\n"
+
+
+def test_what_no_machine_has_is_refused_in_the_words_of_cuda():
+    sentence = r"^openreg out of memory. Tried to allocate more than 1EB memory\.$"
+    with pytest.raises(torch.OutOfMemoryError, match=sentence):
+        torch.empty(2**60, dtype=torch.uint8, device="openreg")
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 1073741822.00 GiB"):
+        torch.empty(2**60 - 2**31, dtype=torch.uint8, device="openreg")
+
+
+def test_what_cannot_be_called_is_no_observer():
+    with pytest.raises(TypeError, match="^openreg: observer=5: expected what can be called$"):
+        torch.openreg.memory._attach_out_of_memory_observer(5)
 
 
 def test_observer_is_not_called_when_the_cache_could_be_given_back(python):

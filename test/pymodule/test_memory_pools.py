@@ -186,11 +186,25 @@ def test_pool_can_help_out_when_memory_runs_out(python):
     )
 
 
+def test_segments_of_a_pool_may_be_left_whole():
+    """Each block is its segment, and is used again as a whole by what is not longer."""
+    pool = torch.openreg.MemPool(no_split=True)
+    before = torch.openreg.memory_allocated()
+    with torch.openreg.use_mem_pool(pool):
+        small, other, large = allocate(1000), allocate(1000), allocate(3 * MIB)
+        sizes = [(each["total_size"], len(each["blocks"])) for each in pool.snapshot()]
+        assert sorted(sizes) == [(2 * MIB, 1), (2 * MIB, 1), (4 * MIB, 1)]
+        assert torch.openreg.memory_allocated() - before == 8 * MIB
+        address = large.data_ptr()
+        del large, small, other
+        shorter = allocate(2 * MIB + 1)
+    assert shorter.data_ptr() == address
+    assert [len(each["blocks"]) for each in pool.snapshot()] == [1, 1, 1]
+
+
 def test_what_is_not_supported_is_refused():
     with pytest.raises(NotImplementedError, match="no allocators but its own; expected None"):
         torch.openreg.MemPool(object())
-    with pytest.raises(NotImplementedError, match="always splits segments; expected False"):
-        torch.openreg.MemPool(no_split=True)
     nowhere = torch.openreg.use_mem_pool(torch.openreg.MemPool(), device=7)
     with pytest.raises(RuntimeError, match="invalid device ordinal"), nowhere:
         pass

@@ -236,3 +236,13 @@ def test_nested_tensor_is_saved_and_loaded(layout, location):
 def test_nested_tensors_of_two_devices_are_refused():
     with pytest.raises(RuntimeError, match="same device"):
         nested("openreg:0") + nested("openreg:1")
+
+
+@pytest.mark.parametrize("view", [lambda x: x.transpose(-1, -2), lambda x: x.view(3, -1, 2, 2)])
+def test_views_of_ordinary_tensors_in_inference_mode_are_ordinary(view):
+    host, device = nested(), nested("openreg")
+    with torch.inference_mode():
+        ours, theirs = view(device), view(host)
+        assert view(nested("openreg")).is_inference()
+    assert not theirs.is_inference() and not ours.is_inference()
+    assert_same(ours, theirs)

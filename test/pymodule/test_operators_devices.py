@@ -97,6 +97,94 @@ def test_device_indices_do_not_select_from_a_host_tensor():
         samples.make().x[samples.make("openreg").index]
 
 
+INDEX = torch.tensor([0, 2])
+MASK = torch.tensor([True, False, True])
+
+WRITES = {
+    "index_put_": lambda x, values: x.index_put_((INDEX,), values),
+    "index_put_ by device indices": lambda x, values: x.index_put_((INDEX.to(x.device),), values),
+    "index_put": lambda x, values: x.index_put((INDEX,), values),
+    "_unsafe_index_put": lambda x, values: torch.ops.aten._unsafe_index_put(x, (INDEX,), values),
+    "x[index] =": lambda x, values: x.__setitem__(INDEX, values),
+    "x[mask] =": lambda x, values: x.__setitem__(MASK.to(x.device), values),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("elsewhere", ["cpu", "openreg:0"])
+def test_values_of_another_device_are_not_written_by_indices(name, elsewhere):
+    x = torch.zeros(3, device="openreg:1")
+    with pytest.raises(RuntimeError, match=f"{SENTENCE}.* openreg:1 and {elsewhere}!"):
+        WRITES[name](x, torch.ones(2, device=elsewhere))
+    assert x.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("elsewhere", ["cpu", "openreg:0"])
+def test_values_of_another_device_are_not_accumulated(elsewhere):
+    x = torch.zeros(3, device="openreg:1")
+    with pytest.raises(
+        RuntimeError, match=f"device openreg:1 but got device {elsewhere} for value"
+    ):
+        x.index_put_((INDEX,), torch.ones(2, device=elsewhere), accumulate=True)
+
+
+def test_device_values_are_not_written_to_the_host():
+    with pytest.raises(RuntimeError, match=f"{SENTENCE}.* openreg:0 and cpu!"):
+        torch.zeros(3).index_put_((INDEX,), torch.ones(2, device="openreg"))
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("elsewhere", ["cpu", "openreg:0"])
+def test_number_of_any_device_is_written_by_indices(name, elsewhere):
+    x = torch.zeros(3, device="openreg:1")
+    result = WRITES[name](x, torch.tensor(5.0, device=elsewhere))
+    assert (x if result is None else result).tolist() == [5.0, 0.0, 5.0]
+
+
+def test_one_host_element_is_written_by_a_device_mask():
+    x = torch.zeros(3, device="openreg")
+    x.index_put_((MASK.openreg(),), torch.tensor([7.0]))
+    assert x.tolist() == [7.0, 0.0, 7.0]
+    for indices in [(MASK,), (INDEX,)]:
+        with pytest.raises(RuntimeError, match=SENTENCE):
+            x.index_put_(indices, torch.tensor([7.0]))
+
+
+def test_device_number_is_written_to_the_host():
+    x = torch.zeros(3).index_put_((INDEX,), torch.tensor(5.0, device="openreg:1"))
+    assert x.tolist() == [5.0, 0.0, 5.0]
+
+
+def step_sgd(parameters, gradients, **rate):
+    options = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "nesterov": False}
+    torch._fused_sgd_(
+        parameters, gradients, [], **options, **rate, maximize=False, is_first_step=True
+    )
+
+
+@pytest.mark.parametrize("strangers", [0, 1, 2])
+def test_lists_of_two_devices_are_refused_by_the_name_of_the_argument(strangers):
+    parameters = [torch.ones(3, device="openreg") for _ in range(3)]
+    gradients = [torch.ones(3, device="cpu" if i >= strangers else "openreg") for i in range(3)]
+    sentence = f"{SENTENCE}, but got grads is on cpu, different from other tensors on openreg:0"
+    with pytest.raises(RuntimeError, match=sentence):
+        step_sgd(parameters, gradients, lr=0.1)
+    assert all(each.tolist() == [1.0, 1.0, 1.0] for each in parameters)
+
+
+def test_rate_of_a_fused_optimizer_may_be_on_the_host_and_its_gradients_not():
+    parameter, gradient = torch.ones(3, device="openreg"), torch.ones(3)
+    step_sgd([parameter], [gradient.openreg()], lr=torch.tensor(0.5))
+    assert parameter.tolist() == [0.5, 0.5, 0.5]
+    with pytest.raises(RuntimeError, match=SENTENCE):
+        step_sgd([parameter], [gradient], lr=torch.tensor(0.5))
+
+
+def test_argument_behind_one_that_was_left_out_is_named():
+    with pytest.raises(RuntimeError, match="got bias is on cpu"):
+        F.layer_norm(torch.ones(3, device="openreg"), (3,), bias=torch.ones(3))
+
+
 def test_result_is_on_the_device_of_its_inputs_whatever_the_current_one():
     x = torch.ones(3, device="openreg:1")
     assert torch.openreg.current_device() == 0

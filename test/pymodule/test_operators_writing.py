@@ -208,3 +208,22 @@ def test_in_place_operators_count_versions():
     x.add_(1)
     torch.mul(x, 2, out=x)
     assert x._version == version + 2
+
+
+def test_kernel_that_leaves_its_out_conjugated_says_so():
+    factors, pivots = torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64))
+    right = torch.randn(4, 3, dtype=torch.complex64)
+    expected = torch.linalg.lu_solve(factors, pivots, right, adjoint=True, left=False)
+    for _ in range(2):  # the second time could be foretold
+        out = torch.empty(4, 3, dtype=torch.complex64, device="openreg")
+        torch.linalg.lu_solve(
+            factors.to("openreg"),
+            pivots.to("openreg"),
+            right.to("openreg"),
+            adjoint=True,
+            left=False,
+            out=out,
+        )
+        assert out.is_conj() == expected.is_conj()
+        assert torch.equal(out.cpu(), expected)
+        assert torch.equal((out + 1).cpu(), expected + 1)

@@ -29,6 +29,8 @@ print(parent.sum().item())
     [
         "torch.openreg.init()",
         "torch.openreg.current_device()",
+        "torch.openreg.set_device(0)",
+        "torch.openreg.device(1).__enter__()",
         "torch.openreg.synchronize()",
         "torch.openreg.mem_get_info()",
         "torch.openreg.get_rng_state()",

@@ -191,10 +191,9 @@ def test_own_generator_can_be_cloned_and_restored():
     assert draw(generator=generator) == first
 
 
-@pytest.mark.parametrize("device", ["cpu", "openreg:1"])
-def test_generator_of_another_device_is_refused(device):
-    with pytest.raises(RuntimeError, match=f"Expected a .*generator.* but found .*{device}"):
-        draw("openreg:0", generator=torch.Generator(device=device))
+def test_generator_of_the_host_is_refused():
+    with pytest.raises(RuntimeError, match="Expected a .*generator.* but found .*cpu"):
+        draw("openreg:0", generator=torch.Generator(device="cpu"))
 
 
 def test_generator_of_a_device_that_does_not_exist_is_refused():

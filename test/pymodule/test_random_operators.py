@@ -355,15 +355,67 @@ def test_a_generator_gives_threads_numbers_of_which_none_comes_twice():
 )
 def test_generator_of_the_host_is_refused(call):
     x = torch.ones(3, device="openreg")
-    sentence = "Expected a 'openreg:0' generator device but found 'cpu'"
+    sentence = "Expected a 'openreg' device type for generator but found 'cpu'"
     with pytest.raises(RuntimeError, match=sentence):
         call(x, torch.Generator())
 
 
 def test_generator_of_a_device_is_refused_by_the_host():
-    sentence = "Expected a 'cpu' generator device but found 'openreg:0'"
+    sentence = "Expected a 'cpu' device type for generator but found 'openreg'"
     with pytest.raises(RuntimeError, match=sentence):
         torch.empty(3).uniform_(generator=torch.Generator(device="openreg"))
+
+
+def test_generator_of_another_device_is_drawn_from_as_one_of_its_own():
+    own = torch.Generator(device="openreg").manual_seed(7)
+    expected = torch.rand(5, device="openreg", generator=own)
+    other = torch.Generator(device="openreg:1").manual_seed(7)
+    assert torch.equal(torch.rand(5, device="openreg", generator=other), expected)
+    assert other.get_offset() == 4
+    torch.randperm(9, device="openreg", generator=other)
+    assert other.get_offset() > 4
+
+
+def test_permutation_of_nothing_asks_no_generator():
+    for device, generator in (("openreg", "cpu"), ("cpu", "openreg"), ("openreg:0", "openreg:1")):
+        result = torch.randperm(0, device=device, generator=torch.Generator(device=generator))
+        assert result.numel() == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most", "sentence"),
+    [
+        (torch.uint8, 2**8, "without overflow"),
+        (torch.int16, 2**15, "without overflow"),
+        (torch.half, 2**11 + 1, "n cannot be greater than 2049 for Half"),
+        (torch.float, 2**24 + 1, r"n cannot be greater than 2\^24\+1 for Float"),
+        (torch.double, 2**53 + 1, r"n cannot be greater than 2\^53\+1 for Double"),
+    ],
+)
+def test_permutation_that_its_type_cannot_hold_is_refused(dtype, most, sentence):
+    out = torch.empty(0, dtype=dtype, device="openreg")
+    if most <= 2**15:
+        assert torch.randperm(most, out=out).numel() == most
+    with pytest.raises(RuntimeError, match=sentence):
+        torch.randperm(most + 1, out=out)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
+def test_permutation_of_what_is_no_number_line_is_refused(dtype):
+    with pytest.raises(NotImplementedError, match='"randperm_openreg" not implemented for'):
+        torch.randperm(2, dtype=dtype, device="openreg")
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float, torch.double])
+@pytest.mark.parametrize("span", [(float("-inf"), 1), (0, float("nan")), (2, 1), "widest"])
+def test_uniform_refuses_bounds_in_the_words_of_the_host(dtype, span):
+    most = torch.finfo(dtype).max
+    bounds = (-most, most) if span == "widest" else span
+    with pytest.raises(RuntimeError) as on_host:
+        torch.empty(3, dtype=dtype).uniform_(*bounds)
+    with pytest.raises(RuntimeError) as on_device:
+        torch.empty(3, dtype=dtype, device="openreg").uniform_(*bounds)
+    assert str(on_device.value) == str(on_host.value)
 
 
 @pytest.mark.parametrize("length", [0, 7, 9, 15, 17, 5056])

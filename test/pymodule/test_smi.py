@@ -309,7 +309,7 @@ class Terminal:
         before, _, self.text = self.text.partition(wanted)
         return before
 
-    def _read(self, patience=60):
+    def _read(self, patience=600):
         assert select.select([self.screen], [], [], patience)[0], self.text
         try:
             piece = os.read(self.screen, 65536)

@@ -114,3 +114,46 @@ def test_gradients_of_a_reduced_product_agree_with_the_cpu(reduction):
         torch.sparse.mm(left, right, reduction).pow(2).sum().backward()
         gradients.append((left.grad.to_dense().cpu(), right.grad.cpu()))
     assert_close(gradients[1], gradients[0])
+
+
+def uncoalesced(device):
+    indices = torch.tensor([[0, 1, 0], [2, 0, 2]], device=device)
+    return torch.sparse_coo_tensor(indices, torch.tensor([5.0, -3, 4], device=device), (2, 3))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensor: tensor.div_(-2, rounding_mode="floor"),
+        lambda tensor: tensor.floor_divide_(2),
+        lambda tensor: torch.abs(uncoalesced(tensor.device), out=tensor),
+    ],
+)
+def test_changes_in_place_that_join_elements_reach_indices_and_values(change):
+    host, device = uncoalesced("cpu"), uncoalesced("openreg")
+    change(host)
+    change(device)
+    assert device._nnz() == host._nnz() == 2
+    for ours, theirs in zip(members(device), members(host), strict=True):
+        assert_close(ours.cpu(), theirs)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+def test_resizing_like_a_smaller_compressed_tensor_resizes_its_members(layout):
+    smaller = torch.tensor([[0.0, 7, 0], [0, 0, 0]]).to_sparse(layout=layout)
+    host = matrix().to_sparse(layout=layout)
+    device = host.openreg()
+    host.resize_as_sparse_(smaller)
+    device.resize_as_sparse_(smaller.openreg())
+    for ours, theirs in zip(members(device), members(host), strict=True):
+        assert ours.shape == theirs.shape
+
+
+def test_a_tensor_that_claims_to_be_coalesced_is_checked():
+    with torch.sparse.check_sparse_tensor_invariants():
+        indices = torch.tensor([[0, 1], [2, 0]], device="openreg")
+        values = torch.tensor([3.0, 4], device="openreg")
+        tensor = torch.sparse_coo_tensor(indices, values, (2, 3), is_coalesced=True)
+        assert_close(tensor.to_dense().cpu(), torch.tensor([[0.0, 0, 3], [4, 0, 0]]))
+        with pytest.raises(RuntimeError, match="uncoalesced"):
+            torch.sparse_coo_tensor(indices.flip(1), values, (2, 3), is_coalesced=True)

@@ -159,6 +159,16 @@ def test_elapsed_time_needs_timing():
         start.elapsed_time(end)
 
 
+def test_elapsed_time_between_devices_is_refused():
+    start, end = (torch.openreg.Event(enable_timing=True) for _ in range(2))
+    start.record(torch.openreg.Stream("openreg:0"))
+    end.record(torch.openreg.Stream("openreg:1"))
+    start.synchronize()
+    end.synchronize()
+    with pytest.raises(RuntimeError, match="different devices, 0 and 1"):
+        start.elapsed_time(end)
+
+
 def test_tensor_may_be_given_to_another_stream():
     tensor = torch.ones(8, device="openreg")
     tensor.record_stream(torch.openreg.Stream())
@@ -181,6 +191,25 @@ def test_native_handle_is_the_number_of_the_stream():
     again = torch.openreg.ExternalStream(stream.native_handle)
     assert again == stream
     assert torch.openreg.ExternalStream(stream.native_handle, 1).device_index == 1
+
+
+def test_stream_is_found_by_its_native_handle():
+    stream = torch.openreg.Stream("openreg:1")
+    assert torch.openreg.get_stream_from_external(stream.native_handle, "openreg:1") == stream
+
+
+def test_priorities_beyond_the_range_are_its_ends():
+    lowest, highest = torch.openreg.Stream.priority_range()
+    assert (lowest, highest) == (0, -1)
+    for priority, same in ((5, lowest), (-7, highest)):
+        stream = torch.openreg.Stream(priority=priority)
+        alike = torch.openreg.Stream(priority=same)
+        assert (stream.stream_id > 32) == (alike.stream_id > 32) == (same < 0)
+
+
+def test_no_stream_captures():
+    assert torch.openreg.is_current_stream_capturing() is False
+    assert torch.openreg.current_stream().is_capturing() is False
 
 
 def test_external_stream_that_does_not_exist_is_refused():

@@ -197,12 +197,13 @@ Tensor dropout_factor(const Attention &attention, const Tensor &weights) {
   const auto *x = kernel_address(ones.const_data_ptr());
   auto *result = kernel_address(factor.mutable_data_ptr());
   auto *mask = static_cast<bool *>(kernel_address(kept.mutable_data_ptr()));
-  run_on_stream(ones.device().index(), [=, grid = grid_of(ones.device()), philox = attention.philox,
-                                        p = attention.dropout] {
-    fill_in_shares(n, [&](openreg_share share) {
-      openreg_dropout(type, n, width, x, result, mask, share, philox, grid, p);
-    });
-  });
+  draw_on_stream(
+      ones.device().index(), n,
+      [=, grid = grid_of(ones.device()), philox = attention.philox, p = attention.dropout] {
+        fill_in_shares(n, [&](openreg_share share) {
+          openreg_dropout(type, n, width, x, result, mask, share, philox, grid, p);
+        });
+      });
   return factor;
 }
 
@@ -289,8 +290,11 @@ class WithoutAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::DispatchKey::AutocastPrivateUse1};
 };
 
-Tensor device_number(uint64_t number, const Tensor &like) {
-  return at::full({}, static_cast<int64_t>(number), like.options().dtype(at::kLong));
+// Nothing without dropout: to make two tensors for every call takes a third of a small one's time.
+Tensor device_number(uint64_t number, const Tensor &like, const Attention &attention) {
+  return attention.dropout > 0
+             ? at::full({}, static_cast<int64_t>(number), like.options().dtype(at::kLong))
+             : Tensor();
 }
 
 uint64_t number_of(const Tensor &tensor) {
@@ -299,20 +303,21 @@ uint64_t number_of(const Tensor &tensor) {
 
 // Results, by PyTorch's names: output; logsumexp of each query's scores (batch, heads, length);
 // cum_seq_q and cum_seq_k, which only packed sequences have; max_q and max_k, the lengths;
-// philox_seed and philox_offset, where dropout started (0 without); debug_attn_mask, the weights
-// after dropout, if asked for.
+// philox_seed and philox_offset, where dropout started (undefined without); debug_attn_mask, the
+// weights after dropout, if asked for.
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
 attention_forward(const Tensor &query, const Tensor &key, const Tensor &value,
                   const OptionalTensor &bias, double dropout, bool is_causal,
                   bool return_debug_mask, std::optional<double> scale) {
   check_arguments(query, key, value, dropout);
-  WithoutAutocast without_autocast;
   Attention attention{dropout, is_causal, scale_of(query, scale), {0, 0}};
   Composed result;
   if (!return_debug_mask && has_flash_kernel(attention, query, key, value, bias)) {
-    std::tie(result.output, result.logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, dropout, is_causal, bias, scale);
+    std::tie(result.output, result.logsumexp) =
+        typed<ops::_scaled_dot_product_flash_attention_for_cpu>(query, key, value, dropout,
+                                                                is_causal, bias, scale);
   } else {
+    const WithoutAutocast without_autocast;
     result = compose(attention, query, key, value, bias);
   }
   return {std::move(result.output),
@@ -321,8 +326,8 @@ attention_forward(const Tensor &query, const Tensor &key, const Tensor &value,
           Tensor(),
           query.size(2),
           key.size(2),
-          device_number(attention.philox.seed, query),
-          device_number(attention.philox.offset, query),
+          device_number(attention.philox.seed, query, attention),
+          device_number(attention.philox.offset, query, attention),
           return_debug_mask ? result.weights.to(query.scalar_type()) : Tensor()};
 }
 

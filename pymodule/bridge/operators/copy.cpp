@@ -4,6 +4,8 @@
 // wherever they lie: PyTorch's CPU copy on the twins, or the device layer's when no element
 // changes.
 
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/copy_ops.h>
@@ -12,6 +14,7 @@
 
 #include <memory>
 
+#include "../sync_debug.h"
 #include "../typed.h"
 
 namespace openreg {
@@ -87,6 +90,14 @@ private:
   c10::DeviceIndex device_, other_;
 };
 
+// What the caller agreed not to wait for is not counted, although pageable memory is waited for
+// here.
+void note_sync_unless(bool non_blocking) {
+  if (!non_blocking) {
+    note_sync();
+  }
+}
+
 // As on CUDA, only copies between host and device are waited for, and not those either whose host
 // memory is pinned if the caller asks for it. A queued copy keeps the host's memory alive.
 void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevices &devices,
@@ -96,6 +107,7 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
   const auto bytes = self.nbytes();
   const auto host = self.is_cpu() ? self : source.is_cpu() ? source : at::Tensor();
   if (host.defined() && !(non_blocking && host.is_pinned())) {
+    note_sync_unless(non_blocking);
     const Turn turn(devices.device());
     if (self.is_cpu()) {
       turn.raise_failures();
@@ -119,6 +131,50 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
   devices.end();
 }
 
+// What a copy refuses, it refuses at the call.
+at::Tensor expanded(const at::Tensor &source, const at::Tensor &self) {
+  at::assert_no_internal_overlap(self);
+  return source.sizes() == self.sizes() ? source : source.expand(self.sizes());
+}
+
+bool is_pinned_host(const at::Tensor &tensor) {
+  return tensor.is_cpu() && tensor.is_pinned();
+}
+
+// A copy between pinned host memory and a device that changes elements on the way, by PyTorch's CPU
+// kernel.
+class ConvertingCopy {
+public:
+  // The host's tensor is kept alive, as another tensor over its memory: the program's may change
+  // its sizes when the call has returned.
+  ConvertingCopy(const at::Tensor &self, const at::Tensor &source)
+      : to_(self.is_cpu() ? self.alias() : twin_of(self)),
+        from_(source.is_cpu() ? source.alias() : twin_of(source)) {}
+
+  static void queue(const at::Tensor &self, const at::Tensor &source, c10::DeviceIndex device) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto copy = std::make_unique<ConvertingCopy>(self, source);
+    int stream = OPENREG_STREAM_DEFAULT;
+    check(openreg_stream_current(device, &stream));
+    launch_on_stream(device, stream, &run, copy.get());
+    (void)copy.release(); // the worker's
+  }
+
+private:
+  static openreg_status run(void *copy) {
+    const std::unique_ptr<ConvertingCopy> self(static_cast<ConvertingCopy *>(copy));
+    try {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      at::_ops::copy_::redispatch(kCpuKernel, self->to_, self->from_, /*non_blocking=*/false);
+      return OPENREG_OK;
+    } catch (const std::exception &error) {
+      return openreg_fail(OPENREG_LAUNCH_FAILURE, "openreg error: a copy failed: %s", error.what());
+    }
+  }
+
+  at::Tensor to_, from_;
+};
+
 at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking) {
   check_copyable(self);
   check_copyable(source);
@@ -131,6 +187,14 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
     return typed<at::_ops::copy_>(self, source, non_blocking);
   }
   check(openreg_initialize()); // refuses a forked child
+  if (self.is_cpu() || source.is_cpu()) {
+    note_sync_unless(non_blocking);
+  }
+  if (non_blocking && may_queue() && (is_pinned_host(self) || is_pinned_host(source)) &&
+      (is_worth_queueing(self.nbytes()) || !devices.are_idle())) {
+    ConvertingCopy::queue(self, expanded(source, self), devices.device());
+    return self;
+  }
   devices.wait_for_other();
   const Turn turn(devices.device());
   if (self.is_cpu()) {
@@ -142,6 +206,7 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
 
 // A number that goes to the host brings a failure with it, as a copy does.
 at::Scalar item(const at::Tensor &self) {
+  note_sync();
   const Turn turn(self.device().index());
   turn.raise_failures();
   return typed<at::_ops::_local_scalar_dense>(self);

@@ -1,9 +1,8 @@
 // Operators of openreg's own, torch.ops.openreg.*: how a backend adds an operator that PyTorch does
 // not have, and the three ways in which one gets along with autograd.
 //
-//   custom_abs                 says nothing to autograd: calling it is fine, a backward pass
-//   through
-//                              it warns, and no gradient comes out
+//   custom_abs                 says nothing to autograd: a backward pass through it warns, and no
+//                              gradient comes out
 //   custom_abs_differentiable  has an AutogradPrivateUse1 kernel with a derivative of its own
 //   custom_abs_fallthrough     lets autograd pass: its kernel calls differentiable operators, and
 //                              autograd records those

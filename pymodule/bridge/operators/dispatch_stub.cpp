@@ -93,16 +93,20 @@ Loop loop_for(at::ScalarType dtype) {
 void abs_kernel(at::TensorIteratorBase &iterator) {
   const auto loop = loop_for(iterator.dtype(0));
   if (loop == nullptr) {
-    const Turn turn(iterator.device().index());
-    const Redirection redirection(iterator.device().index());
-    at::_ops::abs_out::redispatch(kCpuKernel, twin_or_self(iterator.tensor(1)),
-                                  twin_or_self(iterator.tensor(0)));
+    at::Tensor result = iterator.tensor(0);
+    typed<at::_ops::abs_out>(iterator.tensor(1), result);
     return;
   }
-  const Turn turn(iterator.device().index());
+  const auto device = iterator.device().index();
   iterator.unsafe_replace_operand(0, kernel_address(iterator.data_ptr(0)));
   iterator.unsafe_replace_operand(1, kernel_address(iterator.data_ptr(1)));
-  iterator.for_each(loop);
+  if (const Turn turn(device, Turn::kIfIdle); turn.is_held()) {
+    iterator.for_each(loop);
+    return;
+  }
+  // A copy of the iterator knows shapes and addresses, and does not look at the tensors.
+  queue_on_stream(device,
+                  [rows = at::TensorIterator(iterator), loop]() mutable { rows.for_each(loop); });
 }
 
 // The way to the stub, also of abs and abs_: checks what every launch checks.

@@ -2,6 +2,7 @@
 // them, bernoulli. The numbers are the generator layer's, which are CUDA's; here arguments are
 // checked and converted.
 
+#include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/add.h>
@@ -11,6 +12,7 @@
 #include <torch/library.h>
 
 #include <cmath>
+#include <limits>
 
 #include "../memory.h"
 #include "random.h"
@@ -21,17 +23,31 @@ namespace {
 
 // ---- distributions with numbers for parameters --------------------------------------------------
 
+// As PyTorch checks them on every device.
+void check_uniform_bounds(const at::Tensor &self, double from, double to) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf, at::kBFloat16, self.scalar_type(), "check_uniform_bounds", [&] {
+        const auto most = static_cast<double>(std::numeric_limits<scalar_t>::max());
+        TORCH_CHECK(-most <= from && from <= most, "from is out of bounds for ", self.dtype());
+        TORCH_CHECK(-most <= to && to <= most, "to is out of bounds for ", self.dtype());
+        TORCH_CHECK(from <= to,
+                    "uniform_ expects to return a [from, to) range, but found from=", from,
+                    " > to=", to);
+        TORCH_CHECK(to - from <= most, "uniform_ expects to-from <= std::numeric_limits<",
+                    self.scalar_type(), ">::max(), but found to=", to, " and from=", from,
+                    " which result in to-from to exceed the limit");
+      });
+}
+
 at::Tensor &uniform_(at::Tensor &self, double from, double to, OptionalGenerator generator) {
   if (self.is_complex()) {
     auto real = at::view_as_real(self);
     uniform_(real, from, to, std::move(generator));
     return self;
   }
-  check_floating(self, "uniform_kernel_openreg");
-  TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from,
-              " > to=", to);
+  check_uniform_bounds(self, from, to);
   fill_random(self, generator, "uniform_kernel_openreg", &openreg_uniform_words,
-              [&](auto *output, auto share, auto philox, auto grid) {
+              [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_uniform(output, share, philox, grid, from, to);
               });
   return self;
@@ -48,7 +64,7 @@ at::Tensor &normal_(at::Tensor &self, double mean, double std, OptionalGenerator
   }
   check_floating(self, "normal_kernel_openreg");
   fill_random(self, generator, "normal_kernel_openreg", &openreg_normal_words,
-              [&](auto *output, auto share, auto philox, auto grid) {
+              [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_normal(output, share, philox, grid, mean, std);
               });
   return self;
@@ -58,7 +74,7 @@ at::Tensor &exponential_(at::Tensor &self, double lambda, OptionalGenerator gene
   TORCH_CHECK(lambda > 0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);
   check_floating(self, "exponential_kernel_openreg");
   fill_random(self, generator, "exponential_kernel_openreg", &openreg_exponential_words,
-              [&](auto *output, auto share, auto philox, auto grid) {
+              [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_exponential(output, share, philox, grid, lambda);
               });
   return self;
@@ -68,7 +84,7 @@ at::Tensor &log_normal_(at::Tensor &self, double mean, double std, OptionalGener
   TORCH_CHECK(std > 0, "log_normal_ expects std > 0.0, but found std=", std);
   check_floating(self, "log_normal_openreg");
   fill_random(self, generator, "log_normal_openreg", &openreg_log_normal_words,
-              [&](auto *output, auto share, auto philox, auto grid) {
+              [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_log_normal(output, share, philox, grid, mean, std);
               });
   return self;
@@ -81,7 +97,7 @@ at::Tensor &cauchy_(at::Tensor &self, double median, double sigma, OptionalGener
               "floating point but you specified ",
               self.dtype());
   fill_random(self, generator, "cauchy_openreg", &openreg_cauchy_words,
-              [&](auto *output, auto share, auto philox, auto grid) {
+              [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_cauchy(output, share, philox, grid, median, sigma);
               });
   return self;
@@ -90,7 +106,7 @@ at::Tensor &cauchy_(at::Tensor &self, double median, double sigma, OptionalGener
 at::Tensor &geometric_(at::Tensor &self, double p, OptionalGenerator generator) {
   TORCH_CHECK(0 < p && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
   fill_random(self, generator, "geometric_openreg", &openreg_geometric_words,
-              [&](auto *output, auto share, auto philox, auto grid) {
+              [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_geometric(output, share, philox, grid, p);
               });
   return self;
@@ -156,7 +172,7 @@ void check_probability(double p) {
 at::Tensor &bernoulli_float_(at::Tensor &self, double p, OptionalGenerator generator) {
   check_probability(p);
   fill_random(self, generator, "bernoulli_scalar_openreg_", &openreg_bernoulli_words,
-              [&](auto *output, auto share, auto philox, auto grid) {
+              [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_bernoulli(output, share, philox, grid, p);
               });
   return self;
@@ -173,9 +189,9 @@ at::Tensor &bernoulli_tensor_(at::Tensor &self, const at::Tensor &p, OptionalGen
       [](const openreg_output *output, openreg_grid) {
         return openreg_bernoulli_tensor_words(output);
       },
-      [&](const openreg_output *output, openreg_share share, openreg_philox philox, openreg_grid) {
-        openreg_bernoulli_tensor(output, share, philox,
-                                 kernel_address(probabilities.const_data_ptr()));
+      [p = kernel_address(probabilities.const_data_ptr())](
+          const openreg_output *output, openreg_share share, openreg_philox philox, openreg_grid) {
+        openreg_bernoulli_tensor(output, share, philox, p);
       });
   return self;
 }

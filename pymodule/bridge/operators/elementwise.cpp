@@ -36,11 +36,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   register_typed<ops::eq_Tensor, ops::eq_Scalar, ops::ne_Tensor, ops::ne_Scalar, ops::lt_Tensor,
                  ops::lt_Scalar, ops::le_Tensor, ops::le_Scalar, ops::gt_Tensor, ops::gt_Scalar,
                  ops::ge_Tensor, ops::ge_Scalar, ops::bitwise_and_Tensor, ops::bitwise_or_Tensor,
-                 ops::bitwise_not, ops::logical_not_out, ops::logical_and_out, ops::where_self>(
-      library);
+                 ops::bitwise_not, ops::logical_not_out, ops::logical_and_out, ops::logical_not,
+                 ops::logical_and, ops::logical_or, ops::where_self>(library);
   // filling
   register_typed<ops::fill__Scalar, ops::fill__Tensor, ops::zero_, ops::masked_fill__Scalar,
-                 ops::masked_fill__Tensor>(library);
+                 ops::masked_fill__Tensor, ops::masked_fill_Scalar, ops::masked_fill_Tensor>(
+      library);
   // activations and their gradients
   register_typed<ops::relu, ops::relu_, ops::threshold_backward, ops::gelu, ops::gelu_backward,
                  ops::silu, ops::silu_, ops::silu_backward, ops::leaky_relu,

@@ -2,7 +2,10 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/RangeUtils.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/arange.h>
+#include <c10/core/DefaultDtype.h>
 #include <torch/library.h>
 
 #include "../device_tensor.h"
@@ -80,9 +83,43 @@ at::Tensor efficient_zero_tensor(c10::IntArrayRef size, std::optional<c10::Scala
       std::nullopt);
 }
 
+// ---- ranges -------------------------------------------------------------------------------------
+
+at::ScalarType dtype_of_range(const at::Scalar &start, const at::Scalar &end,
+                              const at::Scalar &step) {
+  const bool counts = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
+  return counts ? at::kLong : c10::get_default_dtype_as_scalartype();
+}
+
+// PyTorch's own makes an empty tensor, which the kernel makes longer: that has to be waited for.
+at::Tensor arange(const at::Scalar &start, const at::Scalar &end, const at::Scalar &step,
+                  std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                  std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  const auto type = dtype.value_or(dtype_of_range(start, end, step));
+  const auto size = type == at::kLong ? at::native::compute_arange_size<int64_t>(start, end, step)
+                                      : at::native::compute_arange_size<double>(start, end, step);
+  auto range = empty({size}, type, layout, device, pin_memory, std::nullopt);
+  return at::arange_out(range, start, end, step);
+}
+
+at::Tensor arange_to(const at::Scalar &end, std::optional<c10::ScalarType> dtype,
+                     std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                     std::optional<bool> pin_memory) {
+  return arange(0, end, 1, dtype, layout, device, pin_memory);
+}
+
+at::Tensor arange_from(const at::Scalar &start, const at::Scalar &end,
+                       std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                       std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  return arange(start, end, 1, dtype, layout, device, pin_memory);
+}
+
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("arange", &arange_to);
+  library.impl("arange.start", &arange_from);
+  library.impl("arange.start_step", &arange);
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
   library.impl("_efficientzerotensor", &efficient_zero_tensor);

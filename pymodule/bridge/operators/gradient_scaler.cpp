@@ -80,11 +80,14 @@ void non_finite_check_and_unscale_(at::TensorList gradients, at::Tensor &found_i
   const auto *scale = number<float>(inverse_scale, "inv_scale", "a float");
   auto *found = number<float>(found_inf, "found_inf", "a float");
   LaunchDevice where("aten::_amp_foreach_non_finite_check_and_unscale_", "");
+  {
+    LaunchDevice::List list(where);
+    for (const auto &gradient : gradients) {
+      list.see(gradient);
+    }
+  }
   where.see(found_inf);
   where.see(inverse_scale);
-  for (const auto &gradient : gradients) {
-    where.see(gradient);
-  }
   const auto device = where.index(); // refuses a gradient that is elsewhere
 
   std::vector<DenseGradient> all;

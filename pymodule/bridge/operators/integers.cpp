@@ -119,7 +119,7 @@ at::Tensor &fill_integers(at::Tensor &self, const OptionalGenerator &generator,
       [&](const openreg_output *output, openreg_grid grid) {
         return openreg_random_words(output, grid, form, range);
       },
-      [&](auto *output, auto share, auto philox, auto grid) {
+      [=](auto *output, auto share, auto philox, auto grid) {
         openreg_random(output, share, philox, grid, form, range, base);
       });
   return self;

@@ -1,14 +1,50 @@
 // Typed launches of the other operators that training steps consist of: matrix products,
 // reductions, indexing, normalisation, losses, pooling and Fourier transforms.
 
+#include <ATen/Context.h>
 #include <ATen/Operators.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
+#include "../sync_debug.h"
 #include "../typed.h"
 
 namespace openreg {
 
 namespace ops = at::_ops;
+
+namespace {
+
+// How large these results are depends on the arguments' content, which is waited for.
+at::Tensor nonzero(const at::Tensor &self) {
+  note_sync();
+  return typed<ops::nonzero>(self);
+}
+
+at::Tensor masked_select(const at::Tensor &self, const at::Tensor &mask) {
+  note_sync();
+  return typed<ops::masked_select>(self, mask);
+}
+
+bool is_mask(const std::optional<at::Tensor> &index) {
+  return index.has_value() && index->defined() &&
+         (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte);
+}
+
+at::Tensor index(const at::Tensor &self, const c10::List<std::optional<at::Tensor>> &indices) {
+  if (syncs_are_noted() && std::any_of(indices.begin(), indices.end(), is_mask)) [[unlikely]] {
+    report_sync();
+  }
+  return typed<ops::index_Tensor>(self, indices);
+}
+
+at::Tensor adaptive_avg_pool2d_backward(const at::Tensor &gradient, const at::Tensor &self) {
+  at::globalContext().alertNotDeterministic("adaptive_avg_pool2d_backward_cuda"); // as CUDA's
+  return typed<ops::_adaptive_avg_pool2d_backward>(gradient, self);
+}
+
+} // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   // matrix products
@@ -18,12 +54,17 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   register_typed<ops::sum, ops::sum_dim_IntList, ops::sum_IntList_out, ops::mean, ops::mean_dim,
                  ops::prod, ops::amax, ops::amin, ops::argmax, ops::argmin, ops::any, ops::all,
                  ops::max, ops::max_dim, ops::min, ops::min_dim, ops::var_correction,
-                 ops::std_correction, ops::linalg_vector_norm, ops::cumsum, ops::topk>(library);
+                 ops::std_correction, ops::linalg_vector_norm, ops::logsumexp, ops::cumsum,
+                 ops::topk>(library);
   // joining, indexing
-  register_typed<ops::cat, ops::flip, ops::gather, ops::index_Tensor, ops::masked_select,
-                 ops::scatter_src, ops::scatter__src, ops::scatter_add, ops::scatter_add_,
-                 ops::index_select, ops::index_add, ops::index_add_, ops::embedding,
-                 ops::embedding_dense_backward, ops::tril, ops::triu, ops::nonzero>(library);
+  register_typed<ops::cat, ops::flip, ops::gather, ops::scatter_src, ops::scatter__src,
+                 ops::scatter_add, ops::scatter_add_, ops::index_select, ops::index_add,
+                 ops::index_add_, ops::embedding, ops::embedding_dense_backward, ops::tril,
+                 ops::triu, ops::constant_pad_nd, ops::slice_backward, ops::stack, ops::repeat>(
+      library);
+  register_one<ops::nonzero>(library, &nonzero);
+  register_one<ops::masked_select>(library, &masked_select);
+  register_one<ops::index_Tensor>(library, &index);
   // normalisation
   register_typed<ops::native_layer_norm, ops::native_layer_norm_backward, ops::native_batch_norm,
                  ops::native_batch_norm_backward, ops::native_group_norm,
@@ -32,12 +73,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   register_typed<ops::_softmax, ops::_softmax_backward_data, ops::_log_softmax,
                  ops::_log_softmax_backward_data, ops::nll_loss_forward, ops::nll_loss_backward,
                  ops::mse_loss, ops::mse_loss_backward, ops::binary_cross_entropy,
-                 ops::binary_cross_entropy_backward>(library);
+                 ops::binary_cross_entropy_backward, ops::binary_cross_entropy_with_logits>(
+      library);
   // pooling
   register_typed<ops::max_pool2d_with_indices, ops::max_pool2d_with_indices_backward,
                  ops::avg_pool2d, ops::avg_pool2d_backward, ops::_adaptive_avg_pool2d,
-                 ops::_adaptive_avg_pool2d_backward, ops::upsample_nearest2d,
-                 ops::upsample_nearest2d_backward>(library);
+                 ops::upsample_nearest2d, ops::upsample_nearest2d_backward>(library);
+  register_one<ops::_adaptive_avg_pool2d_backward>(library, &adaptive_avg_pool2d_backward);
   // Fourier transforms
   register_typed<ops::_fft_c2c, ops::_fft_c2r, ops::_fft_r2c>(library);
 }

@@ -27,8 +27,8 @@ uint64_t count_of(const at::Tensor &tensor) {
   return static_cast<uint64_t>(tensor.numel());
 }
 
-// A contiguous result of the parameter's shape: `draw(type, n, result, share, philox)` after
-// `words` words.
+// A contiguous result of the parameter's shape: `draw(type, n, result, share, philox)`, which knows
+// addresses only, after `words` words.
 template <class Draw>
 at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &generator,
                      const char *kernel, uint64_t words, Draw draw) {
@@ -40,26 +40,29 @@ at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &gener
     const auto n = count_of(parameter);
     auto *elements = target(result);
     const auto philox = numbers.take(words);
-    const Turn turn(parameter.device().index());
-    fill_in_shares(n, [&](openreg_share share) { draw(type, n, elements, share, philox); });
+    draw_on_stream(parameter.device().index(), n, [=] {
+      fill_in_shares(n, [&](openreg_share share) { draw(type, n, elements, share, philox); });
+    });
   }
   return result;
 }
 
 at::Tensor poisson(const at::Tensor &self, OptionalGenerator generator) {
   const auto lambda = self.contiguous();
-  return draw_like(lambda, generator, "poisson_openreg", openreg_poisson_words(count_of(self)),
-                   [&](auto type, auto n, auto *result, auto share, auto philox) {
-                     openreg_poisson(type, n, source(lambda), result, share, philox);
-                   });
+  return draw_like(
+      lambda, generator, "poisson_openreg", openreg_poisson_words(count_of(self)),
+      [rates = source(lambda)](auto type, auto n, auto *result, auto share, auto philox) {
+        openreg_poisson(type, n, rates, result, share, philox);
+      });
 }
 
 at::Tensor standard_gamma(const at::Tensor &self, OptionalGenerator generator) {
   const auto alpha = self.contiguous();
-  return draw_like(alpha, generator, "gamma_openreg", openreg_gamma_words(count_of(self)),
-                   [&](auto type, auto n, auto *result, auto share, auto philox) {
-                     openreg_gamma(type, n, source(alpha), result, share, philox);
-                   });
+  return draw_like(
+      alpha, generator, "gamma_openreg", openreg_gamma_words(count_of(self)),
+      [shapes = source(alpha)](auto type, auto n, auto *result, auto share, auto philox) {
+        openreg_gamma(type, n, shapes, result, share, philox);
+      });
 }
 
 // The smallest normal number of a floating type, and the largest below 1.
@@ -99,8 +102,9 @@ at::Tensor binomial(const at::Tensor &count, const at::Tensor &probability,
   const auto trials = count.expand(shape).contiguous();
   const auto p = probability.to(count.scalar_type()).expand(shape).contiguous();
   return draw_like(trials, generator, "binomial_openreg", openreg_binomial_words(count_of(trials)),
-                   [&](auto type, auto n, auto *result, auto share, auto philox) {
-                     openreg_binomial(type, n, source(trials), source(p), result, share, philox);
+                   [counts = source(trials), chances = source(p)](auto type, auto n, auto *result,
+                                                                  auto share, auto philox) {
+                     openreg_binomial(type, n, counts, chances, result, share, philox);
                    });
 }
 
@@ -131,7 +135,7 @@ at::Tensor &rrelu_with_noise_out(const at::Tensor &self, at::Tensor &noise, cons
   const auto n = count_of(self);
   const void *x = source(input);
   void *slopes = target(drawn), *rectified = target(result);
-  run_on_stream(self.device().index(), [=, from = lower.toDouble(), to = upper.toDouble()] {
+  draw_on_stream(self.device().index(), n, [=, from = lower.toDouble(), to = upper.toDouble()] {
     fill_in_shares(n, [&](openreg_share share) {
       openreg_rrelu(type, n, x, slopes, rectified, share, philox, grid, from, to);
     });

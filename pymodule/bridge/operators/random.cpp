@@ -47,10 +47,11 @@ openreg_grid grid_of(c10::Device device) {
   return {profile.multiprocessor_count, profile.max_threads_per_multiprocessor};
 }
 
-openreg_output output_of(const at::Tensor &tensor, const char *kernel) {
+Output::Output(const at::Tensor &tensor, const char *kernel)
+    : address_(nullptr), type_(random_type(tensor, kernel)), sizes_(tensor.sizes()),
+      strides_(tensor.strides()) {
   at::assert_no_internal_overlap(tensor);
-  return {kernel_address(tensor.mutable_data_ptr()), random_type(tensor, kernel),
-          static_cast<int>(tensor.dim()), tensor.sizes().data(), tensor.strides().data()};
+  address_ = kernel_address(tensor.mutable_data_ptr());
 }
 
 void check_floating(const at::Tensor &tensor, const char *kernel) {

@@ -5,8 +5,11 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include <c10/util/SmallVector.h>
+
 #include <algorithm>
 
+#include "../queued.h"
 #include "../torch_generator.h"
 #include "../turn.h"
 #include "generator.h"
@@ -22,9 +25,22 @@ openreg_type random_type(const at::Tensor &tensor, const char *kernel);
 // The grid of the GPU that the device shows itself as.
 openreg_grid grid_of(c10::Device device);
 
-// A tensor as a kernel fills it. Borrows the tensor's sizes and strides. Refuses a tensor whose
-// elements overlap.
-openreg_output output_of(const at::Tensor &tensor, const char *kernel);
+// A tensor as a kernel fills it, for work that outlives the call: it knows the address and keeps
+// the shape. Refuses a tensor whose elements overlap.
+class Output {
+public:
+  Output(const at::Tensor &tensor, const char *kernel);
+
+  // Borrows the shape.
+  openreg_output get() const {
+    return {address_, type_, static_cast<int>(sizes_.size()), sizes_.data(), strides_.data()};
+  }
+
+private:
+  void *address_;
+  openreg_type type_;
+  c10::SmallVector<int64_t, 5> sizes_, strides_;
+};
 
 void check_floating(const at::Tensor &tensor, const char *kernel);
 
@@ -45,8 +61,20 @@ template <class Fill> void fill_in_shares(uint64_t n, Fill fill) {
   });
 }
 
+// Draws `n` numbers, or whatever takes as long, on the current stream: at once if they are few and
+// the stream is idle, else without waiting. The words were taken at the call, so that the numbers
+// do not depend on when they are drawn. `draw` is copied, and knows addresses only.
+template <class Draw> void draw_on_stream(c10::DeviceIndex device, uint64_t n, Draw draw) {
+  if (n >= static_cast<uint64_t>(short_launch_elements()) && may_queue()) {
+    queue_on_stream(device, std::move(draw));
+  } else {
+    run_on_stream(device, std::move(draw));
+  }
+}
+
 // Takes an operator's words and runs it: `words(&output, grid)`, then `fill(&output, share, philox,
-// grid)` for each share. Complex tensors are filled as real ones, re and im in the last dimension.
+// grid)` for each share, which captures by value. Complex tensors are filled as real ones, re and
+// im in the last dimension.
 template <class Words, class Fill>
 void fill_random(const at::Tensor &tensor, const OptionalGenerator &generator, const char *kernel,
                  Words words, Fill fill) {
@@ -54,12 +82,15 @@ void fill_random(const at::Tensor &tensor, const OptionalGenerator &generator, c
   if (tensor.numel() == 0) {
     return;
   }
-  const auto output = output_of(tensor, kernel);
+  const Output kept(tensor, kernel);
+  const auto output = kept.get();
   const auto grid = grid_of(tensor.device());
   const auto philox = source.take(words(&output, grid));
-  const Turn turn(tensor.device().index());
-  fill_in_shares(static_cast<uint64_t>(tensor.numel()),
-                 [&](openreg_share share) { fill(&output, share, philox, grid); });
+  const auto n = static_cast<uint64_t>(tensor.numel());
+  draw_on_stream(tensor.device().index(), n, [=] {
+    const auto shown = kept.get();
+    fill_in_shares(n, [&](openreg_share share) { fill(&shown, share, philox, grid); });
+  });
 }
 
 } // namespace openreg

@@ -1,6 +1,7 @@
 // Random operators with a shape of their own: dropout, permutations, draws from categories.
 
 #include <ATen/TensorOperators.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
@@ -10,8 +11,10 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include "../memory.h"
+#include <memory>
+
 #include "../launch.h"
+#include "../memory.h"
 #include "random.h"
 
 namespace openreg {
@@ -48,7 +51,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor &input, doubl
     const auto *x = kernel_address(from.const_data_ptr());
     auto *dropped = kernel_address(to.mutable_data_ptr());
     auto *keeps = static_cast<bool *>(kernel_address(kept.mutable_data_ptr()));
-    run_on_stream(from.device().index(), [=] {
+    draw_on_stream(from.device().index(), n, [=] {
       fill_in_shares(n, [&](openreg_share share) {
         openreg_dropout(type, n, width, x, dropped, keeps, share, philox, grid, p);
       });
@@ -69,23 +72,68 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor &input, doubl
 
 // ---- permutations -------------------------------------------------------------------------------
 
+struct Permutation {
+  int64_t *result;
+  uint64_t length;
+  openreg_philox philox;
+  openreg_grid grid;
+
+  openreg_status run() const {
+    return openreg_randperm(result, length, philox, grid)
+               ? OPENREG_OK
+               : openreg_fail(OPENREG_OUT_OF_MEMORY,
+                              "openreg: the host has no memory to permute %llu elements",
+                              static_cast<unsigned long long>(length));
+  }
+
+  static openreg_status run_queued(void *permutation) {
+    return std::unique_ptr<Permutation>(static_cast<Permutation *>(permutation))->run();
+  }
+};
+
+// At once if it is short and the stream is idle, else without waiting.
+void permute_on_stream(const Permutation &permutation, c10::DeviceIndex device) {
+  const bool is_long = permutation.length >= static_cast<uint64_t>(short_launch_elements());
+  if (!is_long || !may_queue()) {
+    if (const Turn turn(device, Turn::kIfIdle); turn.is_held()) {
+      check(permutation.run());
+      return;
+    }
+  }
+  auto queued = std::make_unique<Permutation>(permutation);
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  launch_on_stream(device, stream, &Permutation::run_queued, queued.get());
+  (void)queued.release(); // the worker's
+}
+
+// Whether a type tells n numbers apart is PyTorch's to say. It tries with a tensor, here the
+// host's.
+void check_fits(int64_t n, const at::Tensor &out) {
+  if (out.scalar_type() != at::kLong) {
+    at::native::check_supported_max_int_with_precision(
+        n, at::empty({0}, at::device(at::kCPU).dtype(out.scalar_type())));
+  }
+}
+
 at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
-  auto &source = generator_for(generator, out.device());
+  check_fits(n, out);
   out.resize_({n});
-  if (n == 0) {
+  if (n == 0) { // as on CUDA, whatever the generator
     return out;
   }
+  TORCH_CHECK_NOT_IMPLEMENTED(!out.is_complex() && out.scalar_type() != at::kBool,
+                              "\"randperm_openreg\" not implemented for '", out.scalar_type(), "'");
+  auto &source = generator_for(generator, out.device());
   const bool direct = out.scalar_type() == at::kLong && out.is_contiguous();
   auto permutation = direct ? out : at::empty({n}, out.options().dtype(at::kLong));
   const auto grid = grid_of(out.device());
   const auto length = static_cast<uint64_t>(n);
   const auto philox = source.take(openreg_randperm_words(length, grid));
-  const Turn turn(out.device().index());
-  TORCH_CHECK(
-      openreg_randperm(static_cast<int64_t *>(kernel_address(permutation.mutable_data_ptr())),
-                       length, philox, grid),
-      "openreg: the host has no memory to permute ", n, " elements");
+  permute_on_stream({static_cast<int64_t *>(kernel_address(permutation.mutable_data_ptr())), length,
+                     philox, grid},
+                    out.device().index());
   if (!direct) {
     out.copy_(permutation);
   }
@@ -114,12 +162,15 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
   const auto philox = generator_for(generator, weights.device())
                           .take(openreg_multinomial_words(static_cast<uint64_t>(rows),
                                                           static_cast<uint64_t>(samples)));
-  const Turn turn(weights.device().index());
-  openreg_multinomial(static_cast<int64_t *>(kernel_address(result.mutable_data_ptr())),
-                      random_type(sums, "multinomial_kernel_openreg"),
-                      kernel_address(scaled.const_data_ptr()),
-                      kernel_address(sums.const_data_ptr()), static_cast<uint64_t>(rows),
-                      static_cast<uint64_t>(categories), static_cast<uint64_t>(samples), philox);
+  draw_on_stream(weights.device().index(), static_cast<uint64_t>(rows * samples),
+                 [=, drawn = static_cast<int64_t *>(kernel_address(result.mutable_data_ptr())),
+                  type = random_type(sums, "multinomial_kernel_openreg"),
+                  p = kernel_address(scaled.const_data_ptr()),
+                  sums = kernel_address(sums.const_data_ptr())] {
+                   openreg_multinomial(drawn, type, p, sums, static_cast<uint64_t>(rows),
+                                       static_cast<uint64_t>(categories),
+                                       static_cast<uint64_t>(samples), philox);
+                 });
   return result;
 }
 

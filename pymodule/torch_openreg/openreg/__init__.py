@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from . import _meta, _reductions, amp, devices, memory, random, streams  # noqa: F401 - _meta registers kernels
-from .amp import get_amp_supported_dtype, is_bf16_supported
+from .amp import get_amp_supported_dtype, is_bf16_supported, is_tf32_supported
 from .devices import (
     can_device_access_peer,
     current_device,
@@ -19,17 +19,20 @@ from .devices import (
     get_device_capability,
     get_device_name,
     get_device_properties,
+    get_sync_debug_mode,
     init,
     is_available,
     is_initialized,
     operators,
     set_device,
+    set_sync_debug_mode,
     synchronize,
 )
 from .memory import (
     MemPool,
     caching_allocator_alloc,
     caching_allocator_delete,
+    device_memory_used,
     empty_cache,
     get_allocator_backend,
     get_per_process_memory_fraction,
@@ -76,6 +79,8 @@ from .streams import (
     StreamContext,
     current_stream,
     default_stream,
+    get_stream_from_external,
+    is_current_stream_capturing,
     set_stream,
     stream,
 )
@@ -101,6 +106,7 @@ __all__ = [
     "default_stream",
     "device",
     "device_count",
+    "device_memory_used",
     "device_of",
     "devices",
     "empty_cache",
@@ -112,6 +118,8 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_stream_from_external",
+    "get_sync_debug_mode",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "init",
@@ -119,7 +127,9 @@ __all__ = [
     "ipc_collect",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
     "list_gpu_processes",
     "manual_seed",
     "manual_seed_all",
@@ -150,6 +160,7 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_sync_debug_mode",
     "stream",
     "streams",
     "synchronize",

@@ -191,6 +191,15 @@ def _dump_snapshot(
 def _save_segment_usage(
     filename: str = "output.svg", snapshot: dict[str, Any] | None = None
 ) -> None:
+    """Draw segments and the blocks in them, with a script that PyTorch fetches.
+
+    Parameters
+    ----------
+    filename : str
+        The file.
+    snapshot : dict or None
+        What `_snapshot` returned; None means to take one now.
+    """
     with open(filename, "w") as file:
         file.write(_segments(_snapshot() if snapshot is None else snapshot))
 
@@ -198,6 +207,15 @@ def _save_segment_usage(
 def _save_memory_usage(
     filename: str = "output.svg", snapshot: dict[str, Any] | None = None
 ) -> None:
+    """Draw blocks by the stacks of their allocations, with a script that PyTorch fetches.
+
+    Parameters
+    ----------
+    filename : str
+        The file.
+    snapshot : dict or None
+        What `_snapshot` returned; None means to take one now.
+    """
     with open(filename, "w") as file:
         file.write(_memory(_snapshot() if snapshot is None else snapshot))
 
@@ -214,7 +232,13 @@ def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
 
 
 def _set_memory_metadata(metadata: str) -> None:
-    """Set what events of this thread show as ``user_metadata`` from now on; ``""`` for nothing."""
+    """Set what events of this thread show as ``user_metadata`` from now on.
+
+    Parameters
+    ----------
+    metadata : str
+        The text; ``""`` for nothing.
+    """
     _C.set_memory_metadata(metadata)
 
 
@@ -235,6 +259,8 @@ def _attach_out_of_memory_observer(observer: Any) -> None:
         Called with the device's index, the bytes that the allocator tried to reserve, those that
         this process may have on the device, and those that are free on it.
     """
+    if not callable(observer):
+        raise TypeError(f"openreg: observer={observer!r}: expected what can be called")
     _C.attach_out_of_memory_observer(observer)
 
 

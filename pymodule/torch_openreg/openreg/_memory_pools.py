@@ -26,7 +26,8 @@ class MemPool(_C._MemPool):
         Whether its free memory is used, as a last resort, by allocations outside of it that do not
         fit.
     no_split : bool
-        Segments are always split here: only False is supported.
+        Whether each block has a segment of its own, which is neither cut nor joined with others. A
+        segment is a multiple of 2 MiB, and the block that is allocated in it is all of it.
     """
 
     def __init__(
@@ -37,12 +38,8 @@ class MemPool(_C._MemPool):
                 f"MemPool(allocator={allocator!r}): openreg has no allocators but its own; "
                 "expected None"
             )
-        if no_split:
-            raise NotImplementedError(
-                "MemPool(no_split=True): openreg always splits segments; expected False"
-            )
         _lazy_init()
-        super().__init__(use_on_oom)
+        super().__init__(use_on_oom, no_split)
 
     @property
     def id(self) -> tuple[int, int]:

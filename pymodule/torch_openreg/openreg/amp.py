@@ -36,6 +36,14 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return including_emulation or get_device_properties().major >= 8
 
 
+def is_tf32_supported() -> bool:
+    """Return whether the GPU that the current device simulates has instructions for TF32.
+
+    Here float32 is computed with all of its bits, whatever is allowed.
+    """
+    return is_bf16_supported(including_emulation=False)
+
+
 class Policy(NamedTuple):
     """What autocast does with one operator.
 

@@ -5,6 +5,7 @@ state: the extension is asked each time, so C++ and Python can never disagree.
 """
 
 import warnings
+from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -83,16 +84,18 @@ def set_device(device: Device) -> None:
     """
     index = _get_device_index(device)
     if index >= 0:
+        _lazy_init()
         _C.set_device(index)
 
 
 def _exchange_device(device: int) -> int:
+    if device >= 0:
+        _lazy_init()
     return _C.exchange_device(device)
 
 
-def _maybe_exchange_device(device: int) -> int:
-    # In torch.cuda this one avoids creating a context; here, changing the device never costs that.
-    return _C.exchange_device(device)
+# In torch.cuda this one avoids creating a context; here, changing the device never costs that.
+_maybe_exchange_device = _exchange_device
 
 
 class device:
@@ -145,10 +148,52 @@ def synchronize(device: Device = None) -> None:
     _C.synchronize(_get_device_index(device, optional=True))
 
 
+_SYNC_DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Choose what happens where the host waits for a device: for finding waits that cost time.
+
+    Counted are copies between host and device without ``non_blocking``, numbers that go to the
+    host, ``Stream.synchronize``, `torch.nonzero`, `torch.masked_select` and indexing by a mask.
+    Other operators whose results are as large as their arguments' content says are not.
+
+    Parameters
+    ----------
+    debug_mode : int or str
+        0 or ``"default"``: nothing; 1 or ``"warn"``: a warning; 2 or ``"error"``: a RuntimeError.
+
+    Raises
+    ------
+    RuntimeError
+        For a mode that is not one of these.
+    """
+    _lazy_init()
+    if isinstance(debug_mode, str):
+        if debug_mode not in _SYNC_DEBUG_MODES:
+            raise RuntimeError(
+                "invalid value of debug_mode, expected one of `default`, `warn`, `error`, "
+                f"got {debug_mode!r}"
+            )
+        debug_mode = _SYNC_DEBUG_MODES.index(debug_mode)
+    if debug_mode not in range(len(_SYNC_DEBUG_MODES)):
+        raise RuntimeError(
+            f"invalid value of debug_mode, expected one of 0, 1, 2, got {debug_mode}"
+        )
+    _C.set_sync_debug_mode(debug_mode)
+
+
+def get_sync_debug_mode() -> int:
+    """Return what `set_sync_debug_mode` chose, as a number; 0 at the start."""
+    _lazy_init()
+    return _C.sync_debug_mode()
+
+
 def _valid_index(device: Device, sentence: str, optional: bool = True) -> int:
     index = _get_device_index(device, optional=optional)
-    if index < 0 or index >= device_count():
-        raise AssertionError(sentence)
+    count = device_count()
+    if index < 0 or index >= count:
+        raise AssertionError(f"{sentence}: {index}, expected 0 to {count - 1}")
     return index
 
 
@@ -161,7 +206,13 @@ def get_device_properties(device: Device = None) -> _C._DeviceProperties:
         The device; None means the current one.
     """
     _lazy_init()
-    return _C.get_device_properties(_valid_index(device, "Invalid device id"))
+    return _properties(_valid_index(device, "Invalid device id"))
+
+
+@cache
+def _properties(index: int) -> _C._DeviceProperties:
+    # One object a device, so that the answers for one device are equal, as with torch.cuda.
+    return _C.get_device_properties(index)
 
 
 def get_device_name(device: Device = None) -> str:

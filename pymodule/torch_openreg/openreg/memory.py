@@ -50,6 +50,7 @@ __all__ = [
     "_snapshot",
     "caching_allocator_alloc",
     "caching_allocator_delete",
+    "device_memory_used",
     "empty_cache",
     "get_allocator_backend",
     "get_per_process_memory_fraction",
@@ -345,6 +346,18 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
     return _C.mem_get_info(_get_device_index(device, optional=True))
 
 
+def device_memory_used(device: Device = None) -> int:
+    """Return the bytes of a device that are in use by all processes, as ``openreg smi`` shows them.
+
+    Parameters
+    ----------
+    device : torch.device, str, int or None
+        The device; None means the current one.
+    """
+    free, total = mem_get_info(device)
+    return total - free
+
+
 def caching_allocator_alloc(size: int, device: Device = None, stream: Any = None) -> int:
     """Allocate memory outside of any tensor, and return its address on the device.
 
@@ -359,9 +372,13 @@ def caching_allocator_alloc(size: int, device: Device = None, stream: Any = None
 
     Raises
     ------
-    TypeError
-        When `stream` is neither.
+    TypeError, ValueError
+        When `stream` or `size` is none of these, or `size` is below 0.
     """
+    if not isinstance(size, int):
+        raise TypeError(f"openreg: size={size!r}: expected a number of bytes, an int")
+    if not 0 <= size < 2**63:
+        raise ValueError(f"openreg: size={size}: expected a number of bytes, 0 to {2**63 - 1}")
     index = current_device() if device is None else _get_device_index(device)
     if stream is None:
         stream = current_stream(index)
@@ -386,9 +403,13 @@ def caching_allocator_delete(mem_ptr: int) -> None:
 
     Raises
     ------
-    ValueError
-        When nothing that is allocated begins there.
+    TypeError, ValueError
+        When it is no int, and when nothing that is allocated begins there.
     """
+    if not isinstance(mem_ptr, int):
+        raise TypeError(f"openreg: mem_ptr={mem_ptr!r}: expected an address, an int")
+    if not 0 <= mem_ptr < 2**64:
+        raise ValueError(f"openreg: mem_ptr={mem_ptr}: expected an address, 0 to {2**64 - 1}")
     _C.raw_delete(mem_ptr)
 
 

@@ -38,14 +38,20 @@ class Event(metaclass=_OnThisDevice):
     blocking : bool
         Whether a thread that waits sleeps.
     interprocess : bool
-        Whether another process may wait for it. It may for every event without timing: by its
-        handle, or by the event itself, sent through ``torch.multiprocessing``.
+        Whether other processes may record it and wait for it. They may with every event without
+        timing: by its handle, or by the event itself, sent through ``torch.multiprocessing``.
+    external : bool
+        Has no effect: it is for the capture of graphs, which there is none of.
     """
 
     _generic = torch.Event
 
     def __new__(  # type: ignore[misc]
-        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+        cls,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
     ) -> torch.Event:
         return torch.Event(
             "openreg", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
@@ -66,7 +72,8 @@ class Event(metaclass=_OnThisDevice):
 
     @classmethod
     def from_ipc_handle(cls, device: Device, handle: bytes) -> torch.Event:
-        """Return an event that another process records; here it can be waited for and asked.
+        """Return an event of another process, as good here as there: it is as the process that
+        recorded it last did so, and waiting fails when that one was killed before it was reached.
 
         Parameters
         ----------
@@ -105,6 +112,11 @@ class Stream(metaclass=_OnThisDevice):
             index = _get_device_index(None, optional=True)
         return torch.Stream(torch.device("openreg", index), priority=priority)
 
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the lowest priority and the highest."""
+        return 0, -1
+
 
 class ExternalStream(Stream):
     """A stream that exists already, by its native handle.
@@ -112,7 +124,7 @@ class ExternalStream(Stream):
     Parameters
     ----------
     stream_ptr : int
-        ``native_handle`` of the stream.
+        ``native_handle`` of the stream: its number, whichever the device.
     device : torch.device, str, int or None
         The device that the stream belongs to; None means the current one.
     """
@@ -153,6 +165,24 @@ def default_stream(device: Device = None) -> torch.Stream:
     return torch.Stream(
         stream_id=0, device_index=current.device_index, device_type=current.device_type
     )
+
+
+def get_stream_from_external(data_ptr: int, device: Device = None) -> torch.Stream:
+    """Return a stream that exists already, by its native handle.
+
+    Parameters
+    ----------
+    data_ptr : int
+        ``native_handle`` of the stream.
+    device : torch.device, str, int or None
+        The device that the stream belongs to; None means the current one.
+    """
+    return ExternalStream(data_ptr, device)
+
+
+def is_current_stream_capturing() -> bool:
+    """Return False: there is no capture of graphs."""
+    return False
 
 
 def set_stream(stream: torch.Stream | None) -> None:

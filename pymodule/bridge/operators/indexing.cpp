@@ -1,0 +1,69 @@
+// Writing by indices: all of index_put's names end in _index_put_impl_. As on CUDA, indices may be
+// on the host, values not, but for numbers.
+
+#include <ATen/Context.h>
+#include <ATen/Operators.h>
+#include <torch/library.h>
+
+#include "../typed.h"
+
+namespace openreg {
+
+namespace {
+
+namespace ops = at::_ops;
+
+using Indices = c10::List<std::optional<at::Tensor>>;
+
+// Whether one mask of the device's says where: then even a number in a tensor of dimensions is one.
+bool fills_by_mask(const at::Tensor &self, const Indices &indices) {
+  int masks = 0;
+  for (const std::optional<at::Tensor> &index : indices) {
+    if (!index.has_value() || !index->defined()) {
+      continue;
+    }
+    const auto type = index->scalar_type();
+    if ((type != at::kBool && type != at::kByte) || index->device() != self.device()) {
+      return false;
+    }
+    ++masks;
+  }
+  return masks == 1;
+}
+
+bool is_number(const at::Tensor &self, const Indices &indices, const at::Tensor &values,
+               bool accumulate) {
+  return values.dim() == 0 ||
+         (values.is_cpu() && values.numel() == 1 && !accumulate && fills_by_mask(self, indices));
+}
+
+[[noreturn]] void refuse_values(const at::Tensor &self, const at::Tensor &values, bool accumulate) {
+  TORCH_CHECK(
+      self.is_cpu() ||
+          !(accumulate || (at::globalContext().deterministicAlgorithms() && values.numel() > 1)),
+      "expected device ", self.device(), " but got device ", values.device(), " for value tensor");
+  const bool on_host = self.is_cpu();
+  TORCH_CHECK(false,
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              on_host ? values.device() : self.device(), " and ",
+              on_host ? self.device() : values.device(), "!");
+}
+
+at::Tensor &index_put_impl_(at::Tensor &self, const Indices &indices, const at::Tensor &values,
+                            bool accumulate, bool unsafe) {
+  if (values.device() == self.device()) [[likely]] {
+    return typed<ops::_index_put_impl_>(self, indices, values, accumulate, unsafe);
+  }
+  if (!is_number(self, indices, values, accumulate)) {
+    refuse_values(self, values, accumulate);
+  }
+  return ops::_index_put_impl_::call(self, indices, values.to(self.device()), accumulate, unsafe);
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  register_one<ops::_index_put_impl_>(library, &index_put_impl_);
+}
+
+} // namespace openreg

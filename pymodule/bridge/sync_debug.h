@@ -1,0 +1,25 @@
+// torch.openreg.set_sync_debug_mode: what makes the host wait for a device warns, or raises.
+#pragma once
+
+#include <atomic>
+
+namespace openreg {
+
+enum class SyncDebugMode : int { kDefault, kWarn, kError };
+
+extern std::atomic<SyncDebugMode> sync_debug_mode; // of the process, as on CUDA
+
+// Says so: to be called before the host waits where a program may not expect it.
+void report_sync();
+
+inline bool syncs_are_noted() {
+  return sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::kDefault;
+}
+
+inline void note_sync() {
+  if (syncs_are_noted()) [[unlikely]] {
+    report_sync();
+  }
+}
+
+} // namespace openreg

@@ -1,0 +1,331 @@
+"""Operators that are not waited for although they are no plain launches: random numbers, composed
+operators, tensors that are made longer, copies that change the dtype.
+
+As in test_asynchrony.py, gates decide what has finished, and an operator may wait the first time.
+"""
+
+import threading
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+# ---- random operators ----------------------------------------------------------------------------
+
+SIZE = 1000
+
+
+def new(dtype=torch.float32):
+    """A tensor on the device, of ones."""
+    return torch.ones(SIZE, dtype=dtype, device="openreg")
+
+
+RANDOM = {
+    "uniform_": lambda x: x.uniform_(-1, 3),
+    "normal_": lambda x: x.normal_(2, 0.5),
+    "normal_ of a view": lambda x: x.view(10, 100).t()[::2].normal_(),
+    "normal_ of complex": lambda x: torch.view_as_real(x.view(torch.complex64).normal_()),
+    "exponential_": lambda x: x.exponential_(2),
+    "log_normal_": lambda x: x.log_normal_(),
+    "cauchy_": lambda x: x.cauchy_(),
+    "geometric_": lambda x: x.geometric_(0.3),
+    "bernoulli_": lambda x: x.bernoulli_(0.25),
+    "bernoulli": lambda x: torch.bernoulli(x * 0.5),
+    "random_": lambda x: x.random_(3, 500),
+    "poisson": lambda x: torch.poisson(x * 4),
+    "gamma": lambda x: torch._standard_gamma(x * 3),
+    "binomial": lambda x: torch.binomial(x * 10, x * 0.5),
+    "dropout": lambda x: F.dropout(x, 0.4),
+    "rrelu": lambda x: F.rrelu(-x, training=True),
+    "rand": lambda x: torch.rand(SIZE, device=x.device),
+    "randn_like": lambda x: torch.randn_like(x),
+    "randint": lambda x: torch.randint(9, (SIZE,), device=x.device),
+    "randperm": lambda x: torch.randperm(SIZE, device=x.device),
+}
+
+
+def drawn(draw):
+    """What is drawn after a seed, and what is drawn next."""
+    torch.openreg.manual_seed(7)
+    return draw(new()), torch.rand(4, device="openreg")
+
+
+@pytest.mark.parametrize("operator", RANDOM)
+def test_random_operator_is_not_waited_for_and_draws_the_same(close_gate, operator):
+    expected, expected_next = drawn(RANDOM[operator])
+    torch.openreg.synchronize()
+    gate = close_gate()
+    result, following = drawn(RANDOM[operator])
+    assert not torch.openreg.current_stream().query()
+    gate.open()
+    assert torch.equal(result, expected)
+    assert torch.equal(following, expected_next)
+
+
+def test_words_are_taken_at_the_call(close_gate):
+    torch.openreg.manual_seed(3)
+    expected = [new().normal_(), new().uniform_()]
+    torch.openreg.synchronize()
+    torch.openreg.manual_seed(3)
+    gate = close_gate()
+    first = new().normal_()
+    state = torch.openreg.get_rng_state()
+    torch.openreg.manual_seed(99)
+    new().normal_()
+    torch.openreg.set_rng_state(state)
+    second = new().uniform_()
+    gate.open()
+    assert torch.equal(first, expected[0])
+    assert torch.equal(second, expected[1])
+
+
+def test_memory_of_what_is_drawn_from_is_not_used_again_before(close_gate):
+    torch.openreg.manual_seed(5)
+    expected = torch.poisson(new() * 6)
+    new().mul_(100)
+    torch.openreg.synchronize()
+    torch.openreg.manual_seed(5)
+    gate = close_gate()
+    result = torch.poisson(new() * 6)  # of a tensor that nobody holds
+    others = [new().mul_(100) for _ in range(8)]
+    gate.open()
+    assert torch.equal(result, expected)
+    assert all(other.unique().tolist() == [100] for other in others)
+
+
+# ---- operators that PyTorch composes of an empty tensor and what fills it ------------------------
+
+COMPOSED = {
+    "abs": lambda a, b: a.abs(),
+    "abs of a view": lambda a, b: a.t()[::2].abs(),
+    "abs of complex": lambda a, b: torch.view_as_complex(a.view(24, 12, 2)).abs(),
+    "logical_not": lambda a, b: (a > 0).logical_not(),
+    "logical_and": lambda a, b: torch.logical_and(a > 0, b > 0),
+    "arange": lambda a, b: torch.arange(24, device=a.device),
+    "arange of a start": lambda a, b: torch.arange(3, 24, device=a.device),
+    "arange of numbers": lambda a, b: torch.arange(1.5, 4, 0.25, device=a.device),
+    "arange of a dtype": lambda a, b: torch.arange(9, 1, -2, dtype=torch.int16, device=a.device),
+    "pad": lambda a, b: F.pad(a, (1, 2, 3, 0), value=5),
+    "logsumexp": lambda a, b: a.logsumexp(1),
+    "stack": lambda a, b: torch.stack([a, b], 1),
+    "repeat": lambda a, b: a.repeat(2, 3),
+    "masked_fill": lambda a, b: a.masked_fill(b > 0, 2.0),
+    "masked_fill by a tensor": lambda a, b: a.masked_fill(b > 0, b.sum()),
+    "binary_cross_entropy": lambda a, b: F.binary_cross_entropy_with_logits(a, b.sigmoid()),
+    "attention": lambda a, b: F.scaled_dot_product_attention(*[a.view(1, 2, 12, 24)] * 3),
+}
+
+
+@pytest.mark.parametrize("operator", COMPOSED)
+def test_composed_operator_is_not_waited_for(close_gate, operator):
+    generator = torch.Generator().manual_seed(0)
+    operands = [torch.randn(24, 24, generator=generator) for _ in range(2)]
+    work = COMPOSED[operator]
+    expected = work(*operands)
+    on_device = [operand.to("openreg") for operand in operands]
+    work(*on_device)
+    torch.openreg.synchronize()
+    gate = close_gate()
+    result = work(*on_device)
+    assert not torch.openreg.current_stream().query()
+    assert result.shape == expected.shape
+    assert result.dtype == expected.dtype
+    assert result.stride() == expected.stride()
+    gate.open()
+    torch.testing.assert_close(result.cpu(), expected)
+
+
+# ---- longer tensors ------------------------------------------------------------------------------
+
+
+def test_resize_is_not_waited_for_and_keeps_what_will_be_written(close_gate):
+    tensor = torch.zeros(100, device="openreg")
+    tensor.add_(0)
+    tensor[:50].add_(0)
+    torch.full((100,), 9.0, device="openreg")
+    torch.openreg.synchronize()
+    gate = close_gate()
+    tensor.add_(3)
+    tensor.resize_(5000)
+    tensor[:50].add_(4)
+    assert not torch.openreg.current_stream().query()
+    others = [torch.full((100,), 9.0, device="openreg") for _ in range(4)]
+    gate.open()
+    assert tensor[:100].tolist() == [7] * 50 + [3] * 50
+    assert all(other.unique().tolist() == [9] for other in others)
+
+
+def test_resize_is_seen_by_views(close_gate):
+    tensor = torch.arange(6.0, device="openreg")
+    view = tensor[2:4]
+    view.mul_(1)
+    torch.openreg.synchronize()
+    gate = close_gate()
+    tensor.untyped_storage().resize_(1000)
+    view.mul_(10)
+    gate.open()
+    assert view.tolist() == [20, 30]
+    assert tensor.tolist() == [0, 1, 20, 30, 4, 5]
+
+
+def test_resize_on_another_stream_keeps_memory_until_it_was_read(close_gate):
+    tensor = torch.ones(200, device="openreg")
+    torch.openreg.synchronize()
+    stream = torch.openreg.Stream()
+    gate = close_gate(stream)
+    with stream:
+        tensor.resize_(4000)
+    others = [torch.zeros(200, device="openreg") for _ in range(4)]
+    torch.openreg.current_stream().synchronize()
+    gate.open()
+    stream.synchronize()
+    assert tensor[:200].unique().tolist() == [1]
+    assert all(other.unique().tolist() == [0] for other in others)
+
+
+# ---- copies that change the dtype ----------------------------------------------------------------
+
+SIZES = [7, 5000]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_converting_copy_to_pinned_memory_is_not_waited_for(close_gate, size):
+    tensor = torch.ones(size, device="openreg")
+    host = torch.zeros(size, dtype=torch.float64, pin_memory=True)
+    tensor.add_(1)
+    torch.openreg.synchronize()
+    gate = close_gate()
+    tensor.add_(1)
+    host.copy_(tensor, non_blocking=True)
+    assert host.unique().tolist() == [0]
+    gate.open()
+    torch.openreg.synchronize()
+    assert host.unique().tolist() == [3]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_converting_copy_from_pinned_memory_is_not_waited_for(close_gate, size):
+    tensor = torch.zeros(size, dtype=torch.float16, device="openreg")
+    host = torch.arange(float(size)).pin_memory()
+    expected = host.half()
+    gate = close_gate()
+    tensor.copy_(host, non_blocking=True)
+    assert not torch.openreg.current_stream().query()
+    del host
+    torch.full((size,), 9.0).pin_memory()
+    gate.open()
+    assert torch.equal(tensor.cpu(), expected)
+
+
+def test_strided_copies_from_and_to_pinned_memory_are_not_waited_for(close_gate):
+    host = torch.arange(64.0).view(8, 8).pin_memory()
+    back = torch.zeros(8, 8).pin_memory()
+    expected = host.t().clone()
+    tensor = torch.zeros(8, 8, device="openreg")
+    gate = close_gate()
+    tensor.copy_(host.t(), non_blocking=True)
+    back.t().copy_(tensor, non_blocking=True)
+    assert back.unique().tolist() == [0]
+    gate.open()
+    torch.openreg.synchronize()
+    assert torch.equal(tensor.cpu(), expected)
+    assert torch.equal(back.t(), expected)
+
+
+def test_pinned_row_is_copied_to_all_rows(close_gate):
+    host, tensor = torch.arange(8.0).pin_memory(), torch.zeros(3, 8, device="openreg")
+    gate = close_gate()
+    tensor.copy_(host, non_blocking=True)
+    assert not torch.openreg.current_stream().query()
+    gate.open()
+    assert tensor.tolist() == [host.tolist()] * 3
+
+
+def test_converting_copy_of_another_shape_is_refused_at_the_call(close_gate):
+    host, tensor = torch.arange(8.0).pin_memory(), torch.zeros(3, 5, device="openreg")
+    close_gate()
+    with pytest.raises(RuntimeError, match="expanded size of the tensor"):
+        tensor.copy_(host, non_blocking=True)
+
+
+# ---- the thread that launches --------------------------------------------------------------------
+
+
+def test_interrupt_ends_the_wait_for_room_in_a_queue(python):
+    code = """
+        import os, signal, threading
+        import torch, torch_openreg._C
+        from pathlib import Path
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        torch_openreg._C.set_queueing_threshold_ns(0)
+        counter = torch.zeros(1, dtype=torch.int64, device="openreg")
+        counter.add_(1)
+        torch.openreg.synchronize()
+        gate = torch_openreg._C._Gate(0, 0)
+        main, launched = threading.main_thread().native_id, 0
+
+        def interrupt_when_the_queue_is_full():
+            # Nothing else makes the main thread sleep once it has begun.
+            while launched < 1000 or "S" not in Path(
+                f"/proc/self/task/{main}/stat"
+            ).read_text().rpartition(")")[2].split()[0]:
+                pass
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt_when_the_queue_is_full)
+        thread.start()
+        try:
+            while True:
+                counter.add_(1)
+                launched += 1
+        except KeyboardInterrupt:
+            print("interrupted", torch.openreg.current_stream().query())
+        thread.join()
+        gate.open()
+        print(counter.item() == launched + 1)
+    """
+    assert python(code).stdout == "interrupted False\nTrue\n"
+
+
+def test_worker_treats_denormals_as_the_launching_thread_does(python):
+    code = """
+        import torch, torch_openreg._C
+
+        torch_openreg._C.set_queueing_threshold_ns(0)
+        torch.set_num_threads(1)
+        tiny = torch.full((4,), 1e-39, device="openreg")
+
+        def halves():
+            gate = torch_openreg._C._Gate(0, 0)
+            half = tiny * 0.5
+            assert not torch.openreg.current_stream().query()
+            gate.open()
+            return (half != 0).tolist()
+
+        tiny * 0.5
+        print(halves())
+        assert torch.set_flush_denormal(True)
+        print((tiny.cpu() * 0.5 != 0).tolist(), halves())
+        assert torch.set_flush_denormal(False)
+        print(halves())
+    """
+    kept, flushed = [True] * 4, [False] * 4
+    assert python(code).stdout == f"{kept}\n{flushed} {flushed}\n{kept}\n"
+
+
+def test_threads_give_back_what_they_keep_of_tensors(everything_queued):
+    """Tensors may be made by one thread and dropped by another, which may end first."""
+    results = [torch.ones(3, device="openreg") for _ in range(200)]
+
+    def take(part):
+        sums = [tensor + 1 for tensor in part]
+        part.clear()
+        results.extend(sums)
+
+    for _ in range(4):
+        part, results[:] = results[:], []
+        thread = threading.Thread(target=take, args=(part,))
+        thread.start()
+        thread.join()
+    assert [result.tolist() for result in results] == [[5.0] * 3] * 200

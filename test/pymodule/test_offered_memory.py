@@ -1,0 +1,71 @@
+"""A library's raw memory where a tensor's memory was offered to its kernel: whoever frees it, and
+whenever, the memory stays the tensor's.
+"""
+
+import gc
+import threading
+
+import pytest
+import torch
+from torch_openreg._C import _OfferedMemory
+
+BYTES = 4096
+
+
+@pytest.fixture
+def tensor():
+    gc.collect()
+    before = torch.openreg.memory_allocated()
+    made = torch.full((BYTES // 4,), 3.0, device="openreg")
+    yield made
+    assert torch.openreg.memory_allocated() == before + BYTES
+    other = torch.full((BYTES // 4,), 5.0, device="openreg")
+    assert made.data_ptr() != other.data_ptr()
+    assert made.sum().item() == 3 * BYTES // 4
+
+
+def test_memory_is_offered_to_the_first_allocation_of_its_size(tensor):
+    offered = _OfferedMemory(tensor)
+    smaller, same, again = (offered.allocate(bytes) for bytes in (BYTES // 2, BYTES, BYTES))
+    assert offered.is_held
+    assert len({smaller, same, again}) == 3
+    offered.free(smaller)
+    offered.free(again)
+    assert offered.is_held
+    offered.free(same)
+    assert not offered.is_held
+
+
+def test_memory_that_was_let_go_of_is_offered_again(tensor):
+    offered = _OfferedMemory(tensor)
+    first = offered.allocate(BYTES)
+    offered.free(first)
+    assert offered.allocate(BYTES) == first
+    assert offered.is_held
+    offered.free(first)
+
+
+def test_freeing_by_another_thread_leaves_the_tensor_its_memory(tensor):
+    offered = _OfferedMemory(tensor)
+    address = offered.allocate(BYTES)
+    thread = threading.Thread(target=offered.free, args=(address,))
+    thread.start()
+    thread.join()
+    assert offered.is_held  # as far as anybody can know
+
+
+def test_freeing_after_the_kernel_has_ended_leaves_the_tensor_its_memory(tensor):
+    offered = _OfferedMemory(tensor)
+    address = offered.allocate(BYTES)
+    del offered
+    _OfferedMemory.free(address)
+
+
+def test_freeing_when_the_tensor_is_gone_does_nothing():
+    before = torch.openreg.memory_allocated()
+    tensor = torch.empty(BYTES // 4, device="openreg")
+    offered = _OfferedMemory(tensor)
+    address = offered.allocate(BYTES)
+    del offered, tensor
+    _OfferedMemory.free(address)
+    assert torch.openreg.memory_allocated() == before
