@@ -2,8 +2,9 @@
 // DispatchStub that it calls directly, on the device's own tensor. PyTorch does not install the
 // header that declares it, so it is declared again here.
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
+#include <ATen/ops/tensor.h>
 #include <c10/util/strides.h>
 
 namespace openreg {
