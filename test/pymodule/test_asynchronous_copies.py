@@ -14,9 +14,11 @@ def run_once(work):
     return work
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", SIZES)
-def test_copy_to_pinned_memory_is_seen_when_it_is_done(close_gate, size):
-    tensor, host = torch.ones(size, device="openreg"), torch.zeros(size, pin_memory=True)
+def test_copy_to_pinned_memory_is_seen_when_it_is_done(close_gate, size, dtype):
+    tensor = torch.ones(size, device="openreg")
+    host = torch.zeros(size, dtype=dtype, pin_memory=True)
     run_once(lambda: tensor.add_(1))
     gate = close_gate()
     tensor.add_(1)
@@ -136,3 +138,51 @@ def test_copy_on_a_stream_of_its_own_overlaps_with_work(close_gate):
     with copies:
         assert tensor.unique().tolist() == [1]
     gate.open()
+
+
+# ---- copies that change the dtype or the order ---------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_converting_copy_from_pinned_memory_is_not_waited_for(close_gate, size):
+    tensor = torch.zeros(size, dtype=torch.float16, device="openreg")
+    host = torch.arange(float(size)).pin_memory()
+    expected = host.half()
+    gate = close_gate()
+    tensor.copy_(host, non_blocking=True)
+    assert not torch.openreg.current_stream().query()
+    del host
+    torch.full((size,), 9.0).pin_memory()
+    gate.open()
+    assert torch.equal(tensor.cpu(), expected)
+
+
+def test_strided_copies_from_and_to_pinned_memory_are_not_waited_for(close_gate):
+    host = torch.arange(64.0).view(8, 8).pin_memory()
+    back = torch.zeros(8, 8).pin_memory()
+    expected = host.t().clone()
+    tensor = torch.zeros(8, 8, device="openreg")
+    gate = close_gate()
+    tensor.copy_(host.t(), non_blocking=True)
+    back.t().copy_(tensor, non_blocking=True)
+    assert back.unique().tolist() == [0]
+    gate.open()
+    torch.openreg.synchronize()
+    assert torch.equal(tensor.cpu(), expected)
+    assert torch.equal(back.t(), expected)
+
+
+def test_pinned_row_is_copied_to_all_rows(close_gate):
+    host, tensor = torch.arange(8.0).pin_memory(), torch.zeros(3, 8, device="openreg")
+    gate = close_gate()
+    tensor.copy_(host, non_blocking=True)
+    assert not torch.openreg.current_stream().query()
+    gate.open()
+    assert tensor.tolist() == [host.tolist()] * 3
+
+
+def test_converting_copy_of_another_shape_is_refused_at_the_call(close_gate):
+    host, tensor = torch.arange(8.0).pin_memory(), torch.zeros(3, 5, device="openreg")
+    close_gate()
+    with pytest.raises(RuntimeError, match="expanded size of the tensor"):
+        tensor.copy_(host, non_blocking=True)

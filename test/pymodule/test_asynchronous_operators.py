@@ -1,5 +1,5 @@
 """Operators that are not waited for although they are no plain launches: random numbers, composed
-operators, tensors that are made longer, copies that change the dtype.
+operators, tensors that are made longer.
 
 As in test_asynchrony.py, gates decide what has finished, and an operator may wait the first time.
 """
@@ -181,71 +181,6 @@ def test_resize_on_another_stream_keeps_memory_until_it_was_read(close_gate):
     stream.synchronize()
     assert tensor[:200].unique().tolist() == [1]
     assert all(other.unique().tolist() == [0] for other in others)
-
-
-# ---- copies that change the dtype ----------------------------------------------------------------
-
-SIZES = [7, 5000]
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_converting_copy_to_pinned_memory_is_not_waited_for(close_gate, size):
-    tensor = torch.ones(size, device="openreg")
-    host = torch.zeros(size, dtype=torch.float64, pin_memory=True)
-    tensor.add_(1)
-    torch.openreg.synchronize()
-    gate = close_gate()
-    tensor.add_(1)
-    host.copy_(tensor, non_blocking=True)
-    assert host.unique().tolist() == [0]
-    gate.open()
-    torch.openreg.synchronize()
-    assert host.unique().tolist() == [3]
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_converting_copy_from_pinned_memory_is_not_waited_for(close_gate, size):
-    tensor = torch.zeros(size, dtype=torch.float16, device="openreg")
-    host = torch.arange(float(size)).pin_memory()
-    expected = host.half()
-    gate = close_gate()
-    tensor.copy_(host, non_blocking=True)
-    assert not torch.openreg.current_stream().query()
-    del host
-    torch.full((size,), 9.0).pin_memory()
-    gate.open()
-    assert torch.equal(tensor.cpu(), expected)
-
-
-def test_strided_copies_from_and_to_pinned_memory_are_not_waited_for(close_gate):
-    host = torch.arange(64.0).view(8, 8).pin_memory()
-    back = torch.zeros(8, 8).pin_memory()
-    expected = host.t().clone()
-    tensor = torch.zeros(8, 8, device="openreg")
-    gate = close_gate()
-    tensor.copy_(host.t(), non_blocking=True)
-    back.t().copy_(tensor, non_blocking=True)
-    assert back.unique().tolist() == [0]
-    gate.open()
-    torch.openreg.synchronize()
-    assert torch.equal(tensor.cpu(), expected)
-    assert torch.equal(back.t(), expected)
-
-
-def test_pinned_row_is_copied_to_all_rows(close_gate):
-    host, tensor = torch.arange(8.0).pin_memory(), torch.zeros(3, 8, device="openreg")
-    gate = close_gate()
-    tensor.copy_(host, non_blocking=True)
-    assert not torch.openreg.current_stream().query()
-    gate.open()
-    assert tensor.tolist() == [host.tolist()] * 3
-
-
-def test_converting_copy_of_another_shape_is_refused_at_the_call(close_gate):
-    host, tensor = torch.arange(8.0).pin_memory(), torch.zeros(3, 5, device="openreg")
-    close_gate()
-    with pytest.raises(RuntimeError, match="expanded size of the tensor"):
-        tensor.copy_(host, non_blocking=True)
 
 
 # ---- the thread that launches --------------------------------------------------------------------
