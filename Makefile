@@ -22,9 +22,9 @@ package := build/package.stamp
 
 # Folders count, for the date of one changes when a file in it is added or removed.
 package_sources := meson.build meson.options pyproject.toml \
-  $(shell find device allocator generator amp pymodule \
+  $(shell find base device allocator generator amp pymodule \
     \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
-c_family = $(shell find device allocator generator amp pymodule test examples \
+c_family = $(shell find base device allocator generator amp pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg test/pymodule test/conformance bench examples)
 # gcc's older sanitizer run-times cannot start in every randomized address space.
@@ -32,7 +32,9 @@ fixed_addresses := $(shell setarch --addr-no-randomize true 2>/dev/null \
   && echo setarch --addr-no-randomize)
 # Else a process with threads sleeps for a second before it ends, and tests start hundreds of them.
 tsan_options := atexit_sleep_ms=0
-benchmarks = $(shell grep -l '__main__' bench/*.py)
+
+# The tests of a file run in one process, in their order: some share what takes long to make.
+pytest := python -m pytest -q -n $(JOBS) --dist loadfile
 
 # ---- what there is to do -------------------------------------------------------------------------
 
@@ -47,15 +49,21 @@ build: $(package) ## everything, from nothing: system packages, .venv, the packa
 test: $(package) build/c/build.ninja ## the tests of the C layers and of the Python package
 	ninja -C build/c -j$(JOBS)
 	meson test -C build/c --no-rebuild --print-errorlogs -t 10
-	python -m pytest test/pymodule test/conformance/test_runner.py -q
-	QUEUE_EVERYTHING=1 python -m pytest test/pymodule -q
+	$(pytest) test/pymodule test/conformance/test_runner.py
+	QUEUE_EVERYTHING=1 $(pytest) test/pymodule
+
+.PHONY: test-quick
+test-quick: $(package) build/c/build.ninja ## the C tests, and the Python tests that start no processes of their own
+	ninja -C build/c -j$(JOBS)
+	meson test -C build/c --no-rebuild --print-errorlogs -t 10
+	$(pytest) test/pymodule -m "not own_processes" --ignore test/pymodule/test_device_types.py
 
 .PHONY: conformance
 conformance: $(package) ## every operator, module and optimizer of PyTorch's own database, against the CPU
 	cd test && python -m conformance --jobs $(JOBS) --table ../build/conformance.md
 
 .PHONY: conformance-part
-conformance-part: $(package) ## three cases of each check of half of them, in ten minutes
+conformance-part: $(package) ## an eighth of it, which one follows from the sources
 	python -m pytest test/conformance/test_conformance.py -q
 
 .PHONY: demo
@@ -63,8 +71,8 @@ demo: $(package) ## train a classifier of handwritten digits on the simulated de
 	python examples/train_digits.py
 
 .PHONY: bench
-bench: $(package) ## every benchmark: ratios against the CPU
-	for benchmark in $(benchmarks); do echo "== $$benchmark"; python "$$benchmark"; done
+bench: $(package) ## every benchmark: ratios against the CPU, and at the end the goals missed
+	python bench
 
 .PHONY: sanitize
 sanitize: build/asan/build.ninja build/tsan/build.ninja ## the C tests under the sanitizers
@@ -80,6 +88,7 @@ lint: $(venv) ## formatting, mistakes and types
 	ruff check $(python_code)
 	ruff format --check $(python_code)
 	mypy
+	tools/check-includes
 
 .PHONY: format
 format: $(venv) ## rewrite the sources as lint wants them

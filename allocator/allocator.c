@@ -6,7 +6,7 @@
  * round. A process forked after initialization has no devices, and forgets their allocators: a lock
  * may have been held by a thread that does not exist there.
  */
-#include "pool.h"
+#include "allocator/pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,7 +21,7 @@ static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static struct allocator *allocator_make(int device, char *base, size_t bytes) {
   size_t starts_bytes = bytes / UNIT_BYTES * sizeof(struct block *);
-  struct allocator *allocator = pages_map(sizeof *allocator + starts_bytes);
+  struct allocator *allocator = openreg_pages_map(sizeof *allocator + starts_bytes);
   if (!allocator)
     return NULL;
   allocator->device = device;
@@ -31,21 +31,21 @@ static struct allocator *allocator_make(int device, char *base, size_t bytes) {
   allocator->starts = (struct block **)(allocator + 1);
   allocator->blocks.record_bytes = sizeof(struct block);
   allocator->ranges.record_bytes = sizeof(struct range);
-  segments_initialize(allocator, base, bytes);
-  if (!debug_open(allocator))
+  openreg_segments_initialize(allocator, base, bytes);
+  if (!openreg_debug_open(allocator))
     return NULL;
   return allocator;
 }
 
 /* What most calls need: the device's allocator if it was used and can still be, else NULL. */
-struct allocator *allocator_ready(int device) {
+struct allocator *openreg_allocator_ready(int device) {
   if ((unsigned)device >= OPENREG_MAX_DEVICES)
     return NULL;
   return atomic_load_explicit(&allocators[device], memory_order_acquire);
 }
 
-openreg_status allocator_peek(int device, struct allocator **allocator) {
-  *allocator = allocator_ready(device);
+openreg_status openreg_allocator_peek(int device, struct allocator **allocator) {
+  *allocator = openreg_allocator_ready(device);
   if (*allocator)
     return OPENREG_OK;
   if (openreg_in_bad_fork())
@@ -77,8 +77,8 @@ static bool watch_forks(void) {
   return watching;
 }
 
-openreg_status allocator_open(int device, struct allocator **allocator) {
-  openreg_status status = allocator_peek(device, allocator);
+openreg_status openreg_allocator_open(int device, struct allocator **allocator) {
+  openreg_status status = openreg_allocator_peek(device, allocator);
   if (status != OPENREG_OK || *allocator)
     return status;
   void *base;
@@ -96,7 +96,7 @@ openreg_status allocator_open(int device, struct allocator **allocator) {
   return *allocator ? OPENREG_OK : OPENREG_SYSTEM;
 }
 
-struct allocator *allocator_of(const struct block *block) {
+struct allocator *openreg_allocator_of(const struct block *block) {
   return atomic_load_explicit(&allocators[block->shown.device], memory_order_acquire);
 }
 
@@ -130,14 +130,14 @@ static bool allocate_again(struct allocator *allocator, int stream, size_t bytes
   return true;
 }
 
-void allocator_account_again(struct allocator *allocator) {
+void openreg_allocator_account_again(struct allocator *allocator) {
   const struct again again = allocator->again;
   allocator->again = (struct again){0};
   if (again.times)
-    stats_block_again(again.block, again.times, pool_free_change(again.block));
+    stats_block_again(again.block, again.times, openreg_pool_free_change(again.block));
   if (again.is_free) {
     stats_block_freed(allocator, again.block);
-    pool_free(allocator, again.block);
+    openreg_pool_free(allocator, again.block);
   }
 }
 
@@ -185,11 +185,11 @@ static openreg_block *hand_out_watched(struct allocator *allocator, struct block
   block->shown.bytes -= zone_bytes();
   hand_out_memory(allocator, block, request->stream, request->bytes, change);
   if (allocator->deferred)
-    stats_raise_peaks(allocator);
+    openreg_stats_raise_peaks(allocator);
   if (memory_is_debugged())
-    debug_handed_out(allocator, block, request->stack);
+    openreg_debug_handed_out(allocator, block, request->stack);
   if (memory_is_observed())
-    observe_block(OPENREG_MEMORY_ALLOCATED, block);
+    openreg_observe_block(OPENREG_MEMORY_ALLOCATED, block);
   return &block->shown;
 }
 
@@ -200,14 +200,14 @@ static size_t rounded_up(size_t bytes) {
 /* For a request that no free block of its pool serves. */
 static openreg_status reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
                               struct block **block, struct splits *change) {
-  if (allocator->lent) {
-    lent_poll(allocator);
+  if (allocator->awaiting) {
+    openreg_shared_poll(allocator);
     *block = pool_take(allocator, pool, bytes, change);
     if (*block)
       return OPENREG_OK;
   }
   struct splits reserving = {0};
-  openreg_status status = segment_reserve(allocator, pool, bytes, &reserving);
+  openreg_status status = openreg_segment_reserve(allocator, pool, bytes, &reserving);
   if (status != OPENREG_OK)
     return status;
   *block = pool_take(allocator, pool, bytes, change);
@@ -223,7 +223,7 @@ static openreg_status allocate_once(struct allocator *allocator, const struct re
   size_t rounded = rounded_up(request->bytes);
   struct pool *pools = request->mempool == 0 ? allocator->pools[request->stream] : NULL;
   if (!pools)
-    pools = pools_open(allocator, request->mempool, request->stream);
+    pools = openreg_pools_open(allocator, request->mempool, request->stream);
   /* A reservation needs a block and a range, a cut one more block. */
   if (!pools || !slab_ensure(&allocator->blocks, 2) || !slab_ensure(&allocator->ranges, 1))
     return OPENREG_SYSTEM;
@@ -248,8 +248,8 @@ static openreg_status allocate_from_mempools(struct allocator *allocator,
   if (!slab_ensure(&allocator->blocks, 1))
     return OPENREG_SYSTEM;
   size_t rounded = rounded_up(request->bytes);
-  for (uint64_t mempool = 0; (mempool = mempool_next_on_oom(mempool)) != 0;) {
-    struct pool *pools = pools_find(allocator, mempool, request->stream);
+  for (uint64_t mempool = 0; (mempool = openreg_mempool_next_on_oom(mempool)) != 0;) {
+    struct pool *pools = openreg_pools_find(allocator, mempool, request->stream);
     struct splits change;
     struct block *block =
         pools ? pool_take(allocator, &pools[rounded > SMALL_BYTES], rounded + zone_bytes(), &change)
@@ -264,14 +264,14 @@ static openreg_status allocate_from_mempools(struct allocator *allocator,
 
 /* The lock is not held while waiting, for what is waited for may need it. So there may be new work
  * when it was taken again, and it is waited once more, within reason. */
-openreg_status allocator_empty(struct allocator *allocator, const uint64_t *only) {
+openreg_status openreg_allocator_empty(struct allocator *allocator, const uint64_t *only) {
   openreg_status status = OPENREG_NOT_READY;
   for (int round = 0; status == OPENREG_NOT_READY && round < EMPTYING_ROUNDS; round++) {
-    status = deferred_wait(allocator);
+    status = openreg_deferred_wait(allocator);
     if (status != OPENREG_OK)
       return status;
     allocator->stats.stream_syncs++;
-    status = segments_release(allocator, only);
+    status = openreg_segments_release(allocator, only);
   }
   return status == OPENREG_NOT_READY ? OPENREG_OK : status;
 }
@@ -280,7 +280,7 @@ static openreg_status allocate_after_emptying(struct allocator *allocator,
                                               const struct request *request,
                                               openreg_block **result) {
   allocator->stats.alloc_retries++;
-  openreg_status status = allocator_empty(allocator, NULL);
+  openreg_status status = openreg_allocator_empty(allocator, NULL);
   if (status != OPENREG_OK)
     return status;
   status = allocate_once(allocator, request, result);
@@ -289,13 +289,13 @@ static openreg_status allocate_after_emptying(struct allocator *allocator,
   if (status != OPENREG_OUT_OF_MEMORY)
     return status;
   allocator->stats.ooms++;
-  return report_out_of_memory(allocator, request);
+  return openreg_report_out_of_memory(allocator, request);
 }
 
 __attribute__((noinline)) static openreg_status
 allocate(struct allocator *allocator, const struct request *request, openreg_block **result) {
   if (allocator->deferred)
-    deferred_poll(allocator);
+    openreg_deferred_poll(allocator);
   if (request->bytes == 0)
     return allocate_nothing(allocator, request->stream, result);
   openreg_status status = allocate_once(allocator, request, result);
@@ -338,7 +338,7 @@ __attribute__((noinline)) static openreg_status allocate_uncached(struct allocat
   openreg_status status = allocate(allocator, request, result);
   allocator_unlock(allocator);
   if (request->stack)
-    debug_drop(request->stack);
+    openreg_debug_drop(request->stack);
   return status;
 }
 
@@ -361,13 +361,13 @@ __attribute__((noinline)) static openreg_status allocate_locked(struct allocator
 __attribute__((noinline)) static openreg_status
 allocate_rarely(int device, int stream, size_t bytes, openreg_block **result) {
   struct allocator *allocator;
-  openreg_status status = allocator_open(device, &allocator);
+  openreg_status status = openreg_allocator_open(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!result || (unsigned)stream >= OPENREG_STREAMS_PER_DEVICE)
     return refuse(result, stream);
   const struct request request = {bytes, mempool_current(device), stream,
-                                  memory_is_debugged() ? debug_capture() : NULL};
+                                  memory_is_debugged() ? openreg_debug_capture() : NULL};
   lock_take(&allocator->lock);
   if (allocate_again(allocator, stream, bytes, request.mempool, result)) {
     lock_give(&allocator->lock);
@@ -377,14 +377,15 @@ allocate_rarely(int device, int stream, size_t bytes, openreg_block **result) {
     allocator_account(allocator);
     return allocate_uncached(allocator, &request, result);
   }
-  struct pool *pools = request.mempool == 0 ? allocator->pools[stream]
-                                            : pools_find(allocator, request.mempool, stream);
+  struct pool *pools = request.mempool == 0
+                           ? allocator->pools[stream]
+                           : openreg_pools_find(allocator, request.mempool, stream);
   return allocate_locked(allocator, pools, stream, bytes, request.mempool, result);
 }
 
 /* Calls nothing but at its end, and so saves no registers; nor does a free. */
 openreg_status openreg_block_allocate(int device, int stream, size_t bytes, openreg_block **block) {
-  struct allocator *allocator = allocator_ready(device);
+  struct allocator *allocator = openreg_allocator_ready(device);
   if (__builtin_expect(!allocator || !block || (unsigned)stream >= OPENREG_STREAMS_PER_DEVICE ||
                            mempools_were_made() || memory_is_debugged() ||
                            !lock_take_seated(&allocator->lock),
@@ -398,21 +399,21 @@ openreg_status openreg_block_allocate(int device, int stream, size_t bytes, open
 
 /* ---- freeing --------------------------------------------------------------------------------- */
 
-void allocator_take_back(struct allocator *allocator, struct block *block) {
+void openreg_allocator_take_back(struct allocator *allocator, struct block *block) {
   if (memory_is_observed())
-    observe_block(OPENREG_MEMORY_FREE_REQUESTED, block);
+    openreg_observe_block(OPENREG_MEMORY_FREE_REQUESTED, block);
   stats_block_freed(allocator, block);
   if (openreg_stream_has_inline_ahead(allocator->device, block->shown.stream))
     block_add_stream(block, block->shown.stream); /* its own: see deferred.c */
-  if (block_has_streams(block) && block_is_busy(block))
-    deferred_push(allocator, block);
+  if (block_has_streams(block) && openreg_block_is_busy(block))
+    openreg_deferred_push(allocator, block);
   else
-    pool_free(allocator, block);
+    openreg_pool_free(allocator, block);
 }
 
 /* A free with nothing about it that is rare: false, and nothing has changed. */
 static inline bool free_to_cache(struct allocator *allocator, struct block *block) {
-  if (__builtin_expect(block->is_abroad || block->shown.bytes == 0 || block_has_streams(block) ||
+  if (__builtin_expect(block->is_shared || block->shown.bytes == 0 || block_has_streams(block) ||
                            memory_is_observed() || memory_is_debugged() ||
                            openreg_stream_has_inline_ahead(allocator->device, block->shown.stream),
                        0))
@@ -425,8 +426,8 @@ static inline bool free_to_cache(struct allocator *allocator, struct block *bloc
 }
 
 __attribute__((noinline)) static void free_block(struct allocator *allocator, struct block *block) {
-  if (__builtin_expect(block->is_abroad, 0)) {
-    lent_free(allocator, block);
+  if (__builtin_expect(block->is_shared, 0)) {
+    openreg_shared_free(allocator, block);
     return;
   }
   assert(block->state == BLOCK_ALLOCATED);
@@ -436,7 +437,7 @@ __attribute__((noinline)) static void free_block(struct allocator *allocator, st
     return;
   }
   __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
-  allocator_take_back(allocator, block);
+  openreg_allocator_take_back(allocator, block);
 }
 
 __attribute__((noinline)) static void free_locked(struct allocator *allocator,
@@ -465,7 +466,7 @@ void openreg_block_free(openreg_block *shown) {
   if (!shown)
     return;
   struct block *block = block_of(shown);
-  struct allocator *allocator = allocator_of(block);
+  struct allocator *allocator = openreg_allocator_of(block);
   if (!allocator) /* the memory is the parent's */
     return;
   if (__builtin_expect(!lock_take_seated(&allocator->lock), 0))
@@ -478,11 +479,11 @@ void openreg_block_free(openreg_block *shown) {
 
 /* Without the lock: whoever asks for an allocated block learnt its address from its allocation. */
 openreg_block *openreg_block_find(const void *address) {
-  struct allocator *allocator = allocator_ready(openreg_arena_device_of(address));
+  struct allocator *allocator = openreg_allocator_ready(openreg_arena_device_of(address));
   if (!allocator || (uintptr_t)address % UNIT_BYTES != 0)
     return NULL;
   if ((size_t)((const char *)address - allocator->base) >= allocator->capacity)
-    return lent_find(allocator, address);
+    return openreg_shared_find(allocator, address);
   struct block *block = __atomic_load_n(allocator_start(allocator, address), __ATOMIC_ACQUIRE);
   return block ? &block->shown : NULL;
 }

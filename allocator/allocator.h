@@ -13,7 +13,7 @@
 #ifndef OPENREG_ALLOCATOR_H
 #define OPENREG_ALLOCATOR_H
 
-#include "device.h"
+#include "device/device.h"
 
 #ifdef __cplusplus
 extern "C" {

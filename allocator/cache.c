@@ -1,21 +1,21 @@
 /* cache.c: what a program asks of cached memory: to be given back, and to be no more than a
  * fraction of the device. */
-#include "internal.h"
+#include "allocator/internal.h"
 
 openreg_status openreg_cache_empty(int device) {
   struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status != OPENREG_OK || !allocator)
     return status;
   allocator_lock(allocator);
-  status = allocator_empty(allocator, NULL);
+  status = openreg_allocator_empty(allocator, NULL);
   allocator_unlock(allocator);
   return status;
 }
 
 openreg_status openreg_memory_set_fraction(int device, double fraction) {
   struct allocator *allocator;
-  openreg_status status = allocator_open(device, &allocator);
+  openreg_status status = openreg_allocator_open(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!(fraction >= 0 && fraction <= 1))
@@ -30,7 +30,7 @@ openreg_status openreg_memory_set_fraction(int device, double fraction) {
 
 openreg_status openreg_memory_get_fraction(int device, double *fraction) {
   struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!fraction)

@@ -3,7 +3,7 @@
  * It trusts nothing that it checks: sums are made anew from the blocks and ranges in address order
  * and are compared with the statistics, and each free list is counted on its own.
  */
-#include "stats.h"
+#include "allocator/stats.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct sums {
 struct walk {
   struct allocator *allocator;
   struct sums kinds[OPENREG_POOL_KINDS];
-  size_t blocks, ranges, free_blocks, deferred, lent, imports;
+  size_t blocks, ranges, free_blocks, deferred, awaiting, imports;
 };
 
 /* Records what is wrong; false, for the caller to return. */
@@ -38,7 +38,7 @@ __attribute__((format(printf, 2, 3))) static bool broken(const struct walk *walk
 
 /* Adds a range of free bytes between two blocks that are not. */
 static void add_free(struct sums *sums, const char *from, const char *to) {
-  struct span whole = whole_granules(from, to);
+  struct span whole = openreg_whole_granules(from, to);
   if (whole.from == whole.to) {
     sums->splits.pieces++;
     sums->splits.bytes += to - from;
@@ -77,9 +77,10 @@ static bool block_is_valid(struct walk *walk, const struct range *range, const s
     return broken(walk, "block %p has state %d", shown->address, (int)block->state);
   if (!active && block_has_streams(block))
     return broken(walk, "free block %p is used by a stream", shown->address);
-  if (block->state == BLOCK_LENT ? !block->is_abroad
-                                 : block->is_abroad && block->state != BLOCK_ALLOCATED)
-    return broken(walk, "block %p is %sabroad", shown->address, block->is_abroad ? "" : "not ");
+  if (block->state == BLOCK_AWAITING_IMPORTERS
+          ? !block->is_shared
+          : block->is_shared && block->state != BLOCK_ALLOCATED)
+    return broken(walk, "block %p is %sshared", shown->address, block->is_shared ? "" : "not ");
   if (active &&
       (shown->requested_bytes == 0 || shown->requested_bytes > shown->bytes ||
        (shown->bytes - shown->requested_bytes >= UNIT_BYTES && !block->pool->is_unsplit) ||
@@ -101,7 +102,7 @@ static bool blocks_are_valid(struct walk *walk, const struct range *range) {
     walk->blocks++;
     starting += block->state == BLOCK_ALLOCATED;
     walk->deferred += block->state == BLOCK_DEFERRED;
-    walk->lent += block->state == BLOCK_LENT;
+    walk->awaiting += block->state == BLOCK_AWAITING_IMPORTERS;
     walk->free_blocks += block->state == BLOCK_FREE;
     if (block_is_active(block)) {
       if (active_end < address)
@@ -173,7 +174,7 @@ static int64_t bytes_reserved_by(const struct allocator *allocator, const struct
 static bool pool_is_valid(const struct walk *walk, const struct pool *pool, size_t *free_blocks,
                           int64_t *reserved) {
   int64_t bytes = bytes_reserved_by(walk->allocator, pool);
-  if (!freelist_is_valid(&pool->free, free_blocks))
+  if (!openreg_freelist_is_valid(&pool->free, free_blocks))
     return broken(walk, "a free list of stream %d disagrees with itself", pool->stream);
   if (pool->reserved_bytes != bytes)
     return broken(walk, "a pool of stream %d has reserved %lld bytes, its ranges are %lld",
@@ -221,7 +222,7 @@ static bool pools_are_valid(struct walk *walk) {
 }
 
 static bool waiting_is_valid(struct walk *walk) {
-  size_t deferred = 0, lent = 0;
+  size_t deferred = 0, awaiting = 0;
   for (struct block *block = walk->allocator->deferred; block; block = block->waiting) {
     if (block->state != BLOCK_DEFERRED || !block_has_streams(block))
       return broken(walk, "block %p waits for nothing", block->shown.address);
@@ -229,16 +230,16 @@ static bool waiting_is_valid(struct walk *walk) {
   }
   if (deferred != walk->deferred)
     return broken(walk, "%zu blocks are deferred, %zu are listed", walk->deferred, deferred);
-  for (const struct block *block = walk->allocator->lent; block; block = block->waiting) {
-    bool returned = block->state == BLOCK_RETURNED;
-    if (!block->is_abroad || (!returned && block->state != BLOCK_LENT) ||
-        (returned && (block->pool || !block_has_streams(block))))
+  for (const struct block *block = walk->allocator->awaiting; block; block = block->waiting) {
+    bool is_closing = block->state == BLOCK_CLOSING_IMPORT;
+    if (!block->is_shared || (!is_closing && block->state != BLOCK_AWAITING_IMPORTERS) ||
+        (is_closing && (block->pool || !block_has_streams(block))))
       return broken(walk, "block %p waits for no process", block->shown.address);
-    lent += !returned;
-    walk->imports += returned;
+    awaiting += !is_closing;
+    walk->imports += is_closing;
   }
-  if (lent != walk->lent)
-    return broken(walk, "%zu blocks are lent, %zu are listed", walk->lent, lent);
+  if (awaiting != walk->awaiting)
+    return broken(walk, "%zu blocks await importers, %zu are listed", walk->awaiting, awaiting);
   return true;
 }
 
@@ -248,7 +249,7 @@ static bool imports_are_valid(struct walk *walk) {
   for (const struct block *block = allocator->imports; block; block = block->next) {
     const openreg_block *shown = &block->shown;
     bool inside = (size_t)(block_address(block) - allocator->base) < allocator->capacity;
-    if (block->state != BLOCK_IMPORTED || !block->is_abroad || block->pool ||
+    if (block->state != BLOCK_IMPORTED || !block->is_shared || block->pool ||
         block->prev != before || inside || shown->device != allocator->device ||
         shown->bytes < shown->requested_bytes || shown->requested_bytes == 0)
       return broken(walk, "import %p does not show what it is", shown->address);
@@ -286,12 +287,12 @@ static bool stat_is(struct walk *walk, const char *name,
 /* What is counted for all kinds together is what is counted for each. */
 static bool sums_are_valid(struct walk *walk) {
   const struct allocator *allocator = walk->allocator;
-  struct usage small = stats_live(allocator, OPENREG_POOL_SMALL),
-               large = stats_live(allocator, OPENREG_POOL_LARGE),
-               all = stats_live(allocator, OPENREG_POOL_ALL);
-  struct splits small_splits = stats_splits(allocator, OPENREG_POOL_SMALL),
-                large_splits = stats_splits(allocator, OPENREG_POOL_LARGE),
-                all_splits = stats_splits(allocator, OPENREG_POOL_ALL);
+  struct usage small = openreg_stats_live(allocator, OPENREG_POOL_SMALL),
+               large = openreg_stats_live(allocator, OPENREG_POOL_LARGE),
+               all = openreg_stats_live(allocator, OPENREG_POOL_ALL);
+  struct splits small_splits = openreg_stats_splits(allocator, OPENREG_POOL_SMALL),
+                large_splits = openreg_stats_splits(allocator, OPENREG_POOL_LARGE),
+                all_splits = openreg_stats_splits(allocator, OPENREG_POOL_ALL);
   if (all.blocks != small.blocks + large.blocks || all.bytes != small.bytes + large.bytes ||
       all.requested_bytes != small.requested_bytes + large.requested_bytes ||
       all_splits.pieces != small_splits.pieces + large_splits.pieces ||
@@ -301,7 +302,7 @@ static bool sums_are_valid(struct walk *walk) {
 }
 
 static bool stats_are_valid(struct walk *walk) {
-  stats_add_up(walk->allocator);
+  openreg_stats_add_up(walk->allocator);
   const openreg_memory_stats *stats = &walk->allocator->stats;
   const struct sums *small = &walk->kinds[OPENREG_POOL_SMALL];
   const struct sums *large = &walk->kinds[OPENREG_POOL_LARGE];
@@ -316,7 +317,7 @@ static bool stats_are_valid(struct walk *walk) {
 
 bool openreg_memory_is_valid(int device) {
   struct walk walk = {0};
-  if (allocator_peek(device, &walk.allocator) != OPENREG_OK)
+  if (openreg_allocator_peek(device, &walk.allocator) != OPENREG_OK)
     return false;
   if (!walk.allocator)
     return true;

@@ -15,7 +15,7 @@
  * A stack is kept where an allocation began until that memory is somebody else's, and then where
  * the rest of it begins: so freed memory, however merged, still has the stack of who had it last.
  */
-#include "internal.h"
+#include "allocator/internal.h"
 
 #include <execinfo.h>
 #include <pthread.h>
@@ -71,7 +71,7 @@ static void *frames_capture(void) {
 }
 
 /* NULL when the host has no memory: then nobody can tell who allocated. */
-struct stack *debug_capture(void) {
+struct stack *openreg_debug_capture(void) {
   struct stack *stack = calloc(1, sizeof *stack);
   if (!stack)
     return NULL;
@@ -87,7 +87,7 @@ static struct stack *stack_share(struct stack *stack) {
   return stack;
 }
 
-void debug_drop(struct stack *stack) {
+void openreg_debug_drop(struct stack *stack) {
   if (!stack || atomic_fetch_sub(&stack->references, 1) > 1)
     return;
   if (stack->maker && stack->made)
@@ -125,16 +125,17 @@ static void print_stack(FILE *file, const struct stack *stack) {
 
 /* ---- the stacks of a device ------------------------------------------------------------------ */
 
-atomic_bool memory_debugged;
+atomic_bool openreg_memory_debugged;
 
-bool debug_open(struct allocator *allocator) {
+bool openreg_debug_open(struct allocator *allocator) {
   const openreg_config *config;
   if (openreg_config_get(&config) != OPENREG_OK || !config->debug_memory)
     return true;
-  allocator->debug.stacks = pages_map(allocator->capacity / UNIT_BYTES * sizeof(struct stack *));
+  allocator->debug.stacks =
+      openreg_pages_map(allocator->capacity / UNIT_BYTES * sizeof(struct stack *));
   if (!allocator->debug.stacks)
     return false;
-  atomic_store_explicit(&memory_debugged, true, memory_order_relaxed);
+  atomic_store_explicit(&openreg_memory_debugged, true, memory_order_relaxed);
   return true;
 }
 
@@ -229,16 +230,18 @@ static void look_behind(struct allocator *allocator, const struct block *block) 
        shown->bytes + ZONE_BYTES - shown->requested_bytes);
 }
 
-void debug_reserved(char *address, size_t bytes) {
+void openreg_debug_reserved(char *address, size_t bytes) {
   fill(address, bytes, OPENREG_DEBUG_FREED);
 }
 
-void debug_release(struct allocator *allocator, const struct block *block, struct span whole) {
+void openreg_debug_release(struct allocator *allocator, const struct block *block,
+                           struct span whole) {
   look(allocator, OPENREG_DAMAGE_USE_AFTER_FREE, whole.from, (size_t)(whole.to - whole.from));
   forget_stacks(allocator, whole.from, whole.to, whole.to < block_end(block));
 }
 
-void debug_handed_out(struct allocator *allocator, const struct block *block, struct stack *stack) {
+void openreg_debug_handed_out(struct allocator *allocator, const struct block *block,
+                              struct stack *stack) {
   size_t requested_bytes = block->shown.requested_bytes;
   char *start = block_address(block), *end = block_end(block) + ZONE_BYTES;
   look(allocator, OPENREG_DAMAGE_USE_AFTER_FREE, start, (size_t)(end - start));
@@ -253,7 +256,7 @@ void debug_handed_out(struct allocator *allocator, const struct block *block, st
   fill(start + requested_bytes, (size_t)(end - start) - requested_bytes, OPENREG_DEBUG_ZONE);
 }
 
-void debug_freed(struct allocator *allocator, struct block *block) {
+void openreg_debug_freed(struct allocator *allocator, struct block *block) {
   look_behind(allocator, block);
   block->shown.bytes += ZONE_BYTES;
   fill(block->shown.address, block->shown.bytes, OPENREG_DEBUG_FREED);
@@ -310,17 +313,17 @@ static openreg_status tell(int device, const struct debug *news) {
     describe(device, news->found);
   for (struct damage *damage = news->found, *next; damage; damage = next) {
     next = damage->next;
-    debug_drop(damage->stack);
+    openreg_debug_drop(damage->stack);
     free(damage);
   }
   for (struct stack *stack = news->to_drop, *next; stack; stack = next) {
     next = stack->next;
-    debug_drop(stack);
+    openreg_debug_drop(stack);
   }
   return status;
 }
 
-void debug_unlock(struct allocator *allocator) {
+void openreg_debug_unlock(struct allocator *allocator) {
   struct debug news = take_news(allocator);
   lock_give(&allocator->lock);
   char sentence[1024]; /* of the operation itself, which may have failed */
@@ -342,7 +345,7 @@ static void look_at_everything(struct allocator *allocator) {
 
 openreg_status openreg_memory_check(int device) {
   struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status != OPENREG_OK || !allocator || !memory_is_debugged())
     return status;
   lock_take(&allocator->lock);

@@ -8,7 +8,7 @@
  * long as it has any work at all, even younger than the free: that delays reuse, never allows it
  * too soon, and a request that would fail otherwise waits for it.
  */
-#include "stats.h"
+#include "allocator/stats.h"
 
 openreg_status openreg_block_record_stream(openreg_block *shown, int stream) {
   if (openreg_in_bad_fork())
@@ -24,7 +24,7 @@ openreg_status openreg_block_record_stream(openreg_block *shown, int stream) {
   if (stream == shown->stream || shown->bytes == 0)
     return OPENREG_OK;
   struct block *block = block_of(shown);
-  struct allocator *allocator = allocator_of(block);
+  struct allocator *allocator = openreg_allocator_of(block);
   allocator_lock(allocator);
   assert(block->state == BLOCK_ALLOCATED || block->state == BLOCK_IMPORTED);
   block_add_stream(block, stream);
@@ -32,7 +32,7 @@ openreg_status openreg_block_record_stream(openreg_block *shown, int stream) {
   return OPENREG_OK;
 }
 
-bool block_is_busy(struct block *block) {
+bool openreg_block_is_busy(struct block *block) {
   bool busy = false;
   for (int word = 0; word < STREAM_WORDS; word++)
     for (uint64_t bits = block->streams[word]; bits; bits &= bits - 1) {
@@ -45,23 +45,23 @@ bool block_is_busy(struct block *block) {
   return busy;
 }
 
-void deferred_push(struct allocator *allocator, struct block *block) {
+void openreg_deferred_push(struct allocator *allocator, struct block *block) {
   stats_block_deferred(block);
   block->state = BLOCK_DEFERRED;
   block->waiting = allocator->deferred;
   allocator->deferred = block;
 }
 
-void deferred_poll(struct allocator *allocator) {
+void openreg_deferred_poll(struct allocator *allocator) {
   struct block **link = &allocator->deferred;
   while (*link) {
     struct block *block = *link;
-    if (block_is_busy(block)) {
+    if (openreg_block_is_busy(block)) {
       link = &block->waiting;
     } else {
       *link = block->waiting;
       stats_block_waited(block);
-      pool_free(allocator, block);
+      openreg_pool_free(allocator, block);
     }
   }
 }
@@ -72,11 +72,11 @@ static void add_streams(uint64_t streams[STREAM_WORDS], const struct block *wait
       streams[word] |= block->streams[word];
 }
 
-openreg_status deferred_wait(struct allocator *allocator) {
+openreg_status openreg_deferred_wait(struct allocator *allocator) {
   uint64_t streams[STREAM_WORDS] = {0};
   openreg_status status = OPENREG_OK;
   add_streams(streams, allocator->deferred);
-  add_streams(streams, allocator->lent);
+  add_streams(streams, allocator->awaiting);
   allocator_unlock(allocator);
   for (int stream = 0; status == OPENREG_OK && stream < OPENREG_STREAMS_PER_DEVICE; stream++)
     if (streams[stream / 64] >> stream % 64 & 1)
@@ -85,8 +85,8 @@ openreg_status deferred_wait(struct allocator *allocator) {
     status = openreg_device_drain(allocator->device);
   allocator_lock(allocator);
   if (status == OPENREG_OK) {
-    lent_poll(allocator);
-    deferred_poll(allocator);
+    openreg_shared_poll(allocator);
+    openreg_deferred_poll(allocator);
   }
   return status;
 }

@@ -7,7 +7,7 @@
  * without anything to rebalance. Both give best fit, the tree with the highest address among
  * equals: recorded training steps then reserve as much or less than with the lowest.
  */
-#include "freelist.h"
+#include "allocator/freelist.h"
 
 /* ---- larger ones ----------------------------------------------------------------------------- */
 
@@ -23,7 +23,7 @@ static uint32_t rank(const struct block *block) {
                     32);
 }
 
-void freelist_tree_insert(struct block **link, struct block *block) {
+void openreg_freelist_tree_insert(struct block **link, struct block *block) {
   while (*link && rank(*link) >= rank(block))
     link = precedes(block, *link) ? &(*link)->less : &(*link)->greater;
   /* What hung here is split into what precedes the block and what follows it. */
@@ -60,7 +60,7 @@ static void replace_by_children(struct block **link, struct block *block) {
   *link = less ? less : greater;
 }
 
-void freelist_tree_remove(struct block **link, struct block *block) {
+void openreg_freelist_tree_remove(struct block **link, struct block *block) {
   while (*link != block) {
     assert(*link);
     link = precedes(block, *link) ? &(*link)->less : &(*link)->greater;
@@ -68,7 +68,7 @@ void freelist_tree_remove(struct block **link, struct block *block) {
   replace_by_children(link, block);
 }
 
-struct block *freelist_tree_take(struct block **link, size_t bytes) {
+struct block *openreg_freelist_tree_take(struct block **link, size_t bytes) {
   struct block **best = NULL;
   while (*link) {
     if ((*link)->shown.bytes >= bytes) {
@@ -117,7 +117,7 @@ static bool tree_is_valid(const struct block *tree, const struct block **last, s
   return tree_is_valid(tree->greater, last, count);
 }
 
-bool freelist_is_valid(const struct freelist *list, size_t *count) {
+bool openreg_freelist_is_valid(const struct freelist *list, size_t *count) {
   for (size_t size_class = 0; size_class < CLASS_COUNT; size_class++)
     if (!class_is_valid(list, size_class, count))
       return false;

@@ -4,7 +4,7 @@
 #ifndef OPENREG_ALLOCATOR_FREELIST_H
 #define OPENREG_ALLOCATOR_FREELIST_H
 
-#include "internal.h"
+#include "allocator/internal.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -72,9 +72,9 @@ _Static_assert(CLASS_WORDS < 64, "the summary is one word, shifted by one more t
 
 /* ---- larger ones ----------------------------------------------------------------------------- */
 
-void freelist_tree_insert(struct block **link, struct block *block);
-void freelist_tree_remove(struct block **link, struct block *block);
-struct block *freelist_tree_take(struct block **link, size_t bytes);
+void openreg_freelist_tree_insert(struct block **link, struct block *block);
+void openreg_freelist_tree_remove(struct block **link, struct block *block);
+struct block *openreg_freelist_tree_take(struct block **link, size_t bytes);
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
@@ -82,21 +82,21 @@ static inline void freelist_insert(struct freelist *list, struct block *block) {
   if (block->shown.bytes <= SMALL_BYTES)
     class_insert(list, block);
   else
-    freelist_tree_insert(&list->tree, block);
+    openreg_freelist_tree_insert(&list->tree, block);
 }
 
 static inline void freelist_remove(struct freelist *list, struct block *block) {
   if (block->shown.bytes <= SMALL_BYTES)
     class_remove(list, block);
   else
-    freelist_tree_remove(&list->tree, block);
+    openreg_freelist_tree_remove(&list->tree, block);
 }
 
 /* Takes the smallest block of at least `bytes`, at the highest address if it is larger than
  * SMALL_BYTES; NULL when there is none. */
 static inline struct block *freelist_take(struct freelist *list, size_t bytes) {
   struct block *block = bytes <= SMALL_BYTES ? class_take(list, bytes) : NULL;
-  return block ? block : freelist_tree_take(&list->tree, bytes);
+  return block ? block : openreg_freelist_tree_take(&list->tree, bytes);
 }
 
 #pragma GCC visibility pop

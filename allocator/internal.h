@@ -13,29 +13,27 @@
  *   block.state == FREE  <=> block is in its pool's free list
  *   block.streams != 0  =>  block.state is ALLOCATED, DEFERRED or LENT
  *   block.state == ALLOCATED and block.bytes > 0  <=>  starts[unit of block.address] == block
- *   block.is_abroad  =>  block.state is ALLOCATED or LENT                (exported, not withdrawn)
- *   block.state == DEFERRED <=> block is in `deferred`, with streams
- *   block.state is LENT or RETURNED <=> block is in `lent`
- *   block.state == IMPORTED <=> block is in `imports`; then, and when RETURNED: in no range, in no
- *                                           pool, abroad
- *   pool.reserved_bytes == the sum over its ranges; of a spare pool, which has no block, 0
- *   every statistic == the sum over the blocks or ranges that it speaks of
- *   tally.room == the peak - what there is, never below 0
- *   with OPENREG_DEBUG_MEMORY=1: what debug.c says of patterns, and a block that is ALLOCATED,
- *                                           DEFERRED or LENT ends ZONE_BYTES above what it shows
+ *   block.is_shared  =>  block.state is ALLOCATED or AWAITING_IMPORTERS                (exported,
+ * not withdrawn) block.state == DEFERRED <=> block is in `deferred`, with streams block.state is
+ * AWAITING_IMPORTERS or CLOSING_IMPORT <=> block is in `awaiting` block.state == IMPORTED <=> block
+ * is in `imports`; then, and when RETURNED: in no range, in no pool, shared pool.reserved_bytes ==
+ * the sum over its ranges; of a spare pool, which has no block, 0 every statistic == the sum over
+ * the blocks or ranges that it speaks of tally.room == the peak - what there is, never below 0 with
+ * OPENREG_DEBUG_MEMORY=1: what debug.c says of patterns, and a block that is ALLOCATED, DEFERRED or
+ * LENT ends ZONE_BYTES above what it shows
  *
  * Some of it only when `again` was accounted for, which allocator_lock does first of all.
  *
- * No function here locks except those that allocator.h names, and lent_find; the others are called
- * with the lock of their device held. The lock of the list of memory pools (mempool.c) is taken
- * under a device's. Pinned memory has a lock and a pool of its own (pinned.c), and uses slabs,
- * pages and single statistics only.
+ * No function here locks except those that allocator.h names, and openreg_shared_find; the others
+ * are called with the lock of their device held. The lock of the list of memory pools (mempool.c)
+ * is taken under a device's. Pinned memory has a lock and a pool of its own (pinned.c), and uses
+ * slabs, pages and single statistics only.
  */
 #ifndef OPENREG_ALLOCATOR_INTERNAL_H
 #define OPENREG_ALLOCATOR_INTERNAL_H
 
-#include "allocator.h"
-#include "lock.h"
+#include "allocator/allocator.h"
+#include "allocator/lock.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -59,10 +57,11 @@ enum block_state {
   BLOCK_FREE,
   BLOCK_PARKED, /* free, but neither merged nor listed yet: also what `again` says is free */
   BLOCK_ALLOCATED,
-  BLOCK_DEFERRED, /* freed by the program, but a stream still uses it */
-  BLOCK_LENT,     /* freed by the program, but another process has it; counts as allocated */
-  BLOCK_IMPORTED, /* the program's, but the memory of another process */
-  BLOCK_RETURNED, /* an import freed by the program, but a stream still uses it */
+  BLOCK_DEFERRED,           /* freed by the program, but a stream still uses it */
+  BLOCK_AWAITING_IMPORTERS, /* freed by the program, but another process has it; counts as allocated
+                             */
+  BLOCK_IMPORTED,           /* the program's, but the memory of another process */
+  BLOCK_CLOSING_IMPORT,     /* an import freed by the program, but a stream still uses it */
 };
 
 struct pool;
@@ -72,7 +71,7 @@ struct block {
   struct block *prev, *next; /* neighbours by address, a ring through the range's edge; IMPORTED:
                               * neighbours in `imports` */
   enum block_state state;
-  bool is_abroad; /* more than one process has it: exported or imported */
+  bool is_shared; /* more than one process has it: exported or imported */
   struct pool *pool;
   union {
     struct block *before, *less; /* FREE: in a list of one size, or in the tree */
@@ -101,7 +100,7 @@ static inline char *block_address(const struct block *block) {
 }
 static inline bool block_is_active(const struct block *block) {
   return block->state == BLOCK_ALLOCATED || block->state == BLOCK_DEFERRED ||
-         block->state == BLOCK_LENT;
+         block->state == BLOCK_AWAITING_IMPORTERS;
 }
 static inline char *block_end(const struct block *block) {
   return block_address(block) + block->shown.bytes;
@@ -117,12 +116,12 @@ static inline bool block_has_streams(const struct block *block) {
 
 /* Zeroed memory for records, of which only what is touched ever counts, and which is never given
  * back; NULL and the sentence when the host has none. */
-void *pages_map(size_t bytes);
+void *openreg_pages_map(size_t bytes);
 /* The same for the program's use: refused when the host plainly lacks it. Private to the process,
  * so that a forked one has its own copy. */
-void *pages_map_pinned(size_t bytes);
+void *openreg_pages_map_pinned(size_t bytes);
 /* Gives whole pages back. Errors: SYSTEM. */
-openreg_status pages_unmap(void *pages, size_t bytes);
+openreg_status openreg_pages_unmap(void *pages, size_t bytes);
 
 /* ---- slabs: records that are recycled (slab.c) ----------------------------------------------- */
 
@@ -133,10 +132,10 @@ struct slab {
 };
 
 /* Makes at least `count` records available. False when the host has no memory. */
-bool slab_grow(struct slab *slab, size_t count);
+bool openreg_slab_grow(struct slab *slab, size_t count);
 /* Makes sure that the next `count` takes succeed, so that work once begun cannot fail half-way. */
 static inline bool slab_ensure(struct slab *slab, size_t count) {
-  return slab->available >= count || slab_grow(slab, count);
+  return slab->available >= count || openreg_slab_grow(slab, count);
 }
 static inline size_t slab_taken(const struct slab *slab) {
   return slab->made - slab->available;
@@ -171,7 +170,7 @@ struct freelist {
 };
 
 /* Whether the structure agrees with itself; adds its blocks to `count`. */
-bool freelist_is_valid(const struct freelist *list, size_t *count);
+bool openreg_freelist_is_valid(const struct freelist *list, size_t *count);
 
 /* Free memory, as far as emptying the cache could not give it back. */
 struct splits {
@@ -193,28 +192,28 @@ struct allocator;
 
 /* A memory pool's two pools for a stream, small and large. `open` makes them on first use: NULL and
  * the sentence without host memory. `find`: NULL when there are none. */
-struct pool *pools_open(struct allocator *allocator, uint64_t mempool, int stream);
-struct pool *pools_find(struct allocator *allocator, uint64_t mempool, int stream);
+struct pool *openreg_pools_open(struct allocator *allocator, uint64_t mempool, int stream);
+struct pool *openreg_pools_find(struct allocator *allocator, uint64_t mempool, int stream);
 /* Has those of memory pools that hold nothing ready for others. */
-void pools_retire(struct allocator *allocator);
+void openreg_pools_retire(struct allocator *allocator);
 /* Ends a block that is in no free list after `bytes`. The rest is a block without a state, which is
  * returned. Uses one record. */
-struct block *block_cut(struct allocator *allocator, struct block *block, size_t bytes);
+struct block *openreg_block_cut(struct allocator *allocator, struct block *block, size_t bytes);
 /* Makes an active block of its segment free that no one uses any more, with the statistics of free
  * memory. */
-void pool_free(struct allocator *allocator, struct block *block);
+void openreg_pool_free(struct allocator *allocator, struct block *block);
 /* What the free memory's figures would change by if an active block became free. */
-struct splits pool_free_change(const struct block *block);
+struct splits openreg_pool_free_change(const struct block *block);
 /* In and out of the free list. */
-void pool_insert(struct block *block);
-void pool_remove(struct block *block);
+void openreg_pool_insert(struct block *block);
+void openreg_pool_remove(struct block *block);
 
 /* The part of a range of free bytes that can go back to the system: whole granules. Empty
  * (from == to) when there is none. */
 struct span {
   char *from, *to;
 };
-struct span whole_granules(const char *begin, const char *end);
+struct span openreg_whole_granules(const char *begin, const char *end);
 
 /* ---- ranges of the arena (segments.c) -------------------------------------------------------- */
 
@@ -226,15 +225,15 @@ struct range {
   struct pool *pool; /* NULL: unreserved */
 };
 
-void segments_initialize(struct allocator *allocator, char *base, size_t bytes);
+void openreg_segments_initialize(struct allocator *allocator, char *base, size_t bytes);
 /* Reserves enough for a free block of at least `bytes` in the pool, and adds to `change` what that
  * changes the free memory's figures by. Errors: OUT_OF_MEMORY (ledger, fraction, or no room in the
  * arena) and others of the ledger. Uses one record of each slab. */
-openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
-                               struct splits *change);
+openreg_status openreg_segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
+                                       struct splits *change);
 /* Gives back the whole granules of every free block of the memory pool `*only`; for NULL, of all
  * that nobody keeps them for. NOT_READY: but for those of streams that have work. */
-openreg_status segments_release(struct allocator *allocator, const uint64_t *only);
+openreg_status openreg_segments_release(struct allocator *allocator, const uint64_t *only);
 
 /* ---- the allocator of one device (allocator.c) ----------------------------------------------- */
 
@@ -294,7 +293,7 @@ struct allocator {
   char *base;
   size_t capacity;
   struct block **starts; /* the allocated block that starts at each unit of the arena */
-  struct block *deferred, *lent, *imports;
+  struct block *deferred, *awaiting, *imports;
   struct slab blocks, ranges;
   struct tally tallies[OPENREG_POOL_KINDS];       /* of all kinds together: `room` only */
   struct pool *pools[OPENREG_STREAMS_PER_DEVICE]; /* of memory pool 0, two each; NULL: not made */
@@ -306,30 +305,31 @@ struct allocator {
   size_t empty_blocks; /* allocated blocks of 0 bytes */
   struct debug debug;
   struct holding holding[OPENREG_POOL_KINDS];
-  openreg_memory_stats stats; /* peaks and counters; the rest is as of the last stats_add_up */
+  openreg_memory_stats
+      stats; /* peaks and counters; the rest is as of the last openreg_stats_add_up */
 };
 
 /* The device's allocator, made on first use. Errors: INVALID_DEVICE, BAD_FORK,
  * INVALID_CONFIGURATION, SYSTEM. */
-openreg_status allocator_open(int device, struct allocator **allocator);
+openreg_status openreg_allocator_open(int device, struct allocator **allocator);
 /* The same, but NULL for a device that was never used. */
-openreg_status allocator_peek(int device, struct allocator **allocator);
+openreg_status openreg_allocator_peek(int device, struct allocator **allocator);
 /* NULL also for a device that cannot be used, without a sentence. */
-struct allocator *allocator_ready(int device);
+struct allocator *openreg_allocator_ready(int device);
 /* The one of an allocated block; NULL in a forked process. */
-struct allocator *allocator_of(const struct block *block);
+struct allocator *openreg_allocator_of(const struct block *block);
 /* What becomes of an allocated block that the program freed and no other process has. */
-void allocator_take_back(struct allocator *allocator, struct block *block);
-/* Waits for what freed blocks wait for, and releases as segments_release does. */
-openreg_status allocator_empty(struct allocator *allocator, const uint64_t *only);
+void openreg_allocator_take_back(struct allocator *allocator, struct block *block);
+/* Waits for what freed blocks wait for, and releases as openreg_segments_release does. */
+openreg_status openreg_allocator_empty(struct allocator *allocator, const uint64_t *only);
 
 /* ---- OPENREG_DEBUG_MEMORY=1 (debug.c) -------------------------------------------------------- */
 
 /* Whether the devices that are used are watched: set before the first has an allocator. */
-extern atomic_bool memory_debugged;
+extern atomic_bool openreg_memory_debugged;
 
 static inline bool memory_is_debugged(void) {
-  return __builtin_expect(atomic_load_explicit(&memory_debugged, memory_order_relaxed), 0);
+  return __builtin_expect(atomic_load_explicit(&openreg_memory_debugged, memory_order_relaxed), 0);
 }
 
 /* What lies behind each active block and is part of it: shown.bytes does not count it. */
@@ -342,26 +342,28 @@ static inline size_t block_extent(const struct block *block) {
 }
 
 /* Makes what a device needs for it, if its configuration says so. False without host memory. */
-bool debug_open(struct allocator *allocator);
+bool openreg_debug_open(struct allocator *allocator);
 /* The stack of an allocation that begins, or NULL; to be dropped. Both without the lock. */
-struct stack *debug_capture(void);
-void debug_drop(struct stack *stack);
+struct stack *openreg_debug_capture(void);
+void openreg_debug_drop(struct stack *stack);
 /* Memory becomes the pool's, the program's, the pool's again, the system's: each looks whether it
  * holds what it must, and fills it with what it must hold then. A stack is shared. */
-void debug_reserved(char *address, size_t bytes);
-void debug_handed_out(struct allocator *allocator, const struct block *block, struct stack *stack);
-void debug_freed(struct allocator *allocator, struct block *block);
-void debug_release(struct allocator *allocator, const struct block *block, struct span whole);
+void openreg_debug_reserved(char *address, size_t bytes);
+void openreg_debug_handed_out(struct allocator *allocator, const struct block *block,
+                              struct stack *stack);
+void openreg_debug_freed(struct allocator *allocator, struct block *block);
+void openreg_debug_release(struct allocator *allocator, const struct block *block,
+                           struct span whole);
 /* Gives the lock back and tells what was found. */
-void debug_unlock(struct allocator *allocator);
+void openreg_debug_unlock(struct allocator *allocator);
 
 /* ---- locking --------------------------------------------------------------------------------- */
 
 /* Does what `again` stands for. */
-void allocator_account_again(struct allocator *allocator);
+void openreg_allocator_account_again(struct allocator *allocator);
 static inline void allocator_account(struct allocator *allocator) {
   if (allocator->again.is_free || allocator->again.times)
-    allocator_account_again(allocator);
+    openreg_allocator_account_again(allocator);
   allocator->again.block = NULL;
 }
 
@@ -372,7 +374,7 @@ static inline void allocator_lock(struct allocator *allocator) {
 }
 static inline void allocator_unlock(struct allocator *allocator) {
   if (memory_is_debugged() && (allocator->debug.found || allocator->debug.to_drop)) {
-    debug_unlock(allocator);
+    openreg_debug_unlock(allocator);
     return;
   }
   lock_give(&allocator->lock);
@@ -393,66 +395,69 @@ struct request {
 
 /* Tells the observer and records the sentence of a request that failed, and returns OUT_OF_MEMORY
  * (report.c). */
-openreg_status report_out_of_memory(struct allocator *allocator, const struct request *request);
+openreg_status openreg_report_out_of_memory(struct allocator *allocator,
+                                            const struct request *request);
 
 /* ---- memory pools (mempool.c) ---------------------------------------------------------------- */
 
 /* Whether there ever was another memory pool than 0: without one no thread looks for its own. */
-extern atomic_bool mempools_exist;
-uint64_t mempool_current_of_thread(int device);
+extern atomic_bool openreg_mempools_exist;
+uint64_t openreg_mempool_current_of_thread(int device);
 
 static inline bool mempools_were_made(void) {
-  return __builtin_expect(atomic_load_explicit(&mempools_exist, memory_order_relaxed), 0);
+  return __builtin_expect(atomic_load_explicit(&openreg_mempools_exist, memory_order_relaxed), 0);
 }
 static inline uint64_t mempool_current(int device) {
-  return mempools_were_made() ? mempool_current_of_thread(device) : 0;
+  return mempools_were_made() ? openreg_mempool_current_of_thread(device) : 0;
 }
 
 /* Whether a pool's owner keeps its free memory from being given back with the cache. */
-bool mempool_is_kept(uint64_t mempool);
+bool openreg_mempool_is_kept(uint64_t mempool);
 /* Whether its segments are neither cut nor joined. */
-bool mempool_is_unsplit(uint64_t mempool);
+bool openreg_mempool_is_unsplit(uint64_t mempool);
 /* The next larger number of a pool that serves requests which fit nowhere else; 0: none. */
-uint64_t mempool_next_on_oom(uint64_t mempool);
+uint64_t openreg_mempool_next_on_oom(uint64_t mempool);
 
 /* Makes the account of a memory pool; false and the sentence without host memory. */
-bool mempool_account_open(struct allocator *allocator, uint64_t mempool);
+bool openreg_mempool_account_open(struct allocator *allocator, uint64_t mempool);
 /* A pool reserved `change` bytes, or gave them back. */
-void mempool_account(struct allocator *allocator, const struct pool *pool, int64_t change);
-void mempool_accounts_each(struct allocator *allocator, void (*change)(openreg_stat *stat));
+void openreg_mempool_account(struct allocator *allocator, const struct pool *pool, int64_t change);
+void openreg_mempool_accounts_each(struct allocator *allocator, void (*change)(openreg_stat *stat));
 
 /* ---- the observer (observer.c) --------------------------------------------------------------- */
 
-extern _Atomic(openreg_memory_observer) memory_observer;
+extern _Atomic(openreg_memory_observer) openreg_installed_observer;
 
 static inline bool memory_is_observed(void) {
-  return __builtin_expect(atomic_load_explicit(&memory_observer, memory_order_acquire) != NULL, 0);
+  return __builtin_expect(
+      atomic_load_explicit(&openreg_installed_observer, memory_order_acquire) != NULL, 0);
 }
 
 /* Call the observer, if there is one still. */
-void observe_memory(const openreg_memory_event *event);
-void observe_block(openreg_memory_action action, const struct block *block);
-void observe_segment(openreg_memory_action action, int device, const struct pool *pool,
-                     const char *address, size_t bytes);
+void openreg_observe_memory(const openreg_memory_event *event);
+void openreg_observe_block(openreg_memory_action action, const struct block *block);
+void openreg_observe_segment(openreg_memory_action action, int device, const struct pool *pool,
+                             const char *address, size_t bytes);
 
 /* ---- blocks that wait for other streams (deferred.c) ----------------------------------------- */
 
 /* Whether a stream recorded on the block has work left; forgets those that have not. */
-bool block_is_busy(struct block *block);
-void deferred_push(struct allocator *allocator, struct block *block);
+bool openreg_block_is_busy(struct block *block);
+void openreg_deferred_push(struct allocator *allocator, struct block *block);
 /* Frees the blocks whose streams have finished. */
-void deferred_poll(struct allocator *allocator);
+void openreg_deferred_poll(struct allocator *allocator);
 /* Waits for the work of the device, with the lock let go meanwhile, and polls. */
-openreg_status deferred_wait(struct allocator *allocator);
+openreg_status openreg_deferred_wait(struct allocator *allocator);
 
-/* ---- blocks that other processes have, or have lent (lent.c) --------------------------------- */
+/* ---- blocks that other processes have, or have lent (shared.c) ---------------------------------
+ */
 
-/* Frees a block that is abroad, now or when that is over. */
-void lent_free(struct allocator *allocator, struct block *block);
+/* Frees a block that is shared, now or when that is over. */
+void openreg_shared_free(struct allocator *allocator, struct block *block);
 /* Looks again at those that wait. A system call for each: only for who would make others. */
-void lent_poll(struct allocator *allocator);
+void openreg_shared_poll(struct allocator *allocator);
 /* The import that starts at an address beyond the arena, or NULL. Takes the lock. */
-openreg_block *lent_find(struct allocator *allocator, const void *address);
+openreg_block *openreg_shared_find(struct allocator *allocator, const void *address);
 
 #pragma GCC visibility pop
 #endif

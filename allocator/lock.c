@@ -6,7 +6,7 @@
  * this core: the waiter yields. One that waits for the system, or has a lower real-time priority
  * than all who yield, needs longer: the waiter naps.
  */
-#include "lock.h"
+#include "allocator/lock.h"
 
 #include <linux/membarrier.h>
 #include <pthread.h>
@@ -75,7 +75,7 @@ static void grant_seat(struct lock *lock, void *thread) {
   atomic_store_explicit(&lock->seat, seat, memory_order_release);
 }
 
-void lock_take_unseated(struct lock *lock) {
+void openreg_lock_take_unseated(struct lock *lock) {
   for (unsigned round = 0; atomic_exchange_explicit(&lock->taken, true, memory_order_acquire);)
     for (; atomic_load_explicit(&lock->taken, memory_order_relaxed); round++)
       wait_a_while(round);
@@ -94,6 +94,6 @@ void lock_take_unseated(struct lock *lock) {
   }
 }
 
-int lock_watch_forks(void (*before)(void), void (*after)(void)) {
+int openreg_lock_watch_forks(void (*before)(void), void (*after)(void)) {
   return pthread_atfork(before, after, after);
 }

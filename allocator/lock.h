@@ -46,7 +46,7 @@ struct lock {
 };
 
 /* Takes the lock for a thread that has no seat. */
-void lock_take_unseated(struct lock *lock);
+void openreg_lock_take_unseated(struct lock *lock);
 
 /* Stands for the thread while it lives; its successor may have the same. */
 static inline void *lock_thread(void) {
@@ -70,7 +70,7 @@ static inline bool lock_take_seated(struct lock *lock) {
 
 static inline void lock_take(struct lock *lock) {
   if (!lock_take_seated(lock))
-    lock_take_unseated(lock);
+    openreg_lock_take_unseated(lock);
 }
 
 static inline void lock_give(struct lock *lock) {
@@ -86,7 +86,7 @@ static inline void lock_give(struct lock *lock) {
 
 /* Has fork call `before`, and then `after` in both processes. Between these a lock can be held that
  * the new process goes on to use: no thread that is not there has it. Gives 0 or an errno value. */
-int lock_watch_forks(void (*before)(void), void (*after)(void));
+int openreg_lock_watch_forks(void (*before)(void), void (*after)(void));
 
 #pragma GCC visibility pop
 #endif

@@ -5,7 +5,7 @@
  * list of those whose owner has not destroyed them, which keep their free memory when a cache is
  * emptied. A pool that was destroyed lives on as the number that its segments bear.
  */
-#include "internal.h"
+#include "allocator/internal.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -32,7 +32,7 @@ static struct {
   struct numbers unsplit; /* of OPENREG_MEMPOOL_NO_SPLIT; also those of destroyed pools */
 } list = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-atomic_bool mempools_exist;
+atomic_bool openreg_mempools_exist;
 
 /* Each thread's array of current pools, by device. A key, for a thread-local array would be room
  * that every thread has: that of a library which is loaded late is scarce. */
@@ -100,7 +100,7 @@ static bool remove_from_list(uint64_t mempool) {
   return found;
 }
 
-bool mempool_is_kept(uint64_t mempool) {
+bool openreg_mempool_is_kept(uint64_t mempool) {
   if (mempool == 0)
     return false;
   pthread_mutex_lock(&list.lock);
@@ -109,7 +109,7 @@ bool mempool_is_kept(uint64_t mempool) {
   return found;
 }
 
-bool mempool_is_unsplit(uint64_t mempool) {
+bool openreg_mempool_is_unsplit(uint64_t mempool) {
   if (mempool == 0)
     return false;
   bool found = false;
@@ -120,7 +120,7 @@ bool mempool_is_unsplit(uint64_t mempool) {
   return found;
 }
 
-uint64_t mempool_next_on_oom(uint64_t mempool) {
+uint64_t openreg_mempool_next_on_oom(uint64_t mempool) {
   pthread_mutex_lock(&list.lock);
   size_t place = place_of(mempool + 1);
   while (place < list.count && !(list.pools[place].how & OPENREG_MEMPOOL_USE_ON_OOM))
@@ -130,7 +130,7 @@ uint64_t mempool_next_on_oom(uint64_t mempool) {
   return next;
 }
 
-uint64_t mempool_current_of_thread(int device) {
+uint64_t openreg_mempool_current_of_thread(int device) {
   const uint64_t *current = pthread_getspecific(key);
   return current ? current[device] : 0;
 }
@@ -172,7 +172,7 @@ static openreg_status require_mempool(uint64_t mempool) {
   openreg_status status = require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
-  return mempool == 0 || mempool_is_kept(mempool) ? OPENREG_OK : refuse(mempool);
+  return mempool == 0 || openreg_mempool_is_kept(mempool) ? OPENREG_OK : refuse(mempool);
 }
 
 openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool) {
@@ -196,7 +196,7 @@ openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool) {
   pthread_mutex_unlock(&list.lock);
   if (!created)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for one more memory pool");
-  atomic_store_explicit(&mempools_exist, true, memory_order_relaxed);
+  atomic_store_explicit(&openreg_mempools_exist, true, memory_order_relaxed);
   return OPENREG_OK;
 }
 
@@ -204,11 +204,11 @@ openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool) {
 static openreg_status empty_everywhere(uint64_t mempool) {
   openreg_status first = OPENREG_OK;
   for (int device = 0; device < OPENREG_MAX_DEVICES; device++) {
-    struct allocator *allocator = allocator_ready(device);
+    struct allocator *allocator = openreg_allocator_ready(device);
     if (!allocator)
       continue;
     allocator_lock(allocator);
-    openreg_status status = allocator_empty(allocator, &mempool);
+    openreg_status status = openreg_allocator_empty(allocator, &mempool);
     allocator_unlock(allocator);
     if (first == OPENREG_OK)
       first = status;
@@ -243,7 +243,7 @@ openreg_status openreg_mempool_use_count(uint64_t mempool, int64_t *blocks) {
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_mempool_use_count: blocks is NULL");
   *blocks = 0;
   for (int device = 0; device < OPENREG_MAX_DEVICES; device++) {
-    struct allocator *allocator = allocator_ready(device);
+    struct allocator *allocator = openreg_allocator_ready(device);
     if (!allocator)
       continue;
     allocator_lock(allocator);
@@ -257,7 +257,7 @@ openreg_status openreg_mempool_use_count(uint64_t mempool, int64_t *blocks) {
 
 openreg_status openreg_mempool_current(int device, uint64_t *mempool) {
   struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!mempool)
@@ -268,10 +268,10 @@ openreg_status openreg_mempool_current(int device, uint64_t *mempool) {
 
 openreg_status openreg_mempool_set_current(int device, uint64_t mempool) {
   struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status == OPENREG_OK)
     status = require_mempool(mempool);
-  if (status != OPENREG_OK || !atomic_load_explicit(&mempools_exist, memory_order_relaxed))
+  if (status != OPENREG_OK || !atomic_load_explicit(&openreg_mempools_exist, memory_order_relaxed))
     return status;
   uint64_t *current = current_ensure();
   if (!current)

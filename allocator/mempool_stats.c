@@ -4,7 +4,7 @@
  * when the pool is gone, and the rest tells what it was. An account is made before its pool can
  * reserve anything, so that accounting cannot fail.
  */
-#include "stats.h"
+#include "allocator/stats.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +16,13 @@ static openreg_mempool_stats *account_of(const struct allocator *allocator, uint
   return NULL;
 }
 
-bool mempool_account_open(struct allocator *allocator, uint64_t mempool) {
+bool openreg_mempool_account_open(struct allocator *allocator, uint64_t mempool) {
   struct accounts *accounts = &allocator->accounts;
   if (mempool == 0 || account_of(allocator, mempool))
     return true;
   if (accounts->count == accounts->room) {
     size_t room = accounts->room ? 2 * accounts->room : 64;
-    openreg_mempool_stats *longer = pages_map(room * sizeof *longer);
+    openreg_mempool_stats *longer = openreg_pages_map(room * sizeof *longer);
     if (!longer)
       return false;
     if (accounts->count > 0)
@@ -34,7 +34,7 @@ bool mempool_account_open(struct allocator *allocator, uint64_t mempool) {
   return true;
 }
 
-void mempool_account(struct allocator *allocator, const struct pool *pool, int64_t change) {
+void openreg_mempool_account(struct allocator *allocator, const struct pool *pool, int64_t change) {
   if (pool->mempool == 0)
     return;
   openreg_stat *stats = account_of(allocator, pool->mempool)->reserved_bytes;
@@ -47,7 +47,8 @@ void mempool_account(struct allocator *allocator, const struct pool *pool, int64
   }
 }
 
-void mempool_accounts_each(struct allocator *allocator, void (*change)(openreg_stat *stat)) {
+void openreg_mempool_accounts_each(struct allocator *allocator,
+                                   void (*change)(openreg_stat *stat)) {
   for (size_t i = 0; i < allocator->accounts.count; i++)
     for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++)
       change(&allocator->accounts.list[i].reserved_bytes[kind]);
@@ -57,7 +58,7 @@ void mempool_accounts_each(struct allocator *allocator, void (*change)(openreg_s
 
 openreg_status openreg_mempool_get_stats(int device, openreg_mempool_stats **stats, size_t *count) {
   struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!stats || !count)

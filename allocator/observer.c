@@ -3,16 +3,16 @@
  * The observer is looked up when something happens, under the device's lock. Exchanging it takes
  * every device's lock once, so that the one before is not being called any more when that is done.
  */
-#include "internal.h"
+#include "allocator/internal.h"
 
-_Atomic(openreg_memory_observer) memory_observer;
+_Atomic(openreg_memory_observer) openreg_installed_observer;
 
 void openreg_memory_observe(openreg_memory_observer observer) {
   if (openreg_in_bad_fork())
     return;
-  atomic_store_explicit(&memory_observer, observer, memory_order_release);
+  atomic_store_explicit(&openreg_installed_observer, observer, memory_order_release);
   for (int device = 0; device < OPENREG_MAX_DEVICES; device++) {
-    struct allocator *allocator = allocator_ready(device);
+    struct allocator *allocator = openreg_allocator_ready(device);
     if (!allocator)
       continue;
     allocator_lock(allocator);
@@ -20,27 +20,28 @@ void openreg_memory_observe(openreg_memory_observer observer) {
   }
 }
 
-void observe_memory(const openreg_memory_event *event) {
-  openreg_memory_observer observer = atomic_load_explicit(&memory_observer, memory_order_acquire);
+void openreg_observe_memory(const openreg_memory_event *event) {
+  openreg_memory_observer observer =
+      atomic_load_explicit(&openreg_installed_observer, memory_order_acquire);
   if (observer)
     observer(event);
 }
 
-void observe_block(openreg_memory_action action, const struct block *block) {
-  observe_memory(&(openreg_memory_event){.action = action,
-                                         .device = block->shown.device,
-                                         .stream = block->shown.stream,
-                                         .address = (uintptr_t)block->shown.address,
-                                         .bytes = block->shown.bytes,
-                                         .mempool = block->pool->mempool});
+void openreg_observe_block(openreg_memory_action action, const struct block *block) {
+  openreg_observe_memory(&(openreg_memory_event){.action = action,
+                                                 .device = block->shown.device,
+                                                 .stream = block->shown.stream,
+                                                 .address = (uintptr_t)block->shown.address,
+                                                 .bytes = block->shown.bytes,
+                                                 .mempool = block->pool->mempool});
 }
 
-void observe_segment(openreg_memory_action action, int device, const struct pool *pool,
-                     const char *address, size_t bytes) {
-  observe_memory(&(openreg_memory_event){.action = action,
-                                         .device = device,
-                                         .stream = pool->stream,
-                                         .address = (uintptr_t)address,
-                                         .bytes = bytes,
-                                         .mempool = pool->mempool});
+void openreg_observe_segment(openreg_memory_action action, int device, const struct pool *pool,
+                             const char *address, size_t bytes) {
+  openreg_observe_memory(&(openreg_memory_event){.action = action,
+                                                 .device = device,
+                                                 .stream = pool->stream,
+                                                 .address = (uintptr_t)address,
+                                                 .bytes = bytes,
+                                                 .mempool = pool->mempool});
 }

@@ -1,6 +1,6 @@
 /* pages.c: where memory of the host comes from: the allocator's only calls to the system, but for
  * those of its locks. */
-#include "internal.h"
+#include "allocator/internal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -16,15 +16,15 @@ static void *map(size_t bytes, int flags, const char *purpose) {
   return NULL;
 }
 
-void *pages_map(size_t bytes) {
+void *openreg_pages_map(size_t bytes) {
   return map(bytes, MAP_NORESERVE, "the allocator's records");
 }
 
-void *pages_map_pinned(size_t bytes) {
+void *openreg_pages_map_pinned(size_t bytes) {
   return map(bytes, 0, "a pinned block");
 }
 
-openreg_status pages_unmap(void *pages, size_t bytes) {
+openreg_status openreg_pages_unmap(void *pages, size_t bytes) {
   if (munmap(pages, bytes) == 0)
     return OPENREG_OK;
   return openreg_fail(OPENREG_SYSTEM, "openreg: giving %zu bytes of host memory back: %s", bytes,

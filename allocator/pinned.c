@@ -11,7 +11,7 @@
  * fork takes the lock, so that a child never inherits the pool half changed. Blocks are private
  * mappings: what a child does to them, and to the pool, is its own.
  */
-#include "stats.h"
+#include "allocator/stats.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static void after_fork(void) {
 }
 
 static void watch_forks(void) {
-  fork_error = lock_watch_forks(before_fork, after_fork);
+  fork_error = openreg_lock_watch_forks(before_fork, after_fork);
 }
 
 static void enter(void) {
@@ -82,7 +82,7 @@ static bool directory_ensure(void) {
   if (pool.count < pool.room)
     return true;
   size_t room = pool.room > 0 ? 2 * pool.room : FEWEST_ROOM;
-  struct block **longer = pages_map(room * sizeof *longer);
+  struct block **longer = openreg_pages_map(room * sizeof *longer);
   if (!longer)
     return false;
   if (pool.count > 0)
@@ -135,7 +135,7 @@ static struct block *create(size_t bytes) {
   if (!slab_ensure(&pool.records, 1) || !directory_ensure())
     return NULL;
   int64_t start_us = now_us();
-  void *pages = pages_map_pinned(bytes);
+  void *pages = openreg_pages_map_pinned(bytes);
   if (!pages)
     return NULL;
   add_since(&pool.stats.host_alloc_time, start_us);
@@ -150,7 +150,7 @@ static struct block *create(size_t bytes) {
 
 static openreg_status destroy(struct block *block) {
   int64_t start_us = now_us();
-  openreg_status status = pages_unmap(block->shown.address, block->shown.bytes);
+  openreg_status status = openreg_pages_unmap(block->shown.address, block->shown.bytes);
   if (status != OPENREG_OK)
     return status;
   add_since(&pool.stats.host_free_time, start_us);

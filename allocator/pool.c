@@ -9,12 +9,12 @@
  * share a granule with a block in use. So reserved == active + inactive split + what emptying
  * returns, as with CUDA, where a segment of the small pool is one granule.
  */
-#include "pool.h"
+#include "allocator/pool.h"
 
 /* ---- two pools for each memory pool and stream ----------------------------------------------- */
 
 /* What was found comes first: a thread that allocates in a memory pool goes on to do so. */
-struct pool *pools_find(struct allocator *allocator, uint64_t mempool, int stream) {
+struct pool *openreg_pools_find(struct allocator *allocator, uint64_t mempool, int stream) {
   for (struct pool **link = &allocator->all_pools; *link; link = &(*link)->next) {
     struct pool *pools = *link;
     if (pools->mempool != mempool || pools->stream != stream)
@@ -31,14 +31,14 @@ static struct pool *pools_make(struct allocator *allocator, uint64_t mempool, in
   if (pools)
     allocator->spare_pools = pools->next;
   else
-    pools = pages_map(2 * sizeof *pools);
+    pools = openreg_pages_map(2 * sizeof *pools);
   if (!pools)
     return NULL;
   for (int large = 0; large < 2; large++) {
     pools[large].mempool = mempool;
     pools[large].stream = stream;
     pools[large].kind = large ? OPENREG_POOL_LARGE : OPENREG_POOL_SMALL;
-    pools[large].is_unsplit = mempool_is_unsplit(mempool);
+    pools[large].is_unsplit = openreg_mempool_is_unsplit(mempool);
     pools[large].tally = &allocator->tallies[pools[large].kind];
   }
   pools->next = allocator->all_pools;
@@ -48,14 +48,15 @@ static struct pool *pools_make(struct allocator *allocator, uint64_t mempool, in
   return pools;
 }
 
-struct pool *pools_open(struct allocator *allocator, uint64_t mempool, int stream) {
-  struct pool *pools = pools_find(allocator, mempool, stream);
+struct pool *openreg_pools_open(struct allocator *allocator, uint64_t mempool, int stream) {
+  struct pool *pools = openreg_pools_find(allocator, mempool, stream);
   if (pools)
     return pools;
-  return mempool_account_open(allocator, mempool) ? pools_make(allocator, mempool, stream) : NULL;
+  return openreg_mempool_account_open(allocator, mempool) ? pools_make(allocator, mempool, stream)
+                                                          : NULL;
 }
 
-void pools_retire(struct allocator *allocator) {
+void openreg_pools_retire(struct allocator *allocator) {
   for (struct pool **link = &allocator->all_pools; *link;) {
     struct pool *pools = *link;
     if (pools->mempool == 0 || pools[0].reserved_bytes || pools[1].reserved_bytes) {
@@ -70,45 +71,45 @@ void pools_retire(struct allocator *allocator) {
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-struct span whole_granules(const char *begin, const char *end) {
+struct span openreg_whole_granules(const char *begin, const char *end) {
   const uintptr_t mask = ~(uintptr_t)(GRANULE_BYTES - 1);
   uintptr_t from = ((uintptr_t)begin + GRANULE_BYTES - 1) & mask;
   uintptr_t to = (uintptr_t)end & mask;
   return (struct span){(char *)from, (char *)(to > from ? to : from)};
 }
 
-struct splits splits_of(const char *from, const char *to) {
-  struct span whole = whole_granules(from, to);
+struct splits openreg_splits_of(const char *from, const char *to) {
+  struct span whole = openreg_whole_granules(from, to);
   if (whole.from == whole.to)
     return (struct splits){from < to, to - from};
   return (struct splits){(from < whole.from) + (whole.to < to),
                          (whole.from - from) + (to - whole.to)};
 }
 
-struct splits pool_free_change(const struct block *block) {
+struct splits openreg_pool_free_change(const struct block *block) {
   return splits_of_joining(block);
 }
 
 /* ---- cutting and putting together ------------------------------------------------------------ */
 
-void pool_insert(struct block *block) {
+void openreg_pool_insert(struct block *block) {
   block->state = BLOCK_FREE;
   freelist_insert(&block->pool->free, block);
 }
 
-void pool_remove(struct block *block) {
+void openreg_pool_remove(struct block *block) {
   assert(block->state == BLOCK_FREE);
   freelist_remove(&block->pool->free, block);
 }
 
-struct block *block_cut(struct allocator *allocator, struct block *block, size_t bytes) {
+struct block *openreg_block_cut(struct allocator *allocator, struct block *block, size_t bytes) {
   return block_cut_inline(allocator, block, bytes);
 }
 
-void pool_free(struct allocator *allocator, struct block *block) {
+void openreg_pool_free(struct allocator *allocator, struct block *block) {
   if (memory_is_observed())
-    observe_block(OPENREG_MEMORY_FREE_COMPLETED, block);
+    openreg_observe_block(OPENREG_MEMORY_FREE_COMPLETED, block);
   if (memory_is_debugged())
-    debug_freed(allocator, block);
+    openreg_debug_freed(allocator, block);
   pool_put_counted(allocator, block);
 }

@@ -3,22 +3,22 @@
 #ifndef OPENREG_ALLOCATOR_POOL_H
 #define OPENREG_ALLOCATOR_POOL_H
 
-#include "freelist.h"
-#include "stats.h"
+#include "allocator/freelist.h"
+#include "allocator/stats.h"
 
 #pragma GCC visibility push(hidden)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
 /* What free bytes between two blocks that are not free count as. */
-struct splits splits_of(const char *from, const char *to);
+struct splits openreg_splits_of(const char *from, const char *to);
 
 static inline struct splits splits_less(struct splits from, struct splits splits) {
   return (struct splits){from.pieces - splits.pieces, from.bytes - splits.bytes};
 }
 
 static inline struct splits splits_of_block(const struct block *block) {
-  return splits_of(block_address(block), block_end(block));
+  return openreg_splits_of(block_address(block), block_end(block));
 }
 
 /* What changes when a block joins its free neighbours. Less than a granule holds no whole one. */
@@ -29,7 +29,7 @@ static inline struct splits splits_of_joining(const struct block *block) {
   const char *to = joins_above ? block_end(above) : block_end(block);
   if (to - from < GRANULE_BYTES)
     return (struct splits){1 - joins_below - joins_above, (int64_t)block->shown.bytes};
-  struct splits change = splits_of(from, to);
+  struct splits change = openreg_splits_of(from, to);
   if (joins_below)
     change = splits_less(change, splits_of_block(below));
   if (joins_above)
@@ -41,7 +41,7 @@ static inline struct splits splits_of_joining(const struct block *block) {
 static inline struct splits splits_of_taking(const struct block *block, size_t bytes) {
   if (block->shown.bytes < GRANULE_BYTES)
     return (struct splits){-(block->shown.bytes == bytes), -(int64_t)bytes};
-  return splits_less(splits_of(block_address(block) + bytes, block_end(block)),
+  return splits_less(openreg_splits_of(block_address(block) + bytes, block_end(block)),
                      splits_of_block(block));
 }
 

@@ -1,5 +1,5 @@
 /* report.c: the sentence of a request that did not fit, with every figure that explains why. */
-#include "stats.h"
+#include "allocator/stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,21 +21,22 @@ static const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES]) {
   return text;
 }
 
-openreg_status report_out_of_memory(struct allocator *allocator, const struct request *request) {
+openreg_status openreg_report_out_of_memory(struct allocator *allocator,
+                                            const struct request *request) {
   const openreg_memory_stats *stats = &allocator->stats;
-  stats_add_up(allocator);
+  openreg_stats_add_up(allocator);
   uint64_t reserved = (uint64_t)stats->reserved_bytes[OPENREG_POOL_ALL].current;
   uint64_t allocated = (uint64_t)stats->allocated_bytes[OPENREG_POOL_ALL].current;
   uint64_t free_bytes, capacity;
   openreg_status status = openreg_ledger_query(allocator->device, &free_bytes, &capacity);
   if (status != OPENREG_OK)
     return status;
-  observe_memory(&(openreg_memory_event){.action = OPENREG_MEMORY_EXHAUSTED,
-                                         .device = allocator->device,
-                                         .stream = request->stream,
-                                         .address = free_bytes,
-                                         .bytes = request->bytes,
-                                         .mempool = request->mempool});
+  openreg_observe_memory(&(openreg_memory_event){.action = OPENREG_MEMORY_EXHAUSTED,
+                                                 .device = allocator->device,
+                                                 .stream = request->stream,
+                                                 .address = free_bytes,
+                                                 .bytes = request->bytes,
+                                                 .mempool = request->mempool});
   char request_text[SIZE_TEXT_BYTES], capacity_text[SIZE_TEXT_BYTES], free_text[SIZE_TEXT_BYTES],
       allowed_text[SIZE_TEXT_BYTES], allocated_text[SIZE_TEXT_BYTES], idle_text[SIZE_TEXT_BYTES],
       reserved_text[SIZE_TEXT_BYTES];

@@ -10,7 +10,7 @@
  * Memory is given back in whole granules, out of the middle of a segment if need be, which then
  * becomes two. Finding a place walks the ranges: at most two for each segment and one more.
  */
-#include "pool.h"
+#include "allocator/pool.h"
 
 static size_t round_up_to_granules(size_t bytes) {
   return (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
@@ -34,7 +34,7 @@ static void ring_move(struct block *first, struct block *edge, struct range *ran
   end->prev = last;
 }
 
-void segments_initialize(struct allocator *allocator, char *base, size_t bytes) {
+void openreg_segments_initialize(struct allocator *allocator, char *base, size_t bytes) {
   allocator->lowest = (struct range){.address = base, .bytes = bytes};
   ring_clear(&allocator->lowest);
 }
@@ -129,8 +129,8 @@ static struct range *carve(struct allocator *allocator, struct range *range,
   return range;
 }
 
-openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
-                               struct splits *change) {
+openreg_status openreg_segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
+                                       struct splits *change) {
   size_t lacking;
   struct range *room = find_room(allocator, pool, bytes, &lacking);
   int64_t reserved = allocator->holding[OPENREG_POOL_SMALL].reserved_bytes +
@@ -144,7 +144,7 @@ openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, s
   struct range *segment = carve(allocator, room, pool, lacking);
   segment->pool = pool;
   if (memory_is_debugged())
-    debug_reserved(segment->address, segment->bytes);
+    openreg_debug_reserved(segment->address, segment->bytes);
   struct block *whole = slab_take(&allocator->blocks);
   whole->shown.address = segment->address;
   whole->shown.bytes = segment->bytes;
@@ -153,7 +153,8 @@ openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, s
   whole->prev = whole->next = &segment->edge;
   segment->edge.prev = segment->edge.next = whole;
   if (memory_is_observed())
-    observe_segment(OPENREG_MEMORY_RESERVED, allocator->device, pool, segment->address, lacking);
+    openreg_observe_segment(OPENREG_MEMORY_RESERVED, allocator->device, pool, segment->address,
+                            lacking);
 
   int64_t joined = 0;
   range_join_neighbours(allocator, segment, &joined);
@@ -163,8 +164,8 @@ openreg_status segment_reserve(struct allocator *allocator, struct pool *pool, s
   allocator->holding[pool->kind].segments += 1 - joined;
   allocator->holding[pool->kind].reserved_bytes += (int64_t)lacking;
   pool->reserved_bytes += (int64_t)lacking;
-  mempool_account(allocator, pool, (int64_t)lacking);
-  stats_settle_segments(allocator, pool->kind);
+  openreg_mempool_account(allocator, pool, (int64_t)lacking);
+  openreg_stats_settle_segments(allocator, pool->kind);
   allocator->stats.device_allocs++;
   return OPENREG_OK;
 }
@@ -179,9 +180,10 @@ static struct range *release(struct allocator *allocator, struct range *segment,
   char *segment_end = segment->address + segment->bytes;
   struct range *middle = segment;
   holding->segments--;
-  pool_remove(block);
+  openreg_pool_remove(block);
   if (whole.to < block_end(block))
-    pool_insert(block_cut(allocator, block, (size_t)(whole.to - block_address(block))));
+    openreg_pool_insert(
+        openreg_block_cut(allocator, block, (size_t)(whole.to - block_address(block))));
   if (whole.to < segment_end) {
     range_cut(allocator, segment, (size_t)(whole.to - segment->address), block->next);
     holding->segments++;
@@ -192,7 +194,7 @@ static struct range *release(struct allocator *allocator, struct range *segment,
   }
   if (block_address(block) < whole.from) {
     block->shown.bytes = (size_t)(whole.from - block_address(block));
-    pool_insert(block);
+    openreg_pool_insert(block);
   } else {
     block->prev->next = block->next;
     block->next->prev = block->prev;
@@ -208,7 +210,7 @@ static struct block *first_releasable(struct range *segment, struct span *whole)
   for (struct block *block = segment->edge.next; block != &segment->edge; block = block->next) {
     if (block->state != BLOCK_FREE)
       continue;
-    *whole = whole_granules(block_address(block), block_end(block));
+    *whole = openreg_whole_granules(block_address(block), block_end(block));
     if (whole->from < whole->to)
       return block;
   }
@@ -216,19 +218,19 @@ static struct block *first_releasable(struct range *segment, struct span *whole)
 }
 
 static bool is_released(const struct pool *pool, const uint64_t *only) {
-  return only ? pool->mempool == *only : !mempool_is_kept(pool->mempool);
+  return only ? pool->mempool == *only : !openreg_mempool_is_kept(pool->mempool);
 }
 
 /* Releases, with everything that follows from it, and moves `range` on. */
-static openreg_status give_back(struct allocator *allocator, struct range **range,
-                                struct block *block, struct span whole) {
+static openreg_status release_pages(struct allocator *allocator, struct range **range,
+                                    struct block *block, struct span whole) {
   struct pool *pool = block->pool;
   size_t bytes = (size_t)(whole.to - whole.from);
   /* One block for what is left above, two ranges for a segment cut in three. */
   if (!slab_ensure(&allocator->blocks, 1) || !slab_ensure(&allocator->ranges, 2))
     return OPENREG_SYSTEM;
   if (memory_is_debugged())
-    debug_release(allocator, block, whole);
+    openreg_debug_release(allocator, block, whole);
   openreg_status status = openreg_arena_release(whole.from, bytes);
   if (status != OPENREG_OK)
     return status;
@@ -236,15 +238,15 @@ static openreg_status give_back(struct allocator *allocator, struct range **rang
   *range = release(allocator, *range, block, whole);
   allocator->holding[pool->kind].reserved_bytes -= (int64_t)bytes;
   pool->reserved_bytes -= (int64_t)bytes;
-  mempool_account(allocator, pool, -(int64_t)bytes);
+  openreg_mempool_account(allocator, pool, -(int64_t)bytes);
   allocator->stats.device_frees++;
-  stats_settle_segments(allocator, pool->kind);
+  openreg_stats_settle_segments(allocator, pool->kind);
   if (memory_is_observed())
-    observe_segment(OPENREG_MEMORY_RELEASED, allocator->device, pool, whole.from, bytes);
+    openreg_observe_segment(OPENREG_MEMORY_RELEASED, allocator->device, pool, whole.from, bytes);
   return OPENREG_OK;
 }
 
-openreg_status segments_release(struct allocator *allocator, const uint64_t *only) {
+openreg_status openreg_segments_release(struct allocator *allocator, const uint64_t *only) {
   openreg_status result = OPENREG_OK;
   for (struct range *range = &allocator->lowest; range; range = range->above) {
     struct span whole;
@@ -256,7 +258,7 @@ openreg_status segments_release(struct allocator *allocator, const uint64_t *onl
      * none begins, while this thread is the stream. */
     openreg_status status = openreg_stream_try_begin_inline(allocator->device, pool->stream);
     if (status == OPENREG_OK) {
-      status = give_back(allocator, &range, block, whole);
+      status = release_pages(allocator, &range, block, whole);
       openreg_stream_end_inline(allocator->device, pool->stream);
     }
     if (status == OPENREG_NOT_READY)
@@ -264,6 +266,6 @@ openreg_status segments_release(struct allocator *allocator, const uint64_t *onl
     else if (status != OPENREG_OK)
       return status;
   }
-  pools_retire(allocator);
+  openreg_pools_retire(allocator);
   return result;
 }

@@ -4,13 +4,13 @@
  * back, so a stale pointer to a record still points to one. Callers ensure what an operation may
  * need before they change anything, which is why taking cannot fail.
  */
-#include "internal.h"
+#include "allocator/internal.h"
 
 enum { CHUNK_BYTES = 64 << 10 }; /* some 500 blocks: a system call is rare, waste is small */
 
-bool slab_grow(struct slab *slab, size_t count) {
+bool openreg_slab_grow(struct slab *slab, size_t count) {
   while (slab->available < count) {
-    char *chunk = pages_map(CHUNK_BYTES);
+    char *chunk = openreg_pages_map(CHUNK_BYTES);
     if (!chunk)
       return false;
     for (size_t at = 0; at + slab->record_bytes <= CHUNK_BYTES; at += slab->record_bytes) {

@@ -3,7 +3,7 @@
  * Host memory for the picture is had without the lock, as much as there may be records; when there
  * have come to be more meanwhile, it is tried again.
  */
-#include "internal.h"
+#include "allocator/internal.h"
 
 #include <stdlib.h>
 
@@ -72,7 +72,7 @@ static bool draw(struct allocator *allocator, const struct room *room,
 
 openreg_status openreg_memory_take_snapshot(int device, openreg_memory_snapshot *snapshot) {
   struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!snapshot)

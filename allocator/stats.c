@@ -10,7 +10,7 @@
  *
  *     allocated == live,  active == live + waiting,  all that was freed == given - live
  */
-#include "stats.h"
+#include "allocator/stats.h"
 
 #include <string.h>
 
@@ -27,7 +27,7 @@ static void follow(openreg_stat stats[OPENREG_POOL_KINDS], int kind, int64_t val
     stats[OPENREG_POOL_ALL].peak = sum;
 }
 
-void stats_settle_segments(struct allocator *allocator, int kind) {
+void openreg_stats_settle_segments(struct allocator *allocator, int kind) {
   openreg_memory_stats *stats = &allocator->stats;
   const struct holding *holding = &allocator->holding[kind];
   follow(stats->segment, kind, holding->segments);
@@ -36,7 +36,7 @@ void stats_settle_segments(struct allocator *allocator, int kind) {
 
 /* ---- what tallies are made into -------------------------------------------------------------- */
 
-struct usage stats_live(const struct allocator *allocator, int kind) {
+struct usage openreg_stats_live(const struct allocator *allocator, int kind) {
   const openreg_memory_stats *stats = &allocator->stats;
   const struct usage *room = &allocator->tallies[kind].room.live;
   return (struct usage){stats->allocation[kind].peak - room->blocks,
@@ -44,7 +44,7 @@ struct usage stats_live(const struct allocator *allocator, int kind) {
                         stats->requested_bytes[kind].peak - room->requested_bytes};
 }
 
-struct splits stats_splits(const struct allocator *allocator, int kind) {
+struct splits openreg_stats_splits(const struct allocator *allocator, int kind) {
   const openreg_memory_stats *stats = &allocator->stats;
   const struct splits *room = &allocator->tallies[kind].room.splits;
   return (struct splits){stats->inactive_split[kind].peak - room->pieces,
@@ -61,7 +61,7 @@ static void set(openreg_stat *stat, int64_t current, int64_t allocated, int64_t 
 static void set_usage(struct allocator *allocator, int kind) {
   openreg_memory_stats *stats = &allocator->stats;
   const struct tally *tally = &allocator->tallies[kind];
-  const struct usage live = stats_live(allocator, kind);
+  const struct usage live = openreg_stats_live(allocator, kind);
 #define MAKE(name, field)                                                                          \
   set(&stats->name[kind], live.field, tally->given.field - tally->given_before.field,              \
       tally->given.field - live.field - tally->returned_before.field)
@@ -81,7 +81,7 @@ static void set_usage(struct allocator *allocator, int kind) {
 static void set_splits(struct allocator *allocator, int kind) {
   openreg_memory_stats *stats = &allocator->stats;
   const struct tally *tally = &allocator->tallies[kind];
-  const struct splits splits = stats_splits(allocator, kind);
+  const struct splits splits = openreg_stats_splits(allocator, kind);
 #define MAKE(name, field)                                                                          \
   set(&stats->name[kind], splits.field, tally->risen.field,                                        \
       tally->splits_before.field + tally->risen.field - splits.field)
@@ -96,7 +96,7 @@ static void add_up(openreg_stat stats[OPENREG_POOL_KINDS]) {
       small->allocated + large->allocated, small->freed + large->freed);
 }
 
-void stats_add_up(struct allocator *allocator) {
+void openreg_stats_add_up(struct allocator *allocator) {
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++) {
     set_usage(allocator, kind);
     set_splits(allocator, kind);
@@ -112,7 +112,8 @@ void stats_add_up(struct allocator *allocator) {
  * is read before they move and put back after. */
 static void read_rooms(const struct allocator *allocator, struct headroom now[OPENREG_POOL_KINDS]) {
   for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++)
-    now[kind] = (struct headroom){stats_live(allocator, kind), stats_splits(allocator, kind)};
+    now[kind] = (struct headroom){openreg_stats_live(allocator, kind),
+                                  openreg_stats_splits(allocator, kind)};
 }
 
 static void put_rooms(struct allocator *allocator, const struct headroom now[OPENREG_POOL_KINDS]) {
@@ -136,7 +137,7 @@ static void raise(openreg_stat stats[OPENREG_POOL_KINDS]) {
       stats[kind].peak = stats[kind].current;
 }
 
-void stats_raise_peaks(struct allocator *allocator) {
+void openreg_stats_raise_peaks(struct allocator *allocator) {
   openreg_memory_stats *stats = &allocator->stats;
   struct headroom now[OPENREG_POOL_KINDS];
   read_rooms(allocator, now);
@@ -150,7 +151,7 @@ void stats_raise_peaks(struct allocator *allocator) {
   put_rooms(allocator, now);
 }
 
-void stats_raise_split_peaks(struct allocator *allocator) {
+void openreg_stats_raise_split_peaks(struct allocator *allocator) {
   openreg_memory_stats *stats = &allocator->stats;
   struct headroom now[OPENREG_POOL_KINDS];
   read_rooms(allocator, now);
@@ -165,7 +166,7 @@ void stats_raise_split_peaks(struct allocator *allocator) {
 
 openreg_status openreg_memory_get_stats(int device, openreg_memory_stats *stats) {
   struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!stats)
@@ -174,7 +175,7 @@ openreg_status openreg_memory_get_stats(int device, openreg_memory_stats *stats)
   if (!allocator)
     return OPENREG_OK;
   allocator_lock(allocator);
-  stats_add_up(allocator);
+  openreg_stats_add_up(allocator);
   *stats = allocator->stats;
   allocator_unlock(allocator);
   return OPENREG_OK;
@@ -191,16 +192,16 @@ static void each_stat(openreg_memory_stats *stats, void (*change)(openreg_stat *
 
 openreg_status openreg_memory_reset_peak(int device) {
   struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status != OPENREG_OK || !allocator)
     return status;
   allocator_lock(allocator);
   struct headroom now[OPENREG_POOL_KINDS];
   read_rooms(allocator, now);
-  stats_add_up(allocator);
+  openreg_stats_add_up(allocator);
   each_stat(&allocator->stats, stat_reset_peak);
   put_rooms(allocator, now);
-  mempool_accounts_each(allocator, stat_reset_peak);
+  openreg_mempool_accounts_each(allocator, stat_reset_peak);
   allocator_unlock(allocator);
   return OPENREG_OK;
 }
@@ -214,17 +215,17 @@ static struct usage usage_less(struct usage from, const struct usage *usage) {
 
 static void tally_reset_accumulated(struct allocator *allocator, int kind) {
   struct tally *tally = &allocator->tallies[kind];
-  const struct usage live = stats_live(allocator, kind);
+  const struct usage live = openreg_stats_live(allocator, kind);
   tally->given_before = tally->given;
   tally->returned_before = usage_less(tally->given, &live);
   tally->unused_before = usage_less(tally->returned_before, &tally->waiting);
   tally->risen = (struct splits){0};
-  tally->splits_before = stats_splits(allocator, kind);
+  tally->splits_before = openreg_stats_splits(allocator, kind);
 }
 
 openreg_status openreg_memory_reset_accumulated(int device) {
   struct allocator *allocator;
-  openreg_status status = allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status != OPENREG_OK || !allocator)
     return status;
   allocator_lock(allocator);
@@ -232,7 +233,7 @@ openreg_status openreg_memory_reset_accumulated(int device) {
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
     tally_reset_accumulated(allocator, kind);
   each_stat(stats, stat_reset_accumulated);
-  mempool_accounts_each(allocator, stat_reset_accumulated);
+  openreg_mempool_accounts_each(allocator, stat_reset_accumulated);
   stats->alloc_retries = stats->ooms = stats->device_allocs = stats->device_frees = 0;
   stats->stream_syncs = 0;
   allocator_unlock(allocator);

@@ -3,7 +3,7 @@
 #ifndef OPENREG_ALLOCATOR_STATS_H
 #define OPENREG_ALLOCATOR_STATS_H
 
-#include "internal.h"
+#include "allocator/internal.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -29,11 +29,11 @@ static inline void stat_reset_accumulated(openreg_stat *stat) {
 }
 
 /* What the program has now; the free memory that is split. For all kinds together, too. */
-struct usage stats_live(const struct allocator *allocator, int kind);
-struct splits stats_splits(const struct allocator *allocator, int kind);
+struct usage openreg_stats_live(const struct allocator *allocator, int kind);
+struct splits openreg_stats_splits(const struct allocator *allocator, int kind);
 /* Raise the peaks that are below what there is. */
-void stats_raise_peaks(struct allocator *allocator);
-void stats_raise_split_peaks(struct allocator *allocator);
+void openreg_stats_raise_peaks(struct allocator *allocator);
+void openreg_stats_raise_split_peaks(struct allocator *allocator);
 
 static inline struct usage usage_of(const struct block *block) {
   return (struct usage){1, (int64_t)block->shown.bytes, (int64_t)block->shown.requested_bytes};
@@ -60,7 +60,7 @@ static inline void stats_block_allocated(struct allocator *allocator, struct tal
   int64_t least = usage_subtract(&tally->room.live, usage);
   least |= usage_subtract(&allocator->tallies[OPENREG_POOL_ALL].room.live, usage);
   if (__builtin_expect(least < 0, 0))
-    stats_raise_peaks(allocator);
+    openreg_stats_raise_peaks(allocator);
 }
 
 /* An allocated block was freed and allocated again, so many times; what freeing it changed. */
@@ -89,7 +89,7 @@ static inline void stats_block_waited(const struct block *block) {
 }
 
 /* Brings the statistics that follow a holding up to date. */
-void stats_settle_segments(struct allocator *allocator, int kind);
+void openreg_stats_settle_segments(struct allocator *allocator, int kind);
 
 static inline int64_t at_least_0(int64_t value) {
   return value > 0 ? value : 0;
@@ -109,11 +109,11 @@ static inline void stats_splits_changed(struct allocator *allocator, struct tall
   tally->risen.pieces += at_least_0(change.pieces);
   tally->risen.bytes += at_least_0(change.bytes);
   if (__builtin_expect(least < 0, 0))
-    stats_raise_split_peaks(allocator);
+    openreg_stats_raise_split_peaks(allocator);
 }
 
 /* Brings `stats` up to date. */
-void stats_add_up(struct allocator *allocator);
+void openreg_stats_add_up(struct allocator *allocator);
 
 #pragma GCC visibility pop
 #endif

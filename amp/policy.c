@@ -5,7 +5,7 @@
  * without the two cuDNN operators, which only CUDA tensors have. What must stay true: an operator
  * with its overload appears once, and policies come in ascending order.
  */
-#include "amp.h"
+#include "amp/amp.h"
 
 /* clang-format off */
 #define LOWER_PRECISION(name, overload)   {name, overload, OPENREG_AMP_LOWER_PRECISION, NULL}

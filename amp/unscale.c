@@ -1,17 +1,17 @@
 /* unscale.c: divides gradients by the loss scale and looks for infinities and NaN among them. The
  * work is done by the loops for the instruction set that the device layer chooses.
  */
-#include "amp.h"
+#include "amp/amp.h"
 
-#include "device.h"
-#include "unscale_loops.h"
+#include "base/base.h"
+#include "amp/unscale_loops.h"
 
 static const unscale_loops *chosen(void) {
 #ifdef __x86_64__
   static const unscale_loops *const tables[OPENREG_SIMD_COUNT] = {
-      &unscale_loops_c, &unscale_loops_avx2, &unscale_loops_avx512};
+      &openreg_unscale_loops_c, &openreg_unscale_loops_avx2, &openreg_unscale_loops_avx512};
 #else
-  static const unscale_loops *const tables[OPENREG_SIMD_COUNT] = {&unscale_loops_c};
+  static const unscale_loops *const tables[OPENREG_SIMD_COUNT] = {&openreg_unscale_loops_c};
 #endif
   return tables[openreg_simd_chosen()];
 }

@@ -5,9 +5,9 @@
  * would keep them from vectorising. A factor of 1 is left out, as CUDA does: the values then keep
  * their bits, those of a signalling NaN too.
  */
-#include "unscale_loops.h"
+#include "amp/unscale_loops.h"
 
-#include "half.h"
+#include "base/half.h"
 
 #if defined(__AVX512F__) || defined(__F16C__)
 #include <immintrin.h>

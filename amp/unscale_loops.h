@@ -23,7 +23,8 @@ typedef struct unscale_loops {
 } unscale_loops;
 
 /* The tables that the build makes; on a processor that is not x86-64, the first alone. */
-extern const unscale_loops unscale_loops_c, unscale_loops_avx2, unscale_loops_avx512;
+extern const unscale_loops openreg_unscale_loops_c, openreg_unscale_loops_avx2,
+    openreg_unscale_loops_avx512;
 
 #pragma GCC visibility pop
 #endif

@@ -3,7 +3,7 @@
  * The arithmetic is CUDA's to the bit: float32 scale times float64 factor, rounded once. CUDA tests
  * that the growth interval is reached, not passed: a tracker that starts beyond it counts on.
  */
-#include "amp.h"
+#include "amp/amp.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from harness import Ratio, Table, Work, one_thread, time_ratio
+from harness import Ratio, Table, Work, one_thread, run, time_ratio
 from torch import nn
 from torch.nn import functional as F
 
@@ -35,7 +35,7 @@ def overhead(device: str, dtype: torch.dtype, call: Call) -> Ratio:
     a = torch.ones(8, 8, dtype=dtype, device=device)
     calls = range(CALLS)
 
-    def run(enabled: bool) -> Work:
+    def calling(enabled: bool) -> Work:
         def work() -> None:
             with torch.autocast(device, dtype=torch.float16, enabled=enabled):
                 for _ in calls:
@@ -43,7 +43,7 @@ def overhead(device: str, dtype: torch.dtype, call: Call) -> Ratio:
 
         return work
 
-    return time_ratio(run(True), run(False), turns=101, seconds=0.005)
+    return time_ratio(calling(True), calling(False), turns=101, seconds=0.005)
 
 
 def print_overhead() -> None:
@@ -69,9 +69,14 @@ def print_unscale() -> None:
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         words = torch.zeros(ELEMENTS * dtype.itemsize // 4, dtype=torch.int32)
         for parts in (1, 128):
-            ratio = time_ratio(unscale(dtype, parts), words.bitwise_not_, seconds=0.05)
             name = f"16 M {str(dtype).removeprefix('torch.')}"
-            table.row(f"{name}, {parts} tensors" if parts > 1 else name, ratio, at_least=0.8)
+            table.measure(
+                f"{name}, {parts} tensors" if parts > 1 else name,
+                unscale(dtype, parts),
+                words.bitwise_not_,
+                seconds=0.05,
+                at_least=0.8,
+            )
 
 
 def training_step(device: str, dtype: torch.dtype) -> Work:
@@ -99,10 +104,13 @@ def print_steps() -> None:
     """Print the time of a training step against CPU autocast."""
     table = Table("Step: time on openreg / time under CPU autocast", "MLP step")
     for dtype, goal in ((torch.float16, 1.0), (torch.bfloat16, None)):
-        ratio = time_ratio(
-            training_step("openreg", dtype), training_step("cpu", dtype), seconds=0.05
+        table.measure(
+            str(dtype).removeprefix("torch."),
+            training_step("openreg", dtype),
+            training_step("cpu", dtype),
+            seconds=0.05,
+            at_most=goal,
         )
-        table.row(str(dtype).removeprefix("torch."), ratio, at_most=goal)
 
 
 def main() -> None:
@@ -114,4 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,7 +1,7 @@
 """What copies cost: 64 MiB between host and devices against CPU ``copy_`` and ``clone``."""
 
 import torch
-from harness import Table, one_thread, time_ratio
+from harness import Table, one_thread, run
 
 MIB = 1 << 20
 
@@ -20,16 +20,16 @@ def main() -> None:
         "copy_, device 0 to device 1": lambda: peer.copy_(device),
     }
     for name, work in pairs.items():
-        ratio = time_ratio(work, lambda: other_host.copy_(host), turns=15, seconds=0.05)
-        table.row(name, ratio, at_least=0.95)
+        table.measure(
+            name, work, lambda: other_host.copy_(host), turns=15, seconds=0.05, at_least=0.95
+        )
     results = {
         "x.to('openreg') / x.clone()": lambda: host.to("openreg"),
         "device clone / x.clone()": lambda: device.clone(),
     }
     for name, work in results.items():
-        ratio = time_ratio(work, lambda: host.clone(), turns=15, seconds=0.05)
-        table.row(name, ratio, at_least=7)
+        table.measure(name, work, host.clone, turns=15, seconds=0.05, at_least=7)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

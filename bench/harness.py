@@ -1,28 +1,76 @@
-"""How the benchmarks measure: two functions in turn, within one run, and only their ratio.
+"""How the benchmarks measure, what a goal is, and how a benchmark ends.
 
-The machines are shared and noisy: their absolute times mean little. Both functions run in short
-turns of the same length, each ratio is taken between neighbouring turns, and the median over all
-turns is the result. The spread that is printed beside it is the middle half of the ratios.
+Two functions run in turn, within one run, and only their ratio counts: the machines are shared and
+noisy, and their absolute times mean little. Both run in short turns of the same length, each ratio
+is taken between neighbouring turns, and the median over all turns is the result. The spread that is
+printed beside it is the middle half of the ratios.
+
+Every row and every figure that has a goal goes through `Goal.check`, which remembers the missed
+ones. `run` calls a benchmark's main function, lists what was missed and makes it the exit status.
 """
 
 import gc
+import math
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 import torch
 
 Work = Callable[[], object]
 
+# The exit status of a benchmark that ran to its end and missed a goal. Python's own for an
+# exception is 1.
+MISSED_STATUS = 3
+# Where a benchmark writes what it missed, for whoever runs several: a file that is appended to.
+MISSED_FILE = "OPENREG_BENCH_MISSED"
+
+_missed: list[str] = []
+
+
+# ---- measuring ----------------------------------------------------------------------------------
+
 
 class Ratio(NamedTuple):
-    """Time of one function over the time of another."""
+    """One function's time over that of a reference, with the middle half of the turns.
+
+    ``mine`` and ``reference`` are medians of both sides, for scale only: nanoseconds of one call
+    unless the row says otherwise.
+    """
 
     median: float
     low: float
     high: float
-    reference_ns: float  # of one call of the reference, for scale only
+    mine: float
+    reference: float
+
+    def of_share(self, factor: float) -> "Ratio":
+        """Return the ratio per share of the work: per replica, say."""
+        return self._replace(
+            median=self.median * factor, low=self.low * factor, high=self.high * factor
+        )
+
+    def as_rate(self) -> "Ratio":
+        """Return the ratio of the rates."""
+        return self._replace(median=1 / self.median, low=1 / self.high, high=1 / self.low)
+
+
+def absolute(value: float, reference: float) -> Ratio:
+    """Return the ratio of a value to a fixed one."""
+    ratio = value / reference
+    return Ratio(ratio, ratio, ratio, value, reference)
+
+
+def quartiles(ratios: Sequence[float], pairs: Iterable[tuple[float, float]]) -> Ratio:
+    """Return the median and middle half of ratios between neighbouring turns, and of both sides."""
+    low, median, high = statistics.quantiles(ratios, n=4)
+    mine, reference = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return Ratio(median, low, high, mine, reference)
 
 
 def _turn(work: Work, calls: int) -> float:
@@ -41,7 +89,14 @@ def _calls_per_turn(work: Work, seconds: float) -> int:
     return max(1, round(calls * seconds / elapsed))
 
 
-def time_ratio(work: Work, reference: Work, *, turns: int = 31, seconds: float = 0.02) -> Ratio:
+def time_ratio(
+    work: Work,
+    reference: Work,
+    *,
+    turns: int = 31,
+    seconds: float = 0.02,
+    enough_seconds: float = math.inf,
+) -> Ratio:
     """Measure ``work`` against ``reference``.
 
     Parameters
@@ -52,58 +107,28 @@ def time_ratio(work: Work, reference: Work, *, turns: int = 31, seconds: float =
         How many pairs of turns.
     seconds : float
         How long one turn of the reference should take.
+    enough_seconds : float
+        After so long, five pairs of turns are enough.
     """
     for function in (work, reference):
         _turn(function, 3)
     calls = _calls_per_turn(reference, seconds)
-    ratios, times = [], []
+    pairs = []
     gc.collect()
     gc.disable()
+    start = time.perf_counter()
     try:
         for index in range(turns):
+            if index >= 5 and time.perf_counter() - start > enough_seconds:
+                break
             if index % 2:  # who comes first changes, so that neither gains by it
                 mine, other = _turn(work, calls), _turn(reference, calls)
             else:
                 other, mine = _turn(reference, calls), _turn(work, calls)
-            ratios.append(mine / other)
-            times.append(other / calls)
+            pairs.append((mine / calls * 1e9, other / calls * 1e9))
     finally:
         gc.enable()
-    low, median, high = statistics.quantiles(ratios, n=4)
-    return Ratio(median, low, high, statistics.median(times) * 1e9)
-
-
-class Table:
-    """Rows of ratios against their goals, printed as they come."""
-
-    def __init__(self, title: str, first_column: str) -> None:
-        print(f"\n{title}")
-        print(f"{first_column:<34} {'ratio':>7} {'middle half':>15} {'goal':>9} {'reference':>12}")
-        self.missed = 0
-
-    def row(
-        self,
-        name: str,
-        ratio: Ratio,
-        *,
-        at_most: float | None = None,
-        at_least: float | None = None,
-    ) -> None:
-        """Print one row; ``at_least`` rows show the inverse, a rate."""
-        median, low, high = ratio.median, ratio.low, ratio.high
-        goal, met = "", True
-        if at_least is not None:
-            median, low, high = 1 / median, 1 / high, 1 / low
-            goal, met = f">= {at_least:g}", median >= at_least
-        elif at_most is not None:
-            goal, met = f"<= {at_most:g}", median <= at_most
-        self.missed += not met
-        mark = "" if met else "  missed"
-        print(
-            f"{name:<34} {median:7.3f} {low:7.3f}-{high:7.3f} {goal:>9} "
-            f"{ratio.reference_ns:9.0f} ns{mark}",
-            flush=True,
-        )
+    return quartiles([mine / other for mine, other in pairs], pairs)
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -114,3 +139,110 @@ def geometric_mean(values: Iterable[float]) -> float:
 def one_thread() -> None:
     """Compute with one thread, as the goals are stated."""
     torch.set_num_threads(1)
+
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def built(program: str) -> Path:
+    """Build a benchmark in C as it would be shipped, under build/bench, and return its path."""
+    build = ROOT / "build" / "bench"
+    if not (build / "build.ninja").exists():
+        options = ["-Dpymodule=false", "-Dbuildtype=release"]
+        subprocess.run(["meson", "setup", build, ROOT, *options], check=True, capture_output=True)
+    subprocess.run(["ninja", "-C", build, f"bench/{program}"], check=True, capture_output=True)
+    return build / "bench" / program
+
+
+# ---- goals --------------------------------------------------------------------------------------
+
+
+class Goal(NamedTuple):
+    """What a figure should be: at most, at least, or anything."""
+
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def __str__(self) -> str:
+        if self.at_most is not None:
+            return f"<= {self.at_most:.4g}"
+        return "" if self.at_least is None else f">= {self.at_least:.4g}"
+
+    def is_met(self, value: float) -> bool:
+        """Tell whether a figure is as it should be."""
+        if self.at_most is not None:
+            return value <= self.at_most
+        return self.at_least is None or value >= self.at_least
+
+    def check(self, what: str, value: float) -> str:
+        """Return what to print behind a figure; one that is missed is remembered for the end."""
+        if self.is_met(value):
+            return ""
+        _missed.append(f"{what}: {value:.3f}, goal {self}")
+        return "  missed"
+
+
+class Table:
+    """Rows of ratios against their goals, printed as they come.
+
+    Parameters
+    ----------
+    title, first_column : str
+        What all rows are about, and what their names are.
+    unit : str
+        Of both sides, for scale only.
+    """
+
+    def __init__(self, title: str, first_column: str, unit: str = "ns") -> None:
+        self._title, self._unit = title, unit
+        print(f"\n{title}")
+        print(f"{first_column:<44} {'goal':>9} {'ratio':>8} {'middle half':>15}  of what")
+
+    def measure(
+        self,
+        name: str,
+        work: Work,
+        reference: Work,
+        *,
+        turns: int = 31,
+        seconds: float = 0.02,
+        at_most: float | None = None,
+        at_least: float | None = None,
+    ) -> None:
+        """Measure one function against another and print the row; with ``at_least``, of rates."""
+        ratio = time_ratio(work, reference, turns=turns, seconds=seconds)
+        ratio = ratio if at_least is None else ratio.as_rate()
+        self.row(name, ratio, at_most=at_most, at_least=at_least)
+
+    def row(
+        self,
+        name: str,
+        ratio: Ratio,
+        unit: str = "",
+        *,
+        at_most: float | None = None,
+        at_least: float | None = None,
+    ) -> None:
+        """Print one row, with a unit of its own if it has one."""
+        goal = Goal(at_most, at_least)
+        median, low, high, mine, reference = ratio
+        mark = goal.check(f"{self._title}: {name}", median)
+        print(
+            f"{name:<44} {goal!s:>9} {median:8.3f} {low:7.3f}-{high:7.3f}  "
+            f"{mine:.4g} / {reference:.4g} {unit or self._unit}{mark}",
+            flush=True,
+        )
+
+
+def run(main: Callable[[], None]) -> NoReturn:
+    """Run a benchmark, list the goals that it missed, and end: with status 0 if there are none."""
+    gc.freeze()  # nothing that is there already is garbage: each measurement looks for some first
+    main()
+    if not _missed:
+        sys.exit(0)
+    print(f"\n{len(_missed)} goals missed:")
+    print("\n".join(f"  {line}" for line in _missed), flush=True)
+    if path := os.environ.get(MISSED_FILE):
+        with Path(path).open("a") as file:
+            file.writelines(f"{line}\n" for line in _missed)
+    sys.exit(MISSED_STATUS)

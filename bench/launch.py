@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from harness import Table, Work, one_thread, time_ratio
+from harness import Table, Work, one_thread, run
 from torch import nn
 
 OPERATORS: dict[str, Callable[[str, int], Work]] = {}
@@ -93,23 +93,30 @@ def main() -> None:
     table = Table("Launch: time on openreg / time of CPU eager, one thread", "work")
     for name, make in OPERATORS.items():
         for size in (1, 64, 4096):
-            ratio = time_ratio(make("openreg", size), make("cpu", size))
-            table.row(f"{name}, {size}", ratio, at_most=1.10)
+            table.measure(f"{name}, {size}", make("openreg", size), make("cpu", size), at_most=1.10)
     # At 16 MiB glibc may keep a freed result mapped, or not: then CPU eager pays page faults. At
     # 64 MiB it always pays.
     for name, make in OPERATORS.items():
         for millions, goal in ((4, None if name == "add_" else 0.88), (16, None)):
             size = millions << 20
-            ratio = time_ratio(make("openreg", size), make("cpu", size), turns=15, seconds=0.05)
-            table.row(f"{name}, {millions} M", ratio, at_most=goal)
-    ratio = time_ratio(
-        lambda: torch.empty(64, device="openreg"), lambda: torch.empty(64, device="cpu")
+            table.measure(
+                f"{name}, {millions} M",
+                make("openreg", size),
+                make("cpu", size),
+                turns=15,
+                seconds=0.05,
+                at_most=goal,
+            )
+    table.measure(
+        "torch.empty(64)",
+        lambda: torch.empty(64, device="openreg"),
+        lambda: torch.empty(64, device="cpu"),
+        at_most=1.30,
     )
-    table.row("torch.empty(64)", ratio, at_most=1.30)
     for make_step, goal in ((mlp_step, 1.03), (convolutional_step, 1.05)):
-        ratio = time_ratio(make_step("openreg"), make_step("cpu"), seconds=0.05)
-        table.row(make_step.__name__.replace("_", " "), ratio, at_most=goal)
+        name = make_step.__name__.replace("_", " ")
+        table.measure(name, make_step("openreg"), make_step("cpu"), seconds=0.05, at_most=goal)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

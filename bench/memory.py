@@ -1,94 +1,38 @@
 """What device memory costs: pairs, a training step's trace, fragmentation, sending, importing.
 
-One table, "work | goal | measured ratio". The two sides of each ratio take turns within the run;
-beside the median is the middle half of the ratios, and what both sides took, for scale only.
-
-The C side is bench/memory_c.c, which this builds for release under build/bench. Traces are
+The C side is bench/memory_c.c. Traces are
 recorded in the same run, by training a model on a device with the memory history on. A replay is
 addresses only, on both sides: nothing is written to the memory. "Touched" means that one byte of
 every page that malloc gives is written, for the allocator's memory has its pages already.
 """
 
 import argparse
+import gc
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    import torch
+import torch
+import torch.multiprocessing as multiprocessing
+from harness import Ratio, Table, absolute, built, quartiles, run
+from torch import nn
 
-ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
-
-
-class Row(NamedTuple):
-    """A ratio with the middle half of its turns, and the time or size of either side."""
-
-    ratio: float
-    low: float
-    high: float
-    mine: float
-    other: float
-
-
-class Table:
-    """Rows, printed as they come."""
-
-    def __init__(self) -> None:
-        print(f"\n{'work':<58} | {'goal':>9} | {'measured':>8} {'middle half':>15} | of what")
-        self.missed = 0
-
-    def row(
-        self,
-        work: str,
-        row: Row,
-        unit: str = "ns",
-        *,
-        at_most: float | None = None,
-        at_least: float | None = None,
-    ) -> None:
-        """Print a row."""
-        met = (at_most is None or row.ratio <= at_most) and (
-            at_least is None or row.ratio >= at_least
-        )
-        goal = ""
-        if at_most is not None:
-            goal = f"<= {at_most:g}"
-        elif at_least is not None:
-            goal = f">= {at_least:g}"
-        self.missed += not met
-        print(
-            f"{work:<58} | {goal:>9} | {row.ratio:8.3f} {row.low:7.3f}-{row.high:7.3f} | "
-            f"{row.mine:.4g} / {row.other:.4g} {unit}{'' if met else '   missed'}",
-            flush=True,
-        )
 
 
 # ---- the C side ----------------------------------------------------------------------------------
 
 
-def build_program() -> Path:
-    """Build bench/memory_c.c as it would be shipped, and return the program."""
-    build = ROOT / "build" / "bench"
-    if not (build / "build.ninja").exists():
-        options = ["-Dpymodule=false", "-Dbuildtype=release"]
-        subprocess.run(["meson", "setup", build, ROOT, *options], check=True, capture_output=True)
-    subprocess.run(["ninja", "-C", build, "bench/bench_memory"], check=True, capture_output=True)
-    return build / "bench" / "bench_memory"
-
-
-def run_program(program: Path, *trace: Path) -> dict[str, Row]:
+def run_program(program: Path, *trace: Path) -> dict[str, Ratio]:
     """Return the program's measurements by their keys: of pairs, or of a trace."""
     output = subprocess.run(
         [program, *trace], env=environment(), check=True, stdout=subprocess.PIPE, text=True
     ).stdout
     lines = (line.split() for line in output.splitlines())
-    return {key: Row(*map(float, numbers)) for key, *numbers in lines}
+    return {key: Ratio(*map(float, numbers)) for key, *numbers in lines}
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -99,10 +43,8 @@ def environment(**variables: str) -> dict[str, str]:
 # ---- traces of training steps --------------------------------------------------------------------
 
 
-def make_model(name: str) -> tuple["torch.nn.Module", tuple[int, ...]]:
+def make_model(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     """Return a model and the shape of its batches."""
-    from torch import nn
-
     if name == "mlp":
         layers = [nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(1024, 10)), (256, 256)
@@ -119,8 +61,6 @@ def make_model(name: str) -> tuple["torch.nn.Module", tuple[int, ...]]:
 
 def train(name: str, steps: int) -> None:
     """Make a model on the device, train it and let everything go."""
-    import torch
-
     torch.manual_seed(0)
     model, shape = make_model(name)
     model.to("openreg")
@@ -137,10 +77,6 @@ def train(name: str, steps: int) -> None:
 
 def record(name: str, path: Path) -> None:
     """Write the trace of a training run, from nothing to nothing."""
-    import gc
-
-    import torch
-
     memory = torch.openreg.memory
     memory._record_memory_history(context=None, max_entries=1 << 20)
     train(name, steps=4)
@@ -181,8 +117,7 @@ def memory_rows(table: Table, program: Path) -> None:
     for size, key in (("512 B", "pair-512"), ("4 KiB", "pair-4K")):
         row = rows[key]
         table.row(f"allocate and free {size} / malloc and free", row, at_most=1.5)
-        absolute = Row(row.mine / 30, row.mine / 30, row.mine / 30, row.mine, 30)
-        table.row(f"allocate and free {size} / 30 ns", absolute, at_most=1)
+        table.row(f"allocate and free {size} / 30 ns", absolute(row.mine, 30), at_most=1)
     table.row("allocate and free 4 MiB / malloc, touch, free", rows["pair-4M"], at_most=1 / 50)
     table.row("rate of two threads on two devices / of one", rows["threads"], at_least=1.9)
     for name in TRACES:
@@ -200,8 +135,6 @@ def memory_rows(table: Table, program: Path) -> None:
 
 def receive(tensors, arrivals) -> None:  # noqa: ANN001
     """Run in the other process: say when the first and the last element could be read."""
-    import torch  # noqa: F401
-
     while (tensor := tensors.recv()) is not None:
         total = tensor[0].item() + tensor[-1].item()
         arrivals.send((time.clock_gettime_ns(time.CLOCK_MONOTONIC), total))
@@ -210,9 +143,6 @@ def receive(tensors, arrivals) -> None:  # noqa: ANN001
 
 def sending_rows(table: Table, turns: int = 31) -> None:
     """Rows of a tensor's way to another process, until that can read it."""
-    import torch
-    import torch.multiprocessing as multiprocessing
-
     context = multiprocessing.get_context("spawn")
     receiver, tensors = context.Pipe(duplex=False)
     arrivals, sender = context.Pipe(duplex=False)
@@ -241,13 +171,6 @@ def sending_rows(table: Table, turns: int = 31) -> None:
     table.row(
         "send 256 MiB / send 1 MiB", quartiles([a / b for a, b in times], times), "ms", at_most=1.25
     )
-
-
-def quartiles(ratios: list[float], times: list[tuple[float, float]]) -> Row:
-    """Return the row of ratios between neighbouring turns."""
-    low, median, high = statistics.quantiles(ratios, n=4)
-    mine, other = (statistics.median(side) for side in zip(*times, strict=True))
-    return Row(median, low, high, mine, other)
 
 
 # ---- importing -----------------------------------------------------------------------------------
@@ -290,9 +213,9 @@ def main() -> None:
     if options.record:
         record(options.record[0], Path(options.record[1]))
         return
-    table = Table()
+    table = Table("Memory: time or bytes / those of a reference", "work")
     if options.only in (None, "memory"):
-        memory_rows(table, options.program or build_program())
+        memory_rows(table, options.program or built("bench_memory"))
     if options.only in (None, "sending"):
         sending_rows(table)
     if options.only in (None, "imports"):
@@ -300,4 +223,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

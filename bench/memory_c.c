@@ -10,7 +10,7 @@
  * A trace is a text file of the allocations of a real program, "+ID BYTES" and "-ID" in the order
  * in which they happened, where everything is freed in the end. bench/memory.py makes them.
  */
-#include "allocator.h"
+#include "allocator/allocator.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from harness import Table, Work, one_thread, time_ratio
+from harness import Table, Work, one_thread, run
 from torch import Tensor, nn
 
 ELEMENTS = 1 << 24
@@ -33,8 +33,9 @@ def against_the_cpu() -> None:
     host = torch.zeros(ELEMENTS)
     device = host.to("openreg")
     for name, (draw, goal) in (IN_PLACE | WITH_A_RESULT).items():
-        ratio = time_ratio(partial(draw, device), partial(draw, host), turns=9, seconds=0.05)
-        table.row(name, ratio, at_least=goal)
+        table.measure(
+            name, partial(draw, device), partial(draw, host), turns=9, seconds=0.05, at_least=goal
+        )
 
 
 def with_threads(count: int, work: Work) -> None:
@@ -49,7 +50,7 @@ def two_threads_against_one() -> None:
     device = torch.zeros(ELEMENTS, device="openreg")
     for name, (draw, _) in IN_PLACE.items():
         one, two = (partial(with_threads, count, partial(draw, device)) for count in (1, 2))
-        table.row(name, time_ratio(two, one, turns=15, seconds=0.05), at_least=1.9)
+        table.measure(name, two, one, turns=15, seconds=0.05, at_least=1.9)
 
 
 def main() -> None:
@@ -59,4 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

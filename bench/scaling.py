@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 
+from harness import Ratio, Table, absolute, run
+
 CALLS = """
 import sys
 import torch
@@ -32,7 +34,7 @@ kept = [torch.empty(16, device=f"openreg:{index}") for _ in range(live)]
 a = torch.ones(64, device=f"openreg:{index}")
 c = torch.ones(64)
 ratio = time_ratio(lambda: a + a, lambda: c + c)
-print(ratio.median, ratio.low, ratio.high)
+print(*ratio)
 """
 
 
@@ -53,29 +55,29 @@ def _instructions_of_one_call(device: str) -> float:
     return (_instructions(device, 3000) - _instructions(device, 1000)) / 2000
 
 
-def _ratio(devices: int, live: int) -> str:
+def _ratio(devices: int, live: int) -> Ratio:
     environment = os.environ | {
         "OPENREG_DEVICE_COUNT": str(devices),
         "OPENREG_DEVICE_MEMORY": "256M",
         "PYTHONPATH": os.path.dirname(__file__),
     }
     command = [sys.executable, "-c", RATIO, str(devices - 1), str(live)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    median, low, high = map(float, run.stdout.split())
-    return f"{median:6.3f}  middle half {low:.3f}-{high:.3f}"
+    said = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    return Ratio(*map(float, said.split()))
 
 
 def main() -> None:
     """Print both tables."""
     if shutil.which("valgrind") is not None:
-        counts = {device: _instructions_of_one_call(device) for device in ("cpu", "openreg")}
-        print("Instructions of a + b, one element, from Python")
-        for device, count in counts.items():
-            print(f"{device:<10} {count:8.0f}   {count / counts['cpu']:.3f} of the CPU's")
-    print("\na + b of 64 elements on the last device: time / time of CPU eager")
+        table = Table("Instructions of a call from Python / on the CPU", "call", "instructions")
+        counts = (_instructions_of_one_call("openreg"), _instructions_of_one_call("cpu"))
+        table.row("a + b, one element", absolute(*counts))
+    table = Table("a + b of 64 elements on the last device: time / time of CPU eager", "beside")
     for devices, live in ((1, 0), (8, 0), (64, 0), (8, 100_000)):
-        print(f"{devices:>2} devices, {live:>6} tensors alive  {_ratio(devices, live)}", flush=True)
+        table.row(f"{devices} devices, {live} tensors alive", _ratio(devices, live))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

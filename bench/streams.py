@@ -5,11 +5,13 @@ nothing. The CPU computes with one thread, and so does each device.
 """
 
 import os
+import re
+import subprocess
 import time
 from collections.abc import Callable
 
 import torch
-from harness import Ratio, Table, Work, one_thread, time_ratio
+from harness import Goal, Table, Work, absolute, built, one_thread, run, time_ratio
 from torch import nn
 
 MIB = 1 << 20
@@ -33,24 +35,18 @@ def mlp_step(device: str) -> Work:
     return step
 
 
-def scaled(ratio: Ratio, factor: float) -> Ratio:
-    """Return a ratio per share of the work: per replica, say."""
-    return Ratio(ratio.median * factor, ratio.low * factor, ratio.high * factor, ratio.reference_ns)
-
-
 def training(table: Table) -> None:
     """Rows of training steps against those of the CPU."""
     on_cpu, first, second = (mlp_step(device) for device in ("cpu", "openreg:0", "openreg:1"))
     # Before the second device is used: after that, each has half of the cores.
-    ratio = time_ratio(first, on_cpu, seconds=0.1)
-    table.row("MLP step, one device", ratio, at_most=0.98)
+    table.measure("MLP step, one device", first, on_cpu, seconds=0.1, at_most=0.98)
 
     def both() -> None:
         first()
         second()
 
     ratio = time_ratio(both, on_cpu, seconds=0.1)
-    table.row("MLP step, two devices, per replica", scaled(ratio, 1 / 2), at_most=0.53)
+    table.row("MLP step, two devices, per replica", ratio.of_share(1 / 2), at_most=0.53)
 
 
 def overlap(table: Table) -> None:
@@ -99,7 +95,7 @@ def small_operators(device: str) -> Work:
 
 
 def costs() -> None:
-    """What calls cost on an idle device, in nanoseconds, best of many turns."""
+    """Rows of what calls cost on an idle device: the best of many turns, over nanoseconds."""
 
     def best(work: Callable[[], object]) -> float:
         times = []
@@ -117,23 +113,36 @@ def costs() -> None:
         event.record()
         event.synchronize()
 
-    print(f"\n{'Call, on an idle device':<34} {'best':>10} {'goal':>12}")
-    for name, work, goal in (
+    table = Table("Calls on an idle device: best time / nanoseconds allowed", "call")
+    for name, work, allowed_ns in (
         ("event record and synchronize", record_and_synchronize, 1500),
         ("torch.accelerator.synchronize()", torch.accelerator.synchronize, 500),
         ("torch.Stream(device=...)", lambda: torch.Stream(device=device), 500),
     ):
-        taken = best(work)
-        mark = "" if taken <= goal else "  missed"
-        print(f"{name:<34} {taken:7.0f} ns {goal:9.0f} ns{mark}", flush=True)
+        table.row(name, absolute(best(work), allowed_ns), at_most=1)
+
+
+def c_layer() -> None:
+    """Print what bench/streams_c.c measures without PyTorch, and check the goals in its lines."""
+    said = subprocess.run([built("bench_streams")], check=True, stdout=subprocess.PIPE, text=True)
+    print("\nWithout PyTorch")
+    for line in said.stdout.splitlines():
+        found = re.match(r"\s*(.*?)  +([\d.]+) .* goal: (?:under|at most) ([\d.]+)$", line)
+        mark = Goal(at_most=float(found[3])).check(found[1], float(found[2])) if found else ""
+        print(line + mark, flush=True)
 
 
 def main() -> None:
     """Print the tables."""
     one_thread()
+    c_layer()
     table = Table("Streams: time on openreg / reference, one thread each", "work")
-    ratio = time_ratio(small_operators("openreg"), small_operators("cpu"))
-    table.row("operators on 64 elements / CPU", ratio, at_most=1.10)
+    table.measure(
+        "operators on 64 elements / CPU",
+        small_operators("openreg"),
+        small_operators("cpu"),
+        at_most=1.10,
+    )
     costs()
     if len(os.sched_getaffinity(0)) < 2:
         print("\nNothing works side by side on one core: the rows about that are left out.")
@@ -144,4 +153,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -4,7 +4,7 @@
  * Every number is the median of turns, with the middle half of them beside it; a ratio is taken
  * within one turn, since machines are shared and their absolute times mean little.
  */
-#include "stream.h"
+#include "device/streams/stream.h"
 
 #include <pthread.h>
 #include <sched.h>

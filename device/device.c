@@ -1,79 +1,34 @@
-/* device.c: starting the layer up, forks, and what can be asked of a device.
+/* device.c: starting the layer up, and what can be asked of a device.
  *
- * One word says where the process stands. It goes from NEVER to READY once everything is in place,
- * under the lock, and is read without it; an attempt that fails leaves nothing behind and NEVER as
- * it was, so that the next one may succeed. A child that is forked when it is READY gets FORKED and
- * keeps it. fork takes the lock, so that no child sees an attempt half done.
+ * openreg_initialize reads the configuration, maps the arenas, loads the topology, binds the
+ * arenas, joins the group's ledger and installs the fault handler, in this order. An attempt that
+ * fails leaves nothing behind, so that the next one may succeed. Forks wait meanwhile, so that no
+ * child sees an attempt half done. A child of a process that is ready lets go of everything.
  */
-#include "internal.h"
+#include "device/device.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <string.h>
+#include "base/forks.h"
+#include "device/ledger/ledger.h"
+#include "device/memory/arena.h"
+#include "device/memory/fault.h"
+#include "device/memory/topology.h"
+#include "device/process/state.h"
 
-enum { NEVER, READY, FORKED };
-
-static _Atomic int standing = NEVER;
-static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int current_device;
 
-/* Written while starting, constant once READY. */
+/* Written while starting, constant once ready. */
 static openreg_device_properties properties_of[OPENREG_MAX_DEVICES];
 static openreg_topology *topology; /* kept for threads that start later */
 
-/* ---- forks ----------------------------------------------------------------------------------- */
-
-static int stand(void) {
-  return atomic_load_explicit(&standing, memory_order_acquire);
-}
-
-static void before_fork(void) {
-  pthread_mutex_lock(&starting);
-}
-
-static void after_fork_in_parent(void) {
-  pthread_mutex_unlock(&starting);
-}
-
 static void after_fork_in_child(void) {
-  if (stand() == READY) {
-    openreg_ledger_abandon();
-    openreg_arenas_abandon();
-    atomic_store_explicit(&standing, FORKED, memory_order_release);
-  }
-  pthread_mutex_unlock(&starting);
+  if (!openreg_is_initialized())
+    return;
+  openreg_ledger_abandon();
+  openreg_arenas_abandon();
+  openreg_process_set_state(OPENREG_PROCESS_FORKED);
 }
 
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-static int fork_error;
-
-static void watch_forks(void) {
-  fork_error = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-}
-
-openreg_status openreg_forks_hold(void) {
-  pthread_once(&fork_once, watch_forks);
-  if (fork_error != 0)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: watching for forks: %s", strerror(fork_error));
-  pthread_mutex_lock(&starting);
-  return OPENREG_OK;
-}
-
-void openreg_forks_release(void) {
-  pthread_mutex_unlock(&starting);
-}
-
-bool openreg_in_bad_fork(void) {
-  return stand() == FORKED;
-}
-
-openreg_status openreg_require_no_bad_fork(void) {
-  if (openreg_in_bad_fork())
-    return openreg_fail(OPENREG_BAD_FORK,
-                        "openreg: devices were initialized before this process was forked, so it "
-                        "has none: start it with the 'spawn' method");
-  return OPENREG_OK;
-}
+static struct openreg_fork_watch fork_watch = OPENREG_FORK_WATCH(NULL, NULL, after_fork_in_child);
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
@@ -106,57 +61,27 @@ static openreg_status start_locked(void) {
     return status;
   }
   openreg_fault_install();
-  atomic_store_explicit(&standing, READY, memory_order_release);
+  openreg_process_set_state(OPENREG_PROCESS_READY);
   return OPENREG_OK;
 }
 
 openreg_status openreg_initialize(void) {
-  if (stand() == READY)
+  if (openreg_is_initialized())
     return OPENREG_OK;
   openreg_status status = openreg_require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
-  status = openreg_forks_hold();
+  status = openreg_forks_watch(&fork_watch);
+  if (status == OPENREG_OK)
+    status = openreg_forks_hold();
   if (status != OPENREG_OK)
     return status;
-  status = stand() == READY ? OPENREG_OK : start_locked();
+  status = openreg_is_initialized() ? OPENREG_OK : start_locked();
   openreg_forks_release();
   return status;
 }
 
-bool openreg_is_initialized(void) {
-  return stand() == READY;
-}
-
 /* ---- devices --------------------------------------------------------------------------------- */
-
-openreg_status openreg_device_count(int *count) {
-  const openreg_config *config;
-  openreg_status status = openreg_config_get(&config);
-  if (status == OPENREG_OK)
-    *count = config->device_count;
-  return status;
-}
-
-openreg_status openreg_require_device(int device) {
-  static _Atomic int known_count; /* 0: not asked yet. Every launch comes by here */
-  if (device >= 0 && device < atomic_load_explicit(&known_count, memory_order_relaxed))
-    return OPENREG_OK;
-  int count;
-  openreg_status status = openreg_device_count(&count);
-  if (status != OPENREG_OK)
-    return status;
-  atomic_store_explicit(&known_count, count, memory_order_relaxed);
-  if (device < 0 || device >= count)
-    return openreg_fail(OPENREG_INVALID_DEVICE,
-                        "openreg: invalid device ordinal %d: expected 0 to %d", device, count - 1);
-  return OPENREG_OK;
-}
-
-openreg_status openreg_require_ready(int device) {
-  openreg_status status = openreg_require_device(device);
-  return status == OPENREG_OK ? openreg_initialize() : status;
-}
 
 void openreg_device_bind_thread(int device) {
   openreg_topology_bind_thread(topology, device);

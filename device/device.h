@@ -16,6 +16,8 @@
 #ifndef OPENREG_DEVICE_H
 #define OPENREG_DEVICE_H
 
+#include "base/base.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,43 +25,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- status ---------------------------------------------------------------------------------- */
-
-/* X(name, sentence): the one list of what can go wrong. The order is the numeric value. */
-#define OPENREG_STATUS_LIST(X)                                                                     \
-  X(OK, "success")                                                                                 \
-  X(INVALID_ARGUMENT, "invalid argument")                                                          \
-  X(INVALID_CONFIGURATION, "invalid configuration")                                                \
-  X(INVALID_DEVICE, "invalid device ordinal")                                                      \
-  X(INVALID_ADDRESS, "address is not in the memory of any device")                                 \
-  X(OUT_OF_MEMORY, "out of memory")                                                                \
-  X(BAD_FORK, "device was initialized before this process was forked")                             \
-  X(NOT_READY, "work has not finished")                                                            \
-  X(SYSTEM, "a system call failed")                                                                \
-  X(NOT_PERMITTED, "operation not permitted from where it was called")                             \
-  X(LAUNCH_FAILURE, "work on a stream failed")
-
-typedef enum openreg_status {
-#define X(name, sentence) OPENREG_##name,
-  OPENREG_STATUS_LIST(X)
-#undef X
-} openreg_status;
-
-/* The constant's name without prefix ("OUT_OF_MEMORY"), and its sentence. Static storage. */
-const char *openreg_status_name(openreg_status status);
-const char *openreg_status_sentence(openreg_status status);
-
-/* The sentence of this thread's last failure; "" before the first. Owned by the library, valid
- * until this thread's next failure. Successful calls leave it alone, and so does NOT_READY, which
- * is an answer. */
-const char *openreg_last_error(void);
-
-/* Records a failure for this thread, printf style, and returns `status`: how the layers above
- * report theirs. The sentence is kept as given; those of this layer start with "openreg: ". The
- * arguments may contain openreg_last_error() itself. */
-openreg_status openreg_fail(openreg_status status, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 
 /* ---- configuration --------------------------------------------------------------------------- */
 
@@ -92,9 +57,6 @@ typedef struct openreg_config {
   char unsupported_dtypes[OPENREG_LIST_BYTES];
 } openreg_config;
 
-/* Looks a variable up as getenv does: NULL when it is not set. */
-typedef const char *(*openreg_getenv)(const char *name);
-
 /* Fills `config` from OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_PROFILE, OPENREG_GROUP,
  * OPENREG_LAUNCH_BLOCKING, OPENREG_HOST_ACCESS, OPENREG_DEBUG_MEMORY, OPENREG_BLOCK_OPERATORS and
  * OPENREG_UNSUPPORTED_DTYPES as `lookup` gives them (NULL: the process environment).
@@ -110,24 +72,6 @@ openreg_status openreg_config_get(const openreg_config **config);
 
 /* Known profiles, in the order they are listed to a person; NULL past the end. */
 const openreg_profile *openreg_profile_at(int index);
-
-/* ---- instruction sets ------------------------------------------------------------------------ */
-
-/* Kernels are compiled for each of these, narrowest first, and give the same bits with each. */
-typedef enum openreg_simd {
-  OPENREG_SIMD_C, /* what every machine has */
-  OPENREG_SIMD_AVX2,
-  OPENREG_SIMD_AVX512,
-  OPENREG_SIMD_COUNT,
-} openreg_simd;
-
-/* The widest that this machine has, or, for tests, the one that the environment variable
- * OPENREG_SIMD names: c, avx2 or avx512. Settled by the first call. Ends the process with a
- * sentence when the machine does not have what is named. */
-openreg_simd openreg_simd_chosen(void);
-
-/* As OPENREG_SIMD spells it. Static storage. */
-const char *openreg_simd_name(openreg_simd simd);
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
@@ -156,9 +100,8 @@ typedef struct openreg_device_properties {
   uint64_t total_memory_bytes; /* capacity: what the device really has here */
   /* Placement, on this machine or the one that HWLOC_SYNTHETIC or HWLOC_XMLFILE describes. Memory
    * and workers are bound to it on this machine only, as far as the system permits. */
-  int numa_node; /* hwloc's OS index of the first node of the cores; -1: not known */
-  char
-      cpuset[256]; /* hwloc list form of the cores: "0-3", cut after a whole range; "": not known */
+  int numa_node;    /* hwloc's OS index of the first node of the cores; -1: not known */
+  char cpuset[256]; /* hwloc's list of the cores, "0-3", cut after a whole range; "": not known */
 } openreg_device_properties;
 
 /* Errors: INVALID_DEVICE, BAD_FORK, INVALID_CONFIGURATION, SYSTEM. */
@@ -203,8 +146,8 @@ openreg_status openreg_arena_release(void *device_address, size_t bytes);
 /* A fact of the machine, as with a GPU: the processes of one user and one group share the capacity
  * of the devices. The group is OPENREG_GROUP or, without it, all processes that are configured
  * alike. What a process takes it has until it gives it back or ends, in whichever way. The group's
- * control page, 1.4 MB in /dev/shm, goes with its last process; when that was killed, it stays
- * until somebody joins or lists. */
+ * control file, 1.4 MB in the user's folder /dev/shm/openreg-<user>, goes with its last process;
+ * when that was killed, it stays until somebody joins or lists. */
 enum {
   OPENREG_MAX_PROCESSES = 1024,   /* of a group at one time */
   OPENREG_GROUP_NAME_BYTES = 128, /* what stands for a group to a person and to the functions */
@@ -221,7 +164,7 @@ void openreg_ledger_give(int device, uint64_t bytes);
  * process is ending. */
 openreg_status openreg_ledger_query(int device, uint64_t *free_bytes, uint64_t *total_bytes);
 
-/* One picture of a group, for people. */
+/* One snapshot of a group, for people. */
 typedef struct openreg_ledger_device {
   char profile[OPENREG_NAME_BYTES]; /* openreg_profile.key and .name */
   char name[OPENREG_NAME_BYTES];
@@ -238,27 +181,27 @@ typedef struct openreg_ledger_process {
   uint64_t bytes[OPENREG_MAX_DEVICES];
 } openreg_ledger_process;
 
-typedef struct openreg_ledger_picture {
+typedef struct openreg_ledger_snapshot {
   char group[OPENREG_GROUP_NAME_BYTES];
   int device_count, process_count;
   openreg_ledger_device devices[OPENREG_MAX_DEVICES];
   openreg_ledger_process *processes; /* in the order in which they started */
-} openreg_ledger_picture;
+} openreg_ledger_snapshot;
 
-/* Pictures of all groups of this user that have processes, in the order of their names, whatever
+/* Snapshots of all groups of this user that have processes, in the order of their names, whatever
  * this process's own configuration is. Initializes nothing, joins no group; reclaims what dead
- * processes had. The array is the caller's, to be freed with openreg_ledger_free_pictures. A page
- * that is corrupt, or that a stopped process has locked for a second, is left out, and named in
- * `problem` (NULL: none; valid until this thread's next call). Names of processes may hold any
- * bytes but control characters. Errors: SYSTEM, OUT_OF_MEMORY (of the host). */
-openreg_status openreg_ledger_list(openreg_ledger_picture **pictures, int *count,
+ * processes had. The array is the caller's, to be freed with openreg_ledger_free_snapshots. A
+ * control file that is corrupt, or that a stopped process has locked for a second, is left out, and
+ * named in `problem` (NULL: none; valid until this thread's next call). Names of processes may hold
+ * any bytes but control characters. Errors: SYSTEM, OUT_OF_MEMORY (of the host). */
+openreg_status openreg_ledger_list(openreg_ledger_snapshot **snapshots, int *count,
                                    const char **problem);
-void openreg_ledger_free_pictures(openreg_ledger_picture *pictures, int count);
+void openreg_ledger_free_snapshots(openreg_ledger_snapshot *snapshots, int count);
 
-/* What the picture of this process's group would be with no process in it: the devices as they are
+/* What the snapshot of this process's group would be with no process in it: the devices as they are
  * configured and would be placed, all free. Owns nothing. Initializes nothing.
  * Errors: INVALID_CONFIGURATION. */
-openreg_status openreg_ledger_foresee(openreg_ledger_picture *picture);
+openreg_status openreg_ledger_preview(openreg_ledger_snapshot *snapshot);
 
 /* ---- memory of other processes --------------------------------------------------------------- */
 
@@ -306,8 +249,7 @@ openreg_status openreg_ipc_open(const openreg_ipc_handle *handle, int stream, vo
 
 /* For a handle that came back to the process that made it: gives the address of the memory, and
  * counts the handle as opened. NULL for a handle of another process, or what is none.
- * Errors: INVALID_ARGUMENT for a handle of memory that was withdrawn; those of openreg_initialize.
- */
+ * Errors: INVALID_ARGUMENT for a handle of withdrawn memory; those of openreg_initialize. */
 openreg_status openreg_ipc_recall(const openreg_ipc_handle *handle, void **device_address);
 
 /* Lets go of one import, by its first address. Work of this process that uses the memory must have
@@ -459,6 +401,9 @@ typedef struct openreg_event openreg_event;
 /* Only events with timing can tell elapsed time; recording one on a busy stream is a submission.
  * Errors: INVALID_DEVICE, OUT_OF_MEMORY (of the host). */
 openreg_status openreg_event_create(int device, bool enable_timing, openreg_event **event);
+
+/* The device that it was created for. */
+int openreg_event_device(const openreg_event *event);
 
 /* NULL is allowed, and so is an event that was not reached or is waited for: waits are for its
  * points, which belong to the stream. */

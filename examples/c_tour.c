@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator.h"
-#include "device.h"
-#include "generator.h"
+#include "allocator/allocator.h"
+#include "device/device.h"
+#include "generator/generator.h"
 
 enum { COUNT = 1 << 20, FIRST = 0, SECOND = 1 };
 static const double MIB = 1 << 20;

@@ -9,12 +9,12 @@
  * intermediate values that of computation, and what a decimal constant touches is double until it
  * is stored. Here all is double, rounded where a value of PyTorch's has less: `own` and `computed`.
  */
-#include "binomial.h"
+#include "generator/binomial.h"
 
-#include "layout.h"
-#include "share.h"
-#include "stream.h"
-#include "types.h"
+#include "generator/layout.h"
+#include "generator/share.h"
+#include "generator/word_stream.h"
+#include "generator/types.h"
 
 #include <assert.h>
 #include <math.h>
@@ -37,11 +37,11 @@ typedef struct source {
 } source;
 
 static double own(const source *s, double value) {
-  return type_round_real(s->type, value);
+  return openreg_type_round_real(s->type, value);
 }
 
 static double computed(const source *s, double value) {
-  return type_round_computed(s->type, value);
+  return openreg_type_round_computed(s->type, value);
 }
 
 /* In [0, 1), of 24 bits: not cuRAND's, whose 1 the logarithms here could not do with. */
@@ -165,9 +165,9 @@ static void draw(const job *job, uint64_t first, uint64_t n) {
       source s = {job->type, stream_start(job->philox, block * BLOCK_THREADS + thread)};
       for (uint64_t e = thread; e < BLOCK_ELEMENTS && e < left; e += BLOCK_THREADS) {
         const uint64_t i = first + start + e;
-        const double count = type_load_real(job->type, job->count, i);
-        const double p = type_load_real(job->type, job->p, i);
-        type_store_real(job->type, sample(&s, count, p), job->result, i);
+        const double count = openreg_type_load_real(job->type, job->count, i);
+        const double p = openreg_type_load_real(job->type, job->p, i);
+        openreg_type_store_real(job->type, sample(&s, count, p), job->result, i);
       }
     }
   }
@@ -177,18 +177,19 @@ static void draw_part(const layout *part, void *context) {
   draw(context, (uint64_t)part->start, part->n);
 }
 
-void binomial_within(uint64_t limit, openreg_type type, uint64_t n, const void *count,
-                     const void *p, void *result, openreg_share share, openreg_philox philox) {
-  assert(type_is_floating(type) && philox.offset % 4 == 0);
+void openreg_binomial_within(uint64_t limit, openreg_type type, uint64_t n, const void *count,
+                             const void *p, void *result, openreg_share share,
+                             openreg_philox philox) {
+  assert(openreg_type_is_floating(type) && philox.offset % 4 == 0);
   const int64_t size = (int64_t)n, stride = 1;
   const openreg_output output = {result, type, 1, &size, &stride};
   job job = {type, count, p, result, share, philox};
   layout whole;
-  layout_in_memory_order(&whole, &output);
-  layout_visit_parts(&whole, limit, draw_part, &job);
+  openreg_layout_in_memory_order(&whole, &output);
+  openreg_layout_visit_parts(&whole, limit, draw_part, &job);
 }
 
 void openreg_binomial(openreg_type type, uint64_t n, const void *count, const void *p, void *result,
                       openreg_share share, openreg_philox philox) {
-  binomial_within(LAYOUT_INDEX_LIMIT, type, n, count, p, result, share, philox);
+  openreg_binomial_within(LAYOUT_INDEX_LIMIT, type, n, count, p, result, share, philox);
 }

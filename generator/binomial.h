@@ -7,11 +7,11 @@
 #ifndef OPENREG_GENERATOR_BINOMIAL_H
 #define OPENREG_GENERATOR_BINOMIAL_H
 
-#include "generator.h"
+#include "generator/generator.h"
 
 /* openreg_binomial, cut into parts that are within `limit` (see layout.h). */
 __attribute__((visibility("hidden"))) void
-binomial_within(uint64_t limit, openreg_type type, uint64_t n, const void *count, const void *p,
-                void *result, openreg_share share, openreg_philox philox);
+openreg_binomial_within(uint64_t limit, openreg_type type, uint64_t n, const void *count,
+                        const void *p, void *result, openreg_share share, openreg_philox philox);
 
 #endif

@@ -1,17 +1,18 @@
 /* box_muller.c: see box_muller.h. */
-#include "box_muller.h"
+#include "generator/box_muller.h"
 
-#include "lanes.h"
-#include "words.h"
+#include "generator/lanes.h"
+#include "generator/words.h"
 
 #include <assert.h>
 #include <math.h>
 
-void box_muller_floats(const uint32_t *first, const uint32_t *second, unsigned sine_count,
-                       unsigned cosine_count, float deviation, float mean, float *sines,
-                       float *cosines) {
+void openreg_box_muller_floats(const uint32_t *first, const uint32_t *second, unsigned sine_count,
+                               unsigned cosine_count, float deviation, float mean, float *sines,
+                               float *cosines) {
   assert(cosine_count <= sine_count && sine_count <= PHILOX_BATCH);
-  lanes_chosen()->normals(first, second, sine_count, cosine_count, deviation, mean, sines, cosines);
+  openreg_lanes_chosen()->normals(first, second, sine_count, cosine_count, deviation, mean, sines,
+                                  cosines);
 }
 
 /* sin and cos of pi * v for v in (0, 2]: v less the nearest multiple of 1/2 is exact and at most
@@ -46,7 +47,7 @@ static double cosine_of_pi_times(double v) {
   }
 }
 
-void box_muller_double(const uint32_t words[4], double *sine, double *cosine) {
+void openreg_box_muller_double(const uint32_t words[4], double *sine, double *cosine) {
   const double u = uniform_double(words[0], words[1]);
   const double v = 2.0 * uniform_double(words[2], words[3]); /* half turns in (0, 2] */
   const double radius = sqrt(-2.0 * log(u));

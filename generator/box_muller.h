@@ -17,12 +17,12 @@
 /* fma(z, deviation, mean) of standard normals z. Element j of the sines (of which `sine_count` <=
  * PHILOX_BATCH are wanted) and of the cosines (at most as many) comes from words first[j] and
  * second[j]. */
-void box_muller_floats(const uint32_t *first, const uint32_t *second, unsigned sine_count,
-                       unsigned cosine_count, float deviation, float mean, float *sines,
-                       float *cosines);
+void openreg_box_muller_floats(const uint32_t *first, const uint32_t *second, unsigned sine_count,
+                               unsigned cosine_count, float deviation, float mean, float *sines,
+                               float *cosines);
 
 /* One pair from the four words of a block. */
-void box_muller_double(const uint32_t words[4], double *sine, double *cosine);
+void openreg_box_muller_double(const uint32_t words[4], double *sine, double *cosine);
 
 #pragma GCC visibility pop
 #endif

@@ -4,10 +4,10 @@
  * is taken as it is. Near those ends the tangent magnifies whatever the GPU's approximation is off
  * by: floats agree with the GPU within 1e-6 of their distance from the median only in the middle.
  */
-#include "grid.h"
-#include "hardware.h"
-#include "types.h"
-#include "words.h"
+#include "generator/grid.h"
+#include "generator/hardware.h"
+#include "generator/types.h"
+#include "generator/words.h"
 
 #include <assert.h>
 #include <float.h>
@@ -30,7 +30,7 @@ static void convert_to_floats(const void *parameters, const grid_batch *batch) {
     const uint32_t *words = batch->words->lane[lane];
     for (unsigned j = 0; j < batch->counts[lane]; j++)
       values[j] = fmaf(p->sigma, tangent_of_uniform(uniform_float(words[j])), p->median);
-    type_store_floats(p->type, values, batch->counts[lane], batch->values[lane]);
+    openreg_type_store_floats(p->type, values, batch->counts[lane], batch->values[lane]);
   }
 }
 
@@ -51,19 +51,19 @@ static void convert_to_doubles(const void *parameters, const grid_batch *batch) 
 }
 
 uint64_t openreg_cauchy_words(const openreg_output *output, openreg_grid grid) {
-  return grid_words(output, grid, grid_results_of(output->type));
+  return openreg_grid_words(output, grid, grid_results_of(output->type));
 }
 
 void openreg_cauchy(const openreg_output *output, openreg_share share, openreg_philox philox,
                     openreg_grid grid, double median, double sigma) {
-  assert(type_is_floating(output->type));
+  assert(openreg_type_is_floating(output->type));
   assert(sigma > 0);
   const int results = grid_results_of(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double_parameters p = {median, sigma};
-    grid_fill(output, share, philox, grid, results, convert_to_doubles, &p);
+    openreg_grid_fill(output, share, philox, grid, results, convert_to_doubles, &p);
   } else {
     float_parameters p = {output->type, (float)median, (float)sigma};
-    grid_fill(output, share, philox, grid, results, convert_to_floats, &p);
+    openreg_grid_fill(output, share, philox, grid, results, convert_to_floats, &p);
   }
 }

@@ -6,10 +6,10 @@
  * grid. The words taken are the same in every case, so V = 8 can read words that the next operator
  * reads again: that is how the GPU behaves. The uniforms are floats also for doubles.
  */
-#include "grid.h"
-#include "lanes.h"
-#include "share.h"
-#include "types.h"
+#include "generator/grid.h"
+#include "generator/lanes.h"
+#include "generator/share.h"
+#include "generator/types.h"
 
 #include <assert.h>
 
@@ -17,7 +17,7 @@ int openreg_dropout_vector_width(openreg_type type, uint64_t n, uintptr_t device
                                  bool dense) {
   if (!dense)
     return 1;
-  assert(type_is_floating(type));
+  assert(openreg_type_is_floating(type));
   const size_t item_bytes = openreg_type_bytes(type);
   size_t width = 16 / item_bytes; /* CUDA's widest load is 16 bytes */
   while (width > 1 && (device_address % (width * item_bytes) != 0 || n % width != 0))
@@ -26,7 +26,7 @@ int openreg_dropout_vector_width(openreg_type type, uint64_t n, uintptr_t device
 }
 
 uint64_t openreg_dropout_words(uint64_t n, openreg_grid grid) {
-  return grid_increment(n, grid, GRID_RESULTS_32);
+  return openreg_grid_increment(n, grid, GRID_RESULTS_32);
 }
 
 typedef struct job {
@@ -53,10 +53,10 @@ enum { WIDEST = 8, BATCH_ELEMENTS = WIDEST * PHILOX_BATCH };
 static void drop_floats(const job *job, uint64_t first, unsigned count, const float *uniforms) {
   const size_t item_bytes = openreg_type_bytes(job->type);
   float values[BATCH_ELEMENTS];
-  type_load_floats(job->type, job->x + first * item_bytes, count, values);
-  lanes_chosen()->drop(uniforms, count, (float)job->keep, (float)job->scale, job->mask + first,
-                       values);
-  type_store_floats(job->type, values, count, job->result + first * item_bytes);
+  openreg_type_load_floats(job->type, job->x + first * item_bytes, count, values);
+  openreg_lanes_chosen()->drop(uniforms, count, (float)job->keep, (float)job->scale,
+                               job->mask + first, values);
+  openreg_type_store_floats(job->type, values, count, job->result + first * item_bytes);
 }
 
 static void drop(const job *job, uint64_t first, unsigned count, const float *uniforms) {
@@ -81,8 +81,8 @@ static void drop_vectors(const job *job, uint64_t n, unsigned width, openreg_sha
     philox_words words[2];
     float uniforms[BATCH_ELEMENTS];
     for (unsigned b = 0; b < blocks; b++)
-      philox_fill(philox.seed, first % threads, block + b, count, &words[b]);
-    lanes_chosen()->interleave(words, count, width, uniforms);
+      openreg_philox_fill(philox.seed, first % threads, block + b, count, &words[b]);
+    openreg_lanes_chosen()->interleave(words, count, width, uniforms);
     drop(job, first * width, count * width, uniforms);
   }
 }
@@ -96,14 +96,14 @@ static void drop_elements(const job *job, uint64_t n, openreg_share share, openr
   for (uint64_t piece = pieces.first; piece < pieces.end; piece++) {
     const uint64_t call = piece / batches, first = piece % batches * PHILOX_BATCH;
     philox_words words;
-    philox_fill(philox.seed, first, philox.offset / 4 + call, PHILOX_BATCH, &words);
+    openreg_philox_fill(philox.seed, first, philox.offset / 4 + call, PHILOX_BATCH, &words);
     for (unsigned lane = 0; lane < GRID_RESULTS_32; lane++) {
       const uint64_t element = call * call_elements + lane * threads + first;
       if (element >= n)
         break;
       const unsigned wanted = n - element < PHILOX_BATCH ? (unsigned)(n - element) : PHILOX_BATCH;
       float uniforms[PHILOX_BATCH];
-      lanes_chosen()->scale(words.lane[lane], wanted, 1.0f, 0.0f, uniforms);
+      openreg_lanes_chosen()->scale(words.lane[lane], wanted, 1.0f, 0.0f, uniforms);
       drop(job, element, wanted, uniforms);
     }
   }
@@ -112,7 +112,7 @@ static void drop_elements(const job *job, uint64_t n, openreg_share share, openr
 void openreg_dropout(openreg_type type, uint64_t n, int vector_width, const void *x, void *result,
                      bool *mask, openreg_share share, openreg_philox philox, openreg_grid grid,
                      double p) {
-  assert(type_is_floating(type) && p >= 0 && p < 1);
+  assert(openreg_type_is_floating(type) && p >= 0 && p < 1);
   assert(vector_width == 1 || vector_width == 2 || vector_width == 4 || vector_width == 8);
   assert(n % (unsigned)vector_width == 0 && philox.offset % 4 == 0);
   if (n == 0)
@@ -121,7 +121,7 @@ void openreg_dropout(openreg_type type, uint64_t n, int vector_width, const void
   if (type != OPENREG_FLOAT64)
     job.keep = (float)job.keep;
   job.scale = 1.0 / job.keep;
-  const uint64_t threads = grid_threads(n, grid);
+  const uint64_t threads = openreg_grid_threads(n, grid);
   if (vector_width == 1)
     drop_elements(&job, n, share, philox, threads);
   else

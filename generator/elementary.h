@@ -7,7 +7,7 @@
 #ifndef OPENREG_GENERATOR_ELEMENTARY_H
 #define OPENREG_GENERATOR_ELEMENTARY_H
 
-#include "half.h"
+#include "base/half.h"
 
 /* ln x of a positive normal x, within a unit of its last place; exactly 0 for 1.
  *

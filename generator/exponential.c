@@ -4,10 +4,10 @@
  * as PyTorch does on CUDA. Floats agree with the GPU within rounding: the hardware approximates the
  * logarithm, of which no table exists.
  */
-#include "grid.h"
-#include "lanes.h"
-#include "types.h"
-#include "words.h"
+#include "generator/grid.h"
+#include "generator/lanes.h"
+#include "generator/types.h"
+#include "generator/words.h"
 
 #include <assert.h>
 #include <float.h>
@@ -25,9 +25,9 @@ static void convert_to_floats(const void *parameters, const grid_batch *batch) {
     float room[PHILOX_BATCH];
     float *values = type_place_for_floats(p->type, batch->values[lane], room);
     const unsigned count = batch->counts[lane];
-    lanes_chosen()->logarithms(batch->words->lane[lane], count, values);
-    lanes_chosen()->limit_and_multiply(values, count, -FLT_EPSILON / 2, p->factor);
-    type_store_floats(p->type, values, count, batch->values[lane]);
+    openreg_lanes_chosen()->logarithms(batch->words->lane[lane], count, values);
+    openreg_lanes_chosen()->limit_and_multiply(values, count, -FLT_EPSILON / 2, p->factor);
+    openreg_type_store_floats(p->type, values, count, batch->values[lane]);
   }
 }
 
@@ -47,19 +47,19 @@ static void convert_to_doubles(const void *parameters, const grid_batch *batch) 
 }
 
 uint64_t openreg_exponential_words(const openreg_output *output, openreg_grid grid) {
-  return grid_words(output, grid, grid_results_of(output->type));
+  return openreg_grid_words(output, grid, grid_results_of(output->type));
 }
 
 void openreg_exponential(const openreg_output *output, openreg_share share, openreg_philox philox,
                          openreg_grid grid, double lambda) {
-  assert(type_is_floating(output->type));
+  assert(openreg_type_is_floating(output->type));
   assert(lambda > 0);
   const int results = grid_results_of(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double factor = -1.0 / lambda;
-    grid_fill(output, share, philox, grid, results, convert_to_doubles, &factor);
+    openreg_grid_fill(output, share, philox, grid, results, convert_to_doubles, &factor);
   } else {
     float_parameters p = {output->type, -1.0f / (float)lambda};
-    grid_fill(output, share, philox, grid, results, convert_to_floats, &p);
+    openreg_grid_fill(output, share, philox, grid, results, convert_to_floats, &p);
   }
 }

@@ -5,7 +5,7 @@
  * that take words at the same time get disjoint ranges, in one order or the other.
  * The offset is always a multiple of 4: every operator starts at a whole block of Philox.
  */
-#include "generator.h"
+#include "generator/generator.h"
 
 #include <pthread.h>
 #include <stdlib.h>

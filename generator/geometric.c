@@ -5,11 +5,11 @@
  * quotient next to an integer may be rounded up by the GPU's logarithm and not by this one, or the
  * other way round: see hardware.h.
  */
-#include "grid.h"
-#include "hardware.h"
-#include "lanes.h"
-#include "types.h"
-#include "words.h"
+#include "generator/grid.h"
+#include "generator/hardware.h"
+#include "generator/lanes.h"
+#include "generator/types.h"
+#include "generator/words.h"
 
 #include <assert.h>
 #include <math.h>
@@ -33,15 +33,15 @@ static void convert_from_floats(const void *parameters, const grid_batch *batch)
     int64_t integers[PHILOX_BATCH];
     const uint32_t *words = batch->words->lane[lane];
     const unsigned count = batch->counts[lane];
-    lanes_chosen()->logarithms(words, count, values);
+    openreg_lanes_chosen()->logarithms(words, count, values);
     for (unsigned j = 0; j < count; j++)
       values[j] = ceilf(values[j] / p->log_of_failure);
-    if (type_is_float_computed(p->type)) {
-      type_store_floats(p->type, values, count, batch->values[lane]);
+    if (openreg_type_is_float_computed(p->type)) {
+      openreg_type_store_floats(p->type, values, count, batch->values[lane]);
     } else {
       for (unsigned j = 0; j < count; j++)
         integers[j] = saturated(values[j]);
-      type_store_int64s(p->type, integers, count, batch->values[lane]);
+      openreg_type_store_int64s(p->type, integers, count, batch->values[lane]);
     }
   }
 }
@@ -57,7 +57,7 @@ static void convert_from_doubles(const void *parameters, const grid_batch *batch
 }
 
 uint64_t openreg_geometric_words(const openreg_output *output, openreg_grid grid) {
-  return grid_words(output, grid, grid_results_of(output->type));
+  return openreg_grid_words(output, grid, grid_results_of(output->type));
 }
 
 void openreg_geometric(const openreg_output *output, openreg_share share, openreg_philox philox,
@@ -66,9 +66,9 @@ void openreg_geometric(const openreg_output *output, openreg_share share, openre
   const int results = grid_results_of(output->type);
   if (output->type == OPENREG_FLOAT64) {
     double log_of_failure = log1p(-p);
-    grid_fill(output, share, philox, grid, results, convert_from_doubles, &log_of_failure);
+    openreg_grid_fill(output, share, philox, grid, results, convert_from_doubles, &log_of_failure);
   } else {
     float_parameters parameters = {output->type, hardware_logf(1.0f - (float)p)};
-    grid_fill(output, share, philox, grid, results, convert_from_floats, &parameters);
+    openreg_grid_fill(output, share, philox, grid, results, convert_from_floats, &parameters);
   }
 }

@@ -6,10 +6,10 @@
  * on nothing but its arguments: parts, calls and batches can run in any order, and shares of them
  * at the same time.
  */
-#include "grid.h"
+#include "generator/grid.h"
 
-#include "layout.h"
-#include "share.h"
+#include "generator/layout.h"
+#include "generator/share.h"
 
 #include <assert.h>
 
@@ -18,7 +18,7 @@ enum { BLOCK_THREADS = 256 /* block_size_bound in PyTorch's DistributionTemplate
 _Static_assert(BLOCK_THREADS % PHILOX_BATCH == 0,
                "batches must not straddle the threads of a call");
 
-uint64_t grid_threads(uint64_t n, openreg_grid grid) {
+uint64_t openreg_grid_threads(uint64_t n, openreg_grid grid) {
   assert(n > 0);
   assert(grid.multiprocessor_count > 0 && grid.max_threads_per_multiprocessor >= BLOCK_THREADS);
   uint64_t room = (uint64_t)grid.multiprocessor_count *
@@ -27,10 +27,10 @@ uint64_t grid_threads(uint64_t n, openreg_grid grid) {
   return BLOCK_THREADS * (blocks < room ? blocks : room);
 }
 
-uint64_t grid_increment(uint64_t n, openreg_grid grid, int results_per_call) {
+uint64_t openreg_grid_increment(uint64_t n, openreg_grid grid, int results_per_call) {
   if (n == 0)
     return 0;
-  return ((n - 1) / (grid_threads(n, grid) * (uint64_t)results_per_call) + 1) * 4;
+  return ((n - 1) / (openreg_grid_threads(n, grid) * (uint64_t)results_per_call) + 1) * 4;
 }
 
 /* What the parts of one operator have in common, and where the next part starts. */
@@ -47,7 +47,7 @@ typedef struct run {
 static void fill_batch(const run *run, const layout *part, uint64_t threads, uint64_t call,
                        uint64_t first, unsigned count) {
   _Alignas(64) char scattered[4][PHILOX_BATCH * sizeof(uint64_t)];
-  const bool dense = layout_is_dense(part);
+  const bool dense = openreg_layout_is_dense(part);
   philox_words words;
   grid_batch batch = {.words = &words};
   uint64_t elements[4];
@@ -57,19 +57,20 @@ static void fill_batch(const run *run, const layout *part, uint64_t threads, uin
       break;
     elements[l] = element;
     batch.counts[l] = part->n - element < count ? (unsigned)(part->n - element) : count;
-    batch.values[l] = dense ? layout_dense_element(part, element) : scattered[l];
+    batch.values[l] = dense ? openreg_layout_dense_element(part, element) : scattered[l];
   }
-  philox_fill(run->seed, first, run->offset / 4 + call, count, &words);
+  openreg_philox_fill(run->seed, first, run->offset / 4 + call, count, &words);
   run->convert(run->parameters, &batch);
   for (int l = 0; !dense && l < 4 && batch.counts[l]; l++)
-    layout_store(part, elements[l], batch.counts[l], batch.values[l]);
+    openreg_layout_store(part, elements[l], batch.counts[l], batch.values[l]);
 }
 
 /* Batch after batch, call after call, which is also the order in memory of the calls' results. */
 static void fill_part(const layout *part, void *context) {
   run *run = context;
   if (run->convert && part->n > 0) {
-    const uint64_t threads = grid_threads(part->n, run->grid), batches = threads / PHILOX_BATCH;
+    const uint64_t threads = openreg_grid_threads(part->n, run->grid),
+                   batches = threads / PHILOX_BATCH;
     const uint64_t call_elements = threads * (uint64_t)run->results_per_call;
     const uint64_t calls = (part->n - 1) / call_elements + 1;
     const pieces pieces = pieces_of(run->share, calls * batches);
@@ -83,26 +84,26 @@ static void fill_part(const layout *part, void *context) {
                  left < PHILOX_BATCH ? (unsigned)left : PHILOX_BATCH);
     }
   }
-  run->offset += grid_increment(part->n, run->grid, run->results_per_call);
+  run->offset += openreg_grid_increment(part->n, run->grid, run->results_per_call);
 }
 
 static void visit(const openreg_output *output, run *run) {
   layout whole;
-  layout_in_memory_order(&whole, output);
-  if (!layout_is_within(&whole, LAYOUT_INDEX_LIMIT))
-    run->offset += grid_increment(whole.n, run->grid, run->results_per_call);
-  layout_visit_parts(&whole, LAYOUT_INDEX_LIMIT, fill_part, run);
+  openreg_layout_in_memory_order(&whole, output);
+  if (!openreg_layout_is_within(&whole, LAYOUT_INDEX_LIMIT))
+    run->offset += openreg_grid_increment(whole.n, run->grid, run->results_per_call);
+  openreg_layout_visit_parts(&whole, LAYOUT_INDEX_LIMIT, fill_part, run);
 }
 
-uint64_t grid_words(const openreg_output *output, openreg_grid grid, int results_per_call) {
+uint64_t openreg_grid_words(const openreg_output *output, openreg_grid grid, int results_per_call) {
   run run = {.grid = grid, .results_per_call = results_per_call};
   visit(output, &run);
   return run.offset;
 }
 
-void grid_fill(const openreg_output *output, openreg_share share, openreg_philox philox,
-               openreg_grid grid, int results_per_call, grid_converter *convert,
-               const void *parameters) {
+void openreg_grid_fill(const openreg_output *output, openreg_share share, openreg_philox philox,
+                       openreg_grid grid, int results_per_call, grid_converter *convert,
+                       const void *parameters) {
   assert(philox.offset % 4 == 0);
   run run = {.grid = grid,
              .results_per_call = results_per_call,

@@ -8,16 +8,16 @@
 #ifndef OPENREG_GENERATOR_GRID_H
 #define OPENREG_GENERATOR_GRID_H
 
-#include "generator.h"
-#include "philox.h"
+#include "generator/generator.h"
+#include "generator/philox.h"
 
 #pragma GCC visibility push(hidden)
 
 /* Threads that CUDA starts for n > 0 elements; `grid` has room for one block at least. */
-uint64_t grid_threads(uint64_t n, openreg_grid grid);
+uint64_t openreg_grid_threads(uint64_t n, openreg_grid grid);
 
 /* Words that n elements take when they are not cut; 0 for none. */
-uint64_t grid_increment(uint64_t n, openreg_grid grid, int results_per_call);
+uint64_t openreg_grid_increment(uint64_t n, openreg_grid grid, int results_per_call);
 
 /* One call of a batch of subsequences: words to be turned into results. Result l of subsequence j
  * is element j of values[l], in the output's type. Only the first counts[l] are wanted; the counts
@@ -31,10 +31,10 @@ typedef struct grid_batch {
 typedef void grid_converter(const void *parameters, const grid_batch *batch);
 
 /* The two halves of every operator on the grid: the words it takes, and filling the output. */
-uint64_t grid_words(const openreg_output *output, openreg_grid grid, int results_per_call);
-void grid_fill(const openreg_output *output, openreg_share share, openreg_philox philox,
-               openreg_grid grid, int results_per_call, grid_converter *convert,
-               const void *parameters);
+uint64_t openreg_grid_words(const openreg_output *output, openreg_grid grid, int results_per_call);
+void openreg_grid_fill(const openreg_output *output, openreg_share share, openreg_philox philox,
+                       openreg_grid grid, int results_per_call, grid_converter *convert,
+                       const void *parameters);
 
 /* Results a call: 4 words, or 2 of 64 bits. */
 enum { GRID_RESULTS_32 = 4, GRID_RESULTS_64 = 2 };

@@ -4,9 +4,9 @@
  * 2^64: word mod modulus, plus base, read as a signed number and converted to the type. Half and
  * bfloat16 are reached through float, as c10's types are.
  */
-#include "grid.h"
-#include "lanes.h"
-#include "types.h"
+#include "generator/grid.h"
+#include "generator/lanes.h"
+#include "generator/types.h"
 
 #include <assert.h>
 
@@ -76,9 +76,9 @@ static recipe recipe_of(openreg_type type, openreg_random_form form, uint64_t ra
     break;
   }
   if (recipe.modulus > 0 && recipe.modulus <= UINT32_MAX)
-    recipe.divisor = divisor_of((uint32_t)recipe.modulus);
+    recipe.divisor = openreg_divisor_of((uint32_t)recipe.modulus);
   if (recipe.modulus > 0)
-    recipe.divisor_64 = divisor_64_of(recipe.modulus);
+    recipe.divisor_64 = openreg_divisor_64_of(recipe.modulus);
   return recipe;
 }
 
@@ -97,16 +97,16 @@ static void convert_words_32(const void *parameters, const grid_batch *batch) {
     const unsigned count = batch->counts[lane];
     if (p->modulus <= UINT32_MAX) {
       const uint32_t base = narrow ? (uint32_t)p->base : 0;
-      lanes_chosen()->remainders(words, count, p->divisor, base, remainders);
+      openreg_lanes_chosen()->remainders(words, count, p->divisor, base, remainders);
       words = remainders;
     }
     if (narrow) {
-      type_store_int32s(p->type, (const int32_t *)words, count, batch->values[lane]);
+      openreg_type_store_int32s(p->type, (const int32_t *)words, count, batch->values[lane]);
     } else {
       int64_t values[PHILOX_BATCH];
       for (unsigned j = 0; j < count; j++)
         values[j] = (int64_t)(words[j] + (uint64_t)p->base);
-      type_store_int64s(p->type, values, count, batch->values[lane]);
+      openreg_type_store_int64s(p->type, values, count, batch->values[lane]);
     }
   }
 }
@@ -118,23 +118,23 @@ static void convert_words_64(const void *parameters, const grid_batch *batch) {
     const uint32_t *a = batch->words->lane[2 * lane], *b = batch->words->lane[2 * lane + 1];
     const unsigned count = batch->counts[lane];
     if (p->modulus)
-      lanes_chosen()->remainders_64(a, b, count, p->divisor_64, (uint64_t)p->base, values);
+      openreg_lanes_chosen()->remainders_64(a, b, count, p->divisor_64, (uint64_t)p->base, values);
     else
-      lanes_chosen()->words_64(a, b, count, (uint64_t)p->base, values);
-    type_store_int64s(p->type, values, count, batch->values[lane]);
+      openreg_lanes_chosen()->words_64(a, b, count, (uint64_t)p->base, values);
+    openreg_type_store_int64s(p->type, values, count, batch->values[lane]);
   }
 }
 
 uint64_t openreg_random_words(const openreg_output *output, openreg_grid grid,
                               openreg_random_form form, uint64_t range) {
   recipe recipe = recipe_of(output->type, form, range, 0);
-  return grid_words(output, grid, recipe.results_per_call);
+  return openreg_grid_words(output, grid, recipe.results_per_call);
 }
 
 void openreg_random(const openreg_output *output, openreg_share share, openreg_philox philox,
                     openreg_grid grid, openreg_random_form form, uint64_t range, int64_t base) {
   recipe recipe = recipe_of(output->type, form, range, base);
-  grid_fill(output, share, philox, grid, recipe.results_per_call,
-            recipe.results_per_call == GRID_RESULTS_32 ? convert_words_32 : convert_words_64,
-            &recipe);
+  openreg_grid_fill(
+      output, share, philox, grid, recipe.results_per_call,
+      recipe.results_per_call == GRID_RESULTS_32 ? convert_words_32 : convert_words_64, &recipe);
 }

@@ -1,11 +1,11 @@
 /* lanes.c: the hot loops. See lanes.h; the build defines LANES_TABLE, the name of the table. */
-#include "lanes.h"
+#include "generator/lanes.h"
 
-#include "elementary.h"
-#include "lanes_types.h"
-#include "rounds.h"
-#include "rounds_wide.h"
-#include "words.h"
+#include "generator/elementary.h"
+#include "generator/lanes_types.h"
+#include "generator/rounds.h"
+#include "generator/rounds_wide.h"
+#include "generator/words.h"
 
 #include <math.h>
 

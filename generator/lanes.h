@@ -2,8 +2,8 @@
  *
  * lanes.c is plain C that compilers vectorise, but for the rounds of Philox (rounds_wide.h). The
  * build compiles it for the plain processor, for AVX2 and for AVX-512, into one table each;
- * lanes_chosen gives that of openreg_simd_chosen, of the device layer. All tables give the same
- * bits: every operation is on integers, exact, or one IEEE rounding.
+ * openreg_lanes_chosen gives that of openreg_simd_chosen, of the device layer. All tables give the
+ * same bits: every operation is on integers, exact, or one IEEE rounding.
  *
  * A kernel draws a batch of words and passes it through two or three of these loops; what lies in
  * between stays in the first-level cache. Counts of words are at most PHILOX_BATCH.
@@ -11,7 +11,7 @@
 #ifndef OPENREG_GENERATOR_LANES_H
 #define OPENREG_GENERATOR_LANES_H
 
-#include "philox.h"
+#include "generator/philox.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -27,11 +27,11 @@ typedef struct divisor_64 {
   int first_shift, second_shift;
 } divisor_64;
 
-divisor divisor_of(uint32_t value);       /* > 0 */
-divisor_64 divisor_64_of(uint64_t value); /* > 0 */
+divisor openreg_divisor_of(uint32_t value);       /* > 0 */
+divisor_64 openreg_divisor_64_of(uint64_t value); /* > 0 */
 
 typedef struct lanes {
-  /* As philox_fill. */
+  /* As openreg_philox_fill. */
   void (*fill)(uint64_t seed, uint64_t first, uint64_t block, unsigned count, philox_words *words);
 
   /* ---- words to numbers; u is the uniform of a word ------------------------------------------ */
@@ -91,10 +91,10 @@ typedef struct lanes {
 } lanes;
 
 /* The tables that the build makes; on a processor that is not x86-64, the first alone. */
-extern const lanes lanes_c, lanes_avx2, lanes_avx512;
+extern const lanes openreg_lanes_c, openreg_lanes_avx2, openreg_lanes_avx512;
 
 /* The same table on every call; safe from any thread. */
-const lanes *lanes_chosen(void);
+const lanes *openreg_lanes_chosen(void);
 
 #pragma GCC visibility pop
 #endif

@@ -5,8 +5,8 @@
 #ifndef OPENREG_GENERATOR_LANES_TYPES_H
 #define OPENREG_GENERATOR_LANES_TYPES_H
 
-#include "generator.h"
-#include "half.h"
+#include "generator/generator.h"
+#include "base/half.h"
 
 static void store_floats(openreg_type type, const float *values, size_t count, void *elements) {
   float *floats = elements;

@@ -5,7 +5,7 @@
  * channels-last tensors take the same fast path and get the same numbers in memory order.
  * Where CUDA cuts a tensor is part of its numbers: each part draws for itself.
  */
-#include "layout.h"
+#include "generator/layout.h"
 
 #include <assert.h>
 #include <string.h>
@@ -61,18 +61,18 @@ static void merge(layout *layout) {
   layout->dimensions = kept;
 }
 
-void layout_in_memory_order(layout *layout, const openreg_output *output) {
+void openreg_layout_in_memory_order(layout *layout, const openreg_output *output) {
   start(layout, output);
   sort_by_stride(layout);
   merge(layout);
 }
 
-void layout_in_row_major_order(layout *layout, const openreg_output *output) {
+void openreg_layout_in_row_major_order(layout *layout, const openreg_output *output) {
   start(layout, output);
   merge(layout);
 }
 
-bool layout_is_dense(const layout *layout) {
+bool openreg_layout_is_dense(const layout *layout) {
   return layout->dimensions == 0 || (layout->dimensions == 1 && layout->strides[0] == 1);
 }
 
@@ -80,8 +80,8 @@ static char *item(const layout *layout, int64_t place) {
   return layout->data + place * (int64_t)layout->item_bytes;
 }
 
-void *layout_dense_element(const layout *layout, uint64_t i) {
-  assert(layout_is_dense(layout));
+void *openreg_layout_dense_element(const layout *layout, uint64_t i) {
+  assert(openreg_layout_is_dense(layout));
   return item(layout, layout->start + (int64_t)i);
 }
 
@@ -101,12 +101,12 @@ static void copy_item(char *to, const char *from, size_t bytes) {
   }
 }
 
-void layout_store(const layout *layout, uint64_t first, size_t count, const void *values) {
+void openreg_layout_store(const layout *layout, uint64_t first, size_t count, const void *values) {
   assert(first <= layout->n && count <= layout->n - first);
   const size_t bytes = layout->item_bytes;
   const char *from = values;
-  if (layout_is_dense(layout)) {
-    memcpy(layout_dense_element(layout, first), from, count * bytes);
+  if (openreg_layout_is_dense(layout)) {
+    memcpy(openreg_layout_dense_element(layout, first), from, count * bytes);
     return;
   }
   int64_t index[OPENREG_MAX_DIMENSIONS];
@@ -132,7 +132,7 @@ static uint64_t extent(const layout *layout, int dimension) {
   return (uint64_t)(layout->sizes[dimension] - 1) * (uint64_t)layout->strides[dimension];
 }
 
-bool layout_is_within(const layout *layout, uint64_t limit) {
+bool openreg_layout_is_within(const layout *layout, uint64_t limit) {
   if (layout->n > limit)
     return false;
   uint64_t reach = 1;
@@ -161,15 +161,16 @@ static layout piece(const layout *whole, int dimension, int64_t first, int64_t s
 }
 
 /* The depth is at most the number of halvings: 63 for each dimension, about 40 in practice. */
-void layout_visit_parts(const layout *whole, uint64_t limit, layout_visitor *visit, void *context) {
-  if (layout_is_within(whole, limit) || whole->n < 2) {
+void openreg_layout_visit_parts(const layout *whole, uint64_t limit, layout_visitor *visit,
+                                void *context) {
+  if (openreg_layout_is_within(whole, limit) || whole->n < 2) {
     visit(whole, context);
     return;
   }
   int dimension = widest(whole);
   int64_t size = whole->sizes[dimension];
   layout part = piece(whole, dimension, 0, size / 2);
-  layout_visit_parts(&part, limit, visit, context);
+  openreg_layout_visit_parts(&part, limit, visit, context);
   part = piece(whole, dimension, size / 2, size - size / 2);
-  layout_visit_parts(&part, limit, visit, context);
+  openreg_layout_visit_parts(&part, limit, visit, context);
 }

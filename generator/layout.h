@@ -7,7 +7,7 @@
 #ifndef OPENREG_GENERATOR_LAYOUT_H
 #define OPENREG_GENERATOR_LAYOUT_H
 
-#include "generator.h"
+#include "generator/generator.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -22,31 +22,32 @@ typedef struct layout {
 } layout;
 
 /* By ascending stride: memory order, that of PyTorch's iterator. */
-void layout_in_memory_order(layout *layout, const openreg_output *output);
+void openreg_layout_in_memory_order(layout *layout, const openreg_output *output);
 
 /* As the sizes stand, the last dimension fastest. */
-void layout_in_row_major_order(layout *layout, const openreg_output *output);
+void openreg_layout_in_row_major_order(layout *layout, const openreg_output *output);
 
 /* Whether element i lies i items behind element 0. */
-bool layout_is_dense(const layout *layout);
+bool openreg_layout_is_dense(const layout *layout);
 
 /* The address of element i of a dense layout. */
-void *layout_dense_element(const layout *layout, uint64_t i);
+void *openreg_layout_dense_element(const layout *layout, uint64_t i);
 
 /* Stores `count` values as elements first, first + 1, ... */
-void layout_store(const layout *layout, uint64_t first, size_t count, const void *values);
+void openreg_layout_store(const layout *layout, uint64_t first, size_t count, const void *values);
 
 /* What a signed 32-bit index reaches on CUDA. */
 #define LAYOUT_INDEX_LIMIT ((uint64_t)INT32_MAX)
 
 /* Whether both the number of elements and the bytes from the first to the last, plus 1, are within
  * `limit`. */
-bool layout_is_within(const layout *layout, uint64_t limit);
+bool openreg_layout_is_within(const layout *layout, uint64_t limit);
 
 /* Visits a layout within `limit` as it is; cuts another in two at the dimension with the greatest
  * extent, the first half (rounded down) before the rest, and goes on with each. */
 typedef void layout_visitor(const layout *part, void *context);
-void layout_visit_parts(const layout *layout, uint64_t limit, layout_visitor *visit, void *context);
+void openreg_layout_visit_parts(const layout *layout, uint64_t limit, layout_visitor *visit,
+                                void *context);
 
 #pragma GCC visibility pop
 #endif

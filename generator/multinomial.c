@@ -3,9 +3,9 @@
  * One uniform a sample, looked up in the running sums of the row. CUDA starts one row of blocks for
  * each distribution, at most as many as its grid is high, and goes round with the next call.
  */
-#include "philox.h"
-#include "types.h"
-#include "words.h"
+#include "generator/philox.h"
+#include "generator/types.h"
+#include "generator/words.h"
 
 #include <assert.h>
 
@@ -37,21 +37,21 @@ static uint64_t choose(const distribution *d, double u) {
   uint64_t start = 0, end = d->categories;
   while (start < end) {
     uint64_t middle = start + (end - start) / 2;
-    if (type_load_real(d->type, d->cumulative, middle) < u)
+    if (openreg_type_load_real(d->type, d->cumulative, middle) < u)
       start = middle + 1;
     else
       end = middle;
   }
   if (start == d->categories)
     start = d->categories - 1;
-  while (start > 0 && type_load_real(d->type, d->weights, start) == 0)
+  while (start > 0 && openreg_type_load_real(d->type, d->weights, start) == 0)
     start--;
   return start;
 }
 
 static double uniform_of_type(openreg_type type, uint32_t word) {
   float u = uniform_float(word);
-  return (double)(type == OPENREG_FLOAT64 ? u : type_round_float(type, u));
+  return (double)(type == OPENREG_FLOAT64 ? u : openreg_type_round_float(type, u));
 }
 
 static void draw_row(const distribution *d, int64_t *output, uint64_t samples, uint64_t seed,
@@ -60,7 +60,7 @@ static void draw_row(const distribution *d, int64_t *output, uint64_t samples, u
     philox_words words;
     const uint64_t left = samples - first;
     const unsigned count = left < PHILOX_BATCH ? (unsigned)left : PHILOX_BATCH;
-    philox_fill(seed, subsequence + first, block, count, &words);
+    openreg_philox_fill(seed, subsequence + first, block, count, &words);
     for (unsigned j = 0; j < count; j++)
       output[first + j] = (int64_t)choose(d, uniform_of_type(d->type, words.lane[0][j]));
   }
@@ -69,7 +69,7 @@ static void draw_row(const distribution *d, int64_t *output, uint64_t samples, u
 void openreg_multinomial(int64_t *output, openreg_type type, const void *weights,
                          const void *cumulative, uint64_t rows, uint64_t categories,
                          uint64_t samples, openreg_philox philox) {
-  assert(type_is_floating(type) && philox.offset % 4 == 0);
+  assert(openreg_type_is_floating(type) && philox.offset % 4 == 0);
   assert(categories > 0 || rows == 0 || samples == 0);
   if (rows == 0 || samples == 0)
     return;

@@ -4,10 +4,10 @@
  * How close they are to the GPU's is said in box_muller.h and, of the exponential of floats, in
  * hardware.h. In 16-bit types that is taken of the float, not of a rounded normal number.
  */
-#include "box_muller.h"
-#include "grid.h"
-#include "hardware.h"
-#include "types.h"
+#include "generator/box_muller.h"
+#include "generator/grid.h"
+#include "generator/hardware.h"
+#include "generator/types.h"
 
 #include <assert.h>
 #include <math.h>
@@ -21,7 +21,7 @@ typedef struct distribution {
 static void finish_floats(const distribution *d, float *values, unsigned count, void *elements) {
   for (unsigned j = 0; d->is_of_logarithms && j < count; j++)
     values[j] = hardware_expf(values[j]);
-  type_store_floats(d->type, values, count, elements);
+  openreg_type_store_floats(d->type, values, count, elements);
 }
 
 static void convert_to_floats(const void *parameters, const grid_batch *batch) {
@@ -31,8 +31,9 @@ static void convert_to_floats(const void *parameters, const grid_batch *batch) {
     float *sines = type_place_for_floats(d->type, batch->values[lane], rooms[0]);
     float *cosines = type_place_for_floats(d->type, batch->values[lane + 1], rooms[1]);
     const unsigned sine_count = batch->counts[lane], cosine_count = batch->counts[lane + 1];
-    box_muller_floats(batch->words->lane[lane], batch->words->lane[lane + 1], sine_count,
-                      cosine_count, (float)d->standard_deviation, (float)d->mean, sines, cosines);
+    openreg_box_muller_floats(batch->words->lane[lane], batch->words->lane[lane + 1], sine_count,
+                              cosine_count, (float)d->standard_deviation, (float)d->mean, sines,
+                              cosines);
     finish_floats(d, sines, sine_count, batch->values[lane]);
     finish_floats(d, cosines, cosine_count, batch->values[lane + 1]);
   }
@@ -51,7 +52,7 @@ static void convert_to_doubles(const void *parameters, const grid_batch *batch) 
     const uint32_t block[4] = {words->lane[0][j], words->lane[1][j], words->lane[2][j],
                                words->lane[3][j]};
     double sine, cosine;
-    box_muller_double(block, &sine, &cosine);
+    openreg_box_muller_double(block, &sine, &cosine);
     sines[j] = finished_double(d, sine);
     if (j < batch->counts[1])
       cosines[j] = finished_double(d, cosine);
@@ -60,13 +61,13 @@ static void convert_to_doubles(const void *parameters, const grid_batch *batch) 
 
 static void fill(const openreg_output *output, openreg_share share, openreg_philox philox,
                  openreg_grid grid, const distribution *d) {
-  assert(type_is_floating(output->type));
-  grid_fill(output, share, philox, grid, grid_results_of(output->type),
-            output->type == OPENREG_FLOAT64 ? convert_to_doubles : convert_to_floats, d);
+  assert(openreg_type_is_floating(output->type));
+  openreg_grid_fill(output, share, philox, grid, grid_results_of(output->type),
+                    output->type == OPENREG_FLOAT64 ? convert_to_doubles : convert_to_floats, d);
 }
 
 uint64_t openreg_normal_words(const openreg_output *output, openreg_grid grid) {
-  return grid_words(output, grid, grid_results_of(output->type));
+  return openreg_grid_words(output, grid, grid_results_of(output->type));
 }
 
 void openreg_normal(const openreg_output *output, openreg_share share, openreg_philox philox,

@@ -2,10 +2,10 @@
  *
  * It has no state: nothing to initialise, nothing to fail, any order of evaluation.
  */
-#include "philox.h"
+#include "generator/philox.h"
 
-#include "lanes.h"
-#include "rounds.h"
+#include "generator/lanes.h"
+#include "generator/rounds.h"
 
 #include <assert.h>
 
@@ -25,8 +25,8 @@ void openreg_philox_block(uint64_t seed, uint64_t subsequence, uint64_t block, u
   openreg_philox4x32_10(counter, key, words);
 }
 
-void philox_fill(uint64_t seed, uint64_t first, uint64_t block, unsigned count,
-                 philox_words *words) {
+void openreg_philox_fill(uint64_t seed, uint64_t first, uint64_t block, unsigned count,
+                         philox_words *words) {
   assert(count <= PHILOX_BATCH);
-  lanes_chosen()->fill(seed, first, block, count, words);
+  openreg_lanes_chosen()->fill(seed, first, block, count, words);
 }

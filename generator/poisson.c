@@ -6,10 +6,10 @@
  * GPU uses approximating hardware for its logarithm, exponential and roots: where a candidate is
  * about to be rejected, the GPU may decide otherwise.
  */
-#include "hardware.h"
-#include "share.h"
-#include "stream.h"
-#include "types.h"
+#include "generator/hardware.h"
+#include "generator/share.h"
+#include "generator/word_stream.h"
+#include "generator/types.h"
 
 #include <assert.h>
 
@@ -99,10 +99,11 @@ static double sample(stream *stream, double lambda) {
 
 void openreg_poisson(openreg_type type, uint64_t n, const void *lambda, void *result,
                      openreg_share share, openreg_philox philox) {
-  assert(type_is_floating(type) && philox.offset % 4 == 0);
+  assert(openreg_type_is_floating(type) && philox.offset % 4 == 0);
   const pieces elements = pieces_of(share, n);
   for (uint64_t i = elements.first; i < elements.end; i++) {
     stream stream = stream_start(philox, i);
-    type_store_real(type, sample(&stream, type_load_real(type, lambda, i)), result, i);
+    openreg_type_store_real(type, sample(&stream, openreg_type_load_real(type, lambda, i)), result,
+                            i);
   }
 }

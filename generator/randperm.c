@@ -14,9 +14,9 @@
  * insertion sort finishes in linear expected time. Keys are not an adversary's: they come from
  * Philox alone.
  */
-#include "randperm.h"
+#include "generator/randperm.h"
 
-#include "stream.h"
+#include "generator/word_stream.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -202,8 +202,8 @@ static void sort_by_whole_key(const job *job, const int64_t *drawn, int64_t *run
 }
 
 /* Numbers at places t, ..., end - 1, whose entries showed the same bits of their keys. */
-static void settle_by_whole_key(const job *job, const int64_t *drawn, int64_t *numbers, uint64_t t,
-                                uint64_t end, openreg_philox second) {
+static void resolve_ties_by_whole_key(const job *job, const int64_t *drawn, int64_t *numbers,
+                                      uint64_t t, uint64_t end, openreg_philox second) {
   sort_by_whole_key(job, drawn, numbers + t, end - t);
   while (t < end) {
     const uint64_t key = key_of(job, drawn, (uint64_t)numbers[t]);
@@ -218,21 +218,22 @@ static void settle_by_whole_key(const job *job, const int64_t *drawn, int64_t *n
 
 /* Turns sorted entries into numbers, shuffling runs of equal keys. Where entries do not show whole
  * keys, `drawn` has the keys of all numbers; else it is NULL. */
-static void settle(const job *job, int64_t *entries, const int64_t *drawn, openreg_philox second) {
+static void resolve_ties(const job *job, int64_t *entries, const int64_t *drawn,
+                         openreg_philox second) {
   const uint64_t mask = number_mask(job);
   for (uint64_t t = 0, end = 0; t < job->n; t = end) {
     const uint64_t shown = (uint64_t)entries[t] & ~mask;
     for (; end < job->n && ((uint64_t)entries[end] & ~mask) == shown; end++)
       entries[end] &= (int64_t)mask;
     if (end - t > 1 && drawn)
-      settle_by_whole_key(job, drawn, entries, t, end, second);
+      resolve_ties_by_whole_key(job, drawn, entries, t, end, second);
     else if (end - t > 1)
       shuffle_run(entries + t, end - t, second, t);
   }
 }
 
-bool randperm_showing(int most_bits, int64_t *output, uint64_t n, openreg_philox philox,
-                      openreg_grid grid) {
+bool openreg_randperm_showing(int most_bits, int64_t *output, uint64_t n, openreg_philox philox,
+                              openreg_grid grid) {
   if (n == 0)
     return true;
   if (n > SIZE_MAX / sizeof *output)
@@ -249,11 +250,11 @@ bool randperm_showing(int most_bits, int64_t *output, uint64_t n, openreg_philox
   if (!shows_whole_keys)
     draw_keys(&job, (int64_t *)room);
   const openreg_philox second = {philox.seed, philox.offset + key_words(n, grid)};
-  settle(&job, output, shows_whole_keys ? NULL : (const int64_t *)room, second);
+  resolve_ties(&job, output, shows_whole_keys ? NULL : (const int64_t *)room, second);
   free(room);
   return true;
 }
 
 bool openreg_randperm(int64_t *output, uint64_t n, openreg_philox philox, openreg_grid grid) {
-  return randperm_showing(64, output, n, philox, grid);
+  return openreg_randperm_showing(64, output, n, philox, grid);
 }

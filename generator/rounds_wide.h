@@ -11,7 +11,7 @@
 
 #if defined(__AVX2__)
 
-#include "rounds.h"
+#include "generator/rounds.h"
 
 #include <immintrin.h>
 #include <string.h>

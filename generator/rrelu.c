@@ -4,21 +4,21 @@
  * uniform is rounded to the type, scaled in double, and rounded again; u can be 1, so a slope can
  * be `upper`. CUDA does not cut large tensors here.
  */
-#include "grid.h"
-#include "share.h"
-#include "types.h"
-#include "words.h"
+#include "generator/grid.h"
+#include "generator/share.h"
+#include "generator/types.h"
+#include "generator/words.h"
 
 #include <assert.h>
 #include <math.h>
 
 static int results_per_call(openreg_type type) {
-  assert(type_is_floating(type));
+  assert(openreg_type_is_floating(type));
   return type == OPENREG_FLOAT64 ? GRID_RESULTS_64 : GRID_RESULTS_32;
 }
 
 uint64_t openreg_rrelu_words(openreg_type type, uint64_t n, openreg_grid grid) {
-  return grid_increment(n, grid, results_per_call(type));
+  return openreg_grid_increment(n, grid, results_per_call(type));
 }
 
 typedef struct job {
@@ -29,15 +29,15 @@ typedef struct job {
 } job;
 
 static void rectify(const job *job, uint64_t element, double u) {
-  const double x = type_load_real(job->type, job->x, element);
+  const double x = openreg_type_load_real(job->type, job->x, element);
   double slope = 1, value = x;
   if (x <= 0) {
-    slope = fma(type_round_real(job->type, u), job->range, job->lower);
-    slope = type_round_real(job->type, slope);
+    slope = fma(openreg_type_round_real(job->type, u), job->range, job->lower);
+    slope = openreg_type_round_real(job->type, slope);
     value = x * slope;
   }
-  type_store_real(job->type, slope, job->noise, element);
-  type_store_real(job->type, value, job->result, element);
+  openreg_type_store_real(job->type, slope, job->noise, element);
+  openreg_type_store_real(job->type, value, job->result, element);
 }
 
 static double uniform_of(const philox_words *words, int results, int result, unsigned j) {
@@ -54,7 +54,7 @@ void openreg_rrelu(openreg_type type, uint64_t n, const void *x, void *noise, vo
     return;
   const job job = {type, x, noise, result, lower, upper - lower};
   const int results = results_per_call(type);
-  const uint64_t threads = grid_threads(n, grid);
+  const uint64_t threads = openreg_grid_threads(n, grid);
   const uint64_t batches = threads / PHILOX_BATCH;
   const uint64_t call_elements = threads * (uint64_t)results;
   const uint64_t calls = (n - 1) / call_elements + 1;
@@ -62,7 +62,7 @@ void openreg_rrelu(openreg_type type, uint64_t n, const void *x, void *noise, vo
   for (uint64_t piece = pieces.first; piece < pieces.end; piece++) {
     const uint64_t call = piece / batches, first = piece % batches * PHILOX_BATCH;
     philox_words words;
-    philox_fill(philox.seed, first, philox.offset / 4 + call, PHILOX_BATCH, &words);
+    openreg_philox_fill(philox.seed, first, philox.offset / 4 + call, PHILOX_BATCH, &words);
     for (int r = 0; r < results; r++) {
       const uint64_t element = call * call_elements + (uint64_t)r * threads + first;
       for (unsigned j = 0; j < PHILOX_BATCH && element + j < n; j++)

@@ -2,7 +2,7 @@
 #ifndef OPENREG_GENERATOR_SHARE_H
 #define OPENREG_GENERATOR_SHARE_H
 
-#include "generator.h"
+#include "generator/generator.h"
 
 #include <assert.h>
 

@@ -1,9 +1,9 @@
 /* types.c: sizes of types and conversion of single elements. See types.h; the loops over batches
  * are in lanes_types.h. */
-#include "types.h"
+#include "generator/types.h"
 
-#include "half.h"
-#include "lanes.h"
+#include "base/half.h"
+#include "generator/lanes.h"
 
 #include <assert.h>
 
@@ -30,44 +30,48 @@ size_t openreg_type_bytes(openreg_type type) {
   return 0;
 }
 
-bool type_is_floating(openreg_type type) {
-  return type_is_float_computed(type) || type == OPENREG_FLOAT64;
+bool openreg_type_is_floating(openreg_type type) {
+  return openreg_type_is_float_computed(type) || type == OPENREG_FLOAT64;
 }
 
-bool type_is_float_computed(openreg_type type) {
+bool openreg_type_is_float_computed(openreg_type type) {
   return type == OPENREG_FLOAT16 || type == OPENREG_BFLOAT16 || type == OPENREG_FLOAT32;
 }
 
-void type_store_floats(openreg_type type, const float *values, size_t count, void *elements) {
-  assert(type_is_float_computed(type));
+void openreg_type_store_floats(openreg_type type, const float *values, size_t count,
+                               void *elements) {
+  assert(openreg_type_is_float_computed(type));
   if (values != elements)
-    lanes_chosen()->store_floats(type, values, count, elements);
+    openreg_lanes_chosen()->store_floats(type, values, count, elements);
 }
 
-void type_load_floats(openreg_type type, const void *elements, size_t count, float *values) {
-  assert(type_is_float_computed(type));
-  lanes_chosen()->load_floats(type, elements, count, values);
+void openreg_type_load_floats(openreg_type type, const void *elements, size_t count,
+                              float *values) {
+  assert(openreg_type_is_float_computed(type));
+  openreg_lanes_chosen()->load_floats(type, elements, count, values);
 }
 
-void type_round_floats(openreg_type type, float *values, size_t count) {
-  assert(type_is_float_computed(type));
-  lanes_chosen()->round_floats(type, values, count);
+void openreg_type_round_floats(openreg_type type, float *values, size_t count) {
+  assert(openreg_type_is_float_computed(type));
+  openreg_lanes_chosen()->round_floats(type, values, count);
 }
 
-void type_store_int32s(openreg_type type, const int32_t *values, size_t count, void *elements) {
-  lanes_chosen()->store_int32s(type, values, count, elements);
+void openreg_type_store_int32s(openreg_type type, const int32_t *values, size_t count,
+                               void *elements) {
+  openreg_lanes_chosen()->store_int32s(type, values, count, elements);
 }
 
-void type_store_int64s(openreg_type type, const int64_t *values, size_t count, void *elements) {
-  lanes_chosen()->store_int64s(type, values, count, elements);
+void openreg_type_store_int64s(openreg_type type, const int64_t *values, size_t count,
+                               void *elements) {
+  openreg_lanes_chosen()->store_int64s(type, values, count, elements);
 }
 
-float type_round_float(openreg_type type, float value) {
-  type_round_floats(type, &value, 1);
+float openreg_type_round_float(openreg_type type, float value) {
+  openreg_type_round_floats(type, &value, 1);
   return value;
 }
 
-double type_load_real(openreg_type type, const void *elements, uint64_t index) {
+double openreg_type_load_real(openreg_type type, const void *elements, uint64_t index) {
   switch (type) {
   case OPENREG_FLOAT16:
     return (double)float_of_half(((const uint16_t *)elements)[index]);
@@ -81,7 +85,7 @@ double type_load_real(openreg_type type, const void *elements, uint64_t index) {
   }
 }
 
-void type_store_real(openreg_type type, double value, void *elements, uint64_t index) {
+void openreg_type_store_real(openreg_type type, double value, void *elements, uint64_t index) {
   switch (type) {
   case OPENREG_FLOAT16:
     ((uint16_t *)elements)[index] = cuda_half_of_float((float)value);
@@ -98,10 +102,10 @@ void type_store_real(openreg_type type, double value, void *elements, uint64_t i
   }
 }
 
-double type_round_computed(openreg_type type, double value) {
+double openreg_type_round_computed(openreg_type type, double value) {
   return type == OPENREG_FLOAT64 ? value : (double)(float)value;
 }
 
-double type_round_real(openreg_type type, double value) {
-  return type == OPENREG_FLOAT64 ? value : (double)type_round_float(type, (float)value);
+double openreg_type_round_real(openreg_type type, double value) {
+  return type == OPENREG_FLOAT64 ? value : (double)openreg_type_round_float(type, (float)value);
 }

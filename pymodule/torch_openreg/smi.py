@@ -3,7 +3,7 @@
 The processes of one user and group share devices, as processes share the GPUs of a machine. What is
 shown is what they share, read from outside: no group is joined and no device is initialized.
 
-With ``--json`` the picture is one JSON object, whose members keep their names and meanings; new
+With ``--json`` the snapshot is one JSON object, whose members keep their names and meanings; new
 ones may be added::
 
     {"version": 1,
@@ -32,6 +32,7 @@ import argparse
 import io
 import json
 import os
+import pathlib
 import shutil
 import sys
 import time
@@ -84,7 +85,7 @@ def _seconds(text: str) -> float:
 
 
 def take(group: str | None = None) -> dict[str, Any]:
-    """Take the picture that ``--json`` writes.
+    """Take the snapshot that ``--json`` writes.
 
     Parameters
     ----------
@@ -102,8 +103,8 @@ def take(group: str | None = None) -> dict[str, Any]:
         problems = [line for line in (problem or "").splitlines() if _names(line, group)]
         groups = [_group(shown, in_use=True) for shown in seen if _is_meant(shown, group)]
         if not groups:
-            foreseen = _C.ledger_foresee()
-            groups = [_group(foreseen, in_use=False)] if _is_meant(foreseen, group) else []
+            preview = _C.ledger_preview()
+            groups = [_group(preview, in_use=False)] if _is_meant(preview, group) else []
     except RuntimeError as error:
         problems.append(str(error).splitlines()[0])  # behind it is PyTorch's C++ stack
     if not groups and not problems:
@@ -121,8 +122,13 @@ def _is_meant(shown: dict[str, Any], group: str | None) -> bool:
 
 
 def _names(problem: str, group: str | None) -> bool:
-    """Whether a sentence is about this group: it names the group's page."""
-    return group is None or f"-{group} " in problem
+    """Whether a sentence is about this group, by the control file that it names, or about all."""
+    words = problem.split(maxsplit=2)
+    if group is None or len(words) < 2:
+        return True
+    path = pathlib.PurePath(words[1].rstrip(":"))
+    is_control_file = path.parent.name.startswith("openreg-")
+    return not is_control_file or path.name in (group, f"group-{group}")
 
 
 def _group(shown: dict[str, Any], in_use: bool) -> dict[str, Any]:
@@ -164,12 +170,12 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _look(chosen: argparse.Namespace) -> tuple[list[str], list[str]]:
     """What to show, and sentences about what could not be shown."""
-    picture = take(chosen.group)
-    problems = (picture["problem"] or "").splitlines()
+    snapshot = take(chosen.group)
+    problems = (snapshot["problem"] or "").splitlines()
     if chosen.json:
-        return [json.dumps(picture, indent=None if chosen.watch else 2)], problems
+        return [json.dumps(snapshot, indent=None if chosen.watch else 2)], problems
     columns = shutil.get_terminal_size().columns
-    return draw(picture, columns, Style.of(sys.stdout)), problems
+    return draw(snapshot, columns, Style.of(sys.stdout)), problems
 
 
 def _write(lines: list[str], problems: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The picture of ``openreg smi`` for people: from what was seen to lines of text."""
+"""What ``openreg smi`` draws for people: lines of text, made of a snapshot."""
 
 import os
 import time
@@ -119,7 +119,7 @@ def _full_size(size: int) -> str:
 
 
 def _share(device: dict[str, Any]) -> float:
-    """0 to 1, whatever a page that may be damaged says."""
+    """0 to 1, whatever a control file says, which may be damaged."""
     total = device["total_bytes"]
     return min(device["used_bytes"] / total, 1.0) if total > 0 else 0.0
 
@@ -253,12 +253,12 @@ def _draw_group(group: dict[str, Any], room: int, style: Style) -> list[str]:
     return lines
 
 
-def draw(picture: dict[str, Any], columns: int, style: Style) -> list[str]:
-    """Draw a picture that `smi.take` took.
+def draw(snapshot: dict[str, Any], columns: int, style: Style) -> list[str]:
+    """Draw a snapshot that `smi.take` took.
 
     Parameters
     ----------
-    picture
+    snapshot
         What to draw.
     columns
         How wide the terminal is: no line is wider.
@@ -271,8 +271,8 @@ def draw(picture: dict[str, Any], columns: int, style: Style) -> list[str]:
         The lines.
     """
     room = max(min(columns, _LARGEST_WIDTH), 1)
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(picture["time_ns"] // 10**9))
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot["time_ns"] // 10**9))
     lines = [_ends("openreg smi", moment, room, style, _BOLD)]
-    for group in picture["groups"]:
+    for group in snapshot["groups"]:
         lines += _draw_group(group, room, style)
     return lines

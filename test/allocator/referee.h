@@ -96,8 +96,8 @@ void assert_no_objection(void);
 void assert_stats_are_the_referees(int device);
 
 /* After an operation that looked after blocks that wait: each of them waits for a reason; with
- * `lent_too` also those that other processes had. */
-void assert_nothing_waits_in_vain(int device, bool lent_too);
+ * `shared_too` also those that other processes had. */
+void assert_nothing_waits_in_vain(int device, bool shared_too);
 
 /* After emptying: what is left free, of pools that do not keep it or of the `only` one, is less
  * than a granule in each place. */

@@ -22,14 +22,14 @@ void assert_stats_are_the_referees(int device) {
   assert_true(stats.alloc_retries >= stats.ooms);
 }
 
-void assert_nothing_waits_in_vain(int device, bool lent_too) {
+void assert_nothing_waits_in_vain(int device, bool shared_too) {
   for (int i = 0; waiting_count > 0 && i < MOST; i++) {
     const struct slot *slot = &slots[i];
     if (slot->device != device)
       continue;
     if (slot->is == AWAITING)
       assert_true(slot->waiting != 0);
-    if (slot->is == GIVEN_BACK && lent_too)
+    if (slot->is == GIVEN_BACK && shared_too)
       assert_true(slot->holders > 0);
   }
 }

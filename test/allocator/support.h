@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "allocator.h"
+#include "allocator/allocator.h"
 
 enum { TEST_DEVICES = 2, KIB = 1 << 10, MIB = 1 << 20, CAPACITY = 64 * MIB };
 

@@ -7,7 +7,7 @@
  */
 #include "support.h"
 
-#include "../../allocator/internal.h"
+#include "allocator/internal.h"
 
 #include <string.h>
 
@@ -26,7 +26,7 @@ static void assert_alike(void) {
 
 static struct again *again_of(int device) {
   struct allocator *allocator;
-  assert_ok(allocator_open(device, &allocator));
+  assert_ok(openreg_allocator_open(device, &allocator));
   return &allocator->again;
 }
 

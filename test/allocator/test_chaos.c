@@ -3,7 +3,7 @@
  *
  * What each process must find while it lives is in chaos_worker.c. Here: no process stops getting
  * on, whoever was killed beside it; at any time the ledger makes sense; and when all are gone,
- * devices are empty, the control page has no name, and this process has what it had before.
+ * devices are empty, the control file has no name, and this process has what it had before.
  */
 #include "chaos.h"
 
@@ -90,11 +90,11 @@ static void await_steps(int place, uint64_t steps) {
 
 /* ---- the ledger, as others see it ------------------------------------------------------------ */
 
-static bool is_ours(const openreg_ledger_picture *picture) {
+static bool is_ours(const openreg_ledger_snapshot *picture) {
   return strstr(picture->group, getenv("OPENREG_GROUP")) != NULL;
 }
 
-static void check_picture(const openreg_ledger_picture *picture) {
+static void check_picture(const openreg_ledger_snapshot *picture) {
   assert_int_equal(picture->device_count, TEST_DEVICES);
   for (int device = 0; device < TEST_DEVICES; device++) {
     uint64_t sum = 0;
@@ -108,7 +108,7 @@ static void check_picture(const openreg_ledger_picture *picture) {
 
 /* Checks the picture of our group. Returns how many processes are in it; -1: there is no group. */
 static int look_at_ledger(void) {
-  openreg_ledger_picture *pictures;
+  openreg_ledger_snapshot *pictures;
   const char *problem;
   int count, processes = -1;
   assert_ok(openreg_ledger_list(&pictures, &count, &problem));
@@ -120,7 +120,7 @@ static int look_at_ledger(void) {
       check_picture(&pictures[i]);
       processes = pictures[i].process_count;
     }
-  openreg_ledger_free_pictures(pictures, count);
+  openreg_ledger_free_snapshots(pictures, count);
   return processes;
 }
 
@@ -225,7 +225,9 @@ static void processes_that_are_killed_leave_nothing_behind(void **state) {
   print_counts();
 
   assert_int_equal(look_at_ledger(), -1);
-  assert_int_equal(entries("/dev/shm", getenv("OPENREG_GROUP")), 0);
+  char control_files[64];
+  snprintf(control_files, sizeof control_files, "/dev/shm/openreg-%u", geteuid());
+  assert_int_equal(entries(control_files, getenv("OPENREG_GROUP")), 0);
   require_empty_devices();
   assert_int_equal(look_at_ledger(), -1);
   for (int place = 0; place < CHAOS_WORKERS; place++)

@@ -3,11 +3,11 @@
  */
 #include "support.h"
 
-#include "../../allocator/internal.h"
+#include "allocator/internal.h"
 
 static struct allocator *opened(void) {
   struct allocator *allocator;
-  assert_ok(allocator_open(0, &allocator));
+  assert_ok(openreg_allocator_open(0, &allocator));
   return allocator;
 }
 
@@ -61,8 +61,8 @@ static void blocks(void **state) {
   assert_breaks(rest->streams[0], 2, "is used by a stream");
   assert_breaks(used->state, BLOCK_EDGE, "has state 1");
   assert_breaks(used->state, BLOCK_IMPORTED, "has state 7");
-  assert_breaks(used->state, BLOCK_LENT, "is not abroad");
-  assert_breaks(rest->is_abroad, true, "is abroad");
+  assert_breaks(used->state, BLOCK_AWAITING_IMPORTERS, "is not shared");
+  assert_breaks(rest->is_shared, true, "is shared");
   assert_breaks(used->state, BLOCK_DEFERRED, "is found by its address");
   assert_breaks(*allocator_start(allocator, used->shown.address), NULL, "is not found");
   assert_breaks(*allocator_start(allocator, block_address(rest) + 512), rest, "starts of blocks");
@@ -97,7 +97,7 @@ static void lists(void **state) {
   assert_breaks(pool->free.tree, NULL, "2 blocks are free, 1 are in free lists");
   assert_breaks(hole->state, BLOCK_PARKED, "has state 3");
   assert_breaks(allocator->deferred, used, "waits for nothing");
-  assert_breaks(allocator->lent, used, "waits for no process");
+  assert_breaks(allocator->awaiting, used, "waits for no process");
   assert_breaks(allocator->imports, used, "does not show what it is");
   openreg_block_free(wall);
 }
@@ -146,15 +146,15 @@ static void pools(void **state) {
   assert_breaks(allocator->spare_pools, small, "a spare pool of stream 0 is in use");
 }
 
-static void lent_blocks(void **state) {
+static void shared_blocks(void **state) {
   (void)state;
   struct block **start = allocator_start(opened(), used->shown.address);
   *start = NULL;
-  used->state = BLOCK_LENT;
-  used->is_abroad = true;
-  assert_broken("1 blocks are lent, 0 are listed");
+  used->state = BLOCK_AWAITING_IMPORTERS;
+  used->is_shared = true;
+  assert_broken("1 blocks await importers, 0 are listed");
   used->state = BLOCK_ALLOCATED;
-  used->is_abroad = false;
+  used->is_shared = false;
   *start = used;
 }
 
@@ -201,7 +201,7 @@ int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
       ON_ONE_BLOCK(blocks),   ON_ONE_BLOCK(ranges),          ON_ONE_BLOCK(lists),
-      ON_ONE_BLOCK(the_tree), ON_ONE_BLOCK(deferred_blocks), ON_ONE_BLOCK(lent_blocks),
+      ON_ONE_BLOCK(the_tree), ON_ONE_BLOCK(deferred_blocks), ON_ONE_BLOCK(shared_blocks),
       ON_ONE_BLOCK(pools),    ON_ONE_BLOCK(records),         ON_ONE_BLOCK(statistics),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

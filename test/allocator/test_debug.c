@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "support.h"
 
-#include "../../allocator/internal.h"
+#include "allocator/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ enum { ALL = OPENREG_POOL_ALL };
 
 /* ---- in front of the device layer ------------------------------------------------------------ */
 
-static bool busy, abroad;
+static bool busy, shared;
 
 openreg_status __real_openreg_stream_query(int device, int stream);
 openreg_status __wrap_openreg_stream_query(int device, int stream);
@@ -34,13 +34,13 @@ openreg_status __wrap_openreg_stream_query(int device, int stream) {
 openreg_status __wrap_openreg_ipc_export(void *address, size_t bytes, int stream,
                                          openreg_ipc_handle *handle) {
   (void)address, (void)bytes, (void)stream, (void)handle;
-  abroad = true;
+  shared = true;
   return OPENREG_OK;
 }
 
 openreg_status __wrap_openreg_ipc_withdraw(void *address) {
   (void)address;
-  return abroad ? OPENREG_NOT_READY : OPENREG_OK;
+  return shared ? OPENREG_NOT_READY : OPENREG_OK;
 }
 
 /* ---- what is printed ------------------------------------------------------------------------- */
@@ -300,7 +300,7 @@ static void memory_that_another_process_has_is_left_alone(void **state) {
   bytes[0] = 1;
   assert_ok(openreg_memory_check(0));
   assert_int_equal(bytes[0], 1);
-  abroad = false;
+  shared = false;
   assert_ok(openreg_memory_collect(0));
   assert_int_equal(bytes[0], OPENREG_DEBUG_FREED);
   assert_clean(0);

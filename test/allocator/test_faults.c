@@ -5,7 +5,7 @@
  */
 #include "support.h"
 
-#include "../../allocator/internal.h"
+#include "allocator/internal.h"
 
 enum { ALL = OPENREG_POOL_ALL };
 
@@ -13,8 +13,8 @@ enum { ALL = OPENREG_POOL_ALL };
 static int failing_pages, failing_take, failing_release, failing_arena, failing_query;
 static openreg_status take_result;
 
-void *__real_pages_map(size_t bytes);
-void *__wrap_pages_map(size_t bytes);
+void *__real_openreg_pages_map(size_t bytes);
+void *__wrap_openreg_pages_map(size_t bytes);
 openreg_status __real_openreg_ledger_take(int device, uint64_t bytes);
 openreg_status __wrap_openreg_ledger_take(int device, uint64_t bytes);
 openreg_status __real_openreg_arena_release(void *address, size_t bytes);
@@ -25,12 +25,12 @@ openreg_status __wrap_openreg_arena_get(int device, void **base, size_t *bytes);
 openreg_status __real_openreg_ledger_query(int device, uint64_t *free_bytes, uint64_t *total);
 openreg_status __wrap_openreg_ledger_query(int device, uint64_t *free_bytes, uint64_t *total);
 
-void *__wrap_pages_map(size_t bytes) {
+void *__wrap_openreg_pages_map(size_t bytes) {
   if (failing_pages && --failing_pages == 0) {
     openreg_fail(OPENREG_SYSTEM, "no pages");
     return NULL;
   }
-  return __real_pages_map(bytes);
+  return __real_openreg_pages_map(bytes);
 }
 
 openreg_status __wrap_openreg_ledger_take(int device, uint64_t bytes) {
@@ -143,7 +143,7 @@ static void pages_that_cannot_be_released_stay_reserved(void **state) {
 
 static void memory_that_the_host_does_not_have_is_a_sentence(void **state) {
   (void)state;
-  assert_null(__real_pages_map((size_t)1 << 60));
+  assert_null(__real_openreg_pages_map((size_t)1 << 60));
   assert_sentence("no host memory for the allocator's records: 1152921504606846976 bytes");
 }
 
@@ -159,7 +159,7 @@ static void figures_that_cannot_be_had_are_an_error_of_their_own(void **state) {
 static void one_record_is_not_enough_to_reserve(void **state) {
   (void)state;
   struct allocator *allocator;
-  assert_ok(allocator_open(0, &allocator));
+  assert_ok(openreg_allocator_open(0, &allocator));
   openreg_block_free(take(0, 5, 512)); /* the stream's pools exist */
   assert_ok(openreg_cache_empty(0));
   enum { MOST = 4096 };
@@ -211,14 +211,14 @@ static void emptying_without_records_changes_nothing(struct slab *slab, size_t l
 static void emptying_without_blocks_changes_nothing(void **state) {
   (void)state;
   struct allocator *allocator;
-  assert_ok(allocator_open(0, &allocator));
+  assert_ok(openreg_allocator_open(0, &allocator));
   emptying_without_records_changes_nothing(&allocator->blocks, 0);
 }
 
 static void emptying_without_ranges_changes_nothing(void **state) {
   (void)state;
   struct allocator *allocator;
-  assert_ok(allocator_open(0, &allocator));
+  assert_ok(openreg_allocator_open(0, &allocator));
   emptying_without_records_changes_nothing(&allocator->ranges, 1);
 }
 

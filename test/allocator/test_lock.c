@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "../../allocator/lock.h"
+#include "allocator/lock.h"
 
 static struct lock lock;
 static bool watching;

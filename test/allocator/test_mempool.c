@@ -9,14 +9,14 @@ enum { ALL = OPENREG_POOL_ALL };
 
 static int maps;
 
-void *__real_pages_map(size_t bytes);
-void *__wrap_pages_map(size_t bytes);
+void *__real_openreg_pages_map(size_t bytes);
+void *__wrap_openreg_pages_map(size_t bytes);
 
 /* Counts how often the allocator asks for memory for its records; -1 refuses. */
-void *__wrap_pages_map(size_t bytes) {
+void *__wrap_openreg_pages_map(size_t bytes) {
   if (maps >= 0) {
     maps++;
-    return __real_pages_map(bytes);
+    return __real_openreg_pages_map(bytes);
   }
   openreg_fail(OPENREG_SYSTEM, "no pages");
   return NULL;

@@ -1,7 +1,7 @@
 /* test_mempool_unsplit.c: memory pools whose segments are neither cut nor joined. */
 #include "support.h"
 
-#include "../../allocator/internal.h"
+#include "allocator/internal.h"
 
 enum { ALL = OPENREG_POOL_ALL };
 

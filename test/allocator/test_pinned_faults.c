@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../allocator/internal.h"
+#include "allocator/internal.h"
 
 /* Lets some calls pass, then fails some. */
 struct fault {
@@ -29,37 +29,37 @@ static bool fails(struct fault *fault) {
   return true;
 }
 
-void *__real_pages_map(size_t bytes);
-void *__wrap_pages_map(size_t bytes);
-void *__real_pages_map_pinned(size_t bytes);
-void *__wrap_pages_map_pinned(size_t bytes);
-openreg_status __real_pages_unmap(void *pages, size_t bytes);
-openreg_status __wrap_pages_unmap(void *pages, size_t bytes);
-int __real_lock_watch_forks(void (*before)(void), void (*after)(void));
-int __wrap_lock_watch_forks(void (*before)(void), void (*after)(void));
+void *__real_openreg_pages_map(size_t bytes);
+void *__wrap_openreg_pages_map(size_t bytes);
+void *__real_openreg_pages_map_pinned(size_t bytes);
+void *__wrap_openreg_pages_map_pinned(size_t bytes);
+openreg_status __real_openreg_pages_unmap(void *pages, size_t bytes);
+openreg_status __wrap_openreg_pages_unmap(void *pages, size_t bytes);
+int __real_openreg_lock_watch_forks(void (*before)(void), void (*after)(void));
+int __wrap_openreg_lock_watch_forks(void (*before)(void), void (*after)(void));
 
-void *__wrap_pages_map(size_t bytes) {
+void *__wrap_openreg_pages_map(size_t bytes) {
   if (!fails(&records))
-    return __real_pages_map(bytes);
+    return __real_openreg_pages_map(bytes);
   openreg_fail(OPENREG_SYSTEM, "no records");
   return NULL;
 }
 
-void *__wrap_pages_map_pinned(size_t bytes) {
+void *__wrap_openreg_pages_map_pinned(size_t bytes) {
   if (!fails(&pinned))
-    return __real_pages_map_pinned(bytes);
+    return __real_openreg_pages_map_pinned(bytes);
   openreg_fail(OPENREG_SYSTEM, "no pages");
   return NULL;
 }
 
-openreg_status __wrap_pages_unmap(void *pages, size_t bytes) {
+openreg_status __wrap_openreg_pages_unmap(void *pages, size_t bytes) {
   if (!fails(&unmap))
-    return __real_pages_unmap(pages, bytes);
+    return __real_openreg_pages_unmap(pages, bytes);
   return openreg_fail(OPENREG_SYSTEM, "no way back");
 }
 
-int __wrap_lock_watch_forks(void (*before)(void), void (*after)(void)) {
-  return watch_error ? watch_error : __real_lock_watch_forks(before, after);
+int __wrap_openreg_lock_watch_forks(void (*before)(void), void (*after)(void)) {
+  return watch_error ? watch_error : __real_openreg_lock_watch_forks(before, after);
 }
 
 static openreg_pinned_stats pinned_stats(void) {
@@ -189,7 +189,7 @@ static void a_cache_that_cannot_be_given_back_is_an_error_of_the_request(void **
 }
 
 static void pages_that_are_none_cannot_be_given_back(void **state) {
-  assert_status(__real_pages_unmap((char *)state + 1, 1), OPENREG_SYSTEM);
+  assert_status(__real_openreg_pages_unmap((char *)state + 1, 1), OPENREG_SYSTEM);
   assert_sentence("giving 1 bytes of host memory back: Invalid argument");
 }
 

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "amp.h"
+#include "amp/amp.h"
 
 /* One past the last policy. */
 enum { POLICIES = OPENREG_AMP_BANNED + 1 };

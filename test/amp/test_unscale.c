@@ -8,8 +8,8 @@
 #include <float.h>
 #include <string.h>
 
-#include "amp.h"
-#include "half.h"
+#include "amp/amp.h"
+#include "base/half.h"
 #include "half_reference.h"
 
 enum { LONGEST = 67, PATTERN = 0xaa, BUFFER_BYTES = 1024 };

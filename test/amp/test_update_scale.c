@@ -4,7 +4,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "amp.h"
+#include "amp/amp.h"
 
 typedef struct scaler {
   float scale;

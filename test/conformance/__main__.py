@@ -43,7 +43,6 @@ def _parser():
     parser.add_argument("--dtype", type=_names, default=(), metavar="DTYPES", help="float32,...")
     parser.add_argument("--checks", type=_checks, default=(), help=", ".join(CHECKS))
     parser.add_argument("--limit", type=int, metavar="N", help="N cases of each check at most")
-    parser.add_argument("--seconds", type=float, metavar="S", help="begin nothing after S seconds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--table", metavar="FILE", help="write the table to a Markdown file")
     parser.add_argument("--json", metavar="FILE", help="write every row to a JSON file")
@@ -87,13 +86,12 @@ def main(arguments=None):
     runner = Runner(
         jobs=options.jobs,
         limit=options.limit,
-        seconds=options.seconds,
         report=_Progress(sum(map(len, planned.values()))),
     )
-    rows, unreached = runner.run(planned)
-    complete = options.limit is None and not options.dtype and parts == 1 and not unreached
+    rows = runner.run(planned)
+    complete = options.limit is None and not options.dtype and parts == 1
     stale = report.stale_entries(rows, complete=complete)
-    table = report.markdown(rows, stale, unreached)
+    table = report.markdown(rows, stale)
     print(table)
     if options.table:
         with open(options.table, "w") as file:

@@ -3,6 +3,7 @@
 Plain data throughout, so that it travels between processes and into a JSON file.
 """
 
+from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 
 import torch
@@ -51,35 +52,38 @@ def dtype_of(name):
 
 
 def _tasks_of(subject: Subject, checks, dtypes):
-    """Sorted by dtype, since all checks of one dtype want the same samples."""
-    tasks = []
+    """The tasks of each dtype, in order: all checks of one dtype want the same samples."""
+    tasks = defaultdict(list)
     for check in CHECKS.values():
         if check.kind == subject.kind and check.name in checks:
-            names = [str(dtype).removeprefix("torch.") for dtype in check.dtypes(subject.info)]
-            tasks += [
-                Task(check.name, subject.name, name)
-                for name in names
-                if not dtypes or name in dtypes
-            ]
-    return sorted(tasks, key=lambda task: task.dtype)
+            for dtype in check.dtypes(subject.info):
+                name = str(dtype).removeprefix("torch.")
+                if not dtypes or name in dtypes:
+                    tasks[name].append(Task(check.name, subject.name, name))
+    return [tasks[name] for name in sorted(tasks)]
 
 
-def part_of(names, part, parts):
-    """The names that the part-th of so many parts is made of; parts count from 1."""
-    return [name for i, name in enumerate(names) if i % parts == part - 1]
+def part_of(items, part, parts):
+    """What the part-th of so many parts is made of; parts count from 1."""
+    return items[part - 1 :: parts]
 
 
 def plan(*, checks=(), only=(), dtypes=(), part=1, parts=1):
-    """The tasks of each subject, by its name, in the order of the databases."""
+    """The tasks of each subject, by its name, in the order of the databases.
+
+    A part has one in so many of the pairs of subject and dtype, and so some dtypes of each subject.
+    """
     named = subjects()
     missing = sorted(set(only) - {n for n in named} - {s.info.name for s in named.values()})
     if missing:
         raise ValueError(f"no operator, module or optimizer is called {', '.join(missing)}")
-    chosen = [
-        name for name, subject in named.items() if not only or {name, subject.info.name} & set(only)
+    pairs = [
+        tasks
+        for name, subject in named.items()
+        if not only or {name, subject.info.name} & set(only)
+        for tasks in _tasks_of(subject, checks or CHECKS, dtypes)
     ]
-    tasks = {
-        name: _tasks_of(named[name], checks or CHECKS, dtypes)
-        for name in part_of(chosen, part, parts)
-    }
-    return {name: listed for name, listed in tasks.items() if listed}
+    planned = defaultdict(list)
+    for tasks in part_of(pairs, part, parts):
+        planned[tasks[0].subject] += tasks
+    return dict(planned)

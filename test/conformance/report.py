@@ -90,11 +90,9 @@ def _failures(name, rows):
     return lines
 
 
-def markdown(rows, stale, unreached):
+def markdown(rows, stale):
     """The whole report as a Markdown page."""
     lines = ["# Conformance with the CPU", "", *_summary(rows)]
-    if unreached:
-        lines += ["", f"{len(unreached)} subjects were not reached in the time given."]
     if stale:
         lines += ["", "## Expected, but no longer so", ""]
         lines += [f"- `{e.check}` of `{e.subject}`: {e.difference}" for e in stale]

@@ -62,8 +62,6 @@ class Runner:
         How many processes.
     limit : int or None
         How many cases of each task; None for all.
-    seconds : float or None
-        After this time no further subject is begun.
     report : callable
         Called with each row as it comes.
     silence : float
@@ -77,7 +75,6 @@ class Runner:
         *,
         jobs,
         limit=None,
-        seconds=None,
         report=lambda row: None,
         silence=SILENCE,
         serve=serve,
@@ -86,12 +83,11 @@ class Runner:
         self._limit = limit
         self._silence = silence
         self._serve = serve
-        self._deadline = time.monotonic() + seconds if seconds is not None else None
         self._report = report
         self._started = 0
 
     def run(self, plan):
-        """The rows of the plan's tasks, and the names of the subjects that time ran out for."""
+        """The rows of the plan's tasks."""
         waiting = deque(plan.values())
         rows = []
         with tempfile.TemporaryDirectory() as folder:
@@ -106,15 +102,14 @@ class Runner:
                     worker.stop()
         order = {name: i for i, name in enumerate(plan)}
         rows.sort(key=lambda row: order[row.subject])
-        return rows, [tasks[0].subject for tasks in waiting]
+        return rows
 
     def _start(self, folder):
         self._started += 1
         return _Worker(self._serve, self._limit, os.path.join(folder, str(self._started)))
 
     def _feed(self, worker, waiting):
-        late = self._deadline is not None and time.monotonic() > self._deadline
-        if waiting and not late:
+        if waiting:
             worker.give(waiting.popleft())
 
     def _step(self, workers, waiting, rows, folder):

@@ -58,7 +58,7 @@ def serve(connection, limit, said):
     from .comparison import QUEUE_EVERYTHING
 
     if QUEUE_EVERYTHING:
-        _C.set_queueing_threshold_ns(0)
+        _C.set_queues_everything(True)
     # One thread, so that both runs add up in the same order; and the same warnings every time.
     torch.set_num_threads(1)
     torch.set_warn_always(True)

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "generator.h"
+#include "generator/generator.h"
 #include "reference.h"
 
 /* Fills buffers before use. No operator gives an element of these bytes but by chance: a number

@@ -7,7 +7,7 @@
 #ifndef OPENREG_TEST_GENERATOR_REFERENCE_H
 #define OPENREG_TEST_GENERATOR_REFERENCE_H
 
-#include "generator.h"
+#include "generator/generator.h"
 
 void reference_philox(uint64_t seed, uint64_t subsequence, uint64_t block, uint32_t words[4]);
 

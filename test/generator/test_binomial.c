@@ -1,5 +1,5 @@
 /* test_binomial.c: binomial numbers with a count and a probability an element. */
-#include "binomial.h"
+#include "generator/binomial.h"
 #include "check.h"
 
 #include <math.h>
@@ -217,7 +217,7 @@ static void parts_of_a_cut_tensor_start_from_the_same_place(void **state) {
   enum { N = 1000, PART = 500 };
   double cut[N], part[PART];
   fill_with_all_kinds(N);
-  binomial_within(4000, OPENREG_FLOAT64, N, count_of, p_of, cut, openreg_whole, philox);
+  openreg_binomial_within(4000, OPENREG_FLOAT64, N, count_of, p_of, cut, openreg_whole, philox);
   for (int start = 0; start < N; start += PART) {
     openreg_binomial(OPENREG_FLOAT64, PART, count_of + start, p_of + start, part, openreg_whole,
                      philox);

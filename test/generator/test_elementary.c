@@ -1,6 +1,6 @@
 /* test_elementary.c: how exact the float functions are, against the C library's in double. */
 #include "check.h"
-#include "elementary.h"
+#include "generator/elementary.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* test_lanes.c: the hot loops in the instruction set that OPENREG_SIMD names. */
 #include "check.h"
-#include "lanes.h"
+#include "generator/lanes.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void remainders_are_those_of_division(void **state) {
   fill_words();
   for (uint32_t d = 1; d != 0; d = d < 2000 ? d + 1 : d > UINT32_MAX / 9 * 8 ? 0 : d / 8 * 9 + 1) {
     uint32_t got[COUNT];
-    lanes_chosen()->remainders(words, COUNT, divisor_of(d), 0, got);
+    openreg_lanes_chosen()->remainders(words, COUNT, openreg_divisor_of(d), 0, got);
     for (int j = 0; j < COUNT; j++)
       assert_int_equal(got[j], words[j] % d);
   }
@@ -29,13 +29,13 @@ static void remainders_are_those_of_division(void **state) {
     for (int64_t off = -1; off <= 1; off++) {
       const uint32_t d = (uint32_t)((INT64_C(1) << bit) + off);
       uint32_t got[COUNT];
-      lanes_chosen()->remainders(words, COUNT, divisor_of(d), 0, got);
+      openreg_lanes_chosen()->remainders(words, COUNT, openreg_divisor_of(d), 0, got);
       for (int j = 0; j < COUNT; j++)
         assert_int_equal(got[j], words[j] % d);
     }
   }
   uint32_t got[COUNT];
-  lanes_chosen()->remainders(words, COUNT, divisor_of(UINT32_MAX), 0, got);
+  openreg_lanes_chosen()->remainders(words, COUNT, openreg_divisor_of(UINT32_MAX), 0, got);
   for (int j = 0; j < COUNT; j++)
     assert_int_equal(got[j], words[j] % UINT32_MAX);
 }
@@ -48,7 +48,7 @@ static void uniforms_are_scaled_with_one_rounding(void **state) {
     for (unsigned count = 0; count <= COUNT; count++) {
       float got[COUNT];
       memset(got, PATTERN, sizeof got);
-      lanes_chosen()->scale(words, count, ranges[r][0], ranges[r][1], got);
+      openreg_lanes_chosen()->scale(words, count, ranges[r][0], ranges[r][1], got);
       for (unsigned j = 0; j < count; j++)
         assert_true(got[j] ==
                     fmaf(reference_uniform_of_word(words[j]), ranges[r][0], ranges[r][1]));
@@ -64,7 +64,7 @@ static void uniforms_are_compared_strictly(void **state) {
   for (unsigned k = 0; k < COUNT; k++) {
     const float p = reference_uniform_of_word(words[k]);
     float got[COUNT];
-    lanes_chosen()->below(words, COUNT, p, got);
+    openreg_lanes_chosen()->below(words, COUNT, p, got);
     for (unsigned j = 0; j < COUNT; j++)
       assert_true(got[j] == (float)(reference_uniform_of_word(words[j]) < p));
   }

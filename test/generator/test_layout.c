@@ -1,6 +1,6 @@
 /* test_layout.c: the order of elements, storing through it, and where large tensors are cut. */
 #include "check.h"
-#include "layout.h"
+#include "generator/layout.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@ static openreg_output output_of(openreg_type type, int dimensions, const int64_t
 static layout memory_order(int dimensions, const int64_t *sizes, const int64_t *strides) {
   layout layout;
   const openreg_output output = output_of(OPENREG_FLOAT32, dimensions, sizes, strides);
-  layout_in_memory_order(&layout, &output);
+  openreg_layout_in_memory_order(&layout, &output);
   return layout;
 }
 
@@ -27,7 +27,7 @@ static void assert_dimensions(const layout *layout, int dimensions, const int64_
 
 static void assert_dense(int dimensions, const int64_t *sizes, const int64_t *strides) {
   const layout layout = memory_order(dimensions, sizes, strides);
-  assert_true(layout_is_dense(&layout));
+  assert_true(openreg_layout_is_dense(&layout));
 }
 
 static void dense_tensors_of_any_shape_become_one_dimension(void **state) {
@@ -51,7 +51,7 @@ static void memory_order_is_by_ascending_stride(void **state) {
   const layout layout = memory_order(3, (int64_t[]){2, 3, 4}, (int64_t[]){10, 40, 2});
   assert_dimensions(&layout, 3, (int64_t[]){4, 2, 3}, (int64_t[]){2, 10, 40});
   assert_int_equal(layout.n, 24);
-  assert_false(layout_is_dense(&layout));
+  assert_false(openreg_layout_is_dense(&layout));
 }
 
 static void neighbours_that_follow_each_other_are_merged(void **state) {
@@ -65,7 +65,7 @@ static void row_major_order_keeps_the_dimensions(void **state) {
   const int64_t sizes[] = {2, 1, 3, 4}, strides[] = {1, 5, 8, 2};
   const openreg_output output = output_of(OPENREG_FLOAT32, 4, sizes, strides);
   layout layout;
-  layout_in_row_major_order(&layout, &output);
+  openreg_layout_in_row_major_order(&layout, &output);
   assert_dimensions(&layout, 2, (int64_t[]){12, 2}, (int64_t[]){2, 1});
 }
 
@@ -73,7 +73,7 @@ static void tensor_of_no_elements_is_empty_in_any_order(void **state) {
   (void)state;
   const layout layout = memory_order(3, (int64_t[]){4, 0, 3}, (int64_t[]){3, 3, 1});
   assert_int_equal(layout.n, 0);
-  assert_true(layout_is_within(&layout, 1));
+  assert_true(openreg_layout_is_within(&layout, 1));
 }
 
 static void storing_goes_through_the_dimensions_and_leaves_gaps(void **state) {
@@ -93,9 +93,9 @@ static void storing_goes_through_the_dimensions_and_leaves_gaps(void **state) {
     }
     openreg_output output = {memory, types[t], 3, sizes, strides};
     layout layout;
-    layout_in_memory_order(&layout, &output);
-    layout_store(&layout, 0, 5, values);
-    layout_store(&layout, 5, 7, values + 5 * bytes);
+    openreg_layout_in_memory_order(&layout, &output);
+    openreg_layout_store(&layout, 0, 5, values);
+    openreg_layout_store(&layout, 5, 7, values + 5 * bytes);
     assert_memory_equal(memory, expected, sizeof memory);
   }
 }
@@ -107,8 +107,8 @@ static void storing_densely_is_a_copy(void **state) {
   const int64_t sizes[] = {3, 2}, strides[] = {1, 3};
   openreg_output output = {memory, OPENREG_INT32, 2, sizes, strides};
   layout layout;
-  layout_in_memory_order(&layout, &output);
-  layout_store(&layout, 3, 2, values);
+  openreg_layout_in_memory_order(&layout, &output);
+  openreg_layout_store(&layout, 3, 2, values);
   assert_memory_equal(memory, expected, sizeof memory);
 }
 
@@ -117,20 +117,20 @@ static void limit_counts_elements_and_reach_in_bytes(void **state) {
   const int64_t one = 1, two = 2;
   int64_t n = INT64_C(1) << 29;
   layout layout = memory_order(1, &n, &one);
-  assert_true(layout_is_within(&layout, LAYOUT_INDEX_LIMIT));
+  assert_true(openreg_layout_is_within(&layout, LAYOUT_INDEX_LIMIT));
   n++;
   layout = memory_order(1, &n, &one);
-  assert_false(layout_is_within(&layout, LAYOUT_INDEX_LIMIT));
+  assert_false(openreg_layout_is_within(&layout, LAYOUT_INDEX_LIMIT));
   n = (INT64_C(1) << 28) + 1;
   layout = memory_order(1, &n, &two);
-  assert_false(layout_is_within(&layout, LAYOUT_INDEX_LIMIT));
+  assert_false(openreg_layout_is_within(&layout, LAYOUT_INDEX_LIMIT));
   openreg_output bytes = output_of(OPENREG_UINT8, 1, &n, &one);
   n = INT32_MAX;
-  layout_in_memory_order(&layout, &bytes);
-  assert_true(layout_is_within(&layout, LAYOUT_INDEX_LIMIT));
+  openreg_layout_in_memory_order(&layout, &bytes);
+  assert_true(openreg_layout_is_within(&layout, LAYOUT_INDEX_LIMIT));
   n++;
-  layout_in_memory_order(&layout, &bytes);
-  assert_false(layout_is_within(&layout, LAYOUT_INDEX_LIMIT));
+  openreg_layout_in_memory_order(&layout, &bytes);
+  assert_false(openreg_layout_is_within(&layout, LAYOUT_INDEX_LIMIT));
 }
 
 typedef struct parts {
@@ -150,7 +150,7 @@ static void note(const layout *part, void *context) {
 static void assert_parts(const layout *layout, uint64_t limit, int count, const int64_t *starts,
                          const uint64_t *lengths) {
   parts parts = {0};
-  layout_visit_parts(layout, limit, note, &parts);
+  openreg_layout_visit_parts(layout, limit, note, &parts);
   assert_int_equal(parts.count, count);
   for (int i = 0; i < count; i++) {
     assert_int_equal(parts.starts[i], starts[i]);
@@ -195,7 +195,7 @@ static void parts_cover_every_element_once(void **state) {
   for (uint64_t limit = 16; limit < 1000; limit += 7) {
     const layout layout = memory_order(3, sizes, strides);
     parts parts = {0};
-    layout_visit_parts(&layout, limit, note, &parts);
+    openreg_layout_visit_parts(&layout, limit, note, &parts);
     uint64_t sum = 0;
     for (int i = 0; i < parts.count; i++) {
       sum += parts.lengths[i];

@@ -1,7 +1,7 @@
 /* test_philox.c: the function itself, alone and in batches. Published vectors: known_answers.txt.
  */
 #include "check.h"
-#include "philox.h"
+#include "generator/philox.h"
 
 #include <string.h>
 
@@ -30,7 +30,7 @@ static void block_equals_a_second_implementation(void **state) {
 static void check_batch(uint64_t first, uint64_t block, unsigned count) {
   philox_words words;
   memset(&words, PATTERN, sizeof words);
-  philox_fill(42, first, block, count, &words);
+  openreg_philox_fill(42, first, block, count, &words);
   for (unsigned j = 0; j < PHILOX_BATCH; j++) {
     uint32_t expected[4];
     memset(expected, PATTERN, sizeof expected);

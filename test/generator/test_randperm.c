@@ -1,6 +1,6 @@
 /* test_randperm.c: permutations, compared with a sort that does not know the keys are uniform. */
 #include "check.h"
-#include "randperm.h"
+#include "generator/randperm.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static int check_showing(int most_bits, uint64_t n, openreg_philox philox, openr
   const int runs = shuffle_runs(entries, n, (openreg_philox){philox.seed, philox.offset + first});
   memset(output, PATTERN, (n + 1) * sizeof *output);
   assert_int_equal(openreg_randperm_words(n, grid), first + (n + 3) / 4 * 4);
-  assert_true(randperm_showing(most_bits, output, n, philox, grid));
+  assert_true(openreg_randperm_showing(most_bits, output, n, philox, grid));
   for (uint64_t i = 0; i < n; i++)
     assert_int_equal(output[i], entries[i].value);
   assert_true(reference_is_untouched(OPENREG_INT64, output, n, PATTERN));

@@ -1,6 +1,6 @@
 /* test_stream.c: a subsequence read word by word, and single normals on it. */
 #include "check.h"
-#include "stream.h"
+#include "generator/word_stream.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* test_tables.c: the hot loops of the instruction set that OPENREG_SIMD names give the bits of
  * those in plain C, for every count, and write nothing else. */
 #include "check.h"
-#include "lanes.h"
+#include "generator/lanes.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static int draw_words(void **state) {
                                    0x80000000, 0x80000001, 0xFFFFFF7F, 0xFFFFFF80,
                                    0xFFFFFFFE, 0xFFFFFFFF, 0x01000001, 0x00FFFFFF};
   for (int block = 0; block < 2; block++) {
-    lanes_c.fill(1, 2, (uint64_t)block, COUNT, &words[block]);
+    openreg_lanes_c.fill(1, 2, (uint64_t)block, COUNT, &words[block]);
     for (int lane = 0; lane < 4; lane++) {
       for (size_t j = 0; j < LENGTH(edges); j++)
         words[block].lane[lane][j] = edges[(j + (size_t)lane) % LENGTH(edges)];
@@ -55,7 +55,7 @@ static void assert_same(const char *loop, unsigned count) {
     for (unsigned count = 0; count <= COUNT; count++) {                                            \
       clear();                                                                                     \
       for (int t = 0; t < 2; t++) {                                                                \
-        const lanes *const lanes = t ? lanes_chosen() : &lanes_c;                                  \
+        const lanes *const lanes = t ? openreg_lanes_chosen() : &openreg_lanes_c;                  \
         output *const to = &first[t], *const beside = &second[t];                                  \
         (void)beside;                                                                              \
         statement;                                                                                 \
@@ -104,9 +104,10 @@ static void integers_are_those_of_plain_c(void **state) {
   const uint32_t *a = words[0].lane[0], *b = words[0].lane[1];
   COMPARE("words_64", lanes->words_64(a, b, count, 12345, to->integers));
   for (uint64_t d = 1; d; d = d < UINT64_MAX / 1000 ? d * 1000 + 7 : 0) {
-    COMPARE("remainders_64", lanes->remainders_64(a, b, count, divisor_64_of(d), 3, to->integers));
+    COMPARE("remainders_64",
+            lanes->remainders_64(a, b, count, openreg_divisor_64_of(d), 3, to->integers));
     const uint32_t low = (uint32_t)d | 1;
-    COMPARE("remainders", lanes->remainders(a, count, divisor_of(low), 3, to->words));
+    COMPARE("remainders", lanes->remainders(a, count, openreg_divisor_of(low), 3, to->words));
   }
 }
 
@@ -114,15 +115,15 @@ static void changed_numbers_are_those_of_plain_c(void **state) {
   (void)state;
   const uint32_t *a = words[0].lane[0], *b = words[0].lane[1];
   COMPARE("replace", {
-    lanes_c.scale(a, COUNT, 1, 0, to->floats);
+    openreg_lanes_c.scale(a, COUNT, 1, 0, to->floats);
     lanes->replace(to->floats, count, 1, 0.25f);
   });
   COMPARE("replace_doubles", {
-    lanes_c.scale_doubles(a, b, COUNT, 1, 0, to->doubles);
+    openreg_lanes_c.scale_doubles(a, b, COUNT, 1, 0, to->doubles);
     lanes->replace_doubles(to->doubles, count, 1, 0.25);
   });
   COMPARE("limit_and_multiply", {
-    lanes_c.logarithms(a, COUNT, to->floats);
+    openreg_lanes_c.logarithms(a, COUNT, to->floats);
     lanes->limit_and_multiply(to->floats, count, -0x1p-24f, -1.5f);
   });
 }
@@ -130,11 +131,11 @@ static void changed_numbers_are_those_of_plain_c(void **state) {
 static void dropped_numbers_are_those_of_plain_c(void **state) {
   (void)state;
   static float uniforms[ROOM];
-  lanes_c.interleave(words, COUNT, WIDEST, uniforms);
+  openreg_lanes_c.interleave(words, COUNT, WIDEST, uniforms);
   for (unsigned width = 1; width <= WIDEST; width *= 2)
     COMPARE("interleave", lanes->interleave(words, count, width, to->floats));
   COMPARE("drop", {
-    lanes_c.scale(words[0].lane[2], COUNT, 10, -5, to->floats);
+    openreg_lanes_c.scale(words[0].lane[2], COUNT, 10, -5, to->floats);
     lanes->drop(uniforms, count, 0.6f, 1 / 0.6f, beside->mask, to->floats);
   });
 }
@@ -162,7 +163,7 @@ static void elements_are_those_of_plain_c(void **state) {
       lanes->round_floats(type, to->floats, count);
     });
     COMPARE("load_floats", {
-      lanes_c.store_floats(type, floats, COUNT, beside);
+      openreg_lanes_c.store_floats(type, floats, COUNT, beside);
       lanes->load_floats(type, beside, count, to->floats);
     });
   }
@@ -177,7 +178,8 @@ static void remainders_of_64_bits_are_those_of_division(void **state) {
       const uint64_t d = (UINT64_C(1) << bit) + off - 1;
       if (d == 0)
         continue;
-      lanes_chosen()->remainders_64(a, b, COUNT, divisor_64_of(d), 0, first[0].integers);
+      openreg_lanes_chosen()->remainders_64(a, b, COUNT, openreg_divisor_64_of(d), 0,
+                                            first[0].integers);
       for (int j = 0; j < COUNT; j++) {
         const uint64_t word = (uint64_t)a[j] << 32 | b[j];
         assert_true((uint64_t)first[0].integers[j] == word % d);

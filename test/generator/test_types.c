@@ -1,7 +1,7 @@
 /* test_types.c: conversions between computed values and elements, exhaustively where possible. */
 #include "check.h"
-#include "half.h"
-#include "types.h"
+#include "base/half.h"
+#include "generator/types.h"
 
 #include <math.h>
 #include <string.h>
@@ -85,15 +85,15 @@ static void floats_are_stored_and_loaded_as_their_type_has_them(void **state) {
   for (size_t t = 0; t < LENGTH(types); t++) {
     uint64_t elements[5];
     float loaded[5], rounded[5] = {1.0f / 3, -2049.0f, 1e-7f, 70000.0f, 0.0f};
-    type_store_floats(types[t], values, 5, elements);
-    type_load_floats(types[t], elements, 5, loaded);
-    type_round_floats(types[t], rounded, 5);
+    openreg_type_store_floats(types[t], values, 5, elements);
+    openreg_type_load_floats(types[t], elements, 5, loaded);
+    openreg_type_round_floats(types[t], rounded, 5);
     for (int j = 0; j < 5; j++) {
       const double expected = reference_round(types[t], (double)values[j]);
       assert_true(reference_element(types[t], elements, (uint64_t)j) == expected);
       assert_true((double)loaded[j] == expected);
       assert_true((double)rounded[j] == expected);
-      assert_true((double)type_round_float(types[t], values[j]) == expected);
+      assert_true((double)openreg_type_round_float(types[t], values[j]) == expected);
     }
   }
 }
@@ -109,13 +109,13 @@ static void reals_are_stored_loaded_and_rounded_as_their_type_has_them(void **st
       const double expected = reference_round(types[t], single);
       double elements[3];
       memset(elements, PATTERN, sizeof elements);
-      type_store_real(types[t], values[v], elements, 1);
+      openreg_type_store_real(types[t], values[v], elements, 1);
       assert_true(reference_is_untouched(types[t], elements, 0, PATTERN));
       assert_true(reference_is_untouched(types[t], elements, 2, PATTERN));
       assert_true(reference_element(types[t], elements, 1) == expected);
-      assert_true(type_load_real(types[t], elements, 1) == expected);
-      assert_true(type_round_real(types[t], values[v]) == expected);
-      assert_true(type_round_computed(types[t], values[v]) == single);
+      assert_true(openreg_type_load_real(types[t], elements, 1) == expected);
+      assert_true(openreg_type_round_real(types[t], values[v]) == expected);
+      assert_true(openreg_type_round_computed(types[t], values[v]) == single);
     }
   }
 }
@@ -124,14 +124,14 @@ static void integers_wrap_to_the_width_of_their_type(void **state) {
   (void)state;
   const int64_t value = INT64_C(0x7EDCBA98F6F5F4F3);
   uint64_t element = 0;
-  type_store_int64s(OPENREG_UINT8, &value, 1, &element);
+  openreg_type_store_int64s(OPENREG_UINT8, &value, 1, &element);
   assert_true(reference_element(OPENREG_UINT8, &element, 0) == 0xF3);
   assert_true(reference_element(OPENREG_INT8, &element, 0) == 0xF3 - 256);
-  type_store_int64s(OPENREG_INT16, &value, 1, &element);
+  openreg_type_store_int64s(OPENREG_INT16, &value, 1, &element);
   assert_true(reference_element(OPENREG_UINT16, &element, 0) == 0xF4F3);
-  type_store_int64s(OPENREG_UINT32, &value, 1, &element);
+  openreg_type_store_int64s(OPENREG_UINT32, &value, 1, &element);
   assert_true(reference_element(OPENREG_UINT32, &element, 0) == 0xF6F5F4F3);
-  type_store_int64s(OPENREG_UINT64, &value, 1, &element);
+  openreg_type_store_int64s(OPENREG_UINT64, &value, 1, &element);
   assert_true(element == (uint64_t)value);
 }
 
@@ -140,7 +140,7 @@ static void bool_is_whether_the_integer_is_not_zero(void **state) {
   const int64_t values[4] = {0, 1, 256, -1};
   const uint8_t expected[4] = {0, 1, 1, 1};
   uint8_t elements[4] = {PATTERN, PATTERN, PATTERN, PATTERN};
-  type_store_int64s(OPENREG_BOOL, values, 4, elements);
+  openreg_type_store_int64s(OPENREG_BOOL, values, 4, elements);
   assert_memory_equal(elements, expected, 4);
 }
 
@@ -150,7 +150,7 @@ static void integers_reach_16_bits_through_float(void **state) {
   (void)state;
   const int64_t value = (INT64_C(1) << 24) + (INT64_C(1) << 16) + 1;
   uint16_t element = 0;
-  type_store_int64s(OPENREG_BFLOAT16, &value, 1, &element);
+  openreg_type_store_int64s(OPENREG_BFLOAT16, &value, 1, &element);
   assert_true(reference_element(OPENREG_BFLOAT16, &element, 0) == ldexp(1.0, 24));
   assert_true(reference_round(OPENREG_BFLOAT16, (double)value) > ldexp(1.0, 24));
 }

@@ -5,6 +5,7 @@ Variables of the person who runs the tests must not reach them, and must be gone
 imported, since the configuration is read once.
 """
 
+import gc
 import itertools
 import os
 import subprocess
@@ -12,10 +13,15 @@ import sys
 import textwrap
 import threading
 
+import forks as forks_of_tests
 import pytest
+from forks import READ_BY_IMPORTING
 
 for name in [name for name in os.environ if name.startswith(("OPENREG_", "HWLOC_"))]:
     del os.environ[name]
+# What a terminal's size would be taken from: some of those who start tests set them.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
 
 # Devices are shared by the processes of a group: these tests have one of their own. Containers that
 # share /dev/shm have processes of the same number.
@@ -26,11 +32,35 @@ import torch  # noqa: E402
 import torch_openreg._C  # noqa: E402
 
 # The second way in which everything must pass: each launch that can be queued is.
-if os.environ.get("QUEUE_EVERYTHING") == "1":
-    torch_openreg._C.set_queueing_threshold_ns(0)
+QUEUE_EVERYTHING = os.environ.get("QUEUE_EVERYTHING") == "1"
+if QUEUE_EVERYTHING:
+    torch_openreg._C.set_queues_everything(True)
 
 # Workers share the cores, and a sum in more parts has other last bits: one thread for all.
 torch.set_num_threads(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Mark what computes in processes of its own; leave out of the second run what is the same."""
+    for item in items:
+        if "own_group" in item.fixturenames:
+            item.add_marker("own_processes")
+    if QUEUE_EVERYTHING:
+        same = [item for item in items if is_the_same_when_queued(item)]
+        config.hook.pytest_deselected(items=same)
+        items[:] = [item for item in items if item not in set(same)]
+
+
+def is_the_same_when_queued(item):
+    """Whether a test queues everything anyway, or nothing that this process could have queued."""
+    return "everything_queued" in item.fixturenames or item.get_closest_marker("own_processes")
+
+
+def pytest_collection_finish():
+    """What was imported lives as long as the tests: no collection of theirs need look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +78,10 @@ def everything_queued():
 
     Whatever a test queues has ended before the next test begins.
     """
-    threshold = torch_openreg._C.queueing_threshold_ns()
-    torch_openreg._C.set_queueing_threshold_ns(0)
+    before = torch_openreg._C.queues_everything()
+    torch_openreg._C.set_queues_everything(True)
     yield
-    torch_openreg._C.set_queueing_threshold_ns(threshold)
+    torch_openreg._C.set_queues_everything(before)
     for index in range(torch.openreg.device_count()):
         torch.openreg.synchronize(index)
 
@@ -94,21 +124,35 @@ def own_group():
     return lambda: os.environ | {"OPENREG_GROUP": f"{GROUP}-{next(numbers)}"}
 
 
+@pytest.fixture(scope="session")
+def forks():
+    """Return what starts programs as forks of a process that has imported PyTorch."""
+    started = forks_of_tests.Forks()
+    yield started
+    started.close()
+
+
 @pytest.fixture
-def python(own_group):
+def python(own_group, forks):
     """Run code in a process of its own, with environment variables as keyword arguments.
 
-    The processes of one test share their devices, and share them with no other test.
+    The processes of one test share their devices, and share them with no other test. They are
+    forks of one that has imported PyTorch, or ``fresh``: that is for programs about importing, and
+    follows from a variable that importing reads.
     """
     group = own_group()
 
-    def run(code, *, expect=0, **environment):
-        result = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code)],
-            env=group | environment,
-            capture_output=True,
-            text=True,
-        )
+    def run(code, *, expect=0, fresh=False, **environment):
+        code = textwrap.dedent(code)
+        if fresh or any(name.startswith(READ_BY_IMPORTING) for name in environment):
+            result = subprocess.run(
+                [sys.executable, "-c", code],
+                env=group | environment,
+                capture_output=True,
+                text=True,
+            )
+        else:
+            result = forks.run(code, group | environment)
         assert result.returncode == expect, result.stdout + result.stderr
         return result
 

@@ -1,4 +1,5 @@
-"""Copies that are not waited for: from and to pinned memory, and between devices."""
+"""Copies that are not waited for: from and to pinned memory, from pageable memory, and between
+devices."""
 
 import pytest
 import torch
@@ -96,6 +97,69 @@ def test_storage_of_pinned_memory_is_kept_by_copies_of_its_views(close_gate, dir
     gate.open()
     torch.openreg.synchronize()
     assert other.unique().tolist() == [9]
+
+
+# ---- pageable memory -----------------------------------------------------------------------------
+
+PAGEABLE = {
+    "same bytes": lambda t: t,
+    "another dtype": lambda t: t.double(),
+    "transposed": lambda t: t.view(-1, 2).t().reshape(2, -1).t().reshape(-1),
+    "every other one": lambda t: t.repeat_interleave(2)[::2],
+    "one for all": lambda t: t[:1].expand(len(t)),
+    "conjugated": lambda t: torch.complex(t, t).conj(),
+}
+
+
+@pytest.mark.parametrize("kind", PAGEABLE)
+@pytest.mark.parametrize("size", [8, 5000])
+def test_copy_from_pageable_memory_reads_it_at_the_call(close_gate, size, kind):
+    host = PAGEABLE[kind](torch.arange(float(size)))
+    expected = host.clone()
+    tensor = torch.zeros(size, device="openreg", dtype=host.dtype if host.is_complex() else None)
+    run_once(lambda: tensor.add_(1))
+    gate = close_gate()
+    tensor.add_(1)
+    tensor.copy_(host, non_blocking=True)
+    host[:1].fill_(-1)  # of an expanded tensor this is all of it
+    host = None
+    torch.full((size,), 9.0)
+    assert not torch.openreg.current_stream().query()
+    gate.open()
+    assert torch.equal(tensor.cpu(), expected.to(tensor.dtype))
+
+
+def test_tensor_made_of_pageable_memory_is_not_waited_for(close_gate):
+    host = torch.arange(5000.0)
+    gate = close_gate()
+    tensor = host.to("openreg", non_blocking=True)
+    host.zero_()
+    assert not torch.openreg.current_stream().query()
+    gate.open()
+    assert torch.equal(tensor.cpu(), torch.arange(5000.0))
+
+
+def test_staged_memory_is_given_back(close_gate):
+    """Each of these copies takes more than half of what may be staged."""
+    host = torch.zeros(1, dtype=torch.float64).expand(20 << 20)
+    tensor = torch.ones(20 << 20, dtype=torch.int8, device="openreg")
+    for _ in range(3):
+        gate = close_gate()
+        tensor.copy_(host, non_blocking=True)
+        assert not torch.openreg.current_stream().query()
+        gate.open()
+        torch.openreg.synchronize()
+    assert not tensor.any()
+
+
+def test_copy_of_pageable_memory_of_another_shape_is_refused_at_the_call(close_gate):
+    host, tensor = torch.arange(8.0), torch.zeros(3, 5, device="openreg")
+    close_gate()
+    with pytest.raises(RuntimeError, match="expanded size of the tensor"):
+        tensor.copy_(host, non_blocking=True)
+
+
+# ---- between devices -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", SIZES)

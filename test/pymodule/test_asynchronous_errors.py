@@ -11,7 +11,7 @@ faulthandler.dump_traceback_later(1000, exit=True)  # a wait for ever, which may
 
 import torch, torch_openreg._C as C
 
-C.set_queueing_threshold_ns(0)
+C.set_queues_everything(True)
 main_thread = threading.main_thread()
 
 def close_gate():
@@ -168,6 +168,23 @@ print({name!r})
         for name, wait in WAITS.items()
     )
     assert python(code).stdout.splitlines() == list(WAITS)
+
+
+def test_more_pageable_memory_than_is_staged_is_waited_for(python):
+    """What is waited for is done when the call returns: nothing is left to do."""
+    code = """
+        host = torch.ones(1, dtype=torch.float64).expand(40 << 20)
+        big = torch.zeros(40 << 20, dtype=torch.int8, device="openreg")
+        gate = close_gate()
+        tensor.add_(0)
+        thread = when_main_thread_waits(gate.open)
+        big.copy_(host, non_blocking=True)
+        print(torch.openreg.current_stream().query())
+        thread.join()
+        print(big.all().item())
+    """
+    body = BEFORE + "\n".join(line[8:] for line in code.splitlines())
+    assert python(body).stdout.split() == ["True", "True"]
 
 
 def test_every_wait_for_room_in_a_queue_lets_other_threads_run(python):

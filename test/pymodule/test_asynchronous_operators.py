@@ -193,7 +193,7 @@ def test_interrupt_ends_the_wait_for_room_in_a_queue(python):
         from pathlib import Path
 
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        torch_openreg._C.set_queueing_threshold_ns(0)
+        torch_openreg._C.set_queues_everything(True)
         counter = torch.zeros(1, dtype=torch.int64, device="openreg")
         counter.add_(1)
         torch.openreg.synchronize()
@@ -227,7 +227,7 @@ def test_worker_treats_denormals_as_the_launching_thread_does(python):
     code = """
         import torch, torch_openreg._C
 
-        torch_openreg._C.set_queueing_threshold_ns(0)
+        torch_openreg._C.set_queues_everything(True)
         torch.set_num_threads(1)
         tiny = torch.full((4,), 1e-39, device="openreg")
 

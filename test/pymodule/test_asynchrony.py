@@ -341,6 +341,49 @@ def test_memory_recorded_on_another_stream_is_not_reused_before(close_gate):
     assert read_on_a_stream_and_reuse(close_gate, record=True) == (False, [1])
 
 
+VIEWS = {
+    "conjugated": lambda t: t.conj(),
+    "negated": lambda t: t.conj().imag,
+    "conjugated and expanded": lambda t: t[:1].conj().expand(4),
+    "negated and expanded": lambda t: t.conj().imag[:1].expand(4),
+    "expanded": lambda t: t[:1].expand(4),
+    "part": lambda t: t[3:5],
+    "transposed": lambda t: t.view(2, -1).t(),
+    "of another dtype": lambda t: torch.view_as_real(t),
+    "empty": lambda t: t[:0],
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_memory_recorded_by_a_view_is_not_reused_before(close_gate, kind):
+    stream = torch.openreg.Stream()
+    tensor = torch.ones(1000, dtype=torch.complex64, device="openreg")
+    view, address = VIEWS[kind](tensor), tensor.data_ptr()
+    assert view.is_conj() == ("conjugated" in kind)
+    assert view.is_neg() == ("negated" in kind)
+    gate = close_gate(stream)
+    view.record_stream(stream)
+    del tensor, view
+    others = [torch.ones(1000, dtype=torch.complex64, device="openreg") for _ in range(2)]
+    assert address not in [other.data_ptr() for other in others]
+    gate.open()
+    stream.synchronize()
+    others.append(torch.ones(1000, dtype=torch.complex64, device="openreg"))
+    assert others[2].data_ptr() == address
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_recording_a_stream_allocates_nothing(close_gate, kind):
+    stream = torch.openreg.Stream()
+    view = VIEWS[kind](torch.ones(1000, dtype=torch.complex64, device="openreg"))
+    gate = close_gate(stream)
+    before = torch.openreg.memory_stats()
+    for _ in range(3):
+        view.record_stream(stream)
+    assert torch.openreg.memory_stats() == before
+    gate.open()
+
+
 def test_memory_of_a_stream_is_reused_in_its_order(close_gate):
     tensor = torch.ones(1000, device="openreg")
     once_and_for_all(lambda: torch.full_like(torch.ones(1000, device="openreg"), 9).clone())
@@ -452,7 +495,7 @@ import os, torch, torch_openreg._C
 from torch import nn
 
 torch.set_num_threads(1)
-torch_openreg._C.set_queueing_threshold_ns(0)
+torch_openreg._C.set_queues_everything(True)
 
 def losses(device):
     torch.manual_seed(0)

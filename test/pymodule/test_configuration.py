@@ -95,7 +95,7 @@ def test_good_value_is_accepted(outcomes, variable, value):
 
 
 def test_bad_configuration_does_not_break_the_import(python):
-    python("import torch; torch.ones(2).sum()", OPENREG_DEVICE_COUNT="0")
+    python("import torch; torch.ones(2).sum()", fresh=True, OPENREG_DEVICE_COUNT="0")
 
 
 def test_device_count_raises_for_a_bad_configuration(python):

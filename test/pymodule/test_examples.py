@@ -204,11 +204,11 @@ def test_readme_names_exactly_the_variables_that_are_read():
     variable = r"OPENREG_[A-Z_]+"
     sources = "\n".join(
         source.read_text()
-        for folder in ("device", "allocator", "generator", "amp", "pymodule")
+        for folder in ("base", "device", "allocator", "generator", "amp", "pymodule")
         for source in (ROOT / folder).rglob("*")
         if source.suffix in (".c", ".cpp", ".h", ".py")
     )
-    read = re.findall(rf'(?:\(&?env, |getenv\(|environ\S*[(\[])"({variable})"', sources)
+    read = re.findall(rf'(?:\(lookup, |getenv\(|environ\S*[(\[])"({variable})"', sources)
     shown = re.findall(rf"^\| `({variable})` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert len(read) > 0
     assert sorted(shown) == sorted(set(read))

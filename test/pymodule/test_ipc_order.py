@@ -19,7 +19,7 @@ def peer():
 def queue_everything():
     from torch_openreg import _C
 
-    _C.set_queueing_threshold_ns(0)
+    _C.set_queues_everything(True)
     tensor = torch.ones(4, device="openreg")
     kept["plus_one"] = tensor + 1  # the first of its kind is never queued
     torch.openreg.synchronize()

@@ -33,6 +33,7 @@ print(parent.sum().item())
         "torch.openreg.device(1).__enter__()",
         "torch.openreg.synchronize()",
         "torch.openreg.mem_get_info()",
+        "torch.openreg.memory_stats()['num_ooms']",
         "torch.openreg.get_rng_state()",
         "torch.ones(1, device='openreg')",
         "torch.ones(1).openreg()",
@@ -55,6 +56,13 @@ def test_forked_child_may_seed_and_use_the_cpu(python):
 def test_forked_child_knows_that_it_is_one(python):
     code = "print(torch.openreg._is_in_bad_fork(), torch.openreg.is_initialized(), flush=True)"
     assert python(FORK.format(code=code)).stdout == "True False\n4.0\n"
+
+
+def test_forked_child_holds_no_memory(python):
+    code = (
+        "print(torch.openreg.memory_allocated(), torch.openreg.max_memory_reserved(), flush=True)"
+    )
+    assert python(FORK.format(code=code)).stdout == "0 0\n4.0\n"
 
 
 def test_forked_child_may_drop_tensors_of_its_parent(python):
@@ -123,7 +131,7 @@ def test_program_that_ends_right_after_backward_ends_well(python):
 
 FORK_WITH_WORK = """
 import os, sys, torch, torch_openreg._C as C
-C.set_queueing_threshold_ns(0)
+C.set_queues_everything(True)
 stream, tensor = torch.openreg.Stream(), torch.ones(4, device="openreg")
 stream.wait_stream(torch.openreg.current_stream())
 with stream:
@@ -169,7 +177,7 @@ def test_sixty_four_devices_work_side_by_side(python):
     result = python(
         """
         import torch, torch_openreg._C as C
-        C.set_queueing_threshold_ns(0)
+        C.set_queues_everything(True)
         tensors = [torch.full((8,), index, device=f"openreg:{index}") for index in range(64)]
         for tensor in tensors:
             tensor.add_(1)

@@ -10,7 +10,7 @@ USE = "print(torch.ones(2, device='openreg').sum().item())"
 
 
 def test_import_torch_is_enough(python):
-    assert python(f"import torch; {USE}").stdout == "2.0\n"
+    assert python(f"import torch; {USE}", fresh=True).stdout == "2.0\n"
 
 
 def test_explicit_import_works_without_autoload(python):
@@ -27,7 +27,7 @@ def test_explicit_import_works_without_autoload(python):
 
 
 def test_package_may_be_imported_before_torch(python):
-    assert python(f"import torch_openreg, torch; {USE}").stdout == "2.0\n"
+    assert python(f"import torch_openreg, torch; {USE}", fresh=True).stdout == "2.0\n"
 
 
 def test_package_may_be_imported_before_torch_without_autoload(python):
@@ -43,7 +43,8 @@ def test_autoload_entry_point_may_be_called_again():
 
 
 def test_import_initializes_no_device(python):
-    assert python("import torch; print(torch.openreg.is_initialized())").stdout == "False\n"
+    code = "import torch; print(torch.openreg.is_initialized())"
+    assert python(code, fresh=True).stdout == "False\n"
 
 
 def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(python):

@@ -183,3 +183,78 @@ def test_file_written_with_a_device_is_mapped_from_disk(tmp_path):
     loaded = torch.load(tmp_path / "tensor.pt", map_location="openreg:1", mmap=True)
     assert loaded.get_device() == 1
     assert loaded.tolist() == [0.0, 1.0, 2.0]
+
+
+# ---- a backend's metadata ------------------------------------------------------------------------
+
+METADATA = {"version_number": True, "format_number": True}
+
+
+def with_metadata(tensor):
+    torch._utils.set_tensor_metadata(tensor, METADATA)
+    return tensor
+
+
+MADE = {
+    "tensor": lambda: torch.ones(3, device="openreg"),
+    "view": lambda: torch.ones(3, 3, device="openreg").t(),
+    # moved in place, so that it is the kind of tensor that the host made
+    "of a moved parameter": lambda: torch.nn.Linear(3, 2).openreg().weight.data,
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_metadata_is_kept_by_its_tensor(kind):
+    tensor = MADE[kind]()
+    assert torch._utils.get_tensor_metadata(tensor) == {}
+    with_metadata(tensor)
+    assert torch._utils.get_tensor_metadata(tensor) == METADATA
+    tensor.add_(1)
+    (tensor * 2).sum().item()
+    assert torch._utils.get_tensor_metadata(tensor) == METADATA
+    torch._utils.set_tensor_metadata(tensor, {"version_number": True})
+    assert torch._utils.get_tensor_metadata(tensor) == {"version_number": True}
+    torch._utils.set_tensor_metadata(tensor, {})
+    assert torch._utils.get_tensor_metadata(tensor) == {}
+    assert torch.equal(tensor.cpu() * 2, (tensor * 2).cpu())
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_metadata_goes_with_a_shallow_copy_and_no_other(kind):
+    tensor = with_metadata(MADE[kind]())
+    assert torch._utils.get_tensor_metadata(tensor.data) == METADATA
+    assert torch.equal(tensor.data.cpu(), tensor.cpu())
+    for other in (tensor.clone(), tensor + 1, tensor[0], tensor.cpu(), tensor.to("openreg:1")):
+        assert torch._utils.get_tensor_metadata(other) == {}
+
+
+def test_metadata_goes_to_the_tensor_whose_data_is_replaced():
+    parameter = torch.nn.Linear(3, 2).weight
+    parameter.data = with_metadata(torch.ones(2, 3, device="openreg"))
+    assert torch._utils.get_tensor_metadata(parameter) == METADATA
+    assert (parameter * 2).sum().item() == 12
+    assert torch._utils.get_tensor_metadata(parameter) == METADATA
+
+
+@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("location", [None, "openreg:1", {"openreg:0": "openreg:1"}])
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_metadata_is_saved_and_loaded(kind, location, weights_only):
+    tensor = with_metadata(MADE[kind]())
+    loaded = torch.load(saved(tensor), map_location=location, weights_only=weights_only)
+    assert torch._utils.get_tensor_metadata(loaded) == METADATA
+    assert loaded.get_device() == (0 if location is None else 1)
+    assert torch.equal(loaded.cpu(), tensor.cpu())
+
+
+def test_metadata_is_not_loaded_to_the_host():
+    tensor = with_metadata(torch.ones(3, device="openreg"))
+    loaded = torch.load(saved(tensor), map_location="cpu")
+    assert torch._utils.get_tensor_metadata(loaded) == {}
+    assert loaded.tolist() == [1, 1, 1]
+
+
+def test_metadata_is_saved_beside_lazy_marks():
+    tensor = with_metadata(torch.ones(3, dtype=torch.complex64, device="openreg").conj())
+    loaded = torch.load(saved(tensor))
+    assert torch._utils.get_tensor_metadata(loaded) == METADATA | {"conj": True}

@@ -19,6 +19,7 @@ import peers
 import pytest
 import torch
 from torch_openreg.__main__ import main
+from torch_openreg.smi import _names
 from torch_openreg.smi_table import Style, draw
 
 GIB = 1 << 30
@@ -82,21 +83,23 @@ def smi(group, capsys, monkeypatch):
 
 
 @pytest.fixture
-def smi_process(environment, group):
+def smi_process(python, group):
     """Run it in a process of its own, with the holders' configuration."""
 
     def run(*arguments, expect=0, **variables):
-        result = subprocess.run(
-            [*SMI, *arguments], env=environment | variables, capture_output=True, text=True
-        )
-        assert result.returncode == expect, result.stdout + result.stderr
-        return result
+        code = f"""
+            import sys
+            from torch_openreg.__main__ import main
+            sys.exit(main({["smi", *arguments]!r}))
+        """
+        variables = DEVICES | {"OPENREG_GROUP": group, "COLUMNS": "100"} | variables
+        return python(code, expect=expect, **variables)
 
     return run
 
 
 def only_group(written):
-    """The one group in a JSON picture."""
+    """The one group in a JSON snapshot."""
     (group,) = json.loads(written)["groups"]
     return group
 
@@ -104,12 +107,12 @@ def only_group(written):
 def test_json_tells_of_devices_and_processes(smi, hold, group):
     holders = [hold(100, 0), hold(20, 300)]
     before = time.time_ns()
-    picture = json.loads(smi("--json").out)
-    assert set(picture) == {"version", "time_ns", "groups", "problem"}
-    assert picture["version"] == 1
-    assert before <= picture["time_ns"] <= time.time_ns()
-    assert picture["problem"] is None
-    (shown,) = picture["groups"]
+    snapshot = json.loads(smi("--json").out)
+    assert set(snapshot) == {"version", "time_ns", "groups", "problem"}
+    assert snapshot["version"] == 1
+    assert before <= snapshot["time_ns"] <= time.time_ns()
+    assert snapshot["problem"] is None
+    (shown,) = snapshot["groups"]
     assert set(shown) == {"group", "in_use", "devices", "processes"}
     assert shown["group"] == f"group-{group}"
     assert shown["in_use"] is True
@@ -152,14 +155,14 @@ def test_process_that_was_killed_is_gone_with_its_memory(smi, hold):
     assert shown["devices"][0]["used_bytes"] == 20 << 20
 
 
-def test_it_joins_no_group_and_initializes_nothing(smi_process, hold, group):
+def test_it_joins_no_group_and_initializes_nothing(smi_process, python, hold, group):
     holder = hold(1, 0)
-    code = "from torch_openreg import _C; _C.ledger_list(); _C.ledger_foresee(); "
+    code = "from torch_openreg import _C; _C.ledger_list(); _C.ledger_preview(); "
     code += "print(_C.is_initialized())"
     for _ in range(2):
         shown = only_group(smi_process("--json", "--group", group).stdout)
         assert [process["pid"] for process in shown["processes"]] == [holder.pid]
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+    assert python(code).stdout == "False\n"
 
 
 def test_table_has_a_row_for_each_device_and_each_use(smi, hold):
@@ -212,28 +215,48 @@ def test_others_are_shown_whatever_the_own_configuration(smi_process, hold, grou
 
 
 @pytest.fixture
-def broken_page(group):
-    page = f"/dev/shm/openreg-{os.geteuid()}-group-{group}-broken"
-    with open(page, "wb") as file:
-        os.chmod(page, 0o600)
-        file.write(b"no page")
-    yield page
-    os.remove(page)
+def broken_file(group):
+    folder = f"/dev/shm/openreg-{os.geteuid()}"
+    os.makedirs(folder, 0o700, exist_ok=True)
+    path = f"{folder}/group-{group}-broken"
+    with open(path, "wb") as file:
+        os.chmod(path, 0o600)
+        file.write(b"no control file")
+    yield path
+    os.remove(path)
 
 
-def test_broken_page_is_named_and_the_rest_is_shown(broken_page, capsys, hold, group):
+def test_broken_control_file_is_named_and_the_rest_is_shown(broken_file, capsys, hold, group):
     holder = hold(64, 0)
     assert main(["smi"]) == 1
     written = capsys.readouterr()
-    assert broken_page in written.err
+    assert broken_file in written.err
     assert str(holder.pid) in written.out
     assert main(["smi", "--group", f"{group}-broken", "--json"]) == 1
     written = capsys.readouterr()
     assert json.loads(written.out)["problem"] + "\n" == written.err
-    assert written.err.startswith(f"openreg: {broken_page} cannot be used")
+    assert written.err.startswith(f"openreg: {broken_file} cannot be used")
 
 
-def test_broken_page_of_another_group_is_nothing_to_this_one(broken_page, smi, hold):
+@pytest.mark.parametrize(
+    ("problem", "group", "expected"),
+    [
+        ("openreg: /dev/shm/openreg-0/group-a cannot be used", None, True),
+        ("openreg: /dev/shm/openreg-0/group-a cannot be used", "a", True),
+        ("openreg: /dev/shm/openreg-0/group-a cannot be used", "group-a", True),
+        ("openreg: /dev/shm/openreg-0/group-a: a process has had it locked", "a", True),
+        ("openreg: /dev/shm/openreg-0/group-a-b cannot be used", "b", False),
+        ("openreg: /dev/shm/openreg-0/alike-1 cannot be used", "alike-1", True),
+        ("openreg: /dev/shm/openreg-0/alike-1 cannot be used", "a", False),
+        ("openreg: /dev/shm/openreg-0 cannot be used", "a", True),
+        ("openreg:", "a", True),  # cut
+    ],
+)
+def test_problem_is_that_of_the_group_that_it_names(problem, group, expected):
+    assert _names(problem, group) == expected
+
+
+def test_broken_control_file_of_another_group_is_nothing_to_this_one(broken_file, smi, hold):
     hold(64, 0)
     assert smi().err == ""
 
@@ -368,7 +391,7 @@ def test_watch_draws_no_more_than_the_terminal_has_rows(terminal, hold, group):
     assert "... " in frame and "more lines" in frame
 
 
-def test_watch_elsewhere_than_on_a_terminal_prints_one_picture_after_another(
+def test_watch_elsewhere_than_on_a_terminal_prints_one_snapshot_after_another(
     hold, environment, group
 ):
     hold(1, 0)
@@ -379,14 +402,14 @@ def test_watch_elsewhere_than_on_a_terminal_prints_one_picture_after_another(
         text=True,
         preexec_fn=hear_ctrl_c,
     ) as watching:
-        pictures = [json.loads(watching.stdout.readline()) for _ in range(3)]
+        snapshots = [json.loads(watching.stdout.readline()) for _ in range(3)]
         watching.send_signal(signal.SIGINT)
         watching.stdout.read()
         assert watching.wait() == 0
-    times = [picture["time_ns"] for picture in pictures]
+    times = [snapshot["time_ns"] for snapshot in snapshots]
     assert times == sorted(set(times))
-    for picture in pictures:
-        assert picture["groups"][0]["devices"][0]["used_bytes"] > 0
+    for snapshot in snapshots:
+        assert snapshot["groups"][0]["devices"][0]["used_bytes"] > 0
 
 
 def test_colour_is_for_terminals(terminal, hold, group):
@@ -411,7 +434,7 @@ def test_reader_that_has_seen_enough_is_no_failure_to_complain_of(environment):
 # ---- drawing -------------------------------------------------------------------------------------
 
 
-def picture_of(devices, processes):
+def snapshot_of(devices, processes):
     group = {"group": "group-drawn", "in_use": True, "devices": devices, "processes": processes}
     return {"version": 1, "time_ns": 0, "groups": [group], "problem": None}
 
@@ -442,12 +465,12 @@ def cells_of(line):
 
 @pytest.mark.parametrize("blocks", [True, False])
 def test_drawing_is_never_wider_than_it_may_be(blocks):
-    picture = picture_of(
+    snapshot = snapshot_of(
         [device_of(0, 0), device_of(1, 80 * GIB, numa_node=None, cpuset=None)],
         [process_of(12345, 0, 80 * GIB, name="日本語" * 30), process_of(2, 0, 0)],
     )
     for columns in range(1, 200):
-        lines = draw(picture, columns, Style(colour=False, blocks=blocks, redraws=False))
+        lines = draw(snapshot, columns, Style(colour=False, blocks=blocks, redraws=False))
         assert max(map(cells_of, lines)) <= columns
 
 
@@ -456,7 +479,7 @@ def test_bar_is_as_full_as_the_device():
     bars = [
         line.partition("-3")[2].partition(" /")[0]
         for line in draw(
-            picture_of([device | {"cpuset": "0-3"} for device in devices], []), 120, PLAIN
+            snapshot_of([device | {"cpuset": "0-3"} for device in devices], []), 120, PLAIN
         )[4:]
     ]
     full = [bar.count("█") for bar in bars]
@@ -466,21 +489,21 @@ def test_bar_is_as_full_as_the_device():
 
 def test_memory_that_outlives_its_process_is_marked():
     text = "\n".join(
-        draw(picture_of([device_of(0, 5)], [process_of(7, 5, has_exited=True)]), 80, PLAIN)
+        draw(snapshot_of([device_of(0, 5)], [process_of(7, 5, has_exited=True)]), 80, PLAIN)
     )
     assert re.search(r"^ +0 +7 +5 B +\(exited, in use by others\) python train.py$", text, re.M)
 
 
 def test_process_without_memory_is_shown_once():
-    lines = draw(picture_of([device_of(0, 0), device_of(1, 0)], [process_of(7, 0, 0)]), 80, PLAIN)
+    lines = draw(snapshot_of([device_of(0, 0), device_of(1, 0)], [process_of(7, 0, 0)]), 80, PLAIN)
     assert [line for line in lines if " 7 " in line] == ["       -    7     0 B  python train.py"]
 
 
 def test_names_cannot_write_to_the_terminal():
-    lines = draw(picture_of([device_of(0, 5)], [process_of(7, 5, name="\x1b[2Jx\n")]), 80, PLAIN)
+    lines = draw(snapshot_of([device_of(0, 5)], [process_of(7, 5, name="\x1b[2Jx\n")]), 80, PLAIN)
     assert lines[-1].endswith("?[2Jx?")
 
 
 def test_damaged_figures_are_drawn_all_the_same():
     devices = [device_of(0, 5, total=0), device_of(1, 1 << 63)]
-    assert "100%" in draw(picture_of(devices, []), 80, PLAIN)[-1]
+    assert "100%" in draw(snapshot_of(devices, []), 80, PLAIN)[-1]

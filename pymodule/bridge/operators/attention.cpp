@@ -43,8 +43,8 @@
 #include <limits>
 #include <tuple>
 
-#include "../typed.h"
-#include "random.h"
+#include "launch/typed.h"
+#include "operators/random/random.h"
 
 namespace openreg {
 

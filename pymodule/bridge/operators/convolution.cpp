@@ -8,7 +8,7 @@
 #include <ATen/ops/convolution_ops.h>
 #include <torch/library.h>
 
-#include "../typed.h"
+#include "launch/typed.h"
 
 namespace openreg {
 

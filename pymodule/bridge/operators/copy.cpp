@@ -9,13 +9,16 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/copy_ops.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/resize.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <memory>
+#include <optional>
 
-#include "../sync_debug.h"
-#include "../typed.h"
+#include "launch/typed.h"
+#include "streams/sync_debug.h"
 
 namespace openreg {
 
@@ -24,12 +27,8 @@ namespace {
 // Below this size the device layer's copy has nothing to win, unless the copy has to be queued.
 constexpr size_t kPlainCopyBytes = 4096;
 
-// What a core copies in a nanosecond, as far as it matters for telling long copies from short ones.
-constexpr int64_t kBytesPerNs = 10;
-
-bool is_worth_queueing(size_t bytes) {
-  return static_cast<int64_t>(bytes) / kBytesPerNs >= queueing_threshold().count();
-}
+// Of copies of bytes between two addresses, and of those that change elements on the way.
+LaunchCost plain_copy_cost, converting_copy_cost;
 
 // Tensors that share a storage are the CPU's to judge: it refuses a partial overlap.
 bool same_bytes(const at::Tensor &self, const at::Tensor &source) {
@@ -90,24 +89,25 @@ private:
   c10::DeviceIndex device_, other_;
 };
 
-// What the caller agreed not to wait for is not counted, although pageable memory is waited for
-// here.
-void note_sync_unless(bool non_blocking) {
+// What the caller agreed not to wait for is not counted, although a copy to pageable memory is
+// waited for here.
+void note_sync_unless(bool non_blocking, c10::DeviceIndex device) {
   if (!non_blocking) {
     note_sync();
+    note_wait(device);
   }
 }
 
-// As on CUDA, only copies between host and device are waited for, and not those either whose host
-// memory is pinned if the caller asks for it. A queued copy keeps the host's memory alive.
+// As on CUDA, only copies between host and device are waited for, unless the host's memory may be
+// used after the call. A queued copy keeps it alive.
 void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevices &devices,
-                bool non_blocking) {
+                bool non_blocking, bool host_may_be_used_later) {
   void *to = self.mutable_data_ptr();
   const void *from = source.const_data_ptr();
   const auto bytes = self.nbytes();
   const auto host = self.is_cpu() ? self : source.is_cpu() ? source : at::Tensor();
-  if (host.defined() && !(non_blocking && host.is_pinned())) {
-    note_sync_unless(non_blocking);
+  if (host.defined() && !host_may_be_used_later) {
+    note_sync_unless(non_blocking, devices.device());
     const Turn turn(devices.device());
     if (self.is_cpu()) {
       turn.raise_failures();
@@ -116,18 +116,13 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
     return;
   }
   const auto copy = [=, kept = host.defined() ? host.storage() : c10::Storage()] {
-    openreg_copy(to, from, bytes);
+    if (!Turn::any()) { // on a worker: as a GPU's copy engine, which takes nothing from the kernels
+      keep_on_all_cores();
+    }
+    return openreg_copy(to, from, bytes);
   };
   devices.begin();
-  if (is_worth_queueing(bytes) && may_queue()) {
-    // As a GPU's copy engine, which takes nothing from the multiprocessors.
-    queue_on_stream(devices.device(), [copy] {
-      keep_on_cores(-1);
-      copy();
-    });
-  } else {
-    run_on_stream(devices.device(), copy);
-  }
+  submit(plain_copy_cost, static_cast<int64_t>(bytes), devices.device(), copy);
   devices.end();
 }
 
@@ -141,7 +136,50 @@ bool is_pinned_host(const at::Tensor &tensor) {
   return tensor.is_cpu() && tensor.is_pinned();
 }
 
-// A copy between pinned host memory and a device that changes elements on the way, by PyTorch's CPU
+// ---- pageable memory ----------------------------------------------------------------------------
+
+// How much pageable memory may be staged at any time, in all. A program that copies more than its
+// devices keep up with is waited for, and does not fill the host's memory.
+constexpr size_t kStagingBytes = size_t{256} << 20;
+
+// So many of these bytes, taken while it lives.
+class StagingRoom {
+public:
+  explicit StagingRoom(size_t bytes) : bytes_(bytes), taken_(taken_in_all.fetch_add(bytes)) {}
+  ~StagingRoom() { taken_in_all.fetch_sub(bytes_); }
+  StagingRoom(const StagingRoom &) = delete;
+  StagingRoom &operator=(const StagingRoom &) = delete;
+
+  bool is_there() const { return taken_ + bytes_ <= kStagingBytes; }
+
+private:
+  static inline std::atomic<size_t> taken_in_all{0};
+
+  size_t bytes_, taken_;
+};
+
+// The content of pageable memory as it is now, which a queued copy reads in its place: the program
+// may change the memory when the call has returned. Undefined when there is no room.
+at::Tensor stage(const at::Tensor &source) {
+  const auto room = std::make_shared<StagingRoom>(source.nbytes());
+  if (!room->is_there()) {
+    return {};
+  }
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  auto staged = source.clone();
+  return at::from_blob(
+      staged.mutable_data_ptr(), staged.sizes(), staged.strides(), [staged, room](void *) {},
+      staged.options());
+}
+
+bool is_pageable(const at::Tensor &source) {
+  return source.is_cpu() && source.layout() == c10::kStrided && source.nbytes() > 0 &&
+         !source.is_quantized() && !source._is_zerotensor() && !source.is_pinned();
+}
+
+// ---- copies that change elements ----------------------------------------------------------------
+
+// A copy between host memory and a device that changes elements on the way, by PyTorch's CPU
 // kernel.
 class ConvertingCopy {
 public:
@@ -163,9 +201,11 @@ public:
 private:
   static openreg_status run(void *copy) {
     const std::unique_ptr<ConvertingCopy> self(static_cast<ConvertingCopy *>(copy));
+    const auto began_ns = now_ns();
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       at::_ops::copy_::redispatch(kCpuKernel, self->to_, self->from_, /*non_blocking=*/false);
+      converting_copy_cost.note(self->to_.numel(), now_ns() - began_ns);
       return OPENREG_OK;
     } catch (const std::exception &error) {
       return openreg_fail(OPENREG_LAUNCH_FAILURE, "openreg error: a copy failed: %s", error.what());
@@ -175,12 +215,10 @@ private:
   at::Tensor to_, from_;
 };
 
-at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking) {
-  check_copyable(self);
-  check_copyable(source);
-  const CopyDevices devices(self, source);
+at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &devices,
+                 bool non_blocking, bool host_may_be_used_later) {
   if (self.nbytes() >= (devices.are_idle() ? kPlainCopyBytes : 0) && same_bytes(self, source)) {
-    copy_bytes(self, source, devices, non_blocking);
+    copy_bytes(self, source, devices, non_blocking, host_may_be_used_later);
     return self;
   }
   if (!self.is_cpu() && !source.is_cpu() && !devices.are_two()) {
@@ -188,12 +226,20 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
   }
   check(openreg_initialize()); // refuses a forked child
   if (self.is_cpu() || source.is_cpu()) {
-    note_sync_unless(non_blocking);
+    note_sync_unless(non_blocking, devices.device());
   }
-  if (non_blocking && may_queue() && (is_pinned_host(self) || is_pinned_host(source)) &&
-      (is_worth_queueing(self.nbytes()) || !devices.are_idle())) {
-    ConvertingCopy::queue(self, expanded(source, self), devices.device());
-    return self;
+  std::optional<LongLaunch> long_launch;
+  if (host_may_be_used_later && may_queue()) {
+    if (is_long(self.numel())) {
+      long_launch.emplace(converting_copy_cost, self.numel(), devices.device());
+    }
+    if ((long_launch.has_value() && long_launch->is_queued()) || !devices.are_idle()) {
+      if (long_launch.has_value()) {
+        long_launch->set_queued();
+      }
+      ConvertingCopy::queue(self, expanded(source, self), devices.device());
+      return self;
+    }
   }
   devices.wait_for_other();
   const Turn turn(devices.device());
@@ -204,9 +250,23 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
   return self;
 }
 
+at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking) {
+  check_copyable(self);
+  check_copyable(source);
+  const CopyDevices devices(self, source);
+  if (non_blocking && may_queue() && !devices.are_idle() && is_pageable(source)) {
+    if (const auto staged = stage(source); staged.defined()) {
+      return copy(self, staged, devices, non_blocking, /*host_may_be_used_later=*/true);
+    }
+  }
+  return copy(self, source, devices, non_blocking,
+              non_blocking && (is_pinned_host(self) || is_pinned_host(source)));
+}
+
 // A number that goes to the host brings a failure with it, as a copy does.
 at::Scalar item(const at::Tensor &self) {
   note_sync();
+  note_wait(self.device().index());
   const Turn turn(self.device().index());
   turn.raise_failures();
   return typed<at::_ops::_local_scalar_dense>(self);

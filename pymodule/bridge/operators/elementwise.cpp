@@ -4,7 +4,7 @@
 #include <ATen/Operators.h>
 #include <torch/library.h>
 
-#include "../typed.h"
+#include "launch/typed.h"
 
 namespace openreg {
 
@@ -32,6 +32,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   register_typed<ops::exp, ops::log, ops::log1p, ops::sqrt, ops::sqrt_, ops::rsqrt, ops::sin,
                  ops::cos, ops::tanh, ops::sigmoid, ops::erf, ops::sign, ops::floor, ops::ceil,
                  ops::round, ops::isnan>(library);
+  // PyTorch's own kernel looks whether the tensor's device has a loop for exact powers
+  register_typed<ops::ldexp_Tensor, ops::ldexp_, ops::ldexp_out>(library);
   // comparison and logic
   register_typed<ops::eq_Tensor, ops::eq_Scalar, ops::ne_Tensor, ops::ne_Scalar, ops::lt_Tensor,
                  ops::lt_Scalar, ops::le_Tensor, ops::le_Scalar, ops::gt_Tensor, ops::gt_Scalar,

@@ -8,8 +8,8 @@
 #include <c10/core/DefaultDtype.h>
 #include <torch/library.h>
 
-#include "../device_tensor.h"
-#include "../refusals.h"
+#include "tensor/device_tensor.h"
+#include "core/refusals.h"
 
 namespace openreg {
 

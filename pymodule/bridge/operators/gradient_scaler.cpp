@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "../launch.h"
-#include "../turn.h"
-#include "amp.h"
+#include "launch/launch_device.h"
+#include "streams/turn.h"
+#include "amp/amp.h"
 
 namespace openreg {
 

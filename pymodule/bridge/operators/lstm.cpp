@@ -10,7 +10,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include "../status.h"
+#include "core/status.h"
 
 namespace openreg {
 

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "../sync_debug.h"
-#include "../typed.h"
+#include "streams/sync_debug.h"
+#include "launch/typed.h"
 
 namespace openreg {
 

@@ -9,8 +9,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
-#include "../members.h"
-#include "../status.h"
+#include "tensor/composite.h"
+#include "core/status.h"
 
 namespace openreg {
 

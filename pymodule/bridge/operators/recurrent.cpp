@@ -10,7 +10,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include "../typed.h"
+#include "launch/typed.h"
 
 namespace openreg {
 

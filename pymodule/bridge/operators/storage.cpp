@@ -1,5 +1,5 @@
 // What a tensor is made over: which storage, how large, and who uses it. resize_, the forms of
-// set_, record_stream, and whether one tensor can take the place of another.
+// set_, record_stream, _lazy_clone, and whether one tensor can take the place of another.
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -7,7 +7,8 @@
 #include <ATen/native/ResizeCommon.h>
 #include <torch/library.h>
 
-#include "../device_tensor.h"
+#include "streams/turn.h"
+#include "tensor/device_tensor.h"
 
 namespace openreg {
 
@@ -84,6 +85,19 @@ void record_stream(at::Tensor &self, c10::Stream stream) {
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
 }
 
+// A copy of all of the storage. PyTorch's own kernel would share the memory until one of both is
+// written to, which it learns from accesses to the storage: kernels write to twins here.
+at::Tensor lazy_clone(const at::Tensor &self) {
+  const auto &source = self.storage();
+  const auto device = self.device().index();
+  auto *block = allocate_block(device, source.nbytes());
+  auto storage = make_storage(block, source.nbytes());
+  run_on_stream(device, [to = block->address, from = source.data(), bytes = source.nbytes()] {
+    openreg_copy(to, from, bytes);
+  });
+  return at::detail::make_tensor<DeviceTensor>(std::move(storage), *self.unsafeGetTensorImpl());
+}
+
 // Module.to asks this before it replaces the data of a parameter in place: host and devices differ
 // in nothing that a TensorImpl would have to be another class for.
 bool has_compatible_shallow_copy_type(const at::Tensor &self, const at::Tensor &from) {
@@ -102,12 +116,21 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Storage_storage_offset", &set_storage_offset);
   library.impl("set_.source_Tensor", &set_tensor);
   library.impl("record_stream", &record_stream);
+  library.impl("_lazy_clone", &lazy_clone);
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
 // The integers of a quantized tensor have a storage as others do.
 TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
   library.impl("set_.source_Storage_storage_offset", &set_storage_offset);
+}
+
+// Memory is used whatever marks it is read with. Resolving them first would record a copy.
+TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
+  library.impl("record_stream", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, library) {
+  library.impl("record_stream", torch::CppFunction::makeFallthrough());
 }
 
 // Composite by default, so that autograd must be told as well.

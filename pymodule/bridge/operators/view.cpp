@@ -4,7 +4,7 @@
 #include <ATen/Operators.h>
 #include <torch/library.h>
 
-#include "../typed.h"
+#include "launch/typed.h"
 
 namespace openreg {
 

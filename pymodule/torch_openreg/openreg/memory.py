@@ -34,7 +34,7 @@ from ._memory_history import (
 from ._memory_pools import MemPool, use_mem_pool
 from ._memory_summary import list_gpu_processes, memory_summary
 from ._utils import _get_device_index
-from .devices import _lazy_init, current_device, is_initialized
+from .devices import _is_in_bad_fork, _lazy_init, current_device, is_initialized
 from .streams import current_stream
 
 __all__ = [
@@ -102,7 +102,14 @@ def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
     ----------
     device : torch.device, str, int or None
         The device; None means the current one.
+
+    Raises
+    ------
+    RuntimeError
+        In a process that was forked from one with initialized devices.
     """
+    if _is_in_bad_fork():
+        _lazy_init()
     if not is_initialized():
         return {}
     return _C.memory_stats(_get_device_index(device, optional=True))
@@ -127,6 +134,11 @@ def memory_stats(device: Device = None) -> "OrderedDict[str, Any]":
         whose name comes that of the `MemPool`, as in ``0_1``; and plain counters such as
         ``num_ooms``. Blocks of every size may be split, and no request is refused that fits:
         ``max_split_size`` is -1, and figures of ``oversize`` and ``num_oom_rejections`` are 0.
+
+    Raises
+    ------
+    RuntimeError
+        In a process that was forked from one with initialized devices.
     """
     return _flatten(memory_stats_as_nested_dict(device))
 
@@ -163,6 +175,11 @@ def reset_accumulated_host_memory_stats() -> None:
     _C.reset_accumulated_host_memory_stats()
 
 
+# As in torch.cuda, no error but 0 in a process without devices, a forked one too.
+def _figure(device: Device, name: str) -> int:
+    return int(memory_stats(device)[name]) if is_initialized() else 0
+
+
 def memory_allocated(device: Device = None) -> int:
     """Return the bytes that tensors hold on a device.
 
@@ -171,7 +188,7 @@ def memory_allocated(device: Device = None) -> int:
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    return int(memory_stats(device).get("allocated_bytes.all.current", 0))
+    return _figure(device, "allocated_bytes.all.current")
 
 
 def max_memory_allocated(device: Device = None) -> int:
@@ -182,7 +199,7 @@ def max_memory_allocated(device: Device = None) -> int:
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    return int(memory_stats(device).get("allocated_bytes.all.peak", 0))
+    return _figure(device, "allocated_bytes.all.peak")
 
 
 def memory_reserved(device: Device = None) -> int:
@@ -193,7 +210,7 @@ def memory_reserved(device: Device = None) -> int:
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    return int(memory_stats(device).get("reserved_bytes.all.current", 0))
+    return _figure(device, "reserved_bytes.all.current")
 
 
 def max_memory_reserved(device: Device = None) -> int:
@@ -204,7 +221,7 @@ def max_memory_reserved(device: Device = None) -> int:
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    return int(memory_stats(device).get("reserved_bytes.all.peak", 0))
+    return _figure(device, "reserved_bytes.all.peak")
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:

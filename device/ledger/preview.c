@@ -1,0 +1,32 @@
+/* preview.c: the devices as they are configured, of which none is initialized yet. */
+#include "device/memory/topology.h"
+
+#include <string.h>
+
+#include "device/process/config.h"
+
+static void preview_device(const openreg_config *config, const openreg_topology *topology,
+                           int index, openreg_ledger_device *device) {
+  memcpy(device->profile, config->profiles[index].key, sizeof device->profile);
+  memcpy(device->name, config->profiles[index].name, sizeof device->name);
+  device->total_bytes = config->memory_bytes[index];
+  device->used_bytes = 0;
+  device->numa_node = openreg_topology_node(topology, index);
+  openreg_topology_list_cores(topology, index, device->cpuset, sizeof device->cpuset);
+}
+
+openreg_status openreg_ledger_preview(openreg_ledger_snapshot *snapshot) {
+  const openreg_config *config;
+  openreg_status status = openreg_config_get(&config);
+  if (status != OPENREG_OK)
+    return status;
+  openreg_topology *topology = openreg_topology_load(config->device_count);
+  openreg_config_name_group(config, snapshot->group);
+  snapshot->device_count = config->device_count;
+  snapshot->process_count = 0;
+  snapshot->processes = NULL;
+  for (int i = 0; i < config->device_count; i++)
+    preview_device(config, topology, i, &snapshot->devices[i]);
+  openreg_topology_free(topology);
+  return OPENREG_OK;
+}

@@ -1,0 +1,449 @@
+/* arena.c: the memory of all devices.
+ *
+ * Each device has a memory file: its arena, of exactly the device's capacity and committed page by
+ * page on first touch, and then the table of what it exports (ipc/exports.h). All arenas are mapped
+ * into two reservations of the same shape, one for the device views, which the host may not touch,
+ * and one for the kernel views, which it may:
+ *
+ *     device view:  |arena 0|imports|arena 1|imports| ... |
+ *     kernel view:  |arena 0|imports|arena 1|imports| ... |       a constant distance away
+ *
+ *     slot i    = [base + i * stride, base + (i + 1) * stride)
+ *     arena i   = its first capacity[i] bytes
+ *     imports i = the rest, at least capacity[i] bytes: memory of other processes' device i
+ *     stride    = a power of two >= twice every capacity, so that address -> device is a shift
+ *
+ * With host access both views are one readable and writable mapping, and the distance is 0.
+ *
+ * The addresses are published by storing reserved_bytes, as the last step; they never change after.
+ * Neither view is inherited by a forked child, which must not write to its parent's devices.
+ *
+ * Imports are mapped in whole granules. Two bits a granule say which are, and where each mapping
+ * begins; they are read without a lock by whoever asks about an address, and a granule that is not
+ * mapped is inaccessible.
+ */
+#define _GNU_SOURCE /* memfd_create, fallocate, seals */
+#include "device/memory/arena.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "device/process/state.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17; older systems take the address as a hint */
+#endif
+
+intptr_t openreg_kernel_offset;
+
+static struct {
+  _Atomic size_t reserved_bytes; /* of each view: device_count * stride; 0: not mapped yet */
+  uintptr_t base[2];             /* indexed by openreg_view; equal with host access */
+  unsigned stride_shift;
+  int device_count;
+  size_t capacity[OPENREG_MAX_DEVICES];
+  int file[OPENREG_MAX_DEVICES];
+  /* Of the granules behind each arena; begins is a subset of mapped. */
+  _Atomic uint64_t *mapped[OPENREG_MAX_DEVICES], *begins[OPENREG_MAX_DEVICES];
+} arenas;
+
+static size_t stride_bytes(void) {
+  return (size_t)1 << arenas.stride_shift;
+}
+
+static void *slot_address(openreg_view view, int device) {
+  return (void *)(arenas.base[view] + (uintptr_t)device * stride_bytes());
+}
+
+static bool views_are_one(void) {
+  return arenas.base[OPENREG_DEVICE_VIEW] == arenas.base[OPENREG_KERNEL_VIEW];
+}
+
+/* ---- mapping --------------------------------------------------------------------------------- */
+
+static openreg_status fail_system(const char *what, int device) {
+  return openreg_fail(OPENREG_SYSTEM, "openreg: device %d, %zu bytes: %s: %s", device,
+                      arenas.capacity[device], what, strerror(errno));
+}
+
+/* Inaccessible addresses, aligned to a granule. */
+static openreg_status reserve(size_t bytes, uintptr_t *base) {
+  size_t granule = OPENREG_GRANULE_BYTES;
+  void *start =
+      mmap(NULL, bytes + granule, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED)
+    return openreg_fail(OPENREG_SYSTEM,
+                        "openreg: reserving %zu bytes of addresses for %d devices: %s (a smaller "
+                        "OPENREG_DEVICE_MEMORY or OPENREG_DEVICE_COUNT needs fewer)",
+                        bytes, arenas.device_count, strerror(errno));
+  size_t head = (granule - (uintptr_t)start % granule) % granule;
+  *base = (uintptr_t)start + head;
+  if (head > 0)
+    munmap(start, head);
+  munmap((void *)(*base + bytes), granule - head);
+  return OPENREG_OK;
+}
+
+/* The memory file of a device. Its size can never change, so that no mapping can lose its end. */
+static openreg_status create_file(int device) {
+  char name[32];
+  snprintf(name, sizeof name, "openreg:%d", device);
+  int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0)
+    return fail_system("creating a memory file", device);
+  arenas.file[device] = file;
+  if (ftruncate(file, (off_t)(arenas.capacity[device] + OPENREG_EXPORTS_BYTES)) != 0)
+    return fail_system("sizing the memory file", device);
+  if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    return fail_system("sealing the memory file", device);
+  return OPENREG_OK;
+}
+
+static openreg_status map_at(openreg_view view, int device, size_t in_slot, int file,
+                             uint64_t file_offset, size_t bytes) {
+  bool is_touchable = view == OPENREG_KERNEL_VIEW || views_are_one();
+  void *address = (char *)slot_address(view, device) + in_slot;
+  if (mmap(address, bytes, is_touchable ? PROT_READ | PROT_WRITE : PROT_NONE,
+           MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, (off_t)file_offset) == MAP_FAILED)
+    return fail_system("mapping the memory file", device);
+  if (madvise(address, bytes, MADV_DONTFORK) != 0)
+    return fail_system("keeping the memory out of forked processes", device);
+  /* A core file would commit every page of the capacity while it is written. */
+  if (madvise(address, bytes, MADV_DONTDUMP) != 0)
+    return fail_system("keeping the memory out of core files", device);
+  /* A wish only: the system may be built or set up without huge pages. */
+  (void)madvise(address, bytes, MADV_HUGEPAGE);
+  return OPENREG_OK;
+}
+
+static openreg_status map_both_views(int device, size_t in_slot, int file, uint64_t file_offset,
+                                     size_t bytes) {
+  openreg_status status = map_at(OPENREG_KERNEL_VIEW, device, in_slot, file, file_offset, bytes);
+  if (status == OPENREG_OK && !views_are_one())
+    status = map_at(OPENREG_DEVICE_VIEW, device, in_slot, file, file_offset, bytes);
+  return status;
+}
+
+static openreg_status map_device(int device) {
+  openreg_status status = create_file(device);
+  if (status == OPENREG_OK)
+    status = map_both_views(device, 0, arenas.file[device], 0, arenas.capacity[device]);
+  return status;
+}
+
+static openreg_status reserve_views(size_t bytes, bool host_access) {
+  openreg_status status = reserve(bytes, &arenas.base[OPENREG_KERNEL_VIEW]);
+  if (status != OPENREG_OK)
+    return status;
+  if (host_access) {
+    arenas.base[OPENREG_DEVICE_VIEW] = arenas.base[OPENREG_KERNEL_VIEW];
+    return OPENREG_OK;
+  }
+  status = reserve(bytes, &arenas.base[OPENREG_DEVICE_VIEW]);
+  if (status != OPENREG_OK)
+    munmap((void *)arenas.base[OPENREG_KERNEL_VIEW], bytes);
+  return status;
+}
+
+static void close_files(void) {
+  for (int i = 0; i < arenas.device_count; i++) {
+    if (arenas.file[i] >= 0)
+      close(arenas.file[i]);
+    arenas.file[i] = -1;
+  }
+}
+
+static size_t spare_granules(int device) {
+  return (stride_bytes() - arenas.capacity[device]) / OPENREG_GRANULE_BYTES;
+}
+
+static openreg_status make_bitmaps(void) {
+  for (int i = 0; i < arenas.device_count; i++) {
+    size_t words = (spare_granules(i) + 63) / 64;
+    arenas.mapped[i] = calloc(2 * words, sizeof *arenas.mapped[i]);
+    if (arenas.mapped[i] == NULL)
+      return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for %zu bytes of bitmaps",
+                          2 * words * sizeof *arenas.mapped[i]);
+    arenas.begins[i] = arenas.mapped[i] + words;
+  }
+  return OPENREG_OK;
+}
+
+static void free_bitmaps(void) {
+  for (int i = 0; i < arenas.device_count; i++) {
+    free(arenas.mapped[i]);
+    arenas.mapped[i] = NULL;
+  }
+}
+
+static void unmap(size_t bytes) {
+  close_files();
+  free_bitmaps();
+  munmap((void *)arenas.base[OPENREG_KERNEL_VIEW], bytes);
+  if (!views_are_one())
+    munmap((void *)arenas.base[OPENREG_DEVICE_VIEW], bytes);
+}
+
+static void plan(const openreg_config *config) {
+  uint64_t largest = OPENREG_GRANULE_BYTES;
+  arenas.device_count = config->device_count;
+  for (int i = 0; i < config->device_count; i++) {
+    arenas.file[i] = -1;
+    arenas.capacity[i] = config->memory_bytes[i];
+    if (config->memory_bytes[i] > largest)
+      largest = config->memory_bytes[i];
+  }
+  arenas.stride_shift = 0;
+  while (stride_bytes() / 2 < largest)
+    arenas.stride_shift++;
+}
+
+openreg_status openreg_arenas_map(const openreg_config *config) {
+  plan(config);
+  size_t bytes = (size_t)config->device_count * stride_bytes();
+  openreg_status status = reserve_views(bytes, config->host_access);
+  if (status != OPENREG_OK)
+    return status;
+  status = make_bitmaps();
+  for (int i = 0; status == OPENREG_OK && i < config->device_count; i++)
+    status = map_device(i);
+  if (status != OPENREG_OK) {
+    unmap(bytes);
+    return status;
+  }
+  openreg_kernel_offset =
+      (intptr_t)(arenas.base[OPENREG_KERNEL_VIEW] - arenas.base[OPENREG_DEVICE_VIEW]);
+  atomic_store_explicit(&arenas.reserved_bytes, bytes, memory_order_release);
+  return OPENREG_OK;
+}
+
+void openreg_arenas_unmap(void) {
+  size_t bytes = atomic_exchange(&arenas.reserved_bytes, 0);
+  openreg_kernel_offset = 0;
+  unmap(bytes);
+}
+
+/* Not over what may have been mapped there since the fork: hence no plain MAP_FIXED, and nothing to
+ * be done when it fails. */
+static void cover(int device, size_t in_slot, size_t bytes) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  (void)mmap((char *)slot_address(OPENREG_KERNEL_VIEW, device) + in_slot, bytes, PROT_NONE, flags,
+             -1, 0);
+  if (!views_are_one())
+    (void)mmap((char *)slot_address(OPENREG_DEVICE_VIEW, device) + in_slot, bytes, PROT_NONE, flags,
+               -1, 0);
+}
+
+static bool test_bit(const _Atomic uint64_t *bits, size_t index) {
+  return atomic_load_explicit(&bits[index / 64], memory_order_acquire) >> index % 64 & 1;
+}
+
+void openreg_arenas_abandon(void) {
+  close_files();
+  for (int i = 0; i < arenas.device_count; i++) {
+    cover(i, 0, arenas.capacity[i]);
+    for (size_t granule = 0; granule < spare_granules(i); granule++)
+      if (test_bit(arenas.mapped[i], granule))
+        cover(i, arenas.capacity[i] + granule * OPENREG_GRANULE_BYTES, OPENREG_GRANULE_BYTES);
+  }
+}
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+static bool is_imported(int device, size_t in_slot) {
+  size_t capacity = arenas.capacity[device];
+  return in_slot >= capacity &&
+         test_bit(arenas.mapped[device], (in_slot - capacity) / OPENREG_GRANULE_BYTES);
+}
+
+/* Whether a range that begins in an import ends in the same one. */
+static bool ends_in_import(int device, size_t in_slot, size_t bytes) {
+  size_t capacity = arenas.capacity[device];
+  if (bytes > stride_bytes() - in_slot)
+    return false;
+  size_t granule = (in_slot - capacity) / OPENREG_GRANULE_BYTES;
+  size_t end = (in_slot - capacity + bytes + OPENREG_GRANULE_BYTES - 1) / OPENREG_GRANULE_BYTES;
+  while (++granule < end)
+    if (!test_bit(arenas.mapped[device], granule) || test_bit(arenas.begins[device], granule))
+      return false;
+  return true;
+}
+
+bool openreg_arena_locate(const void *address, openreg_arena_place *place) {
+  size_t reserved_bytes = atomic_load_explicit(&arenas.reserved_bytes, memory_order_acquire);
+  if (reserved_bytes == 0)
+    return false;
+  for (openreg_view view = OPENREG_DEVICE_VIEW; view <= OPENREG_KERNEL_VIEW; view++) {
+    uintptr_t offset = (uintptr_t)address - arenas.base[view];
+    if (offset < reserved_bytes) {
+      place->device = (int)(offset >> arenas.stride_shift);
+      place->view = view;
+      size_t in_slot = offset & (stride_bytes() - 1);
+      place->imported = is_imported(place->device, in_slot);
+      place->beyond_capacity = in_slot >= arenas.capacity[place->device] && !place->imported;
+      return true;
+    }
+  }
+  return false;
+}
+
+int openreg_arena_device_of(const void *device_address) {
+  size_t reserved_bytes = atomic_load_explicit(&arenas.reserved_bytes, memory_order_acquire);
+  if (reserved_bytes == 0)
+    return -1;
+  uintptr_t offset = (uintptr_t)device_address - arenas.base[OPENREG_DEVICE_VIEW];
+  if (offset >= reserved_bytes)
+    return -1;
+  int device = (int)(offset >> arenas.stride_shift);
+  size_t in_slot = offset & (stride_bytes() - 1);
+  return in_slot < arenas.capacity[device] || is_imported(device, in_slot) ? device : -1;
+}
+
+static bool overlaps_device_view(uintptr_t start, size_t bytes) {
+  size_t reserved_bytes = atomic_load_explicit(&arenas.reserved_bytes, memory_order_acquire);
+  if (reserved_bytes == 0)
+    return false;
+  uintptr_t base = arenas.base[OPENREG_DEVICE_VIEW];
+  return start < base + reserved_bytes && base < start + bytes;
+}
+
+openreg_status openreg_arena_check_range(const void *address, size_t bytes, int *device) {
+  uintptr_t start = (uintptr_t)address;
+  int found = openreg_arena_device_of(address);
+  bool good = bytes <= UINTPTR_MAX - start;
+  if (good && found >= 0) {
+    size_t in_slot = start - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, found);
+    size_t capacity = arenas.capacity[found];
+    good = in_slot < capacity ? bytes <= capacity - in_slot : ends_in_import(found, in_slot, bytes);
+  } else if (good) {
+    good = !overlaps_device_view(start, bytes);
+  }
+  if (!good)
+    return openreg_fail(OPENREG_INVALID_ADDRESS,
+                        "openreg: the %zu bytes at %p are not all in the memory of one device",
+                        bytes, address);
+  *device = found;
+  return OPENREG_OK;
+}
+
+int openreg_arena_file(int device) {
+  return arenas.file[device];
+}
+
+void *openreg_arena_kernel_base(int device, size_t *bytes) {
+  *bytes = arenas.capacity[device];
+  return slot_address(OPENREG_KERNEL_VIEW, device);
+}
+
+/* ---- memory of other processes --------------------------------------------------------------- */
+
+static void set_bit(_Atomic uint64_t *bits, size_t index, bool value) {
+  uint64_t bit = (uint64_t)1 << index % 64;
+  if (value)
+    atomic_fetch_or_explicit(&bits[index / 64], bit, memory_order_release);
+  else
+    atomic_fetch_and_explicit(&bits[index / 64], ~bit, memory_order_release);
+}
+
+/* The first of so many granules in a row that are not mapped; the number of all when there are no
+ * such. */
+static size_t find_granules(int device, size_t wanted) {
+  size_t all = spare_granules(device), found = 0;
+  for (size_t granule = 0; granule < all; granule++) {
+    found = test_bit(arenas.mapped[device], granule) ? 0 : found + 1;
+    if (found == wanted)
+      return granule + 1 - wanted;
+  }
+  return all;
+}
+
+/* Puts the reservation back where something was mapped, or half mapped. */
+static void reserve_again(int device, size_t in_slot, size_t bytes) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  for (openreg_view view = OPENREG_DEVICE_VIEW; view <= OPENREG_KERNEL_VIEW; view++)
+    (void)mmap((char *)slot_address(view, device) + in_slot, bytes, PROT_NONE, flags, -1, 0);
+}
+
+openreg_status openreg_arena_map_import(int device, int file, uint64_t file_offset, size_t bytes,
+                                        void **device_address) {
+  assert(bytes > 0 && bytes % OPENREG_GRANULE_BYTES == 0);
+  size_t granules = bytes / OPENREG_GRANULE_BYTES, first = find_granules(device, granules);
+  if (first == spare_granules(device))
+    return openreg_fail(OPENREG_OUT_OF_MEMORY,
+                        "openreg: device %d has no room left for %zu bytes of other processes' "
+                        "memory: let go of some that was opened before",
+                        device, bytes);
+  size_t in_slot = arenas.capacity[device] + first * OPENREG_GRANULE_BYTES;
+  openreg_status status = map_both_views(device, in_slot, file, file_offset, bytes);
+  if (status != OPENREG_OK) {
+    reserve_again(device, in_slot, bytes);
+    return status;
+  }
+  set_bit(arenas.begins[device], first, true);
+  for (size_t i = 0; i < granules; i++)
+    set_bit(arenas.mapped[device], first + i, true);
+  *device_address = (char *)slot_address(OPENREG_DEVICE_VIEW, device) + in_slot;
+  return OPENREG_OK;
+}
+
+void openreg_arena_unmap_import(void *device_address, size_t bytes) {
+  int device = openreg_arena_device_of(device_address);
+  assert(device >= 0);
+  size_t in_slot =
+      (size_t)((uintptr_t)device_address - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, device));
+  size_t first = (in_slot - arenas.capacity[device]) / OPENREG_GRANULE_BYTES;
+  assert(in_slot >= arenas.capacity[device] && test_bit(arenas.begins[device], first));
+  for (size_t i = 0; i < bytes / OPENREG_GRANULE_BYTES; i++)
+    set_bit(arenas.mapped[device], first + i, false);
+  set_bit(arenas.begins[device], first, false);
+  reserve_again(device, in_slot, bytes);
+}
+
+/* ---- the public rest ------------------------------------------------------------------------- */
+
+openreg_status openreg_arena_get(int device, void **base, size_t *bytes) {
+  openreg_status status = openreg_require_ready(device);
+  if (status != OPENREG_OK)
+    return status;
+  *base = slot_address(OPENREG_DEVICE_VIEW, device);
+  *bytes = arenas.capacity[device];
+  return OPENREG_OK;
+}
+
+openreg_status openreg_arena_release(void *device_address, size_t bytes) {
+  openreg_status status = openreg_require_no_bad_fork();
+  if (status != OPENREG_OK)
+    return status;
+  size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+  if ((uintptr_t)device_address % page_bytes != 0 || bytes % page_bytes != 0)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT,
+                        "openreg: the %zu bytes at %p are not whole pages of %zu bytes", bytes,
+                        device_address, page_bytes);
+  int device;
+  status = openreg_arena_check_range(device_address, bytes, &device);
+  if (status != OPENREG_OK)
+    return status;
+  if (device < 0)
+    return openreg_fail(OPENREG_INVALID_ADDRESS, "openreg: %p is not in the memory of any device",
+                        device_address);
+  if (bytes == 0)
+    return OPENREG_OK;
+  uintptr_t offset =
+      (uintptr_t)device_address - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, device);
+  if (offset >= arenas.capacity[device])
+    return openreg_fail(OPENREG_INVALID_ADDRESS,
+                        "openreg: the %zu bytes at %p belong to another process, which alone gives "
+                        "pages of them back (openreg_ipc_close lets go of them)",
+                        bytes, device_address);
+  if (fallocate(arenas.file[device], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                (off_t)bytes) != 0)
+    return fail_system("giving pages back", device);
+  return OPENREG_OK;
+}

@@ -1,0 +1,93 @@
+/* profile.c: the table of GPUs whose numbers a device can show.
+ *
+ * Multiprocessors, threads and capability decide which random numbers a device draws, so they are
+ * facts. Memory is what torch.cuda.get_device_properties prints, in MiB, on Linux where it differs;
+ * it varies by some MiB with the driver. Values marked "estimate" were not seen in a print-out.
+ */
+#include "device/process/config.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define MIB(count) ((uint64_t)(count) << 20)
+
+/* clang-format off */
+static const openreg_profile table[] = {
+    /* key          name                         SM   TPM   capability  memory */
+    {"b200",       "NVIDIA B200",               148, 2048, 10, 0, MIB(182642)},
+    {"h200",       "NVIDIA H200",               132, 2048,  9, 0, MIB(143156)},
+    {"h100",       "NVIDIA H100 80GB HBM3",     132, 2048,  9, 0, MIB(81090)},
+    {"h100-pcie",  "NVIDIA H100 PCIe",          114, 2048,  9, 0, MIB(81008)},
+    {"a100",       "NVIDIA A100-SXM4-40GB",     108, 2048,  8, 0, MIB(40536)},  /* estimate */
+    {"a100-80gb",  "NVIDIA A100-SXM4-80GB",     108, 2048,  8, 0, MIB(81251)},  /* estimate */
+    {"v100",       "Tesla V100-SXM2-16GB",       80, 2048,  7, 0, MIB(16160)},
+    {"v100-32gb",  "Tesla V100-SXM2-32GB",       80, 2048,  7, 0, MIB(32510)},  /* estimate */
+    {"l40s",       "NVIDIA L40S",               142, 1536,  8, 9, MIB(45589)},
+    {"l4",         "NVIDIA L4",                  58, 1536,  8, 9, MIB(22491)},  /* estimate */
+    {"t4",         "Tesla T4",                   40, 1024,  7, 5, MIB(15102)},
+    {"rtx4090",    "NVIDIA GeForce RTX 4090",   128, 1536,  8, 9, MIB(24210)},  /* estimate */
+    {"rtx3090",    "NVIDIA GeForce RTX 3090",    82, 1536,  8, 6, MIB(24259)},
+    {"a10g",       "NVIDIA A10G",                80, 1536,  8, 6, MIB(22587)},
+    {"rtx4090d",   "NVIDIA GeForce RTX 4090 D", 114, 1536,  8, 9, MIB(24210)},  /* estimate */
+    {"h20",        "NVIDIA H20",                 78, 2048,  9, 0, MIB(97285)},
+    {"rtx3060",    "NVIDIA GeForce RTX 3060",    28, 1536,  8, 6, MIB(12044)},
+};
+/* clang-format on */
+
+enum { TABLE_LENGTH = sizeof table / sizeof table[0] };
+
+/* Limits of a profile given as numbers. CUDA's random numbers come in blocks of 256 threads, of
+ * which a multiprocessor must hold at least one; no GPU comes near the upper limits. */
+enum {
+  MAX_MULTIPROCESSORS = 1024,
+  MIN_THREADS = 256,
+  MAX_THREADS = 4096,
+};
+
+/* Up to four decimal digits, all that `length` characters may be; -1 for anything else. */
+static int parse_short_number(const char *text, size_t length) {
+  if (length < 1 || length > 4)
+    return -1;
+  int number = 0;
+  for (size_t i = 0; i < length; i++) {
+    if (text[i] < '0' || text[i] > '9')
+      return -1;
+    number = number * 10 + (text[i] - '0');
+  }
+  return number;
+}
+
+static bool find_numbers(const char *text, size_t length, openreg_profile *profile) {
+  const char *cross = memchr(text, 'x', length);
+  if (cross == NULL)
+    return false;
+  int multiprocessors = parse_short_number(text, (size_t)(cross - text));
+  int threads = parse_short_number(cross + 1, (size_t)(text + length - cross - 1));
+  if (multiprocessors < 1 || multiprocessors > MAX_MULTIPROCESSORS || threads < MIN_THREADS ||
+      threads > MAX_THREADS)
+    return false;
+  *profile = (openreg_profile){
+      .multiprocessor_count = multiprocessors,
+      .max_threads_per_multiprocessor = threads,
+      .major = 8,
+      .minor = 0,
+  };
+  snprintf(profile->key, sizeof profile->key, "%dx%d", multiprocessors, threads);
+  snprintf(profile->name, sizeof profile->name, "openreg %dx%d", multiprocessors, threads);
+  return true;
+}
+
+const openreg_profile *openreg_profile_at(int index) {
+  return index >= 0 && index < TABLE_LENGTH ? &table[index] : NULL;
+}
+
+bool openreg_profile_find(const char *text, size_t length, openreg_profile *profile) {
+  for (int i = 0; i < TABLE_LENGTH; i++) {
+    if (strlen(table[i].key) == length && strncasecmp(table[i].key, text, length) == 0) {
+      *profile = table[i];
+      return true;
+    }
+  }
+  return find_numbers(text, length, profile);
+}

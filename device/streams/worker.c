@@ -1,0 +1,132 @@
+/* worker.c: the thread that does a stream's queued work, and the end of all of them.
+ *
+ * A worker is started by its stream's first queued work and stays until the process ends: it is
+ * detached, and asleep when there is nothing to do. Shutting down does not end workers, it makes
+ * them drop what they find: so whoever submits at the same moment needs no lock, and nobody waits
+ * for a ticket that no one finishes.
+ */
+#define _GNU_SOURCE /* gettid */
+#include "device/streams/stream.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "base/threads.h"
+
+/* Of workers of high-priority streams, where permitted: three times the weight of a thread at 0
+ * (the kernel's sched_prio_to_weight). */
+enum { HIGH_PRIORITY_NICE = -5 };
+
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool shut_down;
+static _Thread_local bool is_worker;
+
+bool openreg_worker_is_this_thread(void) {
+  return is_worker;
+}
+
+bool openreg_streams_are_shut_down(void) {
+  return atomic_load(&shut_down);
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+openreg_status openreg_task_execute(const struct task *task) {
+  switch (task->kind) {
+  case TASK_FUNCTION:
+    return task->function(task->data);
+  case TASK_WAIT:
+    openreg_timeline_wait(task->wait.timeline, task->wait.point, OPENREG_NEVER);
+    break;
+  case TASK_STAMP:
+    openreg_event_stamp(task->stamp.event, task->stamp.recording);
+    break;
+  }
+  return OPENREG_OK;
+}
+
+static void do_task(struct stream *stream, const struct task *task) {
+  int device = openreg_stream_device(stream);
+  if (task->urgent)
+    openreg_priority_remove(device);
+  else if (task->kind == TASK_FUNCTION && !openreg_stream_is_high(openreg_stream_number(stream)))
+    openreg_priority_yield(device);
+  /* After the waits above: whoever shut down while this waited must find nothing begun. */
+  if (openreg_streams_are_shut_down() && task->kind != TASK_STAMP)
+    return;
+  openreg_error_clear();
+  openreg_status status = openreg_task_execute(task);
+  if (status != OPENREG_OK)
+    openreg_failure_keep(device, status);
+}
+
+static void set_up_thread(const struct stream *stream) {
+  int device = openreg_stream_device(stream), number = openreg_stream_number(stream);
+  char name[16]; /* as long as the kernel keeps */
+  snprintf(name, sizeof name, "openreg %d.%d", device, number);
+  openreg_thread_name(name);
+  openreg_device_bind_thread(device);
+  if (openreg_stream_is_high(number))
+    setpriority(PRIO_PROCESS, (id_t)gettid(), HIGH_PRIORITY_NICE); /* mostly refused: no matter */
+}
+
+static void *be_the_worker(void *argument) {
+  struct stream *stream = argument;
+  is_worker = true;
+  set_up_thread(stream);
+  for (;;) {
+    uint64_t ticket = openreg_queue_await(&stream->queue, &stream->timeline);
+    openreg_stream_hold(stream);
+    do_task(stream, &openreg_queue_slot(&stream->queue, ticket)->task);
+    openreg_stream_let_go(stream, ticket + 1);
+  }
+  return NULL;
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+static openreg_status start_locked(struct stream *stream) {
+  openreg_status status =
+      stream->queue.slots == NULL ? openreg_queue_open(&stream->queue) : OPENREG_OK;
+  if (status != OPENREG_OK)
+    return status;
+  int error = openreg_thread_start(be_the_worker, stream);
+  if (error != 0)
+    return openreg_fail(OPENREG_SYSTEM, "openreg: starting a thread for stream %d of device %d: %s",
+                        openreg_stream_number(stream), openreg_stream_device(stream),
+                        strerror(error));
+  atomic_store_explicit(&stream->started, true, memory_order_release);
+  return OPENREG_OK;
+}
+
+openreg_status openreg_worker_start(struct stream *stream) {
+  if (atomic_load_explicit(&stream->started, memory_order_acquire))
+    return OPENREG_OK;
+  pthread_mutex_lock(&starting);
+  openreg_status status = stream->started ? OPENREG_OK : start_locked(stream);
+  pthread_mutex_unlock(&starting);
+  return status;
+}
+
+/* ---- shutting down --------------------------------------------------------------------------- */
+
+/* A ticket that is taken after `shut_down` was set is dropped. One that was taken before may be
+ * running: the wait is for those. */
+void openreg_streams_shut_down(void) {
+  if (openreg_in_bad_fork())
+    return;
+  atomic_store(&shut_down, true);
+  if (is_worker)
+    return;
+  for (int device = 0; device < OPENREG_MAX_DEVICES; device++)
+    for (int number = 0; number < OPENREG_STREAMS_PER_DEVICE; number++) {
+      struct stream *stream = &openreg_streams[device][number];
+      if (stream->started && !openreg_stream_is_held(stream))
+        openreg_timeline_wait(&stream->timeline, atomic_load(&stream->timeline.submitted),
+                              OPENREG_NEVER);
+    }
+}

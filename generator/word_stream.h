@@ -1,0 +1,68 @@
+/* stream.h: one subsequence of Philox read word by word, as a CUDA thread with a curandState does.
+ *
+ * For operators whose elements draw as often as they need: rejection methods, and shuffling. A
+ * single normal takes two words (four in double) and keeps its pair's cosine for the next call;
+ * words drawn in between do not disturb it.
+ */
+#ifndef OPENREG_GENERATOR_STREAM_H
+#define OPENREG_GENERATOR_STREAM_H
+
+#include "generator/box_muller.h"
+#include "generator/generator.h"
+#include "generator/words.h"
+
+/* A stream gives float normals or double ones, not both: they share the place of the cosine. */
+typedef struct stream {
+  uint64_t seed, subsequence;
+  uint64_t block; /* the next one to compute; offsets end at 2^64 words, so it does not wrap */
+  uint32_t words[4];
+  unsigned used; /* of words */
+  bool has_cosine;
+  double cosine;
+} stream;
+
+static inline stream stream_start(openreg_philox philox, uint64_t subsequence) {
+  return (stream){
+      .seed = philox.seed, .subsequence = subsequence, .block = philox.offset / 4, .used = 4};
+}
+
+static inline uint32_t stream_word(stream *stream) {
+  if (stream->used == 4) {
+    openreg_philox_block(stream->seed, stream->subsequence, stream->block++, stream->words);
+    stream->used = 0;
+  }
+  return stream->words[stream->used++];
+}
+
+static inline float stream_uniform(stream *stream) {
+  return uniform_float(stream_word(stream));
+}
+
+static inline float stream_normal_float(stream *stream) {
+  if (stream->has_cosine) {
+    stream->has_cosine = false;
+    return (float)stream->cosine;
+  }
+  float sine, cosine;
+  const uint32_t first = stream_word(stream), second = stream_word(stream);
+  openreg_box_muller_floats(&first, &second, 1, 1, 1.0f, 0.0f, &sine, &cosine);
+  stream->cosine = (double)cosine;
+  stream->has_cosine = true;
+  return sine;
+}
+
+static inline double stream_normal_double(stream *stream) {
+  if (stream->has_cosine) {
+    stream->has_cosine = false;
+    return stream->cosine;
+  }
+  uint32_t words[4];
+  for (int i = 0; i < 4; i++)
+    words[i] = stream_word(stream);
+  double sine;
+  openreg_box_muller_double(words, &sine, &stream->cosine);
+  stream->has_cosine = true;
+  return sine;
+}
+
+#endif

@@ -1,0 +1,136 @@
+// abs through a DispatchStub: how a backend supplies only the inner loop of an operator.
+//
+// PyTorch's own `at::native::abs` does everything around the loop: it finds the result's dtype and
+// shape, allocates or resizes it, checks for overlap, and hands a TensorIterator to the stub, which
+// looks up the kernel of the iterator's device. Both parts are needed: the stub is reached only
+// because the operators are registered for the device, too.
+//
+// The kernel here points the iterator at kernel addresses and walks it, whatever its strides. The
+// dtypes whose absolute value is exact have a loop of their own. The others (complex numbers, whose
+// last bit depends on the algorithm; 8-bit floats) go on to the CPU's kernel, as does what it
+// refuses.
+
+#include <ATen/Operators.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/native/UnaryOps.h>
+#include <ATen/ops/abs_native.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <type_traits>
+
+#include "launch/typed.h"
+
+namespace openreg {
+
+namespace {
+
+template <class T> T absolute(T x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return std::abs(x);
+  } else if constexpr (std::is_unsigned_v<T>) {
+    return x;
+  } else if constexpr (std::is_integral_v<T>) { // the smallest number stays what it is
+    using Unsigned = std::make_unsigned_t<T>;
+    return x < 0 ? static_cast<T>(Unsigned{0} - static_cast<Unsigned>(x)) : x;
+  } else {
+    return T(std::abs(static_cast<float>(x))); // half precision
+  }
+}
+
+template <class T>
+void absolute_row(char *to, const char *from, int64_t to_stride, int64_t from_stride, int64_t n) {
+  const int64_t dense = sizeof(T);
+  if (to_stride == dense && from_stride == dense) { // a loop that compilers vectorise
+    for (int64_t i = 0; i < n; ++i) {
+      reinterpret_cast<T *>(to)[i] = absolute(reinterpret_cast<const T *>(from)[i]);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    *reinterpret_cast<T *>(to + i * to_stride) =
+        absolute(*reinterpret_cast<const T *>(from + i * from_stride));
+  }
+}
+
+// What the iterator hands out: `rows` rows of `n` elements. Strides are in bytes, the result's and
+// the argument's, within a row and then from row to row.
+template <class T>
+void absolute_rows(char **data, const int64_t *strides, int64_t n, int64_t rows) {
+  for (int64_t i = 0; i < rows; ++i) {
+    absolute_row<T>(data[0] + i * strides[2], data[1] + i * strides[3], strides[0], strides[1], n);
+  }
+}
+
+using Loop = void (*)(char **data, const int64_t *strides, int64_t n, int64_t rows);
+
+// Null: no loop of our own.
+Loop loop_for(at::ScalarType dtype) {
+  switch (dtype) {
+  case at::kByte:
+    return &absolute_rows<uint8_t>;
+  case at::kChar:
+    return &absolute_rows<int8_t>;
+  case at::kShort:
+    return &absolute_rows<int16_t>;
+  case at::kInt:
+    return &absolute_rows<int32_t>;
+  case at::kLong:
+    return &absolute_rows<int64_t>;
+  case at::kHalf:
+    return &absolute_rows<at::Half>;
+  case at::kBFloat16:
+    return &absolute_rows<at::BFloat16>;
+  case at::kFloat:
+    return &absolute_rows<float>;
+  case at::kDouble:
+    return &absolute_rows<double>;
+  default:
+    return nullptr;
+  }
+}
+
+void abs_kernel(at::TensorIteratorBase &iterator) {
+  const auto loop = loop_for(iterator.dtype(0));
+  if (loop == nullptr) {
+    at::Tensor result = iterator.tensor(0);
+    typed<at::_ops::abs_out>(iterator.tensor(1), result);
+    return;
+  }
+  const auto device = iterator.device().index();
+  iterator.unsafe_replace_operand(0, kernel_address(iterator.data_ptr(0)));
+  iterator.unsafe_replace_operand(1, kernel_address(iterator.data_ptr(1)));
+  if (const Turn turn(device, Turn::kIfIdle); turn.is_held()) {
+    iterator.for_each(loop);
+    return;
+  }
+  // A copy of the iterator knows shapes and addresses, and does not look at the tensors.
+  queue_on_stream(device,
+                  [rows = at::TensorIterator(iterator), loop]() mutable { rows.for_each(loop); });
+}
+
+// The way to the stub, also of abs and abs_: checks what every launch checks.
+at::Tensor &abs_out(const at::Tensor &self, at::Tensor &out) {
+  LaunchDevice where("aten::abs", "out");
+  where.see(self);
+  where.see(out);
+  where.see_written(out);
+  where.index();
+  return at::native::abs_out(self, out);
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("abs", &at::native::abs);
+  library.impl("abs_", &at::native::abs_);
+  library.impl("abs.out", &abs_out);
+}
+
+} // namespace openreg
+
+namespace at::native {
+
+REGISTER_PRIVATEUSE1_DISPATCH(abs_stub, &::openreg::abs_kernel)
+
+} // namespace at::native

@@ -1,0 +1,51 @@
+#include "core/status.h"
+
+#include <c10/util/Exception.h>
+
+#include <string>
+
+namespace openreg {
+
+namespace {
+
+// CUDA's numbers of the same mistakes.
+constexpr int32_t kInvalidDevice = 101;
+constexpr int32_t kLaunchFailure = 719;
+
+[[noreturn]] void raise_accelerator_error(int32_t code, const std::string &sentence) {
+  throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, code,
+                              sentence);
+}
+
+} // namespace
+
+void raise(openreg_status status) {
+  switch (status) {
+  case OPENREG_BAD_FORK:
+    TORCH_CHECK(false, "Cannot re-initialize openreg in forked subprocess. To use openreg with "
+                       "multiprocessing, you must use the 'spawn' start method");
+  case OPENREG_INVALID_DEVICE:
+    raise_accelerator_error(kInvalidDevice, std::string("openreg error: invalid device ordinal\n") +
+                                                openreg_last_error());
+  case OPENREG_LAUNCH_FAILURE:
+    raise_accelerator_error(kLaunchFailure, openreg_last_error());
+  case OPENREG_OUT_OF_MEMORY:
+    TORCH_CHECK_WITH(OutOfMemoryError, false, openreg_last_error());
+  case OPENREG_INVALID_ARGUMENT:
+    TORCH_CHECK_VALUE(false, openreg_last_error());
+  default:
+    TORCH_CHECK(false, openreg_last_error());
+  }
+}
+
+c10::DeviceIndex device_index(int device) {
+  int count = 0;
+  check(openreg_device_count(&count));
+  if (device < 0 || device >= count) {
+    raise(openreg_fail(OPENREG_INVALID_DEVICE,
+                       "openreg: invalid device ordinal %d: expected 0 to %d", device, count - 1));
+  }
+  return static_cast<c10::DeviceIndex>(device);
+}
+
+} // namespace openreg

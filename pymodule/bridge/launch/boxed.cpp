@@ -1,0 +1,141 @@
+// The boxed door: every operator that has no kernel of ours is launched by its schema.
+//
+// Registered for every operator that has a CPU kernel of its own (so that it wins over composite
+// kernels that would take the long way), and as the fallback of the PrivateUse1 key for all others:
+// an operator that a program registers for the CPU later works without a line more. The same for
+// the keys of tensors that are made of dense ones, whose fallbacks wait for the devices' first use.
+
+#include "launch/boxed.h"
+
+#include <ATen/Context.h>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
+#include <torch/library.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "launch/boxed_operator.h"
+#include "launch/nondeterministic.h"
+#include "launch/listing.h"
+
+namespace openreg {
+
+namespace {
+
+using c10::DispatchKey;
+using c10::OperatorHandle;
+
+class BoxedKernel final : public c10::OperatorKernel {
+public:
+  BoxedKernel(const OperatorHandle &op, c10::DispatchKey kernel_key) : operator_(op, kernel_key) {}
+  void operator()(const OperatorHandle &, c10::DispatchKeySet, torch::jit::Stack *stack) {
+    operator_.run(stack);
+  }
+
+private:
+  BoxedOperator operator_;
+};
+
+// Of an operator that has no deterministic implementation on CUDA.
+class NondeterministicKernel final : public c10::OperatorKernel {
+public:
+  NondeterministicKernel(const OperatorHandle &op, c10::DispatchKey kernel_key,
+                         const Nondeterministic &row)
+      : operator_(op, kernel_key), row_(row), arguments_(op.schema().arguments().size()) {}
+  void operator()(const OperatorHandle &, c10::DispatchKeySet, torch::jit::Stack *stack) {
+    if (at::globalContext().deterministicAlgorithms()) [[unlikely]] {
+      row_.alert(torch::jit::last(*stack, arguments_));
+    }
+    operator_.run(stack);
+  }
+
+private:
+  BoxedOperator operator_;
+  const Nondeterministic &row_;
+  size_t arguments_;
+};
+
+c10::KernelFunction kernel_of(const OperatorHandle &op, DispatchKey kernel_key) {
+  const auto *row = find_nondeterministic(op.operator_name());
+  if (row != nullptr) {
+    return c10::KernelFunction::makeFromBoxedFunctor(
+        std::make_unique<NondeterministicKernel>(op, kernel_key, *row));
+  }
+  return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(op, kernel_key));
+}
+
+template <c10::DispatchKey kKernelKey>
+void boxed_fallback(const OperatorHandle &op, c10::DispatchKeySet, torch::jit::Stack *stack) {
+  BoxedOperator(op, kKernelKey).run(stack);
+}
+
+// For the operators without a kernel of their own under `key`. Registering visits every operator
+// that there is, milliseconds; so would taking it back at exit, and the fallback is there for good.
+template <DispatchKey kKernelKey> void register_fallback(DispatchKey key) {
+  auto *library = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+  library->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback<kKernelKey>>());
+}
+
+// Composites that work on a CPU tensor and not on a device's, because they look at the device or
+// call kernels of the CPU directly. A launch gives them twins.
+constexpr std::array<const char *, 2> kLaunchedComposites = {
+    "aten::conj_physical_",
+    "aten::mode.values",
+};
+
+void register_boxed(const OperatorHandle &op, DispatchKey key, DispatchKey kernel_key) {
+  // Registrations last as long as the process.
+  static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
+  registrations->push_back(
+      c10::Dispatcher::singleton().registerImpl(op.operator_name(), key, kernel_of(op, kernel_key),
+                                                std::nullopt, nullptr, "openreg: boxed launch"));
+  if (key == DispatchKey::PrivateUse1) {
+    note_door(op.operator_name(), Door::kBoxed);
+  }
+}
+
+// For the operators with a kernel of their own under `kernel_key`, so that it wins over composite
+// kernels.
+void register_boxed_for(DispatchKey key, DispatchKey kernel_key) {
+  auto &dispatcher = c10::Dispatcher::singleton();
+  for (const auto &name : dispatcher.getAllOpNamesForDispatchKey(kernel_key)) {
+    const auto op = dispatcher.findSchema(name);
+    if (op.has_value() && !op->hasKernelForDispatchKey(key)) {
+      register_boxed(*op, key, kernel_key);
+    }
+  }
+}
+
+} // namespace
+
+bool can_be_boxed(const OperatorHandle &op) {
+  return !draws(op) && !returns_object(op) && op.hasComputedKernelForDispatchKey(DispatchKey::CPU);
+}
+
+void register_composite_fallbacks() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    register_fallback<DispatchKey::SparseCPU>(DispatchKey::SparsePrivateUse1);
+    register_fallback<DispatchKey::SparseCsrCPU>(DispatchKey::SparseCsrPrivateUse1);
+    register_fallback<DispatchKey::QuantizedCPU>(DispatchKey::QuantizedPrivateUse1);
+    register_fallback<DispatchKey::NestedTensorCPU>(DispatchKey::NestedTensorPrivateUse1);
+  });
+}
+
+void register_boxed_kernels() {
+  register_fallback<DispatchKey::CPU>(DispatchKey::PrivateUse1);
+  register_boxed_for(DispatchKey::PrivateUse1, DispatchKey::CPU);
+  register_boxed_for(DispatchKey::SparsePrivateUse1, DispatchKey::SparseCPU);
+  register_boxed_for(DispatchKey::SparseCsrPrivateUse1, DispatchKey::SparseCsrCPU);
+  register_boxed_for(DispatchKey::QuantizedPrivateUse1, DispatchKey::QuantizedCPU);
+  register_boxed_for(DispatchKey::NestedTensorPrivateUse1, DispatchKey::NestedTensorCPU);
+  for (const auto *name : kLaunchedComposites) {
+    const auto op = c10::Dispatcher::singleton().findSchema(torch::jit::parseName(name));
+    TORCH_INTERNAL_ASSERT(op.has_value(), name);
+    register_boxed(*op, DispatchKey::PrivateUse1, DispatchKey::CPU);
+  }
+}
+
+} // namespace openreg

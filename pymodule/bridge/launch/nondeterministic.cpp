@@ -1,0 +1,110 @@
+#include "launch/nondeterministic.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <array>
+
+namespace openreg {
+
+namespace {
+
+using Arguments = c10::ArrayRef<c10::IValue>;
+
+constexpr std::string_view kAny = "*";
+
+bool reduces(Arguments arguments) { // nll_loss2d: without reduction nothing is added up
+  return arguments[3].toInt() != at::Reduction::None;
+}
+
+constexpr int64_t kModeMax = 2; // of embedding_bag
+
+bool takes_maximum(Arguments arguments) { // _embedding_bag_backward
+  return arguments[8].toInt() == kModeMax;
+}
+
+bool takes_dense_maximum(Arguments arguments) { // _embedding_bag_dense_backward
+  return arguments[7].toInt() == kModeMax;
+}
+
+bool accumulates(Arguments arguments) { // put_: the CPU's kernel refuses the rest
+  return arguments[3].toBool();
+}
+
+bool is_floating(Arguments arguments) { // histc
+  return c10::isFloatingType(arguments[0].toTensor().scalar_type());
+}
+
+bool has_weights(Arguments arguments) { // bincount
+  return !arguments[1].isNone();
+}
+
+bool multiplies(Arguments arguments) { // scatter_reduce
+  return arguments[4].toStringRef() == "prod";
+}
+
+// In the order of names. max_unpool2d and max_unpool3d are refused by the CPU's kernels, and
+// _adaptive_avg_pool2d_backward where its typed launch is (operators/network.cpp).
+constexpr std::array<Nondeterministic, 35> kTable = {{
+    {"aten::_adaptive_avg_pool3d_backward", kAny, "adaptive_avg_pool3d_backward_cuda"},
+    {"aten::_ctc_loss_backward", kAny, "ctc_loss_backward_gpu"},
+    {"aten::_embedding_bag_backward", kAny, "embedding_bag_backward_cuda_max", &takes_maximum},
+    {"aten::_embedding_bag_dense_backward", kAny, "embedding_bag_backward_cuda_max",
+     &takes_dense_maximum},
+    {"aten::_upsample_bicubic2d_aa_backward", kAny, "upsample_bicubic2d_aa_backward_out_cuda"},
+    {"aten::_upsample_bilinear2d_aa_backward", kAny, "upsample_bilinear2d_aa_backward_out_cuda"},
+    {"aten::adaptive_avg_pool3d_backward", "grad_input", "adaptive_avg_pool3d_backward_out_cuda"},
+    {"aten::adaptive_max_pool2d_backward", kAny, "adaptive_max_pool2d_backward_cuda"},
+    {"aten::avg_pool3d_backward", kAny, "avg_pool3d_backward_cuda"},
+    {"aten::bincount", kAny, "_bincount_cuda", &has_weights},
+    {"aten::fractional_max_pool2d_backward", kAny, "fractional_max_pool2d_backward_cuda"},
+    {"aten::fractional_max_pool3d_backward", "", "fractional_max_pool3d_backward_cuda"},
+    {"aten::fractional_max_pool3d_backward", "grad_input",
+     "fractional_max_pool3d_backward_out_cuda"},
+    {"aten::grid_sampler_2d_backward", kAny, "grid_sampler_2d_backward_cuda"},
+    {"aten::grid_sampler_3d_backward", kAny, "grid_sampler_3d_backward_cuda"},
+    {"aten::histc", kAny, "_histc_cuda with floating point input", &is_floating},
+    {"aten::index_reduce", kAny, "index_reduce_cuda"},
+    {"aten::index_reduce_", kAny, "index_reduce_cuda"},
+    {"aten::median", "dim_values", "median CUDA with indices output"},
+    {"aten::nanmedian", "dim_values", "median CUDA with indices output"},
+    {"aten::nll_loss2d_forward", kAny, "nll_loss2d_forward_out_cuda_template", &reduces},
+    {"aten::put_", kAny, "put_", &accumulates},
+    {"aten::reflection_pad1d_backward", kAny, "reflection_pad1d_backward_out_cuda"},
+    {"aten::reflection_pad2d_backward", "", "reflection_pad2d_backward_cuda"},
+    {"aten::reflection_pad2d_backward", "grad_input", "reflection_pad2d_backward_out_cuda"},
+    {"aten::reflection_pad3d_backward", kAny, "reflection_pad3d_backward_out_cuda"},
+    {"aten::scatter", "reduce", "scatter_reduce_cuda_kernel"},
+    {"aten::scatter", "reduce_out", "scatter_reduce_cuda_kernel"},
+    {"aten::scatter_", "reduce", "scatter_reduce_cuda_kernel"},
+    {"aten::scatter_reduce", kAny, "scatter_reduce_cuda_prod_", &multiplies},
+    {"aten::scatter_reduce_", kAny, "scatter_reduce_cuda_prod_", &multiplies},
+    {"aten::upsample_bicubic2d_backward", kAny, "upsample_bicubic2d_backward_out_cuda"},
+    {"aten::upsample_bilinear2d_backward", kAny, "upsample_bilinear2d_backward_out_cuda"},
+    {"aten::upsample_linear1d_backward", kAny, "upsample_linear1d_backward_out_cuda"},
+    {"aten::upsample_trilinear3d_backward", kAny, "upsample_trilinear3d_backward_out_cuda"},
+}};
+
+static_assert(std::ranges::is_sorted(kTable, {}, &Nondeterministic::name));
+
+} // namespace
+
+void Nondeterministic::alert(Arguments arguments) const {
+  if (applies == nullptr || applies(arguments)) {
+    at::globalContext().alertNotDeterministic(cuda_name);
+  }
+}
+
+const Nondeterministic *find_nondeterministic(const c10::OperatorName &name) {
+  const auto rows =
+      std::ranges::equal_range(kTable, std::string_view(name.name), {}, &Nondeterministic::name);
+  const auto *const row = std::ranges::find_if(rows, [&](const auto &each) {
+    return each.overload == kAny || each.overload == name.overload_name;
+  });
+  return row != rows.end() ? row : nullptr;
+}
+
+} // namespace openreg

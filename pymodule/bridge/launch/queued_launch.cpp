@@ -1,0 +1,220 @@
+#include "launch/queued_launch.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/from_blob.h>
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "launch/launch_device.h"
+
+namespace openreg {
+
+namespace {
+
+// ---- denormal numbers ---------------------------------------------------------------------------
+
+// Whether the calling thread takes them for zero, as torch.set_flush_denormal has it: a kernel does
+// what the thread that launched it does.
+#ifdef __SSE__
+constexpr unsigned kFlushDenormals = _MM_FLUSH_ZERO_MASK | 0x40; // results, and operands
+
+unsigned denormal_mode() {
+  return _mm_getcsr() & kFlushDenormals;
+}
+
+void set_denormal_mode(unsigned mode) {
+  if (const auto control = _mm_getcsr(); (control & kFlushDenormals) != mode) {
+    _mm_setcsr((control & ~kFlushDenormals) | mode);
+  }
+}
+#else
+unsigned denormal_mode() {
+  return 0;
+}
+
+void set_denormal_mode(unsigned) {}
+#endif
+
+// ---- one launch ---------------------------------------------------------------------------------
+
+bool is_on_some_device(const at::Tensor &tensor) {
+  return openreg_arena_device_of(openreg_device_view(tensor.const_data_ptr())) >= 0;
+}
+
+// Host tensors are captured by value: the program may change them when the call has returned.
+c10::IValue capture(c10::IValue value) {
+  if (value.isTensor()) {
+    const auto &tensor = value.toTensor();
+    const bool changes = tensor.defined() && tensor.numel() > 0 && !is_on_some_device(tensor) &&
+                         !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    return changes ? c10::IValue(tensor.clone()) : value;
+  }
+  if (value.isTensorList() || value.isOptionalTensorList()) {
+    auto list = value.toList().copy();
+    for (size_t i = 0; i < list.size(); ++i) {
+      list.set(i, capture(list.get(i)));
+    }
+    return list;
+  }
+  return value;
+}
+
+class QueuedLaunch {
+public:
+  QueuedLaunch(const c10::OperatorHandle &op, std::shared_ptr<Forecast> forecast, LaunchCost &cost,
+               int64_t elements, c10::DeviceIndex device)
+      : op_(op), device_(device), forecast_(std::move(forecast)), cost_(cost), elements_(elements),
+        threads_(share_of_threads(elements, at::get_num_threads())),
+        grad_mode_(c10::GradMode::is_enabled()), denormals_(denormal_mode()) {}
+
+  void take_arguments(torch::jit::Stack *stack, size_t count) {
+    const auto first = stack->end() - static_cast<std::ptrdiff_t>(count);
+    std::transform(std::make_move_iterator(first), std::make_move_iterator(stack->end()),
+                   std::back_inserter(stack_), &capture);
+    stack->erase(first, stack->end());
+  }
+
+  // The tensors that the launch will have made.
+  void push_results(torch::jit::Stack *stack, c10::ArrayRef<Exchanged> exchanged) {
+    for (const auto &expected : forecast_->returns) {
+      c10::List<at::Tensor> tensors;
+      for (const auto &each : expected.tensors) {
+        tensors.push_back(make_result(each, exchanged));
+      }
+      stack->push_back(expected.is_list ? c10::IValue(tensors) : c10::IValue(tensors.get(0)));
+    }
+  }
+
+  // Right before it is given to the stream.
+  void note_queueing() { queued_on_idle_ns_ = is_idle(device_) ? now_ns() : 0; }
+
+  // For the worker. `launch` is the QueuedLaunch, which it destroys.
+  static openreg_status run(void *launch) {
+    const std::unique_ptr<QueuedLaunch> self(static_cast<QueuedLaunch *>(launch));
+    try {
+      self->run_kernel();
+      self->check_results();
+      return OPENREG_OK;
+    } catch (const c10::Error &error) {
+      return self->fail(error.what_without_backtrace());
+    } catch (const std::exception &error) {
+      return self->fail(error.what());
+    }
+  }
+
+private:
+  at::Tensor make_result(const ExpectedTensor &expected, c10::ArrayRef<Exchanged> exchanged) {
+    if (expected.kind == ExpectedTensor::Kind::kUndefined) {
+      return {};
+    }
+    if (expected.kind == ExpectedTensor::Kind::kArgument) {
+      return exchanged[expected.argument].tensor;
+    }
+    auto *block = allocate_block(device_, expected.bytes);
+    auto result =
+        make_tensor(make_storage(block, expected.bytes), c10::scalarTypeToTypeMeta(expected.dtype));
+    result.unsafeGetTensorImpl()->set_sizes_and_strides(expected.sizes, expected.strides);
+    reservations_.push_back(
+        {expected.allocation, {kernel_address(block->address), expected.bytes}});
+    return result;
+  }
+
+  void run_kernel() {
+    const auto began_ns = now_ns();
+    if (queued_on_idle_ns_ != 0) {
+      note_hand_over(began_ns - queued_on_idle_ns_);
+    }
+    keep_on_share_of_cores(device_);
+    const ThreadCount threads(threads_);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const c10::AutoGradMode grad_mode(grad_mode_);
+    set_denormal_mode(denormals_);
+    const Reservations reserved(reservations_);
+    op_.redispatchBoxed(kCpuKernel, &stack_);
+    cost_.note(elements_, now_ns() - began_ns);
+  }
+
+  void check_results() {
+    size_t reservation = 0;
+    for (size_t i = 0; i < forecast_->returns.size(); ++i) {
+      const auto &expected = forecast_->returns[i];
+      if (expected.is_list) {
+        const auto tensors = stack_[i].toTensorVector();
+        require(tensors.size() == expected.tensors.size(),
+                "gave more or fewer tensors than expected");
+        for (size_t j = 0; j < tensors.size(); ++j) {
+          check_result(expected.tensors[j], tensors[j], reservation);
+        }
+      } else {
+        check_result(expected.tensors.front(), stack_[i].toTensor(), reservation);
+      }
+    }
+  }
+
+  void check_result(const ExpectedTensor &expected, const at::Tensor &result, size_t &reservation) {
+    if (expected.kind != ExpectedTensor::Kind::kFresh) {
+      return;
+    }
+    require(result.defined() && result.sizes() == expected.sizes &&
+                result.strides() == expected.strides && result.scalar_type() == expected.dtype,
+            "gave another tensor than expected");
+    const auto &[number, memory, is_held] = reservations_[reservation++];
+    void *address = memory.kernel_address;
+    if (result.const_data_ptr() != address) { // the kernel allocated it elsewhere
+      require(!is_held, "kept memory that was meant for its result");
+      at::from_blob(address, expected.sizes, expected.strides, result.options()).copy_(result);
+    }
+  }
+
+  // What was expected wrongly once is not expected again.
+  void require(bool holds, const char *otherwise) {
+    if (!holds) [[unlikely]] {
+      forecast_->can_be_queued.store(false, std::memory_order_relaxed);
+      TORCH_CHECK(false, otherwise);
+    }
+  }
+
+  openreg_status fail(const char *what) const {
+    return openreg_fail(OPENREG_LAUNCH_FAILURE,
+                        "openreg error: '%s' failed after its launch had returned: %s\n"
+                        "This may be raised by another call than the one that made the mistake. "
+                        "For debugging, set OPENREG_LAUNCH_BLOCKING=1.",
+                        c10::toString(op_.operator_name()).c_str(), what);
+  }
+
+  c10::OperatorHandle op_;
+  c10::DeviceIndex device_;
+  std::shared_ptr<Forecast> forecast_;
+  LaunchCost &cost_;
+  int64_t elements_;
+  int threads_;
+  bool grad_mode_;
+  unsigned denormals_;
+  int64_t queued_on_idle_ns_ = 0; // 0: the worker had other work then
+  torch::jit::Stack stack_;
+  c10::SmallVector<Reservations::Reservation, 2>
+      reservations_; // one for each fresh result, in their order
+};
+
+} // namespace
+
+void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_t arguments,
+                  const std::shared_ptr<Forecast> &forecast, c10::ArrayRef<Exchanged> exchanged,
+                  LaunchCost &cost, int64_t elements, c10::DeviceIndex device) {
+  auto launch = std::make_unique<QueuedLaunch>(op, forecast, cost, elements, device);
+  launch->take_arguments(stack, arguments);
+  launch->push_results(stack, exchanged);
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  launch->note_queueing();
+  launch_on_stream(device, stream, &QueuedLaunch::run, launch.get());
+  (void)launch.release(); // the worker's
+}
+
+} // namespace openreg

@@ -1,0 +1,29 @@
+// Launches that are not waited for: given to the current stream's worker with results that are
+// tensors already, made by forecast (forecast.h).
+//
+// The worker runs the CPU kernel on the twins, which it was given at the launch: like a GPU's
+// kernel it knows addresses and shapes, and keeps no memory alive. Results are born where the
+// forecast put them; what else the kernel allocates is host memory of its own. A kernel whose
+// results are not as expected, or that raises, is a failure of the device, which the next
+// synchronization raises.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <memory>
+
+#include "launch/forecast.h"
+#include "launch/policy.h"
+#include "tensor/device_tensor.h"
+
+namespace openreg {
+
+// Queues the launch on the device's current stream and puts its results in the place of its
+// arguments, of which `arguments` lie on top of the stack with twins for device tensors. The worker
+// notes in `cost`, which must last, how long the kernel took for so many elements.
+void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_t arguments,
+                  const std::shared_ptr<Forecast> &forecast, c10::ArrayRef<Exchanged> exchanged,
+                  LaunchCost &cost, int64_t elements, c10::DeviceIndex device);
+
+} // namespace openreg

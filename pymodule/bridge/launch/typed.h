@@ -1,0 +1,317 @@
+// The typed door: a launch whose operator is known at compile time.
+//
+// `typed<at::_ops::add_Tensor>` is the PrivateUse1 kernel of aten::add.Tensor: same signature, no
+// boxing, nothing looked up. Used for the operators that programs call most; what it does is what
+// boxed_operator.cpp does, and launch.h says.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/IListRef.h>
+#include <ATen/core/boxing/impl/boxing.h>
+#include <torch/library.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "launch/boxed_operator.h"
+#include "launch/launch_device.h"
+#include "launch/listing.h"
+
+namespace openreg {
+
+// ---- what each kind of argument becomes ---------------------------------------------------------
+
+template <class T> struct TypedArgument { // not a tensor: passed on
+  static void see(LaunchDevice &device, const T &) { device.skip(); }
+  template <class U> static U &&twin(U &&value) { return std::forward<U>(value); }
+};
+
+// The twin of a tensor on a device; any other tensor itself. Kernels take what they write to as
+// Tensor&, the rest as const.
+inline at::Tensor &twin_or_self(const at::Tensor &tensor) {
+  const bool on_device =
+      tensor.unsafeGetTensorImpl()->key_set().has_backend(c10::BackendComponent::PrivateUse1Bit);
+  return const_cast<at::Tensor &>(on_device ? twin_of(tensor) : tensor);
+}
+
+template <> struct TypedArgument<at::Tensor> {
+  static void see(LaunchDevice &device, const at::Tensor &tensor) { device.see(tensor); }
+  static at::Tensor &twin(const at::Tensor &tensor) { return twin_or_self(tensor); }
+};
+
+template <> struct TypedArgument<std::optional<at::Tensor>> {
+  static void see(LaunchDevice &device, const std::optional<at::Tensor> &tensor) {
+    if (tensor.has_value()) {
+      device.see(*tensor);
+    } else {
+      device.skip();
+    }
+  }
+  static std::optional<at::Tensor> twin(const std::optional<at::Tensor> &tensor) {
+    return tensor.has_value() ? std::optional(twin_or_self(*tensor)) : std::nullopt;
+  }
+};
+
+// Twins of a list, convertible to what the operator takes.
+template <class List> class TwinList {
+public:
+  explicit TwinList(const List &tensors) {
+    twins_.reserve(tensors.size());
+    for (const at::Tensor &tensor : tensors) {
+      twins_.push_back(twin_or_self(tensor));
+    }
+  }
+  operator List() const { return List(at::TensorList(twins_)); }
+
+private:
+  std::vector<at::Tensor> twins_;
+};
+
+template <class List> struct TypedListArgument {
+  static void see(LaunchDevice &device, const List &tensors) {
+    LaunchDevice::List list(device);
+    for (const at::Tensor &tensor : tensors) {
+      list.see(tensor);
+    }
+  }
+  static TwinList<List> twin(const List &tensors) { return TwinList<List>(tensors); }
+};
+
+template <> struct TypedArgument<at::ITensorListRef> : TypedListArgument<at::ITensorListRef> {};
+
+template <> struct TypedArgument<at::TensorList> : TypedListArgument<at::TensorList> {};
+
+// Indices: on the host or on the device, some of them left out.
+template <> struct TypedArgument<c10::List<std::optional<at::Tensor>>> {
+  using List = c10::List<std::optional<at::Tensor>>;
+  static void see(LaunchDevice &device, const List &tensors) {
+    LaunchDevice::List list(device);
+    for (const std::optional<at::Tensor> &tensor : tensors) {
+      if (tensor.has_value()) {
+        list.see(*tensor);
+      }
+    }
+  }
+  static List twin(const List &tensors) {
+    List twins;
+    twins.reserve(tensors.size());
+    for (const std::optional<at::Tensor> &tensor : tensors) {
+      twins.push_back(TypedArgument<std::optional<at::Tensor>>::twin(tensor));
+    }
+    return twins;
+  }
+};
+
+template <class T> using Typed = TypedArgument<std::remove_cv_t<std::remove_reference_t<T>>>;
+
+// ---- what each kind of result becomes -----------------------------------------------------------
+
+// The launch's plain tensor arguments, in order: where shared results are looked for.
+template <class T> void collect(std::vector<const at::Tensor *> &to, const T &value) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    if (value.defined() && value.device().type() == kDeviceType) {
+      to.push_back(&value);
+    }
+  }
+}
+
+template <class... Args>
+at::Tensor return_result(c10::DeviceIndex device, at::Tensor &&result, const Args &...args) {
+  if (is_fresh(result)) [[likely]] {
+    return hand_over(std::move(result), last_launch);
+  }
+  std::vector<const at::Tensor *> arguments;
+  (collect(arguments, args), ...);
+  return return_shared(std::move(result), arguments, device);
+}
+
+template <class Result, class... Args>
+Result return_result(c10::DeviceIndex, Result &&result, const Args &...) {
+  return std::move(result); // not a tensor
+}
+
+template <class... Results, class... Args>
+std::tuple<Results...> return_result(c10::DeviceIndex device, std::tuple<Results...> &&results,
+                                     const Args &...args) {
+  return std::apply(
+      [&](auto &&...each) {
+        return std::tuple<Results...>{return_result(device, std::move(each), args...)...};
+      },
+      std::move(results));
+}
+
+// ---- the door -----------------------------------------------------------------------------------
+
+// The arguments that a kernel writes to, its Tensor&, and their twins.
+template <size_t kCount> class Written {
+public:
+  void see(const at::Tensor &tensor, const at::Tensor &twin) {
+    tensors_[count_] = const_cast<at::Tensor *>(&tensor);
+    twins_[count_++] = &twin;
+  }
+  void write_back() const {
+    for (size_t i = 0; i < kCount; ++i) {
+      openreg::write_back(*tensors_[i], *twins_[i]);
+    }
+  }
+  at::Tensor &operator[](size_t i) const { return *tensors_[i]; }
+
+private:
+  std::array<at::Tensor *, kCount> tensors_;
+  std::array<const at::Tensor *, kCount> twins_;
+  size_t count_ = 0;
+};
+
+// Whether the computation is that of PyTorch's CPU kernel, which a worker can run as well, or must
+// stay on the calling thread: the type says so by a member kRunsItself.
+template <class Op> constexpr bool has_cpu_kernel = !requires {
+  Op::kRunsItself;
+};
+
+template <class Arg> constexpr bool is_written = std::is_same_v<Arg, at::Tensor &>;
+
+template <class Op, class Schema> struct TypedLaunch;
+
+template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(Args...)> {
+  static Result call(Args... args) {
+    LaunchDevice where(Op::name, Op::overload_name);
+    (Typed<Args>::see(where, args), ...);
+    (see_written<Args>(where, args), ...);
+    const auto device = where.index();
+    std::optional<LongLaunch> long_launch;
+    if constexpr (has_cpu_kernel<Op>) {
+      if (is_long(where.elements())) {
+        long_launch.emplace(boxed().cost(), where.elements(), device);
+        if (long_launch->is_queued()) {
+          return queue(args...);
+        }
+      }
+    }
+    const int threads = long_launch.has_value() ? threads_inline(where.elements()) : 0;
+    Turn turn(device, Turn::kIfIdle);
+    if (!turn.is_held()) [[unlikely]] {
+      if constexpr (has_cpu_kernel<Op>) {
+        if (long_launch.has_value()) {
+          long_launch->set_queued();
+        }
+        return queue(args...);
+      }
+      turn.wait();
+    }
+    std::optional<ThreadCount> share;
+    if (long_launch.has_value()) {
+      share.emplace(threads);
+    }
+    if constexpr (kWritten == 0) {
+      const Redirection redirection(device);
+      return return_result(
+          device, Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...),
+          args...);
+    } else { // it returns what it writes to
+      const std::tuple<decltype(Typed<Args>::twin(std::declval<Args>()))...> twins{
+          Typed<Args>::twin(std::forward<Args>(args))...};
+      Written<kWritten> written; // with its twins as they are before the kernel resizes them
+      std::apply([&](auto &...each) { (see_twin<Args>(written, args, each), ...); }, twins);
+      try {
+        const Redirection redirection(device);
+        redispatch(twins, std::index_sequence_for<Args...>());
+      } catch (...) {
+        written.write_back(); // what it resized before it failed
+        throw;
+      }
+      written.write_back();
+      return results(written, std::make_index_sequence<kWritten>());
+    }
+  }
+
+private:
+  static constexpr size_t kWritten = (static_cast<size_t>(is_written<Args>) + ... + 0);
+
+  static BoxedOperator &boxed() {
+    static BoxedOperator op(
+        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name),
+        c10::DispatchKey::CPU, BoxedOperator::Drawing::kKnownNotTo);
+    return op;
+  }
+
+  // Where a box more costs nothing.
+  static Result queue(Args... args) {
+    auto stack = c10::impl::boxArgs<Args...>(args...);
+    boxed().queue(&stack);
+    if constexpr (kWritten == 0) {
+      return c10::impl::PopResult<Result>::call(stack);
+    } else {
+      Written<kWritten> written;
+      (see_twin<Args>(written, args, args), ...);
+      return results(written, std::make_index_sequence<kWritten>());
+    }
+  }
+
+  template <class Arg, class T> static void see_written(LaunchDevice &where, const T &argument) {
+    if constexpr (is_written<Arg>) {
+      where.see_written(argument);
+    }
+  }
+
+  template <class Arg, class Each, class T, class Twin>
+  static void see_twin(Each &written, const T &argument, const Twin &twin) {
+    if constexpr (is_written<Arg>) {
+      written.see(argument, twin);
+    }
+  }
+
+  template <class Twins, size_t... kPlaces>
+  static void redispatch(const Twins &twins, std::index_sequence<kPlaces...>) {
+    Op::redispatch(kCpuKernel,
+                   static_cast<std::tuple_element_t<kPlaces, Twins>>(std::get<kPlaces>(twins))...);
+  }
+
+  template <class Each, size_t... kPlaces>
+  static Result results(const Each &written, std::index_sequence<kPlaces...>) {
+    return Result(written[kPlaces]...);
+  }
+};
+
+// A view: PyTorch's CPU kernel makes a view of the twin, which becomes the twin of a view of the
+// tensor. The kernel is named, for to dispatch once more would cost as much as the view.
+template <class... Args> using ViewKernel = at::Tensor (*)(const at::Tensor &, Args...);
+
+template <auto kKernel> struct TypedView;
+
+template <class... Args, ViewKernel<Args...> kKernel> struct TypedView<kKernel> {
+  static at::Tensor call(const at::Tensor &self, Args... args) {
+    return share_storage(self, kKernel(twin_or_self(self), std::forward<Args>(args)...));
+  }
+};
+
+// ---- registration -------------------------------------------------------------------------------
+
+template <class Op> constexpr auto *typed = &TypedLaunch<Op, typename Op::schema>::call;
+
+template <auto kKernel> constexpr auto *typed_view = &TypedView<kKernel>::call;
+
+// The operator's name in its library: "add.Tensor".
+template <class Op> std::string local_name() {
+  const std::string name(Op::name), overload(Op::overload_name);
+  return name.substr(name.find("::") + 2) + (overload.empty() ? "" : "." + overload);
+}
+
+template <class Op, class Kernel> void register_one(torch::Library &library, Kernel kernel) {
+  library.impl(local_name<Op>().c_str(), kernel);
+  note_door({Op::name, Op::overload_name}, Door::kTyped);
+}
+
+template <class... Ops> void register_typed(torch::Library &library) {
+  (register_one<Ops>(library, typed<Ops>), ...);
+}
+
+template <class Op, auto kKernel> void register_view(torch::Library &library) {
+  register_one<Op>(library, typed_view<kKernel>);
+}
+
+} // namespace openreg

@@ -1,0 +1,163 @@
+// torch_openreg._C: what the Python package asks of the bridge. Conversions only.
+
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "allocator/allocator.h"
+#include "amp/amp.h"
+#include "operators/autocast.h"
+#include "launch/boxed.h"
+#include "memory/debug_memory.h"
+#include "module/exit.h"
+#include "testing/gate.h"
+#include "memory/memory.h"
+#include "module/module_ipc.h"
+#include "module/module_ledger.h"
+#include "module/module_memory.h"
+#include "testing/reserved_memory.h"
+#include "launch/policy.h"
+#include "core/refusals.h"
+#include "launch/listing.h"
+#include "core/status.h"
+#include "streams/sync_debug.h"
+#include "operators/random/torch_generator.h"
+
+namespace py = pybind11;
+
+namespace openreg {
+
+namespace {
+
+int device_count() {
+  int count = 0;
+  check(openreg_device_count(&count));
+  return count;
+}
+
+int exchange_device(int device) {
+  if (device < 0) {
+    return -1;
+  }
+  const int previous = openreg_device_current();
+  if (device != previous) {
+    check(openreg_device_set_current(device));
+  }
+  return previous;
+}
+
+bool can_device_access_peer(int device, int peer) {
+  bool can_access = false;
+  check(openreg_device_can_access_peer(device, peer, &can_access));
+  return can_access;
+}
+
+openreg_device_properties get_device_properties(int device) {
+  openreg_device_properties properties;
+  check(openreg_device_get_properties(device, &properties));
+  return properties;
+}
+
+using AmpPolicy = std::tuple<std::string, std::string, std::string, std::optional<std::string>>;
+
+std::vector<AmpPolicy> amp_policies() {
+  size_t count = 0;
+  const auto *table = openreg_amp_table(&count);
+  std::vector<AmpPolicy> policies;
+  for (const auto *entry = table; entry != table + count; ++entry) {
+    policies.emplace_back(
+        entry->operator_name, entry->overload, openreg_amp_policy_name(entry->policy),
+        entry->replacement != nullptr ? std::optional<std::string>(entry->replacement)
+                                      : std::nullopt);
+  }
+  return policies;
+}
+
+template <auto Field> auto profile_field(const openreg_device_properties &properties) {
+  if constexpr (std::is_array_v<std::remove_reference_t<decltype(properties.profile.*Field)>>) {
+    return std::string(properties.profile.*Field);
+  } else {
+    return properties.profile.*Field;
+  }
+}
+
+void define_properties(py::module &module) {
+  using Properties = openreg_device_properties;
+  py::class_<Properties>(module, "_DeviceProperties")
+      .def_property_readonly("name", &profile_field<&openreg_profile::name>)
+      .def_property_readonly("profile", &profile_field<&openreg_profile::key>)
+      .def_property_readonly("major", &profile_field<&openreg_profile::major>)
+      .def_property_readonly("minor", &profile_field<&openreg_profile::minor>)
+      .def_property_readonly("multi_processor_count",
+                             &profile_field<&openreg_profile::multiprocessor_count>)
+      .def_property_readonly("max_threads_per_multi_processor",
+                             &profile_field<&openreg_profile::max_threads_per_multiprocessor>)
+      .def_property_readonly("warp_size", [](const Properties &) { return 32; }) // every NVIDIA GPU
+      .def_readonly("total_memory", &Properties::total_memory_bytes)
+      .def_readonly("numa_node", &Properties::numa_node)
+      .def_property_readonly("cpuset", [](const Properties &p) { return std::string(p.cpuset); })
+      .def("__repr__", [](const Properties &p) {
+        std::ostringstream text;
+        text << "_DeviceProperties(name='" << p.profile.name << "', major=" << p.profile.major
+             << ", minor=" << p.profile.minor << ", total_memory=" << p.total_memory_bytes / 1048576
+             << "MB, multi_processor_count=" << p.profile.multiprocessor_count
+             << ", numa_node=" << p.numa_node << ", cpuset='" << p.cpuset << "')";
+        return text.str();
+      });
+}
+
+} // namespace
+
+PYBIND11_MODULE(_C, module) {
+  install_redirecting_allocator();
+  register_boxed_kernels();
+  register_autocast_kernels();
+  register_refusals();
+  install_debug_memory();
+
+  define_properties(module);
+  module.def("initialize", [] { at::detail::getPrivateUse1Hooks().init(); });
+  module.def("is_initialized", &openreg_is_initialized);
+  module.def("in_bad_fork", &openreg_in_bad_fork);
+  module.def("device_count", &device_count);
+  module.def("current_device", &openreg_device_current);
+  module.def("set_device", [](int device) { check(openreg_device_set_current(device)); });
+  module.def("exchange_device", &exchange_device);
+  module.def("get_device_properties", &get_device_properties);
+  module.def("can_device_access_peer", &can_device_access_peer);
+  module.def("synchronize", [](int device) {
+    wait_for_device(device_index(device));
+    look_for_damage(device);
+  });
+  module.def("sync_debug_mode", [] { return static_cast<int>(sync_debug_mode.load()); });
+  module.def("set_sync_debug_mode",
+             [](int mode) { sync_debug_mode.store(static_cast<SyncDebugMode>(mode)); });
+  module.def("shut_down_streams", &openreg_streams_shut_down,
+             py::call_guard<py::gil_scoped_release>());
+  module.def("queues_everything", &queues_everything);
+  module.def("set_queues_everything", &set_queues_everything);
+
+  py::class_<Gate>(module, "_Gate")
+      .def(py::init<int, int>(), py::call_guard<py::gil_scoped_release>())
+      .def("open", &Gate::open);
+  py::class_<ReservedMemory>(module, "_OfferedMemory")
+      .def(py::init<const at::Tensor &>())
+      .def("allocate", &ReservedMemory::allocate)
+      .def_static("free", &ReservedMemory::free)
+      .def_property_readonly("is_held", &ReservedMemory::is_held);
+
+  module.def("default_generator", &default_generator);
+
+  define_memory(module);
+
+  define_ipc(module);
+
+  define_ledger(module);
+
+  module.def("amp_policies", &amp_policies);
+  module.def("operators", &served_operators);
+
+  module.def("stop_autograd_threads", &stop_autograd_threads,
+             py::call_guard<py::gil_scoped_release>());
+}
+
+} // namespace openreg

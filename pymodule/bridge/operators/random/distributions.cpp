@@ -1,0 +1,227 @@
+// Random operators that fill a tensor with a distribution: uniform, normal and what follows from
+// them, bernoulli. The numbers are the generator layer's, which are CUDA's; here arguments are
+// checked and converted.
+
+#include <ATen/Dispatch.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/view_as_real.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <limits>
+
+#include "memory/memory.h"
+#include "operators/random/random.h"
+
+namespace openreg {
+
+namespace {
+
+// ---- distributions with numbers for parameters --------------------------------------------------
+
+// As PyTorch checks them on every device.
+void check_uniform_bounds(const at::Tensor &self, double from, double to) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf, at::kBFloat16, self.scalar_type(), "check_uniform_bounds", [&] {
+        const auto most = static_cast<double>(std::numeric_limits<scalar_t>::max());
+        TORCH_CHECK(-most <= from && from <= most, "from is out of bounds for ", self.dtype());
+        TORCH_CHECK(-most <= to && to <= most, "to is out of bounds for ", self.dtype());
+        TORCH_CHECK(from <= to,
+                    "uniform_ expects to return a [from, to) range, but found from=", from,
+                    " > to=", to);
+        TORCH_CHECK(to - from <= most, "uniform_ expects to-from <= std::numeric_limits<",
+                    self.scalar_type(), ">::max(), but found to=", to, " and from=", from,
+                    " which result in to-from to exceed the limit");
+      });
+}
+
+at::Tensor &uniform_(at::Tensor &self, double from, double to, OptionalGenerator generator) {
+  if (self.is_complex()) {
+    auto real = at::view_as_real(self);
+    uniform_(real, from, to, std::move(generator));
+    return self;
+  }
+  check_uniform_bounds(self, from, to);
+  fill_random(self, generator, "uniform_kernel_openreg", &openreg_uniform_words,
+              [=](auto *output, auto share, auto philox, auto grid) {
+                openreg_uniform(output, share, philox, grid, from, to);
+              });
+  return self;
+}
+
+at::Tensor &normal_(at::Tensor &self, double mean, double std, OptionalGenerator generator) {
+  TORCH_CHECK(std >= 0, "normal expects std >= 0.0, but found std ", std);
+  if (self.is_complex()) {
+    // Real and imaginary part share the variance; the mean is the real part's alone in eager
+    // PyTorch only when it is a real number, which it is here.
+    auto real = at::view_as_real(self);
+    normal_(real, mean, std / std::sqrt(2.0), std::move(generator));
+    return self;
+  }
+  check_floating(self, "normal_kernel_openreg");
+  fill_random(self, generator, "normal_kernel_openreg", &openreg_normal_words,
+              [=](auto *output, auto share, auto philox, auto grid) {
+                openreg_normal(output, share, philox, grid, mean, std);
+              });
+  return self;
+}
+
+at::Tensor &exponential_(at::Tensor &self, double lambda, OptionalGenerator generator) {
+  TORCH_CHECK(lambda > 0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);
+  check_floating(self, "exponential_kernel_openreg");
+  fill_random(self, generator, "exponential_kernel_openreg", &openreg_exponential_words,
+              [=](auto *output, auto share, auto philox, auto grid) {
+                openreg_exponential(output, share, philox, grid, lambda);
+              });
+  return self;
+}
+
+at::Tensor &log_normal_(at::Tensor &self, double mean, double std, OptionalGenerator generator) {
+  TORCH_CHECK(std > 0, "log_normal_ expects std > 0.0, but found std=", std);
+  check_floating(self, "log_normal_openreg");
+  fill_random(self, generator, "log_normal_openreg", &openreg_log_normal_words,
+              [=](auto *output, auto share, auto philox, auto grid) {
+                openreg_log_normal(output, share, philox, grid, mean, std);
+              });
+  return self;
+}
+
+at::Tensor &cauchy_(at::Tensor &self, double median, double sigma, OptionalGenerator generator) {
+  TORCH_CHECK(sigma > 0, "cauchy_ expects sigma > 0.0, but found sigma=", sigma);
+  TORCH_CHECK(self.is_floating_point(),
+              "Cauchy distribution is a continuous probability distribution. dtype must be a "
+              "floating point but you specified ",
+              self.dtype());
+  fill_random(self, generator, "cauchy_openreg", &openreg_cauchy_words,
+              [=](auto *output, auto share, auto philox, auto grid) {
+                openreg_cauchy(output, share, philox, grid, median, sigma);
+              });
+  return self;
+}
+
+at::Tensor &geometric_(at::Tensor &self, double p, OptionalGenerator generator) {
+  TORCH_CHECK(0 < p && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
+  fill_random(self, generator, "geometric_openreg", &openreg_geometric_words,
+              [=](auto *output, auto share, auto philox, auto grid) {
+                openreg_geometric(output, share, philox, grid, p);
+              });
+  return self;
+}
+
+// Of a compressed sparse tensor only what it holds is drawn.
+at::Tensor &normal_sparse_csr_(at::Tensor &self, double mean, double std,
+                               OptionalGenerator generator) {
+  self.values().normal_(mean, std, std::move(generator));
+  return self;
+}
+
+// ---- normal with tensors for mean or standard deviation -----------------------------------------
+
+// As on the CPU and on CUDA, a result of these two must have the right size already.
+at::Tensor &normal_tensor_float_out(const at::Tensor &mean, double std, OptionalGenerator generator,
+                                    at::Tensor &out) {
+  return out.normal_(0, std, std::move(generator)).add_(mean);
+}
+
+void check_deviations(const at::Tensor &std) {
+  TORCH_CHECK(!std.is_complex(), "normal expects standard deviation to be non-complex");
+  TORCH_CHECK(std.numel() == 0 || std.min().ge(0).item<bool>(),
+              "normal expects all elements of std >= 0.0");
+}
+
+at::Tensor &normal_float_tensor_out(double mean, const at::Tensor &std, OptionalGenerator generator,
+                                    at::Tensor &out) {
+  check_deviations(std);
+  return out.normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
+}
+
+at::Tensor &normal_tensor_tensor_out(const at::Tensor &mean, const at::Tensor &std,
+                                     OptionalGenerator generator, at::Tensor &out) {
+  check_deviations(std);
+  const auto size = at::infer_size(mean.sizes(), std.sizes());
+  at::native::resize_output(out, size);
+  return out.normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
+}
+
+at::Tensor normal_tensor_float(const at::Tensor &mean, double std, OptionalGenerator generator) {
+  auto out = at::empty_like(mean);
+  return normal_tensor_float_out(mean, std, std::move(generator), out);
+}
+
+at::Tensor normal_float_tensor(double mean, const at::Tensor &std, OptionalGenerator generator) {
+  auto out = at::empty_like(std);
+  return normal_float_tensor_out(mean, std, std::move(generator), out);
+}
+
+at::Tensor normal_tensor_tensor(const at::Tensor &mean, const at::Tensor &std,
+                                OptionalGenerator generator) {
+  auto out = at::empty({0}, mean.options());
+  return normal_tensor_tensor_out(mean, std, std::move(generator), out);
+}
+
+// ---- bernoulli ----------------------------------------------------------------------------------
+
+void check_probability(double p) {
+  TORCH_CHECK(0 <= p && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
+}
+
+at::Tensor &bernoulli_float_(at::Tensor &self, double p, OptionalGenerator generator) {
+  check_probability(p);
+  fill_random(self, generator, "bernoulli_scalar_openreg_", &openreg_bernoulli_words,
+              [=](auto *output, auto share, auto philox, auto grid) {
+                openreg_bernoulli(output, share, philox, grid, p);
+              });
+  return self;
+}
+
+at::Tensor &bernoulli_tensor_(at::Tensor &self, const at::Tensor &p, OptionalGenerator generator) {
+  TORCH_CHECK_NOT_IMPLEMENTED(p.is_floating_point(),
+                              "expected probabilities tensor to have floating type, got ",
+                              p.scalar_type());
+  const auto type = self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto probabilities = p.to(self.device(), type).expand(self.sizes()).contiguous();
+  fill_random(
+      self, generator, "bernoulli_tensor_openreg_",
+      [](const openreg_output *output, openreg_grid) {
+        return openreg_bernoulli_tensor_words(output);
+      },
+      [p = kernel_address(probabilities.const_data_ptr())](
+          const openreg_output *output, openreg_share share, openreg_philox philox, openreg_grid) {
+        openreg_bernoulli_tensor(output, share, philox, p);
+      });
+  return self;
+}
+
+at::Tensor &bernoulli_out(const at::Tensor &self, OptionalGenerator generator, at::Tensor &out) {
+  return out.resize_(self.sizes()).bernoulli_(self, std::move(generator));
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("uniform_", &uniform_);
+  library.impl("normal_", &normal_);
+  library.impl("exponential_", &exponential_);
+  library.impl("log_normal_", &log_normal_);
+  library.impl("cauchy_", &cauchy_);
+  library.impl("geometric_", &geometric_);
+  library.impl("normal.Tensor_float", &normal_tensor_float);
+  library.impl("normal.Tensor_float_out", &normal_tensor_float_out);
+  library.impl("normal.float_Tensor", &normal_float_tensor);
+  library.impl("normal.float_Tensor_out", &normal_float_tensor_out);
+  library.impl("normal.Tensor_Tensor", &normal_tensor_tensor);
+  library.impl("normal.Tensor_Tensor_out", &normal_tensor_tensor_out);
+  library.impl("bernoulli_.float", &bernoulli_float_);
+  library.impl("bernoulli_.Tensor", &bernoulli_tensor_);
+  library.impl("bernoulli.out", &bernoulli_out);
+}
+
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
+  library.impl("normal_", &normal_sparse_csr_);
+}
+
+} // namespace openreg

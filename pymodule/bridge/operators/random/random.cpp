@@ -1,0 +1,62 @@
+#include "operators/random/random.h"
+
+#include <ATen/MemoryOverlap.h>
+
+#include "memory/memory.h"
+
+namespace openreg {
+
+openreg_type random_type(const at::Tensor &tensor, const char *kernel) {
+  switch (tensor.scalar_type()) {
+  case at::kByte:
+    return OPENREG_UINT8;
+  case at::kChar:
+    return OPENREG_INT8;
+  case at::kShort:
+    return OPENREG_INT16;
+  case at::kInt:
+    return OPENREG_INT32;
+  case at::kLong:
+    return OPENREG_INT64;
+  case at::kUInt16:
+    return OPENREG_UINT16;
+  case at::kUInt32:
+    return OPENREG_UINT32;
+  case at::kUInt64:
+    return OPENREG_UINT64;
+  case at::kBool:
+    return OPENREG_BOOL;
+  case at::kHalf:
+    return OPENREG_FLOAT16;
+  case at::kBFloat16:
+    return OPENREG_BFLOAT16;
+  case at::kFloat:
+    return OPENREG_FLOAT32;
+  case at::kDouble:
+    return OPENREG_FLOAT64;
+  default:
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", kernel, "\" not implemented for '",
+                                tensor.scalar_type(), "'");
+  }
+}
+
+openreg_grid grid_of(c10::Device device) {
+  const openreg_config *config = nullptr;
+  check(openreg_config_get(&config));
+  const auto &profile = config->profiles[device.index()];
+  return {profile.multiprocessor_count, profile.max_threads_per_multiprocessor};
+}
+
+Output::Output(const at::Tensor &tensor, const char *kernel)
+    : address_(nullptr), type_(random_type(tensor, kernel)), sizes_(tensor.sizes()),
+      strides_(tensor.strides()) {
+  at::assert_no_internal_overlap(tensor);
+  address_ = kernel_address(tensor.mutable_data_ptr());
+}
+
+void check_floating(const at::Tensor &tensor, const char *kernel) {
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_floating_point(), "\"", kernel, "\" not implemented for '",
+                              tensor.scalar_type(), "'");
+}
+
+} // namespace openreg

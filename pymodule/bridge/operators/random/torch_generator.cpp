@@ -1,0 +1,119 @@
+#include "operators/random/torch_generator.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/Utils.h>
+#include <ATen/core/GeneratorForPrivateuseone.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <mutex>
+
+namespace openreg {
+
+namespace {
+
+std::shared_ptr<openreg_generator> create() {
+  std::shared_ptr<openreg_generator> generator(openreg_generator_create(),
+                                               &openreg_generator_destroy);
+  TORCH_CHECK(generator != nullptr, "openreg: the host has no memory for a generator");
+  return generator;
+}
+
+c10::DeviceIndex checked(c10::DeviceIndex index) {
+  int count = 0;
+  check(openreg_device_count(&count));
+  const auto device = index < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : index;
+  TORCH_CHECK(device < count, "openreg: device ", static_cast<int>(device), " of ", count,
+              " has no generator");
+  return device;
+}
+
+} // namespace
+
+GeneratorImpl::GeneratorImpl(c10::DeviceIndex device)
+    : c10::GeneratorImpl({kDeviceType, device}, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      generator_(create()) {}
+
+void GeneratorImpl::set_current_seed(uint64_t seed) {
+  openreg_generator_seed(generator_.get(), seed);
+}
+
+void GeneratorImpl::set_offset(uint64_t offset) {
+  const auto seed = current_seed();
+  TORCH_CHECK(openreg_generator_set(generator_.get(), {seed, offset}),
+              "offset must be a multiple of 4");
+}
+
+uint64_t GeneratorImpl::get_offset() const {
+  return openreg_generator_get(generator_.get()).offset;
+}
+
+uint64_t GeneratorImpl::current_seed() const {
+  return openreg_generator_get(generator_.get()).seed;
+}
+
+uint64_t GeneratorImpl::seed() {
+  const auto seed = openreg_generator_entropy();
+  set_current_seed(seed);
+  return seed;
+}
+
+void GeneratorImpl::set_state(const c10::TensorImpl &state) {
+  at::detail::check_rng_state(state);
+  const auto bytes = static_cast<size_t>(state.numel());
+  TORCH_CHECK(bytes == OPENREG_GENERATOR_STATE_BYTES || bytes == sizeof(uint64_t),
+              "RNG state is wrong size");
+  TORCH_CHECK(openreg_generator_set_state(generator_.get(),
+                                          static_cast<const uint8_t *>(state.data()), bytes),
+              "offset must be a multiple of 4");
+}
+
+c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
+  auto state = at::detail::empty_cpu({OPENREG_GENERATOR_STATE_BYTES}, c10::kByte, std::nullopt,
+                                     std::nullopt, std::nullopt, std::nullopt);
+  openreg_generator_get_state(generator_.get(), static_cast<uint8_t *>(state.mutable_data_ptr()));
+  return state.getIntrusivePtr();
+}
+
+void GeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl> &state) {
+  auto *other = dynamic_cast<GeneratorImpl *>(state.get());
+  TORCH_CHECK(other != nullptr, "openreg: graphsafe_set_state expects a generator of openreg");
+  generator_ = other->generator_;
+}
+
+c10::intrusive_ptr<c10::GeneratorImpl> GeneratorImpl::graphsafe_get_state() const {
+  auto copy = c10::make_intrusive<GeneratorImpl>(device_.index());
+  copy->generator_ = generator_;
+  return copy;
+}
+
+GeneratorImpl *GeneratorImpl::clone_impl() const {
+  auto *copy = new GeneratorImpl(device_.index());
+  openreg_generator_set(copy->generator_.get(), openreg_generator_get(generator_.get()));
+  return copy;
+}
+
+const at::Generator &default_generator(c10::DeviceIndex index) {
+  static std::array<std::once_flag, OPENREG_MAX_DEVICES> seeded;
+  static auto *generators = new std::array<at::Generator, OPENREG_MAX_DEVICES>();
+  const auto device = static_cast<size_t>(checked(index));
+  std::call_once(seeded[device], [&] {
+    (*generators)[device] = make_generator(static_cast<c10::DeviceIndex>(device));
+    (*generators)[device].seed();
+  });
+  return (*generators)[device];
+}
+
+at::Generator make_generator(c10::DeviceIndex index) {
+  return at::make_generator<GeneratorImpl>(checked(index));
+}
+
+GeneratorImpl &generator_for(const std::optional<at::Generator> &generator, c10::Device device) {
+  const auto &chosen = generator.has_value() && generator->defined()
+                           ? *generator
+                           : default_generator(device.index());
+  TORCH_CHECK(chosen.device().type() == device.type(), "Expected a '", device.type(),
+              "' device type for generator but found '", chosen.device().type(), "'");
+  return *static_cast<GeneratorImpl *>(chosen.unsafeGetGeneratorImpl());
+}
+
+} // namespace openreg

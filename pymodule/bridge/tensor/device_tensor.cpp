@@ -1,0 +1,388 @@
+#include "tensor/device_tensor.h"
+
+#include <c10/core/StorageImpl.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include <mutex>
+
+#include "core/refusals.h"
+#include "streams/turn.h"
+
+namespace openreg {
+
+namespace {
+
+constexpr c10::DispatchKeySet kDeviceKeys(c10::DispatchKey::PrivateUse1);
+constexpr c10::DispatchKeySet kHostKeys(c10::DispatchKey::CPU);
+
+// Lazy marks that a kernel must see: they are part of a tensor's meaning, not of its device.
+constexpr auto kLazyMarks = c10::DispatchKeySet(
+    {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
+
+// Twins are refreshed rarely, by tensors whose metadata changed; one lock for all is enough.
+std::mutex refresh_mutex;
+
+c10::DataPtr looking_at(const void *device_address) {
+  return {kernel_address(device_address), c10::Device(c10::DeviceType::CPU)};
+}
+
+c10::intrusive_ptr<c10::StorageImpl> make_twin_storage(const c10::StorageImpl &storage) {
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                               storage.nbytes(), looking_at(storage.data()),
+                                               redirecting_allocator(), storage.resizable());
+}
+
+// The context of a DataPtr over memory that is not a block: what it was before, which frees the
+// memory, and the twin storage.
+struct Adopted {
+  c10::DataPtr memory;
+  c10::intrusive_ptr<c10::StorageImpl> twin_storage;
+};
+
+void free_adopted(void *context) {
+  delete static_cast<Adopted *>(context);
+}
+
+bool is_adopted(const c10::DataPtr &pointer) {
+  return pointer.get_deleter() == &free_adopted;
+}
+
+c10::StorageImpl *adopted_twin_storage(const c10::DataPtr &pointer) {
+  return static_cast<Adopted *>(pointer.get_context())->twin_storage.get();
+}
+
+std::mutex adoption_mutex;
+
+// Once for each storage. A thread that looks at the DataPtr meanwhile sees the same address, and a
+// deleter that leads it here, to the lock.
+c10::StorageImpl *adopt(const c10::StorageImpl &storage) {
+  std::lock_guard<std::mutex> lock(adoption_mutex);
+  const auto &pointer = storage.data_ptr();
+  if (!is_adopted(pointer)) {
+    TORCH_CHECK(storage.device_type() == kDeviceType &&
+                    (pointer.get() == nullptr || openreg_arena_device_of(pointer.get()) >= 0),
+                "openreg: a tensor's memory at ", pointer.get(), " is not that of any device");
+    auto twin_storage = make_twin_storage(storage);
+    auto &target = const_cast<c10::StorageImpl &>(storage)._mutable_data_ptr_no_checks();
+    auto *address = target.mutable_get();
+    auto *context = new Adopted{std::move(target), std::move(twin_storage)};
+    target = {address, context, &free_adopted, context->memory.device()};
+  }
+  return adopted_twin_storage(pointer);
+}
+
+// Null where no twin storage was made yet.
+const void *existing_twin_storage(const c10::DataPtr &pointer) {
+  if (owns_block(pointer)) [[likely]] {
+    return block_of(pointer)->user;
+  }
+  return is_adopted(pointer) ? adopted_twin_storage(pointer) : nullptr;
+}
+
+c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl *storage) {
+  c10::raw::intrusive_ptr::incref(storage);
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage);
+}
+
+class DeviceStorage final : public c10::StorageImpl, public Recycled<DeviceStorage> {
+public:
+  using c10::StorageImpl::StorageImpl;
+};
+
+// A CPU tensor with the metadata of `like` over `storage`.
+class HostTensor final : public c10::TensorImpl {
+public:
+  HostTensor(c10::Storage &&storage, const c10::TensorImpl &like)
+      : TensorImpl(std::move(storage), kHostKeys, like.dtype()) {
+    copy_generic_tensor_metadata(&like, this);
+    extra_meta_.reset(); // what a backend or a frontend attached stays with the tensor
+    device_opt_ = c10::Device(c10::DeviceType::CPU);
+    key_set_ = key_set_ | (like.key_set() & kLazyMarks);
+  }
+};
+
+at::Tensor make_twin(const c10::TensorImpl &tensor) {
+  auto *twin_storage = twin_storage_of(*tensor.unsafe_storage().unsafeGetStorageImpl());
+  return at::detail::make_tensor<HostTensor>(c10::Storage(share(twin_storage)), tensor);
+}
+
+// What TensorImpl keeps for its subclasses, of any tensor: its own functions ask first whether a
+// subclass computes it in another way, and every launch compares it.
+struct Shape : c10::TensorImpl {
+  static const c10::impl::SizesAndStrides &of(const c10::TensorImpl &tensor) {
+    return tensor.*(&Shape::sizes_and_strides_);
+  }
+  static int64_t offset_of(const c10::TensorImpl &tensor) {
+    return tensor.*(&Shape::storage_offset_);
+  }
+};
+
+bool same_shape(const c10::TensorImpl &left, const c10::TensorImpl &right) {
+  const auto &a = Shape::of(left), &b = Shape::of(right);
+  if (a.size() != b.size() || Shape::offset_of(left) != Shape::offset_of(right)) {
+    return false;
+  }
+  const auto *sizes = a.sizes_data(), *strides = a.strides_data();
+  const auto *other_sizes = b.sizes_data(), *other_strides = b.strides_data();
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (sizes[i] != other_sizes[i] || strides[i] != other_strides[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool marks_differ(const c10::TensorImpl &left, const c10::TensorImpl &right) {
+  return !((left.key_set() ^ right.key_set()) & kLazyMarks).empty();
+}
+
+bool is_valid_twin(const c10::TensorImpl &twin, const c10::TensorImpl &tensor) {
+  const auto &pointer = tensor.unsafe_storage().unsafeGetStorageImpl()->data_ptr();
+  return existing_twin_storage(pointer) == twin.unsafe_storage().unsafeGetStorageImpl() &&
+         twin.dtype() == tensor.dtype() && same_shape(twin, tensor) && !marks_differ(twin, tensor);
+}
+
+// What a tensor carries in the place that TensorImpl has for a backend's data: the metadata that it
+// was given, and the twin of a plain TensorImpl.
+struct DeviceMeta final : c10::BackendMeta {
+  DeviceMeta(Metadata metadata, at::Tensor twin)
+      : metadata(std::move(metadata)), twin(std::move(twin)) {}
+
+  // A shallow copy of the tensor has the same metadata, and makes a twin of its own.
+  c10::intrusive_ptr<c10::BackendMeta>
+  clone(const c10::intrusive_ptr<c10::BackendMeta> &) const override {
+    return metadata.empty() ? nullptr : c10::make_intrusive<DeviceMeta>(metadata, at::Tensor());
+  }
+
+  const Metadata metadata;
+  const at::Tensor twin;
+};
+
+const DeviceMeta *device_meta(c10::TensorImpl &tensor) {
+  const auto *meta = tensor.get_backend_meta();
+  return meta != nullptr && typeid(*meta) == typeid(DeviceMeta)
+             ? static_cast<const DeviceMeta *>(meta)
+             : nullptr;
+}
+
+const DeviceMeta *valid_twin_meta(c10::TensorImpl &tensor) {
+  const auto *meta = device_meta(tensor);
+  return meta != nullptr && meta->twin.defined() &&
+                 is_valid_twin(*meta->twin.unsafeGetTensorImpl(), tensor)
+             ? meta
+             : nullptr;
+}
+
+// Takes the block behind a CPU storage's redirected pointer; the storage goes on as the twin
+// storage over it.
+openreg_block *take_block(c10::StorageImpl *host) {
+  auto &pointer = host->_mutable_data_ptr_no_checks();
+  auto *block = block_at(pointer.release_context());
+  pointer = looking_at(block->address);
+  c10::raw::intrusive_ptr::incref(host);
+  block->user = host;
+  return block;
+}
+
+} // namespace
+
+DeviceTensor::DeviceTensor(c10::Storage &&storage, caffe2::TypeMeta dtype)
+    : TensorImpl(std::move(storage), kDeviceKeys, dtype) {}
+
+DeviceTensor::DeviceTensor(c10::Storage &&storage, const c10::TensorImpl &like)
+    : TensorImpl(std::move(storage), kDeviceKeys, like.dtype()) {
+  copy_generic_tensor_metadata(&like, this);
+  device_opt_ = storage_.device();
+  key_set_ = key_set_ | (like.key_set() & kLazyMarks);
+}
+
+DeviceTensor::DeviceTensor(c10::Storage &&storage, at::Tensor &&twin)
+    : DeviceTensor(std::move(storage), *twin.unsafeGetTensorImpl()) {
+  twin_ = std::move(twin);
+  has_twin_.store(true, std::memory_order_release);
+}
+
+DeviceTensor::DeviceTensor(const c10::TensorImpl &base, at::Tensor &&twin)
+    : TensorImpl(ImplType::VIEW, c10::Storage(base.unsafe_storage()),
+                 (base.key_set() - kLazyMarks) | (twin.key_set() & kLazyMarks), twin.dtype()) {
+  copy_generic_tensor_metadata(twin.unsafeGetTensorImpl(), this);
+  device_opt_ = base.device();
+  twin_ = std::move(twin);
+  has_twin_.store(true, std::memory_order_release);
+}
+
+bool DeviceTensor::has_valid_twin() const {
+  return has_twin_.load(std::memory_order_acquire) &&
+         is_valid_twin(*twin_.unsafeGetTensorImpl(), *this);
+}
+
+void DeviceTensor::refresh_twin() const {
+  std::lock_guard<std::mutex> lock(refresh_mutex);
+  if (!has_valid_twin()) { // else another thread was here first
+    twin_ = make_twin(*this);
+    has_twin_.store(true, std::memory_order_release);
+  }
+}
+
+c10::intrusive_ptr<c10::TensorImpl>
+DeviceTensor::shallow_copy_and_detach(const c10::VariableVersion &version_counter,
+                                      bool allow_metadata_change) const {
+  return shallow_copy_and_detach(c10::VariableVersion(version_counter), allow_metadata_change);
+}
+
+c10::intrusive_ptr<c10::TensorImpl>
+DeviceTensor::shallow_copy_and_detach(c10::VariableVersion &&version_counter,
+                                      bool allow_metadata_change) const {
+  // A dispatch mode or a subclass in Python sees a detach, and so does its tracing.
+  if (key_set_.has(c10::DispatchKey::Python) || c10::impl::TorchDispatchModeTLS::stack_len() > 0) {
+    return TensorImpl::shallow_copy_and_detach(std::move(version_counter), allow_metadata_change);
+  }
+  auto copy = c10::make_intrusive<DeviceTensor>(c10::Storage(storage_), data_type_);
+  copy_tensor_metadata(this, copy.get(), std::move(version_counter), allow_metadata_change);
+  return copy;
+}
+
+void DeviceTensor::release_resources() {
+  TensorImpl::release_resources();
+  has_twin_.store(false, std::memory_order_relaxed);
+  twin_ = at::Tensor();
+}
+
+const at::Tensor &twin_of_plain(const at::Tensor &tensor) {
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "openreg: a ", tensor.layout(),
+                              " tensor cannot be given to a strided kernel");
+  auto &impl = *tensor.unsafeGetTensorImpl();
+  TORCH_CHECK_NOT_IMPLEMENTED(impl.has_storage(),
+                              "openreg: cannot run a kernel on a tensor that has no storage");
+  // Reading without the lock is a race with a thread that makes the first twin of the same tensor:
+  // it reads a null or a finished pointer, and a null leads to the lock.
+  if (const auto *meta = valid_twin_meta(impl)) [[likely]] {
+    return meta->twin;
+  }
+  std::lock_guard<std::mutex> lock(refresh_mutex);
+  if (const auto *meta = valid_twin_meta(impl)) {
+    return meta->twin;
+  }
+  auto meta = c10::make_intrusive<DeviceMeta>(get_metadata(tensor), make_twin(impl));
+  const auto &twin = meta->twin;
+  impl.set_backend_meta(std::move(meta));
+  return twin;
+}
+
+const Metadata &get_metadata(const at::Tensor &tensor) {
+  static const Metadata none;
+  const auto *meta = device_meta(*tensor.unsafeGetTensorImpl());
+  return meta == nullptr ? none : meta->metadata;
+}
+
+void set_metadata(const at::Tensor &tensor, Metadata metadata) {
+  auto &impl = *tensor.unsafeGetTensorImpl();
+  const auto *meta = device_meta(impl);
+  if (meta == nullptr && metadata.empty()) {
+    return;
+  }
+  impl.set_backend_meta(c10::make_intrusive<DeviceMeta>(
+      std::move(metadata), meta == nullptr ? at::Tensor() : meta->twin));
+}
+
+c10::StorageImpl *twin_storage_of(const c10::StorageImpl &storage) {
+  const auto &pointer = storage.data_ptr();
+  if (!owns_block(pointer)) [[unlikely]] {
+    return is_adopted(pointer) ? adopted_twin_storage(pointer) : adopt(storage);
+  }
+  // Two threads may want the first twin of a storage at once: the first to publish wins.
+  auto *slot = reinterpret_cast<std::atomic<void *> *>(&block_of(pointer)->user);
+  void *current = slot->load(std::memory_order_acquire);
+  if (current == nullptr) {
+    auto made = make_twin_storage(storage);
+    if (slot->compare_exchange_strong(current, made.get(), std::memory_order_acq_rel)) {
+      return made.release();
+    }
+  }
+  return static_cast<c10::StorageImpl *>(current);
+}
+
+c10::Storage make_storage(openreg_block *block, size_t bytes) {
+  return c10::Storage(c10::make_intrusive<DeviceStorage>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                         device_pointer(block), device_allocator(),
+                                                         /*resizable=*/true));
+}
+
+at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype) {
+  return at::detail::make_tensor<DeviceTensor>(std::move(storage), dtype);
+}
+
+at::Tensor hand_over(at::Tensor &&result, const char *operator_name) {
+  check_dtype(result.dtype(), operator_name);
+  const auto &twin_storage = result.unsafeGetTensorImpl()->unsafe_storage();
+  auto *host = twin_storage.unsafeGetStorageImpl();
+  const auto bytes = host->nbytes();
+  return at::detail::make_tensor<DeviceTensor>(make_storage(take_block(host), bytes),
+                                               std::move(result));
+}
+
+at::Tensor hand_over_empty(at::Tensor &&result, c10::DeviceIndex device,
+                           const char *operator_name) {
+  check_dtype(result.dtype(), operator_name);
+  auto *host = result.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  auto *block = allocate_block(device, 0);
+  auto storage = make_storage(block, 0);
+  host->_mutable_data_ptr_no_checks() = looking_at(block->address);
+  c10::raw::intrusive_ptr::incref(host);
+  block->user = host;
+  return at::detail::make_tensor<DeviceTensor>(std::move(storage), std::move(result));
+}
+
+at::Tensor share_storage(const at::Tensor &base, at::Tensor &&result) {
+  check_dtype(result.dtype(), "aten::view");
+  return at::detail::make_tensor<DeviceTensor>(*base.unsafeGetTensorImpl(), std::move(result));
+}
+
+void write_back(const at::Tensor &tensor, const at::Tensor &twin) {
+  auto *to = tensor.unsafeGetTensorImpl();
+  const auto *from = twin.unsafeGetTensorImpl();
+  auto *host = from->unsafe_storage().unsafeGetStorageImpl();
+  if (is_redirected(host->data_ptr())) [[unlikely]] {
+    auto *storage = to->unsafe_storage().unsafeGetStorageImpl();
+    if (twin_storage_of(*storage) == host) { // it grew
+      storage->set_data_ptr_noswap(device_pointer(take_block(host)));
+      storage->set_nbytes(host->nbytes());
+    } else { // the kernel gave the tensor another storage
+      to->set_storage_keep_dtype(make_storage(take_block(host), host->nbytes()));
+    }
+  }
+  if (!same_shape(*from, *to)) {
+    to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
+  }
+  if (marks_differ(*from, *to)) [[unlikely]] { // linalg.lu_solve leaves its out= conjugated
+    to->_set_conj(from->is_conj());
+    to->_set_neg(from->is_neg());
+  }
+}
+
+void resize_storage(c10::StorageImpl &storage, size_t bytes) {
+  TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+  const auto &pointer = storage.data_ptr();
+  auto *previous = owns_block(pointer) ? block_of(pointer) : nullptr;
+  const auto device = storage.device().index();
+  auto *block = allocate_block(device, bytes);
+  auto fresh = device_pointer(block);
+  const auto copy = [to = block->address, from = pointer.get(),
+                     kept = std::min(bytes, storage.nbytes())] { openreg_copy(to, from, kept); };
+  if (previous != nullptr) {
+    run_on_stream(device, copy);
+    int stream = OPENREG_STREAM_DEFAULT;
+    check(openreg_stream_current(device, &stream));
+    if (stream != previous->stream) { // on its own, freed memory is used again behind this anyway
+      check(openreg_block_record_stream(previous, stream));
+    }
+  } else {
+    const Turn turn(device); // whose the memory is may do with it at once what it likes
+    copy();
+  }
+  // Twins of before look at the memory of before: queued work knows them.
+  storage.set_data_ptr_noswap(std::move(fresh));
+  storage.set_nbytes(bytes);
+}
+
+} // namespace openreg

@@ -1,0 +1,28 @@
+// How torch.save and torch._utils find what a tensor was given as metadata: PyTorch asks a pair of
+// functions of its device type, beside the conjugate and negative bits that it handles itself.
+//
+// PyTorch knows such functions for PrivateUse1 alone.
+
+#include <torch/csrc/jit/serialization/pickler_helper.h>
+
+#include "tensor/device_tensor.h"
+
+namespace openreg {
+
+namespace {
+
+void add_metadata(const at::Tensor &tensor, Metadata &to) {
+  const auto &metadata = get_metadata(tensor);
+  to.insert(metadata.begin(), metadata.end());
+}
+
+[[maybe_unused]] const bool registered = [] {
+  torch::jit::TensorBackendMetaRegistry(
+      c10::DeviceType::PrivateUse1, &add_metadata,
+      [](const at::Tensor &tensor, const Metadata &metadata) { set_metadata(tensor, metadata); });
+  return true;
+}();
+
+} // namespace
+
+} // namespace openreg

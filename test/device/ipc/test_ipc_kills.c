@@ -1,0 +1,171 @@
+/* Processes that are killed at any moment while they export, open, use and close memory: what they
+ * had comes back, and nobody else loses any of theirs.
+ */
+#define _GNU_SOURCE
+#include "board.h"
+#include "device/ipc/exports.h"
+#include "device/ipc/imports.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+enum { RANGES = 8, RANGE = 24 * PAGE, ROUNDS = 8 };
+
+static uint64_t seed = 99;
+
+static uint64_t draw(void) {
+  seed ^= seed << 13;
+  seed ^= seed >> 7;
+  seed ^= seed << 17;
+  return seed;
+}
+
+/* A moment later: none, or a few time slices. */
+static void pass_time(void) {
+  for (uint64_t i = draw() % 200; i > 0; i--)
+    sched_yield();
+}
+
+static void require_all(const char *memory, char value) {
+  const char *bytes = openreg_kernel_view(memory);
+  for (size_t i = 0; i < RANGE; i += 64)
+    REQUIRE(bytes[i] == value);
+}
+
+static char value_of(int range) {
+  return (char)(0x10 + range);
+}
+
+static void export_all(void) {
+  char *base = base_of(0);
+  REQUIRE_OK(openreg_ledger_take(0, RANGES * RANGE));
+  for (int i = 0; i < RANGES; i++) {
+    REQUIRE_OK(openreg_fill(base + i * RANGE, value_of(i), RANGE));
+    export_memory(base + i * RANGE, RANGE, &board->handles[i]);
+  }
+  report(0);
+  await_cue();
+}
+
+/* What was opened at least once, and is had by nobody who lives, comes back. */
+static void export_and_withdraw(void) {
+  struct openreg_export *entries;
+  export_all();
+  REQUIRE_OK(openreg_exports_map(openreg_arena_file(0), 64 * MIB, &entries));
+  for (int i = 0; i < RANGES; i++) {
+    bool was_opened = atomic_load(&entries[i].received) > 0;
+    REQUIRE(openreg_ipc_withdraw(base_of(0) + i * RANGE) ==
+            (was_opened ? OPENREG_OK : OPENREG_NOT_READY));
+  }
+}
+
+enum { KEPT = 64 };
+
+static char *kept[KEPT];
+static int kept_ranges[KEPT], kept_count;
+
+static void close_kept(void) {
+  for (; kept_count > 0; kept_count--) {
+    require_all(kept[kept_count - 1], value_of(kept_ranges[kept_count - 1]));
+    REQUIRE_OK(openreg_ipc_close(kept[kept_count - 1]));
+  }
+}
+
+/* The thread lets go of a file when another importer was at it. */
+static void await_no_peer_files(void) {
+  for (bool is_left = true; is_left; sched_yield()) {
+    REQUIRE_OK(openreg_imports_lock());
+    is_left = openreg_peer_files != NULL;
+    openreg_imports_unlock();
+  }
+}
+
+/* Opens, uses and closes until the exporter is dead; handles are opened more often than once. */
+static void open_and_close(void) {
+  report(0);
+  await_cue();
+  seed = (uint64_t)getpid();
+  for (;;) {
+    int range = (int)(draw() % RANGES), device;
+    void *address;
+    size_t bytes;
+    openreg_status status = openreg_ipc_open(&board->handles[range], 0, &address, &bytes, &device);
+    if (status == OPENREG_INVALID_ARGUMENT)
+      break;
+    REQUIRE_OK(status);
+    require_all(address, value_of(range));
+    kept[kept_count] = address;
+    kept_ranges[kept_count++] = range;
+    if (kept_count == KEPT || draw() % 8 == 0)
+      close_kept();
+    atomic_fetch_add(&board->flag, 1);
+  }
+  close_kept();
+  await_no_peer_files();
+  report(0);
+  await_cue();
+}
+
+static void require_nothing_in_use(void) {
+  uint64_t free_bytes, total_bytes;
+  REQUIRE_OK(openreg_ledger_query(0, &free_bytes, &total_bytes));
+  REQUIRE(free_bytes == total_bytes);
+}
+
+/* Starts an exporter and two importers, and lets them be at it for a while. */
+static void start_all(void (*exporter_body)(void), actor *exporter, actor importers[2]) {
+  board->flag = 0;
+  *exporter = actor_start(exporter_body);
+  importers[0] = actor_start(open_and_close);
+  importers[1] = actor_start(open_and_close);
+  actor_hear(exporter);
+  for (int i = 0; i < 2; i++) {
+    actor_hear(&importers[i]);
+    actor_cue(&importers[i]);
+  }
+  while (board->flag < 10)
+    sched_yield();
+  pass_time();
+}
+
+CHILD_TEST(what_killed_importers_had_comes_back) {
+  board_make();
+  for (int round = 0; round < ROUNDS; round++) {
+    actor exporter, importers[2];
+    start_all(export_and_withdraw, &exporter, importers);
+    actor_kill(&importers[0]);
+    pass_time();
+    actor_kill(&importers[1]);
+    actor_dismiss(&exporter);
+  }
+  require_nothing_in_use();
+}
+
+CHILD_TEST(importers_keep_all_they_have_of_a_killed_exporter) {
+  board_make();
+  for (int round = 0; round < ROUNDS; round++) {
+    actor exporter, importers[2];
+    start_all(export_all, &exporter, importers);
+    bool kill_one_too = round % 2 == 1;
+    if (kill_one_too && round % 4 == 1)
+      actor_kill(&importers[0]);
+    pass_time();
+    actor_kill(&exporter);
+    pass_time();
+    if (kill_one_too && round % 4 == 3)
+      actor_kill(&importers[0]);
+    for (int i = kill_one_too; i < 2; i++) {
+      actor_hear(&importers[i]);
+      actor_dismiss(&importers[i]);
+    }
+  }
+  require_nothing_in_use();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_killed_importers_had_comes_back),
+      cmocka_unit_test(importers_keep_all_they_have_of_a_killed_exporter),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

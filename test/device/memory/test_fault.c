@@ -1,0 +1,348 @@
+/* What is said of a fault in the memory of a device, and what happens then. */
+#define _GNU_SOURCE
+#include "child.h"
+#include "device/device.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MIB = 1 << 20 };
+
+/* Of this machine it might be said that devices cannot be placed on it, among what is expected. */
+#define IMAGINED_MACHINE "HWLOC_SYNTHETIC=core:2 pu:1"
+#define QUIET_DEVICES                                                                              \
+  ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=64M", IMAGINED_MACHINE)
+
+static volatile char *base_of(int device) {
+  void *base;
+  size_t bytes;
+  REQUIRE_OK(openreg_arena_get(device, &base, &bytes));
+  return base;
+}
+
+/* The address is not known before the child ran: it says it first. */
+static void announce(const volatile void *address) {
+  fprintf(stderr, "about to touch %p\n", (void *)(uintptr_t)address);
+  fflush(stderr);
+}
+
+static void expect_sentence(const child_result *result, const char *before, const char *after) {
+  void *address;
+  char expected[512];
+  assert_int_equal(sscanf(result->errors, "about to touch %p", &address), 1);
+  snprintf(expected, sizeof expected, "openreg: %s %p %s\n", before, address, after);
+  const char *found = strstr(result->errors, "openreg: ");
+  assert_non_null(found);
+  assert_string_equal(found, expected);
+}
+
+#define NO_HOST_ACCESS                                                                             \
+  "(memory of a device cannot be touched by the host; use .cpu() to copy it, or set "              \
+  "OPENREG_HOST_ACCESS=1)"
+
+/* ---- the sentence and the death -------------------------------------------------------------- */
+
+static void read_device_memory(void) {
+  volatile char *address = base_of(1) + 4097;
+  announce(address);
+  (void)*address;
+}
+
+static void reading_device_memory_is_told_and_kills(void **state) {
+  (void)state;
+  child_result result;
+  child_expect_signal(&result, SIGSEGV, read_device_memory, QUIET_DEVICES);
+  expect_sentence(&result, "the host touched address", "of device openreg:1 " NO_HOST_ACCESS);
+}
+
+static void write_device_memory(void) {
+  volatile char *address = base_of(0);
+  announce(address);
+  *address = 1;
+}
+
+static void writing_device_memory_is_told_and_kills(void **state) {
+  (void)state;
+  child_result result;
+  child_expect_signal(&result, SIGSEGV, write_device_memory, QUIET_DEVICES);
+  expect_sentence(&result, "the host touched address", "of device openreg:0 " NO_HOST_ACCESS);
+}
+
+static void read_beyond_the_end(void) {
+  volatile char *address = base_of(0) + 6 * MIB;
+  announce(address);
+  (void)*address;
+}
+
+static void touching_beyond_the_end_says_so(void **state) {
+  (void)state;
+  child_result result;
+  child_expect_signal(&result, SIGSEGV, read_beyond_the_end,
+                      ENVIRONMENT("OPENREG_DEVICE_MEMORY=6M", IMAGINED_MACHINE));
+  expect_sentence(&result, "the host touched address", "beyond the end of device openreg:0");
+}
+
+static void run_off_the_kernel_view(void) {
+  volatile char *address = openreg_kernel_view((char *)base_of(0) + 6 * MIB);
+  announce(address);
+  *address = 1;
+}
+
+static void kernels_that_run_off_the_end_are_told_too(void **state) {
+  (void)state;
+  child_result result;
+  child_expect_signal(&result, SIGSEGV, run_off_the_kernel_view,
+                      ENVIRONMENT("OPENREG_DEVICE_MEMORY=6M", IMAGINED_MACHINE));
+  expect_sentence(&result, "the host touched address", "beyond the end of device openreg:0");
+}
+
+static void read_elsewhere(void) {
+  REQUIRE_OK(openreg_initialize());
+  volatile char *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  (void)*page;
+}
+
+static void other_faults_kill_without_a_sentence(void **state) {
+  (void)state;
+  child_result result;
+  child_expect_signal(&result, SIGSEGV, read_elsewhere, QUIET_DEVICES);
+  assert_null(strstr(result.errors, "openreg:"));
+}
+
+/* ---- previous handlers ----------------------------------------------------------------------- */
+
+static volatile sig_atomic_t calls;
+static void *volatile told_address;
+static sigjmp_buf back;
+
+static void previous_with_info(int signal_number, siginfo_t *info, void *context) {
+  (void)signal_number;
+  (void)context;
+  calls++;
+  told_address = info->si_addr;
+  siglongjmp(back, 1);
+}
+
+static void install(int signal_number, int flags, void (*with_info)(int, siginfo_t *, void *),
+                    void (*plain)(int)) {
+  struct sigaction action = {.sa_flags = flags};
+  if (with_info != NULL)
+    action.sa_sigaction = with_info;
+  else
+    action.sa_handler = plain;
+  REQUIRE(sigaction(signal_number, &action, NULL) == 0);
+}
+
+static void touch_twice_and_survive(void) {
+  install(SIGSEGV, SA_SIGINFO, previous_with_info, NULL);
+  volatile char *address = base_of(1) + 100;
+  for (volatile int i = 0; i < 2; i++) {
+    if (sigsetjmp(back, 1) == 0)
+      (void)*address;
+    REQUIRE(calls == i + 1);
+    REQUIRE(told_address == (void *)(uintptr_t)address);
+  }
+  fprintf(stderr, "survived\n");
+}
+
+static void a_previous_handler_is_called_each_time_and_may_jump_out(void **state) {
+  (void)state;
+  child_result result;
+  child_run(&result, touch_twice_and_survive, QUIET_DEVICES);
+  assert_int_equal(result.wait_status, 0);
+  const char *first = strstr(result.errors, "openreg:1 " NO_HOST_ACCESS);
+  assert_non_null(first);
+  assert_non_null(strstr(first + 1, "openreg:1 " NO_HOST_ACCESS));
+  assert_non_null(strstr(first, "survived"));
+}
+
+static void previous_plain(int signal_number) {
+  static const char text[] = "previous handler\n";
+  if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
+    _exit(2);
+  _exit(signal_number == SIGSEGV ? 42 : 43);
+}
+
+static void touch_with_plain_handler(void) {
+  install(SIGSEGV, 0, NULL, previous_plain);
+  (void)*base_of(0);
+}
+
+static void a_plain_previous_handler_is_called_after_the_sentence(void **state) {
+  (void)state;
+  child_result result;
+  child_run(&result, touch_with_plain_handler, QUIET_DEVICES);
+  assert_int_equal(result.wait_status, 42 << 8);
+  const char *sentence = strstr(result.errors, NO_HOST_ACCESS);
+  assert_non_null(sentence);
+  assert_non_null(strstr(sentence, "previous handler"));
+}
+
+static void elsewhere_with_plain_handler(void) {
+  install(SIGSEGV, 0, NULL, previous_plain);
+  read_elsewhere();
+}
+
+static void faults_elsewhere_go_to_the_previous_handler_only(void **state) {
+  (void)state;
+  child_result result;
+  child_run(&result, elsewhere_with_plain_handler, QUIET_DEVICES);
+  assert_int_equal(result.wait_status, 42 << 8);
+  assert_string_equal(result.errors, "previous handler\n");
+}
+
+static void return_only(int signal_number) {
+  (void)signal_number;
+  calls++;
+}
+
+static void touch_with_one_shot_handler(void) {
+  install(SIGSEGV, SA_RESETHAND, NULL, return_only);
+  (void)*base_of(0);
+}
+
+static void a_previous_handler_for_one_shot_is_called_once(void **state) {
+  (void)state;
+  child_result result;
+  child_expect_signal(&result, SIGSEGV, touch_with_one_shot_handler, QUIET_DEVICES);
+}
+
+static void touch_with_ignored_signal(void) {
+  install(SIGSEGV, 0, NULL, SIG_IGN);
+  (void)*base_of(0);
+}
+
+static void a_fault_kills_even_when_the_signal_was_ignored(void **state) {
+  (void)state;
+  child_result result;
+  child_expect_signal(&result, SIGSEGV, touch_with_ignored_signal, QUIET_DEVICES);
+}
+
+/* ---- signals that somebody sent -------------------------------------------------------------- */
+
+static void raise_by_default(void) {
+  REQUIRE_OK(openreg_initialize());
+  raise(SIGSEGV);
+}
+
+static void a_signal_that_was_sent_kills_as_before(void **state) {
+  (void)state;
+  child_result result;
+  child_expect_signal(&result, SIGSEGV, raise_by_default, QUIET_DEVICES);
+  assert_null(strstr(result.errors, "openreg:"));
+}
+
+CHILD_TEST(a_signal_that_was_sent_and_ignored_stays_ignored) {
+  install(SIGSEGV, 0, NULL, SIG_IGN);
+  REQUIRE_OK(openreg_initialize());
+  raise(SIGSEGV);
+}
+
+/* ---- no memory left -------------------------------------------------------------------------- */
+
+/* What the kernel sends when it has no page for an address; it lets a process send it to itself. */
+static void pretend_lack_of_memory(void *address) {
+  siginfo_t info = {.si_signo = SIGBUS, .si_code = BUS_ADRERR};
+  info.si_addr = address;
+  REQUIRE(syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, &info) == 0);
+}
+
+static void lack_memory(void) {
+  install(SIGBUS, 0, NULL, previous_plain);
+  volatile char *address = openreg_kernel_view((char *)base_of(1) + 5);
+  announce(address);
+  pretend_lack_of_memory((void *)(uintptr_t)address);
+}
+
+static void a_machine_without_memory_is_told(void **state) {
+  (void)state;
+  child_result result;
+  child_run(&result, lack_memory, QUIET_DEVICES);
+  assert_int_equal(result.wait_status, 43 << 8);
+  assert_non_null(strstr(result.errors,
+                         "openreg: this machine has no memory left for device openreg:1 (no page "
+                         "for address 0x"));
+}
+
+/* ---- forked children ------------------------------------------------------------------------- */
+
+static void fork_and_touch(bool kernel_view) {
+  volatile char *parents_address = base_of(1);
+  if (kernel_view)
+    parents_address = openreg_kernel_view((char *)parents_address);
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    announce(parents_address);
+    (void)*parents_address;
+    _exit(0);
+  }
+  int wait_status;
+  REQUIRE(waitpid(child, &wait_status, 0) == child);
+  REQUIRE(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGSEGV);
+}
+
+static void expect_forked_sentence(void (*body)(void)) {
+  child_result result;
+  child_run(&result, body, QUIET_DEVICES);
+  assert_int_equal(result.wait_status, 0);
+  expect_sentence(&result, "a forked process touched address",
+                  "of device openreg:1 (a process forked after devices were initialized has none; "
+                  "start it with the 'spawn' method)");
+}
+
+static void fork_and_touch_device_view(void) {
+  fork_and_touch(false);
+}
+static void fork_and_touch_kernel_view(void) {
+  fork_and_touch(true);
+}
+
+static void a_forked_child_that_touches_a_device_view_is_told_of_the_fork(void **state) {
+  (void)state;
+  expect_forked_sentence(fork_and_touch_device_view);
+}
+
+static void a_forked_child_cannot_reach_the_kernel_view(void **state) {
+  (void)state;
+  expect_forked_sentence(fork_and_touch_kernel_view);
+}
+
+static void with_host_access_too_the_child_cannot(void **state) {
+  (void)state;
+  child_result result;
+  child_run(&result, fork_and_touch_device_view,
+            ENVIRONMENT("OPENREG_DEVICE_MEMORY=4M", "OPENREG_HOST_ACCESS=1"));
+  assert_int_equal(result.wait_status, 0);
+  assert_non_null(strstr(result.errors, "openreg: a forked process touched address"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(reading_device_memory_is_told_and_kills),
+      cmocka_unit_test(writing_device_memory_is_told_and_kills),
+      cmocka_unit_test(touching_beyond_the_end_says_so),
+      cmocka_unit_test(kernels_that_run_off_the_end_are_told_too),
+      cmocka_unit_test(other_faults_kill_without_a_sentence),
+      cmocka_unit_test(a_previous_handler_is_called_each_time_and_may_jump_out),
+      cmocka_unit_test(a_plain_previous_handler_is_called_after_the_sentence),
+      cmocka_unit_test(faults_elsewhere_go_to_the_previous_handler_only),
+      cmocka_unit_test(a_previous_handler_for_one_shot_is_called_once),
+      cmocka_unit_test(a_fault_kills_even_when_the_signal_was_ignored),
+      cmocka_unit_test(a_signal_that_was_sent_kills_as_before),
+      cmocka_unit_test(a_signal_that_was_sent_and_ignored_stays_ignored),
+      cmocka_unit_test(a_machine_without_memory_is_told),
+      cmocka_unit_test(a_forked_child_that_touches_a_device_view_is_told_of_the_fork),
+      cmocka_unit_test(a_forked_child_cannot_reach_the_kernel_view),
+      cmocka_unit_test(with_host_access_too_the_child_cannot),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,75 @@
+/* Priorities: work at the head of a high-priority stream begins before other streams' work. */
+#include "device/streams/stream.h"
+#include "gate.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+CHILD_TEST(the_priority_of_a_stream_is_that_of_its_pool) {
+  int stream, priority = 9;
+  REQUIRE_OK(openreg_stream_priority(0, OPENREG_STREAM_DEFAULT, &priority));
+  REQUIRE(priority == 0);
+  for (int i = 0; i < OPENREG_STREAMS_PER_POOL; i++) {
+    REQUIRE_OK(openreg_stream_from_pool(0, 0, &stream));
+    REQUIRE_OK(openreg_stream_priority(0, stream, &priority));
+    REQUIRE(priority == 0);
+    REQUIRE_OK(openreg_stream_from_pool(0, -1, &stream));
+    REQUIRE_OK(openreg_stream_priority(0, stream, &priority));
+    REQUIRE(priority == -1);
+  }
+  REQUIRE(openreg_stream_priority(2, 0, &priority) == OPENREG_INVALID_DEVICE);
+  REQUIRE(openreg_stream_priority(0, 65, &priority) == OPENREG_INVALID_ARGUMENT);
+}
+
+enum { NORMAL = 1, HIGH = 40 };
+
+/* The test stands for a worker that was given work and is yet to get a core. */
+CHILD_TEST(work_of_other_streams_waits_while_high_priority_work_has_not_begun) {
+  _Atomic int normal = 0, high = 0, elsewhere = 0;
+  openreg_priority_add(0);
+  REQUIRE_OK(openreg_stream_launch(0, NORMAL, count_up, &normal));
+  while (openreg_priority_yielding(0) == 0)
+    sched_yield();
+  REQUIRE_OK(openreg_stream_launch(1, NORMAL, count_up, &elsewhere));
+  REQUIRE_OK(openreg_stream_synchronize(1, NORMAL)); /* each device for itself */
+  REQUIRE_OK(openreg_stream_launch(0, HIGH, count_up, &high));
+  REQUIRE_OK(openreg_stream_synchronize(0, HIGH));
+  REQUIRE(high == 1 && elsewhere == 1 && normal == 0);
+  openreg_priority_remove(0);
+  REQUIRE_OK(openreg_stream_synchronize(0, NORMAL));
+  REQUIRE(normal == 1);
+}
+
+/* Else two functions that wait for each other on different streams would wait for ever. */
+CHILD_TEST(high_priority_work_that_runs_or_waits_behind_it_holds_nobody_up) {
+  gate gate = GATE_CLOSED;
+  _Atomic int normal = 0, high = 0;
+  gate_close_stream(&gate, 0, HIGH);
+  REQUIRE_OK(openreg_stream_launch(0, HIGH, count_up, &high));
+  REQUIRE_OK(openreg_stream_launch(0, NORMAL, count_up, &normal));
+  REQUIRE_OK(openreg_stream_synchronize(0, NORMAL));
+  REQUIRE(normal == 1 && high == 0);
+  gate_open(&gate);
+  REQUIRE_OK(openreg_stream_synchronize(0, HIGH));
+}
+
+CHILD_TEST(work_that_comes_to_the_gate_as_it_opens_and_closes_gets_through) {
+  _Atomic int counter = 0;
+  for (int i = 0; i < 20000; i++) {
+    REQUIRE_OK(openreg_stream_launch(0, NORMAL, count_up, &counter));
+    REQUIRE_OK(openreg_stream_launch(0, HIGH + i % 3, count_up, &counter));
+  }
+  REQUIRE_OK(openreg_device_synchronize(0));
+  REQUIRE(counter == 40000);
+  REQUIRE(openreg_priority_yielding(0) == 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_priority_of_a_stream_is_that_of_its_pool),
+      cmocka_unit_test(work_of_other_streams_waits_while_high_priority_work_has_not_begun),
+      cmocka_unit_test(high_priority_work_that_runs_or_waits_behind_it_holds_nobody_up),
+      cmocka_unit_test(work_that_comes_to_the_gate_as_it_opens_and_closes_gets_through),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

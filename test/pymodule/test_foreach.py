@@ -1,0 +1,65 @@
+"""Where operators on lists of tensors take a tensor of no dimensions from, as on CUDA."""
+
+import pytest
+import torch
+
+# Without alpha a tensor of no dimensions is taken for a number, wherever it is.
+ADDS = {
+    "_foreach_add": torch._foreach_add,
+    "_foreach_add_": lambda tensors, *more, **named: (
+        torch._foreach_add_(tensors, *more, **named) or tensors
+    ),
+}
+
+
+def tensors(**options):
+    return [torch.arange(4.0, device="openreg").to(**options) for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", ADDS)
+def test_addend_on_another_device_is_refused(name):
+    words = "scalar tensor expected to be on" if name[-1] != "_" else "scalar tensor is expected"
+    with pytest.raises(RuntimeError, match=f"{words}.* openreg:0 but is on cpu"):
+        ADDS[name](tensors(), torch.tensor(1.0), alpha=1.0)
+    with pytest.raises(RuntimeError, match=f"{words}.* openreg:0 but is on openreg:1"):
+        ADDS[name](tensors(), torch.tensor(1.0, device="openreg:1"), alpha=1.0)
+
+
+@pytest.mark.parametrize("name", ADDS)
+def test_addend_on_the_device_is_added(name):
+    expected = [torch.arange(4.0) + 6 for _ in range(2)]
+    result = ADDS[name](tensors(), torch.tensor(2.0, device="openreg"), alpha=3)
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(result, expected, strict=True))
+
+
+# Not by its kernel for whole lists: tensors of another dtype than the addend, and with gaps.
+ONE_BY_ONE = {
+    "another dtype": lambda: tensors(dtype=torch.float64),
+    "with gaps": lambda: [torch.zeros(4, 2, device="openreg")[:, 0] for _ in range(2)],
+}
+
+
+@pytest.mark.parametrize("name", ADDS)
+@pytest.mark.parametrize("kind", ONE_BY_ONE)
+def test_what_cuda_adds_one_by_one_takes_an_addend_of_the_host(name, kind):
+    expected = [each.cpu() + 2 for each in ONE_BY_ONE[kind]()]
+    result = ADDS[name](ONE_BY_ONE[kind](), torch.tensor(2.0), alpha=1)
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(result, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", ADDS)
+def test_addend_with_dimensions_is_refused(name):
+    with pytest.raises(RuntimeError, match="scalar tensor expected to be 0 dim but it has 1 dim"):
+        ADDS[name](tensors(), torch.ones(1), alpha=1.0)
+
+
+def test_tensors_are_needed():
+    with pytest.raises(RuntimeError, match="Tensor list must have at least one tensor"):
+        torch._foreach_add([], torch.tensor(1.0, device="openreg"), alpha=1.0)
+
+
+@pytest.mark.parametrize("operator", [torch._foreach_mul, torch._foreach_div])
+def test_factor_is_taken_from_the_host(operator):
+    result = operator(tensors(), torch.tensor(2.0))
+    expected = operator([torch.arange(4.0)] * 2, torch.tensor(2.0))
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(result, expected, strict=True))
