@@ -104,10 +104,12 @@ clean: ## remove what was built; .venv stays
 
 # ---- how -----------------------------------------------------------------------------------------
 
-$(venv): tools/requirements.txt tools/packages.apt tools/install-packages
+# Exactly the PyTorch that the bridge is written for; a build without CUDA is enough.
+$(venv): tools/requirements.txt tools/packages.apt tools/install-packages pyproject.toml
 	PYTHON="$(PYTHON)" tools/install-packages
 	.venv/bin/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv .venv
-	.venv/bin/python -m pip install --quiet -r tools/requirements.txt
+	.venv/bin/python -m pip install --quiet -r tools/requirements.txt \
+	  $$(grep -o --max-count=1 'torch==[0-9.]*' pyproject.toml)
 	touch $@
 
 # meson-python configures build/py once and lets ninja find what changed.

@@ -1,9 +1,7 @@
-/* amp.h: the whole contract of the mixed-precision layer.
+/* amp.h: the whole contract of the mixed-precision layer: the two kernels of the gradient scaler.
  *
- * Which operators autocast runs in which precision, as data, and the two kernels of the gradient
- * scaler. Of device.h it uses nothing but openreg_simd_chosen. All functions are pure or work on
- * the memory they are given, and may be called from any thread. Pointers are plain addressable
- * memory.
+ * All functions work on the memory they are given, plain addressable memory, and may be called from
+ * any thread. Which operators autocast casts is PyTorch's to say: the bridge takes it from there.
  */
 #ifndef OPENREG_AMP_H
 #define OPENREG_AMP_H
@@ -14,31 +12,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* What autocast does with an operator's floating-point tensor arguments. Operators that the table
- * lacks are left alone. */
-typedef enum openreg_amp_policy {
-  OPENREG_AMP_LOWER_PRECISION,      /* cast to the autocast dtype */
-  OPENREG_AMP_FLOAT32,              /* cast to float32 */
-  OPENREG_AMP_FLOAT32_SET_DTYPE,    /* a dtype argument that was not given becomes float32 */
-  OPENREG_AMP_FLOAT32_APPEND_DTYPE, /* call the overload with a dtype argument, with float32 */
-  OPENREG_AMP_PROMOTE,              /* cast to the widest floating type among the arguments */
-  OPENREG_AMP_BANNED,               /* refuse: unsafe to autocast */
-} openreg_amp_policy;
-
-typedef struct openreg_amp_entry {
-  const char *operator_name; /* without namespace: "addmm" */
-  const char *overload;      /* "" for the default overload */
-  openreg_amp_policy policy;
-  const char *replacement; /* FLOAT32_APPEND_DTYPE: the overload to call. NULL otherwise */
-} openreg_amp_entry;
-
-/* The whole table in the order of the policies; `*count` gets its length. Static storage. */
-const openreg_amp_entry *openreg_amp_table(size_t *count);
-
-/* "lower_precision", "float32", "float32_set_dtype", "float32_append_dtype", "promote", "banned";
- * NULL for a number that is not a policy. */
-const char *openreg_amp_policy_name(openreg_amp_policy policy);
 
 /* Multiplies `count` gradients by `inverse_scale` in place, computing in float (double for f64)
  * and rounding the product to nearest even, and sets *found_inf to 1 when any gradient was infinite

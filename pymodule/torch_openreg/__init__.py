@@ -20,17 +20,17 @@ import sys  # noqa: E402
 
 import torch  # noqa: E402
 
-__all__: list[str] = []
+from ._version import TORCH_VERSION  # noqa: E402
 
-_TORCH_VERSION = "2.13.0"
+__all__: list[str] = []
 
 
 def _check_torch_version() -> None:
     """Refuse any PyTorch but the one whose internals the extension was written for."""
-    if torch.__version__.split("+")[0] != _TORCH_VERSION:
+    if torch.__version__.split("+")[0] != TORCH_VERSION:
         raise ImportError(
-            f"torch_openreg works with PyTorch {_TORCH_VERSION}, but PyTorch {torch.__version__} "
-            f"is installed: pip install torch=={_TORCH_VERSION}"
+            f"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch {torch.__version__} "
+            f"is installed: pip install torch=={TORCH_VERSION}"
         )
 
 

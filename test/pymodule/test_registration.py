@@ -5,6 +5,7 @@ import types
 
 import pytest
 import torch
+from torch_openreg._version import TORCH_VERSION
 
 USE = "print(torch.ones(2, device='openreg').sum().item())"
 
@@ -61,16 +62,16 @@ def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(pyth
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert result.stdout == (
-        "torch_openreg works with PyTorch 2.13.0, but PyTorch 2.12.1+cpu is installed: "
-        "pip install torch==2.13.0\n"
+        f"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch 2.12.1+cpu is installed: "
+        f"pip install torch=={TORCH_VERSION}\n"
     )
 
 
 def test_a_build_of_the_right_version_is_accepted(python):
     python(
-        """
+        f"""
         import torch
-        torch.__version__ = torch.torch_version.TorchVersion("2.13.0+cu130")
+        torch.__version__ = torch.torch_version.TorchVersion("{TORCH_VERSION}+cu130")
         import torch_openreg
         """,
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
@@ -139,3 +140,12 @@ def test_custom_module_functions_are_found_by_pytorch():
     assert find("device_count")() == 2
     with pytest.raises(RuntimeError, match="Try to call torch.openreg.nonsense"):
         find("nonsense")
+
+
+def test_operators_that_are_known_by_name_exist():
+    from torch_openreg import _C
+
+    names = {name.split(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    known = _C.operators_known_by_name()
+    assert len(known) > 50
+    assert set(known) <= names

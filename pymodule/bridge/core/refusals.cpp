@@ -55,9 +55,7 @@ public:
 void block(const c10::OperatorName &name) {
   // Registrations last as long as the process.
   static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
-  using c10::DispatchKey;
-  for (const auto key : {DispatchKey::PrivateUse1, DispatchKey::SparsePrivateUse1,
-                         DispatchKey::SparseCsrPrivateUse1}) {
+  for (const auto key : {kDeviceKeys.dense, kDeviceKeys.sparse, kDeviceKeys.sparse_csr}) {
     registrations->push_back(c10::Dispatcher::singleton().registerImpl(
         name, key, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<RefusingKernel>()),
         std::nullopt, nullptr, "openreg: refused"));

@@ -3,11 +3,10 @@
 
 #include <c10/core/Device.h>
 
+#include "core/device_type.h"
 #include "device/device.h"
 
 namespace openreg {
-
-constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
 
 [[noreturn]] void raise(openreg_status status);
 

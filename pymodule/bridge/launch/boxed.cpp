@@ -1,9 +1,10 @@
 // The boxed door: every operator that has no kernel of ours is launched by its schema.
 //
 // Registered for every operator that has a CPU kernel of its own (so that it wins over composite
-// kernels that would take the long way), and as the fallback of the PrivateUse1 key for all others:
-// an operator that a program registers for the CPU later works without a line more. The same for
-// the keys of tensors that are made of dense ones, whose fallbacks wait for the devices' first use.
+// kernels that would take the long way), and as the fallback of the devices' dense key for all
+// others: an operator that a program registers for the CPU later works without a line more. The
+// same for the keys of tensors that are made of dense ones, whose fallbacks wait for the devices'
+// first use.
 
 #include "launch/boxed.h"
 
@@ -11,13 +12,13 @@
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/library.h>
 
-#include <array>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "launch/boxed_operator.h"
-#include "launch/nondeterministic.h"
+#include "compat/nondeterministic.h"
+#include "compat/operator_names.h"
 #include "launch/listing.h"
 
 namespace openreg {
@@ -78,20 +79,13 @@ template <DispatchKey kKernelKey> void register_fallback(DispatchKey key) {
   library->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback<kKernelKey>>());
 }
 
-// Composites that work on a CPU tensor and not on a device's, because they look at the device or
-// call kernels of the CPU directly. A launch gives them twins.
-constexpr std::array<const char *, 2> kLaunchedComposites = {
-    "aten::conj_physical_",
-    "aten::mode.values",
-};
-
 void register_boxed(const OperatorHandle &op, DispatchKey key, DispatchKey kernel_key) {
   // Registrations last as long as the process.
   static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
   registrations->push_back(
       c10::Dispatcher::singleton().registerImpl(op.operator_name(), key, kernel_of(op, kernel_key),
                                                 std::nullopt, nullptr, "openreg: boxed launch"));
-  if (key == DispatchKey::PrivateUse1) {
+  if (key == kDeviceKeys.dense) {
     note_door(op.operator_name(), Door::kBoxed);
   }
 }
@@ -117,24 +111,24 @@ bool can_be_boxed(const OperatorHandle &op) {
 void register_composite_fallbacks() {
   static std::once_flag once;
   std::call_once(once, [] {
-    register_fallback<DispatchKey::SparseCPU>(DispatchKey::SparsePrivateUse1);
-    register_fallback<DispatchKey::SparseCsrCPU>(DispatchKey::SparseCsrPrivateUse1);
-    register_fallback<DispatchKey::QuantizedCPU>(DispatchKey::QuantizedPrivateUse1);
-    register_fallback<DispatchKey::NestedTensorCPU>(DispatchKey::NestedTensorPrivateUse1);
+    register_fallback<DispatchKey::SparseCPU>(kDeviceKeys.sparse);
+    register_fallback<DispatchKey::SparseCsrCPU>(kDeviceKeys.sparse_csr);
+    register_fallback<DispatchKey::QuantizedCPU>(kDeviceKeys.quantized);
+    register_fallback<DispatchKey::NestedTensorCPU>(kDeviceKeys.nested);
   });
 }
 
 void register_boxed_kernels() {
-  register_fallback<DispatchKey::CPU>(DispatchKey::PrivateUse1);
-  register_boxed_for(DispatchKey::PrivateUse1, DispatchKey::CPU);
-  register_boxed_for(DispatchKey::SparsePrivateUse1, DispatchKey::SparseCPU);
-  register_boxed_for(DispatchKey::SparseCsrPrivateUse1, DispatchKey::SparseCsrCPU);
-  register_boxed_for(DispatchKey::QuantizedPrivateUse1, DispatchKey::QuantizedCPU);
-  register_boxed_for(DispatchKey::NestedTensorPrivateUse1, DispatchKey::NestedTensorCPU);
+  register_fallback<DispatchKey::CPU>(kDeviceKeys.dense);
+  register_boxed_for(kDeviceKeys.dense, DispatchKey::CPU);
+  register_boxed_for(kDeviceKeys.sparse, DispatchKey::SparseCPU);
+  register_boxed_for(kDeviceKeys.sparse_csr, DispatchKey::SparseCsrCPU);
+  register_boxed_for(kDeviceKeys.quantized, DispatchKey::QuantizedCPU);
+  register_boxed_for(kDeviceKeys.nested, DispatchKey::NestedTensorCPU);
   for (const auto *name : kLaunchedComposites) {
     const auto op = c10::Dispatcher::singleton().findSchema(torch::jit::parseName(name));
     TORCH_INTERNAL_ASSERT(op.has_value(), name);
-    register_boxed(*op, DispatchKey::PrivateUse1, DispatchKey::CPU);
+    register_boxed(*op, kDeviceKeys.dense, DispatchKey::CPU);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "compat/operator_names.h"
 #include "tensor/composite.h"
 #include "core/refusals.h"
 
@@ -82,11 +83,6 @@ bool is_view(const OperatorHandle &op) {
   return std::ranges::any_of(op.schema().returns(), is_alias) && !op.schema().is_mutable();
 }
 
-// Operators whose results are as long as their numbers say.
-bool counts_by_numbers(const std::string &name) {
-  return name == "aten::arange" || name == "aten::range";
-}
-
 int64_t count_elements(c10::ArrayRef<Exchanged> exchanged) {
   int64_t elements = 0;
   for (const auto &each : exchanged) {
@@ -115,8 +111,7 @@ bool returns_object(const OperatorHandle &op) {
 }
 
 bool draws(const OperatorHandle &op) {
-  return op.hasTag(at::Tag::nondeterministic_seeded) &&
-         op.schema().name() != "aten::_fused_sdp_choice";
+  return op.hasTag(at::Tag::nondeterministic_seeded) && !only_seems_to_draw(op.schema().name());
 }
 
 BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_key, Drawing drawing)
@@ -125,9 +120,8 @@ BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_k
       draws_(drawing == Drawing::kRefused && draws(op)),
       has_kernel_(op.hasComputedKernelForDispatchKey(kernel_key)),
       returns_object_(returns_object(op)), is_dense_(kernel_key == c10::DispatchKey::CPU),
-      is_copy_(!is_dense_ && (name_ == "aten::copy_" || name_ == "aten::copy_sparse_to_sparse_")),
-      is_view_(is_view(op)), is_indexing_(name_ == "aten::index"), can_queue_(false),
-      host_result_(name_ == "aten::_pack_padded_sequence" ? 1 : -1) {
+      is_copy_(!is_dense_ && copies_composites(name_)), is_view_(is_view(op)),
+      is_indexing_(takes_by_indices(name_)), can_queue_(false), host_result_(host_result(name_)) {
   can_queue_ = is_dense_ && !is_copy_ && !is_view_ && host_result_ < 0 && can_be_queued(op);
   for (const auto &argument : op.schema().arguments()) {
     const auto *alias = argument.alias_info();

@@ -3,63 +3,21 @@
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty_strided.h>
 
-#include <algorithm>
-#include <ranges>
-#include <array>
 #include <string>
 #include <string_view>
+
+#include "compat/operator_names.h"
 
 namespace openreg {
 
 namespace {
 
-// What an operator takes from host memory although it runs on a device, as on CUDA.
-enum class Host {
-  kNothing,
-  kScalars, // CPU tensors of no dimensions
-  kTensors, // CPU tensors in some arguments: indices, lengths
-};
-
-constexpr std::string_view kAnyOverload = "*";
-
-struct HostArguments {
-  std::string_view name;
-  Host takes;
-  std::string_view overload = kAnyOverload; // the only one that takes it
-};
-
-// By name, in order. Beside these, every operator tagged pointwise takes scalars.
-constexpr std::array<HostArguments, 18> kHostArguments = {{
-    {"aten::_fused_adagrad_", Host::kScalars, "tensor_lr"},
-    {"aten::_fused_adam_", Host::kScalars, "tensor_lr"},
-    {"aten::_fused_adamw_", Host::kScalars, "tensor_lr"},
-    {"aten::_fused_sgd_", Host::kScalars, "tensor_lr"},
-    {"aten::_index_put_impl_", Host::kTensors},
-    {"aten::_pack_padded_sequence", Host::kTensors},
-    {"aten::_pack_padded_sequence_backward", Host::kTensors},
-    {"aten::_unsafe_index", Host::kTensors},
-    {"aten::fill_", Host::kScalars},
-    {"aten::floor_divide", Host::kScalars},
-    {"aten::floor_divide_", Host::kScalars},
-    {"aten::index", Host::kTensors},
-    {"aten::index_fill_", Host::kScalars},
-    {"aten::is_set_to", Host::kTensors},
-    {"aten::masked_fill_", Host::kScalars},
-    {"aten::record_stream", Host::kTensors},
-    {"aten::rsub", Host::kScalars},
-    {"aten::where", Host::kScalars},
-}};
-
-static_assert(std::ranges::is_sorted(kHostArguments, {}, &HostArguments::name));
-
-Host host_arguments(std::string_view name, std::string_view overload,
-                    const std::optional<c10::OperatorHandle> &op) {
-  const auto *found = std::ranges::lower_bound(kHostArguments, name, {}, &HostArguments::name);
-  if (found != kHostArguments.end() && found->name == name &&
-      (found->overload == kAnyOverload || found->overload == overload)) {
-    return found->takes;
-  }
-  return op.has_value() && op->hasTag(at::Tag::pointwise) ? Host::kScalars : Host::kNothing;
+HostArguments host_arguments_of(std::string_view name, std::string_view overload,
+                                const std::optional<c10::OperatorHandle> &op) {
+  const auto takes = host_arguments(name, overload);
+  return takes == HostArguments::kNothing && op.has_value() && op->hasTag(at::Tag::pointwise)
+             ? HostArguments::kScalars
+             : takes;
 }
 
 } // namespace
@@ -68,10 +26,10 @@ constinit thread_local const char *last_launch = "";
 
 void LaunchDevice::see_host_tensor(const at::Tensor &tensor) {
   const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
-  const auto takes = host_arguments(name_, overload_, op);
+  const auto takes = host_arguments_of(name_, overload_, op);
   // Where the first tensor lies, the operator runs: others may be on the host only behind it.
-  const bool welcome = tensor.is_cpu() && ((takes == Host::kTensors && index_ >= 0) ||
-                                           (takes == Host::kScalars && tensor.dim() == 0));
+  const bool welcome = tensor.is_cpu() && ((takes == HostArguments::kTensors && index_ >= 0) ||
+                                           (takes == HostArguments::kScalars && tensor.dim() == 0));
   if (!welcome && !stranger_.has_value()) {
     stranger_ = tensor.device();
     stranger_position_ = seen_;
@@ -87,10 +45,10 @@ void LaunchDevice::refuse(c10::Device other, int position) const {
   }
   const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
   TORCH_CHECK(std::string_view(name_).find("index") == std::string_view::npos ||
-                  host_arguments(name_, overload_, op) != Host::kTensors,
+                  host_arguments_of(name_, overload_, op) != HostArguments::kTensors,
               "indices should be either on cpu or on the same device as the indexed tensor (",
               common, ")");
-  TORCH_CHECK(host_arguments(name_, overload_, op) == Host::kNothing && op.has_value(),
+  TORCH_CHECK(host_arguments_of(name_, overload_, op) == HostArguments::kNothing && op.has_value(),
               "Expected all tensors to be on the same device, but found at least two devices, ",
               common, " and ", other, "!");
   auto method = "wrapper_openreg_" +

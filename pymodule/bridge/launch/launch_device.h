@@ -35,7 +35,7 @@ public:
 
   void see(const at::Tensor &tensor) {
     const auto *impl = tensor.unsafeGetTensorImpl();
-    if (impl->key_set().has_backend(c10::BackendComponent::PrivateUse1Bit)) [[likely]] {
+    if (impl->key_set().has_backend(kDeviceKeys.component)) [[likely]] {
       const auto index = impl->device().index();
       elements_ += impl->numel();
       if (index_ < 0) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "launch/boxed.h"
+#include "core/device_type.h"
 #include "core/refusals.h"
 
 namespace openreg {
@@ -39,7 +40,7 @@ const char *how(const c10::OperatorHandle &op) {
     // One that draws random numbers has no kernel to be launched: a launch of it refuses.
     return door->second == Door::kTyped ? "typed" : can_be_boxed(op) ? "boxed" : "refused";
   }
-  if (op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) {
+  if (op.hasKernelForDispatchKey(kDeviceKeys.dense)) {
     return "native";
   }
   if (is_composite(op)) {

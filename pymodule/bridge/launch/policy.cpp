@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <string>
 
+#include "compat/operator_names.h"
+
 namespace openreg {
 
 namespace {
@@ -87,7 +89,7 @@ bool can_be_queued(const c10::OperatorHandle &op) {
   const std::string &name = op.schema().name();
   const bool depends_on_data =
       op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  return name.starts_with("aten::") && (!depends_on_data || name == "aten::index");
+  return name.starts_with("aten::") && (!depends_on_data || takes_by_indices(name));
 }
 
 bool is_idle(c10::DeviceIndex device) {

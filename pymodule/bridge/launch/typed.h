@@ -1,6 +1,6 @@
 // The typed door: a launch whose operator is known at compile time.
 //
-// `typed<at::_ops::add_Tensor>` is the PrivateUse1 kernel of aten::add.Tensor: same signature, no
+// `typed<at::_ops::add_Tensor>` is the device kernel of aten::add.Tensor: same signature, no
 // boxing, nothing looked up. Used for the operators that programs call most; what it does is what
 // boxed_operator.cpp does, and launch.h says.
 #pragma once
@@ -34,8 +34,7 @@ template <class T> struct TypedArgument { // not a tensor: passed on
 // The twin of a tensor on a device; any other tensor itself. Kernels take what they write to as
 // Tensor&, the rest as const.
 inline at::Tensor &twin_or_self(const at::Tensor &tensor) {
-  const bool on_device =
-      tensor.unsafeGetTensorImpl()->key_set().has_backend(c10::BackendComponent::PrivateUse1Bit);
+  const bool on_device = tensor.unsafeGetTensorImpl()->key_set().has_backend(kDeviceKeys.component);
   return const_cast<at::Tensor &>(on_device ? twin_of(tensor) : tensor);
 }
 

@@ -1,11 +1,11 @@
 #include "memory/memory.h"
 
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 
 #include <cstdlib>
 #include <memory>
 
+#include "compat/cpu_allocator.h"
 #include "memory/memory_history.h"
 #include "memory/out_of_memory.h"
 #include "memory/stat.h"
@@ -195,10 +195,7 @@ public:
 
   static RedirectingAllocator &instance() { return the_redirecting_allocator; }
 
-  void install() {
-    host_ = c10::GetCPUAllocator();
-    c10::SetCPUAllocator(this, /*priority=*/255);
-  }
+  void install() { host_ = replace_cpu_allocator(this); }
 
 private:
   // Its tensor, or who had it as raw memory, lets go of it; perhaps after the kernel, which does
@@ -277,10 +274,9 @@ c10::Allocator *redirecting_allocator() {
   return &RedirectingAllocator::instance();
 }
 
-void install_redirecting_allocator() {
+void install_allocators() {
+  c10::SetAllocator(kDeviceType, &the_device_allocator);
   RedirectingAllocator::instance().install();
 }
-
-REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, &the_device_allocator)
 
 } // namespace openreg

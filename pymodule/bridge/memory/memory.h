@@ -143,9 +143,11 @@ private:
   Reservations *previous_;
 };
 
-// The process's CPU allocator with the redirection in front; installed once, at import. Twin
-// storages name it as their allocator, so that a kernel can grow them.
+// The process's CPU allocator with the redirection in front. Twin storages name it as their
+// allocator, so that a kernel can grow them.
 c10::Allocator *redirecting_allocator();
-void install_redirecting_allocator();
+
+// Makes PyTorch use it, and the devices' allocator. Called once, when the extension is loaded.
+void install_allocators();
 
 } // namespace openreg

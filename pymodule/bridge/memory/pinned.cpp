@@ -66,9 +66,11 @@ public:
 
 PinnedAllocator the_pinned_allocator;
 
-REGISTER_HOST_ALLOCATOR(c10::DeviceType::PrivateUse1, &the_pinned_allocator)
-
 } // namespace
+
+void install_pinned_allocator() {
+  at::setHostAllocator(kDeviceType, &the_pinned_allocator);
+}
 
 at::HostAllocator *pinned_allocator() {
   return &the_pinned_allocator;

@@ -1,6 +1,8 @@
 // What PyTorch asks of a device type: the current device and stream of each thread, and events. The
 // interface behind torch.accelerator, torch.Stream, torch.Event and autograd's device threads.
 
+#include "module/guard.h"
+
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -171,8 +173,10 @@ private:
   }
 };
 
-C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
-
 } // namespace
+
+void register_guard() {
+  static const c10::impl::DeviceGuardImplRegistrar registrar(kDeviceType, new Guard());
+}
 
 } // namespace openreg

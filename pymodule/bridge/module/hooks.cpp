@@ -1,5 +1,7 @@
 // What PyTorch's own code asks of an accelerator outside of operators and guards.
 
+#include "module/hooks.h"
+
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "launch/boxed.h"
@@ -20,10 +22,7 @@ public:
   bool hasPrimaryContext(c10::DeviceIndex) const override { return openreg_is_initialized(); }
 
   // PyTorch comes by here, or by the Python module's `_lazy_init`, before it makes a tensor.
-  void init() const override {
-    check(openreg_initialize());
-    register_composite_fallbacks();
-  }
+  void init() const override { initialize_devices(); }
 
   c10::DeviceIndex deviceCount() const override {
     int count = 0;
@@ -72,12 +71,16 @@ public:
   }
 };
 
-// Registered when the bridge is loaded; never destroyed, for PyTorch keeps the pointer.
-[[maybe_unused]] const bool registered = [] {
-  at::RegisterPrivateUse1HooksInterface(new Hooks());
-  return true;
-}();
-
 } // namespace
+
+void initialize_devices() {
+  check(openreg_initialize());
+  register_composite_fallbacks();
+}
+
+// Never destroyed, for PyTorch keeps the pointer.
+void register_hooks() {
+  at::RegisterPrivateUse1HooksInterface(new Hooks());
+}
 
 } // namespace openreg

@@ -1,26 +1,25 @@
 // torch_openreg._C: what the Python package asks of the bridge. Conversions only.
 
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator/allocator.h"
-#include "amp/amp.h"
-#include "operators/autocast.h"
-#include "launch/boxed.h"
+#include "compat/autograd_threads.h"
+#include "compat/operator_names.h"
+#include "core/refusals.h"
+#include "core/status.h"
+#include "launch/listing.h"
+#include "launch/policy.h"
 #include "memory/debug_memory.h"
-#include "module/exit.h"
-#include "testing/gate.h"
-#include "memory/memory.h"
+#include "module/hooks.h"
 #include "module/module_ipc.h"
 #include "module/module_ledger.h"
 #include "module/module_memory.h"
-#include "testing/reserved_memory.h"
-#include "launch/policy.h"
-#include "core/refusals.h"
-#include "launch/listing.h"
-#include "core/status.h"
-#include "streams/sync_debug.h"
+#include "module/registration.h"
+#include "operators/autocast.h"
 #include "operators/random/torch_generator.h"
+#include "streams/sync_debug.h"
+#include "testing/gate.h"
+#include "testing/reserved_memory.h"
 
 namespace py = pybind11;
 
@@ -57,17 +56,12 @@ openreg_device_properties get_device_properties(int device) {
   return properties;
 }
 
-using AmpPolicy = std::tuple<std::string, std::string, std::string, std::optional<std::string>>;
+using AutocastTuple = std::tuple<std::string, std::string, std::string, std::optional<std::string>>;
 
-std::vector<AmpPolicy> amp_policies() {
-  size_t count = 0;
-  const auto *table = openreg_amp_table(&count);
-  std::vector<AmpPolicy> policies;
-  for (const auto *entry = table; entry != table + count; ++entry) {
-    policies.emplace_back(
-        entry->operator_name, entry->overload, openreg_amp_policy_name(entry->policy),
-        entry->replacement != nullptr ? std::optional<std::string>(entry->replacement)
-                                      : std::nullopt);
+std::vector<AutocastTuple> autocast_policies() {
+  std::vector<AutocastTuple> policies;
+  for (const auto &row : autocast_rows()) {
+    policies.emplace_back(row.operator_name, row.overload, name_of(row.policy), row.replacement);
   }
   return policies;
 }
@@ -108,14 +102,10 @@ void define_properties(py::module &module) {
 } // namespace
 
 PYBIND11_MODULE(_C, module) {
-  install_redirecting_allocator();
-  register_boxed_kernels();
-  register_autocast_kernels();
-  register_refusals();
-  install_debug_memory();
+  register_with_pytorch();
 
   define_properties(module);
-  module.def("initialize", [] { at::detail::getPrivateUse1Hooks().init(); });
+  module.def("initialize", &initialize_devices);
   module.def("is_initialized", &openreg_is_initialized);
   module.def("in_bad_fork", &openreg_in_bad_fork);
   module.def("device_count", &device_count);
@@ -153,8 +143,9 @@ PYBIND11_MODULE(_C, module) {
 
   define_ledger(module);
 
-  module.def("amp_policies", &amp_policies);
+  module.def("autocast_policies", &autocast_policies);
   module.def("operators", &served_operators);
+  module.def("operators_known_by_name", &operators_known_by_name);
 
   module.def("stop_autograd_threads", &stop_autograd_threads,
              py::call_guard<py::gil_scoped_release>());

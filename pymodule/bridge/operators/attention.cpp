@@ -13,7 +13,7 @@
 // keeps no mask: forward returns seed and offset, and backward draws again.
 //
 // PyTorch has no derivative of backward. Where a graph of the backward pass is wanted, the
-// AutogradPrivateUse1 kernel lets autograd record the operators that backward is made of: those of
+// autograd kernel lets autograd record the operators that backward is made of: those of
 // the composition are differentiable, the flash kernel's is not, here as on the CPU.
 
 #include <ATen/Context.h>
@@ -21,8 +21,6 @@
 #include <ATen/Operators.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/transformers/attention.h>
-#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
@@ -36,13 +34,14 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/library.h>
 
 #include <array>
 #include <cmath>
 #include <limits>
 #include <tuple>
 
+#include "compat/dispatch_stub.h"
+#include "core/registration.h"
 #include "launch/typed.h"
 #include "operators/random/random.h"
 
@@ -287,7 +286,7 @@ void check_arguments(const Tensor &query, const Tensor &key, const Tensor &value
 
 // Inside a kernel the operators' dtypes are settled: autocast must not choose again.
 class WithoutAutocast {
-  c10::impl::ExcludeDispatchKeyGuard guard_{c10::DispatchKey::AutocastPrivateUse1};
+  c10::impl::ExcludeDispatchKeyGuard guard_{kDeviceKeys.autocast};
 };
 
 // Nothing without dropout: to make two tensors for every call takes a third of a small one's time.
@@ -353,7 +352,7 @@ Gradients attention_backward(const Tensor &grad_output, const Tensor &query, con
   return compose_gradients(attention, grad_output, query, key, value, bias, wanted);
 }
 
-// The AutogradPrivateUse1 kernel of backward: autograd records what it is made of.
+// The autograd kernel of backward: autograd records what it is made of.
 Gradients attention_backward_autograd(const Tensor &grad_output, const Tensor &query,
                                       const Tensor &key, const Tensor &value, const Tensor &bias,
                                       std::array<bool, 4> wanted, const Tensor &output,
@@ -374,7 +373,8 @@ Gradients attention_backward_autograd(const Tensor &grad_output, const Tensor &q
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
+  set_device_kernel(at::native::_fused_sdp_choice_stub, &choose_attention);
   library.impl("_fused_sdp_choice", &choose_attention);
   library.impl("_scaled_dot_product_fused_attention_overrideable", &attention_forward);
   library.impl("_scaled_dot_product_fused_attention_overrideable_backward", &attention_backward);
@@ -382,15 +382,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
                  ops::_scaled_dot_product_flash_attention_for_cpu_backward>(library);
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, autograd, library) {
   library.impl("_scaled_dot_product_fused_attention_overrideable_backward",
                &attention_backward_autograd);
 }
 
 } // namespace openreg
-
-namespace at::native {
-
-REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &::openreg::choose_attention)
-
-} // namespace at::native

@@ -1,13 +1,13 @@
-// Autocast: a typed kernel for every operator of amp's policy table.
+// Autocast: a typed kernel for every operator that has a cast policy.
 //
-// The table (amp/policy.c) decides which operator gets which policy. What it cannot hold are the
-// operators' C++ types: those come from PyTorch's lists for CUDA, from which the kernels are
-// instantiated. Registration takes the kernel of each row, and fails when table and lists differ in
-// anything, so that a PyTorch with other policies cannot go unnoticed.
+// Which operator gets which policy is said by PyTorch's lists for CUDA, macros that give C++ types
+// as well. Three rows that PyTorch writes out by hand are written out here too.
 //
 // A call that needs no cast goes on with the arguments and dispatch keys that it came with: this is
 // the common case inside a network, and should cost next to nothing. Otherwise the casts are
 // PyTorch's own, with its cache of parameters, and the call starts anew.
+
+#include "operators/autocast.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/List.h>
@@ -15,10 +15,7 @@
 #include <algorithm>
 #include <string>
 #include <type_traits>
-#include <unordered_map>
 
-#include "amp/amp.h"
-#include "operators/autocast.h"
 #include "core/status.h"
 #include "launch/typed.h"
 
@@ -26,8 +23,7 @@ namespace openreg {
 
 namespace {
 
-constexpr c10::DispatchKey kAutocastKey = c10::DispatchKey::AutocastPrivateUse1;
-constexpr c10::DispatchKeySet kBelowAutocast(c10::DispatchKeySet::FULL_AFTER, kAutocastKey);
+const c10::DispatchKeySet kBelowAutocast(c10::DispatchKeySet::FULL_AFTER, kDeviceKeys.autocast);
 
 // ---- what each policy does to arguments ---------------------------------------------------------
 
@@ -67,19 +63,20 @@ template <class... Args> const at::Tensor &first_of(const at::Tensor &first, con
 // ---- the kernels --------------------------------------------------------------------------------
 
 // The kernel of `Op` under a policy. It calls `Called`: `Op` itself, or its replacement.
-template <openreg_amp_policy policy, class Op, class Called, class Schema> struct AutocastKernel;
+template <CastPolicy policy, class Op, class Called, class Schema> struct AutocastKernel;
 
-template <openreg_amp_policy policy, class Op, class Called, class Result, class... Args>
+template <CastPolicy policy, class Op, class Called, class Result, class... Args>
 struct AutocastKernel<policy, Op, Called, Result(Args...)> {
   static Result call(c10::DispatchKeySet keys, Args... args) {
     // Operators that this one consists of are not cast either.
-    const c10::impl::ExcludeDispatchKeyGuard below_autocast{c10::DispatchKeySet(kAutocastKey)};
+    const c10::impl::ExcludeDispatchKeyGuard below_autocast{
+        c10::DispatchKeySet(kDeviceKeys.autocast)};
     keys = keys & kBelowAutocast;
-    if constexpr (policy == OPENREG_AMP_LOWER_PRECISION) {
+    if constexpr (policy == CastPolicy::kLowerPrecision) {
       return call_in(at::autocast::get_autocast_dtype(kDeviceType), keys, args...);
-    } else if constexpr (policy == OPENREG_AMP_FLOAT32) {
+    } else if constexpr (policy == CastPolicy::kFloat32) {
       return call_in(at::kFloat, keys, args...);
-    } else if constexpr (policy == OPENREG_AMP_PROMOTE) {
+    } else if constexpr (policy == CastPolicy::kPromote) {
       const auto lower = at::autocast::get_autocast_dtype(kDeviceType);
       if (!any_needs_cast(lower, args...) || !any_needs_cast(at::kFloat, args...)) {
         return Called::redispatch(keys, args...);
@@ -87,17 +84,17 @@ struct AutocastKernel<policy, Op, Called, Result(Args...)> {
       auto widest = lower;
       ((widest = at::autocast::prioritize(widest, args, kDeviceType)), ...);
       return call_in(widest, keys, args...);
-    } else if constexpr (policy == OPENREG_AMP_FLOAT32_SET_DTYPE) {
+    } else if constexpr (policy == CastPolicy::kFloat32SetDtype) {
       if (needs_cast(at::kFloat, first_of(args...))) { // float32 gives float32 anyway
         return Called::redispatch(keys, float32_unless_given(args)...);
       }
       return Called::redispatch(keys, args...);
-    } else if constexpr (policy == OPENREG_AMP_FLOAT32_APPEND_DTYPE) {
+    } else if constexpr (policy == CastPolicy::kFloat32AppendDtype) {
       const auto &first = first_of(args...);
       return Called::redispatch(keys, args...,
                                 is_eligible(first) ? at::kFloat : first.scalar_type());
     } else {
-      static_assert(policy == OPENREG_AMP_BANNED);
+      static_assert(policy == CastPolicy::kBanned);
       // CUDA's kernel, which every PyTorch has, raises the sentence.
       return Called::redispatch(c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA), args...);
     }
@@ -114,77 +111,86 @@ private:
 
 // ---- registration -------------------------------------------------------------------------------
 
-struct Candidate {
-  openreg_amp_policy policy;
-  std::string replacement; // overload, or nothing
+struct CastKernel {
+  AutocastRow row;
   void (*add_to)(torch::Library &library);
 };
 
-using Candidates = std::unordered_map<std::string, Candidate>; // by name in the library
-
-template <openreg_amp_policy policy, class Op, class Called = Op>
-void add_candidate(Candidates &candidates) {
-  candidates.emplace(
-      local_name<Op>(),
-      Candidate{policy, std::is_same_v<Op, Called> ? "" : Called::overload_name,
-                [](torch::Library &library) {
-                  library.impl(local_name<Op>().c_str(),
-                               &AutocastKernel<policy, Op, Called, typename Op::schema>::call);
-                }});
+template <CastPolicy policy, class Op, class Called = Op> CastKernel cast_kernel() {
+  const std::string name(Op::name);
+  return {{name.substr(name.find("::") + 2), Op::overload_name, policy,
+           std::is_same_v<Op, Called> ? std::nullopt : std::optional(Called::overload_name)},
+          [](torch::Library &library) {
+            library.impl(local_name<Op>().c_str(),
+                         &AutocastKernel<policy, Op, Called, typename Op::schema>::call);
+          }};
 }
 
-Candidates list_candidates() {
-  Candidates candidates;
+const std::vector<CastKernel> &cast_kernels() {
+  static const auto *kernels = new std::vector<CastKernel>{
 // clang-format off
 #define TYPE_OF(name, ...) at::_ops::name##__VA_OPT__(_##__VA_ARGS__)
-#define ADD(policy, ...) add_candidate<policy, TYPE_OF(__VA_ARGS__)>(candidates);
-#define ADD_LOWER_PRECISION(...) ADD(OPENREG_AMP_LOWER_PRECISION, __VA_ARGS__)
-#define ADD_FLOAT32(...) ADD(OPENREG_AMP_FLOAT32, __VA_ARGS__)
-#define ADD_FLOAT32_SET_DTYPE(...) ADD(OPENREG_AMP_FLOAT32_SET_DTYPE, __VA_ARGS__)
-#define ADD_PROMOTE(...) ADD(OPENREG_AMP_PROMOTE, __VA_ARGS__)
-  AT_FORALL_LOWER_PRECISION_FP(ADD_LOWER_PRECISION)
-  AT_FORALL_FP32(ADD_FLOAT32)
-  AT_FORALL_FP32_SET_OPT_DTYPE(ADD_FLOAT32_SET_DTYPE)
-  AT_FORALL_PROMOTE(ADD_PROMOTE)
-#undef ADD_PROMOTE
-#undef ADD_FLOAT32_SET_DTYPE
-#undef ADD_FLOAT32
-#undef ADD_LOWER_PRECISION
-#undef ADD
+#define LOWER_PRECISION(...) cast_kernel<CastPolicy::kLowerPrecision, TYPE_OF(__VA_ARGS__)>(),
+#define FLOAT32(...) cast_kernel<CastPolicy::kFloat32, TYPE_OF(__VA_ARGS__)>(),
+#define FLOAT32_SET_DTYPE(...) cast_kernel<CastPolicy::kFloat32SetDtype, TYPE_OF(__VA_ARGS__)>(),
+#define PROMOTE(...) cast_kernel<CastPolicy::kPromote, TYPE_OF(__VA_ARGS__)>(),
+      AT_FORALL_LOWER_PRECISION_FP(LOWER_PRECISION)
+      AT_FORALL_FP32(FLOAT32)
+      AT_FORALL_FP32_SET_OPT_DTYPE(FLOAT32_SET_DTYPE)
+      // norm has no overload without dtype that could be told to compute in float32
+      cast_kernel<CastPolicy::kFloat32AppendDtype, at::_ops::norm_Scalar,
+                  at::_ops::norm_ScalarOpt_dtype>(),
+      cast_kernel<CastPolicy::kFloat32AppendDtype, at::_ops::norm_ScalarOpt_dim,
+                  at::_ops::norm_ScalarOpt_dim_dtype>(),
+      AT_FORALL_PROMOTE(PROMOTE)
+      cast_kernel<CastPolicy::kBanned, at::_ops::binary_cross_entropy>(),
+#undef PROMOTE
+#undef FLOAT32_SET_DTYPE
+#undef FLOAT32
+#undef LOWER_PRECISION
 #undef TYPE_OF
-  // clang-format on
-  add_candidate<OPENREG_AMP_FLOAT32_APPEND_DTYPE, at::_ops::norm_Scalar,
-                at::_ops::norm_ScalarOpt_dtype>(candidates);
-  add_candidate<OPENREG_AMP_FLOAT32_APPEND_DTYPE, at::_ops::norm_ScalarOpt_dim,
-                at::_ops::norm_ScalarOpt_dim_dtype>(candidates);
-  add_candidate<OPENREG_AMP_BANNED, at::_ops::binary_cross_entropy>(candidates);
-  return candidates;
+      // clang-format on
+  };
+  return *kernels;
 }
 
 } // namespace
 
+const char *name_of(CastPolicy policy) {
+  switch (policy) {
+  case CastPolicy::kLowerPrecision:
+    return "lower_precision";
+  case CastPolicy::kFloat32:
+    return "float32";
+  case CastPolicy::kFloat32SetDtype:
+    return "float32_set_dtype";
+  case CastPolicy::kFloat32AppendDtype:
+    return "float32_append_dtype";
+  case CastPolicy::kPromote:
+    return "promote";
+  case CastPolicy::kBanned:
+    return "banned";
+  }
+  TORCH_INTERNAL_ASSERT(false, "not a cast policy");
+}
+
+std::vector<AutocastRow> autocast_rows() {
+  std::vector<AutocastRow> rows;
+  for (const auto &kernel : cast_kernels()) {
+    rows.push_back(kernel.row);
+  }
+  return rows;
+}
+
 void register_autocast_kernels() {
   // Both are for good: taking a fallback back at exit visits every operator that there is.
-  auto *others = new torch::Library(torch::Library::IMPL, "_", kAutocastKey, __FILE__, __LINE__);
+  const auto key = kDeviceKeys.autocast;
+  auto *others = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
   others->fallback(torch::CppFunction::makeFallthrough());
-  auto *library =
-      new torch::Library(torch::Library::IMPL, "aten", kAutocastKey, __FILE__, __LINE__);
-  auto candidates = list_candidates();
-  size_t count = 0;
-  const auto *table = openreg_amp_table(&count);
-  for (const auto *row = table; row != table + count; ++row) {
-    auto name =
-        std::string(row->operator_name) + (*row->overload != '\0' ? "." : "") + row->overload;
-    const auto candidate = candidates.extract(name);
-    TORCH_CHECK(candidate && candidate.mapped().policy == row->policy &&
-                    candidate.mapped().replacement ==
-                        (row->replacement != nullptr ? row->replacement : ""),
-                "openreg: the autocast table says ", openreg_amp_policy_name(row->policy), " of ",
-                name, ", PyTorch's lists for CUDA do not");
-    candidate.mapped().add_to(*library);
+  auto *library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+  for (const auto &kernel : cast_kernels()) {
+    kernel.add_to(*library);
   }
-  TORCH_CHECK(candidates.empty(), "openreg: the autocast table lacks ", candidates.begin()->first,
-              ", which is in PyTorch's lists for CUDA");
 }
 
 } // namespace openreg

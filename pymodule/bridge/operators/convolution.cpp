@@ -4,10 +4,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/TracerMode.h>
 #include <ATen/ops/convolution_backward_ops.h>
-#include <ATen/ops/convolution_native.h>
 #include <ATen/ops/convolution_ops.h>
-#include <torch/library.h>
 
+#include "compat/native_kernels.h"
+#include "core/registration.h"
 #include "launch/typed.h"
 
 namespace openreg {
@@ -21,10 +21,10 @@ at::Tensor convolution(const at::Tensor &input, const at::Tensor &weight,
                        c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
                        c10::SymIntArrayRef output_padding, c10::SymInt groups) {
   if (at::tracer::impl::is_dispatch_enabled()) [[unlikely]] {
-    return at::native::convolution(
-        input, weight, bias, C10_AS_INTARRAYREF_SLOW(stride), C10_AS_INTARRAYREF_SLOW(padding),
-        C10_AS_INTARRAYREF_SLOW(dilation), transposed, C10_AS_INTARRAYREF_SLOW(output_padding),
-        groups.guard_int(__FILE__, __LINE__));
+    return native::convolution(input, weight, bias, C10_AS_INTARRAYREF_SLOW(stride),
+                               C10_AS_INTARRAYREF_SLOW(padding), C10_AS_INTARRAYREF_SLOW(dilation),
+                               transposed, C10_AS_INTARRAYREF_SLOW(output_padding),
+                               groups.guard_int(__FILE__, __LINE__));
   }
   return typed<at::_ops::convolution>(input, weight, bias, stride, padding, dilation, transposed,
                                       output_padding, std::move(groups));
@@ -53,7 +53,7 @@ convolution_backward(const at::Tensor &grad_output, const at::Tensor &input,
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   // The operator itself, so that nothing is chosen twice.
   library.impl("convolution", &convolution);
   library.impl("convolution_backward", typed<at::_ops::convolution_backward>);

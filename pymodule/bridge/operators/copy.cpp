@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/registration.h"
 #include "launch/typed.h"
 #include "streams/sync_debug.h"
 
@@ -284,7 +285,7 @@ at::Tensor copy_from_and_resize(const at::Tensor &self, const at::Tensor &destin
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("copy_", &copy_);
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);

@@ -3,7 +3,7 @@
 //
 //   custom_abs                 says nothing to autograd: a backward pass through it warns, and no
 //                              gradient comes out
-//   custom_abs_differentiable  has an AutogradPrivateUse1 kernel with a derivative of its own
+//   custom_abs_differentiable  has an autograd kernel with a derivative of its own
 //   custom_abs_fallthrough     lets autograd pass: its kernel calls differentiable operators, and
 //                              autograd records those
 //
@@ -20,6 +20,8 @@
 #include <ATen/ops/sgn.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include "core/registration.h"
 
 namespace openreg {
 
@@ -112,7 +114,7 @@ TORCH_LIBRARY(openreg, library) {
   library.def("custom_autograd_fn_aliasing(Tensor(a) input) -> Tensor(a)");
 }
 
-TORCH_LIBRARY_IMPL(openreg, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(openreg, dense, library) {
   library.impl("custom_abs", &absolute);
   library.impl("custom_abs_differentiable", &absolute);
   library.impl("custom_abs_fallthrough", &absolute_recorded);
@@ -120,7 +122,7 @@ TORCH_LIBRARY_IMPL(openreg, PrivateUse1, library) {
   library.impl("custom_autograd_fn_aliasing", &aliasing);
 }
 
-TORCH_LIBRARY_IMPL(openreg, AutogradPrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(openreg, autograd, library) {
   library.impl("custom_abs_differentiable", &differentiable_autograd);
   library.impl("custom_abs_fallthrough", torch::CppFunction::makeFallthrough());
   library.impl("custom_autograd_fn_returns_self", &returns_self_autograd);

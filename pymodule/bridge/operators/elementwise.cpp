@@ -2,8 +2,8 @@
 // boxed door; moving an operator here changes its cost and nothing else.
 
 #include <ATen/Operators.h>
-#include <torch/library.h>
 
+#include "core/registration.h"
 #include "launch/typed.h"
 
 namespace openreg {
@@ -19,7 +19,7 @@ struct AddrOut : ops::addr_out {
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   // arithmetic
   register_typed<ops::add_Tensor, ops::add__Tensor, ops::add_out, ops::sub_Tensor, ops::sub__Tensor,
                  ops::sub_out, ops::mul_Tensor, ops::mul__Tensor, ops::mul_out, ops::div_Tensor,

@@ -2,12 +2,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
-#include <ATen/native/RangeUtils.h>
-#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/arange.h>
 #include <c10/core/DefaultDtype.h>
-#include <torch/library.h>
 
+#include "compat/native_functions.h"
+#include "core/registration.h"
 #include "tensor/device_tensor.h"
 #include "core/refusals.h"
 
@@ -34,7 +33,7 @@ at::Tensor without_content(at::Tensor &&tensor) {
   auto &context = at::globalContext();
   if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
       [[unlikely]] {
-    at::native::fill_empty_deterministic_(tensor);
+    native::fill_empty_deterministic_(tensor);
   }
   return std::move(tensor);
 }
@@ -76,11 +75,10 @@ at::Tensor efficient_zero_tensor(c10::IntArrayRef size, std::optional<c10::Scala
                                  std::optional<bool> pin_memory) {
   const auto type = c10::dtype_or_default(dtype);
   check_options("aten::_efficientzerotensor", c10::scalarTypeToTypeMeta(type), layout, pin_memory);
-  at::native::ZeroTensorAllocator allocator(c10::Device(kDeviceType, index_of(device)));
+  native::ZeroTensorAllocator allocator(c10::Device(kDeviceType, index_of(device)));
   return at::detail::empty_generic(
-      size, &allocator,
-      c10::DispatchKeySet({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor}), type,
-      std::nullopt);
+      size, &allocator, c10::DispatchKeySet({kDeviceKeys.dense, c10::DispatchKey::ZeroTensor}),
+      type, std::nullopt);
 }
 
 // ---- ranges -------------------------------------------------------------------------------------
@@ -96,8 +94,8 @@ at::Tensor arange(const at::Scalar &start, const at::Scalar &end, const at::Scal
                   std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                   std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   const auto type = dtype.value_or(dtype_of_range(start, end, step));
-  const auto size = type == at::kLong ? at::native::compute_arange_size<int64_t>(start, end, step)
-                                      : at::native::compute_arange_size<double>(start, end, step);
+  const auto size = type == at::kLong ? native::compute_arange_size<int64_t>(start, end, step)
+                                      : native::compute_arange_size<double>(start, end, step);
   auto range = empty({size}, type, layout, device, pin_memory, std::nullopt);
   return at::arange_out(range, start, end, step);
 }
@@ -116,7 +114,7 @@ at::Tensor arange_from(const at::Scalar &start, const at::Scalar &end,
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("arange", &arange_to);
   library.impl("arange.start", &arange_from);
   library.impl("arange.start_step", &arange);

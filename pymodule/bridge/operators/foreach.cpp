@@ -1,9 +1,9 @@
 // What CUDA's fused kernels over lists of tensors refuse, although PyTorch's loop over the list,
 // which does the work here, would not.
 
-#include <ATen/native/ForeachUtils.h>
-#include <ATen/ops/_foreach_add_native.h>
-#include <torch/library.h>
+#include "compat/native_functions.h"
+#include "compat/native_kernels.h"
+#include "core/registration.h"
 
 namespace openreg {
 
@@ -12,8 +12,8 @@ namespace {
 // Of _foreach_add: other operators of its kind take a number from the host.
 void check_addend(at::TensorList tensors, const at::Tensor &addend, const at::Scalar &alpha,
                   const char *sentence) {
-  at::native::check_foreach_api_restrictions(tensors);
-  const bool fused = at::native::can_use_fast_route({tensors}, alpha) &&
+  native::check_foreach_api_restrictions(tensors);
+  const bool fused = native::can_use_fast_route({tensors}, alpha) &&
                      tensors[0].scalar_type() == addend.scalar_type();
   TORCH_CHECK(!fused || addend.dim() != 0 || tensors[0].device() == addend.device(), sentence,
               tensors[0].device(), " but is on ", addend.device());
@@ -22,17 +22,17 @@ void check_addend(at::TensorList tensors, const at::Tensor &addend, const at::Sc
 std::vector<at::Tensor> foreach_add(at::TensorList tensors, const at::Tensor &addend,
                                     const at::Scalar &alpha) {
   check_addend(tensors, addend, alpha, "scalar tensor expected to be on ");
-  return at::native::foreach_tensor_add_tensor_kernel_slow(tensors, addend, alpha);
+  return native::foreach_tensor_add_tensor_kernel_slow(tensors, addend, alpha);
 }
 
 void foreach_add_(at::TensorList tensors, const at::Tensor &addend, const at::Scalar &alpha) {
   check_addend(tensors, addend, alpha, "scalar tensor is expected to be on ");
-  at::native::foreach_tensor_add_tensor_kernel_slow_(tensors, addend, alpha);
+  native::foreach_tensor_add_tensor_kernel_slow_(tensors, addend, alpha);
 }
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("_foreach_add.Tensor", &foreach_add);
   library.impl("_foreach_add_.Tensor", &foreach_add_);
 }

@@ -5,12 +5,12 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <torch/library.h>
 
 #include <atomic>
 #include <utility>
 #include <vector>
 
+#include "core/registration.h"
 #include "launch/launch_device.h"
 #include "streams/turn.h"
 #include "amp/amp.h"
@@ -131,7 +131,7 @@ at::Tensor &update_scale_(at::Tensor &scale, at::Tensor &growth_tracker,
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("_amp_foreach_non_finite_check_and_unscale_", &non_finite_check_and_unscale_);
   library.impl("_amp_update_scale_", &update_scale_);
 }

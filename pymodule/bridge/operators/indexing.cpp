@@ -3,8 +3,8 @@
 
 #include <ATen/Context.h>
 #include <ATen/Operators.h>
-#include <torch/library.h>
 
+#include "core/registration.h"
 #include "launch/typed.h"
 
 namespace openreg {
@@ -62,7 +62,7 @@ at::Tensor &index_put_impl_(at::Tensor &self, const Indices &indices, const at::
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   register_one<ops::_index_put_impl_>(library, &index_put_impl_);
 }
 

@@ -4,12 +4,12 @@
 #include <ATen/Context.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/lstm_native.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
+#include "compat/native_kernels.h"
+#include "core/registration.h"
 #include "core/status.h"
 
 namespace openreg {
@@ -31,8 +31,8 @@ std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor &input, TensorList hx, Tens
                                         bool has_biases, int64_t num_layers, double dropout,
                                         bool train, bool bidirectional, bool batch_first) {
   if (!takes_whole_layers(input, hx)) {
-    return at::native::lstm(input, hx, params, has_biases, num_layers, dropout, train,
-                            bidirectional, batch_first);
+    return native::lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional,
+                        batch_first);
   }
   TORCH_CHECK(hx.size() == 2, "lstm expects two hidden states");
   const int64_t directions = bidirectional ? 2 : 1;
@@ -67,10 +67,10 @@ std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor &input, TensorList hx, Tens
 } // namespace
 
 // It is made of other operators, with whatever differentiates or batches them.
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("lstm.input", &lstm);
 }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, autograd, library) {
   library.impl("lstm.input", &lstm);
 }
 

@@ -3,10 +3,10 @@
 
 #include <ATen/Context.h>
 #include <ATen/Operators.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
+#include "core/registration.h"
 #include "streams/sync_debug.h"
 #include "launch/typed.h"
 
@@ -46,7 +46,7 @@ at::Tensor adaptive_avg_pool2d_backward(const at::Tensor &gradient, const at::Te
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   // matrix products
   register_typed<ops::mm, ops::mm_out, ops::addmm, ops::addmm_out, ops::bmm, ops::bmm_out,
                  ops::baddbmm, ops::dot, ops::mv, ops::addmv>(library);

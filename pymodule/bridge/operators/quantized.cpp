@@ -1,14 +1,12 @@
 // Quantized tensors: the operators that choose a device or cross devices. The others are launches
 // of the CPU's kernels (boxed.cpp).
 
-#include <ATen/ops/_empty_per_channel_affine_quantized_native.h>
-#include <ATen/ops/empty_like_native.h>
-#include <ATen/ops/empty_quantized_native.h>
 #include <ATen/ops/quantize_per_channel.h>
 #include <ATen/ops/quantize_per_tensor.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/library.h>
 
+#include "compat/native_kernels.h"
+#include "core/registration.h"
 #include "tensor/composite.h"
 #include "core/status.h"
 
@@ -37,9 +35,9 @@ at::Tensor empty_per_channel(c10::IntArrayRef size, const at::Tensor &scales,
   const auto there = device.value_or(scales.device());
   check(openreg_initialize());                 // refuses a forked child
   const c10::OptionalDeviceGuard guard(there); // memory is allocated on the current device
-  return at::native::empty_per_channel_affine_quantized(size, scales.to(there),
-                                                        zero_points.to(there), axis, dtype, layout,
-                                                        there, pin_memory, memory_format);
+  return native::empty_per_channel_affine_quantized(size, scales.to(there), zero_points.to(there),
+                                                    axis, dtype, layout, there, pin_memory,
+                                                    memory_format);
 }
 
 at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking) {
@@ -62,11 +60,11 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, quantized, library) {
   library.impl("_empty_per_channel_affine_quantized", &empty_per_channel);
   library.impl("copy_", &copy_);
-  library.impl("empty_like", &at::native::empty_like_quantized);
-  library.impl("empty_quantized", &at::native::empty_quantized);
+  library.impl("empty_like", &native::empty_like_quantized);
+  library.impl("empty_quantized", &native::empty_quantized);
 }
 
 } // namespace openreg

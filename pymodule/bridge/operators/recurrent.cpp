@@ -8,8 +8,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
+#include "core/registration.h"
 #include "launch/typed.h"
 
 namespace openreg {
@@ -119,7 +119,7 @@ struct GruCellBackward : at::_ops::_thnn_fused_gru_cell_backward {
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   register_typed<LstmCell, LstmCellBackward, GruCell, GruCellBackward>(library);
 }
 

@@ -1,11 +1,13 @@
-// The check that indices of a sparse tensor are those of a coalesced one numbers them by a
-// DispatchStub that it calls directly, on the device's own tensor. PyTorch does not install the
-// header that declares it, so it is declared again here.
+// The check that indices of a sparse tensor are those of a coalesced one numbers them by a function
+// of the device that it calls directly, on the device's own tensor.
+
+#include "operators/sparse_indices.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/native/DispatchStub.h>
 #include <ATen/ops/tensor.h>
 #include <c10/util/strides.h>
+
+#include "compat/dispatch_stub.h"
 
 namespace openreg {
 
@@ -20,14 +22,8 @@ at::Tensor flatten_indices(const at::Tensor &indices, c10::IntArrayRef sizes) {
 
 } // namespace
 
+void register_sparse_indices() {
+  set_device_kernel(at::native::flatten_indices_stub, &flatten_indices);
+}
+
 } // namespace openreg
-
-namespace at::native {
-
-using flatten_indices_fn = Tensor (*)(const Tensor &indices, IntArrayRef size);
-
-DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
-
-REGISTER_PRIVATEUSE1_DISPATCH(flatten_indices_stub, &::openreg::flatten_indices)
-
-} // namespace at::native

@@ -3,10 +3,10 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
-#include <ATen/native/Resize.h>
-#include <ATen/native/ResizeCommon.h>
 #include <torch/library.h>
 
+#include "compat/native_functions.h"
+#include "core/registration.h"
 #include "streams/turn.h"
 #include "tensor/device_tensor.h"
 
@@ -49,14 +49,14 @@ const at::Tensor &resize_(const at::Tensor &self, c10::IntArrayRef size,
   auto &context = at::globalContext();
   if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
       [[unlikely]] {
-    at::native::fill_resize_deterministic_(self, old_bytes);
+    native::fill_resize_deterministic_(self, old_bytes);
   }
   return self;
 }
 
 at::Tensor &set_storage_offset(at::Tensor &self, at::Storage source, int64_t offset,
                                c10::IntArrayRef size, c10::IntArrayRef stride) {
-  at::native::checkSetStorage(self, std::move(source), offset, size, stride);
+  native::checkSetStorage(self, std::move(source), offset, size, stride);
   auto &impl = *self.unsafeGetTensorImpl();
   impl.set_storage_offset(offset);
   set_shape(impl, size, stride.data() != nullptr ? at::OptionalIntArrayRef(stride) : std::nullopt);
@@ -109,7 +109,7 @@ bool has_compatible_shallow_copy_type(const at::Tensor &self, const at::Tensor &
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("resize_", &resize_);
   library.impl("set_", &set_nothing);
   library.impl("set_.source_Storage", &set_storage);
@@ -121,7 +121,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }
 
 // The integers of a quantized tensor have a storage as others do.
-TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, quantized, library) {
   library.impl("set_.source_Storage_storage_offset", &set_storage_offset);
 }
 
@@ -134,7 +134,7 @@ TORCH_LIBRARY_IMPL(aten, Negative, library) {
 }
 
 // Composite by default, so that autograd must be told as well.
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, autograd, library) {
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 

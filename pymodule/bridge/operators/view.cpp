@@ -1,15 +1,14 @@
 // Views: tensors that look into another's storage. Nothing runs and nothing is copied.
 
-#include <ATen/NativeFunctions.h>
 #include <ATen/Operators.h>
-#include <torch/library.h>
 
+#include "compat/native_kernels.h"
+#include "core/registration.h"
 #include "launch/typed.h"
 
 namespace openreg {
 
 namespace ops = at::_ops;
-namespace native = at::native;
 
 namespace {
 
@@ -29,7 +28,7 @@ constexpr ViewKernel<int64_t, int64_t> kTranspose = &native::transpose;
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   register_view<ops::_conj, &native::_conj>(library);
   register_view<ops::_neg_view, &native::_neg_view>(library);
   register_view<ops::_reshape_alias, &native::_reshape_alias>(library);

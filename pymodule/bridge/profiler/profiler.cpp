@@ -1,6 +1,8 @@
 // Device times for PyTorch's profiler in its simplest form: an event before and after each
 // operator. `torch.autograd.profiler.profile(use_device="openreg", use_kineto=False)` uses it.
 
+#include "profiler/profiler.h"
+
 #include <c10/util/ApproximateClock.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
@@ -68,12 +70,11 @@ public:
   void rangePop() const override {}
 };
 
-// PyTorch keeps the pointer as long as the process lives.
-[[maybe_unused]] const bool registered = [] {
-  torch::profiler::impl::registerPrivateUse1Methods(new Profiler());
-  return true;
-}();
-
 } // namespace
+
+// PyTorch keeps the pointer as long as the process lives.
+void register_profiler() {
+  torch::profiler::impl::registerPrivateUse1Methods(new Profiler());
+}
 
 } // namespace openreg

@@ -1,27 +1,17 @@
 #include "tensor/composite.h"
 
-#include <ATen/NestedTensorImpl.h>
-#include <ATen/SparseCsrTensorUtils.h>
-#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/SparseTensorUtils.h>
-#include <ATen/quantized/QTensorImpl.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 
+#include "compat/composite_impls.h"
 #include "tensor/device_tensor.h"
 
 namespace openreg {
 
 namespace {
 
-using at::native::get_nested_tensor_impl;
-using at::sparse::get_sparse_impl;
-using at::sparse_csr::get_sparse_csr_impl;
-
 c10::DispatchKeySet keys_for(c10::DispatchKey functionality, c10::Device device) {
-  const auto backend =
-      device.is_cpu() ? c10::BackendComponent::CPUBit : c10::BackendComponent::PrivateUse1Bit;
+  const auto backend = device.is_cpu() ? c10::BackendComponent::CPUBit : kDeviceKeys.component;
   return c10::DispatchKeySet(functionality) | c10::DispatchKeySet(backend);
 }
 
@@ -36,22 +26,14 @@ at::Tensor dense_over(const at::Tensor &tensor, at::ScalarType dtype) {
 // ---- quantized ----------------------------------------------------------------------------------
 
 at::Tensor map_quantized(const at::Tensor &tensor, c10::Device device, MemberMap map) {
-  const auto integers = map(integers_of(tensor));
-  auto result = at::detail::make_tensor<at::QTensorImpl>(
-      c10::Storage(integers.storage()), keys_for(c10::DispatchKey::Quantized, device),
-      tensor.dtype(), map_quantizer(at::get_qtensorimpl(tensor)->quantizer(), map));
-  result.unsafeGetTensorImpl()->set_sizes_and_strides(integers.sizes(), integers.strides(),
-                                                      integers.storage_offset());
-  return result;
+  return make_quantized(keys_for(c10::DispatchKey::Quantized, device), tensor.dtype(),
+                        map(integers_of(tensor)), map_quantizer(quantizer_of(tensor), map));
 }
 
 void assign_quantized(const at::Tensor &to, const at::Tensor &twin, MemberMap map) {
   const auto integers = integers_of(to);
   write_back(integers, integers_of(twin));
-  auto *target = at::get_qtensorimpl(to);
-  target->set_storage_keep_dtype(integers.storage());
-  target->set_sizes_and_strides(integers.sizes(), integers.strides(), integers.storage_offset());
-  target->set_quantizer_(map_quantizer(at::get_qtensorimpl(twin)->quantizer(), map));
+  set_quantized(to, integers, map_quantizer(quantizer_of(twin), map));
 }
 
 // ---- nested -------------------------------------------------------------------------------------
@@ -81,36 +63,16 @@ struct MadeLike {
 
 at::Tensor map_nested(const at::Tensor &tensor, MemberMap map) {
   const MadeLike made_like(tensor);
-  const auto *nested = get_nested_tensor_impl(tensor);
-  return at::detail::make_tensor<at::native::NestedTensorImpl>(
-      map(buffer_of(tensor)), on_host(nested->get_nested_sizes()),
-      on_host(nested->get_nested_strides()), on_host(nested->get_storage_offsets()));
+  const auto tables = nested_tables(tensor);
+  return make_nested(map(buffer_of(tensor)),
+                     {on_host(tables.sizes), on_host(tables.strides), on_host(tables.offsets)});
 }
 
 // ---- sparse -------------------------------------------------------------------------------------
 
-void assign_sparse(const at::Tensor &to, const at::Tensor &from, MemberMap map) {
-  if (from.is_sparse()) {
-    auto *target = get_sparse_impl(to);
-    const auto *source = get_sparse_impl(from);
-    target->raw_resize_(source->sparse_dim(), source->dense_dim(), source->sizes());
-    target->set_indices_and_values_unsafe(map(source->indices()), map(source->values()));
-    target->set_coalesced(source->coalesced());
-  } else {
-    const auto *source = get_sparse_csr_impl(from);
-    get_sparse_csr_impl(to)->set_member_tensors(map(source->compressed_indices()),
-                                                map(source->plain_indices()), map(source->values()),
-                                                from.sizes());
-  }
-}
-
 at::Tensor map_sparse(const at::Tensor &sparse, c10::Device device, MemberMap map) {
-  const c10::OptionalDeviceGuard guard(device); // a COO tensor is made on the current device
-  auto result = sparse.is_sparse() ? at::detail::make_tensor<at::SparseTensorImpl>(
-                                         keys_for(c10::DispatchKey::Sparse, device), sparse.dtype())
-                                   : at::detail::make_tensor<at::SparseCsrTensorImpl>(
-                                         keys_for(c10::DispatchKey::SparseCsr, device), device,
-                                         sparse.layout(), sparse.dtype());
+  const auto kind = sparse.is_sparse() ? c10::DispatchKey::Sparse : c10::DispatchKey::SparseCsr;
+  auto result = make_sparse(keys_for(kind, device), device, sparse.layout(), sparse.dtype());
   assign_sparse(result, sparse, map);
   return result;
 }

@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "compat/tensor_shape.h"
 #include "core/refusals.h"
 #include "streams/turn.h"
 
@@ -12,7 +13,7 @@ namespace openreg {
 
 namespace {
 
-constexpr c10::DispatchKeySet kDeviceKeys(c10::DispatchKey::PrivateUse1);
+const c10::DispatchKeySet kKeys(kDeviceKeys.dense);
 constexpr c10::DispatchKeySet kHostKeys(c10::DispatchKey::CPU);
 
 // Lazy marks that a kernel must see: they are part of a tensor's meaning, not of its device.
@@ -106,20 +107,9 @@ at::Tensor make_twin(const c10::TensorImpl &tensor) {
   return at::detail::make_tensor<HostTensor>(c10::Storage(share(twin_storage)), tensor);
 }
 
-// What TensorImpl keeps for its subclasses, of any tensor: its own functions ask first whether a
-// subclass computes it in another way, and every launch compares it.
-struct Shape : c10::TensorImpl {
-  static const c10::impl::SizesAndStrides &of(const c10::TensorImpl &tensor) {
-    return tensor.*(&Shape::sizes_and_strides_);
-  }
-  static int64_t offset_of(const c10::TensorImpl &tensor) {
-    return tensor.*(&Shape::storage_offset_);
-  }
-};
-
 bool same_shape(const c10::TensorImpl &left, const c10::TensorImpl &right) {
-  const auto &a = Shape::of(left), &b = Shape::of(right);
-  if (a.size() != b.size() || Shape::offset_of(left) != Shape::offset_of(right)) {
+  const auto &a = TensorShape::of(left), &b = TensorShape::of(right);
+  if (a.size() != b.size() || TensorShape::offset_of(left) != TensorShape::offset_of(right)) {
     return false;
   }
   const auto *sizes = a.sizes_data(), *strides = a.strides_data();
@@ -187,10 +177,10 @@ openreg_block *take_block(c10::StorageImpl *host) {
 } // namespace
 
 DeviceTensor::DeviceTensor(c10::Storage &&storage, caffe2::TypeMeta dtype)
-    : TensorImpl(std::move(storage), kDeviceKeys, dtype) {}
+    : TensorImpl(std::move(storage), kKeys, dtype) {}
 
 DeviceTensor::DeviceTensor(c10::Storage &&storage, const c10::TensorImpl &like)
-    : TensorImpl(std::move(storage), kDeviceKeys, like.dtype()) {
+    : TensorImpl(std::move(storage), kKeys, like.dtype()) {
   copy_generic_tensor_metadata(&like, this);
   device_opt_ = storage_.device();
   key_set_ = key_set_ | (like.key_set() & kLazyMarks);

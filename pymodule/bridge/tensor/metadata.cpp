@@ -3,6 +3,8 @@
 //
 // PyTorch knows such functions for PrivateUse1 alone.
 
+#include "tensor/metadata.h"
+
 #include <torch/csrc/jit/serialization/pickler_helper.h>
 
 #include "tensor/device_tensor.h"
@@ -16,13 +18,12 @@ void add_metadata(const at::Tensor &tensor, Metadata &to) {
   to.insert(metadata.begin(), metadata.end());
 }
 
-[[maybe_unused]] const bool registered = [] {
-  torch::jit::TensorBackendMetaRegistry(
-      c10::DeviceType::PrivateUse1, &add_metadata,
-      [](const at::Tensor &tensor, const Metadata &metadata) { set_metadata(tensor, metadata); });
-  return true;
-}();
-
 } // namespace
+
+void register_metadata() {
+  torch::jit::TensorBackendMetaRegistry(
+      kDeviceType, &add_metadata,
+      [](const at::Tensor &tensor, const Metadata &metadata) { set_metadata(tensor, metadata); });
+}
 
 } // namespace openreg

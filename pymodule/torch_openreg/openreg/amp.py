@@ -1,6 +1,6 @@
 """Automatic mixed precision: what ``torch.amp`` asks of a device, and its tools for this device.
 
-Which operators run in which precision is data of the C layer; `policies` shows it.
+Which operators run in which precision is said by PyTorch's lists for CUDA; `policies` shows it.
 """
 
 import functools
@@ -66,7 +66,7 @@ class Policy(NamedTuple):
 
 def policies() -> list[Policy]:
     """Return the cast policy of every operator that has one; autocast leaves others alone."""
-    return [Policy(*entry) for entry in _C.amp_policies()]
+    return [Policy(*entry) for entry in _C.autocast_policies()]
 
 
 class autocast(torch.amp.autocast):

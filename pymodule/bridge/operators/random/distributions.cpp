@@ -4,16 +4,16 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_as_real.h>
-#include <torch/library.h>
 
 #include <cmath>
 #include <limits>
 
+#include "compat/native_functions.h"
+#include "core/registration.h"
 #include "memory/memory.h"
 #include "operators/random/random.h"
 
@@ -143,7 +143,7 @@ at::Tensor &normal_tensor_tensor_out(const at::Tensor &mean, const at::Tensor &s
                                      OptionalGenerator generator, at::Tensor &out) {
   check_deviations(std);
   const auto size = at::infer_size(mean.sizes(), std.sizes());
-  at::native::resize_output(out, size);
+  native::resize_output(out, size);
   return out.normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
 }
 
@@ -202,7 +202,7 @@ at::Tensor &bernoulli_out(const at::Tensor &self, OptionalGenerator generator, a
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("uniform_", &uniform_);
   library.impl("normal_", &normal_);
   library.impl("exponential_", &exponential_);
@@ -220,7 +220,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("bernoulli.out", &bernoulli_out);
 }
 
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, sparse_csr, library) {
   library.impl("normal_", &normal_sparse_csr_);
 }
 

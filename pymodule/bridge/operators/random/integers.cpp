@@ -1,11 +1,10 @@
 // The three forms of random_, on which randint and random permutations of other types rest: which
 // integers a type can hold, and which bounds it can represent.
 
-#include <torch/library.h>
-
 #include <cmath>
 #include <limits>
 
+#include "core/registration.h"
 #include "operators/random/random.h"
 
 namespace openreg {
@@ -175,7 +174,7 @@ at::Tensor &random_(at::Tensor &self, OptionalGenerator generator) {
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("random_", &random_);
   library.impl("random_.to", &random_to_);
   library.impl("random_.from", &random_from_);

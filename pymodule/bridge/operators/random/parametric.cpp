@@ -5,10 +5,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/leaky_relu.h>
-#include <torch/library.h>
 
 #include <limits>
 
+#include "core/registration.h"
 #include "memory/memory.h"
 #include "operators/random/random.h"
 
@@ -162,7 +162,7 @@ at::Tensor &rrelu_with_noise_(at::Tensor &self, at::Tensor &noise, const at::Sca
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("poisson", &poisson);
   library.impl("_standard_gamma", &standard_gamma);
   library.impl("_sample_dirichlet", &sample_dirichlet);

@@ -1,7 +1,6 @@
 // Random operators with a shape of their own: dropout, permutations, draws from categories.
 
 #include <ATen/TensorOperators.h>
-#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
@@ -9,8 +8,9 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
+#include "compat/native_functions.h"
+#include "core/registration.h"
 #include "launch/launch_device.h"
 #include "memory/memory.h"
 #include "operators/random/random.h"
@@ -74,7 +74,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor &input, doubl
 // host's.
 void check_fits(int64_t n, const at::Tensor &out) {
   if (out.scalar_type() != at::kLong) {
-    at::native::check_supported_max_int_with_precision(
+    native::check_supported_max_int_with_precision(
         n, at::empty({0}, at::device(at::kCPU).dtype(out.scalar_type())));
   }
 }
@@ -194,7 +194,7 @@ at::Tensor &multinomial_out(const at::Tensor &self, int64_t samples, bool replac
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("native_dropout", &native_dropout);
   library.impl("randperm.generator_out", &randperm_out);
   library.impl("multinomial", &draw_categories);

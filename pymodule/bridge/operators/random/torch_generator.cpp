@@ -30,7 +30,7 @@ c10::DeviceIndex checked(c10::DeviceIndex index) {
 } // namespace
 
 GeneratorImpl::GeneratorImpl(c10::DeviceIndex device)
-    : c10::GeneratorImpl({kDeviceType, device}, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+    : c10::GeneratorImpl({kDeviceType, device}, c10::DispatchKeySet(kDeviceKeys.dense)),
       generator_(create()) {}
 
 void GeneratorImpl::set_current_seed(uint64_t seed) {

@@ -1,4 +1,4 @@
-#include "launch/nondeterministic.h"
+#include "compat/nondeterministic.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/Reduction.h>
@@ -105,6 +105,12 @@ const Nondeterministic *find_nondeterministic(const c10::OperatorName &name) {
     return each.overload == kAny || each.overload == name.overload_name;
   });
   return row != rows.end() ? row : nullptr;
+}
+
+void append_nondeterministic(std::vector<std::string_view> &names) {
+  for (const auto &row : kTable) {
+    names.push_back(row.name);
+  }
 }
 
 } // namespace openreg

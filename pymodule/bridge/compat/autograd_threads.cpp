@@ -6,7 +6,7 @@
 // the threads are told to stop, and waited for to their very end, thread-local destructors
 // included, of which only the system knows.
 
-#include "module/exit.h"
+#include "compat/autograd_threads.h"
 
 #include <torch/csrc/autograd/engine.h>
 

@@ -13,6 +13,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <string_view>
+#include <vector>
 
 namespace openreg {
 
@@ -27,5 +28,8 @@ struct Nondeterministic {
 
 // The operator's row of the table, nullptr for most operators.
 const Nondeterministic *find_nondeterministic(const c10::OperatorName &name);
+
+// The name of each row.
+void append_nondeterministic(std::vector<std::string_view> &names);
 
 } // namespace openreg

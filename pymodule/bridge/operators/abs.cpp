@@ -1,6 +1,6 @@
 // abs through a DispatchStub: how a backend supplies only the inner loop of an operator.
 //
-// PyTorch's own `at::native::abs` does everything around the loop: it finds the result's dtype and
+// PyTorch's own `native::abs` does everything around the loop: it finds the result's dtype and
 // shape, allocates or resizes it, checks for overlap, and hands a TensorIterator to the stub, which
 // looks up the kernel of the iterator's device. Both parts are needed: the stub is reached only
 // because the operators are registered for the device, too.
@@ -12,13 +12,13 @@
 
 #include <ATen/Operators.h>
 #include <ATen/TensorIterator.h>
-#include <ATen/native/UnaryOps.h>
-#include <ATen/ops/abs_native.h>
-#include <torch/library.h>
 
 #include <cmath>
 #include <type_traits>
 
+#include "compat/dispatch_stub.h"
+#include "compat/native_kernels.h"
+#include "core/registration.h"
 #include "launch/typed.h"
 
 namespace openreg {
@@ -116,21 +116,16 @@ at::Tensor &abs_out(const at::Tensor &self, at::Tensor &out) {
   where.see(out);
   where.see_written(out);
   where.index();
-  return at::native::abs_out(self, out);
+  return native::abs_out(self, out);
 }
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  library.impl("abs", &at::native::abs);
-  library.impl("abs_", &at::native::abs_);
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
+  set_device_kernel(at::native::abs_stub, &abs_kernel);
+  library.impl("abs", &native::abs);
+  library.impl("abs_", &native::abs_);
   library.impl("abs.out", &abs_out);
 }
 
 } // namespace openreg
-
-namespace at::native {
-
-REGISTER_PRIVATEUSE1_DISPATCH(abs_stub, &::openreg::abs_kernel)
-
-} // namespace at::native

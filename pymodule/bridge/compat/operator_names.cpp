@@ -1,0 +1,97 @@
+#include "compat/operator_names.h"
+
+#include <algorithm>
+
+#include "compat/nondeterministic.h"
+
+namespace openreg {
+
+namespace {
+
+constexpr std::string_view kIndex = "aten::index";
+constexpr std::string_view kChooseAttention = "aten::_fused_sdp_choice";
+constexpr std::string_view kPackSequence = "aten::_pack_padded_sequence";
+constexpr std::array<std::string_view, 2> kCounting = {"aten::arange", "aten::range"};
+constexpr std::array<std::string_view, 2> kCopies = {"aten::copy_", "aten::copy_sparse_to_sparse_"};
+
+constexpr std::string_view kAnyOverload = "*";
+
+struct Row {
+  std::string_view name;
+  HostArguments takes;
+  std::string_view overload = kAnyOverload; // the only one that takes it
+};
+
+// By name, in order.
+constexpr std::array<Row, 18> kHostArguments = {{
+    {"aten::_fused_adagrad_", HostArguments::kScalars, "tensor_lr"},
+    {"aten::_fused_adam_", HostArguments::kScalars, "tensor_lr"},
+    {"aten::_fused_adamw_", HostArguments::kScalars, "tensor_lr"},
+    {"aten::_fused_sgd_", HostArguments::kScalars, "tensor_lr"},
+    {"aten::_index_put_impl_", HostArguments::kTensors},
+    {"aten::_pack_padded_sequence", HostArguments::kTensors},
+    {"aten::_pack_padded_sequence_backward", HostArguments::kTensors},
+    {"aten::_unsafe_index", HostArguments::kTensors},
+    {"aten::fill_", HostArguments::kScalars},
+    {"aten::floor_divide", HostArguments::kScalars},
+    {"aten::floor_divide_", HostArguments::kScalars},
+    {"aten::index", HostArguments::kTensors},
+    {"aten::index_fill_", HostArguments::kScalars},
+    {"aten::is_set_to", HostArguments::kTensors},
+    {"aten::masked_fill_", HostArguments::kScalars},
+    {"aten::record_stream", HostArguments::kTensors},
+    {"aten::rsub", HostArguments::kScalars},
+    {"aten::where", HostArguments::kScalars},
+}};
+
+static_assert(std::ranges::is_sorted(kHostArguments, {}, &Row::name));
+
+std::string_view without_overload(std::string_view name) {
+  return name.substr(0, name.find('.'));
+}
+
+} // namespace
+
+bool takes_by_indices(std::string_view name) {
+  return name == kIndex;
+}
+
+bool only_seems_to_draw(std::string_view name) {
+  return name == kChooseAttention;
+}
+
+bool counts_by_numbers(std::string_view name) {
+  return std::ranges::count(kCounting, name) > 0;
+}
+
+bool copies_composites(std::string_view name) {
+  return std::ranges::count(kCopies, name) > 0;
+}
+
+int host_result(std::string_view name) {
+  return name == kPackSequence ? 1 : -1;
+}
+
+HostArguments host_arguments(std::string_view name, std::string_view overload) {
+  const auto *found = std::ranges::lower_bound(kHostArguments, name, {}, &Row::name);
+  return found != kHostArguments.end() && found->name == name &&
+                 (found->overload == kAnyOverload || found->overload == overload)
+             ? found->takes
+             : HostArguments::kNothing;
+}
+
+std::vector<std::string_view> operators_known_by_name() {
+  std::vector<std::string_view> names = {kIndex, kChooseAttention, kPackSequence};
+  names.insert(names.end(), kCounting.begin(), kCounting.end());
+  names.insert(names.end(), kCopies.begin(), kCopies.end());
+  for (const auto &row : kHostArguments) {
+    names.push_back(row.name);
+  }
+  for (const auto *name : kLaunchedComposites) {
+    names.push_back(without_overload(name));
+  }
+  append_nondeterministic(names);
+  return names;
+}
+
+} // namespace openreg

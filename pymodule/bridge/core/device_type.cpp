@@ -1,0 +1,27 @@
+#include "core/device_type.h"
+
+#include <ATen/autocast_mode.h>
+#include <c10/core/TensorOptions.h>
+
+namespace openreg {
+
+c10::DeviceType choose_device_type() {
+  return c10::DeviceType::PrivateUse1; // the place that PyTorch keeps for a backend of others
+}
+
+DeviceKeys::DeviceKeys(c10::DeviceType type)
+    : dense(c10::computeDispatchKey(std::nullopt, c10::kStrided, type)) {
+  using c10::DispatchKey;
+  component = c10::toBackendComponent(dense);
+  const auto key_of = [&](DispatchKey functionality) {
+    return c10::toRuntimePerBackendFunctionalityKey(functionality, component);
+  };
+  sparse = key_of(DispatchKey::Sparse);
+  sparse_csr = key_of(DispatchKey::SparseCsr);
+  quantized = key_of(DispatchKey::Quantized);
+  nested = key_of(DispatchKey::NestedTensor);
+  autograd = key_of(DispatchKey::AutogradFunctionality);
+  autocast = at::autocast::get_autocast_dispatch_key_from_device_type(type);
+}
+
+} // namespace openreg

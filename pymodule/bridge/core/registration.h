@@ -1,0 +1,53 @@
+// Kernels under keys that are known only at run time.
+//
+//   OPENREG_LIBRARY_IMPL(aten, dense, library) { library.impl("abs", &abs); }
+//
+// is what TORCH_LIBRARY_IMPL(aten, <the devices' dense key>, library) would be. The block runs when
+// the extension registers its kernels, not while it is loaded.
+#pragma once
+
+#include <torch/library.h>
+
+#include "core/device_type.h"
+
+namespace openreg {
+
+// The kernels of one namespace and key in one file. Lives as long as the process.
+class LibraryBlock {
+public:
+  using Key = c10::DispatchKey DeviceKeys::*;
+
+  LibraryBlock(const char *name_space, Key key, void (*fill)(torch::Library &), const char *file,
+               uint32_t line)
+      : name_space_(name_space), key_(key), fill_(fill), file_(file), line_(line), next_(first_) {
+    first_ = this;
+  }
+
+  // All of them, once. They stay registered at exit: to take a kernel back is work, and a thread
+  // may still look for it.
+  static void register_all() {
+    for (const auto *block = first_; block != nullptr; block = block->next_) {
+      block->fill_(*new torch::Library(torch::Library::IMPL, block->name_space_,
+                                       kDeviceKeys.*block->key_, block->file_, block->line_));
+    }
+  }
+
+private:
+  static constinit inline LibraryBlock *first_ = nullptr;
+
+  const char *name_space_;
+  Key key_;
+  void (*fill_)(torch::Library &);
+  const char *file_;
+  uint32_t line_;
+  LibraryBlock *next_;
+};
+
+} // namespace openreg
+
+// `key`: a member of DeviceKeys. At most one for each key in a file and namespace of C++.
+#define OPENREG_LIBRARY_IMPL(name_space, key, library)                                             \
+  static void fill_##name_space##_##key(torch::Library &library);                                  \
+  static ::openreg::LibraryBlock block_##name_space##_##key(                                       \
+      #name_space, &::openreg::DeviceKeys::key, &fill_##name_space##_##key, __FILE__, __LINE__);   \
+  static void fill_##name_space##_##key(torch::Library &library)

@@ -1,0 +1,39 @@
+// Everything that PyTorch is told, in order. Nothing registers itself while the extension is
+// loaded.
+
+#include "module/registration.h"
+
+#include "core/refusals.h"
+#include "core/registration.h"
+#include "launch/boxed.h"
+#include "memory/debug_memory.h"
+#include "memory/memory.h"
+#include "memory/pinned.h"
+#include "module/guard.h"
+#include "module/hooks.h"
+#include "operators/autocast.h"
+#include "operators/sparse_indices.h"
+#include "profiler/profiler.h"
+#include "tensor/metadata.h"
+
+namespace openreg {
+
+void register_with_pytorch() {
+  // what a device is
+  register_guard();
+  register_hooks();
+  install_allocators();
+  install_pinned_allocator();
+  install_debug_memory();
+  register_metadata();
+  register_profiler();
+
+  // kernels: those by name first, for the boxed launch serves the operators that have none by then
+  LibraryBlock::register_all();
+  register_sparse_indices();
+  register_boxed_kernels();
+  register_autocast_kernels();
+  register_refusals(); // take the place of all others
+}
+
+} // namespace openreg

@@ -1,0 +1,8 @@
+#pragma once
+
+namespace openreg {
+
+// Called once, when the extension is loaded.
+void register_metadata();
+
+} // namespace openreg
