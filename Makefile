@@ -56,7 +56,7 @@ test: $(package) build/c/build.ninja ## the tests of the C layers and of the Pyt
 test-quick: $(package) build/c/build.ninja ## the C tests, and the Python tests that start no processes of their own
 	ninja -C build/c -j$(JOBS)
 	meson test -C build/c --no-rebuild --print-errorlogs -t 10
-	$(pytest) test/pymodule -m "not own_processes" --ignore test/pymodule/test_device_types.py
+	$(pytest) test/pymodule -m "not own_processes" --ignore test/pymodule/programs/test_device_types.py
 
 .PHONY: conformance
 conformance: $(package) ## every operator, module and optimizer of PyTorch's own database, against the CPU

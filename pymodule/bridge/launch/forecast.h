@@ -1,8 +1,8 @@
 // Forecasts of what launches give back, learnt from launches that were waited for.
 //
 // Given an operator, the metadata of its tensors, its other arguments and the global switches that
-// matter, a CPU kernel makes results of the same shapes, and allocates their memory at the same
-// point of its work. So one run is a forecast of the next: with it, the results' tensors can be
+// matter, a CPU kernel makes results of the same shapes, and allocates memory at the same points
+// of its work. So one run is a forecast of the next: with it, the results' tensors can be
 // made before the kernel has run. A worker checks each forecast (queued_launch.cpp).
 #pragma once
 
@@ -49,6 +49,11 @@ struct ExpectedReturn {
 struct Forecast {
   std::atomic<bool> can_be_queued{false};
   std::vector<ExpectedReturn> returns;
+
+  // How the kernel allocates its results and what it needs while it runs: the bytes of each
+  // allocation, and what it allocates and frees in which order. Empty where only results are known.
+  std::vector<size_t> allocation_bytes;
+  std::vector<MemoryStep> steps;
 };
 
 // A device tensor of a launch, and the twin that stands in for it.

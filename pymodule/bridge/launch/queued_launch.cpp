@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "launch/launch_device.h"
 
@@ -82,10 +83,11 @@ public:
 
   // The tensors that the launch will have made.
   void push_results(torch::jit::Stack *stack, c10::ArrayRef<Exchanged> exchanged) {
+    auto blocks = allocate_as_expected();
     for (const auto &expected : forecast_->returns) {
       c10::List<at::Tensor> tensors;
       for (const auto &each : expected.tensors) {
-        tensors.push_back(make_result(each, exchanged));
+        tensors.push_back(make_result(each, exchanged, blocks));
       }
       stack->push_back(expected.is_list ? c10::IValue(tensors) : c10::IValue(tensors.get(0)));
     }
@@ -109,19 +111,45 @@ public:
   }
 
 private:
-  at::Tensor make_result(const ExpectedTensor &expected, c10::ArrayRef<Exchanged> exchanged) {
+  using Block = std::unique_ptr<openreg_block, decltype(&free_block)>;
+
+  // By their numbers, what is left when the kernel has freed what it frees. What is freed here is
+  // free for later work of the stream, as a GPU's allocator has it.
+  std::vector<Block> allocate_as_expected() {
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < forecast_->allocation_bytes.size(); ++i) {
+      blocks.emplace_back(nullptr, &free_block);
+    }
+    for (const auto &[is_free, n] : forecast_->steps) {
+      if (is_free) {
+        reserve({WhichAllocation::Kind::kNth, n}, *blocks[n], forecast_->allocation_bytes[n]);
+        blocks[n] = nullptr;
+      } else {
+        blocks[n].reset(allocate_block(device_, forecast_->allocation_bytes[n]));
+      }
+    }
+    temporaries_ = reservations_.size();
+    return blocks;
+  }
+
+  void reserve(WhichAllocation allocation, const openreg_block &block, size_t bytes) {
+    reservations_.push_back({allocation, {kernel_address(block.address), bytes}});
+  }
+
+  at::Tensor make_result(const ExpectedTensor &expected, c10::ArrayRef<Exchanged> exchanged,
+                         std::vector<Block> &blocks) {
     if (expected.kind == ExpectedTensor::Kind::kUndefined) {
       return {};
     }
     if (expected.kind == ExpectedTensor::Kind::kArgument) {
       return exchanged[expected.argument].tensor;
     }
-    auto *block = allocate_block(device_, expected.bytes);
+    auto *block = blocks.empty() ? allocate_block(device_, expected.bytes)
+                                 : blocks[expected.allocation.n].release();
     auto result =
         make_tensor(make_storage(block, expected.bytes), c10::scalarTypeToTypeMeta(expected.dtype));
     result.unsafeGetTensorImpl()->set_sizes_and_strides(expected.sizes, expected.strides);
-    reservations_.push_back(
-        {expected.allocation, {kernel_address(block->address), expected.bytes}});
+    reserve(expected.allocation, *block, expected.bytes);
     return result;
   }
 
@@ -141,7 +169,10 @@ private:
   }
 
   void check_results() {
-    size_t reservation = 0;
+    for (size_t i = 0; i < temporaries_; ++i) {
+      require(!reservations_[i].is_held, "kept memory that it was expected to free");
+    }
+    size_t reservation = temporaries_;
     for (size_t i = 0; i < forecast_->returns.size(); ++i) {
       const auto &expected = forecast_->returns[i];
       if (expected.is_list) {
@@ -198,8 +229,9 @@ private:
   unsigned denormals_;
   int64_t queued_on_idle_ns_ = 0; // 0: the worker had other work then
   torch::jit::Stack stack_;
-  c10::SmallVector<Reservations::Reservation, 2>
-      reservations_; // one for each fresh result, in their order
+  // One for each temporary allocation, then one for each fresh result, in their order.
+  c10::SmallVector<Reservations::Reservation, 2> reservations_;
+  size_t temporaries_ = 0;
 };
 
 } // namespace

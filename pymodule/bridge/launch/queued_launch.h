@@ -2,8 +2,10 @@
 // tensors already, made by forecast (forecast.h).
 //
 // The worker runs the CPU kernel on the twins, which it was given at the launch: like a GPU's
-// kernel it knows addresses and shapes, and keeps no memory alive. Results are born where the
-// forecast put them; what else the kernel allocates is host memory of its own. A kernel whose
+// kernel it knows addresses and shapes, and keeps no memory alive. All memory that the kernel is
+// expected to allocate is allocated at the launch, and freed again what it will free, in the order
+// in which it would: figures of memory are those of a launch that is waited for. What it allocates
+// beside that is host memory. A kernel whose
 // results are not as expected, or that raises, is a failure of the device, which the next
 // synchronization raises.
 #pragma once

@@ -2,6 +2,7 @@
 
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -51,8 +52,25 @@ void free_block(void *context) {
 void free_redirected(void *address) {
   auto *block = address == nullptr ? nullptr : block_at(address);
   if (block != nullptr && block->user == kRedirected) {
+    if (auto *log = Redirection::current_.log; log != nullptr) {
+      log->note_free(address);
+    }
     block->user = nullptr;
     free_block(block);
+  }
+}
+
+void Allocations::note_allocation(void *kernel_address, size_t bytes) {
+  steps.push_back({/*is_free=*/false, list.size()});
+  list.push_back({kernel_address, bytes});
+}
+
+void Allocations::note_free(const void *kernel_address) {
+  for (size_t i = list.size(); i-- > 0;) { // the last one that was allocated there
+    if (list[i].kernel_address == kernel_address) {
+      steps.push_back({/*is_free=*/true, i});
+      return;
+    }
   }
 }
 
@@ -163,7 +181,7 @@ public:
     block->user = kRedirected;
     auto *address = kernel_address(block->address);
     if (log != nullptr) {
-      log->list.push_back({address, bytes});
+      log->note_allocation(address, bytes);
     }
     return {address, address, &free_redirected, c10::Device(c10::DeviceType::CPU)};
   }
@@ -213,7 +231,19 @@ private:
     const auto &which = reservation.allocation;
     return which.kind == WhichAllocation::Kind::kNth
                ? which.n == number
-               : which.kind == WhichAllocation::Kind::kFirstOfItsSize && !reservation.is_held;
+               : which.kind == WhichAllocation::Kind::kFirstOfItsSize;
+  }
+
+  // Memory is reserved twice where a kernel is expected to free the one before it allocates the
+  // other. Whether it does is seen here.
+  static bool is_taken(const Reservations &reservations, const Allocation &memory) {
+    const auto begin = [](const Allocation &each) {
+      return reinterpret_cast<uintptr_t>(each.kernel_address);
+    };
+    return std::ranges::any_of(reservations.reservations_, [&](const auto &each) {
+      return each.is_held && begin(each.memory) < begin(memory) + memory.bytes &&
+             begin(memory) < begin(each.memory) + each.memory.bytes;
+    });
   }
 
   c10::DataPtr allocate_reserved(size_t bytes) {
@@ -223,7 +253,8 @@ private:
     }
     const auto number = reservations.allocations_++;
     for (auto &reservation : reservations.reservations_) {
-      if (reservation.memory.bytes == bytes && is_for(reservation, number)) {
+      if (reservation.memory.bytes == bytes && is_for(reservation, number) &&
+          !is_taken(reservations, reservation.memory)) {
         auto *address = reservation.memory.kernel_address;
         reservation.is_held = true;
         return {address, address, &leave_reserved, c10::Device(c10::DeviceType::CPU)};

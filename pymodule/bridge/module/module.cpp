@@ -18,6 +18,7 @@
 #include "operators/autocast.h"
 #include "operators/random/torch_generator.h"
 #include "streams/sync_debug.h"
+#include "streams/turn.h"
 #include "testing/gate.h"
 #include "testing/reserved_memory.h"
 
@@ -124,6 +125,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("shut_down_streams", &openreg_streams_shut_down,
              py::call_guard<py::gil_scoped_release>());
   module.def("queues_everything", &queues_everything);
+  module.def("queued_by_this_thread", [] { return queued_by_this_thread; });
   module.def("set_queues_everything", &set_queues_everything);
 
   py::class_<Gate>(module, "_Gate")

@@ -41,6 +41,7 @@ template <class Wait> void wait_in_slices(Wait wait) {
 } // namespace
 
 constinit thread_local int Turn::depth_ = 0;
+constinit thread_local int64_t queued_by_this_thread = 0;
 
 void Turn::wait() {
   do { // another thread may be faster when the stream becomes idle
@@ -67,6 +68,7 @@ void launch_on_stream(c10::DeviceIndex device, int stream, openreg_stream_functi
   wait_in_slices(
       [=](uint64_t slice) { return openreg_stream_await_room_for(device, stream, slice); });
   check(openreg_stream_launch(device, stream, function, data));
+  ++queued_by_this_thread;
 }
 
 void wait_for_stream(c10::DeviceIndex device, int stream) {

@@ -72,6 +72,10 @@ private:
 void launch_on_stream(c10::DeviceIndex device, int stream, openreg_stream_function function,
                       void *data);
 
+// How often this thread has done so: whether a launch was queued shows in nothing else.
+extern constinit thread_local int64_t queued_by_this_thread
+    __attribute__((tls_model("initial-exec")));
+
 // Does work that returns nothing, as it cannot fail, or a status.
 template <class Work> openreg_status do_work(Work &work) {
   if constexpr (std::is_void_v<decltype(work())>) {

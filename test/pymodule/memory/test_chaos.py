@@ -108,5 +108,6 @@ def chaos():
 
 
 def test_processes_that_are_killed_disturb_nobody_and_leave_nothing(python):
-    path = os.pathsep.join((os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")))
+    here = os.path.dirname(__file__)
+    path = os.pathsep.join((here, os.path.dirname(here), os.environ.get("PYTHONPATH", "")))
     python("import test_chaos; test_chaos.chaos()", PYTHONPATH=path)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TOOL = ROOT / "tools" / "record_cuda_random.py"
 RECORDS = sorted((ROOT / "test" / "fixtures").glob("random-*.json.gz"))
 

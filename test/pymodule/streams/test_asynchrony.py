@@ -293,12 +293,12 @@ def test_devices_work_side_by_side(close_gate):
 
 
 def test_run_ahead_needs_no_memory(close_gate):
-    tensor = torch.zeros(1 << 16, device="openreg")
+    tensor, one = torch.zeros(1 << 16, device="openreg"), torch.ones((), device="openreg")
 
     def work(times):
         result = tensor
         for _ in range(times):
-            result = result + 1
+            result = result + one  # for a number, the CPU's kernel would allocate
         return result
 
     once_and_for_all(lambda: work(3))
