@@ -38,13 +38,22 @@ template <class T> T absolute(T x) {
   }
 }
 
+// Vectorised for each instruction set that a machine may have. Both are the same memory or two:
+// PyTorch has refused whatever overlaps in part.
+template <class T>
+__attribute__((target_clones("arch=skylake-avx512", "avx2", "default"))) void
+absolute_dense(T *to, const T *from, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    to[i] = absolute(from[i]);
+  }
+}
+
 template <class T>
 void absolute_row(char *to, const char *from, int64_t to_stride, int64_t from_stride, int64_t n) {
   const int64_t dense = sizeof(T);
-  if (to_stride == dense && from_stride == dense) { // a loop that compilers vectorise
-    for (int64_t i = 0; i < n; ++i) {
-      reinterpret_cast<T *>(to)[i] = absolute(reinterpret_cast<const T *>(from)[i]);
-    }
+  if (to_stride == dense && from_stride == dense) {
+    absolute_dense(reinterpret_cast<T *>(to), reinterpret_cast<const T *>(from), n);
     return;
   }
   for (int64_t i = 0; i < n; ++i) {
