@@ -85,6 +85,7 @@ sanitize-asan sanitize-tsan: sanitize-%: build/%/build.ninja $(package)
 	TSAN_OPTIONS=$(tsan_options) $(fixed_addresses) meson test -C build/$* --no-rebuild --print-errorlogs -t 10
 	meson install -C build/$* --no-rebuild --quiet --only-changed --destdir '$(CURDIR)/build/$*'
 	JOBS=$(JOBS) tools/test-sanitized $*
+	QUEUE_EVERYTHING=1 JOBS=$(JOBS) tools/test-sanitized $*
 
 .PHONY: lint
 lint: $(venv) ## formatting, mistakes and types
