@@ -1,6 +1,6 @@
 # The whole workflow. `make` lists it; every target makes what it needs first and does nothing
-# twice. Build trees of the same sources: build/py is the installed package, build/c the C layers with
-# their tests, build/asan and build/tsan both with sanitizers.
+# twice. Build trees of the same sources: build/py is the installed package, build/c the C layers
+# with their tests, build/asan and build/tsan both with sanitizers.
 #
 #   PYTHON  the interpreter that .venv is made with
 #   JOBS    how many compilers run at once; the bridge's need about 2 GiB of memory each
@@ -127,9 +127,9 @@ c_options := -Dbuildtype=debugoptimized -Db_ndebug=false
 build/c/build.ninja: | $(venv)
 	meson setup build/c -Dpymodule=false $(c_options)
 
-# The C tests and the extension, which is installed into the folder python of the tree. C++ with fewer
-# optimizations and no more than the lines of its functions is compiled in half the time. With
-# sanitizers gcc warns of mistakes that are none; the other trees are built without warnings.
+# The C tests and the extension, which is installed into the folder python of the tree. C++ with
+# fewer optimizations, and of debug information only the lines, is compiled in half the time. With
+# sanitizers gcc warns of mistakes that are none; warnings are errors in the other trees.
 sanitizer_options := $(c_options) -Dwerror=false '-Dcpp_args=-O1 -g1' -Db_lundef=false \
   -Dpython.purelibdir=/python -Dpython.platlibdir=/python
 
