@@ -1,6 +1,6 @@
 # The whole workflow. `make` lists it; every target makes what it needs first and does nothing
-# twice. Two build trees of the same sources: build/py is the installed package, build/c, build/asan
-# and build/tsan are the C layers with their tests.
+# twice. Build trees of the same sources: build/py is the installed package, build/c the C layers
+# with their tests, build/asan and build/tsan both with sanitizers.
 #
 #   PYTHON  the interpreter that .venv is made with
 #   JOBS    how many compilers run at once; the bridge's need about 2 GiB of memory each
@@ -75,11 +75,17 @@ bench: $(package) ## every benchmark: ratios against the CPU, and at the end the
 	python bench
 
 .PHONY: sanitize
-sanitize: build/asan/build.ninja build/tsan/build.ninja ## the C tests under the sanitizers
-	ninja -C build/asan -j$(JOBS)
-	$(fixed_addresses) meson test -C build/asan --no-rebuild --print-errorlogs -t 10
-	ninja -C build/tsan -j$(JOBS)
-	TSAN_OPTIONS=$(tsan_options) $(fixed_addresses) meson test -C build/tsan --no-rebuild --print-errorlogs -t 10
+sanitize: sanitize-asan sanitize-tsan ## the C tests and a part of the Python tests under the sanitizers: both of the next two
+
+.PHONY: sanitize-asan sanitize-tsan
+sanitize-asan: ## the same under the address and undefined-behaviour sanitizers alone
+sanitize-tsan: ## the same under the thread sanitizer alone
+sanitize-asan sanitize-tsan: sanitize-%: build/%/build.ninja $(package)
+	ninja -C build/$* -j$(JOBS)
+	TSAN_OPTIONS=$(tsan_options) $(fixed_addresses) meson test -C build/$* --no-rebuild --print-errorlogs -t 10
+	meson install -C build/$* --no-rebuild --quiet --only-changed --destdir '$(CURDIR)/build/$*'
+	JOBS=$(JOBS) tools/test-sanitized $*
+	QUEUE_EVERYTHING=1 JOBS=$(JOBS) tools/test-sanitized $*
 
 .PHONY: lint
 lint: $(venv) ## formatting, mistakes and types
@@ -118,13 +124,19 @@ $(package): $(venv) $(package_sources)
 	  -Cbuild-dir=build/py -Ccompile-args=-j$(JOBS) .
 	touch $@
 
-c_options := -Dpymodule=false -Dbuildtype=debugoptimized -Db_ndebug=false
+c_options := -Dbuildtype=debugoptimized -Db_ndebug=false
 
 build/c/build.ninja: | $(venv)
-	meson setup build/c $(c_options)
+	meson setup build/c -Dpymodule=false $(c_options)
 
-build/asan/build.ninja: | $(venv)
-	meson setup build/asan $(c_options) -Db_sanitize=address,undefined
+# The C tests and the extension, which is installed into the folder python of the tree. C++ with
+# fewer optimizations, and of debug information only the lines, is compiled in half the time. With
+# sanitizers gcc warns of mistakes that are none; warnings are errors in the other trees.
+sanitizer_options := $(c_options) -Dwerror=false '-Dcpp_args=-O1 -g1' -Db_lundef=false \
+  -Dpython.purelibdir=/python -Dpython.platlibdir=/python
 
-build/tsan/build.ninja: | $(venv)
-	meson setup build/tsan $(c_options) -Db_sanitize=thread
+build/asan/build.ninja: Makefile | $(venv)
+	meson setup --reconfigure build/asan $(sanitizer_options) -Db_sanitize=address,undefined
+
+build/tsan/build.ninja: Makefile | $(venv)
+	meson setup --reconfigure build/tsan $(sanitizer_options) -Db_sanitize=thread
