@@ -74,18 +74,24 @@ demo: $(package) ## train a classifier of handwritten digits on the simulated de
 bench: $(package) ## every benchmark: ratios against the CPU, and at the end the goals missed
 	python bench
 
-.PHONY: sanitize
-sanitize: sanitize-asan sanitize-tsan ## the C tests and a part of the Python tests under the sanitizers: both of the next two
+sanitizers := asan tsan
 
-.PHONY: sanitize-asan sanitize-tsan
-sanitize-asan: ## the same under the address and undefined-behaviour sanitizers alone
-sanitize-tsan: ## the same under the thread sanitizer alone
-sanitize-asan sanitize-tsan: sanitize-%: build/%/build.ninja $(package)
-	ninja -C build/$* -j$(JOBS)
+.PHONY: sanitize sanitize-part
+sanitize: sanitize-asan sanitize-tsan ## C and Python tests under address, undefined-behaviour and thread sanitizers
+sanitize-part: sanitize-c-asan sanitize-c-tsan sanitize-py-asan ## the part of it that .ci/run runs: C tests under both, Python tests under the first
+
+.PHONY: $(sanitizers:%=sanitize-%) $(sanitizers:%=sanitize-c-%) $(sanitizers:%=sanitize-py-%)
+$(sanitizers:%=sanitize-%): sanitize-%: sanitize-c-% sanitize-py-%
+	QUEUE_EVERYTHING=1 JOBS=$(JOBS) tools/test-sanitized $*
+
+$(sanitizers:%=sanitize-c-%): sanitize-c-%: build/%/build.ninja
+	ninja -C build/$* -j$(JOBS) meson-test-prereq
 	TSAN_OPTIONS=$(tsan_options) $(fixed_addresses) meson test -C build/$* --no-rebuild --print-errorlogs -t 10
+
+$(sanitizers:%=sanitize-py-%): sanitize-py-%: build/%/build.ninja $(package)
+	ninja -C build/$* -j$(JOBS)
 	meson install -C build/$* --no-rebuild --quiet --only-changed --destdir '$(CURDIR)/build/$*'
 	JOBS=$(JOBS) tools/test-sanitized $*
-	QUEUE_EVERYTHING=1 JOBS=$(JOBS) tools/test-sanitized $*
 
 .PHONY: lint
 lint: $(venv) ## formatting, mistakes and types
