@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch_openreg._C import queued_by_this_thread, queues_everything, set_queues_everything
 
-SHORT, MIDDLE, LONG = 4096, 1 << 18, 1 << 22
+SHORT, LONG = 4096, 1 << 22
 LAUNCHES = 200
 
 
@@ -68,12 +68,13 @@ def test_a_launch_that_takes_many_hand_overs_is_queued_even_if_it_is_waited_for(
     assert queued(lambda: torch.sort(x), 4) == 4
 
 
-# Of each, calls that take longer than to queue them, and not many times as long.
+# Elements and a call, of each kind of work: one that takes some ten times as long as to queue it,
+# and less than what hides the shortest hand-over.
 MIDDLE_CALLS = {
-    "launch": lambda x: x.exp(),
-    "draw": lambda x: x.uniform_(),
-    "copy": lambda x: x[: MIDDLE // 2].copy_(x[MIDDLE // 2 :]),
-    "converting copy": lambda x: x.double(),
+    "launch": (1 << 16, lambda x: x.exp()),
+    "draw": (1 << 15, lambda x: x.uniform_()),
+    "copy": (1 << 19, lambda x: x[: len(x) // 2].copy_(x[len(x) // 2 :])),
+    "converting copy": (1 << 18, lambda x: x.double()),
 }
 
 
@@ -83,16 +84,18 @@ def does_something_else():
         pass
 
 
-@pytest.mark.parametrize("call", MIDDLE_CALLS.values(), ids=MIDDLE_CALLS)
-def test_a_program_that_waits_after_each_call_has_middle_ones_inline(call):
-    x = ones(MIDDLE)
+@pytest.mark.parametrize("kind", MIDDLE_CALLS)
+def test_a_program_that_waits_after_each_call_has_middle_ones_inline(kind):
+    elements, call = MIDDLE_CALLS[kind]
+    x = ones(elements)
     queued(lambda: call(x), LAUNCHES)  # the program shows what it is like
     assert queued(lambda: call(x), LAUNCHES) < LAUNCHES / 2
 
 
-@pytest.mark.parametrize("call", MIDDLE_CALLS.values(), ids=MIDDLE_CALLS)
-def test_a_program_that_runs_ahead_has_middle_ones_queued(call):
-    x = ones(MIDDLE)
+@pytest.mark.parametrize("kind", MIDDLE_CALLS)
+def test_a_program_that_runs_ahead_has_middle_ones_queued(kind):
+    elements, call = MIDDLE_CALLS[kind]
+    x = ones(elements)
     queued(lambda: call(x), 5 * LAUNCHES, does_something_else)  # it is judged by windows of many
     assert queued(lambda: call(x), LAUNCHES, does_something_else) > LAUNCHES / 2
 
