@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 #include "launch/launch_device.h"
@@ -171,28 +170,16 @@ bool expect_result(const at::Tensor &result, c10::ArrayRef<Exchanged> exchanged,
 // A kernel that allocates more often has its temporary memory on the host when it is queued.
 constexpr size_t kMostAllocations = 64;
 
-// Leaves out what the kernel kept and is no result.
-void expect_memory(const Allocations &allocations, Forecast &forecast) {
-  const auto count = allocations.list.size();
-  if (allocations.has_raw || count > kMostAllocations) {
+void expect_temporaries(const Allocations &allocations, Forecast &forecast) {
+  const auto &list = allocations.list;
+  if (allocations.has_raw || list.size() > kMostAllocations) {
     return;
   }
-  std::vector<bool> is_expected(count);
-  for (const auto &step : allocations.steps) {
-    is_expected[step.allocation] = is_expected[step.allocation] || step.is_free;
-  }
-  for (const auto &each : forecast.returns) {
-    for (const auto &tensor : each.tensors) {
-      if (tensor.kind == ExpectedTensor::Kind::kFresh) {
-        is_expected[tensor.allocation.n] = true;
-      }
+  for (size_t n = 0; n < list.size(); ++n) {
+    if (list[n].is_freed) {
+      forecast.temporaries.push_back({{WhichAllocation::Kind::kNth, n}, list[n].bytes});
     }
   }
-  for (const auto &each : allocations.list) {
-    forecast.allocation_bytes.push_back(each.bytes);
-  }
-  std::ranges::copy_if(allocations.steps, std::back_inserter(forecast.steps),
-                       [&](const auto &step) { return is_expected[step.allocation]; });
 }
 
 bool is_unchanged(const Exchanged &each) {
@@ -288,7 +275,7 @@ std::shared_ptr<Forecast> make_forecast(const torch::jit::Stack &stack, size_t r
   }
   forecast->can_be_queued = can_be_queued && all_differ(forecast->returns);
   if (forecast->can_be_queued) {
-    expect_memory(allocations, *forecast);
+    expect_temporaries(allocations, *forecast);
   }
   return forecast;
 }

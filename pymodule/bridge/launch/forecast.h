@@ -50,10 +50,12 @@ struct Forecast {
   std::atomic<bool> can_be_queued{false};
   std::vector<ExpectedReturn> returns;
 
-  // How the kernel allocates its results and what it needs while it runs: the bytes of each
-  // allocation, and what it allocates and frees in which order. Empty where only results are known.
-  std::vector<size_t> allocation_bytes;
-  std::vector<MemoryStep> steps;
+  // What the kernel allocates, and frees again, while it runs.
+  struct Temporary {
+    WhichAllocation allocation;
+    size_t bytes;
+  };
+  std::vector<Temporary> temporaries;
 };
 
 // A device tensor of a launch, and the twin that stands in for it.

@@ -66,6 +66,8 @@ c10::IValue capture(c10::IValue value) {
   return value;
 }
 
+using Block = std::unique_ptr<openreg_block, decltype(&free_block)>;
+
 class QueuedLaunch {
 public:
   QueuedLaunch(const c10::OperatorHandle &op, std::shared_ptr<Forecast> forecast, LaunchCost &cost,
@@ -81,13 +83,23 @@ public:
     stack->erase(first, stack->end());
   }
 
+  // Memory that the kernel needs while it runs, the caller's. To be asked for before the results.
+  std::vector<Block> allocate_temporaries() {
+    std::vector<Block> blocks;
+    for (const auto &[allocation, bytes] : forecast_->temporaries) {
+      blocks.emplace_back(allocate_block(device_, bytes), &free_block);
+      reserve(allocation, *blocks.back(), bytes);
+    }
+    temporaries_ = blocks.size();
+    return blocks;
+  }
+
   // The tensors that the launch will have made.
   void push_results(torch::jit::Stack *stack, c10::ArrayRef<Exchanged> exchanged) {
-    auto blocks = allocate_as_expected();
     for (const auto &expected : forecast_->returns) {
       c10::List<at::Tensor> tensors;
       for (const auto &each : expected.tensors) {
-        tensors.push_back(make_result(each, exchanged, blocks));
+        tensors.push_back(make_result(each, exchanged));
       }
       stack->push_back(expected.is_list ? c10::IValue(tensors) : c10::IValue(tensors.get(0)));
     }
@@ -111,41 +123,18 @@ public:
   }
 
 private:
-  using Block = std::unique_ptr<openreg_block, decltype(&free_block)>;
-
-  // By their numbers, what is left when the kernel has freed what it frees. What is freed here is
-  // free for later work of the stream, as a GPU's allocator has it.
-  std::vector<Block> allocate_as_expected() {
-    std::vector<Block> blocks;
-    for (size_t i = 0; i < forecast_->allocation_bytes.size(); ++i) {
-      blocks.emplace_back(nullptr, &free_block);
-    }
-    for (const auto &[is_free, n] : forecast_->steps) {
-      if (is_free) {
-        reserve({WhichAllocation::Kind::kNth, n}, *blocks[n], forecast_->allocation_bytes[n]);
-        blocks[n] = nullptr;
-      } else {
-        blocks[n].reset(allocate_block(device_, forecast_->allocation_bytes[n]));
-      }
-    }
-    temporaries_ = reservations_.size();
-    return blocks;
-  }
-
   void reserve(WhichAllocation allocation, const openreg_block &block, size_t bytes) {
     reservations_.push_back({allocation, {kernel_address(block.address), bytes}});
   }
 
-  at::Tensor make_result(const ExpectedTensor &expected, c10::ArrayRef<Exchanged> exchanged,
-                         std::vector<Block> &blocks) {
+  at::Tensor make_result(const ExpectedTensor &expected, c10::ArrayRef<Exchanged> exchanged) {
     if (expected.kind == ExpectedTensor::Kind::kUndefined) {
       return {};
     }
     if (expected.kind == ExpectedTensor::Kind::kArgument) {
       return exchanged[expected.argument].tensor;
     }
-    auto *block = blocks.empty() ? allocate_block(device_, expected.bytes)
-                                 : blocks[expected.allocation.n].release();
+    auto *block = allocate_block(device_, expected.bytes);
     auto result =
         make_tensor(make_storage(block, expected.bytes), c10::scalarTypeToTypeMeta(expected.dtype));
     result.unsafeGetTensorImpl()->set_sizes_and_strides(expected.sizes, expected.strides);
@@ -241,6 +230,9 @@ void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_
                   LaunchCost &cost, int64_t elements, c10::DeviceIndex device) {
   auto launch = std::make_unique<QueuedLaunch>(op, forecast, cost, elements, device);
   launch->take_arguments(stack, arguments);
+  // Freed when the launch has its place on the stream: not before, for another thread that got the
+  // memory might come first.
+  const auto temporaries = launch->allocate_temporaries();
   launch->push_results(stack, exchanged);
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));

@@ -3,10 +3,9 @@
 //
 // The worker runs the CPU kernel on the twins, which it was given at the launch: like a GPU's
 // kernel it knows addresses and shapes, and keeps no memory alive. All memory that the kernel is
-// expected to allocate is allocated at the launch, and freed again what it will free, in the order
-// in which it would: figures of memory are those of a launch that is waited for. What it allocates
-// beside that is host memory. A kernel whose
-// results are not as expected, or that raises, is a failure of the device, which the next
+// expected to allocate is allocated at the launch, its temporary memory too, which is freed as soon
+// as the launch has its place on the stream. What it allocates beside that is host memory. A kernel
+// whose results are not as expected, or that raises, is a failure of the device, which the next
 // synchronization raises.
 #pragma once
 

@@ -2,7 +2,6 @@
 
 #include <c10/core/StorageImpl.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -60,15 +59,10 @@ void free_redirected(void *address) {
   }
 }
 
-void Allocations::note_allocation(void *kernel_address, size_t bytes) {
-  steps.push_back({/*is_free=*/false, list.size()});
-  list.push_back({kernel_address, bytes});
-}
-
 void Allocations::note_free(const void *kernel_address) {
   for (size_t i = list.size(); i-- > 0;) { // the last one that was allocated there
     if (list[i].kernel_address == kernel_address) {
-      steps.push_back({/*is_free=*/true, i});
+      list[i].is_freed = true;
       return;
     }
   }
@@ -181,7 +175,7 @@ public:
     block->user = kRedirected;
     auto *address = kernel_address(block->address);
     if (log != nullptr) {
-      log->note_allocation(address, bytes);
+      log->list.push_back({address, bytes});
     }
     return {address, address, &free_redirected, c10::Device(c10::DeviceType::CPU)};
   }
@@ -231,19 +225,7 @@ private:
     const auto &which = reservation.allocation;
     return which.kind == WhichAllocation::Kind::kNth
                ? which.n == number
-               : which.kind == WhichAllocation::Kind::kFirstOfItsSize;
-  }
-
-  // Memory is reserved twice where a kernel is expected to free the one before it allocates the
-  // other. Whether it does is seen here.
-  static bool is_taken(const Reservations &reservations, const Allocation &memory) {
-    const auto begin = [](const Allocation &each) {
-      return reinterpret_cast<uintptr_t>(each.kernel_address);
-    };
-    return std::ranges::any_of(reservations.reservations_, [&](const auto &each) {
-      return each.is_held && begin(each.memory) < begin(memory) + memory.bytes &&
-             begin(memory) < begin(each.memory) + each.memory.bytes;
-    });
+               : which.kind == WhichAllocation::Kind::kFirstOfItsSize && !reservation.is_held;
   }
 
   c10::DataPtr allocate_reserved(size_t bytes) {
@@ -253,8 +235,7 @@ private:
     }
     const auto number = reservations.allocations_++;
     for (auto &reservation : reservations.reservations_) {
-      if (reservation.memory.bytes == bytes && is_for(reservation, number) &&
-          !is_taken(reservations, reservation.memory)) {
+      if (reservation.memory.bytes == bytes && is_for(reservation, number)) {
         auto *address = reservation.memory.kernel_address;
         reservation.is_held = true;
         return {address, address, &leave_reserved, c10::Device(c10::DeviceType::CPU)};

@@ -74,20 +74,12 @@ c10::DeviceAllocator *device_allocator();
 struct Allocation {
   void *kernel_address;
   size_t bytes;
+  bool is_freed = false; // again, while the kernel ran
 };
-
-// It allocated, or freed, the allocation of this number.
-struct MemoryStep {
-  bool is_free;
-  size_t allocation; // from 0
-};
-
 struct Allocations {
   c10::SmallVector<Allocation, 8> list;
-  c10::SmallVector<MemoryStep, 8> steps;
   bool has_raw = false; // some of it was freed as raw memory, not as a tensor's
 
-  void note_allocation(void *kernel_address, size_t bytes);
   void note_free(const void *kernel_address);
 };
 
@@ -128,9 +120,8 @@ struct WhichAllocation {
 };
 
 // While one lives, the n-th allocation of this thread's CPU memory gets the memory that is
-// reserved for it, provided that its size is as expected and that nothing is held there; all others
-// get host memory. What is reserved stays the owner's. For workers, which have no part in the
-// device's allocator.
+// reserved for it, provided that its size is as expected; all others get host memory. What is
+// reserved stays the owner's. For workers, which have no part in the device's allocator.
 class Reservations {
 public:
   struct Reservation {

@@ -1,6 +1,8 @@
-"""Memory of queued launches: the figures are those of launches that are waited for, also those of
-temporary memory of kernels.
+"""Memory of queued launches: temporary memory of kernels counts as it does in launches that are
+waited for.
 """
+
+import threading
 
 import pytest
 import torch
@@ -29,7 +31,7 @@ OPERATORS = {
 
 
 def figures(operator, x):
-    """Allocations, peak and what is left, of one launch whose results are dropped."""
+    """Return allocations, how many of them were freed, and the peak, of one launch."""
     torch.openreg.reset_accumulated_memory_stats()
     torch.openreg.reset_peak_memory_stats()
     before = torch.openreg.memory_stats()
@@ -37,21 +39,40 @@ def figures(operator, x):
     after = torch.openreg.memory_stats()
     del result
     names = ["allocation.all.allocated", "allocation.all.freed", "allocated_bytes.all.peak"]
-    return {name: after[name] - before[name] for name in names}
+    return [after[name] - before[name] for name in names]
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_figures_do_not_depend_on_the_way(close_gate, name):
+def test_temporary_memory_counts(close_gate, name):
     operator, has_temporaries = OPERATORS[name]
     x = matrix()
-    expected = figures(operator, x)  # waited for: the first one of its kind
-    assert (expected["allocation.all.freed"] > 0) == has_temporaries
+    allocated, freed, peak = figures(operator, x)  # waited for: the first one of its kind
+    assert (freed > 0) == has_temporaries
     operator(x)
     torch.openreg.synchronize()
     gate = close_gate()
-    assert figures(operator, x) == expected
+    queued = figures(operator, x)
     assert not torch.openreg.current_stream().query()
+    assert queued[:2] == [allocated, freed]
+    assert queued[2] >= peak  # all of it at once, where a kernel might free before it allocates
     gate.open()
+
+
+def test_temporary_memory_is_nobody_elses_before_the_launch_has_its_place():
+    """Of threads that use one stream, each allocates where others have just freed."""
+    x = torch.ones(4, device="openreg")
+
+    def work(results):
+        for _ in range(600):
+            results.append((x * 2 * 2).sum())  # for a number, the kernel allocates
+
+    results = [[] for _ in range(4)]
+    threads = [threading.Thread(target=work, args=(each,)) for each in results]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {result.item() for each in results for result in each} == {16.0}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
