@@ -2,6 +2,7 @@
 waited for.
 """
 
+import gc
 import threading
 
 import pytest
@@ -28,6 +29,15 @@ OPERATORS = {
     "layer norm": (lambda x: F.layer_norm(x.t(), (ROWS,)), True),
     "instance norm": (lambda x: F.batch_norm(x.t(), None, None, training=True), True),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_garbage():
+    """What other tests left is freed before, and nothing meanwhile."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def figures(operator, x):
