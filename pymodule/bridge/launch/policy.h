@@ -6,15 +6,14 @@
 //  3. On an idle stream a short launch runs inline: one of few elements, or whose kernel takes less
 //     time than queueing it. How long kernels take is remembered by operator and number of
 //     elements; one of which that is not known is queued if it can be.
-//  4. On an idle stream a launch that takes many times as long as a hand-over is queued: it hides
-//  it.
+//  4. On an idle stream a launch that takes many times as long as a hand-over is queued, for it
+//     hides the hand-over.
 //  5. In between it depends on the program: if it runs ahead of the stream the launch is queued, if
 //     it waits for it, or has nothing else to do, the launch runs inline (streams/pace.h).
 //  6. What is to be queued and cannot be, is waited for: the launch runs inline as soon as the
-//  stream
-//     is idle. Results must be tensors before the kernel has run, so the first launch of its kind,
-//     whose results nobody can forecast, is one such (launch/forecast.h); the others are those of
-//     which can_be_queued says so, and those with composite tensors.
+//     stream is idle. Results must be tensors before the kernel has run, so the first launch of its
+//     kind, whose results nobody can forecast, is one such (launch/forecast.h); the others are
+//     those of which can_be_queued says so, and those with composite tensors.
 //
 // Either way a kernel computes with as many threads, by its elements and by how many devices the
 // program uses, so that its numbers do not depend on the way.
