@@ -26,7 +26,10 @@ package_sources := meson.build meson.options pyproject.toml \
     \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
 c_family = $(shell find base device allocator generator amp pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
-python_code := $(wildcard pymodule/torch_openreg test/pymodule test/conformance bench examples)
+python_code := $(wildcard pymodule/torch_openreg test/pymodule test/conformance \
+  test/allocator/policy bench examples)
+# Plays the allocator of the C layer to the traces of its policy.
+player := build/c/test/allocator/replay
 # gcc's older sanitizer run-times cannot start in every randomized address space.
 fixed_addresses := $(shell setarch --addr-no-randomize true 2>/dev/null \
   && echo setarch --addr-no-randomize)
@@ -49,8 +52,15 @@ build: $(package) ## everything, from nothing: system packages, .venv, the packa
 test: $(package) build/c/build.ninja ## the tests of the C layers and of the Python package
 	ninja -C build/c -j$(JOBS)
 	meson test -C build/c --no-rebuild --print-errorlogs -t 10
+	POLICY_PLAYER='$(CURDIR)/$(player)' POLICY_PLAYER_NUMBERS=1 $(pytest) test/allocator/policy
+	python test/allocator/policy/compare.py --numbers --player $(player) --seeds 1-50 --steps 1000 --jobs $(JOBS)
 	$(pytest) test/pymodule test/conformance/test_runner.py
 	QUEUE_EVERYTHING=1 $(pytest) test/pymodule
+
+.PHONY: policy
+policy: build/c/build.ninja ## a million steps of the allocator, compared with the second implementation of its policy
+	ninja -C build/c -j$(JOBS) $(notdir $(player):%=test/allocator/%)
+	python test/allocator/policy/compare.py --numbers --player $(player) --seeds 1000-1399 --steps 2500 --jobs $(JOBS)
 
 .PHONY: test-quick
 test-quick: $(package) build/c/build.ninja ## the C tests, and the Python tests that start no processes of their own

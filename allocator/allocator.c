@@ -1,37 +1,82 @@
-/* allocator.c: the functions that allocate and free, and the devices' allocators.
+/* allocator.c: the policy, which is that of PyTorch's CUDA caching allocator, and the functions
+ * that allocate and free by it.
+ *
+ * The driver is slow and waits for the device, so memory that a program frees is kept. A *segment*
+ * is what was had from the driver: 2 MiB for requests of up to 1 MiB, which is the small pool; 20
+ * MiB for those below 10 MiB, and multiples of 2 MiB that fit for the rest, which is the large
+ * pool. Segments are cut into *blocks*, all of one stream: what its work frees, its later work may
+ * have at once. A request gets, of its pool and stream, the smallest free block that is long
+ * enough, of equals the one in the oldest segment (pool.c); the front of it, when what is left is
+ * worth a block: 512 bytes in the small pool, more than 1 MiB in the large one (split.c). Freed
+ * blocks become one with free neighbours of their segment. Those that other streams use wait for
+ * these (events.c).
+ *
+ * When no block fits, it goes on in this order, until something does:
+ *
+ *     1. with a limit and a garbage_collection_threshold: old segments are given back (reclaim.c)
+ *     2. a new segment, if the limit and the device allow it (segment.c, expandable.c)
+ *     3. the free memory of private pools that were made with use_on_oom
+ *     4. with max_split_size: large cached blocks are given back until it fits, and 2 again
+ *     5. all events are waited for, all segments that are one free block are given back, and 2
+ * again
+ *     6. OUT_OF_MEMORY (report.c)
+ *
+ * The statistics are CUDA's, and so are the numbers in them. Whenever a device's lock is free and
+ * `again` was accounted for, openreg_memory_is_valid (check.c) finds that
+ *
+ *     a segment's blocks cover it: block.address + block.bytes == block.next.address
+ *     block.state == FREE        =>  block.next.state != FREE, and it is in its pool's tree
+ *     block.state == ALLOCATED  <=>  starts[unit of block.address] == block
+ *     block.events               ==  the uses of it in all streams' queues
+ *     allocated_bytes            ==  sum of blocks that are ALLOCATED or AWAITING_IMPORTERS
+ *     active_bytes               ==  allocated_bytes + sum of blocks that are AWAITING_STREAMS
+ *     reserved_bytes             ==  sum of segments, of expandable ones as far as mapped
+ *     reserved_bytes             ==  active_bytes + sum of blocks that are FREE
+ *     inactive_split_bytes       ==  sum of FREE blocks that are not all of their segment
+ *
+ * the last but for expandable segments. Four things differ from a GPU: blocks that other processes
+ * have stay allocated until these let go of them (shared.c); a block waits for its own stream where
+ * work runs inline ahead (events.c); with OPENREG_DEBUG_MEMORY=1 each block is 512 bytes longer
+ * (debug.c); and where memory lies is the arena's affair (segment.c).
  *
  * Each device has one allocator and one lock, made on first use and kept for the life of the
  * process. Allocators share nothing, so that devices never wait for each other. Locks are not held
- * while waiting for a stream. The ledger's lock is taken under an allocator's, never the other way
- * round. A process forked after initialization has no devices, and forgets their allocators: a lock
- * may have been held by a thread that does not exist there.
+ * while waiting for a stream. A process forked after initialization has no devices, and forgets
+ * their allocators: a lock may have been held by a thread that does not exist there.
  */
-#include "allocator/pool.h"
+#include "allocator/stats.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
-enum { EMPTYING_ROUNDS = 64 };
+enum { PATIENCE = 64 }; /* waits for streams to which other threads submit all the while */
 
 static _Atomic(struct allocator *) allocators[OPENREG_MAX_DEVICES];
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the allocator of a device --------------------------------------------------------------- */
 
-static struct allocator *allocator_make(int device, char *base, size_t bytes) {
-  size_t starts_bytes = bytes / UNIT_BYTES * sizeof(struct block *);
+static struct allocator *allocator_make(int device, char *base, size_t arena_bytes) {
+  const openreg_config *config;
+  if (openreg_config_get(&config) != OPENREG_OK)
+    return NULL;
+  size_t starts_bytes = arena_bytes / UNIT_BYTES * sizeof(struct block *);
   struct allocator *allocator = openreg_pages_map(sizeof *allocator + starts_bytes);
   if (!allocator)
     return NULL;
   allocator->device = device;
   allocator->base = base;
-  allocator->capacity = allocator->allowed_bytes = bytes;
-  allocator->fraction = 1;
+  allocator->arena_bytes = arena_bytes;
+  allocator->capacity = config->memory_bytes[device];
   allocator->starts = (struct block **)(allocator + 1);
   allocator->blocks.record_bytes = sizeof(struct block);
-  allocator->ranges.record_bytes = sizeof(struct range);
-  openreg_segments_initialize(allocator, base, bytes);
+  allocator->segments.record_bytes = sizeof(struct segment);
+  allocator->uses.record_bytes = sizeof(struct use);
+  for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
+    allocator->pools[kind].kind = kind;
+  openreg_events_initialize(allocator);
+  openreg_settings_initialize(allocator);
   if (!openreg_debug_open(allocator))
     return NULL;
   return allocator;
@@ -100,11 +145,20 @@ struct allocator *openreg_allocator_of(const struct block *block) {
   return atomic_load_explicit(&allocators[block->shown.device], memory_order_acquire);
 }
 
-/* ---- the same again -------------------------------------------------------------------------- */
+openreg_status openreg_allocator_wait_idle(struct allocator *allocator) {
+  allocator_unlock(allocator);
+  openreg_status status = openreg_device_drain(allocator->device);
+  allocator_lock(allocator);
+  allocator->has_waited = status == OPENREG_OK;
+  return status;
+}
 
+/* ---- the fast path: the same again ----------------------------------------------------------- */
+
+/* Of the block that was allocated last: nothing is done, but for saying so. */
 static bool free_again(struct allocator *allocator, struct block *block) {
   struct again *again = &allocator->again;
-  if (again->block != block ||
+  if (again->block != block || block->uses || block->is_shared ||
       openreg_stream_has_inline_ahead(block->shown.device, block->shown.stream))
     return false;
   assert(!again->is_free && block->state == BLOCK_ALLOCATED);
@@ -114,194 +168,183 @@ static bool free_again(struct allocator *allocator, struct block *block) {
   return true;
 }
 
-static bool allocate_again(struct allocator *allocator, int stream, size_t bytes, uint64_t mempool,
-                           openreg_block **result) {
+/* The block that was freed last, for a request like the one that it served. */
+static openreg_block *allocate_again(struct allocator *allocator, int stream, size_t bytes,
+                                     uint64_t mempool) {
   struct again *again = &allocator->again;
   struct block *block = again->block;
   if (!again->is_free || block->shown.requested_bytes != bytes || block->shown.stream != stream ||
-      block->pool->mempool != mempool || allocator->deferred)
-    return false;
+      pool_mempool(block->pool) != mempool || allocator->event_count || allocator->awaiting_idle)
+    return NULL;
   again->is_free = false;
   again->times++;
   block->shown.user = NULL;
   block->state = BLOCK_ALLOCATED;
   __atomic_store_n(allocator_start(allocator, block->shown.address), block, __ATOMIC_RELEASE);
-  *result = &block->shown;
-  return true;
+  return &block->shown;
+}
+
+/* Whether the next free and allocation may be left to `again`. */
+static bool can_come_again(const struct allocator *allocator) {
+  return !memory_is_observed() && !memory_is_debugged() &&
+         (allocator->allowed_bytes == SIZE_MAX ||
+          allocator->settings.garbage_collection_threshold == 0);
+}
+
+/* The program does not have a block any more, and no one else has. */
+static void count_taken_back(struct allocator *allocator, struct block *block) {
+  openreg_memory_stats *stats = &allocator->stats;
+  int kind = block->pool->kind;
+  stats_decrease(stats->allocation, kind, 1);
+  stats_decrease(stats->allocated_bytes, kind, block->shown.bytes);
+  if (block->shown.bytes >= allocator->settings.max_split_bytes)
+    stat_decrease(&stats->oversize_allocations, 1);
+  if (memory_is_observed())
+    openreg_observe_block(OPENREG_MEMORY_FREE_REQUESTED, block);
+}
+
+/* Frees and allocates a block once, and counts that as often as it was done. */
+static void repeat_again(struct allocator *allocator, struct block *block, int64_t times) {
+  const openreg_block shown = block->shown;
+  const openreg_memory_stats before = allocator->stats;
+  struct request request = {
+      .bytes = shown.requested_bytes, .mempool = pool_mempool(block->pool), .stream = shown.stream};
+  bool complete = openreg_request_complete(allocator, &request);
+  count_taken_back(allocator, block);
+  openreg_block_make_free(allocator, block);
+  struct block *same = openreg_pool_take(allocator, &request);
+  assert(complete && same == block && block->shown.address == shown.address);
+  (void)complete;
+  openreg_block_hand_out(allocator, same, &request);
+  block->shown.user = shown.user;
+  const openreg_memory_stats after = allocator->stats;
+  openreg_stats_repeat(&allocator->stats, &before, &after, times - 1);
 }
 
 void openreg_allocator_account_again(struct allocator *allocator) {
   const struct again again = allocator->again;
   allocator->again = (struct again){0};
   if (again.times)
-    stats_block_again(again.block, again.times, openreg_pool_free_change(again.block));
+    repeat_again(allocator, again.block, again.times);
   if (again.is_free) {
-    stats_block_freed(allocator, again.block);
-    openreg_pool_free(allocator, again.block);
+    __atomic_store_n(allocator_start(allocator, again.block->shown.address), NULL,
+                     __ATOMIC_RELAXED);
+    count_taken_back(allocator, again.block);
+    openreg_block_make_free(allocator, again.block);
   }
 }
 
-/* ---- allocating ------------------------------------------------------------------------------ */
-
-/* Makes a block that is not free any more the program's. */
-static openreg_block *hand_out(struct allocator *allocator, struct block *block, int stream,
-                               size_t bytes) {
-  block->shown.requested_bytes = bytes;
-  block->shown.user = NULL;
-  block->shown.device = allocator->device;
-  block->shown.stream = stream;
-  block->state = BLOCK_ALLOCATED;
-  return &block->shown;
-}
+/* ---- the general path ------------------------------------------------------------------------ */
 
 static openreg_status allocate_nothing(struct allocator *allocator, int stream,
                                        openreg_block **result) {
   if (!slab_ensure(&allocator->blocks, 1))
     return OPENREG_SYSTEM;
-  struct block *block = slab_take(&allocator->blocks);
-  block->shown.address = NULL;
-  block->shown.bytes = 0;
-  block->pool = NULL;
+  struct block *block = block_take_record(allocator);
+  *block = (struct block){.shown = {.device = allocator->device, .stream = stream},
+                          .state = BLOCK_ALLOCATED};
   allocator->empty_blocks++;
-  *result = hand_out(allocator, block, stream, 0);
+  *result = &block->shown;
   return OPENREG_OK;
 }
 
-/* Makes a block that was taken out of a pool the program's, when that changed the free memory's
- * figures by `change` all in all. */
-static inline openreg_block *hand_out_memory(struct allocator *allocator, struct block *block,
-                                             int stream, size_t bytes, struct splits change) {
-  struct tally *tally = block->pool->tally;
-  hand_out(allocator, block, stream, bytes);
-  __atomic_store_n(allocator_start(allocator, block->shown.address), block, __ATOMIC_RELEASE);
-  stats_block_allocated(allocator, tally, usage_of(block));
-  stats_splits_changed(allocator, tally, change);
-  return &block->shown;
-}
-
-/* The same, with all that is rare. */
-static openreg_block *hand_out_watched(struct allocator *allocator, struct block *block,
-                                       const struct request *request, struct splits change) {
-  block->shown.bytes -= zone_bytes();
-  hand_out_memory(allocator, block, request->stream, request->bytes, change);
-  if (allocator->deferred)
-    openreg_stats_raise_peaks(allocator);
-  if (memory_is_debugged())
-    openreg_debug_handed_out(allocator, block, request->stack);
-  if (memory_is_observed())
-    openreg_observe_block(OPENREG_MEMORY_ALLOCATED, block);
-  return &block->shown;
-}
-
-static size_t rounded_up(size_t bytes) {
-  return (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
-}
-
-/* For a request that no free block of its pool serves. */
-static openreg_status reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
-                              struct block **block, struct splits *change) {
-  if (allocator->awaiting) {
-    openreg_shared_poll(allocator);
-    *block = pool_take(allocator, pool, bytes, change);
-    if (*block)
-      return OPENREG_OK;
-  }
-  struct splits reserving = {0};
-  openreg_status status = openreg_segment_reserve(allocator, pool, bytes, &reserving);
-  if (status != OPENREG_OK)
-    return status;
-  *block = pool_take(allocator, pool, bytes, change);
-  change->pieces += reserving.pieces;
-  change->bytes += reserving.bytes;
-  return OPENREG_OK;
-}
-
-static openreg_status allocate_once(struct allocator *allocator, const struct request *request,
-                                    openreg_block **result) {
-  if (request->bytes > allocator->capacity)
-    return OPENREG_OUT_OF_MEMORY;
-  size_t rounded = rounded_up(request->bytes);
-  struct pool *pools = request->mempool == 0 ? allocator->pools[request->stream] : NULL;
-  if (!pools)
-    pools = openreg_pools_open(allocator, request->mempool, request->stream);
-  /* A reservation needs a block and a range, a cut one more block. */
-  if (!pools || !slab_ensure(&allocator->blocks, 2) || !slab_ensure(&allocator->ranges, 1))
-    return OPENREG_SYSTEM;
-  struct pool *pool = &pools[rounded > SMALL_BYTES];
-  struct splits change;
-  struct block *block = pool_take(allocator, pool, rounded + zone_bytes(), &change);
-  if (!block) {
-    openreg_status status = reserve(allocator, pool, rounded + zone_bytes(), &block, &change);
-    if (status != OPENREG_OK)
-      return status;
-  }
-  *result = hand_out_watched(allocator, block, request, change);
-  return OPENREG_OK;
-}
-
-/* Serves a request from memory pools that were created for that. */
-static openreg_status allocate_from_mempools(struct allocator *allocator,
-                                             const struct request *request,
-                                             openreg_block **result) {
-  if (request->mempool != 0 || request->bytes > allocator->capacity)
-    return OPENREG_OUT_OF_MEMORY;
-  if (!slab_ensure(&allocator->blocks, 1))
-    return OPENREG_SYSTEM;
-  size_t rounded = rounded_up(request->bytes);
+/* Memory that is free in private pools which were made for that. */
+static struct block *take_from_private_pools(struct allocator *allocator, struct request *request) {
+  if (request->mempool != 0)
+    return NULL;
   for (uint64_t mempool = 0; (mempool = openreg_mempool_next_on_oom(mempool)) != 0;) {
-    struct pool *pools = openreg_pools_find(allocator, mempool, request->stream);
-    struct splits change;
-    struct block *block =
-        pools ? pool_take(allocator, &pools[rounded > SMALL_BYTES], rounded + zone_bytes(), &change)
-              : NULL;
+    struct private_pool *own = openreg_private_pool_find(allocator, mempool);
+    if (!own)
+      continue;
+    struct request there = *request;
+    there.mempool = mempool;
+    there.pool = &own->pools[request->pool->kind];
+    there.is_expandable = false;
+    struct block *block = openreg_pool_take(allocator, &there);
     if (!block)
       continue;
-    *result = hand_out_watched(allocator, block, request, change);
-    return OPENREG_OK;
+    *request = there;
+    return block;
   }
-  return OPENREG_OUT_OF_MEMORY;
+  return NULL;
 }
 
-/* The lock is not held while waiting, for what is waited for may need it. So there may be new work
- * when it was taken again, and it is waited once more, within reason. */
-openreg_status openreg_allocator_empty(struct allocator *allocator, const uint64_t *only) {
-  openreg_status status = OPENREG_NOT_READY;
-  for (int round = 0; status == OPENREG_NOT_READY && round < EMPTYING_ROUNDS; round++) {
-    status = openreg_deferred_wait(allocator);
-    if (status != OPENREG_OK)
-      return status;
-    allocator->stats.stream_syncs++;
-    status = openreg_segments_release(allocator, only);
+static openreg_status collect_garbage(struct allocator *allocator) {
+  openreg_status status = openreg_collect_garbage(allocator);
+  for (int i = 0; status == OPENREG_NOT_READY && i < PATIENCE; i++) {
+    status = openreg_allocator_wait_idle(allocator);
+    if (status == OPENREG_OK)
+      status = openreg_collect_garbage(allocator);
   }
   return status == OPENREG_NOT_READY ? OPENREG_OK : status;
 }
 
-static openreg_status allocate_after_emptying(struct allocator *allocator,
-                                              const struct request *request,
-                                              openreg_block **result) {
-  allocator->stats.alloc_retries++;
-  openreg_status status = openreg_allocator_empty(allocator, NULL);
-  if (status != OPENREG_OK)
-    return status;
-  status = allocate_once(allocator, request, result);
-  if (status == OPENREG_OUT_OF_MEMORY)
-    status = allocate_from_mempools(allocator, request, result);
-  if (status != OPENREG_OUT_OF_MEMORY)
-    return status;
-  allocator->stats.ooms++;
-  return openreg_report_out_of_memory(allocator, request);
+static openreg_status release_oversize(struct allocator *allocator, const struct request *request) {
+  openreg_status status = openreg_release_oversize(allocator, request);
+  for (int i = 0; status == OPENREG_NOT_READY && i < PATIENCE; i++) {
+    status = openreg_allocator_wait_idle(allocator);
+    if (status == OPENREG_OK)
+      status = openreg_release_oversize(allocator, request);
+  }
+  return status == OPENREG_NOT_READY ? OPENREG_OUT_OF_MEMORY : status;
 }
 
-__attribute__((noinline)) static openreg_status
-allocate(struct allocator *allocator, const struct request *request, openreg_block **result) {
-  if (allocator->deferred)
-    openreg_deferred_poll(allocator);
+/* The steps of the policy for a request that no free block of its pool serves. */
+static openreg_status find_elsewhere(struct allocator *allocator, struct request *request,
+                                     struct block **block) {
+  openreg_status status = collect_garbage(allocator);
+  if (status == OPENREG_OK)
+    status = openreg_segment_reserve(allocator, request, block);
+  if (status != OPENREG_OUT_OF_MEMORY || request->is_rejected)
+    return status;
+  *block = take_from_private_pools(allocator, request);
+  if (*block)
+    return OPENREG_OK;
+  status = release_oversize(allocator, request);
+  if (status == OPENREG_OK)
+    status = openreg_segment_reserve(allocator, request, block);
+  if (status != OPENREG_OUT_OF_MEMORY || request->is_rejected)
+    return status;
+  status = openreg_allocator_empty(allocator, NULL);
+  if (status != OPENREG_OK)
+    return status;
+  allocator->stats.alloc_retries++;
+  return openreg_segment_reserve(allocator, request, block);
+}
+
+static struct block *find_cached(struct allocator *allocator, const struct request *request) {
+  struct block *block = openreg_pool_take(allocator, request);
+  if (block || !allocator->awaiting_importers || !openreg_shared_poll(allocator))
+    return block;
+  return openreg_pool_take(allocator, request);
+}
+
+static openreg_status allocate(struct allocator *allocator, struct request *request,
+                               openreg_block **result) {
   if (request->bytes == 0)
     return allocate_nothing(allocator, request->stream, result);
-  openreg_status status = allocate_once(allocator, request, result);
-  if (__builtin_expect(status != OPENREG_OUT_OF_MEMORY, 1))
-    return status;
-  return allocate_after_emptying(allocator, request, result);
+  request->is_rejected = request->bytes >= MOST_REQUESTED_BYTES;
+  if (request->is_rejected)
+    return openreg_report_out_of_memory(allocator, request);
+  if (!slab_ensure(&allocator->blocks, 1) || !openreg_request_complete(allocator, request))
+    return OPENREG_SYSTEM;
+  if (allocator->event_count || allocator->awaiting_idle)
+    openreg_events_process(allocator);
+  struct block *block = find_cached(allocator, request);
+  bool was_cached = block != NULL;
+  if (!was_cached) {
+    openreg_status status = find_elsewhere(allocator, request, &block);
+    if (status == OPENREG_OUT_OF_MEMORY)
+      return openreg_report_out_of_memory(allocator, request);
+    if (status != OPENREG_OK)
+      return status;
+    if (!slab_ensure(&allocator->blocks, 1))
+      return OPENREG_SYSTEM;
+  }
+  *result = openreg_block_hand_out(allocator, block, request);
+  if (was_cached && can_come_again(allocator))
+    allocator->again.block = block;
+  return OPENREG_OK;
 }
 
 static openreg_status refuse(openreg_block **block, int stream) {
@@ -312,87 +355,35 @@ static openreg_status refuse(openreg_block **block, int stream) {
                       OPENREG_STREAMS_PER_DEVICE - 1);
 }
 
-/* ---- the short way --------------------------------------------------------------------------- */
-
-/* An allocation with nothing about it that is rare, without OPENREG_DEBUG_MEMORY; NULL when there
- * is, and nothing has changed. The pools may be NULL. */
-static inline openreg_block *allocate_cached(struct allocator *allocator, struct pool *pools,
-                                             int stream, size_t bytes) {
-  if (__builtin_expect(!pools || bytes - 1 >= allocator->capacity || allocator->deferred ||
-                           allocator->blocks.available == 0 || memory_is_observed(),
-                       0))
-    return NULL;
-  size_t rounded = rounded_up(bytes);
-  struct splits change;
-  struct block *block = pool_take(allocator, &pools[rounded > SMALL_BYTES], rounded, &change);
-  if (__builtin_expect(!block, 0))
-    return NULL;
-  allocator->again.block = block;
-  return hand_out_memory(allocator, block, stream, bytes, change);
-}
-
-/* The rest of an allocation, with the lock, which is given back. */
-__attribute__((noinline)) static openreg_status allocate_uncached(struct allocator *allocator,
-                                                                  const struct request *request,
-                                                                  openreg_block **result) {
-  openreg_status status = allocate(allocator, request, result);
+/* An allocation that is not the same again. Takes a stack, and gives the lock back. */
+__attribute__((noinline)) static openreg_status
+allocate_unlike(struct allocator *allocator, int stream, size_t bytes, uint64_t mempool,
+                struct stack *stack, openreg_block **block) {
+  struct request request = {.bytes = bytes, .mempool = mempool, .stream = stream, .stack = stack};
+  allocator_account(allocator);
+  openreg_status status = allocate(allocator, &request, block);
   allocator_unlock(allocator);
-  if (request->stack)
-    openreg_debug_drop(request->stack);
+  if (stack)
+    openreg_debug_drop(stack);
   return status;
 }
 
-__attribute__((noinline)) static openreg_status allocate_locked(struct allocator *allocator,
-                                                                struct pool *pools, int stream,
-                                                                size_t bytes, uint64_t mempool,
-                                                                openreg_block **result) {
-  allocator_account(allocator);
-  openreg_block *block = allocate_cached(allocator, pools, stream, bytes);
-  if (__builtin_expect(!block, 0)) {
-    const struct request request = {.bytes = bytes, .mempool = mempool, .stream = stream};
-    return allocate_uncached(allocator, &request, result);
-  }
-  *result = block;
-  lock_give(&allocator->lock);
-  return OPENREG_OK;
-}
-
-/* An allocation by a thread that has no seat, or about which something is rare. */
-__attribute__((noinline)) static openreg_status
-allocate_rarely(int device, int stream, size_t bytes, openreg_block **result) {
-  struct allocator *allocator;
-  openreg_status status = openreg_allocator_open(device, &allocator);
-  if (status != OPENREG_OK)
-    return status;
-  if (!result || (unsigned)stream >= OPENREG_STREAMS_PER_DEVICE)
-    return refuse(result, stream);
-  const struct request request = {bytes, mempool_current(device), stream,
-                                  memory_is_debugged() ? openreg_debug_capture() : NULL};
-  lock_take(&allocator->lock);
-  if (allocate_again(allocator, stream, bytes, request.mempool, result)) {
-    lock_give(&allocator->lock);
-    return OPENREG_OK;
-  }
-  if (memory_is_debugged()) {
-    allocator_account(allocator);
-    return allocate_uncached(allocator, &request, result);
-  }
-  struct pool *pools = request.mempool == 0
-                           ? allocator->pools[stream]
-                           : openreg_pools_find(allocator, request.mempool, stream);
-  return allocate_locked(allocator, pools, stream, bytes, request.mempool, result);
-}
-
-/* Calls nothing but at its end, and so saves no registers; nor does a free. */
 openreg_status openreg_block_allocate(int device, int stream, size_t bytes, openreg_block **block) {
   struct allocator *allocator = openreg_allocator_ready(device);
-  if (__builtin_expect(!allocator || !block || (unsigned)stream >= OPENREG_STREAMS_PER_DEVICE ||
-                           mempools_were_made() || memory_is_debugged() ||
-                           !lock_take_seated(&allocator->lock),
-                       0))
-    return allocate_rarely(device, stream, bytes, block);
-  if (!allocate_again(allocator, stream, bytes, 0, block))
-    return allocate_locked(allocator, allocator->pools[stream], stream, bytes, 0, block);
+  if (__builtin_expect(!allocator, 0)) {
+    openreg_status status = openreg_allocator_open(device, &allocator);
+    if (status != OPENREG_OK)
+      return status;
+  }
+  if (__builtin_expect(!block || (unsigned)stream >= OPENREG_STREAMS_PER_DEVICE, 0))
+    return refuse(block, stream);
+  uint64_t mempool = mempool_current(device);
+  struct stack *stack = memory_is_debugged() ? openreg_debug_capture() : NULL;
+  lock_take(&allocator->lock);
+  openreg_block *again = allocate_again(allocator, stream, bytes, mempool);
+  if (!again)
+    return allocate_unlike(allocator, stream, bytes, mempool, stack, block);
+  *block = again;
   lock_give(&allocator->lock);
   return OPENREG_OK;
 }
@@ -400,66 +391,28 @@ openreg_status openreg_block_allocate(int device, int stream, size_t bytes, open
 /* ---- freeing --------------------------------------------------------------------------------- */
 
 void openreg_allocator_take_back(struct allocator *allocator, struct block *block) {
-  if (memory_is_observed())
-    openreg_observe_block(OPENREG_MEMORY_FREE_REQUESTED, block);
-  stats_block_freed(allocator, block);
-  if (openreg_stream_has_inline_ahead(allocator->device, block->shown.stream))
-    block_add_stream(block, block->shown.stream); /* its own: see deferred.c */
-  if (block_has_streams(block) && openreg_block_is_busy(block))
-    openreg_deferred_push(allocator, block);
+  count_taken_back(allocator, block);
+  if (block->uses || openreg_stream_has_inline_ahead(allocator->device, block->shown.stream))
+    openreg_events_defer(allocator, block);
   else
-    openreg_pool_free(allocator, block);
+    openreg_block_make_free(allocator, block);
 }
 
-/* A free with nothing about it that is rare: false, and nothing has changed. */
-static inline bool free_to_cache(struct allocator *allocator, struct block *block) {
-  if (__builtin_expect(block->is_shared || block->shown.bytes == 0 || block_has_streams(block) ||
-                           memory_is_observed() || memory_is_debugged() ||
-                           openreg_stream_has_inline_ahead(allocator->device, block->shown.stream),
-                       0))
-    return false;
-  assert(block->state == BLOCK_ALLOCATED);
-  __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
-  stats_block_freed(allocator, block);
-  pool_put_counted(allocator, block);
-  return true;
-}
-
-__attribute__((noinline)) static void free_block(struct allocator *allocator, struct block *block) {
-  if (__builtin_expect(block->is_shared, 0)) {
-    openreg_shared_free(allocator, block);
-    return;
-  }
-  assert(block->state == BLOCK_ALLOCATED);
-  if (block->shown.bytes == 0) {
-    allocator->empty_blocks--;
-    slab_put(&allocator->blocks, block);
-    return;
-  }
-  __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
-  openreg_allocator_take_back(allocator, block);
-}
-
-__attribute__((noinline)) static void free_locked(struct allocator *allocator,
+/* A free that is not of the block that was allocated last. Gives the lock back. */
+__attribute__((noinline)) static void free_unlike(struct allocator *allocator,
                                                   struct block *block) {
   allocator_account(allocator);
-  if (!free_to_cache(allocator, block))
-    free_block(allocator, block);
+  if (block->is_shared) {
+    openreg_shared_free(allocator, block);
+  } else if (block->shown.bytes == 0) {
+    allocator->empty_blocks--;
+    block_put_record(allocator, block);
+  } else {
+    assert(block->state == BLOCK_ALLOCATED);
+    __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
+    openreg_allocator_take_back(allocator, block);
+  }
   allocator_unlock(allocator);
-}
-
-/* Of the block that was allocated last, as far as `again` knows. */
-__attribute__((noinline)) static void free_last(struct allocator *allocator, struct block *block) {
-  if (free_again(allocator, block))
-    lock_give(&allocator->lock);
-  else
-    free_locked(allocator, block);
-}
-
-__attribute__((noinline)) static void free_unseated(struct allocator *allocator,
-                                                    struct block *block) {
-  lock_take(&allocator->lock);
-  free_last(allocator, block);
 }
 
 void openreg_block_free(openreg_block *shown) {
@@ -469,12 +422,11 @@ void openreg_block_free(openreg_block *shown) {
   struct allocator *allocator = openreg_allocator_of(block);
   if (!allocator) /* the memory is the parent's */
     return;
-  if (__builtin_expect(!lock_take_seated(&allocator->lock), 0))
-    free_unseated(allocator, block);
-  else if (allocator->again.block == block)
-    free_last(allocator, block);
+  lock_take(&allocator->lock);
+  if (free_again(allocator, block))
+    lock_give(&allocator->lock);
   else
-    free_locked(allocator, block);
+    free_unlike(allocator, block);
 }
 
 /* Without the lock: whoever asks for an allocated block learnt its address from its allocation. */
@@ -482,7 +434,7 @@ openreg_block *openreg_block_find(const void *address) {
   struct allocator *allocator = openreg_allocator_ready(openreg_arena_device_of(address));
   if (!allocator || (uintptr_t)address % UNIT_BYTES != 0)
     return NULL;
-  if ((size_t)((const char *)address - allocator->base) >= allocator->capacity)
+  if ((size_t)((const char *)address - allocator->base) >= allocator->arena_bytes)
     return openreg_shared_find(allocator, address);
   struct block *block = __atomic_load_n(allocator_start(allocator, address), __ATOMIC_ACQUIRE);
   return block ? &block->shown : NULL;

@@ -1,10 +1,9 @@
 /* allocator.h: the whole contract of the caching allocators: device memory, and pinned host memory.
  *
- * One allocator a device, over that device's arena. Sizes are rounded up to 512 bytes and counted
- * as CUDA's caching allocator counts them, so that figures agree with a GPU's. Freed blocks stay
- * with the stream that they were allocated on and are used again by it; neighbours merge.
- * The allocator works on addresses only and never touches the memory behind them, but for
- * OPENREG_DEBUG_MEMORY=1.
+ * One allocator a device, over that device's arena. Its policy is that of PyTorch's CUDA caching
+ * allocator, so that the same requests have the same figures, the same segments and blocks, and run
+ * out of memory at the same request as on a GPU (allocator.c tells the policy). The allocator works
+ * on addresses only and never touches the memory behind them, but for OPENREG_DEBUG_MEMORY=1.
  *
  * Thread-safe throughout. Errors are device.h's, as are those of OPENREG_DEVICE_COUNT and the like:
  * INVALID_CONFIGURATION wherever a device is named. In a process forked after initialization
@@ -38,8 +37,7 @@ enum { OPENREG_POOL_ALL, OPENREG_POOL_SMALL, OPENREG_POOL_LARGE, OPENREG_POOL_KI
  * `user`, which belongs to whoever holds the block: NULL when allocated, never read here. */
 typedef struct openreg_block {
   void *address; /* device view, 512-byte aligned; NULL for a block of 0 bytes */
-  size_t bytes;  /* requested_bytes rounded up to a multiple of 512; in a pool of
-                  * OPENREG_MEMPOOL_NO_SPLIT all of its segment */
+  size_t bytes;  /* all of it: requested_bytes rounded up, and what was not split off */
   size_t requested_bytes;
   void *user;
   int32_t device;
@@ -49,12 +47,28 @@ typedef struct openreg_block {
 /* Allocates for use on `stream`. A request that does not fit is tried again after the device's
  * cached memory was given back. A request of 0 bytes gives a block with no address that counts as
  * nothing. Errors: INVALID_DEVICE, INVALID_ARGUMENT (stream), OUT_OF_MEMORY (the state is as
- * before but for the emptied cache), BAD_FORK, INVALID_CONFIGURATION, SYSTEM. */
+ * before but for the emptied cache; openreg_memory_last_refusal tells the figures), BAD_FORK,
+ * INVALID_CONFIGURATION, SYSTEM. */
 openreg_status openreg_block_allocate(int device, int stream, size_t bytes, openreg_block **block);
 
 /* Gives a block back. Ownership passes; NULL is allowed. In a forked process it does nothing, since
  * the memory is the parent's. Giving back twice is a programming mistake. */
 void openreg_block_free(openreg_block *block);
+
+/* The figures of a request that did not fit, for a sentence in CUDA's words. */
+typedef struct openreg_memory_refusal {
+  size_t bytes;         /* as requested */
+  size_t rounded_bytes; /* of its block */
+  size_t tried_bytes;   /* of its segment */
+  uint64_t free_bytes, capacity_bytes;
+  uint64_t allowed_bytes; /* the limit; UINT64_MAX for none */
+  uint64_t allocated_bytes, reserved_bytes;
+  uint64_t mempool_bytes; /* free memory of private pools */
+  bool is_rejection;      /* by throws_on_oom */
+} openreg_memory_refusal;
+
+/* Of the calling thread's last request that was refused with OUT_OF_MEMORY. */
+void openreg_memory_last_refusal(openreg_memory_refusal *refusal);
 
 /* The allocated block that starts at `address`, or NULL; constant time. Does not take ownership. */
 openreg_block *openreg_block_find(const void *address);
@@ -74,20 +88,18 @@ enum {
   /* A request of pool 0 that does not fit anywhere else is served from memory that is free in this
    * pool for its stream; the block then belongs to this pool. */
   OPENREG_MEMPOOL_USE_ON_OOM = 1,
-  /* Each block is a segment of its own, of whole steps of 2 MiB, which is neither cut nor joined: a
-   * request is served by the smallest free one of its stream that is long enough. With
-   * OPENREG_DEBUG_MEMORY=1 the block is its segment but for the red zone. */
+  /* A block is never split: each is a segment, and a request gets the smallest free one of its
+   * stream that is long enough. */
   OPENREG_MEMPOOL_NO_SPLIT = 2,
 };
 
 /* Errors: INVALID_ARGUMENT (NULL, other bits), OUT_OF_MEMORY (of the host), BAD_FORK. */
 openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool);
 
-/* The owner's last word on a pool: its free memory is given back as by openreg_mempool_empty, which
- * waits for work. What is allocated in it stays so until it is freed, and is then given back with
- * the cache of its device. A thread whose current pool it is goes on to allocate there; to all
- * functions here it does not exist any more. Errors: INVALID_ARGUMENT for one that does not exist
- * or is 0, BAD_FORK; and those of emptying, after which the pool is destroyed all the same. */
+/* The owner's last word on a pool: its free memory is given back by openreg_mempool_empty, or with
+ * the cache of its device; so is what is allocated in it, when it was freed. A thread whose current
+ * pool it is goes on to allocate there; to all functions here but openreg_mempool_empty it does not
+ * exist any more. Errors: INVALID_ARGUMENT for one that does not exist or is 0, BAD_FORK. */
 openreg_status openreg_mempool_destroy(uint64_t mempool);
 
 /* Blocks of a pool that are active, on all devices: walks its segments. Errors: INVALID_ARGUMENT,
@@ -110,9 +122,9 @@ typedef struct openreg_mempool_stats {
  * Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK, OUT_OF_MEMORY (of the host). */
 openreg_status openreg_mempool_get_stats(int device, openreg_mempool_stats **stats, size_t *count);
 
-/* As openreg_cache_empty, for one pool only, on all devices that were used. When it fails on a
- * device it goes on with the next, and gives back the first failure.
- * Errors: INVALID_ARGUMENT, BAD_FORK, NOT_PERMITTED on a worker, SYSTEM. */
+/* As openreg_cache_empty, for one pool only that was destroyed, on all devices that were used; the
+ * memory of others is kept. When it fails on a device it goes on with the next, and gives back the
+ * first failure. Errors: INVALID_ARGUMENT, BAD_FORK, NOT_PERMITTED on a worker, SYSTEM. */
 openreg_status openreg_mempool_empty(uint64_t mempool);
 
 /* ---- memory of other processes --------------------------------------------------------------- */
@@ -143,17 +155,39 @@ openreg_status openreg_memory_collect(int device);
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
-/* Gives the memory that is cached and not allocated back to the system, ledger and pages, in whole
- * steps of 2 MiB; waits for the device's work. Memory pools keep theirs until they are destroyed,
- * and streams may keep theirs to which other threads submit all the while. A device that was never
- * used is left alone. Errors: INVALID_DEVICE, BAD_FORK, NOT_PERMITTED on a worker, SYSTEM. */
+/* Gives the segments that are one free block back to the system, ledger and pages; of expandable
+ * ones the free pages; waits for the device's work where it must. Memory pools keep theirs until
+ * they are destroyed, and streams may keep theirs to which other threads submit all the while. A
+ * device that was never used is left alone.
+ * Errors: INVALID_DEVICE, BAD_FORK, NOT_PERMITTED on a worker, SYSTEM. */
 openreg_status openreg_cache_empty(int device);
 
-/* At most `fraction` (0 to 1) of the device's capacity may be reserved by this process.
- * What is reserved already stays. 1 for a device that was never used. Errors: INVALID_DEVICE,
- * INVALID_ARGUMENT, BAD_FORK; of set also SYSTEM. */
+/* At most `fraction` (0 to 1) of the device's capacity may be reserved by this process; 1 is no
+ * limit. What is reserved already stays. As set by the settings for a device that was never used.
+ * Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK; of set also SYSTEM. */
 openreg_status openreg_memory_set_fraction(int device, double fraction);
 openreg_status openreg_memory_get_fraction(int device, double *fraction);
+
+/* What PYTORCH_ALLOC_CONF sets, of all devices. */
+enum { OPENREG_ROUNDUP_INTERVALS = 16 };
+typedef struct openreg_memory_settings {
+  size_t max_split_bytes; /* blocks of this size and more are not split; SIZE_MAX: all are */
+  size_t max_non_split_rounding_bytes; /* how much longer such a block may be than its request */
+  size_t large_segment_bytes;          /* of requests above 1 MiB and below 10; and a page of
+                                        * expandable segments of the large pool */
+  /* Steps between two powers of two that sizes are rounded up to; 0 and 1: multiples of 512 bytes.
+   * By the size: up to 2 MiB, 2 to 4 MiB, ... 32 GiB and more. */
+  size_t roundup_power2_divisions[OPENREG_ROUNDUP_INTERVALS];
+  double garbage_collection_threshold; /* of the limit; 0: none is collected */
+  /* The limit of devices that are first used after this; and what throws_on_oom compares with. */
+  double memory_fraction;
+  bool expandable_segments;
+  bool throws_on_oom; /* a request is refused at once, if its segment passes that limit */
+} openreg_memory_settings;
+
+/* Errors: INVALID_ARGUMENT, BAD_FORK. */
+openreg_status openreg_memory_set_settings(const openreg_memory_settings *settings);
+void openreg_memory_get_settings(openreg_memory_settings *settings);
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
@@ -161,14 +195,14 @@ openreg_status openreg_memory_get_fraction(int device, double *fraction);
  * holds requests of up to 1 MiB. Names that end in _bytes are sums, the others counts. */
 /* clang-format off */
 #define OPENREG_MEMORY_STAT_LIST(X)                                                 \
-  X(allocation)           /* blocks the program holds */                            \
-  X(segment)              /* ranges reserved for one pool; adjacent ones are one */ \
-  X(active)               /* blocks held, or still in use by a stream */            \
-  X(inactive_split)       /* free blocks, as far as emptying cannot give back */    \
-  X(allocated_bytes)                                                                \
-  X(reserved_bytes)                                                                 \
-  X(active_bytes)                                                                   \
-  X(inactive_split_bytes)                                                           \
+  X(allocation)           /* blocks the program holds */                         \
+  X(segment)              /* but expandable ones */                              \
+  X(active)               /* blocks held, or still in use by a stream */         \
+  X(inactive_split)       /* free blocks that are a part of a segment; the same */ \
+  X(allocated_bytes)                                                             \
+  X(reserved_bytes)                                                              \
+  X(active_bytes)                                                                \
+  X(inactive_split_bytes)                                                        \
   X(requested_bytes)
 /* clang-format on */
 
@@ -176,17 +210,18 @@ typedef struct openreg_memory_stats {
 #define X(name) openreg_stat name[OPENREG_POOL_KINDS];
   OPENREG_MEMORY_STAT_LIST(X)
 #undef X
-  int64_t alloc_retries; /* times the cache was emptied to satisfy a request */
-  int64_t ooms;          /* requests that failed all the same */
-  int64_t device_allocs; /* times memory was reserved from the arena */
-  int64_t device_frees;  /* times it was given back */
-  int64_t stream_syncs;  /* times all streams were waited for, to give memory back */
+  openreg_stat oversize_allocations, oversize_segments; /* of max_split_bytes and more */
+  int64_t alloc_retries;  /* times the cache was emptied to satisfy a request */
+  int64_t ooms;           /* requests that failed all the same */
+  int64_t oom_rejections; /* of these, such as the device was not asked for */
+  int64_t device_allocs;  /* segments made, and mappings of expandable ones */
+  int64_t device_frees;   /* and ended */
+  int64_t stream_syncs;   /* times all events were waited for, to give memory back */
+  size_t max_split_bytes; /* as set when the device was first used; SIZE_MAX for none */
 } openreg_memory_stats;
 
-/* One consistent picture, in which for each kind
- *     reserved_bytes == active_bytes + inactive_split_bytes + what emptying the cache and all
- *                       memory pools gives back.
- * All memory pools are counted together. Zeros for a device that was not used.
+/* One consistent picture. All memory pools are counted together. Zeros for a device that was not
+ * used.
  * Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK. */
 openreg_status openreg_memory_get_stats(int device, openreg_memory_stats *stats);
 
@@ -201,8 +236,10 @@ typedef enum openreg_memory_action {
   OPENREG_MEMORY_ALLOCATED,      /* the block became the program's */
   OPENREG_MEMORY_FREE_REQUESTED, /* the program gave it back, and no other process has it */
   OPENREG_MEMORY_FREE_COMPLETED, /* no stream uses it any more */
-  OPENREG_MEMORY_RESERVED,       /* a range of the arena, of which a segment begins or grows */
-  OPENREG_MEMORY_RELEASED,
+  OPENREG_MEMORY_SEGMENT_ALLOCATED,
+  OPENREG_MEMORY_SEGMENT_FREED,
+  OPENREG_MEMORY_SEGMENT_MAPPED, /* pages of an expandable segment */
+  OPENREG_MEMORY_SEGMENT_UNMAPPED,
   OPENREG_MEMORY_EXHAUSTED, /* a request failed: `address` is the bytes free on the device */
 } openreg_memory_action;
 
@@ -211,7 +248,7 @@ typedef struct openreg_memory_event {
   int device;
   int stream;
   uintptr_t address;
-  size_t bytes; /* of a block as rounded up; of EXHAUSTED as requested */
+  size_t bytes; /* of a block as requested; of EXHAUSTED as rounded up */
   uint64_t mempool;
 } openreg_memory_event;
 
@@ -224,7 +261,7 @@ void openreg_memory_observe(openreg_memory_observer observer);
 
 typedef struct openreg_block_info {
   uintptr_t address;
-  size_t bytes, requested_bytes; /* requested: 0 for free memory; bytes: with the red zone */
+  size_t bytes, requested_bytes; /* requested: 0 for free memory */
   enum { OPENREG_BLOCK_FREE, OPENREG_BLOCK_ALLOCATED, OPENREG_BLOCK_AWAITING_FREE } state;
 } openreg_block_info;
 
@@ -233,11 +270,13 @@ typedef struct openreg_segment_info {
   size_t bytes, allocated_bytes, active_bytes, requested_bytes;
   int stream;
   int kind; /* OPENREG_POOL_SMALL or OPENREG_POOL_LARGE */
+  bool is_expandable;
   uint64_t mempool;
   size_t first_block, block_count; /* in openreg_memory_snapshot.blocks */
 } openreg_segment_info;
 
-/* All segments of a device by address, each with its blocks, which cover it. */
+/* All segments of a device by address, each with its blocks, which cover it. Of an expandable one
+ * each mapped part is a segment. */
 typedef struct openreg_memory_snapshot {
   openreg_segment_info *segments;
   openreg_block_info *blocks;
@@ -256,10 +295,9 @@ void openreg_memory_free_snapshot(openreg_memory_snapshot *snapshot);
 /* Fresh memory is full of one pattern and freed memory of another; behind each block lies a red
  * zone of its own pattern. Zones are looked at when a block is freed, free memory when it is used
  * again or given back, and all of it by openreg_memory_check. Every launch finishes before it
- * returns. A block takes 512 bytes more, which count as reserved only (so a block of the whole
- * capacity does not fit); all other figures stay as they are. What is damaged is mended, so that it
- * is told once. What reads too far is not found, nor what writes
- * past the zone into another block; memory of other processes is not watched here. */
+ * returns. A block is 512 bytes longer, which count in all figures but the requested ones. What is
+ * damaged is mended, so that it is told once. What reads too far is not found, nor what writes past
+ * the zone into another block; memory of other processes is not watched here. */
 enum {
   OPENREG_DEBUG_FRESH = 0xFF, /* NaN as a number of any width, -1 as an integer */
   OPENREG_DEBUG_FREED = 0xFD,

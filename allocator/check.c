@@ -1,7 +1,7 @@
-/* check.c: openreg_memory_is_valid, the walk over everything that internal.h says must be true.
+/* check.c: openreg_memory_is_valid, the walk over everything that allocator.c says must be true.
  *
- * It trusts nothing that it checks: sums are made anew from the blocks and ranges in address order
- * and are compared with the statistics, and each free list is counted on its own.
+ * It trusts nothing that it checks: sums are made anew from the blocks in the order of their
+ * addresses and are compared with the statistics, and each tree and queue is counted on its own.
  */
 #include "allocator/stats.h"
 
@@ -10,15 +10,14 @@
 
 /* Sums of one walk, for each kind of pool. */
 struct sums {
-  struct holding holding;
-  struct splits splits;
-  int64_t allocated, allocated_bytes, active, active_bytes, requested_bytes;
+  int64_t segments, reserved_bytes, allocated, allocated_bytes, active, active_bytes,
+      requested_bytes, splits, split_bytes;
 };
 
 struct walk {
   struct allocator *allocator;
   struct sums kinds[OPENREG_POOL_KINDS];
-  size_t blocks, ranges, free_blocks, deferred, awaiting, imports;
+  size_t blocks, segments, free_blocks, awaiting_idle, events, awaiting_importers, imports, uses;
 };
 
 /* Records what is wrong; false, for the caller to return. */
@@ -34,213 +33,176 @@ __attribute__((format(printf, 2, 3))) static bool broken(const struct walk *walk
   return false;
 }
 
+static size_t uses_of(const struct block *block) {
+  size_t count = 0;
+  for (const struct use *use = block->uses; use; use = use->next)
+    count++;
+  return count;
+}
+
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Adds a range of free bytes between two blocks that are not. */
-static void add_free(struct sums *sums, const char *from, const char *to) {
-  struct span whole = openreg_whole_granules(from, to);
-  if (whole.from == whole.to) {
-    sums->splits.pieces++;
-    sums->splits.bytes += to - from;
-    return;
-  }
-  int64_t below = whole.from - from, above = to - whole.to;
-  sums->splits.pieces += (below > 0) + (above > 0);
-  sums->splits.bytes += below + above;
-}
-
-static void add_active(struct sums *sums, const struct block *block) {
-  bool allocated = block->state != BLOCK_DEFERRED;
-  sums->allocated += allocated;
-  sums->allocated_bytes += allocated ? (int64_t)block->shown.bytes : 0;
-  sums->active++;
-  sums->active_bytes += (int64_t)block->shown.bytes;
-  sums->requested_bytes += (int64_t)block->shown.requested_bytes;
-}
-
-static bool block_is_valid(struct walk *walk, const struct range *range, const struct block *block,
-                           const char *address) {
+static bool active_is_valid(const struct walk *walk, const struct block *block) {
   const openreg_block *shown = &block->shown;
-  struct allocator *allocator = walk->allocator;
-  if (block->prev->next != block || block_address(block) != address)
-    return broken(walk, "block %p is not linked where it lies", shown->address);
-  if (shown->bytes == 0 || shown->bytes % UNIT_BYTES != 0 ||
-      block_extent(block) > (size_t)(range->address + range->bytes - address))
-    return broken(walk, "block %p has %zu bytes", shown->address, shown->bytes);
-  if (block->pool != range->pool)
-    return broken(walk, "block %p is not of its segment's pool", shown->address);
-  if (block->state == BLOCK_FREE && block->next->state == BLOCK_FREE)
-    return broken(walk, "free blocks %p and %p were not merged", shown->address,
-                  block->next->shown.address);
-  bool active = block_is_active(block);
-  if (!active && block->state != BLOCK_FREE)
-    return broken(walk, "block %p has state %d", shown->address, (int)block->state);
-  if (!active && block_has_streams(block))
-    return broken(walk, "free block %p is used by a stream", shown->address);
+  if (shown->requested_bytes == 0 || shown->requested_bytes > shown->bytes)
+    return broken(walk, "block %p has %zu bytes of %zu requested", shown->address, shown->bytes,
+                  shown->requested_bytes);
   if (block->state == BLOCK_AWAITING_IMPORTERS
           ? !block->is_shared
           : block->is_shared && block->state != BLOCK_ALLOCATED)
     return broken(walk, "block %p is %sshared", shown->address, block->is_shared ? "" : "not ");
-  if (active &&
-      (shown->requested_bytes == 0 || shown->requested_bytes > shown->bytes ||
-       (shown->bytes - shown->requested_bytes >= UNIT_BYTES && !block->pool->is_unsplit) ||
-       shown->stream != block->pool->stream || shown->device != allocator->device))
-    return broken(walk, "block %p does not show what it is", shown->address);
-  bool found = *allocator_start(allocator, address) == block;
+  return true;
+}
+
+static bool block_is_valid(const struct walk *walk, const struct block *block,
+                           const char *address) {
+  const openreg_block *shown = &block->shown;
+  const struct segment *segment = block->segment;
+  if (block_address(block) != address || shown->bytes == 0 || shown->bytes % UNIT_BYTES != 0)
+    return broken(walk, "block %p of %zu bytes does not lie where it should", shown->address,
+                  shown->bytes);
+  if (block->next && block->next->prev != block)
+    return broken(walk, "block %p is not linked where it lies", shown->address);
+  if (block->pool != segment->pool || shown->stream != segment->stream ||
+      shown->device != walk->allocator->device)
+    return broken(walk, "block %p is not of its segment's pool and stream", shown->address);
+  if (block->next && block->next->state == block->state &&
+      (block->state == BLOCK_FREE || block->state == BLOCK_UNMAPPED))
+    return broken(walk, "free blocks %p and %p were not merged", shown->address,
+                  block->next->shown.address);
+  if (block->state == BLOCK_UNMAPPED &&
+      (!block_is_expandable(block) || shown->bytes % segment->page_bytes != 0 ||
+       (size_t)(address - segment->address) % segment->page_bytes != 0))
+    return broken(walk, "block %p is not mapped", shown->address);
+  if (!block_is_active(block) && block->state != BLOCK_FREE && block->state != BLOCK_UNMAPPED)
+    return broken(walk, "block %p has state %d", shown->address, (int)block->state);
+  bool found = *allocator_start(walk->allocator, address) == block;
   if (found != (block->state == BLOCK_ALLOCATED))
     return broken(walk, "block %p is %sfound by its address", shown->address, found ? "" : "not ");
-  return true;
+  return !block_is_active(block) || active_is_valid(walk, block);
 }
 
-static bool blocks_are_valid(struct walk *walk, const struct range *range) {
-  struct sums *sums = &walk->kinds[range->pool->kind];
-  const char *address = range->address, *active_end = range->address;
-  int64_t starting = 0;
-  for (struct block *block = range->edge.next; block != &range->edge; block = block->next) {
-    if (!block_is_valid(walk, range, block, address))
-      return false;
-    walk->blocks++;
+static void add_active(struct walk *walk, const struct block *block) {
+  struct sums *sums = &walk->kinds[block->pool->kind];
+  bool waits = block->state == BLOCK_AWAITING_STREAMS;
+  sums->allocated += !waits;
+  sums->allocated_bytes += waits ? 0 : (int64_t)block->shown.bytes;
+  sums->active++;
+  sums->active_bytes += (int64_t)block->shown.bytes;
+  sums->requested_bytes += (int64_t)block->shown.requested_bytes;
+  walk->awaiting_idle += waits && block->events == 0;
+  walk->events += waits ? (size_t)block->events : 0;
+  walk->awaiting_importers += block->state == BLOCK_AWAITING_IMPORTERS;
+  walk->uses += uses_of(block) + (waits ? (size_t)block->events : 0);
+}
+
+static void add_block(struct walk *walk, const struct block *block) {
+  struct sums *sums = &walk->kinds[block->pool->kind];
+  walk->blocks++;
+  if (block->state != BLOCK_UNMAPPED)
+    sums->reserved_bytes += (int64_t)block->shown.bytes;
+  if (block_is_active(block))
+    add_active(walk, block);
+  if (block->state != BLOCK_FREE)
+    return;
+  walk->free_blocks++;
+  if (block_is_split(block) && !block_is_expandable(block)) {
+    sums->splits++;
+    sums->split_bytes += (int64_t)block->shown.bytes;
+  }
+}
+
+/* ---- segments -------------------------------------------------------------------------------- */
+
+static bool segment_is_valid(struct walk *walk, const struct segment *segment) {
+  const char *address = segment->address, *end = segment->address + segment->bytes;
+  int64_t starting = 0, starts = 0;
+  if (segment->above && (segment->above->below != segment || segment->above->address < end))
+    return broken(walk, "segment %p is not linked where it lies", (void *)segment->address);
+  walk->segments++;
+  walk->kinds[segment->pool->kind].segments += segment->page_bytes == 0;
+  for (const struct block *block = segment->first; block; block = block->next) {
+    if (block->segment != segment || !block_is_valid(walk, block, address))
+      return block->segment == segment ? false : broken(walk, "a block is of another segment");
+    add_block(walk, block);
     starting += block->state == BLOCK_ALLOCATED;
-    walk->deferred += block->state == BLOCK_DEFERRED;
-    walk->awaiting += block->state == BLOCK_AWAITING_IMPORTERS;
-    walk->free_blocks += block->state == BLOCK_FREE;
-    if (block_is_active(block)) {
-      if (active_end < address)
-        add_free(sums, active_end, address);
-      add_active(sums, block);
-      active_end = block_address(block) + block_extent(block);
-    }
-    address += block_extent(block);
+    if (block->state != BLOCK_UNMAPPED)
+      for (const char *unit = address; unit < block_end(block); unit += UNIT_BYTES)
+        starts += *allocator_start(walk->allocator, unit) != NULL;
+    address = block_end(block);
   }
-  if (active_end < address)
-    add_free(sums, active_end, address);
-  if (address != range->address + range->bytes)
-    return broken(walk, "the blocks of segment %p do not fill it", (void *)range->address);
-  int64_t starts = 0;
-  for (address = range->address; address < range->address + range->bytes; address += UNIT_BYTES)
-    starts += *allocator_start(walk->allocator, address) != NULL;
-  if (starts != starting)
-    return broken(walk, "segment %p has starts of blocks that it does not hold",
-                  (void *)range->address);
-  return true;
+  if (address != end)
+    return broken(walk, "the blocks of segment %p do not fill it", (void *)segment->address);
+  return starts == starting || broken(walk, "segment %p has starts of blocks that it does not hold",
+                                      (void *)segment->address);
 }
 
-/* ---- ranges ---------------------------------------------------------------------------------- */
-
-static bool range_is_valid(struct walk *walk, const struct range *range, const char *address) {
-  if (range->address != address || range->bytes == 0 || range->bytes % GRANULE_BYTES != 0)
-    return broken(walk, "range %p has %zu bytes", (void *)range->address, range->bytes);
-  if (range->above && range->above->below != range)
-    return broken(walk, "range %p is not linked where it lies", (void *)range->address);
-  bool unsplit = range->pool && range->pool->is_unsplit;
-  if (range->above && range->above->pool == range->pool && !unsplit)
-    return broken(walk, "range %p was not joined with the next", (void *)range->address);
-  if (!range->pool) {
-    if (range->edge.next != &range->edge || range->edge.prev != &range->edge)
-      return broken(walk, "unreserved range %p has blocks", (void *)range->address);
-    return true;
-  }
-  if (unsplit && range->edge.next != range->edge.prev)
-    return broken(walk, "segment %p was split", (void *)range->address);
-  struct holding *holding = &walk->kinds[range->pool->kind].holding;
-  holding->segments++;
-  holding->reserved_bytes += (int64_t)range->bytes;
-  return blocks_are_valid(walk, range);
-}
-
-static bool ranges_are_valid(struct walk *walk) {
-  struct allocator *allocator = walk->allocator;
-  const char *address = allocator->base;
-  for (struct range *range = &allocator->lowest; range; range = range->above) {
-    if (!range_is_valid(walk, range, address))
-      return false;
-    address += range->bytes;
-    walk->ranges++;
-  }
-  if (address != allocator->base + allocator->capacity)
-    return broken(walk, "the ranges do not fill the arena");
-  return true;
-}
-
-/* ---- lists, records, statistics -------------------------------------------------------------- */
-
-static int64_t bytes_reserved_by(const struct allocator *allocator, const struct pool *pool) {
-  int64_t bytes = 0;
-  for (const struct range *range = &allocator->lowest; range; range = range->above)
-    bytes += range->pool == pool ? (int64_t)range->bytes : 0;
-  return bytes;
-}
-
-static bool pool_is_valid(const struct walk *walk, const struct pool *pool, size_t *free_blocks,
-                          int64_t *reserved) {
-  int64_t bytes = bytes_reserved_by(walk->allocator, pool);
-  if (!openreg_freelist_is_valid(&pool->free, free_blocks))
-    return broken(walk, "a free list of stream %d disagrees with itself", pool->stream);
-  if (pool->reserved_bytes != bytes)
-    return broken(walk, "a pool of stream %d has reserved %lld bytes, its ranges are %lld",
-                  pool->stream, (long long)pool->reserved_bytes, (long long)bytes);
-  *reserved += bytes;
-  return true;
-}
-
-/* The two pools are as they were made, and are found. */
-static bool pools_are_themselves(const struct walk *walk, const struct pool *pools) {
-  const struct pool *large = &pools[1];
-  bool found = pools->mempool != 0 || walk->allocator->pools[pools->stream] == pools;
-  for (const struct pool *other = pools->next; other; other = other->next)
-    found &= other->mempool != pools->mempool || other->stream != pools->stream;
-  return found && pools->kind == OPENREG_POOL_SMALL && large->kind == OPENREG_POOL_LARGE &&
-         large->mempool == pools->mempool && large->stream == pools->stream &&
-         large->is_unsplit == pools->is_unsplit;
-}
-
-static bool pools_are_valid(struct walk *walk) {
+static bool segments_are_valid(struct walk *walk) {
   const struct allocator *allocator = walk->allocator;
-  size_t free_blocks = 0, none = 0;
-  int64_t reserved = 0, spare = 0;
-  for (const struct pool *pools = allocator->all_pools; pools; pools = pools->next) {
-    if (!pools_are_themselves(walk, pools))
-      return broken(walk, "the pools of stream %d are not themselves", pools->stream);
-    for (int large = 0; large < 2; large++)
-      if (!pool_is_valid(walk, &pools[large], &free_blocks, &reserved))
-        return false;
+  const char *end = allocator->base;
+  bool without_gap = true;
+  for (const struct segment *segment = allocator->lowest; segment; segment = segment->above) {
+    without_gap = without_gap && segment->address == end;
+    if (segment == allocator->below_gap && !without_gap)
+      return broken(walk, "there is a gap below segment %p", (void *)segment->address);
+    if (!segment_is_valid(walk, segment))
+      return false;
+    end = segment->address + segment->bytes;
   }
-  for (const struct pool *pools = allocator->spare_pools; pools; pools = pools->next)
-    for (int large = 0; large < 2; large++) {
-      if (!pool_is_valid(walk, &pools[large], &none, &spare))
-        return false;
-      if (none || spare)
-        return broken(walk, "a spare pool of stream %d is in use", pools->stream);
-    }
-  if (reserved != walk->kinds[OPENREG_POOL_SMALL].holding.reserved_bytes +
-                      walk->kinds[OPENREG_POOL_LARGE].holding.reserved_bytes)
-    return broken(walk, "a segment is of a pool that is not listed");
-  if (free_blocks != walk->free_blocks)
-    return broken(walk, "%zu blocks are free, %zu are in free lists", walk->free_blocks,
-                  free_blocks);
+  return end <= allocator->base + allocator->arena_bytes ||
+         broken(walk, "the segments do not fit into the arena");
+}
+
+/* ---- trees, lists, records ------------------------------------------------------------------- */
+
+static bool pools_are_valid(const struct walk *walk) {
+  const struct allocator *allocator = walk->allocator;
+  size_t count = 0;
+  bool valid = true;
+  for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++) {
+    valid = valid && openreg_tree_is_valid(allocator->pools[kind].free, &count);
+    for (const struct private_pool *own = allocator->private_pools; own; own = own->next)
+      valid = valid && own->pools[kind].owner == own && own->pools[kind].kind == kind &&
+              openreg_tree_is_valid(own->pools[kind].free, &count);
+  }
+  if (!valid)
+    return broken(walk, "a pool's free blocks are not in order");
+  return count == walk->free_blocks ||
+         broken(walk, "%zu blocks are free, %zu are in pools", walk->free_blocks, count);
+}
+
+static bool private_pools_are_valid(const struct walk *walk) {
+  for (const struct private_pool *own = walk->allocator->private_pools; own; own = own->next) {
+    size_t segments = 0;
+    for (const struct segment *segment = walk->allocator->lowest; segment; segment = segment->above)
+      segments += segment->pool->owner == own;
+    if (segments != own->segments)
+      return broken(walk, "a private pool has %zu segments, not %zu", segments, own->segments);
+  }
   return true;
 }
 
 static bool waiting_is_valid(struct walk *walk) {
-  size_t deferred = 0, awaiting = 0;
-  for (struct block *block = walk->allocator->deferred; block; block = block->waiting) {
-    if (block->state != BLOCK_DEFERRED || !block_has_streams(block))
-      return broken(walk, "block %p waits for nothing", block->shown.address);
-    deferred++;
-  }
-  if (deferred != walk->deferred)
-    return broken(walk, "%zu blocks are deferred, %zu are listed", walk->deferred, deferred);
-  for (const struct block *block = walk->allocator->awaiting; block; block = block->waiting) {
+  const struct allocator *allocator = walk->allocator;
+  size_t streams = 0, events = 0, importers = 0;
+  for (const struct block *block = allocator->awaiting_idle; block; block = block->waiting)
+    streams += block->state == BLOCK_AWAITING_STREAMS && block->events == 0;
+  for (int stream = 0; stream < OPENREG_STREAMS_PER_DEVICE; stream++)
+    for (const struct use *use = allocator->events[stream].first; use; use = use->next)
+      events += use->block->state == BLOCK_AWAITING_STREAMS && use->stream == stream;
+  for (const struct block *block = allocator->awaiting_importers; block; block = block->waiting) {
     bool is_closing = block->state == BLOCK_CLOSING_IMPORT;
-    if (!block->is_shared || (!is_closing && block->state != BLOCK_AWAITING_IMPORTERS) ||
-        (is_closing && (block->pool || !block_has_streams(block))))
+    if (!block->is_shared || (!is_closing && block->state != BLOCK_AWAITING_IMPORTERS))
       return broken(walk, "block %p waits for no process", block->shown.address);
-    awaiting += !is_closing;
+    importers += !is_closing;
     walk->imports += is_closing;
+    walk->uses += is_closing ? uses_of(block) : 0;
   }
-  if (awaiting != walk->awaiting)
-    return broken(walk, "%zu blocks await importers, %zu are listed", walk->awaiting, awaiting);
-  return true;
+  if (streams != walk->awaiting_idle || events != walk->events || events != allocator->event_count)
+    return broken(walk, "blocks that wait for streams are not those that are listed");
+  return importers == walk->awaiting_importers ||
+         broken(walk, "%zu blocks await importers, %zu are listed", walk->awaiting_importers,
+                importers);
 }
 
 static bool imports_are_valid(struct walk *walk) {
@@ -248,13 +210,14 @@ static bool imports_are_valid(struct walk *walk) {
   const struct block *before = NULL;
   for (const struct block *block = allocator->imports; block; block = block->next) {
     const openreg_block *shown = &block->shown;
-    bool inside = (size_t)(block_address(block) - allocator->base) < allocator->capacity;
+    bool inside = (size_t)(block_address(block) - allocator->base) < allocator->arena_bytes;
     if (block->state != BLOCK_IMPORTED || !block->is_shared || block->pool ||
         block->prev != before || inside || shown->device != allocator->device ||
         shown->bytes < shown->requested_bytes || shown->requested_bytes == 0)
       return broken(walk, "import %p does not show what it is", shown->address);
     before = block;
     walk->imports++;
+    walk->uses += uses_of(block);
   }
   return true;
 }
@@ -262,13 +225,18 @@ static bool imports_are_valid(struct walk *walk) {
 static bool records_are_valid(struct walk *walk) {
   const struct allocator *allocator = walk->allocator;
   size_t blocks = walk->blocks + allocator->empty_blocks + walk->imports;
-  size_t taken = slab_taken(&allocator->blocks), ranges = slab_taken(&allocator->ranges);
-  if (taken != blocks)
-    return broken(walk, "%zu records of blocks are taken, %zu blocks exist", taken, blocks);
-  if (ranges + 1 != walk->ranges) /* the lowest is not from the slab */
-    return broken(walk, "%zu records of ranges are taken, %zu ranges exist", ranges, walk->ranges);
-  return true;
+  if (slab_taken(&allocator->blocks) != blocks)
+    return broken(walk, "%zu records of blocks are taken, %zu blocks exist",
+                  slab_taken(&allocator->blocks), blocks);
+  if (slab_taken(&allocator->segments) != walk->segments)
+    return broken(walk, "%zu records of segments are taken, %zu segments exist",
+                  slab_taken(&allocator->segments), walk->segments);
+  return slab_taken(&allocator->uses) == walk->uses ||
+         broken(walk, "%zu records of uses are taken, %zu uses exist", slab_taken(&allocator->uses),
+                walk->uses);
 }
+
+/* ---- statistics ------------------------------------------------------------------------------ */
 
 static bool stat_is(struct walk *walk, const char *name,
                     const openreg_stat stats[OPENREG_POOL_KINDS], int64_t small, int64_t large) {
@@ -284,34 +252,16 @@ static bool stat_is(struct walk *walk, const char *name,
   return true;
 }
 
-/* What is counted for all kinds together is what is counted for each. */
-static bool sums_are_valid(struct walk *walk) {
-  const struct allocator *allocator = walk->allocator;
-  struct usage small = openreg_stats_live(allocator, OPENREG_POOL_SMALL),
-               large = openreg_stats_live(allocator, OPENREG_POOL_LARGE),
-               all = openreg_stats_live(allocator, OPENREG_POOL_ALL);
-  struct splits small_splits = openreg_stats_splits(allocator, OPENREG_POOL_SMALL),
-                large_splits = openreg_stats_splits(allocator, OPENREG_POOL_LARGE),
-                all_splits = openreg_stats_splits(allocator, OPENREG_POOL_ALL);
-  if (all.blocks != small.blocks + large.blocks || all.bytes != small.bytes + large.bytes ||
-      all.requested_bytes != small.requested_bytes + large.requested_bytes ||
-      all_splits.pieces != small_splits.pieces + large_splits.pieces ||
-      all_splits.bytes != small_splits.bytes + large_splits.bytes)
-    return broken(walk, "the kinds of pools do not add up");
-  return true;
-}
-
 static bool stats_are_valid(struct walk *walk) {
-  openreg_stats_add_up(walk->allocator);
   const openreg_memory_stats *stats = &walk->allocator->stats;
   const struct sums *small = &walk->kinds[OPENREG_POOL_SMALL];
   const struct sums *large = &walk->kinds[OPENREG_POOL_LARGE];
 #define AGREES(name, sum) stat_is(walk, #name, stats->name, small->sum, large->sum)
   return AGREES(allocation, allocated) && AGREES(allocated_bytes, allocated_bytes) &&
          AGREES(active, active) && AGREES(active_bytes, active_bytes) &&
-         AGREES(requested_bytes, requested_bytes) && AGREES(segment, holding.segments) &&
-         AGREES(reserved_bytes, holding.reserved_bytes) && AGREES(inactive_split, splits.pieces) &&
-         AGREES(inactive_split_bytes, splits.bytes);
+         AGREES(requested_bytes, requested_bytes) && AGREES(segment, segments) &&
+         AGREES(reserved_bytes, reserved_bytes) && AGREES(inactive_split, splits) &&
+         AGREES(inactive_split_bytes, split_bytes);
 #undef AGREES
 }
 
@@ -322,9 +272,9 @@ bool openreg_memory_is_valid(int device) {
   if (!walk.allocator)
     return true;
   allocator_lock(walk.allocator);
-  bool valid = ranges_are_valid(&walk) && pools_are_valid(&walk) && waiting_is_valid(&walk) &&
-               imports_are_valid(&walk) && records_are_valid(&walk) && stats_are_valid(&walk) &&
-               sums_are_valid(&walk);
+  bool valid = segments_are_valid(&walk) && pools_are_valid(&walk) &&
+               private_pools_are_valid(&walk) && waiting_is_valid(&walk) &&
+               imports_are_valid(&walk) && records_are_valid(&walk) && stats_are_valid(&walk);
   allocator_unlock(walk.allocator);
   return valid;
 }

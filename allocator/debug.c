@@ -3,11 +3,11 @@
  * Between two operations of the allocator, with the lock free,
  *
  *   free memory                                       holds FREED
- *   a block, from requested_bytes to its extent's end holds ZONE
+ *   a block, from requested_bytes to its end       holds ZONE
  *
- * as long as the program only writes to what it has. A block's extent is its rounded size and
- * ZONE_BYTES more, so whatever lies above it, its own zone comes first. Patterns are written and
- * looked at when no work can use the memory: a block that streams wait for when they are done.
+ * as long as the program only writes to what it has. Requests are made ZONE_BYTES longer, so
+ * whatever lies above a block, its own zone comes first. Patterns are written and looked at when no
+ * work can use the memory: a block that streams wait for when they are done.
  *
  * What is found is mended at once, so that it is reported once; but it is reported when the lock is
  * free, for the program's stacks may need locks of their own (allocator_unlock).
@@ -132,7 +132,7 @@ bool openreg_debug_open(struct allocator *allocator) {
   if (openreg_config_get(&config) != OPENREG_OK || !config->debug_memory)
     return true;
   allocator->debug.stacks =
-      openreg_pages_map(allocator->capacity / UNIT_BYTES * sizeof(struct stack *));
+      openreg_pages_map(allocator->arena_bytes / UNIT_BYTES * sizeof(struct stack *));
   if (!allocator->debug.stacks)
     return false;
   atomic_store_explicit(&openreg_memory_debugged, true, memory_order_relaxed);
@@ -143,9 +143,11 @@ static struct stack **stack_at(const struct allocator *allocator, const char *ad
   return &allocator->debug.stacks[(size_t)(address - allocator->base) / UNIT_BYTES];
 }
 
-/* Of the allocation that last had an address, or NULL. */
-static struct stack *stack_of(const struct allocator *allocator, const char *address) {
-  for (size_t unit = (size_t)(address - allocator->base) / UNIT_BYTES + 1; unit-- > 0;) {
+/* Of the allocation that last had an address of a segment, or NULL. */
+static struct stack *stack_of(const struct allocator *allocator, const struct segment *segment,
+                              const char *address) {
+  size_t first = (size_t)(segment->address - allocator->base) / UNIT_BYTES;
+  for (size_t unit = (size_t)(address - allocator->base) / UNIT_BYTES + 1; unit-- > first;) {
     struct stack *stack = allocator->debug.stacks[unit];
     if (stack && address < stack->end)
       return stack;
@@ -197,7 +199,8 @@ struct damage {
   struct damage *next;
 };
 
-static void found_damage(struct allocator *allocator, openreg_memory_damage kind, char *address) {
+static void found_damage(struct allocator *allocator, const struct segment *segment,
+                         openreg_memory_damage kind, char *address) {
   struct damage *damage = calloc(1, sizeof *damage), **end = &allocator->debug.found;
   if (!damage) {
     fprintf(stderr, "openreg: memory of device %d was damaged at %p\n", allocator->device,
@@ -207,44 +210,44 @@ static void found_damage(struct allocator *allocator, openreg_memory_damage kind
   damage->kind = kind;
   damage->address = address;
   damage->found = *(const unsigned char *)openreg_kernel_view(address);
-  damage->stack = stack_share(stack_of(allocator, address));
+  damage->stack = stack_share(stack_of(allocator, segment, address));
   while (*end)
     end = &(*end)->next;
   *end = damage;
 }
 
 /* Looks whether a range holds what it must, and mends it. */
-static void look(struct allocator *allocator, openreg_memory_damage kind, char *address,
-                 size_t bytes) {
+static void look(struct allocator *allocator, const struct segment *segment,
+                 openreg_memory_damage kind, char *address, size_t bytes) {
   int value = kind == OPENREG_DAMAGE_OVERFLOW ? OPENREG_DEBUG_ZONE : OPENREG_DEBUG_FREED;
   size_t at = first_other(address, bytes, value);
   if (at == bytes)
     return;
-  found_damage(allocator, kind, address + at);
+  found_damage(allocator, segment, kind, address + at);
   fill(address + at, bytes - at, value);
 }
 
 static void look_behind(struct allocator *allocator, const struct block *block) {
   const openreg_block *shown = &block->shown;
-  look(allocator, OPENREG_DAMAGE_OVERFLOW, block_address(block) + shown->requested_bytes,
-       shown->bytes + ZONE_BYTES - shown->requested_bytes);
+  look(allocator, block->segment, OPENREG_DAMAGE_OVERFLOW,
+       block_address(block) + shown->requested_bytes, shown->bytes - shown->requested_bytes);
 }
 
 void openreg_debug_reserved(char *address, size_t bytes) {
   fill(address, bytes, OPENREG_DEBUG_FREED);
 }
 
-void openreg_debug_release(struct allocator *allocator, const struct block *block,
-                           struct span whole) {
-  look(allocator, OPENREG_DAMAGE_USE_AFTER_FREE, whole.from, (size_t)(whole.to - whole.from));
-  forget_stacks(allocator, whole.from, whole.to, whole.to < block_end(block));
+void openreg_debug_release(struct allocator *allocator, const struct block *block, char *address,
+                           size_t bytes) {
+  look(allocator, block->segment, OPENREG_DAMAGE_USE_AFTER_FREE, address, bytes);
+  forget_stacks(allocator, address, address + bytes, address + bytes < block_end(block));
 }
 
 void openreg_debug_handed_out(struct allocator *allocator, const struct block *block,
                               struct stack *stack) {
   size_t requested_bytes = block->shown.requested_bytes;
-  char *start = block_address(block), *end = block_end(block) + ZONE_BYTES;
-  look(allocator, OPENREG_DAMAGE_USE_AFTER_FREE, start, (size_t)(end - start));
+  char *start = block_address(block), *end = block_end(block);
+  look(allocator, block->segment, OPENREG_DAMAGE_USE_AFTER_FREE, start, (size_t)(end - start));
   forget_stacks(allocator, start, end, true);
   if (stack) {
     stack->start = start;
@@ -256,9 +259,8 @@ void openreg_debug_handed_out(struct allocator *allocator, const struct block *b
   fill(start + requested_bytes, (size_t)(end - start) - requested_bytes, OPENREG_DEBUG_ZONE);
 }
 
-void openreg_debug_freed(struct allocator *allocator, struct block *block) {
+void openreg_debug_freed(struct allocator *allocator, const struct block *block) {
   look_behind(allocator, block);
-  block->shown.bytes += ZONE_BYTES;
   fill(block->shown.address, block->shown.bytes, OPENREG_DEBUG_FREED);
 }
 
@@ -335,12 +337,13 @@ void openreg_debug_unlock(struct allocator *allocator) {
 }
 
 static void look_at_everything(struct allocator *allocator) {
-  for (struct range *range = &allocator->lowest; range; range = range->above)
-    for (struct block *block = range->edge.next; block != &range->edge; block = block->next)
+  for (struct segment *segment = allocator->lowest; segment; segment = segment->above)
+    for (struct block *block = segment->first; block; block = block->next)
       if (block_is_active(block))
         look_behind(allocator, block);
-      else
-        look(allocator, OPENREG_DAMAGE_USE_AFTER_FREE, block->shown.address, block->shown.bytes);
+      else if (block->state == BLOCK_FREE)
+        look(allocator, segment, OPENREG_DAMAGE_USE_AFTER_FREE, block->shown.address,
+             block->shown.bytes);
 }
 
 openreg_status openreg_memory_check(int device) {

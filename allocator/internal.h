@@ -1,33 +1,14 @@
 /* internal.h: the structures of the caching allocator, shared by its files and by nobody else.
  *
- * An arena is a list of ranges in address order that cover it without a gap. A range is either
- * unreserved or a segment: reserved for one pool and cut into blocks without a gap. A pool holds
- * the free blocks of one stream and one kind of size. What must be true whenever a device's lock is
- * free (openreg_memory_is_valid walks all of it):
+ * The words are those of CUDA's allocator: a *segment* is memory that was had from the driver, here
+ * the arena and the ledger; it is cut into *blocks*; free blocks are in a *pool*. What is done with
+ * them, and what must be true of them, is told at the top of allocator.c.
  *
- *   lowest.address == base, range.address + range.bytes == range.above.address, the last == end
- *   range.pool != range.above.pool                       (neighbours of one owner are one range)
- *   pool.is_unsplit  =>  not so for its ranges, each of which is one block
- *   segment.address == first block's address, block.address + block.bytes == block.next.address
- *   block.state == FREE  =>  block.next.state != FREE    (free neighbours are one block)
- *   block.state == FREE  <=> block is in its pool's free list
- *   block.streams != 0  =>  block.state is ALLOCATED, DEFERRED or LENT
- *   block.state == ALLOCATED and block.bytes > 0  <=>  starts[unit of block.address] == block
- *   block.is_shared  =>  block.state is ALLOCATED or AWAITING_IMPORTERS                (exported,
- * not withdrawn) block.state == DEFERRED <=> block is in `deferred`, with streams block.state is
- * AWAITING_IMPORTERS or CLOSING_IMPORT <=> block is in `awaiting` block.state == IMPORTED <=> block
- * is in `imports`; then, and when RETURNED: in no range, in no pool, shared pool.reserved_bytes ==
- * the sum over its ranges; of a spare pool, which has no block, 0 every statistic == the sum over
- * the blocks or ranges that it speaks of tally.room == the peak - what there is, never below 0 with
- * OPENREG_DEBUG_MEMORY=1: what debug.c says of patterns, and a block that is ALLOCATED, DEFERRED or
- * LENT ends ZONE_BYTES above what it shows
- *
- * Some of it only when `again` was accounted for, which allocator_lock does first of all.
- *
- * No function here locks except those that allocator.h names, and openreg_shared_find; the others
- * are called with the lock of their device held. The lock of the list of memory pools (mempool.c)
- * is taken under a device's. Pinned memory has a lock and a pool of its own (pinned.c), and uses
- * slabs, pages and single statistics only.
+ * No function here locks except those that allocator.h names, openreg_shared_find and
+ * openreg_allocator_wait_idle; the others are called with the lock of their device held. The lock
+ * of the list of memory pools (mempool.c) and the ledger's are taken under a device's, never the
+ * other way round. Pinned memory has a lock and a pool of its own (pinned.c), and uses slabs, pages
+ * and single statistics only.
  */
 #ifndef OPENREG_ALLOCATOR_INTERNAL_H
 #define OPENREG_ALLOCATOR_INTERNAL_H
@@ -40,57 +21,65 @@
 
 #pragma GCC visibility push(hidden)
 
+/* c10/core/AllocatorConfig.h has these constants, under the names in the comments. */
+#define MOST_REQUESTED_BYTES ((size_t)1 << 60) /* CUDA refuses an exabyte and more */
 enum {
-  UNIT_BYTES = 512,        /* CUDA's kMinBlockSize: every block is a multiple */
-  SMALL_BYTES = 1 << 20,   /* CUDA's kSmallSize: the largest request of the small pool */
-  GRANULE_BYTES = 2 << 20, /* CUDA's kSmallBuffer; the ledger and the pages move in these */
-  CLASS_COUNT = SMALL_BYTES / UNIT_BYTES,
-  CLASS_WORDS = CLASS_COUNT / 64,
-  STREAM_WORDS = (OPENREG_STREAMS_PER_DEVICE + 63) / 64,
+  UNIT_BYTES = 512,                /* kMinBlockSize: every block is a multiple */
+  SMALL_BYTES = 1 << 20,           /* kSmallSize: the largest request of the small pool */
+  SMALL_SEGMENT_BYTES = 2 << 20,   /* kSmallBuffer */
+  OWN_SEGMENT_BYTES = 10 << 20,    /* kMinLargeAlloc: from here on segments fit their request */
+  OWN_SEGMENT_STEP_BYTES = 2 << 20 /* kRoundLarge: and are multiples of this */
 };
+
+struct allocator;
+struct pool;
+struct segment;
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 enum block_state {
   BLOCK_RECYCLED, /* a record without memory, in its slab */
-  BLOCK_EDGE,     /* the end of a segment's ring of blocks; belongs to the range */
   BLOCK_FREE,
-  BLOCK_PARKED, /* free, but neither merged nor listed yet: also what `again` says is free */
+  BLOCK_UNMAPPED, /* addresses of an expandable segment without memory */
+  BLOCK_PARKED,   /* freed by the program, and not yet accounted for: see struct again */
   BLOCK_ALLOCATED,
-  BLOCK_DEFERRED,           /* freed by the program, but a stream still uses it */
+  BLOCK_AWAITING_STREAMS,   /* freed by the program, but a stream may still use it */
   BLOCK_AWAITING_IMPORTERS, /* freed by the program, but another process has it; counts as allocated
                              */
   BLOCK_IMPORTED,           /* the program's, but the memory of another process */
   BLOCK_CLOSING_IMPORT,     /* an import freed by the program, but a stream still uses it */
 };
 
-struct pool;
+/* Work of another stream that may use a block (events.c). */
+struct use {
+  struct use *next;
+  openreg_event *event; /* recorded when the block is freed */
+  struct block *block;
+  int32_t stream;
+};
 
 struct block {
   _Alignas(64) openreg_block shown;
-  struct block *prev, *next; /* neighbours by address, a ring through the range's edge; IMPORTED:
-                              * neighbours in `imports` */
+  struct block *prev,
+      *next; /* neighbours in the segment, NULL at its ends; IMPORTED: in `imports` */
+  struct segment *segment;
   enum block_state state;
-  bool is_shared; /* more than one process has it: exported or imported */
+  int32_t events; /* AWAITING_STREAMS: events that are not known to be done */
   struct pool *pool;
+  bool is_shared; /* more than one process has it: exported or imported */
   union {
-    struct block *before, *less; /* FREE: in a list of one size, or in the tree */
-    struct block *waiting;       /* DEFERRED, LENT, RETURNED: the next one that waits */
-    struct block *spare;         /* RECYCLED: the next one in the slab */
+    struct block *less;    /* FREE: in its pool's tree */
+    struct block *waiting; /* AWAITING_STREAMS to be idle, AWAITING_IMPORTERS, CLOSING_IMPORT */
   };
   union {
-    struct block *after, *greater;
+    struct block *greater; /* FREE */
+    struct use *uses;      /* ALLOCATED and later: by other streams than its own */
   };
-  uint64_t streams[STREAM_WORDS]; /* a bit for each stream that was recorded */
+  uint64_t searches; /* FREE: those of its pool when it became so; see pool.searches */
 };
 
 _Static_assert(offsetof(struct block, shown) == 0, "a shown block is cast to its block");
 _Static_assert(sizeof(struct block) == 128, "a block is two cache lines");
-_Static_assert(offsetof(struct block, pool) == 64, "what neighbours ask of it is in the first");
-
-static inline void block_add_stream(struct block *block, int stream) {
-  block->streams[stream / 64] |= UINT64_C(1) << stream % 64;
-}
 
 static inline struct block *block_of(openreg_block *shown) {
   return (struct block *)shown;
@@ -98,18 +87,16 @@ static inline struct block *block_of(openreg_block *shown) {
 static inline char *block_address(const struct block *block) {
   return block->shown.address;
 }
-static inline bool block_is_active(const struct block *block) {
-  return block->state == BLOCK_ALLOCATED || block->state == BLOCK_DEFERRED ||
-         block->state == BLOCK_AWAITING_IMPORTERS;
-}
 static inline char *block_end(const struct block *block) {
   return block_address(block) + block->shown.bytes;
 }
-static inline bool block_has_streams(const struct block *block) {
-  uint64_t streams = 0;
-  for (int word = 0; word < STREAM_WORDS; word++)
-    streams |= block->streams[word];
-  return streams != 0;
+static inline bool block_is_active(const struct block *block) {
+  return block->state == BLOCK_ALLOCATED || block->state == BLOCK_AWAITING_STREAMS ||
+         block->state == BLOCK_AWAITING_IMPORTERS;
+}
+/* Whether it is a part only of its segment. */
+static inline bool block_is_split(const struct block *block) {
+  return block->prev || block->next;
 }
 
 /* ---- the host's memory (pages.c) ------------------------------------------------------------- */
@@ -126,7 +113,7 @@ openreg_status openreg_pages_unmap(void *pages, size_t bytes);
 /* ---- slabs: records that are recycled (slab.c) ----------------------------------------------- */
 
 struct slab {
-  struct block *first; /* every record starts with a block */
+  void *first; /* a record that is not taken, which begins with the address of the next */
   size_t record_bytes;
   size_t available, made;
 };
@@ -141,140 +128,196 @@ static inline size_t slab_taken(const struct slab *slab) {
   return slab->made - slab->available;
 }
 
-/* A record whose fields are those of its last use. */
+/* A record whose fields are those of its last use, but for what it begins with. */
 static inline void *slab_take(struct slab *slab) {
-  struct block *record = slab->first;
-  assert(record && record->state == BLOCK_RECYCLED);
-  slab->first = record->spare;
+  void *record = slab->first;
+  assert(record);
+  slab->first = *(void **)record;
   slab->available--;
   return record;
 }
 static inline void slab_put(struct slab *slab, void *record) {
-  struct block *block = record;
-  assert(slab->available < slab->made && block->state != BLOCK_RECYCLED);
-  block->state = BLOCK_RECYCLED;
-  block->spare = slab->first;
-  slab->first = block;
+  assert(slab->available < slab->made);
+  *(void **)record = slab->first;
+  slab->first = record;
   slab->available++;
 }
 
-/* ---- pools (pool.c) and their free lists (freelist.c) ---------------------------------------- */
+/* ---- segments (segment.c, expandable.c) ------------------------------------------------------ */
 
-/* The free blocks of up to SMALL_BYTES, one list for each multiple of UNIT_BYTES with a bit for
- * each list that has one; and the larger ones, a treap ordered by size, then address. */
-struct freelist {
-  uint64_t summary; /* a bit for each word of `occupied` that is not 0 */
-  uint64_t occupied[CLASS_WORDS];
-  struct block *classes[CLASS_COUNT];
-  struct block *tree;
+struct segment {
+  struct segment *below, *above; /* by address, of all segments of the device */
+  char *address;
+  size_t bytes;      /* of an expandable one: of its addresses */
+  size_t page_bytes; /* of an expandable one: what it is mapped in; 0 for others */
+  struct block *first;
+  struct pool *pool;
+  uint64_t number; /* in the order in which segments were made */
+  int32_t stream;
 };
 
-/* Whether the structure agrees with itself; adds its blocks to `count`. */
-bool openreg_freelist_is_valid(const struct freelist *list, size_t *count);
+static inline bool block_is_expandable(const struct block *block) {
+  return block->segment->page_bytes != 0;
+}
 
-/* Free memory, as far as emptying the cache could not give it back. */
-struct splits {
-  int64_t pieces, bytes;
-};
+/* ---- pools (pool.c), and the order of their free blocks (tree.c) ------------------------------
+ */
+
+struct private_pool;
 
 struct pool {
-  struct tally *tally; /* of its kind */
-  int64_t reserved_bytes;
+  struct block *free;         /* a tree ordered by stream, size, age of the segment, address */
+  int kind;                   /* OPENREG_POOL_SMALL or OPENREG_POOL_LARGE */
+  struct private_pool *owner; /* NULL: of memory pool 0 */
+  uint64_t searches; /* since garbage is collected; a free block's age is counted in them */
+};
+
+/* What memory pool `mempool` is on one device. */
+struct private_pool {
   uint64_t mempool;
-  int32_t stream;
-  int kind;          /* OPENREG_POOL_SMALL or OPENREG_POOL_LARGE */
-  bool is_unsplit;   /* a memory pool of OPENREG_MEMPOOL_NO_SPLIT */
-  struct pool *next; /* of a small pool, whose large one follows it in memory: the next two */
-  struct freelist free;
+  struct pool pools[OPENREG_POOL_KINDS]; /* of which the first is unused */
+  size_t segments;
+  bool is_unsplit; /* OPENREG_MEMPOOL_NO_SPLIT */
+  struct private_pool *next;
 };
 
-struct allocator;
+static inline uint64_t pool_mempool(const struct pool *pool) {
+  return pool->owner ? pool->owner->mempool : 0;
+}
 
-/* A memory pool's two pools for a stream, small and large. `open` makes them on first use: NULL and
- * the sentence without host memory. `find`: NULL when there are none. */
-struct pool *openreg_pools_open(struct allocator *allocator, uint64_t mempool, int stream);
-struct pool *openreg_pools_find(struct allocator *allocator, uint64_t mempool, int stream);
-/* Has those of memory pools that hold nothing ready for others. */
-void openreg_pools_retire(struct allocator *allocator);
-/* Ends a block that is in no free list after `bytes`. The rest is a block without a state, which is
- * returned. Uses one record. */
+void openreg_tree_insert(struct block **tree, struct block *block);
+void openreg_tree_remove(struct block **tree, struct block *block);
+/* The first of a stream that has at least `bytes`, or of a stream after it; the last that comes
+ * before that. NULL when there is none. */
+struct block *openreg_tree_at_least(struct block *tree, int stream, size_t bytes);
+struct block *openreg_tree_below(struct block *tree, int stream, size_t bytes);
+/* The next in order, and the one before; or NULL. */
+struct block *openreg_tree_after(struct block *tree, const struct block *block);
+struct block *openreg_tree_before(struct block *tree, const struct block *block);
+/* Whether it is in order; counts its blocks. */
+bool openreg_tree_is_valid(const struct block *tree, size_t *count);
+
+static inline void pool_insert(struct block *block) {
+  block->state = BLOCK_FREE;
+  block->searches = block->pool->searches;
+  openreg_tree_insert(&block->pool->free, block);
+}
+static inline void pool_remove(struct block *block) {
+  assert(block->state == BLOCK_FREE);
+  openreg_tree_remove(&block->pool->free, block);
+}
+
+/* A request as the program made it, and what follows from it. */
+struct request {
+  size_t bytes;         /* as asked */
+  size_t rounded_bytes; /* of the block */
+  size_t segment_bytes; /* of a segment that is made for it */
+  uint64_t mempool;
+  struct pool *pool;
+  int stream;
+  bool is_expandable;  /* expandable segments are on */
+  bool is_rejected;    /* nothing more is tried (throw_on_cudamalloc_oom) */
+  struct stack *stack; /* NULL but with OPENREG_DEBUG_MEMORY=1 */
+};
+
+size_t openreg_round_size(const openreg_memory_settings *settings, size_t bytes);
+/* Completes a request of which bytes, mempool and stream are known. False and the sentence without
+ * host memory. */
+bool openreg_request_complete(struct allocator *allocator, struct request *request);
+/* What a memory pool other than 0 is on this device. `find`: NULL when it is nothing yet. `open`:
+ * NULL and the sentence without host memory. */
+struct private_pool *openreg_private_pool_find(struct allocator *allocator, uint64_t mempool);
+struct private_pool *openreg_private_pool_open(struct allocator *allocator, uint64_t mempool);
+/* The best fit, out of its pool's tree; or NULL. */
+struct block *openreg_pool_take(struct allocator *allocator, const struct request *request);
+
+/* ---- splitting and merging (split.c) --------------------------------------------------------- */
+
+/* Makes a block that was taken out of its pool, or is new, the program's, split if it must be; with
+ * all statistics. Uses one record. */
+openreg_block *openreg_block_hand_out(struct allocator *allocator, struct block *block,
+                                      const struct request *request);
+/* Makes an active block that nobody uses any more free, merged with its neighbours. */
+void openreg_block_make_free(struct allocator *allocator, struct block *block);
+/* Ends a block after `bytes`; gives the rest, without a state. Uses one record. */
 struct block *openreg_block_cut(struct allocator *allocator, struct block *block, size_t bytes);
-/* Makes an active block of its segment free that no one uses any more, with the statistics of free
- * memory. */
-void openreg_pool_free(struct allocator *allocator, struct block *block);
-/* What the free memory's figures would change by if an active block became free. */
-struct splits openreg_pool_free_change(const struct block *block);
-/* In and out of the free list. */
-void openreg_pool_insert(struct block *block);
-void openreg_pool_remove(struct block *block);
+/* Takes the neighbours of the same state into a block that is in no tree. Gives how many. */
+int openreg_block_merge(struct allocator *allocator, struct block *block, enum block_state state);
 
-/* The part of a range of free bytes that can go back to the system: whole granules. Empty
- * (from == to) when there is none. */
-struct span {
-  char *from, *to;
+/* ---- memory from the driver, and back -------------------------------------------------------- */
+
+/* Makes a segment for a request; `block` is in no tree. Errors: OUT_OF_MEMORY (limit, ledger, no
+ * addresses), and others of the ledger. */
+openreg_status openreg_segment_reserve(struct allocator *allocator, struct request *request,
+                                       struct block **block);
+/* Gives the segment of a free block that is all of it back. NOT_READY, and nothing is changed, when
+ * the device must be waited for first; and errors of the system. */
+openreg_status openreg_segment_release(struct allocator *allocator, struct block *block);
+/* Room for a segment in the arena, of the pool and the stream of a request; NULL when there is
+ * none. Uses one record. */
+struct segment *openreg_segment_place(struct allocator *allocator, const struct request *request,
+                                      size_t bytes);
+void openreg_segment_remove(struct allocator *allocator, struct segment *segment);
+/* Pages of a free block go to the ledger and the system. Errors as of release. */
+openreg_status openreg_segment_give_back(struct allocator *allocator, const struct block *block,
+                                         char *address, size_t bytes);
+
+/* Maps memory for a request into an expandable segment; as openreg_segment_reserve. */
+openreg_status openreg_expandable_reserve(struct allocator *allocator,
+                                          const struct request *request, struct block **block);
+/* Unmaps the whole pages of a free block; errors as of openreg_segment_release. */
+openreg_status openreg_expandable_unmap(struct allocator *allocator, struct block *block);
+
+/* ---- when nothing fits (reclaim.c) ------------------------------------------------------------
+ */
+
+/* Each: NOT_READY when the device must be waited for first, and it be called again. */
+openreg_status openreg_collect_garbage(struct allocator *allocator);
+/* OUT_OF_MEMORY when what it gave back is less than the request needs. */
+openreg_status openreg_release_oversize(struct allocator *allocator, const struct request *request);
+/* All cached blocks; those of memory pool `*only`, which is destroyed, for not NULL. */
+openreg_status openreg_release_cached(struct allocator *allocator, const uint64_t *only);
+/* What empty_cache does. */
+openreg_status openreg_allocator_empty(struct allocator *allocator, const uint64_t *only);
+
+/* ---- blocks that wait for streams (events.c) --------------------------------------------------
+ */
+
+struct uses {
+  struct use *first, **last;
 };
-struct span openreg_whole_granules(const char *begin, const char *end);
 
-/* ---- ranges of the arena (segments.c) -------------------------------------------------------- */
+void openreg_events_initialize(struct allocator *allocator);
+/* Frees a block that streams may use, when they are done. */
+void openreg_events_defer(struct allocator *allocator, struct block *block);
+/* Frees the blocks whose events are done, as far as can be told without waiting. */
+void openreg_events_process(struct allocator *allocator);
+/* Waits for all events, with the lock let go meanwhile, and frees their blocks; for `only` not NULL
+ * those of one memory pool. */
+openreg_status openreg_events_synchronize(struct allocator *allocator, const uint64_t *only);
+/* Whether a stream that was recorded on an import has work left. */
+bool openreg_uses_are_busy(const struct block *block);
+void openreg_uses_drop(struct allocator *allocator, struct block *block);
 
-struct range {
-  struct block edge; /* first and last of the ring of blocks; alone in an unreserved range */
-  struct range *below, *above;
-  char *address;
-  size_t bytes;
-  struct pool *pool; /* NULL: unreserved */
-};
+/* ---- statistics (stats.h, stats.c), memory pools' own (mempool_stats.c) -----------------------
+ */
 
-void openreg_segments_initialize(struct allocator *allocator, char *base, size_t bytes);
-/* Reserves enough for a free block of at least `bytes` in the pool, and adds to `change` what that
- * changes the free memory's figures by. Errors: OUT_OF_MEMORY (ledger, fraction, or no room in the
- * arena) and others of the ledger. Uses one record of each slab. */
-openreg_status openreg_segment_reserve(struct allocator *allocator, struct pool *pool, size_t bytes,
-                                       struct splits *change);
-/* Gives back the whole granules of every free block of the memory pool `*only`; for NULL, of all
- * that nobody keeps them for. NOT_READY: but for those of streams that have work. */
-openreg_status openreg_segments_release(struct allocator *allocator, const uint64_t *only);
-
-/* ---- the allocator of one device (allocator.c) ----------------------------------------------- */
-
-/* What a pool kind holds now. The statistics of the same names follow at the end of an operation,
- * by the difference, as CUDA's do: no peak and no sum shows the middle of one. */
-struct holding {
-  int64_t segments, reserved_bytes;
-};
-
-/* What each memory pool has reserved (mempool_stats.c). */
+/* What each memory pool has reserved. */
 struct accounts {
   openreg_mempool_stats *list;
   size_t count, room;
 };
 
-/* What the statistics of one kind are made of when they are looked at (stats.c). */
-struct usage {
-  int64_t blocks, bytes, requested_bytes;
-};
-struct headroom { /* what is left until a peak is passed: current == peak - room */
-  struct usage live;
-  struct splits splits;
-};
-struct tally {
-  struct headroom room; /* of what the program has, and of free memory */
-  struct usage given;   /* all that were ever allocated */
-  struct splits risen;  /* the sum of all increases */
-  struct usage waiting; /* deferred ones */
-  /* What there was when sums were reset. */
-  struct usage given_before, returned_before, unused_before;
-  struct splits splits_before;
-};
+/* ---- the allocator of one device (allocator.c) ----------------------------------------------- */
 
-/* The block of the last operation, if that was an allocation from free memory. Freeing it makes
+/* The block of the last operation, if that was an allocation from cached memory. Freeing it makes
  * everything as it was before, and allocating the same again as it was after: so these two, as
- * often as they take turns, only change `free` and `times` and are accounted for by the next
- * operation of another kind. Programs do this all the time, with each temporary result. */
+ * often as they take turns, only change `is_free` and `times`, and are accounted for before the
+ * next operation of another kind. Programs do this all the time, with each temporary result. */
 struct again {
   struct block *block; /* NULL: none */
   bool is_free;        /* the program gave it back */
-  int64_t times;       /* it was allocated again */
+  int64_t times;       /* it was freed and allocated again */
 };
 
 /* Of OPENREG_DEBUG_MEMORY=1 (debug.c). */
@@ -291,22 +334,26 @@ struct allocator {
   struct again again;
   int device;
   char *base;
+  size_t arena_bytes;
   size_t capacity;
   struct block **starts; /* the allocated block that starts at each unit of the arena */
-  struct block *deferred, *awaiting, *imports;
-  struct slab blocks, ranges;
-  struct tally tallies[OPENREG_POOL_KINDS];       /* of all kinds together: `room` only */
-  struct pool *pools[OPENREG_STREAMS_PER_DEVICE]; /* of memory pool 0, two each; NULL: not made */
-  struct pool *all_pools, *spare_pools;           /* every two that there are; that are not used */
-  struct range lowest;  /* the first of all ranges; joined ranges keep the lower record */
-  size_t allowed_bytes; /* fraction * capacity */
-  double fraction;
+  openreg_memory_settings settings;
+  struct pool pools[OPENREG_POOL_KINDS]; /* of memory pool 0; the first is unused */
+  struct private_pool *private_pools;    /* in the order in which they were made */
+  struct private_pool *spare_private_pools;
+  struct segment *lowest; /* by address */
+  uint64_t segments_made;
+  struct segment *below_gap; /* all up to it lie without a gap; NULL: none do */
+  struct uses events[OPENREG_STREAMS_PER_DEVICE]; /* recorded, in their order */
+  size_t event_count;
+  struct block *awaiting_idle, *awaiting_importers, *imports;
+  struct slab blocks, segments, uses;
+  size_t allowed_bytes; /* the limit of set_fraction; SIZE_MAX for none */
+  bool has_waited;      /* the operation that has the lock waited for the device */
   struct accounts accounts;
   size_t empty_blocks; /* allocated blocks of 0 bytes */
   struct debug debug;
-  struct holding holding[OPENREG_POOL_KINDS];
-  openreg_memory_stats
-      stats; /* peaks and counters; the rest is as of the last openreg_stats_add_up */
+  openreg_memory_stats stats;
 };
 
 /* The device's allocator, made on first use. Errors: INVALID_DEVICE, BAD_FORK,
@@ -320,8 +367,16 @@ struct allocator *openreg_allocator_ready(int device);
 struct allocator *openreg_allocator_of(const struct block *block);
 /* What becomes of an allocated block that the program freed and no other process has. */
 void openreg_allocator_take_back(struct allocator *allocator, struct block *block);
-/* Waits for what freed blocks wait for, and releases as openreg_segments_release does. */
-openreg_status openreg_allocator_empty(struct allocator *allocator, const uint64_t *only);
+/* Lets the lock go, waits for the work of the device, and takes the lock. */
+openreg_status openreg_allocator_wait_idle(struct allocator *allocator);
+
+static inline struct block **allocator_start(const struct allocator *allocator,
+                                             const void *address) {
+  return &allocator->starts[(size_t)((const char *)address - allocator->base) / UNIT_BYTES];
+}
+
+/* The settings as they are when a device is first used (config.c). */
+void openreg_settings_initialize(struct allocator *allocator);
 
 /* ---- OPENREG_DEBUG_MEMORY=1 (debug.c) -------------------------------------------------------- */
 
@@ -332,13 +387,10 @@ static inline bool memory_is_debugged(void) {
   return __builtin_expect(atomic_load_explicit(&openreg_memory_debugged, memory_order_relaxed), 0);
 }
 
-/* What lies behind each active block and is part of it: shown.bytes does not count it. */
+/* What is added to each request, for the zone behind it. */
 enum { ZONE_BYTES = UNIT_BYTES };
 static inline size_t zone_bytes(void) {
   return memory_is_debugged() ? ZONE_BYTES : 0;
-}
-static inline size_t block_extent(const struct block *block) {
-  return block->shown.bytes + (block_is_active(block) ? zone_bytes() : 0);
 }
 
 /* Makes what a device needs for it, if its configuration says so. False without host memory. */
@@ -351,20 +403,35 @@ void openreg_debug_drop(struct stack *stack);
 void openreg_debug_reserved(char *address, size_t bytes);
 void openreg_debug_handed_out(struct allocator *allocator, const struct block *block,
                               struct stack *stack);
-void openreg_debug_freed(struct allocator *allocator, struct block *block);
-void openreg_debug_release(struct allocator *allocator, const struct block *block,
-                           struct span whole);
+void openreg_debug_freed(struct allocator *allocator, const struct block *block);
+void openreg_debug_release(struct allocator *allocator, const struct block *block, char *address,
+                           size_t bytes);
 /* Gives the lock back and tells what was found. */
 void openreg_debug_unlock(struct allocator *allocator);
+
+/* ---- records of blocks ----------------------------------------------------------------------- */
+
+static inline struct block *block_take_record(struct allocator *allocator) {
+  struct block *block = slab_take(&allocator->blocks);
+  assert(block->state == BLOCK_RECYCLED);
+  return block;
+}
+static inline void block_put_record(struct allocator *allocator, struct block *block) {
+  assert(block->state != BLOCK_RECYCLED);
+  block->state = BLOCK_RECYCLED;
+  slab_put(&allocator->blocks, block);
+}
 
 /* ---- locking --------------------------------------------------------------------------------- */
 
 /* Does what `again` stands for. */
 void openreg_allocator_account_again(struct allocator *allocator);
+/* Begins an operation that is not the same again. */
 static inline void allocator_account(struct allocator *allocator) {
   if (allocator->again.is_free || allocator->again.times)
     openreg_allocator_account_again(allocator);
   allocator->again.block = NULL;
+  allocator->has_waited = false;
 }
 
 /* Who locks a device's allocator finds everything accounted for. */
@@ -380,21 +447,8 @@ static inline void allocator_unlock(struct allocator *allocator) {
   lock_give(&allocator->lock);
 }
 
-static inline struct block **allocator_start(const struct allocator *allocator,
-                                             const void *address) {
-  return &allocator->starts[(size_t)((const char *)address - allocator->base) / UNIT_BYTES];
-}
-
-/* A request as the program made it. */
-struct request {
-  size_t bytes;
-  uint64_t mempool;
-  int stream;
-  struct stack *stack; /* NULL but with OPENREG_DEBUG_MEMORY=1 */
-};
-
-/* Tells the observer and records the sentence of a request that failed, and returns OUT_OF_MEMORY
- * (report.c). */
+/* Counts and tells the observer of a request that failed, records the sentence, and returns
+ * OUT_OF_MEMORY (report.c). */
 openreg_status openreg_report_out_of_memory(struct allocator *allocator,
                                             const struct request *request);
 
@@ -413,9 +467,10 @@ static inline uint64_t mempool_current(int device) {
 
 /* Whether a pool's owner keeps its free memory from being given back with the cache. */
 bool openreg_mempool_is_kept(uint64_t mempool);
-/* Whether its segments are neither cut nor joined. */
+/* Whether its segments are not split. */
 bool openreg_mempool_is_unsplit(uint64_t mempool);
-/* The next larger number of a pool that serves requests which fit nowhere else; 0: none. */
+/* The next of the pools that serve requests which fit nowhere else, in CUDA's order of them; 0: the
+ * first; gives 0 for none. */
 uint64_t openreg_mempool_next_on_oom(uint64_t mempool);
 
 /* Makes the account of a memory pool; false and the sentence without host memory. */
@@ -436,26 +491,17 @@ static inline bool memory_is_observed(void) {
 /* Call the observer, if there is one still. */
 void openreg_observe_memory(const openreg_memory_event *event);
 void openreg_observe_block(openreg_memory_action action, const struct block *block);
-void openreg_observe_segment(openreg_memory_action action, int device, const struct pool *pool,
-                             const char *address, size_t bytes);
+void openreg_observe_segment(openreg_memory_action action, const struct allocator *allocator,
+                             const struct segment *segment, const char *address, size_t bytes);
 
-/* ---- blocks that wait for other streams (deferred.c) ----------------------------------------- */
-
-/* Whether a stream recorded on the block has work left; forgets those that have not. */
-bool openreg_block_is_busy(struct block *block);
-void openreg_deferred_push(struct allocator *allocator, struct block *block);
-/* Frees the blocks whose streams have finished. */
-void openreg_deferred_poll(struct allocator *allocator);
-/* Waits for the work of the device, with the lock let go meanwhile, and polls. */
-openreg_status openreg_deferred_wait(struct allocator *allocator);
-
-/* ---- blocks that other processes have, or have lent (shared.c) ---------------------------------
+/* ---- blocks that other processes have, or have lent (shared.c) --------------------------------
  */
 
 /* Frees a block that is shared, now or when that is over. */
 void openreg_shared_free(struct allocator *allocator, struct block *block);
-/* Looks again at those that wait. A system call for each: only for who would make others. */
-void openreg_shared_poll(struct allocator *allocator);
+/* Looks again at those that wait; whether any wait was over. A system call for each: only for who
+ * would make others. */
+bool openreg_shared_poll(struct allocator *allocator);
 /* The import that starts at an address beyond the arena, or NULL. Takes the lock. */
 openreg_block *openreg_shared_find(struct allocator *allocator, const void *address);
 

@@ -1,4 +1,4 @@
-/* lock.c: waiting for a lock, in three stages; granting seats and taking them away; and forks.
+/* lock.c: waiting for a lock, in three stages; and forks.
  *
  * A holder that is running is done within some hundred instructions: the waiter looks on, with
  * pauses that leave the core's other thread alone, and tries to write only when it saw the lock
@@ -8,14 +8,9 @@
  */
 #include "allocator/lock.h"
 
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
   LOOKS = 100,    /* x86's pause takes 10 to 140 cycles (Intel's optimization manual) */
@@ -41,57 +36,9 @@ static void wait_a_while(unsigned round) {
     nanosleep(&nap, NULL);
 }
 
-/* ---- seats ----------------------------------------------------------------------------------- */
-
-static bool membarrier(int command) {
-  return syscall(SYS_membarrier, command, 0, 0) == 0;
-}
-
-/* The caller has `taken`, and then the lock: no owner of a seat has it or can take it. */
-static void take_seat_away(struct lock *lock, struct seat *seat) {
-  atomic_store_explicit(&lock->seat, NULL, memory_order_seq_cst);
-  /* A forked process must register anew. */
-  if (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) &&
-      !(membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
-        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))) {
-    fputs("openreg: membarrier(2) worked and then did not: it must not be forbidden to a process "
-          "that uses devices\n",
-          stderr);
-    abort();
-  }
-  for (unsigned round = 0; atomic_load_explicit(&seat->inside, memory_order_acquire); round++)
+void openreg_lock_await(struct lock *lock) {
+  for (unsigned round = 0; atomic_load_explicit(&lock->taken, memory_order_relaxed); round++)
     wait_a_while(round);
-}
-
-/* Where the system has no membarrier, no seats are granted. */
-static void grant_seat(struct lock *lock, void *thread) {
-  struct seat *seat = &lock->seats[lock->seats_granted];
-  if (!membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)) {
-    lock->seats_granted = SEAT_COUNT;
-    return;
-  }
-  lock->seats_granted++;
-  seat->thread = thread;
-  atomic_store_explicit(&lock->seat, seat, memory_order_release);
-}
-
-void openreg_lock_take_unseated(struct lock *lock) {
-  for (unsigned round = 0; atomic_exchange_explicit(&lock->taken, true, memory_order_acquire);)
-    for (; atomic_load_explicit(&lock->taken, memory_order_relaxed); round++)
-      wait_a_while(round);
-  struct seat *seat = atomic_load_explicit(&lock->seat, memory_order_relaxed);
-  if (seat)
-    take_seat_away(lock, seat);
-  lock->held = NULL;
-  void *thread = lock_thread();
-  if (thread != lock->last) {
-    lock->last = thread;
-    lock->row = 0;
-  } else if (++lock->row >= (unsigned)SEAT_TAKES << lock->seats_granted &&
-             lock->seats_granted < SEAT_COUNT) {
-    lock->row = 0;
-    grant_seat(lock, thread);
-  }
 }
 
 int openreg_lock_watch_forks(void (*before)(void), void (*after)(void)) {

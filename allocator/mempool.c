@@ -1,9 +1,9 @@
 /* mempool.c: which memory pools there are, and which one each thread allocates in.
  *
- * A memory pool is a number, and on each device and stream that allocates in it two pools of its
- * own (pool.c); segments of different pools are never joined. Here is what they have in common: the
- * list of those whose owner has not destroyed them, which keep their free memory when a cache is
- * emptied. A pool that was destroyed lives on as the number that its segments bear.
+ * A memory pool is a number, and on each device where it is used a small and a large pool of its
+ * own (pool.c). Here is what they have in common: the list of those that are kept, by an owner who
+ * has not destroyed them or a thread that allocates there: these keep their free memory when a
+ * cache is emptied. A pool that is not kept lives on as the number that its segments bear.
  */
 #include "allocator/internal.h"
 
@@ -15,6 +15,8 @@
 struct mempool {
   uint64_t number;
   unsigned how;
+  bool is_owned; /* nobody has destroyed it */
+  int threads;   /* whose current pool it is, on each device */
 };
 
 /* Numbers in the order in which they were given. */
@@ -83,21 +85,49 @@ static bool append(unsigned how, uint64_t *mempool) {
   }
   if (how & OPENREG_MEMPOOL_NO_SPLIT && !append_number(&list.unsplit, list.latest + 1))
     return false;
-  list.pools[list.count++] = (struct mempool){++list.latest, how};
+  list.pools[list.count++] =
+      (struct mempool){.number = ++list.latest, .how = how, .is_owned = true};
   *mempool = list.latest;
   return true;
 }
 
-static bool remove_from_list(uint64_t mempool) {
+/* Takes a pool out of the list that nobody keeps any more. */
+static void remove_unless_kept(size_t place) {
+  const struct mempool *pool = &list.pools[place];
+  if (pool->is_owned || pool->threads > 0)
+    return;
+  list.count--;
+  memmove(&list.pools[place], &list.pools[place + 1], (list.count - place) * sizeof *list.pools);
+}
+
+static bool disown(uint64_t mempool) {
   pthread_mutex_lock(&list.lock);
   size_t place = place_of(mempool);
-  bool found = is_at(place, mempool);
+  bool found = is_at(place, mempool) && list.pools[place].is_owned;
   if (found) {
-    list.count--;
-    memmove(&list.pools[place], &list.pools[place + 1], (list.count - place) * sizeof *list.pools);
+    list.pools[place].is_owned = false;
+    remove_unless_kept(place);
   }
   pthread_mutex_unlock(&list.lock);
   return found;
+}
+
+static void add_thread(uint64_t mempool, int change) {
+  pthread_mutex_lock(&list.lock);
+  size_t place = place_of(mempool);
+  if (is_at(place, mempool)) {
+    list.pools[place].threads += change;
+    remove_unless_kept(place);
+  }
+  pthread_mutex_unlock(&list.lock);
+}
+
+static bool is_owned(uint64_t mempool) {
+  pthread_mutex_lock(&list.lock);
+  size_t place = place_of(mempool);
+  bool owned = is_at(place, mempool) && list.pools[place].is_owned;
+  pthread_mutex_unlock(&list.lock);
+  return owned;
 }
 
 bool openreg_mempool_is_kept(uint64_t mempool) {
@@ -120,12 +150,29 @@ bool openreg_mempool_is_unsplit(uint64_t mempool) {
   return found;
 }
 
-uint64_t openreg_mempool_next_on_oom(uint64_t mempool) {
+static bool was_created(uint64_t mempool) {
   pthread_mutex_lock(&list.lock);
-  size_t place = place_of(mempool + 1);
-  while (place < list.count && !(list.pools[place].how & OPENREG_MEMPOOL_USE_ON_OOM))
-    place++;
-  uint64_t next = place < list.count ? list.pools[place].number : 0;
+  bool created = mempool != 0 && mempool <= list.latest;
+  pthread_mutex_unlock(&list.lock);
+  return created;
+}
+
+/* CUDA keeps these pools in a hash table, and tries them in its order: that of Fibonacci hashing.
+ */
+static uint64_t hash_of(uint64_t mempool) {
+  return mempool * UINT64_C(11400714819323198485);
+}
+
+uint64_t openreg_mempool_next_on_oom(uint64_t mempool) {
+  uint64_t next = 0;
+  pthread_mutex_lock(&list.lock);
+  for (size_t i = 0; i < list.count; i++) {
+    const struct mempool *pool = &list.pools[i];
+    if (pool->is_owned && pool->how & OPENREG_MEMPOOL_USE_ON_OOM &&
+        hash_of(pool->number) > hash_of(mempool) &&
+        (next == 0 || hash_of(pool->number) < hash_of(next)))
+      next = pool->number;
+  }
   pthread_mutex_unlock(&list.lock);
   return next;
 }
@@ -135,8 +182,24 @@ uint64_t openreg_mempool_current_of_thread(int device) {
   return current ? current[device] : 0;
 }
 
+static void set_current(uint64_t *current, int device, uint64_t mempool) {
+  uint64_t before = current[device];
+  if (mempool != 0)
+    add_thread(mempool, 1);
+  current[device] = mempool;
+  if (before != 0)
+    add_thread(before, -1);
+}
+
+/* At the end of a thread. */
+static void drop_current(void *current) {
+  for (int device = 0; device < OPENREG_MAX_DEVICES; device++)
+    set_current(current, device, 0);
+  free(current);
+}
+
 static void make_key(void) {
-  key_error = pthread_key_create(&key, free);
+  key_error = pthread_key_create(&key, drop_current);
 }
 
 /* The calling thread's array; NULL without host memory. */
@@ -172,7 +235,18 @@ static openreg_status require_mempool(uint64_t mempool) {
   openreg_status status = require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
-  return mempool == 0 || openreg_mempool_is_kept(mempool) ? OPENREG_OK : refuse(mempool);
+  return mempool == 0 || is_owned(mempool) ? OPENREG_OK : refuse(mempool);
+}
+
+/* As CUDA does, so that emptying it is counted even if it was never used. */
+static bool open_on_current_device(uint64_t mempool) {
+  struct allocator *allocator = openreg_allocator_ready(openreg_device_current());
+  if (!allocator)
+    return true;
+  allocator_lock(allocator);
+  bool opened = openreg_private_pool_open(allocator, mempool) != NULL;
+  allocator_unlock(allocator);
+  return opened;
 }
 
 openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool) {
@@ -191,12 +265,17 @@ openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool) {
   pthread_once(&key_once, make_key);
   if (key_error != 0)
     return openreg_fail(OPENREG_SYSTEM, "openreg: a key for memory pools: %s", strerror(key_error));
+  uint64_t made;
   pthread_mutex_lock(&list.lock);
-  bool created = append(how, mempool);
+  bool created = append(how, &made);
   pthread_mutex_unlock(&list.lock);
-  if (!created)
+  if (!created || !open_on_current_device(made)) {
+    if (created)
+      disown(made);
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for one more memory pool");
+  }
   atomic_store_explicit(&openreg_mempools_exist, true, memory_order_relaxed);
+  *mempool = made;
   return OPENREG_OK;
 }
 
@@ -208,7 +287,9 @@ static openreg_status empty_everywhere(uint64_t mempool) {
     if (!allocator)
       continue;
     allocator_lock(allocator);
-    openreg_status status = openreg_allocator_empty(allocator, &mempool);
+    openreg_status status = OPENREG_OK;
+    if (openreg_private_pool_find(allocator, mempool))
+      status = openreg_allocator_empty(allocator, &mempool);
     allocator_unlock(allocator);
     if (first == OPENREG_OK)
       first = status;
@@ -220,17 +301,21 @@ openreg_status openreg_mempool_destroy(uint64_t mempool) {
   openreg_status status = require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
-  return remove_from_list(mempool) ? empty_everywhere(mempool) : refuse(mempool);
+  return disown(mempool) ? OPENREG_OK : refuse(mempool);
 }
 
 openreg_status openreg_mempool_empty(uint64_t mempool) {
-  openreg_status status = require_mempool(mempool);
-  return status == OPENREG_OK ? empty_everywhere(mempool) : status;
+  openreg_status status = require_no_bad_fork();
+  if (status != OPENREG_OK)
+    return status;
+  if (!was_created(mempool))
+    return refuse(mempool);
+  return openreg_mempool_is_kept(mempool) ? OPENREG_OK : empty_everywhere(mempool);
 }
 
-static int64_t count_active(const struct range *range) {
+static int64_t count_active(const struct segment *segment) {
   int64_t count = 0;
-  for (const struct block *block = range->edge.next; block != &range->edge; block = block->next)
+  for (const struct block *block = segment->first; block; block = block->next)
     count += block_is_active(block);
   return count;
 }
@@ -247,9 +332,9 @@ openreg_status openreg_mempool_use_count(uint64_t mempool, int64_t *blocks) {
     if (!allocator)
       continue;
     allocator_lock(allocator);
-    for (const struct range *range = &allocator->lowest; range; range = range->above)
-      if (range->pool && range->pool->mempool == mempool)
-        *blocks += count_active(range);
+    for (const struct segment *segment = allocator->lowest; segment; segment = segment->above)
+      if (pool_mempool(segment->pool) == mempool)
+        *blocks += count_active(segment);
     allocator_unlock(allocator);
   }
   return OPENREG_OK;
@@ -276,6 +361,6 @@ openreg_status openreg_mempool_set_current(int device, uint64_t mempool) {
   uint64_t *current = current_ensure();
   if (!current)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a thread's pools");
-  current[device] = mempool;
+  set_current(current, device, mempool);
   return OPENREG_OK;
 }

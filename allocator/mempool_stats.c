@@ -35,16 +35,8 @@ bool openreg_mempool_account_open(struct allocator *allocator, uint64_t mempool)
 }
 
 void openreg_mempool_account(struct allocator *allocator, const struct pool *pool, int64_t change) {
-  if (pool->mempool == 0)
-    return;
-  openreg_stat *stats = account_of(allocator, pool->mempool)->reserved_bytes;
-  openreg_stat *both[] = {&stats[OPENREG_POOL_ALL], &stats[pool->kind]};
-  for (int i = 0; i < 2; i++) {
-    if (change > 0)
-      stat_increase(both[i], change);
-    else
-      stat_decrease(both[i], -change);
-  }
+  if (pool->owner)
+    stats_change(account_of(allocator, pool_mempool(pool))->reserved_bytes, pool->kind, change);
 }
 
 void openreg_mempool_accounts_each(struct allocator *allocator,

@@ -7,10 +7,7 @@
 
 _Atomic(openreg_memory_observer) openreg_installed_observer;
 
-void openreg_memory_observe(openreg_memory_observer observer) {
-  if (openreg_in_bad_fork())
-    return;
-  atomic_store_explicit(&openreg_installed_observer, observer, memory_order_release);
+static void take_each_lock_once(void) {
   for (int device = 0; device < OPENREG_MAX_DEVICES; device++) {
     struct allocator *allocator = openreg_allocator_ready(device);
     if (!allocator)
@@ -18,6 +15,14 @@ void openreg_memory_observe(openreg_memory_observer observer) {
     allocator_lock(allocator);
     allocator_unlock(allocator);
   }
+}
+
+void openreg_memory_observe(openreg_memory_observer observer) {
+  if (openreg_in_bad_fork())
+    return;
+  take_each_lock_once(); /* what happened before is accounted for without an observer */
+  atomic_store_explicit(&openreg_installed_observer, observer, memory_order_release);
+  take_each_lock_once();
 }
 
 void openreg_observe_memory(const openreg_memory_event *event) {
@@ -32,16 +37,16 @@ void openreg_observe_block(openreg_memory_action action, const struct block *blo
                                                  .device = block->shown.device,
                                                  .stream = block->shown.stream,
                                                  .address = (uintptr_t)block->shown.address,
-                                                 .bytes = block->shown.bytes,
-                                                 .mempool = block->pool->mempool});
+                                                 .bytes = block->shown.requested_bytes,
+                                                 .mempool = pool_mempool(block->pool)});
 }
 
-void openreg_observe_segment(openreg_memory_action action, int device, const struct pool *pool,
-                             const char *address, size_t bytes) {
+void openreg_observe_segment(openreg_memory_action action, const struct allocator *allocator,
+                             const struct segment *segment, const char *address, size_t bytes) {
   openreg_observe_memory(&(openreg_memory_event){.action = action,
-                                                 .device = device,
-                                                 .stream = pool->stream,
+                                                 .device = allocator->device,
+                                                 .stream = segment->stream,
                                                  .address = (uintptr_t)address,
                                                  .bytes = bytes,
-                                                 .mempool = pool->mempool});
+                                                 .mempool = pool_mempool(segment->pool)});
 }

@@ -6,7 +6,7 @@
  * address lies in, and the array moves only when the system gives or takes a mapping.
  *
  *   directory[i].address + bytes <= directory[i + 1].address
- *   block.state == FREE  <=> block is in the list of its size;  otherwise it is ALLOCATED
+ *   block.is_free  <=> block is in the list of its size
  *
  * fork takes the lock, so that a child never inherits the pool half changed. Blocks are private
  * mappings: what a child does to them, and to the pool, is its own.
@@ -19,14 +19,21 @@
 
 enum { FEWEST_ROOM = 512, SIZES = 64 };
 
+struct pinned_block {
+  char *address;
+  size_t bytes;
+  bool is_free;
+  struct pinned_block *after; /* free: in the list of its size */
+};
+
 static struct {
   struct lock lock;
   struct slab records;
-  struct block **directory;
+  struct pinned_block **directory;
   size_t count, room;
-  struct block *cached[SIZES]; /* by the logarithm of their size, last in, first out */
+  struct pinned_block *cached[SIZES]; /* by the logarithm of their size, last in, first out */
   openreg_pinned_stats stats;
-} pool = {.records = {.record_bytes = sizeof(struct block)}};
+} pool = {.records = {.record_bytes = sizeof(struct pinned_block)}};
 
 /* ---- the lock, and forks --------------------------------------------------------------------- */
 
@@ -61,7 +68,7 @@ static size_t count_up_to(const char *address) {
   size_t low = 0, high = pool.count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
-    if (block_address(pool.directory[middle]) <= address)
+    if (pool.directory[middle]->address <= address)
       low = middle + 1;
     else
       high = middle;
@@ -70,10 +77,10 @@ static size_t count_up_to(const char *address) {
 }
 
 /* The block, allocated or cached, that an address lies in. */
-static struct block *block_around(const void *address) {
+static struct pinned_block *block_around(const void *address) {
   size_t count = count_up_to(address);
-  struct block *block = count > 0 ? pool.directory[count - 1] : NULL;
-  return block && (const char *)address < block_end(block) ? block : NULL;
+  struct pinned_block *block = count > 0 ? pool.directory[count - 1] : NULL;
+  return block && (const char *)address < block->address + block->bytes ? block : NULL;
 }
 
 /* Makes sure of room for one more block. An array that became too short is left behind: all of
@@ -82,7 +89,7 @@ static bool directory_ensure(void) {
   if (pool.count < pool.room)
     return true;
   size_t room = pool.room > 0 ? 2 * pool.room : FEWEST_ROOM;
-  struct block **longer = openreg_pages_map(room * sizeof *longer);
+  struct pinned_block **longer = openreg_pages_map(room * sizeof *longer);
   if (!longer)
     return false;
   if (pool.count > 0)
@@ -92,17 +99,17 @@ static bool directory_ensure(void) {
   return true;
 }
 
-static void directory_insert(struct block *block) {
-  size_t at = count_up_to(block->shown.address);
-  struct block **place = pool.directory + at;
+static void directory_insert(struct pinned_block *block) {
+  size_t at = count_up_to(block->address);
+  struct pinned_block **place = pool.directory + at;
   memmove(place + 1, place, (pool.count - at) * sizeof *place);
   *place = block;
   pool.count++;
 }
 
-static void directory_remove(const struct block *block) {
-  size_t end = count_up_to(block->shown.address);
-  struct block **after = pool.directory + end;
+static void directory_remove(const struct pinned_block *block) {
+  size_t end = count_up_to(block->address);
+  struct pinned_block **after = pool.directory + end;
   assert(after[-1] == block);
   memmove(after - 1, after, (pool.count - end) * sizeof *after);
   pool.count--;
@@ -131,7 +138,7 @@ static void add_since(openreg_duration *duration, int64_t start_us) {
     duration->min = spent;
 }
 
-static struct block *create(size_t bytes) {
+static struct pinned_block *create(size_t bytes) {
   if (!slab_ensure(&pool.records, 1) || !directory_ensure())
     return NULL;
   int64_t start_us = now_us();
@@ -139,24 +146,24 @@ static struct block *create(size_t bytes) {
   if (!pages)
     return NULL;
   add_since(&pool.stats.host_alloc_time, start_us);
-  struct block *block = slab_take(&pool.records);
-  block->shown.address = pages;
-  block->shown.bytes = bytes;
+  struct pinned_block *block = slab_take(&pool.records);
+  block->address = pages;
+  block->bytes = bytes;
   directory_insert(block);
   stat_increase(&pool.stats.allocations, 1);
   stat_increase(&pool.stats.allocated_bytes, (int64_t)bytes);
   return block;
 }
 
-static openreg_status destroy(struct block *block) {
+static openreg_status destroy(struct pinned_block *block) {
   int64_t start_us = now_us();
-  openreg_status status = openreg_pages_unmap(block->shown.address, block->shown.bytes);
+  openreg_status status = openreg_pages_unmap(block->address, block->bytes);
   if (status != OPENREG_OK)
     return status;
   add_since(&pool.stats.host_free_time, start_us);
   directory_remove(block);
   stat_decrease(&pool.stats.allocations, 1);
-  stat_decrease(&pool.stats.allocated_bytes, (int64_t)block->shown.bytes);
+  stat_decrease(&pool.stats.allocated_bytes, (int64_t)block->bytes);
   slab_put(&pool.records, block);
   return OPENREG_OK;
 }
@@ -164,7 +171,7 @@ static openreg_status destroy(struct block *block) {
 static openreg_status empty(void) {
   for (int size = 0; size < SIZES; size++)
     while (pool.cached[size]) {
-      struct block *block = pool.cached[size], *after = block->after;
+      struct pinned_block *block = pool.cached[size], *after = block->after;
       openreg_status status = destroy(block);
       if (status != OPENREG_OK)
         return status;
@@ -174,7 +181,7 @@ static openreg_status empty(void) {
 }
 
 static openreg_status allocate(int size, void **address) {
-  struct block *block = pool.cached[size];
+  struct pinned_block *block = pool.cached[size];
   if (block)
     pool.cached[size] = block->after;
   else
@@ -187,10 +194,10 @@ static openreg_status allocate(int size, void **address) {
   }
   if (!block)
     return OPENREG_OUT_OF_MEMORY;
-  block->state = BLOCK_ALLOCATED;
+  block->is_free = false;
   stat_increase(&pool.stats.active_requests, 1);
-  stat_increase(&pool.stats.active_bytes, (int64_t)block->shown.bytes);
-  *address = block->shown.address;
+  stat_increase(&pool.stats.active_bytes, (int64_t)block->bytes);
+  *address = block->address;
   return OPENREG_OK;
 }
 
@@ -221,21 +228,21 @@ void openreg_pinned_free(void *address) {
   if (!address)
     return;
   enter();
-  struct block *block = block_around(address);
-  assert(block && block->shown.address == address && block->state == BLOCK_ALLOCATED);
-  int size = logarithm(block->shown.bytes);
-  block->state = BLOCK_FREE;
+  struct pinned_block *block = block_around(address);
+  assert(block && block->address == address && !block->is_free);
+  int size = logarithm(block->bytes);
+  block->is_free = true;
   block->after = pool.cached[size];
   pool.cached[size] = block;
   stat_decrease(&pool.stats.active_requests, 1);
-  stat_decrease(&pool.stats.active_bytes, (int64_t)block->shown.bytes);
+  stat_decrease(&pool.stats.active_bytes, (int64_t)block->bytes);
   leave();
 }
 
 bool openreg_pinned_contains(const void *address) {
   enter();
-  const struct block *block = block_around(address);
-  bool contains = block && block->state == BLOCK_ALLOCATED;
+  const struct pinned_block *block = block_around(address);
+  bool contains = block && !block->is_free;
   leave();
   return contains;
 }

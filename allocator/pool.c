@@ -1,115 +1,146 @@
-/* pool.c: the pools of a device; cutting blocks off free ones, and making freed ones whole again.
+/* pool.c: the pools of a device, how large a block a request gets, and the search for the best fit.
  *
- * A request is always cut to its rounded size, whatever is left over. CUDA leaves up to 1 MiB of a
- * large block uncut, because there a remainder can only be joined again inside its own segment;
- * here the neighbours of a remainder are those of the arena, and in return the bytes allocated are
- * exactly the sum of the requests rounded up.
- *
- * A free block counts as split as far as emptying the cache could not give it back: the ends that
- * share a granule with a block in use. So reserved == active + inactive split + what emptying
- * returns, as with CUDA, where a segment of the small pool is one granule.
+ * Memory pool 0 and each private pool have a small and a large pool. Sizes are rounded by CUDA's
+ * rules: to multiples of 512 bytes, or, where roundup_power2_divisions says so, to the next of so
+ * many steps between two powers of two. The rounded size chooses the pool.
  */
-#include "allocator/pool.h"
+#include "allocator/internal.h"
 
-/* ---- two pools for each memory pool and stream ----------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* What was found comes first: a thread that allocates in a memory pool goes on to do so. */
-struct pool *openreg_pools_find(struct allocator *allocator, uint64_t mempool, int stream) {
-  for (struct pool **link = &allocator->all_pools; *link; link = &(*link)->next) {
-    struct pool *pools = *link;
-    if (pools->mempool != mempool || pools->stream != stream)
-      continue;
-    *link = pools->next;
-    pools->next = allocator->all_pools;
-    return allocator->all_pools = pools;
-  }
-  return NULL;
+static size_t round_up(size_t bytes, size_t step) {
+  return (bytes + step - 1) / step * step;
 }
 
-static struct pool *pools_make(struct allocator *allocator, uint64_t mempool, int stream) {
-  struct pool *pools = allocator->spare_pools;
-  if (pools)
-    allocator->spare_pools = pools->next;
+static int floor_log2(size_t value) {
+  return 63 - __builtin_clzll(value);
+}
+
+/* The interval of a size: from 2^i MiB to below twice that; the first and the last are open. */
+static size_t divisions_of(const openreg_memory_settings *settings, size_t bytes) {
+  int interval = floor_log2(bytes) - floor_log2(SMALL_BYTES);
+  if (interval < 0)
+    interval = 0;
+  if (interval >= OPENREG_ROUNDUP_INTERVALS)
+    interval = OPENREG_ROUNDUP_INTERVALS - 1;
+  return settings->roundup_power2_divisions[interval];
+}
+
+size_t openreg_round_size(const openreg_memory_settings *settings, size_t bytes) {
+  if (bytes < UNIT_BYTES)
+    return UNIT_BYTES;
+  size_t divisions = divisions_of(settings, bytes);
+  if (divisions > 1 && bytes > UNIT_BYTES * divisions)
+    return round_up(bytes, ((size_t)1 << floor_log2(bytes)) >> floor_log2(divisions));
+  return round_up(bytes, UNIT_BYTES);
+}
+
+static size_t segment_bytes_for(const openreg_memory_settings *settings, size_t rounded_bytes) {
+  if (rounded_bytes <= SMALL_BYTES)
+    return SMALL_SEGMENT_BYTES;
+  if (rounded_bytes < OWN_SEGMENT_BYTES)
+    return settings->large_segment_bytes;
+  return round_up(rounded_bytes, OWN_SEGMENT_STEP_BYTES);
+}
+
+/* ---- pools ----------------------------------------------------------------------------------- */
+
+struct private_pool *openreg_private_pool_find(struct allocator *allocator, uint64_t mempool) {
+  struct private_pool *pool = allocator->private_pools;
+  while (pool && pool->mempool != mempool)
+    pool = pool->next;
+  return pool;
+}
+
+struct private_pool *openreg_private_pool_open(struct allocator *allocator, uint64_t mempool) {
+  struct private_pool *found = openreg_private_pool_find(allocator, mempool);
+  if (found)
+    return found;
+  struct private_pool *pool = allocator->spare_private_pools;
+  if (pool)
+    allocator->spare_private_pools = pool->next;
   else
-    pools = openreg_pages_map(2 * sizeof *pools);
-  if (!pools)
+    pool = openreg_pages_map(sizeof *pool);
+  if (!pool)
     return NULL;
-  for (int large = 0; large < 2; large++) {
-    pools[large].mempool = mempool;
-    pools[large].stream = stream;
-    pools[large].kind = large ? OPENREG_POOL_LARGE : OPENREG_POOL_SMALL;
-    pools[large].is_unsplit = openreg_mempool_is_unsplit(mempool);
-    pools[large].tally = &allocator->tallies[pools[large].kind];
+  *pool =
+      (struct private_pool){.mempool = mempool, .is_unsplit = openreg_mempool_is_unsplit(mempool)};
+  for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
+    pool->pools[kind] = (struct pool){.kind = kind, .owner = pool};
+  struct private_pool **last = &allocator->private_pools;
+  while (*last)
+    last = &(*last)->next;
+  return *last = pool;
+}
+
+bool openreg_request_complete(struct allocator *allocator, struct request *request) {
+  const openreg_memory_settings *settings = &allocator->settings;
+  request->rounded_bytes = openreg_round_size(settings, request->bytes) + zone_bytes();
+  request->segment_bytes = segment_bytes_for(settings, request->rounded_bytes);
+  request->is_expandable = settings->expandable_segments;
+  struct pool *pools = allocator->pools;
+  if (request->mempool != 0) {
+    struct private_pool *own = openreg_private_pool_open(allocator, request->mempool);
+    if (!own)
+      return false;
+    pools = own->pools;
   }
-  pools->next = allocator->all_pools;
-  allocator->all_pools = pools;
-  if (mempool == 0)
-    allocator->pools[stream] = pools;
-  return pools;
+  request->pool =
+      &pools[request->rounded_bytes <= SMALL_BYTES ? OPENREG_POOL_SMALL : OPENREG_POOL_LARGE];
+  return true;
 }
 
-struct pool *openreg_pools_open(struct allocator *allocator, uint64_t mempool, int stream) {
-  struct pool *pools = openreg_pools_find(allocator, mempool, stream);
-  if (pools)
-    return pools;
-  return openreg_mempool_account_open(allocator, mempool) ? pools_make(allocator, mempool, stream)
-                                                          : NULL;
+/* ---- best fit -------------------------------------------------------------------------------- */
+
+static struct block *next_of_stream(const struct request *request, const struct block *block) {
+  struct block *next = openreg_tree_after(request->pool->free, block);
+  return next && next->shown.stream == request->stream ? next : NULL;
 }
 
-void openreg_pools_retire(struct allocator *allocator) {
-  for (struct pool **link = &allocator->all_pools; *link;) {
-    struct pool *pools = *link;
-    if (pools->mempool == 0 || pools[0].reserved_bytes || pools[1].reserved_bytes) {
-      link = &pools->next;
-      continue;
-    }
-    *link = pools->next;
-    pools->next = allocator->spare_pools;
-    allocator->spare_pools = pools;
+/* What a free block could become if the addresses behind it were mapped. */
+static size_t bytes_expanded(const struct block *block) {
+  const struct block *next = block->next;
+  return block->shown.bytes + (next && next->state == BLOCK_UNMAPPED ? next->shown.bytes : 0);
+}
+
+/* A block that can grow counts as large as it can become. So a larger one that cannot is preferred
+ * to it, and the smallest is found among those that follow. */
+static struct block *least_expanded(const struct request *request, struct block *block) {
+  while (block_is_expandable(block)) {
+    struct block *next = next_of_stream(request, block);
+    if (!next || bytes_expanded(next) >= bytes_expanded(block))
+      break;
+    block = next;
   }
+  return block;
 }
 
-/* ---- counting -------------------------------------------------------------------------------- */
-
-struct span openreg_whole_granules(const char *begin, const char *end) {
-  const uintptr_t mask = ~(uintptr_t)(GRANULE_BYTES - 1);
-  uintptr_t from = ((uintptr_t)begin + GRANULE_BYTES - 1) & mask;
-  uintptr_t to = (uintptr_t)end & mask;
-  return (struct span){(char *)from, (char *)(to > from ? to : from)};
+static struct block *first_not_expandable(const struct request *request, struct block *block) {
+  while (block && block_is_expandable(block))
+    block = next_of_stream(request, block);
+  return block;
 }
 
-struct splits openreg_splits_of(const char *from, const char *to) {
-  struct span whole = openreg_whole_granules(from, to);
-  if (whole.from == whole.to)
-    return (struct splits){from < to, to - from};
-  return (struct splits){(from < whole.from) + (whole.to < to),
-                         (whole.from - from) + (to - whole.to)};
-}
-
-struct splits openreg_pool_free_change(const struct block *block) {
-  return splits_of_joining(block);
-}
-
-/* ---- cutting and putting together ------------------------------------------------------------ */
-
-void openreg_pool_insert(struct block *block) {
-  block->state = BLOCK_FREE;
-  freelist_insert(&block->pool->free, block);
-}
-
-void openreg_pool_remove(struct block *block) {
-  assert(block->state == BLOCK_FREE);
-  freelist_remove(&block->pool->free, block);
-}
-
-struct block *openreg_block_cut(struct allocator *allocator, struct block *block, size_t bytes) {
-  return block_cut_inline(allocator, block, bytes);
-}
-
-void openreg_pool_free(struct allocator *allocator, struct block *block) {
-  if (memory_is_observed())
-    openreg_observe_block(OPENREG_MEMORY_FREE_COMPLETED, block);
-  if (memory_is_debugged())
-    openreg_debug_freed(allocator, block);
-  pool_put_counted(allocator, block);
+struct block *openreg_pool_take(struct allocator *allocator, const struct request *request) {
+  const openreg_memory_settings *settings = &allocator->settings;
+  struct pool *pool = request->pool;
+  if (allocator->allowed_bytes != SIZE_MAX && settings->garbage_collection_threshold > 0)
+    pool->searches++;
+  struct block *block = openreg_tree_at_least(pool->free, request->stream, request->rounded_bytes);
+  if (!block || block->shown.stream != request->stream)
+    return NULL;
+  block = request->is_expandable ? least_expanded(request, block)
+                                 : first_not_expandable(request, block);
+  if (!block)
+    return NULL;
+  bool is_oversize = block->shown.bytes >= settings->max_split_bytes;
+  if (request->rounded_bytes < settings->max_split_bytes) {
+    if (is_oversize)
+      return NULL;
+  } else if (block->shown.bytes >=
+             request->rounded_bytes + settings->max_non_split_rounding_bytes) {
+    return NULL;
+  }
+  pool_remove(block);
+  return block;
 }

@@ -1,10 +1,18 @@
-/* report.c: the sentence of a request that did not fit, with every figure that explains why. */
+/* report.c: what is told of a request that did not fit: every figure that explains why. */
 #include "allocator/stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 enum { SIZE_TEXT_BYTES = 32 };
+
+/* Not of the room that threads have from their start, which is scarce in a library loaded late. */
+static _Thread_local openreg_memory_refusal last_refusal
+    __attribute__((tls_model("global-dynamic")));
+
+void openreg_memory_last_refusal(openreg_memory_refusal *refusal) {
+  *refusal = last_refusal;
+}
 
 /* "512 bytes", "1.50 MiB": as PyTorch prints sizes in its own sentences. */
 static const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES]) {
@@ -21,32 +29,62 @@ static const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES]) {
   return text;
 }
 
+static uint64_t free_bytes_of(const struct private_pool *pool) {
+  uint64_t bytes = 0;
+  for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++) {
+    struct block *tree = pool->pools[kind].free, *block;
+    for (block = openreg_tree_at_least(tree, 0, 0); block; block = openreg_tree_after(tree, block))
+      bytes += block->shown.bytes;
+  }
+  return bytes;
+}
+
+static openreg_status take_figures(struct allocator *allocator, const struct request *request,
+                                   openreg_memory_refusal *refusal) {
+  const openreg_memory_stats *stats = &allocator->stats;
+  *refusal = (openreg_memory_refusal){
+      .bytes = request->bytes,
+      .rounded_bytes = request->rounded_bytes,
+      .tried_bytes = request->segment_bytes,
+      .allowed_bytes = allocator->allowed_bytes == SIZE_MAX ? UINT64_MAX : allocator->allowed_bytes,
+      .allocated_bytes = (uint64_t)stats->allocated_bytes[OPENREG_POOL_ALL].current,
+      .reserved_bytes = (uint64_t)stats->reserved_bytes[OPENREG_POOL_ALL].current};
+  for (const struct private_pool *pool = allocator->private_pools; pool; pool = pool->next)
+    refusal->mempool_bytes += free_bytes_of(pool);
+  return openreg_ledger_query(allocator->device, &refusal->free_bytes, &refusal->capacity_bytes);
+}
+
 openreg_status openreg_report_out_of_memory(struct allocator *allocator,
                                             const struct request *request) {
-  const openreg_memory_stats *stats = &allocator->stats;
-  openreg_stats_add_up(allocator);
-  uint64_t reserved = (uint64_t)stats->reserved_bytes[OPENREG_POOL_ALL].current;
-  uint64_t allocated = (uint64_t)stats->allocated_bytes[OPENREG_POOL_ALL].current;
-  uint64_t free_bytes, capacity;
-  openreg_status status = openreg_ledger_query(allocator->device, &free_bytes, &capacity);
+  openreg_memory_refusal *refusal = &last_refusal;
+  openreg_status status = take_figures(allocator, request, refusal);
   if (status != OPENREG_OK)
     return status;
+  refusal->is_rejection = request->is_rejected;
+  if (request->is_rejected) {
+    allocator->stats.oom_rejections += request->bytes < MOST_REQUESTED_BYTES;
+    return openreg_fail(OPENREG_OUT_OF_MEMORY,
+                        "openreg: %zu bytes were refused, since they would pass the limit of this "
+                        "process",
+                        request->bytes);
+  }
+  allocator->stats.ooms++;
   openreg_observe_memory(&(openreg_memory_event){.action = OPENREG_MEMORY_EXHAUSTED,
                                                  .device = allocator->device,
                                                  .stream = request->stream,
-                                                 .address = free_bytes,
-                                                 .bytes = request->bytes,
+                                                 .address = refusal->free_bytes,
+                                                 .bytes = request->rounded_bytes,
                                                  .mempool = request->mempool});
   char request_text[SIZE_TEXT_BYTES], capacity_text[SIZE_TEXT_BYTES], free_text[SIZE_TEXT_BYTES],
-      allowed_text[SIZE_TEXT_BYTES], allocated_text[SIZE_TEXT_BYTES], idle_text[SIZE_TEXT_BYTES],
-      reserved_text[SIZE_TEXT_BYTES];
+      allocated_text[SIZE_TEXT_BYTES], idle_text[SIZE_TEXT_BYTES], reserved_text[SIZE_TEXT_BYTES];
   return openreg_fail(
       OPENREG_OUT_OF_MEMORY,
       "openreg out of memory. Tried to allocate %s (%zu bytes). Device %d has a capacity of %s, of "
-      "which %s is free. This process may reserve %s and has reserved %s: %s is allocated, %s is "
-      "reserved but unallocated.",
+      "which %s is free. This process has reserved %s: %s is allocated, %s is reserved but "
+      "unallocated.",
       size_text(request->bytes, request_text), request->bytes, allocator->device,
-      size_text(capacity, capacity_text), size_text(free_bytes, free_text),
-      size_text(allocator->allowed_bytes, allowed_text), size_text(reserved, reserved_text),
-      size_text(allocated, allocated_text), size_text(reserved - allocated, idle_text));
+      size_text(refusal->capacity_bytes, capacity_text), size_text(refusal->free_bytes, free_text),
+      size_text(refusal->reserved_bytes, reserved_text),
+      size_text(refusal->allocated_bytes, allocated_text),
+      size_text(refusal->reserved_bytes - refusal->allocated_bytes, idle_text));
 }

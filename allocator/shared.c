@@ -13,13 +13,14 @@
 /* Ends the waiting of a freed block if it is over; the block must be in no list. */
 static bool try_to_end(struct allocator *allocator, struct block *block) {
   if (block->state == BLOCK_CLOSING_IMPORT) {
-    if (openreg_block_is_busy(block))
+    if (openreg_uses_are_busy(block))
       return false;
+    openreg_uses_drop(allocator, block);
     openreg_status closed = openreg_ipc_close(block->shown.address);
     assert(closed == OPENREG_OK);
     (void)closed;
     block->is_shared = false;
-    slab_put(&allocator->blocks, block);
+    block_put_record(allocator, block);
     return true;
   }
   openreg_status status = openreg_ipc_withdraw(block->shown.address);
@@ -41,7 +42,6 @@ void openreg_shared_free(struct allocator *allocator, struct block *block) {
   if (block->state == BLOCK_IMPORTED) {
     imports_remove(allocator, block);
     block->state = BLOCK_CLOSING_IMPORT;
-    block_add_stream(block, block->shown.stream); /* its work must be done, not only ordered */
   } else {
     assert(block->state == BLOCK_ALLOCATED);
     __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
@@ -49,21 +49,25 @@ void openreg_shared_free(struct allocator *allocator, struct block *block) {
   }
   if (try_to_end(allocator, block))
     return;
-  block->waiting = allocator->awaiting;
-  allocator->awaiting = block;
+  block->waiting = allocator->awaiting_importers;
+  allocator->awaiting_importers = block;
 }
 
-void openreg_shared_poll(struct allocator *allocator) {
-  struct block *waiting = allocator->awaiting;
-  allocator->awaiting = NULL;
+bool openreg_shared_poll(struct allocator *allocator) {
+  struct block *waiting = allocator->awaiting_importers;
+  bool any = false;
+  allocator->awaiting_importers = NULL;
   while (waiting) {
     struct block *block = waiting;
     waiting = block->waiting;
-    if (try_to_end(allocator, block))
+    if (try_to_end(allocator, block)) {
+      any = true;
       continue;
-    block->waiting = allocator->awaiting;
-    allocator->awaiting = block;
+    }
+    block->waiting = allocator->awaiting_importers;
+    allocator->awaiting_importers = block;
   }
+  return any;
 }
 
 openreg_status openreg_memory_collect(int device) {
@@ -72,7 +76,7 @@ openreg_status openreg_memory_collect(int device) {
   if (status != OPENREG_OK || !allocator)
     return status;
   allocator_lock(allocator);
-  openreg_shared_poll(allocator);
+  (void)openreg_shared_poll(allocator);
   allocator_unlock(allocator);
   return OPENREG_OK;
 }
@@ -140,12 +144,8 @@ bool openreg_block_is_imported(const openreg_block *shown) {
 static struct block *import_make(struct allocator *allocator) {
   if (!slab_ensure(&allocator->blocks, 1))
     return NULL;
-  struct block *block = slab_take(&allocator->blocks);
-  block->state = BLOCK_IMPORTED;
-  block->is_shared = true;
-  block->pool = NULL;
-  block->prev = NULL;
-  block->next = allocator->imports;
+  struct block *block = block_take_record(allocator);
+  *block = (struct block){.state = BLOCK_IMPORTED, .is_shared = true, .next = allocator->imports};
   if (block->next)
     block->next->prev = block;
   return allocator->imports = block;

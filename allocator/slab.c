@@ -1,4 +1,4 @@
-/* slab.c: the records of blocks and ranges.
+/* slab.c: the records of blocks, segments and uses.
  *
  * Records are cut from chunks of pages and recycled last in, first out; a chunk is never given
  * back, so a stale pointer to a record still points to one. Callers ensure what an operation may
@@ -14,11 +14,8 @@ bool openreg_slab_grow(struct slab *slab, size_t count) {
     if (!chunk)
       return false;
     for (size_t at = 0; at + slab->record_bytes <= CHUNK_BYTES; at += slab->record_bytes) {
-      struct block *record = (struct block *)(chunk + at);
-      record->spare = slab->first;
-      slab->first = record;
-      slab->available++;
       slab->made++;
+      slab_put(slab, chunk + at);
     }
   }
   return true;

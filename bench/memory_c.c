@@ -1,4 +1,4 @@
-/* What memory costs, without PyTorch: the allocator against malloc, and against a plain best fit.
+/* What memory costs, without PyTorch: the allocator against malloc.
  *
  *     bench_memory [trace]
  *
@@ -266,146 +266,9 @@ static void replay_touched_host(void *data, int times) {
     REPLAY(trace, touched_allocate, free);
 }
 
-/* ---- the plain allocator: addresses only, best fit, free neighbours are one -------------------
- */
-
-struct piece {
-  size_t address, bytes;
-  bool is_free;
-  struct piece *below, *above;         /* neighbours by address */
-  struct piece *free_prev, *free_next; /* the list of free pieces, sorted by size */
-};
-
-static struct piece ends; /* of both lists */
-static struct piece *spare_pieces;
-
-static struct piece *piece_take(void) {
-  struct piece *piece = spare_pieces;
-  if (!piece)
-    return host_allocate(sizeof *piece);
-  spare_pieces = piece->above;
-  return piece;
-}
-
-static void piece_put(struct piece *piece) {
-  piece->above = spare_pieces;
-  spare_pieces = piece;
-}
-
-static void list_insert(struct piece *piece) {
-  struct piece *next = ends.free_next;
-  while (next != &ends && next->bytes < piece->bytes)
-    next = next->free_next;
-  piece->is_free = true;
-  piece->free_next = next;
-  piece->free_prev = next->free_prev;
-  next->free_prev->free_next = piece;
-  next->free_prev = piece;
-}
-
-static void list_remove(struct piece *piece) {
-  piece->is_free = false;
-  piece->free_prev->free_next = piece->free_next;
-  piece->free_next->free_prev = piece->free_prev;
-}
-
-static void plain_initialize(size_t bytes) {
-  struct piece *all = piece_take();
-  *all = (struct piece){.bytes = bytes, .below = &ends, .above = &ends};
-  ends.below = ends.above = all;
-  ends.free_prev = ends.free_next = &ends;
-  list_insert(all);
-}
-
-static void *plain_allocate(size_t bytes) {
-  size_t rounded = (bytes + 511) / 512 * 512;
-  struct piece *piece = ends.free_next;
-  while (piece != &ends && piece->bytes < rounded)
-    piece = piece->free_next;
-  require(piece != &ends, "the plain allocator's memory is used up");
-  list_remove(piece);
-  if (piece->bytes == rounded)
-    return piece;
-  struct piece *rest = piece_take();
-  *rest = (struct piece){.address = piece->address + rounded,
-                         .bytes = piece->bytes - rounded,
-                         .below = piece,
-                         .above = piece->above};
-  piece->above->below = rest;
-  piece->above = rest;
-  piece->bytes = rounded;
-  list_insert(rest);
-  return piece;
-}
-
-/* Makes a piece one with the one above it. */
-static void plain_merge(struct piece *piece) {
-  struct piece *above = piece->above;
-  piece->bytes += above->bytes;
-  piece->above = above->above;
-  piece->above->below = piece;
-  piece_put(above);
-}
-
-static void plain_free(void *freed) {
-  struct piece *piece = freed;
-  if (piece->above->is_free) {
-    list_remove(piece->above);
-    plain_merge(piece);
-  }
-  if (piece->below->is_free) {
-    piece = piece->below;
-    list_remove(piece);
-    plain_merge(piece);
-  }
-  list_insert(piece);
-}
-
-/* Without a lock: for one thread, then. */
-static void replay_bare(void *data, int times) {
-  struct trace *trace = data;
-  for (int i = 0; i < times; i++)
-    REPLAY(trace, plain_allocate, plain_free);
-}
-
-/* For any number of threads, as the others are. */
-static pthread_mutex_t plain_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void *locked_allocate(size_t bytes) {
-  pthread_mutex_lock(&plain_lock);
-  void *piece = plain_allocate(bytes);
-  pthread_mutex_unlock(&plain_lock);
-  return piece;
-}
-
-static void locked_free(void *piece) {
-  pthread_mutex_lock(&plain_lock);
-  plain_free(piece);
-  pthread_mutex_unlock(&plain_lock);
-}
-
-static void replay_plain(void *data, int times) {
-  struct trace *trace = data;
-  for (int i = 0; i < times; i++)
-    REPLAY(trace, locked_allocate, locked_free);
-}
-
 /* ---- replays --------------------------------------------------------------------------------- */
 
-/* Over one replay from nothing: the most that was reserved over the most that was live. */
-static void print_fragmentation(const char *name, struct trace *trace) {
-  check(openreg_cache_empty(0));
-  check(openreg_memory_reset_peak(0));
-  replay_device(trace, 1);
-  openreg_memory_stats stats;
-  check(openreg_memory_get_stats(0, &stats));
-  double reserved = (double)stats.reserved_bytes[OPENREG_POOL_ALL].peak;
-  double live = (double)stats.allocated_bytes[OPENREG_POOL_ALL].peak;
-  printf("fragmentation-%s %.4f %.4f %.4f %.0f %.0f\n", name, reserved / live, reserved / live,
-         reserved / live, reserved, live);
-}
-
-/* Programs that train have other threads, which is why mutexes and malloc cannot do without atomic
+/* Programs that train have other threads, which is why neither side can do without atomic
  * operations there. This one only waits. */
 static void *wait_for_ever(void *unused) {
   pause();
@@ -420,11 +283,6 @@ static void measure_trace(const char *path) {
   int times = 1 + 50000 / trace->count;
   char key[256];
   struct work mine = {replay_device, trace};
-  print_fragmentation(name, trace);
-  snprintf(key, sizeof key, "replay-plain-%s", name);
-  measure(key, mine, (struct work){replay_plain, trace}, times);
-  snprintf(key, sizeof key, "replay-bare-%s", name);
-  measure(key, mine, (struct work){replay_bare, trace}, times);
   snprintf(key, sizeof key, "replay-malloc-%s", name);
   measure(key, mine, (struct work){replay_host, trace}, times);
   snprintf(key, sizeof key, "replay-touched-%s", name);
@@ -438,9 +296,6 @@ int main(int count, char **arguments) {
     measure_threads();
     return 0;
   }
-  uint64_t free_bytes, total_bytes;
-  check(openreg_ledger_query(0, &free_bytes, &total_bytes));
-  plain_initialize(total_bytes);
   measure_trace(arguments[1]);
   return 0;
 }

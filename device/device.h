@@ -128,8 +128,9 @@ static inline void *openreg_device_view(const void *kernel_address) {
   return (void *)((intptr_t)kernel_address - openreg_kernel_offset);
 }
 
-/* The device view of a whole arena: [base, base + bytes), base aligned to 2 MiB.
- * Errors: INVALID_DEVICE, BAD_FORK, INVALID_CONFIGURATION, SYSTEM. */
+/* The device view of a whole arena: [base, base + bytes), base aligned to 2 MiB. `bytes` is twice
+ * the device's capacity or more, for which see the ledger: where memory lies is up to the
+ * allocator. Errors: INVALID_DEVICE, BAD_FORK, INVALID_CONFIGURATION, SYSTEM. */
 openreg_status openreg_arena_get(int device, void **base, size_t *bytes);
 
 /* Which device's memory an address lies in, seen through the device view; -1 for any other. Does

@@ -43,9 +43,10 @@ static struct openreg_fork_watch fork_watch =
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-openreg_status openreg_exports_map(int file, uint64_t capacity, struct openreg_export **entries) {
-  void *address =
-      mmap(NULL, OPENREG_EXPORTS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)capacity);
+openreg_status openreg_exports_map(int file, uint64_t arena_bytes,
+                                   struct openreg_export **entries) {
+  void *address = mmap(NULL, OPENREG_EXPORTS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                       (off_t)arena_bytes);
   if (address == MAP_FAILED)
     return openreg_fail(OPENREG_SYSTEM, "openreg: mapping a table of exports: %s", strerror(errno));
   if (madvise(address, OPENREG_EXPORTS_BYTES, MADV_DONTFORK) != 0 ||
@@ -63,7 +64,7 @@ void openreg_exports_unmap(struct openreg_export *entries) {
   munmap(entries, OPENREG_EXPORTS_BYTES);
 }
 
-static uint64_t capacity_of(int device) {
+static uint64_t arena_bytes_of(int device) {
   size_t bytes;
   openreg_arena_kernel_base(device, &bytes);
   return bytes;
@@ -76,9 +77,9 @@ static openreg_status open_locked(int device, struct export_table *table) {
                         device, openreg_proc_error(errno));
   struct exported *exported = calloc(OPENREG_EXPORT_COUNT, sizeof *exported);
   openreg_status status =
-      exported == NULL
-          ? openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for exports")
-          : openreg_exports_map(openreg_arena_file(device), capacity_of(device), &table->entries);
+      exported == NULL ? openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for exports")
+                       : openreg_exports_map(openreg_arena_file(device), arena_bytes_of(device),
+                                             &table->entries);
   if (status != OPENREG_OK) {
     free(exported);
     close(file);
@@ -199,8 +200,8 @@ bool openreg_export_clear_if_unused(struct export_table *table, uint32_t index, 
 }
 
 bool openreg_export_free_event(struct export_table *table, uint32_t index) {
-  uint64_t capacity = capacity_of((int)(table - openreg_export_tables));
-  if (!openreg_export_clear_if_unused(table, index, openreg_export_position(capacity, index),
+  uint64_t arena_bytes = arena_bytes_of((int)(table - openreg_export_tables));
+  if (!openreg_export_clear_if_unused(table, index, openreg_export_position(arena_bytes, index),
                                       sizeof(struct openreg_export)))
     return false;
   openreg_export_push(table, &table->free, index);

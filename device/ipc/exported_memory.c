@@ -133,13 +133,13 @@ static openreg_status require_exportable(void *device_address, size_t bytes, int
     status = openreg_require_stream(stream);
   if (status != OPENREG_OK)
     return status;
-  size_t capacity;
+  size_t arena_bytes;
   void *base;
-  status = openreg_arena_get(*device, &base, &capacity);
+  status = openreg_arena_get(*device, &base, &arena_bytes);
   if (status != OPENREG_OK)
     return status;
   *offset = (uint64_t)((uintptr_t)device_address - (uintptr_t)base);
-  if (*offset >= capacity)
+  if (*offset >= arena_bytes)
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
                         "openreg: the memory at %p was imported from another process: it alone can "
                         "export it",
@@ -193,9 +193,9 @@ openreg_status openreg_ipc_withdraw(void *device_address) {
   openreg_status status = openreg_require_no_bad_fork();
   int device = openreg_arena_device_of(device_address);
   void *base;
-  size_t capacity;
+  size_t arena_bytes;
   if (status == OPENREG_OK && device >= 0)
-    status = openreg_arena_get(device, &base, &capacity);
+    status = openreg_arena_get(device, &base, &arena_bytes);
   if (status != OPENREG_OK)
     return status;
   uint32_t index = OPENREG_NO_EXPORT;
@@ -217,9 +217,9 @@ static void *recall_locked(struct export_table *table, int device,
   const struct exported *exported = &table->exported[parts->index];
   if (exported->kind != OPENREG_EXPORT_MEMORY || exported->nonce != parts->nonce)
     return NULL;
-  size_t capacity;
+  size_t arena_bytes;
   void *base;
-  if (openreg_arena_get(device, &base, &capacity) != OPENREG_OK)
+  if (openreg_arena_get(device, &base, &arena_bytes) != OPENREG_OK)
     return NULL;
   atomic_fetch_add(&table->entries[parts->index].received, 1);
   return (char *)base + exported->offset;

@@ -47,12 +47,12 @@ _Static_assert(sizeof(struct openreg_export) == 64, "entries have 64 bytes in al
 #define OPENREG_EXPORT_COUNT (OPENREG_EXPORTS_BYTES / sizeof(struct openreg_export) - 1)
 
 /* Where in the memory file an entry, or the byte that reclaimers lock, lies. */
-static inline uint64_t openreg_export_position(uint64_t capacity, uint64_t index) {
-  return capacity + index * sizeof(struct openreg_export);
+static inline uint64_t openreg_export_position(uint64_t arena_bytes, uint64_t index) {
+  return arena_bytes + index * sizeof(struct openreg_export);
 }
 
 /* Maps the table of a memory file, out of forks and core files. Errors: SYSTEM. */
-openreg_status openreg_exports_map(int file, uint64_t capacity, struct openreg_export **entries);
+openreg_status openreg_exports_map(int file, uint64_t arena_bytes, struct openreg_export **entries);
 void openreg_exports_unmap(struct openreg_export *entries);
 
 /* An entry of this process for an event, whose signal is the points at which this process recorded

@@ -102,8 +102,8 @@ static openreg_status read_memory(const struct peer_file *file, const struct ope
   stated->bytes = atomic_load(&entry->bytes);
   if (!is_current(file, parts)) /* last, so that what was read is of this entry */
     return openreg_import_refuse(stale);
-  if (stated->offset % OPENREG_EXPORT_ALIGNMENT != 0 || stated->offset >= file->capacity ||
-      stated->bytes == 0 || stated->bytes > file->capacity - stated->offset ||
+  if (stated->offset % OPENREG_EXPORT_ALIGNMENT != 0 || stated->offset >= file->arena_bytes ||
+      stated->bytes == 0 || stated->bytes > file->arena_bytes - stated->offset ||
       (int32_t)(recorded - parts->point) < 0)
     return openreg_import_refuse(nonsense);
   return OPENREG_OK;
@@ -117,7 +117,7 @@ static openreg_status read_entry(const struct peer_file *file, const struct open
     return openreg_import_refuse(nonsense);
   if (parts->kind == OPENREG_EXPORT_MEMORY)
     return read_memory(file, parts, stated);
-  stated->offset = openreg_export_position(file->capacity, parts->index);
+  stated->offset = openreg_export_position(file->arena_bytes, parts->index);
   stated->bytes = sizeof(struct openreg_export);
   return OPENREG_OK;
 }
@@ -145,7 +145,7 @@ static openreg_status lock_range(struct peer_file *file, const struct openreg_ha
 
 static openreg_status map_range(openreg_import *import) {
   struct peer_file *file = import->file;
-  if (import->offset >= file->capacity)
+  if (import->offset >= file->arena_bytes)
     return OPENREG_OK; /* the entry of an event */
   openreg_status status =
       openreg_peer_file_map_locked(file, import->offset, import->bytes, &import->mapping);

@@ -48,7 +48,7 @@ struct peer_file {
   int file;  /* carries this process's locks: no mapping refers to its description */
   int watch; /* a pidfd; -1 when there is none, or none any more */
   struct openreg_export *entries;
-  uint64_t capacity;
+  uint64_t arena_bytes;
   unsigned references;          /* by imports, by waits, and by events that its process recorded */
   bool has_ended, is_reclaimed; /* what nobody imports was given back, and the ledger told */
   bool is_sole_importer;        /* and nobody had any but what is imported here */

@@ -69,12 +69,12 @@ openreg_status openreg_import_refuse(const char *why) {
 /* ---- finding and checking -------------------------------------------------------------------- */
 
 static const char *find_fault(const struct stat *status, int seals, uint64_t inode,
-                              uint64_t capacity) {
+                              uint64_t arena_bytes) {
   if (!S_ISREG(status->st_mode) || status->st_ino != inode)
     return "what its exporter has open is not the memory file that it stated";
   if (status->st_uid != geteuid())
     return "its exporter's memory file belongs to another user";
-  if ((uint64_t)status->st_size != capacity + OPENREG_EXPORTS_BYTES)
+  if ((uint64_t)status->st_size != arena_bytes + OPENREG_EXPORTS_BYTES)
     return "its exporter's memory file has another size than the device has here";
   if (seals < 0 || !(seals & F_SEAL_SHRINK))
     return "its exporter's memory file is not sealed";
@@ -94,7 +94,7 @@ static openreg_status open_file(struct peer_file *file, const openreg_peer_locat
   }
   const char *fault = "its exporter's memory file cannot be looked at";
   if (fstat(file->file, &status) == 0)
-    fault = find_fault(&status, fcntl(file->file, F_GET_SEALS), location->inode, file->capacity);
+    fault = find_fault(&status, fcntl(file->file, F_GET_SEALS), location->inode, file->arena_bytes);
   if (fault == NULL)
     return OPENREG_OK;
   close(file->file);
@@ -115,7 +115,7 @@ static openreg_status map_table(struct peer_file *file) {
   openreg_status status = open_for_mapping(file, &mapped);
   if (status != OPENREG_OK)
     return status;
-  status = openreg_exports_map(mapped, file->capacity, &file->entries);
+  status = openreg_exports_map(mapped, file->arena_bytes, &file->entries);
   close(mapped);
   return status;
 }
@@ -144,10 +144,10 @@ static openreg_status open_peer_file(openreg_peer peer, int device, struct peer_
   struct peer_file *opened = calloc(1, sizeof *opened);
   if (opened == NULL)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for an import");
-  size_t capacity;
-  openreg_arena_kernel_base(device, &capacity);
+  size_t arena_bytes;
+  openreg_arena_kernel_base(device, &arena_bytes);
   *opened = (struct peer_file){
-      .peer = peer, .device = device, .pid = location.pid, .watch = -1, .capacity = capacity};
+      .peer = peer, .device = device, .pid = location.pid, .watch = -1, .arena_bytes = arena_bytes};
   openreg_status status = fill_in(opened, &location);
   if (status != OPENREG_OK) {
     free(opened);

@@ -81,7 +81,7 @@ static void reclaim_gap(struct peer_file *file, uint64_t start, uint64_t end) {
 
 static void reclaim_gaps(struct peer_file *file) {
   uint64_t gap = 0;
-  file->remains = file->capacity;
+  file->remains = file->arena_bytes;
   file->is_sole_importer = true;
   for (size_t i = 0; i < file->import_count; i++) {
     const openreg_import *import = file->imports[i];
@@ -90,7 +90,7 @@ static void reclaim_gaps(struct peer_file *file) {
     reclaim_gap(file, gap, import->offset);
     gap = import->offset + import->bytes;
   }
-  reclaim_gap(file, gap, file->capacity);
+  reclaim_gap(file, gap, file->arena_bytes);
 }
 
 /* The pages of a range that is a gap now, but for those that it shares with its neighbours. */
@@ -113,7 +113,7 @@ void openreg_reclaimer_wake(void) {
 }
 
 static uint64_t reclaim_lock_position(const struct peer_file *file) {
-  return openreg_export_position(file->capacity, OPENREG_EXPORT_COUNT);
+  return openreg_export_position(file->arena_bytes, OPENREG_EXPORT_COUNT);
 }
 
 /* False when it is another importer's. */
@@ -147,7 +147,7 @@ void openreg_reclaimer_reclaim_range_locked(struct peer_file *file, size_t place
     openreg_reclaimer_reclaim_locked(file);
     return;
   }
-  if (offset < file->capacity) /* else an event's */
+  if (offset < file->arena_bytes) /* else an event's */
     reclaim_range(file, place, offset, bytes);
   file->is_reclaimed = report_and_unlock(file);
   if (!file->is_reclaimed)

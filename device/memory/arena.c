@@ -1,17 +1,21 @@
 /* arena.c: the memory of all devices.
  *
- * Each device has a memory file: its arena, of exactly the device's capacity and committed page by
- * page on first touch, and then the table of what it exports (ipc/exports.h). All arenas are mapped
- * into two reservations of the same shape, one for the device views, which the host may not touch,
- * and one for the kernel views, which it may:
+ * Each device has a memory file: its arena, whose pages are committed when they are first touched,
+ * and then the table of what it exports (ipc/exports.h). As with a GPU, there are many more
+ * addresses than memory: how much of the arena may be in use is what the ledger says, and where is
+ * up to the allocator, which never runs out of addresses because those in use lie badly. All arenas
+ * are mapped into two reservations of the same shape, one for the device views, which the host may
+ * not touch, and one for the kernel views, which it may:
  *
  *     device view:  |arena 0|imports|arena 1|imports| ... |
  *     kernel view:  |arena 0|imports|arena 1|imports| ... |       a constant distance away
  *
  *     slot i    = [base + i * stride, base + (i + 1) * stride)
- *     arena i   = its first capacity[i] bytes
- *     imports i = the rest, at least capacity[i] bytes: memory of other processes' device i
- *     stride    = a power of two >= twice every capacity, so that address -> device is a shift
+ *     arena i   = its first stride - imports bytes
+ *     imports i = the rest, twice the largest capacity or more: memory of other processes' device i
+ *     stride    = SLOT_CAPACITIES times the largest capacity, rounded up to a power of two, so that
+ *                 address -> device is a shift; less where so much for all devices passes
+ * MOST_BYTES
  *
  * With host access both views are one readable and writable mapping, and the distance is 0.
  *
@@ -41,6 +45,23 @@
 #define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17; older systems take the address as a hint */
 #endif
 
+enum {
+  /* Placing at the lowest address that fits needs up to M log2(n) for blocks of 1 to n units that
+   * are M in all (Robson, "Worst case fragmentation of first fit and best fit storage allocation
+   * strategies", 1977): 15 capacities of 64 GiB in granules. The rest is for ranges of addresses
+   * that are longer than the capacity, of which expandable segments take two a stream. */
+  SLOT_CAPACITIES = 64,
+  IMPORTS_CAPACITIES = 2,
+};
+
+/* What a view may take of a process's addresses: an eighth of the 128 TiB there are. The thread
+ * sanitizer leaves a program 1.5 TiB for all mappings. */
+#ifdef __SANITIZE_THREAD__
+#define MOST_BYTES ((size_t)1 << 38)
+#else
+#define MOST_BYTES ((size_t)1 << 44)
+#endif
+
 intptr_t openreg_kernel_offset;
 
 static struct {
@@ -48,7 +69,7 @@ static struct {
   uintptr_t base[2];             /* indexed by openreg_view; equal with host access */
   unsigned stride_shift;
   int device_count;
-  size_t capacity[OPENREG_MAX_DEVICES];
+  size_t arena_bytes; /* of each device */
   int file[OPENREG_MAX_DEVICES];
   /* Of the granules behind each arena; begins is a subset of mapped. */
   _Atomic uint64_t *mapped[OPENREG_MAX_DEVICES], *begins[OPENREG_MAX_DEVICES];
@@ -69,8 +90,7 @@ static bool views_are_one(void) {
 /* ---- mapping --------------------------------------------------------------------------------- */
 
 static openreg_status fail_system(const char *what, int device) {
-  return openreg_fail(OPENREG_SYSTEM, "openreg: device %d, %zu bytes: %s: %s", device,
-                      arenas.capacity[device], what, strerror(errno));
+  return openreg_fail(OPENREG_SYSTEM, "openreg: device %d: %s: %s", device, what, strerror(errno));
 }
 
 /* Inaccessible addresses, aligned to a granule. */
@@ -99,7 +119,7 @@ static openreg_status create_file(int device) {
   if (file < 0)
     return fail_system("creating a memory file", device);
   arenas.file[device] = file;
-  if (ftruncate(file, (off_t)(arenas.capacity[device] + OPENREG_EXPORTS_BYTES)) != 0)
+  if (ftruncate(file, (off_t)(arenas.arena_bytes + OPENREG_EXPORTS_BYTES)) != 0)
     return fail_system("sizing the memory file", device);
   if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     return fail_system("sealing the memory file", device);
@@ -115,7 +135,7 @@ static openreg_status map_at(openreg_view view, int device, size_t in_slot, int 
     return fail_system("mapping the memory file", device);
   if (madvise(address, bytes, MADV_DONTFORK) != 0)
     return fail_system("keeping the memory out of forked processes", device);
-  /* A core file would commit every page of the capacity while it is written. */
+  /* A core file would commit every page while it is written. */
   if (madvise(address, bytes, MADV_DONTDUMP) != 0)
     return fail_system("keeping the memory out of core files", device);
   /* A wish only: the system may be built or set up without huge pages. */
@@ -134,7 +154,7 @@ static openreg_status map_both_views(int device, size_t in_slot, int file, uint6
 static openreg_status map_device(int device) {
   openreg_status status = create_file(device);
   if (status == OPENREG_OK)
-    status = map_both_views(device, 0, arenas.file[device], 0, arenas.capacity[device]);
+    status = map_both_views(device, 0, arenas.file[device], 0, arenas.arena_bytes);
   return status;
 }
 
@@ -160,13 +180,14 @@ static void close_files(void) {
   }
 }
 
-static size_t spare_granules(int device) {
-  return (stride_bytes() - arenas.capacity[device]) / OPENREG_GRANULE_BYTES;
+/* Of each device's imports. */
+static size_t import_granules(void) {
+  return (stride_bytes() - arenas.arena_bytes) / OPENREG_GRANULE_BYTES;
 }
 
 static openreg_status make_bitmaps(void) {
   for (int i = 0; i < arenas.device_count; i++) {
-    size_t words = (spare_granules(i) + 63) / 64;
+    size_t words = (import_granules() + 63) / 64;
     arenas.mapped[i] = calloc(2 * words, sizeof *arenas.mapped[i]);
     if (arenas.mapped[i] == NULL)
       return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for %zu bytes of bitmaps",
@@ -196,13 +217,18 @@ static void plan(const openreg_config *config) {
   arenas.device_count = config->device_count;
   for (int i = 0; i < config->device_count; i++) {
     arenas.file[i] = -1;
-    arenas.capacity[i] = config->memory_bytes[i];
     if (config->memory_bytes[i] > largest)
       largest = config->memory_bytes[i];
   }
-  arenas.stride_shift = 0;
-  while (stride_bytes() / 2 < largest)
+  unsigned shift = 0;
+  while (((size_t)1 << shift) < largest)
+    shift++;
+  const size_t imports = (size_t)IMPORTS_CAPACITIES << shift, least = 2 * imports;
+  arenas.stride_shift = shift;
+  while (stride_bytes() < least || (stride_bytes() < (size_t)SLOT_CAPACITIES << shift &&
+                                    2 * (size_t)arenas.device_count * stride_bytes() <= MOST_BYTES))
     arenas.stride_shift++;
+  arenas.arena_bytes = stride_bytes() - imports;
 }
 
 openreg_status openreg_arenas_map(const openreg_config *config) {
@@ -248,28 +274,26 @@ static bool test_bit(const _Atomic uint64_t *bits, size_t index) {
 void openreg_arenas_abandon(void) {
   close_files();
   for (int i = 0; i < arenas.device_count; i++) {
-    cover(i, 0, arenas.capacity[i]);
-    for (size_t granule = 0; granule < spare_granules(i); granule++)
+    cover(i, 0, arenas.arena_bytes);
+    for (size_t granule = 0; granule < import_granules(); granule++)
       if (test_bit(arenas.mapped[i], granule))
-        cover(i, arenas.capacity[i] + granule * OPENREG_GRANULE_BYTES, OPENREG_GRANULE_BYTES);
+        cover(i, arenas.arena_bytes + granule * OPENREG_GRANULE_BYTES, OPENREG_GRANULE_BYTES);
   }
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
 static bool is_imported(int device, size_t in_slot) {
-  size_t capacity = arenas.capacity[device];
-  return in_slot >= capacity &&
-         test_bit(arenas.mapped[device], (in_slot - capacity) / OPENREG_GRANULE_BYTES);
+  return in_slot >= arenas.arena_bytes &&
+         test_bit(arenas.mapped[device], (in_slot - arenas.arena_bytes) / OPENREG_GRANULE_BYTES);
 }
 
 /* Whether a range that begins in an import ends in the same one. */
 static bool ends_in_import(int device, size_t in_slot, size_t bytes) {
-  size_t capacity = arenas.capacity[device];
   if (bytes > stride_bytes() - in_slot)
     return false;
-  size_t granule = (in_slot - capacity) / OPENREG_GRANULE_BYTES;
-  size_t end = (in_slot - capacity + bytes + OPENREG_GRANULE_BYTES - 1) / OPENREG_GRANULE_BYTES;
+  size_t in_imports = in_slot - arenas.arena_bytes, granule = in_imports / OPENREG_GRANULE_BYTES;
+  size_t end = (in_imports + bytes + OPENREG_GRANULE_BYTES - 1) / OPENREG_GRANULE_BYTES;
   while (++granule < end)
     if (!test_bit(arenas.mapped[device], granule) || test_bit(arenas.begins[device], granule))
       return false;
@@ -287,7 +311,7 @@ bool openreg_arena_locate(const void *address, openreg_arena_place *place) {
       place->view = view;
       size_t in_slot = offset & (stride_bytes() - 1);
       place->imported = is_imported(place->device, in_slot);
-      place->beyond_capacity = in_slot >= arenas.capacity[place->device] && !place->imported;
+      place->beyond_arena = in_slot >= arenas.arena_bytes && !place->imported;
       return true;
     }
   }
@@ -303,7 +327,7 @@ int openreg_arena_device_of(const void *device_address) {
     return -1;
   int device = (int)(offset >> arenas.stride_shift);
   size_t in_slot = offset & (stride_bytes() - 1);
-  return in_slot < arenas.capacity[device] || is_imported(device, in_slot) ? device : -1;
+  return in_slot < arenas.arena_bytes || is_imported(device, in_slot) ? device : -1;
 }
 
 static bool overlaps_device_view(uintptr_t start, size_t bytes) {
@@ -320,8 +344,8 @@ openreg_status openreg_arena_check_range(const void *address, size_t bytes, int 
   bool good = bytes <= UINTPTR_MAX - start;
   if (good && found >= 0) {
     size_t in_slot = start - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, found);
-    size_t capacity = arenas.capacity[found];
-    good = in_slot < capacity ? bytes <= capacity - in_slot : ends_in_import(found, in_slot, bytes);
+    good = in_slot < arenas.arena_bytes ? bytes <= arenas.arena_bytes - in_slot
+                                        : ends_in_import(found, in_slot, bytes);
   } else if (good) {
     good = !overlaps_device_view(start, bytes);
   }
@@ -338,7 +362,7 @@ int openreg_arena_file(int device) {
 }
 
 void *openreg_arena_kernel_base(int device, size_t *bytes) {
-  *bytes = arenas.capacity[device];
+  *bytes = arenas.arena_bytes;
   return slot_address(OPENREG_KERNEL_VIEW, device);
 }
 
@@ -355,7 +379,7 @@ static void set_bit(_Atomic uint64_t *bits, size_t index, bool value) {
 /* The first of so many granules in a row that are not mapped; the number of all when there are no
  * such. */
 static size_t find_granules(int device, size_t wanted) {
-  size_t all = spare_granules(device), found = 0;
+  size_t all = import_granules(), found = 0;
   for (size_t granule = 0; granule < all; granule++) {
     found = test_bit(arenas.mapped[device], granule) ? 0 : found + 1;
     if (found == wanted)
@@ -375,12 +399,12 @@ openreg_status openreg_arena_map_import(int device, int file, uint64_t file_offs
                                         void **device_address) {
   assert(bytes > 0 && bytes % OPENREG_GRANULE_BYTES == 0);
   size_t granules = bytes / OPENREG_GRANULE_BYTES, first = find_granules(device, granules);
-  if (first == spare_granules(device))
+  if (first == import_granules())
     return openreg_fail(OPENREG_OUT_OF_MEMORY,
                         "openreg: device %d has no room left for %zu bytes of other processes' "
                         "memory: let go of some that was opened before",
                         device, bytes);
-  size_t in_slot = arenas.capacity[device] + first * OPENREG_GRANULE_BYTES;
+  size_t in_slot = arenas.arena_bytes + first * OPENREG_GRANULE_BYTES;
   openreg_status status = map_both_views(device, in_slot, file, file_offset, bytes);
   if (status != OPENREG_OK) {
     reserve_again(device, in_slot, bytes);
@@ -398,8 +422,8 @@ void openreg_arena_unmap_import(void *device_address, size_t bytes) {
   assert(device >= 0);
   size_t in_slot =
       (size_t)((uintptr_t)device_address - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, device));
-  size_t first = (in_slot - arenas.capacity[device]) / OPENREG_GRANULE_BYTES;
-  assert(in_slot >= arenas.capacity[device] && test_bit(arenas.begins[device], first));
+  size_t first = (in_slot - arenas.arena_bytes) / OPENREG_GRANULE_BYTES;
+  assert(in_slot >= arenas.arena_bytes && test_bit(arenas.begins[device], first));
   for (size_t i = 0; i < bytes / OPENREG_GRANULE_BYTES; i++)
     set_bit(arenas.mapped[device], first + i, false);
   set_bit(arenas.begins[device], first, false);
@@ -413,7 +437,7 @@ openreg_status openreg_arena_get(int device, void **base, size_t *bytes) {
   if (status != OPENREG_OK)
     return status;
   *base = slot_address(OPENREG_DEVICE_VIEW, device);
-  *bytes = arenas.capacity[device];
+  *bytes = arenas.arena_bytes;
   return OPENREG_OK;
 }
 
@@ -437,7 +461,7 @@ openreg_status openreg_arena_release(void *device_address, size_t bytes) {
     return OPENREG_OK;
   uintptr_t offset =
       (uintptr_t)device_address - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, device);
-  if (offset >= arenas.capacity[device])
+  if (offset >= arenas.arena_bytes)
     return openreg_fail(OPENREG_INVALID_ADDRESS,
                         "openreg: the %zu bytes at %p belong to another process, which alone gives "
                         "pages of them back (openreg_ipc_close lets go of them)",

@@ -28,8 +28,8 @@ typedef enum openreg_view { OPENREG_DEVICE_VIEW, OPENREG_KERNEL_VIEW } openreg_v
 typedef struct openreg_arena_place {
   int device; /* whose slot it is */
   openreg_view view;
-  bool imported;        /* memory of another process's device of the same number */
-  bool beyond_capacity; /* in none of both: addresses that are never accessible */
+  bool imported;     /* memory of another process's device of the same number */
+  bool beyond_arena; /* in none of both: addresses that are never accessible */
 } openreg_arena_place;
 
 /* Where in the reservations an address lies; false when in none. Async-signal-safe. */
@@ -40,8 +40,8 @@ bool openreg_arena_locate(const void *address, openreg_arena_place *place);
 int openreg_arena_file(int device);
 
 /* Addresses beyond every arena, in the same slot, are for the memory of other processes' devices:
- * at least as many as the capacity. Maps `bytes` of a file of such a process (whole granules), into
- * both views, where openreg_arena_device_of and openreg_arena_check_range then find them. One
+ * twice as many as the capacity or more. Maps `bytes` of a file of such a process (whole granules),
+ * into both views, where openreg_arena_device_of and openreg_arena_check_range then find them. One
  * thread at a time, by the lock of imports; `bytes` of unmap are those of map.
  * Errors: OUT_OF_MEMORY when no addresses are left, SYSTEM. */
 openreg_status openreg_arena_map_import(int device, int file, uint64_t file_offset, size_t bytes,

@@ -90,14 +90,14 @@ static void describe(text *out, int signal_number, const void *address,
   put(out,
       openreg_in_bad_fork() ? "a forked process touched address " : "the host touched address ");
   put_address(out, address);
-  put(out, place->beyond_capacity ? " beyond the end of device " : " of device ");
+  put(out, place->beyond_arena ? " beyond the end of device " : " of device ");
   put_device(out, place->device);
   if (place->imported)
     put(out, " that belongs to another process");
   if (openreg_in_bad_fork())
     put(out, " (a process forked after devices were initialized has none; start it with the "
              "'spawn' method)\n");
-  else if (place->beyond_capacity)
+  else if (place->beyond_arena)
     put(out, "\n");
   else
     put(out, " (memory of a device cannot be touched by the host; use .cpu() to copy it, or set "

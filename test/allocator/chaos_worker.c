@@ -341,10 +341,18 @@ static void keep_house(void) {
   }
 }
 
+/* Every other process has expandable segments. */
+static void choose_settings(void) {
+  openreg_memory_settings settings = default_settings();
+  settings.expandable_segments = me % 2;
+  REQUIRE_OK(openreg_memory_set_settings(&settings));
+}
+
 _Noreturn void chaos_work(struct chaos *shared, int place, uint64_t random_seed) {
   chaos = shared;
   me = place;
   random_state = random_seed;
+  choose_settings();
   while (!atomic_load(&chaos->places[me].must_leave)) {
     int choice = below(32);
     if (choice < 10)

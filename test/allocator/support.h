@@ -1,13 +1,14 @@
 /* support.h: what the allocator's tests share: cmocka, devices of known size, short forms.
  *
- * Every test starts and ends with empty devices, so that figures can be written down by hand, and
- * ends with a walk over every structure.
+ * Every test starts and ends with empty devices and CUDA's settings, so that figures can be written
+ * down by hand, and ends with a walk over every structure.
  */
 #ifndef OPENREG_TEST_ALLOCATOR_SUPPORT_H
 #define OPENREG_TEST_ALLOCATOR_SUPPORT_H
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,11 +35,26 @@ void assert_sentence(const char *part);
 
 /* A block that must be had. */
 openreg_block *take(int device, int stream, size_t bytes);
+/* A request that must be refused for lack of memory, and its figures. */
+openreg_memory_refusal refused(int device, int stream, size_t bytes);
+/* Where a block lies, from the beginning of its device's arena. */
+size_t place_of(const openreg_block *block);
+/* CUDA's settings where nothing is said, and changes of them, until the next test. */
+openreg_memory_settings default_settings(void);
+void set_settings(openreg_memory_settings settings);
 /* A memory pool that must be had, and a block in it. */
 uint64_t make_mempool(bool use_on_oom);
 openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes);
 openreg_memory_stats stats_of(int device);
 uint64_t ledger_free(int device);
+
+/* Keeps a stream busy from `close` to `open`, which waits until the stream is idle. */
+struct gate {
+  int device, stream;
+  atomic_bool is_open;
+};
+void gate_close(struct gate *gate, int device, int stream);
+void gate_open(struct gate *gate);
 
 /* What a snapshot adds up to, under the names of the statistics. */
 typedef struct figures {

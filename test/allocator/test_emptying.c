@@ -1,4 +1,4 @@
-/* test_emptying.c: emptying a cache while others work: nobody waits for ever, and no memory goes
+/* test_emptying.c: giving memory back while others work: nobody waits for ever, and no memory goes
  * back that work still writes to.
  *
  * The linker puts openreg_device_drain here, so that things happen just when a cache is emptied.
@@ -13,7 +13,7 @@
 
 static atomic_int emptying; /* waits so far */
 static openreg_block *block;
-static openreg_status (*after_first_wait)(void);
+static openreg_status (*after_wait)(int waits);
 
 openreg_status __real_openreg_device_drain(int device);
 openreg_status __wrap_openreg_device_drain(int device);
@@ -21,13 +21,13 @@ openreg_status __wrap_openreg_device_drain(int device);
 openreg_status __wrap_openreg_device_drain(int device) {
   int waits = atomic_fetch_add(&emptying, 1) + 1;
   openreg_status status = __real_openreg_device_drain(device);
-  if (status == OPENREG_OK && waits == 1 && after_first_wait)
-    status = after_first_wait();
+  if (status == OPENREG_OK && after_wait)
+    status = after_wait(waits);
   return status;
 }
 
 static int not_emptying(void **state) {
-  after_first_wait = NULL;
+  after_wait = NULL;
   block = NULL;
   int result = devices_reset(state);
   atomic_store(&emptying, 0);
@@ -48,7 +48,8 @@ static openreg_status free_when_emptied(void *data) {
 
 static void work_may_free_memory_while_it_is_waited_for(void **state) {
   (void)state;
-  block = take(0, 0, 4 * MIB);
+  block = take(0, 0, 12 * MIB);
+  openreg_block_free(take(0, 1, 12 * MIB)); /* without anything to give back there is no wait */
   assert_ok(openreg_stream_launch(0, 3, &free_when_emptied, NULL));
   assert_ok(openreg_cache_empty(0));
   assert_int_equal(ledger_free(0), CAPACITY);
@@ -61,7 +62,7 @@ static void *allocate_inline_when_emptied(void *status) {
   atomic_store(&begun, 1);
   wait_for_emptying(1);
   if (*(openreg_status *)status == OPENREG_OK)
-    *(openreg_status *)status = openreg_block_allocate(0, 0, 2 * MIB, &block);
+    *(openreg_status *)status = openreg_block_allocate(0, 0, 512, &block);
   openreg_stream_end_inline(0, 0);
   return NULL;
 }
@@ -97,7 +98,15 @@ static openreg_status write_when_emptied_again(void *address) {
   return OPENREG_OK;
 }
 
-static openreg_status queue_and_free(void) {
+static openreg_status end_when_emptied(void *data) {
+  (void)data;
+  wait_for_emptying(1);
+  return OPENREG_OK;
+}
+
+static openreg_status queue_and_free(int waits) {
+  if (waits > 1)
+    return OPENREG_OK;
   openreg_status status = openreg_stream_launch(0, 0, &write_when_emptied_again, block->address);
   openreg_block_free(block);
   return status;
@@ -109,13 +118,102 @@ static void memory_that_new_work_writes_to_goes_back_after_it(void **state) {
   unsigned char resident;
   block = take(0, 0, 2 * MIB);
   char *address = block->address;
-  after_first_wait = queue_and_free;
+  openreg_block_free(take(0, 1, 512));
+  assert_ok(openreg_stream_launch(0, 3, &end_when_emptied, NULL));
+  after_wait = queue_and_free;
   assert_ok(openreg_cache_empty(0));
   assert_int_equal(atomic_load(&emptying), 2);
   assert_int_equal(ledger_free(0), CAPACITY);
   assert_int_equal(mincore(openreg_kernel_view(address), (size_t)sysconf(_SC_PAGESIZE), &resident),
                    0);
   assert_int_equal(resident & 1, 0); /* it was written to before */
+}
+
+/* ---- what else gives memory back ------------------------------------------------------------- */
+
+/* Stream 3 works until the device is waited for. */
+static void keep_the_device_busy(void) {
+  assert_ok(openreg_stream_launch(0, 3, &end_when_emptied, NULL));
+}
+
+static void garbage_goes_when_the_device_is_idle(void **state) {
+  (void)state;
+  openreg_memory_settings settings = default_settings();
+  settings.garbage_collection_threshold = 0.5;
+  set_settings(settings);
+  assert_ok(openreg_memory_set_fraction(0, 0.75));
+  openreg_block_free(take(0, 0, 30 * MIB));
+  keep_the_device_busy();
+  openreg_block *other = take(0, 1, 12 * MIB);
+  assert_int_equal(atomic_load(&emptying), 1);
+  assert_int_equal(ledger_free(0), CAPACITY - 12 * MIB);
+  assert_int_equal(stats_of(0).stream_syncs, 0);
+  openreg_block_free(other);
+}
+
+static void oversize_blocks_go_when_the_device_is_idle(void **state) {
+  (void)state;
+  openreg_memory_settings settings = default_settings();
+  settings.max_split_bytes = 20 * MIB;
+  set_settings(settings);
+  openreg_block_free(take(0, 0, 40 * MIB));
+  openreg_block *held = take(0, 0, 10 * MIB);
+  keep_the_device_busy();
+  openreg_block *other = take(0, 0, 20 * MIB);
+  assert_int_equal(atomic_load(&emptying), 1);
+  assert_int_equal(stats_of(0).alloc_retries, 0);
+  openreg_block_free(held);
+  openreg_block_free(other);
+}
+
+static void pages_are_unmapped_when_the_device_is_idle(void **state) {
+  (void)state;
+  openreg_memory_settings settings = default_settings();
+  settings.expandable_segments = true;
+  set_settings(settings);
+  openreg_block_free(take(0, 0, 30 * MIB));
+  keep_the_device_busy();
+  assert_ok(openreg_cache_empty(0));
+  assert_int_equal(atomic_load(&emptying), 1);
+  assert_int_equal(ledger_free(0), CAPACITY);
+}
+
+static void a_request_that_the_cache_serves_does_not_wait(void **state) {
+  (void)state;
+  openreg_block_free(take(0, 0, 512));
+  keep_the_device_busy();
+  openreg_block_free(take(0, 0, 1024));
+  openreg_block_free(take(0, 0, 3 * MIB)); /* nor one that needs a segment */
+  assert_int_equal(atomic_load(&emptying), 0);
+  atomic_store(&emptying, 1);
+  assert_ok(openreg_stream_synchronize(0, 3));
+}
+
+static atomic_int rounds;
+
+static openreg_status end_after_the_next_wait(void *data) {
+  (void)data;
+  wait_for_emptying(atomic_load(&rounds) + 1);
+  return OPENREG_OK;
+}
+
+/* Another thread would be as quick: the stream of the cached memory has work again at once. */
+static openreg_status submit_again(int waits) {
+  atomic_store(&rounds, waits);
+  return openreg_stream_launch(0, 0, &end_after_the_next_wait, NULL);
+}
+
+static void a_stream_that_never_rests_is_given_up(void **state) {
+  (void)state;
+  openreg_block_free(take(0, 0, 512));
+  assert_ok(submit_again(0));
+  after_wait = submit_again;
+  assert_ok(openreg_cache_empty(0));
+  assert_true(openreg_memory_is_valid(0));
+  assert_int_equal(ledger_free(0), CAPACITY - 2 * MIB);
+  after_wait = NULL;
+  atomic_store(&emptying, 1000);
+  assert_ok(openreg_stream_synchronize(0, 0));
 }
 
 #define UNDISTURBED(test) cmocka_unit_test_setup_teardown(test, not_emptying, devices_check)
@@ -128,6 +226,11 @@ int main(void) {
       UNDISTURBED(inline_work_may_allocate_while_it_is_waited_for),
       UNDISTURBED(a_request_of_inline_work_may_empty_the_cache),
       UNDISTURBED(memory_that_new_work_writes_to_goes_back_after_it),
+      UNDISTURBED(garbage_goes_when_the_device_is_idle),
+      UNDISTURBED(oversize_blocks_go_when_the_device_is_idle),
+      UNDISTURBED(pages_are_unmapped_when_the_device_is_idle),
+      UNDISTURBED(a_request_that_the_cache_serves_does_not_wait),
+      UNDISTURBED(a_stream_that_never_rests_is_given_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

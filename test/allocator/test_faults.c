@@ -64,8 +64,8 @@ static void a_device_that_could_not_be_opened_opens_later(void **state) {
   failing_arena = 1;
   assert_status(openreg_block_allocate(1, 2, 512, &block), OPENREG_SYSTEM);
   assert_sentence("no arena");
-  /* The allocator, then the stream's pools, blocks, ranges: each attempt gets one further. */
-  for (int attempt = 0; attempt < 4; attempt++) {
+  /* The allocator, blocks, segments: each attempt gets one further. */
+  for (int attempt = 0; attempt < 3; attempt++) {
     failing_pages = attempt == 0 ? 1 : 2;
     assert_status(openreg_block_allocate(1, 2, 512, &block), OPENREG_SYSTEM);
     assert_sentence("no pages");
@@ -74,7 +74,7 @@ static void a_device_that_could_not_be_opened_opens_later(void **state) {
   }
   failing_pages = 2;
   assert_ok(openreg_block_allocate(1, 2, 512, &block));
-  assert_int_equal(failing_pages, 1); /* nothing else was needed but ranges */
+  assert_int_equal(failing_pages, 1); /* nothing else was needed but segments */
   failing_pages = 0;
   openreg_block_free(block);
 }
@@ -109,7 +109,7 @@ static void a_full_ledger_is_tried_again_after_emptying(void **state) {
   openreg_memory_stats stats = stats_of(0);
   assert_int_equal(stats.alloc_retries, 1);
   assert_int_equal(stats.ooms, 0);
-  assert_int_equal(stats.reserved_bytes[ALL].current, 2 * MIB);
+  assert_int_equal(stats.reserved_bytes[ALL].current, 20 * MIB);
   openreg_block_free(block);
 }
 
@@ -128,17 +128,29 @@ static void another_error_of_the_ledger_is_passed_on(void **state) {
 
 static void pages_that_cannot_be_released_stay_reserved(void **state) {
   (void)state;
-  openreg_block_free(take(0, 1, 4 * MIB));
-  openreg_block_free(take(0, 2, 6 * MIB));
+  openreg_block_free(take(0, 1, 12 * MIB));
+  openreg_block_free(take(0, 2, 14 * MIB));
   failing_release = 2;
   assert_status(openreg_cache_empty(0), OPENREG_SYSTEM);
   assert_sentence("no release");
   assert_true(openreg_memory_is_valid(0));
-  assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 6 * MIB);
-  assert_int_equal(ledger_free(0), CAPACITY - 6 * MIB);
+  assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 14 * MIB);
+  assert_int_equal(ledger_free(0), CAPACITY - 14 * MIB);
   assert_int_equal(stats_of(0).device_frees, 1);
   assert_ok(openreg_cache_empty(0));
   assert_int_equal(ledger_free(0), CAPACITY);
+}
+
+static void a_request_that_would_empty_the_cache_passes_the_error_on(void **state) {
+  (void)state;
+  openreg_block *none;
+  openreg_block_free(take(0, 1, 40 * MIB));
+  failing_release = 1;
+  assert_status(openreg_block_allocate(0, 0, 40 * MIB, &none), OPENREG_SYSTEM);
+  assert_sentence("no release");
+  assert_true(openreg_memory_is_valid(0));
+  assert_int_equal(stats_of(0).ooms, 0);
+  openreg_block_free(take(0, 0, 40 * MIB));
 }
 
 static void memory_that_the_host_does_not_have_is_a_sentence(void **state) {
@@ -155,71 +167,98 @@ static void figures_that_cannot_be_had_are_an_error_of_their_own(void **state) {
   assert_sentence("no figures");
 }
 
-/* A reservation needs two records of blocks: with one left it is refused before it begins. */
-static void one_record_is_not_enough_to_reserve(void **state) {
-  (void)state;
+/* ---- records --------------------------------------------------------------------------------- */
+
+enum { MOST = 4096 };
+static struct block *hidden[MOST];
+static int hidden_count;
+
+/* Leaves so many records of blocks, and none can be had. */
+static struct slab *hide_records(size_t left) {
   struct allocator *allocator;
   assert_ok(openreg_allocator_open(0, &allocator));
-  openreg_block_free(take(0, 5, 512)); /* the stream's pools exist */
-  assert_ok(openreg_cache_empty(0));
-  enum { MOST = 4096 };
-  static struct block *taken[MOST];
-  int count = 0;
-  while (allocator->blocks.available > 1 && count < MOST)
-    taken[count++] = slab_take(&allocator->blocks);
-  openreg_block *none;
+  struct slab *blocks = &allocator->blocks;
+  while (blocks->available > left && hidden_count < MOST)
+    hidden[hidden_count++] = slab_take(blocks);
+  assert_int_equal(blocks->available, left);
   failing_pages = 1;
+  return blocks;
+}
+
+static void show_records(struct slab *blocks) {
+  while (hidden_count > 0)
+    slab_put(blocks, hidden[--hidden_count]);
+  assert_true(openreg_memory_is_valid(0));
+}
+
+/* A segment needs up to four: with fewer left it is refused before it begins. */
+static void too_few_records_are_not_enough_for_a_segment(void **state) {
+  (void)state;
+  openreg_block *none;
+  openreg_block_free(take(0, 5, 512)); /* some records were made */
+  assert_ok(openreg_cache_empty(0));
+  struct slab *blocks = hide_records(3);
   assert_status(openreg_block_allocate(0, 5, 512, &none), OPENREG_SYSTEM);
+  assert_sentence("no pages");
   assert_int_equal(ledger_free(0), CAPACITY);
   openreg_block *block = take(0, 5, 512);
-  while (count > 0) {
-    taken[--count]->state = BLOCK_ALLOCATED;
-    slab_put(&allocator->blocks, taken[count]);
-  }
+  show_records(blocks);
   openreg_block_free(block);
 }
 
-/* The cut of a segment in three needs records: with none to be had nothing is given back. */
-static void emptying_without_records_changes_nothing(struct slab *slab, size_t left) {
-  enum { MOST = 4096 };
-  static struct block *taken[MOST];
-  int count = 0;
-  openreg_block *low = take(0, 0, 3 * MIB), *hole = take(0, 0, 6 * MIB),
-                *high = take(0, 0, 3 * MIB);
-  openreg_block_free(hole);
-  while (slab->available > left && count < MOST)
-    taken[count++] = slab_take(slab);
+static void a_block_that_cannot_be_cut_is_not_taken(void **state) {
+  (void)state;
+  openreg_block *none, *held = take(0, 0, 512);
   openreg_memory_stats before = stats_of(0);
-  failing_pages = 1;
+  struct slab *blocks = hide_records(0);
+  assert_status(openreg_block_allocate(0, 0, 512, &none), OPENREG_SYSTEM);
+  openreg_memory_stats after = stats_of(0);
+  assert_memory_equal(&before, &after, sizeof before);
+  show_records(blocks);
+  openreg_block_free(held);
+}
+
+/* Pages in the middle of a free block make three of it. */
+static void pages_are_not_unmapped_without_records(void **state) {
+  (void)state;
+  openreg_memory_settings settings = default_settings();
+  settings.expandable_segments = true;
+  set_settings(settings);
+  openreg_block *low = take(0, 0, 3 * MIB), *hole = take(0, 0, 40 * MIB),
+                *high = take(0, 0, 3 * MIB);
+  openreg_block_free(hole); /* [3, 43) of 60 */
+  openreg_memory_stats before = stats_of(0);
+  struct slab *blocks = hide_records(1);
   assert_status(openreg_cache_empty(0), OPENREG_SYSTEM);
   assert_sentence("no pages");
   openreg_memory_stats after = stats_of(0);
   assert_int_equal(after.stream_syncs, before.stream_syncs + 1);
   after.stream_syncs = before.stream_syncs;
   assert_memory_equal(&before, &after, sizeof before);
-  while (count > 0) {
-    taken[--count]->state = BLOCK_ALLOCATED;
-    slab_put(slab, taken[count]);
-  }
-  assert_true(openreg_memory_is_valid(0));
+  show_records(blocks);
   assert_ok(openreg_cache_empty(0));
-  assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 8 * MIB);
+  assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 40 * MIB);
   openreg_block_free(low);
   openreg_block_free(high);
 }
 
-static void emptying_without_blocks_changes_nothing(void **state) {
+static void a_use_without_a_record_is_not_recorded(void **state) {
   (void)state;
   struct allocator *allocator;
+  openreg_block *block = take(0, 0, 512);
+  static struct use *uses[MOST];
+  int count = 0;
   assert_ok(openreg_allocator_open(0, &allocator));
-  emptying_without_records_changes_nothing(&allocator->blocks, 0);
-}
-
-static void emptying_without_ranges_changes_nothing(void **state) {
-  (void)state;
-  struct allocator *allocator;
-  assert_ok(openreg_allocator_open(0, &allocator));
-  emptying_without_records_changes_nothing(&allocator->ranges, 1);
+  while (allocator->uses.available > 0 && count < MOST)
+    uses[count++] = slab_take(&allocator->uses);
+  failing_pages = 1;
+  assert_status(openreg_block_record_stream(block, 1), OPENREG_SYSTEM);
+  assert_sentence("no pages");
+  while (count > 0)
+    slab_put(&allocator->uses, uses[--count]);
+  assert_true(openreg_memory_is_valid(0));
+  openreg_block_free(block);
+  assert_int_equal(stats_of(0).active[ALL].current, 0);
 }
 
 int main(void) {
@@ -230,11 +269,13 @@ int main(void) {
       ON_EMPTY_DEVICES(a_full_ledger_is_tried_again_after_emptying),
       ON_EMPTY_DEVICES(another_error_of_the_ledger_is_passed_on),
       ON_EMPTY_DEVICES(pages_that_cannot_be_released_stay_reserved),
+      ON_EMPTY_DEVICES(a_request_that_would_empty_the_cache_passes_the_error_on),
       ON_EMPTY_DEVICES(memory_that_the_host_does_not_have_is_a_sentence),
       ON_EMPTY_DEVICES(figures_that_cannot_be_had_are_an_error_of_their_own),
-      ON_EMPTY_DEVICES(one_record_is_not_enough_to_reserve),
-      ON_EMPTY_DEVICES(emptying_without_blocks_changes_nothing),
-      ON_EMPTY_DEVICES(emptying_without_ranges_changes_nothing),
+      ON_EMPTY_DEVICES(too_few_records_are_not_enough_for_a_segment),
+      ON_EMPTY_DEVICES(a_block_that_cannot_be_cut_is_not_taken),
+      ON_EMPTY_DEVICES(pages_are_not_unmapped_without_records),
+      ON_EMPTY_DEVICES(a_use_without_a_record_is_not_recorded),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

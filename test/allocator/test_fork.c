@@ -61,6 +61,9 @@ static void child(openreg_block *block) {
   EXPECT(openreg_mempool_current(0, &mempool) == OPENREG_BAD_FORK);
   EXPECT(openreg_mempool_set_current(0, 0) == OPENREG_BAD_FORK);
   EXPECT(openreg_mempool_empty(0) == OPENREG_BAD_FORK);
+  openreg_mempool_stats *accounts;
+  size_t count;
+  EXPECT(openreg_mempool_get_stats(0, &accounts, &count) == OPENREG_BAD_FORK);
   EXPECT(openreg_block_export(block, 0, &handle) == OPENREG_BAD_FORK);
   EXPECT(openreg_memory_collect(0) == OPENREG_BAD_FORK);
   EXPECT(openreg_memory_take_snapshot(0, &snapshot) == OPENREG_BAD_FORK);

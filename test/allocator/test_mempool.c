@@ -43,15 +43,15 @@ static void pools_share_no_segment(void **state) {
   uint64_t one = make_mempool(false), other = make_mempool(false);
   openreg_block *blocks[] = {take(0, 0, 512), take_in(one, 0, 0, 512), take_in(other, 0, 0, 512),
                              take(0, 0, 3 * MIB), take_in(one, 0, 0, 3 * MIB)};
-  assert_int_equal(reserved_by(0, 0), 6 * MIB);
-  assert_int_equal(reserved_by(one, 0), 6 * MIB);
+  assert_int_equal(reserved_by(0, 0), 22 * MIB);
+  assert_int_equal(reserved_by(one, 0), 22 * MIB);
   assert_int_equal(reserved_by(other, 0), 2 * MIB);
   assert_int_equal(stats_of(0).segment[ALL].current, 5);
   assert_snapshot_agrees(0);
   assert_true(openreg_memory_is_valid(0));
   for (int i = 0; i < 5; i++)
     openreg_block_free(blocks[i]);
-  assert_int_equal(stats_of(0).segment[ALL].current, 5); /* neighbours in the arena, but not one */
+  assert_int_equal(stats_of(0).segment[ALL].current, 5);
   assert_ok(openreg_mempool_destroy(one));
   assert_ok(openreg_mempool_destroy(other));
 }
@@ -110,6 +110,8 @@ static void the_current_pool_is_that_of_one_device(void **state) {
   assert_ok(openreg_mempool_destroy(mempool));
 }
 
+/* ---- giving back ----------------------------------------------------------------------------- */
+
 static void emptying_the_cache_leaves_pools_their_memory(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
@@ -117,46 +119,72 @@ static void emptying_the_cache_leaves_pools_their_memory(void **state) {
   openreg_block_free(take(0, 0, 4 * MIB));
   assert_ok(openreg_cache_empty(0));
   assert_int_equal(reserved_by(0, 0), 0);
-  assert_int_equal(reserved_by(mempool, 0), 4 * MIB);
+  assert_int_equal(reserved_by(mempool, 0), 20 * MIB);
   assert_ok(openreg_mempool_destroy(mempool));
 }
 
-static void emptying_a_pool_leaves_all_others_theirs(void **state) {
+static void emptying_a_pool_that_is_kept_does_nothing(void **state) {
+  (void)state;
+  uint64_t mempool = make_mempool(false);
+  openreg_block_free(take_in(mempool, 0, 0, 4 * MIB));
+  assert_ok(openreg_mempool_empty(mempool));
+  assert_int_equal(reserved_by(mempool, 0), 20 * MIB);
+  assert_int_equal(stats_of(0).stream_syncs, 0);
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+static void destroying_a_pool_changes_no_figure(void **state) {
+  (void)state;
+  uint64_t mempool = make_mempool(false);
+  openreg_block_free(take_in(mempool, 0, 0, 4 * MIB));
+  openreg_memory_stats before = stats_of(0);
+  assert_ok(openreg_mempool_destroy(mempool));
+  openreg_memory_stats after = stats_of(0);
+  assert_memory_equal(&before, &after, sizeof before);
+}
+
+static void emptying_a_destroyed_pool_leaves_all_others_theirs(void **state) {
   (void)state;
   uint64_t one = make_mempool(false), other = make_mempool(false);
   for (int device = 0; device < TEST_DEVICES; device++) {
     openreg_block_free(take(device, 0, 2 * MIB));
-    openreg_block_free(take_in(one, device, 1, 4 * MIB));
-    openreg_block_free(take_in(other, device, 2, 6 * MIB));
+    openreg_block_free(take_in(one, device, 1, 12 * MIB));
+    openreg_block_free(take_in(other, device, 2, 14 * MIB));
   }
+  assert_ok(openreg_mempool_destroy(one));
   assert_ok(openreg_mempool_empty(one));
   for (int device = 0; device < TEST_DEVICES; device++) {
     assert_int_equal(reserved_by(one, device), 0);
-    assert_int_equal(ledger_free(device), CAPACITY - 8 * MIB);
+    assert_int_equal(ledger_free(device), CAPACITY - 34 * MIB);
+    assert_int_equal(stats_of(device).stream_syncs, 1);
+    assert_int_equal(stats_of(device).device_frees, 1);
   }
-  assert_ok(openreg_mempool_empty(0));
-  for (int device = 0; device < TEST_DEVICES; device++) {
-    assert_int_equal(reserved_by(0, device), 0);
-    assert_int_equal(reserved_by(other, device), 6 * MIB);
-  }
-  openreg_block_free(take_in(one, 0, 1, 512)); /* it goes on */
-  assert_ok(openreg_mempool_destroy(one));
   assert_ok(openreg_mempool_destroy(other));
 }
 
-static void destroying_a_pool_gives_its_free_memory_back(void **state) {
+/* And there is nothing to wait for any more. */
+static void a_pool_without_memory_is_gone(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
-  openreg_block *kept = take_in(mempool, 0, 0, 2 * MIB), *freed = take_in(mempool, 0, 0, 4 * MIB);
-  openreg_block_free(take_in(mempool, 1, 0, 512));
+  openreg_block_free(take_in(mempool, 0, 1, 512));
+  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_empty(mempool));
+  assert_ok(openreg_mempool_empty(mempool));
+  assert_int_equal(stats_of(0).stream_syncs, 1);
+}
+
+static void blocks_of_a_destroyed_pool_are_given_back_when_they_are_free(void **state) {
+  (void)state;
+  uint64_t mempool = make_mempool(false);
+  openreg_block *kept = take_in(mempool, 0, 0, 12 * MIB), *freed = take_in(mempool, 0, 0, 14 * MIB);
   openreg_block_free(freed);
   assert_ok(openreg_mempool_destroy(mempool));
-  assert_int_equal(ledger_free(1), CAPACITY);
-  assert_int_equal(reserved_by(mempool, 0), 2 * MIB);
+  assert_ok(openreg_mempool_empty(mempool));
+  assert_int_equal(reserved_by(mempool, 0), 12 * MIB);
   assert_true(openreg_memory_is_valid(0));
   openreg_block_free(kept);
-  assert_int_equal(reserved_by(mempool, 0), 2 * MIB);
-  assert_ok(openreg_cache_empty(0));
+  assert_int_equal(reserved_by(mempool, 0), 12 * MIB);
+  assert_ok(openreg_cache_empty(0)); /* which does it too */
   assert_int_equal(ledger_free(0), CAPACITY);
 }
 
@@ -169,12 +197,16 @@ static void a_thread_goes_on_in_a_pool_that_was_destroyed(void **state) {
   assert_int_equal(reserved_by(mempool, 0), 2 * MIB);
   assert_ok(openreg_mempool_current(0, &current));
   assert_int_equal(current, mempool);
+  openreg_block_free(block);
+  assert_ok(openreg_cache_empty(0));
+  assert_int_equal(reserved_by(mempool, 0), 2 * MIB); /* the thread keeps it */
   assert_ok(openreg_mempool_set_current(0, 0));
   assert_status(openreg_mempool_set_current(0, mempool), OPENREG_INVALID_ARGUMENT);
-  openreg_block_free(block);
   assert_ok(openreg_cache_empty(0));
   assert_int_equal(ledger_free(0), CAPACITY);
 }
+
+/* ---- when memory is used up ------------------------------------------------------------------ */
 
 /* Two pools that fill the device, each with as much free memory as `bytes`. */
 static void fill(uint64_t one, uint64_t other, int stream, size_t bytes) {
@@ -190,7 +222,7 @@ static void a_request_that_fits_nowhere_else_is_served_by_pools_made_for_that(vo
   assert_int_equal(use_count(yes), 1);
   assert_int_equal(use_count(no), 0);
   openreg_memory_stats stats = stats_of(0);
-  assert_int_equal(stats.alloc_retries, 1);
+  assert_int_equal(stats.alloc_retries, 0);
   assert_int_equal(stats.ooms, 0);
   assert_snapshot_agrees(0);
   openreg_block_free(block);
@@ -199,18 +231,54 @@ static void a_request_that_fits_nowhere_else_is_served_by_pools_made_for_that(vo
   assert_ok(openreg_mempool_destroy(yes));
 }
 
-static void of_such_pools_the_oldest_that_has_room_serves(void **state) {
+static void other_pools_keep_their_free_memory(void **state) {
   (void)state;
-  uint64_t old = make_mempool(true), young = make_mempool(true);
-  fill(young, old, 0, 32 * MIB);
-  openreg_block *first = take(0, 0, 20 * MIB), *second = take(0, 0, 20 * MIB);
-  assert_int_equal(use_count(old), 1);
-  assert_int_equal(use_count(young), 1);
-  assert_true(first->address > second->address); /* the younger one reserved first */
-  openreg_block_free(first);
-  openreg_block_free(second);
-  assert_ok(openreg_mempool_destroy(old));
-  assert_ok(openreg_mempool_destroy(young));
+  uint64_t no = make_mempool(false);
+  openreg_block_free(take_in(no, 0, 0, 32 * MIB));
+  refused(0, 0, 40 * MIB);
+  openreg_block *rest = take(0, 0, 32 * MIB);
+  refused(0, 0, 30 * MIB);
+  assert_int_equal(reserved_by(no, 0), 32 * MIB);
+  openreg_block_free(rest);
+  assert_ok(openreg_mempool_destroy(no));
+}
+
+/* 24 MiB are cached for another stream, and would do as well. */
+static void such_pools_come_before_what_is_cached_elsewhere(void **state) {
+  (void)state;
+  uint64_t mempool = make_mempool(true);
+  openreg_block_free(take(0, 1, 24 * MIB));
+  openreg_block_free(take_in(mempool, 0, 0, 30 * MIB));
+  openreg_block *block = take(0, 0, 24 * MIB);
+  assert_int_equal(use_count(mempool), 1);
+  assert_int_equal(stats_of(0).device_frees, 0);
+  openreg_block_free(block);
+  assert_ok(openreg_mempool_destroy(mempool));
+}
+
+/* Runs first: the order depends on the numbers. Each pool has a segment of 2 MiB, half of it free;
+ * a GPU tried twelve of them in this order. */
+static void such_pools_are_tried_in_cudas_order(void **state) {
+  (void)state;
+  static const uint64_t order[] = {5, 10, 2, 7, 12, 4, 9, 1, 6, 11, 3, 8};
+  enum { POOLS = sizeof order / sizeof *order };
+  uint64_t mempools[POOLS];
+  openreg_block *held[POOLS], *blocks[POOLS], *rest = take(0, 0, 40 * MIB);
+  for (int i = 0; i < POOLS; i++) {
+    mempools[i] = make_mempool(true);
+    assert_int_equal(mempools[i], i + 1);
+    held[i] = take_in(mempools[i], 0, 0, MIB);
+  }
+  for (int i = 0; i < POOLS; i++) {
+    blocks[i] = take(0, 0, MIB);
+    assert_int_equal(place_of(blocks[i]), place_of(held[order[i] - 1]) + MIB);
+  }
+  for (int i = 0; i < POOLS; i++) {
+    openreg_block_free(held[i]);
+    openreg_block_free(blocks[i]);
+    assert_ok(openreg_mempool_destroy(mempools[i]));
+  }
+  openreg_block_free(rest);
 }
 
 static void such_pools_serve_their_stream_and_pool_0_only(void **state) {
@@ -260,14 +328,14 @@ static void the_use_count_is_of_blocks_allocated_or_deferred_anywhere(void **sta
   assert_int_equal(use_count(mempool), 2);
   assert_int_equal(use_count(0), 1);
   atomic_store(&open, 1);
-  assert_ok(openreg_mempool_empty(mempool)); /* waits for the stream */
+  assert_ok(openreg_cache_empty(0)); /* waits for the stream */
   assert_int_equal(use_count(mempool), 1);
   openreg_block_free(kept);
   openreg_block_free(outside);
   assert_ok(openreg_mempool_destroy(mempool));
 }
 
-/* But for a line in the device's accounts, for good. */
+/* But for a line in the device's accounts, whose room is doubled now and then. */
 static void pools_that_come_and_go_need_no_more_host_memory(void **state) {
   (void)state;
   uint64_t last = 0;
@@ -279,25 +347,45 @@ static void pools_that_come_and_go_need_no_more_host_memory(void **state) {
     openreg_block_free(take_in(mempool, 0, i % 3, 512));
     openreg_block_free(take_in(mempool, 0, i % 3, 2 * MIB));
     assert_ok(openreg_mempool_destroy(mempool));
+    assert_ok(openreg_mempool_empty(mempool));
     assert_true(openreg_memory_is_valid(0));
   }
-  assert_true(maps <= 1);
+  assert_true(maps <= 2);
 }
 
-/* Runs first: later ones find pools that can be used again. */
+/* Runs early: later ones find records that can be used again. */
 static void a_pool_that_cannot_be_made_on_a_device_loses_nothing(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
-  openreg_block *none, *block = take(0, 0, 512);
-  assert_ok(openreg_mempool_set_current(0, mempool));
+  openreg_block *none, *block = take(1, 0, 512);
+  assert_ok(openreg_mempool_set_current(1, mempool));
   maps = -1;
-  assert_status(openreg_block_allocate(0, 0, 512, &none), OPENREG_SYSTEM);
+  assert_status(openreg_block_allocate(1, 0, 512, &none), OPENREG_SYSTEM);
   assert_sentence("no pages");
   maps = 0;
-  openreg_block_free(take(0, 0, 512));
-  assert_ok(openreg_mempool_set_current(0, 0));
+  assert_true(openreg_memory_is_valid(1));
+  openreg_block_free(take(1, 0, 512));
+  assert_ok(openreg_mempool_set_current(1, 0));
   openreg_block_free(block);
   assert_ok(openreg_mempool_destroy(mempool));
+}
+
+static void a_pool_that_cannot_be_made_is_no_pool(void **state) {
+  (void)state;
+  enum { MOST = 100 };
+  uint64_t mempools[MOST], mempool = 77;
+  int made = 0;
+  for (maps = 0; maps == 0 && made < MOST; made++) /* until no record of an earlier one is left */
+    mempools[made] = make_mempool(false);
+  maps = -1;
+  assert_true(openreg_mempool_create(OPENREG_MEMPOOL_USE_ON_OOM, &mempool) != OPENREG_OK);
+  maps = 0;
+  assert_sentence("no host memory for one more memory pool");
+  assert_int_equal(mempool, 77);
+  assert_true(openreg_memory_is_valid(0));
+  assert_ok(openreg_mempool_destroy(make_mempool(false)));
+  while (made > 0)
+    assert_ok(openreg_mempool_destroy(mempools[--made]));
 }
 
 static void what_does_not_exist_is_refused(void **state) {
@@ -308,12 +396,13 @@ static void what_does_not_exist_is_refused(void **state) {
   const uint64_t bad[] = {mempool, mempool + 1, UINT64_MAX};
   for (int i = 0; i < 3; i++) {
     assert_status(openreg_mempool_destroy(bad[i]), OPENREG_INVALID_ARGUMENT);
-    assert_status(openreg_mempool_empty(bad[i]), OPENREG_INVALID_ARGUMENT);
+    assert_status(openreg_mempool_empty(bad[i]), i ? OPENREG_INVALID_ARGUMENT : OPENREG_OK);
     assert_status(openreg_mempool_use_count(bad[i], &blocks), OPENREG_INVALID_ARGUMENT);
     assert_status(openreg_mempool_set_current(0, bad[i]), OPENREG_INVALID_ARGUMENT);
   }
   assert_sentence("memory pool 18446744073709551615 does not exist");
   assert_status(openreg_mempool_destroy(0), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_empty(0), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_set_current(TEST_DEVICES, 0), OPENREG_INVALID_DEVICE);
   assert_status(openreg_mempool_current(-1, &current), OPENREG_INVALID_DEVICE);
   assert_status(openreg_mempool_create(false, NULL), OPENREG_INVALID_ARGUMENT);
@@ -325,17 +414,23 @@ static void what_does_not_exist_is_refused(void **state) {
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
+      ON_EMPTY_DEVICES(such_pools_are_tried_in_cudas_order),
+      ON_EMPTY_DEVICES(a_pool_that_cannot_be_made_is_no_pool),
       ON_EMPTY_DEVICES(a_pool_that_cannot_be_made_on_a_device_loses_nothing),
       ON_EMPTY_DEVICES(pools_share_no_segment),
       ON_EMPTY_DEVICES(free_memory_of_one_pool_serves_no_other),
       ON_EMPTY_DEVICES(the_current_pool_is_a_threads_own),
       ON_EMPTY_DEVICES(the_current_pool_is_that_of_one_device),
       ON_EMPTY_DEVICES(emptying_the_cache_leaves_pools_their_memory),
-      ON_EMPTY_DEVICES(emptying_a_pool_leaves_all_others_theirs),
-      ON_EMPTY_DEVICES(destroying_a_pool_gives_its_free_memory_back),
+      ON_EMPTY_DEVICES(emptying_a_pool_that_is_kept_does_nothing),
+      ON_EMPTY_DEVICES(destroying_a_pool_changes_no_figure),
+      ON_EMPTY_DEVICES(emptying_a_destroyed_pool_leaves_all_others_theirs),
+      ON_EMPTY_DEVICES(a_pool_without_memory_is_gone),
+      ON_EMPTY_DEVICES(blocks_of_a_destroyed_pool_are_given_back_when_they_are_free),
       ON_EMPTY_DEVICES(a_thread_goes_on_in_a_pool_that_was_destroyed),
       ON_EMPTY_DEVICES(a_request_that_fits_nowhere_else_is_served_by_pools_made_for_that),
-      ON_EMPTY_DEVICES(of_such_pools_the_oldest_that_has_room_serves),
+      ON_EMPTY_DEVICES(other_pools_keep_their_free_memory),
+      ON_EMPTY_DEVICES(such_pools_come_before_what_is_cached_elsewhere),
       ON_EMPTY_DEVICES(such_pools_serve_their_stream_and_pool_0_only),
       ON_EMPTY_DEVICES(a_request_in_a_pool_empties_the_cache_if_need_be),
       ON_EMPTY_DEVICES(the_use_count_is_of_blocks_allocated_or_deferred_anywhere),

@@ -1,7 +1,5 @@
-/* test_mempool_unsplit.c: memory pools whose segments are neither cut nor joined. */
+/* test_mempool_unsplit.c: memory pools whose blocks are never split. */
 #include "support.h"
-
-#include "allocator/internal.h"
 
 enum { ALL = OPENREG_POOL_ALL };
 
@@ -34,75 +32,77 @@ static void assert_blocks_are_segments(size_t count) {
 static void each_block_is_a_segment(void **state) {
   (void)state;
   uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
-  openreg_block *small[2] = {take(0, 0, 100), take(0, 0, 100)}, *large = take(0, 0, 3 * MIB);
-  assert_blocks_are_segments(3);
+  openreg_block *small[2] = {take(0, 0, 4), take(0, 0, 4)}, *large = take(0, 0, 3 * MIB),
+                *own = take(0, 0, 12 * MIB + 300000);
+  assert_blocks_are_segments(4);
   assert_int_equal(small[0]->bytes, 2 * MIB);
-  assert_int_equal(small[0]->requested_bytes, 100);
-  assert_int_equal(large->bytes, 4 * MIB);
+  assert_int_equal(small[0]->requested_bytes, 4);
+  assert_int_equal(large->bytes, 20 * MIB);
+  assert_int_equal(own->bytes, 14 * MIB);
   openreg_memory_stats stats = stats_of(0);
-  assert_stat(stats.allocated_bytes[ALL], 8 * MIB, 8 * MIB, 8 * MIB, 0);
-  assert_stat(stats.requested_bytes[ALL], 3 * MIB + 200, 3 * MIB + 200, 3 * MIB + 200, 0);
-  assert_stat(stats.segment[ALL], 3, 3, 3, 0);
+  assert_stat(stats.allocated_bytes[ALL], 38 * MIB, 38 * MIB, 38 * MIB, 0);
+  assert_int_equal(stats.requested_bytes[ALL].current, 15 * MIB + 300008);
+  assert_stat(stats.segment[ALL], 4, 4, 4, 0);
   assert_stat(stats.inactive_split[ALL], 0, 0, 0, 0);
   for (int i = 0; i < 2; i++)
     openreg_block_free(small[i]);
-  assert_blocks_are_segments(3);
-  openreg_block_free(large);
-  destroyed(mempool);
-}
-
-static void freed_neighbours_stay_apart(void **state) {
-  (void)state;
-  uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
-  openreg_block *blocks[3];
-  for (int i = 0; i < 3; i++)
-    blocks[i] = take(0, 0, 2 * MIB);
-  for (int i = 0; i < 3; i++)
-    openreg_block_free(blocks[i]);
-  assert_blocks_are_segments(3);
-  openreg_block *longer = take(0, 0, 4 * MIB); /* none of them is long enough */
   assert_blocks_are_segments(4);
-  assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 10 * MIB);
-  openreg_block_free(longer);
+  openreg_block_free(large);
+  openreg_block_free(own);
   destroyed(mempool);
 }
 
 static void a_request_takes_all_of_the_smallest_segment_that_fits(void **state) {
   (void)state;
   uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
-  openreg_block *eight = take(0, 0, 8 * MIB), *four = take(0, 0, 4 * MIB);
-  void *address = four->address;
-  openreg_block_free(eight);
-  openreg_block_free(four);
-  openreg_block *block = take(0, 0, 2 * MIB);
-  assert_ptr_equal(block->address, address);
-  assert_int_equal(block->bytes, 4 * MIB);
-  assert_int_equal(block->requested_bytes, 2 * MIB);
+  openreg_block *twenty = take(0, 0, 3 * MIB), *twelve = take(0, 0, 12 * MIB);
+  size_t place = place_of(twelve);
+  openreg_block_free(twenty);
+  openreg_block_free(twelve);
+  openreg_block *block = take(0, 0, 5 * MIB);
+  assert_int_equal(place_of(block), place);
+  assert_int_equal(block->bytes, 12 * MIB);
+  assert_int_equal(block->requested_bytes, 5 * MIB);
   assert_blocks_are_segments(2);
-  assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 12 * MIB);
   openreg_block_free(block);
   destroyed(mempool);
 }
 
-static void emptying_gives_back_whole_segments(void **state) {
+static void emptying_gives_back_what_is_free(void **state) {
   (void)state;
   uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
-  openreg_block *low = take(0, 0, 2 * MIB), *middle = take(0, 0, 2 * MIB),
-                *high = take(0, 0, 2 * MIB);
+  openreg_block *low = take(0, 0, 12 * MIB), *middle = take(0, 0, 14 * MIB),
+                *high = take(0, 0, 16 * MIB);
   openreg_block_free(middle);
+  destroyed(mempool);
   assert_ok(openreg_mempool_empty(mempool));
   assert_blocks_are_segments(2);
-  assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 4 * MIB);
-  middle = take(0, 0, 2 * MIB);
-  assert_blocks_are_segments(3);
+  assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 28 * MIB);
   openreg_block_free(low);
-  openreg_block_free(middle);
   openreg_block_free(high);
+}
+
+/* All that is mapped for a request is its block; neighbours that are free are one. */
+static void of_expandable_segments_a_block_is_whole_pages(void **state) {
+  (void)state;
+  openreg_memory_settings settings = default_settings();
+  settings.expandable_segments = true;
+  set_settings(settings);
+  uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
+  openreg_block *small = take(0, 0, 4), *low = take(0, 0, 12 * MIB), *high = take(0, 0, 12 * MIB);
+  assert_int_equal(small->bytes, 2 * MIB);
+  assert_int_equal(low->bytes, 20 * MIB);
+  assert_int_equal(high->bytes, 20 * MIB);
+  openreg_block_free(low);
+  openreg_block_free(high);
+  openreg_block *whole = take(0, 0, 12 * MIB);
+  assert_int_equal(whole->bytes, 40 * MIB);
+  openreg_block_free(whole);
+  openreg_block_free(small);
   destroyed(mempool);
 }
 
-/* A destroyed pool in which a thread goes on to allocate, on a stream that it did not use before.
- */
+/* In which a thread goes on to allocate, on a stream that it did not use before. */
 static void a_destroyed_pool_splits_no_more_than_before(void **state) {
   (void)state;
   uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
@@ -119,6 +119,7 @@ static void the_records_of_its_pools_serve_others_split(void **state) {
   uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
   openreg_block_free(take(0, 0, 512));
   destroyed(mempool);
+  assert_ok(openreg_mempool_empty(mempool));
   mempool = made(0);
   openreg_block *blocks[2] = {take(0, 0, 512), take(0, 0, 512)};
   assert_int_equal(blocks[1]->bytes, 512);
@@ -134,8 +135,8 @@ static void it_can_help_out(void **state) {
   uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT | OPENREG_MEMPOOL_USE_ON_OOM);
   openreg_block_free(take(0, 0, 4 * MIB));
   assert_ok(openreg_mempool_set_current(0, 0));
-  openreg_block *rest = take(0, 0, CAPACITY - 4 * MIB), *block = take(0, 0, 3 * MIB);
-  assert_int_equal(block->bytes, 4 * MIB);
+  openreg_block *rest = take(0, 0, CAPACITY - 20 * MIB), *block = take(0, 0, 3 * MIB);
+  assert_int_equal(block->bytes, 20 * MIB);
   openreg_block_free(block);
   openreg_block_free(rest);
   destroyed(mempool);
@@ -150,31 +151,17 @@ static void other_ways_to_make_a_pool_are_refused(void **state) {
       "OPENREG_MEMPOOL_NO_SPLIT (2)");
 }
 
-static void a_split_segment_is_noticed(void **state) {
-  (void)state;
-  uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
-  openreg_block *block = take(0, 0, 512);
-  struct block *whole = block_of(block);
-  whole->pool->is_unsplit = false;
-  assert_false(openreg_memory_is_valid(0));
-  whole->pool->is_unsplit = true;
-  assert_true(openreg_memory_is_valid(0));
-  openreg_block_free(block);
-  destroyed(mempool);
-}
-
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
       ON_EMPTY_DEVICES(each_block_is_a_segment),
-      ON_EMPTY_DEVICES(freed_neighbours_stay_apart),
       ON_EMPTY_DEVICES(a_request_takes_all_of_the_smallest_segment_that_fits),
-      ON_EMPTY_DEVICES(emptying_gives_back_whole_segments),
+      ON_EMPTY_DEVICES(emptying_gives_back_what_is_free),
+      ON_EMPTY_DEVICES(of_expandable_segments_a_block_is_whole_pages),
       ON_EMPTY_DEVICES(a_destroyed_pool_splits_no_more_than_before),
       ON_EMPTY_DEVICES(the_records_of_its_pools_serve_others_split),
       ON_EMPTY_DEVICES(it_can_help_out),
       ON_EMPTY_DEVICES(other_ways_to_make_a_pool_are_refused),
-      ON_EMPTY_DEVICES(a_split_segment_is_noticed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,25 +1,37 @@
-/* test_random.c: 200000 operations at random against a model that is too simple to be wrong, an
- * array of live intervals. The same seed gives the same operations. No observer looks on, as in
- * test_model.c, which does more: the engine takes shorter ways then.
+/* test_random.c: operations at random on two devices, against a model that is too simple to be
+ * wrong: the blocks that somebody has, which never overlap, and their sums. The same seed gives the
+ * same operations. The policy itself is compared with a second implementation by policy/.
+ *
+ * The linker puts functions in front of the device layer's, so that the test says which exported
+ * blocks another process has.
  */
 #include "support.h"
 
-enum { OPERATIONS = 200000, MOST = 400, SAMPLE = 64, WALK = 1000 };
+#include <string.h>
 
+enum { ALL = OPENREG_POOL_ALL, MOST = 300, SAMPLE = 64, WALK = 512, POOLS = 2 };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { OPERATIONS = 20000 };
+#else
+enum { OPERATIONS = 100000 };
+#endif
+
+/* What the program holds, or another process after the program freed it. */
 struct live {
   openreg_block *block;
   char *from, *to;
-  size_t bytes, requested;
-  int stream;
+  size_t requested;
+  int device;
+  bool is_exported, is_freed;
 };
 
-struct model {
-  struct live live[MOST];
-  int count;
-  size_t bytes, requested, all_bytes, all_requested;
-  int64_t allocated, freed, failed;
-  size_t latest; /* the request that was freed last */
-};
+static struct live live[MOST];
+static int count;
+static int64_t refusals[TEST_DEVICES];
+static uint64_t mempools[POOLS];
+static size_t latest; /* the request that was freed last */
+
+/* ---- numbers at random ----------------------------------------------------------------------- */
 
 static uint64_t state_of_random;
 
@@ -31,130 +43,244 @@ static uint64_t next_random(void) {
   return state_of_random;
 }
 
-static size_t random_size(void) {
-  static const size_t limits[] = {512, 4 * KIB, 64 * KIB, MIB, MIB, 6 * MIB};
-  return 1 + next_random() % limits[next_random() % 6];
+static int below(int limit) {
+  return (int)(next_random() % (uint64_t)limit);
 }
 
-static void model_allocate(struct model *model, int device) {
-  int stream = (int)(next_random() % 3) * 32; /* the first and last of all among them */
-  size_t requested = model->latest && next_random() % 4 == 0 ? model->latest : random_size();
+static size_t random_size(void) {
+  static const int limits[] = {512, 4 * KIB, 64 * KIB, MIB, MIB, 3 * MIB, 3 * MIB, 24 * MIB};
+  return 1 + next_random() % (uint64_t)limits[below(8)];
+}
+
+/* ---- in front of the device layer ------------------------------------------------------------ */
+
+openreg_status __wrap_openreg_ipc_export(void *address, size_t bytes, int stream,
+                                         openreg_ipc_handle *handle);
+openreg_status __wrap_openreg_ipc_withdraw(void *address);
+
+openreg_status __wrap_openreg_ipc_export(void *address, size_t bytes, int stream,
+                                         openreg_ipc_handle *handle) {
+  (void)address, (void)bytes, (void)stream;
+  memset(handle, 7, sizeof *handle);
+  return OPENREG_OK;
+}
+
+/* Another process has it as long as it is in the model. */
+openreg_status __wrap_openreg_ipc_withdraw(void *address) {
+  for (int i = 0; i < count; i++)
+    if (live[i].from == address && live[i].is_freed)
+      return OPENREG_NOT_READY;
+  return OPENREG_OK;
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+static void assert_alone(const struct live *new) {
+  for (int i = 0; i < count; i++)
+    if (new->from < live[i].to && live[i].from < new->to)
+      fail_msg("%p overlaps %p", (void *)new->from, (void *)live[i].from);
+}
+
+static void allocate(void) {
+  int device = below(TEST_DEVICES), stream = below(3) * 32, pool = below(2 * POOLS);
+  size_t requested = latest && below(4) == 0 ? latest : random_size();
   openreg_block *block;
+  assert_ok(openreg_mempool_set_current(device, pool < POOLS ? mempools[pool] : 0));
   openreg_status status = openreg_block_allocate(device, stream, requested, &block);
   if (status != OPENREG_OK) {
     assert_int_equal(status, OPENREG_OUT_OF_MEMORY);
-    model->failed++;
+    refusals[device]++;
     return;
   }
-  size_t bytes = (requested + 511) / 512 * 512;
-  struct live new = {block, block->address, (char *)block->address + bytes,
-                     bytes, requested,      stream};
-  assert_int_equal(block->bytes, bytes);
+  struct live new = {.block = block,
+                     .from = block->address,
+                     .to = (char *)block->address + block->bytes,
+                     .requested = requested,
+                     .device = device};
+  assert_true(block->bytes >= requested && block->bytes % 512 == 0);
   assert_int_equal(block->requested_bytes, requested);
   assert_int_equal(block->stream, stream);
   assert_int_equal((uintptr_t) new.from % 512, 0);
   assert_int_equal(openreg_arena_device_of(new.from), device);
   assert_int_equal(openreg_arena_device_of(new.to - 1), device);
-  for (int i = 0; i < model->count; i++)
-    if (new.from < model->live[i].to && model->live[i].from < new.to)
-      fail_msg("%p overlaps %p", (void *)new.from, (void *)model->live[i].from);
-  model->live[model->count++] = new;
-  model->bytes += bytes;
-  model->requested += requested;
-  model->all_bytes += bytes;
-  model->all_requested += requested;
-  model->allocated++;
+  assert_alone(&new);
+  live[count++] = new;
 }
 
-static void model_free(struct model *model) {
-  struct live *live = &model->live[next_random() % (uint64_t)model->count];
-  assert_ptr_equal(live->block->address, live->from);
-  assert_ptr_equal(openreg_block_find(live->from), live->block);
-  if (next_random() % 4 == 0)
-    assert_ok(openreg_block_record_stream(live->block, 17));
-  openreg_block_free(live->block);
-  assert_null(openreg_block_find(live->from));
-  model->bytes -= live->bytes;
-  model->requested -= live->requested;
-  model->latest = live->requested;
-  model->freed++;
-  *live = model->live[--model->count];
+/* What another process has is let go of there, what the program holds is freed. */
+static void let_go(int number) {
+  struct live *one = &live[number];
+  latest = one->requested;
+  if (one->is_freed) {
+    *one = live[--count];
+    return;
+  }
+  assert_ptr_equal(one->block->address, one->from);
+  assert_ptr_equal(openreg_block_find(one->from), one->block);
+  if (below(4) == 0)
+    assert_ok(openreg_block_record_stream(one->block, 17));
+  one->is_freed = true;
+  openreg_block *block = one->block;
+  char *from = one->from;
+  if (!one->is_exported)
+    *one = live[--count];
+  openreg_block_free(block);
+  assert_null(openreg_block_find(from));
 }
 
-static void assert_stats_are_the_models(const struct model *model, int device) {
+static void export_one(struct live *one) {
+  openreg_ipc_handle handle;
+  if (one->is_freed)
+    return;
+  assert_ok(openreg_block_export(one->block, one->block->stream, &handle));
+  one->is_exported = true;
+}
+
+static void renew_a_mempool(void) {
+  int pool = below(POOLS);
+  for (int device = 0; device < TEST_DEVICES; device++)
+    assert_ok(openreg_mempool_set_current(device, 0));
+  assert_ok(openreg_mempool_destroy(mempools[pool]));
+  if (below(2) == 0)
+    assert_ok(openreg_mempool_empty(mempools[pool]));
+  mempools[pool] = make_mempool(pool);
+}
+
+/* ---- comparisons ----------------------------------------------------------------------------- */
+
+static void assert_stats_are_the_models(int device) {
+  int64_t blocks = 0, bytes = 0, requested = 0;
+  for (int i = 0; i < count; i++)
+    if (live[i].device == device) {
+      blocks++;
+      bytes += live[i].to - live[i].from;
+      requested += (int64_t)live[i].requested;
+    }
+  assert_ok(openreg_memory_collect(device));
   openreg_memory_stats stats = stats_of(device);
-  const openreg_stat *bytes = &stats.allocated_bytes[OPENREG_POOL_ALL];
-  assert_int_equal(stats.allocation[0].current, model->count);
-  assert_int_equal(stats.allocation[0].allocated, model->allocated);
-  assert_int_equal(stats.allocation[0].freed, model->freed);
-  assert_int_equal(bytes->current, model->bytes);
-  assert_int_equal(bytes->allocated, model->all_bytes);
-  assert_int_equal(bytes->freed, model->all_bytes - model->bytes);
-  assert_int_equal(stats.requested_bytes[0].current, model->requested);
-  assert_int_equal(stats.requested_bytes[0].allocated, model->all_requested);
-  assert_memory_equal(&stats.active, &stats.allocation, sizeof stats.active);
-  assert_memory_equal(&stats.active_bytes, &stats.allocated_bytes, sizeof stats.active_bytes);
-  assert_int_equal(stats.ooms, model->failed);
-  assert_int_equal(stats.reserved_bytes[0].current % (2 * MIB), 0);
-  assert_int_equal(stats.reserved_bytes[0].current, CAPACITY - ledger_free(device));
-  assert_int_equal(stats.reserved_bytes[0].current,
-                   stats.reserved_bytes[1].current + stats.reserved_bytes[2].current);
-  assert_true(stats.reserved_bytes[0].current >=
-              stats.active_bytes[0].current + stats.inactive_split_bytes[0].current);
+  assert_int_equal(stats.allocation[ALL].current, blocks);
+  assert_int_equal(stats.allocation[ALL].current,
+                   stats.allocation[ALL].allocated - stats.allocation[ALL].freed);
+  assert_int_equal(stats.allocated_bytes[ALL].current, bytes);
+  assert_true(stats.requested_bytes[ALL].current >= requested);
+  assert_int_equal(stats.ooms, refusals[device]);
+  assert_int_equal(stats.reserved_bytes[ALL].current, CAPACITY - ledger_free(device));
+  assert_int_equal(stats.reserved_bytes[ALL].current % (2 * MIB), 0);
+  assert_true(stats.reserved_bytes[ALL].current >=
+              stats.active_bytes[ALL].current + stats.inactive_split_bytes[ALL].current);
 }
 
-/* After emptying, what is reserved is exactly what the equation in allocator.h leaves. */
+/* Nothing waits for a stream after it, and only pools that are kept have whole segments. */
 static void empty_and_compare(int device) {
   assert_ok(openreg_cache_empty(device));
   openreg_memory_stats stats = stats_of(device);
-  for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++)
-    assert_int_equal(stats.reserved_bytes[kind].current,
-                     stats.active_bytes[kind].current + stats.inactive_split_bytes[kind].current);
+  assert_memory_equal(&stats.active, &stats.allocation, sizeof stats.active[0]);
+  assert_int_equal(stats.active[ALL].current, stats.allocation[ALL].current);
+  assert_int_equal(stats.active_bytes[ALL].current, stats.allocated_bytes[ALL].current);
 }
 
-static void run(int device, uint64_t seed, int most) {
-  static struct model model;
-  model = (struct model){0};
-  state_of_random = seed;
-  for (int i = 0; i < OPERATIONS; i++) {
-    /* The model fills and drains in turns, so that every level is seen. */
-    bool filling = i / 3000 % 2 == 0;
-    bool allocate = next_random() % 8 < (filling ? 5 : 3);
-    if (model.count == 0 || (allocate && model.count < most))
-      model_allocate(&model, device);
-    else
-      model_free(&model);
-    if (i % SAMPLE == 0)
-      assert_stats_are_the_models(&model, device);
-    if (i % WALK == 0 && !openreg_memory_is_valid(device))
-      fail_msg("after %d operations: %s", i, openreg_last_error());
-    if (next_random() % 2048 == 0)
-      empty_and_compare(device);
+static void look_at_everything(int operation) {
+  for (int device = 0; device < TEST_DEVICES; device++) {
+    assert_stats_are_the_models(device);
+    if (operation % WALK != 0)
+      continue;
+    if (!openreg_memory_is_valid(device))
+      fail_msg("after %d operations: %s", operation, openreg_last_error());
+    assert_snapshot_agrees(device);
   }
-  assert_true(model.allocated > OPERATIONS / 3);
-  while (model.count > 0)
-    model_free(&model);
-  assert_stats_are_the_models(&model, device);
-  empty_and_compare(device);
-  assert_int_equal(ledger_free(device), CAPACITY);
 }
 
-static void blocks_never_overlap_and_figures_are_exact(void **state) {
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static void do_something(int operation, int most, const openreg_memory_settings *settings) {
+  bool filling = operation / 3000 % 2 == 0; /* and draining, so that every level is seen */
+  int drawn = below(2048);
+  if (drawn < 40 && count > 0) {
+    export_one(&live[below(count)]);
+  } else if (drawn < 42) {
+    renew_a_mempool();
+  } else if (drawn < 43) {
+    empty_and_compare(below(TEST_DEVICES));
+  } else if (drawn < 44 && settings->expandable_segments) {
+    openreg_memory_settings changed = *settings;
+    changed.expandable_segments = below(2);
+    set_settings(changed);
+  } else if (count == 0 || (below(8) < (filling ? 5 : 3) && count < most)) {
+    allocate();
+  } else {
+    let_go(below(count));
+  }
+}
+
+static void run(uint64_t seed, int most, const openreg_memory_settings *settings) {
+  state_of_random = seed;
+  count = 0;
+  latest = 0;
+  set_settings(*settings);
+  for (int pool = 0; pool < POOLS; pool++)
+    mempools[pool] = make_mempool(pool);
+  memset(refusals, 0, sizeof refusals);
+  for (int i = 0; i < OPERATIONS; i++) {
+    do_something(i, most, settings);
+    if (i % SAMPLE == 0)
+      look_at_everything(i);
+  }
+  while (count > 0)
+    let_go(0);
+  for (int pool = 0; pool < POOLS; pool++)
+    for (int device = 0; device < TEST_DEVICES; device++)
+      assert_ok(openreg_mempool_set_current(device, 0));
+  for (int pool = 0; pool < POOLS; pool++)
+    assert_ok(openreg_mempool_destroy(mempools[pool]));
+  look_at_everything(0);
+  for (int device = 0; device < TEST_DEVICES; device++) {
+    empty_and_compare(device);
+    assert_int_equal(ledger_free(device), CAPACITY);
+    assert_true(stats_of(device).allocation[ALL].allocated > OPERATIONS / 10);
+  }
+}
+
+static void no_two_have_the_same_memory(void **state) {
   (void)state;
-  run(0, 88172645463325252u, 60);
+  const openreg_memory_settings settings = default_settings();
+  run(88172645463325252u, 24, &settings);
 }
 
 static void the_same_holds_when_memory_runs_out_all_the_time(void **state) {
   (void)state;
-  run(1, 362436069u, MOST);
-  assert_true(stats_of(1).ooms > 100);
+  const openreg_memory_settings settings = default_settings();
+  run(362436069u, MOST, &settings);
+  assert_true(refusals[0] > 100 && refusals[1] > 100);
+}
+
+static void the_same_holds_for_expandable_segments_on_and_off(void **state) {
+  (void)state;
+  openreg_memory_settings settings = default_settings();
+  settings.expandable_segments = true;
+  run(521288629u, 100, &settings);
+  assert_true(refusals[0] > 10 && refusals[1] > 10);
+}
+
+static void the_same_holds_with_a_limit_and_every_setting(void **state) {
+  (void)state;
+  openreg_memory_settings settings = default_settings();
+  settings.max_split_bytes = 20 * MIB;
+  settings.garbage_collection_threshold = 0.5;
+  for (int i = 0; i < OPENREG_ROUNDUP_INTERVALS; i++)
+    settings.roundup_power2_divisions[i] = 8;
+  for (int device = 0; device < TEST_DEVICES; device++)
+    assert_ok(openreg_memory_set_fraction(device, 0.9));
+  run(88675123u, 60, &settings);
+  assert_true(refusals[0] > 10 && refusals[1] > 10);
 }
 
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
-      ON_EMPTY_DEVICES(blocks_never_overlap_and_figures_are_exact),
+      ON_EMPTY_DEVICES(no_two_have_the_same_memory),
       ON_EMPTY_DEVICES(the_same_holds_when_memory_runs_out_all_the_time),
+      ON_EMPTY_DEVICES(the_same_holds_for_expandable_segments_on_and_off),
+      ON_EMPTY_DEVICES(the_same_holds_with_a_limit_and_every_setting),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

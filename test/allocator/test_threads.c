@@ -104,7 +104,9 @@ static void *work_in_pools(void *argument) {
     expect(openreg_block_allocate(device, 0, bytes, &inside) == OPENREG_OK);
     expect(openreg_mempool_set_current(device, 0) == OPENREG_OK);
     expect(openreg_block_allocate(device, 0, bytes, &outside) == OPENREG_OK);
-    expect(openreg_mempool_use_count(mempool, &blocks) == OPENREG_OK && blocks == 1);
+    expect(openreg_mempool_use_count(mempool, &blocks) == OPENREG_OK);
+    /* Of a pool that helps out, others may have a block, too. */
+    expect(blocks == 1 || (i % 2 == OPENREG_MEMPOOL_USE_ON_OOM && blocks > 1));
     openreg_block_free(inside);
     openreg_block_free(outside);
     expect(openreg_mempool_destroy(mempool) == OPENREG_OK);

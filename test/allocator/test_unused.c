@@ -20,6 +20,17 @@ static void looking_does_not_initialize(void **state) {
   assert_ok(openreg_memory_reset_accumulated(1));
   assert_ok(openreg_cache_empty(1));
   assert_true(openreg_memory_is_valid(1));
+  openreg_memory_refusal refusal;
+  openreg_memory_last_refusal(&refusal);
+  assert_int_equal(refusal.bytes, 0);
+  openreg_memory_settings settings;
+  openreg_memory_get_settings(&settings);
+  assert_ok(openreg_memory_set_settings(&settings));
+  openreg_mempool_stats *accounts = &(openreg_mempool_stats){0};
+  size_t count = 7;
+  assert_ok(openreg_mempool_get_stats(1, &accounts, &count));
+  assert_null(accounts);
+  assert_int_equal(count, 0);
   uint64_t mempool, current;
   int64_t blocks = -1;
   openreg_memory_snapshot snapshot;

@@ -110,6 +110,17 @@ bool returns_object(const OperatorHandle &op) {
   });
 }
 
+namespace {
+
+// Whether there are results that are not arguments which the operator writes to.
+bool has_results(const OperatorHandle &op) {
+  return std::ranges::any_of(op.schema().returns(), [](const c10::Argument &result) {
+    return result.alias_info() == nullptr || !result.alias_info()->isWrite();
+  });
+}
+
+} // namespace
+
 bool draws(const OperatorHandle &op) {
   return op.hasTag(at::Tag::nondeterministic_seeded) && !only_seems_to_draw(op.schema().name());
 }
@@ -119,7 +130,8 @@ BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_k
       is_blocked_(is_blocked(op.operator_name())),
       draws_(drawing == Drawing::kRefused && draws(op)),
       has_kernel_(op.hasComputedKernelForDispatchKey(kernel_key)),
-      returns_object_(returns_object(op)), is_dense_(kernel_key == c10::DispatchKey::CPU),
+      returns_object_(returns_object(op)), has_results_(has_results(op)),
+      is_pointwise_(op.hasTag(at::Tag::pointwise)), is_dense_(kernel_key == c10::DispatchKey::CPU),
       is_copy_(!is_dense_ && copies_composites(name_)), is_view_(is_view(op)),
       is_indexing_(takes_by_indices(name_)), can_queue_(false), host_result_(host_result(name_)) {
   can_queue_ = is_dense_ && !is_copy_ && !is_view_ && host_result_ < 0 && can_be_queued(op);
@@ -133,25 +145,26 @@ BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_k
 void BoxedOperator::run(torch::jit::Stack *stack) {
   check_servable();
   ExchangeList exchanged;
-  const auto device = exchange_arguments(stack, exchanged);
+  const auto place = exchange_arguments(stack, exchanged);
   const auto elements = count_elements(exchanged);
   if (!can_queue_ || !is_long(elements)) {
-    launch(stack, exchanged, device, elements, /*is_queued=*/false);
+    launch(stack, exchanged, place, elements, /*is_queued=*/false);
     return;
   }
-  LongLaunch long_launch(cost_, elements, device);
-  launch(stack, exchanged, device, elements, long_launch.is_queued());
+  LongLaunch long_launch(cost_, elements, place.device);
+  launch(stack, exchanged, place, elements, long_launch.is_queued());
 }
 
 void BoxedOperator::queue(torch::jit::Stack *stack) {
   check_servable();
   ExchangeList exchanged;
-  const auto device = exchange_arguments(stack, exchanged);
-  launch(stack, exchanged, device, count_elements(exchanged), /*is_queued=*/true);
+  const auto place = exchange_arguments(stack, exchanged);
+  launch(stack, exchanged, place, count_elements(exchanged), /*is_queued=*/true);
 }
 
-void BoxedOperator::launch(torch::jit::Stack *stack, const ExchangeList &exchanged,
-                           c10::DeviceIndex device, int64_t elements, bool is_queued) {
+void BoxedOperator::launch(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
+                           int64_t elements, bool is_queued) {
+  const auto device = place.device;
   Forecasts::Key key;
   std::shared_ptr<Forecast> forecast;
   if (can_queue_ && may_queue() && (is_queued || !is_idle(device)) &&
@@ -171,9 +184,9 @@ void BoxedOperator::launch(torch::jit::Stack *stack, const ExchangeList &exchang
     turn.emplace(device >= 0 ? device : exchanged.front().tensor.device().index());
   }
   if (key.empty()) {
-    run_now(stack, exchanged, device, nullptr);
+    run_now(stack, exchanged, place, nullptr);
   } else {
-    run_and_learn(stack, exchanged, device, elements, std::move(key), forecast != nullptr);
+    run_and_learn(stack, exchanged, place, elements, std::move(key), forecast != nullptr);
   }
   write_back_all(exchanged, device);
   exchange_results(stack, exchanged, device);
@@ -210,14 +223,14 @@ bool BoxedOperator::make_key(const torch::jit::Stack &stack, const ExchangeList 
 }
 
 void BoxedOperator::run_and_learn(torch::jit::Stack *stack, const ExchangeList &exchanged,
-                                  c10::DeviceIndex device, int64_t elements, Forecasts::Key key,
+                                  Place place, int64_t elements, Forecasts::Key key,
                                   bool is_known) {
   Allocations allocations;
   WarningNotes warnings;
   const auto began_ns = now_ns();
   {
     const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
-    run_now(stack, exchanged, device, &allocations);
+    run_now(stack, exchanged, place, &allocations);
   }
   cost_.note(elements, now_ns() - began_ns);
   if (is_known) {
@@ -230,26 +243,25 @@ void BoxedOperator::run_and_learn(torch::jit::Stack *stack, const ExchangeList &
   forecasts_.learn(std::move(key), std::move(forecast));
 }
 
-void BoxedOperator::run_now(torch::jit::Stack *stack, const ExchangeList &exchanged,
-                            c10::DeviceIndex device, Allocations *allocations) const {
+void BoxedOperator::run_now(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
+                            Allocations *allocations) const {
   try {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const Redirection redirection(device, allocations);
+    const Redirection redirection(place.device, allocations, place.host_bytes);
     if (is_dense_) {
       op_.redispatchBoxed(kCpuKernel, stack);
     } else {
       op_.callBoxed(stack); // the twins' keys lead to the kernel for their mix of layouts
     }
   } catch (...) {
-    write_back_all(exchanged, device); // what it resized before it failed
+    write_back_all(exchanged, place.device); // what it resized before it failed
     throw;
   }
 }
 
-// Puts twins in the place of device tensors and "cpu" in the place of a device argument. Returns
-// the device where the kernel allocates; -1 for the host, the target of a copy.
-c10::DeviceIndex BoxedOperator::exchange_arguments(torch::jit::Stack *stack,
-                                                   ExchangeList &exchanged) const {
+// Puts twins in the place of device tensors and "cpu" in the place of a device argument.
+BoxedOperator::Place BoxedOperator::exchange_arguments(torch::jit::Stack *stack,
+                                                       ExchangeList &exchanged) const {
   const auto arguments = stack->end() - static_cast<std::ptrdiff_t>(written_.size());
   LaunchDevice where(name_.c_str(), overload_.c_str());
   int named_device = -1;
@@ -278,6 +290,8 @@ c10::DeviceIndex BoxedOperator::exchange_arguments(torch::jit::Stack *stack,
                                            : std::nullopt);
       }
       value = std::move(twins);
+    } else if (value.isScalar()) {
+      where.see_number();
     } else {
       where.skip();
     }
@@ -288,10 +302,13 @@ c10::DeviceIndex BoxedOperator::exchange_arguments(torch::jit::Stack *stack,
     }
   }
   if (is_copy_) {
-    return exchanged.front().written ? exchanged.front().tensor.device().index()
-                                     : static_cast<c10::DeviceIndex>(-1);
+    return {exchanged.front().written ? exchanged.front().tensor.device().index()
+                                      : static_cast<c10::DeviceIndex>(-1),
+            0};
   }
-  return named_device >= 0 ? static_cast<c10::DeviceIndex>(named_device) : where.index();
+  const auto device =
+      named_device >= 0 ? static_cast<c10::DeviceIndex>(named_device) : where.index();
+  return {device, is_pointwise_ || !has_results_ ? where.host_bytes(has_results_) : uint8_t{0}};
 }
 
 template <class Where>

@@ -38,16 +38,21 @@ private:
   using ExchangeList = c10::SmallVector<Exchanged, 4>;
 
   void check_servable() const;
-  c10::DeviceIndex exchange_arguments(torch::jit::Stack *stack, ExchangeList &exchanged) const;
+  // Where the kernel allocates: -1 is the host.
+  struct Place {
+    c10::DeviceIndex device;
+    uint8_t host_bytes; // see LaunchDevice
+  };
+  Place exchange_arguments(torch::jit::Stack *stack, ExchangeList &exchanged) const;
   template <class Where> void see(Where &where, const at::Tensor &tensor, bool written) const;
   at::Tensor exchange(const at::Tensor &tensor, bool written, ExchangeList &exchanged) const;
-  void launch(torch::jit::Stack *stack, const ExchangeList &exchanged, c10::DeviceIndex device,
+  void launch(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
               int64_t elements, bool is_queued);
   bool make_key(const torch::jit::Stack &stack, const ExchangeList &exchanged,
                 Forecasts::Key &key) const;
-  void run_and_learn(torch::jit::Stack *stack, const ExchangeList &exchanged,
-                     c10::DeviceIndex device, int64_t elements, Forecasts::Key key, bool is_known);
-  void run_now(torch::jit::Stack *stack, const ExchangeList &exchanged, c10::DeviceIndex device,
+  void run_and_learn(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
+                     int64_t elements, Forecasts::Key key, bool is_known);
+  void run_now(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
                Allocations *allocations) const;
   void exchange_results(torch::jit::Stack *stack, const ExchangeList &exchanged,
                         c10::DeviceIndex device) const;
@@ -58,6 +63,8 @@ private:
   bool draws_;
   bool has_kernel_;
   bool returns_object_;
+  bool has_results_; // that are not arguments which it writes to
+  bool is_pointwise_;
   bool is_dense_;    // every tensor argument is strided
   bool is_copy_;     // of a sparse or such tensor, between any two devices, the host among them
   bool is_view_;     // reads no memory

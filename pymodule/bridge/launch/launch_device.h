@@ -16,6 +16,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "tensor/device_tensor.h"
@@ -38,20 +39,28 @@ public:
     if (impl->key_set().has_backend(kDeviceKeys.component)) [[likely]] {
       const auto index = impl->device().index();
       elements_ += impl->numel();
+      largest_ = std::max(largest_, impl->numel());
       if (index_ < 0) {
         index_ = index;
         first_ = seen_;
       } else if (index_ != index) {
         refuse(impl->device(), seen_);
       }
-    } else if (tensor.defined() && !impl->is_wrapped_number()) {
-      see_host_tensor(tensor);
+    } else if (tensor.defined()) {
+      has_number_ = true;
+      if (!impl->is_wrapped_number()) {
+        see_host_tensor(tensor);
+      }
     }
     seen_ += kArgument;
   }
 
   // An argument that holds no tensor.
   void skip() { seen_ += kArgument; }
+  void see_number() {
+    has_number_ = true;
+    skip();
+  }
 
   // The tensors of a list are one argument: a List is begun before the first is seen, and dropped
   // after the last.
@@ -76,6 +85,7 @@ public:
 
   // A tensor that the kernel writes to lies on the device, scalar or not.
   void see_written(const at::Tensor &tensor) {
+    smallest_written_ = std::min(smallest_written_, tensor.numel());
     if (tensor.is_cpu() && !stranger_.has_value()) [[unlikely]] {
       stranger_ = tensor.device();
     }
@@ -97,17 +107,30 @@ public:
   // Of all tensors on the device.
   int64_t elements() const { return elements_; }
 
+  // Of which size the kernel's allocations stay on the host. A number that is an argument is
+  // converted by CPU kernels in a tensor of its own, by kernels of a GPU in a register: it must not
+  // count. It is told by its size from results, which have as many elements as the largest
+  // argument, and from what the kernel writes to and may have to resize.
+  uint8_t host_bytes(bool has_results) const {
+    const auto fewest = has_results ? (has_number_ ? largest_ : 0) : smallest_written_;
+    return fewest > kNumberBytes ? kNumberBytes : 0;
+  }
+
 private:
   void see_host_tensor(const at::Tensor &tensor);
   [[noreturn]] void refuse(c10::Device other, int position) const;
 
   // A position is an argument's in the schema, times this, plus a tensor's in that argument's list.
   static constexpr int kArgument = 1 << 16;
+  static constexpr uint8_t kNumberBytes = 16; // of a complex128, the largest dtype
 
   const char *name_;
   const char *overload_;
   c10::DeviceIndex index_ = -1;
   int64_t elements_ = 0;
+  int64_t largest_ = 0; // number of elements of one of them
+  int64_t smallest_written_ = std::numeric_limits<int64_t>::max();
+  bool has_number_ = false;
   int seen_ = 0;                        // the position of the next tensor
   int first_ = 0;                       // the position of the tensor that set the device
   std::optional<c10::Device> stranger_; // where the first tensor lies that may not be here

@@ -31,6 +31,11 @@ template <class T> struct TypedArgument { // not a tensor: passed on
   template <class U> static U &&twin(U &&value) { return std::forward<U>(value); }
 };
 
+template <> struct TypedArgument<at::Scalar> {
+  static void see(LaunchDevice &device, const at::Scalar &) { device.see_number(); }
+  template <class U> static U &&twin(U &&value) { return std::forward<U>(value); }
+};
+
 // The twin of a tensor on a device; any other tensor itself. Kernels take what they write to as
 // Tensor&, the rest as const.
 inline at::Tensor &twin_or_self(const at::Tensor &tensor) {
@@ -207,7 +212,8 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
       share.emplace(threads);
     }
     if constexpr (kWritten == 0) {
-      const Redirection redirection(device);
+      const Redirection redirection(
+          device, nullptr, is_pointwise() ? where.host_bytes(/*has_results=*/true) : uint8_t{0});
       return return_result(
           device, Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...),
           args...);
@@ -217,7 +223,7 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
       Written<kWritten> written; // with its twins as they are before the kernel resizes them
       std::apply([&](auto &...each) { (see_twin<Args>(written, args, each), ...); }, twins);
       try {
-        const Redirection redirection(device);
+        const Redirection redirection(device, nullptr, where.host_bytes(/*has_results=*/false));
         redispatch(twins, std::index_sequence_for<Args...>());
       } catch (...) {
         written.write_back(); // what it resized before it failed
@@ -236,6 +242,13 @@ private:
         c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name),
         c10::DispatchKey::CPU, BoxedOperator::Drawing::kKnownNotTo);
     return op;
+  }
+
+  static bool is_pointwise() {
+    static const bool is = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow(Op::name, Op::overload_name)
+                               .hasTag(at::Tag::pointwise);
+    return is;
   }
 
   // Where a box more costs nothing.

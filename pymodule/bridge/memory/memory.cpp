@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "compat/cpu_allocator.h"
+#include "memory/allocator_settings.h"
 #include "memory/memory_history.h"
 #include "memory/out_of_memory.h"
 #include "memory/stat.h"
@@ -33,7 +34,7 @@ void report_to_profiler(const openreg_block *block, int64_t bytes) {
 
 void free_block(void *context) {
   auto *block = static_cast<openreg_block *>(context);
-  const RecordedCall recorded(RecordedCall::kFree, block->requested_bytes);
+  const RecordedCall recorded(RecordedCall::kFree);
   if (block->user != nullptr) {
     // The twin storage looks at this memory without owning it: drop it first.
     c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl *>(block->user));
@@ -133,13 +134,16 @@ public:
       OPENREG_MEMORY_STAT_LIST(X)
 #undef X
     }
+    to.oversize_allocations = to_stat(from.oversize_allocations);
+    to.oversize_segments = to_stat(from.oversize_segments);
     to.num_alloc_retries = from.alloc_retries;
     to.num_ooms = from.ooms;
     to.num_device_alloc = from.device_allocs;
     to.num_device_free = from.device_frees;
     to.num_sync_all_streams = from.stream_syncs;
+    to.num_oom_rejections = from.oom_rejections;
     add_reserved_by_pools(device, to);
-    to.max_split_size = kMaxSplitSize;
+    to.max_split_size = static_cast<int64_t>(from.max_split_bytes); // no limit is -1
     return to;
   }
 
@@ -163,13 +167,16 @@ public:
 class RedirectingAllocator final : public c10::Allocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
-    const auto [where, device, log] = Redirection::current_;
+    const auto [where, device, host_bytes, log] = Redirection::current_;
     if (where != Redirection::Where::kDevice) {
       return where == Redirection::Where::kReserved ? allocate_reserved(bytes)
                                                     : host_->allocate(bytes);
     }
     if (bytes == 0) {
       return {nullptr, nullptr, &free_redirected, c10::Device(c10::DeviceType::CPU)};
+    }
+    if (bytes <= host_bytes) {
+      return host_->allocate(bytes);
     }
     auto *block = allocate_block(device, bytes);
     block->user = kRedirected;
@@ -255,15 +262,16 @@ DeviceAllocator the_device_allocator;
 RedirectingAllocator RedirectingAllocator::the_redirecting_allocator;
 
 constinit thread_local Redirection::Target Redirection::current_ = {Redirection::Where::kHost, -1,
-                                                                    nullptr};
+                                                                    0, nullptr};
 constinit thread_local Reservations *Reservations::current_ = nullptr;
 
 openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes) {
-  const RecordedCall recorded(RecordedCall::kAllocate, bytes);
+  require_allocator_settings();
+  const RecordedCall recorded(RecordedCall::kAllocate);
   openreg_block *block = nullptr;
   const auto status = openreg_block_allocate(device, stream, bytes, &block);
   if (status == OPENREG_OUT_OF_MEMORY) [[unlikely]] {
-    raise_out_of_memory(device, bytes);
+    raise_out_of_memory(device);
   }
   check(status);
   if (c10::memoryProfilingEnabled()) [[unlikely]] {

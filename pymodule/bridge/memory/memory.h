@@ -64,9 +64,6 @@ inline void *kernel_address(const void *device_address) {
   return device_address == nullptr ? nullptr : openreg_kernel_view(device_address);
 }
 
-// Blocks of every size may be split: no limit, as CUDA shows it.
-constexpr int64_t kMaxSplitSize = -1;
-
 // The allocator that torch.accelerator's memory functions find.
 c10::DeviceAllocator *device_allocator();
 
@@ -83,12 +80,12 @@ struct Allocations {
   void note_free(const void *kernel_address);
 };
 
-// While one lives, CPU memory that this thread allocates lies on `device` (-1: on the host). Notes
-// the allocations in `log`, if there is one. Nests.
+// While one lives, CPU memory that this thread allocates lies on `device` (-1: on the host), but
+// for allocations of up to `host_bytes`. Notes the allocations in `log`, if there is one. Nests.
 class Redirection {
 public:
-  explicit Redirection(c10::DeviceIndex device, Allocations *log = nullptr)
-      : Redirection(Target{device < 0 ? Where::kHost : Where::kDevice, device, log}) {}
+  explicit Redirection(c10::DeviceIndex device, Allocations *log = nullptr, uint8_t host_bytes = 0)
+      : Redirection(Target{device < 0 ? Where::kHost : Where::kDevice, device, host_bytes, log}) {}
   ~Redirection() { current_ = previous_; }
   Redirection(const Redirection &) = delete;
   Redirection &operator=(const Redirection &) = delete;
@@ -101,6 +98,7 @@ private:
   struct Target {
     Where where;
     c10::DeviceIndex device;
+    uint8_t host_bytes;
     Allocations *log;
   };
   explicit Redirection(Target target) : previous_(std::exchange(current_, target)) {}
@@ -131,7 +129,7 @@ public:
   };
   explicit Reservations(std::span<Reservation> reservations)
       : reservations_(reservations),
-        redirection_(Redirection::Target{Redirection::Where::kReserved, -1, nullptr}),
+        redirection_(Redirection::Target{Redirection::Where::kReserved, -1, 0, nullptr}),
         previous_(std::exchange(current_, this)) {}
   ~Reservations() { current_ = previous_; }
   Reservations(const Reservations &) = delete;

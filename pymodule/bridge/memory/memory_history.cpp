@@ -20,7 +20,9 @@ namespace {
 constexpr int64_t kNsPerUs = 1000;
 
 constexpr const char *kActionNames[HistoryEntry::kActions] = {
-    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "oom", "snapshot",
+    "alloc",        "free_requested", "free_completed", "segment_alloc",
+    "segment_free", "segment_map",    "segment_unmap",  "oom",
+    "snapshot",
 };
 
 constexpr const char *kCompiledRegion = "Torch-Compiled Region"; // how Dynamo calls it
@@ -151,7 +153,7 @@ public:
       history.entries = from.ring.copy();
     }
     for (const auto &[address, held] : from.blocks) {
-      history.blocks.emplace(address, held.context);
+      history.blocks.emplace(address, held);
     }
     history.ranges.insert(from.ranges.begin(), from.ranges.end());
     return history;
@@ -166,18 +168,14 @@ public:
     const std::lock_guard guard(mutex_);
     const auto &blocks = devices_[static_cast<size_t>(device)].blocks;
     const auto held = blocks.find(address);
-    return held == blocks.end() ? nullptr : held->second.context;
+    return held == blocks.end() ? nullptr : held->second;
   }
 
 private:
-  struct Held {
-    Context context;
-    size_t requested_bytes;
-  };
   struct Device {
     Ring ring;
-    std::unordered_map<uintptr_t, Held> blocks; // held, or freed and still used by a stream
-    std::map<uintptr_t, Context> ranges;        // reserved
+    std::unordered_map<uintptr_t, Context> blocks; // held, or freed and still used by a stream
+    std::map<uintptr_t, Context> ranges;           // reserved
   };
   using Devices = std::array<Device, OPENREG_MAX_DEVICES>;
   using Skipped = std::bitset<HistoryEntry::kActions>;
@@ -220,30 +218,29 @@ private:
   }
 
   // Keeps the stacks of what there is now, and completes the entry by those of what there was.
-  void follow(const openreg_memory_event &event, const RecordedCall::State *call,
-              HistoryEntry &entry) {
+  void follow(const openreg_memory_event &event, HistoryEntry &entry) {
     auto &blocks = devices_[static_cast<size_t>(event.device)].blocks;
     auto &ranges = devices_[static_cast<size_t>(event.device)].ranges;
-    const auto requested = call != nullptr ? call->requested_bytes : event.bytes;
     switch (event.action) {
     case OPENREG_MEMORY_ALLOCATED:
-      entry.bytes = requested;
-      drop(std::exchange(blocks[event.address], Held{entry.context, requested}).context);
+      drop(std::exchange(blocks[event.address], entry.context));
       break;
     case OPENREG_MEMORY_FREE_REQUESTED:
-      complete(entry, blocks.try_emplace(event.address, Held{nullptr, requested}).first->second);
+      complete(entry, blocks[event.address]);
       break;
     case OPENREG_MEMORY_FREE_COMPLETED:
       if (const auto held = blocks.find(event.address); held != blocks.end()) {
         complete(entry, held->second);
-        drop(std::move(held->second.context));
+        drop(std::move(held->second));
         blocks.erase(held);
       }
       break;
-    case OPENREG_MEMORY_RESERVED:
+    case OPENREG_MEMORY_SEGMENT_ALLOCATED:
+    case OPENREG_MEMORY_SEGMENT_MAPPED:
       drop(std::exchange(ranges[event.address], entry.context));
       break;
-    case OPENREG_MEMORY_RELEASED: {
+    case OPENREG_MEMORY_SEGMENT_FREED:
+    case OPENREG_MEMORY_SEGMENT_UNMAPPED: {
       const auto from = ranges.lower_bound(event.address);
       const auto to = ranges.lower_bound(event.address + event.bytes);
       for (auto range = from; range != to; ++range) {
@@ -257,9 +254,8 @@ private:
     }
   }
 
-  static void complete(HistoryEntry &entry, const Held &held) {
-    entry.bytes = held.requested_bytes;
-    entry.context = entry.context ? entry.context : held.context;
+  static void complete(HistoryEntry &entry, const Context &of_allocation) {
+    entry.context = entry.context ? entry.context : of_allocation;
   }
 
   void add(const openreg_memory_event &event) {
@@ -278,7 +274,7 @@ private:
       return;
     }
     entry.time_us = now_us(); // in the order of the entries
-    follow(event, call, entry);
+    follow(event, entry);
     if (keep_.load(std::memory_order_relaxed) < KeepStacks::kOfAllocations) {
       drop(std::exchange(entry.context, nullptr));
     }
@@ -298,19 +294,22 @@ private:
 static_assert(static_cast<int>(OPENREG_MEMORY_ALLOCATED) == HistoryEntry::kAllocated &&
               static_cast<int>(OPENREG_MEMORY_FREE_REQUESTED) == HistoryEntry::kFreeRequested &&
               static_cast<int>(OPENREG_MEMORY_FREE_COMPLETED) == HistoryEntry::kFreeCompleted &&
-              static_cast<int>(OPENREG_MEMORY_RESERVED) == HistoryEntry::kReserved &&
-              static_cast<int>(OPENREG_MEMORY_RELEASED) == HistoryEntry::kReleased &&
+              static_cast<int>(OPENREG_MEMORY_SEGMENT_ALLOCATED) ==
+                  HistoryEntry::kSegmentAllocated &&
+              static_cast<int>(OPENREG_MEMORY_SEGMENT_FREED) == HistoryEntry::kSegmentFreed &&
+              static_cast<int>(OPENREG_MEMORY_SEGMENT_MAPPED) == HistoryEntry::kSegmentMapped &&
+              static_cast<int>(OPENREG_MEMORY_SEGMENT_UNMAPPED) == HistoryEntry::kSegmentUnmapped &&
               static_cast<int>(OPENREG_MEMORY_EXHAUSTED) == HistoryEntry::kExhausted);
 
 std::atomic<bool> is_recording = false;
 
 constinit thread_local RecordedCall::State *RecordedCall::current_ = nullptr;
 
-void RecordedCall::begin(Kind kind, size_t requested_bytes) {
+void RecordedCall::begin(Kind kind) {
   if (openreg_in_bad_fork()) { // another thread of the parent may have had the recorder's lock
     return;
   }
-  state_ = new State{Recorder::instance().gather(kind), requested_bytes, current_};
+  state_ = new State{Recorder::instance().gather(kind), current_};
   current_ = state_;
 }
 

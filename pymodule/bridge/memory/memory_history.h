@@ -44,8 +44,10 @@ struct HistoryEntry {
     kAllocated,
     kFreeRequested,
     kFreeCompleted,
-    kReserved,
-    kReleased,
+    kSegmentAllocated,
+    kSegmentFreed,
+    kSegmentMapped,
+    kSegmentUnmapped,
     kExhausted,
     kSnapshot,
     kActions
@@ -99,10 +101,9 @@ class RecordedCall {
 public:
   enum Kind { kAllocate, kFree, kOther };
 
-  // `requested_bytes` of the block that is allocated or freed.
-  explicit RecordedCall(Kind kind, size_t requested_bytes = 0) {
+  explicit RecordedCall(Kind kind) {
     if (is_recording.load(std::memory_order_relaxed)) [[unlikely]] {
-      begin(kind, requested_bytes);
+      begin(kind);
     }
   }
   ~RecordedCall() {
@@ -117,11 +118,10 @@ private:
   friend class Recorder;
   struct State {
     Context context;
-    size_t requested_bytes;
     State *outer;
   };
 
-  void begin(Kind kind, size_t requested_bytes);
+  void begin(Kind kind);
   void end();
 
   static constinit thread_local State *current_ __attribute__((tls_model("initial-exec")));

@@ -3,6 +3,7 @@
 #include <torch/csrc/profiler/combined_traceback.h>
 
 #include "allocator/allocator.h"
+#include "memory/allocator_settings.h"
 #include "memory/memory.h"
 #include "memory/memory_history.h"
 #include "core/status.h"
@@ -105,7 +106,7 @@ py::dict segment_to_dict(int device, const openreg_segment_info &segment,
   dict["stream"] = segment.stream;
   dict["segment_type"] = segment.kind == OPENREG_POOL_LARGE ? "large" : "small";
   dict["segment_pool_id"] = id_of(segment.mempool);
-  dict["is_expandable"] = false;
+  dict["is_expandable"] = segment.is_expandable;
   frames.add(dict, find(history.ranges, segment.address));
   py::list list;
   for (size_t i = 0; i < segment.block_count; ++i) {
@@ -128,24 +129,6 @@ py::dict entry_to_dict(const HistoryEntry &entry, Frames &frames) {
   if (entry.context) {
     frames.add(dict, entry.context);
   }
-  return dict;
-}
-
-// The keys of CUDA's allocator; here there is nothing to be set.
-py::dict allocator_settings() {
-  py::dict divisions;
-  for (int size = 1; size <= 1 << 15; size *= 2) {
-    divisions[py::str(std::to_string(size))] = 0;
-  }
-  py::dict dict;
-  dict["PYTORCH_CUDA_ALLOC_CONF"] = "";
-  dict["max_split_size"] = kMaxSplitSize;
-  dict["garbage_collection_threshold"] = 0.0;
-  dict["expandable_segments"] = false;
-  dict["pinned_num_register_threads"] = 1;
-  dict["release_lock_on_cudamalloc"] = false;
-  dict["pinned_use_cuda_host_register"] = false;
-  dict["roundup_power2_divisions"] = divisions;
   return dict;
 }
 

@@ -17,8 +17,7 @@ namespace openreg {
 
 namespace {
 
-constexpr uint64_t kGranule = 2ULL << 20; // what memory is reserved in
-constexpr size_t kExabyte = 1ULL << 60;   // CUDA prints no sizes from there on
+constexpr size_t kExabyte = 1ULL << 60; // CUDA prints no sizes from there on
 
 std::mutex observers_mutex;
 std::vector<OutOfMemoryObserver> &observers() {
@@ -83,17 +82,38 @@ std::string sentences_of_processes(int device, uint64_t reserved) {
   return others + own;
 }
 
-// Free memory of pools, which only they can use. CUDA, too, calls it allocated.
-uint64_t kept_by_pools(int device) {
-  openreg_memory_snapshot snapshot;
-  check(openreg_memory_take_snapshot(device, &snapshot));
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < snapshot.segment_count; ++i) {
-    const auto &segment = snapshot.segments[i];
-    bytes += segment.mempool != 0 ? segment.bytes - segment.active_bytes : 0;
+void call_observers(c10::DeviceIndex device, const openreg_memory_refusal &figures) {
+  const auto called = [] {
+    const std::lock_guard guard(observers_mutex);
+    return observers();
+  }();
+  const Redirection to_host(-1); // a kernel may be running, but what observers allocate is theirs
+  for (const auto &observer : called) {
+    observer(device, static_cast<int64_t>(figures.tried_bytes),
+             static_cast<int64_t>(std::min(figures.allowed_bytes, figures.capacity_bytes)),
+             static_cast<int64_t>(figures.free_bytes));
   }
-  openreg_memory_free_snapshot(&snapshot);
-  return bytes;
+}
+
+// CUDA counts the free memory of private pools, which only they can use, as allocated.
+[[noreturn]] void raise(c10::DeviceIndex device, const openreg_memory_refusal &figures) {
+  const auto allowed = figures.allowed_bytes == UINT64_MAX
+                           ? std::string()
+                           : format_size(figures.allowed_bytes) + " allowed; ";
+  const auto allocated = figures.allocated_bytes + figures.mempool_bytes;
+  const auto pools = figures.mempool_bytes > 0 ? "with " + format_size(figures.mempool_bytes) +
+                                                     " allocated in private pools (e.g., MemPool), "
+                                               : std::string();
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg out of memory. Tried to allocate ",
+                   format_size(figures.tried_bytes), ". GPU ", static_cast<int>(device),
+                   " has a total capacity of ", format_size(figures.capacity_bytes), " of which ",
+                   format_size(figures.free_bytes), " is free. ",
+                   sentences_of_processes(device, figures.reserved_bytes), allowed,
+                   "Of the allocated memory ", format_size(allocated), " is allocated by PyTorch, ",
+                   pools, "and ", format_size(figures.reserved_bytes - allocated),
+                   " is reserved by PyTorch but unallocated. If reserved but unallocated memory is "
+                   "large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid "
+                   "fragmentation.");
 }
 
 } // namespace
@@ -103,46 +123,20 @@ void attach_out_of_memory_observer(OutOfMemoryObserver observer) {
   observers().push_back(std::move(observer));
 }
 
-void raise_out_of_memory(c10::DeviceIndex device, size_t bytes) {
-  TORCH_CHECK_WITH(OutOfMemoryError, bytes < kExabyte,
+void raise_out_of_memory(c10::DeviceIndex device) {
+  openreg_memory_refusal figures;
+  openreg_memory_last_refusal(&figures);
+  TORCH_CHECK_WITH(OutOfMemoryError, figures.bytes < kExabyte,
                    "openreg out of memory. Tried to allocate more than 1EB memory.");
-  uint64_t free = 0, total = 0;
-  check(openreg_ledger_query(device, &free, &total));
-  openreg_memory_stats stats;
-  check(openreg_memory_get_stats(device, &stats));
-  double fraction = 1;
-  check(openreg_memory_get_fraction(device, &fraction));
-  const auto allocated = static_cast<uint64_t>(stats.allocated_bytes[OPENREG_POOL_ALL].current);
-  const auto reserved = static_cast<uint64_t>(stats.reserved_bytes[OPENREG_POOL_ALL].current);
-  const auto limit = static_cast<uint64_t>(fraction * static_cast<double>(total));
-  const auto tried = (bytes + kGranule - 1) / kGranule * kGranule;
-  const auto allowed = fraction < 1 ? format_size(limit) + " allowed; " : std::string();
-  const auto processes = sentences_of_processes(device, reserved);
-  const auto in_pools = kept_by_pools(device);
-  const auto pools = in_pools > 0 ? "with " + format_size(in_pools) +
-                                        " allocated in private pools (e.g., MemPool), "
-                                  : std::string();
-
-  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), allocated, reserved,
+  TORCH_CHECK_WITH(OutOfMemoryError, !figures.is_rejection,
+                   "openreg out of memory. Allocation was preemptively rejected because it would "
+                   "exceed per_process_memory_fraction limit. Requested size: ",
+                   format_size(figures.bytes));
+  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(figures.rounded_bytes),
+                                   figures.allocated_bytes, figures.reserved_bytes,
                                    {kDeviceType, device});
-  const auto called = [] {
-    const std::lock_guard guard(observers_mutex);
-    return observers();
-  }();
-  {
-    const Redirection to_host(-1); // a kernel may be running, but what observers allocate is theirs
-    for (const auto &observer : called) {
-      observer(device, static_cast<int64_t>(tried),
-               static_cast<int64_t>(fraction < 1 ? limit : total), static_cast<int64_t>(free));
-    }
-  }
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg out of memory. Tried to allocate ",
-                   format_size(tried), ". GPU ", static_cast<int>(device),
-                   " has a total capacity of ", format_size(total), " of which ", format_size(free),
-                   " is free. ", processes, allowed, "Of the allocated memory ",
-                   format_size(allocated), " is allocated by PyTorch, ", pools, "and ",
-                   format_size(reserved - allocated - std::min(in_pools, reserved - allocated)),
-                   " is reserved by PyTorch but unallocated.");
+  call_observers(device, figures);
+  raise(device, figures);
 }
 
 } // namespace openreg

@@ -17,6 +17,7 @@ using OutOfMemoryObserver = std::function<void(int64_t, int64_t, int64_t, int64_
 // for good. What one raises is raised instead.
 void attach_out_of_memory_observer(OutOfMemoryObserver observer);
 
-[[noreturn]] void raise_out_of_memory(c10::DeviceIndex device, size_t bytes);
+// For the thread's last request that did not fit.
+[[noreturn]] void raise_out_of_memory(c10::DeviceIndex device);
 
 } // namespace openreg

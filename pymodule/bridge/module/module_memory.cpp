@@ -5,6 +5,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include "allocator/allocator.h"
+#include "memory/allocator_settings.h"
 #include "memory/debug_memory.h"
 #include "memory/memory.h"
 #include "memory/memory_history.h"
@@ -185,6 +186,7 @@ void define_memory(py::module &module) {
     check(openreg_memory_set_fraction(device, fraction));
   });
   module.def("get_memory_fraction", &get_memory_fraction);
+  module.def("set_allocator_settings", &set_allocator_settings);
   module.def("raw_alloc", &raw_alloc, py::call_guard<py::gil_scoped_release>());
   module.def("raw_delete", &raw_delete, py::call_guard<py::gil_scoped_release>());
   module.def("look_for_damage_at_exit", &look_for_damage_at_exit);

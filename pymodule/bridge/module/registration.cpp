@@ -6,6 +6,7 @@
 #include "core/refusals.h"
 #include "core/registration.h"
 #include "launch/boxed.h"
+#include "memory/allocator_settings.h"
 #include "memory/debug_memory.h"
 #include "memory/memory.h"
 #include "memory/pinned.h"
@@ -22,6 +23,7 @@ void register_with_pytorch() {
   // what a device is
   register_guard();
   register_hooks();
+  install_allocator_settings();
   install_allocators();
   install_pinned_allocator();
   install_debug_memory();

@@ -23,11 +23,11 @@ class MemPool(_C._MemPool):
     allocator : None
         Allocators of one's own are not supported.
     use_on_oom : bool
-        Whether its free memory is used, as a last resort, by allocations outside of it that do not
-        fit.
+        Whether its free memory is used by allocations outside of it that fit nowhere else, before
+        cached memory is given back.
     no_split : bool
-        Whether each block has a segment of its own, which is neither cut nor joined with others. A
-        segment is a multiple of 2 MiB, and the block that is allocated in it is all of it.
+        Whether each block is all of a segment: what is allocated takes 2 MiB or more, and is not
+        cut to its size.
     """
 
     def __init__(

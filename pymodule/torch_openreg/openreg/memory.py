@@ -46,6 +46,7 @@ __all__ = [
     "_record_memory_history",
     "_save_memory_usage",
     "_save_segment_usage",
+    "_set_allocator_settings",
     "_set_memory_metadata",
     "_snapshot",
     "caching_allocator_alloc",
@@ -428,6 +429,24 @@ def caching_allocator_delete(mem_ptr: int) -> None:
     if not 0 <= mem_ptr < 2**64:
         raise ValueError(f"openreg: mem_ptr={mem_ptr}: expected an address, 0 to {2**64 - 1}")
     _C.raw_delete(mem_ptr)
+
+
+def _set_allocator_settings(env: str) -> None:
+    """Set how memory is reserved and split, as ``PYTORCH_ALLOC_CONF`` does.
+
+    Parameters
+    ----------
+    env : str
+        ``key:value`` pairs, separated by commas; CUDA's keys and values. What is not named of
+        ``max_split_size_mb``, ``max_non_split_rounding_mb``, ``roundup_power2_divisions`` and
+        ``garbage_collection_threshold`` is set to its default.
+
+    Raises
+    ------
+    ValueError
+        For a key that does not exist or a value that is not allowed; what came before it is set.
+    """
+    _C.set_allocator_settings(env)
 
 
 def get_allocator_backend() -> str:

@@ -18,7 +18,8 @@ CHILD_TEST(only_memory_of_devices_is_exported) {
   char *base = base_of(0);
   REQUIRE(openreg_ipc_export(host, 512, 0, &handle) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_ipc_export(base - 512, 512, 0, &handle) == OPENREG_INVALID_ADDRESS);
-  REQUIRE(openreg_ipc_export(base + 64 * MIB - 512, 1024, 0, &handle) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_ipc_export(base + arena_bytes() - 512, 1024, 0, &handle) ==
+          OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_ipc_export(base, SIZE_MAX, 0, &handle) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_ipc_export(openreg_kernel_view(base), 512, 0, &handle) ==
           OPENREG_INVALID_ADDRESS);

@@ -30,7 +30,7 @@ bool __wrap_openreg_ledger_find_peer(openreg_peer peer, int device, openreg_peer
 enum { NOT_SEALED, TOO_SHORT, TOO_LONG, OF_A_STRANGER, A_PIPE, A_FOLDER, NO_FILE, WRONG_FILES };
 
 static int make_wrong_file(int which) {
-  size_t bytes = 66 * MIB;
+  size_t bytes = arena_bytes() + OPENREG_EXPORTS_BYTES;
   int ends[2];
   if (which == A_PIPE)
     return pipe(ends) == 0 ? ends[0] : -1;
@@ -120,7 +120,7 @@ static void export_lies(void) {
   struct openreg_export *entries, honest[3];
   export_memory(base_of(0), PAGE, &board->handles[0]);
   export_memory(base_of(0) + 4 * MIB + 512, 5 * MIB, &board->handles[1]);
-  REQUIRE_OK(openreg_exports_map(openreg_arena_file(0), 64 * MIB, &entries));
+  REQUIRE_OK(openreg_exports_map(openreg_arena_file(0), arena_bytes(), &entries));
   memcpy(honest, (const void *)entries, sizeof honest);
   report(0);
   while (board->flag == LIVE) {

@@ -59,7 +59,7 @@ CHILD_TEST(an_import_is_memory_of_its_device_and_ends_where_it_ends) {
   REQUIRE(openreg_fill(small, 0, SIZE_MAX) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_fill(small, 0, SIZE_MAX / 2) == OPENREG_INVALID_ADDRESS);
   REQUIRE_OK(openreg_fill(large, 0, 2 * GRANULE));
-  REQUIRE(openreg_fill(base_of(1) + 64 * MIB - 1, 0, 2) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_fill(base_of(1) + arena_bytes() - 1, 0, 2) == OPENREG_INVALID_ADDRESS);
   REQUIRE_OK(openreg_ipc_close(small));
   REQUIRE(openreg_arena_device_of(small) == -1);
   REQUIRE(openreg_copy(&host, small, 1) == OPENREG_INVALID_ADDRESS);
@@ -157,15 +157,24 @@ static void export_all_too(void) {
   await_cue();
 }
 
-CHILD_TEST(there_is_room_for_as_much_as_the_device_has) {
+static void export_all_again(void) {
+  export_memory(base_of(1), 64 * MIB, &board->handles[2]);
+  report(0);
+  await_cue();
+}
+
+CHILD_TEST(there_is_room_for_twice_as_much_as_the_device_has) {
   board_make();
   actor one = actor_start(export_all), other = actor_start(export_all_too);
+  actor third = actor_start(export_all_again);
   actor_hear(&one);
   actor_hear(&other);
+  actor_hear(&third);
   void *address;
   size_t bytes;
   int device;
   char *memory = open_memory(&board->handles[0]);
+  REQUIRE_OK(openreg_ipc_open(&board->handles[2], 0, &address, &bytes, &device));
   REQUIRE(openreg_ipc_open(&board->handles[1], 0, &address, &bytes, &device) ==
           OPENREG_OUT_OF_MEMORY);
   REQUIRE(strstr(openreg_last_error(), "device 1 has no room left for 67108864 bytes") != NULL);
@@ -174,6 +183,7 @@ CHILD_TEST(there_is_room_for_as_much_as_the_device_has) {
   poke(open_memory(&board->handles[1]) + 64 * MIB - 1, 1);
   actor_kill(&one);
   actor_kill(&other);
+  actor_kill(&third);
 }
 
 /* ---- touching -------------------------------------------------------------------------------- */
@@ -244,7 +254,7 @@ int main(void) {
       cmocka_unit_test(only_imports_are_closed),
       cmocka_unit_test(nothing_is_left_of_imports_that_were_closed),
       cmocka_unit_test(with_host_access_imports_are_touched_directly),
-      cmocka_unit_test(there_is_room_for_as_much_as_the_device_has),
+      cmocka_unit_test(there_is_room_for_twice_as_much_as_the_device_has),
       cmocka_unit_test(the_host_that_touches_an_import_is_told),
       cmocka_unit_test(a_forked_child_has_no_imports),
       cmocka_unit_test(imports_fault_in_a_forked_child),

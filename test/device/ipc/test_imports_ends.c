@@ -138,7 +138,7 @@ CHILD_TEST(one_importer_at_a_time_gives_back) {
   actor exporter = board_with(export_apart);
   char *memory = open_memory(&board->handles[0]);
   int other_importer = openreg_proc_reopen(openreg_peer_files->file);
-  uint64_t reclaim_lock = openreg_export_position(64 * MIB, OPENREG_EXPORT_COUNT);
+  uint64_t reclaim_lock = openreg_export_position(arena_bytes(), OPENREG_EXPORT_COUNT);
   REQUIRE(openreg_range_lock_try(other_importer, F_WRLCK, reclaim_lock, 1));
   actor_kill(&exporter);
   open_memory_must_fail(&board->handles[1]);

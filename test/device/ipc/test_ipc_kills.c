@@ -51,7 +51,7 @@ static void export_all(void) {
 static void export_and_withdraw(void) {
   struct openreg_export *entries;
   export_all();
-  REQUIRE_OK(openreg_exports_map(openreg_arena_file(0), 64 * MIB, &entries));
+  REQUIRE_OK(openreg_exports_map(openreg_arena_file(0), arena_bytes(), &entries));
   for (int i = 0; i < RANGES; i++) {
     bool was_opened = atomic_load(&entries[i].received) > 0;
     REQUIRE(openreg_ipc_withdraw(base_of(0) + i * RANGE) ==

@@ -275,7 +275,7 @@ static openreg_event *share_own_event(struct openreg_export **entry) {
   openreg_event *event;
   REQUIRE_OK(openreg_event_create(0, false, &event));
   REQUIRE_OK(openreg_event_export(event, &board->handles[EVENT]));
-  REQUIRE_OK(openreg_exports_map(openreg_arena_file(0), 64 * MIB, &entries));
+  REQUIRE_OK(openreg_exports_map(openreg_arena_file(0), arena_bytes(), &entries));
   *entry = &entries[0];
   return event;
 }

@@ -29,6 +29,14 @@ static char *base_of(int device) {
   return base;
 }
 
+/* Of each device. */
+static size_t arena_bytes(void) {
+  void *base;
+  size_t bytes;
+  REQUIRE_OK(openreg_arena_get(0, &base, &bytes));
+  return bytes;
+}
+
 /* The descriptor of a device's memory file, found as any other process would; -1: none. */
 static int memory_file(int device) {
   char wanted[64];
@@ -50,20 +58,19 @@ static size_t committed_bytes(int device) {
 
 /* ---- shape ----------------------------------------------------------------------------------- */
 
-static void capacities_body(void) {
-  static const size_t expected[] = {6 * MIB, 2 * MIB, 64 * MIB};
+static void arenas_body(void) {
   for (int i = 0; i < 3; i++) {
     void *base;
     size_t bytes;
     REQUIRE_OK(openreg_arena_get(i, &base, &bytes));
-    REQUIRE(bytes == expected[i]);
+    REQUIRE(bytes >= 14 * 64 * MIB && bytes == arena_bytes());
     REQUIRE((uintptr_t)base % (2 * MIB) == 0);
   }
 }
 
-static void each_arena_has_its_capacity_and_is_aligned(void **state) {
+static void each_arena_has_many_times_its_capacity_and_is_aligned(void **state) {
   (void)state;
-  child_expect_pass(capacities_body,
+  child_expect_pass(arenas_body,
                     ENVIRONMENT("OPENREG_DEVICE_COUNT=3", "OPENREG_DEVICE_MEMORY=6M,2M,64M"));
 }
 
@@ -83,8 +90,8 @@ static void device_of_body(void) {
     REQUIRE(openreg_arena_device_of(openreg_kernel_view(first)) == -1);
   }
   REQUIRE(openreg_arena_device_of(base_of(0) - 1) == -1);
-  REQUIRE(openreg_arena_device_of(base_of(1) + 2 * MIB) == -1);
-  REQUIRE(openreg_arena_device_of(base_of(2) + 64 * MIB) == -1);
+  REQUIRE(openreg_arena_device_of(base_of(1) + arena_bytes()) == -1);
+  REQUIRE(openreg_arena_device_of(base_of(2) + arena_bytes()) == -1);
   REQUIRE(openreg_arena_device_of(NULL) == -1);
   REQUIRE(openreg_arena_device_of(&on_the_stack) == -1);
 }
@@ -114,7 +121,7 @@ static void sixty_four_devices_body(void) {
     void *base;
     size_t bytes;
     REQUIRE_OK(openreg_arena_get(i, &base, &bytes));
-    REQUIRE(bytes == (size_t)80 << 30);
+    REQUIRE(bytes >= (size_t)2 * 80 << 30);
     char *last = (char *)base + bytes - 1;
     char written = (char)i, seen = -1;
     REQUIRE(openreg_arena_device_of(last) == i);
@@ -216,8 +223,8 @@ CHILD_TEST(release_refuses_what_is_not_in_one_arena) {
   char *base = base_of(0);
   REQUIRE(openreg_arena_release(host, PAGE) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_arena_release(NULL, PAGE) == OPENREG_INVALID_ADDRESS);
-  REQUIRE(openreg_arena_release(base, 64 * MIB + PAGE) == OPENREG_INVALID_ADDRESS);
-  REQUIRE(openreg_arena_release(base + 64 * MIB - PAGE, 2 * PAGE) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_arena_release(base, arena_bytes() + PAGE) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_arena_release(base + arena_bytes() - PAGE, 2 * PAGE) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_arena_release(base - PAGE, 2 * PAGE) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_arena_release(base, (size_t)0 - PAGE) == OPENREG_INVALID_ADDRESS);
 }
@@ -288,7 +295,7 @@ CHILD_TEST(a_failed_initialization_leaves_nothing_and_may_be_repeated) {
   rlim_t limit = limit_files((rlim_t)next_file + 1);
   for (int i = 0; i < 2; i++) {
     REQUIRE(openreg_initialize() == OPENREG_SYSTEM);
-    REQUIRE(strstr(openreg_last_error(), "device 1, 67108864 bytes: creating a memory file: "
+    REQUIRE(strstr(openreg_last_error(), "device 1: creating a memory file: "
                                          "Too many open files") != NULL);
     REQUIRE(!openreg_is_initialized());
     REQUIRE(dup(STDERR_FILENO) == next_file && close(next_file) == 0);
@@ -335,7 +342,7 @@ CHILD_TEST(a_forked_child_has_no_arena_and_no_file) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_arena_has_its_capacity_and_is_aligned),
+      cmocka_unit_test(each_arena_has_many_times_its_capacity_and_is_aligned),
       cmocka_unit_test(addresses_tell_their_device),
       cmocka_unit_test(one_constant_leads_from_every_device_view_to_its_kernel_view),
       cmocka_unit_test(sixty_four_devices_of_80_gib_are_only_addresses),

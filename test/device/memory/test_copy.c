@@ -15,6 +15,14 @@ static char *base_of(int device) {
   return base;
 }
 
+/* Of each device. */
+static size_t arena_bytes(void) {
+  void *base;
+  size_t bytes;
+  REQUIRE_OK(openreg_arena_get(0, &base, &bytes));
+  return bytes;
+}
+
 static unsigned char pattern(size_t i) {
   return (unsigned char)(i * 2654435761u >> 11);
 }
@@ -79,13 +87,13 @@ CHILD_TEST(null_is_refused) {
 
 CHILD_TEST(ranges_that_leave_their_arena_are_refused) {
   static char host[4096];
-  char *base = base_of(0), *end = base + 64 * MIB;
+  char *base = base_of(0), *end = base + arena_bytes();
   REQUIRE(openreg_copy(end - 1, host, 2) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_copy(host, end - 1, 2) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_copy(host, base - 1, 2) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_copy(base - 1, host, 2) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_fill(end - 1, 0, 2) == OPENREG_INVALID_ADDRESS);
-  REQUIRE(openreg_fill(base, 0, 128 * MIB) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_fill(base, 0, 2 * arena_bytes()) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_copy(host, base, SIZE_MAX) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_copy((void *)(UINTPTR_MAX - 1), host, 16) == OPENREG_INVALID_ADDRESS);
   REQUIRE(strstr(openreg_last_error(), "not all in the memory of one device") != NULL);
@@ -93,7 +101,7 @@ CHILD_TEST(ranges_that_leave_their_arena_are_refused) {
 
 static void spare_addresses_body(void) {
   char host[2];
-  REQUIRE(openreg_copy(base_of(0) + 2 * MIB, host, 1) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_copy(base_of(0) + arena_bytes(), host, 1) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_copy(host, base_of(1) - 1, 1) == OPENREG_INVALID_ADDRESS);
 }
 

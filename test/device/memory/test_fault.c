@@ -27,6 +27,13 @@ static volatile char *base_of(int device) {
   return base;
 }
 
+static size_t arena_bytes(void) {
+  void *base;
+  size_t bytes;
+  REQUIRE_OK(openreg_arena_get(0, &base, &bytes));
+  return bytes;
+}
+
 /* The address is not known before the child ran: it says it first. */
 static void announce(const volatile void *address) {
   fprintf(stderr, "about to touch %p\n", (void *)(uintptr_t)address);
@@ -76,7 +83,7 @@ static void writing_device_memory_is_told_and_kills(void **state) {
 }
 
 static void read_beyond_the_end(void) {
-  volatile char *address = base_of(0) + 6 * MIB;
+  volatile char *address = base_of(0) + arena_bytes();
   announce(address);
   (void)*address;
 }
@@ -90,7 +97,7 @@ static void touching_beyond_the_end_says_so(void **state) {
 }
 
 static void run_off_the_kernel_view(void) {
-  volatile char *address = openreg_kernel_view((char *)base_of(0) + 6 * MIB);
+  volatile char *address = openreg_kernel_view((char *)base_of(0) + arena_bytes());
   announce(address);
   *address = 1;
 }

@@ -28,6 +28,13 @@ char *base_of(int device) {
   return base;
 }
 
+size_t arena_bytes(void) {
+  void *base;
+  size_t bytes;
+  REQUIRE_OK(openreg_arena_get(0, &base, &bytes));
+  return bytes;
+}
+
 char *open_memory(const openreg_ipc_handle *handle) {
   void *address;
   size_t bytes;

@@ -22,8 +22,9 @@ void board_make(void);
 /* Makes the board and starts the first actor, which has reported when this returns. */
 actor board_with(void (*body)(void));
 
-/* The first address of a device's memory. */
+/* The first address of a device's arena, and how long the arenas are. */
 char *base_of(int device);
+size_t arena_bytes(void);
 
 /* Opens a handle on stream 0, which must succeed. */
 char *open_memory(const openreg_ipc_handle *handle);

@@ -80,13 +80,17 @@ def test_program_without_a_mistake_is_told_nothing(debugged):
     assert (result.stdout, result.stderr) == ("True\n", "")
 
 
-def test_figures_are_those_without_the_zones(python):
+def test_each_block_is_longer_by_its_zone(python):
     program = """
         import torch
         sizes = (1, 512, 1000, 3 << 20)
         held = [torch.empty(n, dtype=torch.uint8, device="openreg") for n in sizes]
         stats = torch.openreg.memory_stats()
         names = ("allocated_bytes", "requested_bytes", "active")
-        print([stats[f"{name}.all.current"] for name in names])
+        print(*(stats[f"{name}.all.current"] for name in names))
         """
-    assert python(program, **DEBUG).stdout == python(program).stdout
+    plain, debugged = (
+        [int(figure) for figure in python(program, **variables).stdout.split()]
+        for variables in ({}, DEBUG)
+    )
+    assert [d - p for d, p in zip(debugged, plain, strict=True)] == [4 * 512, 0, 0]

@@ -192,10 +192,11 @@ def test_memory_of_a_step_is_what_was_published_for_a_gpu():
         (lambda: torch.nn.Linear(10, 10), 512 + 512),
         (lambda: torch.nn.Conv2d(3, 64, 7), 37888 + 512),
         (lambda: torch.nn.BatchNorm2d(64), 4 * 512 + 512),
-        (lambda: torch.nn.Embedding(30522, 768), 93763584),
+        (lambda: torch.nn.Embedding(30522, 768), 90 << 20),  # all of its segment
     ],
 )
-def test_memory_of_a_module_is_the_sum_of_its_tensors_rounded_up(make, figure):
+def test_memory_of_a_module_is_that_of_its_tensors_blocks(make, figure):
+    torch.openreg.empty_cache()
     before = torch.openreg.memory_allocated()
     module = make().openreg()
     assert torch.openreg.memory_allocated() - before == figure
@@ -253,6 +254,6 @@ def test_empty_cache_of_the_accelerator_gives_everything_back():
     torch.accelerator.empty_cache()
     before = torch.openreg.memory_reserved()
     torch.empty(9 * MIB, dtype=torch.uint8, device="openreg")
-    assert torch.openreg.memory_reserved() == before + 10 * MIB
+    assert torch.openreg.memory_reserved() == before + 20 * MIB
     torch.accelerator.empty_cache()
     assert torch.openreg.memory_reserved() == before

@@ -137,7 +137,7 @@ def test_figure_that_did_not_fit_is_what_would_be_reserved(python):
         """,
         **SMALL,
     )
-    assert result.stdout == " Tried to allocate 2.00 Mi\n Tried to allocate 4.00 Mi\n"
+    assert result.stdout == " Tried to allocate 2.00 Mi\n Tried to allocate 20.00 M\n"
 
 
 HOLDER = """

@@ -138,9 +138,9 @@ def test_memory_of_a_pool_is_given_back_with_it():
     pool = torch.openreg.MemPool()
     with torch.openreg.use_mem_pool(pool):
         allocate(5 * MIB)
-    assert torch.openreg.memory_reserved() == before + 6 * MIB
+    assert torch.openreg.memory_reserved() == before + 20 * MIB
     torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() == before + 6 * MIB
+    assert torch.openreg.memory_reserved() == before + 20 * MIB
     del pool
     assert torch.openreg.memory_reserved() == before
 
@@ -152,14 +152,14 @@ def test_statistics_tell_what_pools_have_reserved():
     name = "reserved_bytes_by_private_pools"
     flat = f"{name}.0_{pool.id[1]}.all"
     stats = torch.openreg.memory_stats()
-    assert stats[f"{flat}.current"] == stats[f"{flat}.peak"] == 6 * MIB
-    assert stats[f"{flat}.allocated"] == 6 * MIB and stats[f"{flat}.freed"] == 0
+    assert stats[f"{flat}.current"] == stats[f"{flat}.peak"] == 20 * MIB
+    assert stats[f"{flat}.allocated"] == 20 * MIB and stats[f"{flat}.freed"] == 0
     nested = torch.openreg.memory_stats_as_nested_dict()[name][pool.id]
-    assert nested["large_pool"]["current"] == 6 * MIB and nested["small_pool"]["current"] == 0
+    assert nested["large_pool"]["current"] == 20 * MIB and nested["small_pool"]["current"] == 0
     del tensor, pool
     stats = torch.openreg.memory_stats()
-    assert stats[f"{flat}.current"] == 0 and stats[f"{flat}.freed"] == 6 * MIB
-    assert stats[f"{flat}.peak"] == 6 * MIB
+    assert stats[f"{flat}.current"] == 0 and stats[f"{flat}.freed"] == 20 * MIB
+    assert stats[f"{flat}.peak"] == 20 * MIB
     torch.openreg.reset_peak_memory_stats()
     assert torch.openreg.memory_stats()[f"{flat}.peak"] == 0
 
@@ -181,8 +181,10 @@ def test_pool_can_help_out_when_memory_runs_out(python):
     small = {"OPENREG_DEVICE_MEMORY": "64M"}
     assert python(program.format(True), **small).stdout == "served 0\n"
     assert python(program.format(False), **small).stdout == (
-        " allocated memory 0 bytes is allocated by PyTorch, with 40.00 MiB allocated in private "
-        "pools (e.g., MemPool), and 0 bytes is reserved by PyTorch but unallocated.\n"
+        " allocated memory 40.00 MiB is allocated by PyTorch, with 40.00 MiB allocated in private "
+        "pools (e.g., MemPool), and 0 bytes is reserved by PyTorch but unallocated. If reserved "
+        "but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True "
+        "to avoid fragmentation.\n"
     )
 
 
@@ -193,8 +195,8 @@ def test_segments_of_a_pool_may_be_left_whole():
     with torch.openreg.use_mem_pool(pool):
         small, other, large = allocate(1000), allocate(1000), allocate(3 * MIB)
         sizes = [(each["total_size"], len(each["blocks"])) for each in pool.snapshot()]
-        assert sorted(sizes) == [(2 * MIB, 1), (2 * MIB, 1), (4 * MIB, 1)]
-        assert torch.openreg.memory_allocated() - before == 8 * MIB
+        assert sorted(sizes) == [(2 * MIB, 1), (2 * MIB, 1), (20 * MIB, 1)]
+        assert torch.openreg.memory_allocated() - before == 24 * MIB
         address = large.data_ptr()
         del large, small, other
         shorter = allocate(2 * MIB + 1)

@@ -1,0 +1,200 @@
+/* reclaim.c: what is given back to the driver, when and in which order.
+ *
+ * As with cudaFree, memory is given back when no work of the device can use it any more. Where that
+ * has to be waited for, a function here changes nothing more and answers NOT_READY; its caller lets
+ * the lock go, for the work may need it, waits for the device, and calls it again.
+ */
+#include "allocator/internal.h"
+
+enum { PATIENCE = 64 }; /* waits for streams to which other threads submit all the while */
+
+/* ---- walks over free blocks ------------------------------------------------------------------ */
+
+static struct block *first_free(const struct pool *pool) {
+  return openreg_tree_at_least(pool->free, 0, 0);
+}
+
+/* Whether a free block is all of its segment, of those that are given back whole. */
+static bool is_releasable(const struct block *block) {
+  return !block_is_split(block) && !block_is_expandable(block);
+}
+
+/* Releases the free blocks of a pool that are whole segments, and then the pages of expandable
+ * ones. The ends that stay of these are smaller than they were, and so come before. */
+static openreg_status release_blocks(struct allocator *allocator, struct pool *pool) {
+  openreg_status status = OPENREG_OK;
+  struct block *block = first_free(pool), *next;
+  for (; block && status == OPENREG_OK; block = next) {
+    next = openreg_tree_after(pool->free, block);
+    if (is_releasable(block))
+      status = openreg_segment_release(allocator, block);
+  }
+  if (status != OPENREG_OK)
+    return status;
+  for (block = first_free(pool); block && status == OPENREG_OK; block = next) {
+    next = openreg_tree_after(pool->free, block);
+    if (block_is_expandable(block))
+      status = openreg_expandable_unmap(allocator, block);
+  }
+  return status;
+}
+
+/* ---- garbage --------------------------------------------------------------------------------- */
+
+struct garbage {
+  uint64_t age, blocks; /* of free blocks that are whole segments of the large pool */
+};
+
+static uint64_t age_of(const struct block *block) {
+  return block->pool->searches - block->searches;
+}
+
+static struct garbage weigh_garbage(const struct pool *pool) {
+  struct garbage garbage = {0};
+  for (struct block *block = first_free(pool); block; block = openreg_tree_after(pool->free, block))
+    if (is_releasable(block)) {
+      garbage.age += age_of(block);
+      garbage.blocks++;
+    }
+  return garbage;
+}
+
+/* Releases the blocks of at least average age. */
+static openreg_status release_old(struct allocator *allocator, struct garbage *garbage,
+                                  size_t *released) {
+  struct pool *pool = &allocator->pools[OPENREG_POOL_LARGE];
+  const double threshold = (double)garbage->age / (double)garbage->blocks;
+  openreg_status status = OPENREG_OK;
+  for (struct block *block = first_free(pool), *next; block && status == OPENREG_OK; block = next) {
+    next = openreg_tree_after(pool->free, block);
+    uint64_t age = age_of(block);
+    size_t bytes = block->shown.bytes;
+    if (!is_releasable(block) || (double)age < threshold)
+      continue;
+    status = openreg_segment_release(allocator, block);
+    if (status == OPENREG_OK) {
+      *released += bytes;
+      garbage->age -= age;
+      garbage->blocks--;
+    }
+  }
+  return status;
+}
+
+openreg_status openreg_collect_garbage(struct allocator *allocator) {
+  const double part = allocator->settings.garbage_collection_threshold;
+  if (allocator->allowed_bytes == SIZE_MAX || part <= 0)
+    return OPENREG_OK;
+  const size_t threshold = (size_t)(part * (double)allocator->allowed_bytes);
+  const size_t reserved = (size_t)allocator->stats.reserved_bytes[OPENREG_POOL_ALL].current;
+  if (reserved <= threshold)
+    return OPENREG_OK;
+  struct garbage garbage = weigh_garbage(&allocator->pools[OPENREG_POOL_LARGE]);
+  size_t released = 0, before = SIZE_MAX;
+  openreg_status status = OPENREG_OK;
+  while (status == OPENREG_OK && released < reserved - threshold && released != before &&
+         garbage.blocks > 0) {
+    before = released;
+    status = release_old(allocator, &garbage, &released);
+  }
+  return status;
+}
+
+/* ---- oversize blocks ------------------------------------------------------------------------- */
+
+/* From the largest block of the stream downwards, until `wanted` is reached. */
+static openreg_status release_largest(struct allocator *allocator, const struct request *request,
+                                      size_t wanted) {
+  struct pool *pool = request->pool;
+  size_t released = 0;
+  struct block *block = openreg_tree_below(pool->free, request->stream, wanted), *next;
+  for (; block && released < wanted && block->shown.stream == request->stream &&
+         block->shown.bytes >= allocator->settings.max_split_bytes;
+       block = next) {
+    size_t bytes = block->shown.bytes;
+    next = openreg_tree_before(pool->free, block);
+    if (!is_releasable(block))
+      continue;
+    openreg_status status = openreg_segment_release(allocator, block);
+    if (status != OPENREG_OK)
+      return status;
+    released += bytes;
+  }
+  return released < wanted ? OPENREG_OUT_OF_MEMORY : OPENREG_OK;
+}
+
+openreg_status openreg_release_oversize(struct allocator *allocator,
+                                        const struct request *request) {
+  const size_t most = allocator->settings.max_split_bytes;
+  if (most == SIZE_MAX)
+    return OPENREG_OUT_OF_MEMORY;
+  size_t wanted = request->rounded_bytes < most ? most : request->rounded_bytes;
+  struct block *block = openreg_tree_at_least(request->pool->free, request->stream, wanted);
+  if (block && block->shown.stream == request->stream && is_releasable(block))
+    return openreg_segment_release(allocator, block);
+  return release_largest(allocator, request, wanted);
+}
+
+/* ---- everything ------------------------------------------------------------------------------ */
+
+/* The free memory of private pools that nobody keeps; and the pools that have none left. */
+static openreg_status release_private(struct allocator *allocator, const uint64_t *only) {
+  struct private_pool **link = &allocator->private_pools;
+  while (*link) {
+    struct private_pool *pool = *link;
+    if (openreg_mempool_is_kept(pool->mempool) || (only && pool->mempool != *only)) {
+      link = &pool->next;
+      continue;
+    }
+    openreg_status status = release_blocks(allocator, &pool->pools[OPENREG_POOL_SMALL]);
+    if (status == OPENREG_OK)
+      status = release_blocks(allocator, &pool->pools[OPENREG_POOL_LARGE]);
+    if (status != OPENREG_OK)
+      return status;
+    if (pool->segments > 0) {
+      link = &pool->next;
+      continue;
+    }
+    *link = pool->next;
+    pool->next = allocator->spare_private_pools;
+    allocator->spare_private_pools = pool;
+  }
+  return OPENREG_OK;
+}
+
+openreg_status openreg_release_cached(struct allocator *allocator, const uint64_t *only) {
+  if (!only) {
+    openreg_status status = release_blocks(allocator, &allocator->pools[OPENREG_POOL_LARGE]);
+    if (status == OPENREG_OK)
+      status = release_blocks(allocator, &allocator->pools[OPENREG_POOL_SMALL]);
+    if (status != OPENREG_OK)
+      return status;
+  }
+  return release_private(allocator, only);
+}
+
+openreg_status openreg_allocator_empty(struct allocator *allocator, const uint64_t *only) {
+  openreg_shared_poll(allocator);
+  openreg_status status = openreg_events_synchronize(allocator, only);
+  for (int round = 0; status == OPENREG_OK && round < PATIENCE; round++) {
+    status = openreg_release_cached(allocator, only);
+    if (status != OPENREG_NOT_READY)
+      return status;
+    status = openreg_allocator_wait_idle(allocator);
+    openreg_shared_poll(allocator);
+  }
+  return status;
+}
+
+/* ---- public ---------------------------------------------------------------------------------- */
+
+openreg_status openreg_cache_empty(int device) {
+  struct allocator *allocator;
+  openreg_status status = openreg_allocator_peek(device, &allocator);
+  if (status != OPENREG_OK || !allocator)
+    return status;
+  allocator_lock(allocator);
+  status = openreg_allocator_empty(allocator, NULL);
+  allocator_unlock(allocator);
+  return status;
+}
