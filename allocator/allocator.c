@@ -61,7 +61,7 @@ static struct allocator *allocator_make(int device, char *base, size_t arena_byt
   const openreg_config *config;
   if (openreg_config_get(&config) != OPENREG_OK)
     return NULL;
-  size_t starts_bytes = arena_bytes / UNIT_BYTES * sizeof(struct block *);
+  size_t starts_bytes = arena_bytes / GRANULE_BYTES * sizeof(struct starts *);
   struct allocator *allocator = openreg_pages_map(sizeof *allocator + starts_bytes);
   if (!allocator)
     return NULL;
@@ -69,7 +69,7 @@ static struct allocator *allocator_make(int device, char *base, size_t arena_byt
   allocator->base = base;
   allocator->arena_bytes = arena_bytes;
   allocator->capacity = config->memory_bytes[device];
-  allocator->starts = (struct block **)(allocator + 1);
+  allocator->starts = (struct starts **)(allocator + 1);
   allocator->blocks.record_bytes = sizeof(struct block);
   allocator->segments.record_bytes = sizeof(struct segment);
   allocator->uses.record_bytes = sizeof(struct use);
@@ -319,6 +319,17 @@ static struct block *find_cached(struct allocator *allocator, const struct reque
   return openreg_pool_take(allocator, request);
 }
 
+static openreg_status allocate_uncached(struct allocator *allocator, struct request *request,
+                                        openreg_block **result) {
+  struct block *block;
+  openreg_status status = openreg_uncached_allocate(allocator, request, &block);
+  if (status == OPENREG_OUT_OF_MEMORY)
+    return openreg_report_out_of_memory(allocator, request);
+  if (status == OPENREG_OK)
+    *result = openreg_block_hand_out(allocator, block, request);
+  return status;
+}
+
 static openreg_status allocate(struct allocator *allocator, struct request *request,
                                openreg_block **result) {
   if (request->bytes == 0)
@@ -326,6 +337,8 @@ static openreg_status allocate(struct allocator *allocator, struct request *requ
   request->is_rejected = request->bytes >= MOST_REQUESTED_BYTES;
   if (request->is_rejected)
     return openreg_report_out_of_memory(allocator, request);
+  if (allocator->settings.is_cache_off)
+    return allocate_uncached(allocator, request, result);
   if (!slab_ensure(&allocator->blocks, 1) || !openreg_request_complete(allocator, request))
     return OPENREG_SYSTEM;
   if (allocator->event_count || allocator->awaiting_idle)
@@ -391,6 +404,10 @@ openreg_status openreg_block_allocate(int device, int stream, size_t bytes, open
 /* ---- freeing --------------------------------------------------------------------------------- */
 
 void openreg_allocator_take_back(struct allocator *allocator, struct block *block) {
+  if (block_is_uncached(block)) {
+    openreg_uncached_free(allocator, block);
+    return;
+  }
   count_taken_back(allocator, block);
   if (block->uses || openreg_stream_has_inline_ahead(allocator->device, block->shown.stream))
     openreg_events_defer(allocator, block);
@@ -436,6 +453,9 @@ openreg_block *openreg_block_find(const void *address) {
     return NULL;
   if ((size_t)((const char *)address - allocator->base) >= allocator->arena_bytes)
     return openreg_shared_find(allocator, address);
+  size_t granule = (size_t)((const char *)address - allocator->base) / GRANULE_BYTES;
+  if (!__atomic_load_n(&allocator->starts[granule], __ATOMIC_ACQUIRE))
+    return NULL;
   struct block *block = __atomic_load_n(allocator_start(allocator, address), __ATOMIC_ACQUIRE);
   return block ? &block->shown : NULL;
 }

@@ -182,6 +182,7 @@ typedef struct openreg_memory_settings {
   /* The limit of devices that are first used after this; and what throws_on_oom compares with. */
   double memory_fraction;
   bool expandable_segments;
+  bool is_cache_off;  /* each block is had from the device and given back to it, and not counted */
   bool throws_on_oom; /* a request is refused at once, if its segment passes that limit */
 } openreg_memory_settings;
 

@@ -42,6 +42,12 @@ static size_t uses_of(const struct block *block) {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
+/* The block that is found by an address of the arena, or NULL. */
+static const struct block *found_at(const struct allocator *allocator, const char *address) {
+  size_t granule = (size_t)(address - allocator->base) / GRANULE_BYTES;
+  return allocator->starts[granule] ? *allocator_start(allocator, address) : NULL;
+}
+
 static bool active_is_valid(const struct walk *walk, const struct block *block) {
   const openreg_block *shown = &block->shown;
   if (shown->requested_bytes == 0 || shown->requested_bytes > shown->bytes)
@@ -76,7 +82,7 @@ static bool block_is_valid(const struct walk *walk, const struct block *block,
     return broken(walk, "block %p is not mapped", shown->address);
   if (!block_is_active(block) && block->state != BLOCK_FREE && block->state != BLOCK_UNMAPPED)
     return broken(walk, "block %p has state %d", shown->address, (int)block->state);
-  bool found = *allocator_start(walk->allocator, address) == block;
+  bool found = found_at(walk->allocator, address) == block;
   if (found != (block->state == BLOCK_ALLOCATED))
     return broken(walk, "block %p is %sfound by its address", shown->address, found ? "" : "not ");
   return !block_is_active(block) || active_is_valid(walk, block);
@@ -128,7 +134,7 @@ static bool segment_is_valid(struct walk *walk, const struct segment *segment) {
     starting += block->state == BLOCK_ALLOCATED;
     if (block->state != BLOCK_UNMAPPED)
       for (const char *unit = address; unit < block_end(block); unit += UNIT_BYTES)
-        starts += *allocator_start(walk->allocator, unit) != NULL;
+        starts += found_at(walk->allocator, unit) != NULL;
     address = block_end(block);
   }
   if (address != end)

@@ -134,19 +134,26 @@ void openreg_events_defer(struct allocator *allocator, struct block *block) {
   }
 }
 
+/* False when an uncached block's memory cannot be given back yet. */
+static bool end_waiting(struct allocator *allocator, struct block *block) {
+  if (block_is_uncached(block))
+    return openreg_uncached_release(allocator, block) == OPENREG_OK;
+  if (block->uses)
+    record_events(allocator, block);
+  else
+    openreg_block_make_free(allocator, block);
+  return true;
+}
+
 static void process_waiting(struct allocator *allocator) {
   struct block **link = &allocator->awaiting_idle;
   while (*link) {
-    struct block *block = *link;
-    if (!openreg_stream_is_idle(allocator->device, block->shown.stream)) {
-      link = &block->waiting;
-      continue;
-    }
-    *link = block->waiting;
-    if (block->uses)
-      record_events(allocator, block);
+    struct block *block = *link, *next = block->waiting;
+    if (openreg_stream_is_idle(allocator->device, block->shown.stream) &&
+        end_waiting(allocator, block))
+      *link = next;
     else
-      openreg_block_make_free(allocator, block);
+      link = &block->waiting;
   }
 }
 

@@ -67,6 +67,8 @@ static struct block *find_room(const struct allocator *allocator, const struct r
 static openreg_status map(struct allocator *allocator, struct block *block, size_t bytes) {
   const struct segment *segment = block->segment;
   size_t mapped = round_up(bytes, segment->page_bytes);
+  if (!openreg_starts_make(allocator, block_address(block), mapped))
+    return OPENREG_SYSTEM;
   openreg_status status = openreg_ledger_take(allocator->device, mapped);
   if (status != OPENREG_OK)
     return status;

@@ -268,6 +268,20 @@ openreg_status openreg_expandable_reserve(struct allocator *allocator,
 /* Unmaps the whole pages of a free block; errors as of openreg_segment_release. */
 openreg_status openreg_expandable_unmap(struct allocator *allocator, struct block *block);
 
+/* ---- while the cache is off (uncached.c) -------------------------------------------------------
+ */
+
+static inline bool block_is_uncached(const struct block *block) {
+  return block->pool->kind == OPENREG_POOL_ALL;
+}
+/* A block that nothing was counted of yet. Errors as of openreg_segment_reserve. */
+openreg_status openreg_uncached_allocate(struct allocator *allocator, struct request *request,
+                                         struct block **block);
+/* Gives it back, now or when that can be; lets the lock go while it waits. */
+void openreg_uncached_free(struct allocator *allocator, struct block *block);
+/* Gives it back now. Errors as of openreg_segment_release. */
+openreg_status openreg_uncached_release(struct allocator *allocator, struct block *block);
+
 /* ---- when nothing fits (reclaim.c) ------------------------------------------------------------
  */
 
@@ -336,9 +350,9 @@ struct allocator {
   char *base;
   size_t arena_bytes;
   size_t capacity;
-  struct block **starts; /* the allocated block that starts at each unit of the arena */
+  struct starts **starts; /* of each granule of the arena; NULL where there never was memory */
   openreg_memory_settings settings;
-  struct pool pools[OPENREG_POOL_KINDS]; /* of memory pool 0; the first is unused */
+  struct pool pools[OPENREG_POOL_KINDS]; /* of memory pool 0; the first is that of uncached.c */
   struct private_pool *private_pools;    /* in the order in which they were made */
   struct private_pool *spare_private_pools;
   struct segment *lowest; /* by address */
@@ -370,9 +384,20 @@ void openreg_allocator_take_back(struct allocator *allocator, struct block *bloc
 /* Lets the lock go, waits for the work of the device, and takes the lock. */
 openreg_status openreg_allocator_wait_idle(struct allocator *allocator);
 
+/* The allocated block that starts at each unit of a granule. */
+enum { GRANULE_BYTES = 2 << 20, GRANULE_UNITS = GRANULE_BYTES / UNIT_BYTES };
+struct starts {
+  struct block *at[GRANULE_UNITS];
+};
+
+/* Makes those of a range of addresses, before any block of it is handed out; they stay for good.
+ * False and the sentence without host memory. */
+bool openreg_starts_make(struct allocator *allocator, const char *address, size_t bytes);
+
 static inline struct block **allocator_start(const struct allocator *allocator,
                                              const void *address) {
-  return &allocator->starts[(size_t)((const char *)address - allocator->base) / UNIT_BYTES];
+  size_t unit = (size_t)((const char *)address - allocator->base) / UNIT_BYTES;
+  return &allocator->starts[unit / GRANULE_UNITS]->at[unit % GRANULE_UNITS];
 }
 
 /* The settings as they are when a device is first used (config.c). */

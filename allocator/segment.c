@@ -86,6 +86,29 @@ void openreg_segment_remove(struct allocator *allocator, struct segment *segment
   skip_neighbours(allocator);
 }
 
+/* How many granules in a row have none, from `first` to `last` at most. */
+static size_t granules_without(const struct allocator *allocator, size_t first, size_t last) {
+  size_t granule = first;
+  while (granule <= last && !allocator->starts[granule])
+    granule++;
+  return granule - first;
+}
+
+bool openreg_starts_make(struct allocator *allocator, const char *address, size_t bytes) {
+  size_t first = (size_t)(address - allocator->base) / GRANULE_BYTES;
+  size_t last = ((size_t)(address - allocator->base) + bytes - 1) / GRANULE_BYTES;
+  for (size_t granule = first; granule <= last; granule++) {
+    size_t count = granules_without(allocator, granule, last);
+    struct starts *made = count > 0 ? openreg_pages_map(count * sizeof *made) : NULL;
+    if (count > 0 && !made)
+      return false;
+    for (size_t i = 0; i < count; i++)
+      __atomic_store_n(&allocator->starts[granule + i], &made[i], __ATOMIC_RELEASE);
+    granule += count;
+  }
+  return true;
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Whether a request is refused without asking the device (throw_on_cudamalloc_oom). */
@@ -115,9 +138,15 @@ openreg_status openreg_segment_reserve(struct allocator *allocator, struct reque
   if (status != OPENREG_OK)
     return status;
   struct segment *segment = openreg_segment_place(allocator, request, bytes);
-  if (!segment) {
+  if (segment && !openreg_starts_make(allocator, segment->address, bytes)) {
+    openreg_segment_remove(allocator, segment);
+    status = OPENREG_SYSTEM;
+  } else if (!segment) {
+    status = OPENREG_OUT_OF_MEMORY;
+  }
+  if (status != OPENREG_OK) {
     openreg_ledger_give(allocator->device, bytes);
-    return OPENREG_OUT_OF_MEMORY;
+    return status;
   }
   *block = segment->first;
   int kind = request->pool->kind;

@@ -63,6 +63,8 @@ static openreg_segment_info *add_segment(openreg_memory_snapshot *snapshot,
 
 static void add_segments(openreg_memory_snapshot *snapshot, const struct segment *from) {
   openreg_segment_info *segment = NULL;
+  if (block_is_uncached(from->first))
+    return;
   for (const struct block *block = from->first; block; block = block->next) {
     if (block->state == BLOCK_UNMAPPED) {
       segment = NULL;

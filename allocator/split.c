@@ -99,8 +99,9 @@ static void count_handed_out(struct allocator *allocator, const struct block *bl
     stat_increase(&stats->oversize_allocations, 1);
 }
 
-openreg_block *openreg_block_hand_out(struct allocator *allocator, struct block *block,
-                                      const struct request *request) {
+/* Takes the front of a free block, or all of it. */
+static void take_from_free(struct allocator *allocator, struct block *block,
+                           const struct request *request) {
   openreg_memory_stats *stats = &allocator->stats;
   int kind = block->pool->kind;
   if (should_split(allocator, block, request)) {
@@ -109,15 +110,22 @@ openreg_block *openreg_block_hand_out(struct allocator *allocator, struct block 
     stats_decrease(stats->inactive_split_bytes, kind, block->shown.bytes);
     stats_decrease(stats->inactive_split, kind, 1);
   }
+}
+
+openreg_block *openreg_block_hand_out(struct allocator *allocator, struct block *block,
+                                      const struct request *request) {
+  if (!block_is_uncached(block))
+    take_from_free(allocator, block, request);
   block->shown.requested_bytes = request->bytes;
   block->shown.user = NULL;
   block->state = BLOCK_ALLOCATED;
   block->uses = NULL;
   __atomic_store_n(allocator_start(allocator, block->shown.address), block, __ATOMIC_RELEASE);
-  count_handed_out(allocator, block);
+  if (!block_is_uncached(block))
+    count_handed_out(allocator, block);
   if (memory_is_debugged())
     openreg_debug_handed_out(allocator, block, request->stack);
-  if (memory_is_observed())
+  if (memory_is_observed() && !block_is_uncached(block))
     openreg_observe_block(OPENREG_MEMORY_ALLOCATED, block);
   return &block->shown;
 }

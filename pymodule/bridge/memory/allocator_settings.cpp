@@ -32,6 +32,7 @@ struct OwnSettings {
   bool reuse_in_capture = false;
   bool host_register = false;
   bool free_catch_all = false;
+  bool is_cache_off = false; // set by a function, or a variable of its own
   size_t register_threads = 1;
   size_t reserved_segment_mb = 0;
 };
@@ -110,6 +111,7 @@ void tell_allocator() {
   settings.memory_fraction = own.memory_fraction;
   settings.expandable_segments = AcceleratorAllocatorConfig::use_expandable_segments();
   settings.throws_on_oom = own.throws_on_oom;
+  settings.is_cache_off = own.is_cache_off;
   check(openreg_memory_set_settings(&settings));
 }
 
@@ -152,6 +154,7 @@ void install_allocator_settings() {
     if (!text) {
       text = c10::utils::get_env("PYTORCH_ALLOC_CONF");
     }
+    own.is_cache_off = c10::utils::check_env("PYTORCH_NO_CUDA_MEMORY_CACHING") == true;
     parse_own(text.value_or(""));
   } catch (...) {
     refusal() = std::current_exception();
@@ -166,6 +169,15 @@ void set_allocator_settings(const std::string &settings) {
     tell_allocator();
     throw;
   }
+}
+
+void enable_cache(bool enabled) {
+  own.is_cache_off = !enabled;
+  tell_allocator();
+}
+
+bool cache_is_enabled() {
+  return !own.is_cache_off;
 }
 
 py::dict allocator_settings() {

@@ -25,6 +25,10 @@ inline void require_allocator_settings() {
 // What torch.cuda.memory._set_allocator_settings does. What came before a mistake is in force.
 void set_allocator_settings(const std::string &settings);
 
+// What torch.cuda.caching_allocator_enable does.
+void enable_cache(bool enabled);
+bool cache_is_enabled();
+
 // As snapshots have them.
 pybind11::dict allocator_settings();
 

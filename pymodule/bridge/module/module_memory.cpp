@@ -186,6 +186,8 @@ void define_memory(py::module &module) {
     check(openreg_memory_set_fraction(device, fraction));
   });
   module.def("get_memory_fraction", &get_memory_fraction);
+  module.def("enable_cache", &enable_cache);
+  module.def("cache_is_enabled", &cache_is_enabled);
   module.def("set_allocator_settings", &set_allocator_settings);
   module.def("raw_alloc", &raw_alloc, py::call_guard<py::gil_scoped_release>());
   module.def("raw_delete", &raw_delete, py::call_guard<py::gil_scoped_release>());

@@ -4,13 +4,13 @@ Figures are bytes or counts under the names that ``torch.cuda`` gives them. *All
 tensors hold, rounded up to blocks; *reserved* is what the allocator holds for them and for later.
 Tables, pools and the history are in rooms of their own, and are offered here.
 
-Not here are allocators of one's own (``CUDAPluggableAllocator``, ``change_current_allocator``) and
-going without a cache (``caching_allocator_enable``): on a GPU the latter serves to find accesses
-out of bounds, which ``OPENREG_DEBUG_MEMORY=1`` finds with the cache.
+Not here are allocators of one's own (``CUDAPluggableAllocator``, ``change_current_allocator``).
 """
 
 import warnings
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -51,6 +51,8 @@ __all__ = [
     "_snapshot",
     "caching_allocator_alloc",
     "caching_allocator_delete",
+    "caching_allocator_disabled",
+    "caching_allocator_enable",
     "device_memory_used",
     "empty_cache",
     "get_allocator_backend",
@@ -447,6 +449,32 @@ def _set_allocator_settings(env: str) -> None:
         For a key that does not exist or a value that is not allowed; what came before it is set.
     """
     _C.set_allocator_settings(env)
+
+
+def caching_allocator_enable(value: bool = True) -> None:
+    """Turn the cache on or off.
+
+    While it is off, each tensor's memory is had from the device when it is made and given back when
+    it is gone; such memory counts in no statistic of the allocator.
+
+    Parameters
+    ----------
+    value : bool
+        Whether the cache is on.
+    """
+    if is_initialized():
+        _C.enable_cache(value)
+
+
+@contextmanager
+def caching_allocator_disabled() -> Iterator[None]:
+    """Turn the cache off for a while."""
+    previous = _C.cache_is_enabled()
+    caching_allocator_enable(False)
+    try:
+        yield
+    finally:
+        caching_allocator_enable(previous)
 
 
 def get_allocator_backend() -> str:

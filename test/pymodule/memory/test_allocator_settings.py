@@ -130,6 +130,21 @@ def test_the_accelerators_function_sets_the_same(settings):
     assert allocated_by(84 * MIB) == 96 * MIB
 
 
+def test_memory_goes_back_at_once_while_the_cache_is_off(settings):
+    free = torch.openreg.mem_get_info()[0]
+    allocated = torch.openreg.memory_allocated()
+    with torch.openreg.memory.caching_allocator_disabled():
+        tensor = torch.ones(3 << 20, device="openreg")
+        assert torch.openreg.mem_get_info()[0] == free - 12 * MIB
+        assert torch.openreg.memory_allocated() == allocated
+        assert (tensor + tensor).sum().item() == 2 * len(tensor)
+        del tensor
+        assert torch.openreg.mem_get_info()[0] == free
+    tensor = torch.ones(3, device="openreg")
+    assert torch.openreg.memory_allocated() == allocated + 512
+    assert tensor.sum().item() == 3
+
+
 # ---- the environment -----------------------------------------------------------------------------
 
 SHOW = """
@@ -156,6 +171,11 @@ SHOW = """
 )
 def test_settings_are_taken_from_the_environment(python, variables, shown):
     assert python(SHOW, **variables).stdout.strip() == shown
+
+
+def test_cache_is_off_from_the_start(python):
+    result = python(SHOW, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+    assert result.stdout == "0 -1\n"
 
 
 def test_fraction_of_the_environment_is_the_limit_at_the_start(python):
