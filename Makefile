@@ -59,7 +59,7 @@ test: $(package) build/c/build.ninja ## the tests of the C layers and of the Pyt
 
 .PHONY: policy
 policy: build/c/build.ninja ## a million steps of the allocator, compared with the second implementation of its policy
-	ninja -C build/c -j$(JOBS) $(notdir $(player):%=test/allocator/%)
+	ninja -C build/c -j$(JOBS) $(player:build/c/%=%)
 	python test/allocator/policy/compare.py --numbers --player $(player) --seeds 1000-1399 --steps 2500 --jobs $(JOBS)
 
 .PHONY: test-quick
