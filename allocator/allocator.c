@@ -50,8 +50,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { PATIENCE = 64 }; /* waits for streams to which other threads submit all the while */
-
 static _Atomic(struct allocator *) allocators[OPENREG_MAX_DEVICES];
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
@@ -269,30 +267,10 @@ static struct block *take_from_private_pools(struct allocator *allocator, struct
   return NULL;
 }
 
-static openreg_status collect_garbage(struct allocator *allocator) {
-  openreg_status status = openreg_collect_garbage(allocator);
-  for (int i = 0; status == OPENREG_NOT_READY && i < PATIENCE; i++) {
-    status = openreg_allocator_wait_idle(allocator);
-    if (status == OPENREG_OK)
-      status = openreg_collect_garbage(allocator);
-  }
-  return status == OPENREG_NOT_READY ? OPENREG_OK : status;
-}
-
-static openreg_status release_oversize(struct allocator *allocator, const struct request *request) {
-  openreg_status status = openreg_release_oversize(allocator, request);
-  for (int i = 0; status == OPENREG_NOT_READY && i < PATIENCE; i++) {
-    status = openreg_allocator_wait_idle(allocator);
-    if (status == OPENREG_OK)
-      status = openreg_release_oversize(allocator, request);
-  }
-  return status == OPENREG_NOT_READY ? OPENREG_OUT_OF_MEMORY : status;
-}
-
 /* The steps of the policy for a request that no free block of its pool serves. */
 static openreg_status find_elsewhere(struct allocator *allocator, struct request *request,
                                      struct block **block) {
-  openreg_status status = collect_garbage(allocator);
+  openreg_status status = openreg_collect_garbage(allocator);
   if (status == OPENREG_OK)
     status = openreg_segment_reserve(allocator, request, block);
   if (status != OPENREG_OUT_OF_MEMORY || request->is_rejected)
@@ -300,7 +278,7 @@ static openreg_status find_elsewhere(struct allocator *allocator, struct request
   *block = take_from_private_pools(allocator, request);
   if (*block)
     return OPENREG_OK;
-  status = release_oversize(allocator, request);
+  status = openreg_release_oversize(allocator, request);
   if (status == OPENREG_OK)
     status = openreg_segment_reserve(allocator, request, block);
   if (status != OPENREG_OUT_OF_MEMORY || request->is_rejected)
@@ -337,12 +315,12 @@ static openreg_status allocate(struct allocator *allocator, struct request *requ
   request->is_rejected = request->bytes >= MOST_REQUESTED_BYTES;
   if (request->is_rejected)
     return openreg_report_out_of_memory(allocator, request);
+  if (allocator->event_count || allocator->awaiting_idle)
+    openreg_events_process(allocator);
   if (allocator->settings.is_cache_off)
     return allocate_uncached(allocator, request, result);
   if (!slab_ensure(&allocator->blocks, 1) || !openreg_request_complete(allocator, request))
     return OPENREG_SYSTEM;
-  if (allocator->event_count || allocator->awaiting_idle)
-    openreg_events_process(allocator);
   struct block *block = find_cached(allocator, request);
   bool was_cached = block != NULL;
   if (!was_cached) {
@@ -351,8 +329,6 @@ static openreg_status allocate(struct allocator *allocator, struct request *requ
       return openreg_report_out_of_memory(allocator, request);
     if (status != OPENREG_OK)
       return status;
-    if (!slab_ensure(&allocator->blocks, 1))
-      return OPENREG_SYSTEM;
   }
   *result = openreg_block_hand_out(allocator, block, request);
   if (was_cached && can_come_again(allocator))

@@ -2,8 +2,8 @@
  *
  * Between two operations of the allocator, with the lock free,
  *
- *   free memory                                       holds FREED
- *   a block, from requested_bytes to its end       holds ZONE
+ *   free memory                               holds FREED
+ *   a block, from requested_bytes to its end  holds ZONE
  *
  * as long as the program only writes to what it has. Requests are made ZONE_BYTES longer, so
  * whatever lies above a block, its own zone comes first. Patterns are written and looked at when no

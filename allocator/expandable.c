@@ -107,7 +107,8 @@ openreg_status openreg_expandable_reserve(struct allocator *allocator,
     if (!next || next->state != BLOCK_UNMAPPED)
       return OPENREG_OUT_OF_MEMORY;
     size_t lacking = smaller(bytes - block->shown.bytes, next->shown.bytes);
-    status = slab_ensure(&allocator->blocks, 4) ? map(allocator, next, lacking) : OPENREG_SYSTEM;
+    /* For what stays unmapped, and for what will be split off. */
+    status = slab_ensure(&allocator->blocks, 2) ? map(allocator, next, lacking) : OPENREG_SYSTEM;
     block = next;
   }
   if (status != OPENREG_OK)

@@ -15,6 +15,7 @@
 
 #include "allocator/allocator.h"
 #include "allocator/lock.h"
+#include "allocator/slab.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -60,8 +61,8 @@ struct use {
 
 struct block {
   _Alignas(64) openreg_block shown;
-  struct block *prev,
-      *next; /* neighbours in the segment, NULL at its ends; IMPORTED: in `imports` */
+  /* Neighbours in the segment, NULL at its ends. IMPORTED: in `imports`. */
+  struct block *prev, *next;
   struct segment *segment;
   enum block_state state;
   int32_t events; /* AWAITING_STREAMS: events that are not known to be done */
@@ -97,50 +98,6 @@ static inline bool block_is_active(const struct block *block) {
 /* Whether it is a part only of its segment. */
 static inline bool block_is_split(const struct block *block) {
   return block->prev || block->next;
-}
-
-/* ---- the host's memory (pages.c) ------------------------------------------------------------- */
-
-/* Zeroed memory for records, of which only what is touched ever counts, and which is never given
- * back; NULL and the sentence when the host has none. */
-void *openreg_pages_map(size_t bytes);
-/* The same for the program's use: refused when the host plainly lacks it. Private to the process,
- * so that a forked one has its own copy. */
-void *openreg_pages_map_pinned(size_t bytes);
-/* Gives whole pages back. Errors: SYSTEM. */
-openreg_status openreg_pages_unmap(void *pages, size_t bytes);
-
-/* ---- slabs: records that are recycled (slab.c) ----------------------------------------------- */
-
-struct slab {
-  void *first; /* a record that is not taken, which begins with the address of the next */
-  size_t record_bytes;
-  size_t available, made;
-};
-
-/* Makes at least `count` records available. False when the host has no memory. */
-bool openreg_slab_grow(struct slab *slab, size_t count);
-/* Makes sure that the next `count` takes succeed, so that work once begun cannot fail half-way. */
-static inline bool slab_ensure(struct slab *slab, size_t count) {
-  return slab->available >= count || openreg_slab_grow(slab, count);
-}
-static inline size_t slab_taken(const struct slab *slab) {
-  return slab->made - slab->available;
-}
-
-/* A record whose fields are those of its last use, but for what it begins with. */
-static inline void *slab_take(struct slab *slab) {
-  void *record = slab->first;
-  assert(record);
-  slab->first = *(void **)record;
-  slab->available--;
-  return record;
-}
-static inline void slab_put(struct slab *slab, void *record) {
-  assert(slab->available < slab->made);
-  *(void **)record = slab->first;
-  slab->first = record;
-  slab->available++;
 }
 
 /* ---- segments (segment.c, expandable.c) ------------------------------------------------------ */
@@ -282,16 +239,13 @@ void openreg_uncached_free(struct allocator *allocator, struct block *block);
 /* Gives it back now. Errors as of openreg_segment_release. */
 openreg_status openreg_uncached_release(struct allocator *allocator, struct block *block);
 
-/* ---- when nothing fits (reclaim.c) ------------------------------------------------------------
- */
+/* ---- when nothing fits (reclaim.c) ----------------------------------------------------------- */
 
-/* Each: NOT_READY when the device must be waited for first, and it be called again. */
+/* These let the lock go where the device must be waited for. NOT_PERMITTED on a worker, SYSTEM. */
 openreg_status openreg_collect_garbage(struct allocator *allocator);
 /* OUT_OF_MEMORY when what it gave back is less than the request needs. */
 openreg_status openreg_release_oversize(struct allocator *allocator, const struct request *request);
-/* All cached blocks; those of memory pool `*only`, which is destroyed, for not NULL. */
-openreg_status openreg_release_cached(struct allocator *allocator, const uint64_t *only);
-/* What empty_cache does. */
+/* What empty_cache does; for `only` not NULL, with that memory pool if nobody keeps it. */
 openreg_status openreg_allocator_empty(struct allocator *allocator, const uint64_t *only);
 
 /* ---- blocks that wait for streams (events.c) --------------------------------------------------
@@ -492,7 +446,7 @@ static inline uint64_t mempool_current(int device) {
 
 /* Whether a pool's owner keeps its free memory from being given back with the cache. */
 bool openreg_mempool_is_kept(uint64_t mempool);
-/* Whether its segments are not split. */
+/* Whether the segments of one that is kept are not split. */
 bool openreg_mempool_is_unsplit(uint64_t mempool);
 /* The next of the pools that serve requests which fit nowhere else, in CUDA's order of them; 0: the
  * first; gives 0 for none. */

@@ -19,19 +19,12 @@ struct mempool {
   int threads;   /* whose current pool it is, on each device */
 };
 
-/* Numbers in the order in which they were given. */
-struct numbers {
-  uint64_t *list;
-  size_t count, room;
-};
-
 /* pools[i].number < pools[i + 1].number; the lock is taken under a device's. */
 static struct {
   pthread_mutex_t lock;
   struct mempool *pools;
   size_t count, room;
   uint64_t latest;
-  struct numbers unsplit; /* of OPENREG_MEMPOOL_NO_SPLIT; also those of destroyed pools */
 } list = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 atomic_bool openreg_mempools_exist;
@@ -61,19 +54,6 @@ static bool is_at(size_t place, uint64_t number) {
   return place < list.count && list.pools[place].number == number;
 }
 
-static bool append_number(struct numbers *numbers, uint64_t number) {
-  if (numbers->count == numbers->room) {
-    size_t room = numbers->room ? 2 * numbers->room : 16;
-    uint64_t *longer = realloc(numbers->list, room * sizeof *longer);
-    if (!longer)
-      return false;
-    numbers->list = longer;
-    numbers->room = room;
-  }
-  numbers->list[numbers->count++] = number;
-  return true;
-}
-
 static bool append(unsigned how, uint64_t *mempool) {
   if (list.count == list.room) {
     size_t room = list.room ? 2 * list.room : 16;
@@ -83,8 +63,6 @@ static bool append(unsigned how, uint64_t *mempool) {
     list.pools = pools;
     list.room = room;
   }
-  if (how & OPENREG_MEMPOOL_NO_SPLIT && !append_number(&list.unsplit, list.latest + 1))
-    return false;
   list.pools[list.count++] =
       (struct mempool){.number = ++list.latest, .how = how, .is_owned = true};
   *mempool = list.latest;
@@ -140,14 +118,11 @@ bool openreg_mempool_is_kept(uint64_t mempool) {
 }
 
 bool openreg_mempool_is_unsplit(uint64_t mempool) {
-  if (mempool == 0)
-    return false;
-  bool found = false;
   pthread_mutex_lock(&list.lock);
-  for (size_t i = 0; i < list.unsplit.count && !found; i++)
-    found = list.unsplit.list[i] == mempool;
+  size_t place = place_of(mempool);
+  bool unsplit = is_at(place, mempool) && list.pools[place].how & OPENREG_MEMPOOL_NO_SPLIT;
   pthread_mutex_unlock(&list.lock);
-  return found;
+  return unsplit;
 }
 
 static bool was_created(uint64_t mempool) {

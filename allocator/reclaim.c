@@ -1,12 +1,26 @@
 /* reclaim.c: what is given back to the driver, when and in which order.
  *
  * As with cudaFree, memory is given back when no work of the device can use it any more. Where that
- * has to be waited for, a function here changes nothing more and answers NOT_READY; its caller lets
- * the lock go, for the work may need it, waits for the device, and calls it again.
+ * has to be waited for, a step changes nothing more and answers NOT_READY; then the lock is let go,
+ * for the work may need it, the device is waited for, and the step is taken again.
  */
 #include "allocator/internal.h"
 
 enum { PATIENCE = 64 }; /* waits for streams to which other threads submit all the while */
+
+typedef openreg_status release_step(struct allocator *allocator, const void *argument);
+
+/* NOT_READY when the device came to no rest. */
+static openreg_status take_patiently(struct allocator *allocator, release_step *step,
+                                     const void *argument) {
+  openreg_status status = step(allocator, argument);
+  for (int round = 0; status == OPENREG_NOT_READY && round < PATIENCE; round++) {
+    status = openreg_allocator_wait_idle(allocator);
+    if (status == OPENREG_OK)
+      status = step(allocator, argument);
+  }
+  return status;
+}
 
 /* ---- walks over free blocks ------------------------------------------------------------------ */
 
@@ -81,7 +95,8 @@ static openreg_status release_old(struct allocator *allocator, struct garbage *g
   return status;
 }
 
-openreg_status openreg_collect_garbage(struct allocator *allocator) {
+static openreg_status collect_garbage(struct allocator *allocator, const void *nothing) {
+  (void)nothing;
   const double part = allocator->settings.garbage_collection_threshold;
   if (allocator->allowed_bytes == SIZE_MAX || part <= 0)
     return OPENREG_OK;
@@ -98,6 +113,11 @@ openreg_status openreg_collect_garbage(struct allocator *allocator) {
     status = release_old(allocator, &garbage, &released);
   }
   return status;
+}
+
+openreg_status openreg_collect_garbage(struct allocator *allocator) {
+  openreg_status status = take_patiently(allocator, collect_garbage, NULL);
+  return status == OPENREG_NOT_READY ? OPENREG_OK : status;
 }
 
 /* ---- oversize blocks ------------------------------------------------------------------------- */
@@ -123,8 +143,8 @@ static openreg_status release_largest(struct allocator *allocator, const struct 
   return released < wanted ? OPENREG_OUT_OF_MEMORY : OPENREG_OK;
 }
 
-openreg_status openreg_release_oversize(struct allocator *allocator,
-                                        const struct request *request) {
+static openreg_status release_oversize(struct allocator *allocator, const void *argument) {
+  const struct request *request = argument;
   const size_t most = allocator->settings.max_split_bytes;
   if (most == SIZE_MAX)
     return OPENREG_OUT_OF_MEMORY;
@@ -133,6 +153,12 @@ openreg_status openreg_release_oversize(struct allocator *allocator,
   if (block && block->shown.stream == request->stream && is_releasable(block))
     return openreg_segment_release(allocator, block);
   return release_largest(allocator, request, wanted);
+}
+
+openreg_status openreg_release_oversize(struct allocator *allocator,
+                                        const struct request *request) {
+  openreg_status status = take_patiently(allocator, release_oversize, request);
+  return status == OPENREG_NOT_READY ? OPENREG_OUT_OF_MEMORY : status;
 }
 
 /* ---- everything ------------------------------------------------------------------------------ */
@@ -162,7 +188,9 @@ static openreg_status release_private(struct allocator *allocator, const uint64_
   return OPENREG_OK;
 }
 
-openreg_status openreg_release_cached(struct allocator *allocator, const uint64_t *only) {
+/* All cached blocks; those of one memory pool for an argument. */
+static openreg_status release_cached(struct allocator *allocator, const void *only) {
+  openreg_shared_poll(allocator);
   if (!only) {
     openreg_status status = release_blocks(allocator, &allocator->pools[OPENREG_POOL_LARGE]);
     if (status == OPENREG_OK)
@@ -176,14 +204,9 @@ openreg_status openreg_release_cached(struct allocator *allocator, const uint64_
 openreg_status openreg_allocator_empty(struct allocator *allocator, const uint64_t *only) {
   openreg_shared_poll(allocator);
   openreg_status status = openreg_events_synchronize(allocator, only);
-  for (int round = 0; status == OPENREG_OK && round < PATIENCE; round++) {
-    status = openreg_release_cached(allocator, only);
-    if (status != OPENREG_NOT_READY)
-      return status;
-    status = openreg_allocator_wait_idle(allocator);
-    openreg_shared_poll(allocator);
-  }
-  return status;
+  if (status == OPENREG_OK)
+    status = take_patiently(allocator, release_cached, only);
+  return status == OPENREG_NOT_READY ? OPENREG_OK : status;
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */

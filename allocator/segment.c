@@ -123,7 +123,9 @@ openreg_status openreg_segment_reserve(struct allocator *allocator, struct reque
                                        struct block **block) {
   openreg_memory_stats *stats = &allocator->stats;
   size_t bytes = request->segment_bytes;
-  if (!slab_ensure(&allocator->blocks, 4) || !slab_ensure(&allocator->segments, 1) ||
+  /* For the segment, for what stays unmapped of it, and for what will be split off; the last also
+   * when this fails and a private pool serves the request. */
+  if (!slab_ensure(&allocator->blocks, 3) || !slab_ensure(&allocator->segments, 1) ||
       !openreg_mempool_account_open(allocator, request->mempool))
     return OPENREG_SYSTEM;
   if (allocator->allowed_bytes != SIZE_MAX &&

@@ -197,7 +197,7 @@ static void too_few_records_are_not_enough_for_a_segment(void **state) {
   openreg_block *none;
   openreg_block_free(take(0, 5, 512)); /* some records were made */
   assert_ok(openreg_cache_empty(0));
-  struct slab *blocks = hide_records(3);
+  struct slab *blocks = hide_records(2);
   assert_status(openreg_block_allocate(0, 5, 512, &none), OPENREG_SYSTEM);
   assert_sentence("no pages");
   assert_int_equal(ledger_free(0), CAPACITY);

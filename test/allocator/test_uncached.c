@@ -72,6 +72,24 @@ static void freeing_waits_for_the_work_of_the_device(void **state) {
   assert_true(openreg_memory_is_valid(0));
 }
 
+static openreg_status free_on_worker(void *block) {
+  openreg_block_free(block);
+  return OPENREG_OK;
+}
+
+/* A worker cannot wait for its own stream. */
+static void what_a_worker_frees_is_given_back_by_the_next_allocation(void **state) {
+  (void)state;
+  turn_cache_off();
+  assert_ok(openreg_stream_launch(0, 0, free_on_worker, take(0, 0, 4 * MIB)));
+  assert_ok(openreg_stream_synchronize(0, 0));
+  assert_int_equal(ledger_free(0), CAPACITY - 4 * MIB);
+  assert_true(openreg_memory_is_valid(0));
+  openreg_block *block = take(0, 0, CAPACITY);
+  openreg_block_free(block);
+  assert_int_equal(ledger_free(0), CAPACITY);
+}
+
 static void memory_runs_out_at_the_capacity(void **state) {
   (void)state;
   turn_cache_off();
@@ -90,6 +108,7 @@ int main(void) {
       ON_EMPTY_DEVICES(they_use_no_cached_memory_and_leave_none),
       ON_EMPTY_DEVICES(a_block_from_before_goes_to_the_cache),
       ON_EMPTY_DEVICES(freeing_waits_for_the_work_of_the_device),
+      ON_EMPTY_DEVICES(what_a_worker_frees_is_given_back_by_the_next_allocation),
       ON_EMPTY_DEVICES(memory_runs_out_at_the_capacity),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
