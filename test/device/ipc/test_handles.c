@@ -20,6 +20,8 @@ CHILD_TEST(a_handle_with_any_byte_changed_is_refused) {
   for (size_t length = 0; length < sizeof(openreg_ipc_handle); length++) {
     openreg_ipc_handle cut = {{0}};
     memcpy(cut.bytes, board->handles[0].bytes, length);
+    if (memcmp(&cut, &board->handles[0], sizeof cut) == 0)
+      continue; /* its check ends in zeros: one in 256 does */
     expect_refusal(&cut, "it is not a handle, or not a whole one");
   }
   REQUIRE(count_descriptors() == descriptors && count_mappings() == mappings);
