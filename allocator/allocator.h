@@ -93,18 +93,27 @@ enum {
   OPENREG_MEMPOOL_NO_SPLIT = 2,
 };
 
-/* Errors: INVALID_ARGUMENT (NULL, other bits), OUT_OF_MEMORY (of the host), BAD_FORK. */
+/* Makes a pool that has one user. Errors: INVALID_ARGUMENT (NULL, other bits), OUT_OF_MEMORY (of
+ * the host), BAD_FORK. */
 openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool);
 
-/* The owner's last word on a pool: its free memory is given back by openreg_mempool_empty, or with
- * the cache of its device; so is what is allocated in it, when it was freed. A thread whose current
- * pool it is goes on to allocate there; to all functions here but openreg_mempool_empty it does not
- * exist any more. Errors: INVALID_ARGUMENT for one that does not exist or is 0, BAD_FORK. */
-openreg_status openreg_mempool_destroy(uint64_t mempool);
-
-/* Blocks of a pool that are active, on all devices: walks its segments. Errors: INVALID_ARGUMENT,
+/* A number for a pool that is made when it gets its first user. Errors: INVALID_ARGUMENT (NULL),
  * BAD_FORK. */
-openreg_status openreg_mempool_use_count(uint64_t mempool, int64_t *blocks);
+openreg_status openreg_mempool_name(uint64_t *mempool);
+
+/* One more user, who keeps the pool. Of a number without a pool it makes one. Errors:
+ * INVALID_ARGUMENT for a number that was never given out, OUT_OF_MEMORY (of the host), BAD_FORK. */
+openreg_status openreg_mempool_retain(uint64_t mempool);
+
+/* One user less. After the last a pool's free memory is given back by openreg_mempool_empty, or
+ * with the cache of its device; so is what is allocated in it, when it was freed. A thread whose
+ * current pool it is goes on to allocate there; to all functions here but openreg_mempool_empty and
+ * _retain it does not exist any more. Errors: INVALID_ARGUMENT for one that does not exist or is 0,
+ * BAD_FORK. */
+openreg_status openreg_mempool_release(uint64_t mempool);
+
+/* How many users it has: 0 for one that does not exist. */
+int64_t openreg_mempool_use_count(uint64_t mempool);
 
 /* The pool that the calling thread allocates in on a device; every thread starts with 0.
  * Errors: INVALID_DEVICE, INVALID_ARGUMENT for a pool that does not exist. */
@@ -126,6 +135,26 @@ openreg_status openreg_mempool_get_stats(int device, openreg_mempool_stats **sta
  * memory of others is kept. When it fails on a device it goes on with the next, and gives back the
  * first failure. Errors: INVALID_ARGUMENT, BAD_FORK, NOT_PERMITTED on a worker, SYSTEM. */
 openreg_status openreg_mempool_empty(uint64_t mempool);
+
+/* The allocated blocks of a pool other than 0 on one device, by address: an array that is the
+ * caller's, to be freed with free(); the blocks stay whose they are. NULL for none.
+ * Errors: INVALID_DEVICE, INVALID_ARGUMENT, BAD_FORK, OUT_OF_MEMORY (of the host). */
+openreg_status openreg_mempool_blocks(int device, uint64_t mempool, openreg_block ***blocks,
+                                      size_t *count);
+
+/* How a pool's segments on a device were cut into blocks, and which of these were allocated. */
+typedef struct openreg_mempool_checkpoint openreg_mempool_checkpoint;
+
+/* To be freed with free(). Errors: as openreg_mempool_blocks. */
+openreg_status openreg_mempool_take_checkpoint(int device, uint64_t mempool,
+                                               openreg_mempool_checkpoint **checkpoint);
+
+/* Makes the pool what it was: the blocks that were allocated then are so again, at the same
+ * addresses, and the caller's: `blocks` is as of openreg_mempool_blocks. What is reserved since
+ * stays free. Nothing of the pool may be allocated, and its segments of then must still be there.
+ * Errors: also NOT_PERMITTED for either, after which the pool is free. */
+openreg_status openreg_mempool_restore(const openreg_mempool_checkpoint *checkpoint,
+                                       openreg_block ***blocks, size_t *count);
 
 /* ---- memory of other processes --------------------------------------------------------------- */
 

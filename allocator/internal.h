@@ -173,6 +173,7 @@ struct request {
   struct pool *pool;
   int stream;
   bool is_expandable;  /* expandable segments are on */
+  bool is_exact;       /* the block is split wherever the request ends */
   bool is_rejected;    /* nothing more is tried (throw_on_cudamalloc_oom) */
   struct stack *stack; /* NULL but with OPENREG_DEBUG_MEMORY=1 */
 };
@@ -444,7 +445,9 @@ static inline uint64_t mempool_current(int device) {
   return mempools_were_made() ? openreg_mempool_current_of_thread(device) : 0;
 }
 
-/* Whether a pool's owner keeps its free memory from being given back with the cache. */
+/* Whether it is 0 or has users: INVALID_ARGUMENT, BAD_FORK. */
+openreg_status openreg_mempool_require(uint64_t mempool);
+/* Whether a pool's users keep its free memory from being given back with the cache. */
 bool openreg_mempool_is_kept(uint64_t mempool);
 /* Whether the segments of one that is kept are not split. */
 bool openreg_mempool_is_unsplit(uint64_t mempool);

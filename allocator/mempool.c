@@ -1,9 +1,9 @@
 /* mempool.c: which memory pools there are, and which one each thread allocates in.
  *
  * A memory pool is a number, and on each device where it is used a small and a large pool of its
- * own (pool.c). Here is what they have in common: the list of those that are kept, by an owner who
- * has not destroyed them or a thread that allocates there: these keep their free memory when a
- * cache is emptied. A pool that is not kept lives on as the number that its segments bear.
+ * own (pool.c). Here is what they have in common: the list of those that are kept, by their users
+ * or a thread that allocates there: these keep their free memory when a cache is emptied. A pool
+ * that is not kept lives on as the number that its segments bear.
  */
 #include "allocator/internal.h"
 
@@ -15,8 +15,8 @@
 struct mempool {
   uint64_t number;
   unsigned how;
-  bool is_owned; /* nobody has destroyed it */
-  int threads;   /* whose current pool it is, on each device */
+  int64_t users;
+  int threads; /* whose current pool it is, on each device */
 };
 
 /* pools[i].number < pools[i + 1].number; the lock is taken under a device's. */
@@ -54,7 +54,8 @@ static bool is_at(size_t place, uint64_t number) {
   return place < list.count && list.pools[place].number == number;
 }
 
-static bool append(unsigned how, uint64_t *mempool) {
+/* Makes a pool that has one user. */
+static bool insert(size_t place, uint64_t number, unsigned how) {
   if (list.count == list.room) {
     size_t room = list.room ? 2 * list.room : 16;
     struct mempool *pools = realloc(list.pools, room * sizeof *pools);
@@ -63,27 +64,47 @@ static bool append(unsigned how, uint64_t *mempool) {
     list.pools = pools;
     list.room = room;
   }
-  list.pools[list.count++] =
-      (struct mempool){.number = ++list.latest, .how = how, .is_owned = true};
-  *mempool = list.latest;
+  struct mempool *at = &list.pools[place];
+  memmove(at + 1, at, (list.count - place) * sizeof *at);
+  *at = (struct mempool){.number = number, .how = how, .users = 1};
+  list.count++;
   return true;
 }
 
 /* Takes a pool out of the list that nobody keeps any more. */
 static void remove_unless_kept(size_t place) {
   const struct mempool *pool = &list.pools[place];
-  if (pool->is_owned || pool->threads > 0)
+  if (pool->users > 0 || pool->threads > 0)
     return;
   list.count--;
   memmove(&list.pools[place], &list.pools[place + 1], (list.count - place) * sizeof *list.pools);
 }
 
-static bool disown(uint64_t mempool) {
+static uint64_t next_number(void) {
+  pthread_mutex_lock(&list.lock);
+  uint64_t number = ++list.latest;
+  pthread_mutex_unlock(&list.lock);
+  return number;
+}
+
+static bool add_user(uint64_t mempool, unsigned how) {
   pthread_mutex_lock(&list.lock);
   size_t place = place_of(mempool);
-  bool found = is_at(place, mempool) && list.pools[place].is_owned;
+  bool found = is_at(place, mempool);
+  if (found)
+    list.pools[place].users++;
+  else
+    found = insert(place, mempool, how);
+  pthread_mutex_unlock(&list.lock);
+  return found;
+}
+
+static bool drop_user(uint64_t mempool) {
+  pthread_mutex_lock(&list.lock);
+  size_t place = place_of(mempool);
+  bool found = is_at(place, mempool) && list.pools[place].users > 0;
   if (found) {
-    list.pools[place].is_owned = false;
+    list.pools[place].users--;
     remove_unless_kept(place);
   }
   pthread_mutex_unlock(&list.lock);
@@ -100,12 +121,12 @@ static void add_thread(uint64_t mempool, int change) {
   pthread_mutex_unlock(&list.lock);
 }
 
-static bool is_owned(uint64_t mempool) {
+int64_t openreg_mempool_use_count(uint64_t mempool) {
   pthread_mutex_lock(&list.lock);
   size_t place = place_of(mempool);
-  bool owned = is_at(place, mempool) && list.pools[place].is_owned;
+  int64_t users = is_at(place, mempool) ? list.pools[place].users : 0;
   pthread_mutex_unlock(&list.lock);
-  return owned;
+  return users;
 }
 
 bool openreg_mempool_is_kept(uint64_t mempool) {
@@ -125,11 +146,11 @@ bool openreg_mempool_is_unsplit(uint64_t mempool) {
   return unsplit;
 }
 
-static bool was_created(uint64_t mempool) {
+static bool was_named(uint64_t mempool) {
   pthread_mutex_lock(&list.lock);
-  bool created = mempool != 0 && mempool <= list.latest;
+  bool named = mempool != 0 && mempool <= list.latest;
   pthread_mutex_unlock(&list.lock);
-  return created;
+  return named;
 }
 
 /* CUDA keeps these pools in a hash table, and tries them in its order: that of Fibonacci hashing.
@@ -143,7 +164,7 @@ uint64_t openreg_mempool_next_on_oom(uint64_t mempool) {
   pthread_mutex_lock(&list.lock);
   for (size_t i = 0; i < list.count; i++) {
     const struct mempool *pool = &list.pools[i];
-    if (pool->is_owned && pool->how & OPENREG_MEMPOOL_USE_ON_OOM &&
+    if (pool->users > 0 && pool->how & OPENREG_MEMPOOL_USE_ON_OOM &&
         hash_of(pool->number) > hash_of(mempool) &&
         (next == 0 || hash_of(pool->number) < hash_of(next)))
       next = pool->number;
@@ -202,15 +223,15 @@ static openreg_status require_no_bad_fork(void) {
 static openreg_status refuse(uint64_t mempool) {
   return openreg_fail(OPENREG_INVALID_ARGUMENT,
                       "openreg: memory pool %" PRIu64 " does not exist: expected one that was "
-                      "created and not destroyed",
+                      "created and is in use",
                       mempool);
 }
 
-static openreg_status require_mempool(uint64_t mempool) {
+openreg_status openreg_mempool_require(uint64_t mempool) {
   openreg_status status = require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
-  return mempool == 0 || is_owned(mempool) ? OPENREG_OK : refuse(mempool);
+  return mempool == 0 || openreg_mempool_use_count(mempool) > 0 ? OPENREG_OK : refuse(mempool);
 }
 
 /* As CUDA does, so that emptying it is counted even if it was never used. */
@@ -222,6 +243,20 @@ static bool open_on_current_device(uint64_t mempool) {
   bool opened = openreg_private_pool_open(allocator, mempool) != NULL;
   allocator_unlock(allocator);
   return opened;
+}
+
+static openreg_status retain(uint64_t mempool, unsigned how) {
+  pthread_once(&key_once, make_key);
+  if (key_error != 0)
+    return openreg_fail(OPENREG_SYSTEM, "openreg: a key for memory pools: %s", strerror(key_error));
+  bool kept = add_user(mempool, how);
+  if (!kept || !open_on_current_device(mempool)) {
+    if (kept)
+      drop_user(mempool);
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for one more memory pool");
+  }
+  atomic_store_explicit(&openreg_mempools_exist, true, memory_order_relaxed);
+  return OPENREG_OK;
 }
 
 openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool) {
@@ -237,21 +272,35 @@ openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool) {
         "openreg_mempool_create: how=%u: expected any of OPENREG_MEMPOOL_USE_ON_OOM "
         "(1) and OPENREG_MEMPOOL_NO_SPLIT (2)",
         how);
-  pthread_once(&key_once, make_key);
-  if (key_error != 0)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: a key for memory pools: %s", strerror(key_error));
-  uint64_t made;
-  pthread_mutex_lock(&list.lock);
-  bool created = append(how, &made);
-  pthread_mutex_unlock(&list.lock);
-  if (!created || !open_on_current_device(made)) {
-    if (created)
-      disown(made);
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for one more memory pool");
-  }
-  atomic_store_explicit(&openreg_mempools_exist, true, memory_order_relaxed);
-  *mempool = made;
+  uint64_t made = next_number();
+  status = retain(made, how);
+  if (status == OPENREG_OK)
+    *mempool = made;
+  return status;
+}
+
+openreg_status openreg_mempool_name(uint64_t *mempool) {
+  openreg_status status = require_no_bad_fork();
+  if (status != OPENREG_OK)
+    return status;
+  if (!mempool)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_mempool_name: mempool is NULL");
+  *mempool = next_number();
   return OPENREG_OK;
+}
+
+openreg_status openreg_mempool_retain(uint64_t mempool) {
+  openreg_status status = require_no_bad_fork();
+  if (status != OPENREG_OK)
+    return status;
+  return was_named(mempool) ? retain(mempool, 0) : refuse(mempool);
+}
+
+openreg_status openreg_mempool_release(uint64_t mempool) {
+  openreg_status status = require_no_bad_fork();
+  if (status != OPENREG_OK)
+    return status;
+  return drop_user(mempool) ? OPENREG_OK : refuse(mempool);
 }
 
 /* Empties on all devices, and gives back the first failure. */
@@ -272,47 +321,13 @@ static openreg_status empty_everywhere(uint64_t mempool) {
   return first;
 }
 
-openreg_status openreg_mempool_destroy(uint64_t mempool) {
-  openreg_status status = require_no_bad_fork();
-  if (status != OPENREG_OK)
-    return status;
-  return disown(mempool) ? OPENREG_OK : refuse(mempool);
-}
-
 openreg_status openreg_mempool_empty(uint64_t mempool) {
   openreg_status status = require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
-  if (!was_created(mempool))
+  if (!was_named(mempool))
     return refuse(mempool);
   return openreg_mempool_is_kept(mempool) ? OPENREG_OK : empty_everywhere(mempool);
-}
-
-static int64_t count_active(const struct segment *segment) {
-  int64_t count = 0;
-  for (const struct block *block = segment->first; block; block = block->next)
-    count += block_is_active(block);
-  return count;
-}
-
-openreg_status openreg_mempool_use_count(uint64_t mempool, int64_t *blocks) {
-  openreg_status status = require_mempool(mempool);
-  if (status != OPENREG_OK)
-    return status;
-  if (!blocks)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_mempool_use_count: blocks is NULL");
-  *blocks = 0;
-  for (int device = 0; device < OPENREG_MAX_DEVICES; device++) {
-    struct allocator *allocator = openreg_allocator_ready(device);
-    if (!allocator)
-      continue;
-    allocator_lock(allocator);
-    for (const struct segment *segment = allocator->lowest; segment; segment = segment->above)
-      if (pool_mempool(segment->pool) == mempool)
-        *blocks += count_active(segment);
-    allocator_unlock(allocator);
-  }
-  return OPENREG_OK;
 }
 
 openreg_status openreg_mempool_current(int device, uint64_t *mempool) {
@@ -330,7 +345,7 @@ openreg_status openreg_mempool_set_current(int device, uint64_t mempool) {
   struct allocator *allocator;
   openreg_status status = openreg_allocator_peek(device, &allocator);
   if (status == OPENREG_OK)
-    status = require_mempool(mempool);
+    status = openreg_mempool_require(mempool);
   if (status != OPENREG_OK || !atomic_load_explicit(&openreg_mempools_exist, memory_order_relaxed))
     return status;
   uint64_t *current = current_ensure();

@@ -63,9 +63,11 @@ int openreg_block_merge(struct allocator *allocator, struct block *block, enum b
 /* Whether what is left of a block stays in the pool. */
 static bool should_split(const struct allocator *allocator, const struct block *block,
                          const struct request *request) {
+  size_t rest = block->shown.bytes - request->rounded_bytes;
+  if (request->is_exact)
+    return rest > 0;
   if (block->pool->owner && block->pool->owner->is_unsplit)
     return false;
-  size_t rest = block->shown.bytes - request->rounded_bytes;
   if (block->pool->kind == OPENREG_POOL_SMALL || request->is_expandable)
     return rest >= UNIT_BYTES;
   return request->rounded_bytes < allocator->settings.max_split_bytes && rest > SMALL_BYTES;

@@ -107,6 +107,20 @@ uint64_t make_mempool(bool use_on_oom) {
   return mempool;
 }
 
+int64_t active_blocks_of(uint64_t mempool) {
+  int64_t count = 0;
+  for (int device = 0; device < TEST_DEVICES; device++) {
+    openreg_memory_snapshot snapshot = snapshot_of(device);
+    for (size_t i = 0; i < snapshot.segment_count; i++) {
+      const openreg_segment_info *segment = &snapshot.segments[i];
+      for (size_t j = 0; segment->mempool == mempool && j < segment->block_count; j++)
+        count += snapshot.blocks[segment->first_block + j].state != OPENREG_BLOCK_FREE;
+    }
+    openreg_memory_free_snapshot(&snapshot);
+  }
+  return count;
+}
+
 openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes) {
   uint64_t before;
   assert_ok(openreg_mempool_current(device, &before));

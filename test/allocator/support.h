@@ -44,6 +44,8 @@ openreg_memory_settings default_settings(void);
 void set_settings(openreg_memory_settings settings);
 /* A memory pool that must be had, and a block in it. */
 uint64_t make_mempool(bool use_on_oom);
+/* Blocks of a memory pool, on all devices, that are allocated or await something. */
+int64_t active_blocks_of(uint64_t mempool);
 openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes);
 openreg_memory_stats stats_of(int device);
 uint64_t ledger_free(int device);

@@ -157,7 +157,7 @@ static void private_pools(void **state) {
   assert_breaks(unused->owner, NULL, "not in order");
   assert_breaks(unused->kind, OPENREG_POOL_SMALL, "not in order");
   openreg_block_free(block);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 static void blocks_that_wait_for_streams(void **state) {

@@ -3,7 +3,6 @@
 #include "support.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 enum { ALL = OPENREG_POOL_ALL };
 
@@ -20,12 +19,6 @@ void *__wrap_openreg_pages_map(size_t bytes) {
   }
   openreg_fail(OPENREG_SYSTEM, "no pages");
   return NULL;
-}
-
-static int64_t use_count(uint64_t mempool) {
-  int64_t blocks = -1;
-  assert_ok(openreg_mempool_use_count(mempool, &blocks));
-  return blocks;
 }
 
 /* Bytes reserved for a pool, as the snapshot shows them. */
@@ -52,8 +45,8 @@ static void pools_share_no_segment(void **state) {
   for (int i = 0; i < 5; i++)
     openreg_block_free(blocks[i]);
   assert_int_equal(stats_of(0).segment[ALL].current, 5);
-  assert_ok(openreg_mempool_destroy(one));
-  assert_ok(openreg_mempool_destroy(other));
+  assert_ok(openreg_mempool_release(one));
+  assert_ok(openreg_mempool_release(other));
 }
 
 static void free_memory_of_one_pool_serves_no_other(void **state) {
@@ -68,7 +61,7 @@ static void free_memory_of_one_pool_serves_no_other(void **state) {
   openreg_block *inside = take_in(mempool, 0, 0, 4 * MIB);
   assert_ptr_equal(inside->address, address);
   openreg_block_free(inside);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 static void *allocate_elsewhere(void *result) {
@@ -92,7 +85,7 @@ static void the_current_pool_is_a_threads_own(void **state) {
   assert_int_equal(reserved_by(0, 0), 2 * MIB);
   assert_int_equal(reserved_by(mempool, 0), 0);
   openreg_block_free(block);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 static void the_current_pool_is_that_of_one_device(void **state) {
@@ -107,7 +100,7 @@ static void the_current_pool_is_that_of_one_device(void **state) {
   assert_int_equal(reserved_by(mempool, 0), 2 * MIB);
   openreg_block_free(other);
   openreg_block_free(block);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 /* ---- giving back ----------------------------------------------------------------------------- */
@@ -120,7 +113,7 @@ static void emptying_the_cache_leaves_pools_their_memory(void **state) {
   assert_ok(openreg_cache_empty(0));
   assert_int_equal(reserved_by(0, 0), 0);
   assert_int_equal(reserved_by(mempool, 0), 20 * MIB);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 static void emptying_a_pool_that_is_kept_does_nothing(void **state) {
@@ -130,7 +123,7 @@ static void emptying_a_pool_that_is_kept_does_nothing(void **state) {
   assert_ok(openreg_mempool_empty(mempool));
   assert_int_equal(reserved_by(mempool, 0), 20 * MIB);
   assert_int_equal(stats_of(0).stream_syncs, 0);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 static void destroying_a_pool_changes_no_figure(void **state) {
@@ -138,7 +131,7 @@ static void destroying_a_pool_changes_no_figure(void **state) {
   uint64_t mempool = make_mempool(false);
   openreg_block_free(take_in(mempool, 0, 0, 4 * MIB));
   openreg_memory_stats before = stats_of(0);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
   openreg_memory_stats after = stats_of(0);
   assert_memory_equal(&before, &after, sizeof before);
 }
@@ -151,7 +144,7 @@ static void emptying_a_destroyed_pool_leaves_all_others_theirs(void **state) {
     openreg_block_free(take_in(one, device, 1, 12 * MIB));
     openreg_block_free(take_in(other, device, 2, 14 * MIB));
   }
-  assert_ok(openreg_mempool_destroy(one));
+  assert_ok(openreg_mempool_release(one));
   assert_ok(openreg_mempool_empty(one));
   for (int device = 0; device < TEST_DEVICES; device++) {
     assert_int_equal(reserved_by(one, device), 0);
@@ -159,7 +152,7 @@ static void emptying_a_destroyed_pool_leaves_all_others_theirs(void **state) {
     assert_int_equal(stats_of(device).stream_syncs, 1);
     assert_int_equal(stats_of(device).device_frees, 1);
   }
-  assert_ok(openreg_mempool_destroy(other));
+  assert_ok(openreg_mempool_release(other));
 }
 
 /* And there is nothing to wait for any more. */
@@ -167,7 +160,7 @@ static void a_pool_without_memory_is_gone(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
   openreg_block_free(take_in(mempool, 0, 1, 512));
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
   assert_ok(openreg_mempool_empty(mempool));
   assert_ok(openreg_mempool_empty(mempool));
   assert_int_equal(stats_of(0).stream_syncs, 1);
@@ -178,7 +171,7 @@ static void blocks_of_a_destroyed_pool_are_given_back_when_they_are_free(void **
   uint64_t mempool = make_mempool(false);
   openreg_block *kept = take_in(mempool, 0, 0, 12 * MIB), *freed = take_in(mempool, 0, 0, 14 * MIB);
   openreg_block_free(freed);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
   assert_ok(openreg_mempool_empty(mempool));
   assert_int_equal(reserved_by(mempool, 0), 12 * MIB);
   assert_true(openreg_memory_is_valid(0));
@@ -192,7 +185,7 @@ static void a_thread_goes_on_in_a_pool_that_was_destroyed(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false), current;
   assert_ok(openreg_mempool_set_current(0, mempool));
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
   openreg_block *block = take(0, 0, 512);
   assert_int_equal(reserved_by(mempool, 0), 2 * MIB);
   assert_ok(openreg_mempool_current(0, &current));
@@ -219,16 +212,16 @@ static void a_request_that_fits_nowhere_else_is_served_by_pools_made_for_that(vo
   uint64_t no = make_mempool(false), yes = make_mempool(true);
   fill(no, yes, 0, 32 * MIB);
   openreg_block *block = take(0, 0, 30 * MIB);
-  assert_int_equal(use_count(yes), 1);
-  assert_int_equal(use_count(no), 0);
+  assert_int_equal(active_blocks_of(yes), 1);
+  assert_int_equal(active_blocks_of(no), 0);
   openreg_memory_stats stats = stats_of(0);
   assert_int_equal(stats.alloc_retries, 0);
   assert_int_equal(stats.ooms, 0);
   assert_snapshot_agrees(0);
   openreg_block_free(block);
   assert_int_equal(reserved_by(yes, 0), 32 * MIB);
-  assert_ok(openreg_mempool_destroy(no));
-  assert_ok(openreg_mempool_destroy(yes));
+  assert_ok(openreg_mempool_release(no));
+  assert_ok(openreg_mempool_release(yes));
 }
 
 static void other_pools_keep_their_free_memory(void **state) {
@@ -240,7 +233,7 @@ static void other_pools_keep_their_free_memory(void **state) {
   refused(0, 0, 30 * MIB);
   assert_int_equal(reserved_by(no, 0), 32 * MIB);
   openreg_block_free(rest);
-  assert_ok(openreg_mempool_destroy(no));
+  assert_ok(openreg_mempool_release(no));
 }
 
 /* 24 MiB are cached for another stream, and would do as well. */
@@ -250,10 +243,10 @@ static void such_pools_come_before_what_is_cached_elsewhere(void **state) {
   openreg_block_free(take(0, 1, 24 * MIB));
   openreg_block_free(take_in(mempool, 0, 0, 30 * MIB));
   openreg_block *block = take(0, 0, 24 * MIB);
-  assert_int_equal(use_count(mempool), 1);
+  assert_int_equal(active_blocks_of(mempool), 1);
   assert_int_equal(stats_of(0).device_frees, 0);
   openreg_block_free(block);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 /* Runs first: the order depends on the numbers. Each pool has a segment of 2 MiB, half of it free;
@@ -276,7 +269,7 @@ static void such_pools_are_tried_in_cudas_order(void **state) {
   for (int i = 0; i < POOLS; i++) {
     openreg_block_free(held[i]);
     openreg_block_free(blocks[i]);
-    assert_ok(openreg_mempool_destroy(mempools[i]));
+    assert_ok(openreg_mempool_release(mempools[i]));
   }
   openreg_block_free(rest);
 }
@@ -293,8 +286,8 @@ static void such_pools_serve_their_stream_and_pool_0_only(void **state) {
   assert_ok(openreg_mempool_set_current(0, 0));
   assert_int_equal(stats_of(0).ooms, 2);
   openreg_block_free(held);
-  assert_ok(openreg_mempool_destroy(yes));
-  assert_ok(openreg_mempool_destroy(no));
+  assert_ok(openreg_mempool_release(yes));
+  assert_ok(openreg_mempool_release(no));
 }
 
 static void a_request_in_a_pool_empties_the_cache_if_need_be(void **state) {
@@ -304,35 +297,36 @@ static void a_request_in_a_pool_empties_the_cache_if_need_be(void **state) {
   openreg_block *block = take_in(mempool, 0, 0, 40 * MIB);
   assert_int_equal(stats_of(0).alloc_retries, 1);
   openreg_block_free(block);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
-static openreg_status wait_until_open(void *open) {
-  while (!atomic_load((atomic_int *)open))
-    ;
-  return OPENREG_OK;
-}
-
-static void the_use_count_is_of_blocks_allocated_or_deferred_anywhere(void **state) {
+static void the_use_count_is_of_those_who_keep_it(void **state) {
   (void)state;
-  atomic_int open = 0;
-  uint64_t mempool = make_mempool(false);
-  assert_int_equal(use_count(mempool), 0);
-  openreg_block *kept = take_in(mempool, 1, 0, 512), *deferred = take_in(mempool, 0, 0, 512),
-                *freed = take_in(mempool, 0, 0, 512), *outside = take(0, 0, 512);
-  assert_ok(openreg_stream_launch(0, 5, &wait_until_open, &open));
-  assert_ok(openreg_block_record_stream(deferred, 5));
-  assert_int_equal(use_count(mempool), 3);
-  openreg_block_free(deferred);
-  openreg_block_free(freed);
-  assert_int_equal(use_count(mempool), 2);
-  assert_int_equal(use_count(0), 1);
-  atomic_store(&open, 1);
-  assert_ok(openreg_cache_empty(0)); /* waits for the stream */
-  assert_int_equal(use_count(mempool), 1);
-  openreg_block_free(kept);
-  openreg_block_free(outside);
-  assert_ok(openreg_mempool_destroy(mempool));
+  uint64_t mempool = make_mempool(false), named;
+  assert_int_equal(openreg_mempool_use_count(mempool), 1);
+  assert_ok(openreg_mempool_retain(mempool));
+  assert_int_equal(openreg_mempool_use_count(mempool), 2);
+  openreg_block_free(take_in(mempool, 0, 0, 512));
+  assert_ok(openreg_mempool_release(mempool));
+  assert_ok(openreg_mempool_empty(mempool));
+  assert_int_equal(reserved_by(mempool, 0), 2 * MIB);
+  assert_ok(openreg_mempool_release(mempool));
+  assert_int_equal(openreg_mempool_use_count(mempool), 0);
+  assert_ok(openreg_mempool_empty(mempool));
+  assert_int_equal(reserved_by(mempool, 0), 0);
+
+  assert_ok(openreg_mempool_name(&named));
+  assert_int_equal(openreg_mempool_use_count(named), 0);
+  assert_status(openreg_mempool_set_current(0, named), OPENREG_INVALID_ARGUMENT);
+  uint64_t later = make_mempool(false);
+  assert_true(named < later);
+  assert_ok(openreg_mempool_retain(named)); /* stands before the later one in the list */
+  openreg_block *block = take_in(named, 0, 0, 512), *other = take_in(later, 0, 0, 512);
+  assert_int_equal(reserved_by(named, 0), 2 * MIB);
+  openreg_block_free(block);
+  openreg_block_free(other);
+  assert_ok(openreg_mempool_release(named));
+  assert_ok(openreg_mempool_release(later));
 }
 
 /* But for a line in the device's accounts, whose room is doubled now and then. */
@@ -346,7 +340,7 @@ static void pools_that_come_and_go_need_no_more_host_memory(void **state) {
     last = mempool;
     openreg_block_free(take_in(mempool, 0, i % 3, 512));
     openreg_block_free(take_in(mempool, 0, i % 3, 2 * MIB));
-    assert_ok(openreg_mempool_destroy(mempool));
+    assert_ok(openreg_mempool_release(mempool));
     assert_ok(openreg_mempool_empty(mempool));
     assert_true(openreg_memory_is_valid(0));
   }
@@ -367,7 +361,7 @@ static void a_pool_that_cannot_be_made_on_a_device_loses_nothing(void **state) {
   openreg_block_free(take(1, 0, 512));
   assert_ok(openreg_mempool_set_current(1, 0));
   openreg_block_free(block);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 static void a_pool_that_cannot_be_made_is_no_pool(void **state) {
@@ -383,30 +377,31 @@ static void a_pool_that_cannot_be_made_is_no_pool(void **state) {
   assert_sentence("no host memory for one more memory pool");
   assert_int_equal(mempool, 77);
   assert_true(openreg_memory_is_valid(0));
-  assert_ok(openreg_mempool_destroy(make_mempool(false)));
+  assert_ok(openreg_mempool_release(make_mempool(false)));
   while (made > 0)
-    assert_ok(openreg_mempool_destroy(mempools[--made]));
+    assert_ok(openreg_mempool_release(mempools[--made]));
 }
 
 static void what_does_not_exist_is_refused(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false), current = 77;
-  int64_t blocks;
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
   const uint64_t bad[] = {mempool, mempool + 1, UINT64_MAX};
   for (int i = 0; i < 3; i++) {
-    assert_status(openreg_mempool_destroy(bad[i]), OPENREG_INVALID_ARGUMENT);
+    assert_status(openreg_mempool_release(bad[i]), OPENREG_INVALID_ARGUMENT);
     assert_status(openreg_mempool_empty(bad[i]), i ? OPENREG_INVALID_ARGUMENT : OPENREG_OK);
-    assert_status(openreg_mempool_use_count(bad[i], &blocks), OPENREG_INVALID_ARGUMENT);
+    assert_int_equal(openreg_mempool_use_count(bad[i]), 0);
     assert_status(openreg_mempool_set_current(0, bad[i]), OPENREG_INVALID_ARGUMENT);
   }
   assert_sentence("memory pool 18446744073709551615 does not exist");
-  assert_status(openreg_mempool_destroy(0), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_release(0), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_empty(0), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_set_current(TEST_DEVICES, 0), OPENREG_INVALID_DEVICE);
   assert_status(openreg_mempool_current(-1, &current), OPENREG_INVALID_DEVICE);
   assert_status(openreg_mempool_create(false, NULL), OPENREG_INVALID_ARGUMENT);
-  assert_status(openreg_mempool_use_count(0, NULL), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_retain(0), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_retain(mempool + 1), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_name(NULL), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_current(0, NULL), OPENREG_INVALID_ARGUMENT);
   assert_int_equal(current, 77);
 }
@@ -433,7 +428,7 @@ int main(void) {
       ON_EMPTY_DEVICES(such_pools_come_before_what_is_cached_elsewhere),
       ON_EMPTY_DEVICES(such_pools_serve_their_stream_and_pool_0_only),
       ON_EMPTY_DEVICES(a_request_in_a_pool_empties_the_cache_if_need_be),
-      ON_EMPTY_DEVICES(the_use_count_is_of_blocks_allocated_or_deferred_anywhere),
+      ON_EMPTY_DEVICES(the_use_count_is_of_those_who_keep_it),
       ON_EMPTY_DEVICES(pools_that_come_and_go_need_no_more_host_memory),
       ON_EMPTY_DEVICES(what_does_not_exist_is_refused),
   };

@@ -12,7 +12,7 @@ static uint64_t made(unsigned how) {
 
 static void destroyed(uint64_t mempool) {
   assert_ok(openreg_mempool_set_current(0, 0));
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 /* As the snapshot shows it: a block, and as long as its segment. */
@@ -106,7 +106,7 @@ static void of_expandable_segments_a_block_is_whole_pages(void **state) {
 static void a_destroyed_pool_splits_no_more_than_before(void **state) {
   (void)state;
   uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
   openreg_block *blocks[2] = {take(0, 3, 512), take(0, 3, 512)};
   assert_blocks_are_segments(2);
   assert_ok(openreg_mempool_set_current(0, 0));

@@ -156,7 +156,7 @@ static void the_memory_pool_is_named(void **state) {
   assert_ok(openreg_mempool_set_current(0, 0));
   openreg_block_free(block);
   uintptr_t segment = events[0].address;
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
   assert_ok(openreg_mempool_empty(mempool));
   assert_int_equal(count, 6);
   assert_event(0, OPENREG_MEMORY_SEGMENT_ALLOCATED, 0, (void *)segment, 2 * MIB, mempool);

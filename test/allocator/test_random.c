@@ -140,7 +140,7 @@ static void renew_a_mempool(void) {
   int pool = below(POOLS);
   for (int device = 0; device < TEST_DEVICES; device++)
     assert_ok(openreg_mempool_set_current(device, 0));
-  assert_ok(openreg_mempool_destroy(mempools[pool]));
+  assert_ok(openreg_mempool_release(mempools[pool]));
   if (below(2) == 0)
     assert_ok(openreg_mempool_empty(mempools[pool]));
   mempools[pool] = make_mempool(pool);
@@ -231,7 +231,7 @@ static void run(uint64_t seed, int most, const openreg_memory_settings *settings
     for (int device = 0; device < TEST_DEVICES; device++)
       assert_ok(openreg_mempool_set_current(device, 0));
   for (int pool = 0; pool < POOLS; pool++)
-    assert_ok(openreg_mempool_destroy(mempools[pool]));
+    assert_ok(openreg_mempool_release(mempools[pool]));
   look_at_everything(0);
   for (int device = 0; device < TEST_DEVICES; device++) {
     empty_and_compare(device);

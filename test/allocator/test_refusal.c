@@ -82,7 +82,7 @@ static void a_refusal_tells_the_free_memory_of_private_pools(void **state) {
   assert_int_equal(refusal.reserved_bytes, 16 * MIB);
   openreg_block_free(held);
   openreg_block_free(other);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 static void a_rejection_is_told_from_other_refusals(void **state) {

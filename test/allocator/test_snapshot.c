@@ -92,7 +92,7 @@ static void segments_come_by_address_with_their_owner(void **state) {
   openreg_block_free(large);
   openreg_block_free(small);
   openreg_block_free(other);
-  assert_ok(openreg_mempool_destroy(mempool));
+  assert_ok(openreg_mempool_release(mempool));
 }
 
 static void free_neighbours_are_one_block(void **state) {

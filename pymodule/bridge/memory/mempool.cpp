@@ -22,7 +22,7 @@ MemPool::~MemPool() {
   // Nothing to be told of a failure: what could not be given back now is by emptying the cache.
   const WithoutGil no_gil; // queued work may still write to the memory
   const RecordedCall recorded(RecordedCall::kOther);
-  (void)openreg_mempool_destroy(id_);
+  (void)openreg_mempool_release(id_);
   (void)openreg_mempool_empty(id_);
 }
 

@@ -198,7 +198,7 @@ static void do_pool(const char *command, const unsigned arguments[4]) {
   else if (strcmp(command, "pool_end") == 0)
     require(openreg_mempool_set_current(0, 0));
   else if (strcmp(command, "pool_destroy") == 0)
-    require(openreg_mempool_destroy(*pool));
+    require(openreg_mempool_release(*pool));
   else
     require(openreg_mempool_empty(*pool));
 }

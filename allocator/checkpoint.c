@@ -1,0 +1,241 @@
+/* checkpoint.c: what is allocated in a memory pool, taken down and brought back.
+ *
+ * The replay of a graph uses memory of its pool without asking for it. Whoever captures another
+ * graph behind it must find the pool as the first capture left it, lest it be given memory in which
+ * results of the replay lie. As with CUDA a pool is brought back by allocating all blocks that there
+ * were, each at its place, and then freeing those that were free: so the statistics are CUDA's.
+ */
+#include "allocator/internal.h"
+
+#include <inttypes.h>
+
+struct piece {
+  char *address;
+  size_t bytes;
+  enum block_state state; /* FREE, UNMAPPED, ALLOCATED for whatever is active */
+};
+
+/* The pieces of all segments of the pool, by address; those of one segment cover it. */
+struct openreg_mempool_checkpoint {
+  int device;
+  uint64_t mempool;
+  size_t count;
+  struct piece pieces[];
+};
+
+static bool is_of(const struct segment *segment, uint64_t mempool) {
+  return pool_mempool(segment->pool) == mempool && !block_is_uncached(segment->first);
+}
+
+/* The blocks of a pool, one after the other: NULL begins, and ends. */
+static struct block *next_block(const struct allocator *allocator, uint64_t mempool,
+                                const struct block *block) {
+  if (block && block->next)
+    return block->next;
+  struct segment *segment = block ? block->segment->above : allocator->lowest;
+  while (segment && !is_of(segment, mempool))
+    segment = segment->above;
+  return segment ? segment->first : NULL;
+}
+
+static size_t count_blocks(const struct allocator *allocator, uint64_t mempool) {
+  size_t count = 0;
+  for (struct block *block = NULL; (block = next_block(allocator, mempool, block));)
+    count++;
+  return count;
+}
+
+/* An array for as many as the pool has blocks, with `header_bytes` before it: the lock is let go
+ * meanwhile, and held when this returns. NULL without host memory. */
+static void *make_room(struct allocator *allocator, uint64_t mempool, size_t header_bytes,
+                       size_t element_bytes) {
+  for (;;) {
+    size_t count = count_blocks(allocator, mempool);
+    allocator_unlock(allocator);
+    void *room = malloc(header_bytes + (count + 1) * element_bytes);
+    allocator_lock(allocator);
+    if (!room || count_blocks(allocator, mempool) <= count)
+      return room;
+    free(room);
+  }
+}
+
+static openreg_status open_pool(int device, uint64_t mempool, const void *result,
+                                struct allocator **allocator) {
+  openreg_status status = openreg_allocator_open(device, allocator);
+  if (status == OPENREG_OK)
+    status = openreg_mempool_require(mempool);
+  if (status == OPENREG_OK && (mempool == 0 || !result))
+    status = openreg_fail(OPENREG_INVALID_ARGUMENT,
+                          result ? "openreg: the blocks of memory pool 0 are everybody's: expected "
+                                   "a pool that was created"
+                                 : "openreg: no place for a memory pool's blocks: it is NULL");
+  return status;
+}
+
+static openreg_status fail_without_memory(uint64_t mempool) {
+  return openreg_fail(OPENREG_OUT_OF_MEMORY,
+                      "openreg: no host memory for a list of the blocks of memory pool %" PRIu64,
+                      mempool);
+}
+
+/* ---- taking down ----------------------------------------------------------------------------- */
+
+openreg_status openreg_mempool_blocks(int device, uint64_t mempool, openreg_block ***blocks,
+                                      size_t *count) {
+  struct allocator *allocator;
+  openreg_status status = open_pool(device, mempool, count ? (void *)blocks : NULL, &allocator);
+  if (status != OPENREG_OK)
+    return status;
+  *count = 0;
+  allocator_lock(allocator);
+  openreg_block **list = make_room(allocator, mempool, 0, sizeof *list);
+  for (struct block *block = NULL; list && (block = next_block(allocator, mempool, block));)
+    if (block->state == BLOCK_ALLOCATED)
+      list[(*count)++] = &block->shown;
+  allocator_unlock(allocator);
+  if (!list)
+    return fail_without_memory(mempool);
+  *blocks = list;
+  return OPENREG_OK;
+}
+
+openreg_status openreg_mempool_take_checkpoint(int device, uint64_t mempool,
+                                               openreg_mempool_checkpoint **checkpoint) {
+  struct allocator *allocator;
+  openreg_status status = open_pool(device, mempool, checkpoint, &allocator);
+  if (status != OPENREG_OK)
+    return status;
+  allocator_lock(allocator);
+  openreg_mempool_checkpoint *made =
+      make_room(allocator, mempool, sizeof *made, sizeof made->pieces[0]);
+  if (made) {
+    *made = (openreg_mempool_checkpoint){.device = device, .mempool = mempool};
+    for (struct block *block = NULL; (block = next_block(allocator, mempool, block));)
+      made->pieces[made->count++] =
+          (struct piece){.address = block_address(block),
+                         .bytes = block->shown.bytes,
+                         .state = block_is_active(block) ? BLOCK_ALLOCATED : block->state};
+  }
+  allocator_unlock(allocator);
+  if (!made)
+    return fail_without_memory(mempool);
+  *checkpoint = made;
+  return OPENREG_OK;
+}
+
+/* ---- bringing back --------------------------------------------------------------------------- */
+
+/* The block that an address lies in, looked for from `from` on; NULL begins, and is nobody's. */
+static struct block *block_around(const struct allocator *allocator, uint64_t mempool,
+                                  struct block *from, const char *address) {
+  struct block *block = from ? from : next_block(allocator, mempool, NULL);
+  while (block && (address < block_address(block) || block_end(block) <= address))
+    block = next_block(allocator, mempool, block);
+  return block;
+}
+
+static bool has_active(const struct allocator *allocator, uint64_t mempool) {
+  for (struct block *block = NULL; (block = next_block(allocator, mempool, block));)
+    if (block_is_active(block))
+      return true;
+  return false;
+}
+
+static openreg_status refuse(const openreg_mempool_checkpoint *checkpoint, const char *why) {
+  return openreg_fail(OPENREG_NOT_PERMITTED,
+                      "openreg: memory pool %" PRIu64 " on device %d cannot be brought back: %s",
+                      checkpoint->mempool, checkpoint->device, why);
+}
+
+/* Whether all memory of the checkpoint is there and free; records for its blocks are. */
+static openreg_status require_restorable(struct allocator *allocator,
+                                         const openreg_mempool_checkpoint *checkpoint) {
+  /* What freed blocks are still used for must be over, as the memory is handed out at once. */
+  openreg_status status = OPENREG_OK;
+  if (has_active(allocator, checkpoint->mempool))
+    status = openreg_events_synchronize(allocator, &checkpoint->mempool);
+  if (status != OPENREG_OK)
+    return status;
+  if (has_active(allocator, checkpoint->mempool))
+    return refuse(checkpoint, "something is allocated in it");
+  struct block *block = NULL;
+  for (size_t i = 0; i < checkpoint->count; i++) {
+    const struct piece *piece = &checkpoint->pieces[i];
+    if (piece->state == BLOCK_UNMAPPED)
+      continue;
+    block = block_around(allocator, checkpoint->mempool, block, piece->address);
+    if (!block || block->state != BLOCK_FREE || piece->address + piece->bytes > block_end(block))
+      return refuse(checkpoint, "memory that it had was given back");
+  }
+  return slab_ensure(&allocator->blocks, 2 * checkpoint->count) ? OPENREG_OK : OPENREG_SYSTEM;
+}
+
+/* Allocates a piece of a free block, which begins with `from` or later. What lies before it stays
+ * free, which is more than there was of expandable segments only. */
+static struct block *allocate_piece(struct allocator *allocator, uint64_t mempool,
+                                    struct block *from, const struct piece *piece) {
+  struct block *block = block_around(allocator, mempool, from, piece->address);
+  pool_remove(block);
+  if (block_address(block) < piece->address) {
+    size_t before = (size_t)(piece->address - block_address(block));
+    struct block *rest = openreg_block_cut(allocator, block, before);
+    pool_insert(block);
+    block = rest;
+  }
+  struct request request = {.bytes = piece->bytes,
+                            .rounded_bytes = piece->bytes,
+                            .mempool = mempool,
+                            .pool = block->pool,
+                            .stream = block->shown.stream,
+                            .is_expandable = block_is_expandable(block),
+                            .is_exact = true};
+  return block_of(openreg_block_hand_out(allocator, block, &request));
+}
+
+/* `made` has room for a block of each piece, and has those that were allocated when this returns. */
+static size_t bring_back(struct allocator *allocator, const openreg_mempool_checkpoint *checkpoint,
+                         openreg_block **made) {
+  struct block *block = NULL;
+  for (size_t i = 0; i < checkpoint->count; i++) {
+    made[i] = NULL;
+    if (checkpoint->pieces[i].state == BLOCK_UNMAPPED)
+      continue;
+    block = allocate_piece(allocator, checkpoint->mempool, block, &checkpoint->pieces[i]);
+    made[i] = &block->shown;
+  }
+  size_t count = 0;
+  for (size_t i = 0; i < checkpoint->count; i++) {
+    if (checkpoint->pieces[i].state == BLOCK_ALLOCATED) {
+      made[count++] = made[i];
+    } else if (made[i]) {
+      __atomic_store_n(allocator_start(allocator, made[i]->address), NULL, __ATOMIC_RELAXED);
+      openreg_allocator_take_back(allocator, block_of(made[i]));
+    }
+  }
+  return count;
+}
+
+openreg_status openreg_mempool_restore(const openreg_mempool_checkpoint *checkpoint,
+                                       openreg_block ***blocks, size_t *count) {
+  if (!checkpoint || !blocks || !count)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_mempool_restore: %s is NULL",
+                        checkpoint ? "a result" : "checkpoint");
+  struct allocator *allocator;
+  openreg_status status = open_pool(checkpoint->device, checkpoint->mempool, blocks, &allocator);
+  if (status != OPENREG_OK)
+    return status;
+  openreg_block **made = malloc((checkpoint->count + 1) * sizeof *made);
+  if (!made)
+    return fail_without_memory(checkpoint->mempool);
+  allocator_lock(allocator);
+  status = require_restorable(allocator, checkpoint);
+  if (status == OPENREG_OK)
+    *count = bring_back(allocator, checkpoint, made);
+  allocator_unlock(allocator);
+  if (status != OPENREG_OK)
+    free(made);
+  else
+    *blocks = made;
+  return status;
+}
