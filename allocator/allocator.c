@@ -68,6 +68,7 @@ static struct allocator *allocator_make(int device, char *base, size_t arena_byt
   allocator->arena_bytes = arena_bytes;
   allocator->capacity = config->memory_bytes[device];
   allocator->starts = (struct starts **)(allocator + 1);
+  allocator->source = openreg_source_of_process();
   allocator->blocks.record_bytes = sizeof(struct block);
   allocator->segments.record_bytes = sizeof(struct segment);
   allocator->uses.record_bytes = sizeof(struct use);
@@ -317,7 +318,7 @@ static openreg_status allocate(struct allocator *allocator, struct request *requ
     return openreg_report_out_of_memory(allocator, request);
   if (allocator->event_count || allocator->awaiting_idle)
     openreg_events_process(allocator);
-  if (allocator->settings.is_cache_off)
+  if (allocator->settings.is_cache_off || allocator->source.allocate)
     return allocate_uncached(allocator, request, result);
   if (!slab_ensure(&allocator->blocks, 1) || !openreg_request_complete(allocator, request))
     return OPENREG_SYSTEM;

@@ -78,6 +78,35 @@ openreg_block *openreg_block_find(const void *address);
  * BAD_FORK. */
 openreg_status openreg_block_record_stream(openreg_block *block, int stream);
 
+/* ---- memory straight from the device --------------------------------------------------------- */
+
+/* What cudaMalloc gives: memory of a device that no allocator caches or counts; multiples of 2 MiB
+ * of it. Errors: INVALID_DEVICE, INVALID_ARGUMENT (NULL, 0 bytes), OUT_OF_MEMORY, BAD_FORK,
+ * INVALID_CONFIGURATION, SYSTEM. */
+openreg_status openreg_device_malloc(int device, size_t bytes, void **address);
+
+/* Gives it back by its first address when the device's work is done; waits for that, as cudaFree
+ * does. NULL is allowed. Errors: INVALID_ARGUMENT for what is not of openreg_device_malloc,
+ * NOT_PERMITTED on a worker, BAD_FORK, SYSTEM. */
+openreg_status openreg_device_free(void *address);
+
+/* Functions of the program that memory is had from in the place of the device. They are called
+ * without any lock, by the thread that needs memory, or from which some is not needed any more.
+ * `allocate` gives at least `bytes` of the device's memory from openreg_device_malloc or in an
+ * allocated block, in multiples of 512 bytes from the beginning of that, or NULL, for none is left.
+ * `free` gets what `allocate` gave and was told. Both must work for as long as there is such
+ * memory. */
+typedef struct openreg_memory_source {
+  void *(*allocate)(void *context, size_t bytes, int device, int stream);
+  void (*free)(void *context, void *address, size_t bytes, int device, int stream);
+  void *context;
+} openreg_memory_source;
+
+/* Has each block of every device come from a source, and go back to it: none is kept or counted.
+ * NULL ends that. Errors: INVALID_ARGUMENT for half a source, NOT_PERMITTED when the devices were
+ * initialized, BAD_FORK. */
+openreg_status openreg_memory_set_source(const openreg_memory_source *source);
+
 /* ---- memory pools ---------------------------------------------------------------------------- */
 
 /* A memory pool, as torch.cuda.MemPool, is a number: what is allocated in it never shares a segment
@@ -93,9 +122,10 @@ enum {
   OPENREG_MEMPOOL_NO_SPLIT = 2,
 };
 
-/* Makes a pool that has one user. Errors: INVALID_ARGUMENT (NULL, other bits), OUT_OF_MEMORY (of
- * the host), BAD_FORK. */
-openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool);
+/* Makes a pool that has one user, with memory from `source`, or for NULL from the device. Errors:
+ * INVALID_ARGUMENT (NULL, other bits, half a source), OUT_OF_MEMORY (of the host), BAD_FORK. */
+openreg_status openreg_mempool_create(unsigned how, const openreg_memory_source *source,
+                                      uint64_t *mempool);
 
 /* A number for a pool that is made when it gets its first user. Errors: INVALID_ARGUMENT (NULL),
  * BAD_FORK. */
@@ -150,9 +180,10 @@ openreg_status openreg_mempool_take_checkpoint(int device, uint64_t mempool,
                                                openreg_mempool_checkpoint **checkpoint);
 
 /* Makes the pool what it was: the blocks that were allocated then are so again, at the same
- * addresses, and the caller's: `blocks` is as of openreg_mempool_blocks. What is reserved since
- * stays free. Nothing of the pool may be allocated, and its segments of then must still be there.
- * Errors: also NOT_PERMITTED for either, after which the pool is free. */
+ * addresses, and are the caller's: `blocks` is as of openreg_mempool_blocks. Those that still are,
+ * or are again, stay as they are, and others may not be allocated; what was reserved since stays
+ * free, and what was then must still be there. Waits for streams that use what was freed.
+ * Errors: also NOT_PERMITTED, which changes nothing. */
 openreg_status openreg_mempool_restore(const openreg_mempool_checkpoint *checkpoint,
                                        openreg_block ***blocks, size_t *count);
 
@@ -305,8 +336,8 @@ typedef struct openreg_segment_info {
   size_t first_block, block_count; /* in openreg_memory_snapshot.blocks */
 } openreg_segment_info;
 
-/* All segments of a device by address, each with its blocks, which cover it. Of an expandable one
- * each mapped part is a segment. */
+/* All segments of a device by address, then those of sources, each with its blocks, which cover it.
+ * Of an expandable one each mapped part is a segment. */
 typedef struct openreg_memory_snapshot {
   openreg_segment_info *segments;
   openreg_block_info *blocks;

@@ -18,6 +18,7 @@ struct walk {
   struct allocator *allocator;
   struct sums kinds[OPENREG_POOL_KINDS];
   size_t blocks, segments, free_blocks, awaiting_idle, events, awaiting_importers, imports, uses;
+  size_t starting, starts; /* blocks that begin somewhere; beginnings that are found */
 };
 
 /* Records what is wrong; false, for the caller to return. */
@@ -83,7 +84,7 @@ static bool block_is_valid(const struct walk *walk, const struct block *block,
   if (!block_is_active(block) && block->state != BLOCK_FREE && block->state != BLOCK_UNMAPPED)
     return broken(walk, "block %p has state %d", shown->address, (int)block->state);
   bool found = found_at(walk->allocator, address) == block;
-  if (found != (block->state == BLOCK_ALLOCATED))
+  if (found != (block->state == BLOCK_ALLOCATED && !segment->is_raw))
     return broken(walk, "block %p is %sfound by its address", shown->address, found ? "" : "not ");
   return !block_is_active(block) || active_is_valid(walk, block);
 }
@@ -122,8 +123,8 @@ static void add_block(struct walk *walk, const struct block *block) {
 
 static bool segment_is_valid(struct walk *walk, const struct segment *segment) {
   const char *address = segment->address, *end = segment->address + segment->bytes;
-  int64_t starting = 0, starts = 0;
-  if (segment->above && (segment->above->below != segment || segment->above->address < end))
+  if (segment->above &&
+      (segment->above->below != segment || (segment->above->address < end && !segment_is_sourced(segment))))
     return broken(walk, "segment %p is not linked where it lies", (void *)segment->address);
   walk->segments++;
   walk->kinds[segment->pool->kind].segments += segment->page_bytes == 0;
@@ -131,16 +132,14 @@ static bool segment_is_valid(struct walk *walk, const struct segment *segment) {
     if (block->segment != segment || !block_is_valid(walk, block, address))
       return block->segment == segment ? false : broken(walk, "a block is of another segment");
     add_block(walk, block);
-    starting += block->state == BLOCK_ALLOCATED;
-    if (block->state != BLOCK_UNMAPPED)
+    walk->starting += block->state == BLOCK_ALLOCATED && !segment->is_raw;
+    if (block->state != BLOCK_UNMAPPED && !segment_is_sourced(segment))
       for (const char *unit = address; unit < block_end(block); unit += UNIT_BYTES)
-        starts += found_at(walk->allocator, unit) != NULL;
+        walk->starts += found_at(walk->allocator, unit) != NULL;
     address = block_end(block);
   }
-  if (address != end)
-    return broken(walk, "the blocks of segment %p do not fill it", (void *)segment->address);
-  return starts == starting || broken(walk, "segment %p has starts of blocks that it does not hold",
-                                      (void *)segment->address);
+  return address == end ||
+         broken(walk, "the blocks of segment %p do not fill it", (void *)segment->address);
 }
 
 static bool segments_are_valid(struct walk *walk) {
@@ -155,8 +154,13 @@ static bool segments_are_valid(struct walk *walk) {
       return false;
     end = segment->address + segment->bytes;
   }
-  return end <= allocator->base + allocator->arena_bytes ||
-         broken(walk, "the segments do not fit into the arena");
+  if (end > allocator->base + allocator->arena_bytes)
+    return broken(walk, "the segments do not fit into the arena");
+  for (const struct segment *segment = allocator->first_sourced; segment; segment = segment->above)
+    if (!segment_is_valid(walk, segment))
+      return false;
+  return walk->starts == walk->starting ||
+         broken(walk, "there are starts of blocks that do not exist");
 }
 
 /* ---- trees, lists, records ------------------------------------------------------------------- */
@@ -180,7 +184,8 @@ static bool pools_are_valid(const struct walk *walk) {
 static bool private_pools_are_valid(const struct walk *walk) {
   for (const struct private_pool *own = walk->allocator->private_pools; own; own = own->next) {
     size_t segments = 0;
-    for (const struct segment *segment = walk->allocator->lowest; segment; segment = segment->above)
+    for (const struct segment *segment = NULL;
+         (segment = segment_next(walk->allocator, segment));)
       segments += segment->pool->owner == own;
     if (segments != own->segments)
       return broken(walk, "a private pool has %zu segments, not %zu", segments, own->segments);

@@ -3,7 +3,8 @@
  * The replay of a graph uses memory of its pool without asking for it. Whoever captures another
  * graph behind it must find the pool as the first capture left it, lest it be given memory in which
  * results of the replay lie. As with CUDA a pool is brought back by allocating all blocks that there
- * were, each at its place, and then freeing those that were free: so the statistics are CUDA's.
+ * were, each at its place, and then freeing those that were free: so the statistics are CUDA's, but
+ * for blocks that are still what they were: CUDA frees these, too, and allocates them again.
  */
 #include "allocator/internal.h"
 
@@ -15,7 +16,7 @@ struct piece {
   enum block_state state; /* FREE, UNMAPPED, ALLOCATED for whatever is active */
 };
 
-/* The pieces of all segments of the pool, by address; those of one segment cover it. */
+/* The pieces of all segments of the pool, in their order; those of one segment cover it. */
 struct openreg_mempool_checkpoint {
   int device;
   uint64_t mempool;
@@ -32,9 +33,9 @@ static struct block *next_block(const struct allocator *allocator, uint64_t memp
                                 const struct block *block) {
   if (block && block->next)
     return block->next;
-  struct segment *segment = block ? block->segment->above : allocator->lowest;
+  struct segment *segment = segment_next(allocator, block ? block->segment : NULL);
   while (segment && !is_of(segment, mempool))
-    segment = segment->above;
+    segment = segment_next(allocator, segment);
   return segment ? segment->first : NULL;
 }
 
@@ -135,11 +136,21 @@ static struct block *block_around(const struct allocator *allocator, uint64_t me
   return block;
 }
 
-static bool has_active(const struct allocator *allocator, uint64_t mempool) {
+static size_t count_in_state(const struct allocator *allocator, uint64_t mempool,
+                             enum block_state state) {
+  size_t count = 0;
   for (struct block *block = NULL; (block = next_block(allocator, mempool, block));)
-    if (block_is_active(block))
-      return true;
-  return false;
+    count += block->state == state;
+  return count;
+}
+
+static bool is_as_it_was(const struct block *block, const struct piece *piece) {
+  return piece->state == BLOCK_ALLOCATED && block->state == BLOCK_ALLOCATED &&
+         block_address(block) == piece->address && block->shown.bytes == piece->bytes;
+}
+
+static bool has_room(const struct block *block, const struct piece *piece) {
+  return block->state == BLOCK_FREE && piece->address + piece->bytes <= block_end(block);
 }
 
 static openreg_status refuse(const openreg_mempool_checkpoint *checkpoint, const char *why) {
@@ -148,34 +159,39 @@ static openreg_status refuse(const openreg_mempool_checkpoint *checkpoint, const
                       checkpoint->mempool, checkpoint->device, why);
 }
 
-/* Whether all memory of the checkpoint is there and free; records for its blocks are. */
+/* Whether each piece is there, or there is room for it; and records are. */
 static openreg_status require_restorable(struct allocator *allocator,
                                          const openreg_mempool_checkpoint *checkpoint) {
+  const uint64_t mempool = checkpoint->mempool;
   /* What freed blocks are still used for must be over, as the memory is handed out at once. */
   openreg_status status = OPENREG_OK;
-  if (has_active(allocator, checkpoint->mempool))
-    status = openreg_events_synchronize(allocator, &checkpoint->mempool);
+  if (count_in_state(allocator, mempool, BLOCK_AWAITING_STREAMS) > 0)
+    status = openreg_events_synchronize(allocator, &mempool);
   if (status != OPENREG_OK)
     return status;
-  if (has_active(allocator, checkpoint->mempool))
-    return refuse(checkpoint, "something is allocated in it");
   struct block *block = NULL;
+  size_t kept = 0;
   for (size_t i = 0; i < checkpoint->count; i++) {
     const struct piece *piece = &checkpoint->pieces[i];
     if (piece->state == BLOCK_UNMAPPED)
       continue;
-    block = block_around(allocator, checkpoint->mempool, block, piece->address);
-    if (!block || block->state != BLOCK_FREE || piece->address + piece->bytes > block_end(block))
+    block = block_around(allocator, mempool, block, piece->address);
+    if (!block || block->state == BLOCK_UNMAPPED)
       return refuse(checkpoint, "memory that it had was given back");
+    if (is_as_it_was(block, piece))
+      kept++;
+    else if (!has_room(block, piece))
+      return refuse(checkpoint, "a block is allocated that it did not have");
   }
+  if (kept != count_in_state(allocator, mempool, BLOCK_ALLOCATED))
+    return refuse(checkpoint, "a block is allocated that it did not have");
   return slab_ensure(&allocator->blocks, 2 * checkpoint->count) ? OPENREG_OK : OPENREG_SYSTEM;
 }
 
-/* Allocates a piece of a free block, which begins with `from` or later. What lies before it stays
- * free, which is more than there was of expandable segments only. */
-static struct block *allocate_piece(struct allocator *allocator, uint64_t mempool,
-                                    struct block *from, const struct piece *piece) {
-  struct block *block = block_around(allocator, mempool, from, piece->address);
+/* Allocates a piece of a free block. What lies before it stays free, which is more than there was
+ * of expandable segments only. */
+static struct block *allocate_piece(struct allocator *allocator, struct block *block,
+                                    const struct piece *piece) {
   pool_remove(block);
   if (block_address(block) < piece->address) {
     size_t before = (size_t)(piece->address - block_address(block));
@@ -185,7 +201,7 @@ static struct block *allocate_piece(struct allocator *allocator, uint64_t mempoo
   }
   struct request request = {.bytes = piece->bytes,
                             .rounded_bytes = piece->bytes,
-                            .mempool = mempool,
+                            .mempool = pool_mempool(block->pool),
                             .pool = block->pool,
                             .stream = block->shown.stream,
                             .is_expandable = block_is_expandable(block),
@@ -193,25 +209,31 @@ static struct block *allocate_piece(struct allocator *allocator, uint64_t mempoo
   return block_of(openreg_block_hand_out(allocator, block, &request));
 }
 
-/* `made` has room for a block of each piece, and has those that were allocated when this returns. */
+/* `made` has room for a block of each piece, and has those that were made when this returns. */
 static size_t bring_back(struct allocator *allocator, const openreg_mempool_checkpoint *checkpoint,
                          openreg_block **made) {
   struct block *block = NULL;
   for (size_t i = 0; i < checkpoint->count; i++) {
+    const struct piece *piece = &checkpoint->pieces[i];
     made[i] = NULL;
-    if (checkpoint->pieces[i].state == BLOCK_UNMAPPED)
+    if (piece->state == BLOCK_UNMAPPED)
       continue;
-    block = allocate_piece(allocator, checkpoint->mempool, block, &checkpoint->pieces[i]);
+    block = block_around(allocator, checkpoint->mempool, block, piece->address);
+    if (is_as_it_was(block, piece))
+      continue;
+    block = allocate_piece(allocator, block, piece);
     made[i] = &block->shown;
   }
   size_t count = 0;
   for (size_t i = 0; i < checkpoint->count; i++) {
+    if (!made[i])
+      continue;
     if (checkpoint->pieces[i].state == BLOCK_ALLOCATED) {
       made[count++] = made[i];
-    } else if (made[i]) {
-      __atomic_store_n(allocator_start(allocator, made[i]->address), NULL, __ATOMIC_RELAXED);
-      openreg_allocator_take_back(allocator, block_of(made[i]));
+      continue;
     }
+    __atomic_store_n(allocator_start(allocator, made[i]->address), NULL, __ATOMIC_RELAXED);
+    openreg_allocator_take_back(allocator, block_of(made[i]));
   }
   return count;
 }

@@ -337,7 +337,7 @@ void openreg_debug_unlock(struct allocator *allocator) {
 }
 
 static void look_at_everything(struct allocator *allocator) {
-  for (struct segment *segment = allocator->lowest; segment; segment = segment->above)
+  for (struct segment *segment = NULL; (segment = segment_next(allocator, segment));)
     for (struct block *block = segment->first; block; block = block->next)
       if (block_is_active(block))
         look_behind(allocator, block);

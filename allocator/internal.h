@@ -111,10 +111,16 @@ struct segment {
   struct pool *pool;
   uint64_t number; /* in the order in which segments were made */
   int32_t stream;
+  bool is_raw;                  /* of openreg_device_malloc */
+  openreg_memory_source source; /* without functions: it lies in the arena by itself */
 };
 
 static inline bool block_is_expandable(const struct block *block) {
   return block->segment->page_bytes != 0;
+}
+
+static inline bool segment_is_sourced(const struct segment *segment) {
+  return segment->source.allocate != NULL;
 }
 
 /* ---- pools (pool.c), and the order of their free blocks (tree.c) ------------------------------
@@ -135,6 +141,7 @@ struct private_pool {
   struct pool pools[OPENREG_POOL_KINDS]; /* of which the first is unused */
   size_t segments;
   bool is_unsplit; /* OPENREG_MEMPOOL_NO_SPLIT */
+  openreg_memory_source source;
   struct private_pool *next;
 };
 
@@ -211,12 +218,19 @@ openreg_status openreg_segment_reserve(struct allocator *allocator, struct reque
 /* Gives the segment of a free block that is all of it back. NOT_READY, and nothing is changed, when
  * the device must be waited for first; and errors of the system. */
 openreg_status openreg_segment_release(struct allocator *allocator, struct block *block);
+/* A segment of so many bytes, from the device, of which nothing was counted yet; as reserve. */
+openreg_status openreg_segment_take(struct allocator *allocator, const struct request *request,
+                                    size_t bytes, struct segment **segment);
 /* Room for a segment in the arena, of the pool and the stream of a request; NULL when there is
- * none. Uses one record. */
+ * none. Uses one record of each kind, as does `add`, for memory of a source. */
+struct segment *openreg_segment_add(struct allocator *allocator, const struct request *request,
+                                    char *address, size_t bytes,
+                                    const openreg_memory_source *source);
 struct segment *openreg_segment_place(struct allocator *allocator, const struct request *request,
                                       size_t bytes);
 void openreg_segment_remove(struct allocator *allocator, struct segment *segment);
-/* Pages of a free block go to the ledger and the system. Errors as of release. */
+/* Pages of a free block go to the ledger and the system, if they are not a source's. Errors as of
+ * release. */
 openreg_status openreg_segment_give_back(struct allocator *allocator, const struct block *block,
                                          char *address, size_t bytes);
 
@@ -225,6 +239,20 @@ openreg_status openreg_expandable_reserve(struct allocator *allocator,
                                           const struct request *request, struct block **block);
 /* Unmaps the whole pages of a free block; errors as of openreg_segment_release. */
 openreg_status openreg_expandable_unmap(struct allocator *allocator, struct block *block);
+
+/* ---- memory of sources (source.c) ------------------------------------------------------------ */
+
+/* Asks a source for a segment; lets the lock go meanwhile. Errors: OUT_OF_MEMORY, INVALID_ADDRESS
+ * for what is no memory of the device, SYSTEM. */
+openreg_status openreg_source_take(struct allocator *allocator, const struct request *request,
+                                   const openreg_memory_source *source, size_t bytes,
+                                   struct segment **segment);
+/* Gives `returned` back to sources; lets the lock go meanwhile. */
+void openreg_source_return(struct allocator *allocator);
+/* The source of all blocks, if there is one. */
+openreg_memory_source openreg_source_of_process(void);
+/* INVALID_ARGUMENT for one function without the other; NULL is fine. */
+openreg_status openreg_source_require(const openreg_memory_source *source);
 
 /* ---- while the cache is off (uncached.c) -------------------------------------------------------
  */
@@ -310,7 +338,10 @@ struct allocator {
   struct pool pools[OPENREG_POOL_KINDS]; /* of memory pool 0; the first is that of uncached.c */
   struct private_pool *private_pools;    /* in the order in which they were made */
   struct private_pool *spare_private_pools;
-  struct segment *lowest; /* by address */
+  struct segment *lowest;                     /* by address */
+  struct segment *first_sourced, *last_sourced; /* as they were made; they lie in others */
+  struct segment *returned;                     /* to be given back to sources */
+  openreg_memory_source source;                 /* of all blocks */
   uint64_t segments_made;
   struct segment *below_gap; /* all up to it lie without a gap; NULL: none do */
   struct uses events[OPENREG_STREAMS_PER_DEVICE]; /* recorded, in their order */
@@ -324,6 +355,13 @@ struct allocator {
   struct debug debug;
   openreg_memory_stats stats;
 };
+
+/* All segments, those of sources last; NULL begins, and ends. */
+static inline struct segment *segment_next(const struct allocator *allocator,
+                                           const struct segment *segment) {
+  struct segment *next = segment ? segment->above : allocator->lowest;
+  return next || (segment && segment_is_sourced(segment)) ? next : allocator->first_sourced;
+}
 
 /* The device's allocator, made on first use. Errors: INVALID_DEVICE, BAD_FORK,
  * INVALID_CONFIGURATION, SYSTEM. */
@@ -420,6 +458,8 @@ static inline void allocator_lock(struct allocator *allocator) {
   allocator_account(allocator);
 }
 static inline void allocator_unlock(struct allocator *allocator) {
+  while (__builtin_expect(allocator->returned != NULL, 0))
+    openreg_source_return(allocator);
   if (memory_is_debugged() && (allocator->debug.found || allocator->debug.to_drop)) {
     openreg_debug_unlock(allocator);
     return;
@@ -449,8 +489,8 @@ static inline uint64_t mempool_current(int device) {
 openreg_status openreg_mempool_require(uint64_t mempool);
 /* Whether a pool's users keep its free memory from being given back with the cache. */
 bool openreg_mempool_is_kept(uint64_t mempool);
-/* Whether the segments of one that is kept are not split. */
-bool openreg_mempool_is_unsplit(uint64_t mempool);
+/* What one that is kept was made with: private_pool.is_unsplit and source. */
+void openreg_mempool_describe(struct private_pool *pool);
 /* The next of the pools that serve requests which fit nowhere else, in CUDA's order of them; 0: the
  * first; gives 0 for none. */
 uint64_t openreg_mempool_next_on_oom(uint64_t mempool);

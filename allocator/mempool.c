@@ -15,6 +15,7 @@
 struct mempool {
   uint64_t number;
   unsigned how;
+  openreg_memory_source source;
   int64_t users;
   int threads; /* whose current pool it is, on each device */
 };
@@ -54,8 +55,7 @@ static bool is_at(size_t place, uint64_t number) {
   return place < list.count && list.pools[place].number == number;
 }
 
-/* Makes a pool that has one user. */
-static bool insert(size_t place, uint64_t number, unsigned how) {
+static bool insert(size_t place, const struct mempool *pool) {
   if (list.count == list.room) {
     size_t room = list.room ? 2 * list.room : 16;
     struct mempool *pools = realloc(list.pools, room * sizeof *pools);
@@ -66,7 +66,7 @@ static bool insert(size_t place, uint64_t number, unsigned how) {
   }
   struct mempool *at = &list.pools[place];
   memmove(at + 1, at, (list.count - place) * sizeof *at);
-  *at = (struct mempool){.number = number, .how = how, .users = 1};
+  *at = *pool;
   list.count++;
   return true;
 }
@@ -87,14 +87,13 @@ static uint64_t next_number(void) {
   return number;
 }
 
-static bool add_user(uint64_t mempool, unsigned how) {
+/* One more user for a pool, which is made if it is not there. */
+static bool add_user(const struct mempool *pool) {
   pthread_mutex_lock(&list.lock);
-  size_t place = place_of(mempool);
-  bool found = is_at(place, mempool);
+  size_t place = place_of(pool->number);
+  bool found = is_at(place, pool->number) || insert(place, pool);
   if (found)
     list.pools[place].users++;
-  else
-    found = insert(place, mempool, how);
   pthread_mutex_unlock(&list.lock);
   return found;
 }
@@ -138,12 +137,14 @@ bool openreg_mempool_is_kept(uint64_t mempool) {
   return found;
 }
 
-bool openreg_mempool_is_unsplit(uint64_t mempool) {
+void openreg_mempool_describe(struct private_pool *pool) {
   pthread_mutex_lock(&list.lock);
-  size_t place = place_of(mempool);
-  bool unsplit = is_at(place, mempool) && list.pools[place].how & OPENREG_MEMPOOL_NO_SPLIT;
+  size_t place = place_of(pool->mempool);
+  if (is_at(place, pool->mempool)) {
+    pool->is_unsplit = list.pools[place].how & OPENREG_MEMPOOL_NO_SPLIT;
+    pool->source = list.pools[place].source;
+  }
   pthread_mutex_unlock(&list.lock);
-  return unsplit;
 }
 
 static bool was_named(uint64_t mempool) {
@@ -245,21 +246,22 @@ static bool open_on_current_device(uint64_t mempool) {
   return opened;
 }
 
-static openreg_status retain(uint64_t mempool, unsigned how) {
+static openreg_status retain(const struct mempool *pool) {
   pthread_once(&key_once, make_key);
   if (key_error != 0)
     return openreg_fail(OPENREG_SYSTEM, "openreg: a key for memory pools: %s", strerror(key_error));
-  bool kept = add_user(mempool, how);
-  if (!kept || !open_on_current_device(mempool)) {
+  bool kept = add_user(pool);
+  if (!kept || !open_on_current_device(pool->number)) {
     if (kept)
-      drop_user(mempool);
+      drop_user(pool->number);
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for one more memory pool");
   }
   atomic_store_explicit(&openreg_mempools_exist, true, memory_order_relaxed);
   return OPENREG_OK;
 }
 
-openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool) {
+openreg_status openreg_mempool_create(unsigned how, const openreg_memory_source *source,
+                                      uint64_t *mempool) {
   openreg_status status = require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
@@ -272,10 +274,15 @@ openreg_status openreg_mempool_create(unsigned how, uint64_t *mempool) {
         "openreg_mempool_create: how=%u: expected any of OPENREG_MEMPOOL_USE_ON_OOM "
         "(1) and OPENREG_MEMPOOL_NO_SPLIT (2)",
         how);
-  uint64_t made = next_number();
-  status = retain(made, how);
+  status = openreg_source_require(source);
+  if (status != OPENREG_OK)
+    return status;
+  struct mempool pool = {.number = next_number(), .how = how};
+  if (source)
+    pool.source = *source;
+  status = retain(&pool);
   if (status == OPENREG_OK)
-    *mempool = made;
+    *mempool = pool.number;
   return status;
 }
 
@@ -293,7 +300,7 @@ openreg_status openreg_mempool_retain(uint64_t mempool) {
   openreg_status status = require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
-  return was_named(mempool) ? retain(mempool, 0) : refuse(mempool);
+  return was_named(mempool) ? retain(&(struct mempool){.number = mempool}) : refuse(mempool);
 }
 
 openreg_status openreg_mempool_release(uint64_t mempool) {

@@ -63,8 +63,8 @@ struct private_pool *openreg_private_pool_open(struct allocator *allocator, uint
     pool = openreg_pages_map(sizeof *pool);
   if (!pool)
     return NULL;
-  *pool =
-      (struct private_pool){.mempool = mempool, .is_unsplit = openreg_mempool_is_unsplit(mempool)};
+  *pool = (struct private_pool){.mempool = mempool};
+  openreg_mempool_describe(pool);
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
     pool->pools[kind] = (struct pool){.kind = kind, .owner = pool};
   struct private_pool **last = &allocator->private_pools;

@@ -19,6 +19,8 @@ static openreg_status take_patiently(struct allocator *allocator, release_step *
     if (status == OPENREG_OK)
       status = step(allocator, argument);
   }
+  if (allocator->returned)
+    openreg_source_return(allocator);
   return status;
 }
 

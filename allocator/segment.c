@@ -41,47 +41,79 @@ static struct segment *find_room(const struct allocator *allocator, size_t bytes
   }
 }
 
-struct segment *openreg_segment_place(struct allocator *allocator, const struct request *request,
-                                      size_t bytes) {
-  bool found;
-  struct segment *below = find_room(allocator, bytes, &found);
-  if (!found)
-    return NULL;
+/* A segment that is one block, in no list. */
+static struct segment *segment_make(struct allocator *allocator, const struct request *request,
+                                    char *address, size_t bytes) {
   struct segment *segment = slab_take(&allocator->segments);
-  *segment = (struct segment){.below = below,
-                              .above = above(allocator, below),
-                              .address = end_of(allocator, below),
-                              .bytes = bytes,
-                              .pool = request->pool,
-                              .number = allocator->segments_made++,
-                              .stream = request->stream};
-  if (segment->above)
-    segment->above->below = segment;
-  *(below ? &below->above : &allocator->lowest) = segment;
   struct block *block = block_take_record(allocator);
-  *block = (struct block){.shown = {.address = segment->address,
+  *block = (struct block){.shown = {.address = address,
                                     .bytes = bytes,
                                     .device = allocator->device,
                                     .stream = request->stream},
                           .state = BLOCK_UNMAPPED,
                           .segment = segment,
                           .pool = request->pool};
-  segment->first = block;
+  *segment = (struct segment){.address = address,
+                              .bytes = bytes,
+                              .first = block,
+                              .pool = request->pool,
+                              .number = allocator->segments_made++,
+                              .stream = request->stream};
   if (request->pool->owner)
     request->pool->owner->segments++;
+  return segment;
+}
+
+struct segment *openreg_segment_place(struct allocator *allocator, const struct request *request,
+                                      size_t bytes) {
+  bool found;
+  struct segment *below = find_room(allocator, bytes, &found);
+  if (!found)
+    return NULL;
+  struct segment *segment = segment_make(allocator, request, end_of(allocator, below), bytes);
+  segment->below = below;
+  segment->above = above(allocator, below);
+  if (segment->above)
+    segment->above->below = segment;
+  *(below ? &below->above : &allocator->lowest) = segment;
   skip_neighbours(allocator);
   return segment;
 }
 
-void openreg_segment_remove(struct allocator *allocator, struct segment *segment) {
-  if (allocator->below_gap && allocator->below_gap->address >= segment->address)
+struct segment *openreg_segment_add(struct allocator *allocator, const struct request *request,
+                                    char *address, size_t bytes,
+                                    const openreg_memory_source *source) {
+  struct segment *segment = segment_make(allocator, request, address, bytes);
+  segment->source = *source;
+  segment->below = allocator->last_sourced;
+  *(segment->below ? &segment->below->above : &allocator->first_sourced) = segment;
+  allocator->last_sourced = segment;
+  return segment;
+}
+
+/* Takes it out of its list. */
+static void unlink_segment(struct allocator *allocator, struct segment *segment) {
+  bool is_sourced = segment_is_sourced(segment);
+  if (!is_sourced && allocator->below_gap && allocator->below_gap->address >= segment->address)
     allocator->below_gap = segment->below;
-  *(segment->below ? &segment->below->above : &allocator->lowest) = segment->above;
+  struct segment **first = is_sourced ? &allocator->first_sourced : &allocator->lowest;
+  *(segment->below ? &segment->below->above : first) = segment->above;
   if (segment->above)
     segment->above->below = segment->below;
+  else if (is_sourced)
+    allocator->last_sourced = segment->below;
+}
+
+void openreg_segment_remove(struct allocator *allocator, struct segment *segment) {
+  unlink_segment(allocator, segment);
   if (segment->pool->owner)
     segment->pool->owner->segments--;
   block_put_record(allocator, segment->first);
+  if (segment_is_sourced(segment)) {
+    segment->above = allocator->returned;
+    allocator->returned = segment;
+    return;
+  }
   slab_put(&allocator->segments, segment);
   skip_neighbours(allocator);
 }
@@ -119,6 +151,21 @@ static bool is_rejected(const struct allocator *allocator, size_t bytes) {
          reserved + (double)bytes > settings->memory_fraction * (double)allocator->capacity;
 }
 
+openreg_status openreg_segment_take(struct allocator *allocator, const struct request *request,
+                                    size_t bytes, struct segment **segment) {
+  openreg_status status = openreg_ledger_take(allocator->device, bytes);
+  if (status != OPENREG_OK)
+    return status;
+  *segment = openreg_segment_place(allocator, request, bytes);
+  if (*segment && openreg_starts_make(allocator, (*segment)->address, bytes))
+    return OPENREG_OK;
+  openreg_ledger_give(allocator->device, bytes);
+  if (!*segment)
+    return OPENREG_OUT_OF_MEMORY;
+  openreg_segment_remove(allocator, *segment);
+  return OPENREG_SYSTEM;
+}
+
 openreg_status openreg_segment_reserve(struct allocator *allocator, struct request *request,
                                        struct block **block) {
   openreg_memory_stats *stats = &allocator->stats;
@@ -134,22 +181,20 @@ openreg_status openreg_segment_reserve(struct allocator *allocator, struct reque
   request->is_rejected = is_rejected(allocator, bytes);
   if (request->is_rejected)
     return OPENREG_OUT_OF_MEMORY;
+  const struct private_pool *owner = request->pool->owner;
+  bool is_sourced = owner && owner->source.allocate;
+  if (request->is_expandable && is_sourced)
+    return openreg_fail(OPENREG_NOT_PERMITTED,
+                        "openreg: a memory pool with an allocator of its own cannot have expandable "
+                        "segments: expected expandable_segments:False while it is used");
   if (request->is_expandable)
     return openreg_expandable_reserve(allocator, request, block);
-  openreg_status status = openreg_ledger_take(allocator->device, bytes);
+  struct segment *segment;
+  openreg_status status =
+      is_sourced ? openreg_source_take(allocator, request, &owner->source, bytes, &segment)
+                 : openreg_segment_take(allocator, request, bytes, &segment);
   if (status != OPENREG_OK)
     return status;
-  struct segment *segment = openreg_segment_place(allocator, request, bytes);
-  if (segment && !openreg_starts_make(allocator, segment->address, bytes)) {
-    openreg_segment_remove(allocator, segment);
-    status = OPENREG_SYSTEM;
-  } else if (!segment) {
-    status = OPENREG_OUT_OF_MEMORY;
-  }
-  if (status != OPENREG_OK) {
-    openreg_ledger_give(allocator->device, bytes);
-    return status;
-  }
   *block = segment->first;
   int kind = request->pool->kind;
   stats_increase(stats->segment, kind, 1);
@@ -180,6 +225,11 @@ openreg_status openreg_segment_give_back(struct allocator *allocator, const stru
                                          char *address, size_t bytes) {
   if (!allocator->has_waited && !is_idle(allocator))
     return OPENREG_NOT_READY;
+  if (segment_is_sourced(block->segment)) {
+    if (memory_is_debugged())
+      openreg_debug_release(allocator, block, address, bytes);
+    return OPENREG_OK;
+  }
   /* Work that was queued before the memory was freed may still use it: none is left, and none
    * begins, while this thread is the stream. */
   openreg_status status = openreg_stream_try_begin_inline(allocator->device, block->shown.stream);

@@ -83,7 +83,7 @@ static bool draw(struct allocator *allocator, const struct room *room,
   struct room needed = room_needed(allocator);
   if (needed.segments > room->segments || needed.blocks > room->blocks)
     return false;
-  for (const struct segment *segment = allocator->lowest; segment; segment = segment->above)
+  for (const struct segment *segment = NULL; (segment = segment_next(allocator, segment));)
     add_segments(snapshot, segment);
   return true;
 }

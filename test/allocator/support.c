@@ -102,7 +102,7 @@ void set_settings(openreg_memory_settings settings) {
 
 uint64_t make_mempool(bool use_on_oom) {
   uint64_t mempool = 0;
-  assert_ok(openreg_mempool_create(use_on_oom, &mempool));
+  assert_ok(openreg_mempool_create(use_on_oom, NULL, &mempool));
   assert_true(mempool > 0);
   return mempool;
 }

@@ -100,7 +100,7 @@ static void a_recorded_block_is_not_used_again_too_soon(void **state) {
 static void memory_pools_keep_theirs(void **state) {
   (void)state;
   uint64_t mempool;
-  assert_ok(openreg_mempool_create(false, &mempool));
+  assert_ok(openreg_mempool_create(false, NULL, &mempool));
   openreg_block_free(take(0, 0, 512));
   openreg_block *block = take(0, 0, 512);
   void *address = block->address;

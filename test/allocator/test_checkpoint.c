@@ -155,6 +155,26 @@ static void what_was_reserved_since_stays_free(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
+static void what_is_still_allocated_stays_as_it_is(void **state) {
+  (void)state;
+  uint64_t mempool = make_mempool(false);
+  openreg_block *first = take_in(mempool, 0, 0, 512), *second = take_in(mempool, 0, 0, 512),
+                *third = take_in(mempool, 0, 0, 512);
+  openreg_block_free(second);
+  first->user = &mempool;
+  openreg_mempool_checkpoint *checkpoint = checkpoint_of(mempool);
+  openreg_block_free(third);
+  assert_int_equal(restore(checkpoint), 1);
+  assert_ptr_equal(openreg_block_find(first->address), first);
+  assert_ptr_equal(first->user, &mempool);
+  assert_int_equal(active_blocks_of(mempool), 2);
+  first->user = NULL;
+  assert_int_equal(restore(checkpoint), 0);
+  free_all(mempool);
+  free(checkpoint);
+  assert_ok(openreg_mempool_release(mempool));
+}
+
 static openreg_status wait_until_open(void *open) {
   while (!atomic_load((atomic_int *)open))
     ;
@@ -191,10 +211,19 @@ static void what_cannot_be_brought_back_is_refused(void **state) {
   uint64_t mempool = make_mempool(false);
   openreg_block *block = take_in(mempool, 0, 0, 512);
   openreg_mempool_checkpoint *checkpoint = checkpoint_of(mempool);
+  openreg_block *more = take_in(mempool, 0, 0, 512);
   assert_status(openreg_mempool_restore(checkpoint, &blocks, &count), OPENREG_NOT_PERMITTED);
-  assert_sentence("something is allocated in it");
+  assert_sentence("a block is allocated that it did not have");
+  openreg_block_free(more);
   openreg_block_free(block);
-
+  more = take_in(mempool, 0, 0, 1024);
+  assert_status(openreg_mempool_restore(checkpoint, &blocks, &count), OPENREG_NOT_PERMITTED);
+  assert_sentence("a block is allocated that it did not have");
+  openreg_block_free(more);
+  more = take_in(mempool, 0, 1, 512); /* in a segment that it did not have */
+  assert_status(openreg_mempool_restore(checkpoint, &blocks, &count), OPENREG_NOT_PERMITTED);
+  assert_sentence("a block is allocated that it did not have");
+  openreg_block_free(more);
   assert_ok(openreg_mempool_release(mempool));
   assert_status(openreg_mempool_restore(checkpoint, &blocks, &count), OPENREG_INVALID_ARGUMENT);
   assert_ok(openreg_mempool_empty(mempool));
@@ -246,6 +275,7 @@ int main(void) {
       ON_EMPTY_DEVICES(blocks_of_expandable_segments_come_back_where_they_were),
       ON_EMPTY_DEVICES(the_statistics_are_those_of_allocating_and_freeing),
       ON_EMPTY_DEVICES(what_was_reserved_since_stays_free),
+      ON_EMPTY_DEVICES(what_is_still_allocated_stays_as_it_is),
       ON_EMPTY_DEVICES(what_streams_still_use_is_waited_for),
       ON_EMPTY_DEVICES(what_cannot_be_brought_back_is_refused),
       ON_EMPTY_DEVICES(a_pool_without_memory_has_an_empty_checkpoint),

@@ -180,7 +180,7 @@ static void writing_before_the_beginning_hits_the_zone_below(void **state) {
 static void blocks_of_memory_pools_are_watched_too(void **state) {
   (void)state;
   uint64_t mempool;
-  assert_ok(openreg_mempool_create(false, &mempool));
+  assert_ok(openreg_mempool_create(false, NULL, &mempool));
   assert_ok(openreg_mempool_set_current(1, mempool));
   openreg_block *block = take(1, 3, 3 * MIB);
   assert_ok(openreg_mempool_set_current(1, 0));

@@ -57,7 +57,7 @@ static void child(openreg_block *block) {
   size_t count;
   openreg_ipc_handle handle = {{0}};
   openreg_memory_snapshot snapshot;
-  EXPECT(openreg_mempool_create(false, &mempool) == OPENREG_BAD_FORK);
+  EXPECT(openreg_mempool_create(false, NULL, &mempool) == OPENREG_BAD_FORK);
   EXPECT(openreg_mempool_release(1) == OPENREG_BAD_FORK);
   EXPECT(openreg_mempool_name(&mempool) == OPENREG_BAD_FORK);
   EXPECT(openreg_mempool_retain(1) == OPENREG_BAD_FORK);

@@ -372,7 +372,7 @@ static void a_pool_that_cannot_be_made_is_no_pool(void **state) {
   for (maps = 0; maps == 0 && made < MOST; made++) /* until no record of an earlier one is left */
     mempools[made] = make_mempool(false);
   maps = -1;
-  assert_true(openreg_mempool_create(OPENREG_MEMPOOL_USE_ON_OOM, &mempool) != OPENREG_OK);
+  assert_true(openreg_mempool_create(OPENREG_MEMPOOL_USE_ON_OOM, NULL, &mempool) != OPENREG_OK);
   maps = 0;
   assert_sentence("no host memory for one more memory pool");
   assert_int_equal(mempool, 77);
@@ -398,7 +398,7 @@ static void what_does_not_exist_is_refused(void **state) {
   assert_status(openreg_mempool_empty(0), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_set_current(TEST_DEVICES, 0), OPENREG_INVALID_DEVICE);
   assert_status(openreg_mempool_current(-1, &current), OPENREG_INVALID_DEVICE);
-  assert_status(openreg_mempool_create(false, NULL), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_create(false, NULL, NULL), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_retain(0), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_retain(mempool + 1), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_name(NULL), OPENREG_INVALID_ARGUMENT);

@@ -5,7 +5,7 @@ enum { ALL = OPENREG_POOL_ALL };
 
 static uint64_t made(unsigned how) {
   uint64_t mempool;
-  assert_ok(openreg_mempool_create(how, &mempool));
+  assert_ok(openreg_mempool_create(how, NULL, &mempool));
   assert_ok(openreg_mempool_set_current(0, mempool));
   return mempool;
 }
@@ -145,7 +145,7 @@ static void it_can_help_out(void **state) {
 static void other_ways_to_make_a_pool_are_refused(void **state) {
   (void)state;
   uint64_t mempool;
-  assert_status(openreg_mempool_create(4, &mempool), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_create(4, NULL, &mempool), OPENREG_INVALID_ARGUMENT);
   assert_sentence(
       "openreg_mempool_create: how=4: expected any of OPENREG_MEMPOOL_USE_ON_OOM (1) and "
       "OPENREG_MEMPOOL_NO_SPLIT (2)");

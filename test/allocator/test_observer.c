@@ -148,7 +148,7 @@ static void the_memory_pool_is_named(void **state) {
   (void)state;
   uint64_t mempool;
   openreg_block *none;
-  assert_ok(openreg_mempool_create(false, &mempool));
+  assert_ok(openreg_mempool_create(false, NULL, &mempool));
   assert_ok(openreg_mempool_set_current(0, mempool));
   openreg_block *block = take(0, 0, 512);
   void *address = block->address;

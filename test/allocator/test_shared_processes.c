@@ -283,7 +283,7 @@ static void a_block_in_a_memory_pool_goes_back_to_it(void **state) {
   (void)state;
   struct puppet *puppet = a_puppet();
   uint64_t mempool;
-  assert_ok(openreg_mempool_create(false, &mempool));
+  assert_ok(openreg_mempool_create(false, NULL, &mempool));
   assert_ok(openreg_mempool_set_current(0, mempool));
   openreg_block *block = filled(0, 1);
   assert_ok(openreg_mempool_set_current(0, 0));

@@ -72,7 +72,7 @@ static void segments_show_their_blocks(void **state) {
 static void segments_come_by_address_with_their_owner(void **state) {
   (void)state;
   uint64_t mempool;
-  assert_ok(openreg_mempool_create(false, &mempool));
+  assert_ok(openreg_mempool_create(false, NULL, &mempool));
   openreg_block *large = take(0, 1, 2 * MIB), *small = take(0, 4, 512);
   assert_ok(openreg_mempool_set_current(0, mempool));
   openreg_block *other = take(0, 1, 2 * MIB);

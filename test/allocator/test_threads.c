@@ -99,7 +99,7 @@ static void *work_in_pools(void *argument) {
     openreg_block **blocks = NULL, *inside = NULL, *outside = NULL;
     size_t count = 0;
     size_t bytes = 1 + (size_t)rand_r(&worker->random) % MIB;
-    expect(openreg_mempool_create(i % 2, &mempool) == OPENREG_OK);
+    expect(openreg_mempool_create(i % 2, NULL, &mempool) == OPENREG_OK);
     expect(openreg_mempool_set_current(device, mempool) == OPENREG_OK);
     expect(openreg_block_allocate(device, 0, bytes, &inside) == OPENREG_OK);
     expect(openreg_mempool_set_current(device, 0) == OPENREG_OK);

@@ -33,7 +33,7 @@ static void looking_does_not_initialize(void **state) {
   assert_int_equal(count, 0);
   uint64_t mempool, current;
   openreg_memory_snapshot snapshot;
-  assert_ok(openreg_mempool_create(true, &mempool));
+  assert_ok(openreg_mempool_create(true, NULL, &mempool));
   assert_ok(openreg_mempool_set_current(1, mempool));
   assert_ok(openreg_mempool_current(1, &current));
   assert_int_equal(current, mempool);

@@ -15,7 +15,7 @@ MemPool::MemPool(bool use_on_oom, bool no_split) {
   if (no_split) {
     how |= OPENREG_MEMPOOL_NO_SPLIT;
   }
-  check(openreg_mempool_create(how, &id_));
+  check(openreg_mempool_create(how, NULL, &id_));
 }
 
 MemPool::~MemPool() {
