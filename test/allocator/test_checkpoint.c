@@ -175,6 +175,25 @@ static void what_is_still_allocated_stays_as_it_is(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
+static void blocks_are_cut_as_they_were_whatever_the_settings_are_now(void **state) {
+  (void)state;
+  uint64_t mempool = make_mempool(false);
+  take_in(mempool, 0, 0, 5 * MIB);
+  take_in(mempool, 0, 0, 6 * MIB);
+  openreg_mempool_checkpoint *checkpoint = checkpoint_of(mempool);
+  struct picture before = picture_of(mempool);
+  free_all(mempool);
+  openreg_memory_settings settings = default_settings();
+  settings.max_split_bytes = 4 * MIB;
+  set_settings(settings);
+  assert_int_equal(restore(checkpoint), 2);
+  struct picture after = picture_of(mempool);
+  assert_memory_equal(&before, &after, sizeof before);
+  free_all(mempool);
+  free(checkpoint);
+  assert_ok(openreg_mempool_release(mempool));
+}
+
 static openreg_status wait_until_open(void *open) {
   while (!atomic_load((atomic_int *)open))
     ;
@@ -276,6 +295,7 @@ int main(void) {
       ON_EMPTY_DEVICES(the_statistics_are_those_of_allocating_and_freeing),
       ON_EMPTY_DEVICES(what_was_reserved_since_stays_free),
       ON_EMPTY_DEVICES(what_is_still_allocated_stays_as_it_is),
+      ON_EMPTY_DEVICES(blocks_are_cut_as_they_were_whatever_the_settings_are_now),
       ON_EMPTY_DEVICES(what_streams_still_use_is_waited_for),
       ON_EMPTY_DEVICES(what_cannot_be_brought_back_is_refused),
       ON_EMPTY_DEVICES(a_pool_without_memory_has_an_empty_checkpoint),
