@@ -178,13 +178,14 @@ static void what_is_still_allocated_stays_as_it_is(void **state) {
 static void blocks_are_cut_as_they_were_whatever_the_settings_are_now(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
-  take_in(mempool, 0, 0, 5 * MIB);
+  openreg_block_free(take_in(mempool, 0, 0, 30 * MIB));
+  take_in(mempool, 0, 0, 21 * MIB);
   take_in(mempool, 0, 0, 6 * MIB);
   openreg_mempool_checkpoint *checkpoint = checkpoint_of(mempool);
   struct picture before = picture_of(mempool);
   free_all(mempool);
   openreg_memory_settings settings = default_settings();
-  settings.max_split_bytes = 4 * MIB;
+  settings.max_split_bytes = 20 * MIB;
   set_settings(settings);
   assert_int_equal(restore(checkpoint), 2);
   struct picture after = picture_of(mempool);
