@@ -336,7 +336,7 @@ struct allocator {
   struct starts **starts; /* of each granule of the arena; NULL where there never was memory */
   openreg_memory_settings settings;
   struct pool pools[OPENREG_POOL_KINDS]; /* of memory pool 0; the first is that of uncached.c */
-  struct private_pool *private_pools;    /* in the order in which they were made */
+  struct private_pool *private_pools;    /* in the order of mempool_hash */
   struct private_pool *spare_private_pools;
   struct segment *lowest;                     /* by address */
   struct segment *first_sourced, *last_sourced; /* as they were made; they lie in others */
@@ -483,6 +483,12 @@ static inline bool mempools_were_made(void) {
 }
 static inline uint64_t mempool_current(int device) {
   return mempools_were_made() ? openreg_mempool_current_of_thread(device) : 0;
+}
+
+/* CUDA keeps its pools in hash tables, and goes through them in this order: that of Fibonacci
+ * hashing. */
+static inline uint64_t mempool_hash(uint64_t mempool) {
+  return mempool * UINT64_C(11400714819323198485);
 }
 
 /* Whether it is 0 or has users: INVALID_ARGUMENT, BAD_FORK. */

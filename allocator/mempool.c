@@ -154,20 +154,14 @@ static bool was_named(uint64_t mempool) {
   return named;
 }
 
-/* CUDA keeps these pools in a hash table, and tries them in its order: that of Fibonacci hashing.
- */
-static uint64_t hash_of(uint64_t mempool) {
-  return mempool * UINT64_C(11400714819323198485);
-}
-
 uint64_t openreg_mempool_next_on_oom(uint64_t mempool) {
   uint64_t next = 0;
   pthread_mutex_lock(&list.lock);
   for (size_t i = 0; i < list.count; i++) {
     const struct mempool *pool = &list.pools[i];
     if (pool->users > 0 && pool->how & OPENREG_MEMPOOL_USE_ON_OOM &&
-        hash_of(pool->number) > hash_of(mempool) &&
-        (next == 0 || hash_of(pool->number) < hash_of(next)))
+        mempool_hash(pool->number) > mempool_hash(mempool) &&
+        (next == 0 || mempool_hash(pool->number) < mempool_hash(next)))
       next = pool->number;
   }
   pthread_mutex_unlock(&list.lock);

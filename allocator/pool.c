@@ -67,10 +67,11 @@ struct private_pool *openreg_private_pool_open(struct allocator *allocator, uint
   openreg_mempool_describe(pool);
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
     pool->pools[kind] = (struct pool){.kind = kind, .owner = pool};
-  struct private_pool **last = &allocator->private_pools;
-  while (*last)
-    last = &(*last)->next;
-  return *last = pool;
+  struct private_pool **link = &allocator->private_pools;
+  while (*link && mempool_hash((*link)->mempool) < mempool_hash(mempool))
+    link = &(*link)->next;
+  pool->next = *link;
+  return *link = pool;
 }
 
 bool openreg_request_complete(struct allocator *allocator, struct request *request) {

@@ -195,6 +195,7 @@ py::dict allocator_settings() {
   dict["pinned_num_register_threads"] = own.register_threads;
   dict["release_lock_on_cudamalloc"] = own.release_lock;
   dict["pinned_use_cuda_host_register"] = own.host_register;
+  dict["graph_capture_record_stream_reuse"] = own.reuse_in_capture;
   dict["roundup_power2_divisions"] = divisions;
   return dict;
 }

@@ -9,6 +9,7 @@
 #include "memory/allocator_settings.h"
 #include "memory/memory_history.h"
 #include "memory/out_of_memory.h"
+#include "memory/pluggable_allocator.h"
 #include "memory/stat.h"
 #include "streams/turn.h"
 
@@ -105,6 +106,12 @@ public:
     if (!openreg_is_initialized()) {
       return;
     }
+    if (const auto &pluggable = current_pluggable_allocator()) {
+      if (pluggable->on_reset != nullptr) {
+        pluggable->on_reset();
+      }
+      return;
+    }
     const RecordedCall recorded(RecordedCall::kOther);
     int count = 0;
     check(openreg_device_count(&count));
@@ -120,12 +127,18 @@ public:
   }
 
   void recordStream(const c10::DataPtr &pointer, c10::Stream stream) override {
+    if (const auto &pluggable = current_pluggable_allocator()) {
+      if (pluggable->on_record_stream != nullptr) {
+        pluggable->on_record_stream(pointer.get(), reinterpret_cast<void *>(stream.id()));
+      }
+    }
     if (owns_block(pointer)) {
       check(openreg_block_record_stream(block_of(pointer), static_cast<int>(stream.id())));
     }
   }
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    require_own_allocator("getDeviceStats");
     openreg_memory_stats from;
     check(openreg_memory_get_stats(device, &from));
     c10::CachingDeviceAllocator::DeviceStats to;
@@ -148,10 +161,12 @@ public:
   }
 
   void resetAccumulatedStats(c10::DeviceIndex device) override {
+    require_own_allocator("resetAccumulatedStats");
     check(openreg_memory_reset_accumulated(device));
   }
 
   void resetPeakStats(c10::DeviceIndex device) override {
+    require_own_allocator("resetPeakStats");
     check(openreg_memory_reset_peak(device));
   }
 

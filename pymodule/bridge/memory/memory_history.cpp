@@ -8,6 +8,7 @@
 #include <bitset>
 #include <deque>
 #include <map>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -183,9 +184,6 @@ private:
   static Skipped parse(const std::vector<std::string> &actions) {
     Skipped skipped;
     for (const auto &action : actions) {
-      if (action == "segment_map" || action == "segment_unmap") { // which never happen here
-        continue;
-      }
       const auto *const found = std::find(std::begin(kActionNames), std::end(kActionNames), action);
       TORCH_CHECK(found != std::end(kActionNames), "Unknown TraceEntry action: ", action);
       skipped.set(static_cast<size_t>(found - std::begin(kActionNames)));
@@ -241,6 +239,9 @@ private:
       break;
     case OPENREG_MEMORY_SEGMENT_FREED:
     case OPENREG_MEMORY_SEGMENT_UNMAPPED: {
+      if (const auto above = ranges.upper_bound(event.address); above != ranges.begin()) {
+        complete(entry, std::prev(above)->second); // an end of a range may be unmapped
+      }
       const auto from = ranges.lower_bound(event.address);
       const auto to = ranges.lower_bound(event.address + event.bytes);
       for (auto range = from; range != to; ++range) {
@@ -254,8 +255,8 @@ private:
     }
   }
 
-  static void complete(HistoryEntry &entry, const Context &of_allocation) {
-    entry.context = entry.context ? entry.context : of_allocation;
+  static void complete(HistoryEntry &entry, const Context &of_memory) {
+    entry.context = entry.context ? entry.context : of_memory;
   }
 
   void add(const openreg_memory_event &event) {

@@ -6,6 +6,7 @@
 
 #include "launch/boxed.h"
 #include "tensor/device_tensor.h"
+#include "memory/allocator_settings.h"
 #include "memory/pinned.h"
 #include "operators/random/torch_generator.h"
 
@@ -74,6 +75,7 @@ public:
 } // namespace
 
 void initialize_devices() {
+  require_allocator_settings();
   check(openreg_initialize());
   register_composite_fallbacks();
 }

@@ -14,6 +14,7 @@
 #include "module/module_ipc.h"
 #include "module/module_ledger.h"
 #include "module/module_memory.h"
+#include "module/module_pools.h"
 #include "module/registration.h"
 #include "operators/autocast.h"
 #include "operators/random/torch_generator.h"
@@ -140,6 +141,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("default_generator", &default_generator);
 
   define_memory(module);
+  define_pools(module);
 
   define_ipc(module);
 

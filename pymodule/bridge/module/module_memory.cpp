@@ -10,9 +10,9 @@
 #include "memory/memory.h"
 #include "memory/memory_history.h"
 #include "memory/memory_snapshot.h"
-#include "memory/mempool.h"
 #include "memory/out_of_memory.h"
 #include "memory/pinned.h"
+#include "memory/pluggable_allocator.h"
 #include "core/status.h"
 
 namespace py = pybind11;
@@ -93,6 +93,16 @@ std::pair<uint64_t, uint64_t> mem_get_info(int device) {
   return {free, total};
 }
 
+void set_memory_fraction(int device, double fraction) {
+  if (const auto &pluggable = current_pluggable_allocator()) {
+    if (pluggable->on_memory_fraction != nullptr) {
+      pluggable->on_memory_fraction(fraction, device);
+    }
+    return;
+  }
+  check(openreg_memory_set_fraction(device, fraction));
+}
+
 double get_memory_fraction(int device) {
   double fraction = 1;
   check(openreg_memory_get_fraction(device, &fraction));
@@ -151,15 +161,6 @@ void attach_observer(const py::object &observer) {
       });
 }
 
-void define_pools(py::module &module) {
-  py::class_<MemPool, std::shared_ptr<MemPool>>(module, "_MemPool")
-      .def(py::init<bool, bool>(), py::arg("use_on_oom"), py::arg("no_split"))
-      .def_property_readonly("id", [](const MemPool &pool) { return std::pair(0, pool.id()); })
-      .def("use_count", &MemPool::use_count)
-      .def("begin_use", &MemPool::begin_use)
-      .def("end_use", &MemPool::end_use);
-}
-
 void define_history(py::module &module) {
   module.def("record_memory_history", &record_history);
   module.def("memory_snapshot", &memory_snapshot);
@@ -175,16 +176,14 @@ void define_memory(py::module &module) {
   module.def("mem_get_info", &mem_get_info);
   module.def("memory_stats", &memory_stats);
   module.def("reset_peak_memory_stats",
-             [](int device) { check(openreg_memory_reset_peak(device)); });
+             [](int device) { device_allocator()->resetPeakStats(device_index(device)); });
   module.def("reset_accumulated_memory_stats",
-             [](int device) { check(openreg_memory_reset_accumulated(device)); });
+             [](int device) { device_allocator()->resetAccumulatedStats(device_index(device)); });
   module.def("host_memory_stats", &host_memory_stats);
   module.def("reset_peak_host_memory_stats", &openreg_pinned_reset_peak);
   module.def("reset_accumulated_host_memory_stats", &openreg_pinned_reset_accumulated);
   module.def("empty_cache", [] { device_allocator()->emptyCache({0, 0}); });
-  module.def("set_memory_fraction", [](int device, double fraction) {
-    check(openreg_memory_set_fraction(device, fraction));
-  });
+  module.def("set_memory_fraction", &set_memory_fraction);
   module.def("get_memory_fraction", &get_memory_fraction);
   module.def("enable_cache", &enable_cache);
   module.def("cache_is_enabled", &cache_is_enabled);
@@ -192,7 +191,6 @@ void define_memory(py::module &module) {
   module.def("raw_alloc", &raw_alloc, py::call_guard<py::gil_scoped_release>());
   module.def("raw_delete", &raw_delete, py::call_guard<py::gil_scoped_release>());
   module.def("look_for_damage_at_exit", &look_for_damage_at_exit);
-  define_pools(module);
   define_history(module);
 }
 

@@ -1,9 +1,7 @@
 """What happened to memory, and what there is: recording, and snapshots for PyTorch's tools.
 
 A snapshot has the format of ``torch.cuda.memory._snapshot``: ``torch.cuda._memory_viz`` and
-https://pytorch.org/memory_viz read it. Its streams are numbers, 0 for the default stream. What a
-device reserves next to a segment of the same pool makes that segment longer, and is given back in
-parts: a ``segment_free`` may be of a part of what a ``segment_alloc`` reserved.
+https://pytorch.org/memory_viz read it. Its streams are numbers, 0 for the default stream.
 """
 
 import pickle
@@ -95,7 +93,8 @@ def _record_memory_history(
         Whether `torch.profiler.record_function` of all threads is recorded, or of this one.
     skip_actions : list of str or None
         Events not to be recorded: ``"alloc"``, ``"free_requested"``, ``"free_completed"``,
-        ``"segment_alloc"``, ``"segment_free"``, ``"oom"``, ``"snapshot"``.
+        ``"segment_alloc"``, ``"segment_free"``, ``"segment_map"``, ``"segment_unmap"``, ``"oom"``,
+        ``"snapshot"``.
 
     Raises
     ------

@@ -3,8 +3,6 @@
 Figures are bytes or counts under the names that ``torch.cuda`` gives them. *Allocated* is what
 tensors hold, rounded up to blocks; *reserved* is what the allocator holds for them and for later.
 Tables, pools and the history are in rooms of their own, and are offered here.
-
-Not here are allocators of one's own (``CUDAPluggableAllocator``, ``change_current_allocator``).
 """
 
 import warnings
@@ -31,17 +29,30 @@ from ._memory_history import (
     _snapshot,
     memory_snapshot,
 )
-from ._memory_pools import MemPool, use_mem_pool
+from ._memory_pools import (
+    CUDAPluggableAllocator,
+    MemPool,
+    _CUDAAllocator,
+    _get_current_allocator,
+    change_current_allocator,
+    device_free,
+    device_malloc,
+    graph_pool_handle,
+    use_mem_pool,
+)
 from ._memory_summary import list_gpu_processes, memory_summary
 from ._utils import _get_device_index
 from .devices import _is_in_bad_fork, _lazy_init, current_device, is_initialized
 from .streams import current_stream
 
 __all__ = [
+    "CUDAPluggableAllocator",
     "MemPool",
+    "_CUDAAllocator",
     "_allocation_traceback",
     "_attach_out_of_memory_observer",
     "_dump_snapshot",
+    "_get_current_allocator",
     "_get_memory_metadata",
     "_record_memory_history",
     "_save_memory_usage",
@@ -53,10 +64,14 @@ __all__ = [
     "caching_allocator_delete",
     "caching_allocator_disabled",
     "caching_allocator_enable",
+    "change_current_allocator",
+    "device_free",
+    "device_malloc",
     "device_memory_used",
     "empty_cache",
     "get_allocator_backend",
     "get_per_process_memory_fraction",
+    "graph_pool_handle",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "ipc_collect",
@@ -134,9 +149,9 @@ def memory_stats(device: Device = None) -> "OrderedDict[str, Any]":
         ``active_bytes``, ``inactive_split_bytes``, ``requested_bytes``; the pool one of ``all``,
         ``small_pool``, ``large_pool``; the metric one of ``current``, ``peak``, ``allocated`` and
         ``freed`` (both since the start); the same of ``reserved_bytes_by_private_pools``, after
-        whose name comes that of the `MemPool`, as in ``0_1``; and plain counters such as
-        ``num_ooms``. Blocks of every size may be split, and no request is refused that fits:
-        ``max_split_size`` is -1, and figures of ``oversize`` and ``num_oom_rejections`` are 0.
+        whose name comes that of the `MemPool`, as in ``0_1``; ``oversize_allocations`` and
+        ``oversize_segments``, of blocks that are as long as ``max_split_size`` allows to split, and
+        longer; and plain counters such as ``num_ooms``. Without a limit ``max_split_size`` is -1.
 
     Raises
     ------
@@ -478,8 +493,8 @@ def caching_allocator_disabled() -> Iterator[None]:
 
 
 def get_allocator_backend() -> str:
-    """Return ``"native"``, ``torch.cuda``'s name of a caching allocator of PyTorch's own."""
-    return "native"
+    """Return ``"native"`` for the caching allocator, ``"pluggable"`` for one of one's own."""
+    return "native" if _C.get_allocator() is None else "pluggable"
 
 
 def ipc_collect() -> None:

@@ -1,0 +1,10 @@
+// Memory pools' and pluggable allocators' part of torch_openreg._C.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace openreg {
+
+void define_pools(pybind11::module &module);
+
+} // namespace openreg
