@@ -402,9 +402,11 @@ bool openreg_memory_is_valid(int device);
  * "pinned" says that the memory came from this pool, which knows it again by its address; nothing
  * is locked, and pages are committed when they are first touched.
  *
- * As in CUDA's caching host allocator, sizes are rounded up to powers of two, blocks are never cut
- * or merged, and a freed block is used again by requests of its rounded size, whatever it then
- * holds. Freeing does not wait: work that uses the block must have finished.
+ * As in CUDA's caching host allocator, sizes are rounded up to powers of two, but for what the
+ * settings say, and blocks are never cut or merged. A freed block is used again, whatever it then
+ * holds, by requests of its rounded size; where sizes are not rounded, by requests between the same
+ * powers of two that it is long enough for. Freeing does not wait: work that uses the block must
+ * have finished.
  *
  * The pool belongs to no device and initializes none. It also works in a forked process, whatever
  * was initialized before: that has its own copy of every block, and may free what it inherited. */
@@ -415,7 +417,8 @@ bool openreg_memory_is_valid(int device);
 openreg_status openreg_pinned_allocate(size_t bytes, void **address);
 
 /* Gives a block back by its first address; NULL is allowed. Any other address, and giving back
- * twice, is a programming mistake. */
+ * twice, is a programming mistake. A block that is not to be cached and that the system does not
+ * take is cached all the same. */
 void openreg_pinned_free(void *address);
 
 /* Whether an address lies inside an allocated block, of its rounded size. */
@@ -424,8 +427,27 @@ bool openreg_pinned_contains(const void *address);
 /* Gives the cached blocks back to the system. Errors: SYSTEM (the block in question stays). */
 openreg_status openreg_pinned_empty_cache(void);
 
+/* What PYTORCH_ALLOC_CONF sets, in force for what is allocated and freed from then on. */
+typedef struct openreg_pinned_settings {
+  size_t max_round_bytes;  /* longer requests are not rounded up; SIZE_MAX: all are */
+  size_t max_cached_bytes; /* nor are these, and longer blocks go back to the system when they are
+                            * freed; SIZE_MAX: none do */
+  /* Of the segment that new blocks are parts of, 4096 bytes or a multiple each, as long as it has
+   * room; 0: there is none. It is reserved before the first block of the process is made: later
+   * settings change nothing. No part of it is ever given back or made into a block again. */
+  size_t reserved_segment_bytes;
+} openreg_pinned_settings;
+
+/* Errors: INVALID_ARGUMENT (NULL, a segment that is no multiple of 4096 bytes). */
+openreg_status openreg_pinned_set_settings(const openreg_pinned_settings *settings);
+void openreg_pinned_get_settings(openreg_pinned_settings *settings);
+
 /* X(name): the statistics, under the names of torch.cuda.host_memory_stats, all of rounded sizes.
- * Its num_host_alloc and num_host_free are allocations.allocated and allocations.freed. */
+ * Its num_host_alloc and num_host_free are allocations.allocated and allocations.freed. As CUDA's:
+ * the peaks of the active figures are sums of the peaks between each two powers of two, which need
+ * not have been at one time; a block that is used again becomes active with the rounded size of the
+ * request and ends to be with its own; of the segment only host_alloc_time is told, and of its
+ * blocks all but the times. */
 /* clang-format off */
 #define OPENREG_PINNED_STAT_LIST(X)                            \
   X(active_requests)      /* blocks the program holds */       \

@@ -1,12 +1,21 @@
 /* pinned.c: the pool of pinned host memory.
  *
- * A block is a mapping of its own, as long as the request rounded up to a power of two. It lives on
- * in a list of its size when it is freed, until the cache is emptied. All blocks, cached ones too,
- * are kept in one array in the order of their addresses: a binary search finds the block that an
- * address lies in, and the array moves only when the system gives or takes a mapping.
+ * A block is a mapping of its own, or a part of the reserved segment, if there is one and it has
+ * room. It is as long as the request rounded up to a power of two, or as the request where the
+ * settings say so; its class is the logarithm of that length, rounded up. When it is freed it lives
+ * on in the list of its class until the cache is emptied, unless it is longer than what may be
+ * cached. All blocks, cached ones too, are kept in one array in the order of their addresses: a
+ * binary search finds the block that an address lies in, and the array moves only when blocks are
+ * made or end.
  *
  *   directory[i].address + bytes <= directory[i + 1].address
- *   block.is_free  <=> block is in the list of its size
+ *   block.is_free  <=> block is in the list of its class
+ *
+ * The lengths of a class differ where requests are not rounded: what is used again is the block
+ * freed last of those that the request fits into. CUDA takes the last, even if it does not fit.
+ *
+ * The reserved segment is handed out once, from its beginning to its end. A block of it that ends
+ * leaves the figures and the array, as CUDA's does, but its memory stays with the segment.
  *
  * fork takes the lock, so that a child never inherits the pool half changed. Blocks are private
  * mappings: what a child does to them, and to the pool, is its own.
@@ -17,13 +26,18 @@
 #include <string.h>
 #include <time.h>
 
-enum { FEWEST_ROOM = 512, SIZES = 64 };
+enum { FEWEST_ROOM = 512, CLASSES = 64, SEGMENT_STEP = 4096 };
 
 struct pinned_block {
   char *address;
   size_t bytes;
   bool is_free;
-  struct pinned_block *after; /* free: in the list of its size */
+  struct pinned_block *after; /* free: in the list of its class */
+};
+
+struct class {
+  struct pinned_block *cached; /* last in, first out */
+  openreg_stat active_requests, active_bytes;
 };
 
 static struct {
@@ -31,9 +45,15 @@ static struct {
   struct slab records;
   struct pinned_block **directory;
   size_t count, room;
-  struct pinned_block *cached[SIZES]; /* by the logarithm of their size, last in, first out */
-  openreg_pinned_stats stats;
-} pool = {.records = {.record_bytes = sizeof(struct pinned_block)}};
+  struct class classes[CLASSES];
+  struct {
+    bool is_decided; /* whether there is one, when the first block was made */
+    char *address, *next, *end;
+  } segment;
+  openreg_pinned_settings settings;
+  openreg_pinned_stats stats; /* but what is counted by class */
+} pool = {.records = {.record_bytes = sizeof(struct pinned_block)},
+          .settings = {.max_round_bytes = SIZE_MAX, .max_cached_bytes = SIZE_MAX}};
 
 /* ---- the lock, and forks --------------------------------------------------------------------- */
 
@@ -138,16 +158,53 @@ static void add_since(openreg_duration *duration, int64_t start_us) {
     duration->min = spent;
 }
 
-static struct pinned_block *create(size_t bytes) {
-  if (!slab_ensure(&pool.records, 1) || !directory_ensure())
-    return NULL;
+static void *map_pages(size_t bytes) {
   int64_t start_us = now_us();
   void *pages = openreg_pages_map_pinned(bytes);
-  if (!pages)
+  if (pages)
+    add_since(&pool.stats.host_alloc_time, start_us);
+  return pages;
+}
+
+/* Reserves the segment before the first block is made, or never. */
+static bool segment_ensure(void) {
+  if (pool.segment.is_decided)
+    return true;
+  size_t bytes = pool.settings.reserved_segment_bytes;
+  if (bytes > 0) {
+    char *pages = map_pages(bytes);
+    if (!pages)
+      return false;
+    pool.segment.address = pool.segment.next = pages;
+    pool.segment.end = pages + bytes;
+  }
+  pool.segment.is_decided = true;
+  return true;
+}
+
+static char *segment_take(size_t bytes) {
+  size_t rounded_bytes = (bytes + SEGMENT_STEP - 1) / SEGMENT_STEP * SEGMENT_STEP;
+  if (rounded_bytes > (size_t)(pool.segment.end - pool.segment.next))
     return NULL;
-  add_since(&pool.stats.host_alloc_time, start_us);
+  char *address = pool.segment.next;
+  pool.segment.next += rounded_bytes;
+  return address;
+}
+
+static bool is_of_segment(const struct pinned_block *block) {
+  return pool.segment.address <= block->address && block->address < pool.segment.end;
+}
+
+static struct pinned_block *create(size_t bytes) {
+  if (!slab_ensure(&pool.records, 1) || !directory_ensure() || !segment_ensure())
+    return NULL;
+  char *address = segment_take(bytes);
+  if (!address)
+    address = map_pages(bytes);
+  if (!address)
+    return NULL;
   struct pinned_block *block = slab_take(&pool.records);
-  block->address = pages;
+  block->address = address;
   block->bytes = bytes;
   directory_insert(block);
   stat_increase(&pool.stats.allocations, 1);
@@ -155,12 +212,18 @@ static struct pinned_block *create(size_t bytes) {
   return block;
 }
 
-static openreg_status destroy(struct pinned_block *block) {
+static openreg_status unmap(const struct pinned_block *block) {
   int64_t start_us = now_us();
   openreg_status status = openreg_pages_unmap(block->address, block->bytes);
+  if (status == OPENREG_OK)
+    add_since(&pool.stats.host_free_time, start_us);
+  return status;
+}
+
+static openreg_status destroy(struct pinned_block *block) {
+  openreg_status status = is_of_segment(block) ? OPENREG_OK : unmap(block);
   if (status != OPENREG_OK)
     return status;
-  add_since(&pool.stats.host_free_time, start_us);
   directory_remove(block);
   stat_decrease(&pool.stats.allocations, 1);
   stat_decrease(&pool.stats.allocated_bytes, (int64_t)block->bytes);
@@ -169,36 +232,61 @@ static openreg_status destroy(struct pinned_block *block) {
 }
 
 static openreg_status empty(void) {
-  for (int size = 0; size < SIZES; size++)
-    while (pool.cached[size]) {
-      struct pinned_block *block = pool.cached[size], *after = block->after;
+  for (int i = 0; i < CLASSES; i++)
+    while (pool.classes[i].cached) {
+      struct pinned_block *block = pool.classes[i].cached, *after = block->after;
       openreg_status status = destroy(block);
       if (status != OPENREG_OK)
         return status;
-      pool.cached[size] = after;
+      pool.classes[i].cached = after;
     }
   return OPENREG_OK;
 }
 
-static openreg_status allocate(int size, void **address) {
-  struct pinned_block *block = pool.cached[size];
+static size_t rounded(size_t bytes) {
+  bool is_rounded =
+      bytes <= pool.settings.max_round_bytes && bytes <= pool.settings.max_cached_bytes;
+  return is_rounded ? (size_t)1 << logarithm(bytes) : bytes;
+}
+
+static struct pinned_block *take_cached(struct class *class, size_t requested_bytes) {
+  struct pinned_block **place = &class->cached;
+  while (*place && (*place)->bytes < requested_bytes)
+    place = &(*place)->after;
+  struct pinned_block *block = *place;
   if (block)
-    pool.cached[size] = block->after;
-  else
-    block = create((size_t)1 << size);
+    *place = block->after;
+  return block;
+}
+
+static openreg_status allocate(size_t requested_bytes, void **address) {
+  size_t bytes = rounded(requested_bytes);
+  struct class *class = &pool.classes[logarithm(bytes)];
+  struct pinned_block *block = take_cached(class, requested_bytes);
+  if (!block)
+    block = create(bytes);
   if (!block) {
     openreg_status status = empty();
     if (status != OPENREG_OK)
       return status;
-    block = create((size_t)1 << size);
+    block = create(bytes);
   }
   if (!block)
     return OPENREG_OUT_OF_MEMORY;
   block->is_free = false;
-  stat_increase(&pool.stats.active_requests, 1);
-  stat_increase(&pool.stats.active_bytes, (int64_t)block->bytes);
+  stat_increase(&class->active_requests, 1);
+  stat_increase(&class->active_bytes, (int64_t)bytes);
   *address = block->address;
   return OPENREG_OK;
+}
+
+/* What the system does not take stays cached, however long it is. */
+static void cache_or_destroy(struct class *class, struct pinned_block *block) {
+  if (block->bytes > pool.settings.max_cached_bytes && destroy(block) == OPENREG_OK)
+    return;
+  block->is_free = true;
+  block->after = class->cached;
+  class->cached = block;
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */
@@ -206,8 +294,7 @@ static openreg_status allocate(int size, void **address) {
 openreg_status openreg_pinned_allocate(size_t bytes, void **address) {
   if (!address)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_pinned_allocate: address is NULL");
-  int size = logarithm(bytes);
-  if (size >= SIZES)
+  if (logarithm(bytes) >= CLASSES)
     return openreg_fail(OPENREG_OUT_OF_MEMORY,
                         "openreg: %zu bytes of pinned memory: more than there are addresses",
                         bytes);
@@ -218,7 +305,7 @@ openreg_status openreg_pinned_allocate(size_t bytes, void **address) {
   enter();
   openreg_status status =
       fork_error == 0
-          ? allocate(size, address)
+          ? allocate(bytes, address)
           : openreg_fail(OPENREG_SYSTEM, "openreg: watching for forks: %s", strerror(fork_error));
   leave();
   return status;
@@ -230,12 +317,10 @@ void openreg_pinned_free(void *address) {
   enter();
   struct pinned_block *block = block_around(address);
   assert(block && block->address == address && !block->is_free);
-  int size = logarithm(block->bytes);
-  block->is_free = true;
-  block->after = pool.cached[size];
-  pool.cached[size] = block;
-  stat_decrease(&pool.stats.active_requests, 1);
-  stat_decrease(&pool.stats.active_bytes, (int64_t)block->bytes);
+  struct class *class = &pool.classes[logarithm(block->bytes)];
+  stat_decrease(&class->active_requests, 1);
+  stat_decrease(&class->active_bytes, (int64_t)block->bytes);
+  cache_or_destroy(class, block);
   leave();
 }
 
@@ -254,11 +339,42 @@ openreg_status openreg_pinned_empty_cache(void) {
   return status;
 }
 
+openreg_status openreg_pinned_set_settings(const openreg_pinned_settings *settings) {
+  if (!settings)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_pinned_set_settings: settings is NULL");
+  if (settings->reserved_segment_bytes % SEGMENT_STEP != 0)
+    return openreg_fail(OPENREG_INVALID_ARGUMENT,
+                        "openreg_pinned_set_settings: reserved_segment_bytes=%zu: expected a "
+                        "multiple of %d",
+                        settings->reserved_segment_bytes, SEGMENT_STEP);
+  enter();
+  pool.settings = *settings;
+  leave();
+  return OPENREG_OK;
+}
+
+void openreg_pinned_get_settings(openreg_pinned_settings *settings) {
+  enter();
+  *settings = pool.settings;
+  leave();
+}
+
+static void stat_add(openreg_stat *sum, const openreg_stat *stat) {
+  sum->current += stat->current;
+  sum->peak += stat->peak;
+  sum->allocated += stat->allocated;
+  sum->freed += stat->freed;
+}
+
 openreg_status openreg_pinned_get_stats(openreg_pinned_stats *stats) {
   if (!stats)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_pinned_get_stats: stats is NULL");
   enter();
   *stats = pool.stats;
+  for (int i = 0; i < CLASSES; i++) {
+    stat_add(&stats->active_requests, &pool.classes[i].active_requests);
+    stat_add(&stats->active_bytes, &pool.classes[i].active_bytes);
+  }
   leave();
   return OPENREG_OK;
 }
@@ -267,9 +383,12 @@ openreg_status openreg_pinned_get_stats(openreg_pinned_stats *stats) {
 static void each_stat(void (*change)(openreg_stat *stat),
                       void (*change_duration)(openreg_duration *duration)) {
   enter();
-#define X(name) change(&pool.stats.name);
-  OPENREG_PINNED_STAT_LIST(X)
-#undef X
+  change(&pool.stats.allocations);
+  change(&pool.stats.allocated_bytes);
+  for (int i = 0; i < CLASSES; i++) {
+    change(&pool.classes[i].active_requests);
+    change(&pool.classes[i].active_bytes);
+  }
   change_duration(&pool.stats.host_alloc_time);
   change_duration(&pool.stats.host_free_time);
   leave();

@@ -1,9 +1,11 @@
 /* support.c: see support.h. */
 #include "support.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -147,6 +149,32 @@ static openreg_status wait_until_open(void *data) {
   while (!atomic_load(&gate->is_open))
     ;
   return OPENREG_OK;
+}
+
+char *pin(size_t bytes) {
+  void *address = NULL;
+  assert_ok(openreg_pinned_allocate(bytes, &address));
+  assert_true(openreg_pinned_contains(address));
+  return address;
+}
+
+openreg_pinned_stats pinned_stats(void) {
+  openreg_pinned_stats stats;
+  assert_ok(openreg_pinned_get_stats(&stats));
+  return stats;
+}
+
+void set_pinned_settings(openreg_pinned_settings settings) {
+  assert_ok(openreg_pinned_set_settings(&settings));
+}
+
+/* mincore(2) fails with ENOMEM where nothing is mapped. */
+bool is_mapped(char *address) {
+  unsigned char resident;
+  size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+  int result = mincore(address - (uintptr_t)address % page_bytes, 1, &resident);
+  assert_true(result == 0 || errno == ENOMEM);
+  return result == 0;
 }
 
 void gate_close(struct gate *gate, int device, int stream) {

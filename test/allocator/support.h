@@ -50,6 +50,13 @@ openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes);
 openreg_memory_stats stats_of(int device);
 uint64_t ledger_free(int device);
 
+/* Pinned memory that must be had, and its figures. */
+char *pin(size_t bytes);
+openreg_pinned_stats pinned_stats(void);
+void set_pinned_settings(openreg_pinned_settings settings);
+/* Whether the page of an address is there at all. */
+bool is_mapped(char *address);
+
 /* Keeps a stream busy from `close` to `open`, which waits until the stream is idle. */
 struct gate {
   int device, stream;

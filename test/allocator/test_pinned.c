@@ -1,12 +1,10 @@
 /* test_pinned.c: pinned host memory: sizes, reuse, what the pool knows again, and its figures. */
 #include "support.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static int empty_pool(void **state) {
@@ -17,30 +15,10 @@ static int empty_pool(void **state) {
   return 0;
 }
 
-static openreg_pinned_stats pinned_stats(void) {
-  openreg_pinned_stats stats;
-  assert_ok(openreg_pinned_get_stats(&stats));
-  return stats;
-}
-
 static int all_freed(void **state) {
   (void)state;
   assert_int_equal(pinned_stats().active_requests.current, 0);
   return 0;
-}
-
-static char *pin(size_t bytes) {
-  void *address = NULL;
-  assert_ok(openreg_pinned_allocate(bytes, &address));
-  return address;
-}
-
-/* Whether a page is mapped at all: mincore(2) fails with ENOMEM where none is. */
-static bool is_mapped(char *address) {
-  unsigned char resident;
-  int result = mincore(address, 1, &resident);
-  assert_true(result == 0 || errno == ENOMEM);
-  return result == 0;
 }
 
 static void new_memory_is_page_aligned_and_zeroed(void **state) {
@@ -199,6 +177,19 @@ static void figures_follow_what_is_held_and_what_there_is(void **state) {
   assert_stat(stats.allocations, 1, 2, 2, 1);
   assert_stat(stats.allocated_bytes, 8192, 8320, 8320, 128);
   openreg_pinned_free(large);
+}
+
+static void peaks_are_added_up_over_the_powers_of_two(void **state) {
+  (void)state;
+  openreg_pinned_free(pin(100));
+  openreg_pinned_free(pin(5000));
+  openreg_pinned_stats stats = pinned_stats();
+  assert_stat(stats.active_requests, 0, 2, 2, 2); /* though there was one at a time */
+  assert_stat(stats.active_bytes, 0, 8320, 8320, 8320);
+  openreg_pinned_reset_peak();
+  stats = pinned_stats();
+  assert_stat(stats.active_requests, 0, 0, 2, 2);
+  assert_stat(stats.active_bytes, 0, 0, 8320, 8320);
 }
 
 static void figures_are_reset_in_their_two_ways(void **state) {
@@ -377,6 +368,7 @@ int main(void) {
       ON_EMPTY_POOL(freeing_null_is_allowed),
       ON_EMPTY_POOL(emptying_gives_back_what_is_cached_and_nothing_else),
       ON_EMPTY_POOL(figures_follow_what_is_held_and_what_there_is),
+      ON_EMPTY_POOL(peaks_are_added_up_over_the_powers_of_two),
       ON_EMPTY_POOL(figures_are_reset_in_their_two_ways),
       ON_EMPTY_POOL(time_is_spent_where_the_system_is_asked),
       ON_EMPTY_POOL(bad_arguments_are_refused),

@@ -62,12 +62,6 @@ int __wrap_openreg_lock_watch_forks(void (*before)(void), void (*after)(void)) {
   return watch_error ? watch_error : __real_openreg_lock_watch_forks(before, after);
 }
 
-static openreg_pinned_stats pinned_stats(void) {
-  openreg_pinned_stats stats;
-  assert_ok(openreg_pinned_get_stats(&stats));
-  return stats;
-}
-
 static int empty_pool(void **state) {
   (void)state;
   assert_ok(openreg_pinned_empty_cache());
@@ -81,13 +75,6 @@ static int nothing_fails_any_more(void **state) {
   assert_int_equal(records.failing + pinned.failing + unmap.failing, 0);
   assert_int_equal(pinned_stats().active_requests.current, 0);
   return 0;
-}
-
-static void *pin(size_t bytes) {
-  void *address = NULL;
-  assert_ok(openreg_pinned_allocate(bytes, &address));
-  assert_true(openreg_pinned_contains(address));
-  return address;
 }
 
 static void assert_refused(size_t bytes, openreg_status status, const char *sentence) {
@@ -188,6 +175,26 @@ static void a_cache_that_cannot_be_given_back_is_an_error_of_the_request(void **
   openreg_pinned_free(cached);
 }
 
+static void what_is_not_to_be_cached_is_when_it_cannot_be_given_back(void **state) {
+  (void)state;
+  openreg_pinned_settings settings, none_cached;
+  openreg_pinned_get_settings(&settings);
+  none_cached = settings;
+  none_cached.max_cached_bytes = 0;
+  set_pinned_settings(none_cached);
+  void *address = pin(100);
+  unmap = (struct fault){.failing = 1};
+  openreg_pinned_free(address);
+  openreg_pinned_stats stats = pinned_stats();
+  assert_stat(stats.active_requests, 0, 1, 1, 1);
+  assert_stat(stats.allocated_bytes, 100, 100, 100, 0);
+  assert_int_equal(stats.host_free_time.count, 0);
+  assert_ptr_equal(pin(100), address);
+  openreg_pinned_free(address);
+  assert_int_equal(pinned_stats().allocated_bytes.current, 0);
+  set_pinned_settings(settings);
+}
+
 static void pages_that_are_none_cannot_be_given_back(void **state) {
   assert_status(__real_openreg_pages_unmap((char *)state + 1, 1), OPENREG_SYSTEM);
   assert_sentence("giving 1 bytes of host memory back: Invalid argument");
@@ -207,6 +214,7 @@ int main(void) {
       ON_EMPTY_POOL(a_request_that_would_fail_gets_the_cached_memory),
       ON_EMPTY_POOL(what_cannot_be_given_back_stays_cached),
       ON_EMPTY_POOL(a_cache_that_cannot_be_given_back_is_an_error_of_the_request),
+      ON_EMPTY_POOL(what_is_not_to_be_cached_is_when_it_cannot_be_given_back),
       ON_EMPTY_POOL(pages_that_are_none_cannot_be_given_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

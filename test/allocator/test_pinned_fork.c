@@ -18,12 +18,6 @@
       _exit(__LINE__ % 255 + 1);                                                                   \
   } while (0)
 
-static char *pin(size_t bytes) {
-  void *address = NULL;
-  assert_ok(openreg_pinned_allocate(bytes, &address));
-  return address;
-}
-
 static void assert_content(pid_t pid) {
   int status;
   assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <unordered_map>
 
 #include "allocator/allocator.h"
@@ -22,9 +23,10 @@ using c10::CachingAllocator::AcceleratorAllocatorConfig;
 using c10::CachingAllocator::ConfigTokenizer;
 
 constexpr size_t kMostRegisterThreads = 128;
+constexpr size_t kMebibyte = size_t{1} << 20;
 
-// CUDA's own settings. Those of pinned memory and of locks have no effect here: nothing is
-// registered with a driver, and none is waited for.
+// CUDA's own settings. Of those of pinned memory only the reserved segment has an effect here, and
+// of locks none has: nothing is registered with a driver, and none is waited for.
 struct OwnSettings {
   double memory_fraction = 1;
   bool throws_on_oom = false;
@@ -34,7 +36,7 @@ struct OwnSettings {
   bool free_catch_all = false;
   bool is_cache_off = false; // set by a function, or a variable of its own
   size_t register_threads = 1;
-  size_t reserved_segment_mb = 0;
+  size_t reserved_segment_bytes = 0;
 };
 OwnSettings own;
 
@@ -46,6 +48,13 @@ void set_register_threads(const ConfigTokenizer &tokens, size_t i) {
                     "Number of register threads should be less than or equal to ",
                     kMostRegisterThreads, ", got ", count);
   own.register_threads = count;
+}
+
+void set_reserved_segment(const ConfigTokenizer &tokens, size_t i) {
+  const auto megabytes = tokens.toSizeT(i);
+  TORCH_CHECK_VALUE(megabytes > 0, "Pinned reserve segment size has to be greater than 0");
+  constexpr auto most = std::numeric_limits<size_t>::max() / kMebibyte;
+  own.reserved_segment_bytes = std::min(megabytes, most) * kMebibyte;
 }
 
 void set_memory_fraction(const ConfigTokenizer &tokens, size_t i) {
@@ -79,10 +88,7 @@ const std::unordered_map<std::string, Setter> &setters() {
       {"pinned_use_hip_host_register", to(&OwnSettings::host_register)},
       {"pinned_free_catch_all", to(&OwnSettings::free_catch_all)},
       {"pinned_num_register_threads", set_register_threads},
-      {"pinned_reserve_segment_size_mb",
-       [](const ConfigTokenizer &tokens, size_t i) {
-         own.reserved_segment_mb = tokens.toSizeT(i);
-       }},
+      {"pinned_reserve_segment_size_mb", set_reserved_segment},
       {"graph_capture_record_stream_reuse", to(&OwnSettings::reuse_in_capture)},
       {"per_process_memory_fraction", set_memory_fraction},
       {"throw_on_cudamalloc_oom", to(&OwnSettings::throws_on_oom)},
@@ -98,7 +104,16 @@ std::unordered_set<std::string> own_keys() {
   return keys;
 }
 
+void tell_pinned_pool() {
+  openreg_pinned_settings settings = {};
+  settings.max_round_bytes = AcceleratorAllocatorConfig::pinned_max_round_threshold();
+  settings.max_cached_bytes = AcceleratorAllocatorConfig::pinned_max_cached_size();
+  settings.reserved_segment_bytes = own.reserved_segment_bytes;
+  check(openreg_pinned_set_settings(&settings));
+}
+
 void tell_allocator() {
+  tell_pinned_pool();
   openreg_memory_settings settings = {};
   settings.max_split_bytes = AcceleratorAllocatorConfig::max_split_size();
   settings.max_non_split_rounding_bytes = AcceleratorAllocatorConfig::max_non_split_rounding_size();
@@ -183,6 +198,8 @@ bool cache_is_enabled() {
 py::dict allocator_settings() {
   openreg_memory_settings settings;
   openreg_memory_get_settings(&settings);
+  openreg_pinned_settings pinned;
+  openreg_pinned_get_settings(&pinned);
   py::dict divisions;
   for (int i = 0; i < OPENREG_ROUNDUP_INTERVALS; ++i) {
     divisions[py::str(std::to_string(1 << i))] = settings.roundup_power2_divisions[i];
@@ -196,6 +213,8 @@ py::dict allocator_settings() {
   dict["release_lock_on_cudamalloc"] = own.release_lock;
   dict["pinned_use_cuda_host_register"] = own.host_register;
   dict["graph_capture_record_stream_reuse"] = own.reuse_in_capture;
+  dict["max_round_threshold"] = static_cast<int64_t>(pinned.max_round_bytes);
+  dict["max_cached_size"] = static_cast<int64_t>(pinned.max_cached_bytes);
   dict["roundup_power2_divisions"] = divisions;
   return dict;
 }

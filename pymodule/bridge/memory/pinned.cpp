@@ -4,6 +4,7 @@
 #include "memory/pinned.h"
 
 #include "allocator/allocator.h"
+#include "memory/allocator_settings.h"
 #include "memory/stat.h"
 #include "core/status.h"
 
@@ -27,6 +28,7 @@ at::CachingAllocator::DurationStat to_duration(const openreg_duration &from) {
 class PinnedAllocator final : public at::HostAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
+    require_allocator_settings();
     void *address = nullptr;
     check(openreg_pinned_allocate(bytes, &address));
     return {address, address, &free_pinned, c10::Device(c10::DeviceType::CPU)};

@@ -178,7 +178,8 @@ def host_memory_stats() -> "OrderedDict[str, Any]":
         ``allocations`` and ``allocated_bytes`` (held and cached), ``active_requests`` and
         ``active_bytes`` (held); ``total``, ``max``, ``min``, ``count`` and ``avg`` of
         ``host_alloc_time`` and ``host_free_time``, the microseconds spent in asking the system for
-        blocks and in giving them back; and ``num_host_alloc`` and ``num_host_free``.
+        blocks and in giving them back; and ``num_host_alloc`` and ``num_host_free``. As on CUDA,
+        the peaks of what is held are added up over the sizes between each two powers of two.
     """
     return _flatten(host_memory_stats_as_nested_dict())
 
@@ -449,7 +450,7 @@ def caching_allocator_delete(mem_ptr: int) -> None:
 
 
 def _set_allocator_settings(env: str) -> None:
-    """Set how memory is reserved and split, as ``PYTORCH_ALLOC_CONF`` does.
+    """Set how device and pinned memory is had and kept, as ``PYTORCH_ALLOC_CONF`` does.
 
     Parameters
     ----------
