@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <bitset>
 #include <deque>
-#include <map>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
+
+#include "memory/pluggable_allocator.h"
 
 namespace openreg {
 
@@ -384,6 +386,7 @@ void follow(const HistoryOptions &options) {
 // ---- public -------------------------------------------------------------------------------------
 
 void record_memory_history(const HistoryOptions &options) {
+  require_own_allocator("recordHistory");
   if (options.enabled && options.cpp_frames) {
     torch::unwind::unwind(); // its first call reads tables of all libraries
   }

@@ -6,6 +6,7 @@
 #include "memory/allocator_settings.h"
 #include "memory/memory.h"
 #include "memory/memory_history.h"
+#include "memory/pluggable_allocator.h"
 #include "core/status.h"
 
 namespace torch {
@@ -148,6 +149,7 @@ py::list external_annotations() {
 } // namespace
 
 py::dict memory_snapshot(uint64_t mempool, bool include_traces) {
+  require_own_allocator("snapshot");
   int count = 0;
   check(openreg_device_count(&count));
   Frames frames;

@@ -1,4 +1,4 @@
-"""Where memory comes from: pools, which are kept apart from all else, and allocators of one's own."""
+"""Where memory comes from: pools, kept apart from all else, and allocators of one's own."""
 
 import ctypes
 from collections.abc import Iterator

@@ -172,6 +172,8 @@ def test_snapshot_shows_every_setting():
         "max_split_size",
         "garbage_collection_threshold",
         "expandable_segments",
+        "max_cached_size",
+        "max_round_threshold",
         "pinned_num_register_threads",
         "release_lock_on_cudamalloc",
         "pinned_use_cuda_host_register",
@@ -224,6 +226,8 @@ def test_events_show_the_compiled_region_that_they_happened_in():
 
 
 ACTIONS = ["segment_alloc", "alloc", "free_requested", "free_completed", "segment_free"]
+
+
 @pytest.mark.parametrize(
     "skipped",
     [

@@ -250,7 +250,8 @@ def test_running_out_raises_in_the_words_of_cuda(python):
     )
     assert re.match(
         r"openreg out of memory\. Tried to allocate 40\.00 MiB\. GPU 0 has a total capacity of "
-        r"64\.00 MiB of which 34\.00 MiB is free\. Including non-PyTorch memory, this process has 30\.00 MiB memory in use\. "
+        r"64\.00 MiB of which 34\.00 MiB is free\. Including non-PyTorch memory, this "
+        r"process has 30\.00 MiB memory in use\. "
         r"Of the allocated memory 30\.00 MiB is allocated by PyTorch, and 0 bytes is reserved by "
         r"PyTorch but unallocated\.",
         result.stdout,

@@ -189,6 +189,7 @@ def test_other_processes_are_named_with_what_they_have(own_group):
     assert lines[3:5] == ["GPU:1", "no processes are running"]
     assert (
         f"of which 34.00 MiB is free. Process {holder.pid} has 20.00 MiB memory in use. "
-        "Including non-PyTorch memory, this process has 10.00 MiB memory in use. Of the allocated memory 10.00 MiB"
+        "Including non-PyTorch memory, this process has 10.00 MiB memory in use. "
+        "Of the allocated memory 10.00 MiB"
     ) in lines[5]
     assert int(own_pid) != os.getpid() and re.fullmatch(r"\d+", own_pid)
