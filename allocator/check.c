@@ -123,8 +123,8 @@ static void add_block(struct walk *walk, const struct block *block) {
 
 static bool segment_is_valid(struct walk *walk, const struct segment *segment) {
   const char *address = segment->address, *end = segment->address + segment->bytes;
-  if (segment->above &&
-      (segment->above->below != segment || (segment->above->address < end && !segment_is_sourced(segment))))
+  if (segment->above && (segment->above->below != segment ||
+                         (segment->above->address < end && !segment_is_sourced(segment))))
     return broken(walk, "segment %p is not linked where it lies", (void *)segment->address);
   walk->segments++;
   walk->kinds[segment->pool->kind].segments += segment->page_bytes == 0;
@@ -184,8 +184,7 @@ static bool pools_are_valid(const struct walk *walk) {
 static bool private_pools_are_valid(const struct walk *walk) {
   for (const struct private_pool *own = walk->allocator->private_pools; own; own = own->next) {
     size_t segments = 0;
-    for (const struct segment *segment = NULL;
-         (segment = segment_next(walk->allocator, segment));)
+    for (const struct segment *segment = NULL; (segment = segment_next(walk->allocator, segment));)
       segments += segment->pool->owner == own;
     if (segments != own->segments)
       return broken(walk, "a private pool has %zu segments, not %zu", segments, own->segments);

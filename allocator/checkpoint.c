@@ -2,9 +2,10 @@
  *
  * The replay of a graph uses memory of its pool without asking for it. Whoever captures another
  * graph behind it must find the pool as the first capture left it, lest it be given memory in which
- * results of the replay lie. As with CUDA a pool is brought back by allocating all blocks that there
- * were, each at its place, and then freeing those that were free: so the statistics are CUDA's, but
- * for blocks that are still what they were: CUDA frees these, too, and allocates them again.
+ * results of the replay lie. As with CUDA a pool is brought back by allocating all blocks that
+ * there were, each at its place, and then freeing those that were free: so the statistics are
+ * CUDA's, but for blocks that are still what they were: CUDA frees these, too, and allocates them
+ * again.
  */
 #include "allocator/internal.h"
 

@@ -338,7 +338,7 @@ struct allocator {
   struct pool pools[OPENREG_POOL_KINDS]; /* of memory pool 0; the first is that of uncached.c */
   struct private_pool *private_pools;    /* in the order of mempool_hash */
   struct private_pool *spare_private_pools;
-  struct segment *lowest;                     /* by address */
+  struct segment *lowest;                       /* by address */
   struct segment *first_sourced, *last_sourced; /* as they were made; they lie in others */
   struct segment *returned;                     /* to be given back to sources */
   openreg_memory_source source;                 /* of all blocks */

@@ -184,9 +184,10 @@ openreg_status openreg_segment_reserve(struct allocator *allocator, struct reque
   const struct private_pool *owner = request->pool->owner;
   bool is_sourced = owner && owner->source.allocate;
   if (request->is_expandable && is_sourced)
-    return openreg_fail(OPENREG_NOT_PERMITTED,
-                        "openreg: a memory pool with an allocator of its own cannot have expandable "
-                        "segments: expected expandable_segments:False while it is used");
+    return openreg_fail(
+        OPENREG_NOT_PERMITTED,
+        "openreg: a memory pool with an allocator of its own cannot have expandable "
+        "segments: expected expandable_segments:False while it is used");
   if (request->is_expandable)
     return openreg_expandable_reserve(allocator, request, block);
   struct segment *segment;

@@ -34,9 +34,10 @@ openreg_status openreg_memory_set_source(const openreg_memory_source *source) {
     return openreg_fail(OPENREG_BAD_FORK, "openreg: the devices of a process forked after they "
                                           "were initialized cannot be used: start it with spawn");
   if (openreg_is_initialized())
-    return openreg_fail(OPENREG_NOT_PERMITTED,
-                        "openreg: the allocator cannot be changed after it was initialized: expected "
-                        "that before the first use of a device");
+    return openreg_fail(
+        OPENREG_NOT_PERMITTED,
+        "openreg: the allocator cannot be changed after it was initialized: expected "
+        "that before the first use of a device");
   source_of_process = source ? *source : (openreg_memory_source){0};
   return OPENREG_OK;
 }
@@ -51,8 +52,8 @@ static bool is_the_programs(const struct allocator *allocator, const char *addre
   const struct block *block = segment ? segment->first : NULL;
   while (block && address >= block_end(block))
     block = block->next;
-  return block && address >= block_address(block) && bytes <= (size_t)(block_end(block) - address) &&
-         block->state == BLOCK_ALLOCATED &&
+  return block && address >= block_address(block) &&
+         bytes <= (size_t)(block_end(block) - address) && block->state == BLOCK_ALLOCATED &&
          (size_t)(address - block_address(block)) % UNIT_BYTES == 0 &&
          !*allocator_start(allocator, address);
 }

@@ -16,16 +16,16 @@ static size_t whole_granules(size_t bytes) {
 static openreg_status take(struct allocator *allocator, struct request *request,
                            const openreg_memory_source *source, struct block **block) {
   size_t bytes = request->bytes + zone_bytes();
-  bytes = source->allocate ? (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES
-                           : whole_granules(bytes);
+  bytes =
+      source->allocate ? (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES : whole_granules(bytes);
   request->rounded_bytes = request->segment_bytes = bytes;
   request->pool = &allocator->pools[OPENREG_POOL_ALL];
   if (!slab_ensure(&allocator->blocks, 1) || !slab_ensure(&allocator->segments, 1))
     return OPENREG_SYSTEM;
   struct segment *segment;
-  openreg_status status =
-      source->allocate ? openreg_source_take(allocator, request, source, bytes, &segment)
-                       : openreg_segment_take(allocator, request, bytes, &segment);
+  openreg_status status = source->allocate
+                              ? openreg_source_take(allocator, request, source, bytes, &segment)
+                              : openreg_segment_take(allocator, request, bytes, &segment);
   if (status != OPENREG_OK)
     return status;
   *block = segment->first;

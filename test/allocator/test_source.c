@@ -27,7 +27,7 @@ static void *allocate_noted(void *context, size_t bytes, int device, int stream)
   if (notes->next)
     return notes->next;
   return !notes->is_empty && openreg_device_malloc(device, bytes, &address) == OPENREG_OK ? address
-                                                                                         : NULL;
+                                                                                          : NULL;
 }
 
 static void free_noted(void *context, void *address, size_t bytes, int device, int stream) {

@@ -25,8 +25,8 @@ struct Blocks {
 // The storage goes on to show the address of memory that is not its own any more.
 void let_go(c10::StorageImpl &storage) {
   const auto &pointer = storage.data_ptr();
-  TORCH_CHECK(owns_block(pointer),
-              "openreg: a stale storage at ", pointer.get(), " does not own its memory");
+  TORCH_CHECK(owns_block(pointer), "openreg: a stale storage at ", pointer.get(),
+              " does not own its memory");
   auto *const address = pointer.get();
   storage.set_data_ptr_noswap({address, pointer.device()});
 }

@@ -63,12 +63,10 @@ void define_memory_pools(py::module &module) {
       .def_property_readonly("allocator", &MemPool::allocator)
       .def("use_count", [](const MemPool &pool) { return openreg_mempool_use_count(pool.id()); });
   module.def("graph_pool_handle", [] { return id_of(make_graph_pool_handle()); });
-  module.def("begin_allocate_current_thread_to_pool", [](int device, const PoolId &id) {
-    begin_allocate_to_pool(device, number_of(id));
-  });
-  module.def("end_allocate_to_pool", [](int device, const PoolId &id) {
-    end_allocate_to_pool(device, number_of(id));
-  });
+  module.def("begin_allocate_current_thread_to_pool",
+             [](int device, const PoolId &id) { begin_allocate_to_pool(device, number_of(id)); });
+  module.def("end_allocate_to_pool",
+             [](int device, const PoolId &id) { end_allocate_to_pool(device, number_of(id)); });
   module.def("release_pool", [](int, const PoolId &id) { release_pool(number_of(id)); });
 }
 
@@ -88,10 +86,8 @@ void define_checkpoints(py::module &module) {
 void define_pluggable_allocators(py::module &module) {
   using Allocator = PluggableAllocator;
   py::class_<Allocator, std::shared_ptr<Allocator>>(module, "_CUDAAllocator")
-      .def("set_init_fn",
-           [](Allocator &self, uintptr_t address) {
-             self.on_init = function_at<void(int)>(address);
-           })
+      .def("set_init_fn", [](Allocator &self,
+                             uintptr_t address) { self.on_init = function_at<void(int)>(address); })
       .def("set_reset_fn",
            [](Allocator &self, uintptr_t address) { self.on_reset = function_at<void()>(address); })
       .def("set_memory_fraction_fn",

@@ -191,8 +191,8 @@ static void do_pool(const char *command, const unsigned arguments[4]) {
   uint64_t *pool = &pools[arguments[0]];
   if (strcmp(command, "pool_create") == 0)
     require(openreg_mempool_create((arguments[1] ? OPENREG_MEMPOOL_USE_ON_OOM : 0) |
-                                       (arguments[2] ? OPENREG_MEMPOOL_NO_SPLIT : 0), NULL,
-                                   pool));
+                                       (arguments[2] ? OPENREG_MEMPOOL_NO_SPLIT : 0),
+                                   NULL, pool));
   else if (strcmp(command, "pool_begin") == 0)
     require(openreg_mempool_set_current(0, *pool));
   else if (strcmp(command, "pool_end") == 0)
