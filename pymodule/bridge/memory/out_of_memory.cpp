@@ -64,19 +64,31 @@ const openreg_ledger_snapshot *own_group(Pictures &pictures) {
   return nullptr;
 }
 
-std::string sentence_of(int pid, uint64_t bytes) {
-  return "Process " + std::to_string(pid) + " has " + format_size(bytes) + " memory in use. ";
+std::string sentence_of(const std::string &who, uint64_t bytes) {
+  return who + " has " + format_size(bytes) + " memory in use. ";
+}
+
+std::string name_of(int pid) {
+  return "Process " + std::to_string(pid);
+}
+
+// Whether this process has more of a device than PyTorch's memory.
+bool has_context() {
+  const openreg_config *config = nullptr;
+  return openreg_config_get(&config) == OPENREG_OK && config->gpu_overhead;
 }
 
 // One sentence for each process that has memory of the device; this one's is always there.
 std::string sentences_of_processes(int device, uint64_t reserved) {
   Pictures pictures;
   const auto *const group = own_group(pictures);
-  std::string others, own = sentence_of(getpid(), reserved);
+  std::string others, own = sentence_of(name_of(getpid()), reserved);
   for (int i = 0; group != nullptr && i < group->process_count; ++i) {
     const auto &process = group->processes[i];
     if (process.pid != getpid() && process.bytes[device] > 0) {
-      others += sentence_of(process.pid, process.bytes[device]);
+      others += sentence_of(name_of(process.pid), process.bytes[device]);
+    } else if (process.pid == getpid() && has_context()) {
+      own = sentence_of("Including non-PyTorch memory, this process", process.bytes[device]);
     }
   }
   return others + own;
