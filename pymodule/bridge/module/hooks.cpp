@@ -4,6 +4,7 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
+#include "launch/blas_launch.h"
 #include "launch/boxed.h"
 #include "tensor/device_tensor.h"
 #include "memory/pinned.h"
@@ -76,6 +77,7 @@ public:
 void initialize_devices() {
   check(openreg_initialize());
   register_composite_fallbacks();
+  register_blas_launches();
 }
 
 // Never destroyed, for PyTorch keeps the pointer.
