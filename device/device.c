@@ -81,6 +81,28 @@ openreg_status openreg_initialize(void) {
   return status;
 }
 
+/* ---- contexts -------------------------------------------------------------------------------- */
+
+openreg_status openreg_context_open(int device) {
+  const openreg_config *config;
+  openreg_status status = openreg_require_ready(device);
+  if (status == OPENREG_OK)
+    status = openreg_config_get(&config);
+  if (status == OPENREG_OK && config->gpu_overhead)
+    status = openreg_ledger_take_context(device, &config->profiles[device]);
+  if (status == OPENREG_OK)
+    openreg_process_set_context(device);
+  return status;
+}
+
+openreg_status openreg_device_take_context(int device) {
+  const openreg_config *config;
+  openreg_status status = openreg_require_device(device);
+  if (status == OPENREG_OK)
+    status = openreg_config_get(&config);
+  return status == OPENREG_OK && config->gpu_overhead ? openreg_require_context(device) : status;
+}
+
 /* ---- devices --------------------------------------------------------------------------------- */
 
 void openreg_device_bind_thread(int device) {

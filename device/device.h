@@ -37,8 +37,9 @@ typedef struct openreg_profile {
   char name[OPENREG_NAME_BYTES]; /* as torch.cuda.get_device_name prints it: "NVIDIA L4" */
   int multiprocessor_count;
   int max_threads_per_multiprocessor;
-  int major, minor;      /* compute capability */
-  uint64_t memory_bytes; /* total memory of the real thing; 0 for a profile given as numbers */
+  int major, minor;       /* compute capability */
+  uint64_t memory_bytes;  /* total memory of the real thing; 0 for a profile given as numbers */
+  uint64_t context_bytes; /* of it, what each process takes that uses the device: see devices */
 } openreg_profile;
 
 typedef struct openreg_config {
@@ -48,6 +49,7 @@ typedef struct openreg_config {
   bool launch_blocking;
   bool host_access;
   bool debug_memory;              /* implies launch_blocking */
+  bool gpu_overhead;              /* processes have contexts: see devices */
   char group[OPENREG_NAME_BYTES]; /* OPENREG_GROUP; "" when not set */
 
   /* What the devices lack, separated by commas; "" for nothing. Operators are "aten::svd", for all
@@ -58,10 +60,10 @@ typedef struct openreg_config {
 } openreg_config;
 
 /* Fills `config` from OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_PROFILE, OPENREG_GROUP,
- * OPENREG_LAUNCH_BLOCKING, OPENREG_HOST_ACCESS, OPENREG_DEBUG_MEMORY, OPENREG_BLOCK_OPERATORS and
- * OPENREG_UNSUPPORTED_DTYPES as `lookup` gives them (NULL: the process environment).
- * `machine_bytes` is the memory to share out when no capacity is given (0: this machine's). Pure:
- * reads nothing else, keeps nothing.
+ * OPENREG_LAUNCH_BLOCKING, OPENREG_HOST_ACCESS, OPENREG_DEBUG_MEMORY, OPENREG_GPU_OVERHEAD,
+ * OPENREG_BLOCK_OPERATORS and OPENREG_UNSUPPORTED_DTYPES as `lookup` gives them (NULL: the process
+ * environment). `machine_bytes` is the memory to share out when no capacity is given (0: this
+ * machine's). Pure: reads nothing else, keeps nothing.
  * Errors: INVALID_CONFIGURATION, with variable, value and what is allowed in the sentence. */
 openreg_status openreg_config_read(openreg_getenv lookup, uint64_t machine_bytes,
                                    openreg_config *config);
@@ -110,6 +112,14 @@ openreg_status openreg_device_get_properties(int device, openreg_device_properti
 /* Whether kernels and copies of `device` may reach the memory of `peer`: true for every pair of
  * different devices, false for a device and itself, as CUDA answers. Errors: INVALID_DEVICE. */
 openreg_status openreg_device_can_access_peer(int device, int peer, bool *can_access);
+
+/* Takes this process's context on the device, if it has none there: what the driver of a GPU keeps
+ * for each process. With OPENREG_GPU_OVERHEAD=1 it is profile.context_bytes of the device's
+ * capacity, from the process's first use of the device until the process ends; without it there are
+ * no contexts, and this does nothing. Functions below that reach a device's memory, or give work to
+ * its streams, take it by themselves. Errors: INVALID_DEVICE, OUT_OF_MEMORY when it does not fit,
+ * and those of openreg_initialize. Functions that take it fail likewise. */
+openreg_status openreg_device_take_context(int device);
 
 /* Keeps the calling thread on the cores placed with the device; for -1, on all that the process was
  * allowed to use when it initialized. Does nothing before that, or where the system refuses. */

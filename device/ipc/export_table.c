@@ -95,7 +95,7 @@ static openreg_status open_locked(int device, struct export_table *table) {
 
 /* The lock is held when this succeeds. */
 openreg_status openreg_export_table_lock(int device, struct export_table **table) {
-  openreg_status status = openreg_require_ready(device);
+  openreg_status status = openreg_require_context(device);
   if (status != OPENREG_OK)
     return status;
   status = openreg_forks_watch(&fork_watch);

@@ -231,6 +231,8 @@ openreg_status openreg_import_open(const openreg_ipc_handle *handle, uint32_t ki
   struct peer_file *file;
   openreg_status status = check_handle(handle, kind, &parts);
   if (status == OPENREG_OK)
+    status = openreg_require_context((int)parts.device);
+  if (status == OPENREG_OK)
     status = openreg_imports_lock();
   if (status != OPENREG_OK)
     return status;

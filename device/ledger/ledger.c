@@ -39,7 +39,8 @@ static struct {
   uint64_t identity;
   int device_count;
   uint64_t capacity[OPENREG_MAX_DEVICES];
-  uint64_t bytes[OPENREG_MAX_DEVICES];
+  uint64_t bytes[OPENREG_MAX_DEVICES];         /* with the context's */
+  uint64_t context_bytes[OPENREG_MAX_DEVICES]; /* 0: this process has none there */
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = {.locks = -1, .own = -1}};
 
 /* ---- locking --------------------------------------------------------------------------------- */
@@ -280,21 +281,48 @@ static void set_own(int device, uint64_t bytes) {
   openreg_control_set_bytes(&self.file, device, self.file.own, bytes);
 }
 
+/* How much was free, of which `bytes` are this process's now if they fit. */
+static bool take_locked(int device, uint64_t bytes, uint64_t *free_bytes) {
+  *free_bytes = free_bytes_of(device);
+  if (bytes > *free_bytes) {
+    openreg_control_reclaim(&self.file);
+    *free_bytes = free_bytes_of(device);
+  }
+  if (bytes > *free_bytes)
+    return false;
+  set_own(device, self.bytes[device] + bytes);
+  return true;
+}
+
+openreg_status openreg_ledger_take_context(int device, const openreg_profile *profile) {
+  openreg_status status = lock_control();
+  if (status != OPENREG_OK)
+    return status;
+  uint64_t free_bytes, bytes = profile->context_bytes;
+  bool taken = self.context_bytes[device] != 0 || take_locked(device, bytes, &free_bytes);
+  if (taken)
+    self.context_bytes[device] = bytes;
+  unlock_control();
+  if (!taken)
+    return openreg_fail(OPENREG_OUT_OF_MEMORY,
+                        "openreg: device %d is out of memory: with OPENREG_GPU_OVERHEAD=1 each "
+                        "process that uses a device like %s has a context of %" PRIu64
+                        " MiB there, and %" PRIu64 " of %" PRIu64 " MiB are free",
+                        device, profile->name, bytes >> 20, free_bytes >> 20,
+                        self.capacity[device] >> 20);
+  return OPENREG_OK;
+}
+
 openreg_status openreg_ledger_take(int device, uint64_t bytes) {
-  openreg_status status = openreg_require_ready(device);
+  openreg_status status = openreg_require_context(device);
   if (status == OPENREG_OK)
     status = lock_control();
   if (status != OPENREG_OK)
     return status;
-  uint64_t free_bytes = free_bytes_of(device);
-  if (bytes > free_bytes) {
-    openreg_control_reclaim(&self.file);
-    free_bytes = free_bytes_of(device);
-  }
-  if (bytes <= free_bytes)
-    set_own(device, self.bytes[device] + bytes);
+  uint64_t free_bytes;
+  bool taken = take_locked(device, bytes, &free_bytes);
   unlock_control();
-  if (bytes > free_bytes)
+  if (!taken)
     return openreg_fail(OPENREG_OUT_OF_MEMORY,
                         "openreg: device %d is out of memory: %" PRIu64
                         " bytes were asked for, %" PRIu64 " of %" PRIu64 " are free",
@@ -306,14 +334,14 @@ void openreg_ledger_give(int device, uint64_t bytes) {
   assert(device >= 0 && device < OPENREG_MAX_DEVICES);
   pthread_mutex_lock(&self.lock);
   if (atomic_load(&self.joined) != 0) {
-    assert(bytes <= self.bytes[device]);
+    assert(bytes <= self.bytes[device] - self.context_bytes[device]);
     set_own(device, self.bytes[device] - bytes);
   }
   pthread_mutex_unlock(&self.lock);
 }
 
 openreg_status openreg_ledger_query(int device, uint64_t *free_bytes, uint64_t *total_bytes) {
-  openreg_status status = openreg_require_ready(device);
+  openreg_status status = openreg_require_context(device);
   if (status == OPENREG_OK)
     status = lock_control();
   if (status != OPENREG_OK)

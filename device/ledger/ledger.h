@@ -15,6 +15,10 @@
 openreg_status openreg_ledger_join(const openreg_config *config,
                                    const openreg_device_properties properties[]);
 
+/* Takes this process's context on a device, which has that profile, unless it has it.
+ * Errors: OUT_OF_MEMORY when it does not fit, SYSTEM, NOT_PERMITTED when this process is ending. */
+openreg_status openreg_ledger_take_context(int device, const openreg_profile *profile);
+
 /* In a forked child: lets go of everything, and leaves the parent's record as it is. */
 void openreg_ledger_abandon(void);
 

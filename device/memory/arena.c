@@ -433,7 +433,7 @@ void openreg_arena_unmap_import(void *device_address, size_t bytes) {
 /* ---- the public rest ------------------------------------------------------------------------- */
 
 openreg_status openreg_arena_get(int device, void **base, size_t *bytes) {
-  openreg_status status = openreg_require_ready(device);
+  openreg_status status = openreg_require_context(device);
   if (status != OPENREG_OK)
     return status;
   *base = slot_address(OPENREG_DEVICE_VIEW, device);

@@ -217,6 +217,8 @@ openreg_status openreg_config_read(openreg_getenv lookup, uint64_t machine_bytes
     status = openreg_environment_switch(lookup, "OPENREG_DEBUG_MEMORY", &result.debug_memory);
   result.launch_blocking = result.launch_blocking || result.debug_memory;
   if (status == OPENREG_OK)
+    status = openreg_environment_switch(lookup, "OPENREG_GPU_OVERHEAD", &result.gpu_overhead);
+  if (status == OPENREG_OK)
     status = read_list(lookup, "OPENREG_BLOCK_OPERATORS", is_operator,
                        "operators such as aten::svd or aten::add.Tensor", result.block_operators);
   if (status == OPENREG_OK)

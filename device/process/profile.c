@@ -2,7 +2,8 @@
  *
  * Multiprocessors, threads and capability decide which random numbers a device draws, so they are
  * facts. Memory is what torch.cuda.get_device_properties prints, in MiB, on Linux where it differs;
- * it varies by some MiB with the driver. Values marked "estimate" were not seen in a print-out.
+ * it varies by some MiB with the driver; marked "estimate" it was not seen in a print-out.
+ * Where the sizes of contexts come from, and which are estimates, docs/gpu-memory.md says.
  */
 #include "device/process/config.h"
 
@@ -14,24 +15,24 @@
 
 /* clang-format off */
 static const openreg_profile table[] = {
-    /* key          name                         SM   TPM   capability  memory */
-    {"b200",       "NVIDIA B200",               148, 2048, 10, 0, MIB(182642)},
-    {"h200",       "NVIDIA H200",               132, 2048,  9, 0, MIB(143156)},
-    {"h100",       "NVIDIA H100 80GB HBM3",     132, 2048,  9, 0, MIB(81090)},
-    {"h100-pcie",  "NVIDIA H100 PCIe",          114, 2048,  9, 0, MIB(81008)},
-    {"a100",       "NVIDIA A100-SXM4-40GB",     108, 2048,  8, 0, MIB(40536)},  /* estimate */
-    {"a100-80gb",  "NVIDIA A100-SXM4-80GB",     108, 2048,  8, 0, MIB(81251)},  /* estimate */
-    {"v100",       "Tesla V100-SXM2-16GB",       80, 2048,  7, 0, MIB(16160)},
-    {"v100-32gb",  "Tesla V100-SXM2-32GB",       80, 2048,  7, 0, MIB(32510)},  /* estimate */
-    {"l40s",       "NVIDIA L40S",               142, 1536,  8, 9, MIB(45589)},
-    {"l4",         "NVIDIA L4",                  58, 1536,  8, 9, MIB(22491)},  /* estimate */
-    {"t4",         "Tesla T4",                   40, 1024,  7, 5, MIB(15102)},
-    {"rtx4090",    "NVIDIA GeForce RTX 4090",   128, 1536,  8, 9, MIB(24210)},  /* estimate */
-    {"rtx3090",    "NVIDIA GeForce RTX 3090",    82, 1536,  8, 6, MIB(24259)},
-    {"a10g",       "NVIDIA A10G",                80, 1536,  8, 6, MIB(22587)},
-    {"rtx4090d",   "NVIDIA GeForce RTX 4090 D", 114, 1536,  8, 9, MIB(24210)},  /* estimate */
-    {"h20",        "NVIDIA H20",                 78, 2048,  9, 0, MIB(97285)},
-    {"rtx3060",    "NVIDIA GeForce RTX 3060",    28, 1536,  8, 6, MIB(12044)},
+    /* key          name                         SM   TPM   capability  memory  context */
+    {"b200",       "NVIDIA B200",               148, 2048, 10, 0, MIB(182642), MIB(616)},
+    {"h200",       "NVIDIA H200",               132, 2048,  9, 0, MIB(143156), MIB(520)},
+    {"h100",       "NVIDIA H100 80GB HBM3",     132, 2048,  9, 0, MIB(81090),  MIB(520)},
+    {"h100-pcie",  "NVIDIA H100 PCIe",          114, 2048,  9, 0, MIB(81008),  MIB(456)},
+    {"a100",       "NVIDIA A100-SXM4-40GB",     108, 2048,  8, 0, MIB(40536),  MIB(414)}, /* estimate */
+    {"a100-80gb",  "NVIDIA A100-SXM4-80GB",     108, 2048,  8, 0, MIB(81251),  MIB(414)}, /* estimate */
+    {"v100",       "Tesla V100-SXM2-16GB",       80, 2048,  7, 0, MIB(16160),  MIB(320)},
+    {"v100-32gb",  "Tesla V100-SXM2-32GB",       80, 2048,  7, 0, MIB(32510),  MIB(320)}, /* estimate */
+    {"l40s",       "NVIDIA L40S",               142, 1536,  8, 9, MIB(45589),  MIB(426)},
+    {"l4",         "NVIDIA L4",                  58, 1536,  8, 9, MIB(22491),  MIB(174)}, /* estimate */
+    {"t4",         "Tesla T4",                   40, 1024,  7, 5, MIB(15102),  MIB(80)},
+    {"rtx4090",    "NVIDIA GeForce RTX 4090",   128, 1536,  8, 9, MIB(24210),  MIB(386)}, /* estimate */
+    {"rtx3090",    "NVIDIA GeForce RTX 3090",    82, 1536,  8, 6, MIB(24259),  MIB(256)},
+    {"a10g",       "NVIDIA A10G",                80, 1536,  8, 6, MIB(22587),  MIB(240)},
+    {"rtx4090d",   "NVIDIA GeForce RTX 4090 D", 114, 1536,  8, 9, MIB(24210),  MIB(342)}, /* estimate */
+    {"h20",        "NVIDIA H20",                 78, 2048,  9, 0, MIB(97285),  MIB(312)},
+    {"rtx3060",    "NVIDIA GeForce RTX 3060",    28, 1536,  8, 6, MIB(12044),  MIB(84)},
 };
 /* clang-format on */
 
@@ -58,6 +59,13 @@ static int parse_short_number(const char *text, size_t length) {
   return number;
 }
 
+/* 2 KiB for each thread that the GPU can hold, in pages of 2 MiB: within 5 % of what is known of
+ * contexts (docs/gpu-memory.md). */
+static uint64_t estimate_context(int multiprocessors, int threads) {
+  uint64_t bytes = (uint64_t)multiprocessors * (uint64_t)threads * 2048;
+  return (bytes + MIB(2) - 1) & ~(MIB(2) - 1);
+}
+
 static bool find_numbers(const char *text, size_t length, openreg_profile *profile) {
   const char *cross = memchr(text, 'x', length);
   if (cross == NULL)
@@ -72,6 +80,7 @@ static bool find_numbers(const char *text, size_t length, openreg_profile *profi
       .max_threads_per_multiprocessor = threads,
       .major = 8,
       .minor = 0,
+      .context_bytes = estimate_context(multiprocessors, threads),
   };
   snprintf(profile->key, sizeof profile->key, "%dx%d", multiprocessors, threads);
   snprintf(profile->name, sizeof profile->name, "openreg %dx%d", multiprocessors, threads);

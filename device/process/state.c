@@ -1,10 +1,13 @@
 /* state.c: where this process stands. One word, which is written while forks are held and read
- * without a lock. */
+ * without a lock; and one bit for each device that it has begun to use. */
 #include "device/process/state.h"
 
 #include <stdatomic.h>
 
 static _Atomic int state = OPENREG_PROCESS_NEW;
+static _Atomic uint64_t contexts; /* none without initialized devices */
+
+_Static_assert(OPENREG_MAX_DEVICES <= 64, "one bit for each");
 
 enum openreg_process_state openreg_process_state(void) {
   return (enum openreg_process_state)atomic_load_explicit(&state, memory_order_acquire);
@@ -12,6 +15,8 @@ enum openreg_process_state openreg_process_state(void) {
 
 void openreg_process_set_state(enum openreg_process_state next) {
   atomic_store_explicit(&state, (int)next, memory_order_release);
+  if (next == OPENREG_PROCESS_FORKED)
+    atomic_store(&contexts, 0);
 }
 
 bool openreg_is_initialized(void) {
@@ -39,7 +44,7 @@ openreg_status openreg_device_count(int *count) {
 }
 
 openreg_status openreg_require_device(int device) {
-  static _Atomic int known_count; /* 0: not asked yet. Every launch comes by here */
+  static _Atomic int known_count; /* 0: not asked yet */
   if (device >= 0 && device < atomic_load_explicit(&known_count, memory_order_relaxed))
     return OPENREG_OK;
   int count;
@@ -56,4 +61,16 @@ openreg_status openreg_require_device(int device) {
 openreg_status openreg_require_ready(int device) {
   openreg_status status = openreg_require_device(device);
   return status == OPENREG_OK ? openreg_initialize() : status;
+}
+
+void openreg_process_set_context(int device) {
+  atomic_fetch_or_explicit(&contexts, (uint64_t)1 << device, memory_order_release);
+}
+
+/* Every launch comes by here. */
+openreg_status openreg_require_context(int device) {
+  uint64_t noted = atomic_load_explicit(&contexts, memory_order_acquire);
+  if (device >= 0 && device < OPENREG_MAX_DEVICES && (noted >> device & 1) != 0)
+    return OPENREG_OK;
+  return openreg_context_open(device);
 }

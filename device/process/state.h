@@ -25,8 +25,20 @@ openreg_status openreg_require_device(int device);
  * Errors: as openreg_require_device, and those of openreg_initialize. */
 openreg_status openreg_require_ready(int device);
 
+/* The same, with this process's context on the device, which it takes if need be: for whatever
+ * reaches the device. Errors: as openreg_device_take_context. */
+openreg_status openreg_require_context(int device);
+
+/* Notes that this process has its context on the device, or needs none. */
+void openreg_process_set_context(int device);
+
 /* Errors: BAD_FORK. */
 openreg_status openreg_require_no_bad_fork(void);
+
+/* ---- device.c -------------------------------------------------------------------------------- */
+
+/* For a device that this process's context is not noted of. */
+openreg_status openreg_context_open(int device);
 
 #pragma GCC visibility pop
 #endif

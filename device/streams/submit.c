@@ -10,7 +10,7 @@
 static _Thread_local char me; /* its address names this thread */
 
 static openreg_status find(int device, int stream, struct stream **found) {
-  openreg_status status = openreg_require_ready(device);
+  openreg_status status = openreg_require_context(device);
   if (status == OPENREG_OK)
     status = openreg_require_stream(stream);
   if (status == OPENREG_OK)
@@ -59,7 +59,7 @@ openreg_status openreg_stream_try_begin_inline(int device, int stream) {
 }
 
 openreg_status openreg_stream_try_begin_current(int device, int *stream) {
-  openreg_status status = openreg_require_ready(device);
+  openreg_status status = openreg_require_context(device);
   if (status != OPENREG_OK)
     return status;
   *stream = openreg_current_streams[device];

@@ -17,7 +17,8 @@ import forks as forks_of_tests
 import pytest
 from forks import READ_BY_IMPORTING
 
-for name in [name for name in os.environ if name.startswith(("OPENREG_", "HWLOC_", "PYTORCH_"))]:
+OURS = ("OPENREG_", "HWLOC_", "PYTORCH_", "CUBLAS", "TORCH_CUBLASLT_", "TORCH_BLAS_")
+for name in [name for name in os.environ if name.startswith(OURS)]:
     del os.environ[name]
 # What a terminal's size would be taken from: some of those who start tests set them.
 for name in ("COLUMNS", "LINES"):

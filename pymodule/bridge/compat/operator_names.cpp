@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compat/blas_operators.h"
 #include "compat/nondeterministic.h"
 
 namespace openreg {
@@ -91,6 +92,7 @@ std::vector<std::string_view> operators_known_by_name() {
     names.push_back(without_overload(name));
   }
   append_nondeterministic(names);
+  append_blas_operators(names);
   return names;
 }
 

@@ -1,5 +1,6 @@
 // What is known of operators by their names alone, because neither schema nor tags say it. A test
-// asks whether PyTorch still has every operator that is named here or in nondeterministic.cpp.
+// asks whether PyTorch still has every operator that is named here, in nondeterministic.cpp or in
+// blas_operators.cpp.
 #pragma once
 
 #include <array>
@@ -40,7 +41,7 @@ inline constexpr std::array<const char *, 2> kLaunchedComposites = {
     "aten::mode.values",
 };
 
-// Every name above and in nondeterministic.h, without overload.
+// Every name above, in nondeterministic.h and in blas_operators.h, without overload.
 std::vector<std::string_view> operators_known_by_name();
 
 } // namespace openreg

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/no_warnings.h"
 #include "core/status.h"
 
 namespace openreg {
@@ -46,12 +47,6 @@ public:
   }
 };
 
-// A refusal takes the place of other kernels on purpose: PyTorch's warning of that is not shown.
-class NoWarnings final : public c10::WarningHandler {
-public:
-  void process(const c10::Warning &) override {}
-};
-
 void block(const c10::OperatorName &name) {
   // Registrations last as long as the process.
   static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
@@ -63,10 +58,9 @@ void block(const c10::OperatorName &name) {
 }
 
 void block_operators() {
-  NoWarnings silent;
   auto missing = blocked_operators();
   {
-    const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+    const NoWarnings silent;
     for (const auto &name : c10::Dispatcher::singleton().getAllOpNames()) {
       if (is_blocked(name)) {
         block(name);

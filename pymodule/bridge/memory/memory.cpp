@@ -286,6 +286,7 @@ openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes)
   openreg_block *block = nullptr;
   const auto status = openreg_block_allocate(device, stream, bytes, &block);
   if (status == OPENREG_OUT_OF_MEMORY) [[unlikely]] {
+    check(openreg_device_take_context(device)); // it may be that which did not fit
     raise_out_of_memory(device);
   }
   check(status);

@@ -73,13 +73,16 @@ std::string sentences_of_processes(int device, uint64_t reserved) {
   Pictures pictures;
   const auto *const group = own_group(pictures);
   std::string others;
+  uint64_t own = reserved;
   for (int i = 0; group != nullptr && i < group->process_count; ++i) {
     const auto &process = group->processes[i];
-    if (process.pid != getpid() && process.bytes[device] > 0) {
+    if (process.pid == getpid()) {
+      own = process.bytes[device];
+    } else if (process.bytes[device] > 0) {
       others += sentence_of("Process " + std::to_string(process.pid), process.bytes[device]);
     }
   }
-  return others + sentence_of("Including non-PyTorch memory, this process", reserved);
+  return others + sentence_of("Including non-PyTorch memory, this process", own);
 }
 
 void call_observers(c10::DeviceIndex device, const openreg_memory_refusal &figures) {

@@ -4,6 +4,7 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
+#include "launch/blas_launch.h"
 #include "launch/boxed.h"
 #include "tensor/device_tensor.h"
 #include "memory/allocator_settings.h"
@@ -78,6 +79,7 @@ void initialize_devices() {
   require_allocator_settings();
   check(openreg_initialize());
   register_composite_fallbacks();
+  register_blas_launches();
 }
 
 // Never destroyed, for PyTorch keeps the pointer.

@@ -35,15 +35,26 @@ int device_count() {
   return count;
 }
 
+// As on CUDA, whoever makes a device the current one has a context there, but for who comes back.
+void set_device(int device) {
+  check(openreg_device_take_context(device));
+  check(openreg_device_set_current(device));
+}
+
 int exchange_device(int device) {
-  if (device < 0) {
-    return -1;
-  }
   const int previous = openreg_device_current();
-  if (device != previous) {
+  if (device >= 0) {
+    set_device(device);
+  }
+  return device < 0 ? -1 : previous;
+}
+
+int maybe_exchange_device(int device) {
+  const int previous = openreg_device_current();
+  if (device >= 0 && device != previous) {
     check(openreg_device_set_current(device));
   }
-  return previous;
+  return device < 0 ? -1 : previous;
 }
 
 bool can_device_access_peer(int device, int peer) {
@@ -112,11 +123,13 @@ PYBIND11_MODULE(_C, module) {
   module.def("in_bad_fork", &openreg_in_bad_fork);
   module.def("device_count", &device_count);
   module.def("current_device", &openreg_device_current);
-  module.def("set_device", [](int device) { check(openreg_device_set_current(device)); });
+  module.def("set_device", &set_device);
   module.def("exchange_device", &exchange_device);
+  module.def("maybe_exchange_device", &maybe_exchange_device);
   module.def("get_device_properties", &get_device_properties);
   module.def("can_device_access_peer", &can_device_access_peer);
   module.def("synchronize", [](int device) {
+    check(openreg_device_take_context(device));
     wait_for_device(device_index(device));
     look_for_damage(device);
   });

@@ -6,6 +6,7 @@
 
 #include "allocator/allocator.h"
 #include "memory/allocator_settings.h"
+#include "memory/blas_workspaces.h"
 #include "memory/debug_memory.h"
 #include "memory/memory.h"
 #include "memory/memory_history.h"
@@ -183,6 +184,7 @@ void define_memory(py::module &module) {
   module.def("reset_peak_host_memory_stats", &openreg_pinned_reset_peak);
   module.def("reset_accumulated_host_memory_stats", &openreg_pinned_reset_accumulated);
   module.def("empty_cache", [] { device_allocator()->emptyCache({0, 0}); });
+  module.def("clear_cublas_workspaces", &clear_blas_workspaces);
   module.def("set_memory_fraction", &set_memory_fraction);
   module.def("get_memory_fraction", &get_memory_fraction);
   module.def("enable_cache", &enable_cache);

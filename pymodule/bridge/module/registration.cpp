@@ -3,8 +3,11 @@
 
 #include "module/registration.h"
 
+#include <cstdlib>
+
 #include "core/refusals.h"
 #include "core/registration.h"
+#include "launch/blas_launch.h"
 #include "launch/boxed.h"
 #include "memory/allocator_settings.h"
 #include "memory/debug_memory.h"
@@ -35,6 +38,9 @@ void register_with_pytorch() {
   register_sparse_indices();
   register_boxed_kernels();
   register_autocast_kernels();
+  if (std::getenv("OPENREG_GPU_OVERHEAD") != nullptr) { // else at the first use of a device
+    register_blas_launches();
+  }
   register_refusals(); // take the place of all others
 }
 

@@ -94,8 +94,10 @@ def _exchange_device(device: int) -> int:
     return _C.exchange_device(device)
 
 
-# In torch.cuda this one avoids creating a context; here, changing the device never costs that.
-_maybe_exchange_device = _exchange_device
+def _maybe_exchange_device(device: int) -> int:
+    if device >= 0:
+        _lazy_init()
+    return _C.maybe_exchange_device(device)
 
 
 class device:

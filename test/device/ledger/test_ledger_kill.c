@@ -90,6 +90,11 @@ static void live_until_the_step(void) {
   live();
 }
 
+static void live_with_contexts_until_the_step(void) {
+  REQUIRE(setenv("OPENREG_GPU_OVERHEAD", "1", 1) == 0);
+  live_until_the_step();
+}
+
 static void find_everything_free(void) {
   alarm(PATIENCE_SECONDS);
   REQUIRE_OK(openreg_ledger_take(0, 64 * MIB));
@@ -121,14 +126,18 @@ static void be_dead(void (*body)(void)) {
 }
 
 /* False when the process ended by itself: it has no such step. */
-static bool die_at(int step_number) {
+static bool die_living(void (*life)(void), int step_number) {
   last_step = step_number;
-  actor other = actor_start(live_until_the_step);
+  actor other = actor_start(life);
   last_step = 0;
   int wait_status;
   wait_for(&other, &wait_status);
   REQUIRE(wait_status == 0 || (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL));
   return wait_status != 0;
+}
+
+static bool die_at(int step_number) {
+  return die_living(live_until_the_step, step_number);
 }
 
 static bool has_control_file(void) {
@@ -162,6 +171,22 @@ KILL_TEST(a_process_alone_may_die_at_each_step) {
     require_nothing_left();
   REQUIRE(number > FEWEST_STEPS);
   REQUIRE(!has_control_file());
+}
+
+/* The profile's contexts are 2 MiB. */
+static void has_contexts_body(void) {
+  int number = 1;
+  for (; die_living(live_with_contexts_until_the_step, number); number++)
+    require_nothing_left();
+  REQUIRE(number > FEWEST_STEPS);
+  REQUIRE(!has_control_file());
+}
+
+static void a_process_with_contexts_may_die_at_each_step(void **state) {
+  (void)state;
+  child_expect_pass(has_contexts_body,
+                    ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=64M",
+                                "OPENREG_PROFILE=1x256", "HWLOC_SYNTHETIC=core:2 pu:1"));
 }
 
 static void stay(void) {
@@ -246,6 +271,7 @@ KILL_TEST(processes_may_die_at_any_time) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_process_alone_may_die_at_each_step),
+      cmocka_unit_test(a_process_with_contexts_may_die_at_each_step),
       cmocka_unit_test(a_process_that_shares_devices_may_die_at_each_step),
       cmocka_unit_test(a_process_that_reclaims_from_the_dead_may_die_at_each_step),
       cmocka_unit_test(a_process_that_replaces_a_control_file_may_die_at_each_step),

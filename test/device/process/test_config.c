@@ -44,6 +44,7 @@ static void nothing_set_gives_the_defaults(void **state) {
   assert_false(config.launch_blocking);
   assert_false(config.host_access);
   assert_false(config.debug_memory);
+  assert_false(config.gpu_overhead);
 }
 
 static void an_empty_value_counts_as_not_set(void **state) {
@@ -51,7 +52,8 @@ static void an_empty_value_counts_as_not_set(void **state) {
   openreg_config config;
   assert_int_equal(READ(&config, "OPENREG_DEVICE_COUNT", "", "OPENREG_DEVICE_MEMORY", "",
                         "OPENREG_PROFILE", "", "OPENREG_GROUP", "", "OPENREG_LAUNCH_BLOCKING", "",
-                        "OPENREG_HOST_ACCESS", "", "OPENREG_DEBUG_MEMORY", ""),
+                        "OPENREG_HOST_ACCESS", "", "OPENREG_DEBUG_MEMORY", "",
+                        "OPENREG_GPU_OVERHEAD", ""),
                    OPENREG_OK);
   assert_int_equal(config.device_count, 2);
   assert_string_equal(config.profiles[1].key, "h100");
@@ -156,6 +158,15 @@ static void switches_are_0_or_1(void **state) {
   assert_true(config.host_access);
 }
 
+static void contexts_and_workspaces_are_asked_for(void **state) {
+  (void)state;
+  openreg_config config;
+  assert_int_equal(READ(&config, "OPENREG_GPU_OVERHEAD", "1"), OPENREG_OK);
+  assert_true(config.gpu_overhead);
+  assert_int_equal(READ(&config, "OPENREG_GPU_OVERHEAD", "0"), OPENREG_OK);
+  assert_false(config.gpu_overhead);
+}
+
 static void debugging_memory_makes_launches_blocking(void **state) {
   (void)state;
   openreg_config config;
@@ -212,8 +223,8 @@ static void groups_do_not_differ_by_how_processes_use_devices(void **state) {
   char first[OPENREG_GROUP_NAME_BYTES], second[OPENREG_GROUP_NAME_BYTES];
   NAME(first, "OPENREG_DEVICE_MEMORY", "128M");
   NAME(second, "OPENREG_DEVICE_MEMORY", "131072K,128M", "OPENREG_PROFILE", "H100",
-       "OPENREG_HOST_ACCESS", "1", "OPENREG_DEBUG_MEMORY", "1", "OPENREG_UNSUPPORTED_DTYPES",
-       "float64");
+       "OPENREG_HOST_ACCESS", "1", "OPENREG_DEBUG_MEMORY", "1", "OPENREG_GPU_OVERHEAD", "1",
+       "OPENREG_UNSUPPORTED_DTYPES", "float64");
   assert_string_equal(first, second);
 }
 
@@ -257,6 +268,7 @@ static void bad_values_are_refused_with_what_is_allowed(void **state) {
       {"OPENREG_LAUNCH_BLOCKING", "yes", "0 or 1"},
       {"OPENREG_HOST_ACCESS", "01", "0 or 1"},
       {"OPENREG_DEBUG_MEMORY", "on", "0 or 1"},
+      {"OPENREG_GPU_OVERHEAD", "2", "0 or 1"},
       {"OPENREG_HOST_ACCESS", "true", "0 or 1"},
       {"OPENREG_BLOCK_OPERATORS", "svd", operators},
       {"OPENREG_BLOCK_OPERATORS", "aten:svd", operators},
@@ -389,6 +401,7 @@ int main(void) {
       cmocka_unit_test(this_machine_is_shared_when_no_other_is_given),
       cmocka_unit_test(groups_are_names_of_up_to_63_characters),
       cmocka_unit_test(switches_are_0_or_1),
+      cmocka_unit_test(contexts_and_workspaces_are_asked_for),
       cmocka_unit_test(debugging_memory_makes_launches_blocking),
       cmocka_unit_test(a_group_with_a_name_is_called_by_it),
       cmocka_unit_test(a_group_without_a_name_is_called_by_its_devices),

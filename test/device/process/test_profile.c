@@ -78,6 +78,17 @@ static void memory_is_a_little_less_than_what_is_on_the_box(void **state) {
   }
 }
 
+/* What is known of contexts, in docs/gpu-memory.md, is near 2 KiB for each thread of the GPU. */
+static void contexts_are_as_large_as_the_gpu(void **state) {
+  (void)state;
+  for (int i = 0; openreg_profile_at(i) != NULL; i++) {
+    const openreg_profile *profile = openreg_profile_at(i);
+    double threads = profile->multiprocessor_count * profile->max_threads_per_multiprocessor;
+    double share = (double)profile->context_bytes / (2048 * threads);
+    assert_true(share > 0.95 && share < 1.05);
+  }
+}
+
 static void every_profile_has_a_name(void **state) {
   (void)state;
   for (int i = 0; openreg_profile_at(i) != NULL; i++)
@@ -101,7 +112,9 @@ static void numbers_make_a_profile(void **state) {
   assert_int_equal(profile.major, 8);
   assert_int_equal(profile.minor, 0);
   assert_int_equal(profile.memory_bytes, 0);
+  assert_int_equal(profile.context_bytes, 144 << 20);
   assert_int_equal(find("1x256").multiprocessor_count, 1);
+  assert_int_equal(find("1x256").context_bytes, 2 << 20);
   assert_int_equal(find("1024x4096").max_threads_per_multiprocessor, 4096);
 }
 
@@ -122,6 +135,7 @@ int main(void) {
       cmocka_unit_test(keys_are_found_in_any_case_and_in_full_only),
       cmocka_unit_test(keys_are_in_lower_case_and_differ),
       cmocka_unit_test(memory_is_a_little_less_than_what_is_on_the_box),
+      cmocka_unit_test(contexts_are_as_large_as_the_gpu),
       cmocka_unit_test(every_profile_has_a_name),
       cmocka_unit_test(positions_outside_the_table_are_null),
       cmocka_unit_test(numbers_make_a_profile),

@@ -51,6 +51,7 @@ BAD = [
     ("OPENREG_LAUNCH_BLOCKING", "yes"),
     ("OPENREG_LAUNCH_BLOCKING", "2"),
     ("OPENREG_HOST_ACCESS", "maybe"),
+    ("OPENREG_GPU_OVERHEAD", "on"),
 ]
 
 GOOD = [

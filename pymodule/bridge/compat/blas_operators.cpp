@@ -1,0 +1,154 @@
+#include "compat/blas_operators.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <array>
+
+namespace openreg {
+
+namespace {
+
+using Arguments = c10::ArrayRef<c10::IValue>;
+
+const at::Tensor &tensor(Arguments arguments, size_t place) {
+  return arguments[place].toTensor();
+}
+
+// Nothing is multiplied when there is nothing to add up, or nowhere to put it.
+bool multiplies(const at::Tensor &left, const at::Tensor &right) {
+  return left.numel() > 0 && right.numel() > 0;
+}
+
+// What torch.backends.cuda.preferred_blas_library() says of plain products.
+BlasLibrary preferred() {
+  return at::globalContext().blasPreferredBackend() == at::BlasBackend::Cublaslt
+             ? BlasLibrary::kCublasLt
+             : BlasLibrary::kCublas;
+}
+
+BlasLibrary always(Arguments) {
+  return BlasLibrary::kCublas;
+}
+
+// mm, bmm: what is multiplied comes first.
+BlasLibrary of_first_two(Arguments arguments) {
+  return multiplies(tensor(arguments, 0), tensor(arguments, 1)) ? preferred() : BlasLibrary::kNone;
+}
+
+// addbmm, baddbmm: what is added comes first.
+BlasLibrary of_next_two(Arguments arguments) {
+  return multiplies(tensor(arguments, 1), tensor(arguments, 2)) ? preferred() : BlasLibrary::kNone;
+}
+
+BlasLibrary of_matrix_and_vector(Arguments arguments) { // mv, which cuBLASLt does not have
+  return tensor(arguments, 0).numel() > 0 ? BlasLibrary::kCublas : BlasLibrary::kNone;
+}
+
+BlasLibrary of_next_matrix_and_vector(Arguments arguments) { // addmv
+  return tensor(arguments, 1).numel() > 0 ? BlasLibrary::kCublas : BlasLibrary::kNone;
+}
+
+bool is_real(c10::ScalarType dtype) {
+  return dtype == at::kDouble || dtype == at::kFloat || dtype == at::kHalf ||
+         dtype == at::kBFloat16;
+}
+
+// One number for each column: added by cuBLASLt itself.
+bool is_bias(const at::Tensor &added, int64_t columns) {
+  const auto sizes = added.sizes();
+  return !sizes.empty() && sizes.back() == columns && added.is_contiguous() &&
+         (sizes.size() == 1 || (added.numel() == columns && columns > 1));
+}
+
+// addmm, _addmm_activation: self, mat1, mat2, beta, alpha, and with `out` what is written to.
+BlasLibrary of_addmm(Arguments arguments, bool has_activation) {
+  const auto &added = tensor(arguments, 0), &right = tensor(arguments, 2);
+  if (!multiplies(tensor(arguments, 1), right)) {
+    return BlasLibrary::kNone;
+  }
+  const auto rows = right.size(0), columns = right.size(1);
+  const auto &last = arguments.back();
+  const bool suits = arguments[3].toScalar().toComplexDouble() == 1.0 && rows > 1 && columns > 1 &&
+                     is_real(right.scalar_type()) &&
+                     (!last.isTensor() || last.toTensor().is_contiguous()) &&
+                     (is_bias(added, columns) || (has_activation && added.dim() == 2));
+  return suits ? BlasLibrary::kCublasLt : preferred();
+}
+
+BlasLibrary of_plain_addmm(Arguments arguments) {
+  return of_addmm(arguments, /*has_activation=*/false);
+}
+
+BlasLibrary of_activated_addmm(Arguments arguments) {
+  return of_addmm(arguments, /*has_activation=*/true);
+}
+
+BlasLibrary of_scaled(Arguments arguments) { // _scaled_mm
+  return multiplies(tensor(arguments, 0), tensor(arguments, 1)) ? BlasLibrary::kCublasLt
+                                                                : BlasLibrary::kNone;
+}
+
+BlasLibrary of_triangular(Arguments arguments) { // a matrix and a right side, in any order
+  return multiplies(tensor(arguments, 0), tensor(arguments, 1)) ? BlasLibrary::kCublas
+                                                                : BlasLibrary::kNone;
+}
+
+// _cdist_forward: x1, x2, p, compute_mode. Euclidean distances of many points are a product.
+BlasLibrary of_distances(Arguments arguments) {
+  constexpr int64_t kDecideBySize = 0, kAlways = 1, kManyPoints = 25;
+  const auto &left = tensor(arguments, 0), &right = tensor(arguments, 1);
+  if (arguments[2].toDouble() != 2 || !multiplies(left, right)) {
+    return BlasLibrary::kNone;
+  }
+  const auto mode = arguments[3].isNone() ? kDecideBySize : arguments[3].toInt();
+  const bool are_many = left.size(-2) > kManyPoints || right.size(-2) > kManyPoints;
+  return mode == kAlways || (mode == kDecideBySize && are_many) ? preferred() : BlasLibrary::kNone;
+}
+
+BlasLibrary of_exponential(Arguments arguments) { // linalg_matrix_exp, by products of the matrix
+  const auto &matrix = tensor(arguments, 0);
+  return matrix.numel() > 0 && matrix.size(-1) > 1 ? preferred() : BlasLibrary::kNone;
+}
+
+// In the order of names.
+constexpr std::array<BlasOperator, 21> kTable = {{
+    {"aten::_addmm_activation", &of_activated_addmm},
+    {"aten::_cdist_forward", &of_distances},
+    {"aten::_native_multi_head_attention", &always},
+    {"aten::_scaled_mm", &of_scaled},
+    {"aten::_transformer_encoder_layer_fwd", &always},
+    {"aten::addbmm", &of_next_two},
+    {"aten::addbmm_", &of_next_two},
+    {"aten::addmm", &of_plain_addmm},
+    {"aten::addmm_", &of_plain_addmm},
+    {"aten::addmv", &of_next_matrix_and_vector},
+    {"aten::addmv_", &of_next_matrix_and_vector},
+    {"aten::baddbmm", &of_next_two},
+    {"aten::baddbmm_", &of_next_two},
+    {"aten::bmm", &of_first_two},
+    {"aten::dot", &always},
+    {"aten::linalg_matrix_exp", &of_exponential},
+    {"aten::linalg_solve_triangular", &of_triangular},
+    {"aten::mm", &of_first_two},
+    {"aten::mv", &of_matrix_and_vector},
+    {"aten::triangular_solve", &of_triangular},
+    {"aten::vdot", &always},
+}};
+
+static_assert(std::ranges::is_sorted(kTable, {}, &BlasOperator::name));
+
+} // namespace
+
+std::span<const BlasOperator> blas_operators() {
+  return kTable;
+}
+
+void append_blas_operators(std::vector<std::string_view> &names) {
+  for (const auto &row : kTable) {
+    names.push_back(row.name);
+  }
+}
+
+} // namespace openreg
