@@ -6,47 +6,26 @@ files of their own. `DEVICE` is the only place that says which device it is.
 """
 
 import collections
-import gc
 import random
 
 import pytest
 import torch
 
-DEVICE = "openreg"
-module = getattr(torch, DEVICE)
-memory = module.memory
+from device import DEVICE, MIB, allocate, memory, module
 
-MIB = 1 << 20
 FIGURES = [
     *("allocation", "segment", "active", "inactive_split"),
     *("allocated_bytes", "reserved_bytes", "active_bytes"),
     *("inactive_split_bytes", "requested_bytes"),
 ]
 POOLS = ("all", "small_pool", "large_pool")
-DEFAULTS = (
-    "expandable_segments:False,large_segment_size_mb:20,throw_on_cudamalloc_oom:False,"
-    "per_process_memory_fraction:1.0"
-)
 
 
 @pytest.fixture(autouse=True)
-def fresh():
-    """Nothing cached at the beginning; no limit and no settings left at the end."""
-    gc.collect()
-    module.init()
-    module.empty_cache()
+def fresh_statistics(fresh_memory):
     for index in (0, 1):
         module.reset_accumulated_memory_stats(index)
         module.reset_peak_memory_stats(index)
-    yield
-    gc.collect()
-    module.set_per_process_memory_fraction(1.0)
-    memory._set_allocator_settings(DEFAULTS)
-    module.empty_cache()
-
-
-def allocate(nbytes, index=0):
-    return torch.empty(nbytes, dtype=torch.uint8, device=f"{DEVICE}:{index}")
 
 
 def stat(name, index=0):

@@ -4,7 +4,6 @@ As `test_cuda_expectations`, for snapshots and what is recorded. `DEVICE` is the
 says which device it is.
 """
 
-import gc
 import json
 import random
 
@@ -12,22 +11,9 @@ import pytest
 import torch
 from torch.cuda._memory_viz import _profile_to_snapshot, segment_plot, trace_plot
 
-DEVICE = "openreg"
-module = getattr(torch, DEVICE)
-memory = module.memory
+from device import DEVICE, MIB, memory, module
 
-MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing cached and nothing recorded at the beginning."""
-    gc.collect()
-    module.init()
-    module.empty_cache()
-    yield
-    memory._record_memory_history(None)
-    memory._set_allocator_settings("expandable_segments:False")
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 
 def reserving():

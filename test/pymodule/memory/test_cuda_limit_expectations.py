@@ -4,17 +4,12 @@ As `test_cuda_expectations`, for limits, streams and the memory of the host. `DE
 place that says which device it is.
 """
 
-import gc
 import math
 
 import pytest
 import torch
 
-DEVICE = "openreg"
-module = getattr(torch, DEVICE)
-memory = module.memory
-
-MIB = 1 << 20
+from device import DEVICE, MIB, allocate, limit_to, memory, module
 
 # What programs of their own begin with.
 PREAMBLE = f"""
@@ -24,33 +19,11 @@ module = torch.{DEVICE}
 """
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing cached at the beginning; no limit and no settings left at the end."""
-    gc.collect()
-    module.init()
-    module.empty_cache()
-    yield
-    gc.collect()
-    module.set_per_process_memory_fraction(1.0)
-    memory._set_allocator_settings("expandable_segments:False")
-    module.empty_cache()
-
-
-def allocate(nbytes):
-    return torch.empty(nbytes, dtype=torch.uint8, device=DEVICE)
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 
 def stat(name):
     return module.memory_stats()[name]
-
-
-def limit_to(nbytes):
-    """Let this process reserve so many bytes more of the first device."""
-    total = module.mem_get_info(0)[1]
-    allowed = nbytes + module.memory_reserved(0)
-    assert round(allowed / total * total) == allowed
-    module.set_per_process_memory_fraction(allowed / total, 0)
 
 
 # ---- running out ---------------------------------------------------------------------------------

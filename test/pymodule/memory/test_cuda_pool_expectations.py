@@ -3,46 +3,20 @@
 As `test_cuda_expectations`, for `MemPool`. `DEVICE` is the only place that says which device it is.
 """
 
-import gc
 import threading
 
 import pytest
 import torch
 
-DEVICE = "openreg"
-module = getattr(torch, DEVICE)
-memory = module.memory
+from device import DEVICE, MIB, allocate, limit_to, memory, module
 
-MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing cached at the beginning; no limit and no settings left at the end."""
-    gc.collect()
-    module.init()
-    module.empty_cache()
-    yield
-    gc.collect()
-    module.set_per_process_memory_fraction(1.0)
-    memory._set_allocator_settings("expandable_segments:False")
-    module.empty_cache()
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 
 @pytest.fixture(params=["expandable_segments:False", "expandable_segments:True"])
 def either_kind_of_segments(request):
     memory._set_allocator_settings(request.param)
     return request.param.endswith("True")
-
-
-def allocate(nbytes):
-    return torch.empty(nbytes, dtype=torch.uint8, device=DEVICE)
-
-
-def limit_to(nbytes):
-    """Let this process reserve so many bytes more of the first device."""
-    total = module.mem_get_info(0)[1]
-    module.set_per_process_memory_fraction((nbytes + module.memory_reserved(0)) / total, 0)
 
 
 def reserved_by(pool):

@@ -14,14 +14,11 @@ import types
 import pytest
 import torch
 
-DEVICE = "openreg"
-module = getattr(torch, DEVICE)
-memory = module.memory
+from device import DEVICE, MIB, memory, module
 
 # What the two titles have in place of "CUDA" and "cudaMalloc".
 NAME, ITS_CALL = ("CUDA", "cudaMalloc") if DEVICE == "cuda" else (DEVICE, "allocation")
 
-MIB = 1 << 20
 GIB = 1 << 30
 
 

@@ -8,7 +8,6 @@ visualizer draws.
 import base64
 import contextlib
 import copy
-import gc
 import json
 import pickle
 import re
@@ -19,29 +18,9 @@ import pytest
 import torch
 from torch.cuda import _memory_viz
 
-DEVICE = "openreg"
-module = getattr(torch, DEVICE)
-memory = module.memory
+from device import MIB, allocate, memory, module
 
-MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing cached at the beginning; no limit, settings or recording left at the end."""
-    gc.collect()
-    module.init()
-    module.empty_cache()
-    yield
-    memory._record_memory_history(None)
-    gc.collect()
-    module.set_per_process_memory_fraction(1.0)
-    memory._set_allocator_settings("expandable_segments:False")
-    module.empty_cache()
-
-
-def allocate(nbytes):
-    return torch.empty(nbytes, dtype=torch.uint8, device=DEVICE)
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 
 def as_they_are(lines):

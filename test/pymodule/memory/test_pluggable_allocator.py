@@ -1,7 +1,6 @@
 """Allocators of one's own: functions that give memory, for a pool or for everything."""
 
 import ctypes
-import gc
 import subprocess
 import textwrap
 
@@ -9,21 +8,14 @@ import pytest
 import torch
 from torch_openreg import _C
 
-DEVICE = "openreg"
-MIB = 1 << 20
+from device import DEVICE, MIB, allocate, memory, module
 
-module = torch.get_device_module(DEVICE)
-memory = module.memory
 ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
 FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
 KEPT = []
 
 
-@pytest.fixture(autouse=True)
-def nothing_cached():
-    gc.collect()
-    module.init()
-    module.empty_cache()
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 
 class Notes:
@@ -49,10 +41,6 @@ def allocator_of(alloc, free):
     functions = ALLOC(alloc), FREE(free)
     KEPT.append(functions)
     return _C.custom_allocator(*(ctypes.cast(each, ctypes.c_void_p).value for each in functions))
-
-
-def allocate(nbytes):
-    return torch.empty(nbytes, dtype=torch.uint8, device=DEVICE)
 
 
 def test_segments_of_a_pool_come_from_its_allocator():

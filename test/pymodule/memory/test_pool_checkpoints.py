@@ -6,17 +6,9 @@ import pytest
 import torch
 from torch_openreg import _C
 
-DEVICE = "openreg"
-MIB = 1 << 20
+from device import DEVICE, MIB, module
 
-module = torch.get_device_module(DEVICE)
-
-
-@pytest.fixture(autouse=True)
-def nothing_cached():
-    gc.collect()
-    module.init()
-    module.empty_cache()
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 
 @pytest.fixture

@@ -1,0 +1,22 @@
+"""The devices that tests use, whichever device type of PyTorch they are."""
+
+import os
+
+import torch
+
+DEVICE = os.environ.get("OPENREG_DEVICE_TYPE") or "openreg"
+
+module = torch.get_device_module(DEVICE)
+memory = module.memory
+
+MIB = 1 << 20
+
+
+def allocate(nbytes, index=0):
+    return torch.empty(nbytes, dtype=torch.uint8, device=f"{DEVICE}:{index}")
+
+
+def limit_to(nbytes):
+    """Let this process reserve so many bytes more of the first device."""
+    total = module.mem_get_info(0)[1]
+    module.set_per_process_memory_fraction((nbytes + module.memory_reserved(0)) / total, 0)
