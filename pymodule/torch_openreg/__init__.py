@@ -2,7 +2,8 @@
 
 Importing this package, which ``import torch`` does by itself through the ``torch.backends`` entry
 point, registers the device type ``openreg`` and the module ``torch.openreg``. It initializes no
-device: that happens on first use.
+device: that happens on first use. With ``OPENREG_DEVICE_TYPE=cuda`` the devices are PyTorch's
+``cuda`` instead, and ``torch.cuda`` is their module: see ``torch_openreg.cuda``.
 
 Order matters here. ``_autoload`` must exist before ``import torch``, because a program that imports
 this package first has PyTorch look for the entry point while this file is still running. The
@@ -12,10 +13,15 @@ PyTorch may crash instead of failing.
 
 
 def _autoload() -> None:
-    """Entry point of ``torch.backends``; importing the package has done everything already."""
+    """Entry point of ``torch.backends``: PyTorch is whole. Most was done by importing the package."""
+    if _in_cuda_mode():
+        from . import cuda
+
+        cuda.finish()
 
 
 import atexit  # noqa: E402
+import os  # noqa: E402
 import sys  # noqa: E402
 
 import torch  # noqa: E402
@@ -23,6 +29,14 @@ import torch  # noqa: E402
 from ._version import TORCH_VERSION  # noqa: E402
 
 __all__: list[str] = []
+
+
+def _in_cuda_mode() -> bool:
+    """Tell which device type was asked for; refuse what is none."""
+    chosen = os.environ.get("OPENREG_DEVICE_TYPE", "")
+    if chosen not in ("", "openreg", "cuda"):
+        raise ImportError(f"openreg: OPENREG_DEVICE_TYPE={chosen}: expected openreg or cuda")
+    return chosen == "cuda"
 
 
 def _check_torch_version() -> None:
@@ -55,6 +69,15 @@ def _register() -> None:
 
     _memory_history.register()
 
+    # `import torch.openreg.memory` must find the module that exists, not load it a second time.
+    for room in ("_utils", "amp", "devices", "memory", "random", "streams"):
+        sys.modules[f"torch.openreg.{room}"] = sys.modules[f"{openreg.__name__}.{room}"]
+
+
+def _end_in_order() -> None:
+    """Have threads end before the interpreter does."""
+    from . import _C
+
     # With OPENREG_DEBUG_MEMORY=1: what was never synchronized with is looked at all the same.
     atexit.register(_C.look_for_damage_at_exit)
 
@@ -64,10 +87,8 @@ def _register() -> None:
     # Their last act takes the GIL: a finalized interpreter would make it an abort.
     atexit.register(_C.stop_autograd_threads)
 
-    # `import torch.openreg.memory` must find the module that exists, not load it a second time.
-    for room in ("_utils", "amp", "devices", "memory", "random", "streams"):
-        sys.modules[f"torch.openreg.{room}"] = sys.modules[f"{openreg.__name__}.{room}"]
-
 
 _check_torch_version()
-_register()
+if not _in_cuda_mode():
+    _register()
+_end_in_order()

@@ -20,8 +20,11 @@ namespace openreg {
 
 // Makes `kernel` the devices' function of a stub. To be called where kernels are registered.
 template <class Stub> void set_device_kernel(Stub &stub, typename Stub::FnPtr kernel) {
-  TORCH_INTERNAL_ASSERT(kDeviceType == c10::DeviceType::PrivateUse1);
-  stub.set_privateuse1_dispatch_ptr(kernel);
+  if (in_cuda_mode()) {
+    stub.set_cuda_dispatch_ptr(kernel);
+  } else {
+    stub.set_privateuse1_dispatch_ptr(kernel);
+  }
 }
 
 } // namespace openreg

@@ -3,10 +3,16 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/TensorOptions.h>
 
+#include <cstdlib>
+#include <string_view>
+
 namespace openreg {
 
 c10::DeviceType choose_device_type() {
-  return c10::DeviceType::PrivateUse1; // the place that PyTorch keeps for a backend of others
+  const char *const chosen = std::getenv("OPENREG_DEVICE_TYPE");
+  return chosen != nullptr && std::string_view(chosen) == "cuda"
+             ? c10::DeviceType::CUDA
+             : c10::DeviceType::PrivateUse1; // the place that PyTorch keeps for a backend of others
 }
 
 DeviceKeys::DeviceKeys(c10::DeviceType type)

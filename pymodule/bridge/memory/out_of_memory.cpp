@@ -17,6 +17,11 @@ namespace openreg {
 
 namespace {
 
+// The end of CUDA's sentence, which programs and tests look for.
+constexpr const char *kDocumentation =
+    "  See documentation for Memory Management  "
+    "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-"
+    "cuda-alloc-conf)";
 constexpr size_t kExabyte = 1ULL << 60; // CUDA prints no sizes from there on
 
 std::mutex observers_mutex;
@@ -104,10 +109,12 @@ void call_observers(c10::DeviceIndex device, const openreg_memory_refusal &figur
                            ? std::string()
                            : format_size(figures.allowed_bytes) + " allowed; ";
   const auto allocated = figures.allocated_bytes + figures.mempool_bytes;
-  const auto pools = figures.mempool_bytes > 0 ? "with " + format_size(figures.mempool_bytes) +
-                                                     " allocated in private pools (e.g., MemPool), "
-                                               : std::string();
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg out of memory. Tried to allocate ",
+  const auto pools = figures.mempool_bytes > 0
+                         ? "with " + format_size(figures.mempool_bytes) +
+                               " allocated in private pools (e.g., " +
+                               (in_cuda_mode() ? "CUDA Graphs" : "MemPool") + "), "
+                         : std::string();
+  TORCH_CHECK_WITH(OutOfMemoryError, false, platform_name(), " out of memory. Tried to allocate ",
                    format_size(figures.tried_bytes), ". GPU ", static_cast<int>(device),
                    " has a total capacity of ", format_size(figures.capacity_bytes), " of which ",
                    format_size(figures.free_bytes), " is free. ",
@@ -115,8 +122,10 @@ void call_observers(c10::DeviceIndex device, const openreg_memory_refusal &figur
                    "Of the allocated memory ", format_size(allocated), " is allocated by PyTorch, ",
                    pools, "and ", format_size(figures.reserved_bytes - allocated),
                    " is reserved by PyTorch but unallocated. If reserved but unallocated memory is "
-                   "large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid "
-                   "fragmentation.");
+                   "large try setting ",
+                   in_cuda_mode() ? "PYTORCH_CUDA_ALLOC_CONF" : "PYTORCH_ALLOC_CONF",
+                   "=expandable_segments:True to avoid fragmentation.",
+                   in_cuda_mode() ? kDocumentation : "");
 }
 
 } // namespace
@@ -129,10 +138,10 @@ void attach_out_of_memory_observer(OutOfMemoryObserver observer) {
 void raise_out_of_memory(c10::DeviceIndex device) {
   openreg_memory_refusal figures;
   openreg_memory_last_refusal(&figures);
-  TORCH_CHECK_WITH(OutOfMemoryError, figures.bytes < kExabyte,
-                   "openreg out of memory. Tried to allocate more than 1EB memory.");
-  TORCH_CHECK_WITH(OutOfMemoryError, !figures.is_rejection,
-                   "openreg out of memory. Allocation was preemptively rejected because it would "
+  TORCH_CHECK_WITH(OutOfMemoryError, figures.bytes < kExabyte, platform_name(),
+                   " out of memory. Tried to allocate more than 1EB memory.");
+  TORCH_CHECK_WITH(OutOfMemoryError, !figures.is_rejection, platform_name(),
+                   " out of memory. Allocation was preemptively rejected because it would "
                    "exceed per_process_memory_fraction limit. Requested size: ",
                    format_size(figures.bytes));
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(figures.rounded_bytes),

@@ -2,20 +2,27 @@
 
 #include "module/hooks.h"
 
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+
+#include <atomic>
+#include <memory>
 
 #include "launch/blas_launch.h"
 #include "launch/boxed.h"
-#include "tensor/device_tensor.h"
 #include "memory/allocator_settings.h"
+#include "memory/memory.h"
 #include "memory/pinned.h"
 #include "operators/random/torch_generator.h"
+#include "streams/turn.h"
+#include "tensor/device_tensor.h"
 
 namespace openreg {
 
 namespace {
 
-class Hooks final : public at::PrivateUse1HooksInterface {
+// What is asked of either device type.
+template <class Interface> class Hooks : public Interface {
 public:
   bool isBuilt() const override { return true; }
 
@@ -67,10 +74,39 @@ public:
   bool isPinnedPtr(const void *data) const override { return openreg_pinned_contains(data); }
 
   at::Allocator *getPinnedMemoryAllocator() const override { return pinned_allocator(); }
+};
 
+class OwnHooks final : public Hooks<at::PrivateUse1HooksInterface> {
+public:
   void resizePrivateUse1Bytes(const c10::Storage &storage, size_t bytes) const override {
     resize_storage(*storage.unsafeGetStorageImpl(), bytes);
   }
+};
+
+// The libraries beside CUDA's runtime are not there: cuDNN, MAGMA and cuSOLVER are not looked for.
+class CudaHooks final : public Hooks<at::CUDAHooksInterface> {
+public:
+  bool hasCUDA() const override { return true; }
+  bool hasCUDART() const override { return true; }
+  bool hasCuBLASLt() const override { return true; }
+
+  c10::DeviceIndex current_device() const override { return getCurrentDevice(); }
+  int getNumGPUs() const override { return deviceCount(); }
+  at::Allocator *getCUDADeviceAllocator() const override { return device_allocator(); }
+  void deviceSynchronize(c10::DeviceIndex device) const override { wait_for_device(device); }
+
+  std::string showConfig() const override { return "  - CUDA simulated by openreg\n"; }
+
+  // Plans are made anew by each transform: the cache has a size that can be set, and no plans.
+  int64_t cuFFTGetPlanCacheMaxSize(c10::DeviceIndex) const override { return most_plans_; }
+  void cuFFTSetPlanCacheMaxSize(c10::DeviceIndex, int64_t size) const override {
+    most_plans_ = size;
+  }
+  int64_t cuFFTGetPlanCacheSize(c10::DeviceIndex) const override { return 0; }
+  void cuFFTClearPlanCache(c10::DeviceIndex) const override {}
+
+private:
+  mutable std::atomic<int64_t> most_plans_ = 4096; // PyTorch's default
 };
 
 } // namespace
@@ -82,9 +118,25 @@ void initialize_devices() {
   register_blas_launches();
 }
 
+// PyTorch looks for CUDA's hooks once, when `torch._C` is loaded: so this is called before that.
+extern "C" __attribute__((visibility("default"))) void openreg_register_cuda_hooks() {
+  if (in_cuda_mode() && !at::CUDAHooksRegistry()->Has("CUDAHooks")) {
+    at::CUDAHooksRegistry()->Register("CUDAHooks", [](at::CUDAHooksArgs) {
+      return std::unique_ptr<at::CUDAHooksInterface>(new CudaHooks());
+    });
+  }
+}
+
 // Never destroyed, for PyTorch keeps the pointer.
 void register_hooks() {
-  at::RegisterPrivateUse1HooksInterface(new Hooks());
+  if (!in_cuda_mode()) {
+    at::RegisterPrivateUse1HooksInterface(new OwnHooks());
+    return;
+  }
+  openreg_register_cuda_hooks();
+  TORCH_CHECK(at::detail::getCUDAHooks().hasCUDA(),
+              "openreg: PyTorch was loaded before OPENREG_DEVICE_TYPE=cuda could be seen: set the "
+              "variable before the program starts, or use `openreg run`");
 }
 
 } // namespace openreg

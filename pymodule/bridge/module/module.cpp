@@ -15,6 +15,7 @@
 #include "module/module_ledger.h"
 #include "module/module_memory.h"
 #include "module/module_pools.h"
+#include "module/module_streams.h"
 #include "module/registration.h"
 #include "operators/autocast.h"
 #include "operators/random/torch_generator.h"
@@ -155,6 +156,7 @@ PYBIND11_MODULE(_C, module) {
 
   define_memory(module);
   define_pools(module);
+  define_streams(module);
 
   define_ipc(module);
 

@@ -48,6 +48,9 @@ void define_ipc(py::module &module) {
   module.def("export_event",
              [](const py::object &event) { return bytes_of(export_event(event_of(event))); });
   module.def("import_event", &import_new_event);
+  module.def("import_event_into", [](const py::object &event, int device, const py::bytes &handle) {
+    import_event(event_of(event), device_index(device), handle_of(handle));
+  });
   module.def("ipc_collect", &collect_memory);
 }
 

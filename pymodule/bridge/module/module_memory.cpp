@@ -164,6 +164,7 @@ void attach_observer(const py::object &observer) {
 
 void define_history(py::module &module) {
   module.def("record_memory_history", &record_history);
+  module.def("memory_history_is_on", [] { return is_recording.load(); });
   module.def("memory_snapshot", &memory_snapshot);
   module.def("allocation_traceback", &allocation_traceback);
   module.def("set_memory_metadata", &set_memory_metadata);

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "core/device_type.h"
 #include "core/refusals.h"
 #include "core/registration.h"
 #include "launch/blas_launch.h"
@@ -30,14 +31,18 @@ void register_with_pytorch() {
   install_allocators();
   install_pinned_allocator();
   install_debug_memory();
-  register_metadata();
+  if (!in_cuda_mode()) { // PyTorch keeps no metadata of CUDA's tensors
+    register_metadata();
+  }
   register_profiler();
 
   // kernels: those by name first, for the boxed launch serves the operators that have none by then
   LibraryBlock::register_all();
   register_sparse_indices();
   register_boxed_kernels();
-  register_autocast_kernels();
+  if (!in_cuda_mode()) { // PyTorch has CUDA's
+    register_autocast_kernels();
+  }
   if (std::getenv("OPENREG_GPU_OVERHEAD") != nullptr) { // else at the first use of a device
     register_blas_launches();
   }

@@ -21,7 +21,8 @@ namespace {
 
 // Where kernels find the value of a one-element tensor. Sentences are CUDA's.
 template <class T> T *number(const at::Tensor &tensor, const char *name, const char *type) {
-  TORCH_CHECK(tensor.is_privateuseone(), name, " must be an openreg tensor.");
+  TORCH_CHECK(tensor.device().type() == kDeviceType, name,
+              in_cuda_mode() ? " must be a CUDA tensor." : " must be an openreg tensor.");
   TORCH_CHECK(tensor.numel() == 1, name, " must be a 1-element tensor.");
   TORCH_CHECK(tensor.scalar_type() == c10::CppTypeToScalarType<T>::value, name, " must be ", type,
               " tensor.");

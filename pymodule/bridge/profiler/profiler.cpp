@@ -74,7 +74,11 @@ public:
 
 // PyTorch keeps the pointer as long as the process lives.
 void register_profiler() {
-  torch::profiler::impl::registerPrivateUse1Methods(new Profiler());
+  if (in_cuda_mode()) {
+    torch::profiler::impl::registerCUDAMethods(new Profiler());
+  } else {
+    torch::profiler::impl::registerPrivateUse1Methods(new Profiler());
+  }
 }
 
 } // namespace openreg

@@ -1,0 +1,55 @@
+#include "module/module_streams.h"
+
+#include <ctime>
+#include <memory>
+
+#include "core/status.h"
+#include "streams/turn.h"
+
+namespace py = pybind11;
+
+namespace openreg {
+
+namespace {
+
+constexpr int64_t kNsPerSecond = 1'000'000'000;
+constexpr int64_t kCyclesPerNs = 2; // about the clock of current GPUs
+
+int current_stream(int device) {
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  return stream;
+}
+
+int stream_priority(int device, int stream) {
+  int priority = 0;
+  check(openreg_stream_priority(device, stream, &priority));
+  return priority;
+}
+
+openreg_status sleep(void *data) {
+  const std::unique_ptr<int64_t> ns(static_cast<int64_t *>(data));
+  timespec left = {.tv_sec = *ns / kNsPerSecond, .tv_nsec = *ns % kNsPerSecond};
+  while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) != 0) {
+  }
+  return OPENREG_OK;
+}
+
+void sleep_on_current_stream(int64_t cycles) {
+  const auto device = static_cast<c10::DeviceIndex>(openreg_device_current());
+  auto ns = std::make_unique<int64_t>(std::max<int64_t>(cycles, 0) / kCyclesPerNs);
+  launch_on_stream(device, current_stream(device), &sleep, ns.get());
+  (void)ns.release(); // the stream's, which has it now
+}
+
+} // namespace
+
+void define_streams(py::module &module) {
+  module.def("current_stream", &current_stream);
+  module.def("set_current_stream",
+             [](int device, int stream) { check(openreg_stream_set_current(device, stream)); });
+  module.def("stream_priority", &stream_priority);
+  module.def("sleep_on_current_stream", &sleep_on_current_stream);
+}
+
+} // namespace openreg

@@ -1,0 +1,125 @@
+"""Devices, as ``torch._C`` names what is asked of them."""
+
+import sys
+
+from torch_openreg import _C
+
+__all__ = [
+    "_CudaDeviceProperties",
+    "_cuda_canDeviceAccessPeer",
+    "_cuda_exchangeDevice",
+    "_cuda_getArchFlags",
+    "_cuda_getCompiledVersion",
+    "_cuda_getDevice",
+    "_cuda_getDeviceCount",
+    "_cuda_get_sync_debug_mode",
+    "_cuda_hasPrimaryContext",
+    "_cuda_init",
+    "_cuda_ipc_collect",
+    "_cuda_isCurrentStreamCapturing",
+    "_cuda_isInBadFork",
+    "_cuda_maybeExchangeDevice",
+    "_cuda_setDevice",
+    "_cuda_set_sync_debug_mode",
+    "_cuda_sleep",
+    "_cuda_synchronize",
+]
+
+_CudaDeviceProperties = _C._DeviceProperties
+_SYNC_DEBUG_MODES = {"default": 0, "warn": 1, "error": 2}
+
+
+def _cuda_init() -> None:
+    if _C.in_bad_fork():
+        raise RuntimeError(
+            "Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
+            "multiprocessing, you must use the 'spawn' start method"
+        )
+    _C.initialize()
+    torch_cuda = sys.modules["torch.cuda"]
+    torch_cuda.default_generators = tuple(  # type: ignore[attr-defined]
+        _C.default_generator(device) for device in range(_C.device_count())
+    )
+    torch_cuda._get_device_properties = _C.get_device_properties  # type: ignore[attr-defined]
+
+
+def _cuda_getDeviceCount() -> int:
+    return _C.device_count()
+
+
+def _cuda_getDevice() -> int:
+    _C.initialize()
+    return _C.current_device()
+
+
+def _cuda_setDevice(device: int) -> None:
+    if device >= 0:
+        _C.set_device(device)
+
+
+def _cuda_exchangeDevice(device: int) -> int:
+    if device >= 0:
+        _C.initialize()
+    return _C.exchange_device(device)
+
+
+def _cuda_maybeExchangeDevice(device: int) -> int:
+    if device >= 0:
+        _C.initialize()
+    return _C.maybe_exchange_device(device)
+
+
+def _cuda_canDeviceAccessPeer(device: int, peer_device: int) -> bool:
+    return _C.can_device_access_peer(device, peer_device)
+
+
+def _cuda_hasPrimaryContext(device: int) -> bool:
+    return _C.is_initialized()
+
+
+def _cuda_isInBadFork() -> bool:
+    return _C.in_bad_fork()
+
+
+def _cuda_synchronize() -> None:
+    _C.synchronize(_C.current_device())
+
+
+def _cuda_sleep(cycles: int) -> None:
+    _C.sleep_on_current_stream(cycles)
+
+
+def _cuda_ipc_collect() -> None:
+    _C.ipc_collect()
+
+
+def _cuda_isCurrentStreamCapturing() -> bool:
+    return False
+
+
+def _cuda_get_sync_debug_mode() -> int:
+    return _C.sync_debug_mode()
+
+
+def _cuda_set_sync_debug_mode(warn_level: int | str) -> None:
+    level = _SYNC_DEBUG_MODES.get(warn_level) if isinstance(warn_level, str) else warn_level
+    if level not in (0, 1, 2):
+        raise RuntimeError(
+            "invalid value of warn_level, expected one of `default`, `warn`, `error`"
+            if isinstance(warn_level, str)
+            else "invalid value of warn_level, expected 0, 1 or 2"
+        )
+    _C.set_sync_debug_mode(level)
+
+
+def _cuda_getArchFlags() -> str | None:
+    """Return the architectures that programs were compiled for: those of the devices."""
+    found = {
+        f"sm_{properties.major}{properties.minor}"
+        for properties in map(_C.get_device_properties, range(_C.device_count()))
+    }
+    return " ".join(sorted(found)) or None
+
+
+def _cuda_getCompiledVersion() -> int:
+    return 13000

@@ -1,0 +1,8 @@
+"""What a build with CUDA has in C++ behind names that a build without it has, too."""
+
+import torch
+
+
+def install() -> None:
+    """Put it there. To be called once, when PyTorch is whole."""
+    torch.backends.cuda.is_built = lambda: True  # type: ignore[assignment]

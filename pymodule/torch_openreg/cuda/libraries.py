@@ -1,0 +1,178 @@
+"""What ``torch._C`` has of CUDA's libraries: the runtime, ranges for tools, cuBLAS, cuDNN, and those
+of which only settings are asked.
+"""
+
+import enum
+from types import ModuleType
+from typing import Any
+
+from torch_openreg import _C
+
+__all__ = [
+    "_CUDAGraph",
+    "_CUDAGreenContext",
+    "_cuda_cudaHostAllocator",
+    "_cuda_getCurrentBlasHandle",
+    "_cuda_getCurrentSolverHandle",
+    "_cuda_get_conv_benchmark_empty_cache",
+    "_cuda_get_cudnn_benchmark_limit",
+    "_cuda_jiterator_compile_and_launch_kernel",
+    "_cuda_set_cudnn_benchmark_limit",
+    "_cudart",
+    "_cudnn_set_conv_benchmark_empty_cache",
+    "_nvtx",
+]
+
+
+def _refusing(name: str, reason: str) -> Any:
+    """Return a class that cannot be made, for what only a GPU has."""
+
+    class Refusing:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            raise NotImplementedError(f"{name}: {reason}")
+
+    Refusing.__name__ = Refusing.__qualname__ = name
+    return Refusing
+
+
+_CUDAGraph = _refusing("torch.cuda.CUDAGraph", "openreg does not capture graphs yet")
+_CUDAGreenContext = _refusing("torch.cuda.GreenContext", "openreg's devices have no parts")
+
+# ---- the runtime ---------------------------------------------------------------------------------
+
+
+class _CudaError(int):
+    """A result of the runtime: a number, of which one has a name."""
+
+    success: "_CudaError"
+
+    @property
+    def value(self) -> int:
+        return int(self)
+
+
+_CudaError.success = _CudaError(0)
+
+# CUDA's numbers and names of the mistakes that can be made here.
+_ERRORS = {
+    0: "no error",
+    1: "invalid argument",
+    2: "out of memory",
+    101: "invalid device ordinal",
+    700: "an illegal memory access was encountered",
+    712: "part or all of the requested memory range is already mapped",
+    713: "pointer does not correspond to a registered memory region",
+    719: "unspecified launch failure",
+}
+
+
+class _OutputMode(enum.Enum):
+    KeyValuePair = 0
+    CSV = 1
+
+
+def _make_cudart() -> ModuleType:
+    registered: set[int] = set()
+
+    def register(address: int, size: int, flags: int) -> _CudaError:
+        if address in registered:
+            return _CudaError(712)
+        registered.add(address)
+        return _CudaError.success
+
+    def unregister(address: int) -> _CudaError:
+        if address not in registered:
+            return _CudaError(713)
+        registered.remove(address)
+        return _CudaError.success
+
+    module = ModuleType("torch._C._cudart", "What PyTorch uses of the CUDA runtime.")
+    for name, value in {
+        "cudaError": _CudaError,
+        "cudaOutputMode": _OutputMode,
+        "cudaGetErrorString": lambda error: _ERRORS.get(int(error), "unrecognized error code"),
+        "cudaProfilerStart": lambda: _CudaError.success,
+        "cudaProfilerStop": lambda: _CudaError.success,
+        "cudaHostRegister": register,
+        "cudaHostUnregister": unregister,
+        "cudaMemGetInfo": _C.mem_get_info,
+    }.items():
+        setattr(module, name, value)
+    return module
+
+
+_cudart = _make_cudart()
+
+
+# ---- ranges --------------------------------------------------------------------------------------
+
+
+def _make_nvtx() -> ModuleType:
+    depth, handles = 0, 0
+
+    def push(message: str) -> int:
+        nonlocal depth
+        depth += 1
+        return depth - 1
+
+    def pop() -> int:
+        nonlocal depth
+        depth -= 1
+        return depth
+
+    def start(message: str, *stream: Any) -> int:
+        nonlocal handles
+        handles += 1
+        return handles
+
+    module = ModuleType("torch._C._nvtx", "Ranges for tools that watch a GPU: there are none here.")
+    for name, value in {
+        "rangePushA": push,
+        "rangePop": pop,
+        "rangeStartA": start,
+        "rangeEnd": lambda handle: None,
+        "markA": lambda message: None,
+        "deviceRangeStart": start,
+        "deviceRangeEnd": lambda handle, stream: None,
+    }.items():
+        setattr(module, name, value)
+    return module
+
+
+_nvtx = _make_nvtx()
+
+# ---- cuBLAS, cuSOLVER, cuDNN, kernels from text --------------------------------------------------
+
+_cudnn = {"limit": 10, "empty_cache": True}
+
+
+def _cuda_getCurrentBlasHandle() -> int:
+    raise NotImplementedError("torch.cuda.current_blas_handle: openreg has no handle of cuBLAS")
+
+
+def _cuda_getCurrentSolverHandle() -> int:
+    raise NotImplementedError("torch.cuda.current_solver_handle: openreg has no cuSOLVER")
+
+
+def _cuda_cudaHostAllocator() -> int:
+    raise NotImplementedError("_cuda_cudaHostAllocator: openreg's allocator is no cudaHostAllocator")
+
+
+def _cuda_jiterator_compile_and_launch_kernel(*args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError("torch.cuda.jiterator: openreg compiles no kernels of CUDA")
+
+
+def _cuda_get_cudnn_benchmark_limit() -> int:
+    return int(_cudnn["limit"])
+
+
+def _cuda_set_cudnn_benchmark_limit(arg: int) -> None:
+    _cudnn["limit"] = arg
+
+
+def _cuda_get_conv_benchmark_empty_cache() -> bool:
+    return bool(_cudnn["empty_cache"])
+
+
+def _cudnn_set_conv_benchmark_empty_cache(enable: bool) -> None:
+    _cudnn["empty_cache"] = enable

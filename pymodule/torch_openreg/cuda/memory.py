@@ -1,0 +1,188 @@
+"""Memory, as ``torch._C`` names what is asked of the caching allocator."""
+
+from typing import Any
+
+from torch_openreg import _C
+
+__all__ = [
+    "_MemPool",
+    "_cuda_CUDAAllocator",
+    "_cuda_CUDAAllocator_AllocatorState",
+    "_cuda_allocationTraceback",
+    "_cuda_attach_out_of_memory_observer",
+    "_cuda_beginAllocateCurrentThreadToPool",
+    "_cuda_beginAllocateToPool",
+    "_cuda_changeCurrentAllocator",
+    "_cuda_checkPoolLiveAllocations",
+    "_cuda_clearCublasWorkspaces",
+    "_cuda_cudaCachingAllocator_enable",
+    "_cuda_cudaCachingAllocator_is_enabled",
+    "_cuda_cudaCachingAllocator_raw_alloc",
+    "_cuda_cudaCachingAllocator_raw_delete",
+    "_cuda_cudaCachingAllocator_set_allocator_settings",
+    "_cuda_customAllocator",
+    "_cuda_emptyCache",
+    "_cuda_endAllocateToPool",
+    "_cuda_getAllocator",
+    "_cuda_getAllocatorBackend",
+    "_cuda_getCheckpointState",
+    "_cuda_getMemoryFraction",
+    "_cuda_getMemoryMetadata",
+    "_cuda_hostMemoryStats",
+    "_cuda_isHistoryEnabled",
+    "_cuda_memorySnapshot",
+    "_cuda_memoryStats",
+    "_cuda_record_memory_history",
+    "_cuda_record_memory_history_legacy",
+    "_cuda_releasePool",
+    "_cuda_resetAccumulatedHostMemoryStats",
+    "_cuda_resetAccumulatedMemoryStats",
+    "_cuda_resetPeakHostMemoryStats",
+    "_cuda_resetPeakMemoryStats",
+    "_cuda_setCheckpointPoolState",
+    "_cuda_setMemoryFraction",
+    "_cuda_setMemoryMetadata",
+    "_graph_pool_handle",
+]
+
+# ---- statistics ----------------------------------------------------------------------------------
+
+_cuda_memoryStats = _C.memory_stats
+_cuda_resetPeakMemoryStats = _C.reset_peak_memory_stats
+_cuda_resetAccumulatedMemoryStats = _C.reset_accumulated_memory_stats
+_cuda_hostMemoryStats = _C.host_memory_stats
+_cuda_resetPeakHostMemoryStats = _C.reset_peak_host_memory_stats
+_cuda_resetAccumulatedHostMemoryStats = _C.reset_accumulated_host_memory_stats
+
+# ---- the cache -----------------------------------------------------------------------------------
+
+_cuda_emptyCache = _C.empty_cache
+_cuda_getMemoryFraction = _C.get_memory_fraction
+_cuda_cudaCachingAllocator_enable = _C.enable_cache
+_cuda_cudaCachingAllocator_is_enabled = _C.cache_is_enabled
+_cuda_cudaCachingAllocator_set_allocator_settings = _C.set_allocator_settings
+_cuda_cudaCachingAllocator_raw_delete = _C.raw_delete
+_cuda_clearCublasWorkspaces = _C.clear_cublas_workspaces
+
+
+def _cuda_setMemoryFraction(fraction: float, device: int) -> None:
+    _C.set_memory_fraction(device, fraction)
+
+
+def _cuda_cudaCachingAllocator_raw_alloc(size: int, cuda_stream: int) -> int:
+    return _C.raw_alloc(_C.current_device(), cuda_stream, size)
+
+
+def _cuda_getAllocatorBackend() -> str:
+    return "native" if _C.get_allocator() is None else "pluggable"
+
+
+# ---- allocators of one's own, pools --------------------------------------------------------------
+
+_cuda_CUDAAllocator = _C._CUDAAllocator
+_cuda_CUDAAllocator_AllocatorState = _C._PoolCheckpoint
+_cuda_customAllocator = _C.custom_allocator
+_cuda_changeCurrentAllocator = _C.change_current_allocator
+_cuda_getAllocator = _C.get_allocator
+_cuda_beginAllocateCurrentThreadToPool = _C.begin_allocate_current_thread_to_pool
+_cuda_endAllocateToPool = _C.end_allocate_to_pool
+_cuda_releasePool = _C.release_pool
+_cuda_getCheckpointState = _C.get_checkpoint_state
+_cuda_setCheckpointPoolState = _C.set_checkpoint_pool_state
+_cuda_checkPoolLiveAllocations = _C.check_pool_live_allocations
+_graph_pool_handle = _C.graph_pool_handle
+
+
+def _cuda_beginAllocateToPool(device: int, mempool_id: tuple[int, int]) -> None:
+    raise NotImplementedError(
+        "_cuda_beginAllocateToPool: openreg routes one thread's allocations to a pool, not those "
+        "of all threads: expected _cuda_beginAllocateCurrentThreadToPool"
+    )
+
+
+class _MemPool(_C._MemPool):
+    def __init__(
+        self,
+        allocator: Any = None,
+        is_user_created: bool = True,
+        use_on_oom: bool = False,
+        no_split: bool = False,
+    ) -> None:
+        _C.initialize()
+        super().__init__(allocator, use_on_oom, no_split)
+        self.device = _C.current_device()
+
+
+# ---- history and snapshots -----------------------------------------------------------------------
+
+_cuda_allocationTraceback = _C.allocation_traceback
+_cuda_attach_out_of_memory_observer = _C.attach_out_of_memory_observer
+_cuda_setMemoryMetadata = _C.set_memory_metadata
+_cuda_getMemoryMetadata = _C.memory_metadata
+_cuda_isHistoryEnabled = _C.memory_history_is_on
+
+
+def _cuda_memorySnapshot(mempool_id: tuple[Any, ...] | None) -> dict[str, Any]:
+    """Return a snapshot of all pools, or of one; its id may be followed by whether with traces."""
+    if mempool_id is None:
+        return _C.memory_snapshot(0, True)
+    include_traces = bool(mempool_id[2]) if len(mempool_id) > 2 else True
+    return _C.memory_snapshot(mempool_id[1], include_traces)
+
+
+def _check_one_of(word: str | None, allowed: tuple[str | None, ...], sentence: str) -> None:
+    if word not in allowed:
+        raise RuntimeError(sentence)
+
+
+def _cuda_record_memory_history(
+    enabled: str | None,
+    context: str | None,
+    stacks: str,
+    max_entries: int,
+    clear_history: bool,
+    compile_context: bool,
+    global_record_annotations: bool,
+    skip_actions: list[str],
+) -> None:
+    _check_one_of(enabled, ("state", "all", None), "expected state to be 'state', 'all', or None")
+    _check_one_of(
+        context,
+        ("state", "alloc", "all", None),
+        "expected context to be 'state', 'alloc', 'all', or None",
+    )
+    _check_one_of(stacks, ("python", "all"), "expected stacks to be 'python', or 'all'")
+    _C.record_memory_history(
+        enabled is not None,
+        context,
+        stacks == "all",
+        max_entries if enabled == "all" else 1,
+        clear_history,
+        compile_context,
+        global_record_annotations,
+        skip_actions,
+    )
+
+
+def _cuda_record_memory_history_legacy(
+    enabled: bool,
+    record_context: bool,
+    record_context_cpp: bool,
+    alloc_trace_max_entries: int,
+    alloc_trace_record_context: bool,
+    clear_history: bool,
+    compile_context: bool,
+    global_record_annotations: bool,
+    skip_actions: list[str],
+) -> None:
+    with_stacks = "all" if alloc_trace_record_context else "state"
+    _C.record_memory_history(
+        enabled,
+        with_stacks if record_context else None,
+        record_context_cpp,
+        alloc_trace_max_entries,
+        clear_history,
+        compile_context,
+        global_record_annotations,
+        skip_actions,
+    )
