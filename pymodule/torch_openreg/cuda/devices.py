@@ -2,6 +2,8 @@
 
 import sys
 
+from _openreg_cuda_mode import cuda_version
+
 from torch_openreg import _C
 
 __all__ = [
@@ -122,4 +124,5 @@ def _cuda_getArchFlags() -> str | None:
 
 
 def _cuda_getCompiledVersion() -> int:
-    return 13000
+    major, minor = (cuda_version() or "13.0").split(".")
+    return int(major) * 1000 + int(minor) * 10

@@ -38,7 +38,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import _C
+from .. import _C
 from .smi_table import Style, draw
 
 # The terminal's: to the upper left corner, to the end of the line, to the end of the screen.
@@ -61,7 +61,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object, sizes in bytes; what it holds is described in torch_openreg.smi",
+        help="one JSON object, sizes in bytes, as described in torch_openreg.commands.smi",
     )
     parser.add_argument(
         "--watch",
