@@ -1,8 +1,8 @@
 """Makes CUDA mode begin: imported when Python starts, if OPENREG_DEVICE_TYPE is "cuda".
 
 PyTorch looks for CUDA twice while it is imported, and never again: for its hooks when ``torch._C``
-is loaded, for names in ``torch._C`` when ``torch.cuda`` is. So this waits for these two imports, and
-puts there what is looked for. Nothing of openreg or PyTorch is loaded before.
+is loaded, for names in ``torch._C`` when ``torch.cuda`` is. So this waits for these two imports,
+and puts there what is looked for. Nothing of openreg or PyTorch is loaded before.
 
 `problem` tells beforehand whether that would go well: ``openreg run`` asks before it starts a
 program.
@@ -30,9 +30,8 @@ def cuda_version() -> str | None:
 def _folder(package: str) -> str | None:
     """Return where a package lies; None when there is none."""
     found = importlib.util.find_spec(package)
-    return (
-        found.submodule_search_locations[0] if found and found.submodule_search_locations else None
-    )
+    folders = found.submodule_search_locations if found is not None else None
+    return folders[0] if folders else None
 
 
 def _load_extension(torch_folder: str) -> ctypes.CDLL:
@@ -96,7 +95,7 @@ class _Finder:
         if step is not None:
             step()
             if not cls._steps:
-                sys.meta_path.remove(cls)  # type: ignore[arg-type]
+                sys.meta_path.remove(cls)
 
 
-sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+sys.meta_path.insert(0, _Finder)
