@@ -12,6 +12,7 @@ Nothing here imports PyTorch or what imports it: the program will, and once is e
 """
 
 import argparse
+import errno
 import os
 import signal
 import subprocess
@@ -48,6 +49,7 @@ _OPTIONS = (
 # Asks a Python that starts as the program's will. Its status is the one for wrong arguments.
 _ASK = """
 import sys
+sys.path[:] = [folder for folder in sys.path if folder]  # not what lies in the working folder
 mode = sys.modules.get("_openreg_cuda_mode")
 problem = mode.problem() if mode else (
     "openreg: this Python does not read openreg-cuda-mode.pth when it starts, so its `cuda` would "
@@ -227,7 +229,13 @@ def _become(file: str, words: list[str], environment: dict[str, str]) -> NoRetur
     for name in ("SIGPIPE", "SIGXFSZ"):  # which Python ignores, and a program would inherit that
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
-        os.execve(file, words, environment)
+        try:
+            os.execve(file, words, environment)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            # A script that does not say what is to read it: sh does, for execvp(3) and shells.
+            os.execve("/bin/sh", ["sh", file, *words[1:]], environment)
     except OSError as error:
         raise _CannotRunError(_CANNOT_RUN, f"openreg: {file}: {error.strerror}") from None
 
