@@ -28,7 +28,7 @@ def _refusing(name: str, reason: str) -> Any:
     """Return a class that cannot be made, for what only a GPU has."""
 
     class Refusing:
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
             raise NotImplementedError(f"{name}: {reason}")
 
     Refusing.__name__ = Refusing.__qualname__ = name

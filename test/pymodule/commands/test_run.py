@@ -3,6 +3,7 @@
 What is compared comes from the same command, started without `openreg run` in front of it.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -26,6 +27,9 @@ VARIABLES = {
     "OPENREG_DEVICE_MEMORY",
     "OPENREG_CUDA_VERSION",
 }
+
+# What ends at once; if it does not, the test fails.
+PATIENCE_SECONDS = 60
 
 pytestmark = pytest.mark.own_processes
 
@@ -178,15 +182,25 @@ def test_exit_status_and_output_are_the_commands(start, direct, code):
     assert (result.stdout, result.stderr) == (expected.stdout, expected.stderr)
 
 
+@contextlib.contextmanager
+def started(command, environment):
+    """Run a command that does not end by itself; in the end it has."""
+    words = [*OPENREG, "run", *command]
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGKILL])
 def test_a_signal_ends_the_command(environment, direct, number):
     """It goes to the process that was started, and ends it as it ends the command."""
     command = ["sh", "-c", "echo $$; exec sleep 600"]
-    process = subprocess.Popen([*OPENREG, "run", *command], env=environment, stdout=subprocess.PIPE)
-    assert int(process.stdout.readline()) == process.pid
-    process.send_signal(number)
-    status = process.wait()
-    process.stdout.close()
+    with started(command, environment) as process:
+        assert int(process.stdout.readline()) == process.pid
+        process.send_signal(number)
+        status = process.wait(PATIENCE_SECONDS)
     assert status == direct("sh", "-c", f"kill -{int(number)} $$").returncode == -number
 
 
@@ -200,11 +214,10 @@ def test_handlers_of_the_command_run(environment, script):
         signal.pause()
         """,
     )
-    process = subprocess.Popen([*OPENREG, "run", handler], env=environment, stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"ready\n"
-    process.terminate()
-    assert process.wait() == 31
-    process.stdout.close()
+    with started([handler], environment) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.terminate()
+        assert process.wait(PATIENCE_SECONDS) == 31
 
 
 def state_of_process(words, environment):
