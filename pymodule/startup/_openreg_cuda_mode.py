@@ -1,8 +1,8 @@
 """Makes CUDA mode begin: imported when Python starts, if OPENREG_DEVICE_TYPE is "cuda".
 
-PyTorch looks for CUDA twice while it is imported, and never again: for its hooks when ``torch._C`` is
-loaded, for names in ``torch._C`` when ``torch.cuda`` is. So this waits for these two imports, and
-puts there what is looked for. Nothing of openreg or PyTorch is loaded before.
+PyTorch looks for CUDA twice while it is imported, and never again: for its hooks when ``torch._C``
+is loaded, for names in ``torch._C`` when ``torch.cuda`` is. So this waits for these two imports,
+and puts there what is looked for. Nothing of openreg or PyTorch is loaded before.
 """
 
 import ctypes
@@ -30,8 +30,8 @@ def _supply_names() -> None:
 
     if hasattr(torch._C, "_cuda_getDeviceCount"):
         raise ImportError(
-            "openreg: OPENREG_DEVICE_TYPE=cuda is for a PyTorch without CUDA, and this one was built "
-            "with it: unset the variable, or install the CPU build of PyTorch"
+            "openreg: OPENREG_DEVICE_TYPE=cuda is for a PyTorch without CUDA, and this one was "
+            "built with it: unset the variable, or install the CPU build of PyTorch"
         )
     from torch_openreg import cuda
 
@@ -46,10 +46,10 @@ class _Finder:
     @classmethod
     def find_spec(cls, name, path=None, target=None):
         step = cls._steps.pop(name, None)
-        if step is not None:
+        if step is not None and os.environ.get("OPENREG_DEVICE_TYPE") == "cuda":
             step()
-            if not cls._steps:
-                sys.meta_path.remove(cls)
+        if not cls._steps and cls in sys.meta_path:
+            sys.meta_path.remove(cls)
         return None
 
 

@@ -13,7 +13,7 @@ PyTorch may crash instead of failing.
 
 
 def _autoload() -> None:
-    """Entry point of ``torch.backends``: PyTorch is whole. Most was done by importing the package."""
+    """Entry point of ``torch.backends``, when PyTorch is whole."""
     if _in_cuda_mode():
         from . import cuda
 
@@ -53,7 +53,7 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
-    from . import _C, _dlpack, openreg
+    from . import _dlpack, openreg
     from .openreg import _memory_history
 
     backend_registration.rename_privateuse1_backend("openreg")

@@ -1,5 +1,5 @@
-"""What ``torch._C`` has of CUDA's libraries: the runtime, ranges for tools, cuBLAS, cuDNN, and those
-of which only settings are asked.
+"""What ``torch._C`` has of CUDA's libraries: the runtime, ranges for tools, and those of which
+only settings are asked.
 """
 
 import enum
@@ -155,7 +155,7 @@ def _cuda_getCurrentSolverHandle() -> int:
 
 
 def _cuda_cudaHostAllocator() -> int:
-    raise NotImplementedError("_cuda_cudaHostAllocator: openreg's allocator is no cudaHostAllocator")
+    raise NotImplementedError("_cuda_cudaHostAllocator: openreg has another allocator")
 
 
 def _cuda_jiterator_compile_and_launch_kernel(*args: Any, **kwargs: Any) -> Any:

@@ -81,6 +81,9 @@ class _CudaEventBase(torch._C.Event):
     def wait(self, stream: Any = None) -> None:
         super().wait(_current(stream))
 
+    def elapsed_time(self, end_event: Any) -> float:
+        return _C.event_elapsed_time(self, end_event)
+
     def ipc_handle(self) -> bytes:
         _C.initialize()
         return _C.export_event(self)
