@@ -479,6 +479,7 @@ def device_of(number, used, total=80 * GIB, **others):
         "cpuset": ",".join(str(2 * core) for core in range(60)),
         "total_bytes": total,
         "used_bytes": used,
+        "busy_percent": 0,
     } | others
 
 
@@ -516,6 +517,12 @@ def test_bar_is_as_full_as_the_device():
     full = [bar.count("█") for bar in bars]
     assert full == [0, 0, 12, 24]
     assert "▏" in bars[1] and "▏" not in bars[0]
+
+
+def test_what_is_not_known_is_no_number():
+    devices = [device_of(0, 0, busy_percent=None), device_of(1, 0, busy_percent=7)]
+    heading, unknown, known = draw(snapshot_of(devices, []), 120, PLAIN)[3:]
+    assert heading.endswith(" busy") and unknown.endswith("   -") and known.endswith("  7%")
 
 
 def test_memory_that_outlives_its_process_is_marked():
