@@ -13,7 +13,7 @@ import peers
 import pytest
 import torch
 import torch_openreg._C
-from torch_openreg.nvml import library_folder
+from torch_openreg.nvml import library_folder, programs_folder
 
 DEVICES = {
     "OPENREG_DEVICE_COUNT": "3",
@@ -48,11 +48,21 @@ def pids(environment):
     """Processes that hold 100 MiB of device 0, and 300 of device 1, which works."""
     variables = DEVICES | {"OPENREG_GROUP": environment["OPENREG_GROUP"]}
     with peers.Peer() as first, peers.Peer() as second:
-        yield [
+        started = [
             first.call(take_and_work, variables, 0, 100),
             second.call(take_and_work, variables, 1, 300),
         ]
+        await_busy(environment, [b"0", b"100", b"0"])
+        yield started
         second.kill()
+
+
+def await_busy(environment, percents):
+    """Look until that is seen: somebody who lists all groups may have looked before."""
+    asked = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    command = [programs_folder() / "nvidia-smi", *asked]
+    while subprocess.check_output(command, env=environment).split() != percents:
+        pass
 
 
 @pytest.fixture
