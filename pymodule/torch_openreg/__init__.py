@@ -12,6 +12,17 @@ PyTorch may crash instead of failing.
 """
 
 
+import os
+
+
+def _in_cuda_mode() -> bool:
+    """Tell which device type was asked for; refuse what is none."""
+    chosen = os.environ.get("OPENREG_DEVICE_TYPE", "")
+    if chosen not in ("", "openreg", "cuda"):
+        raise ImportError(f"openreg: OPENREG_DEVICE_TYPE={chosen}: expected openreg or cuda")
+    return chosen == "cuda"
+
+
 def _autoload() -> None:
     """Entry point of ``torch.backends``, when PyTorch is whole."""
     if _in_cuda_mode():
@@ -21,7 +32,6 @@ def _autoload() -> None:
 
 
 import atexit  # noqa: E402
-import os  # noqa: E402
 import sys  # noqa: E402
 
 import torch  # noqa: E402
@@ -29,14 +39,6 @@ import torch  # noqa: E402
 from ._version import TORCH_VERSION  # noqa: E402
 
 __all__: list[str] = []
-
-
-def _in_cuda_mode() -> bool:
-    """Tell which device type was asked for; refuse what is none."""
-    chosen = os.environ.get("OPENREG_DEVICE_TYPE", "")
-    if chosen not in ("", "openreg", "cuda"):
-        raise ImportError(f"openreg: OPENREG_DEVICE_TYPE={chosen}: expected openreg or cuda")
-    return chosen == "cuda"
 
 
 def _check_torch_version() -> None:
