@@ -155,7 +155,9 @@ def _cuda_getCurrentSolverHandle() -> int:
 
 
 def _cuda_cudaHostAllocator() -> int:
-    raise NotImplementedError("_cuda_cudaHostAllocator: openreg's allocator is no cudaHostAllocator")
+    raise NotImplementedError(
+        "_cuda_cudaHostAllocator: openreg's allocator is no cudaHostAllocator"
+    )
 
 
 def _cuda_jiterator_compile_and_launch_kernel(*args: Any, **kwargs: Any) -> Any:
