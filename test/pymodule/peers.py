@@ -1,6 +1,7 @@
 """A process beside the tests, which calls what it is told to, on what it is sent."""
 
 import torch
+from device import module
 
 # Its children have PyTorch already, and no device yet: each starts in milliseconds.
 torch.multiprocessing.set_forkserver_preload(["torch"])
@@ -77,8 +78,8 @@ def keep(name, value):
 def drop(name):
     """Drop what is kept."""
     del kept[name]
-    torch.openreg.synchronize()
-    torch.openreg.ipc_collect()
+    module.synchronize()
+    module.ipc_collect()
 
 
 def values(name):

@@ -1,5 +1,5 @@
-"""What ``torch._C`` has of CUDA's libraries: the runtime, ranges for tools, cuBLAS, cuDNN, and those
-of which only settings are asked.
+"""What ``torch._C`` has of CUDA's libraries: the runtime, ranges for tools, cuBLAS, cuDNN, and
+others of which only settings are asked.
 """
 
 import enum

@@ -20,18 +20,16 @@ def _empty(nbytes: int, device: torch.device) -> torch.UntypedStorage:
 
 
 def _new_storage(
-    cls: type[torch.UntypedStorage], *args: Any, device: Any = None, **kwargs: Any
+    cls: type[torch.UntypedStorage], *args: Any, **kwargs: Any
 ) -> torch.UntypedStorage:
     """Make a storage of so many bytes, of a sequence of bytes, or an empty one."""
-    chosen = None if device is None else torch.device(device)
-    if chosen is None or chosen.type != "cuda" or kwargs or len(args) > 1:
-        return _new_elsewhere(cls, *args, device=device, **kwargs)
-    if not args:
-        return _empty(0, chosen)
-    if not isinstance(args[0], int):
+    device = None if kwargs.get("device") is None else torch.device(kwargs["device"])
+    if device is None or device.type != "cuda" or len(kwargs) > 1 or len(args) > 1:
+        return _new_elsewhere(cls, *args, **kwargs)
+    if args and type(args[0]) is not int:
         values = _new_elsewhere(cls, *args)
-        return _empty(values.nbytes(), chosen).copy_(values)
-    return _empty(args[0], chosen)
+        return _empty(values.nbytes(), device).copy_(values)
+    return _empty(args[0] if args else 0, device)
 
 
 def _resize(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
