@@ -18,7 +18,7 @@ from torch._utils import (
     _unflatten_sparse_tensors,
 )
 
-_Streams = Sequence[torch.cuda.Stream | None] | None
+_Streams = Sequence[torch.Stream | None] | None
 
 
 def _check(condition: bool, sentence: str) -> None:
@@ -134,7 +134,7 @@ def _check_streams(streams: Any) -> _Streams:
     if not isinstance(streams, Sequence):
         raise RuntimeError("Need a sequence of streams")
     for stream in streams:
-        if stream is not None and not isinstance(stream, torch._C._CudaStreamBase):
+        if stream is not None and not isinstance(stream, torch.Stream):
             raise RuntimeError(
                 "Unknown data type found in stream list. Need torch.cuda.Stream or None"
             )
