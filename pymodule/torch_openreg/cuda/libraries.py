@@ -27,12 +27,10 @@ __all__ = [
 def _refusing(name: str, reason: str) -> Any:
     """Return a class that cannot be made, for what only a GPU has."""
 
-    class Refusing:
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            raise NotImplementedError(f"{name}: {reason}")
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{name}: {reason}")
 
-    Refusing.__name__ = Refusing.__qualname__ = name
-    return Refusing
+    return type(name, (), {"__new__": refuse, "create": staticmethod(refuse)})
 
 
 _CUDAGraph = _refusing("torch.cuda.CUDAGraph", "openreg does not capture graphs yet")
