@@ -32,6 +32,7 @@ os.environ["OPENREG_GROUP"] = GROUP
 
 import torch  # noqa: E402
 import torch_openreg._C  # noqa: E402
+
 from device import module as device_module  # noqa: E402
 
 # The second way in which everything must pass: each launch that can be queued is.

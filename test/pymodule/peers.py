@@ -1,6 +1,7 @@
 """A process beside the tests, which calls what it is told to, on what it is sent."""
 
 import torch
+
 from device import module
 
 # Its children have PyTorch already, and no device yet: each starts in milliseconds.

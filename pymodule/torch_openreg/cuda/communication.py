@@ -125,7 +125,7 @@ def _on_stream(
         f"(was {stream.device_index}) to match the device supplied at that index "
         f"(expected {device})",
     )
-    return torch.cuda.stream(stream)
+    return torch.cuda.stream(stream)  # type: ignore[arg-type]
 
 
 def _check_streams(streams: Any) -> _Streams:

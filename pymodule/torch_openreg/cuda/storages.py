@@ -9,6 +9,7 @@ import torch
 
 _new_elsewhere = torch.UntypedStorage.__new__
 _resize_elsewhere = torch.UntypedStorage.resize_
+_operators = torch.library.Library("inductor", "IMPL")
 
 
 def _empty(nbytes: int, device: torch.device) -> torch.UntypedStorage:
@@ -44,11 +45,18 @@ def _resize(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
             "openreg makes storages of cuda longer, not shorter yet"
         )
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-        torch.empty(0, dtype=torch.uint8, device=self.device).set_(self, 0, (0,)).resize_(size)
+        over_it = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self, 0, (0,), (1,))
+        over_it.resize_(size)
     return self
+
+
+def _resize_storage_of(tensor: torch.Tensor, size: int) -> None:
+    """Do what compiled programs call instead of ``resize_``."""
+    tensor.untyped_storage().resize_(size)
 
 
 def install() -> None:
     """Let PyTorch's storages be on ``cuda``."""
     torch.UntypedStorage.__new__ = _new_storage  # type: ignore[assignment, method-assign]
-    torch.UntypedStorage.resize_ = _resize  # type: ignore[method-assign]
+    torch.UntypedStorage.resize_ = _resize  # type: ignore[assignment, method-assign]
+    _operators.impl("resize_storage_bytes_", _resize_storage_of, "CUDA")

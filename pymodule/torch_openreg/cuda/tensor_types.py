@@ -27,7 +27,8 @@ class _Fields(ctypes.Structure):
 
 def _fields_of(tensor_type: type) -> _Fields:
     # The size of Python's part is what the types' own type says of its instances.
-    return _Fields.from_address(id(tensor_type) + type(tensor_type).__basicsize__)
+    size: int = type(tensor_type).__basicsize__  # type: ignore[assignment]
+    return _Fields.from_address(id(tensor_type) + size)
 
 
 def _are_as_expected(fields: _Fields, tensor_type: type[torch.Tensor]) -> bool:

@@ -89,7 +89,7 @@ def _cuda_tunableop_set_numerical_check_tolerances(
 def _cuda_tunableop_set_filename(filename: str, insert_device_ordinal: bool = False) -> None:
     if insert_device_ordinal:
         stem, dot, extension = filename.rpartition(".")
-        device = torch._C._cuda_getDevice()  # type: ignore[attr-defined]
+        device = torch._C._cuda_getDevice()
         filename = f"{stem}{device}{dot}{extension}" if dot else f"{filename}{device}"
     _file["name"] = filename
 

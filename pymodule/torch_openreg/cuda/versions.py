@@ -37,4 +37,4 @@ def install() -> None:
     """Have PyTorch say which version was asked for."""
     import torch
 
-    torch.version.cuda = chosen()  # type: ignore[assignment]
+    torch.version.cuda = chosen()

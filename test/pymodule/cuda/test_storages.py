@@ -80,6 +80,12 @@ def test_longer_storage_keeps_its_bytes_and_its_tensors():
     assert torch.empty(0, device="cuda").set_(storage)[:2].tolist() == [1.0, 2.0]
 
 
+def test_compiled_programs_resize_by_an_operator():
+    tensor = torch.tensor([1.0, 2.0], device="cuda:1")
+    torch.ops.inductor.resize_storage_bytes_(tensor, 1024)
+    assert tensor.untyped_storage().nbytes() == 1024 and tensor.tolist() == [1.0, 2.0]
+
+
 def test_storage_of_the_other_device_grows_there():
     storage = torch.UntypedStorage([5], device="cuda:1").resize_(1024)
     assert (storage.get_device(), storage.nbytes(), storage[0]) == (1, 1024, 5)
