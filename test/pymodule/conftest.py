@@ -19,7 +19,7 @@ import pytest
 from forks import READ_BY_IMPORTING
 
 OURS = ("OPENREG_", "HWLOC_", "PYTORCH_", "CUBLAS", "TORCH_CUBLASLT_", "TORCH_BLAS_")
-KEPT = "OPENREG_DEVICE_TYPE"
+KEPT = "OPENREG_DEVICE_TYPE"  # which was read when Python started
 for name in [name for name in os.environ if name.startswith(OURS) and name != KEPT]:
     del os.environ[name]
 # What a terminal's size would be taken from: some of those who start tests set them.
@@ -34,7 +34,7 @@ os.environ["OPENREG_GROUP"] = GROUP
 import torch  # noqa: E402
 import torch_openreg._C  # noqa: E402
 
-from device import module  # noqa: E402
+from device import module as device_module  # noqa: E402
 
 # The second way in which everything must pass: each launch that can be queued is.
 QUEUE_EVERYTHING = os.environ.get("QUEUE_EVERYTHING") == "1"
@@ -72,9 +72,9 @@ def pytest_collection_finish():
 def first_device_and_default_streams():
     """Every test leaves the current device and streams as it found them: the first ones."""
     yield
-    for index in range(module.device_count()):
-        module.set_stream(module.default_stream(index))
-    module.set_device(0)
+    for index in range(device_module.device_count()):
+        device_module.set_stream(device_module.default_stream(index))
+    device_module.set_device(0)
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def everything_queued():
     torch_openreg._C.set_queues_everything(True)
     yield
     torch_openreg._C.set_queues_everything(before)
-    for index in range(module.device_count()):
-        module.synchronize(index)
+    for index in range(device_module.device_count()):
+        device_module.synchronize(index)
 
 
 # A wait that should not be would be for ever: after so long the gate opens, and the test fails.
@@ -105,7 +105,7 @@ def close_gate(everything_queued):
     gates, timers, opened_late = [], [], []
 
     def close(stream=None):
-        stream = stream or module.current_stream()
+        stream = stream or device_module.current_stream()
         gate = torch_openreg._C._Gate(stream.device_index, stream.stream_id)
         gates.append(gate)
         timers.append(

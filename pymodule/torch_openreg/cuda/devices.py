@@ -4,6 +4,8 @@ import sys
 
 from torch_openreg import _C
 
+from . import versions
+
 __all__ = [
     "_CudaDeviceProperties",
     "_cuda_canDeviceAccessPeer",
@@ -122,4 +124,4 @@ def _cuda_getArchFlags() -> str | None:
 
 
 def _cuda_getCompiledVersion() -> int:
-    return 13000
+    return versions.compiled()

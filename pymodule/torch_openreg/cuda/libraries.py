@@ -1,5 +1,5 @@
-"""What ``torch._C`` has of CUDA's libraries: the runtime, ranges for tools, and those of which
-only settings are asked.
+"""What ``torch._C`` has of CUDA's libraries: the runtime, ranges for tools, cuBLAS, cuDNN, and
+others of which only settings are asked.
 """
 
 import enum
@@ -27,12 +27,10 @@ __all__ = [
 def _refusing(name: str, reason: str) -> Any:
     """Return a class that cannot be made, for what only a GPU has."""
 
-    class Refusing:
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            raise NotImplementedError(f"{name}: {reason}")
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{name}: {reason}")
 
-    Refusing.__name__ = Refusing.__qualname__ = name
-    return Refusing
+    return type(name, (), {"__new__": refuse, "create": staticmethod(refuse)})
 
 
 _CUDAGraph = _refusing("torch.cuda.CUDAGraph", "openreg does not capture graphs yet")
@@ -155,7 +153,9 @@ def _cuda_getCurrentSolverHandle() -> int:
 
 
 def _cuda_cudaHostAllocator() -> int:
-    raise NotImplementedError("_cuda_cudaHostAllocator: openreg has another allocator")
+    raise NotImplementedError(
+        "_cuda_cudaHostAllocator: openreg's allocator is no cudaHostAllocator"
+    )
 
 
 def _cuda_jiterator_compile_and_launch_kernel(*args: Any, **kwargs: Any) -> Any:
