@@ -26,7 +26,7 @@ package_sources := meson.build meson.options pyproject.toml \
     \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
 c_family = $(shell find base device allocator generator amp nvml pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
-python_code := $(wildcard pymodule/torch_openreg test/pymodule test/conformance \
+python_code := $(wildcard pymodule/torch_openreg pymodule/startup test/pymodule test/conformance \
   test/allocator/policy bench examples)
 # Plays the allocator of the C layer to the traces of its policy.
 player := build/c/test/allocator/replay

@@ -3,36 +3,82 @@
 PyTorch looks for CUDA twice while it is imported, and never again: for its hooks when ``torch._C``
 is loaded, for names in ``torch._C`` when ``torch.cuda`` is. So this waits for these two imports,
 and puts there what is looked for. Nothing of openreg or PyTorch is loaded before.
+
+`problem` tells beforehand whether that would go well: ``openreg run`` asks before it starts a
+program.
 """
 
 import ctypes
 import glob
 import importlib.util
 import os
+import re
 import sys
+
+
+def cuda_version() -> str | None:
+    """Return OPENREG_CUDA_VERSION, what ``torch.version.cuda`` is to be; None if it is not set."""
+    version = os.environ.get("OPENREG_CUDA_VERSION") or None
+    if version is not None and not re.fullmatch(r"[1-9][0-9]?\.[0-9]", version, re.ASCII):
+        raise ImportError(
+            f"openreg: OPENREG_CUDA_VERSION={version[:100]}: expected a version of CUDA, such as "
+            "12.8"
+        )
+    return version
+
+
+def _folder(package: str) -> str | None:
+    """Return where a package lies; None when there is none."""
+    found = importlib.util.find_spec(package)
+    folders = found.submodule_search_locations if found is not None else None
+    return folders[0] if folders else None
+
+
+def _load_extension(torch_folder: str) -> ctypes.CDLL:
+    """Load openreg's extension; nothing is loaded when PyTorch has CUDA, whose hooks there are."""
+    libraries = os.path.join(torch_folder, "lib")
+    for name in ("libtorch_cuda.so", "libtorch_hip.so"):
+        if os.path.exists(os.path.join(libraries, name)):
+            raise ImportError(
+                "openreg: OPENREG_DEVICE_TYPE=cuda is for a PyTorch without CUDA, and this one was "
+                "built with it: unset the variable, or install the CPU build of PyTorch"
+            )
+    package = _folder("torch_openreg")
+    assert package is not None
+    ctypes.CDLL(os.path.join(libraries, "libtorch_python.so"), mode=ctypes.RTLD_GLOBAL)
+    (extension,) = glob.glob(os.path.join(package, "_C.*.so"))
+    return ctypes.CDLL(extension)
+
+
+def problem() -> str | None:
+    """Return the sentence with which a program would fail in this environment, or None."""
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+        return (
+            "openreg: TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch from loading openreg: unset it"
+        )
+    torch = _folder("torch")
+    if torch is None:
+        return f"openreg: {sys.executable} has no PyTorch: pip install torch"
+    try:
+        cuda_version()
+        extension = _load_extension(torch)
+    except (ImportError, OSError) as error:
+        return str(error)
+    if extension.openreg_config_get(ctypes.byref(ctypes.c_void_p())) == 0:
+        return None
+    extension.openreg_last_error.restype = ctypes.c_char_p
+    return extension.openreg_last_error().decode(errors="replace")
 
 
 def _register_hooks() -> None:
     """Load openreg's extension before `torch._C`, and have it register CUDA's hooks."""
-    package = importlib.util.find_spec("torch_openreg")
-    torch = sys.modules["torch"]
-    if package is None or package.origin is None:
-        return
-    libraries = os.path.join(os.path.dirname(torch.__file__ or ""), "lib")
-    ctypes.CDLL(os.path.join(libraries, "libtorch_python.so"), mode=ctypes.RTLD_GLOBAL)
-    (extension,) = glob.glob(os.path.join(os.path.dirname(package.origin), "_C.*.so"))
-    ctypes.CDLL(extension).openreg_register_cuda_hooks()
+    if _folder("torch_openreg") is not None:
+        torch = sys.modules["torch"].__file__ or ""
+        _load_extension(os.path.dirname(torch)).openreg_register_cuda_hooks()
 
 
 def _supply_names() -> None:
-    """Put CUDA's names into `torch._C`, if it was built without them."""
-    import torch._C
-
-    if hasattr(torch._C, "_cuda_getDeviceCount"):
-        raise ImportError(
-            "openreg: OPENREG_DEVICE_TYPE=cuda is for a PyTorch without CUDA, and this one was "
-            "built with it: unset the variable, or install the CPU build of PyTorch"
-        )
+    """Put CUDA's names into `torch._C`."""
     from torch_openreg import cuda
 
     cuda.supply_names()
@@ -44,13 +90,12 @@ class _Finder:
     _steps = {"torch._C": _register_hooks, "torch.cuda": _supply_names}
 
     @classmethod
-    def find_spec(cls, name, path=None, target=None):
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
         step = cls._steps.pop(name, None)
         if step is not None and os.environ.get("OPENREG_DEVICE_TYPE") == "cuda":
             step()
-        if not cls._steps and cls in sys.meta_path:
-            sys.meta_path.remove(cls)
-        return None
+            if not cls._steps:
+                sys.meta_path.remove(cls)
 
 
 sys.meta_path.insert(0, _Finder)

@@ -5,26 +5,32 @@ point, registers the device type ``openreg`` and the module ``torch.openreg``. I
 device: that happens on first use. With ``OPENREG_DEVICE_TYPE=cuda`` the devices are PyTorch's
 ``cuda`` instead, and ``torch.cuda`` is their module: see ``torch_openreg.cuda``.
 
-Order matters here. ``_autoload`` must exist before ``import torch``, because a program that imports
-this package first has PyTorch look for the entry point while this file is still running. The
-version must be checked before the extension is loaded, because an extension built for another
-PyTorch may crash instead of failing.
+Order matters here. ``_autoload`` and what it calls must exist before ``import torch``, because a
+program that imports this package first has PyTorch look for the entry point while this file is
+still running. The version must be checked before the extension is loaded, because an extension
+built for another PyTorch may crash instead of failing.
 """
 
-
 import os
+import sys
 
 
 def _in_cuda_mode() -> bool:
-    """Tell which device type was asked for; refuse what is none."""
+    """Tell which device type was asked for; refuse what is none, or comes too late."""
     chosen = os.environ.get("OPENREG_DEVICE_TYPE", "")
     if chosen not in ("", "openreg", "cuda"):
         raise ImportError(f"openreg: OPENREG_DEVICE_TYPE={chosen}: expected openreg or cuda")
+    if chosen == "cuda" and "_openreg_cuda_mode" not in sys.modules:
+        raise ImportError(
+            "openreg: OPENREG_DEVICE_TYPE=cuda must be set when Python starts, and Python must "
+            "read openreg-cuda-mode.pth then, which it does in site-packages, but not in a folder "
+            "of PYTHONPATH or with -S: start the program with `openreg run`"
+        )
     return chosen == "cuda"
 
 
 def _autoload() -> None:
-    """Entry point of ``torch.backends``, when PyTorch is whole."""
+    """Entry point of ``torch.backends``: PyTorch is whole. Most was done by the import."""
     if _in_cuda_mode():
         from . import cuda
 
@@ -32,7 +38,6 @@ def _autoload() -> None:
 
 
 import atexit  # noqa: E402
-import sys  # noqa: E402
 
 import torch  # noqa: E402
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from . import smi
+from .commands import run, smi
 
 
 def _version() -> str:
@@ -21,6 +21,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"openreg {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    run.add_command(commands)
     smi.add_command(commands)
     return parser
 
@@ -36,9 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0, 1 when something could not be shown, 2 for arguments that are wrong.
+        The exit status: 0, 1 when something could not be shown, 2 for arguments that are wrong. Of
+        ``run``, which does not return when it can run its command, what `commands.run.main` says.
     """
-    chosen = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["run"]:  # whose words are for the most part another program's
+        return run.main(words[1:])
+    chosen = _parser().parse_args(words)
     return chosen.run(chosen)
 
 

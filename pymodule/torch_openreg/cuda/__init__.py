@@ -12,6 +12,7 @@ build without it has too, and refuses.
 from types import ModuleType
 
 import torch._C
+from _openreg_cuda_mode import cuda_version
 
 from . import devices, libraries, memory, streams, tunable
 
@@ -30,4 +31,5 @@ def finish() -> None:
     """Do what needs all of PyTorch."""
     from . import legacy
 
+    torch.version.cuda = cuda_version()
     legacy.install()

@@ -2,9 +2,10 @@
 
 import sys
 
+from _openreg_cuda_mode import cuda_version
+
 from torch_openreg import _C
 
-from . import versions
 
 __all__ = [
     "_CudaDeviceProperties",
@@ -124,4 +125,5 @@ def _cuda_getArchFlags() -> str | None:
 
 
 def _cuda_getCompiledVersion() -> int:
-    return versions.compiled()
+    major, minor = (cuda_version() or "13.0").split(".")
+    return int(major) * 1000 + int(minor) * 10

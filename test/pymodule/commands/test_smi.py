@@ -21,8 +21,8 @@ import pytest
 import torch
 import torch_openreg._C
 from torch_openreg.__main__ import main
-from torch_openreg.smi import _names
-from torch_openreg.smi_table import Style, draw
+from torch_openreg.commands.smi import _names
+from torch_openreg.commands.smi_table import Style, draw
 
 GIB = 1 << 30
 SMI = [sys.executable, "-m", "torch_openreg", "smi"]

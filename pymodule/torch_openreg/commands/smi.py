@@ -40,7 +40,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import _C
+from .. import _C
 from .smi_table import Style, draw
 
 # As long as the ledger needs to tell anything of it, and a little more: device/ledger/looks.c.
@@ -66,7 +66,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object, sizes in bytes; what it holds is described in torch_openreg.smi",
+        help="one JSON object, sizes in bytes, as described in torch_openreg.commands.smi",
     )
     parser.add_argument(
         "--watch",

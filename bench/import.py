@@ -1,0 +1,60 @@
+"""What it costs to import PyTorch where openreg is installed, each time in a fresh Python.
+
+A Python without openreg's startup file is one whose `site` passes over it; all that are measured
+begin in the same way, so that they differ in nothing else.
+"""
+
+import os
+import subprocess
+import sys
+
+from harness import Table, Work, run
+
+SITE = """
+import site
+if {without}:
+    read = site.addpackage
+    site.addpackage = lambda folder, name, known: (
+        known if name == "openreg-cuda-mode.pth" else read(folder, name, known)
+    )
+site.main()
+"""
+CLEAN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("OPENREG_", "PYTORCH_", "TORCH_"))
+}
+
+
+def _python(code: str, *, without: bool = False, **variables: str) -> Work:
+    """Return work that runs code in a Python of its own, with or without the startup file."""
+    words = [sys.executable, "-S", "-c", SITE.format(without=without) + code]
+    return lambda: subprocess.run(words, env=CLEAN | variables, check=True)
+
+
+def _program(*words: str) -> Work:
+    return lambda: subprocess.run(words, env=CLEAN, check=True)
+
+
+def main() -> None:
+    """Print the table."""
+    table = Table("Import: time of a Python / time of another", "what, of what", "ns")
+    torch, alone = "import torch", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    off = _python(torch)
+    table.measure("nothing, with the startup file / without", *_pair("pass"), turns=101)
+    table.measure("torch, with the startup file / without", *_pair(torch), turns=15, at_most=1.10)
+    pytorch = _python(torch, without=True, **alone)
+    table.measure("torch and openreg / torch alone", off, pytorch, turns=15)
+    cuda = _python(torch, OPENREG_DEVICE_TYPE="cuda")
+    table.measure("torch in CUDA mode / torch alone", cuda, pytorch, turns=15)
+    plain = [sys.executable, "-c", torch]
+    launcher = [sys.executable, "-c", "import _openreg_command as c; c.main()", "run", *plain]
+    table.measure("openreg run / torch alone", _program(*launcher), pytorch, turns=15)
+
+
+def _pair(code: str) -> tuple[Work, Work]:
+    return _python(code), _python(code, without=True)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,25 @@
+"""The program ``openreg``, which loads no more than its command needs.
+
+To import the package is to import PyTorch, which takes seconds. ``openreg run`` becomes another
+program at once: its module is entered without running the package's ``__init__``.
+"""
+
+import importlib.util
+import sys
+import types
+
+
+def main() -> int:
+    """Do what the words behind the program's name say; returns the exit status."""
+    if sys.argv[1:2] != ["run"]:
+        from torch_openreg.__main__ import main
+
+        return main()
+    found = importlib.util.find_spec("torch_openreg")
+    assert found is not None
+    package = types.ModuleType("torch_openreg")
+    package.__path__ = list(found.submodule_search_locations or ())
+    sys.modules["torch_openreg"] = package
+    from torch_openreg.commands import run
+
+    return run.main(sys.argv[2:])
