@@ -6,7 +6,6 @@ from _openreg_cuda_mode import cuda_version
 
 from torch_openreg import _C
 
-
 __all__ = [
     "_CudaDeviceProperties",
     "_cuda_canDeviceAccessPeer",

@@ -130,7 +130,7 @@ class _CudaEventBase(torch._C.Event):
 def _current(stream: Any) -> Any:
     if stream is not None:
         return stream
-    return torch._C._CudaStreamBase(
+    return _CudaStreamBase(
         stream_id=_C.current_stream(_C.current_device()),
         device_index=_C.current_device(),
         device_type=_DEVICE_TYPE,

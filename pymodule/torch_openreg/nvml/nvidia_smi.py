@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..smi_table import Style, devices_table, processes_table
+from ..commands.smi_table import Style, devices_table, processes_table
 from ._library import Device, Library, NvmlError, opened
 from ._queries import Form, Refusal, list_fields, query_devices, query_processes
 

@@ -137,4 +137,4 @@ def test_version_of_cuda_is_the_one_that_is_asked_for(python):
 @pytest.mark.parametrize("version", ["12", "12.8.1", "new"])
 def test_version_that_is_none_is_refused(python, version):
     result = python(SAY_VERSIONS, fresh=True, OPENREG_CUDA_VERSION=version, expect=1)
-    assert f"openreg: OPENREG_CUDA_VERSION={version}: expected major and minor" in result.stderr
+    assert f"openreg: OPENREG_CUDA_VERSION={version}: expected a version of CUDA" in result.stderr
