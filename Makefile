@@ -22,9 +22,9 @@ package := build/package.stamp
 
 # Folders count, for the date of one changes when a file in it is added or removed.
 package_sources := meson.build meson.options pyproject.toml \
-  $(shell find base device allocator generator amp pymodule \
+  $(shell find base device allocator generator amp nvml pymodule \
     \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
-c_family = $(shell find base device allocator generator amp pymodule test examples \
+c_family = $(shell find base device allocator generator amp nvml pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg pymodule/startup test/pymodule test/conformance \
   test/allocator/policy bench examples)
@@ -56,6 +56,14 @@ test: $(package) build/c/build.ninja ## the tests of the C layers and of the Pyt
 	python test/allocator/policy/compare.py --numbers --player $(player) --seeds 1-50 --steps 1000 --jobs $(JOBS)
 	$(pytest) test/pymodule test/conformance/test_runner.py
 	QUEUE_EVERYTHING=1 $(pytest) test/pymodule
+	$(MAKE) --no-print-directory test-cuda
+
+# The tests that take their device's name from test/pymodule/device.py.
+in_either_mode = $(shell grep -lr --include='test_*.py' '^from device import' test/pymodule)
+
+.PHONY: test-cuda
+test-cuda: $(package) ## the Python tests in CUDA mode: those of that mode, and those of either
+	OPENREG_DEVICE_TYPE=cuda $(pytest) $(in_either_mode) test/pymodule/cuda
 
 .PHONY: policy
 policy: build/c/build.ninja ## a million steps of the allocator, compared with the second implementation of its policy

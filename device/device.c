@@ -12,6 +12,7 @@
 #include "device/memory/arena.h"
 #include "device/memory/fault.h"
 #include "device/memory/topology.h"
+#include "device/process/config.h"
 #include "device/process/state.h"
 
 static _Thread_local int current_device;
@@ -32,10 +33,11 @@ static struct openreg_fork_watch fork_watch = OPENREG_FORK_WATCH(NULL, NULL, aft
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-static void place_device(const openreg_config *config, int device) {
+static void place_device(const openreg_config *config, const char *group, int device) {
   openreg_device_properties *properties = &properties_of[device];
   properties->profile = config->profiles[device];
   properties->total_memory_bytes = config->memory_bytes[device];
+  openreg_device_make_uuid(group, device, properties->uuid);
   openreg_topology_list_cores(topology, device, properties->cpuset, sizeof properties->cpuset);
   size_t bytes;
   void *kernel_base = openreg_arena_kernel_base(device, &bytes);
@@ -51,8 +53,10 @@ static openreg_status start_locked(void) {
   if (status != OPENREG_OK)
     return status;
   topology = openreg_topology_load(config->device_count);
+  char group[OPENREG_GROUP_NAME_BYTES];
+  openreg_config_name_group(config, group);
   for (int i = 0; i < config->device_count; i++)
-    place_device(config, i);
+    place_device(config, group, i);
   status = openreg_ledger_join(config, properties_of);
   if (status != OPENREG_OK) {
     openreg_topology_free(topology);

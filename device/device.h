@@ -28,7 +28,13 @@ extern "C" {
 
 /* ---- configuration --------------------------------------------------------------------------- */
 
-enum { OPENREG_MAX_DEVICES = 64, OPENREG_NAME_BYTES = 64, OPENREG_LIST_BYTES = 4096 };
+enum {
+  OPENREG_MAX_DEVICES = 64,
+  OPENREG_NAME_BYTES = 64,
+  OPENREG_LIST_BYTES = 4096,
+  OPENREG_UUID_BYTES = 16,
+  OPENREG_UUID_TEXT_BYTES = 37, /* "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" and the final zero */
+};
 
 /* A GPU whose numbers a device shows: one of a table, or just numbers, written 48x1536, which then
  * shows as "openreg 48x1536" with capability 8.0. */
@@ -100,6 +106,7 @@ openreg_status openreg_device_set_current(int device);
 typedef struct openreg_device_properties {
   openreg_profile profile;
   uint64_t total_memory_bytes; /* capacity: what the device really has here */
+  unsigned char uuid[OPENREG_UUID_BYTES];
   /* Placement, on this machine or the one that HWLOC_SYNTHETIC or HWLOC_XMLFILE describes. Memory
    * and workers are bound to it on this machine only, as far as the system permits. */
   int numa_node;    /* hwloc's OS index of the first node of the cores; -1: not known */
@@ -108,6 +115,19 @@ typedef struct openreg_device_properties {
 
 /* Errors: INVALID_DEVICE, BAD_FORK, INVALID_CONFIGURATION, SYSTEM. */
 openreg_status openreg_device_get_properties(int device, openreg_device_properties *properties);
+
+/* What tells a device from all others: the same for all processes of a user that are in a group, at
+ * any time, and another one for each device, group and user. Pure. `group` as a snapshot names it.
+ */
+void openreg_device_make_uuid(const char *group, int device,
+                              unsigned char uuid[OPENREG_UUID_BYTES]);
+void openreg_device_write_uuid(const unsigned char uuid[OPENREG_UUID_BYTES],
+                               char text[OPENREG_UUID_TEXT_BYTES]);
+
+/* Where a device would be on a PCI bus, had it one: domain 0, this bus, device 0. From 1 to 64. */
+static inline int openreg_device_pci_bus(int device) {
+  return device + 1;
+}
 
 /* Whether kernels and copies of `device` may reach the memory of `peer`: true for every pair of
  * different devices, false for a device and itself, as CUDA answers. Errors: INVALID_DEVICE. */
@@ -157,7 +177,7 @@ openreg_status openreg_arena_release(void *device_address, size_t bytes);
 /* A fact of the machine, as with a GPU: the processes of one user and one group share the capacity
  * of the devices. The group is OPENREG_GROUP or, without it, all processes that are configured
  * alike. What a process takes it has until it gives it back or ends, in whichever way. The group's
- * control file, 1.4 MB in the user's folder /dev/shm/openreg-<user>, goes with its last process;
+ * control file, 2.0 MB in the user's folder /dev/shm/openreg-<user>, goes with its last process;
  * when that was killed, it stays until somebody joins or lists. */
 enum {
   OPENREG_MAX_PROCESSES = 1024,   /* of a group at one time */
@@ -179,8 +199,11 @@ openreg_status openreg_ledger_query(int device, uint64_t *free_bytes, uint64_t *
 typedef struct openreg_ledger_device {
   char profile[OPENREG_NAME_BYTES]; /* openreg_profile.key and .name */
   char name[OPENREG_NAME_BYTES];
+  unsigned char uuid[OPENREG_UUID_BYTES];
+  int multiprocessor_count, major, minor; /* of the profile; 0 for one that is not known here */
   uint64_t total_bytes, used_bytes;
-  int numa_node; /* as in openreg_device_properties, where the group's first process found it */
+  int busy_percent; /* 0 to 100, what it worked lately; -1: not known yet */
+  int numa_node;    /* as in openreg_device_properties, where the group's first process found it */
   char cpuset[256];
 } openreg_ledger_device;
 
@@ -199,6 +222,12 @@ typedef struct openreg_ledger_snapshot {
   openreg_ledger_process *processes; /* in the order in which they started */
 } openreg_ledger_snapshot;
 
+/* How busy a device is: the time in which its streams had work running, over that since an earlier
+ * look, at which it was asked too: the last one that is a second old, by whichever process; or the
+ * first, if that is a tenth of a second old. Streams that work at the same time are added up, to at
+ * most 100. Work on workers is always counted. Inline work is while somebody looks: a look has it
+ * counted for the next ten seconds, what began before aside; so it costs nothing else. */
+
 /* Snapshots of all groups of this user that have processes, in the order of their names, whatever
  * this process's own configuration is. Initializes nothing, joins no group; reclaims what dead
  * processes had. The array is the caller's, to be freed with openreg_ledger_free_snapshots. A
@@ -208,6 +237,12 @@ typedef struct openreg_ledger_snapshot {
 openreg_status openreg_ledger_list(openreg_ledger_snapshot **snapshots, int *count,
                                    const char **problem);
 void openreg_ledger_free_snapshots(openreg_ledger_snapshot *snapshots, int count);
+
+/* The snapshot of this process's own group alone, to be freed as a list of one. Only with `looks`
+ * it tells how busy the devices are. NOT_READY: no process is in the group. Errors:
+ * INVALID_CONFIGURATION (also for what openreg_ledger_list names a problem), SYSTEM, OUT_OF_MEMORY
+ * (of the host). */
+openreg_status openreg_ledger_find_own(bool looks, openreg_ledger_snapshot **snapshot);
 
 /* What the snapshot of this process's group would be with no process in it: the devices as they are
  * configured and would be placed, all free. Owns nothing. Initializes nothing.

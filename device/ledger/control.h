@@ -3,6 +3,7 @@
  *     control_folder.c   the folder of a user's control files
  *     control.c          control files as files: opening, making and retiring them, their locks
  *     records.c          who is in one, and what they have together
+ *     looks.c            how busy the devices were between two looks at one
  *
  * A file of fixed size in shared memory, /dev/shm/openreg-<user>/<group>, mapped by every process
  * of the group. The locks of the kernel on bytes of that file ("open file description locks") are
@@ -39,7 +40,7 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { OPENREG_CONTROL_VERSION = 1, OPENREG_CONTROL_PATH_BYTES = OPENREG_GROUP_NAME_BYTES + 64 };
+enum { OPENREG_CONTROL_VERSION = 2, OPENREG_CONTROL_PATH_BYTES = OPENREG_GROUP_NAME_BYTES + 64 };
 
 struct control_device {
   uint64_t capacity_bytes;
@@ -66,19 +67,31 @@ struct control_record {
   char name[OPENREG_NAME_BYTES];              /* changed and read under the lock */
   _Atomic int32_t files[OPENREG_MAX_DEVICES]; /* descriptors of its memory files */
   _Atomic uint64_t inodes[OPENREG_MAX_DEVICES];
+  _Atomic int64_t meters[OPENREG_MAX_DEVICES]; /* device/streams/busy.h */
+};
+
+/* What the meters of all processes together said once, in ticks: under the lock. */
+struct control_look {
+  int64_t at_ticks; /* 0: never */
+  int64_t busy_ticks[OPENREG_MAX_DEVICES];
 };
 
 struct control {
   struct control_header header;
   _Atomic uint64_t used_slots;
+  _Atomic int64_t watched_until_ns;               /* inline work is counted until then */
+  struct control_look looks[2];                   /* the one before, the last */
+  int64_t busy_ticks_before[OPENREG_MAX_DEVICES]; /* of processes that are gone; under the lock */
   struct control_record processes[OPENREG_MAX_PROCESSES];
   _Atomic uint64_t bytes[OPENREG_MAX_DEVICES][OPENREG_MAX_PROCESSES];
 };
 
 _Static_assert(sizeof(struct control_device) == 400, "the same in every process");
 _Static_assert(sizeof(struct control_header) == 32 + 64 * 400, "the same in every process");
-_Static_assert(sizeof(struct control_record) == 856, "the same in every process");
-_Static_assert(sizeof(struct control) == 32 + 64 * 400 + 8 + 1024 * 856 + 64 * 1024 * 8,
+_Static_assert(sizeof(struct control_record) == 1368, "the same in every process");
+_Static_assert(sizeof(struct control_look) == 520, "the same in every process");
+_Static_assert(sizeof(struct control) ==
+                   32 + 64 * 400 + 8 + 8 + 2 * 520 + 64 * 8 + 1024 * 1368 + 64 * 1024 * 8,
                "the same in every process");
 
 /* A control file that this process has open. */
@@ -160,6 +173,18 @@ uint64_t openreg_control_sum(const struct control_file *file, int device);
 /* Frees the slots of the dead, this process's own aside, and marks as exited the dead whose record
  * somebody needs. */
 void openreg_control_reclaim(struct control_file *file);
+
+/* ---- looks.c: all under the lock ---------------------------------------------------------------
+ */
+
+/* Looks at the meters of all processes, and has them count all work for a while: how busy each
+ * device was since an earlier look, in percent; -1 when there is none that is old enough. */
+void openreg_control_look(struct control_file *file, int busy_percent[OPENREG_MAX_DEVICES]);
+
+/* Keeps what the process in a slot worked, which has ended, and clears its meters. */
+void openreg_control_settle(struct control_file *file, int slot);
+
+/* ---- text ------------------------------------------------------------------------------------ */
 
 /* Copies text that may lack its end; what would disturb a terminal becomes '?'. */
 void openreg_control_copy_text(char *text, size_t text_bytes, const char *source,

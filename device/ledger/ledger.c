@@ -30,6 +30,7 @@
 #include "device/memory/arena.h"
 #include "device/memory/fault.h"
 #include "device/process/state.h"
+#include "device/streams/busy.h"
 
 static struct {
   pthread_mutex_t lock;
@@ -162,6 +163,7 @@ static openreg_status fill_slot(struct control_record *process) {
     atomic_store(&process->inodes[i], status.st_ino);
     openreg_control_set_bytes(&self.file, i, self.file.own, 0);
     self.bytes[i] = 0;
+    atomic_store(&process->meters[i], 0);
   }
   read_command(process->name);
   atomic_store(&process->pid, (int32_t)getpid());
@@ -191,6 +193,7 @@ static openreg_status enter(void) {
     openreg_control_set_used_slots(&self.file, slot + 1);
   self.identity = make_identity();
   openreg_control_set_identity(&self.file, slot, self.identity);
+  openreg_busy_publish(control->processes[slot].meters, &control->watched_until_ns);
   atomic_store(&self.joined, (int)getpid());
   return OPENREG_OK;
 }
@@ -249,6 +252,7 @@ __attribute__((destructor)) static void leave(void) {
   pthread_mutex_lock(&self.lock);
   if (atomic_exchange(&self.joined, 0) != 0 && openreg_control_lock(&self.file) == OPENREG_OK) {
     int slot = self.file.own;
+    openreg_busy_publish(NULL, NULL);
     self.file.own = -1;
     openreg_control_reclaim(&self.file);
     if (!openreg_control_has_others(&self.file))
@@ -261,6 +265,7 @@ __attribute__((destructor)) static void leave(void) {
 
 /* self.lock may be held by a thread that the child does not have. */
 void openreg_ledger_abandon(void) {
+  openreg_busy_publish(NULL, NULL);
   atomic_store(&self.joined, 0);
   pthread_mutex_init(&self.lock, NULL);
   if (self.file.locks >= 0)

@@ -23,6 +23,7 @@ uint64_t openreg_control_sum(const struct control_file *file, int device) {
 }
 
 static void free_slot(struct control_file *file, int slot) {
+  openreg_control_settle(file, slot);
   for (int i = 0; i < OPENREG_MAX_DEVICES; i++)
     openreg_control_set_bytes(file, i, slot, 0);
   openreg_control_set_identity(file, slot, 0);
@@ -35,10 +36,12 @@ void openreg_control_reclaim(struct control_file *file) {
     if (atomic_load(&processes[i].identity) == 0 || i == file->own ||
         openreg_control_is_alive(file, i))
       continue;
-    if (openreg_control_is_remembered(file, i))
+    if (openreg_control_is_remembered(file, i)) {
+      openreg_control_settle(file, i);
       atomic_store(&processes[i].has_exited, 1);
-    else
+    } else {
       free_slot(file, i);
+    }
   }
   while (used > 0 && atomic_load(&processes[used - 1].identity) == 0)
     used--;

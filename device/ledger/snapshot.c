@@ -22,6 +22,15 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
+/* Of a control file of another version of this library, perhaps: not all keys are known here. */
+static void add_profile(openreg_ledger_device *device) {
+  openreg_profile profile = {0};
+  openreg_profile_find(device->profile, strlen(device->profile), &profile);
+  device->multiprocessor_count = profile.multiprocessor_count;
+  device->major = profile.major;
+  device->minor = profile.minor;
+}
+
 static void snapshot_devices(const struct control_file *file, openreg_ledger_snapshot *snapshot) {
   for (int i = 0; i < snapshot->device_count; i++) {
     const struct control_device *source = &file->control->header.devices[i];
@@ -31,6 +40,9 @@ static void snapshot_devices(const struct control_file *file, openreg_ledger_sna
     openreg_control_copy_text(device->name, sizeof device->name, source->name, sizeof source->name);
     openreg_control_copy_text(device->cpuset, sizeof device->cpuset, source->cpuset,
                               sizeof source->cpuset);
+    add_profile(device);
+    openreg_device_make_uuid(snapshot->group, i, device->uuid);
+    device->busy_percent = -1;
     device->numa_node = (int)source->numa_node;
     device->total_bytes = source->capacity_bytes;
     device->used_bytes = smaller(openreg_control_sum(file, i), device->total_bytes);
@@ -56,10 +68,18 @@ static int compare_starts(const void *a, const void *b) {
   return (first > second) - (first < second);
 }
 
+static void look(struct control_file *file, openreg_ledger_snapshot *snapshot) {
+  int busy_percent[OPENREG_MAX_DEVICES];
+  openreg_control_look(file, busy_percent);
+  for (int i = 0; i < snapshot->device_count; i++)
+    snapshot->devices[i].busy_percent = busy_percent[i];
+}
+
 /* Errors: OUT_OF_MEMORY. */
-static openreg_status snapshot_group(const struct control_file *file,
+static openreg_status snapshot_group(const struct control_file *file, const char *group,
                                      openreg_ledger_snapshot *snapshot) {
   int used = openreg_control_used_slots(file);
+  strcpy(snapshot->group, group);
   snapshot->device_count = (int)file->control->header.device_count;
   snapshot->processes = calloc((size_t)used + 1, sizeof *snapshot->processes);
   if (snapshot->processes == NULL)
@@ -75,19 +95,20 @@ static openreg_status snapshot_group(const struct control_file *file,
   return OPENREG_OK;
 }
 
-/* Adds the group's snapshot to `snapshots` when somebody is in it. */
-static openreg_status add_group(const char *group, openreg_ledger_snapshot *snapshots, int *count) {
+/* NOT_READY: nobody is in the group. Errors: those of openreg_control_open, OUT_OF_MEMORY. */
+static openreg_status open_group(const char *group, bool looks, openreg_ledger_snapshot *snapshot) {
   struct control_file file;
   openreg_status status = openreg_control_open(group, CONTROL_WAIT_A_SECOND, &file);
   if (status != OPENREG_OK)
-    return status == OPENREG_NOT_READY ? OPENREG_OK : status;
+    return status;
   if (openreg_control_has_others(&file)) {
     openreg_control_reclaim(&file);
-    status = snapshot_group(&file, &snapshots[*count]);
-    if (status == OPENREG_OK)
-      strcpy(snapshots[(*count)++].group, group);
+    status = snapshot_group(&file, group, snapshot);
+    if (status == OPENREG_OK && looks)
+      look(&file, snapshot);
   } else {
     openreg_control_retire(&file);
+    status = OPENREG_NOT_READY;
   }
   openreg_control_close(&file);
   return status;
@@ -115,11 +136,13 @@ static openreg_status add_groups(struct dirent **entries, int entry_count,
                                  char sentences[OPENREG_SENTENCE_BYTES]) {
   openreg_status status = OPENREG_OK;
   for (int i = 0; status == OPENREG_OK && i < entry_count; i++) {
-    status = add_group(entries[i]->d_name, snapshots, count);
-    if (status == OPENREG_INVALID_CONFIGURATION) {
+    status = open_group(entries[i]->d_name, true, &snapshots[*count]);
+    if (status == OPENREG_OK)
+      (*count)++;
+    if (status == OPENREG_INVALID_CONFIGURATION)
       note_problem(sentences);
+    if (status == OPENREG_INVALID_CONFIGURATION || status == OPENREG_NOT_READY)
       status = OPENREG_OK;
-    }
   }
   return status;
 }
@@ -186,6 +209,34 @@ openreg_status openreg_ledger_list(openreg_ledger_snapshot **snapshots, int *cou
     *problem = openreg_last_error();
   }
   return OPENREG_OK;
+}
+
+/* ---- this process's own ---------------------------------------------------------------------- */
+
+static openreg_status find(const char *group, bool looks, openreg_ledger_snapshot **snapshot) {
+  openreg_ledger_snapshot *made = calloc(1, sizeof *made);
+  if (made == NULL)
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no memory for a snapshot");
+  openreg_status status = open_group(group, looks, made);
+  if (status == OPENREG_OK)
+    *snapshot = made;
+  else
+    openreg_ledger_free_snapshots(made, 1);
+  return status;
+}
+
+openreg_status openreg_ledger_find_own(bool looks, openreg_ledger_snapshot **snapshot) {
+  const openreg_config *config;
+  char group[OPENREG_GROUP_NAME_BYTES];
+  openreg_status status = openreg_config_get(&config);
+  if (status == OPENREG_OK)
+    status = openreg_forks_hold();
+  if (status != OPENREG_OK)
+    return status;
+  openreg_config_name_group(config, group);
+  status = find(group, looks, snapshot);
+  openreg_forks_release();
+  return status;
 }
 
 void openreg_ledger_free_snapshots(openreg_ledger_snapshot *snapshots, int count) {

@@ -32,10 +32,14 @@ void openreg_priority_remove(int device) {
     openreg_futex_wake(&gate->ready, OPENREG_WAKE_ALL);
 }
 
+bool openreg_priority_must_yield(int device) {
+  return atomic_load(&gates[device].ready) > 0;
+}
+
 void openreg_priority_yield(int device) {
   struct gate *gate = &gates[device];
-  uint32_t ready = atomic_load(&gate->ready);
-  if (ready == 0)
+  uint32_t ready;
+  if (!openreg_priority_must_yield(device))
     return;
   atomic_fetch_add(&gate->yielding, 1);
   while ((ready = atomic_load(&gate->ready)) > 0)

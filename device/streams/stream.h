@@ -4,6 +4,7 @@
  *     worker.c     the thread that does it      submit.c     giving work, to it or inline
  *     priority.c   who may begin first          failure.c    errors of work that nobody waited for
  *     event.c      points on timelines          stream.c     pools, the current stream, waiting
+ *     busy.h       how long work ran, for who looks at the device from outside
  *
  * All streams of all devices are one table of zeros, of which the system commits a page when a
  * stream in it is first used; the queue and the worker come with a stream's first queued work.
@@ -13,6 +14,7 @@
 #define OPENREG_DEVICE_STREAMS_STREAM_H
 
 #include "device/process/state.h"
+#include "device/streams/busy.h"
 #include "device/streams/queue.h"
 
 #pragma GCC visibility push(hidden)
@@ -87,7 +89,8 @@ void openreg_priority_add(int device);
 /* Such work begins. */
 void openreg_priority_remove(int device);
 
-/* Waits until no work of the device is counted. */
+/* Waits until no work of the device is counted, if it must. */
+bool openreg_priority_must_yield(int device);
 void openreg_priority_yield(int device);
 
 /* How many threads are in openreg_priority_yield, for tests. */

@@ -34,8 +34,21 @@ void openreg_stream_let_go(struct stream *stream, uint64_t point) {
   openreg_timeline_finish(&stream->timeline, point);
 }
 
+static void begin_inline(struct stream *stream) {
+  openreg_stream_hold(stream);
+  if (openreg_busy_may_be_watched())
+    stream->timeline.metered = openreg_busy_begin_if_watched(openreg_stream_device(stream));
+}
+
+__attribute__((noinline)) static void stop_meter(struct stream *stream) {
+  stream->timeline.metered = false;
+  openreg_busy_end(openreg_stream_device(stream));
+}
+
 static void end_inline(struct stream *stream) {
   uint64_t point = openreg_timeline_finished(&stream->timeline) + 1;
+  if (stream->timeline.metered)
+    stop_meter(stream);
   openreg_stream_let_go(stream, point);
   if (atomic_load(&stream->timeline.submitted) != point)
     openreg_queue_wake(&stream->queue);
@@ -48,7 +61,7 @@ static openreg_status try_begin(struct stream *stream) {
   }
   if (!openreg_timeline_try_take(&stream->timeline))
     return OPENREG_NOT_READY;
-  openreg_stream_hold(stream);
+  begin_inline(stream);
   return OPENREG_OK;
 }
 
@@ -93,7 +106,7 @@ static openreg_status run_blocking(struct stream *stream, const struct task *tas
                                    uint64_t *point) {
   uint64_t ticket = openreg_timeline_take(&stream->timeline);
   openreg_timeline_wait(&stream->timeline, ticket, OPENREG_NEVER);
-  openreg_stream_hold(stream);
+  begin_inline(stream);
   openreg_status status = openreg_task_execute(task);
   end_inline(stream);
   if (point != NULL)

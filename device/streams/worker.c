@@ -24,6 +24,7 @@ enum { HIGH_PRIORITY_NICE = -5 };
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool shut_down;
 static _Thread_local bool is_worker;
+static _Thread_local bool is_working; /* counted as busy */
 
 bool openreg_worker_is_this_thread(void) {
   return is_worker;
@@ -49,15 +50,43 @@ openreg_status openreg_task_execute(const struct task *task) {
   return OPENREG_OK;
 }
 
+/* Reads the clock only when it changes: not from one function to the next. */
+static void set_working(int device, bool working) {
+  if (is_working == working)
+    return;
+  is_working = working;
+  if (working)
+    openreg_busy_begin(device);
+  else
+    openreg_busy_end(device);
+}
+
+/* Who waits does not work. */
+static void yield_to_high_priority(int device) {
+  if (openreg_priority_must_yield(device)) {
+    set_working(device, false);
+    openreg_priority_yield(device);
+  }
+}
+
+static void count_task(int device, const struct task *task) {
+  if (task->kind == TASK_FUNCTION)
+    set_working(device, true);
+  else if (task->kind == TASK_WAIT &&
+           !openreg_timeline_reached(task->wait.timeline, task->wait.point))
+    set_working(device, false);
+}
+
 static void do_task(struct stream *stream, const struct task *task) {
   int device = openreg_stream_device(stream);
   if (task->urgent)
     openreg_priority_remove(device);
   else if (task->kind == TASK_FUNCTION && !openreg_stream_is_high(openreg_stream_number(stream)))
-    openreg_priority_yield(device);
+    yield_to_high_priority(device);
   /* After the waits above: whoever shut down while this waited must find nothing begun. */
   if (openreg_streams_are_shut_down() && task->kind != TASK_STAMP)
     return;
+  count_task(device, task);
   openreg_error_clear();
   openreg_status status = openreg_task_execute(task);
   if (status != OPENREG_OK)
@@ -74,12 +103,20 @@ static void set_up_thread(const struct stream *stream) {
     setpriority(PRIO_PROCESS, (id_t)gettid(), HIGH_PRIORITY_NICE); /* mostly refused: no matter */
 }
 
+static uint64_t await_task(struct stream *stream) {
+  uint64_t ticket = openreg_timeline_finished(&stream->timeline);
+  if (openreg_queue_has_task(&stream->queue, ticket))
+    return ticket;
+  set_working(openreg_stream_device(stream), false);
+  return openreg_queue_await(&stream->queue, &stream->timeline);
+}
+
 static void *be_the_worker(void *argument) {
   struct stream *stream = argument;
   is_worker = true;
   set_up_thread(stream);
   for (;;) {
-    uint64_t ticket = openreg_queue_await(&stream->queue, &stream->timeline);
+    uint64_t ticket = await_task(stream);
     openreg_stream_hold(stream);
     do_task(stream, &openreg_queue_slot(&stream->queue, ticket)->task);
     openreg_stream_let_go(stream, ticket + 1);

@@ -92,7 +92,7 @@ class _Finder:
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
         step = cls._steps.pop(name, None)
-        if step is not None:
+        if step is not None and os.environ.get("OPENREG_DEVICE_TYPE") == "cuda":
             step()
             if not cls._steps:
                 sys.meta_path.remove(cls)

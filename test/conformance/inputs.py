@@ -5,12 +5,14 @@ sizes, strides, offset, conjugate and negative bits, and tensors that shared mem
 What lies in that memory beside the tensor is copied too, so that a stray write shows.
 """
 
+import os
+
 import torch
 import torch_openreg  # noqa: F401
 from torch.nested._internal.nested_tensor import NestedTensor
 
 HOST = torch.device("cpu")
-DEVICE = torch.device("openreg", 0)
+DEVICE = torch.device(os.environ.get("OPENREG_DEVICE_TYPE") or "openreg", 0)
 
 
 class Stay:

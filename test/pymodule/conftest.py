@@ -2,7 +2,8 @@
 in a process of its own.
 
 Variables of the person who runs the tests must not reach them, and must be gone before PyTorch is
-imported, since the configuration is read once.
+imported, since the configuration is read once. But OPENREG_DEVICE_TYPE may be cuda: then the tests
+that say where their devices are by `device.DEVICE` run in CUDA mode.
 """
 
 import gc
@@ -18,7 +19,8 @@ import pytest
 from forks import READ_BY_IMPORTING
 
 OURS = ("OPENREG_", "HWLOC_", "PYTORCH_", "CUBLAS", "TORCH_CUBLASLT_", "TORCH_BLAS_")
-for name in [name for name in os.environ if name.startswith(OURS)]:
+KEPT = "OPENREG_DEVICE_TYPE"  # which was read when Python started
+for name in [name for name in os.environ if name.startswith(OURS) and name != KEPT]:
     del os.environ[name]
 # What a terminal's size would be taken from: some of those who start tests set them.
 for name in ("COLUMNS", "LINES"):
@@ -31,6 +33,8 @@ os.environ["OPENREG_GROUP"] = GROUP
 
 import torch  # noqa: E402
 import torch_openreg._C  # noqa: E402
+
+from device import module as device_module  # noqa: E402
 
 # The second way in which everything must pass: each launch that can be queued is.
 QUEUE_EVERYTHING = os.environ.get("QUEUE_EVERYTHING") == "1"
@@ -68,9 +72,9 @@ def pytest_collection_finish():
 def first_device_and_default_streams():
     """Every test leaves the current device and streams as it found them: the first ones."""
     yield
-    for index in range(torch.openreg.device_count()):
-        torch.openreg.set_stream(torch.openreg.default_stream(index))
-    torch.openreg.set_device(0)
+    for index in range(device_module.device_count()):
+        device_module.set_stream(device_module.default_stream(index))
+    device_module.set_device(0)
 
 
 @pytest.fixture
@@ -83,8 +87,8 @@ def everything_queued():
     torch_openreg._C.set_queues_everything(True)
     yield
     torch_openreg._C.set_queues_everything(before)
-    for index in range(torch.openreg.device_count()):
-        torch.openreg.synchronize(index)
+    for index in range(device_module.device_count()):
+        device_module.synchronize(index)
 
 
 # A wait that should not be would be for ever: after so long the gate opens, and the test fails.
@@ -101,7 +105,7 @@ def close_gate(everything_queued):
     gates, timers, opened_late = [], [], []
 
     def close(stream=None):
-        stream = stream or torch.openreg.current_stream()
+        stream = stream or device_module.current_stream()
         gate = torch_openreg._C._Gate(stream.device_index, stream.stream_id)
         gates.append(gate)
         timers.append(

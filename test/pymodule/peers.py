@@ -2,6 +2,8 @@
 
 import torch
 
+from device import module
+
 # Its children have PyTorch already, and no device yet: each starts in milliseconds.
 torch.multiprocessing.set_forkserver_preload(["torch"])
 
@@ -77,8 +79,8 @@ def keep(name, value):
 def drop(name):
     """Drop what is kept."""
     del kept[name]
-    torch.openreg.synchronize()
-    torch.openreg.ipc_collect()
+    module.synchronize()
+    module.ipc_collect()
 
 
 def values(name):

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "core/device_type.h"
+
 namespace openreg {
 
 namespace {
@@ -22,10 +24,11 @@ constexpr int32_t kLaunchFailure = 719;
 void raise(openreg_status status) {
   switch (status) {
   case OPENREG_BAD_FORK:
-    TORCH_CHECK(false, "Cannot re-initialize openreg in forked subprocess. To use openreg with "
-                       "multiprocessing, you must use the 'spawn' start method");
+    TORCH_CHECK(false, "Cannot re-initialize ", platform_name(), " in forked subprocess. To use ",
+                platform_name(), " with multiprocessing, you must use the 'spawn' start method");
   case OPENREG_INVALID_DEVICE:
-    raise_accelerator_error(kInvalidDevice, std::string("openreg error: invalid device ordinal\n") +
+    raise_accelerator_error(kInvalidDevice, platform_name() +
+                                                std::string(" error: invalid device ordinal\n") +
                                                 openreg_last_error());
   case OPENREG_LAUNCH_FAILURE:
     raise_accelerator_error(kLaunchFailure, openreg_last_error());

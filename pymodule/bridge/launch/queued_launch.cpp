@@ -202,10 +202,10 @@ private:
 
   openreg_status fail(const char *what) const {
     return openreg_fail(OPENREG_LAUNCH_FAILURE,
-                        "openreg error: '%s' failed after its launch had returned: %s\n"
+                        "%s error: '%s' failed after its launch had returned: %s\n"
                         "This may be raised by another call than the one that made the mistake. "
                         "For debugging, set OPENREG_LAUNCH_BLOCKING=1.",
-                        c10::toString(op_.operator_name()).c_str(), what);
+                        platform_name(), c10::toString(op_.operator_name()).c_str(), what);
   }
 
   c10::OperatorHandle op_;

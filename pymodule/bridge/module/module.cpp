@@ -15,6 +15,7 @@
 #include "module/module_ledger.h"
 #include "module/module_memory.h"
 #include "module/module_pools.h"
+#include "module/module_properties.h"
 #include "module/module_streams.h"
 #include "module/registration.h"
 #include "operators/autocast.h"
@@ -78,39 +79,6 @@ std::vector<AutocastTuple> autocast_policies() {
     policies.emplace_back(row.operator_name, row.overload, name_of(row.policy), row.replacement);
   }
   return policies;
-}
-
-template <auto Field> auto profile_field(const openreg_device_properties &properties) {
-  if constexpr (std::is_array_v<std::remove_reference_t<decltype(properties.profile.*Field)>>) {
-    return std::string(properties.profile.*Field);
-  } else {
-    return properties.profile.*Field;
-  }
-}
-
-void define_properties(py::module &module) {
-  using Properties = openreg_device_properties;
-  py::class_<Properties>(module, "_DeviceProperties")
-      .def_property_readonly("name", &profile_field<&openreg_profile::name>)
-      .def_property_readonly("profile", &profile_field<&openreg_profile::key>)
-      .def_property_readonly("major", &profile_field<&openreg_profile::major>)
-      .def_property_readonly("minor", &profile_field<&openreg_profile::minor>)
-      .def_property_readonly("multi_processor_count",
-                             &profile_field<&openreg_profile::multiprocessor_count>)
-      .def_property_readonly("max_threads_per_multi_processor",
-                             &profile_field<&openreg_profile::max_threads_per_multiprocessor>)
-      .def_property_readonly("warp_size", [](const Properties &) { return 32; }) // every NVIDIA GPU
-      .def_readonly("total_memory", &Properties::total_memory_bytes)
-      .def_readonly("numa_node", &Properties::numa_node)
-      .def_property_readonly("cpuset", [](const Properties &p) { return std::string(p.cpuset); })
-      .def("__repr__", [](const Properties &p) {
-        std::ostringstream text;
-        text << "_DeviceProperties(name='" << p.profile.name << "', major=" << p.profile.major
-             << ", minor=" << p.profile.minor << ", total_memory=" << p.total_memory_bytes / 1048576
-             << "MB, multi_processor_count=" << p.profile.multiprocessor_count
-             << ", numa_node=" << p.numa_node << ", cpuset='" << p.cpuset << "')";
-        return text.str();
-      });
 }
 
 } // namespace

@@ -27,8 +27,12 @@ py::dict device_to_dict(const openreg_ledger_device &device) {
   py::dict dict;
   dict["profile"] = text_of(device.profile);
   dict["name"] = text_of(device.name);
+  char uuid[OPENREG_UUID_TEXT_BYTES];
+  openreg_device_write_uuid(device.uuid, uuid);
+  dict["uuid"] = uuid;
   dict["total_bytes"] = device.total_bytes;
   dict["used_bytes"] = device.used_bytes;
+  dict["busy_percent"] = device.busy_percent;
   dict["numa_node"] = device.numa_node;
   dict["cpuset"] = text_of(device.cpuset);
   return dict;

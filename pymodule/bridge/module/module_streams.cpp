@@ -1,5 +1,7 @@
 #include "module/module_streams.h"
 
+#include <torch/csrc/Event.h>
+
 #include <ctime>
 #include <memory>
 
@@ -42,6 +44,13 @@ void sleep_on_current_stream(int64_t cycles) {
   (void)ns.release(); // the stream's, which has it now
 }
 
+// As torch.Event.elapsed_time, for classes that inherit from it, too.
+double event_elapsed_time(const py::object &start, const py::object &end) {
+  TORCH_CHECK_TYPE(THPEvent_Check(start.ptr()) && THPEvent_Check(end.ptr()), "expected two events");
+  return reinterpret_cast<THPEvent *>(start.ptr())
+      ->event.elapsedTime(reinterpret_cast<THPEvent *>(end.ptr())->event);
+}
+
 } // namespace
 
 void define_streams(py::module &module) {
@@ -49,6 +58,7 @@ void define_streams(py::module &module) {
   module.def("set_current_stream",
              [](int device, int stream) { check(openreg_stream_set_current(device, stream)); });
   module.def("stream_priority", &stream_priority);
+  module.def("event_elapsed_time", &event_elapsed_time);
   module.def("sleep_on_current_stream", &sleep_on_current_stream);
 }
 

@@ -209,7 +209,8 @@ private:
       converting_copy_cost.note(self->to_.numel(), now_ns() - began_ns);
       return OPENREG_OK;
     } catch (const std::exception &error) {
-      return openreg_fail(OPENREG_LAUNCH_FAILURE, "openreg error: a copy failed: %s", error.what());
+      return openreg_fail(OPENREG_LAUNCH_FAILURE, "%s error: a copy failed: %s", platform_name(),
+                          error.what());
     }
   }
 

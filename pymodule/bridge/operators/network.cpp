@@ -69,10 +69,9 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   register_typed<ops::native_layer_norm, ops::native_layer_norm_backward, ops::native_batch_norm,
                  ops::native_batch_norm_backward, ops::native_group_norm,
                  ops::native_group_norm_backward>(library);
-  // softmax and losses
-  register_typed<ops::_softmax, ops::_softmax_backward_data, ops::_log_softmax,
-                 ops::_log_softmax_backward_data, ops::nll_loss_forward, ops::nll_loss_backward,
-                 ops::mse_loss, ops::mse_loss_backward, ops::binary_cross_entropy,
+  // losses; softmax is in cuda_forms.cpp
+  register_typed<ops::nll_loss_forward, ops::nll_loss_backward, ops::mse_loss,
+                 ops::mse_loss_backward, ops::binary_cross_entropy,
                  ops::binary_cross_entropy_backward, ops::binary_cross_entropy_with_logits>(
       library);
   // pooling

@@ -16,7 +16,9 @@ ones may be added::
            "profile": "h100", "name": "NVIDIA H100 80GB HBM3",
            "numa_node": a number, or null when it is not known,
            "cpuset": "0-15", or null when it is not known,
-           "total_bytes": its capacity, "used_bytes": what processes have of it}],
+           "uuid": what tells it from all others,
+           "total_bytes": its capacity, "used_bytes": what processes have of it,
+           "busy_percent": 0 to 100, how long it worked lately; null when that is not known}],
         "processes": [
           {"pid": a number,
            "name": how it was started, cut,
@@ -40,6 +42,9 @@ from typing import Any, NoReturn
 
 from .. import _C
 from .smi_table import Style, draw
+
+# As long as the ledger needs to tell anything of it, and a little more: device/ledger/looks.c.
+_BETWEEN_LOOKS_SECONDS = 0.11
 
 # The terminal's: to the upper left corner, to the end of the line, to the end of the screen.
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -99,7 +104,7 @@ def take(group: str | None = None) -> dict[str, Any]:
     """
     problems, groups = [], []
     try:
-        seen, problem = _C.ledger_list()
+        seen, problem = _look_twice(group)
         problems = [line for line in (problem or "").splitlines() if _names(line, group)]
         groups = [_group(shown, in_use=True) for shown in seen if _is_meant(shown, group)]
         if not groups:
@@ -115,6 +120,16 @@ def take(group: str | None = None) -> dict[str, Any]:
         "groups": groups,
         "problem": "\n".join(problems) or None,
     }
+
+
+def _look_twice(group: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    """All groups, and what could not be shown. How busy devices are shows between two looks."""
+    seen, problem = _C.ledger_list()
+    meant = [shown for shown in seen if _is_meant(shown, group)]
+    if any(device["busy_percent"] < 0 for shown in meant for device in shown["devices"]):
+        time.sleep(_BETWEEN_LOOKS_SECONDS)
+        seen, problem = _C.ledger_list()
+    return seen, problem
 
 
 def _is_meant(shown: dict[str, Any], group: str | None) -> bool:
@@ -138,6 +153,7 @@ def _group(shown: dict[str, Any], in_use: bool) -> dict[str, Any]:
         | {
             "numa_node": device["numa_node"] if device["numa_node"] >= 0 else None,
             "cpuset": device["cpuset"] or None,
+            "busy_percent": device["busy_percent"] if device["busy_percent"] >= 0 else None,
         }
         for number, device in enumerate(shown["devices"])
     ]

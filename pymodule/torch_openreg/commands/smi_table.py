@@ -135,7 +135,8 @@ def _bar(share: float, width: int, style: Style) -> str:
     return ("█" * full + (chr(ord("█") + 8 - rest) if rest else "")).ljust(width)
 
 
-def _devices_table(devices: list[dict[str, Any]], room: int, style: Style) -> list[str]:
+def devices_table(devices: list[dict[str, Any]], room: int, style: Style) -> list[str]:
+    """One row for each device."""
     shares = [_share(device) for device in devices]
     units = [_unit_of(device["total_bytes"]) for device in devices]
     colours = [
@@ -162,18 +163,22 @@ def _devices_table(devices: list[dict[str, Any]], room: int, style: Style) -> li
         right=True,
     )
     percent = column("", [f"{share:.0%}" for share in shares], right=True)
+    busy_shares = [device["busy_percent"] for device in devices]
+    busy = column(
+        "busy", ["-" if share is None else f"{share}%" for share in busy_shares], right=True
+    )
 
-    columns = [number, name, node, cores, bar, memory, percent]
+    columns = [number, name, node, cores, bar, memory, percent, busy]
     for shrunk, least in (
         *((bar, 10), (cores, 8), (name, 12)),
-        *((bar, 0), (cores, 0), (node, 0), (percent, 0), (name, 4)),
+        *((bar, 0), (cores, 0), (node, 0), (busy, 0), (percent, 0), (name, 4)),
     ):
         _shrink(columns, shrunk, least, room)
     bar.texts = [_bar(share, bar.width, style) for share in shares]
     return _lines(columns, room, style)
 
 
-def _processes_table(group: dict[str, Any], room: int, style: Style) -> list[str]:
+def processes_table(group: dict[str, Any], room: int, style: Style) -> list[str]:
     """One row for each device that a process uses; one for a process that uses none."""
     rows = []
     for number in range(len(group["devices"])):
@@ -247,9 +252,9 @@ def _draw_group(group: dict[str, Any], room: int, style: Style) -> list[str]:
     counts += _count(processes, "process", "processes") if processes else "no process"
     name = group["group"].removeprefix("group-")
     lines = ["", _ends(f"group {name}", counts, room, style, _BOLD)]
-    lines += _devices_table(group["devices"], room, style)
+    lines += devices_table(group["devices"], room, style)
     if group["processes"]:
-        lines += ["", *_processes_table(group, room, style)]
+        lines += ["", *processes_table(group, room, style)]
     return lines
 
 

@@ -14,12 +14,12 @@ from types import ModuleType
 import torch._C
 from _openreg_cuda_mode import cuda_version
 
-from . import devices, libraries, memory, streams
+from . import devices, libraries, memory, streams, tunable
 
 
 def supply_names() -> None:
     """Put the names that a build with CUDA has into ``torch._C``."""
-    for module in (devices, streams, memory, libraries):
+    for module in (devices, streams, memory, libraries, tunable):
         for name in module.__all__:
             value = getattr(module, name)
             if isinstance(value, ModuleType):

@@ -1,5 +1,5 @@
 """What ``torch._C`` has of CUDA's libraries: the runtime, ranges for tools, cuBLAS, cuDNN, and
-those of which only settings are asked.
+others of which only settings are asked.
 """
 
 import enum
@@ -27,12 +27,10 @@ __all__ = [
 def _refusing(name: str, reason: str) -> Any:
     """Return a class that cannot be made, for what only a GPU has."""
 
-    class Refusing:
-        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            raise NotImplementedError(f"{name}: {reason}")
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{name}: {reason}")
 
-    Refusing.__name__ = Refusing.__qualname__ = name
-    return Refusing
+    return type(name, (), {"__new__": refuse, "create": staticmethod(refuse)})
 
 
 _CUDAGraph = _refusing("torch.cuda.CUDAGraph", "openreg does not capture graphs yet")

@@ -4,6 +4,8 @@ from typing import Any
 
 from torch_openreg import _C
 
+from .streams import stream_of
+
 __all__ = [
     "_MemPool",
     "_cuda_CUDAAllocator",
@@ -70,7 +72,7 @@ def _cuda_setMemoryFraction(fraction: float, device: int) -> None:
 
 
 def _cuda_cudaCachingAllocator_raw_alloc(size: int, cuda_stream: int) -> int:
-    return _C.raw_alloc(_C.current_device(), cuda_stream, size)
+    return _C.raw_alloc(_C.current_device(), stream_of(cuda_stream), size)
 
 
 def _cuda_getAllocatorBackend() -> str:

@@ -146,7 +146,7 @@ CHILD_TEST(a_control_file_that_is_too_short_is_refused) {
 REFUSED_HEADER_TEST(a_control_file_that_begins_otherwise_is_refused, header.magic[0] = 'O',
                     "it does not begin with 'openreg'")
 REFUSED_HEADER_TEST(a_control_file_of_another_version_is_refused, header.version++,
-                    "it is of version 2")
+                    "it is of version 3")
 REFUSED_HEADER_TEST(a_control_file_without_devices_is_refused, header.device_count = 0,
                     "it has 0 devices")
 REFUSED_HEADER_TEST(a_control_file_with_too_many_devices_is_refused, header.device_count = 65,

@@ -42,6 +42,8 @@ static size_t random_place(void) {
       {0, 32},
       {0, sizeof(struct control_header)},
       {offsetof(struct control, used_slots), 8},
+      {offsetof(struct control, watched_until_ns),
+       offsetof(struct control, processes) - offsetof(struct control, watched_until_ns)},
       {offsetof(struct control, processes), 2 * sizeof(struct control_record)},
       {offsetof(struct control, processes), sizeof(((struct control *)0)->processes)},
       {offsetof(struct control, bytes), 64},

@@ -14,10 +14,12 @@ import sys
 import termios
 import time
 import unicodedata
+import uuid
 
 import peers
 import pytest
 import torch
+import torch_openreg._C
 from torch_openreg.__main__ import main
 from torch_openreg.commands.smi import _names
 from torch_openreg.commands.smi_table import Style, draw
@@ -123,8 +125,10 @@ def test_json_tells_of_devices_and_processes(smi, hold, group):
             "name": shown["devices"][0]["name"],
             "numa_node": 0,
             "cpuset": "0-3",
+            "uuid": shown["devices"][0]["uuid"],
             "total_bytes": GIB,
             "used_bytes": 120 << 20,
+            "busy_percent": 0,
         },
         {
             "device": 1,
@@ -132,8 +136,10 @@ def test_json_tells_of_devices_and_processes(smi, hold, group):
             "name": "Tesla T4",
             "numa_node": 1,
             "cpuset": "4-7",
+            "uuid": shown["devices"][1]["uuid"],
             "total_bytes": GIB,
             "used_bytes": 300 << 20,
+            "busy_percent": 0,
         },
     ]
     for process, holder, sizes in zip(
@@ -145,6 +151,31 @@ def test_json_tells_of_devices_and_processes(smi, hold, group):
         assert process["name"].startswith(sys.executable[:20])
         assert process["has_exited"] is False
         assert 0 < process["started_ns"] < before
+
+
+def work_without_end(index):
+    """In a peer: have a device work until the peer ends."""
+    peers.keep("gate", torch_openreg._C._Gate(index, 0))
+
+
+def test_device_that_works_is_busy(smi, hold):
+    holder = hold(1, 1)
+    holder.call(work_without_end, 1)
+    devices = only_group(smi("--json").out)["devices"]
+    while [device["busy_percent"] for device in devices] != [0, 100]:  # looks go back a second
+        devices = only_group(smi("--json").out)["devices"]
+    assert re.search(r" 1 +Tesla T4 .* 100%$", smi().out, re.M)
+    holder.kill()
+
+
+def test_devices_of_a_group_have_the_same_uuids_always(smi, smi_process, hold, group):
+    """Before there is any process, and while there is one."""
+    before = only_group(smi_process("--json", "--group", group).stdout)["devices"]
+    hold(1, 0)
+    after = only_group(smi("--json").out)["devices"]
+    uuids = [device["uuid"] for device in after]
+    assert [str(uuid.UUID(text)) for text in uuids] == uuids
+    assert [device["uuid"] for device in before] == uuids and len(set(uuids)) == 2
 
 
 def test_process_that_was_killed_is_gone_with_its_memory(smi, hold):
@@ -168,8 +199,8 @@ def test_it_joins_no_group_and_initializes_nothing(smi_process, python, hold, gr
 def test_table_has_a_row_for_each_device_and_each_use(smi, hold):
     holder = hold(512, 256)
     text = smi().out
-    assert re.search(r"^ +0 +NVIDIA A100\S* .* 0 +0-3 .*0\.5 / 1\.0 GiB +50%$", text, re.M)
-    assert re.search(r"^ +1 +Tesla T4 +1 +4-7 .*0\.2 / 1\.0 GiB +25%$", text, re.M)
+    assert re.search(r"^ +0 +NVIDIA A100\S* .* 0 +0-3 .*0\.5 / 1\.0 GiB +50% +0%$", text, re.M)
+    assert re.search(r"^ +1 +Tesla T4 +1 +4-7 .*0\.2 / 1\.0 GiB +25% +0%$", text, re.M)
     assert re.search(rf"^ +0 +{holder.pid} +512\.0 MiB ", text, re.M)
     assert re.search(rf"^ +1 +{holder.pid} +256\.0 MiB ", text, re.M)
     assert "2 devices, 1 process\n" in text
@@ -200,7 +231,7 @@ def test_nobody_there_shows_the_devices_as_configured(smi_process, group):
     assert [device["cpuset"] for device in shown["devices"]] == ["0-3", "4-7"]
     text = smi_process("--group", group).stdout
     assert "2 devices, no process\n" in text
-    assert len(re.findall(r"0\.0 / 1\.0 GiB +0%$", text, re.M)) == 2
+    assert len(re.findall(r"0\.0 / 1\.0 GiB +0% +0%$", text, re.M)) == 2
 
 
 def test_configuration_that_is_wrong_is_named(smi_process, group):
@@ -448,6 +479,7 @@ def device_of(number, used, total=80 * GIB, **others):
         "cpuset": ",".join(str(2 * core) for core in range(60)),
         "total_bytes": total,
         "used_bytes": used,
+        "busy_percent": 0,
     } | others
 
 
@@ -485,6 +517,12 @@ def test_bar_is_as_full_as_the_device():
     full = [bar.count("█") for bar in bars]
     assert full == [0, 0, 12, 24]
     assert "▏" in bars[1] and "▏" not in bars[0]
+
+
+def test_what_is_not_known_is_no_number():
+    devices = [device_of(0, 0, busy_percent=None), device_of(1, 0, busy_percent=7)]
+    heading, unknown, known = draw(snapshot_of(devices, []), 120, PLAIN)[3:]
+    assert heading.endswith(" busy") and unknown.endswith("   -") and known.endswith("  7%")
 
 
 def test_memory_that_outlives_its_process_is_marked():

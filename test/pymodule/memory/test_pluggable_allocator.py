@@ -26,11 +26,11 @@ class Notes:
 
     def _allocate(self, nbytes, device, stream):
         self.given.append((nbytes, device, stream or 0))
-        return memory.device_malloc(nbytes, device)
+        return _C.device_malloc(device, nbytes)
 
     def _free(self, address, nbytes, device, stream):
         self.freed.append((nbytes, device, stream or 0))
-        memory.device_free(address)
+        _C.device_free(address)
 
     def allocator(self):
         return allocator_of(self._allocate, self._free)
@@ -71,7 +71,7 @@ def test_stream_is_that_of_the_request():
     stream = module.Stream()
     with module.use_mem_pool(pool), module.stream(stream):
         held = allocate(10)
-    assert notes.given == [(2 * MIB, 0, stream.native_handle)]
+    assert notes.given == [(2 * MIB, 0, stream.stream_id)]
     assert held.numel() == 10
 
 
@@ -111,13 +111,13 @@ def test_allocator_is_not_changed_after_the_first_use():
 
 def test_memory_straight_from_the_device():
     before, reserved = module.mem_get_info()[0], module.memory_reserved()
-    address = memory.device_malloc(3 * MIB)
+    address = _C.device_malloc(0, 3 * MIB)
     assert module.mem_get_info()[0] == before - 4 * MIB
     assert module.memory_reserved() == reserved
-    memory.device_free(address)
+    _C.device_free(address)
     assert module.mem_get_info()[0] == before
     with pytest.raises(ValueError, match="no memory of openreg_device_malloc begins"):
-        memory.device_free(address)
+        _C.device_free(address)
 
 
 LIBRARY = """

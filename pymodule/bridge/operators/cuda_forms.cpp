@@ -1,0 +1,134 @@
+// Forms of operators that PyTorch has for CUDA and not for the CPU: results of another dtype than
+// the arguments', computed wide and rounded once, and questions about CUDA's libraries.
+
+#include <ATen/Operators.h>
+
+#include "core/registration.h"
+#include "launch/typed.h"
+
+namespace openreg {
+
+namespace ops = at::_ops;
+
+namespace {
+
+// ---- matrix products with a dtype of their own
+// ---------------------------------------------------
+
+void check_product_dtype(const at::Tensor &self, at::ScalarType dtype) {
+  const auto own = self.scalar_type();
+  TORCH_CHECK(dtype == own || (dtype == at::kFloat && (own == at::kHalf || own == at::kBFloat16)),
+              "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs");
+}
+
+at::Tensor in(at::ScalarType dtype, const at::Tensor &tensor) {
+  return tensor.scalar_type() == dtype ? tensor : tensor.to(dtype);
+}
+
+at::Tensor mm(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype) {
+  check_product_dtype(self, dtype);
+  return typed<ops::mm>(in(dtype, self), in(dtype, other));
+}
+
+at::Tensor bmm(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype) {
+  check_product_dtype(self, dtype);
+  return typed<ops::bmm>(in(dtype, self), in(dtype, other));
+}
+
+at::Tensor addmm(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
+                 at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha) {
+  check_product_dtype(one, dtype);
+  return typed<ops::addmm>(in(dtype, self), in(dtype, one), in(dtype, other), beta, alpha);
+}
+
+at::Tensor baddbmm(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
+                   at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha) {
+  check_product_dtype(one, dtype);
+  return typed<ops::baddbmm>(in(dtype, self), in(dtype, one), in(dtype, other), beta, alpha);
+}
+
+at::Tensor &into(at::Tensor &out, const at::Tensor &result) {
+  out.resize_(result.sizes()).copy_(result);
+  return out;
+}
+
+at::Tensor &mm_out(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype,
+                   at::Tensor &out) {
+  return into(out, mm(self, other, dtype));
+}
+
+at::Tensor &bmm_out(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype,
+                    at::Tensor &out) {
+  return into(out, bmm(self, other, dtype));
+}
+
+at::Tensor &addmm_out(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
+                      at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha,
+                      at::Tensor &out) {
+  return into(out, addmm(self, one, other, dtype, beta, alpha));
+}
+
+at::Tensor &baddbmm_out(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
+                        at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha,
+                        at::Tensor &out) {
+  return into(out, baddbmm(self, one, other, dtype, beta, alpha));
+}
+
+// ---- softmax of half as float32
+// ------------------------------------------------------------------
+
+template <class Op>
+at::Tensor softmax(const at::Tensor &self, int64_t dimension, bool half_to_float) {
+  if (!half_to_float) [[likely]] {
+    return typed<Op>(self, dimension, false);
+  }
+  TORCH_CHECK(self.scalar_type() == at::kHalf || self.scalar_type() == at::kBFloat16,
+              "conversion is supported for Half and BFloat16 type only");
+  return typed<Op>(self.to(at::kFloat), dimension, false);
+}
+
+template <class Op>
+at::Tensor softmax_backward(const at::Tensor &gradient, const at::Tensor &output, int64_t dimension,
+                            at::ScalarType input_dtype) {
+  if (gradient.scalar_type() == input_dtype) [[likely]] {
+    return typed<Op>(gradient, output, dimension, input_dtype);
+  }
+  return in(input_dtype, typed<Op>(gradient, output, dimension, gradient.scalar_type()));
+}
+
+// ---- questions
+// -----------------------------------------------------------------------------------
+
+// Whether a library of CUDA's computes it: there is none.
+bool never_of_lengths(const at::Tensor &, const at::Tensor &, at::IntArrayRef, at::IntArrayRef,
+                      int64_t) {
+  return false;
+}
+
+bool never_of_tensors(const at::Tensor &, const at::Tensor &, const at::Tensor &,
+                      const at::Tensor &, int64_t) {
+  return false;
+}
+
+} // namespace
+
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
+  library.impl("mm.dtype", &mm);
+  library.impl("mm.dtype_out", &mm_out);
+  library.impl("bmm.dtype", &bmm);
+  library.impl("bmm.dtype_out", &bmm_out);
+  library.impl("addmm.dtype", &addmm);
+  library.impl("addmm.dtype_out", &addmm_out);
+  library.impl("baddbmm.dtype", &baddbmm);
+  library.impl("baddbmm.dtype_out", &baddbmm_out);
+  library.impl("_softmax", &softmax<ops::_softmax>);
+  library.impl("_log_softmax", &softmax<ops::_log_softmax>);
+  library.impl("_softmax_backward_data", &softmax_backward<ops::_softmax_backward_data>);
+  library.impl("_log_softmax_backward_data", &softmax_backward<ops::_log_softmax_backward_data>);
+  library.impl("_use_cudnn_ctc_loss", &never_of_lengths);
+  library.impl("_use_cudnn_ctc_loss.Tensor", &never_of_tensors);
+  library.impl("_use_miopen_ctc_loss", &never_of_lengths);
+  library.impl("_use_miopen_ctc_loss.Tensor", &never_of_tensors);
+}
+
+} // namespace openreg

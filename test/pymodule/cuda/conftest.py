@@ -1,0 +1,21 @@
+"""These tests are about CUDA mode, which begins when Python starts: with OPENREG_DEVICE_TYPE=cuda.
+
+Without the variable they are skipped.
+"""
+
+import pathlib
+
+import pytest
+
+from device import DEVICE
+
+HERE = pathlib.Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items):
+    """Skip the tests of this folder in processes where openreg's devices are not cuda."""
+    if DEVICE == "cuda":
+        return
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason="needs OPENREG_DEVICE_TYPE=cuda"))

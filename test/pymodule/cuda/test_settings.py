@@ -1,0 +1,140 @@
+"""What programs set and ask of CUDA's libraries, and pinned memory."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def settings():
+    """Every test leaves the settings as it found them."""
+    places = [
+        (torch.backends.cudnn, ("enabled", "benchmark", "deterministic", "benchmark_limit")),
+        (torch.backends.cudnn, ("allow_tf32",)),
+        (torch.backends.cuda.matmul, ("allow_tf32", "allow_fp16_reduced_precision_reduction")),
+        (torch.backends.cuda.matmul, ("allow_bf16_reduced_precision_reduction",)),
+    ]
+    before = [(place, name, getattr(place, name)) for place, names in places for name in names]
+    yield
+    for place, name, value in before:
+        setattr(place, name, value)
+
+
+@pytest.mark.parametrize("name", ["enabled", "benchmark", "deterministic", "allow_tf32"])
+def test_settings_of_cudnn_are_kept(name):
+    for value in (True, False):
+        setattr(torch.backends.cudnn, name, value)
+        assert getattr(torch.backends.cudnn, name) is value
+
+
+def test_cudnn_is_not_there():
+    assert not torch.backends.cudnn.is_available()
+    assert torch.backends.cudnn.version() is None
+    torch.backends.cudnn.benchmark_limit = 3
+    assert torch.backends.cudnn.benchmark_limit == 3
+    with torch.backends.cudnn.flags(enabled=False, benchmark=True):
+        assert not torch.backends.cudnn.enabled
+
+
+@pytest.mark.parametrize("benchmark", [True, False])
+def test_convolutions_do_not_ask_cudnn(benchmark):
+    torch.backends.cudnn.benchmark = benchmark
+    module = torch.nn.Conv2d(2, 3, 3)
+    inputs = torch.randn(1, 2, 5, 5)
+    expected = module(inputs)
+    torch.testing.assert_close(module.cuda()(inputs.cuda()).cpu(), expected)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "allow_tf32",
+        "allow_fp16_reduced_precision_reduction",
+        "allow_bf16_reduced_precision_reduction",
+    ],
+)
+def test_settings_of_products_are_kept(name):
+    for value in (True, False):
+        setattr(torch.backends.cuda.matmul, name, value)
+        assert getattr(torch.backends.cuda.matmul, name) is value
+
+
+def test_precision_of_products_is_kept():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    assert torch.backends.cuda.matmul.allow_tf32
+    torch.set_float32_matmul_precision(before)
+
+
+def test_backends_of_cuda_answer():
+    assert torch.backends.cuda.is_built()
+    assert torch.backends.cuda.cufft_plan_cache[1].size == 0
+    assert torch.backends.cuda.preferred_linalg_library() is not None
+    assert torch.backends.cuda.preferred_blas_library() is not None
+    assert torch.backends.cuda.math_sdp_enabled()
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        query = torch.randn(1, 2, 3, 4)
+        expected = torch.nn.functional.scaled_dot_product_attention(query, query, query)
+        found = torch.nn.functional.scaled_dot_product_attention(*[query.cuda()] * 3)
+        torch.testing.assert_close(found.cpu(), expected)
+
+
+def test_settings_of_tunable_operators_are_kept():
+    tunable = torch.cuda.tunable
+    assert (tunable.is_enabled(), tunable.tuning_is_enabled()) == (False, True)
+    tunable.enable()
+    tunable.set_max_tuning_duration(7)
+    tunable.set_max_tuning_iterations(8)
+    tunable.set_filename("tuned.csv", insert_device_ordinal=True)
+    assert tunable.is_enabled() and tunable.get_filename() == "tuned0.csv"
+    assert (tunable.get_max_tuning_duration(), tunable.get_max_tuning_iterations()) == (7, 8)
+    left, right = torch.randn(3, 4), torch.randn(4, 2)
+    torch.testing.assert_close((left.cuda() @ right.cuda()).cpu(), left @ right)
+    assert tunable.get_results() == () and not tunable.read_file("tuned.csv")
+    tunable.enable(False)
+
+
+# ---- pinned memory -------------------------------------------------------------------------------
+
+
+def test_pinned_tensor_is_pinned():
+    tensor = torch.arange(3.0)
+    pinned = tensor.pin_memory()
+    assert pinned.is_pinned() and not tensor.is_pinned()
+    assert pinned.cuda(non_blocking=True).tolist() == [0.0, 1.0, 2.0]
+    assert torch.empty(2, pin_memory=True).is_pinned()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_of_a_data_loader_are_pinned(workers):
+    data = torch.utils.data.TensorDataset(torch.arange(8.0).reshape(4, 2), torch.arange(4))
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=2, pin_memory=True, num_workers=workers, multiprocessing_context=None
+    )
+    rows = []
+    for values, labels in loader:
+        assert values.is_pinned() and labels.is_pinned()
+        rows += values.cuda(non_blocking=True).tolist()
+    assert rows == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
+
+
+# ---- versions ------------------------------------------------------------------------------------
+
+SAY_VERSIONS = """
+import torch
+print(torch.version.cuda, torch._C._cuda_getCompiledVersion(), torch.cuda.is_available())
+"""
+
+
+def test_no_version_of_cuda_is_the_default(python):
+    assert python(SAY_VERSIONS, fresh=True).stdout.split() == ["None", "13000", "True"]
+
+
+def test_version_of_cuda_is_the_one_that_is_asked_for(python):
+    result = python(SAY_VERSIONS, fresh=True, OPENREG_CUDA_VERSION="12.8")
+    assert result.stdout.split() == ["12.8", "12080", "True"]
+
+
+@pytest.mark.parametrize("version", ["12", "12.8.1", "new"])
+def test_version_that_is_none_is_refused(python, version):
+    result = python(SAY_VERSIONS, fresh=True, OPENREG_CUDA_VERSION=version, expect=1)
+    assert f"openreg: OPENREG_CUDA_VERSION={version}: expected a version of CUDA" in result.stderr
