@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.cuda.comm as comm
 
-pytestmark = pytest.mark.filterwarnings("ignore:PyTorch is not compiled with NCCL")
+pytestmark = pytest.mark.filterwarnings("error:PyTorch is not compiled with NCCL")
 
 HERE, THERE = "cuda:0", "cuda:1"
 
