@@ -1,6 +1,6 @@
 """Copies among devices of one process, as ``torch.nn.parallel.comm`` asks ``torch._C`` for them.
 
-Checks, their order and their words are CUDA's. There is no NCCL in between: a copy is a copy.
+Checks, their order and their words are CUDA's. NCCL is not in between: a copy is a copy.
 """
 
 import contextlib

@@ -2,11 +2,11 @@
 
 import torch
 
-from . import communication, sharing, storages, tensor_types
+from . import communication, nccl, sharing, storages, tensor_types
 
 
 def install() -> None:
     """Put it there. To be called once, when PyTorch is whole."""
     torch.backends.cuda.is_built = lambda: True
-    for part in (storages, sharing, communication, tensor_types):
+    for part in (storages, sharing, communication, nccl, tensor_types):
         part.install()

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.cuda.comm as comm
 
-pytestmark = pytest.mark.filterwarnings("ignore:PyTorch is not compiled with NCCL")
+pytestmark = pytest.mark.filterwarnings("error:PyTorch is not compiled with NCCL")
 
 HERE, THERE = "cuda:0", "cuda:1"
 
@@ -77,6 +77,13 @@ def test_coalesced_broadcast_keeps_the_order(buffer_size):
         assert result.to_dense().tolist() == tensor.to_dense().tolist()
 
 
+@pytest.mark.parametrize(("buffer_size", "copies"), [(1, 3), (8, 2), (12, 1)])
+def test_coalesced_broadcast_copies_as_much_at_once_as_it_may(buffer_size, copies):
+    tensors = [torch.ones(1, device=HERE) for _ in range(3)]
+    there = comm.broadcast_coalesced(tensors, [0, 1], buffer_size)[1]
+    assert len({tensor.untyped_storage().data_ptr() for tensor in there}) == copies
+
+
 def test_coalesced_broadcast_gives_each_tensor_its_version():
     tensors = [torch.zeros(2, device=HERE), torch.ones(2, device=HERE)]
     first, second = comm.broadcast_coalesced(tensors, [0, 1])[1]
@@ -123,14 +130,20 @@ def test_scatter_of_less_than_there_are_devices():
 def test_scatter_uses_the_streams(close_gate, make):
     stream = make("cuda:1")
     tensor = torch.arange(1024.0).pin_memory()
-    comm.scatter(tensor, [0, 1], streams=[None, stream])  # the first of a kind is waited for
+    comm.scatter(-tensor, [0, 1], streams=[None, stream])  # the first of a kind is waited for
     torch.cuda.synchronize(1)
-    gate = close_gate(stream)
-    parts = comm.scatter(tensor, [0, 1], streams=[None, stream])
-    assert not stream.query() and torch.cuda.current_stream(1).query()
+    gate = close_gate(torch.cuda.current_stream(1))
+    part = comm.scatter(tensor, [0, 1], streams=[None, stream])[1]
+    with torch.cuda.stream(stream):
+        assert part.tolist() == list(range(512, 1024))
+    assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1)
     gate.open()
-    stream.synchronize()
-    assert parts[1].tolist() == list(range(512, 1024))
+
+
+def test_stream_of_the_part_that_stays_is_not_asked():
+    tensor = torch.arange(4.0, device=HERE)
+    parts = comm.scatter(tensor, [0, 1], streams=[torch.cuda.Stream(1), None])
+    assert devices_of(parts) == [HERE, THERE]
 
 
 def test_scatter_refuses_what_is_wrong():
@@ -158,8 +171,8 @@ def test_scatter_refuses_what_is_wrong():
         comm.scatter(tensor, out=[here, torch.empty(2, 2)])
     with refused("Output tensor at index 1 has incorrect shape: [2, 2, 1]"):
         comm.scatter(tensor, out=[here, there.unsqueeze(2)])
-    with refused("Expected 4, but got total size 3"):
-        comm.scatter(tensor, out=[here, there[:1]])
+    with refused("at dim 0. Expected 4, but got total size 3"):
+        comm.scatter(tensor, out=[here, there[:1]], dim=-2)
 
 
 # ---- gather --------------------------------------------------------------------------------------

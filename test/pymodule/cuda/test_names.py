@@ -15,19 +15,14 @@ import torch
 FOLDER = pathlib.Path(torch.__file__).parent
 STUBS = FOLDER / "_C/__init__.pyi"
 
-COLLECTIVES = "NCCL's collectives among devices of one process"
+COLLECTIVES = "NCCL's collectives among processes"
 GRAPHS = "capture of graphs"
 WORKSPACES = "sizes of cuBLAS's workspaces are what CUBLAS_WORKSPACE_CONFIG says"
 CUDNN = "cuDNN, of which PyTorch asks `torch._C._has_cudnn` first: it is not there"
 MISSPELT = "misspelt in the stubs: no build of PyTorch has it"
 
 ABSENT = {
-    "_nccl_all_gather": COLLECTIVES,
-    "_nccl_all_reduce": COLLECTIVES,
-    "_nccl_broadcast": COLLECTIVES,
     "_nccl_init_rank": COLLECTIVES,
-    "_nccl_reduce": COLLECTIVES,
-    "_nccl_reduce_scatter": COLLECTIVES,
     "_nccl_unique_id": COLLECTIVES,
     "_nccl_version": COLLECTIVES,
     "_nccl_version_suffix": COLLECTIVES,

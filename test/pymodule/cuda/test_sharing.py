@@ -125,7 +125,7 @@ def answer(questions, answers):
 def test_tensors_go_through_queues():
     context = torch.multiprocessing.get_context("spawn")
     questions, answers = context.Queue(), context.Queue()
-    process = context.Process(target=answer, args=(questions, answers))
+    process = context.Process(target=answer, args=(questions, answers), daemon=True)
     process.start()
     questions.put(torch.arange(3.0, device="cuda:1"))
     received = answers.get()
