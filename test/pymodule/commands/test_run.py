@@ -58,6 +58,14 @@ def start(environment, tmp_path):
     return start
 
 
+@pytest.fixture(autouse=True)
+def interrupts_are_not_ignored():
+    """As they are in programs started in the background, which those started here would inherit."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def direct(environment, tmp_path):
     """Run a command to its end, without it."""

@@ -356,19 +356,25 @@ VIEWS = {
 
 @pytest.mark.parametrize("kind", VIEWS)
 def test_memory_recorded_by_a_view_is_not_reused_before(close_gate, kind):
-    stream = torch.openreg.Stream()
-    tensor = torch.ones(1000, dtype=torch.complex64, device="openreg")
+    """In a pool, where no other free block of that size, which a test before left, is preferred."""
+
+    def allocate():
+        with torch.openreg.use_mem_pool(pool):
+            return torch.ones(1000, dtype=torch.complex64, device="openreg")
+
+    pool, stream = torch.openreg.MemPool(), torch.openreg.Stream()
+    tensor = allocate()
     view, address = VIEWS[kind](tensor), tensor.data_ptr()
     assert view.is_conj() == ("conjugated" in kind)
     assert view.is_neg() == ("negated" in kind)
     gate = close_gate(stream)
     view.record_stream(stream)
     del tensor, view
-    others = [torch.ones(1000, dtype=torch.complex64, device="openreg") for _ in range(2)]
+    others = [allocate() for _ in range(2)]
     assert address not in [other.data_ptr() for other in others]
     gate.open()
     stream.synchronize()
-    others.append(torch.ones(1000, dtype=torch.complex64, device="openreg"))
+    others.append(allocate())
     assert others[2].data_ptr() == address
 
 
