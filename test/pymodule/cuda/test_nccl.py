@@ -50,6 +50,20 @@ def test_broadcast_gives_all_what_one_has(root):
     assert all(torch.equal(tensor.cpu(), values[root]) for tensor in inputs)
 
 
+def test_collectives_use_the_streams(close_gate):
+    values, inputs = tensors()
+    nccl.broadcast([tensor.clone() for tensor in inputs])  # the first of a kind is waited for
+    streams = [torch.cuda.Stream(0), torch.cuda.Stream(1)]
+    for index in (0, 1):
+        torch.cuda.synchronize(index)
+    gates = [close_gate(torch.cuda.current_stream(index)) for index in (0, 1)]
+    nccl.broadcast(inputs, streams=streams)
+    with torch.cuda.stream(streams[1]):
+        assert inputs[1].tolist() == values[0].tolist()
+    for gate in gates:
+        gate.open()
+
+
 def test_all_gather_gives_all_everything():
     values, inputs = tensors((2, 3))
     outputs = [torch.empty(2, 2, 3, device=tensor.device) for tensor in inputs]
