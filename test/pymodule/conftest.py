@@ -70,7 +70,11 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True)
 def first_device_and_default_streams():
-    """Every test leaves the current device and streams as it found them: the first ones."""
+    """Every test begins without garbage of others, whose memory would be freed in the middle of it.
+
+    And it leaves the current device and streams as it found them: the first ones.
+    """
+    gc.collect()
     yield
     for index in range(device_module.device_count()):
         device_module.set_stream(device_module.default_stream(index))
