@@ -13,10 +13,6 @@
  */
 #include "allocator/stats.h"
 
-static size_t round_up(size_t bytes, size_t step) {
-  return (bytes + step - 1) / step * step;
-}
-
 /* ---- mapping --------------------------------------------------------------------------------- */
 
 /* A new one, or NULL when no addresses are left. */

@@ -32,6 +32,10 @@ enum {
   OWN_SEGMENT_STEP_BYTES = 2 << 20 /* kRoundLarge: and are multiples of this */
 };
 
+static inline size_t round_up(size_t bytes, size_t step) {
+  return (bytes + step - 1) / step * step;
+}
+
 struct allocator;
 struct pool;
 struct segment;
@@ -222,12 +226,13 @@ openreg_status openreg_segment_release(struct allocator *allocator, struct block
 openreg_status openreg_segment_take(struct allocator *allocator, const struct request *request,
                                     size_t bytes, struct segment **segment);
 /* Room for a segment in the arena, of the pool and the stream of a request; NULL when there is
- * none. Uses one record of each kind, as does `add`, for memory of a source. */
+ * none. Uses one record of each kind. */
+struct segment *openreg_segment_place(struct allocator *allocator, const struct request *request,
+                                      size_t bytes);
+/* The same for memory of a source, which lies somewhere already. */
 struct segment *openreg_segment_add(struct allocator *allocator, const struct request *request,
                                     char *address, size_t bytes,
                                     const openreg_memory_source *source);
-struct segment *openreg_segment_place(struct allocator *allocator, const struct request *request,
-                                      size_t bytes);
 void openreg_segment_remove(struct allocator *allocator, struct segment *segment);
 /* Pages of a free block go to the ledger and the system, if they are not a source's. Errors as of
  * release. */

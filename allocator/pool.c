@@ -8,10 +8,6 @@
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-static size_t round_up(size_t bytes, size_t step) {
-  return (bytes + step - 1) / step * step;
-}
-
 static int floor_log2(size_t value) {
   return 63 - __builtin_clzll(value);
 }

@@ -184,7 +184,7 @@ openreg_status openreg_block_import(const openreg_ipc_handle *handle, int stream
   if (status != OPENREG_OK)
     return status;
   shown.device = device;
-  shown.bytes = (shown.requested_bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+  shown.bytes = round_up(shown.requested_bytes, UNIT_BYTES);
   status = import_opened(&shown, result);
   if (status != OPENREG_OK)
     openreg_ipc_close(shown.address);

@@ -9,15 +9,10 @@
  */
 #include "allocator/internal.h"
 
-static size_t whole_granules(size_t bytes) {
-  return (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
-}
-
 static openreg_status take(struct allocator *allocator, struct request *request,
                            const openreg_memory_source *source, struct block **block) {
-  size_t bytes = request->bytes + zone_bytes();
-  bytes =
-      source->allocate ? (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES : whole_granules(bytes);
+  size_t bytes =
+      round_up(request->bytes + zone_bytes(), source->allocate ? UNIT_BYTES : GRANULE_BYTES);
   request->rounded_bytes = request->segment_bytes = bytes;
   request->pool = &allocator->pools[OPENREG_POOL_ALL];
   if (!slab_ensure(&allocator->blocks, 1) || !slab_ensure(&allocator->segments, 1))

@@ -164,6 +164,20 @@ openreg_pinned_stats pinned_stats(void) {
   return stats;
 }
 
+int pinned_reset(void **state) {
+  (void)state;
+  assert_ok(openreg_pinned_empty_cache());
+  openreg_pinned_reset_peak();
+  openreg_pinned_reset_accumulated();
+  return 0;
+}
+
+int pinned_all_freed(void **state) {
+  (void)state;
+  assert_int_equal(pinned_stats().active_requests.current, 0);
+  return 0;
+}
+
 void set_pinned_settings(openreg_pinned_settings settings) {
   assert_ok(openreg_pinned_set_settings(&settings));
 }

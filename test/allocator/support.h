@@ -53,6 +53,9 @@ uint64_t ledger_free(int device);
 /* Pinned memory that must be had, and its figures. */
 char *pin(size_t bytes);
 openreg_pinned_stats pinned_stats(void);
+/* Before a test: nothing cached or counted; after it: nothing held. */
+int pinned_reset(void **state);
+int pinned_all_freed(void **state);
 void set_pinned_settings(openreg_pinned_settings settings);
 /* Whether the page of an address is there at all. */
 bool is_mapped(char *address);

@@ -7,20 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int empty_pool(void **state) {
-  (void)state;
-  assert_ok(openreg_pinned_empty_cache());
-  openreg_pinned_reset_peak();
-  openreg_pinned_reset_accumulated();
-  return 0;
-}
-
-static int all_freed(void **state) {
-  (void)state;
-  assert_int_equal(pinned_stats().active_requests.current, 0);
-  return 0;
-}
-
 static void new_memory_is_page_aligned_and_zeroed(void **state) {
   (void)state;
   static const size_t requests[] = {1, 100, 4096, 4097, 3 * MIB};
@@ -350,7 +336,7 @@ static void no_device_was_initialized(void **state) {
   assert_false(openreg_is_initialized());
 }
 
-#define ON_EMPTY_POOL(test) cmocka_unit_test_setup_teardown(test, empty_pool, all_freed)
+#define ON_EMPTY_POOL(test) cmocka_unit_test_setup_teardown(test, pinned_reset, pinned_all_freed)
 
 int main(void) {
   configure();

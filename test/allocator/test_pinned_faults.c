@@ -62,14 +62,6 @@ int __wrap_openreg_lock_watch_forks(void (*before)(void), void (*after)(void)) {
   return watch_error ? watch_error : __real_openreg_lock_watch_forks(before, after);
 }
 
-static int empty_pool(void **state) {
-  (void)state;
-  assert_ok(openreg_pinned_empty_cache());
-  openreg_pinned_reset_peak();
-  openreg_pinned_reset_accumulated();
-  return 0;
-}
-
 static int nothing_fails_any_more(void **state) {
   (void)state;
   assert_int_equal(records.failing + pinned.failing + unmap.failing, 0);
@@ -201,7 +193,7 @@ static void pages_that_are_none_cannot_be_given_back(void **state) {
 }
 
 #define ON_EMPTY_POOL(test)                                                                        \
-  cmocka_unit_test_setup_teardown(test, empty_pool, nothing_fails_any_more)
+  cmocka_unit_test_setup_teardown(test, pinned_reset, nothing_fails_any_more)
 
 int main(void) {
   configure();

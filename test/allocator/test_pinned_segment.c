@@ -32,20 +32,14 @@ static openreg_pinned_settings settings = {.max_round_bytes = SIZE_MAX,
                                            .reserved_segment_bytes = SEGMENT_BYTES};
 
 static int begin(void **state) {
-  (void)state;
   set_pinned_settings(settings);
-  assert_ok(openreg_pinned_empty_cache());
-  openreg_pinned_reset_peak();
-  openreg_pinned_reset_accumulated();
   asked = 0;
-  return 0;
+  return pinned_reset(state);
 }
 
 static int all_freed(void **state) {
-  (void)state;
   assert_int_equal(failing, 0);
-  assert_int_equal(pinned_stats().active_requests.current, 0);
-  return 0;
+  return pinned_all_freed(state);
 }
 
 /* Both when the request begins, and after the cache was emptied for it. */

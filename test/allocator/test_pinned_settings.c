@@ -21,18 +21,8 @@ static void cache_up_to(size_t bytes) {
 }
 
 static int begin(void **state) {
-  (void)state;
   set_pinned_settings(defaults);
-  assert_ok(openreg_pinned_empty_cache());
-  openreg_pinned_reset_peak();
-  openreg_pinned_reset_accumulated();
-  return 0;
-}
-
-static int all_freed(void **state) {
-  (void)state;
-  assert_int_equal(pinned_stats().active_requests.current, 0);
-  return 0;
+  return pinned_reset(state);
 }
 
 /* ---- setting --------------------------------------------------------------------------------- */
@@ -234,7 +224,7 @@ static void a_segment_is_not_reserved_after_the_first_block(void **state) {
   assert_int_equal(pinned_stats().host_free_time.count, 2);
 }
 
-#define ON_EMPTY_POOL(test) cmocka_unit_test_setup_teardown(test, begin, all_freed)
+#define ON_EMPTY_POOL(test) cmocka_unit_test_setup_teardown(test, begin, pinned_all_freed)
 
 int main(void) {
   configure();

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torch_openreg import _C
+from torch_openreg import _C, _history
 
 from .streams import stream_of
 
@@ -122,6 +122,7 @@ _cuda_attach_out_of_memory_observer = _C.attach_out_of_memory_observer
 _cuda_setMemoryMetadata = _C.set_memory_metadata
 _cuda_getMemoryMetadata = _C.memory_metadata
 _cuda_isHistoryEnabled = _C.memory_history_is_on
+_cuda_record_memory_history = _history.record
 
 
 def _cuda_memorySnapshot(mempool_id: tuple[Any, ...] | None) -> dict[str, Any]:
@@ -130,40 +131,6 @@ def _cuda_memorySnapshot(mempool_id: tuple[Any, ...] | None) -> dict[str, Any]:
         return _C.memory_snapshot(0, True)
     include_traces = bool(mempool_id[2]) if len(mempool_id) > 2 else True
     return _C.memory_snapshot(mempool_id[1], include_traces)
-
-
-def _check_one_of(word: str | None, allowed: tuple[str | None, ...], sentence: str) -> None:
-    if word not in allowed:
-        raise RuntimeError(sentence)
-
-
-def _cuda_record_memory_history(
-    enabled: str | None,
-    context: str | None,
-    stacks: str,
-    max_entries: int,
-    clear_history: bool,
-    compile_context: bool,
-    global_record_annotations: bool,
-    skip_actions: list[str],
-) -> None:
-    _check_one_of(enabled, ("state", "all", None), "expected state to be 'state', 'all', or None")
-    _check_one_of(
-        context,
-        ("state", "alloc", "all", None),
-        "expected context to be 'state', 'alloc', 'all', or None",
-    )
-    _check_one_of(stacks, ("python", "all"), "expected stacks to be 'python', or 'all'")
-    _C.record_memory_history(
-        enabled is not None,
-        context,
-        stacks == "all",
-        max_entries if enabled == "all" else 1,
-        clear_history,
-        compile_context,
-        global_record_annotations,
-        skip_actions,
-    )
 
 
 def _cuda_record_memory_history_legacy(

@@ -15,7 +15,7 @@ from torch.cuda._memory_viz import memory as _memory
 from torch.cuda._memory_viz import segments as _segments
 from torch.types import Device
 
-from torch_openreg import _C
+from torch_openreg import _C, _history
 
 from .devices import _lazy_init
 
@@ -107,11 +107,6 @@ def _record_memory_history(
         _record_memory_history_impl(enabled, *args, **kwargs)
 
 
-def _check_one_of(word: str | None, allowed: tuple[str | None, ...], sentence: str) -> None:
-    if word not in allowed:
-        raise RuntimeError(f"{sentence}, got {word!r}")
-
-
 def _record_memory_history_impl(
     enabled: str | None = "all",
     context: str | None = "all",
@@ -123,23 +118,16 @@ def _record_memory_history_impl(
     global_record_annotations: bool = False,
     skip_actions: list[str] | None = None,
 ) -> None:
-    _check_one_of(enabled, ("state", "all", None), "expected state to be 'state', 'all', or None")
-    _check_one_of(
-        context,
-        ("state", "alloc", "all", None),
-        "expected context to be 'state', 'alloc', 'all', or None",
-    )
-    _check_one_of(stacks, ("python", "all"), "expected stacks to be 'python', or 'all'")
     _lazy_init()
-    _C.record_memory_history(
-        enabled is not None,
+    _history.record(
+        enabled,
         context,
-        stacks == "all",
-        max_entries if enabled == "all" else 1,
+        stacks,
+        max_entries,
         clear_history,
         compile_context,
         global_record_annotations,
-        skip_actions or [],
+        skip_actions,
     )
 
 
