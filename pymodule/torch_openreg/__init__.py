@@ -60,8 +60,8 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
-    from . import _dlpack, openreg
-    from .openreg import _memory_history
+    from . import _dlpack, _meta, openreg  # noqa: F401 - _meta registers kernels
+    from .openreg import _memory_history, _reductions
 
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)
@@ -72,7 +72,7 @@ def _register() -> None:
     )
 
     _dlpack.register()
-    openreg._reductions.register()
+    _reductions.register()
 
     _memory_history.register()
 

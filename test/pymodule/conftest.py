@@ -2,8 +2,8 @@
 in a process of its own.
 
 Variables of the person who runs the tests must not reach them, and must be gone before PyTorch is
-imported, since the configuration is read once. But OPENREG_DEVICE_TYPE may be cuda: then the tests
-that say where their devices are by `device.DEVICE` run in CUDA mode.
+imported, since the configuration is read once. But OPENREG_DEVICE_TYPE may be cuda: then the tests,
+which say where their devices are by `device.DEVICE`, run in CUDA mode.
 """
 
 import gc
@@ -22,6 +22,7 @@ OURS = ("OPENREG_", "HWLOC_", "PYTORCH_", "CUBLAS", "TORCH_CUBLASLT_", "TORCH_BL
 KEPT = "OPENREG_DEVICE_TYPE"  # which was read when Python started
 for name in [name for name in os.environ if name.startswith(OURS) and name != KEPT]:
     del os.environ[name]
+HERE = os.path.dirname(__file__)
 # What a terminal's size would be taken from: some of those who start tests set them.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
@@ -128,9 +129,13 @@ def close_gate(everything_queued):
 
 @pytest.fixture(scope="session")
 def own_group():
-    """Make the environment of a process that shares its devices with no other, at each call."""
+    """Make the environment of a process that shares its devices with no other, at each call.
+
+    What the process runs may import `device`, as tests do.
+    """
     numbers = itertools.count()
-    return lambda: os.environ | {"OPENREG_GROUP": f"{GROUP}-{next(numbers)}"}
+    path = os.pathsep.join(filter(None, (HERE, os.environ.get("PYTHONPATH"))))
+    return lambda: os.environ | {"OPENREG_GROUP": f"{GROUP}-{next(numbers)}", "PYTHONPATH": path}
 
 
 @pytest.fixture(scope="session")

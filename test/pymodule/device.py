@@ -5,6 +5,8 @@ import os
 import torch
 
 DEVICE = os.environ.get("OPENREG_DEVICE_TYPE") or "openreg"
+NAME = "CUDA" if DEVICE == "cuda" else DEVICE  # in sentences
+KEY = torch._C._dispatch_key_for_device(DEVICE)
 
 module = torch.get_device_module(DEVICE)
 memory = module.memory

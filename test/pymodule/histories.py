@@ -5,21 +5,22 @@ import gc
 import pytest
 import torch
 
+from device import DEVICE, memory, module
+
 MIB = 1 << 20
-memory = torch.openreg.memory
 
 
 @pytest.fixture(autouse=True)
 def recording_ends():
     """Every test begins with nothing recorded and nothing cached."""
     gc.collect()
-    torch.openreg.init()
-    torch.openreg.empty_cache()
+    module.init()
+    module.empty_cache()
     yield
     memory._record_memory_history(enabled=None)
 
 
-def allocate(nbytes, device="openreg"):
+def allocate(nbytes, device=DEVICE):
     return torch.empty(nbytes, dtype=torch.uint8, device=device)
 
 

@@ -29,6 +29,8 @@ def supply_names() -> None:
 
 def finish() -> None:
     """Do what needs all of PyTorch."""
+    from torch_openreg import _meta  # noqa: F401 - registers kernels
+
     from . import communication, nccl, sharing, storages, tensor_types
 
     torch.version.cuda = cuda_version()

@@ -1,6 +1,7 @@
 """Devices, as ``torch._C`` names what is asked of them."""
 
 import sys
+from functools import cache
 
 from _openreg_cuda_mode import cuda_version
 
@@ -28,7 +29,6 @@ __all__ = [
 ]
 
 _CudaDeviceProperties = _C._DeviceProperties
-_SYNC_DEBUG_MODES = {"default": 0, "warn": 1, "error": 2}
 
 
 def _cuda_init() -> None:
@@ -42,7 +42,15 @@ def _cuda_init() -> None:
     torch_cuda.default_generators = tuple(  # type: ignore[attr-defined]
         _C.default_generator(device) for device in range(_C.device_count())
     )
-    torch_cuda._get_device_properties = _C.get_device_properties  # type: ignore[attr-defined]
+    # One object a device: the answers for one device are equal.
+    torch_cuda._get_device_properties = cache(  # type: ignore[attr-defined]
+        _C.get_device_properties
+    )
+
+
+def _lazy_init() -> None:
+    """Have ``torch.cuda`` know that a device is used, and refuse it in a forked child."""
+    sys.modules["torch.cuda"]._lazy_init()
 
 
 def _cuda_getDeviceCount() -> int:
@@ -50,24 +58,25 @@ def _cuda_getDeviceCount() -> int:
 
 
 def _cuda_getDevice() -> int:
-    _C.initialize()
+    _lazy_init()
     return _C.current_device()
 
 
 def _cuda_setDevice(device: int) -> None:
     if device >= 0:
+        _lazy_init()
         _C.set_device(device)
 
 
 def _cuda_exchangeDevice(device: int) -> int:
     if device >= 0:
-        _C.initialize()
+        _lazy_init()
     return _C.exchange_device(device)
 
 
 def _cuda_maybeExchangeDevice(device: int) -> int:
     if device >= 0:
-        _C.initialize()
+        _lazy_init()
     return _C.maybe_exchange_device(device)
 
 
@@ -103,15 +112,10 @@ def _cuda_get_sync_debug_mode() -> int:
     return _C.sync_debug_mode()
 
 
-def _cuda_set_sync_debug_mode(warn_level: int | str) -> None:
-    level = _SYNC_DEBUG_MODES.get(warn_level) if isinstance(warn_level, str) else warn_level
-    if level not in (0, 1, 2):
-        raise RuntimeError(
-            "invalid value of warn_level, expected one of `default`, `warn`, `error`"
-            if isinstance(warn_level, str)
-            else "invalid value of warn_level, expected 0, 1 or 2"
-        )
-    _C.set_sync_debug_mode(level)
+def _cuda_set_sync_debug_mode(debug_mode: int) -> None:
+    if debug_mode not in (0, 1, 2):
+        raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
+    _C.set_sync_debug_mode(debug_mode)
 
 
 def _cuda_getArchFlags() -> str | None:

@@ -146,6 +146,7 @@ def _cuda_getCurrentRawStream(device: int) -> int:
 
 
 def _cuda_getDefaultStream(device: int) -> tuple[int, int, int]:
+    _C.current_stream(device)  # refuses a device that does not exist
     return 0, device, _DEVICE_TYPE
 
 

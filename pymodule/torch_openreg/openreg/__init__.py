@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import _meta, _reductions, amp, devices, memory, random, streams  # noqa: F401 - _meta registers kernels
+from . import amp, devices, memory, random, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported, is_tf32_supported
 from .devices import (
     can_device_access_peer,

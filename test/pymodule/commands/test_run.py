@@ -372,8 +372,9 @@ def test_bad_values_are_refused_with_the_sentence_of_the_variable(
 ):
     code = """
         import torch
+        from device import DEVICE
         try:
-            torch.ones(1, device="openreg")
+            torch.ones(1, device=DEVICE)
         except RuntimeError as error:
             print(str(error).splitlines()[0])
     """

@@ -24,6 +24,8 @@ from torch_openreg.__main__ import main
 from torch_openreg.commands.smi import _names
 from torch_openreg.commands.smi_table import Style, draw
 
+from device import DEVICE, module
+
 GIB = 1 << 30
 SMI = [sys.executable, "-m", "torch_openreg", "smi"]
 DEVICES = {
@@ -37,9 +39,9 @@ DEVICES = {
 def take_devices(variables, mebibytes):
     """In a peer: join the group and hold so many MiB of each device."""
     os.environ.update(variables)
-    torch.openreg.init()
+    module.init()
     tensors = [
-        torch.empty(size << 20, dtype=torch.uint8, device=f"openreg:{index}")
+        torch.empty(size << 20, dtype=torch.uint8, device=f"{DEVICE}:{index}")
         for index, size in enumerate(mebibytes)
     ]
     peers.keep("tensors", tensors)

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from device import DEVICE, module
+
 
 @pytest.fixture
 def deterministic():
@@ -12,16 +14,14 @@ def deterministic():
 
 
 FACTORIES = {
-    "empty": lambda dtype: torch.empty(2, 3, dtype=dtype, device="openreg"),
-    "empty_strided": lambda dtype: torch.empty_strided(
-        (2, 3), (8, 2), dtype=dtype, device="openreg"
-    ),
-    "empty_like": lambda dtype: torch.empty_like(torch.ones(2, 3, dtype=dtype, device="openreg")),
-    "new_empty": lambda dtype: torch.ones(1, dtype=dtype, device="openreg").new_empty(2, 3),
+    "empty": lambda dtype: torch.empty(2, 3, dtype=dtype, device=DEVICE),
+    "empty_strided": lambda dtype: torch.empty_strided((2, 3), (8, 2), dtype=dtype, device=DEVICE),
+    "empty_like": lambda dtype: torch.empty_like(torch.ones(2, 3, dtype=dtype, device=DEVICE)),
+    "new_empty": lambda dtype: torch.ones(1, dtype=dtype, device=DEVICE).new_empty(2, 3),
     "empty_permuted": lambda dtype: torch.empty_permuted(
-        (2, 3), (1, 0), dtype=dtype, device="openreg"
+        (2, 3), (1, 0), dtype=dtype, device=DEVICE
     ),
-    "resize_": lambda dtype: torch.empty(0, dtype=dtype, device="openreg").resize_(2, 3),
+    "resize_": lambda dtype: torch.empty(0, dtype=dtype, device=DEVICE).resize_(2, 3),
 }
 
 
@@ -38,7 +38,7 @@ def test_integers_are_the_largest(deterministic, name, dtype):
 
 
 def test_elements_that_were_there_stay_when_a_tensor_grows(deterministic):
-    tensor = torch.ones(2, device="openreg").resize_(4)
+    tensor = torch.ones(2, device=DEVICE).resize_(4)
     assert tensor[:2].tolist() == [1.0, 1.0] and tensor[2:].isnan().all()
 
 
@@ -46,15 +46,15 @@ def test_elements_that_were_there_stay_when_a_tensor_grows(deterministic):
 def memory_without_nan():
     """Memory in which the next tensor of this many elements lies: larger than what others freed."""
     elements = 1 << 22
-    torch.openreg.empty_cache()
-    torch.full((elements,), 3.0, device="openreg")
+    module.empty_cache()
+    torch.full((elements,), 3.0, device=DEVICE)
     return elements
 
 
 def test_filling_can_be_switched_off(deterministic, monkeypatch, memory_without_nan):
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)
-    assert not torch.empty(memory_without_nan, device="openreg").isnan().any()
+    assert not torch.empty(memory_without_nan, device=DEVICE).isnan().any()
 
 
 def test_nothing_is_filled_otherwise(memory_without_nan):
-    assert not torch.empty(memory_without_nan, device="openreg").isnan().any()
+    assert not torch.empty(memory_without_nan, device=DEVICE).isnan().any()

@@ -5,14 +5,17 @@ import json
 import pytest
 import torch
 
+from device import DEVICE, module
+
 
 def outcomes(python, statements, **environment):
     """What each statement does in a process of its own: the type and the sentence of its error."""
     code = f"""
         import json, torch
+        from device import DEVICE
         said = {{}}
         for statement in {statements!r}:
-            x = torch.ones(2, 2, device="openreg")
+            x = torch.ones(2, 2, device=DEVICE)
             try:
                 exec(statement)
             except Exception as error:
@@ -71,10 +74,11 @@ def test_an_operator_that_is_registered_later_can_be_blocked(python):
     said = python(
         """
         import torch
+        from device import DEVICE
         @torch.library.custom_op("mine::later", mutates_args=())
         def later(x: torch.Tensor) -> torch.Tensor:
             return x.clone()
-        x = torch.ones(2, device="openreg")
+        x = torch.ones(2, device=DEVICE)
         try:
             later(x)
         except NotImplementedError as error:
@@ -91,10 +95,10 @@ def test_an_operator_that_is_registered_later_can_be_blocked(python):
 
 def test_an_unsupported_dtype_is_a_type_error(python):
     statements = {
-        "torch.zeros(2, dtype=torch.float64, device='openreg')": ("aten::empty", "float64"),
+        "torch.zeros(2, dtype=torch.float64, device=DEVICE)": ("aten::empty", "float64"),
         "x.double()": ("aten::empty_strided", "float64"),
-        "torch.ones(2, dtype=torch.float64).openreg()": ("aten::empty_strided", "float64"),
-        "torch.nn.Linear(2, 2).double().openreg()": ("aten::empty_strided", "float64"),
+        "torch.ones(2, dtype=torch.float64).to(DEVICE)": ("aten::empty_strided", "float64"),
+        "torch.nn.Linear(2, 2).double().to(DEVICE)": ("aten::empty_strided", "float64"),
         "x.sum(dtype=torch.float64)": ("aten::sum", "float64"),
         "torch.fft.fft(x)": ("aten::_fft_r2c", "complex64"),
         "str(x)": ("aten::empty_strided", "float64"),  # PyTorch formats in float64
@@ -115,7 +119,7 @@ def test_other_dtypes_and_other_devices_are_as_ever(python):
         "x.sum() * 2.5",
         "torch.ones(2, dtype=torch.float64).sum()",
         "x.half() + x.bfloat16()",
-        "torch.nn.Linear(2, 2).openreg()(x).sum().backward()",
+        "torch.nn.Linear(2, 2).to(DEVICE)(x).sum().backward()",
         "x.sum().item()",
         "str(x.cpu())",
     ]
@@ -125,7 +129,7 @@ def test_other_dtypes_and_other_devices_are_as_ever(python):
 
 
 def test_operators_tells_how_each_is_served():
-    operators = torch.openreg.operators()
+    operators = module.operators()
     expected = {
         "aten::empty.memory_format": "native",
         "aten::uniform_": "native",
@@ -144,7 +148,8 @@ def test_operators_tells_what_is_blocked(python):
     said = python(
         """
         import torch
-        served = torch.openreg.operators()
+        from device import module
+        served = module.operators()
         print(served["aten::svd"], served["aten::add.Tensor"], served["aten::add.out"])
         """,
         OPENREG_BLOCK_OPERATORS=BLOCKED,
@@ -154,8 +159,8 @@ def test_operators_tells_what_is_blocked(python):
 
 def test_what_operators_calls_refused_is_refused():
     """Of the operators without tensors of special kinds: each is called with a device tensor."""
-    x = torch.ones(2, device="openreg")
-    refused = [name for name, how in torch.openreg.operators().items() if how == "refused"]
+    x = torch.ones(2, device=DEVICE)
+    refused = [name for name, how in module.operators().items() if how == "refused"]
     called = 0
     for name in refused:
         library, _, rest = name.partition("::")

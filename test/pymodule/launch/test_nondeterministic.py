@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing._internal.common_utils import DeterministicGuard, TestCase
 
+from device import DEVICE
+
 
 def expect_alert(call, name):
     TestCase().check_nondeterministic_alert(call, name, True)
@@ -22,11 +24,11 @@ def expect_no_alert(call):
 
 
 def values(*shape, dtype=torch.float32):
-    return torch.ones(*shape, dtype=dtype, device="openreg")
+    return torch.ones(*shape, dtype=dtype, device=DEVICE)
 
 
 def differentiable(*shape):
-    return torch.ones(*shape, device="openreg", requires_grad=True)
+    return torch.ones(*shape, device=DEVICE, requires_grad=True)
 
 
 def interpolated(mode, *shape, **options):
@@ -37,7 +39,7 @@ def interpolated(mode, *shape, **options):
 
 
 def ctc_loss():
-    targets = torch.ones(2, 3, dtype=torch.long, device="openreg")
+    targets = torch.ones(2, 3, dtype=torch.long, device=DEVICE)
     return nn.CTCLoss()(differentiable(8, 2, 5), targets, [8, 8], [3, 3])
 
 
@@ -75,7 +77,7 @@ BACKWARDS = {
     ),
     "ctc_loss_backward_gpu": ctc_loss,
     "embedding_bag_backward_cuda_max": lambda: F.embedding_bag(
-        torch.zeros(2, 3, dtype=torch.long, device="openreg"), differentiable(4, 3), mode="max"
+        torch.zeros(2, 3, dtype=torch.long, device=DEVICE), differentiable(4, 3), mode="max"
     ),
     "grid_sampler_2d_backward_cuda": lambda: F.grid_sample(
         differentiable(1, 1, 2, 2), values(1, 1, 1, 2), align_corners=False
@@ -99,7 +101,7 @@ def test_their_forwards_are_deterministic(name):
 
 
 def places(*shape):
-    return torch.zeros(*shape, dtype=torch.long, device="openreg")
+    return torch.zeros(*shape, dtype=torch.long, device=DEVICE)
 
 
 FORWARDS = {

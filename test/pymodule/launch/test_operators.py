@@ -5,6 +5,8 @@ import samples
 import torch
 import torch.nn.functional as F
 
+from device import DEVICE
+
 POINTWISE = {
     "abs": lambda s: s.x.abs(),
     "acos": lambda s: s.p.acos(),
@@ -284,8 +286,8 @@ def test_there_are_two_hundred():
 @pytest.mark.parametrize("name", CASES)
 def test_operator_agrees_with_the_cpu(name):
     expected = CASES[name](samples.make())
-    actual = CASES[name](samples.make("openreg:1"))
-    assert all(t.device == torch.device("openreg:1") for t in samples.tensors(actual))
+    actual = CASES[name](samples.make(f"{DEVICE}:1"))
+    assert all(t.device == torch.device(f"{DEVICE}:1") for t in samples.tensors(actual))
     torch.testing.assert_close(samples.to_cpu(actual), expected, equal_nan=True)
 
 
@@ -298,13 +300,13 @@ def test_operator_runs_on_inputs_of_many_layouts(name):
         return s
 
     expected = CASES[name](transposed(samples.make()))
-    actual = CASES[name](transposed(samples.make("openreg")))
+    actual = CASES[name](transposed(samples.make(DEVICE)))
     assert actual.stride() == expected.stride()
     torch.testing.assert_close(actual.cpu(), expected)
 
 
 def test_inputs_are_left_alone():
-    before, after = samples.make(), samples.make("openreg")
+    before, after = samples.make(), samples.make(DEVICE)
     for case in CASES.values():
         case(after)
     for name, value in vars(before).items():

@@ -5,6 +5,8 @@ import samples
 import torch
 import torch.nn.functional as F
 
+from device import DEVICE, KEY, module
+
 SENTENCE = "Expected all tensors to be on the same device"
 
 CALLS = {
@@ -31,22 +33,22 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_tensors_of_two_devices_are_refused(name):
-    sentence = f"{SENTENCE}.*openreg:[01]"
+    sentence = f"{SENTENCE}.*{DEVICE}:[01]"
     with pytest.raises(RuntimeError, match=sentence) as raised:
-        CALLS[name](samples.make("openreg:0"), samples.make("openreg:1"))
-    assert "openreg:0" in str(raised.value) and "openreg:1" in str(raised.value)
+        CALLS[name](samples.make(f"{DEVICE}:0"), samples.make(f"{DEVICE}:1"))
+    assert f"{DEVICE}:0" in str(raised.value) and f"{DEVICE}:1" in str(raised.value)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_tensors_of_device_and_host_are_refused(name):
     with pytest.raises(RuntimeError, match=SENTENCE) as raised:
-        CALLS[name](samples.make("openreg:0"), samples.make())
-    assert "openreg:0" in str(raised.value) and "cpu" in str(raised.value)
+        CALLS[name](samples.make(f"{DEVICE}:0"), samples.make())
+    assert f"{DEVICE}:0" in str(raised.value) and "cpu" in str(raised.value)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_refused_operator_changes_nothing(name):
-    s, t = samples.make("openreg:0"), samples.make("openreg:1")
+    s, t = samples.make(f"{DEVICE}:0"), samples.make(f"{DEVICE}:1")
     with pytest.raises(RuntimeError):
         CALLS[name](s, t)
     assert torch.equal(s.x.cpu(), samples.make().x)
@@ -54,8 +56,8 @@ def test_refused_operator_changes_nothing(name):
 
 
 def test_device_index_error_names_both_devices_as_cuda_does():
-    s, t = samples.make("openreg:0"), samples.make("openreg:1")
-    with pytest.raises(RuntimeError, match="at least two devices, openreg:0 and openreg:1!"):
+    s, t = samples.make(f"{DEVICE}:0"), samples.make(f"{DEVICE}:1")
+    with pytest.raises(RuntimeError, match=f"at least two devices, {DEVICE}:0 and {DEVICE}:1!"):
         s.x + t.x
 
 
@@ -74,27 +76,27 @@ def test_device_index_error_names_both_devices_as_cuda_does():
 )
 def test_host_tensor_without_dimensions_is_a_scalar(call):
     scalar = torch.tensor(2.0)
-    actual = call(samples.make("openreg:1").p, scalar)
-    assert actual.device == torch.device("openreg:1")
+    actual = call(samples.make(f"{DEVICE}:1").p, scalar)
+    assert actual.device == torch.device(f"{DEVICE}:1")
     torch.testing.assert_close(actual.cpu(), call(samples.make().p, scalar))
 
 
 def test_device_tensor_without_dimensions_is_no_scalar_for_another_device():
     with pytest.raises(RuntimeError, match=SENTENCE):
-        torch.ones(2, device="openreg:0") + torch.tensor(1.0, device="openreg:1")
+        torch.ones(2, device=f"{DEVICE}:0") + torch.tensor(1.0, device=f"{DEVICE}:1")
     with pytest.raises(RuntimeError, match=SENTENCE):
-        torch.ones(2) + torch.ones(1, device="openreg")
+        torch.ones(2) + torch.ones(1, device=DEVICE)
 
 
 def test_host_indices_select_from_a_device_tensor():
-    device, host = samples.make("openreg:1"), samples.make()
+    device, host = samples.make(f"{DEVICE}:1"), samples.make()
     assert torch.equal(device.x[host.index].cpu(), host.x[host.index])
     assert torch.equal(device.x[host.b].cpu(), host.x[host.b])
 
 
 def test_device_indices_do_not_select_from_a_host_tensor():
     with pytest.raises(RuntimeError, match="indices should be either on cpu"):
-        samples.make().x[samples.make("openreg").index]
+        samples.make().x[samples.make(DEVICE).index]
 
 
 INDEX = torch.tensor([0, 2])
@@ -111,39 +113,39 @@ WRITES = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-@pytest.mark.parametrize("elsewhere", ["cpu", "openreg:0"])
+@pytest.mark.parametrize("elsewhere", ["cpu", f"{DEVICE}:0"])
 def test_values_of_another_device_are_not_written_by_indices(name, elsewhere):
-    x = torch.zeros(3, device="openreg:1")
-    with pytest.raises(RuntimeError, match=f"{SENTENCE}.* openreg:1 and {elsewhere}!"):
+    x = torch.zeros(3, device=f"{DEVICE}:1")
+    with pytest.raises(RuntimeError, match=f"{SENTENCE}.* {DEVICE}:1 and {elsewhere}!"):
         WRITES[name](x, torch.ones(2, device=elsewhere))
     assert x.tolist() == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("elsewhere", ["cpu", "openreg:0"])
+@pytest.mark.parametrize("elsewhere", ["cpu", f"{DEVICE}:0"])
 def test_values_of_another_device_are_not_accumulated(elsewhere):
-    x = torch.zeros(3, device="openreg:1")
+    x = torch.zeros(3, device=f"{DEVICE}:1")
     with pytest.raises(
-        RuntimeError, match=f"device openreg:1 but got device {elsewhere} for value"
+        RuntimeError, match=f"device {DEVICE}:1 but got device {elsewhere} for value"
     ):
         x.index_put_((INDEX,), torch.ones(2, device=elsewhere), accumulate=True)
 
 
 def test_device_values_are_not_written_to_the_host():
-    with pytest.raises(RuntimeError, match=f"{SENTENCE}.* openreg:0 and cpu!"):
-        torch.zeros(3).index_put_((INDEX,), torch.ones(2, device="openreg"))
+    with pytest.raises(RuntimeError, match=f"{SENTENCE}.* {DEVICE}:0 and cpu!"):
+        torch.zeros(3).index_put_((INDEX,), torch.ones(2, device=DEVICE))
 
 
 @pytest.mark.parametrize("name", WRITES)
-@pytest.mark.parametrize("elsewhere", ["cpu", "openreg:0"])
+@pytest.mark.parametrize("elsewhere", ["cpu", f"{DEVICE}:0"])
 def test_number_of_any_device_is_written_by_indices(name, elsewhere):
-    x = torch.zeros(3, device="openreg:1")
+    x = torch.zeros(3, device=f"{DEVICE}:1")
     result = WRITES[name](x, torch.tensor(5.0, device=elsewhere))
     assert (x if result is None else result).tolist() == [5.0, 0.0, 5.0]
 
 
 def test_one_host_element_is_written_by_a_device_mask():
-    x = torch.zeros(3, device="openreg")
-    x.index_put_((MASK.openreg(),), torch.tensor([7.0]))
+    x = torch.zeros(3, device=DEVICE)
+    x.index_put_((MASK.to(DEVICE),), torch.tensor([7.0]))
     assert x.tolist() == [7.0, 0.0, 7.0]
     for indices in [(MASK,), (INDEX,)]:
         with pytest.raises(RuntimeError, match=SENTENCE):
@@ -151,7 +153,7 @@ def test_one_host_element_is_written_by_a_device_mask():
 
 
 def test_device_number_is_written_to_the_host():
-    x = torch.zeros(3).index_put_((INDEX,), torch.tensor(5.0, device="openreg:1"))
+    x = torch.zeros(3).index_put_((INDEX,), torch.tensor(5.0, device=f"{DEVICE}:1"))
     assert x.tolist() == [5.0, 0.0, 5.0]
 
 
@@ -164,17 +166,17 @@ def step_sgd(parameters, gradients, **rate):
 
 @pytest.mark.parametrize("strangers", [0, 1, 2])
 def test_lists_of_two_devices_are_refused_by_the_name_of_the_argument(strangers):
-    parameters = [torch.ones(3, device="openreg") for _ in range(3)]
-    gradients = [torch.ones(3, device="cpu" if i >= strangers else "openreg") for i in range(3)]
-    sentence = f"{SENTENCE}, but got grads is on cpu, different from other tensors on openreg:0"
+    parameters = [torch.ones(3, device=DEVICE) for _ in range(3)]
+    gradients = [torch.ones(3, device="cpu" if i >= strangers else DEVICE) for i in range(3)]
+    sentence = f"{SENTENCE}, but got grads is on cpu, different from other tensors on {DEVICE}:0"
     with pytest.raises(RuntimeError, match=sentence):
         step_sgd(parameters, gradients, lr=0.1)
     assert all(each.tolist() == [1.0, 1.0, 1.0] for each in parameters)
 
 
 def test_rate_of_a_fused_optimizer_may_be_on_the_host_and_its_gradients_not():
-    parameter, gradient = torch.ones(3, device="openreg"), torch.ones(3)
-    step_sgd([parameter], [gradient.openreg()], lr=torch.tensor(0.5))
+    parameter, gradient = torch.ones(3, device=DEVICE), torch.ones(3)
+    step_sgd([parameter], [gradient.to(DEVICE)], lr=torch.tensor(0.5))
     assert parameter.tolist() == [0.5, 0.5, 0.5]
     with pytest.raises(RuntimeError, match=SENTENCE):
         step_sgd([parameter], [gradient], lr=torch.tensor(0.5))
@@ -182,19 +184,19 @@ def test_rate_of_a_fused_optimizer_may_be_on_the_host_and_its_gradients_not():
 
 def test_argument_behind_one_that_was_left_out_is_named():
     with pytest.raises(RuntimeError, match="got bias is on cpu"):
-        F.layer_norm(torch.ones(3, device="openreg"), (3,), bias=torch.ones(3))
+        F.layer_norm(torch.ones(3, device=DEVICE), (3,), bias=torch.ones(3))
 
 
 def test_result_is_on_the_device_of_its_inputs_whatever_the_current_one():
-    x = torch.ones(3, device="openreg:1")
-    assert torch.openreg.current_device() == 0
+    x = torch.ones(3, device=f"{DEVICE}:1")
+    assert module.current_device() == 0
     results = [x + 1, x.sum(), x.new_zeros(2), torch.zeros_like(x), x.nonzero(), x.cumsum(0)]
-    assert {result.device for result in results} == {torch.device("openreg:1")}
-    assert torch.openreg.current_device() == 0
+    assert {result.device for result in results} == {torch.device(f"{DEVICE}:1")}
+    assert module.current_device() == 0
 
 
 def test_sentence_of_a_kernel_is_that_of_the_cpu():
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
             torch.ones(2, 3, device=device) @ torch.ones(2, 3, device=device)
         with pytest.raises(IndexError, match="index 5 is out of bounds for dimension 0"):
@@ -202,34 +204,34 @@ def test_sentence_of_a_kernel_is_that_of_the_cpu():
 
 
 def test_program_goes_on_after_an_error():
-    x = torch.ones(2, 3, device="openreg")
-    before = torch.openreg.memory_allocated()
+    x = torch.ones(2, 3, device=DEVICE)
+    before = module.memory_allocated()
     for _ in range(3):
         with pytest.raises(RuntimeError):
             x @ x
     assert torch.ones(2).is_cpu
     assert (x + 1).sum().item() == 12
-    assert torch.openreg.memory_allocated() == before
+    assert module.memory_allocated() == before
 
 
 def test_operator_without_a_kernel_refuses_by_name():
     with torch.library._scoped_library("openreg_test", "DEF") as library:
         library.define("nothing(Tensor x) -> Tensor")
         with pytest.raises(NotImplementedError, match="openreg_test::nothing"):
-            torch.ops.openreg_test.nothing(torch.ones(1, device="openreg"))
+            torch.ops.openreg_test.nothing(torch.ones(1, device=DEVICE))
 
 
 def test_operator_registered_by_a_user_for_the_cpu_runs_on_the_device():
     with torch.library._scoped_library("openreg_test", "FRAGMENT") as library:
         library.define("only_cpu(Tensor x) -> Tensor")
         library.impl("only_cpu", lambda x: x + 1, "CPU")
-        result = torch.ops.openreg_test.only_cpu(torch.ones(2, device="openreg:1"))
-    assert result.device == torch.device("openreg:1")
+        result = torch.ops.openreg_test.only_cpu(torch.ones(2, device=f"{DEVICE}:1"))
+    assert result.device == torch.device(f"{DEVICE}:1")
     assert result.tolist() == [2.0, 2.0]
 
 
 def test_operator_registered_by_a_user_for_the_device_is_run():
     with torch.library._scoped_library("openreg_test", "FRAGMENT") as library:
         library.define("twice(Tensor x) -> Tensor")
-        library.impl("twice", lambda x: x * 2, "PrivateUse1")
-        assert torch.ops.openreg_test.twice(torch.ones(2, device="openreg")).tolist() == [2.0, 2.0]
+        library.impl("twice", lambda x: x * 2, KEY)
+        assert torch.ops.openreg_test.twice(torch.ones(2, device=DEVICE)).tolist() == [2.0, 2.0]

@@ -5,6 +5,8 @@ import samples
 import torch
 import torch.nn.functional as F
 
+from device import DEVICE
+
 IN_PLACE = {
     "add_": lambda s: s.x.add_(s.y, alpha=2),
     "add_broadcast": lambda s: s.x.add_(s.row),
@@ -39,7 +41,7 @@ IN_PLACE = {
 
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_in_place_operator_agrees_with_the_cpu(name):
-    host, device = samples.make(), samples.make("openreg")
+    host, device = samples.make(), samples.make(DEVICE)
     addresses = {
         value.data_ptr() for value in vars(device).values() if isinstance(value, torch.Tensor)
     }
@@ -72,9 +74,9 @@ OUT = {
 def test_out_argument_of_the_right_size_is_written(name):
     host = samples.make()
     expected = OUT[name](host, torch.empty(0))
-    out = torch.full_like(expected, 7, device="openreg")
+    out = torch.full_like(expected, 7, device=DEVICE)
     address = out.data_ptr()
-    assert OUT[name](samples.make("openreg"), out) is out
+    assert OUT[name](samples.make(DEVICE), out) is out
     assert out.data_ptr() == address
     torch.testing.assert_close(out.cpu(), expected)
 
@@ -82,25 +84,25 @@ def test_out_argument_of_the_right_size_is_written(name):
 @pytest.mark.parametrize("name", OUT)
 def test_empty_out_argument_grows(name):
     expected = OUT[name](samples.make(), torch.empty(0))
-    out = torch.empty(0, device="openreg")
-    assert OUT[name](samples.make("openreg"), out) is out
-    assert out.is_openreg and out.untyped_storage().nbytes() >= expected.numel() * 4
+    out = torch.empty(0, device=DEVICE)
+    assert OUT[name](samples.make(DEVICE), out) is out
+    assert out.device.type == DEVICE and out.untyped_storage().nbytes() >= expected.numel() * 4
     torch.testing.assert_close(out.cpu(), expected)
     torch.testing.assert_close((out + 1).cpu(), expected + 1)
 
 
 def test_strided_out_argument_keeps_its_strides():
-    s = samples.make("openreg")
-    out = torch.zeros(5, 4, device="openreg").t()
+    s = samples.make(DEVICE)
+    out = torch.zeros(5, 4, device=DEVICE).t()
     torch.mul(s.x, s.y, out=out)
     assert out.stride() == (1, 4)
     torch.testing.assert_close(out.cpu(), (s.x * s.y).cpu())
 
 
 def test_several_out_arguments_are_written():
-    s = samples.make("openreg")
-    values = torch.empty(0, device="openreg")
-    indices = torch.empty(0, dtype=torch.long, device="openreg")
+    s = samples.make(DEVICE)
+    values = torch.empty(0, device=DEVICE)
+    indices = torch.empty(0, dtype=torch.long, device=DEVICE)
     torch.sort(s.x, dim=1, out=(values, indices))
     expected = samples.make().x.sort(1)
     assert torch.equal(values.cpu(), expected.values)
@@ -108,7 +110,7 @@ def test_several_out_arguments_are_written():
 
 
 def test_resize_keeps_elements_and_grows_the_storage():
-    x = torch.arange(4.0, device="openreg")
+    x = torch.arange(4.0, device=DEVICE)
     x.resize_(2, 4)
     assert x.flatten()[:4].tolist() == [0.0, 1.0, 2.0, 3.0]
     x.fill_(1)
@@ -139,7 +141,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_view_shares_its_storage(name):
-    base, host = samples.make("openreg").x, samples.make().x
+    base, host = samples.make(DEVICE).x, samples.make().x
     view, expected = VIEWS[name](base), VIEWS[name](host)
     assert view.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
     assert view.stride() == expected.stride()
@@ -150,7 +152,7 @@ def test_view_shares_its_storage(name):
 
 @pytest.mark.parametrize("name", sorted(set(VIEWS) - {"expand", "unfold", "detach"}))
 def test_writing_to_a_view_is_seen_by_its_base(name):
-    base, host = samples.make("openreg").x, samples.make().x
+    base, host = samples.make(DEVICE).x, samples.make().x
     VIEWS[name](base).mul_(3)
     VIEWS[name](host).mul_(3)
     torch.testing.assert_close(base.cpu(), host)
@@ -158,7 +160,7 @@ def test_writing_to_a_view_is_seen_by_its_base(name):
 
 
 def test_writing_to_the_base_is_seen_by_its_views():
-    base = torch.zeros(4, device="openreg")
+    base = torch.zeros(4, device=DEVICE)
     view = base[1:3]
     assert view.sum().item() == 0
     base.fill_(2)
@@ -166,17 +168,17 @@ def test_writing_to_the_base_is_seen_by_its_views():
 
 
 def test_tensor_given_a_new_storage_uses_it():
-    x, other = torch.zeros(2, device="openreg"), torch.ones(3, device="openreg")
+    x, other = torch.zeros(2, device=DEVICE), torch.ones(3, device=DEVICE)
     assert x.sum().item() == 0
     x.set_(other)
     assert x.sum().item() == 3
-    x.data = torch.full((4,), 2.0, device="openreg")
+    x.data = torch.full((4,), 2.0, device=DEVICE)
     assert (x + 0).sum().item() == 8
 
 
 def test_running_statistics_are_written():
-    device, host = torch.nn.BatchNorm2d(4).openreg(), torch.nn.BatchNorm2d(4)
-    device(samples.make("openreg").image)
+    device, host = torch.nn.BatchNorm2d(4).to(DEVICE), torch.nn.BatchNorm2d(4)
+    device(samples.make(DEVICE).image)
     host(samples.make().image)
     torch.testing.assert_close(device.running_mean.cpu(), host.running_mean)
     torch.testing.assert_close(device.running_var.cpu(), host.running_var)
@@ -184,26 +186,26 @@ def test_running_statistics_are_written():
 
 
 def test_embedding_renormalises_its_table_in_place():
-    device, host = samples.make("openreg"), samples.make()
+    device, host = samples.make(DEVICE), samples.make()
     for s in (device, host):
         F.embedding(s.tokens, s.table, max_norm=0.5)
     torch.testing.assert_close(device.table.cpu(), host.table)
 
 
 def test_result_that_overlaps_its_input_is_refused():
-    x = torch.ones(10, device="openreg")
+    x = torch.ones(10, device=DEVICE)
     with pytest.raises(RuntimeError, match="single memory location"):
         torch.add(x[:-1], 1, out=x[1:])
 
 
 def test_writing_to_an_expanded_tensor_is_refused():
-    x = torch.ones(1, 3, device="openreg").expand(2, 3)
+    x = torch.ones(1, 3, device=DEVICE).expand(2, 3)
     with pytest.raises(RuntimeError, match="single memory location"):
         x.add_(1)
 
 
 def test_in_place_operators_count_versions():
-    x = torch.ones(2, device="openreg")
+    x = torch.ones(2, device=DEVICE)
     version = x._version
     x.add_(1)
     torch.mul(x, 2, out=x)
@@ -215,11 +217,11 @@ def test_kernel_that_leaves_its_out_conjugated_says_so():
     right = torch.randn(4, 3, dtype=torch.complex64)
     expected = torch.linalg.lu_solve(factors, pivots, right, adjoint=True, left=False)
     for _ in range(2):  # the second time could be foretold
-        out = torch.empty(4, 3, dtype=torch.complex64, device="openreg")
+        out = torch.empty(4, 3, dtype=torch.complex64, device=DEVICE)
         torch.linalg.lu_solve(
-            factors.to("openreg"),
-            pivots.to("openreg"),
-            right.to("openreg"),
+            factors.to(DEVICE),
+            pivots.to(DEVICE),
+            right.to(DEVICE),
             adjoint=True,
             left=False,
             out=out,

@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from device import DEVICE, module
+
 ROWS, COLUMNS = 64, 96
 
 
 def matrix():
-    torch.openreg.manual_seed(0)
-    return torch.rand(ROWS, COLUMNS, device="openreg") + 1
+    module.manual_seed(0)
+    return torch.rand(ROWS, COLUMNS, device=DEVICE) + 1
 
 
 # Of each, whether the kernel allocates memory that it frees again.
@@ -42,11 +44,11 @@ def no_garbage():
 
 def figures(operator, x):
     """Return allocations, how many of them were freed, and the peak, of one launch."""
-    torch.openreg.reset_accumulated_memory_stats()
-    torch.openreg.reset_peak_memory_stats()
-    before = torch.openreg.memory_stats()
+    module.reset_accumulated_memory_stats()
+    module.reset_peak_memory_stats()
+    before = module.memory_stats()
     result = operator(x)
-    after = torch.openreg.memory_stats()
+    after = module.memory_stats()
     del result
     names = ["allocation.all.allocated", "allocation.all.freed", "allocated_bytes.all.peak"]
     return [after[name] - before[name] for name in names]
@@ -59,10 +61,10 @@ def test_temporary_memory_counts(close_gate, name):
     allocated, freed, peak = figures(operator, x)  # waited for: the first one of its kind
     assert (freed > 0) == has_temporaries
     operator(x)
-    torch.openreg.synchronize()
+    module.synchronize()
     gate = close_gate()
     queued = figures(operator, x)
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     assert queued[:2] == [allocated, freed]
     assert queued[2] >= peak  # all of it at once, where a kernel might free before it allocates
     gate.open()
@@ -70,7 +72,7 @@ def test_temporary_memory_counts(close_gate, name):
 
 def test_temporary_memory_is_nobody_elses_before_the_launch_has_its_place():
     """Of threads that use one stream, each allocates where others have just freed."""
-    x = torch.ones(4, device="openreg")
+    x = torch.ones(4, device=DEVICE)
 
     def work(results):
         for _ in range(600):
@@ -91,11 +93,11 @@ def test_values_do_not_depend_on_the_way(close_gate, name):
     x = matrix()
     expected = operator(x.cpu())
     operator(x)
-    torch.full((ROWS, COLUMNS), 6.0, device="openreg")
-    torch.openreg.synchronize()
+    torch.full((ROWS, COLUMNS), 6.0, device=DEVICE)
+    module.synchronize()
     gate = close_gate()
     first = operator(x)
-    other = torch.full((ROWS, COLUMNS), 7.0, device="openreg")  # in memory that a kernel still uses
+    other = torch.full((ROWS, COLUMNS), 7.0, device=DEVICE)  # in memory that a kernel still uses
     second = operator(x)
     gate.open()
     torch.testing.assert_close(first, expected, check_device=False)

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch_openreg._C import queued_by_this_thread, queues_everything, set_queues_everything
 
+from device import DEVICE, module
+
 SHORT, LONG = 4096, 1 << 22
 LAUNCHES = 200
 
@@ -18,19 +20,19 @@ LAUNCHES = 200
 def usual_policy():
     before = queues_everything()
     set_queues_everything(False)
-    torch.openreg.synchronize()
+    module.synchronize()
     yield
-    torch.openreg.synchronize()
+    module.synchronize()
     set_queues_everything(before)
 
 
-def ones(elements, device="openreg"):
+def ones(elements, device=DEVICE):
     made = torch.ones(elements, device=device)
-    torch.openreg.synchronize()
+    module.synchronize()
     return made
 
 
-def queued(launch, times=1, between=torch.openreg.synchronize):
+def queued(launch, times=1, between=module.synchronize):
     """Return how many of the launches were queued."""
     before = queued_by_this_thread()
     for _ in range(times):
@@ -48,7 +50,7 @@ def test_a_short_launch_on_a_busy_stream_is_queued(close_gate):
     x = ones(SHORT)
     x.sin()
     x.sin()  # of this one what it gives is known, for everything is queued
-    torch.openreg.synchronize()
+    module.synchronize()
     set_queues_everything(False)
     assert queued(lambda: x.sin()) == 0
     gate = close_gate()
@@ -118,8 +120,9 @@ def test_nothing_is_queued_where_launches_block(python):
         """
         import torch
         from torch_openreg._C import queued_by_this_thread, set_queues_everything
+        from device import DEVICE
         set_queues_everything(True)
-        x = torch.ones(1 << 20, device="openreg")
+        x = torch.ones(1 << 20, device=DEVICE)
         for _ in range(4):
             x.sort()
             x.uniform_()

@@ -5,6 +5,8 @@ import gc
 import pytest
 import torch
 
+from device import DEVICE, memory, module
+
 MIB = 1 << 20
 
 
@@ -12,25 +14,25 @@ MIB = 1 << 20
 def settings():
     """Set what a test needs, over an empty cache; everything is as before when it has ended."""
     gc.collect()
-    torch.openreg.empty_cache()
-    yield torch.openreg.memory._set_allocator_settings
+    module.empty_cache()
+    yield memory._set_allocator_settings
     gc.collect()
-    torch.openreg.memory._set_allocator_settings(
+    memory._set_allocator_settings(
         "expandable_segments:False,large_segment_size_mb:20,throw_on_cudamalloc_oom:False,"
         "per_process_memory_fraction:1.0"
     )
-    torch.openreg.empty_cache()
+    module.empty_cache()
 
 
-def allocate(nbytes, device="openreg"):
+def allocate(nbytes, device=DEVICE):
     return torch.empty(nbytes, dtype=torch.uint8, device=device)
 
 
 def allocated_by(nbytes):
     """What a tensor of so many bytes counts as."""
-    before = torch.openreg.memory_allocated()
+    before = module.memory_allocated()
     tensor = allocate(nbytes)
-    held = torch.openreg.memory_allocated() - before
+    held = module.memory_allocated() - before
     del tensor
     return held
 
@@ -53,39 +55,39 @@ def test_sizes_are_rounded_up_to_steps_between_powers_of_two(settings):
 def test_large_blocks_are_not_split(settings):
     settings("max_split_size_mb:40")
     oversize = "oversize_allocations.current"
-    before = torch.openreg.memory_stats()[oversize]
+    before = module.memory_stats()[oversize]
     tensor = allocate(60 * MIB)
-    assert torch.openreg.memory_stats()[oversize] == before + 1
+    assert module.memory_stats()[oversize] == before + 1
     del tensor
-    reserved = torch.openreg.memory_reserved()
+    reserved = module.memory_reserved()
     small = allocate(12 * MIB)  # not of the 60 MiB
-    assert torch.openreg.memory_reserved() == reserved + 12 * MIB
+    assert module.memory_reserved() == reserved + 12 * MIB
     assert allocated_by(50 * MIB) == 60 * MIB  # as it is
     del small
 
 
 def test_expandable_segments_grow(settings):
     settings("expandable_segments:True")
-    reserved = torch.openreg.memory_reserved()
+    reserved = module.memory_reserved()
     tensors = [allocate(30 * MIB) for _ in range(3)]
-    assert torch.openreg.memory_reserved() - reserved == 100 * MIB  # five pages of 20 MiB
-    (segment,) = [s for s in torch.openreg.memory_snapshot() if s["is_expandable"]]
+    assert module.memory_reserved() - reserved == 100 * MIB  # five pages of 20 MiB
+    (segment,) = [s for s in module.memory_snapshot() if s["is_expandable"]]
     assert (segment["total_size"], len(segment["blocks"])) == (100 * MIB, 4)
     del tensors[1]
-    torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() - reserved == 80 * MIB
-    parts = [s for s in torch.openreg.memory_snapshot() if s["is_expandable"]]
+    module.empty_cache()
+    assert module.memory_reserved() - reserved == 80 * MIB
+    parts = [s for s in module.memory_snapshot() if s["is_expandable"]]
     assert [s["total_size"] for s in parts] == [40 * MIB, 40 * MIB]
-    assert torch.openreg.memory_stats()["inactive_split.all.current"] == 0
+    assert module.memory_stats()["inactive_split.all.current"] == 0
     assert all((tensor == 0).all() for tensor in [torch.zeros_like(each) for each in tensors])
 
 
 def test_history_tells_of_mapping_and_unmapping(settings):
     settings("expandable_segments:True")
-    memory = torch.openreg.memory
+    memory = module.memory
     memory._record_memory_history(context=None, max_entries=1000)
     allocate(21 * MIB)
-    torch.openreg.empty_cache()
+    module.empty_cache()
     events = memory._snapshot()["device_traces"][0]
     memory._record_memory_history(enabled=None)
     actions = [(event["action"], event["size"]) for event in events]
@@ -99,29 +101,29 @@ def test_history_tells_of_mapping_and_unmapping(settings):
 
 
 def test_requests_may_be_refused_before_the_device_is_asked(settings):
-    _, total = torch.openreg.mem_get_info()
+    _, total = module.mem_get_info()
     settings(f"throw_on_cudamalloc_oom:True,per_process_memory_fraction:{100 * MIB / total}")
-    stats = torch.openreg.memory_stats()
+    stats = module.memory_stats()
     with pytest.raises(torch.OutOfMemoryError) as error:
         allocate(130 * MIB + 1)
     assert str(error.value).endswith(
         "Allocation was preemptively rejected because it would exceed per_process_memory_fraction "
         "limit. Requested size: 130.00 MiB"
     )
-    after = torch.openreg.memory_stats()
+    after = module.memory_stats()
     assert after["num_oom_rejections"] == stats["num_oom_rejections"] + 1
     assert after["num_ooms"] == stats["num_ooms"]
 
 
 def test_snapshots_show_the_settings(settings):
     settings("max_split_size_mb:64,garbage_collection_threshold:0.5,expandable_segments:True")
-    shown = torch.openreg.memory._snapshot()["allocator_settings"]
+    shown = memory._snapshot()["allocator_settings"]
     assert shown["max_split_size"] == 64 * MIB
     assert shown["garbage_collection_threshold"] == 0.5
     assert shown["expandable_segments"] is True
     assert shown["PYTORCH_CUDA_ALLOC_CONF"].startswith("max_split_size_mb:64,")
     settings("")
-    shown = torch.openreg.memory._snapshot()["allocator_settings"]
+    shown = memory._snapshot()["allocator_settings"]
     assert (shown["max_split_size"], shown["expandable_segments"]) == (-1, True)
 
 
@@ -131,17 +133,17 @@ def test_the_accelerators_function_sets_the_same(settings):
 
 
 def test_memory_goes_back_at_once_while_the_cache_is_off(settings):
-    free = torch.openreg.mem_get_info()[0]
-    allocated = torch.openreg.memory_allocated()
-    with torch.openreg.memory.caching_allocator_disabled():
-        tensor = torch.ones(3 << 20, device="openreg")
-        assert torch.openreg.mem_get_info()[0] == free - 12 * MIB
-        assert torch.openreg.memory_allocated() == allocated
+    free = module.mem_get_info()[0]
+    allocated = module.memory_allocated()
+    with memory.caching_allocator_disabled():
+        tensor = torch.ones(3 << 20, device=DEVICE)
+        assert module.mem_get_info()[0] == free - 12 * MIB
+        assert module.memory_allocated() == allocated
         assert (tensor + tensor).sum().item() == 2 * len(tensor)
         del tensor
-        assert torch.openreg.mem_get_info()[0] == free
-    tensor = torch.ones(3, device="openreg")
-    assert torch.openreg.memory_allocated() == allocated + 512
+        assert module.mem_get_info()[0] == free
+    tensor = torch.ones(3, device=DEVICE)
+    assert module.memory_allocated() == allocated + 512
     assert tensor.sum().item() == 3
 
 
@@ -149,8 +151,9 @@ def test_memory_goes_back_at_once_while_the_cache_is_off(settings):
 
 SHOW = """
     import torch
-    tensor = torch.empty(84 << 20, dtype=torch.uint8, device="openreg")
-    print(torch.openreg.memory_allocated() >> 20, torch.openreg.memory_stats()["max_split_size"])
+    from device import DEVICE, module
+    tensor = torch.empty(84 << 20, dtype=torch.uint8, device=DEVICE)
+    print(module.memory_allocated() >> 20, module.memory_stats()["max_split_size"])
     """
 
 
@@ -179,7 +182,7 @@ def test_cache_is_off_from_the_start(python):
 
 
 def test_fraction_of_the_environment_is_the_limit_at_the_start(python):
-    program = "import torch; print(torch.openreg.get_per_process_memory_fraction())"
+    program = "from device import module; print(module.get_per_process_memory_fraction())"
     result = python(program, PYTORCH_ALLOC_CONF="per_process_memory_fraction:0.25")
     assert result.stdout == "0.25\n"
 
@@ -187,10 +190,11 @@ def test_fraction_of_the_environment_is_the_limit_at_the_start(python):
 def test_a_mistake_in_the_environment_is_told_when_memory_is_used(python):
     program = """
         import torch
+        from device import DEVICE
         print(torch.ones(2).sum().item())
         for _ in range(2):
             try:
-                torch.ones(2, device="openreg")
+                torch.ones(2, device=DEVICE)
             except ValueError as error:
                 print(error)
         """
@@ -257,17 +261,17 @@ def test_what_came_before_a_mistake_is_set(settings):
     ],
 )
 def test_a_number_takes_no_memory(operation):
-    x = torch.randn(100, device="openreg")
-    before = torch.openreg.memory_stats()["allocation.all.allocated"]
+    x = torch.randn(100, device=DEVICE)
+    before = module.memory_stats()["allocation.all.allocated"]
     result = operation(x)
-    after = torch.openreg.memory_stats()["allocation.all.allocated"]
+    after = module.memory_stats()["allocation.all.allocated"]
     assert after - before == 1
     assert torch.equal(result.cpu(), operation(x.cpu()))
 
 
 def test_writing_in_place_takes_no_memory_for_a_number():
-    x = torch.randn(30, device="openreg")
-    before = torch.openreg.memory_stats()["allocation.all.allocated"]
+    x = torch.randn(30, device=DEVICE)
+    before = module.memory_stats()["allocation.all.allocated"]
     x.add_(1).mul_(2)
     torch._foreach_add_([x, x], 1)
-    assert torch.openreg.memory_stats()["allocation.all.allocated"] == before
+    assert module.memory_stats()["allocation.all.allocated"] == before

@@ -3,6 +3,8 @@
 import pytest
 from gpu_memory import DOCUMENTED
 
+from device import NAME
+
 MIB = 1 << 20
 HOPPER, OTHERS = 32 * MIB, 8519680
 
@@ -10,13 +12,14 @@ HOPPER, OTHERS = 32 * MIB, 8519680
 PREAMBLE = """
 import threading, torch
 import torch_openreg._C as _C
+from device import DEVICE, module
 
-device = "openreg"
+device = DEVICE
 before = 0
 
 def grown(index=0):
     global before
-    now = torch.openreg.memory_allocated(index)
+    now = module.memory_allocated(index)
     before, by = now, now - before
     return by
 
@@ -49,17 +52,17 @@ def test_the_first_product_on_each_stream_allocates_a_workspace(overhead):
         print(grown())
         again = a @ a, torch.bmm(a[None], a[None]), a @ a[0], torch.dot(a[0], a[0])
         print(grown())
-        side = torch.openreg.Stream()
-        with torch.openreg.stream(side):
+        side = module.Stream()
+        with module.stream(side):
             c = a @ a
             print(grown())
             d = a @ a
             print(grown())
         e = a @ a
         print(grown())
-        b = torch.ones(8, 8, device="openreg:1")
+        b = torch.ones(8, 8, device=f"{DEVICE}:1")
         f = b @ b
-        print(grown(), torch.openreg.memory_allocated(1))
+        print(grown(), module.memory_allocated(1))
         """)
     sizes = [int(size) for size in result.stdout.split()]
     assert sizes == [HOPPER + 512, 4 * 512, HOPPER + 512, 512, 512, 0, HOPPER + 2 * 512]
@@ -67,11 +70,11 @@ def test_the_first_product_on_each_stream_allocates_a_workspace(overhead):
 
 def test_a_workspace_is_part_of_what_the_allocator_has(overhead):
     result = overhead("""
-        reserved = torch.openreg.memory_reserved()
+        reserved = module.memory_reserved()
         torch.mm(a, a, out=results[0])
-        free, total = torch.openreg.mem_get_info()
-        print(torch.openreg.memory_reserved() - reserved, total - free - (520 << 20) - reserved)
-        blocks = [block for segment in torch.openreg.memory_snapshot()
+        free, total = module.mem_get_info()
+        print(module.memory_reserved() - reserved, total - free - (520 << 20) - reserved)
+        blocks = [block for segment in module.memory_snapshot()
                   for block in segment["blocks"] if block["state"] == "active_allocated"]
         print(max(block["size"] for block in blocks))
         """)
@@ -111,9 +114,9 @@ def test_the_thread_of_autograd_has_a_handle_of_its_own(overhead):
         del a
         print(grown() - 512 - 512 + 512)
         loss.backward()
-        print(torch.openreg.memory_allocated() >> 20)
+        print(module.memory_allocated() >> 20)
         layer(torch.ones(8, 8, device=device)).sum().backward()
-        print(torch.openreg.memory_allocated() >> 20)
+        print(module.memory_allocated() >> 20)
         """)
     sizes = [int(size) for size in result.stdout.split()]
     assert sizes[1:] == [64, 64]
@@ -153,8 +156,8 @@ def test_a_configuration_without_buffers_is_warned_of(overhead, config):
     result = overhead(
         """
         print((torch.mm(a, a, out=results[0]), grown())[1])
-        side = torch.openreg.Stream()
-        with torch.openreg.stream(side):
+        side = module.Stream()
+        with module.stream(side):
             torch.mm(a, a, out=results[1])
         """,
         CUBLAS_WORKSPACE_CONFIG=config,
@@ -339,9 +342,9 @@ def test_clearing_gives_workspaces_back_until_they_are_needed_again(overhead):
         in_thread(lambda: torch.mm(a, a, out=results[0]))
         print(grown())
         _C.clear_cublas_workspaces()
-        print(grown(), torch.openreg.memory_reserved() >> 20)
-        torch.openreg.empty_cache()
-        print(torch.openreg.memory_reserved() >> 20)
+        print(grown(), module.memory_reserved() >> 20)
+        module.empty_cache()
+        print(module.memory_reserved() >> 20)
         torch.mm(a, a, out=results[0])
         print(grown())
         """)
@@ -357,22 +360,22 @@ def test_the_workspace_may_be_what_does_not_fit(overhead):
         except torch.OutOfMemoryError as error:
             print(str(error).split(" GPU")[0])
         del held
-        torch.openreg.empty_cache()
+        module.empty_cache()
         grown()
         torch.mm(a, a, out=results[0])
         print(grown())
         """,
         OPENREG_DEVICE_MEMORY="1G",
     )
-    assert result.stdout == (f"openreg out of memory. Tried to allocate 32.00 MiB.\n{HOPPER}\n")
+    assert result.stdout == (f"{NAME} out of memory. Tried to allocate 32.00 MiB.\n{HOPPER}\n")
 
 
 def test_a_workspace_lies_in_the_pool_that_is_in_use(overhead):
     result = overhead("""
-        pool = torch.openreg.MemPool()
-        with torch.openreg.use_mem_pool(pool):
+        pool = module.MemPool()
+        with module.use_mem_pool(pool):
             torch.mm(a, a, out=results[0])
-        segments = torch.openreg.memory_snapshot(pool.id)
+        segments = module.memory_snapshot(pool.id)
         print([segment["allocated_size"] for segment in segments])
         torch.mm(a, a, out=results[0])
         print(grown())
@@ -383,17 +386,17 @@ def test_a_workspace_lies_in_the_pool_that_is_in_use(overhead):
 def test_queued_products_have_their_workspaces_when_they_are_launched(overhead):
     result = overhead("""
         _C.set_queues_everything(True)
-        side = torch.openreg.Stream()
+        side = module.Stream()
         torch.mm(a, a, out=results[0])
-        with torch.openreg.stream(side):
-            torch.openreg.synchronize()
+        with module.stream(side):
+            module.synchronize()
             grown()
             gate = _C._Gate(side.device_index, side.stream_id)
             queued = _C.queued_by_this_thread()
             torch.mm(a, a, out=results[0])
             print(_C.queued_by_this_thread() - queued, grown())
             gate.open()
-        torch.openreg.synchronize()
+        module.synchronize()
         print(results[0].sum().item())
         """)
     assert result.stdout == f"1 {HOPPER}\n512.0\n"
@@ -420,9 +423,10 @@ def test_other_kernels_are_kept_in_their_place(python, fresh):
     result = python(
         """
         import torch
+        from device import DEVICE, KEY
         library = torch.library.Library("aten", "IMPL")
-        library.impl("mm", lambda left, right: left + right, "PrivateUse1")
-        a = torch.ones(2, 2, device="openreg")
+        library.impl("mm", lambda left, right: left + right, KEY)
+        a = torch.ones(2, 2, device=DEVICE)
         print((a @ a).tolist())
         try:
             torch.dot(a[0], a[0])

@@ -9,6 +9,8 @@ import random
 import torch
 from peers import serve  # noqa: F401 - the forkserver is told to load PyTorch
 
+from device import DEVICE, module
+
 WORKERS = 3
 DEATHS = 10
 SIZE = 5000
@@ -40,7 +42,7 @@ def start(seed):
 
 
 def send(connection, number):
-    connection.send((number, torch.full((SIZE,), number, device="openreg")))
+    connection.send((number, torch.full((SIZE,), number, device=DEVICE)))
 
 
 def receive_what_the_dead_sent(connection):
@@ -77,9 +79,9 @@ def exchange(workers, chance):
 
 
 def give_back():
-    torch.openreg.synchronize()
-    torch.openreg.ipc_collect()
-    torch.openreg.empty_cache()
+    module.synchronize()
+    module.ipc_collect()
+    module.empty_cache()
 
 
 def chaos():
@@ -102,9 +104,9 @@ def chaos():
     del held
     give_back()
     # What was sent to the dead and never opened by them stays with the sender.
-    assert torch.openreg.memory_allocated() <= DEATHS * AT_DEATH * BLOCK_BYTES
-    free, total = torch.openreg.mem_get_info()
-    assert total - free == torch.openreg.memory_reserved()
+    assert module.memory_allocated() <= DEATHS * AT_DEATH * BLOCK_BYTES
+    free, total = module.mem_get_info()
+    assert total - free == module.memory_reserved()
 
 
 def test_processes_that_are_killed_disturb_nobody_and_leave_nothing(python):

@@ -12,11 +12,12 @@ def test_without_it_devices_hold_what_is_allocated(python):
     result = python(
         """
         import torch
-        print(*torch.openreg.mem_get_info(0))
-        a = torch.ones(8, 8, device="openreg", requires_grad=True)
+        from device import DEVICE, module
+        print(*module.mem_get_info(0))
+        a = torch.ones(8, 8, device=DEVICE, requires_grad=True)
         (a @ a).sum().backward()
         b = torch.nn.functional.linear(a, a, a[0])
-        print(torch.openreg.memory_allocated(), torch.openreg.mem_get_info(1))
+        print(module.memory_allocated(), module.mem_get_info(1))
         """,
         OPENREG_DEVICE_MEMORY="64M",
         CUBLAS_WORKSPACE_CONFIG="nonsense",
@@ -30,9 +31,10 @@ def test_figures_of_profiles_are_those_of_the_document(python):
     result = python(
         """
         import torch
-        for index in range(torch.openreg.device_count()):
-            free, total = torch.openreg.mem_get_info(index)
-            print(torch.openreg.get_device_properties(index).profile, (total - free) >> 20)
+        from device import module
+        for index in range(module.device_count()):
+            free, total = module.mem_get_info(index)
+            print(module.get_device_properties(index).profile, (total - free) >> 20)
         """,
         OPENREG_GPU_OVERHEAD="1",
         OPENREG_DEVICE_COUNT=str(len(profiles)),
@@ -47,8 +49,9 @@ def test_every_profile_is_in_the_document(python):
     sentence = python(
         """
         import torch
+        from device import module
         try:
-            torch.openreg.init()
+            module.init()
         except RuntimeError as error:
             print(error)
         """,
@@ -63,19 +66,20 @@ def test_a_context_is_taken_at_the_first_use_of_a_device(python):
         """
         import os, torch
         import torch_openreg._C as _C
+        from device import DEVICE, module
 
         def mine():
             groups, _ = _C.ledger_list()
             processes = [each for group in groups for each in group["processes"]]
             return [each["bytes"] for each in processes if each["pid"] == os.getpid()]
 
-        print(mine(), torch.openreg.device_count(), torch.openreg.get_device_name(1))
-        torch.openreg.init()
-        torch.openreg.memory_allocated(1), torch.openreg.current_device()
+        print(mine(), module.device_count(), module.get_device_name(1))
+        module.init()
+        module.memory_allocated(1), module.current_device()
         print(mine())
-        torch.empty(1, device="openreg:1")
+        torch.empty(1, device=f"{DEVICE}:1")
         print(mine())
-        torch.openreg.mem_get_info(0)
+        module.mem_get_info(0)
         print(mine())
         """,
         OPENREG_GPU_OVERHEAD="1",
@@ -92,13 +96,13 @@ def test_a_context_is_taken_at_the_first_use_of_a_device(python):
 @pytest.mark.parametrize(
     ("use", "taken"),
     [
-        ("torch.openreg.set_device(1)", True),
-        ("torch.openreg.synchronize(1)", True),
-        ("torch.openreg.device(1).__enter__()", True),
-        ("torch.openreg._exchange_device(1)", True),
-        ("torch.openreg._maybe_exchange_device(1)", False),
-        ("torch.openreg.memory_stats(1)", False),
-        ("torch.openreg.get_device_properties(1)", False),
+        ("module.set_device(1)", True),
+        ("module.synchronize(1)", True),
+        ("module.device(1).__enter__()", True),
+        ("module._exchange_device(1)", True),
+        ("module._maybe_exchange_device(1)", False),
+        ("module.memory_stats(1)", False),
+        ("module.get_device_properties(1)", False),
     ],
 )
 def test_who_makes_a_device_current_has_a_context_there(python, use, taken):
@@ -106,7 +110,8 @@ def test_who_makes_a_device_current_has_a_context_there(python, use, taken):
         f"""
         import os, torch
         import torch_openreg._C as _C
-        torch.openreg.init()
+        from device import module
+        module.init()
         {use}
         processes = [each for group in _C.ledger_list()[0] for each in group["processes"]]
         print(*(each["bytes"] for each in processes if each["pid"] == os.getpid()))
@@ -121,9 +126,10 @@ def test_memory_runs_out_earlier_and_the_sentence_counts_the_context(python):
     result = python(
         """
         import torch
-        held = torch.empty(480 << 20, dtype=torch.uint8, device="openreg")
+        from device import DEVICE
+        held = torch.empty(480 << 20, dtype=torch.uint8, device=DEVICE)
         try:
-            torch.empty(30 << 20, dtype=torch.uint8, device="openreg")
+            torch.empty(30 << 20, dtype=torch.uint8, device=DEVICE)
         except torch.OutOfMemoryError as error:
             print(error)
         """,
@@ -141,13 +147,14 @@ def test_a_device_that_is_too_small_says_why(python):
     result = python(
         """
         import torch
-        for use in (lambda: torch.ones(2, device="openreg"), torch.openreg.mem_get_info,
-                    lambda: torch.openreg.set_device(0), torch.openreg.synchronize):
+        from device import DEVICE, module
+        for use in (lambda: torch.ones(2, device=DEVICE), module.mem_get_info,
+                    lambda: module.set_device(0), module.synchronize):
             try:
                 use()
             except torch.OutOfMemoryError as error:
                 print(error)
-        print(torch.ones(2, device="openreg:1").sum().item())
+        print(torch.ones(2, device=f"{DEVICE}:1").sum().item())
         """,
         OPENREG_GPU_OVERHEAD="1",
         OPENREG_DEVICE_MEMORY="64M,1G",
@@ -169,12 +176,13 @@ def test_workspaces_and_contexts_of_who_is_killed_are_free_again(python):
     python(
         """
         import os, signal, torch
-        a = torch.ones(8, 8, device="openreg")
+        from device import DEVICE
+        a = torch.ones(8, 8, device=DEVICE)
         b = a @ a
         os.kill(os.getpid(), signal.SIGKILL)
         """,
         expect=-9,
         **settings,
     )
-    result = python("import torch; print(torch.openreg.mem_get_info()[0] >> 20)", **settings)
+    result = python("from device import module; print(module.mem_get_info()[0] >> 20)", **settings)
     assert result.stdout == "56\n"

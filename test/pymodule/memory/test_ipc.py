@@ -6,25 +6,27 @@ import pytest
 import torch
 from peers import Peer, drop, keep, kept, values
 
+from device import DEVICE, NAME, module
+
 CASES = {
-    "contiguous": lambda: torch.arange(6.0, device="openreg").reshape(2, 3),
-    "transposed": lambda: torch.arange(6.0, device="openreg").reshape(2, 3).t(),
-    "strided": lambda: torch.arange(20, device="openreg")[3::4],
-    "expanded": lambda: torch.ones(1, 3, device="openreg").expand(4, 3),
-    "overlapping": lambda: torch.arange(8, device="openreg").as_strided((3, 3), (2, 1), 1),
-    "scalar": lambda: torch.tensor(3.5, device="openreg"),
-    "second device": lambda: torch.arange(4, device="openreg:1"),
-    "no elements": lambda: torch.empty(0, 3, device="openreg:1"),
-    "no elements of some": lambda: torch.ones(4, device="openreg")[2:2],
-    "one byte": lambda: torch.ones(1, dtype=torch.bool, device="openreg"),
-    "large": lambda: torch.arange(3 << 20, device="openreg", dtype=torch.int32)[-5:],
-    "requires grad": lambda: torch.ones(2, device="openreg", requires_grad=True),
-    "parameter": lambda: torch.nn.Parameter(torch.ones(2, device="openreg")),
+    "contiguous": lambda: torch.arange(6.0, device=DEVICE).reshape(2, 3),
+    "transposed": lambda: torch.arange(6.0, device=DEVICE).reshape(2, 3).t(),
+    "strided": lambda: torch.arange(20, device=DEVICE)[3::4],
+    "expanded": lambda: torch.ones(1, 3, device=DEVICE).expand(4, 3),
+    "overlapping": lambda: torch.arange(8, device=DEVICE).as_strided((3, 3), (2, 1), 1),
+    "scalar": lambda: torch.tensor(3.5, device=DEVICE),
+    "second device": lambda: torch.arange(4, device=f"{DEVICE}:1"),
+    "no elements": lambda: torch.empty(0, 3, device=f"{DEVICE}:1"),
+    "no elements of some": lambda: torch.ones(4, device=DEVICE)[2:2],
+    "one byte": lambda: torch.ones(1, dtype=torch.bool, device=DEVICE),
+    "large": lambda: torch.arange(3 << 20, device=DEVICE, dtype=torch.int32)[-5:],
+    "requires grad": lambda: torch.ones(2, device=DEVICE, requires_grad=True),
+    "parameter": lambda: torch.nn.Parameter(torch.ones(2, device=DEVICE)),
     "integer parameter": lambda: torch.nn.Parameter(
-        torch.ones(2, dtype=torch.int8, device="openreg"), requires_grad=False
+        torch.ones(2, dtype=torch.int8, device=DEVICE), requires_grad=False
     ),
-    "conjugate": lambda: torch.tensor([1 + 2j, 3 - 4j], device="openreg").conj(),
-    "negative": lambda: torch.tensor([1 + 2j, 3 - 4j], device="openreg").conj().imag,
+    "conjugate": lambda: torch.tensor([1 + 2j, 3 - 4j], device=DEVICE).conj(),
+    "negative": lambda: torch.tensor([1 + 2j, 3 - 4j], device=DEVICE).conj().imag,
 }
 DTYPES = (
     torch.bool,
@@ -71,20 +73,20 @@ def test_tensor_arrives_as_it_is(peer, case):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_arrives(peer, dtype):
-    tensor = torch.tensor([0, 1, 2], device="openreg").to(dtype)
+    tensor = torch.tensor([0, 1, 2], device=DEVICE).to(dtype)
     assert peer.call(describe, tensor) == describe(tensor)
 
 
 def add(tensor, value):
     tensor.add_(value)
-    torch.openreg.synchronize()
+    module.synchronize()
 
 
 def test_memory_is_the_same(peer):
-    tensor = torch.zeros(3, device="openreg")
+    tensor = torch.zeros(3, device=DEVICE)
     peer.call(keep, "tensor", tensor)
     tensor[0] = 1
-    torch.openreg.synchronize()
+    module.synchronize()
     peer.call(add, tensor, 2)
     assert tensor.tolist() == [3, 2, 2]
     assert peer.call(values, "tensor") == [3, 2, 2]
@@ -100,18 +102,18 @@ def shares_memory_with_kept(tensor):
 
 
 def test_views_of_one_storage_arrive_as_views_of_one_storage(peer):
-    tensor = torch.arange(4, device="openreg")
+    tensor = torch.arange(4, device=DEVICE)
     assert peer.call(share_memory, tensor, tensor[1:])
     assert peer.call(shares_memory_with_kept, tensor.view(2, 2).t())
     assert not peer.call(share_memory, tensor, tensor.clone())
 
 
 def test_storage_that_is_sent_again_after_the_receiver_dropped_it_arrives_again(peer):
-    tensor = torch.arange(4, device="openreg")
+    tensor = torch.arange(4, device=DEVICE)
     for _ in range(3):
         peer.call(keep, "tensor", tensor)
         tensor += 1
-        torch.openreg.synchronize()
+        module.synchronize()
         assert peer.call(values, "tensor") == tensor.tolist()
         peer.call(drop, "tensor")
 
@@ -122,7 +124,7 @@ def describe_storage(storage):
     return type(storage).__name__, str(untyped.device), untyped.nbytes(), tensor.tolist()
 
 
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_untyped_storage_arrives(peer, device):
     storage = torch.arange(5, dtype=torch.uint8, device=device).untyped_storage()
     assert peer.call(describe_storage, storage) == describe_storage(storage)
@@ -133,14 +135,14 @@ def storage_dtype(storage):
 
 
 def test_typed_storage_arrives(peer):
-    storage = torch.arange(5.0, device="openreg")._typed_storage()
+    storage = torch.arange(5.0, device=DEVICE)._typed_storage()
     assert peer.call(describe_storage, storage) == describe_storage(storage)
     assert peer.call(storage_dtype, storage) == torch.float32
 
 
 def test_storage_of_no_bytes_arrives(peer):
-    storage = torch.UntypedStorage(0, device="openreg:1")
-    assert peer.call(describe_storage, storage) == ("UntypedStorage", "openreg:1", 0, [])
+    storage = torch.UntypedStorage(0, device=f"{DEVICE}:1")
+    assert peer.call(describe_storage, storage) == ("UntypedStorage", f"{DEVICE}:1", 0, [])
 
 
 def resize(storage):
@@ -149,7 +151,7 @@ def resize(storage):
 
 def test_storage_that_was_received_keeps_its_size(peer):
     with pytest.raises(RuntimeError, match="storage that is not resizable"):
-        peer.call(resize, torch.ones(2, device="openreg").untyped_storage())
+        peer.call(resize, torch.ones(2, device=DEVICE).untyped_storage())
 
 
 class Marked(torch.Tensor):
@@ -157,10 +159,10 @@ class Marked(torch.Tensor):
 
 
 def test_subclass_arrives_as_what_it_is(peer):
-    tensor = torch.arange(3.0, device="openreg").as_subclass(Marked)
+    tensor = torch.arange(3.0, device=DEVICE).as_subclass(Marked)
     peer.call(keep, "tensor", tensor)
     tensor += 1
-    torch.openreg.synchronize()
+    module.synchronize()
     assert peer.call(describe, tensor)["type"] == "Marked"
     assert peer.call(values, "tensor") == [1, 2, 3]
 
@@ -189,28 +191,28 @@ def members(tensor):
     ],
 )
 def test_tensor_of_tensors_arrives(peer, make):
-    tensor = make(torch.eye(2, device="openreg"))
+    tensor = make(torch.eye(2, device=DEVICE))
     assert peer.call(members, tensor) == members(tensor)
 
 
 def test_module_arrives_with_its_memory(peer):
-    module = torch.nn.Linear(2, 2).openreg().share_memory()
-    peer.call(train, module)
-    assert all((parameter == 1).all() for parameter in module.parameters())
+    layer = torch.nn.Linear(2, 2).to(DEVICE).share_memory()
+    peer.call(train, layer)
+    assert all((parameter == 1).all() for parameter in layer.parameters())
 
 
-def train(module):
+def train(layer):
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in layer.parameters():
             parameter.fill_(1)
-    torch.openreg.synchronize()
+    module.synchronize()
 
 
 def test_tensors_of_other_devices_go_with_them(peer):
-    mixed = {"host": torch.arange(3), "device": torch.arange(3, device="openreg")}
+    mixed = {"host": torch.arange(3), "device": torch.arange(3, device=DEVICE)}
     answer = peer.call(same_but_new, mixed)
     assert answer["host"].tolist() == answer["device"].tolist() == [0, 1, 2]
-    assert answer["device"].device.type == "openreg"
+    assert answer["device"].device.type == DEVICE
 
 
 def same_but_new(tensors):
@@ -219,7 +221,7 @@ def same_but_new(tensors):
 
 
 def test_everything_is_shared_already():
-    tensor = torch.ones(2, device="openreg")
+    tensor = torch.ones(2, device=DEVICE)
     address = tensor.data_ptr()
     assert tensor.is_shared() and tensor.untyped_storage().is_shared()
     assert tensor.share_memory_() is tensor
@@ -231,7 +233,7 @@ def test_everything_is_shared_already():
 
 
 def test_tensor_with_a_history_is_refused(peer):
-    tensor = torch.ones(2, device="openreg", requires_grad=True) * 2
+    tensor = torch.ones(2, device=DEVICE, requires_grad=True) * 2
     with pytest.raises(RuntimeError, match="Cowardly refusing to serialize non-leaf tensor"):
         peer.start(describe, tensor)
     assert peer.call(describe, tensor.detach())["values"] == [2, 2]
@@ -244,9 +246,9 @@ def send_on(tensor):
 
 
 def test_tensor_that_was_received_cannot_be_sent_on_but_its_clone_can(peer):
-    tensor = torch.arange(3, device="openreg")
+    tensor = torch.arange(3, device=DEVICE)
     assert peer.call(send_on, tensor) == (
-        "Attempted to send openreg tensor received from another process; this is not currently "
+        f"Attempted to send {NAME} tensor received from another process; this is not currently "
         "supported. Consider cloning before sending."
     )
     answer = peer.call(same_but_new, {"tensor": tensor})
@@ -254,25 +256,26 @@ def test_tensor_that_was_received_cannot_be_sent_on_but_its_clone_can(peer):
 
 
 def test_memory_that_came_from_another_library_is_refused():
-    tensor = torch.from_dlpack(torch.arange(600, device="openreg")[300:].__dlpack__())
+    tensor = torch.from_dlpack(torch.arange(600, device=DEVICE)[300:].__dlpack__())
     with pytest.raises(RuntimeError, match="Consider cloning before sending"):
         ForkingPickler.dumps(tensor)
 
 
-FORK_SENTENCE = "Cannot re-initialize openreg in forked subprocess"
+FORK_SENTENCE = f"Cannot re-initialize {NAME} in forked subprocess"
 
 
 def test_forked_child_is_told_that_it_has_no_devices(python):
     result = python(
         """
         import torch
+        from device import DEVICE
         def receive(connection):
             try:
                 connection.recv()
             except RuntimeError as error:
                 connection.send(str(error))
         context = torch.multiprocessing.get_context("fork")
-        tensor = torch.ones(2, device="openreg")
+        tensor = torch.ones(2, device=DEVICE)
         ours, theirs = context.Pipe()
         process = context.Process(target=receive, args=(theirs,))
         process.start()
@@ -294,7 +297,7 @@ def send_after_fork(connection, tensor):
 def test_forked_child_cannot_send_what_its_parent_has():
     context = torch.multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    tensor = torch.ones(2, device="openreg")
+    tensor = torch.ones(2, device=DEVICE)
     process = context.Process(target=send_after_fork, args=(theirs, tensor))
     process.start()
     assert ours.recv().startswith(FORK_SENTENCE)

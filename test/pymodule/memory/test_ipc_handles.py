@@ -11,6 +11,8 @@ import torch
 from peers import Peer, kept
 from torch_openreg import _C
 
+from device import DEVICE, module
+
 BYTES = 2048
 
 
@@ -21,13 +23,13 @@ def peer():
 
 
 def export(device=0):
-    kept["tensor"] = torch.full((BYTES,), 7, dtype=torch.uint8, device=f"openreg:{device}")
+    kept["tensor"] = torch.full((BYTES,), 7, dtype=torch.uint8, device=f"{DEVICE}:{device}")
     return _C.export_storage(kept["tensor"].untyped_storage())
 
 
 def export_event():
-    kept["event"] = torch.openreg.Event(interprocess=True)
-    return torch.openreg.Event.ipc_handle(kept["event"])
+    kept["event"] = module.Event(interprocess=True)
+    return module.Event.ipc_handle(kept["event"])
 
 
 def is_unharmed():
@@ -66,15 +68,15 @@ def test_handles_of_events_that_were_changed_are_refused(peer):
     handle = peer.call(export_event)
     for changed in mutations(handle):
         with pytest.raises(RuntimeError):
-            torch.openreg.Event.from_ipc_handle(0, changed)
-    assert torch.openreg.Event.from_ipc_handle(0, handle).query()
+            module.Event.from_ipc_handle(0, changed)
+    assert module.Event.from_ipc_handle(0, handle).query()
 
 
 def test_handle_of_one_kind_is_not_one_of_the_other(peer):
     with pytest.raises(RuntimeError):
         _C.import_storage(0, BYTES, peer.call(export_event))
     with pytest.raises(RuntimeError):
-        torch.openreg.Event.from_ipc_handle(0, peer.call(export))
+        module.Event.from_ipc_handle(0, peer.call(export))
 
 
 def test_handle_is_for_its_size_and_device(peer):
@@ -89,29 +91,29 @@ def test_handle_is_for_a_device_that_exists(peer):
 
 
 def test_handle_that_came_back_gives_what_it_was_for():
-    tensor = torch.arange(3, device="openreg")
+    tensor = torch.arange(3, device=DEVICE)
     same = pickle.loads(ForkingPickler.dumps(tensor[1:]))
     assert same.untyped_storage().data_ptr() == tensor.data_ptr()
     assert same.tolist() == [1, 2]
 
 
 def test_handle_that_came_back_keeps_nothing():
-    torch.openreg.ipc_collect()
-    before = torch.openreg.memory_allocated()
-    tensor = torch.ones(3, device="openreg")
+    module.ipc_collect()
+    before = module.memory_allocated()
+    tensor = torch.ones(3, device=DEVICE)
     same = pickle.loads(ForkingPickler.dumps(tensor))
     del tensor, same
-    torch.openreg.ipc_collect()
-    assert torch.openreg.memory_allocated() == before
+    module.ipc_collect()
+    assert module.memory_allocated() == before
 
 
 def test_handle_that_came_back_after_its_memory_was_freed_is_refused():
-    tensor = torch.ones(3, device="openreg")
+    tensor = torch.ones(3, device=DEVICE)
     handle = bytes(ForkingPickler.dumps(tensor))
     del tensor
     with pytest.raises(RuntimeError, match="this process made it, and has freed what it was for"):
         pickle.loads(handle)
-    torch.openreg.ipc_collect()
+    module.ipc_collect()
     with pytest.raises(RuntimeError, match="this process made it, and has withdrawn"):
         pickle.loads(handle)
 

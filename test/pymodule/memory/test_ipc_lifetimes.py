@@ -7,19 +7,21 @@ import pytest
 import torch
 from peers import Peer, drop, keep, kept, values
 
+from device import DEVICE, module
+
 BYTES = 1 << 20
 
 
 def give_back():
     gc.collect()
-    torch.openreg.synchronize()
-    torch.openreg.ipc_collect()
-    torch.openreg.empty_cache()
+    module.synchronize()
+    module.ipc_collect()
+    module.empty_cache()
 
 
 def used(device=0):
     """Bytes of the device that all processes have."""
-    free, total = torch.openreg.mem_get_info(device)
+    free, total = module.mem_get_info(device)
     return total - free
 
 
@@ -27,7 +29,7 @@ def used(device=0):
 def everything_started():
     """Start what a process has for good once it has sent a tensor and received one."""
     with Peer() as peer:
-        peer.call(keep, "tensor", torch.ones(1, device="openreg"))
+        peer.call(keep, "tensor", torch.ones(1, device=DEVICE))
         peer.call(make, "answer", 1)
 
 
@@ -37,22 +39,22 @@ def allocated():
 
     The test leaves no memory and no open file that it did not find.
     """
-    torch.openreg.init()
+    module.init()
     give_back()
-    before = used(), torch.openreg.memory_allocated(), len(os.listdir("/proc/self/fd"))
+    before = used(), module.memory_allocated(), len(os.listdir("/proc/self/fd"))
 
     def more():
-        torch.openreg.ipc_collect()
-        return torch.openreg.memory_allocated() - before[1]
+        module.ipc_collect()
+        return module.memory_allocated() - before[1]
 
     yield more
     give_back()
-    after = used(), torch.openreg.memory_allocated(), len(os.listdir("/proc/self/fd"))
+    after = used(), module.memory_allocated(), len(os.listdir("/proc/self/fd"))
     assert after == before
 
 
 def make(name, value):
-    kept[name] = torch.full((BYTES,), value, dtype=torch.uint8, device="openreg")
+    kept[name] = torch.full((BYTES,), value, dtype=torch.uint8, device=DEVICE)
     return kept[name]
 
 
@@ -63,12 +65,12 @@ def clone(name):
 
 def test_memory_that_the_sender_freed_is_the_receivers_until_it_drops_it(allocated):
     with Peer() as peer:
-        tensor = torch.full((BYTES,), 3, dtype=torch.uint8, device="openreg")
+        tensor = torch.full((BYTES,), 3, dtype=torch.uint8, device=DEVICE)
         peer.call(keep, "tensor", tensor)
         address = tensor.data_ptr()
         del tensor
         assert allocated() == BYTES
-        others = [torch.zeros(BYTES, dtype=torch.uint8, device="openreg") for _ in range(4)]
+        others = [torch.zeros(BYTES, dtype=torch.uint8, device=DEVICE) for _ in range(4)]
         assert address not in [other.data_ptr() for other in others]
         assert peer.call(clone, "tensor") == 4 * BYTES
         del others
@@ -111,7 +113,7 @@ def view_of(name):
 
 def test_what_a_killed_receiver_had_goes_back_to_the_sender(allocated):
     peer = Peer()
-    tensor = torch.ones(BYTES, dtype=torch.uint8, device="openreg")
+    tensor = torch.ones(BYTES, dtype=torch.uint8, device=DEVICE)
     peer.call(keep, "tensor", tensor)
     del tensor
     assert allocated() == BYTES
@@ -122,7 +124,7 @@ def test_what_a_killed_receiver_had_goes_back_to_the_sender(allocated):
 def test_tensors_that_come_and_go_leave_nothing(allocated):
     with Peer() as peer:
         for index in range(300):
-            tensor = torch.full((1000,), index, device="openreg")
+            tensor = torch.full((1000,), index, device=DEVICE)
             peer.call(keep, "tensor", tensor)
             assert peer.call(values, "tensor")[-1] == index
             assert peer.call(make, "answer", index % 256)[0].item() == index % 256
@@ -137,13 +139,13 @@ def open_files():
 
 
 def test_workers_that_are_killed_and_started_again_leave_nothing(allocated):
-    weights = torch.zeros(1000, device="openreg")
+    weights = torch.zeros(1000, device=DEVICE)
     for start in range(20):
         peer = Peer()
         peer.call(keep, "weights", weights)
         gradient = peer.call(make, "gradient", start)
         weights += gradient[:1000]
-        torch.openreg.synchronize()
+        module.synchronize()
         assert peer.call(values, "weights")[0] == weights[0].item()
         del gradient
         peer.kill()

@@ -8,6 +8,8 @@ import pytest
 import torch
 from peers import Peer, kept
 
+from device import DEVICE, module
+
 
 @pytest.fixture(scope="module")
 def peer():
@@ -20,15 +22,15 @@ def queue_everything():
     from torch_openreg import _C
 
     _C.set_queues_everything(True)
-    tensor = torch.ones(4, device="openreg")
+    tensor = torch.ones(4, device=DEVICE)
     kept["plus_one"] = tensor + 1  # the first of its kind is never queued
-    torch.openreg.synchronize()
+    module.synchronize()
 
 
 def start_adding_one(tensor):
     """Say whether the current stream has done it."""
     kept["plus_one"] = tensor + 1
-    return torch.openreg.current_stream().query()
+    return module.current_stream().query()
 
 
 def result():
@@ -37,11 +39,11 @@ def result():
 
 @pytest.mark.parametrize("stream", ["default", "side"])
 def test_receiver_waits_for_the_senders_current_stream(peer, close_gate, stream):
-    tensor = torch.ones(4, device="openreg")
+    tensor = torch.ones(4, device=DEVICE)
     tensor.add_(1)
-    torch.openreg.synchronize()
+    module.synchronize()
     if stream == "side":
-        torch.openreg.set_stream(torch.openreg.Stream())
+        module.set_stream(module.Stream())
     gate = close_gate()
     tensor.add_(1)
     assert peer.call(start_adding_one, tensor) is False
@@ -50,9 +52,9 @@ def test_receiver_waits_for_the_senders_current_stream(peer, close_gate, stream)
 
 
 def test_receiver_waits_for_the_stream_that_the_memory_was_allocated_for(peer, close_gate):
-    side = torch.openreg.Stream()
-    with torch.openreg.stream(side):
-        tensor = torch.ones(4, device="openreg")
+    side = module.Stream()
+    with module.stream(side):
+        tensor = torch.ones(4, device=DEVICE)
         tensor.add_(1)
         gate = close_gate(side)
         tensor.add_(1)
@@ -62,17 +64,17 @@ def test_receiver_waits_for_the_stream_that_the_memory_was_allocated_for(peer, c
 
 
 def make_current(stream):
-    kept["side"] = torch.openreg.Stream() if stream == "side" else torch.openreg.default_stream()
-    torch.openreg.set_stream(kept["side"])
+    kept["side"] = module.Stream() if stream == "side" else module.default_stream()
+    module.set_stream(kept["side"])
 
 
 def start_adding_one_here_and_elsewhere(tensor):
     busy = not start_adding_one(tensor)
-    return busy, torch.openreg.default_stream().query()
+    return busy, module.default_stream().query()
 
 
 def test_receiver_waits_on_its_current_stream_only(peer, close_gate):
-    tensor = torch.ones(4, device="openreg")
+    tensor = torch.ones(4, device=DEVICE)
     tensor.add_(1)
     peer.call(make_current, "side")
     gate = close_gate()
@@ -84,14 +86,14 @@ def test_receiver_waits_on_its_current_stream_only(peer, close_gate):
 
 
 def test_memory_that_is_ready_is_not_waited_for(peer, close_gate):
-    tensor = torch.ones(4, device="openreg")
-    close_gate(torch.openreg.Stream())
+    tensor = torch.ones(4, device=DEVICE)
+    close_gate(module.Stream())
     peer.call(start_adding_one, tensor)
     assert peer.call(result) == [2] * 4
 
 
 def test_storage_that_is_sent_again_is_waited_for_again(peer, close_gate):
-    tensor = torch.ones(4, device="openreg")
+    tensor = torch.ones(4, device=DEVICE)
     tensor.add_(1)
     peer.call(keep_it, tensor)
     gate = close_gate()
@@ -112,7 +114,7 @@ def wait_for(event):
     """Have the current stream wait, and say whether it and the event are done."""
     kept["event"] = event
     event.wait()
-    return event.query(), torch.openreg.current_stream().query()
+    return event.query(), module.current_stream().query()
 
 
 def is_done():
@@ -121,13 +123,13 @@ def is_done():
 
 def await_event():
     kept["event"].synchronize()
-    torch.openreg.synchronize()
+    module.synchronize()
     return is_done()
 
 
 def test_event_is_waited_for(peer, close_gate):
     gate = close_gate()
-    event = torch.openreg.Event(interprocess=True)
+    event = module.Event(interprocess=True)
     event.record()
     assert peer.call(wait_for, event) == (False, False)
     gate.open()
@@ -135,20 +137,20 @@ def test_event_is_waited_for(peer, close_gate):
 
 
 def test_event_that_was_reached_is_reached(peer):
-    event = torch.openreg.Event(interprocess=True)
+    event = module.Event(interprocess=True)
     event.record()
-    torch.openreg.synchronize()
+    module.synchronize()
     assert peer.call(wait_for, event) == (True, True)
 
 
 def test_event_that_was_never_recorded_counts_as_reached(peer):
-    event = torch.openreg.Event(interprocess=True)
+    event = module.Event(interprocess=True)
     assert peer.call(wait_for, event) == (True, True)
     assert event.query()
 
 
 def test_event_that_is_recorded_after_it_was_sent_is_seen(peer, close_gate):
-    event = torch.openreg.Event(interprocess=True)
+    event = module.Event(interprocess=True)
     assert peer.call(wait_for, event) == (True, True)
     gate = close_gate()
     event.record()
@@ -158,19 +160,19 @@ def test_event_that_is_recorded_after_it_was_sent_is_seen(peer, close_gate):
 
 
 def from_handle(device, handle):
-    event = torch.openreg.Event.from_ipc_handle(device, handle)
+    event = module.Event.from_ipc_handle(device, handle)
     kept["event"] = event
-    return isinstance(event, torch.openreg.Event), str(event.device), event.query()
+    return isinstance(event, module.Event), str(event.device), event.query()
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_event_goes_as_a_handle(peer, close_gate, index):
-    stream = torch.openreg.default_stream(index)
-    event = torch.openreg.Event(interprocess=True)
+    stream = module.default_stream(index)
+    event = module.Event(interprocess=True)
     gate = close_gate(stream)
     event.record(stream)
-    handle = torch.openreg.Event.ipc_handle(event)
-    assert peer.call(from_handle, index, handle) == (True, f"openreg:{index}", False)
+    handle = module.Event.ipc_handle(event)
+    assert peer.call(from_handle, index, handle) == (True, f"{DEVICE}:{index}", False)
     gate.open()
     assert peer.call(await_event)
 
@@ -179,7 +181,7 @@ def record_behind_gate(event):
     """Record where nothing is done before `open_gate`; say whether the event is done."""
     from torch_openreg import _C
 
-    stream = torch.openreg.current_stream(event.device)
+    stream = module.current_stream(event.device)
     kept["event"] = event
     kept["gate"] = _C._Gate(stream.device_index, stream.stream_id)
     event.record(stream)
@@ -187,28 +189,28 @@ def record_behind_gate(event):
 
 
 def record_from_handle_behind_gate(device, handle):
-    return record_behind_gate(torch.openreg.Event.from_ipc_handle(device, handle))
+    return record_behind_gate(module.Event.from_ipc_handle(device, handle))
 
 
 def open_gate():
     """Say whether the event is done when the work of this process is."""
     kept.pop("gate").open()
-    torch.openreg.synchronize(kept["event"].device)
+    module.synchronize(kept["event"].device)
     return is_done()
 
 
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("how", ["sent", "as a handle"])
 def test_event_is_recorded_by_whoever_has_it(peer, index, how):
-    event = torch.openreg.Event(interprocess=True)
-    event.record(torch.openreg.default_stream(index))
+    event = module.Event(interprocess=True)
+    event.record(module.default_stream(index))
     if how == "sent":
         assert peer.call(record_behind_gate, event) is False
     else:
-        handle = torch.openreg.Event.ipc_handle(event)
+        handle = module.Event.ipc_handle(event)
         assert peer.call(record_from_handle_behind_gate, index, handle) is False
     assert not event.query()
-    side = torch.openreg.Stream()
+    side = module.Stream()
     event.wait(side)
     assert not side.query()
     assert peer.call(open_gate)
@@ -218,7 +220,7 @@ def test_event_is_recorded_by_whoever_has_it(peer, index, how):
 
 
 def test_latest_record_of_whichever_process_counts(peer, close_gate):
-    event = torch.openreg.Event(interprocess=True)
+    event = module.Event(interprocess=True)
     assert peer.call(record_behind_gate, event) is False
     gate = close_gate()
     event.record()
@@ -229,22 +231,22 @@ def test_latest_record_of_whichever_process_counts(peer, close_gate):
 
 
 def test_event_is_recorded_on_its_device_only(peer):
-    event = torch.openreg.Event(interprocess=True)
-    event.record(torch.openreg.default_stream(0))
+    event = module.Event(interprocess=True)
+    event.record(module.default_stream(0))
     assert "does not match" in peer.call(record_on_other_device, event)
 
 
 def record_on_other_device(event):
     with pytest.raises(RuntimeError) as error:
-        event.record(torch.openreg.default_stream(1))
+        event.record(module.default_stream(1))
     return str(error.value)
 
 
 def test_death_of_the_process_that_recorded_ends_the_wait():
-    event = torch.openreg.Event(interprocess=True)
+    event = module.Event(interprocess=True)
     peer = Peer()
     assert peer.call(record_behind_gate, event) is False
-    side = torch.openreg.Stream()
+    side = module.Stream()
     event.wait(side)
     peer.kill()
     with pytest.raises(RuntimeError, match="ended before the work on its device 0 was done"):
@@ -257,14 +259,14 @@ def test_death_of_the_process_that_recorded_ends_the_wait():
 
 
 def test_event_with_timing_is_refused():
-    event = torch.openreg.Event(enable_timing=True)
+    event = module.Event(enable_timing=True)
     event.record()
     with pytest.raises(RuntimeError, match="timing"):
-        torch.openreg.Event.ipc_handle(event)
+        module.Event.ipc_handle(event)
 
 
 def test_event_of_another_device_type_is_refused():
     with pytest.raises(RuntimeError, match="expected one of an openreg device"):
-        torch.openreg.Event.ipc_handle(torch.Event("cpu"))
+        module.Event.ipc_handle(torch.Event("cpu"))
     with pytest.raises(TypeError, match="cannot pickle 'torch.Event' object"):
         ForkingPickler.dumps(torch.Event("cpu"))

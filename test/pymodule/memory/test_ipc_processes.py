@@ -5,6 +5,8 @@ import torch
 from peers import serve  # noqa: F401 - the forkserver is told to load PyTorch
 from torch.utils.data import DataLoader, Dataset
 
+from device import DEVICE, module
+
 
 def double_and_wait(inbox, outbox, done):
     for tensor in iter(inbox.get, None):
@@ -21,7 +23,7 @@ def test_queues_carry_tensors(method, kind):
     process = context.Process(target=double_and_wait, args=(inbox, outbox, done))
     process.start()
     for index in range(2):
-        tensor = torch.arange(4, device=f"openreg:{index}")
+        tensor = torch.arange(4, device=f"{DEVICE}:{index}")
         inbox.put(tensor)
         answer = outbox.get()
         assert answer.device == tensor.device
@@ -35,13 +37,13 @@ def test_queues_carry_tensors(method, kind):
 def write(tensor, storage, value):
     tensor.fill_(value)
     assert storage.data_ptr() == tensor.data_ptr()
-    torch.openreg.synchronize()
+    module.synchronize()
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_arguments_of_a_process_are_tensors(method):
     context = torch.multiprocessing.get_context(method)
-    tensor = torch.zeros(4, device="openreg")
+    tensor = torch.zeros(4, device=DEVICE)
     process = context.Process(target=write, args=(tensor, tensor.untyped_storage(), 7))
     process.start()
     process.join()
@@ -51,11 +53,11 @@ def test_arguments_of_a_process_are_tensors(method):
 
 def write_row(index, tensor):
     tensor[index] = index + 1
-    torch.openreg.synchronize()
+    module.synchronize()
 
 
 def test_processes_that_are_spawned_together_write_to_one_tensor():
-    tensor = torch.zeros(2, 3, device="openreg:1")
+    tensor = torch.zeros(2, 3, device=f"{DEVICE}:1")
     torch.multiprocessing.spawn(write_row, args=(tensor,), nprocs=2)
     assert tensor.tolist() == [[1] * 3, [2] * 3]
 
@@ -65,7 +67,7 @@ def square(tensor):
 
 
 def test_pool_maps_over_tensors():
-    tensors = [torch.full((2,), float(index), device=f"openreg:{index % 2}") for index in range(6)]
+    tensors = [torch.full((2,), float(index), device=f"{DEVICE}:{index % 2}") for index in range(6)]
     with torch.multiprocessing.get_context("forkserver").Pool(2) as pool:
         squares = pool.map(square, tensors)
         assert [result.tolist() for result in squares] == [[i * i] * 2 for i in range(6)]
@@ -79,7 +81,7 @@ class Rows(Dataset):
         return 12
 
     def __getitem__(self, index):
-        return torch.full((2,), float(index), device="openreg:1"), index
+        return torch.full((2,), float(index), device=f"{DEVICE}:1"), index
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -93,6 +95,6 @@ def test_workers_of_a_loader_make_batches_on_a_device(persistent):
     )
     for _ in range(1 + persistent):
         batches = list(loader)
-        assert {rows.device for rows, _ in batches} == {torch.device("openreg:1")}
+        assert {rows.device for rows, _ in batches} == {torch.device(f"{DEVICE}:1")}
         assert torch.cat([rows for rows, _ in batches])[:, 0].tolist() == list(range(12))
         assert torch.cat([labels for _, labels in batches]).tolist() == list(range(12))

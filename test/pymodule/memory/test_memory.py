@@ -10,6 +10,8 @@ import re
 import pytest
 import torch
 
+from device import DEVICE, NAME, module
+
 KIB, MIB = 1024, 1024 * 1024
 
 
@@ -17,14 +19,14 @@ KIB, MIB = 1024, 1024 * 1024
 def nothing_cached():
     """Start every test with no memory held but by tensors that outlive a test."""
     gc.collect()
-    torch.openreg.init()
-    torch.openreg.empty_cache()
+    module.init()
+    module.empty_cache()
     for index in (0, 1):
-        torch.openreg.reset_accumulated_memory_stats(index)
-        torch.openreg.reset_peak_memory_stats(index)
+        module.reset_accumulated_memory_stats(index)
+        module.reset_peak_memory_stats(index)
 
 
-def allocate(nbytes, device="openreg"):
+def allocate(nbytes, device=DEVICE):
     return torch.empty(nbytes, dtype=torch.uint8, device=device)
 
 
@@ -33,17 +35,17 @@ def allocate(nbytes, device="openreg"):
     [(1, 512), (512, 512), (513, 1024), (4000, 4096), (MIB, MIB), (MIB + 1, MIB + 512)],
 )
 def test_allocated_memory_is_rounded_up_to_512_bytes(requested, held):
-    before = torch.openreg.memory_allocated()
+    before = module.memory_allocated()
     tensor = allocate(requested)
-    assert torch.openreg.memory_allocated() - before == held
+    assert module.memory_allocated() - before == held
     del tensor
-    assert torch.openreg.memory_allocated() == before
+    assert module.memory_allocated() == before
 
 
 def test_empty_tensor_holds_nothing():
-    before = torch.openreg.memory_allocated()
+    before = module.memory_allocated()
     tensor = allocate(0)
-    assert torch.openreg.memory_allocated() == before
+    assert module.memory_allocated() == before
     assert tensor.data_ptr() == 0
 
 
@@ -53,24 +55,24 @@ def test_empty_tensor_holds_nothing():
 )
 def test_memory_is_reserved_in_the_segments_of_a_gpu(requested, segment):
     gc.collect()
-    torch.openreg.empty_cache()
-    before = torch.openreg.memory_reserved(1)
-    tensor = allocate(requested, "openreg:1")
-    assert torch.openreg.memory_reserved(1) - before == segment
+    module.empty_cache()
+    before = module.memory_reserved(1)
+    tensor = allocate(requested, f"{DEVICE}:1")
+    assert module.memory_reserved(1) - before == segment
     del tensor
-    assert torch.openreg.memory_reserved(1) - before == segment
-    torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved(1) == before
+    assert module.memory_reserved(1) - before == segment
+    module.empty_cache()
+    assert module.memory_reserved(1) == before
 
 
 def test_freed_memory_is_used_again():
     first = allocate(5 * MIB)
     address = first.data_ptr()
     del first
-    reserved = torch.openreg.memory_reserved()
+    reserved = module.memory_reserved()
     second = allocate(5 * MIB)
     assert second.data_ptr() == address
-    assert torch.openreg.memory_reserved() == reserved
+    assert module.memory_reserved() == reserved
 
 
 def test_statistics_of_three_requests_are_those_worked_out_by_hand():
@@ -80,14 +82,14 @@ def test_statistics_of_three_requests_are_those_worked_out_by_hand():
         for pool in ("all", "small_pool", "large_pool")
         for metric in ("current", "peak", "allocated", "freed")
     ]
-    before = torch.openreg.memory_stats(1)
-    small = allocate(1000, "openreg:1")
-    large = allocate(3 * MIB, "openreg:1")
-    gone = allocate(513, "openreg:1")
+    before = module.memory_stats(1)
+    small = allocate(1000, f"{DEVICE}:1")
+    large = allocate(3 * MIB, f"{DEVICE}:1")
+    gone = allocate(513, f"{DEVICE}:1")
     del gone
-    after = torch.openreg.memory_stats(1)
+    after = module.memory_stats(1)
     change = {name: after[name] - before[name] for name in names}
-    assert small.is_openreg and large.is_openreg
+    assert small.device.type == DEVICE and large.device.type == DEVICE
     expected = {
         "allocation": {"all": (2, 3, 3, 1), "small_pool": (1, 2, 2, 1), "large_pool": (1, 1, 1, 0)},
         "allocated_bytes": {
@@ -125,14 +127,14 @@ def test_statistics_have_the_names_of_torch_cuda():
         for figure in ("oversize_allocations", "oversize_segments")
         for metric in ("current", "peak", "allocated", "freed")
     }
-    stats = torch.openreg.memory_stats()
+    stats = module.memory_stats()
     assert names <= set(stats)
     assert list(stats) == sorted(stats)
 
 
 def test_nested_statistics_hold_the_same_figures():
-    nested = torch.openreg.memory_stats_as_nested_dict("openreg:1")
-    flat = torch.openreg.memory_stats(1)
+    nested = module.memory_stats_as_nested_dict(f"{DEVICE}:1")
+    flat = module.memory_stats(1)
     assert nested["allocated_bytes"]["all"]["current"] == flat["allocated_bytes.all.current"]
     assert nested["num_ooms"] == flat["num_ooms"]
 
@@ -141,94 +143,95 @@ def test_statistics_are_empty_before_first_use(python):
     result = python(
         """
         import torch
-        print(torch.openreg.memory_stats(), torch.openreg.memory_stats_as_nested_dict())
-        print(torch.openreg.memory_allocated(), torch.openreg.max_memory_reserved())
-        torch.openreg.empty_cache()
-        print(torch.openreg.is_initialized())
+        from device import module
+        print(module.memory_stats(), module.memory_stats_as_nested_dict())
+        print(module.memory_allocated(), module.max_memory_reserved())
+        module.empty_cache()
+        print(module.is_initialized())
         """
     )
     assert result.stdout == "OrderedDict() {}\n0 0\nFalse\n"
 
 
 def test_peak_is_kept_until_it_is_reset():
-    before = torch.openreg.memory_allocated()
+    before = module.memory_allocated()
     tensor = allocate(7 * MIB)
     del tensor
-    assert torch.openreg.max_memory_allocated() - before == 7 * MIB
-    assert torch.openreg.max_memory_reserved() >= before + 7 * MIB
-    torch.openreg.reset_peak_memory_stats()
-    assert torch.openreg.max_memory_allocated() == before
+    assert module.max_memory_allocated() - before == 7 * MIB
+    assert module.max_memory_reserved() >= before + 7 * MIB
+    module.reset_peak_memory_stats()
+    assert module.max_memory_allocated() == before
 
 
 def test_accumulated_statistics_can_be_reset():
     del_me = allocate(100)
     del del_me
-    assert torch.openreg.memory_stats()["allocation.all.allocated"] >= 1
-    torch.openreg.reset_accumulated_memory_stats()
-    stats = torch.openreg.memory_stats()
+    assert module.memory_stats()["allocation.all.allocated"] >= 1
+    module.reset_accumulated_memory_stats()
+    stats = module.memory_stats()
     assert stats["allocation.all.allocated"] == stats["allocation.all.freed"] == 0
 
 
 def test_devices_count_apart():
-    before = [torch.openreg.memory_allocated(index) for index in (0, 1)]
-    tensor = allocate(1000, "openreg:1")
+    before = [module.memory_allocated(index) for index in (0, 1)]
+    tensor = allocate(1000, f"{DEVICE}:1")
     assert tensor.get_device() == 1
-    assert torch.openreg.memory_allocated(0) == before[0]
-    assert torch.openreg.memory_allocated(torch.device("openreg:1")) == before[1] + 1024
+    assert module.memory_allocated(0) == before[0]
+    assert module.memory_allocated(torch.device(f"{DEVICE}:1")) == before[1] + 1024
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        torch.openreg.memory_stats,
-        torch.openreg.memory_allocated,
-        torch.openreg.max_memory_reserved,
-        torch.openreg.reset_peak_memory_stats,
-        torch.openreg.reset_accumulated_memory_stats,
-        torch.openreg.mem_get_info,
-        torch.openreg.get_per_process_memory_fraction,
+        module.memory_stats,
+        module.memory_allocated,
+        module.max_memory_reserved,
+        module.reset_peak_memory_stats,
+        module.reset_accumulated_memory_stats,
+        module.mem_get_info,
+        module.get_per_process_memory_fraction,
     ],
 )
 def test_device_that_does_not_exist_is_refused(function):
     for index in (2, 200, -1):
         with pytest.raises(RuntimeError, match="invalid device ordinal"):
             function(index)
-    with pytest.raises(ValueError, match="Expected a openreg device, but got: cpu"):
+    with pytest.raises(ValueError, match=f"Expected a {DEVICE} device, but got: cpu"):
         function("cpu")
 
 
 def test_free_memory_shrinks_by_what_is_reserved():
-    free, total = torch.openreg.mem_get_info()
+    free, total = module.mem_get_info()
     tensor = allocate(33 * MIB)
-    assert tensor.is_openreg
-    assert torch.openreg.mem_get_info("openreg:0") == (free - 34 * MIB, total)
+    assert tensor.device.type == DEVICE
+    assert module.mem_get_info(f"{DEVICE}:0") == (free - 34 * MIB, total)
 
 
 def test_views_allocate_nothing():
     tensor = allocate(4096)
-    before = torch.openreg.memory_stats()["allocation.all.allocated"]
+    before = module.memory_stats()["allocation.all.allocated"]
     tensor[10:].view(-1)[:2].expand(3, 2).t()
-    assert torch.openreg.memory_stats()["allocation.all.allocated"] == before
+    assert module.memory_stats()["allocation.all.allocated"] == before
 
 
 def test_in_place_operators_hold_no_more_memory():
     tensor, other = allocate(4096), allocate(4096)
-    before = torch.openreg.memory_allocated()
+    before = module.memory_allocated()
     tensor.add_(other).mul_(2).zero_()
-    assert torch.openreg.memory_allocated() == before
+    assert module.memory_allocated() == before
 
 
 def test_no_memory_is_leaked_by_a_step_of_training():
-    before = [torch.openreg.memory_allocated(index) for index in (0, 1)]
-    model = torch.nn.Linear(64, 64).openreg()
+    before = [module.memory_allocated(index) for index in (0, 1)]
+    model = torch.nn.Linear(64, 64).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters())
     for _ in range(3):
         optimizer.zero_grad()
-        model(torch.ones(8, 64, device="openreg")).square().mean().backward()
+        model(torch.ones(8, 64, device=DEVICE)).square().mean().backward()
         optimizer.step()
     del model, optimizer
     gc.collect()
-    assert [torch.openreg.memory_allocated(index) for index in (0, 1)] == before
+    assert [module.memory_allocated(index) for index in (0, 1)] == before
 
 
 # A device of 64 MiB, for tests that use it up.
@@ -239,17 +242,18 @@ def test_running_out_raises_in_the_words_of_cuda(python):
     result = python(
         """
         import torch
-        held = torch.empty(30 << 20, dtype=torch.uint8, device="openreg")
+        from device import DEVICE, module
+        held = torch.empty(30 << 20, dtype=torch.uint8, device=DEVICE)
         try:
-            torch.empty(40 << 20, dtype=torch.uint8, device="openreg")
-        except torch.openreg.OutOfMemoryError as error:
+            torch.empty(40 << 20, dtype=torch.uint8, device=DEVICE)
+        except module.OutOfMemoryError as error:
             assert isinstance(error, RuntimeError)
             print(error)
         """,
         **SMALL,
     )
     assert re.match(
-        r"openreg out of memory\. Tried to allocate 40\.00 MiB\. GPU 0 has a total capacity of "
+        rf"{NAME} out of memory\. Tried to allocate 40\.00 MiB\. GPU 0 has a total capacity of "
         r"64\.00 MiB of which 34\.00 MiB is free\. Including non-PyTorch memory, this "
         r"process has 30\.00 MiB memory in use\. "
         r"Of the allocated memory 30\.00 MiB is allocated by PyTorch, and 0 bytes is reserved by "
@@ -262,16 +266,17 @@ def test_program_goes_on_after_running_out(python):
     result = python(
         """
         import torch
-        held = torch.ones(30 << 18, device="openreg")
+        from device import DEVICE, module
+        held = torch.ones(30 << 18, device=DEVICE)
         for _ in range(3):
             try:
-                held @ torch.empty(40 << 20, dtype=torch.uint8, device="openreg")
+                held @ torch.empty(40 << 20, dtype=torch.uint8, device=DEVICE)
             except torch.OutOfMemoryError:
                 pass
-        stats = torch.openreg.memory_stats()
+        stats = module.memory_stats()
         print(stats["num_ooms"], stats["allocated_bytes.all.current"] >> 20, held.sum().item())
         del held
-        print(torch.ones(40 << 18, device="openreg").sum().item())
+        print(torch.ones(40 << 18, device=DEVICE).sum().item())
         """,
         **SMALL,
     )
@@ -282,7 +287,8 @@ def test_result_of_an_operator_can_run_out_too(python):
     result = python(
         """
         import torch
-        held = torch.ones(30 << 18, device="openreg")
+        from device import DEVICE
+        held = torch.ones(30 << 18, device=DEVICE)
         try:
             torch.cat([held, held])
         except torch.OutOfMemoryError as error:
@@ -292,7 +298,7 @@ def test_result_of_an_operator_can_run_out_too(python):
         **SMALL,
     )
     assert result.stdout == (
-        f"openreg out of memory. Tried to allocate 60.00 MiB. GPU 0\n{60 << 18}.0\n"
+        f"{NAME} out of memory. Tried to allocate 60.00 MiB. GPU 0\n{60 << 18}.0\n"
     )
 
 
@@ -300,9 +306,10 @@ def test_cached_memory_is_given_up_before_running_out(python):
     result = python(
         """
         import torch
+        from device import DEVICE, module
         for megabytes in (30, 50, 60, 40):
-            torch.empty(megabytes << 20, dtype=torch.uint8, device="openreg")
-        print(torch.openreg.memory_stats()["num_ooms"])
+            torch.empty(megabytes << 20, dtype=torch.uint8, device=DEVICE)
+        print(module.memory_stats()["num_ooms"])
         """,
         **SMALL,
     )
@@ -310,22 +317,22 @@ def test_cached_memory_is_given_up_before_running_out(python):
 
 
 def test_fraction_limits_this_process():
-    assert torch.openreg.get_per_process_memory_fraction(1) == 1.0
-    total = torch.openreg.get_device_properties(1).total_memory
+    assert module.get_per_process_memory_fraction(1) == 1.0
+    total = module.get_device_properties(1).total_memory
     fraction = 8 * MIB / total
-    torch.openreg.set_per_process_memory_fraction(fraction, 1)
+    module.set_per_process_memory_fraction(fraction, 1)
     try:
-        assert torch.openreg.get_per_process_memory_fraction("openreg:1") == fraction
+        assert module.get_per_process_memory_fraction(f"{DEVICE}:1") == fraction
         with pytest.raises(torch.OutOfMemoryError, match="8.00 MiB allowed"):
-            allocate(16 * MIB, "openreg:1")
+            allocate(16 * MIB, f"{DEVICE}:1")
     finally:
-        torch.openreg.set_per_process_memory_fraction(1.0, 1)
-    assert allocate(16 * MIB, "openreg:1").numel() == 16 * MIB
+        module.set_per_process_memory_fraction(1.0, 1)
+    assert allocate(16 * MIB, f"{DEVICE}:1").numel() == 16 * MIB
 
 
 def test_fraction_is_checked():
     with pytest.raises(TypeError, match="Invalid type for fraction argument, must be `float`"):
-        torch.openreg.set_per_process_memory_fraction(1)
+        module.set_per_process_memory_fraction(1)
     for fraction in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match="Invalid fraction value: .*Allowed range: 0~1"):
-            torch.openreg.set_per_process_memory_fraction(fraction)
+            module.set_per_process_memory_fraction(fraction)

@@ -9,8 +9,9 @@ DEBUG = {"OPENREG_DEBUG_MEMORY": "1", "OPENREG_HOST_ACCESS": "1"}
 # The device's memory is readable from the host, so that a test can write where it must not.
 PREAMBLE = """
 import ctypes, torch
+from device import DEVICE, module
 def make_a_tensor(count):
-    return torch.ones(count, dtype=torch.uint8, device="openreg")
+    return torch.ones(count, dtype=torch.uint8, device=DEVICE)
 def write(address):
     ctypes.memset(address, 0x11, 4)
 """
@@ -22,12 +23,12 @@ def debugged(python):
     return lambda code: python(PREAMBLE + textwrap.dedent(code), **DEBUG)
 
 
-def synchronized(module, code):
+def synchronized(by, code):
     """Make a program that prints what its synchronization raises."""
     return textwrap.dedent(code) + textwrap.dedent(
         f"""
         try:
-            {module}.synchronize()
+            {by}.synchronize()
         except torch.AcceleratorError as error:
             print("raised", error)
         """
@@ -40,9 +41,9 @@ WRITE_BEHIND = """
 """
 
 
-@pytest.mark.parametrize("module", ["torch.openreg", "torch.accelerator"])
-def test_write_behind_a_block_is_found_by_synchronizing(debugged, module):
-    result = debugged(synchronized(module, WRITE_BEHIND))
+@pytest.mark.parametrize("by", ["module", "torch.accelerator"])
+def test_write_behind_a_block_is_found_by_synchronizing(debugged, by):
+    result = debugged(synchronized(by, WRITE_BEHIND))
     assert result.stdout.startswith("raised")
     assert "512" in result.stdout
     assert "in make_a_tensor" in result.stderr
@@ -51,7 +52,7 @@ def test_write_behind_a_block_is_found_by_synchronizing(debugged, module):
 def test_write_to_freed_memory_is_found_by_synchronizing(debugged):
     result = debugged(
         synchronized(
-            "torch.openreg",
+            "module",
             """
             tensor = make_a_tensor(5 << 20)
             address = tensor.data_ptr()
@@ -71,10 +72,10 @@ def test_what_nobody_looked_for_is_told_at_exit(debugged):
 def test_program_without_a_mistake_is_told_nothing(debugged):
     result = debugged(
         """
-        model = torch.nn.Linear(64, 64).openreg()
-        model(torch.ones(8, 64, device="openreg")).sum().backward()
-        torch.openreg.synchronize()
-        print(torch.empty(3, device="openreg").isnan().all().item())
+        model = torch.nn.Linear(64, 64).to(DEVICE)
+        model(torch.ones(8, 64, device=DEVICE)).sum().backward()
+        module.synchronize()
+        print(torch.empty(3, device=DEVICE).isnan().all().item())
         """
     )
     assert (result.stdout, result.stderr) == ("True\n", "")
@@ -83,9 +84,10 @@ def test_program_without_a_mistake_is_told_nothing(debugged):
 def test_each_block_is_longer_by_its_zone(python):
     program = """
         import torch
+        from device import DEVICE, module
         sizes = (1, 512, 1000, 3 << 20)
-        held = [torch.empty(n, dtype=torch.uint8, device="openreg") for n in sizes]
-        stats = torch.openreg.memory_stats()
+        held = [torch.empty(n, dtype=torch.uint8, device=DEVICE) for n in sizes]
+        stats = module.memory_stats()
         names = ("allocated_bytes", "requested_bytes", "active")
         print(*(stats[f"{name}.all.current"] for name in names))
         """

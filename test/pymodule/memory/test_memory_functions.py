@@ -1,10 +1,12 @@
-"""The smaller functions of `torch.openreg.memory`: raw blocks, pinned figures, earlier names."""
+"""The smaller functions of the devices' memory: raw blocks, pinned figures, earlier names."""
 
 import gc
 import warnings
 
 import pytest
 import torch
+
+from device import DEVICE, memory, module
 
 MIB = 1 << 20
 
@@ -21,57 +23,59 @@ def flat_names(nested):
 
 
 def test_raw_block_counts_until_it_is_given_back():
-    before = torch.openreg.memory_allocated(1)
-    address = torch.openreg.caching_allocator_alloc(1000, device=1)
-    assert torch.openreg.memory_allocated(1) == before + 1024
-    torch.openreg.caching_allocator_delete(address)
-    assert torch.openreg.memory_allocated(1) == before
+    before = module.memory_allocated(1)
+    address = module.caching_allocator_alloc(1000, device=1)
+    assert module.memory_allocated(1) == before + 1024
+    module.caching_allocator_delete(address)
+    assert module.memory_allocated(1) == before
 
 
 def test_raw_block_belongs_to_the_stream_that_is_named():
-    side = torch.openreg.Stream()
+    side = module.Stream()
     for stream, number in [(side, side.stream_id), (side.native_handle, side.stream_id), (0, 0)]:
-        address = torch.openreg.caching_allocator_alloc(3 * MIB, stream=stream)
+        address = module.caching_allocator_alloc(3 * MIB, stream=stream)
         (segment,) = [
             each
-            for each in torch.openreg.memory_snapshot()
+            for each in module.memory_snapshot()
             if each["address"] <= address < each["address"] + each["total_size"]
         ]
         assert segment["stream"] == number
-        torch.openreg.caching_allocator_delete(address)
+        module.caching_allocator_delete(address)
 
 
 def test_raw_block_uses_the_current_stream_of_its_device():
-    side = torch.openreg.Stream(1)
-    with torch.openreg.stream(side):
-        torch.openreg.set_device(0)
-        address = torch.openreg.caching_allocator_alloc(3 * MIB, device="openreg:1")
-    segments = torch.openreg.memory_snapshot()
+    side = module.Stream(1)
+    with module.stream(side):
+        module.set_device(0)
+        address = module.caching_allocator_alloc(3 * MIB, device=f"{DEVICE}:1")
+    segments = module.memory_snapshot()
     (segment,) = [e for e in segments if 0 <= address - e["address"] < e["total_size"]]
     assert (segment["device"], segment["stream"]) == (1, side.stream_id)
-    torch.openreg.caching_allocator_delete(address)
+    module.caching_allocator_delete(address)
 
 
 def test_raw_block_of_no_bytes_is_nothing():
-    assert torch.openreg.caching_allocator_alloc(0) == 0
-    torch.openreg.caching_allocator_delete(0)
+    assert module.caching_allocator_alloc(0) == 0
+    module.caching_allocator_delete(0)
 
 
 def test_mistakes_with_raw_blocks_are_refused():
-    with pytest.raises(TypeError, match="Invalid type for stream argument, must be `torch.openreg"):
-        torch.openreg.caching_allocator_alloc(1, stream="side")
+    with pytest.raises(
+        TypeError, match=f"Invalid type for stream argument, must be `torch.{DEVICE}"
+    ):
+        module.caching_allocator_alloc(1, stream="side")
     with pytest.raises(ValueError, match="stream 1000"):
-        torch.openreg.caching_allocator_alloc(1, stream=1000)
+        module.caching_allocator_alloc(1, stream=1000)
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
-        torch.openreg.caching_allocator_alloc(1, device=7)
+        module.caching_allocator_alloc(1, device=7)
     with pytest.raises(torch.OutOfMemoryError):
-        torch.openreg.caching_allocator_alloc(1 << 60)
-    address = torch.openreg.caching_allocator_alloc(1)
-    torch.openreg.caching_allocator_delete(address)
+        module.caching_allocator_alloc(1 << 60)
+    address = module.caching_allocator_alloc(1)
+    module.caching_allocator_delete(address)
     for wrong in (address, 12345):
         with pytest.raises(ValueError, match=f"begins at address {wrong}: it was freed, or is not"):
-            torch.openreg.caching_allocator_delete(wrong)
-    for function in (torch.openreg.caching_allocator_alloc, torch.openreg.caching_allocator_delete):
+            module.caching_allocator_delete(wrong)
+    for function in (module.caching_allocator_alloc, module.caching_allocator_delete):
         for wrong in (-1, 2**70):
             with pytest.raises(ValueError, match=f"={wrong}: expected an? .*, 0 to "):
                 function(wrong)
@@ -93,22 +97,22 @@ def test_pinned_statistics_have_the_names_of_cuda():
         for figure in ("host_alloc_time", "host_free_time")
         for metric in ("total", "max", "min", "count", "avg")
     }
-    stats = torch.openreg.host_memory_stats()
+    stats = module.host_memory_stats()
     assert set(stats) == documented | {"num_host_alloc", "num_host_free"}
     assert list(stats) == sorted(stats)
-    assert flat_names(torch.openreg.host_memory_stats_as_nested_dict()) == set(stats)
+    assert flat_names(module.host_memory_stats_as_nested_dict()) == set(stats)
 
 
 def test_pinned_statistics_follow_a_block():
     gc.collect()
     torch.accelerator.empty_host_cache()
-    before = torch.openreg.host_memory_stats()
+    before = module.host_memory_stats()
     pinned = torch.empty(5 * MIB, dtype=torch.uint8, pin_memory=True)
-    held = torch.openreg.host_memory_stats()
+    held = module.host_memory_stats()
     del pinned
-    cached = torch.openreg.host_memory_stats()
+    cached = module.host_memory_stats()
     torch.accelerator.empty_host_cache()
-    gone = torch.openreg.host_memory_stats()
+    gone = module.host_memory_stats()
 
     def change(name):
         return [stats[name] - before[name] for stats in (held, cached, gone)]
@@ -126,9 +130,9 @@ def test_pinned_statistics_follow_a_block():
 
 def test_pinned_statistics_can_be_reset():
     pinned = torch.empty(100, pin_memory=True)
-    torch.openreg.reset_accumulated_host_memory_stats()
-    torch.openreg.reset_peak_host_memory_stats()
-    stats = torch.openreg.host_memory_stats()
+    module.reset_accumulated_host_memory_stats()
+    module.reset_peak_host_memory_stats()
+    stats = module.host_memory_stats()
     assert stats["active_bytes.allocated"] == stats["host_alloc_time.count"] == 0
     assert stats["active_bytes.peak"] == stats["active_bytes.current"] >= 512
     assert stats["host_alloc_time.max"] == 0
@@ -148,18 +152,18 @@ def test_statistics_have_all_names_that_cuda_documents():
         "num_oom_rejections",
         "max_split_size",
     }
-    stats = torch.openreg.memory_stats()
+    stats = module.memory_stats()
     assert documented == {name for name in stats if "." not in name}
     for name in documented | {name.split(".")[0] for name in stats}:
         assert name in torch.cuda.memory_stats.__doc__ or name == "allocation", name
 
 
 def test_emptying_the_cache_counts_the_waits_for_streams():
-    torch.openreg.reset_accumulated_memory_stats()
-    assert torch.openreg.memory_stats()["num_sync_all_streams"] == 0
+    module.reset_accumulated_memory_stats()
+    assert module.memory_stats()["num_sync_all_streams"] == 0
     for _ in range(2):
-        torch.openreg.empty_cache()
-    assert torch.openreg.memory_stats()["num_sync_all_streams"] == 2
+        module.empty_cache()
+    assert module.memory_stats()["num_sync_all_streams"] == 2
 
 
 # CUDA's figures. The bytes of a tensor are those that its elements need, rounded up to 512.
@@ -173,15 +177,15 @@ PUBLISHED = [
 
 def test_memory_of_a_step_is_what_was_published_for_a_gpu():
     torch.set_grad_enabled(True)
-    start = torch.openreg.memory_allocated()
+    start = module.memory_allocated()
     model = torch.nn.Sequential(
         torch.nn.Linear(1024, 1024, bias=False), torch.nn.Linear(1024, 1024, bias=False)
-    ).openreg()
-    x = torch.rand(4, 256, 1024, device="openreg")
+    ).to(DEVICE)
+    x = torch.rand(4, 256, 1024, device=DEVICE)
     y = model(x).sum()
-    before = torch.openreg.memory_allocated() - start
+    before = module.memory_allocated() - start
     y.backward()
-    after = torch.openreg.memory_allocated() - start
+    after = module.memory_allocated() - start
     assert [before, after] == [figure for _, figure in PUBLISHED]
 
 
@@ -196,11 +200,11 @@ def test_memory_of_a_step_is_what_was_published_for_a_gpu():
     ],
 )
 def test_memory_of_a_module_is_that_of_its_tensors_blocks(make, figure):
-    torch.openreg.empty_cache()
-    before = torch.openreg.memory_allocated()
-    module = make().openreg()
-    assert torch.openreg.memory_allocated() - before == figure
-    assert module is not None
+    module.empty_cache()
+    before = module.memory_allocated()
+    layer = make().to(DEVICE)
+    assert module.memory_allocated() - before == figure
+    assert layer is not None
 
 
 # ---- earlier names -------------------------------------------------------------------------------
@@ -216,44 +220,44 @@ def test_memory_of_a_module_is_that_of_its_tensors_blocks(make, figure):
     ],
 )
 def test_earlier_names_work_and_warn(earlier, name):
-    held = torch.empty(3 * MIB, device="openreg")
+    held = torch.empty(3 * MIB, device=DEVICE)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = getattr(torch.openreg, earlier)()
-    assert result == getattr(torch.openreg, name)()
+        result = getattr(module, earlier)()
+    assert result == getattr(module, name)()
     (warning,) = caught
     assert warning.category is FutureWarning and warning.filename == __file__
-    assert f"torch.openreg.{name}" in str(warning.message)
-    assert held.is_openreg
+    assert f"torch.{DEVICE}.{name}" in str(warning.message)
+    assert held.device.type == DEVICE
 
 
 def test_memory_in_use_is_what_is_not_free():
-    free, total = torch.openreg.mem_get_info(1)
-    assert torch.openreg.device_memory_used("openreg:1") == total - free
-    kept = torch.ones(5 << 20, device="openreg:1")
-    assert torch.openreg.device_memory_used(1) >= kept.nbytes
+    free, total = module.mem_get_info(1)
+    assert module.device_memory_used(f"{DEVICE}:1") == total - free
+    kept = torch.ones(5 << 20, device=f"{DEVICE}:1")
+    assert module.device_memory_used(1) >= kept.nbytes
 
 
 def test_backend_is_pytorchs_own_kind():
-    assert torch.openreg.get_allocator_backend() == "native"
+    assert module.get_allocator_backend() == "native"
 
 
 def test_everything_of_cuda_is_here_or_said_not_to_be():
-    lacking = set(torch.cuda.memory.__all__) - set(dir(torch.openreg.memory))
+    lacking = set(torch.cuda.memory.__all__) - set(dir(module.memory))
     for name in lacking - {"caching_allocator_disabled"}:
-        assert name in torch.openreg.memory.__doc__, name
-    assert set(torch.openreg.memory.__all__) <= set(dir(torch.openreg.memory))
+        assert name in memory.__doc__, name
+    assert set(memory.__all__) <= set(dir(module.memory))
 
 
 def test_collecting_what_other_processes_had_needs_none():
-    torch.openreg.ipc_collect()
+    module.ipc_collect()
 
 
 def test_empty_cache_of_the_accelerator_gives_everything_back():
     gc.collect()
     torch.accelerator.empty_cache()
-    before = torch.openreg.memory_reserved()
-    torch.empty(9 * MIB, dtype=torch.uint8, device="openreg")
-    assert torch.openreg.memory_reserved() == before + 20 * MIB
+    before = module.memory_reserved()
+    torch.empty(9 * MIB, dtype=torch.uint8, device=DEVICE)
+    assert module.memory_reserved() == before + 20 * MIB
     torch.accelerator.empty_cache()
-    assert torch.openreg.memory_reserved() == before
+    assert module.memory_reserved() == before

@@ -11,10 +11,11 @@ from histories import (
     allocate_in_a_function_with_this_name,
     block_of,
     events,
-    memory,
     names,
     recording_ends,  # noqa: F401 - of each test
 )
+
+from device import DEVICE, memory, module
 
 
 def test_snapshot_has_the_keys_of_cuda():
@@ -61,15 +62,15 @@ def test_snapshot_has_the_keys_of_cuda():
         "pool_id",
         "frames",
     }
-    assert len(snapshot["device_traces"]) == torch.openreg.device_count()
+    assert len(snapshot["device_traces"]) == module.device_count()
 
 
 def test_segments_and_blocks_hold_the_figures_of_the_statistics():
     small, large = allocate(1000), allocate(3 * MIB)
     gone = allocate(5000)
     del gone
-    stats = torch.openreg.memory_stats(0)
-    segments = [each for each in torch.openreg.memory_snapshot() if each["device"] == 0]
+    stats = module.memory_stats(0)
+    segments = [each for each in module.memory_snapshot() if each["device"] == 0]
     for key, name in [
         ("total_size", "reserved_bytes"),
         ("allocated_size", "allocated_bytes"),
@@ -93,8 +94,8 @@ def test_segments_and_blocks_hold_the_figures_of_the_statistics():
 
 def test_history_is_what_happened():
     memory._record_memory_history(context=None)
-    pool = torch.openreg.MemPool()  # has nothing cached, whatever ran before
-    with torch.openreg.use_mem_pool(pool):
+    pool = module.MemPool()  # has nothing cached, whatever ran before
+    with module.use_mem_pool(pool):
         tensor = allocate(1000)
     address = tensor.data_ptr()
     del tensor, pool
@@ -145,7 +146,7 @@ def test_stacks_have_frames_of_cpp_when_all_are_wanted():
 
 
 def test_result_of_an_operator_has_the_stack_of_its_call():
-    tensor = torch.ones(1000, device="openreg")
+    tensor = torch.ones(1000, device=DEVICE)
     memory._record_memory_history(stacks="python")
     result = tensor + 1
     frames = block_of(result, memory._snapshot())["frames"]
@@ -153,7 +154,7 @@ def test_result_of_an_operator_has_the_stack_of_its_call():
 
 
 def test_gradient_has_a_stack_though_another_thread_made_it():
-    tensor = torch.ones(1000, device="openreg", requires_grad=True)
+    tensor = torch.ones(1000, device=DEVICE, requires_grad=True)
     memory._record_memory_history(stacks="all")
     (tensor * tensor).sum().backward()
     frames = block_of(tensor.grad, memory._snapshot())["frames"]
@@ -216,7 +217,7 @@ def test_history_can_be_made_shorter():
     tensor = allocate(4000)
     assert [event["size"] for event in events(memory._snapshot())][-1] == 4000
     assert len(events(memory._snapshot())) == 2
-    assert tensor.is_openreg
+    assert tensor.device.type == DEVICE
 
 
 def test_history_can_be_cleared():
@@ -272,15 +273,15 @@ def test_snapshot_is_an_event_of_later_snapshots():
     first, second = memory._snapshot(), memory._snapshot()
     assert "snapshot" not in actions(first)
     (event,) = [event for event in events(second) if event["action"] == "snapshot"]
-    assert event["size"] == torch.openreg.memory_stats()["active_bytes.all.current"]
-    assert tensor.is_openreg
+    assert event["size"] == module.memory_stats()["active_bytes.all.current"]
+    assert tensor.device.type == DEVICE
 
 
 def test_freed_memory_that_a_stream_still_uses_waits(close_gate):
     memory._record_memory_history(context=None)
     tensor = allocate(1000)
     address = tensor.data_ptr()
-    side = torch.openreg.Stream()
+    side = module.Stream()
     gate = close_gate(side)
     tensor.record_stream(side)
     del tensor
@@ -293,16 +294,16 @@ def test_freed_memory_that_a_stream_still_uses_waits(close_gate):
     assert states[address] == "active_pending_free"
     assert actions(snapshot)[-1] == "free_requested"
     gate.open()
-    torch.openreg.synchronize()
-    torch.openreg.empty_cache()
+    module.synchronize()
+    module.empty_cache()
     completed = [e for e in events(memory._snapshot()) if e["action"] == "free_completed"]
     assert [(event["addr"], event["size"]) for event in completed] == [(address, 1000)]
 
 
 def test_streams_are_told_apart():
     memory._record_memory_history(context=None)
-    side = torch.openreg.Stream()
-    with torch.openreg.stream(side):
+    side = module.Stream()
+    with module.stream(side):
         tensor = allocate(1000)
     snapshot = memory._snapshot()
     (event,) = [event for event in events(snapshot) if event["action"] == "alloc"]
@@ -312,7 +313,7 @@ def test_streams_are_told_apart():
 
 def test_devices_have_histories_of_their_own():
     memory._record_memory_history(context=None)
-    tensor = allocate(1000, "openreg:1")
+    tensor = allocate(1000, f"{DEVICE}:1")
     snapshot = memory._snapshot()
     assert tensor.get_device() == 1
     assert actions(snapshot, 0) == []
@@ -323,10 +324,11 @@ def test_running_out_is_recorded(python):
     result = python(
         """
         import torch
-        memory = torch.openreg.memory
+        from device import DEVICE, memory, module
+        memory = module.memory
         memory._record_memory_history(stacks="python")
         def ask_for_too_much():
-            torch.empty(100 << 20, dtype=torch.uint8, device="openreg")
+            torch.empty(100 << 20, dtype=torch.uint8, device=DEVICE)
         try:
             ask_for_too_much()
         except torch.OutOfMemoryError:
@@ -348,7 +350,7 @@ def test_events_show_what_the_program_says_of_them():
         tensor = allocate(1000)
     finally:
         memory._set_memory_metadata("")
-    assert tensor.is_openreg
+    assert tensor.device.type == DEVICE
     assert [e["user_metadata"] for e in events(memory._snapshot()) if e["action"] == "alloc"] == [
         "layer 3"
     ]
@@ -379,7 +381,7 @@ def test_threads_record_while_others_look():
 
     def work():
         while not stop.is_set():
-            torch.ones(100, device="openreg") + 1
+            torch.ones(100, device=DEVICE) + 1
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:

@@ -8,6 +8,8 @@ import sys
 import pytest
 import torch
 
+from device import DEVICE, NAME, memory
+
 SMALL = {"OPENREG_DEVICE_MEMORY": "64M"}
 
 
@@ -15,12 +17,13 @@ def test_observer_is_called_before_the_error_is_raised(python):
     result = python(
         """
         import torch
+        from device import DEVICE, memory
         def observe(*arguments):
             print("observed", [each >> 20 for each in arguments[1:]], arguments[0])
-        torch.openreg.memory._attach_out_of_memory_observer(observe)
-        held = torch.empty(30 << 20, dtype=torch.uint8, device="openreg:1")
+        memory._attach_out_of_memory_observer(observe)
+        held = torch.empty(30 << 20, dtype=torch.uint8, device=f"{DEVICE}:1")
         try:
-            torch.empty(40 << 20, dtype=torch.uint8, device="openreg:1")
+            torch.empty(40 << 20, dtype=torch.uint8, device=f"{DEVICE}:1")
         except torch.OutOfMemoryError:
             print("raised")
         """,
@@ -30,27 +33,28 @@ def test_observer_is_called_before_the_error_is_raised(python):
 
 
 def test_what_no_machine_has_is_refused_in_the_words_of_cuda():
-    sentence = r"^openreg out of memory. Tried to allocate more than 1EB memory\.$"
+    sentence = rf"^{NAME} out of memory. Tried to allocate more than 1EB memory\.$"
     with pytest.raises(torch.OutOfMemoryError, match=sentence):
-        torch.empty(2**60, dtype=torch.uint8, device="openreg")
+        torch.empty(2**60, dtype=torch.uint8, device=DEVICE)
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 1073741822.00 GiB"):
-        torch.empty(2**60 - 2**31, dtype=torch.uint8, device="openreg")
+        torch.empty(2**60 - 2**31, dtype=torch.uint8, device=DEVICE)
 
 
 def test_what_cannot_be_called_is_no_observer():
     with pytest.raises(TypeError, match="^openreg: observer=5: expected what can be called$"):
-        torch.openreg.memory._attach_out_of_memory_observer(5)
+        memory._attach_out_of_memory_observer(5)
 
 
 def test_observer_is_not_called_when_the_cache_could_be_given_back(python):
     result = python(
         """
         import torch
-        torch.openreg.memory._attach_out_of_memory_observer(lambda *arguments: print("observed"))
-        with torch.openreg.stream(torch.openreg.Stream()):
-            torch.empty(40 << 20, dtype=torch.uint8, device="openreg")
-        torch.empty(60 << 20, dtype=torch.uint8, device="openreg")
-        print(torch.openreg.memory_stats()["num_alloc_retries"])
+        from device import DEVICE, memory, module
+        memory._attach_out_of_memory_observer(lambda *arguments: print("observed"))
+        with module.stream(module.Stream()):
+            torch.empty(40 << 20, dtype=torch.uint8, device=DEVICE)
+        torch.empty(60 << 20, dtype=torch.uint8, device=DEVICE)
+        print(module.memory_stats()["num_alloc_retries"])
         """,
         **SMALL,
     )
@@ -61,12 +65,13 @@ def test_observers_are_called_in_their_order_with_the_limit_of_the_process(pytho
     result = python(
         """
         import torch
-        observe = torch.openreg.memory._attach_out_of_memory_observer
+        from device import DEVICE, memory, module
+        observe = memory._attach_out_of_memory_observer
         observe(lambda device, asked, most, free: print("first", most >> 20))
         observe(lambda device, asked, most, free: print("second", free >> 20))
-        torch.openreg.set_per_process_memory_fraction(0.25)
+        module.set_per_process_memory_fraction(0.25)
         try:
-            torch.empty(20 << 20, dtype=torch.uint8, device="openreg")
+            torch.empty(20 << 20, dtype=torch.uint8, device=DEVICE)
         except torch.OutOfMemoryError as error:
             print("16.00 MiB allowed" in str(error))
         """,
@@ -79,15 +84,15 @@ def test_observer_can_take_a_snapshot_and_compute_while_an_operator_runs_out(pyt
     result = python(
         f"""
         import torch, pickle
-        memory = torch.openreg.memory
+        memory = torch.{DEVICE}.memory
         memory._record_memory_history(stacks="python")
         def observe(device, asked, most, free):
             memory._dump_snapshot({str(tmp_path / "oom")!r})
             on_host = torch.ones(1000)
-            on_device = torch.ones(3, device="openreg")
+            on_device = torch.ones(3, device="{DEVICE}")
             print(on_host.device, on_host.sum().item(), on_device.sum().item())
         memory._attach_out_of_memory_observer(observe)
-        held = torch.ones(30 << 18, device="openreg")
+        held = torch.ones(30 << 18, device="{DEVICE}")
         def double():
             return torch.cat([held, held])
         try:
@@ -107,12 +112,13 @@ def test_what_an_observer_raises_is_raised(python):
     result = python(
         """
         import torch
+        from device import DEVICE, memory
         def refuse(*arguments):
             raise KeyError("a mistake of the observer")
-        torch.openreg.memory._attach_out_of_memory_observer(refuse)
+        memory._attach_out_of_memory_observer(refuse)
         for operator in (
-            lambda: torch.empty(80 << 20, dtype=torch.uint8, device="openreg"),
-            lambda: torch.ones(40 << 18, device="openreg") + torch.ones(1, device="openreg"),
+            lambda: torch.empty(80 << 20, dtype=torch.uint8, device=DEVICE),
+            lambda: torch.ones(40 << 18, device=DEVICE) + torch.ones(1, device=DEVICE),
         ):
             try:
                 operator()
@@ -128,10 +134,11 @@ def test_figure_that_did_not_fit_is_what_would_be_reserved(python):
     result = python(
         """
         import torch
-        held = torch.empty(64 << 20, dtype=torch.uint8, device="openreg")
+        from device import DEVICE
+        held = torch.empty(64 << 20, dtype=torch.uint8, device=DEVICE)
         for nbytes in (100, (3 << 20) + 1):
             try:
-                torch.empty(nbytes, dtype=torch.uint8, device="openreg")
+                torch.empty(nbytes, dtype=torch.uint8, device=DEVICE)
             except torch.OutOfMemoryError as error:
                 print(str(error)[22:48])
         """,
@@ -142,9 +149,23 @@ def test_figure_that_did_not_fit_is_what_would_be_reserved(python):
 
 HOLDER = """
 import torch
-held = torch.empty(20 << 20, dtype=torch.uint8, device="openreg")
+from device import DEVICE
+held = torch.empty(20 << 20, dtype=torch.uint8, device=DEVICE)
 print("holding", flush=True)
 input()
+"""
+
+LOOKER = """
+import os, torch
+from device import DEVICE, module
+held = torch.empty(10 << 20, dtype=torch.uint8, device=DEVICE)
+print(os.getpid())
+print(module.list_gpu_processes())
+print(module.list_gpu_processes(1))
+try:
+    torch.empty(50 << 20, dtype=torch.uint8, device=DEVICE)
+except torch.OutOfMemoryError as error:
+    print(error)
 """
 
 
@@ -159,19 +180,7 @@ def test_other_processes_are_named_with_what_they_have(own_group):
     ) as holder:
         assert holder.stdout.readline() == "holding\n"
         looker = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "import os, torch\n"
-                "held = torch.empty(10 << 20, dtype=torch.uint8, device='openreg')\n"
-                "print(os.getpid())\n"
-                "print(torch.openreg.list_gpu_processes())\n"
-                "print(torch.openreg.list_gpu_processes(1))\n"
-                "try:\n"
-                "    torch.empty(50 << 20, dtype=torch.uint8, device='openreg')\n"
-                "except torch.OutOfMemoryError as error:\n"
-                "    print(error)\n",
-            ],
+            [sys.executable, "-c", LOOKER],
             env=environment,
             capture_output=True,
             text=True,

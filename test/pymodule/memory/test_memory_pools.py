@@ -6,17 +6,19 @@ import threading
 import pytest
 import torch
 
+from device import DEVICE, module
+
 MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
 def nothing_cached():
     gc.collect()
-    torch.openreg.init()
-    torch.openreg.empty_cache()
+    module.init()
+    module.empty_cache()
 
 
-def allocate(nbytes, device="openreg"):
+def allocate(nbytes, device=DEVICE):
     return torch.empty(nbytes, dtype=torch.uint8, device=device)
 
 
@@ -28,29 +30,29 @@ def is_in(tensor, segments):
 
 
 def test_ids_are_those_of_pools_that_users_made():
-    first, second = torch.openreg.MemPool(), torch.openreg.MemPool()
+    first, second = module.MemPool(), module.MemPool()
     assert first.id[0] == second.id[0] == 0
     assert first.id[1] < second.id[1]
     assert first.allocator is None
 
 
 def test_tensors_of_a_pool_lie_in_its_segments():
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
+    pool = module.MemPool()
+    with module.use_mem_pool(pool):
         inside = [allocate(1000), allocate(3 * MIB)]
     outside = [allocate(1000), allocate(3 * MIB)]
     segments = pool.snapshot()
     assert {segment["segment_pool_id"] for segment in segments} == {pool.id}
     assert all(is_in(tensor, segments) for tensor in inside)
     assert not any(is_in(tensor, segments) for tensor in outside)
-    assert torch.openreg.memory_snapshot(pool.id) == segments
-    assert all(is_in(tensor, torch.openreg.memory_snapshot()) for tensor in inside + outside)
+    assert module.memory_snapshot(pool.id) == segments
+    assert all(is_in(tensor, module.memory_snapshot()) for tensor in inside + outside)
 
 
 def test_results_of_operators_come_from_the_pool():
-    tensor = torch.ones(MIB, device="openreg")
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
+    tensor = torch.ones(MIB, device=DEVICE)
+    pool = module.MemPool()
+    with module.use_mem_pool(pool):
         inside = tensor + 1
     outside = tensor + 1
     assert is_in(inside, pool.snapshot())
@@ -59,13 +61,13 @@ def test_results_of_operators_come_from_the_pool():
 
 
 def test_inner_pool_is_the_one_that_counts():
-    pools = [torch.openreg.MemPool() for _ in range(3)]
+    pools = [module.MemPool() for _ in range(3)]
     held = []
-    with torch.openreg.use_mem_pool(pools[0]):
+    with module.use_mem_pool(pools[0]):
         held.append(allocate(20 * MIB))
-        with torch.openreg.use_mem_pool(pools[1]):
+        with module.use_mem_pool(pools[1]):
             held.append(allocate(22 * MIB))
-            with torch.openreg.use_mem_pool(pools[2]):
+            with module.use_mem_pool(pools[2]):
                 held.append(allocate(24 * MIB))
             held.append(allocate(26 * MIB))
         held.append(allocate(28 * MIB))
@@ -74,18 +76,18 @@ def test_inner_pool_is_the_one_that_counts():
 
 
 def test_use_count_is_how_many_hold_the_pool():
-    pool = torch.openreg.MemPool()
+    pool = module.MemPool()
     assert pool.use_count() == 1
-    with torch.openreg.use_mem_pool(pool):
+    with module.use_mem_pool(pool):
         assert pool.use_count() == 2
         tensor = allocate(1000)
     assert pool.use_count() == 1
-    assert tensor.is_openreg
+    assert tensor.device.type == DEVICE
 
 
 def test_pool_is_left_when_its_block_raises():
-    pool = torch.openreg.MemPool()
-    with pytest.raises(KeyError), torch.openreg.use_mem_pool(pool):
+    pool = module.MemPool()
+    with pytest.raises(KeyError), module.use_mem_pool(pool):
         raise KeyError
     tensor = allocate(1000)
     assert not is_in(tensor, pool.snapshot())
@@ -93,14 +95,14 @@ def test_pool_is_left_when_its_block_raises():
 
 
 def test_other_devices_and_threads_go_on_as_they_are():
-    pool = torch.openreg.MemPool()
+    pool = module.MemPool()
     made = []
-    with torch.openreg.use_mem_pool(pool, device=1):
-        thread = threading.Thread(target=lambda: made.append(allocate(1000, "openreg:1")))
+    with module.use_mem_pool(pool, device=1):
+        thread = threading.Thread(target=lambda: made.append(allocate(1000, f"{DEVICE}:1")))
         thread.start()
         thread.join()
-        on_first = allocate(1000, "openreg:0")
-        on_second = allocate(1000, "openreg:1")
+        on_first = allocate(1000, f"{DEVICE}:0")
+        on_second = allocate(1000, f"{DEVICE}:1")
     segments = pool.snapshot()
     assert not is_in(made[0], segments) and not is_in(on_first, segments)
     assert is_in(on_second, segments)
@@ -108,73 +110,74 @@ def test_other_devices_and_threads_go_on_as_they_are():
 
 
 def test_free_memory_of_a_pool_is_used_by_the_pool_alone():
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
+    pool = module.MemPool()
+    with module.use_mem_pool(pool):
         tensor = allocate(5 * MIB)
     address = tensor.data_ptr()
     del tensor
     other = allocate(5 * MIB)
     assert other.data_ptr() != address
-    with torch.openreg.use_mem_pool(pool):
+    with module.use_mem_pool(pool):
         assert allocate(5 * MIB).data_ptr() == address
 
 
 def test_tensors_outlive_their_pool():
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
-        tensor = torch.arange(MIB, device="openreg")
-    reserved = torch.openreg.memory_reserved()
+    pool = module.MemPool()
+    with module.use_mem_pool(pool):
+        tensor = torch.arange(MIB, device=DEVICE)
+    reserved = module.memory_reserved()
     del pool
-    torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() == reserved
+    module.empty_cache()
+    assert module.memory_reserved() == reserved
     assert tensor.sum().item() == MIB * (MIB - 1) // 2
     del tensor
-    torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() <= reserved - 8 * MIB
+    module.empty_cache()
+    assert module.memory_reserved() <= reserved - 8 * MIB
 
 
 def test_memory_of_a_pool_is_given_back_with_it():
-    before = torch.openreg.memory_reserved()
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
+    before = module.memory_reserved()
+    pool = module.MemPool()
+    with module.use_mem_pool(pool):
         allocate(5 * MIB)
-    assert torch.openreg.memory_reserved() == before + 20 * MIB
-    torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() == before + 20 * MIB
+    assert module.memory_reserved() == before + 20 * MIB
+    module.empty_cache()
+    assert module.memory_reserved() == before + 20 * MIB
     del pool
-    assert torch.openreg.memory_reserved() == before
+    assert module.memory_reserved() == before
 
 
 def test_statistics_tell_what_pools_have_reserved():
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
+    pool = module.MemPool()
+    with module.use_mem_pool(pool):
         tensor = allocate(5 * MIB)
     name = "reserved_bytes_by_private_pools"
     flat = f"{name}.0_{pool.id[1]}.all"
-    stats = torch.openreg.memory_stats()
+    stats = module.memory_stats()
     assert stats[f"{flat}.current"] == stats[f"{flat}.peak"] == 20 * MIB
     assert stats[f"{flat}.allocated"] == 20 * MIB and stats[f"{flat}.freed"] == 0
-    nested = torch.openreg.memory_stats_as_nested_dict()[name][pool.id]
+    nested = module.memory_stats_as_nested_dict()[name][pool.id]
     assert nested["large_pool"]["current"] == 20 * MIB and nested["small_pool"]["current"] == 0
     del tensor, pool
-    stats = torch.openreg.memory_stats()
+    stats = module.memory_stats()
     assert stats[f"{flat}.current"] == 0 and stats[f"{flat}.freed"] == 20 * MIB
     assert stats[f"{flat}.peak"] == 20 * MIB
-    torch.openreg.reset_peak_memory_stats()
-    assert torch.openreg.memory_stats()[f"{flat}.peak"] == 0
+    module.reset_peak_memory_stats()
+    assert module.memory_stats()[f"{flat}.peak"] == 0
 
 
 def test_pool_can_help_out_when_memory_runs_out(python):
     program = """
         import torch
+        from device import DEVICE, module
         def allocate(megabytes):
-            return torch.empty(megabytes << 20, dtype=torch.uint8, device="openreg")
-        pool = torch.openreg.MemPool(use_on_oom={})
-        with torch.openreg.use_mem_pool(pool):
+            return torch.empty(megabytes << 20, dtype=torch.uint8, device=DEVICE)
+        pool = module.MemPool(use_on_oom={})
+        with module.use_mem_pool(pool):
             allocate(40)
         try:
             tensor = allocate(40)
-            print("served", torch.openreg.memory_stats()["num_ooms"])
+            print("served", module.memory_stats()["num_ooms"])
         except torch.OutOfMemoryError as error:
             print(str(error).rpartition("Of the")[2])
         """
@@ -190,13 +193,13 @@ def test_pool_can_help_out_when_memory_runs_out(python):
 
 def test_segments_of_a_pool_may_be_left_whole():
     """Each block is its segment, and is used again as a whole by what is not longer."""
-    pool = torch.openreg.MemPool(no_split=True)
-    before = torch.openreg.memory_allocated()
-    with torch.openreg.use_mem_pool(pool):
+    pool = module.MemPool(no_split=True)
+    before = module.memory_allocated()
+    with module.use_mem_pool(pool):
         small, other, large = allocate(1000), allocate(1000), allocate(3 * MIB)
         sizes = [(each["total_size"], len(each["blocks"])) for each in pool.snapshot()]
         assert sorted(sizes) == [(2 * MIB, 1), (2 * MIB, 1), (20 * MIB, 1)]
-        assert torch.openreg.memory_allocated() - before == 24 * MIB
+        assert module.memory_allocated() - before == 24 * MIB
         address = large.data_ptr()
         del large, small, other
         shorter = allocate(2 * MIB + 1)
@@ -206,7 +209,7 @@ def test_segments_of_a_pool_may_be_left_whole():
 
 def test_what_is_no_allocator_and_no_device_is_refused():
     with pytest.raises(TypeError, match="incompatible constructor arguments"):
-        torch.openreg.MemPool(object())
-    nowhere = torch.openreg.use_mem_pool(torch.openreg.MemPool(), device=7)
+        module.MemPool(object())
+    nowhere = module.use_mem_pool(module.MemPool(), device=7)
     with pytest.raises(RuntimeError, match="invalid device ordinal"), nowhere:
         pass

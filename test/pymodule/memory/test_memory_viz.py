@@ -4,8 +4,10 @@ import pickle
 
 import pytest
 import torch
-from histories import MIB, allocate, block_of, memory, recording_ends  # noqa: F401 - of each test
+from histories import MIB, allocate, block_of, recording_ends  # noqa: F401 - of each test
 from torch.cuda import _memory_viz
+
+from device import DEVICE, memory, module
 
 
 def as_they_are(lines):
@@ -16,10 +18,10 @@ def as_they_are(lines):
 def snapshot():
     """Return a snapshot of a program that trained a little."""
     memory._record_memory_history()
-    pool = torch.openreg.MemPool()  # has nothing cached, whatever ran before
-    with torch.openreg.use_mem_pool(pool):
-        model = torch.nn.Linear(64, 64).openreg()
-        model(torch.ones(8, 64, device="openreg")).square().mean().backward()
+    pool = module.MemPool()  # has nothing cached, whatever ran before
+    with module.use_mem_pool(pool):
+        model = torch.nn.Linear(64, 64).to(DEVICE)
+        model(torch.ones(8, 64, device=DEVICE)).square().mean().backward()
     taken = memory._snapshot()
     assert model.weight.grad is not None
     return taken
@@ -49,11 +51,11 @@ def test_flame_graphs_name_functions(snapshot):
 
 
 def test_snapshots_can_be_compared():
-    before = torch.openreg.memory_snapshot()
+    before = module.memory_snapshot()
     tensor = allocate(30 * MIB)
-    after = torch.openreg.memory_snapshot()
+    after = module.memory_snapshot()
 
-    assert tensor.is_openreg
+    assert tensor.device.type == DEVICE
     assert "only_after;stream_0;seg_" in _memory_viz.compare(before, after, as_they_are)
 
 
@@ -68,7 +70,7 @@ def test_snapshot_can_be_written_to_a_file(tmp_path):
 def test_accelerator_has_the_same_snapshot():
     tensor = allocate(1000)
     assert torch.accelerator.memory._snapshot()["segments"] == memory._snapshot()["segments"]
-    assert tensor.is_openreg
+    assert tensor.device.type == DEVICE
 
 
 def test_profile_shows_memory_of_devices():
@@ -87,7 +89,7 @@ def test_profile_shows_memory_of_devices():
         for event in _and_below(event)
         if event.tag == torch._C._profiler._EventType.Allocation
     ]
-    device = torch.device("openreg:0")
+    device = torch.device(f"{DEVICE}:0")
     assert (address, 5 * MIB, device) in allocations
     assert (address, -5 * MIB, device) in allocations
     assert _memory_viz.profile_plot(profile)

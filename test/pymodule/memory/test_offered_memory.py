@@ -9,17 +9,19 @@ import pytest
 import torch
 from torch_openreg._C import _OfferedMemory
 
+from device import DEVICE, module
+
 BYTES = 4096
 
 
 @pytest.fixture
 def tensor():
     gc.collect()
-    before = torch.openreg.memory_allocated()
-    made = torch.full((BYTES // 4,), 3.0, device="openreg")
+    before = module.memory_allocated()
+    made = torch.full((BYTES // 4,), 3.0, device=DEVICE)
     yield made
-    assert torch.openreg.memory_allocated() == before + BYTES
-    other = torch.full((BYTES // 4,), 5.0, device="openreg")
+    assert module.memory_allocated() == before + BYTES
+    other = torch.full((BYTES // 4,), 5.0, device=DEVICE)
     assert made.data_ptr() != other.data_ptr()
     assert made.sum().item() == 3 * BYTES // 4
 
@@ -62,10 +64,10 @@ def test_freeing_after_the_kernel_has_ended_leaves_the_tensor_its_memory(tensor)
 
 
 def test_freeing_when_the_tensor_is_gone_does_nothing():
-    before = torch.openreg.memory_allocated()
-    tensor = torch.empty(BYTES // 4, device="openreg")
+    before = module.memory_allocated()
+    tensor = torch.empty(BYTES // 4, device=DEVICE)
     offered = _OfferedMemory(tensor)
     address = offered.allocate(BYTES)
     del offered, tensor
     _OfferedMemory.free(address)
-    assert torch.openreg.memory_allocated() == before
+    assert module.memory_allocated() == before

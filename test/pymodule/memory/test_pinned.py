@@ -2,12 +2,14 @@
 
 import torch
 
+from device import DEVICE, module
+
 
 def test_pinned_tensor_has_the_values_of_its_source():
     values = torch.arange(100.0)
     pinned = values.pin_memory()
     assert pinned.is_cpu and torch.equal(pinned, values)
-    assert torch.equal(pinned.to("openreg", non_blocking=True).cpu(), values)
+    assert torch.equal(pinned.to(DEVICE, non_blocking=True).cpu(), values)
 
 
 def test_pinned_tensor_can_be_made_by_factories():
@@ -15,13 +17,13 @@ def test_pinned_tensor_can_be_made_by_factories():
 
 
 def test_device_tensor_cannot_be_pinned():
-    assert not torch.ones(1, device="openreg").is_pinned()
+    assert not torch.ones(1, device=DEVICE).is_pinned()
 
 
 def test_loader_pins_its_batches():
     dataset = torch.utils.data.TensorDataset(torch.arange(8.0))
     loader = torch.utils.data.DataLoader(dataset, batch_size=4, pin_memory=True)
-    sums = [batch.openreg(non_blocking=True).sum().item() for (batch,) in loader]
+    sums = [batch.to(DEVICE, non_blocking=True).sum().item() for (batch,) in loader]
     assert sums == [6.0, 22.0]
 
 
@@ -43,11 +45,11 @@ def test_views_of_pinned_memory_are_pinned():
 
 
 def test_pinned_memory_of_a_copy_is_used_again_when_it_is_done(close_gate):
-    pinned, tensor = torch.ones(5000).pin_memory(), torch.empty(5000, device="openreg")
+    pinned, tensor = torch.ones(5000).pin_memory(), torch.empty(5000, device=DEVICE)
     address = pinned.data_ptr()
     gate = close_gate()
     tensor.copy_(pinned, non_blocking=True)
     del pinned
     gate.open()
-    torch.openreg.synchronize()
+    module.synchronize()
     assert torch.empty(5000, pin_memory=True).data_ptr() == address

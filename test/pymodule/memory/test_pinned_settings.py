@@ -5,6 +5,8 @@ import gc
 import pytest
 import torch
 
+from device import DEVICE, memory, module
+
 MIB = 1 << 20
 MOST = (1 << 64) // MIB - 1  # as good as no limit: the text has no word for that
 
@@ -14,9 +16,9 @@ def settings():
     """Set what a test needs, over an empty cache; everything is as before when it has ended."""
     gc.collect()
     torch.accelerator.empty_host_cache()
-    yield torch.openreg.memory._set_allocator_settings
+    yield memory._set_allocator_settings
     gc.collect()
-    torch.openreg.memory._set_allocator_settings(
+    memory._set_allocator_settings(
         f"pinned_max_round_threshold_mb:{MOST},pinned_max_cached_size_mb:{MOST},"
         "pinned_use_background_threads:False,pinned_use_cuda_host_register:False,"
         "pinned_num_register_threads:1,pinned_free_catch_all:False"
@@ -41,7 +43,7 @@ FIGURES = (
 
 
 def figures():
-    stats = torch.openreg.host_memory_stats()
+    stats = module.host_memory_stats()
     return [stats[name] for name in FIGURES]
 
 
@@ -95,14 +97,14 @@ def test_threads_and_registration_change_nothing(settings):
 def test_threads_and_registration_change_nothing_for_copies_that_are_queued(settings, close_gate):
     settings("pinned_use_background_threads:True,pinned_max_cached_size_mb:0")
     changes = Changes()
-    pinned, tensor = torch.ones(5000).pin_memory(), torch.empty(5000, device="openreg")
+    pinned, tensor = torch.ones(5000).pin_memory(), torch.empty(5000, device=DEVICE)
     gate = close_gate()
     tensor.copy_(pinned, non_blocking=True)
     del pinned
     assert changes()[:4] == [1, 20000, 1, 20000]  # the copy has not been made
     gate.open()
     assert (tensor == 1).all().item()
-    torch.openreg.synchronize()
+    module.synchronize()
     assert changes() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
@@ -112,7 +114,7 @@ def test_snapshots_show_the_settings(settings):
         "pinned_use_cuda_host_register:True,pinned_num_register_threads:16,"
         "graph_capture_record_stream_reuse:True"
     )
-    shown = torch.openreg.memory._snapshot()["allocator_settings"]
+    shown = memory._snapshot()["allocator_settings"]
     assert (shown["max_round_threshold"], shown["max_cached_size"]) == (2 * MIB, 3 * MIB)
     assert shown["pinned_use_cuda_host_register"] is True
     assert shown["pinned_num_register_threads"] == 16
@@ -124,10 +126,11 @@ def test_snapshots_show_the_settings(settings):
 
 SHOW = """
     import torch
+    from device import DEVICE, memory, module
     names = ["allocations.current", "allocated_bytes.current", "host_alloc_time.count"]
     pin = lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
-    show = lambda: print(*[torch.openreg.host_memory_stats()[name] for name in names])
-    settings = torch.openreg.memory._set_allocator_settings
+    show = lambda: print(*[module.host_memory_stats()[name] for name in names])
+    settings = memory._set_allocator_settings
 """
 
 
@@ -151,8 +154,8 @@ def test_settings_are_taken_from_the_environment(python, variables, shown):
         SHOW
         + """
     pin(5 << 20)
-    shown = torch.openreg.memory._snapshot()["allocator_settings"]
-    print(torch.openreg.host_memory_stats()["allocated_bytes.current"],
+    shown = memory._snapshot()["allocator_settings"]
+    print(module.host_memory_stats()["allocated_bytes.current"],
           shown["max_round_threshold"], shown["max_cached_size"])
     """
     )
@@ -172,7 +175,7 @@ def test_memory_of_other_sizes_is_used_again_only_if_it_is_enough(python):
     settings("pinned_max_round_threshold_mb:1")
     addresses.append(pin(1801).data_ptr())
     print([addresses.index(address) for address in addresses])
-    print(torch.openreg.host_memory_stats()["active_bytes.current"])
+    print(module.host_memory_stats()["active_bytes.current"])
     """
     )
     result = python(program, PYTORCH_ALLOC_CONF="pinned_max_round_threshold_mb:0")
@@ -186,9 +189,9 @@ IN_SEGMENT = """
     c = pin(2 << 20)
     show()
     del a, b, c
-    torch.empty(1, device="openreg")  # before, PyTorch asks nobody to empty anything
+    torch.empty(1, device=DEVICE)  # before, PyTorch asks nobody to empty anything
     torch.accelerator.empty_host_cache()
-    stats = torch.openreg.host_memory_stats()
+    stats = module.host_memory_stats()
     print(stats["allocations.current"], stats["num_host_free"], stats["host_free_time.count"])
     """
 

@@ -4,11 +4,13 @@ import numpy
 import pytest
 import torch
 
+from device import DEVICE, module
 
-@pytest.fixture(params=["openreg", "openreg:1"])
+
+@pytest.fixture(params=[DEVICE, f"{DEVICE}:1"])
 def default(request):
     torch.set_default_device(request.param)
-    yield torch.device("openreg", torch.device(request.param).index or 0)
+    yield torch.device(DEVICE, torch.device(request.param).index or 0)
     torch.set_default_device(None)
 
 
@@ -30,8 +32,8 @@ def test_factories_make_tensors_there(default):
 
 
 def test_modules_have_their_parameters_there(default):
-    for module in (torch.nn.Linear(2, 2), torch.nn.LSTM(2, 2), torch.nn.BatchNorm1d(3)):
-        assert {tensor.device for tensor in module.state_dict().values()} == {default}
+    for layer in (torch.nn.Linear(2, 2), torch.nn.LSTM(2, 2), torch.nn.BatchNorm1d(3)):
+        assert {tensor.device for tensor in layer.state_dict().values()} == {default}
 
 
 def test_what_names_a_device_goes_there(default):
@@ -45,26 +47,26 @@ def test_default_device_is_told(default):
 
 
 def test_default_device_changes_no_current_device(default):
-    assert torch.openreg.current_device() == 0
+    assert module.current_device() == 0
 
 
 def test_contexts_nest():
-    with torch.device("openreg"):
+    with torch.device(DEVICE):
         first = torch.zeros(2)
         with torch.device("cpu"):
             host = torch.zeros(2)
-        with torch.device("openreg:1"):
+        with torch.device(f"{DEVICE}:1"):
             second = torch.zeros(2)
-    assert [t.device.type for t in (first, host, torch.zeros(2))] == ["openreg", "cpu", "cpu"]
-    assert second.device == torch.device("openreg:1")
+    assert [t.device.type for t in (first, host, torch.zeros(2))] == [DEVICE, "cpu", "cpu"]
+    assert second.device == torch.device(f"{DEVICE}:1")
 
 
 def test_default_without_index_is_the_current_device():
-    torch.openreg.set_device(1)
-    with torch.device("openreg"):
-        assert torch.ones(1).device == torch.device("openreg:1")
+    module.set_device(1)
+    with torch.device(DEVICE):
+        assert torch.ones(1).device == torch.device(f"{DEVICE}:1")
 
 
 def test_default_device_that_does_not_exist_is_refused_by_the_first_tensor():
-    with torch.device("openreg:2"), pytest.raises(RuntimeError, match="invalid device ordinal"):
+    with torch.device(f"{DEVICE}:2"), pytest.raises(RuntimeError, match="invalid device ordinal"):
         torch.ones(1)

@@ -4,30 +4,34 @@ import threading
 
 import pytest
 import torch
+from modes import openreg_only
+
+from device import DEVICE, module
 
 
 def test_there_are_two_devices_unless_configured():
-    assert torch.openreg.device_count() == 2
+    assert module.device_count() == 2
 
 
 def test_devices_are_available():
-    assert torch.openreg.is_available() is True
+    assert module.is_available() is True
 
 
 def test_init_initializes():
-    torch.openreg.init()
-    assert torch.openreg.is_initialized() is True
+    module.init()
+    assert module.is_initialized() is True
 
 
 def test_initialization_state_follows_the_first_use(python):
     python(
         """
         import torch
-        assert not torch.openreg.is_initialized() and not torch.openreg._initialized
-        torch.openreg.device_count(), torch.openreg.is_available(), torch.manual_seed(0)
-        assert not torch.openreg.is_initialized()
-        torch.empty(1, device="openreg")
-        assert torch.openreg.is_initialized() and torch.openreg._initialized
+        from device import DEVICE, module
+        assert not module.is_initialized() and not module._initialized
+        module.device_count(), module.is_available(), torch.manual_seed(0)
+        assert not module.is_initialized()
+        torch.empty(1, device=DEVICE)
+        assert module.is_initialized() and module._initialized
         """
     )
 
@@ -36,129 +40,130 @@ def test_choosing_a_device_is_a_first_use(python):
     python(
         """
         import torch
-        torch.openreg.set_device(-1)
-        assert not torch.openreg.is_initialized()
-        torch.openreg.set_device(0)
-        assert torch.openreg.is_initialized()
+        from device import module
+        module.set_device(-1)
+        assert not module.is_initialized()
+        module.set_device(0)
+        assert module.is_initialized()
         """
     )
 
 
 def test_device_without_index_is_the_current_one():
-    assert torch.ones(1, device="openreg").device == torch.device("openreg", 0)
-    torch.openreg.set_device(1)
-    assert torch.ones(1, device="openreg").device == torch.device("openreg", 1)
+    assert torch.ones(1, device=DEVICE).device == torch.device(DEVICE, 0)
+    module.set_device(1)
+    assert torch.ones(1, device=DEVICE).device == torch.device(DEVICE, 1)
 
 
-@pytest.mark.parametrize("device", [1, "openreg:1", torch.device("openreg:1")])
+@pytest.mark.parametrize("device", [1, f"{DEVICE}:1", torch.device(f"{DEVICE}:1")])
 def test_set_device_takes_every_spelling(device):
-    torch.openreg.set_device(device)
-    assert torch.openreg.current_device() == 1
+    module.set_device(device)
+    assert module.current_device() == 1
 
 
 def test_set_device_ignores_a_negative_index():
-    torch.openreg.set_device(1)
-    torch.openreg.set_device(-1)
-    assert torch.openreg.current_device() == 1
+    module.set_device(1)
+    module.set_device(-1)
+    assert module.current_device() == 1
 
 
 @pytest.mark.parametrize("index", [2, 64, 127, 128, 256])
 def test_set_device_refuses_an_index_out_of_range(index):
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
-        torch.openreg.set_device(index)
-    assert torch.openreg.current_device() == 0
+        module.set_device(index)
+    assert module.current_device() == 0
 
 
 def test_set_device_refuses_another_type():
-    with pytest.raises(ValueError, match="Expected a openreg device, but got: cpu"):
-        torch.openreg.set_device("cpu")
+    with pytest.raises(ValueError, match=f"Expected a {DEVICE} device, but got: cpu"):
+        module.set_device("cpu")
 
 
 def test_set_device_refuses_a_device_without_index():
-    with pytest.raises(ValueError, match="with a specified index or an integer, but got:openreg"):
-        torch.openreg.set_device("openreg")
+    with pytest.raises(ValueError, match=f"with a specified index or an integer, but got:{DEVICE}"):
+        module.set_device(DEVICE)
 
 
 def test_set_device_refuses_what_is_no_device():
     with pytest.raises(ValueError, match="with a specified index or an integer, but got:1.5"):
-        torch.openreg.set_device(1.5)
+        module.set_device(1.5)
 
 
 def test_tensor_on_a_device_out_of_range_is_refused():
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
-        torch.ones(1, device="openreg:2")
+        torch.ones(1, device=f"{DEVICE}:2")
 
 
 def test_device_context_restores_the_device():
-    with torch.openreg.device(1):
-        assert torch.openreg.current_device() == 1
-        with torch.openreg.device("openreg:0"):
-            assert torch.openreg.current_device() == 0
-        assert torch.openreg.current_device() == 1
-    assert torch.openreg.current_device() == 0
+    with module.device(1):
+        assert module.current_device() == 1
+        with module.device(f"{DEVICE}:0"):
+            assert module.current_device() == 0
+        assert module.current_device() == 1
+    assert module.current_device() == 0
 
 
 def test_device_context_restores_the_device_after_an_exception():
-    with pytest.raises(KeyError), torch.openreg.device(1):
+    with pytest.raises(KeyError), module.device(1):
         raise KeyError
-    assert torch.openreg.current_device() == 0
+    assert module.current_device() == 0
 
 
 @pytest.mark.parametrize("device", [None, -1])
 def test_device_context_may_change_nothing(device):
-    torch.openreg.set_device(1)
-    with torch.openreg.device(device):
-        assert torch.openreg.current_device() == 1
-    assert torch.openreg.current_device() == 1
+    module.set_device(1)
+    with module.device(device):
+        assert module.current_device() == 1
+    assert module.current_device() == 1
 
 
 def test_device_context_refuses_an_index_out_of_range():
-    with pytest.raises(RuntimeError, match="invalid device ordinal"), torch.openreg.device(2):
+    with pytest.raises(RuntimeError, match="invalid device ordinal"), module.device(2):
         pass
 
 
 def test_torch_device_is_a_context_for_factories():
-    with torch.device("openreg:1"):
-        assert torch.zeros(3).device == torch.device("openreg:1")
+    with torch.device(f"{DEVICE}:1"):
+        assert torch.zeros(3).device == torch.device(f"{DEVICE}:1")
 
 
 def test_device_of_follows_a_tensor():
-    with torch.openreg.device_of(torch.empty(1, device="openreg:1")):
-        assert torch.openreg.current_device() == 1
-    assert torch.openreg.current_device() == 0
+    with module.device_of(torch.empty(1, device=f"{DEVICE}:1")):
+        assert module.current_device() == 1
+    assert module.current_device() == 0
 
 
 def test_device_of_follows_a_storage():
-    with torch.openreg.device_of(torch.empty(1, device="openreg:1").untyped_storage()):
-        assert torch.openreg.current_device() == 1
+    with module.device_of(torch.empty(1, device=f"{DEVICE}:1").untyped_storage()):
+        assert module.current_device() == 1
 
 
 def test_device_of_ignores_a_host_tensor():
-    torch.openreg.set_device(1)
-    with torch.openreg.device_of(torch.empty(1)):
-        assert torch.openreg.current_device() == 1
+    module.set_device(1)
+    with module.device_of(torch.empty(1)):
+        assert module.current_device() == 1
 
 
 def test_exchange_device_returns_the_previous_one():
-    assert torch.openreg._exchange_device(1) == 0
-    assert torch.openreg._exchange_device(-1) == -1
-    assert torch.openreg._maybe_exchange_device(0) == 1
-    assert torch.openreg.current_device() == 0
+    assert module._exchange_device(1) == 0
+    assert module._exchange_device(-1) == -1
+    assert module._maybe_exchange_device(0) == 1
+    assert module.current_device() == 0
 
 
 def test_current_device_belongs_to_the_thread():
-    torch.openreg.set_device(1)
+    module.set_device(1)
     seen = []
 
     def look():
-        seen.append(torch.openreg.current_device())
-        torch.openreg.set_device(0)
+        seen.append(module.current_device())
+        module.set_device(0)
 
     thread = threading.Thread(target=look)
     thread.start()
     thread.join()
     assert seen == [0]
-    assert torch.openreg.current_device() == 1
+    assert module.current_device() == 1
 
 
 def test_threads_use_devices_side_by_side():
@@ -166,11 +171,11 @@ def test_threads_use_devices_side_by_side():
     results = {}
 
     def work(number):
-        torch.openreg.set_device(number % 2)
+        module.set_device(number % 2)
         barrier.wait()
-        total = torch.zeros(8, 8, device="openreg")
+        total = torch.zeros(8, 8, device=DEVICE)
         for step in range(100):
-            total += torch.full((8, 8), float(number * step), device="openreg")
+            total += torch.full((8, 8), float(number * step), device=DEVICE)
             assert total.device.index == number % 2
         results[number] = total.cpu()
 
@@ -184,17 +189,17 @@ def test_threads_use_devices_side_by_side():
 
 
 def test_synchronize_takes_every_spelling():
-    for device in (None, 0, "openreg", "openreg:1", torch.device("openreg:1")):
-        torch.openreg.synchronize(device)
+    for device in (None, 0, DEVICE, f"{DEVICE}:1", torch.device(f"{DEVICE}:1")):
+        module.synchronize(device)
 
 
 def test_synchronize_refuses_a_device_out_of_range():
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
-        torch.openreg.synchronize(2)
+        module.synchronize(2)
 
 
 def test_default_profile_is_an_h100():
-    properties = torch.openreg.get_device_properties(0)
+    properties = module.get_device_properties(0)
     assert (properties.major, properties.minor) == (9, 0)
     assert properties.multi_processor_count == 132
     assert properties.max_threads_per_multi_processor == 2048
@@ -204,45 +209,61 @@ def test_default_profile_is_an_h100():
 
 
 def test_properties_tell_memory_and_placement():
-    properties = torch.openreg.get_device_properties("openreg:1")
-    assert properties.total_memory == torch.openreg.mem_get_info(1)[1]
+    properties = module.get_device_properties(f"{DEVICE}:1")
+    assert properties.total_memory == module.mem_get_info(1)[1]
     assert isinstance(properties.cpuset, str)
     assert properties.numa_node >= -1
 
 
 def test_properties_of_one_device_are_equal_however_it_is_named():
-    properties = torch.openreg.get_device_properties(0)
-    assert properties == torch.openreg.get_device_properties("openreg:0")
-    assert properties == torch.openreg.get_device_properties()
-    assert properties != torch.openreg.get_device_properties(1)
+    properties = module.get_device_properties(0)
+    assert properties == module.get_device_properties(f"{DEVICE}:0")
+    assert properties == module.get_device_properties()
+    assert properties != module.get_device_properties(1)
 
 
 def test_properties_are_read_only():
     with pytest.raises(AttributeError):
-        torch.openreg.get_device_properties(0).name = "other"
+        module.get_device_properties(0).name = "other"
 
 
 def test_name_and_capability_come_from_the_properties():
-    assert torch.openreg.get_device_name(1) == torch.openreg.get_device_properties(1).name
-    assert torch.openreg.get_device_capability("openreg") == (9, 0)
+    assert module.get_device_name(1) == module.get_device_properties(1).name
+    assert module.get_device_capability(DEVICE) == (9, 0)
 
 
 @pytest.mark.parametrize("index", [-1, 2])
 def test_properties_of_a_device_that_does_not_exist_are_refused(index):
-    sentence = f"^Invalid device id: {index}, expected 0 to 1$"
-    with pytest.raises(AssertionError, match=sentence):
-        torch.openreg.get_device_properties(index)
+    more = "" if DEVICE == "cuda" else f": {index}, expected 0 to 1"
+    with pytest.raises(AssertionError, match=f"^Invalid device id{more}$"):
+        module.get_device_properties(index)
+
+
+def allocate_on(index):
+    module.caching_allocator_alloc(512, index, 0)
+
+
+@pytest.mark.parametrize("index", [2, 256, 2**20])
+@pytest.mark.parametrize("function", [module.synchronize, allocate_on])
+def test_no_index_that_does_not_exist_becomes_the_current_device(function, index):
+    with pytest.raises(torch.AcceleratorError, match=f"invalid device ordinal\n.* {index}: "):
+        function(index)
+
+
+@openreg_only("torch.cuda.device, in which these run, ignores negative numbers")
+@pytest.mark.parametrize("function", [module.synchronize, allocate_on])
+def test_no_negative_index_becomes_the_current_device(function):
+    with pytest.raises(torch.AcceleratorError, match="invalid device ordinal\n.* -256: "):
+        function(-256)
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        torch.openreg.synchronize,
-        torch.openreg.memory_stats,
-        torch.openreg.mem_get_info,
-        torch.openreg.reset_peak_memory_stats,
-        lambda index: torch.openreg.caching_allocator_alloc(512, index, 0),
-        lambda index: torch.openreg.Event.from_ipc_handle(index, bytes(64)),
+        module.memory_stats,
+        module.mem_get_info,
+        module.reset_peak_memory_stats,
+        lambda index: module.Event.from_ipc_handle(index, bytes(64)),
     ],
 )
 @pytest.mark.parametrize("index", [2, 256, -256, 2**20])
@@ -252,24 +273,25 @@ def test_no_index_that_does_not_exist_stands_for_one_that_does(function, index):
 
 
 def test_peers_can_reach_each_other():
-    assert torch.openreg.can_device_access_peer(0, 1) is True
-    assert torch.openreg.can_device_access_peer(1, 0) is True
-    assert torch.openreg.can_device_access_peer(0, 0) is False
+    assert module.can_device_access_peer(0, 1) is True
+    assert module.can_device_access_peer(1, 0) is True
+    assert module.can_device_access_peer(0, 0) is False
 
 
 def test_peer_access_of_devices_that_do_not_exist_is_refused():
     with pytest.raises(AssertionError, match="Invalid device id"):
-        torch.openreg.can_device_access_peer(2, 0)
+        module.can_device_access_peer(2, 0)
     with pytest.raises(AssertionError, match="Invalid peer device id"):
-        torch.openreg.can_device_access_peer(0, 2)
+        module.can_device_access_peer(0, 2)
 
 
 def test_profile_of_each_device_can_be_chosen(python):
     result = python(
         """
         import torch
+        from device import module
         for i in range(3):
-            p = torch.openreg.get_device_properties(i)
+            p = module.get_device_properties(i)
             print(p.multi_processor_count, p.max_threads_per_multi_processor, p.major, p.minor)
         """,
         OPENREG_DEVICE_COUNT="3",
@@ -282,7 +304,8 @@ def test_as_many_devices_as_configured(python):
     result = python(
         """
         import torch
-        print([torch.ones(1, device=f"openreg:{i}").get_device() for i in (0, 31, 63)])
+        from device import DEVICE
+        print([torch.ones(1, device=f"{DEVICE}:{i}").get_device() for i in (0, 31, 63)])
         """,
         OPENREG_DEVICE_COUNT="64",
         OPENREG_DEVICE_MEMORY="64M",

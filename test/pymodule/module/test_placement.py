@@ -4,12 +4,15 @@ import os
 
 import pytest
 
+from device import DEVICE
+
 LARGE_MACHINE = "pack:2 numa:4 core:16 pu:1"  # 2 packages x 4 nodes x 16 cores
 
 SHOW = """
 import torch
-for index in range(torch.openreg.device_count()):
-    properties = torch.openreg.get_device_properties(index)
+from device import module
+for index in range(module.device_count()):
+    properties = module.get_device_properties(index)
     print(properties.numa_node, properties.cpuset)
 """
 
@@ -63,8 +66,9 @@ def test_devices_never_split_a_core(python):
 
 SHOW_WORKER = """
 import os, torch, torch_openreg._C as C
+from device import module
 def show_worker(index):
-    torch.openreg.synchronize(index)
+    module.synchronize(index)
     for task in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{task}/status") as file:
             status = dict(line.rstrip().split(":", 1) for line in file)
@@ -83,7 +87,7 @@ for index in (0, 1):
 COPIER = f"""
 {SHOW_WORKER}
 source = torch.ones(4 << 20).pin_memory()
-torch.empty_like(source, device="openreg").copy_(source, non_blocking=True)
+torch.empty_like(source, device="{DEVICE}").copy_(source, non_blocking=True)
 show_worker(0)
 """
 
@@ -102,5 +106,5 @@ def test_copies_run_on_any_core(python):
 
 @pytest.mark.parametrize("description", BAD_DESCRIPTIONS)
 def test_devices_work_on_a_machine_that_cannot_be_described(python, description):
-    code = "import torch; print(torch.ones(3, device='openreg:1').sum().item())"
+    code = f"import torch; print(torch.ones(3, device='{DEVICE}:1').sum().item())"
     assert python(code, **description).stdout == "3.0\n"

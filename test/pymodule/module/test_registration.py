@@ -5,15 +5,22 @@ import types
 
 import pytest
 import torch
+from modes import openreg_only
 from torch_openreg._version import TORCH_VERSION
 
-USE = "print(torch.ones(2, device='openreg').sum().item())"
+from device import DEVICE, module
+
+USE = f"print(torch.ones(2, device='{DEVICE}').sum().item())"
+AUTOLOAD = "PyTorch without its backends, or changed before they are loaded"
+OF_TORCH_OPENREG = "the names in torch.openreg"
+PRIVATEUSE1 = "what PyTorch does for a device type of another name"
 
 
 def test_import_torch_is_enough(python):
     assert python(f"import torch; {USE}", fresh=True).stdout == "2.0\n"
 
 
+@openreg_only(AUTOLOAD)
 def test_explicit_import_works_without_autoload(python):
     result = python(
         f"""
@@ -31,6 +38,7 @@ def test_package_may_be_imported_before_torch(python):
     assert python(f"import torch_openreg, torch; {USE}", fresh=True).stdout == "2.0\n"
 
 
+@openreg_only(AUTOLOAD)
 def test_package_may_be_imported_before_torch_without_autoload(python):
     result = python(f"import torch_openreg, torch; {USE}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert result.stdout == "2.0\n"
@@ -40,14 +48,15 @@ def test_autoload_entry_point_may_be_called_again():
     import torch_openreg
 
     torch_openreg._autoload()
-    assert torch.openreg.device_count() == 2
+    assert module.device_count() == 2
 
 
 def test_import_initializes_no_device(python):
-    code = "import torch; print(torch.openreg.is_initialized())"
+    code = "from device import module; print(module.is_initialized())"
     assert python(code, fresh=True).stdout == "False\n"
 
 
+@openreg_only(AUTOLOAD)
 def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(python):
     result = python(
         """
@@ -67,6 +76,7 @@ def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(pyth
     )
 
 
+@openreg_only(AUTOLOAD)
 def test_a_build_of_the_right_version_is_accepted(python):
     python(
         f"""
@@ -78,11 +88,12 @@ def test_a_build_of_the_right_version_is_accepted(python):
     )
 
 
-def test_device_module_is_torch_openreg():
-    assert torch.get_device_module("openreg") is torch.openreg
-    assert torch.get_device_module(torch.device("openreg:1")) is torch.openreg
+def test_device_module_has_the_name_of_the_device():
+    assert torch.get_device_module(DEVICE) is getattr(torch, DEVICE)
+    assert torch.get_device_module(torch.device(f"{DEVICE}:1")) is getattr(torch, DEVICE)
 
 
+@openreg_only(OF_TORCH_OPENREG)
 def test_submodules_are_the_same_under_either_name():
     import torch.openreg.memory
     import torch_openreg.openreg.memory
@@ -91,11 +102,13 @@ def test_submodules_are_the_same_under_either_name():
     assert sys.modules["torch.openreg.memory"] is sys.modules["torch_openreg.openreg.memory"]
 
 
+@openreg_only(OF_TORCH_OPENREG)
 def test_every_public_name_exists():
     for name in torch.openreg.__all__:
         assert hasattr(torch.openreg, name), name
 
 
+@openreg_only(OF_TORCH_OPENREG)
 def test_public_names_are_spelled_as_in_torch_cuda():
     ours = {"devices", "get_amp_supported_dtype", "operators"}
     for name in set(torch.openreg.__all__) - ours:
@@ -104,29 +117,34 @@ def test_public_names_are_spelled_as_in_torch_cuda():
 
 def test_name_that_does_not_exist_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
-        torch.openreg.nonsense  # noqa: B018
+        module.nonsense  # noqa: B018
 
 
+@openreg_only(PRIVATEUSE1)
 def test_renaming_to_the_same_name_is_allowed():
     torch.utils.rename_privateuse1_backend("openreg")
     assert torch._C._get_privateuse1_backend_name() == "openreg"
 
 
+@openreg_only(PRIVATEUSE1)
 def test_renaming_to_another_name_is_refused():
     with pytest.raises(RuntimeError, match="has already been set"):
         torch.utils.rename_privateuse1_backend("other")
 
 
+@openreg_only(PRIVATEUSE1)
 def test_methods_cannot_be_generated_twice():
     with pytest.raises(RuntimeError, match="has already been registered with is_openreg"):
         torch.utils.generate_methods_for_privateuse1_backend()
 
 
+@openreg_only(PRIVATEUSE1)
 def test_device_module_cannot_be_registered_twice():
     with pytest.raises(RuntimeError, match="The runtime module of 'openreg' has already"):
         torch._register_device_module("openreg", types.ModuleType("fake"))
 
 
+@openreg_only(PRIVATEUSE1)
 def test_profiler_activity_and_device_type_carry_the_name():
     from torch._C._autograd import DeviceType
     from torch._C._profiler import ProfilerActivity
@@ -135,6 +153,7 @@ def test_profiler_activity_and_device_type_carry_the_name():
     assert str(DeviceType.OPENREG) == "DeviceType.OPENREG"
 
 
+@openreg_only(PRIVATEUSE1)
 def test_custom_module_functions_are_found_by_pytorch():
     find = torch.utils.backend_registration._get_custom_mod_func
     assert find("device_count")() == 2

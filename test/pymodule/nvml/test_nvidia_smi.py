@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch_openreg.nvml import LIBRARY, library_folder, programs_folder
 
+from device import DEVICE
+
 DEVICES = {
     "OPENREG_DEVICE_COUNT": "2",
     "OPENREG_DEVICE_MEMORY": "1G,2G",
@@ -21,7 +23,9 @@ DEVICES = {
 def take_device(variables, index, mebibytes):
     """In a peer: join the group and hold memory of one device."""
     os.environ.update(variables)
-    peers.keep("tensor", torch.empty(mebibytes << 20, dtype=torch.uint8, device=f"openreg:{index}"))
+    peers.keep(
+        "tensor", torch.empty(mebibytes << 20, dtype=torch.uint8, device=f"{DEVICE}:{index}")
+    )
     return os.getpid()
 
 

@@ -15,6 +15,8 @@ import torch
 import torch_openreg._C
 from torch_openreg.nvml import library_folder, programs_folder
 
+from device import DEVICE
+
 DEVICES = {
     "OPENREG_DEVICE_COUNT": "3",
     "OPENREG_DEVICE_MEMORY": "1G",
@@ -32,7 +34,9 @@ def require(module):
 def take_and_work(variables, index, mebibytes):
     """In a peer: hold memory of one device, and have it work until the peer ends."""
     os.environ.update(variables)
-    peers.keep("tensor", torch.empty(mebibytes << 20, dtype=torch.uint8, device=f"openreg:{index}"))
+    peers.keep(
+        "tensor", torch.empty(mebibytes << 20, dtype=torch.uint8, device=f"{DEVICE}:{index}")
+    )
     if index == 1:
         peers.keep("gate", torch_openreg._C._Gate(index, 0))
     return os.getpid()

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from device import DEVICE, module
+
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 TOLERANCE = {
     torch.float64: 1e-12,
@@ -34,7 +36,7 @@ def mask(kind, dtype=torch.float32, queries=6, keys=9):
 
 
 def on_device(tensors):
-    return [tensor.detach().to("openreg") for tensor in tensors]
+    return [tensor.detach().to(DEVICE) for tensor in tensors]
 
 
 def fused_attention(query, key, value, attn_mask=None, **options):
@@ -55,7 +57,7 @@ def attend(tensors, bias=None, function=F.scaled_dot_product_attention, **option
 def assert_same(actual, expected):
     assert len(actual) == len(expected)
     for a, b in zip(actual, expected, strict=True):
-        assert a.device.type == "openreg" and a.stride() == b.stride()
+        assert a.device.type == DEVICE and a.stride() == b.stride()
         assert torch.equal(a.cpu(), b)
 
 
@@ -115,7 +117,7 @@ def test_sequences_of_no_length_are_left_to_math():
 
 def test_a_mask_that_wants_a_gradient_is_left_to_math_as_on_the_cpu():
     tensors, bias = inputs(), mask("float")
-    here = bias.to("openreg").requires_grad_()
+    here = bias.to(DEVICE).requires_grad_()
     assert choice(*on_device(tensors), attn_mask=here) == SDPBackend.MATH
     assert choice(*on_device(tensors), attn_mask=here.detach()) == SDPBackend.OVERRIDEABLE
     assert_same(attend(on_device(tensors), here), attend(tensors, bias.requires_grad_()))
@@ -166,7 +168,7 @@ def test_values_and_gradients_are_the_cpus_to_the_bit(dtype, options):
 @pytest.mark.parametrize("kind", ["bool", "float"])
 def test_a_mask_is_applied_as_on_the_cpu(dtype, kind):
     tensors, bias = inputs(dtype), mask(kind, dtype)
-    assert_same(attend(on_device(tensors), bias.to("openreg")), attend(tensors, bias))
+    assert_same(attend(on_device(tensors), bias.to(DEVICE)), attend(tensors, bias))
 
 
 @pytest.mark.parametrize("queries, keys", [(1, 5), (5, 1), (7, 7)])
@@ -183,7 +185,7 @@ def test_causal_attention_of_any_shape_starts_at_the_first_key(queries, keys):
 def test_a_bias_gets_its_gradient_in_its_own_shape(dtype, shape):
     tensors = inputs(dtype)
     bias = torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=dtype)
-    here = bias.to("openreg").requires_grad_()
+    here = bias.to(DEVICE).requires_grad_()
     actual = attend(on_device(tensors), here, fused_attention)
     assert actual[-1].shape == shape
     assert_close(actual, attend(tensors, bias.requires_grad_()), dtype)
@@ -193,7 +195,7 @@ def test_a_bias_gets_its_gradient_in_its_own_shape(dtype, shape):
 def test_a_query_that_may_look_nowhere_sees_zero(wants_gradient):
     tensors, bias = inputs(), mask("float")
     bias[2] = float("-inf")
-    here = bias.to("openreg").requires_grad_(wants_gradient)
+    here = bias.to(DEVICE).requires_grad_(wants_gradient)
     output, *gradients = attend(on_device(tensors), here, fused_attention)
     assert (output[:, :, 2] == 0).all()
     assert not any(gradient.isnan().any() for gradient in gradients)
@@ -208,7 +210,7 @@ def test_only_the_wanted_gradients_are_computed():
 
 def test_autocast_computes_in_half_precision_and_only_once():
     tensors = on_device(inputs())
-    with torch.autocast("openreg", dtype=torch.bfloat16):
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
         output = F.scaled_dot_product_attention(*tensors)
         inside = fused(*tensors, return_debug_mask=True)
     assert output.dtype == torch.bfloat16
@@ -225,12 +227,12 @@ def test_dropout_draws_what_math_draws(dtype, p):
     tensors = on_device(inputs(dtype))
     torch.manual_seed(5)
     actual = attend(tensors, dropout_p=p)
-    state = torch.openreg.get_rng_state()
+    state = module.get_rng_state()
     torch.manual_seed(5)
     with sdpa_kernel(SDPBackend.MATH):
         expected = attend(tensors, dropout_p=p)
     assert_close(actual, expected, dtype)
-    assert torch.equal(torch.openreg.get_rng_state(), state)
+    assert torch.equal(module.get_rng_state(), state)
 
 
 def test_each_call_drops_something_else():
@@ -240,16 +242,16 @@ def test_each_call_drops_something_else():
 
 
 def test_without_dropout_the_generator_stands_still():
-    state = torch.openreg.get_rng_state()
+    state = module.get_rng_state()
     attend(on_device(inputs()))
-    assert torch.equal(torch.openreg.get_rng_state(), state)
+    assert torch.equal(module.get_rng_state(), state)
 
 
 def test_backward_drops_what_forward_dropped_after_other_draws():
     query, key, value = on_device(inputs(torch.float64))
     value.requires_grad_()
     results = fused(query, key, value, dropout_p=0.5, return_debug_mask=True)
-    torch.rand(100, device="openreg")
+    torch.rand(100, device=DEVICE)
     results[0].sum().backward()
     expected = results[-1].sum(-2).unsqueeze(-1).expand_as(value)
     torch.testing.assert_close(value.grad, expected)
@@ -308,7 +310,7 @@ def test_the_fused_operator_refuses_other_ranks_and_impossible_probabilities():
 def test_tensors_of_two_devices_are_refused():
     query, key, value = on_device(inputs())
     with pytest.raises(RuntimeError, match="same device"):
-        F.scaled_dot_product_attention(query, key.to("openreg:1"), value)
+        F.scaled_dot_product_attention(query, key.to(f"{DEVICE}:1"), value)
 
 
 # ---- gradients of gradients, transforms, tracing ------------------------------------------------
@@ -316,7 +318,7 @@ def test_tensors_of_two_devices_are_refused():
 
 def test_gradients_with_dropout_and_bias_have_gradients():
     query, key, value = on_device(inputs(torch.float64, queries=2, keys=3))
-    bias = mask("float", torch.float64, 2, 3).to("openreg")
+    bias = mask("float", torch.float64, 2, 3).to(DEVICE)
 
     def attention(*tensors):
         torch.manual_seed(3)
@@ -327,7 +329,7 @@ def test_gradients_with_dropout_and_bias_have_gradients():
 
 
 def test_gradients_of_the_flash_kernel_have_none_as_on_the_cpu():
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         query, key, value = (tensor.to(device).requires_grad_() for tensor in inputs())
         output = F.scaled_dot_product_attention(query, key, value)
         (gradient,) = torch.autograd.grad(output.sum(), query, create_graph=True)

@@ -9,6 +9,8 @@ import torch
 from torch.testing._internal.autocast_test_lists import AutocastTestLists
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from device import DEVICE, KEY, module
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated"),
     pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim"),
@@ -27,7 +29,7 @@ def lists_of(device):
 
 @pytest.fixture(scope="module")
 def lists():
-    return lists_of("openreg")
+    return lists_of(DEVICE)
 
 
 def entries(*names):
@@ -68,7 +70,7 @@ def assert_same(actual, expected, dtype, tolerance=None):
         for one, other in zip(actual, expected, strict=True):
             assert_same(one, other, dtype, tolerance)
         return
-    assert actual.is_openreg
+    assert actual.device.type == DEVICE
     assert actual.dtype == expected.dtype == dtype
     bounds = {"rtol": 0, "atol": 0} if tolerance is None else tolerance
     torch.testing.assert_close(actual.cpu(), expected, equal_nan=True, **bounds)
@@ -83,7 +85,7 @@ def check_entry(lists, list_name, number, fast_dtype, prescribed):
     name, arguments, *rest = getattr(lists, list_name)[number]
     keywords = rest[0] if rest and isinstance(rest[0], dict) else {}
     for function in functions(list_name, name):
-        with torch.autocast("openreg", dtype=fast_dtype):
+        with torch.autocast(DEVICE, dtype=fast_dtype):
             actual = function(*arguments, **keywords)
         expected = function(*on_cpu_in(prescribed, arguments), **keywords)
         assert_same(actual, expected, prescribed, CLOSE if name in FUSED else None)
@@ -100,19 +102,19 @@ def test_operators_with_a_policy_are_those_of_cuda():
     }
     ours = {
         f"aten::{entry.operator}" + (f".{entry.overload}" if entry.overload else "")
-        for entry in torch.openreg.amp.policies()
+        for entry in module.amp.policies()
     }
     assert ours == on_cuda - {f"aten::{name}" for name in CUDNN}
 
 
 def test_operators_with_a_policy_have_a_kernel():
-    for entry in torch.openreg.amp.policies():
+    for entry in module.amp.policies():
         name = f"aten::{entry.operator}" + (f".{entry.overload}" if entry.overload else "")
-        assert torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastPrivateUse1"), name
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(name, f"Autocast{KEY}"), name
 
 
 def test_policies_are_those_of_the_lists():
-    table = {entry.operator: entry.policy for entry in torch.openreg.amp.policies()}
+    table = {entry.operator: entry.policy for entry in module.amp.policies()}
     lists = lists_of("cpu")
 
     def listed(*names):
@@ -130,7 +132,7 @@ def test_policies_are_those_of_the_lists():
 
 
 def test_norm_names_the_overloads_that_are_called_instead():
-    replaced = {e.overload: e.replacement for e in torch.openreg.amp.policies() if e.replacement}
+    replaced = {e.overload: e.replacement for e in module.amp.policies() if e.replacement}
     assert replaced == {"Scalar": "ScalarOpt_dtype", "ScalarOpt_dim": "ScalarOpt_dim_dtype"}
 
 
@@ -158,7 +160,7 @@ def test_operator_in_the_widest_type(lists, name, number):
 def test_operator_that_promotes_by_itself(lists, name, number):
     function, arguments, dtype = getattr(lists, name)[number]
     for call in functions(name, function):
-        with torch.autocast("openreg"):
+        with torch.autocast(DEVICE):
             actual = call(*arguments)
         expected = call(*map_tensors(torch.Tensor.cpu, arguments))
         if isinstance(expected, bool):
@@ -172,7 +174,7 @@ def test_banned_operator_is_refused_in_the_words_of_cuda(lists):
     on_cuda = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
     with pytest.raises(RuntimeError) as words:
         torch.ops.aten.binary_cross_entropy.default.redispatch(on_cuda, *arguments)
-    with pytest.raises(RuntimeError) as ours, torch.autocast("openreg"):
+    with pytest.raises(RuntimeError) as ours, torch.autocast(DEVICE):
         getattr(module, name)(*arguments)
     assert str(ours.value) == str(words.value)
     assert "are unsafe to autocast" in str(ours.value)
@@ -181,7 +183,7 @@ def test_banned_operator_is_refused_in_the_words_of_cuda(lists):
 def test_banned_operator_is_allowed_without_autocast(lists):
     ((name, arguments, module),) = lists.banned
     expected = getattr(module, name)(*on_cpu_in(torch.float32, arguments))
-    with torch.autocast("openreg", enabled=False):
+    with torch.autocast(DEVICE, enabled=False):
         assert_same(getattr(module, name)(*arguments), expected, torch.float32)
 
 
@@ -191,11 +193,11 @@ ATEN = torch.ops.aten
 
 
 def halves(*shape):
-    return torch.rand(*shape, dtype=torch.float16, device="openreg")
+    return torch.rand(*shape, dtype=torch.float16, device=DEVICE)
 
 
 def floats(*shape):
-    return torch.rand(*shape, device="openreg")
+    return torch.rand(*shape, device=DEVICE)
 
 
 def resized(name, dimensions, *more):
@@ -248,16 +250,16 @@ def test_every_operator_with_a_policy_is_tried():
     lists = lists_of("cpu")
     tried = {entry[0] for value in vars(lists).values() for entry in value}
     tried |= {name.split()[0] for name in OTHERS} | set(FUSED_CELLS) | {FLASH}
-    assert {entry.operator for entry in torch.openreg.amp.policies()} <= tried
+    assert {entry.operator for entry in module.amp.policies()} <= tried
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_operator_that_the_lists_leave_out(name):
-    policies = {entry.operator: entry.policy for entry in torch.openreg.amp.policies()}
+    policies = {entry.operator: entry.policy for entry in module.amp.policies()}
     lower = policies[name.split()[0]] == "lower_precision"
     prescribed = torch.float16 if lower else torch.float32
     function, arguments = OTHERS[name]()
-    with torch.autocast("openreg"):
+    with torch.autocast(DEVICE):
         actual = function(*arguments)
     expected = function(*on_cpu_in(prescribed, arguments))
     assert_same(actual, expected, prescribed, CLOSE if lower else {"rtol": 1e-5, "atol": 1e-6})
@@ -267,7 +269,7 @@ def test_operator_that_the_lists_leave_out(name):
 def test_fused_cell_runs_in_lower_precision(name):
     arguments = FUSED_CELLS[name]()
     cell = getattr(ATEN, name).default
-    with torch.autocast("openreg"):
+    with torch.autocast(DEVICE):
         actual = cell(*arguments)
     expected = cell(*(argument.half() for argument in arguments))
     for one, other in zip(actual, expected, strict=True):
@@ -285,7 +287,7 @@ def test_flash_attention_is_given_lower_precision():
 
     # There is no such kernel here; what it would have been given shows all the same.
     arguments = [floats(1, 2, 8, 8) for _ in range(3)]
-    with pytest.raises(NotImplementedError), torch.autocast("openreg"), Watch():
+    with pytest.raises(NotImplementedError), torch.autocast(DEVICE), Watch():
         getattr(ATEN, FLASH).default(*arguments)
     assert seen[-1] == (f"aten::{FLASH}", [torch.float16] * 3)
 
@@ -295,15 +297,15 @@ def test_flash_attention_is_given_lower_precision():
 
 def test_doubles_and_integers_are_left_alone():
     for dtype in (torch.float64, torch.int32):
-        x = torch.ones(2, 2, dtype=dtype, device="openreg")
-        with torch.autocast("openreg"):
+        x = torch.ones(2, 2, dtype=dtype, device=DEVICE)
+        with torch.autocast(DEVICE):
             assert (x @ x).dtype == dtype
             assert torch.addcmul(x, x, x).dtype == dtype
 
 
 def test_tensors_in_lists_and_optional_ones_are_cast():
     x, bias = floats(3, 3), floats(3)
-    with torch.autocast("openreg"):
+    with torch.autocast(DEVICE):
         assert torch.linalg.multi_dot([x, x, x]).dtype == torch.float16
         assert torch.nn.functional.linear(x.half(), x.half(), bias).dtype == torch.float16
         assert torch.nn.functional.linear(x.half(), x.half(), None).dtype == torch.float16
@@ -311,7 +313,7 @@ def test_tensors_in_lists_and_optional_ones_are_cast():
 
 def test_a_dtype_that_is_given_is_kept():
     x = halves(4)
-    with torch.autocast("openreg"):
+    with torch.autocast(DEVICE):
         assert torch.sum(x, dtype=torch.float16).dtype == torch.float16
         assert torch.softmax(x, 0, dtype=torch.float64).dtype == torch.float64
         assert torch.sum(x.double()).dtype == torch.float64
@@ -321,21 +323,21 @@ def test_a_dtype_that_is_given_is_kept():
 def test_an_optional_argument_does_not_widen_the_type():
     # On CUDA, too, the bias has no say in what bilinear computes in.
     arguments = halves(2, 3), halves(2, 3), halves(4, 3, 3), floats(4)
-    with torch.autocast("openreg"):
+    with torch.autocast(DEVICE):
         assert torch.bilinear(*arguments).dtype == torch.float16
 
 
 def test_a_half_that_is_not_autocasts_is_refused_where_types_are_compared():
-    x = torch.ones(4, dtype=torch.bfloat16, device="openreg")
+    x = torch.ones(4, dtype=torch.bfloat16, device=DEVICE)
     words = "Unexpected floating ScalarType in at::autocast::prioritize"
-    with pytest.raises(RuntimeError, match=words), torch.autocast("openreg"):
+    with pytest.raises(RuntimeError, match=words), torch.autocast(DEVICE):
         torch.dot(x, x)
 
 
 def test_in_place_operators_keep_their_dtype():
-    x = torch.zeros(2, 2, device="openreg")
-    ones = torch.ones(2, 2, device="openreg")
-    with torch.autocast("openreg"):
+    x = torch.zeros(2, 2, device=DEVICE)
+    ones = torch.ones(2, 2, device=DEVICE)
+    with torch.autocast(DEVICE):
         x.addmm_(ones, ones)
     assert x.dtype == torch.float32
     assert x.tolist() == [[2.0, 2.0], [2.0, 2.0]]
@@ -345,7 +347,7 @@ def test_operators_that_others_consist_of_are_not_cast_again():
     # In the mathematics of attention, softmax would otherwise give float32.
     q = halves(1, 2, 8, 8)
     with (
-        torch.autocast("openreg"),
+        torch.autocast(DEVICE),
         torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
     ):
         assert torch.nn.functional.scaled_dot_product_attention(q, q, q).dtype == torch.float16
@@ -353,7 +355,7 @@ def test_operators_that_others_consist_of_are_not_cast_again():
 
 def test_calls_that_need_no_cast_allocate_no_copies():
     x = halves(64, 64)
-    with torch.autocast("openreg"):
-        before = torch.openreg.memory_stats()["allocation.all.allocated"]
+    with torch.autocast(DEVICE):
+        before = module.memory_stats()["allocation.all.allocated"]
         x @ x
-        assert torch.openreg.memory_stats()["allocation.all.allocated"] - before == 1
+        assert module.memory_stats()["allocation.all.allocated"] - before == 1

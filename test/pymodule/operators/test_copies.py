@@ -5,7 +5,9 @@ import itertools
 import pytest
 import torch
 
-DEVICES = ["cpu", "openreg:0", "openreg:1"]
+from device import DEVICE, module
+
+DEVICES = ["cpu", f"{DEVICE}:0", f"{DEVICE}:1"]
 PAIRS = [pair for pair in itertools.product(DEVICES, DEVICES) if pair != ("cpu", "cpu")]
 
 LAYOUTS = {
@@ -109,7 +111,7 @@ def test_lazily_negated_tensor_is_copied(origin, target):
     assert negated.to(target, copy=True).resolve_neg().cpu().tolist() == [-2.0, 4.0]
 
 
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_overlapping_copy_is_refused_as_on_the_cpu(device):
     tensor = torch.arange(10.0, device=device)
     with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to"):
@@ -117,20 +119,20 @@ def test_overlapping_copy_is_refused_as_on_the_cpu(device):
 
 
 def test_copy_onto_itself_changes_nothing():
-    tensor = torch.arange(10.0, device="openreg")
+    tensor = torch.arange(10.0, device=DEVICE)
     tensor.copy_(tensor)
     assert torch.equal(tensor.cpu(), torch.arange(10.0))
 
 
 def test_copy_into_a_tensor_that_overlaps_itself_is_refused():
-    tensor = torch.zeros(1, 3, device="openreg").expand(4, 3)
+    tensor = torch.zeros(1, 3, device=DEVICE).expand(4, 3)
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
         tensor.copy_(torch.ones(4, 3))
 
 
 def test_copy_of_a_shape_that_does_not_fit_is_refused():
     with pytest.raises(RuntimeError, match="must match the size"):
-        torch.zeros(3, device="openreg").copy_(torch.zeros(4))
+        torch.zeros(3, device=DEVICE).copy_(torch.zeros(4))
 
 
 @pytest.mark.parametrize(("origin", "target"), PAIRS)
@@ -141,25 +143,25 @@ def test_empty_tensor_is_copied(origin, target):
 
 def test_big_tensor_is_copied_exactly():
     values = torch.arange(3_000_001)
-    assert torch.equal(values.to("openreg:0").to("openreg:1").cpu(), values)
+    assert torch.equal(values.to(f"{DEVICE}:0").to(f"{DEVICE}:1").cpu(), values)
 
 
 def test_non_blocking_copies_arrive():
     values = torch.arange(1000.0)
-    there = values.to("openreg", non_blocking=True)
+    there = values.to(DEVICE, non_blocking=True)
     back = there.to("cpu", non_blocking=True)
-    torch.openreg.synchronize()
+    module.synchronize()
     assert torch.equal(back, values)
 
 
 def test_tensor_is_made_from_python_data_and_arrays():
     values = [[1, 2], [3, 4]]
-    assert torch.tensor(values, device="openreg:1").tolist() == values
-    assert torch.as_tensor(torch.tensor(values).numpy(), device="openreg").tolist() == values
+    assert torch.tensor(values, device=f"{DEVICE}:1").tolist() == values
+    assert torch.as_tensor(torch.tensor(values).numpy(), device=DEVICE).tolist() == values
 
 
 def test_clone_keeps_strides_and_owns_its_memory():
-    tensor = source().openreg().transpose(0, 1)
+    tensor = source().to(DEVICE).transpose(0, 1)
     clone = tensor.clone()
     assert clone.stride() == tensor.stride()
     clone.zero_()
@@ -168,5 +170,5 @@ def test_clone_keeps_strides_and_owns_its_memory():
 
 def test_float8_tensor_survives_the_way_there_and_back():
     values = torch.tensor([0.5, 1.0, -2.0]).to(torch.float8_e4m3fn)
-    back = values.openreg().cpu()
+    back = values.to(DEVICE).cpu()
     assert torch.equal(back.view(torch.uint8), values.view(torch.uint8))

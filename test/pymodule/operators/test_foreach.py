@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from device import DEVICE
+
 # Without alpha a tensor of no dimensions is taken for a number, wherever it is.
 ADDS = {
     "_foreach_add": torch._foreach_add,
@@ -13,29 +15,29 @@ ADDS = {
 
 
 def tensors(**options):
-    return [torch.arange(4.0, device="openreg").to(**options) for _ in range(2)]
+    return [torch.arange(4.0, device=DEVICE).to(**options) for _ in range(2)]
 
 
 @pytest.mark.parametrize("name", ADDS)
 def test_addend_on_another_device_is_refused(name):
     words = "scalar tensor expected to be on" if name[-1] != "_" else "scalar tensor is expected"
-    with pytest.raises(RuntimeError, match=f"{words}.* openreg:0 but is on cpu"):
+    with pytest.raises(RuntimeError, match=f"{words}.* {DEVICE}:0 but is on cpu"):
         ADDS[name](tensors(), torch.tensor(1.0), alpha=1.0)
-    with pytest.raises(RuntimeError, match=f"{words}.* openreg:0 but is on openreg:1"):
-        ADDS[name](tensors(), torch.tensor(1.0, device="openreg:1"), alpha=1.0)
+    with pytest.raises(RuntimeError, match=f"{words}.* {DEVICE}:0 but is on {DEVICE}:1"):
+        ADDS[name](tensors(), torch.tensor(1.0, device=f"{DEVICE}:1"), alpha=1.0)
 
 
 @pytest.mark.parametrize("name", ADDS)
 def test_addend_on_the_device_is_added(name):
     expected = [torch.arange(4.0) + 6 for _ in range(2)]
-    result = ADDS[name](tensors(), torch.tensor(2.0, device="openreg"), alpha=3)
+    result = ADDS[name](tensors(), torch.tensor(2.0, device=DEVICE), alpha=3)
     assert all(torch.equal(a.cpu(), b) for a, b in zip(result, expected, strict=True))
 
 
 # Not by its kernel for whole lists: tensors of another dtype than the addend, and with gaps.
 ONE_BY_ONE = {
     "another dtype": lambda: tensors(dtype=torch.float64),
-    "with gaps": lambda: [torch.zeros(4, 2, device="openreg")[:, 0] for _ in range(2)],
+    "with gaps": lambda: [torch.zeros(4, 2, device=DEVICE)[:, 0] for _ in range(2)],
 }
 
 
@@ -55,7 +57,7 @@ def test_addend_with_dimensions_is_refused(name):
 
 def test_tensors_are_needed():
     with pytest.raises(RuntimeError, match="Tensor list must have at least one tensor"):
-        torch._foreach_add([], torch.tensor(1.0, device="openreg"), alpha=1.0)
+        torch._foreach_add([], torch.tensor(1.0, device=DEVICE), alpha=1.0)
 
 
 @pytest.mark.parametrize("operator", [torch._foreach_mul, torch._foreach_div])

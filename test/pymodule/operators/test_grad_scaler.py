@@ -6,13 +6,15 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from device import DEVICE, module
+
 
 def models():
     """Return the same small model on the CPU and on a device, with optimizer and scaler."""
     torch.manual_seed(0)
     host = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
     sides = []
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         model = copy.deepcopy(host).to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         scaler = torch.amp.GradScaler(device, init_scale=1024.0, growth_interval=2)
@@ -71,16 +73,16 @@ def test_unscaled_gradients_are_those_of_no_scaling():
     (model, _, _), (on_device, optimizer, scaler) = models()
     batch = batches()[0]
     model(batch).square().mean().backward()
-    scaler.scale(on_device(batch.openreg()).square().mean()).backward()
+    scaler.scale(on_device(batch.to(DEVICE)).square().mean()).backward()
     scaler.unscale_(optimizer)
     for expected, actual in zip(model.parameters(), on_device.parameters(), strict=True):
         torch.testing.assert_close(actual.grad.cpu(), expected.grad)
 
 
 def test_gradients_of_two_devices_are_unscaled_together():
-    parameters = [torch.ones(3, device=f"openreg:{index}", requires_grad=True) for index in (0, 1)]
+    parameters = [torch.ones(3, device=f"{DEVICE}:{index}", requires_grad=True) for index in (0, 1)]
     optimizer = torch.optim.SGD(parameters, lr=1.0)
-    scaler = torch.amp.GradScaler("openreg", init_scale=8.0)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=8.0)
     for parameter in parameters:
         scaler.scale((parameter * 2).sum()).backward()
     scaler.step(optimizer)
@@ -88,9 +90,9 @@ def test_gradients_of_two_devices_are_unscaled_together():
 
 
 def test_infinity_on_one_device_skips_the_step_on_both():
-    parameters = [torch.ones(3, device=f"openreg:{index}", requires_grad=True) for index in (0, 1)]
+    parameters = [torch.ones(3, device=f"{DEVICE}:{index}", requires_grad=True) for index in (0, 1)]
     optimizer = torch.optim.SGD(parameters, lr=1.0)
-    scaler = torch.amp.GradScaler("openreg", init_scale=8.0)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=8.0)
     scaler.scale(parameters[0].sum()).backward()
     scaler.scale((parameters[1] * float("inf")).sum()).backward()
     scaler.step(optimizer)
@@ -100,16 +102,16 @@ def test_infinity_on_one_device_skips_the_step_on_both():
 
 
 def test_scaler_that_is_off_changes_nothing():
-    scaler = torch.openreg.amp.GradScaler(enabled=False)
-    loss = torch.ones(1, device="openreg")
+    scaler = module.amp.GradScaler(enabled=False)
+    loss = torch.ones(1, device=DEVICE)
     assert scaler.scale(loss) is loss
     assert scaler.get_scale() == 1.0
 
 
 def test_our_own_scaler_is_for_this_device():
-    scaler = torch.openreg.amp.GradScaler(init_scale=16.0)
-    assert scaler.scale(torch.ones(1, device="openreg")).item() == 16.0
-    assert scaler._scale.is_openreg
+    scaler = module.amp.GradScaler(init_scale=16.0)
+    assert scaler.scale(torch.ones(1, device=DEVICE)).item() == 16.0
+    assert scaler._scale.device.type == DEVICE
 
 
 def test_state_of_the_scaler_can_be_loaded_and_goes_on_from_there():
@@ -117,7 +119,7 @@ def test_state_of_the_scaler_can_be_loaded_and_goes_on_from_there():
     for batch in batches()[:3]:
         step(device, batch)
     model, optimizer, scaler = device
-    resumed = torch.amp.GradScaler("openreg")
+    resumed = torch.amp.GradScaler(DEVICE)
     resumed.load_state_dict(scaler.state_dict())
     assert scaler.state_dict()["_growth_tracker"] == 1
     assert resumed.state_dict() == scaler.state_dict()
@@ -130,9 +132,9 @@ def test_state_of_the_scaler_can_be_loaded_and_goes_on_from_there():
 
 
 def test_each_of_two_optimizers_skips_for_its_own_infinities():
-    parameters = [torch.ones(3, device="openreg", requires_grad=True) for _ in range(2)]
+    parameters = [torch.ones(3, device=DEVICE, requires_grad=True) for _ in range(2)]
     optimizers = [torch.optim.SGD([parameter], lr=1.0) for parameter in parameters]
-    scaler = torch.amp.GradScaler("openreg", init_scale=8.0)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=8.0)
     losses = parameters[0].sum(), (parameters[1] * float("inf")).sum()
     scaler.scale(losses[0]).backward()
     scaler.scale(losses[1]).backward()
@@ -144,8 +146,8 @@ def test_each_of_two_optimizers_skips_for_its_own_infinities():
 
 
 def test_losses_in_a_list_are_scaled_on_their_devices():
-    scaler = torch.amp.GradScaler("openreg", init_scale=8.0)
-    losses = scaler.scale([torch.ones(1, device=f"openreg:{index}") for index in (0, 1)])
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=8.0)
+    losses = scaler.scale([torch.ones(1, device=f"{DEVICE}:{index}") for index in (0, 1)])
     assert [loss.device.index for loss in losses] == [0, 1]
     assert [loss.item() for loss in losses] == [8.0, 8.0]
 
@@ -186,9 +188,9 @@ def test_mistakes_are_refused_in_the_words_of_the_cpu(mistake):
 
 
 def test_gradients_in_half_precision_are_refused():
-    parameter = torch.ones(3, dtype=torch.float16, device="openreg", requires_grad=True)
+    parameter = torch.ones(3, dtype=torch.float16, device=DEVICE, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=1.0)
-    scaler = torch.amp.GradScaler("openreg", init_scale=8.0)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=8.0)
     scaler.scale(parameter.sum()).backward()
     with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients"):
         scaler.unscale_(optimizer)
@@ -212,7 +214,7 @@ READS = "aten::_local_scalar_dense"
 
 def test_the_host_waits_for_nothing_before_the_step():
     _, (model, optimizer, scaler) = models()
-    batch = batches()[0].openreg()
+    batch = batches()[0].to(DEVICE)
     loss = model(batch).square().mean()
     names = operators_of(lambda: scaler.scale(loss).backward())
     names += operators_of(lambda: scaler.unscale_(optimizer))
@@ -244,7 +246,7 @@ def test_optimizers_of_every_kind_take_the_steps_of_the_cpu(kind, how):
 def test_fused_optimizer_is_given_the_scale_and_what_was_found():
     _, (model, _, scaler) = models()
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    scaler.scale(model(batches()[0].openreg()).square().mean()).backward()
+    scaler.scale(model(batches()[0].to(DEVICE)).square().mean()).backward()
     names = operators_of(lambda: scaler.step(optimizer))
     assert "aten::_fused_adam_" in names
     assert READS not in names  # it skips by itself: the host need not know
@@ -254,7 +256,7 @@ def test_fused_optimizer_is_given_the_scale_and_what_was_found():
 @pytest.mark.parametrize("found", [0.0, 1.0])
 def test_fused_step_unscales_or_skips(kind, found):
     results = []
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         parameter = torch.linspace(-1, 1, 40, device=device).requires_grad_()
         optimizer = kind([parameter], lr=0.1, fused=True)
         parameter.grad = torch.linspace(1, 3, 40, device=device) * 1024

@@ -6,8 +6,10 @@ import warnings
 import pytest
 import torch
 
+from device import DEVICE, module
 
-def draw(device="openreg", **kwargs):
+
+def draw(device=DEVICE, **kwargs):
     return torch.rand(4, device=device, **kwargs).tolist()
 
 
@@ -21,234 +23,234 @@ def test_same_seed_gives_the_same_numbers():
 
 def test_manual_seed_of_torch_seeds_every_device():
     torch.manual_seed(5)
-    assert draw("openreg:0") == draw("openreg:1")
+    assert draw(f"{DEVICE}:0") == draw(f"{DEVICE}:1")
 
 
 def test_manual_seed_seeds_the_current_device_only():
-    torch.openreg.manual_seed_all(1)
-    torch.openreg.set_device(1)
-    torch.openreg.manual_seed(2)
-    assert torch.openreg.initial_seed() == 2
-    assert torch.openreg.default_generators[0].initial_seed() == 1
+    module.manual_seed_all(1)
+    module.set_device(1)
+    module.manual_seed(2)
+    assert module.initial_seed() == 2
+    assert module.default_generators[0].initial_seed() == 1
 
 
 def test_seed_before_first_use_is_kept(python):
-    code = "import torch; torch.manual_seed(7); print(torch.rand(4, device='openreg').tolist())"
+    code = f"import torch; torch.manual_seed(7); print(torch.rand(4, device='{DEVICE}').tolist())"
     output = python(code).stdout
     torch.manual_seed(7)
     assert output == f"{draw()}\n"
 
 
 def test_unseeded_processes_draw_different_numbers(python):
-    code = "import torch; print(torch.rand(4, device='openreg').tolist())"
+    code = f"import torch; print(torch.rand(4, device='{DEVICE}').tolist())"
     assert python(code).stdout != python(code).stdout
 
 
 def test_seed_chooses_a_new_seed_for_the_current_device():
-    torch.openreg.manual_seed_all(1)
-    torch.openreg.seed()
-    assert torch.openreg.initial_seed() != 1
-    assert torch.openreg.default_generators[1].initial_seed() == 1
+    module.manual_seed_all(1)
+    module.seed()
+    assert module.initial_seed() != 1
+    assert module.default_generators[1].initial_seed() == 1
 
 
 def test_seed_all_chooses_one_seed_for_all_devices():
-    torch.openreg.manual_seed_all(1)
-    torch.openreg.seed_all()
-    seeds = {generator.initial_seed() for generator in torch.openreg.default_generators}
+    module.manual_seed_all(1)
+    module.seed_all()
+    seeds = {generator.initial_seed() for generator in module.default_generators}
     assert len(seeds) == 1 and seeds != {1}
 
 
 @pytest.mark.parametrize("seed", [0, 2**63, 2**64 - 1])
 def test_large_seeds_are_kept(seed):
-    torch.openreg.manual_seed(seed)
-    assert torch.openreg.initial_seed() == seed
+    module.manual_seed(seed)
+    assert module.initial_seed() == seed
 
 
 def test_negative_seed_wraps_around():
-    torch.openreg.manual_seed(-1)
-    assert torch.openreg.initial_seed() == 2**64 - 1
+    module.manual_seed(-1)
+    assert module.initial_seed() == 2**64 - 1
 
 
 def test_devices_draw_independently():
     torch.manual_seed(5)
-    first, second = draw("openreg:0"), draw("openreg:0")
+    first, second = draw(f"{DEVICE}:0"), draw(f"{DEVICE}:0")
     torch.manual_seed(5)
-    assert draw("openreg:0") == first
-    assert draw("openreg:1") == first
-    assert draw("openreg:0") == second
+    assert draw(f"{DEVICE}:0") == first
+    assert draw(f"{DEVICE}:1") == first
+    assert draw(f"{DEVICE}:0") == second
 
 
 def test_drawing_on_the_host_leaves_devices_alone():
     torch.manual_seed(5)
-    state = torch.openreg.get_rng_state()
+    state = module.get_rng_state()
     torch.rand(10)
-    assert torch.equal(torch.openreg.get_rng_state(), state)
+    assert torch.equal(module.get_rng_state(), state)
 
 
 def test_state_is_seed_and_offset_in_16_bytes():
-    torch.openreg.manual_seed(123456789)
+    module.manual_seed(123456789)
     draw()
-    state = torch.openreg.get_rng_state()
+    state = module.get_rng_state()
     assert state.is_cpu and state.dtype == torch.uint8
     assert struct.unpack("<QQ", bytes(state.tolist())) == (123456789, 4)
 
 
 def test_state_can_be_set_again():
-    state = torch.openreg.get_rng_state()
+    state = module.get_rng_state()
     first = draw()
-    torch.openreg.set_rng_state(state)
+    module.set_rng_state(state)
     assert draw() == first
 
 
-@pytest.mark.parametrize("device", [1, "openreg:1", torch.device("openreg:1")])
+@pytest.mark.parametrize("device", [1, f"{DEVICE}:1", torch.device(f"{DEVICE}:1")])
 def test_state_of_every_spelling_of_a_device(device):
-    torch.openreg.manual_seed_all(3)
-    state = torch.openreg.get_rng_state(device)
-    torch.openreg.set_rng_state(torch.zeros(16, dtype=torch.uint8), device)
-    assert torch.openreg.default_generators[1].initial_seed() == 0
-    assert torch.openreg.default_generators[0].initial_seed() == 3
-    torch.openreg.set_rng_state(state, device)
-    assert torch.openreg.default_generators[1].initial_seed() == 3
+    module.manual_seed_all(3)
+    state = module.get_rng_state(device)
+    module.set_rng_state(torch.zeros(16, dtype=torch.uint8), device)
+    assert module.default_generators[1].initial_seed() == 0
+    assert module.default_generators[0].initial_seed() == 3
+    module.set_rng_state(state, device)
+    assert module.default_generators[1].initial_seed() == 3
 
 
 def test_states_of_all_devices_can_be_set_again():
-    states = torch.openreg.get_rng_state_all()
+    states = module.get_rng_state_all()
     assert len(states) == 2
-    first = [draw("openreg:0"), draw("openreg:1")]
-    torch.openreg.set_rng_state_all(states)
-    assert [draw("openreg:0"), draw("openreg:1")] == first
+    first = [draw(f"{DEVICE}:0"), draw(f"{DEVICE}:1")]
+    module.set_rng_state_all(states)
+    assert [draw(f"{DEVICE}:0"), draw(f"{DEVICE}:1")] == first
 
 
 def test_state_without_offset_starts_at_the_beginning():
-    torch.openreg.manual_seed(9)
+    module.manual_seed(9)
     first = draw()
-    torch.openreg.set_rng_state(torch.tensor([9] + [0] * 7, dtype=torch.uint8))
+    module.set_rng_state(torch.tensor([9] + [0] * 7, dtype=torch.uint8))
     assert draw() == first
 
 
 def test_state_of_the_wrong_size_is_refused():
     with pytest.raises(RuntimeError, match="RNG state is wrong size"):
-        torch.openreg.set_rng_state(torch.zeros(15, dtype=torch.uint8))
+        module.set_rng_state(torch.zeros(15, dtype=torch.uint8))
 
 
 def test_state_with_an_impossible_offset_is_refused():
     state = torch.tensor(list(struct.pack("<QQ", 1, 6)), dtype=torch.uint8)
     with pytest.raises(RuntimeError, match="offset must be a multiple of 4"):
-        torch.openreg.set_rng_state(state)
+        module.set_rng_state(state)
 
 
 def test_state_of_a_device_that_does_not_exist_is_refused():
     with pytest.raises(IndexError, match="no default generator of device 2: there are 2 devices"):
-        torch.openreg.get_rng_state(2)
+        module.get_rng_state(2)
 
 
 def test_offset_can_be_read_and_set():
-    torch.openreg.manual_seed(1)
+    module.manual_seed(1)
     first = draw()
-    assert torch.openreg._get_rng_state_offset() == 4
-    torch.openreg._set_rng_state_offset(0)
+    assert module._get_rng_state_offset() == 4
+    module._set_rng_state_offset(0)
     assert draw() == first
 
 
 def test_default_generators_are_a_sequence_of_one_a_device():
-    generators = torch.openreg.default_generators
+    generators = module.default_generators
     assert len(generators) == 2
-    assert [g.device for g in generators] == [torch.device("openreg", i) for i in (0, 1)]
-    assert generators[-1].device == generators[1].device == torch.device("openreg:1")
+    assert [g.device for g in generators] == [torch.device(DEVICE, i) for i in (0, 1)]
+    assert generators[-1].device == generators[1].device == torch.device(f"{DEVICE}:1")
     assert [g.device.index for g in generators[:1]] == [0]
     with pytest.raises(IndexError):
         generators[2]
 
 
 def test_default_generator_is_the_one_that_operators_use():
-    torch.openreg.default_generators[1].manual_seed(4)
-    first = draw("openreg:1")
-    torch.openreg._get_generator(torch.device("openreg:1")).manual_seed(4)
-    assert draw("openreg:1") == first
+    module.default_generators[1].manual_seed(4)
+    first = draw(f"{DEVICE}:1")
+    module._get_generator(torch.device(f"{DEVICE}:1")).manual_seed(4)
+    assert draw(f"{DEVICE}:1") == first
 
 
 def test_own_generator_starts_with_the_documented_seed():
-    generator = torch.Generator(device="openreg:1")
-    assert generator.device == torch.device("openreg:1")
+    generator = torch.Generator(device=f"{DEVICE}:1")
+    assert generator.device == torch.device(f"{DEVICE}:1")
     assert generator.initial_seed() == 67280421310721
 
 
 def test_own_generator_gives_the_numbers_of_its_seed():
-    generator = torch.Generator(device="openreg:1").manual_seed(5)
+    generator = torch.Generator(device=f"{DEVICE}:1").manual_seed(5)
     torch.manual_seed(5)
-    state = torch.openreg.get_rng_state(1)
-    numbers = draw("openreg:1", generator=generator)
-    assert torch.equal(torch.openreg.get_rng_state(1), state)
-    assert draw("openreg:1") == numbers
+    state = module.get_rng_state(1)
+    numbers = draw(f"{DEVICE}:1", generator=generator)
+    assert torch.equal(module.get_rng_state(1), state)
+    assert draw(f"{DEVICE}:1") == numbers
 
 
 def test_own_generator_can_be_cloned_and_restored():
-    generator = torch.Generator(device="openreg").manual_seed(5)
+    generator = torch.Generator(device=DEVICE).manual_seed(5)
     clone = generator.clone_state()
     first = draw(generator=generator)
     assert draw(generator=clone) == first
-    generator.set_state(torch.Generator(device="openreg").manual_seed(5).get_state())
+    generator.set_state(torch.Generator(device=DEVICE).manual_seed(5).get_state())
     assert draw(generator=generator) == first
 
 
 def test_generator_of_the_host_is_refused():
     with pytest.raises(RuntimeError, match="Expected a .*generator.* but found .*cpu"):
-        draw("openreg:0", generator=torch.Generator(device="cpu"))
+        draw(f"{DEVICE}:0", generator=torch.Generator(device="cpu"))
 
 
 def test_generator_of_a_device_that_does_not_exist_is_refused():
     with pytest.raises(RuntimeError, match="device"):
-        torch.Generator(device="openreg:2")
+        torch.Generator(device=f"{DEVICE}:2")
 
 
 def test_fork_rng_restores_host_and_devices():
     torch.manual_seed(5)
-    before = [torch.get_rng_state(), *torch.openreg.get_rng_state_all()]
+    before = [torch.get_rng_state(), *module.get_rng_state_all()]
     with torch.random.fork_rng(devices=range(2)):
         torch.manual_seed(6)
-        draw(), draw("openreg:1"), torch.rand(1)
-    after = [torch.get_rng_state(), *torch.openreg.get_rng_state_all()]
+        draw(), draw(f"{DEVICE}:1"), torch.rand(1)
+    after = [torch.get_rng_state(), *module.get_rng_state_all()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 def test_fork_rng_takes_all_devices_by_default():
     torch.manual_seed(5)
-    before = torch.openreg.get_rng_state(1)
+    before = module.get_rng_state(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with torch.random.fork_rng(device_type="openreg"):
-            draw("openreg:1")
-    assert torch.equal(torch.openreg.get_rng_state(1), before)
+        with torch.random.fork_rng(device_type=DEVICE):
+            draw(f"{DEVICE}:1")
+    assert torch.equal(module.get_rng_state(1), before)
 
 
 def test_random_operator_without_a_kernel_refuses_by_name():
-    state = torch.openreg.get_rng_state()
+    state = module.get_rng_state()
     with torch.library._scoped_library("openreg_test", "FRAGMENT") as library:
         library.define("draw(Tensor x) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
         library.impl("draw", torch.rand_like, "CPU")  # the host's generator is not to be used
         with pytest.raises(NotImplementedError, match="openreg_test::draw"):
-            torch.ops.openreg_test.draw(torch.ones(4, device="openreg"))
-    assert torch.equal(torch.openreg.get_rng_state(), state)
+            torch.ops.openreg_test.draw(torch.ones(4, device=DEVICE))
+    assert torch.equal(module.get_rng_state(), state)
 
 
 def test_empty_tensors_draw_nothing():
-    state = torch.openreg.get_rng_state()
-    torch.rand(0, device="openreg")
-    torch.randn(0, 3, device="openreg")
-    torch.nn.functional.dropout(torch.empty(0, device="openreg"))
-    assert torch.equal(torch.openreg.get_rng_state(), state)
+    state = module.get_rng_state()
+    torch.rand(0, device=DEVICE)
+    torch.randn(0, 3, device=DEVICE)
+    torch.nn.functional.dropout(torch.empty(0, device=DEVICE))
+    assert torch.equal(module.get_rng_state(), state)
 
 
 def test_dropout_in_evaluation_draws_nothing():
-    state = torch.openreg.get_rng_state()
-    x = torch.ones(8, device="openreg")
+    state = module.get_rng_state()
+    x = torch.ones(8, device=DEVICE)
     assert torch.equal(torch.nn.functional.dropout(x, 0.5, training=False), x)
-    assert torch.equal(torch.openreg.get_rng_state(), state)
+    assert torch.equal(module.get_rng_state(), state)
 
 
 def test_checkpointed_dropout_draws_the_same_mask_twice():
     torch.manual_seed(1)
-    x = torch.ones(64, device="openreg", requires_grad=True)
+    x = torch.ones(64, device=DEVICE, requires_grad=True)
     y = torch.utils.checkpoint.checkpoint(torch.nn.functional.dropout, x, use_reentrant=False)
     y.sum().backward()
     assert torch.equal(x.grad.cpu(), y.detach().cpu())
@@ -270,6 +272,6 @@ def test_checkpointed_dropout_draws_the_same_mask_twice():
     ],
 )
 def test_bad_arguments_are_refused_as_on_the_cpu(call, sentence):
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         with pytest.raises((RuntimeError, ValueError), match=sentence):
             call(torch.ones(4, device=device))

@@ -12,13 +12,15 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from device import DEVICE, module
+
 FLOATING = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 EVERY = FLOATING + [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
 COMPLEX = [torch.complex64, torch.complex128]
 
 
 def generator():
-    return torch.openreg.default_generators[0]
+    return module.default_generators[0]
 
 
 @pytest.fixture(autouse=True)
@@ -39,19 +41,19 @@ def threads():
 LARGE = 300_001  # enough for several threads, and odd
 
 DRAWS = {
-    "uniform_": lambda: torch.empty(LARGE, device="openreg").uniform_(),
-    "normal_": lambda: torch.empty(LARGE, device="openreg").normal_(),
-    "strided": lambda: torch.empty(LARGE, 3, device="openreg")[:, 1].normal_(),
-    "half": lambda: torch.empty(LARGE, dtype=torch.float16, device="openreg").exponential_(),
-    "randint": lambda: torch.randint(0, 2**40, (LARGE,), device="openreg"),
-    "bernoulli": lambda: torch.bernoulli(torch.full((LARGE,), 0.5, device="openreg")),
-    "dropout": lambda: functional.dropout(torch.ones(LARGE - 1, device="openreg")),
-    "dropout by elements": lambda: functional.dropout(torch.ones(LARGE, device="openreg")),
-    "rrelu": lambda: functional.rrelu(-torch.ones(LARGE, device="openreg"), training=True),
-    "poisson": lambda: torch.poisson(torch.full((LARGE,), 4.0, device="openreg")),
-    "gamma": lambda: torch._standard_gamma(torch.full((LARGE,), 4.0, device="openreg")),
-    "binomial": lambda: torch.binomial(*torch.full((2, LARGE), 0.9, device="openreg")),
-    "randperm": lambda: torch.randperm(LARGE, device="openreg"),
+    "uniform_": lambda: torch.empty(LARGE, device=DEVICE).uniform_(),
+    "normal_": lambda: torch.empty(LARGE, device=DEVICE).normal_(),
+    "strided": lambda: torch.empty(LARGE, 3, device=DEVICE)[:, 1].normal_(),
+    "half": lambda: torch.empty(LARGE, dtype=torch.float16, device=DEVICE).exponential_(),
+    "randint": lambda: torch.randint(0, 2**40, (LARGE,), device=DEVICE),
+    "bernoulli": lambda: torch.bernoulli(torch.full((LARGE,), 0.5, device=DEVICE)),
+    "dropout": lambda: functional.dropout(torch.ones(LARGE - 1, device=DEVICE)),
+    "dropout by elements": lambda: functional.dropout(torch.ones(LARGE, device=DEVICE)),
+    "rrelu": lambda: functional.rrelu(-torch.ones(LARGE, device=DEVICE), training=True),
+    "poisson": lambda: torch.poisson(torch.full((LARGE,), 4.0, device=DEVICE)),
+    "gamma": lambda: torch._standard_gamma(torch.full((LARGE,), 4.0, device=DEVICE)),
+    "binomial": lambda: torch.binomial(*torch.full((2, LARGE), 0.9, device=DEVICE)),
+    "randperm": lambda: torch.randperm(LARGE, device=DEVICE),
 }
 
 
@@ -68,38 +70,36 @@ def test_numbers_do_not_depend_on_the_number_of_threads(name, threads):
 def test_offset_moves_when_the_operator_is_called_and_does_not_look_at_the_data():
     for draw, words in ((torch.rand, 4), (torch.randn, 4), (torch.randperm, 8 + 4)):
         before = generator().get_offset()
-        draw(5, device="openreg")
+        draw(5, device=DEVICE)
         assert generator().get_offset() - before == words
 
 
 @pytest.mark.parametrize("dtype", EVERY)
 def test_integers_of_every_type_lie_in_their_range(dtype):
-    drawn = torch.empty(5000, dtype=dtype, device="openreg").random_(0, 2)
+    drawn = torch.empty(5000, dtype=dtype, device=DEVICE).random_(0, 2)
     assert drawn.double().unique().tolist() == [0, 1]
-    drawn = torch.empty(5000, dtype=dtype, device="openreg").random_()
+    drawn = torch.empty(5000, dtype=dtype, device=DEVICE).random_()
     assert drawn.double().min() >= 0
 
 
 @pytest.mark.parametrize("dtype", FLOATING + COMPLEX)
 def test_normal_numbers_of_every_type(dtype):
-    drawn = torch.randn(4000, dtype=dtype, device="openreg")
+    drawn = torch.randn(4000, dtype=dtype, device=DEVICE)
     assert drawn.dtype == dtype
     assert abs(drawn.to(torch.complex128).abs().square().mean().item() - 1) < 0.1
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
 def test_complex_numbers_are_pairs_of_real_ones(dtype):
-    drawn = torch.randn(100, dtype=dtype, device="openreg")
+    drawn = torch.randn(100, dtype=dtype, device=DEVICE)
     torch.manual_seed(11)
-    parts = torch.empty(100, 2, dtype=drawn.real.dtype, device="openreg").normal_(
-        0, 1 / math.sqrt(2)
-    )
+    parts = torch.empty(100, 2, dtype=drawn.real.dtype, device=DEVICE).normal_(0, 1 / math.sqrt(2))
     assert torch.equal(torch.view_as_real(drawn), parts)
     torch.manual_seed(11)
-    drawn = torch.rand(100, dtype=dtype, device="openreg")
+    drawn = torch.rand(100, dtype=dtype, device=DEVICE)
     torch.manual_seed(11)
     assert torch.equal(
-        torch.view_as_real(drawn), torch.rand(100, 2, dtype=parts.dtype, device="openreg")
+        torch.view_as_real(drawn), torch.rand(100, 2, dtype=parts.dtype, device=DEVICE)
     )
 
 
@@ -130,7 +130,7 @@ def test_complex_numbers_are_pairs_of_real_ones(dtype):
 )
 def test_empty_tensors_draw_nothing(call):
     before = generator().get_offset()
-    assert call(torch.empty(0, 3, device="openreg")).numel() == 0
+    assert call(torch.empty(0, 3, device=DEVICE)).numel() == 0
     assert generator().get_offset() == before
 
 
@@ -138,7 +138,7 @@ def test_empty_tensors_draw_nothing(call):
 
 
 def test_dropout_in_place_multiplies_by_a_bernoulli_number():
-    x = torch.linspace(-1, 1, 500, device="openreg")
+    x = torch.linspace(-1, 1, 500, device=DEVICE)
     drawn = functional.dropout(x.clone(), 0.3, training=True, inplace=True)
     torch.manual_seed(11)
     noise = torch.empty_like(x).bernoulli_(0.7)
@@ -146,7 +146,7 @@ def test_dropout_in_place_multiplies_by_a_bernoulli_number():
 
 
 def test_alpha_dropout_keeps_mean_and_deviation():
-    x = torch.randn(1 << 18, device="openreg")
+    x = torch.randn(1 << 18, device=DEVICE)
     torch.manual_seed(12)
     drawn = functional.alpha_dropout(x, 0.25, training=True)
     torch.manual_seed(12)
@@ -163,19 +163,19 @@ def test_alpha_dropout_keeps_mean_and_deviation():
 )
 def test_feature_dropout_drops_whole_channels(layer):
     shape = {nn.Dropout1d: (6, 7, 4), nn.Dropout2d: (6, 7, 4, 2)}.get(type(layer), (6, 7, 2, 3, 2))
-    drawn = layer(torch.ones(shape, device="openreg")).flatten(2)
+    drawn = layer(torch.ones(shape, device=DEVICE)).flatten(2)
     assert torch.equal(drawn, drawn[..., :1].expand_as(drawn))
     assert drawn.unique().numel() == 2
 
 
 def test_dropout_of_probability_one_drops_everything_and_draws_nothing():
     before = generator().get_offset()
-    assert functional.dropout(torch.ones(9, device="openreg"), 1.0).count_nonzero() == 0
+    assert functional.dropout(torch.ones(9, device=DEVICE), 1.0).count_nonzero() == 0
     assert generator().get_offset() == before
 
 
 def test_gradient_of_dropout_is_its_mask():
-    x = torch.ones(1000, device="openreg", requires_grad=True)
+    x = torch.ones(1000, device=DEVICE, requires_grad=True)
     y = functional.dropout(x, 0.4)
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
@@ -193,10 +193,10 @@ def test_gradient_of_dropout_is_its_mask():
     ],
 )
 def test_uniform_initialisations_are_uniform_numbers(fill, bound):
-    weight = fill(torch.empty(60, 40, device="openreg"))
+    weight = fill(torch.empty(60, 40, device=DEVICE))
     torch.manual_seed(11)
     low, high = (0, 1) if bound is None else (-bound, bound)
-    assert torch.equal(weight, torch.empty(60, 40, device="openreg").uniform_(low, high))
+    assert torch.equal(weight, torch.empty(60, 40, device=DEVICE).uniform_(low, high))
 
 
 @pytest.mark.parametrize(
@@ -208,31 +208,29 @@ def test_uniform_initialisations_are_uniform_numbers(fill, bound):
     ],
 )
 def test_normal_initialisations_are_normal_numbers(fill, deviation):
-    weight = fill(torch.empty(60, 40, device="openreg"))
+    weight = fill(torch.empty(60, 40, device=DEVICE))
     torch.manual_seed(11)
-    assert torch.equal(weight, torch.empty(60, 40, device="openreg").normal_(0, deviation))
+    assert torch.equal(weight, torch.empty(60, 40, device=DEVICE).normal_(0, deviation))
 
 
 def test_truncated_normal_initialisation_stays_within_its_bounds():
-    weight = nn.init.trunc_normal_(torch.empty(300, 300, device="openreg"), std=2, a=-1, b=3)
+    weight = nn.init.trunc_normal_(torch.empty(300, 300, device=DEVICE), std=2, a=-1, b=3)
     assert weight.min() >= -1 and weight.max() <= 3
     assert abs(weight.mean().item() - 0.7257) < 0.02  # of scipy.stats.truncnorm(-0.5, 1.5, scale=2)
 
 
 def test_orthogonal_initialisation_is_orthogonal():
-    weight = nn.init.orthogonal_(torch.empty(30, 30, device="openreg"))
-    torch.testing.assert_close(
-        weight @ weight.T, torch.eye(30, device="openreg"), rtol=0, atol=1e-5
-    )
+    weight = nn.init.orthogonal_(torch.empty(30, 30, device=DEVICE))
+    torch.testing.assert_close(weight @ weight.T, torch.eye(30, device=DEVICE), rtol=0, atol=1e-5)
 
 
 def test_sparse_initialisation_has_its_zeros():
-    weight = nn.init.sparse_(torch.empty(50, 20, device="openreg"), sparsity=0.3)
+    weight = nn.init.sparse_(torch.empty(50, 20, device=DEVICE), sparsity=0.3)
     assert ((weight == 0).sum(0) == 15).all()
 
 
 def test_distributions_on_a_device_sample_there():
-    one = torch.ones(50, device="openreg")
+    one = torch.ones(50, device=DEVICE)
     half = one / 2
     samples = [
         torch.distributions.Normal(one, one).sample((3,)),
@@ -248,11 +246,11 @@ def test_distributions_on_a_device_sample_there():
         torch.distributions.Pareto(one, one).sample(),
     ]
     for sample in samples:
-        assert sample.device.type == "openreg" and sample.isfinite().all()
+        assert sample.device.type == DEVICE and sample.isfinite().all()
 
 
 def test_a_gradient_flows_through_a_gamma_sample():
-    alpha = torch.full((1000,), 3.0, device="openreg", requires_grad=True)
+    alpha = torch.full((1000,), 3.0, device=DEVICE, requires_grad=True)
     torch.distributions.Gamma(alpha, torch.ones_like(alpha)).rsample().sum().backward()
     # the mean of a gamma number is its shape, so the mean derivative is about 1
     assert abs(alpha.grad.mean().item() - 1) < 0.1
@@ -262,58 +260,58 @@ def test_a_gradient_flows_through_a_gamma_sample():
 
 
 def test_offset_can_be_set_to_any_block():
-    own = torch.Generator(device="openreg").manual_seed(5)
-    numbers = [torch.rand(4, device="openreg", generator=own) for _ in range(3)]
+    own = torch.Generator(device=DEVICE).manual_seed(5)
+    numbers = [torch.rand(4, device=DEVICE, generator=own) for _ in range(3)]
     own.set_offset(8)
     assert own.get_offset() == 8
-    assert torch.equal(torch.rand(4, device="openreg", generator=own), numbers[2])
+    assert torch.equal(torch.rand(4, device=DEVICE, generator=own), numbers[2])
     with pytest.raises(RuntimeError, match="offset must be a multiple of 4"):
         own.set_offset(6)
 
 
 def test_clone_goes_its_own_way():
-    own = torch.Generator(device="openreg").manual_seed(5)
-    torch.rand(4, device="openreg", generator=own)
+    own = torch.Generator(device=DEVICE).manual_seed(5)
+    torch.rand(4, device=DEVICE, generator=own)
     clone = own.clone_state()
-    first = torch.rand(4, device="openreg", generator=clone)
+    first = torch.rand(4, device=DEVICE, generator=clone)
     assert own.get_offset() == 4 and clone.get_offset() == 8
-    assert torch.equal(torch.rand(4, device="openreg", generator=own), first)
+    assert torch.equal(torch.rand(4, device=DEVICE, generator=own), first)
 
 
 def test_graph_safe_states_are_shared():
-    own = torch.Generator(device="openreg").manual_seed(5)
+    own = torch.Generator(device=DEVICE).manual_seed(5)
     state = own.graphsafe_get_state()
-    other = torch.Generator(device="openreg").manual_seed(6)
+    other = torch.Generator(device=DEVICE).manual_seed(6)
     other.graphsafe_set_state(state)
-    first = torch.rand(4, device="openreg", generator=own)
+    first = torch.rand(4, device=DEVICE, generator=own)
     assert other.get_offset() == 4 and other.initial_seed() == 5
-    second = torch.rand(4, device="openreg", generator=other)
+    second = torch.rand(4, device=DEVICE, generator=other)
     assert not torch.equal(first, second) and own.get_offset() == 8
 
 
 def test_fork_of_the_device_restores_it():
-    torch.rand(3, device="openreg")
-    before = torch.openreg.get_rng_state()
-    with torch.random.fork_rng(devices=[0], device_type="openreg"):
+    torch.rand(3, device=DEVICE)
+    before = module.get_rng_state()
+    with torch.random.fork_rng(devices=[0], device_type=DEVICE):
         torch.manual_seed(1)
-        torch.rand(3, device="openreg")
-    assert torch.equal(torch.openreg.get_rng_state(), before)
+        torch.rand(3, device=DEVICE)
+    assert torch.equal(module.get_rng_state(), before)
 
 
 def test_device_module_of_pytorch_has_the_state():
-    module = torch.get_device_module("openreg")
+    module = torch.get_device_module(DEVICE)
     state = module.get_rng_state()
-    first = torch.rand(3, device="openreg")
+    first = torch.rand(3, device=DEVICE)
     module.set_rng_state(state)
-    assert torch.equal(torch.rand(3, device="openreg"), first)
+    assert torch.equal(torch.rand(3, device=DEVICE), first)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
 @pytest.mark.parametrize("preserve", [False, True])
 def test_checkpoint_draws_again_what_it_drew_when_it_preserves_the_state(use_reentrant, preserve):
-    x = torch.ones(4096, device="openreg", requires_grad=True)
+    x = torch.ones(4096, device=DEVICE, requires_grad=True)
     y = checkpoint(functional.dropout, x, use_reentrant=use_reentrant, preserve_rng_state=preserve)
-    torch.rand(3, device="openreg")
+    torch.rand(3, device=DEVICE)
     before = generator().get_offset()
     y.sum().backward()
     assert torch.equal(x.grad, y.detach()) is preserve  # the second mask, the first
@@ -322,16 +320,14 @@ def test_checkpoint_draws_again_what_it_drew_when_it_preserves_the_state(use_ree
 
 
 def test_a_generator_gives_threads_numbers_of_which_none_comes_twice():
-    own = torch.Generator(device="openreg").manual_seed(5)
-    expected = {tuple(torch.rand(4, device="openreg", generator=own).tolist()) for _ in range(200)}
+    own = torch.Generator(device=DEVICE).manual_seed(5)
+    expected = {tuple(torch.rand(4, device=DEVICE, generator=own).tolist()) for _ in range(200)}
     own.manual_seed(5)
     drawn, start = [], threading.Barrier(4)
 
     def draw():
         start.wait()
-        drawn.extend(
-            tuple(torch.rand(4, device="openreg", generator=own).tolist()) for _ in range(50)
-        )
+        drawn.extend(tuple(torch.rand(4, device=DEVICE, generator=own).tolist()) for _ in range(50))
 
     workers = [threading.Thread(target=draw) for _ in range(4)]
     for worker in workers:
@@ -354,30 +350,30 @@ def test_a_generator_gives_threads_numbers_of_which_none_comes_twice():
     ],
 )
 def test_generator_of_the_host_is_refused(call):
-    x = torch.ones(3, device="openreg")
-    sentence = "Expected a 'openreg' device type for generator but found 'cpu'"
+    x = torch.ones(3, device=DEVICE)
+    sentence = f"Expected a '{DEVICE}' device type for generator but found 'cpu'"
     with pytest.raises(RuntimeError, match=sentence):
         call(x, torch.Generator())
 
 
 def test_generator_of_a_device_is_refused_by_the_host():
-    sentence = "Expected a 'cpu' device type for generator but found 'openreg'"
+    sentence = f"Expected a 'cpu' device type for generator but found '{DEVICE}'"
     with pytest.raises(RuntimeError, match=sentence):
-        torch.empty(3).uniform_(generator=torch.Generator(device="openreg"))
+        torch.empty(3).uniform_(generator=torch.Generator(device=DEVICE))
 
 
 def test_generator_of_another_device_is_drawn_from_as_one_of_its_own():
-    own = torch.Generator(device="openreg").manual_seed(7)
-    expected = torch.rand(5, device="openreg", generator=own)
-    other = torch.Generator(device="openreg:1").manual_seed(7)
-    assert torch.equal(torch.rand(5, device="openreg", generator=other), expected)
+    own = torch.Generator(device=DEVICE).manual_seed(7)
+    expected = torch.rand(5, device=DEVICE, generator=own)
+    other = torch.Generator(device=f"{DEVICE}:1").manual_seed(7)
+    assert torch.equal(torch.rand(5, device=DEVICE, generator=other), expected)
     assert other.get_offset() == 4
-    torch.randperm(9, device="openreg", generator=other)
+    torch.randperm(9, device=DEVICE, generator=other)
     assert other.get_offset() > 4
 
 
 def test_permutation_of_nothing_asks_no_generator():
-    for device, generator in (("openreg", "cpu"), ("cpu", "openreg"), ("openreg:0", "openreg:1")):
+    for device, generator in ((DEVICE, "cpu"), ("cpu", DEVICE), (f"{DEVICE}:0", f"{DEVICE}:1")):
         result = torch.randperm(0, device=device, generator=torch.Generator(device=generator))
         assert result.numel() == 0
 
@@ -393,7 +389,7 @@ def test_permutation_of_nothing_asks_no_generator():
     ],
 )
 def test_permutation_that_its_type_cannot_hold_is_refused(dtype, most, sentence):
-    out = torch.empty(0, dtype=dtype, device="openreg")
+    out = torch.empty(0, dtype=dtype, device=DEVICE)
     if most <= 2**15:
         assert torch.randperm(most, out=out).numel() == most
     with pytest.raises(RuntimeError, match=sentence):
@@ -402,8 +398,8 @@ def test_permutation_that_its_type_cannot_hold_is_refused(dtype, most, sentence)
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
 def test_permutation_of_what_is_no_number_line_is_refused(dtype):
-    with pytest.raises(NotImplementedError, match='"randperm_openreg" not implemented for'):
-        torch.randperm(2, dtype=dtype, device="openreg")
+    with pytest.raises(NotImplementedError, match=f'"randperm_{DEVICE}" not implemented for'):
+        torch.randperm(2, dtype=dtype, device=DEVICE)
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float, torch.double])
@@ -414,19 +410,19 @@ def test_uniform_refuses_bounds_in_the_words_of_the_host(dtype, span):
     with pytest.raises(RuntimeError) as on_host:
         torch.empty(3, dtype=dtype).uniform_(*bounds)
     with pytest.raises(RuntimeError) as on_device:
-        torch.empty(3, dtype=dtype, device="openreg").uniform_(*bounds)
+        torch.empty(3, dtype=dtype, device=DEVICE).uniform_(*bounds)
     assert str(on_device.value) == str(on_host.value)
 
 
 @pytest.mark.parametrize("length", [0, 7, 9, 15, 17, 5056])
 def test_states_of_other_sizes_are_refused(length):
-    own = torch.Generator(device="openreg")
+    own = torch.Generator(device=DEVICE)
     with pytest.raises(RuntimeError, match="RNG state is wrong size"):
         own.set_state(torch.zeros(length, dtype=torch.uint8))
 
 
 def test_states_of_other_types_are_refused():
-    own = torch.Generator(device="openreg")
+    own = torch.Generator(device=DEVICE)
     with pytest.raises((RuntimeError, TypeError), match="RNG state must be a torch.ByteTensor"):
         own.set_state(torch.zeros(16))
 
@@ -434,7 +430,7 @@ def test_states_of_other_types_are_refused():
 def test_a_state_set_at_the_host_of_a_gpu_is_taken():
     # seed 3, offset 8, as CUDA serialises them
     state = torch.tensor([3, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0], dtype=torch.uint8)
-    own = torch.Generator(device="openreg")
+    own = torch.Generator(device=DEVICE)
     own.set_state(state)
     assert own.initial_seed() == 3 and own.get_offset() == 8
     assert torch.equal(own.get_state(), state)
@@ -443,7 +439,5 @@ def test_a_state_set_at_the_host_of_a_gpu_is_taken():
 def test_large_bounds_of_floats_move_to_what_the_type_holds():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        drawn = torch.empty(1000, dtype=torch.float32, device="openreg").random_(
-            2**25 + 1, 2**26 - 1
-        )
+        drawn = torch.empty(1000, dtype=torch.float32, device=DEVICE).random_(2**25 + 1, 2**26 - 1)
     assert drawn.min() >= 2**25 + 1 and drawn.max() <= 2**26 - 2

@@ -1,7 +1,7 @@
 """Random numbers against records of GPUs, made by tools/record_cuda_random.py, and that program.
 
 No GPU was at hand when this was written, so there may be no record at all: then the first test is
-skipped, and what is tried here is the program, with the CPU and with openreg itself.
+skipped, and what is tried here is the program, with the CPU and with our devices.
 """
 
 import copy
@@ -13,6 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
+from device import DEVICE
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOL = ROOT / "tools" / "record_cuda_random.py"
@@ -28,14 +30,14 @@ def tool():
 
 @pytest.fixture(scope="module")
 def one_answer_a_call(tool):
-    recorded = tool.record("openreg", SMALL)
+    recorded = tool.record(DEVICE, SMALL)
     by_call = {case["call"]: case for case in recorded["answers"] if case["n"] >= 8}
     return recorded | {"answers": list(by_call.values())}
 
 
 @pytest.fixture
 def record(one_answer_a_call):
-    """A record of openreg, to be spoilt."""
+    """A record of a simulated device, to be spoilt."""
     return copy.deepcopy(one_answer_a_call)
 
 
@@ -43,7 +45,7 @@ def record(one_answer_a_call):
 def test_numbers_are_those_of_the_recorded_gpu(path, python):
     with gzip.open(path, "rt") as file:
         gpu = json.load(file)
-    arguments = ["record_cuda_random.py", "--device", "openreg", "--compare", str(path)]
+    arguments = ["record_cuda_random.py", "--device", DEVICE, "--compare", str(path)]
     python(
         f"""
         import runpy, sys
@@ -54,7 +56,7 @@ def test_numbers_are_those_of_the_recorded_gpu(path, python):
     )
 
 
-@pytest.mark.parametrize("device", ["cpu", "openreg"])
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
 def test_a_record_of_a_device_is_what_the_device_gives(tool, device, tmp_path):
     path = tmp_path / "record.json.gz"
     arguments = ["--device", device, "--largest", str(SMALL), "--output", str(path)]
@@ -73,7 +75,7 @@ def test_a_record_is_the_same_file_every_time(tool, record, tmp_path):
 
 
 def test_a_record_names_the_device_and_the_versions(record):
-    assert record["device"] == "openreg" and "H100" in record["name"]
+    assert record["device"] == DEVICE and "H100" in record["name"]
     assert (record["multiprocessors"], record["threads"]) == (132, 2048)
     assert record["torch"].startswith("2.13")
 
@@ -83,18 +85,18 @@ def test_other_elements_are_a_difference(tool, record, call):
     case = next(case for case in record["answers"] if case["call"] == call)
     case["values"][:2] = [value + 1 for value in case["values"][:2]]
     case["digest"] = "0" * len(case["digest"])
-    assert [other["call"] for other in tool.differences(record, "openreg")] == [call]
+    assert [other["call"] for other in tool.differences(record, DEVICE)] == [call]
 
 
 def test_another_offset_is_a_difference(tool, record):
     record["answers"][3]["offset"] += 4
-    assert len(list(tool.differences(record, "openreg"))) == 1
+    assert len(list(tool.differences(record, DEVICE))) == 1
 
 
 def test_an_operator_that_is_gone_is_a_difference(tool, record):
     case = next(case for case in record["answers"] if case["call"] == "uniform_()")
     case["dtype"] = "int64"
-    (other,) = tool.differences(record, "openreg")
+    (other,) = tool.differences(record, DEVICE)
     assert "not implemented for" in other["got"]
 
 

@@ -11,16 +11,18 @@ import pytest
 import torch
 from scipy import stats
 
+from device import DEVICE
+
 NUMBERS = 100_000
 LEAST_P = 1e-3
 
 
 def empty(dtype=torch.float32):
-    return torch.empty(NUMBERS, dtype=dtype, device="openreg")
+    return torch.empty(NUMBERS, dtype=dtype, device=DEVICE)
 
 
 def full(value, dtype=torch.float32):
-    return torch.full((NUMBERS,), value, dtype=dtype, device="openreg")
+    return torch.full((NUMBERS,), value, dtype=dtype, device=DEVICE)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +37,7 @@ CONTINUOUS: dict[str, tuple[Callable[[], torch.Tensor], object]] = {
     "normal of doubles": (lambda: empty(torch.float64).normal_(), stats.norm()),
     "normal of tensors": (lambda: torch.normal(full(2.0), full(3.0)), stats.norm(2, 3)),
     "real part of complex normals": (
-        lambda: torch.randn(NUMBERS, dtype=torch.complex64, device="openreg").real,
+        lambda: torch.randn(NUMBERS, dtype=torch.complex64, device=DEVICE).real,
         stats.norm(0, 0.5**0.5),
     ),
     "log_normal": (lambda: empty().log_normal_(0.5, 0.75), stats.lognorm(0.75, scale=np.exp(0.5))),
@@ -51,7 +53,7 @@ CONTINUOUS: dict[str, tuple[Callable[[], torch.Tensor], object]] = {
     "gamma of doubles": (lambda: torch._standard_gamma(full(3.0, torch.float64)), stats.gamma(3)),
     "part of a Dirichlet sample": (
         lambda: torch._sample_dirichlet(
-            torch.tensor([1.0, 2.0, 3.0], device="openreg").expand(NUMBERS, 3)
+            torch.tensor([1.0, 2.0, 3.0], device=DEVICE).expand(NUMBERS, 3)
         )[:, 1],
         stats.beta(2, 4),
     ),
@@ -96,7 +98,7 @@ DISCRETE: dict[str, tuple[Callable[[], torch.Tensor], object]] = {
     "bernoulli of doubles": (lambda: empty(torch.float64).bernoulli_(0.3), stats.bernoulli(0.3)),
     "bernoulli of tensors": (lambda: torch.bernoulli(full(0.3)), stats.bernoulli(0.3)),
     "randint": (
-        lambda: torch.randint(-3, 20, (NUMBERS,), device="openreg"),
+        lambda: torch.randint(-3, 20, (NUMBERS,), device=DEVICE),
         stats.randint(-3, 20),
     ),
     "whole range of int8": (lambda: empty(torch.int8).random_(), stats.randint(0, 128)),
@@ -146,7 +148,7 @@ def test_discrete_distribution(name):
 
 
 def test_categories_with_replacement():
-    weights = torch.tensor([3.0, 0.0, 1.0, 4.0, 2.0], device="openreg")
+    weights = torch.tensor([3.0, 0.0, 1.0, 4.0, 2.0], device=DEVICE)
     drawn = torch.multinomial(weights, NUMBERS, replacement=True).cpu().numpy()
     found = np.bincount(drawn, minlength=5)
     assert found[1] == 0
@@ -156,7 +158,7 @@ def test_categories_with_replacement():
 
 def test_pairs_of_categories_without_replacement():
     weights = np.array([3.0, 1.0, 4.0, 2.0])
-    rows = torch.tensor(weights, dtype=torch.float32, device="openreg").expand(NUMBERS, 4)
+    rows = torch.tensor(weights, dtype=torch.float32, device=DEVICE).expand(NUMBERS, 4)
     first, second = torch.multinomial(rows, 2).cpu().numpy().T
     assert (first != second).all()
     pairs = [(i, j) for i in range(4) for j in range(4) if i != j]
@@ -168,14 +170,14 @@ def test_pairs_of_categories_without_replacement():
 def test_permutations_of_four():
     found: dict[tuple[int, ...], int] = {}
     for _ in range(4800):
-        drawn = tuple(torch.randperm(4, device="openreg").tolist())
+        drawn = tuple(torch.randperm(4, device=DEVICE).tolist())
         found[drawn] = found.get(drawn, 0) + 1
     assert len(found) == 24
     assert stats.chisquare(list(found.values())).pvalue > LEAST_P
 
 
 def test_places_in_a_long_permutation():
-    places = torch.randperm(NUMBERS, device="openreg").double().cpu().numpy()
+    places = torch.randperm(NUMBERS, device=DEVICE).double().cpu().numpy()
     assert stats.kstest(places[: NUMBERS // 2], stats.randint(0, NUMBERS).cdf).pvalue > LEAST_P
     ranks = stats.spearmanr(np.arange(NUMBERS), places)
     assert ranks.pvalue > LEAST_P
@@ -183,5 +185,5 @@ def test_places_in_a_long_permutation():
 
 @pytest.mark.parametrize("lag", [1, 2, 256, 256 * 132])
 def test_neighbours_are_not_correlated(lag):
-    numbers = torch.randn(1 << 19, device="openreg").double().cpu().numpy()
+    numbers = torch.randn(1 << 19, device=DEVICE).double().cpu().numpy()
     assert stats.pearsonr(numbers[:-lag], numbers[lag:]).pvalue > LEAST_P

@@ -8,6 +8,8 @@ import random
 import pytest
 import torch
 
+from device import DEVICE, NAME
+
 UNSCALE = torch._amp_foreach_non_finite_check_and_unscale_
 UPDATE = torch._amp_update_scale_
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -57,7 +59,7 @@ def spoil(draw, gradients):
 
 def test_random_gradients_are_unscaled_as_the_definition_says():
     draw = random.Random(0)
-    found_inf = torch.zeros((), device="openreg")
+    found_inf = torch.zeros((), device=DEVICE)
     bad_cases = 0
     for case in range(CASES):
         gradients = random_gradients(draw)
@@ -66,9 +68,9 @@ def test_random_gradients_are_unscaled_as_the_definition_says():
         inverse_scale = torch.tensor(inverse_scale, dtype=torch.float32)
         expected, found = plain_unscale(gradients, inverse_scale)
 
-        on_device = [gradient.openreg() for gradient in gradients]
+        on_device = [gradient.to(DEVICE) for gradient in gradients]
         found_inf.zero_()
-        UNSCALE(on_device, found_inf, inverse_scale.openreg())
+        UNSCALE(on_device, found_inf, inverse_scale.to(DEVICE))
         assert found_inf.item() == found, case
         bad_cases += found
         for actual, wanted in zip(on_device, expected, strict=True):
@@ -79,13 +81,13 @@ def test_random_gradients_are_unscaled_as_the_definition_says():
 def test_random_steps_of_the_scale_are_as_the_definition_says():
     draw = random.Random(0)
     scale, tracker = 2.0**16, 0
-    on_device = torch.tensor(scale, device="openreg")
-    tracker_on_device = torch.tensor(tracker, dtype=torch.int32, device="openreg")
+    on_device = torch.tensor(scale, device=DEVICE)
+    tracker_on_device = torch.tensor(tracker, dtype=torch.int32, device=DEVICE)
     for case in range(CASES):
         found = draw.random() < 0.3
         factors = draw.choice([(2.0, 0.5), (1.5, 0.75), (2.0**40, 0.1), (1.001, 2.0**-20)])
         interval = draw.randrange(1, 6)
-        found_inf = torch.tensor(float(found), device="openreg")
+        found_inf = torch.tensor(float(found), device=DEVICE)
         UPDATE(on_device, tracker_on_device, found_inf, *factors, interval)
         scale, tracker = plain_update(scale, tracker, found, *factors, interval)
         assert (on_device.item(), tracker_on_device.item()) == (scale, tracker), case
@@ -96,9 +98,9 @@ def test_random_steps_of_the_scale_are_as_the_definition_says():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_part_of_a_large_gradient_is_unscaled(dtype):
     # Large enough for several threads, which each take a part.
-    gradient = torch.ones(200_003, dtype=dtype, device="openreg")
-    found_inf = torch.zeros((), device="openreg")
-    half = torch.tensor(0.5, device="openreg")
+    gradient = torch.ones(200_003, dtype=dtype, device=DEVICE)
+    found_inf = torch.zeros((), device=DEVICE)
+    half = torch.tensor(0.5, device=DEVICE)
     UNSCALE([gradient], found_inf, half)
     assert found_inf.item() == 0
     assert torch.equal(gradient, torch.full_like(gradient, 0.5))
@@ -111,9 +113,9 @@ def test_every_part_of_a_large_gradient_is_unscaled(dtype):
 
 
 def test_gradients_of_several_dtypes_go_in_one_launch():
-    gradients = [torch.full((3,), 8.0, dtype=dtype, device="openreg") for dtype in DTYPES]
-    found_inf = torch.zeros((), device="openreg")
-    UNSCALE(gradients, found_inf, torch.tensor(0.25, device="openreg"))
+    gradients = [torch.full((3,), 8.0, dtype=dtype, device=DEVICE) for dtype in DTYPES]
+    found_inf = torch.zeros((), device=DEVICE)
+    UNSCALE(gradients, found_inf, torch.tensor(0.25, device=DEVICE))
     assert [gradient.tolist() for gradient in gradients] == [[2.0] * 3] * len(DTYPES)
 
 
@@ -131,17 +133,17 @@ def layouts(base):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradient_of_any_layout_is_unscaled_and_nothing_beside_it(layout, dtype):
     host = torch.arange(1, 36, dtype=dtype).view(5, 7)
-    device = host.openreg()
+    device = host.to(DEVICE)
     layouts(host)[layout].mul_(0.5)
-    found_inf = torch.zeros((), device="openreg")
-    UNSCALE([layouts(device)[layout]], found_inf, torch.tensor(0.5, device="openreg"))
+    found_inf = torch.zeros((), device=DEVICE)
+    UNSCALE([layouts(device)[layout]], found_inf, torch.tensor(0.5, device=DEVICE))
     assert torch.equal(device.cpu(), host)
     assert found_inf.item() == 0
 
 
 def test_what_was_found_before_stays_found():
-    found_inf = torch.ones((), device="openreg")
-    UNSCALE([torch.ones(3, device="openreg")], found_inf, torch.tensor(0.5, device="openreg"))
+    found_inf = torch.ones((), device=DEVICE)
+    UNSCALE([torch.ones(3, device=DEVICE)], found_inf, torch.tensor(0.5, device=DEVICE))
     assert found_inf.item() == 1
 
 
@@ -149,15 +151,15 @@ def test_scaler_works_behind_what_its_stream_still_has_to_do():
     # Large products, from the second on computed while the host goes on; the first and the last
     # overflow.
     host = torch.rand(700, 700, generator=torch.Generator().manual_seed(0))
-    device = host.openreg()
-    half = torch.tensor(0.5, device="openreg")
-    scale = torch.tensor(1024.0, device="openreg")
-    tracker = torch.zeros((), dtype=torch.int32, device="openreg")
+    device = host.to(DEVICE)
+    half = torch.tensor(0.5, device=DEVICE)
+    scale = torch.tensor(1024.0, device=DEVICE)
+    tracker = torch.zeros((), dtype=torch.int32, device=DEVICE)
     factors = [math.inf, 1.0, 2.0, math.inf]
     gradients, found = [], []
     for factor in factors:
         gradients.append(torch.tanh(device @ device) * factor)
-        found.append(torch.zeros((), device="openreg"))
+        found.append(torch.zeros((), device=DEVICE))
         with_gaps = gradients[-1][:, ::2]
         UNSCALE([with_gaps], found[-1], half)
         UPDATE(scale, tracker, found[-1], 2.0, 0.25, 1)
@@ -173,7 +175,7 @@ def complaint(function, arguments):
     """Return the type and the words of what is raised, without the device's name."""
     with pytest.raises((RuntimeError, NotImplementedError)) as raised:
         function(*arguments)
-    return type(raised.value), str(raised.value).split("\n")[0].replace("cpu", "openreg")
+    return type(raised.value), str(raised.value).split("\n")[0].replace("cpu", DEVICE)
 
 
 def bad_gradients(device):
@@ -200,32 +202,30 @@ def bad_scales(device):
 
 @pytest.mark.parametrize("case", range(len(bad_gradients("cpu"))))
 def test_gradients_are_refused_in_the_words_of_the_cpu(case):
-    on_cpu, on_device = bad_gradients("cpu")[case], bad_gradients("openreg")[case]
+    on_cpu, on_device = bad_gradients("cpu")[case], bad_gradients(DEVICE)[case]
     assert complaint(UNSCALE, on_device) == complaint(UNSCALE, on_cpu)
 
 
 @pytest.mark.parametrize("case", range(len(bad_scales("cpu"))))
 def test_scales_are_refused_in_the_words_of_the_cpu(case):
-    assert complaint(UPDATE, bad_scales("openreg")[case]) == complaint(
-        UPDATE, bad_scales("cpu")[case]
-    )
+    assert complaint(UPDATE, bad_scales(DEVICE)[case]) == complaint(UPDATE, bad_scales("cpu")[case])
 
 
 def test_numbers_must_be_on_the_device():
-    gradient, one = torch.ones(2, device="openreg"), torch.ones(1, device="openreg")
-    with pytest.raises(RuntimeError, match="inv_scale must be an openreg tensor"):
+    gradient, one = torch.ones(2, device=DEVICE), torch.ones(1, device=DEVICE)
+    with pytest.raises(RuntimeError, match=f"inv_scale must be an? {NAME} tensor"):
         UNSCALE([gradient], one, torch.ones(1))
-    with pytest.raises(RuntimeError, match="found_inf must be an openreg tensor"):
+    with pytest.raises(RuntimeError, match=f"found_inf must be an? {NAME} tensor"):
         UPDATE(one, one.int(), torch.ones(1), 2.0, 0.5, 3)
 
 
 def test_gradient_on_another_device_is_refused():
-    one = torch.ones(1, device="openreg:0")
+    one = torch.ones(1, device=f"{DEVICE}:0")
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
-        UNSCALE([one, torch.ones(2, device="openreg:1")], one, one)
+        UNSCALE([one, torch.ones(2, device=f"{DEVICE}:1")], one, one)
 
 
 def test_no_gradients_are_no_work():
-    found_inf = torch.zeros(1, device="openreg")
-    UNSCALE([], found_inf, torch.ones(1, device="openreg"))
+    found_inf = torch.zeros(1, device=DEVICE)
+    UNSCALE([], found_inf, torch.ones(1, device=DEVICE))
     assert found_inf.item() == 0

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch.autograd.profiler import profile
 
+from device import DEVICE, module
 
-def work(device="openreg"):
+
+def work(device=DEVICE):
     x = torch.ones(256, 256, device=device, requires_grad=True)
     (x @ x).sum().backward()
 
@@ -15,7 +17,7 @@ def names(profiler):
 
 
 def test_device_times_come_from_events():
-    with profile(use_device="openreg", use_kineto=False) as profiler:
+    with profile(use_device=DEVICE, use_kineto=False) as profiler:
         work()
     times = {event.key: event.device_time_total for event in profiler.key_averages()}
     assert {"aten::matmul", "aten::mm", "MmBackward0"} <= times.keys()
@@ -23,15 +25,15 @@ def test_device_times_come_from_events():
 
 
 def test_device_times_of_the_second_device():
-    torch.openreg.set_device(1)
-    with profile(use_device="openreg", use_kineto=False) as profiler:
-        work("openreg:1")
+    module.set_device(1)
+    with profile(use_device=DEVICE, use_kineto=False) as profiler:
+        work(f"{DEVICE}:1")
     assert any(event.device_time_total > 0 for event in profiler.key_averages())
 
 
 @pytest.mark.parametrize("kineto", [False, True])
 def test_nothing_is_printed_while_profiling(capfd, kineto):
-    with profile(use_device="openreg", use_kineto=kineto):
+    with profile(use_device=DEVICE, use_kineto=kineto):
         work()
     assert "Exception in RecordFunction callback" not in "".join(capfd.readouterr())
 

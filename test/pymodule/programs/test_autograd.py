@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+from device import DEVICE, module
+
 
 def networks():
     torch.manual_seed(0)
@@ -43,7 +45,7 @@ def gradients(module, x):
 
 
 @pytest.mark.parametrize("name", networks())
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_gradients_of_a_network_agree_with_the_cpu(name, device):
     module, key = networks()[name]
     actual = gradients(copy.deepcopy(module).to(device), getattr(samples.make(device), key))
@@ -72,7 +74,7 @@ def test_training_takes_the_path_of_the_cpu():
 
     expected = train("cpu")
     assert expected[-1] < expected[0] / 2
-    assert train("openreg") == pytest.approx(expected, rel=1e-4)
+    assert train(DEVICE) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad", "RMSprop"])
@@ -87,30 +89,30 @@ def test_optimizers_take_the_steps_of_the_cpu(kind, foreach):
             optimizer.step()
         return weight.detach().cpu()
 
-    torch.testing.assert_close(steps("openreg:1"), steps("cpu"))
+    torch.testing.assert_close(steps(f"{DEVICE}:1"), steps("cpu"))
 
 
 def test_gradient_crosses_devices():
-    x = torch.ones(3, device="openreg:0", requires_grad=True)
-    y = (x * 2).to("openreg:1") * torch.arange(3.0, device="openreg:1")
+    x = torch.ones(3, device=f"{DEVICE}:0", requires_grad=True)
+    y = (x * 2).to(f"{DEVICE}:1") * torch.arange(3.0, device=f"{DEVICE}:1")
     y.sum().backward()
-    assert x.grad.device == torch.device("openreg:0")
+    assert x.grad.device == torch.device(f"{DEVICE}:0")
     assert x.grad.tolist() == [0.0, 2.0, 4.0]
 
 
 def test_model_split_over_two_devices_agrees_with_the_cpu():
     torch.manual_seed(0)
     first, second = torch.nn.Linear(5, 6), torch.nn.Linear(6, 2)
-    split = copy.deepcopy(first).to("openreg:0"), copy.deepcopy(second).to("openreg:1")
+    split = copy.deepcopy(first).to(f"{DEVICE}:0"), copy.deepcopy(second).to(f"{DEVICE}:1")
     second(first(samples.make().x).relu()).sum().backward()
-    hidden = split[0](samples.make("openreg:0").x).relu()
-    split[1](hidden.to("openreg:1")).sum().backward()
+    hidden = split[0](samples.make(f"{DEVICE}:0").x).relu()
+    split[1](hidden.to(f"{DEVICE}:1")).sum().backward()
     torch.testing.assert_close(split[0].weight.grad.cpu(), first.weight.grad)
     torch.testing.assert_close(split[1].weight.grad.cpu(), second.weight.grad)
 
 
 def test_gradients_accumulate():
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
     for _ in range(3):
         (x * 2).sum().backward()
     assert x.grad.tolist() == [6.0, 6.0]
@@ -122,21 +124,21 @@ def test_gradient_of_a_gradient_agrees_with_the_cpu():
         (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
         return torch.autograd.grad(first.sum(), x)[0]
 
-    torch.testing.assert_close(second(samples.make("openreg").x).cpu(), second(samples.make().x))
+    torch.testing.assert_close(second(samples.make(DEVICE).x).cpu(), second(samples.make().x))
 
 
 def test_gradients_are_right_by_finite_differences():
-    x = samples.make("openreg").x.double().requires_grad_()
-    w = samples.make("openreg").w.double().requires_grad_()
+    x = samples.make(DEVICE).x.double().requires_grad_()
+    w = samples.make(DEVICE).w.double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x, w: (x @ w).tanh().logsumexp(1), (x, w))
 
 
 def test_hooks_see_gradients_on_the_device():
     seen = []
-    x = torch.ones(2, device="openreg:1", requires_grad=True)
+    x = torch.ones(2, device=f"{DEVICE}:1", requires_grad=True)
     x.register_hook(lambda gradient: seen.append(gradient.device))
     (x * 3).sum().backward()
-    assert seen == [torch.device("openreg:1")]
+    assert seen == [torch.device(f"{DEVICE}:1")]
 
 
 def test_hooks_run_in_the_order_of_the_cpu():
@@ -155,20 +157,20 @@ def test_hooks_run_in_the_order_of_the_cpu():
 
     expected = ["forward", "before backward", "after backward", "gradient", True]
     assert order("cpu") == expected
-    assert order("openreg") == [*expected[:-1], False]
+    assert order(DEVICE) == [*expected[:-1], False]
 
 
 def test_hook_replaces_a_gradient():
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
     y = x * 2
     y.retain_grad()
     y.register_hook(lambda gradient: gradient * 3)
     y.sum().backward()
-    assert x.grad.tolist() == [6.0, 6.0] and y.grad.is_openreg
+    assert x.grad.tolist() == [6.0, 6.0] and y.grad.device.type == DEVICE
 
 
 def test_graph_is_walked_again_only_if_retained():
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
     y = x.exp().sum()
     y.backward(retain_graph=True)
     y.backward()
@@ -181,7 +183,7 @@ def test_graph_is_walked_again_only_if_retained():
 def test_checkpointed_part_draws_the_same_numbers_again(reentrant):
     def gradient(checkpointed):
         torch.manual_seed(0)
-        x = samples.make("openreg:1").x.requires_grad_()
+        x = samples.make(f"{DEVICE}:1").x.requires_grad_()
         if checkpointed:
             y = checkpoint(F.dropout, x * 2, use_reentrant=reentrant)
         else:
@@ -202,7 +204,7 @@ def test_custom_function_runs_on_the_device():
         def backward(ctx, gradient):
             return gradient * 3
 
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
     Triple.apply(x).sum().backward()
     assert x.grad.tolist() == [3.0, 3.0]
 
@@ -217,17 +219,17 @@ def test_backward_runs_with_the_device_of_its_graph_as_the_current_one():
 
         @staticmethod
         def backward(ctx, gradient):
-            seen.append(torch.openreg.current_device())
+            seen.append(module.current_device())
             return gradient
 
-    x = torch.ones(2, device="openreg:1", requires_grad=True)
+    x = torch.ones(2, device=f"{DEVICE}:1", requires_grad=True)
     Look.apply(x).sum().backward()
     assert seen == [1]
-    assert torch.openreg.current_device() == 0
+    assert module.current_device() == 0
 
 
 def test_saved_tensor_changed_in_place_is_an_error():
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
     y = x.exp()
     y.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -235,8 +237,8 @@ def test_saved_tensor_changed_in_place_is_an_error():
 
 
 def test_saved_tensors_may_wait_on_the_host():
-    x = samples.make("openreg").x.requires_grad_()
-    with torch.autograd.graph.save_on_cpu(device_type="openreg"):
+    x = samples.make(DEVICE).x.requires_grad_()
+    with torch.autograd.graph.save_on_cpu(device_type=DEVICE):
         y = (x * x).sum()
     y.backward()
     torch.testing.assert_close(x.grad.cpu(), 2 * samples.make().x)
@@ -244,7 +246,7 @@ def test_saved_tensors_may_wait_on_the_host():
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
 def test_anomaly_mode_finds_the_operator():
-    x = torch.zeros(1, device="openreg", requires_grad=True)
+    x = torch.zeros(1, device=DEVICE, requires_grad=True)
     with (
         pytest.warns(UserWarning, match="Error detected in SqrtBackward0"),
         pytest.raises(RuntimeError, match="SqrtBackward0.*returned nan"),
@@ -259,7 +261,7 @@ def test_threads_train_on_devices_of_their_own():
     barrier, results = threading.Barrier(4), {}
 
     def work(number):
-        device = f"openreg:{number % 2}"
+        device = f"{DEVICE}:{number % 2}"
         mine, x = copy.deepcopy(module).to(device), getattr(samples.make(device), key)
         barrier.wait()
         results[number] = [gradient.cpu() for gradient in gradients(mine, x)]
@@ -275,7 +277,7 @@ def test_threads_train_on_devices_of_their_own():
 
 
 def test_threads_add_to_one_gradient():
-    weight = torch.ones(4, device="openreg", requires_grad=True)
+    weight = torch.ones(4, device=DEVICE, requires_grad=True)
     barrier = threading.Barrier(4)
 
     def work():
@@ -292,10 +294,10 @@ def test_threads_add_to_one_gradient():
 
 
 def test_gradients_known_to_be_zero_take_no_memory():
-    for device in ("cpu", "openreg"):
-        before = torch.openreg.memory_allocated()
+    for device in ("cpu", DEVICE):
+        before = module.memory_allocated()
         zeros = torch._efficientzerotensor(1000, device=device)
-        assert zeros._is_zerotensor() and torch.openreg.memory_allocated() == before
+        assert zeros._is_zerotensor() and module.memory_allocated() == before
         assert (zeros * 2)._is_zerotensor() and not (zeros + 1)._is_zerotensor()
         assert (zeros + 1).device == zeros.device and (zeros + 1).sum().item() == 1000
         assert not zeros.clone().count_nonzero() and not zeros.cpu().count_nonzero()
@@ -312,18 +314,18 @@ def test_derivative_keeps_zeros_where_the_cpu_keeps_them():
             real = torch.complex(dual, x)  # the imaginary part has no tangent
             return torch.autograd.forward_ad.unpack_dual(real).tangent
 
-    assert torch.equal(tangent("openreg").cpu(), tangent("cpu"))
+    assert torch.equal(tangent(DEVICE).cpu(), tangent("cpu"))
 
 
 def test_inference_mode_runs():
     with torch.inference_mode():
-        x = torch.ones(2, device="openreg") + 1
+        x = torch.ones(2, device=DEVICE) + 1
         x[0] = 5
     assert x.is_inference() and x.tolist() == [5.0, 2.0]
 
 
 def test_view_in_inference_mode_is_what_its_base_is():
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         base = torch.ones(2, 3, device=device)
         with torch.inference_mode():
             views = [base.view(6), base.t(), base.detach(), base[0]]

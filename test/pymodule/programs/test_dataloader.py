@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-FORKED = "Cannot re-initialize openreg in forked subprocess. To use openreg with multiprocessing"
+from device import DEVICE, NAME, module
+
+FORKED = f"Cannot re-initialize {NAME} in forked subprocess. To use {NAME} with multiprocessing"
 
 
 class Rows(Dataset):
@@ -21,26 +23,26 @@ class RowsOnADevice(Rows):
     """What must not be done in a worker that was forked."""
 
     def __getitem__(self, index):
-        return torch.full((2,), float(index), device="openreg")
+        return torch.full((2,), float(index), device=DEVICE)
 
 
 def test_dataset_on_a_device_gives_batches_there():
-    dataset = TensorDataset(torch.arange(8.0, device="openreg:1"))
+    dataset = TensorDataset(torch.arange(8.0, device=f"{DEVICE}:1"))
     batches = [batch for (batch,) in DataLoader(dataset, batch_size=4)]
-    assert {batch.device for batch in batches} == {torch.device("openreg:1")}
+    assert {batch.device for batch in batches} == {torch.device(f"{DEVICE}:1")}
     assert torch.cat(batches).tolist() == list(range(8))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("pin", [False, True])
 def test_batches_reach_the_device(workers, pin):
-    torch.openreg.init()
+    module.init()
     loader = DataLoader(Rows(), batch_size=4, num_workers=workers, pin_memory=pin)
     rows, labels = [], []
     for batch in loader:
         assert batch["row"].is_pinned() == batch["label"].is_pinned() == pin
-        rows.append(batch["row"].to("openreg:1", non_blocking=True))
-        labels.append(batch["label"].openreg(1))
+        rows.append(batch["row"].to(f"{DEVICE}:1", non_blocking=True))
+        labels.append(batch["label"].to(f"{DEVICE}:1"))
     assert torch.cat(rows)[:, 0].tolist() == list(range(8))
     assert torch.cat(labels).tolist() == list(range(8))
 
@@ -48,21 +50,21 @@ def test_batches_reach_the_device(workers, pin):
 @pytest.mark.filterwarnings("ignore:.*pin_memory_device:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*pin_memory_device:UserWarning")
 def test_batches_are_pinned_for_a_device_by_name():
-    loader = DataLoader(Rows(), batch_size=4, pin_memory=True, pin_memory_device="openreg")
+    loader = DataLoader(Rows(), batch_size=4, pin_memory=True, pin_memory_device=DEVICE)
     assert all(batch["row"].is_pinned() for batch in loader)
 
 
 def test_forked_worker_that_touches_a_device_is_told_why_not():
-    torch.openreg.init()
+    module.init()
     loader = DataLoader(RowsOnADevice(), num_workers=1, multiprocessing_context="fork")
     with pytest.raises(RuntimeError, match=FORKED):
         next(iter(loader))
 
 
 def test_generator_of_a_device_shuffles_there():
-    torch.set_default_device("openreg:1")
+    torch.set_default_device(f"{DEVICE}:1")
     try:
-        generator = torch.Generator("openreg:1").manual_seed(3)
+        generator = torch.Generator(f"{DEVICE}:1").manual_seed(3)
         loader = DataLoader(Rows(), batch_size=8, shuffle=True, generator=generator)
         (batch,) = loader
     finally:

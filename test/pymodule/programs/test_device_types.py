@@ -11,18 +11,22 @@ import copy
 import torch
 from torch.testing import make_tensor
 from torch.testing._internal.common_device_type import (
+    CUDATestBase,
     OpDTypes,
     PrivateUse1TestBase,
     deviceCountAtLeast,
     dtypes,
+    dtypesIfCUDA,
     dtypesIfPRIVATEUSE1,
     expectedFailureMPS,
     instantiate_device_type_tests,
     onlyAccelerator,
     onlyCPU,
+    onlyCUDA,
     onlyCUDAAndPRIVATEUSE1,
     onlyPRIVATEUSE1,
     ops,
+    skipCUDAIf,
     skipPRIVATEUSE1,
 )
 from torch.testing._internal.common_methods_invocations import (
@@ -36,7 +40,15 @@ from torch.testing._internal.common_optimizers import optim_db, optims
 from torch.testing._internal.common_utils import TestCase, gradcheck, parametrize
 from torch.utils._pytree import tree_map_only
 
-BACKEND = "openreg"
+from device import DEVICE, module
+
+# What the machinery calls the same for either device type.
+if DEVICE == "cuda":
+    Base, only_here, dtypes_here = CUDATestBase, onlyCUDA, dtypesIfCUDA
+    skip_here = skipCUDAIf(True, "a test that skips this backend")
+else:
+    Base, only_here, dtypes_here = PrivateUse1TestBase, onlyPRIVATEUSE1, dtypesIfPRIVATEUSE1
+    skip_here = skipPRIVATEUSE1
 
 # A sample of each database, for the rest of them is what the conformance runner is for.
 FEW_OPERATORS = [
@@ -59,9 +71,9 @@ FEW_OPERATORS = [
     }
 ]
 FEW_MODULES = [
-    module
-    for module in module_db
-    if module.name in {"nn.BatchNorm2d", "nn.Conv2d", "nn.Embedding", "nn.Linear", "nn.LSTMCell"}
+    each
+    for each in module_db
+    if each.name in {"nn.BatchNorm2d", "nn.Conv2d", "nn.Embedding", "nn.Linear", "nn.LSTMCell"}
 ]
 FEW_OPTIMIZERS = [optim for optim in optim_db if optim.name in {"Adam", "AdamW", "RMSprop", "SGD"}]
 
@@ -86,17 +98,18 @@ class TestMachinery(TestCase):
     """What the machinery itself promises a backend."""
 
     def test_base_class_and_primary_device(self, device):
-        self.assertIsInstance(self, PrivateUse1TestBase)
-        self.assertEqual(self.device_type, BACKEND)
-        self.assertEqual(device, f"{BACKEND}:0")
-        self.assertIs(self.device_mod, torch.openreg)
+        self.assertIsInstance(self, Base)
+        self.assertEqual(self.device_type, DEVICE)
+        self.assertEqual(device, f"{DEVICE}:0")
+        if DEVICE != "cuda":
+            self.assertIs(self.device_mod, module)
 
-    @onlyPRIVATEUSE1
-    def test_only_privateuse1_runs_here(self, device):
+    @only_here
+    def test_only_this_backend_runs_here(self, device):
         self.assertEqual(torch.ones(2, device=device).device, torch.device(device))
 
     @onlyAccelerator
-    def test_an_openreg_device_is_an_accelerator(self, device):
+    def test_a_device_is_an_accelerator(self, device):
         self.assertEqual(torch.accelerator.current_accelerator().type, torch.device(device).type)
 
     @onlyCUDAAndPRIVATEUSE1
@@ -107,8 +120,8 @@ class TestMachinery(TestCase):
     def test_only_cpu_is_skipped(self, device):
         self.fail("a test for the CPU ran on a device")
 
-    @skipPRIVATEUSE1
-    def test_what_skips_privateuse1_is_skipped(self, device):
+    @skip_here
+    def test_what_skips_this_backend_is_skipped(self, device):
         self.fail("a test that skips this backend ran on it")
 
     @expectedFailureMPS
@@ -117,7 +130,7 @@ class TestMachinery(TestCase):
 
     @deviceCountAtLeast(2)
     def test_several_devices_are_given(self, devices):
-        self.assertEqual(devices, [f"{BACKEND}:{i}" for i in range(len(devices))])
+        self.assertEqual(devices, [f"{DEVICE}:{i}" for i in range(len(devices))])
         tensors = [torch.full((2,), i, device=device) for i, device in enumerate(devices)]
         self.assertEqual([tensor.get_device() for tensor in tensors], list(range(len(devices))))
 
@@ -128,7 +141,7 @@ class TestMachinery(TestCase):
         self.assertEqual(tensor, tensor.cpu().to(device))
 
     @dtypes(torch.float32)
-    @dtypesIfPRIVATEUSE1(torch.float64)
+    @dtypes_here(torch.float64)
     def test_dtypes_of_this_backend_are_preferred(self, device, dtype):
         self.assertEqual(dtype, torch.float64)
 
@@ -237,8 +250,8 @@ class TestOptimizers(TestCase):
                 self.assertEqual(to_cpu(actual), expected)
 
 
-# PyTorch learns this backend's name when the first class that needs a device is set up, and makes
+# PyTorch learns a backend's name when the first class that needs a device is set up, and makes
 # the tests of a class in the order of a set: without this, which dtypes a test gets is chance.
-PrivateUse1TestBase.setUpClass()
+Base.setUpClass()
 for generic in (TestMachinery, TestOperators, TestModules, TestOptimizers):
-    instantiate_device_type_tests(generic, globals(), only_for=BACKEND)
+    instantiate_device_type_tests(generic, globals(), only_for=DEVICE)

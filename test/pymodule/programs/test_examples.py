@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from device import DEVICE
+
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 
@@ -115,7 +117,7 @@ def test_summed_gradients_are_those_of_the_whole_batch_on_one_device(example):
     torch.manual_seed(0)
     network = example["make_network"]()
     images, labels = torch.rand(9, 1, 8, 8), torch.arange(9)
-    replicas = [copy.deepcopy(network).to(device) for device in ("openreg:0", "openreg:1")]
+    replicas = [copy.deepcopy(network).to(device) for device in (f"{DEVICE}:0", f"{DEVICE}:1")]
 
     losses = example["compute_losses"](replicas, images, labels, torch.float32)
     torch.autograd.backward(losses)
@@ -133,7 +135,7 @@ def test_summed_gradients_are_those_of_the_whole_batch_on_one_device(example):
 
 def test_replicas_are_equal_only_to_the_last_bit(example):
     network = example["make_network"]()
-    replicas = [copy.deepcopy(network).to(device) for device in ("openreg:0", "openreg:1")]
+    replicas = [copy.deepcopy(network).to(device) for device in (f"{DEVICE}:0", f"{DEVICE}:1")]
     assert example["are_equal"](replicas)
     with torch.no_grad():
         bias = replicas[1][0].bias
@@ -148,7 +150,7 @@ def test_accuracy_counts_every_image_once(example):
         def forward(self, images):
             return torch.nn.functional.one_hot(images[:, 0, 0, 0].long(), 10)
 
-    replicas = [Echo(torch.nn.Linear(1, 1)).to(device) for device in ("openreg:0", "openreg:1")]
+    replicas = [Echo(torch.nn.Linear(1, 1)).to(device) for device in (f"{DEVICE}:0", f"{DEVICE}:1")]
     images = torch.arange(5.0).view(5, 1, 1, 1)
     assert example["accuracy"](replicas, images, torch.tensor([0, 1, 9, 3, 9])) == 60
 

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
+from device import DEVICE
+
 
 def primal(device):
     return torch.linspace(0.1, 1, 6, dtype=torch.float64).view(2, 3).to(device)
@@ -48,22 +50,22 @@ def derivative(function, device):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_tangents_agree_with_the_cpu(name):
-    ours, theirs = (derivative(FUNCTIONS[name], device) for device in ("openreg:1", "cpu"))
+    ours, theirs = (derivative(FUNCTIONS[name], device) for device in (f"{DEVICE}:1", "cpu"))
     for actual, expected in zip(ours, theirs, strict=True):
-        assert actual.device == torch.device("openreg:1")
+        assert actual.device == torch.device(f"{DEVICE}:1")
         torch.testing.assert_close(actual.cpu(), expected)
 
 
-@pytest.mark.parametrize("target", ["openreg:0", "cpu"])
+@pytest.mark.parametrize("target", [f"{DEVICE}:0", "cpu"])
 def test_tangent_moves_with_its_primal(target):
-    moved = derivative(lambda x: (x * 2).to(target), "openreg:1")
+    moved = derivative(lambda x: (x * 2).to(target), f"{DEVICE}:1")
     assert moved.primal.device == moved.tangent.device == torch.device(target)
     torch.testing.assert_close(moved.tangent.cpu(), 2 * tangent("cpu"))
 
 
 @pytest.mark.parametrize("name", ["arithmetic", "matmul", "softmax", "complex"])
 def test_forward_derivatives_are_right_by_finite_differences(name):
-    x = primal("openreg").requires_grad_()
+    x = primal(DEVICE).requires_grad_()
     assert torch.autograd.gradcheck(
         FUNCTIONS[name],
         x,
@@ -74,7 +76,7 @@ def test_forward_derivatives_are_right_by_finite_differences(name):
 
 
 def test_second_derivatives_are_right_by_finite_differences():
-    x = primal("openreg").requires_grad_()
+    x = primal(DEVICE).requires_grad_()
     assert torch.autograd.gradgradcheck(
         FUNCTIONS["arithmetic"], x, check_fwd_over_rev=True, check_rev_over_rev=True
     )

@@ -5,6 +5,8 @@ import torch
 from torch import func
 from torch.utils import _pytree
 
+from device import DEVICE
+
 
 def values(device):
     return torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3).to(device)
@@ -90,25 +92,25 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transform_agrees_with_the_cpu(name):
-    actual = _pytree.tree_leaves(TRANSFORMS[name]("openreg:1"))
+    actual = _pytree.tree_leaves(TRANSFORMS[name](f"{DEVICE}:1"))
     expected = _pytree.tree_leaves(TRANSFORMS[name]("cpu"))
     for ours, theirs in zip(actual, expected, strict=True):
-        assert ours.device == torch.device("openreg:1")
+        assert ours.device == torch.device(f"{DEVICE}:1")
         torch.testing.assert_close(ours.cpu(), theirs)
 
 
 def test_vmap_draws_different_numbers_for_each_element():
     torch.manual_seed(0)
     drawn = func.vmap(lambda x: x + torch.rand_like(x), randomness="different")(
-        torch.zeros(3, 2, device="openreg")
+        torch.zeros(3, 2, device=DEVICE)
     )
     torch.manual_seed(0)
-    assert torch.equal(drawn, torch.rand(3, 2, device="openreg"))
+    assert torch.equal(drawn, torch.rand(3, 2, device=DEVICE))
 
 
 def test_vmap_draws_the_same_numbers_for_all_elements():
     drawn = func.vmap(lambda x: x + torch.rand_like(x), randomness="same")(
-        torch.zeros(3, 2, device="openreg")
+        torch.zeros(3, 2, device=DEVICE)
     )
     assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
 
@@ -117,14 +119,14 @@ def test_vmap_refuses_random_numbers_unless_told():
     with pytest.raises(
         RuntimeError, match="called random operation while in randomness error mode"
     ):
-        func.vmap(lambda x: x + torch.rand_like(x))(torch.zeros(3, device="openreg"))
+        func.vmap(lambda x: x + torch.rand_like(x))(torch.zeros(3, device=DEVICE))
 
 
 def test_vmap_refuses_values_on_the_host():
     with pytest.raises(RuntimeError, match="calling .item\\(\\) on a Tensor"):
-        func.vmap(lambda x: x.item())(torch.zeros(3, device="openreg"))
+        func.vmap(lambda x: x.item())(torch.zeros(3, device=DEVICE))
 
 
 def test_vmap_over_two_devices_is_refused():
     with pytest.raises(RuntimeError, match="same device"):
-        func.vmap(torch.mul)(batch("openreg:0"), batch("openreg:1"))
+        func.vmap(torch.mul)(batch(f"{DEVICE}:0"), batch(f"{DEVICE}:1"))

@@ -10,6 +10,8 @@ import io
 import pytest
 import torch
 
+from device import DEVICE
+
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 
@@ -53,10 +55,10 @@ FORMS = [traced, scripted, frozen]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_module_computes_what_it_computes_on_the_cpu(form):
-    module = form("openreg:0")
+    module = form(f"{DEVICE}:0")
     for _ in range(3):  # the first runs are profiled, the next ones optimised
-        actual = module(images("openreg:0"))
-    assert actual.device == torch.device("openreg:0")
+        actual = module(images(f"{DEVICE}:0"))
+    assert actual.device == torch.device(f"{DEVICE}:0")
     torch.testing.assert_close(actual.cpu(), network().eval()(images()))
 
 
@@ -64,15 +66,15 @@ def test_module_computes_what_it_computes_on_the_cpu(form):
 @pytest.mark.parametrize(
     ("location", "device"),
     [
-        (None, "openreg:0"),
+        (None, f"{DEVICE}:0"),
         ("cpu", "cpu"),
-        ("openreg:1", "openreg:1"),
-        (torch.device("openreg:1"), "openreg:1"),
+        (f"{DEVICE}:1", f"{DEVICE}:1"),
+        (torch.device(f"{DEVICE}:1"), f"{DEVICE}:1"),
     ],
 )
 def test_module_is_saved_and_loaded(form, location, device):
     buffer = io.BytesIO()
-    torch.jit.save(form("openreg:0"), buffer)
+    torch.jit.save(form(f"{DEVICE}:0"), buffer)
     buffer.seek(0)
     loaded = torch.jit.load(buffer, map_location=location)
     actual = loaded(images(device))
@@ -81,7 +83,7 @@ def test_module_is_saved_and_loaded(form, location, device):
 
 
 def test_trace_records_convolution_by_its_usual_name():
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         assert "aten::_convolution" in str(traced(device).inlined_graph)
 
 
@@ -92,17 +94,17 @@ def test_scripted_module_trains_as_on_the_cpu():
             module(images(device)).square().sum().backward()
         return [parameter.grad.cpu() for parameter in module.parameters()]
 
-    ours = gradients(torch.jit.script(network("openreg")), "openreg")
+    ours = gradients(torch.jit.script(network(DEVICE)), DEVICE)
     for actual, expected in zip(ours, gradients(network(), "cpu"), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_scripted_function_makes_tensors_on_the_device():
     @torch.jit.script
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return x + torch.ones(2, device=x.device) + torch.ones(2, device="openreg:0")
+    def function(x: torch.Tensor, there: str) -> torch.Tensor:
+        return x + torch.ones(2, device=x.device) + torch.ones(2, device=there)
 
-    assert function(torch.ones(2, device="openreg:0")).tolist() == [3.0, 3.0]
+    assert function(torch.ones(2, device=DEVICE), f"{DEVICE}:0").tolist() == [3.0, 3.0]
 
 
 def test_scripted_branches_read_values_of_the_device():
@@ -112,11 +114,13 @@ def test_scripted_branches_read_values_of_the_device():
             return x * 2
         return x - 1
 
-    assert function(torch.ones(2, device="openreg")).tolist() == [2.0, 2.0]
-    assert function(-torch.ones(2, device="openreg")).tolist() == [-2.0, -2.0]
+    assert function(torch.ones(2, device=DEVICE)).tolist() == [2.0, 2.0]
+    assert function(-torch.ones(2, device=DEVICE)).tolist() == [-2.0, -2.0]
 
 
 def test_scripted_module_is_copied_and_moved():
-    module = scripted("openreg:0")
-    moved = copy.deepcopy(module).to("openreg:1")
-    torch.testing.assert_close(moved(images("openreg:1")).cpu(), module(images("openreg:0")).cpu())
+    module = scripted(f"{DEVICE}:0")
+    moved = copy.deepcopy(module).to(f"{DEVICE}:1")
+    torch.testing.assert_close(
+        moved(images(f"{DEVICE}:1")).cpu(), module(images(f"{DEVICE}:0")).cpu()
+    )

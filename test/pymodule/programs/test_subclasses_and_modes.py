@@ -7,6 +7,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from device import DEVICE
+
 
 class Wrapper(torch.Tensor):
     """A tensor that has no memory but holds one that has."""
@@ -50,23 +52,23 @@ class Operators(TorchDispatchMode):
 
 
 def test_wrapper_computes_with_what_it_holds():
-    wrapper = Wrapper(torch.arange(4.0, device="openreg:1"))
+    wrapper = Wrapper(torch.arange(4.0, device=f"{DEVICE}:1"))
     result = (wrapper * 2 + 1).view(2, 2).t()
-    assert type(result) is Wrapper and result.device == torch.device("openreg:1")
+    assert type(result) is Wrapper and result.device == torch.device(f"{DEVICE}:1")
     assert result.inner.tolist() == [[1.0, 5.0], [3.0, 7.0]]
     wrapper.add_(1)
     assert wrapper.inner.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_wrapper_moves_and_is_copied():
-    wrapper = Wrapper(torch.arange(4.0, device="openreg:1"))
+    wrapper = Wrapper(torch.arange(4.0, device=f"{DEVICE}:1"))
     assert wrapper.cpu().inner.device == torch.device("cpu")
-    assert wrapper.to("openreg:0").inner.device == torch.device("openreg:0")
-    assert copy.deepcopy(wrapper).inner.device == torch.device("openreg:1")
+    assert wrapper.to(f"{DEVICE}:0").inner.device == torch.device(f"{DEVICE}:0")
+    assert copy.deepcopy(wrapper).inner.device == torch.device(f"{DEVICE}:1")
 
 
 def test_wrapper_has_gradients():
-    leaf = Wrapper(torch.ones(3, device="openreg")).requires_grad_()
+    leaf = Wrapper(torch.ones(3, device=DEVICE)).requires_grad_()
     (leaf * 3).sum().backward()
     assert type(leaf.grad) is Wrapper and leaf.grad.inner.tolist() == [3.0, 3.0, 3.0]
 
@@ -75,22 +77,28 @@ def test_plain_subclass_keeps_its_type():
     class Named(torch.Tensor):
         pass
 
-    tensor = torch.ones(2, device="openreg").as_subclass(Named)
-    for result in (tensor + 1, tensor[0], tensor.cpu(), tensor.openreg(1), tensor.clone().add_(1)):
+    tensor = torch.ones(2, device=DEVICE).as_subclass(Named)
+    for result in (
+        tensor + 1,
+        tensor[0],
+        tensor.cpu(),
+        tensor.to(f"{DEVICE}:1"),
+        tensor.clone().add_(1),
+    ):
         assert type(result) is Named
-    made = torch.Tensor._make_subclass(Named, torch.ones(2, device="openreg"))
+    made = torch.Tensor._make_subclass(Named, torch.ones(2, device=DEVICE))
     assert type(made) is Named and (made + 1).tolist() == [2.0, 2.0]
 
 
 def test_subclass_sees_the_functions_called_with_it():
     Recorded.names.clear()
-    tensor = torch.ones(2, device="openreg").as_subclass(Recorded)
+    tensor = torch.ones(2, device=DEVICE).as_subclass(Recorded)
     torch.nn.functional.relu(tensor).sum()
     assert Recorded.names == ["relu", "sum"]
 
 
 def test_parameter_of_a_subclass():
-    parameter = torch.nn.Parameter(torch.ones(2, device="openreg").as_subclass(Recorded))
+    parameter = torch.nn.Parameter(torch.ones(2, device=DEVICE).as_subclass(Recorded))
     (parameter * 2).sum().backward()
     assert isinstance(parameter, Recorded) and parameter.grad.tolist() == [2.0, 2.0]
 
@@ -105,8 +113,8 @@ def test_dispatch_mode_sees_the_operators_of_the_cpu():
             network(rows).exp().square().mean().backward()
         return mode.names
 
-    assert operators("openreg") == operators("cpu")
-    assert "aten.native_layer_norm_backward.default" in operators("openreg")
+    assert operators(DEVICE) == operators("cpu")
+    assert "aten.native_layer_norm_backward.default" in operators(DEVICE)
 
 
 def test_dispatch_mode_may_change_the_device():
@@ -114,11 +122,11 @@ def test_dispatch_mode_may_change_the_device():
         def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
             kwargs = dict(kwargs or {})
             if "device" in kwargs:
-                kwargs["device"] = torch.device("openreg:1")
+                kwargs["device"] = torch.device(f"{DEVICE}:1")
             return operator(*args, **kwargs)
 
     with Second():
-        assert torch.ones(2, device="openreg:0").device == torch.device("openreg:1")
+        assert torch.ones(2, device=f"{DEVICE}:0").device == torch.device(f"{DEVICE}:1")
 
 
 def test_function_mode_sees_the_methods_of_the_backend():
@@ -132,5 +140,5 @@ def test_function_mode_sees_the_methods_of_the_backend():
             return function(*args, **(kwargs or {}))
 
     with Functions() as mode:
-        torch.ones(2, device="openreg").openreg(1).sum()
-    assert mode.names == ["ones", "openreg", "sum"]
+        getattr(torch.ones(2, device=DEVICE), DEVICE)(1).sum()
+    assert mode.names == ["ones", DEVICE, "sum"]

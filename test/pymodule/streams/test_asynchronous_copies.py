@@ -4,21 +4,23 @@ devices."""
 import pytest
 import torch
 
+from device import DEVICE, module
+
 SIZES = [7, 5000]  # below and above what a copy of plain bytes is worth
 
 
 def run_once(work):
     """Run work for the first time, which is waited for, and return it."""
     work()
-    torch.openreg.synchronize(0)
-    torch.openreg.synchronize(1)
+    module.synchronize(0)
+    module.synchronize(1)
     return work
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", SIZES)
 def test_copy_to_pinned_memory_is_seen_when_it_is_done(close_gate, size, dtype):
-    tensor = torch.ones(size, device="openreg")
+    tensor = torch.ones(size, device=DEVICE)
     host = torch.zeros(size, dtype=dtype, pin_memory=True)
     run_once(lambda: tensor.add_(1))
     gate = close_gate()
@@ -26,46 +28,46 @@ def test_copy_to_pinned_memory_is_seen_when_it_is_done(close_gate, size, dtype):
     host.copy_(tensor, non_blocking=True)
     assert host.unique().tolist() == [0]
     gate.open()
-    torch.openreg.synchronize()
+    module.synchronize()
     assert host.unique().tolist() == [3]
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_copy_from_pinned_memory_reads_it_when_it_is_done(close_gate, size):
-    tensor, host = torch.zeros(size, device="openreg"), torch.ones(size).pin_memory()
+    tensor, host = torch.zeros(size, device=DEVICE), torch.ones(size).pin_memory()
     gate = close_gate()
     tensor.copy_(host, non_blocking=True)
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     host.fill_(2)  # what a program must not do
     gate.open()
     assert tensor.unique().tolist() == [2]
 
 
 def test_result_on_the_host_that_is_not_waited_for_is_pinned(close_gate):
-    tensor = torch.ones(5000, device="openreg")
+    tensor = torch.ones(5000, device=DEVICE)
     run_once(lambda: tensor.add_(1))
     gate = close_gate()
     tensor.add_(1)
     host = tensor.to("cpu", non_blocking=True)
     assert host.is_pinned()
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     gate.open()
-    torch.openreg.synchronize()
+    module.synchronize()
     assert host.unique().tolist() == [3]
 
 
 def test_tensor_made_of_pinned_memory_is_not_waited_for(close_gate):
     host = torch.arange(5000.0).pin_memory()
     gate = close_gate()
-    tensor = host.to("openreg", non_blocking=True)
-    assert not torch.openreg.current_stream().query()
+    tensor = host.to(DEVICE, non_blocking=True)
+    assert not module.current_stream().query()
     gate.open()
     assert torch.equal(tensor.cpu(), host)
 
 
 @pytest.mark.parametrize("direction", ["to the device", "from the device"])
 def test_pinned_memory_is_kept_until_the_copy_is_done(close_gate, direction):
-    tensor, host = torch.zeros(5000, device="openreg"), torch.ones(5000).pin_memory()
+    tensor, host = torch.zeros(5000, device=DEVICE), torch.ones(5000).pin_memory()
     address = host.data_ptr()
     gate = close_gate()
     if direction == "to the device":
@@ -76,14 +78,14 @@ def test_pinned_memory_is_kept_until_the_copy_is_done(close_gate, direction):
     other = torch.full((5000,), 9.0).pin_memory()
     assert other.data_ptr() != address
     gate.open()
-    torch.openreg.synchronize()
+    module.synchronize()
     assert tensor.unique().tolist() == [1 if direction == "to the device" else 0]
     assert other.unique().tolist() == [9]
 
 
 @pytest.mark.parametrize("direction", ["to the device", "from the device"])
 def test_storage_of_pinned_memory_is_kept_by_copies_of_its_views(close_gate, direction):
-    tensor, host = torch.zeros(5000, device="openreg"), torch.ones(2, 5000).pin_memory()
+    tensor, host = torch.zeros(5000, device=DEVICE), torch.ones(2, 5000).pin_memory()
     address = host.data_ptr()
     gate = close_gate()
     view = host[1]
@@ -95,7 +97,7 @@ def test_storage_of_pinned_memory_is_kept_by_copies_of_its_views(close_gate, dir
     other = torch.full((2, 5000), 9.0).pin_memory()
     assert other.data_ptr() != address
     gate.open()
-    torch.openreg.synchronize()
+    module.synchronize()
     assert other.unique().tolist() == [9]
 
 
@@ -116,7 +118,7 @@ PAGEABLE = {
 def test_copy_from_pageable_memory_reads_it_at_the_call(close_gate, size, kind):
     host = PAGEABLE[kind](torch.arange(float(size)))
     expected = host.clone()
-    tensor = torch.zeros(size, device="openreg", dtype=host.dtype if host.is_complex() else None)
+    tensor = torch.zeros(size, device=DEVICE, dtype=host.dtype if host.is_complex() else None)
     run_once(lambda: tensor.add_(1))
     gate = close_gate()
     tensor.add_(1)
@@ -124,7 +126,7 @@ def test_copy_from_pageable_memory_reads_it_at_the_call(close_gate, size, kind):
     host[:1].fill_(-1)  # of an expanded tensor this is all of it
     host = None
     torch.full((size,), 9.0)
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     gate.open()
     assert torch.equal(tensor.cpu(), expected.to(tensor.dtype))
 
@@ -132,9 +134,9 @@ def test_copy_from_pageable_memory_reads_it_at_the_call(close_gate, size, kind):
 def test_tensor_made_of_pageable_memory_is_not_waited_for(close_gate):
     host = torch.arange(5000.0)
     gate = close_gate()
-    tensor = host.to("openreg", non_blocking=True)
+    tensor = host.to(DEVICE, non_blocking=True)
     host.zero_()
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     gate.open()
     assert torch.equal(tensor.cpu(), torch.arange(5000.0))
 
@@ -142,18 +144,18 @@ def test_tensor_made_of_pageable_memory_is_not_waited_for(close_gate):
 def test_staged_memory_is_given_back(close_gate):
     """Each of these copies takes more than half of what may be staged."""
     host = torch.zeros(1, dtype=torch.float64).expand(20 << 20)
-    tensor = torch.ones(20 << 20, dtype=torch.int8, device="openreg")
+    tensor = torch.ones(20 << 20, dtype=torch.int8, device=DEVICE)
     for _ in range(3):
         gate = close_gate()
         tensor.copy_(host, non_blocking=True)
-        assert not torch.openreg.current_stream().query()
+        assert not module.current_stream().query()
         gate.open()
-        torch.openreg.synchronize()
+        module.synchronize()
     assert not tensor.any()
 
 
 def test_copy_of_pageable_memory_of_another_shape_is_refused_at_the_call(close_gate):
-    host, tensor = torch.arange(8.0), torch.zeros(3, 5, device="openreg")
+    host, tensor = torch.arange(8.0), torch.zeros(3, 5, device=DEVICE)
     close_gate()
     with pytest.raises(RuntimeError, match="expanded size of the tensor"):
         tensor.copy_(host, non_blocking=True)
@@ -164,14 +166,14 @@ def test_copy_of_pageable_memory_of_another_shape_is_refused_at_the_call(close_g
 
 @pytest.mark.parametrize("size", SIZES)
 def test_copies_between_devices_are_ordered_on_both(close_gate, size):
-    tensor, peer = (torch.zeros(size, device=f"openreg:{index}") for index in (0, 1))
+    tensor, peer = (torch.zeros(size, device=f"{DEVICE}:{index}") for index in (0, 1))
     run_once(lambda: (tensor.add_(1), peer.mul_(10)))
-    gate = close_gate(torch.openreg.default_stream(0))
+    gate = close_gate(module.default_stream(0))
     tensor.add_(1)
     peer.copy_(tensor)
     peer.mul_(10)
     tensor.add_(1)
-    assert not torch.openreg.default_stream(1).query()
+    assert not module.default_stream(1).query()
     gate.open()
     assert peer.unique().tolist() == [20]
     assert tensor.unique().tolist() == [3]
@@ -179,26 +181,26 @@ def test_copies_between_devices_are_ordered_on_both(close_gate, size):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_copy_waits_for_what_the_target_has_to_do(close_gate, size):
-    tensor, peer = (torch.zeros(size, device=f"openreg:{index}") for index in (0, 1))
+    tensor, peer = (torch.zeros(size, device=f"{DEVICE}:{index}") for index in (0, 1))
     run_once(lambda: (tensor.add_(1), peer.mul_(10)))
-    gate = close_gate(torch.openreg.default_stream(1))
+    gate = close_gate(module.default_stream(1))
     peer.mul_(10)
     peer.copy_(tensor)
     tensor.add_(1)
-    assert not torch.openreg.default_stream(0).query()
+    assert not module.default_stream(0).query()
     gate.open()
     assert peer.unique().tolist() == [1]
     assert tensor.unique().tolist() == [2]
 
 
 def test_copy_on_a_stream_of_its_own_overlaps_with_work(close_gate):
-    copies, tensor = torch.openreg.Stream(), torch.zeros(5000, device="openreg")
+    copies, tensor = module.Stream(), torch.zeros(5000, device=DEVICE)
     host = torch.ones(5000).pin_memory()
     gate = close_gate()
     with copies:
         tensor.copy_(host, non_blocking=True)
     copies.synchronize()
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     with copies:
         assert tensor.unique().tolist() == [1]
     gate.open()
@@ -209,12 +211,12 @@ def test_copy_on_a_stream_of_its_own_overlaps_with_work(close_gate):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_converting_copy_from_pinned_memory_is_not_waited_for(close_gate, size):
-    tensor = torch.zeros(size, dtype=torch.float16, device="openreg")
+    tensor = torch.zeros(size, dtype=torch.float16, device=DEVICE)
     host = torch.arange(float(size)).pin_memory()
     expected = host.half()
     gate = close_gate()
     tensor.copy_(host, non_blocking=True)
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     del host
     torch.full((size,), 9.0).pin_memory()
     gate.open()
@@ -225,28 +227,28 @@ def test_strided_copies_from_and_to_pinned_memory_are_not_waited_for(close_gate)
     host = torch.arange(64.0).view(8, 8).pin_memory()
     back = torch.zeros(8, 8).pin_memory()
     expected = host.t().clone()
-    tensor = torch.zeros(8, 8, device="openreg")
+    tensor = torch.zeros(8, 8, device=DEVICE)
     gate = close_gate()
     tensor.copy_(host.t(), non_blocking=True)
     back.t().copy_(tensor, non_blocking=True)
     assert back.unique().tolist() == [0]
     gate.open()
-    torch.openreg.synchronize()
+    module.synchronize()
     assert torch.equal(tensor.cpu(), expected)
     assert torch.equal(back.t(), expected)
 
 
 def test_pinned_row_is_copied_to_all_rows(close_gate):
-    host, tensor = torch.arange(8.0).pin_memory(), torch.zeros(3, 8, device="openreg")
+    host, tensor = torch.arange(8.0).pin_memory(), torch.zeros(3, 8, device=DEVICE)
     gate = close_gate()
     tensor.copy_(host, non_blocking=True)
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     gate.open()
     assert tensor.tolist() == [host.tolist()] * 3
 
 
 def test_converting_copy_of_another_shape_is_refused_at_the_call(close_gate):
-    host, tensor = torch.arange(8.0).pin_memory(), torch.zeros(3, 5, device="openreg")
+    host, tensor = torch.arange(8.0).pin_memory(), torch.zeros(3, 5, device=DEVICE)
     close_gate()
     with pytest.raises(RuntimeError, match="expanded size of the tensor"):
         tensor.copy_(host, non_blocking=True)

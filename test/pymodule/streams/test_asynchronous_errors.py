@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from device import DEVICE, module
+
 BEFORE = """
 import faulthandler, os, signal, sys, threading, time
 from pathlib import Path
@@ -10,12 +12,13 @@ from pathlib import Path
 faulthandler.dump_traceback_later(1000, exit=True)  # a wait for ever, which may hold the GIL
 
 import torch, torch_openreg._C as C
+from device import DEVICE, module
 
 C.set_queues_everything(True)
 main_thread = threading.main_thread()
 
 def close_gate():
-    stream = torch.openreg.current_stream()
+    stream = module.current_stream()
     return C._Gate(stream.device_index, stream.stream_id)
 
 def is_asleep():
@@ -35,95 +38,98 @@ def when_main_thread_waits(act):
     called.set()
     return thread
 
-tensor = torch.zeros(8, device="openreg")
+tensor = torch.zeros(8, device=DEVICE)
 for _ in range(2):
     tensor.add_(0)
-torch.openreg.synchronize()
+module.synchronize()
 """
 
 
 SYNCHRONIZE = {
-    "device": lambda: torch.openreg.synchronize(),
+    "device": lambda: module.synchronize(),
     "accelerator": lambda: torch.accelerator.synchronize(),
-    "stream": lambda: torch.openreg.current_stream().synchronize(),
-    "event": lambda: torch.openreg.current_stream().record_event().synchronize(),
-    "item": lambda: torch.ones(1, device="openreg").item(),
-    "cpu": lambda: torch.ones(1, device="openreg").cpu(),
+    "stream": lambda: module.current_stream().synchronize(),
+    "event": lambda: module.current_stream().record_event().synchronize(),
+    "item": lambda: torch.ones(1, device=DEVICE).item(),
+    "cpu": lambda: torch.ones(1, device=DEVICE).cpu(),
 }
 
 
 @pytest.mark.parametrize("how", SYNCHRONIZE)
 def test_failure_of_queued_work_is_raised_by_the_next_synchronization(close_gate, how):
-    rows, indices = torch.ones(4, 3, device="openreg"), torch.tensor([0, 3], device="openreg")
+    rows, indices = torch.ones(4, 3, device=DEVICE), torch.tensor([0, 3], device=DEVICE)
     torch.index_select(rows, 0, indices)
     indices += 1
-    torch.openreg.synchronize()
+    module.synchronize()
     gate = close_gate()
     result = torch.index_select(rows, 0, indices)
     assert result.shape == (2, 3)
     gate.open()
     with pytest.raises(torch.AcceleratorError, match="'aten::index_select' failed .*index out of"):
         SYNCHRONIZE[how]()
-    torch.openreg.synchronize()  # it is told once
+    module.synchronize()  # it is told once
     assert torch.index_select(rows, 0, indices - 1).sum().item() == 6
 
 
 def test_work_behind_a_failure_is_done(close_gate):
-    rows, indices = torch.ones(4, 3, device="openreg"), torch.tensor([0, 3], device="openreg")
+    rows, indices = torch.ones(4, 3, device=DEVICE), torch.tensor([0, 3], device=DEVICE)
     torch.index_select(rows, 0, indices)
     rows.add_(0.0)
     rows.add_(1.0)
     indices += 1
-    torch.openreg.synchronize()
+    module.synchronize()
     gate = close_gate()
     torch.index_select(rows, 0, indices)
     rows.add_(1.0)
     gate.open()
     with pytest.raises(torch.AcceleratorError):
-        torch.openreg.synchronize()
+        module.synchronize()
     assert rows.unique().tolist() == [3]
 
 
 def test_first_of_several_failures_is_raised(close_gate):
-    rows, indices = torch.ones(4, 3, device="openreg"), torch.tensor([0, 3], device="openreg")
+    rows, indices = torch.ones(4, 3, device=DEVICE), torch.tensor([0, 3], device=DEVICE)
     column = indices.view(2, 1)
     torch.index_select(rows, 0, indices)
     torch.gather(rows, 0, column)
     indices += 1
-    torch.openreg.synchronize()
+    module.synchronize()
     gate = close_gate()
     torch.gather(rows, 0, column)
     torch.index_select(rows, 0, indices)
     gate.open()
     with pytest.raises(torch.AcceleratorError, match="aten::gather"):
-        torch.openreg.synchronize()
-    torch.openreg.synchronize()
+        module.synchronize()
+    module.synchronize()
 
 
 def test_failure_is_raised_on_its_own_device_only(close_gate):
-    rows, indices = torch.ones(4, 3, device="openreg:1"), torch.tensor([0, 3], device="openreg:1")
+    rows, indices = (
+        torch.ones(4, 3, device=f"{DEVICE}:1"),
+        torch.tensor([0, 3], device=f"{DEVICE}:1"),
+    )
     torch.index_select(rows, 0, indices)
     indices += 1
-    torch.openreg.synchronize(1)
-    gate = close_gate(torch.openreg.default_stream(1))
+    module.synchronize(1)
+    gate = close_gate(module.default_stream(1))
     torch.index_select(rows, 0, indices)
     gate.open()
-    torch.openreg.synchronize(0)
+    module.synchronize(0)
     with pytest.raises(torch.AcceleratorError, match="aten::index_select"):
-        torch.openreg.synchronize(1)
+        module.synchronize(1)
 
 
 def test_blocking_launch_raises_at_the_call_what_the_cpu_does(python):
     code = """
     rows, indices = torch.ones(4, 3), torch.tensor([0, 3])
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         rows, indices = rows.to(device), indices.to(device)
         torch.index_select(rows, 0, indices)
         try:
             torch.index_select(rows, 0, indices + 1)
         except Exception as error:
             print(type(error).__name__, error)
-        torch.openreg.synchronize()
+        module.synchronize()
     """
     body = BEFORE + "\n".join(line[4:] for line in code.splitlines())
     on_cpu, on_device = python(body, OPENREG_LAUNCH_BLOCKING="1").stdout.splitlines()
@@ -132,16 +138,16 @@ def test_blocking_launch_raises_at_the_call_what_the_cpu_does(python):
 
 
 WAITS = {
-    "synchronize": "torch.openreg.synchronize()",
+    "synchronize": "module.synchronize()",
     "accelerator.synchronize": "torch.accelerator.synchronize()",
-    "stream.synchronize": "torch.openreg.current_stream().synchronize()",
-    "event.synchronize": "torch.openreg.current_stream().record_event().synchronize()",
+    "stream.synchronize": "module.current_stream().synchronize()",
+    "event.synchronize": "module.current_stream().record_event().synchronize()",
     "item": "tensor[0].item()",
     "nonzero": "tensor.nonzero()",
     "cpu": "tensor.cpu()",
     "copy from pageable memory": "tensor.copy_(torch.zeros(8))",
     "first run": "torch.cumsum(tensor, 0)",
-    "empty_cache": "torch.openreg.empty_cache()",
+    "empty_cache": "module.empty_cache()",
 }
 
 # Done several times, of which one is too many.
@@ -149,7 +155,7 @@ FULL_QUEUE_WAITS = {
     "launch": "tensor.add_(0)",
     "copy": "big.copy_(pinned, non_blocking=True)",
     "timed event": "timed.record()",
-    "wait_event": "torch.openreg.current_stream().wait_event(pending)",
+    "wait_event": "module.current_stream().wait_event(pending)",
 }
 
 
@@ -162,7 +168,7 @@ tensor.add_(0)
 thread = when_main_thread_waits(gate.open)
 {wait}
 thread.join()
-torch.openreg.synchronize()
+module.synchronize()
 print({name!r})
 """
         for name, wait in WAITS.items()
@@ -174,12 +180,12 @@ def test_more_pageable_memory_than_is_staged_is_waited_for(python):
     """What is waited for is done when the call returns: nothing is left to do."""
     code = """
         host = torch.ones(1, dtype=torch.float64).expand(40 << 20)
-        big = torch.zeros(40 << 20, dtype=torch.int8, device="openreg")
+        big = torch.zeros(40 << 20, dtype=torch.int8, device=DEVICE)
         gate = close_gate()
         tensor.add_(0)
         thread = when_main_thread_waits(gate.open)
         big.copy_(host, non_blocking=True)
-        print(torch.openreg.current_stream().query())
+        print(module.current_stream().query())
         thread.join()
         print(big.all().item())
     """
@@ -192,9 +198,9 @@ def test_every_wait_for_room_in_a_queue_lets_other_threads_run(python):
         BEFORE
         + """
 pinned = torch.zeros(5000).pin_memory()
-big = torch.zeros(5000, device="openreg")
-timed = torch.openreg.Event(enable_timing=True)
-other = torch.openreg.Stream()
+big = torch.zeros(5000, device=DEVICE)
+timed = module.Event(enable_timing=True)
+other = module.Stream()
 """
     )
     code += "\n".join(
@@ -209,7 +215,7 @@ thread = when_main_thread_waits(lambda: (gate.open(), other_gate.open()))
 for _ in range(8):
     {wait}
 thread.join()
-torch.openreg.synchronize()
+module.synchronize()
 print({name!r})
 """
         for name, wait in FULL_QUEUE_WAITS.items()
@@ -229,10 +235,10 @@ thread = when_main_thread_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
 try:
     {WAITS[wait]}
 except KeyboardInterrupt:
-    print("interrupted", torch.openreg.current_stream().query())
+    print("interrupted", module.current_stream().query())
 thread.join()
 gate.open()
-torch.openreg.synchronize()
+module.synchronize()
 print(tensor.sum().item())
 """
     assert python(BEFORE + code).stdout == "interrupted False\n0.0\n"
@@ -243,13 +249,13 @@ def test_program_may_end_with_work_pending(python, streams):
     code = f"""
 import atexit
 
-work = torch.ones(300, 300, device="openreg")
+work = torch.ones(300, 300, device=DEVICE)
 for _ in range(2):
     work @ work
-torch.openreg.synchronize()
+module.synchronize()
 gates, leaving = [], threading.Event()
 for _ in range({streams}):
-    stream = torch.openreg.Stream()
+    stream = module.Stream()
     with stream:
         gates.append(close_gate())
         results = [work @ work for _ in range(100)]
@@ -268,14 +274,14 @@ print(stream.query())
 
 def test_program_may_end_with_a_failure_that_was_not_raised(python):
     code = """
-rows, indices = torch.ones(4, 3, device="openreg"), torch.tensor([0, 3], device="openreg")
+rows, indices = torch.ones(4, 3, device=DEVICE), torch.tensor([0, 3], device=DEVICE)
 torch.index_select(rows, 0, indices)
 indices += 1
-torch.openreg.synchronize()
+module.synchronize()
 gate = close_gate()
 torch.index_select(rows, 0, indices)
 gate.open()
-while not torch.openreg.current_stream().query():
+while not module.current_stream().query():
     pass
 print("end")
 """

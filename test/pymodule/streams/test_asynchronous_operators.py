@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from device import DEVICE, module
+
 # ---- random operators ----------------------------------------------------------------------------
 
 SIZE = 1000
@@ -17,7 +19,7 @@ SIZE = 1000
 
 def new(dtype=torch.float32):
     """A tensor on the device, of ones."""
-    return torch.ones(SIZE, dtype=dtype, device="openreg")
+    return torch.ones(SIZE, dtype=dtype, device=DEVICE)
 
 
 RANDOM = {
@@ -46,33 +48,33 @@ RANDOM = {
 
 def drawn(draw):
     """What is drawn after a seed, and what is drawn next."""
-    torch.openreg.manual_seed(7)
-    return draw(new()), torch.rand(4, device="openreg")
+    module.manual_seed(7)
+    return draw(new()), torch.rand(4, device=DEVICE)
 
 
 @pytest.mark.parametrize("operator", RANDOM)
 def test_random_operator_is_not_waited_for_and_draws_the_same(close_gate, operator):
     expected, expected_next = drawn(RANDOM[operator])
-    torch.openreg.synchronize()
+    module.synchronize()
     gate = close_gate()
     result, following = drawn(RANDOM[operator])
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     gate.open()
     assert torch.equal(result, expected)
     assert torch.equal(following, expected_next)
 
 
 def test_words_are_taken_at_the_call(close_gate):
-    torch.openreg.manual_seed(3)
+    module.manual_seed(3)
     expected = [new().normal_(), new().uniform_()]
-    torch.openreg.synchronize()
-    torch.openreg.manual_seed(3)
+    module.synchronize()
+    module.manual_seed(3)
     gate = close_gate()
     first = new().normal_()
-    state = torch.openreg.get_rng_state()
-    torch.openreg.manual_seed(99)
+    state = module.get_rng_state()
+    module.manual_seed(99)
     new().normal_()
-    torch.openreg.set_rng_state(state)
+    module.set_rng_state(state)
     second = new().uniform_()
     gate.open()
     assert torch.equal(first, expected[0])
@@ -80,11 +82,11 @@ def test_words_are_taken_at_the_call(close_gate):
 
 
 def test_memory_of_what_is_drawn_from_is_not_used_again_before(close_gate):
-    torch.openreg.manual_seed(5)
+    module.manual_seed(5)
     expected = torch.poisson(new() * 6)
     new().mul_(100)
-    torch.openreg.synchronize()
-    torch.openreg.manual_seed(5)
+    module.synchronize()
+    module.manual_seed(5)
     gate = close_gate()
     result = torch.poisson(new() * 6)  # of a tensor that nobody holds
     others = [new().mul_(100) for _ in range(8)]
@@ -122,12 +124,12 @@ def test_composed_operator_is_not_waited_for(close_gate, operator):
     operands = [torch.randn(24, 24, generator=generator) for _ in range(2)]
     work = COMPOSED[operator]
     expected = work(*operands)
-    on_device = [operand.to("openreg") for operand in operands]
+    on_device = [operand.to(DEVICE) for operand in operands]
     work(*on_device)
-    torch.openreg.synchronize()
+    module.synchronize()
     gate = close_gate()
     result = work(*on_device)
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     assert result.shape == expected.shape
     assert result.dtype == expected.dtype
     assert result.stride() == expected.stride()
@@ -139,27 +141,27 @@ def test_composed_operator_is_not_waited_for(close_gate, operator):
 
 
 def test_resize_is_not_waited_for_and_keeps_what_will_be_written(close_gate):
-    tensor = torch.zeros(100, device="openreg")
+    tensor = torch.zeros(100, device=DEVICE)
     tensor.add_(0)
     tensor[:50].add_(0)
-    torch.full((100,), 9.0, device="openreg")
-    torch.openreg.synchronize()
+    torch.full((100,), 9.0, device=DEVICE)
+    module.synchronize()
     gate = close_gate()
     tensor.add_(3)
     tensor.resize_(5000)
     tensor[:50].add_(4)
-    assert not torch.openreg.current_stream().query()
-    others = [torch.full((100,), 9.0, device="openreg") for _ in range(4)]
+    assert not module.current_stream().query()
+    others = [torch.full((100,), 9.0, device=DEVICE) for _ in range(4)]
     gate.open()
     assert tensor[:100].tolist() == [7] * 50 + [3] * 50
     assert all(other.unique().tolist() == [9] for other in others)
 
 
 def test_resize_is_seen_by_views(close_gate):
-    tensor = torch.arange(6.0, device="openreg")
+    tensor = torch.arange(6.0, device=DEVICE)
     view = tensor[2:4]
     view.mul_(1)
-    torch.openreg.synchronize()
+    module.synchronize()
     gate = close_gate()
     tensor.untyped_storage().resize_(1000)
     view.mul_(10)
@@ -169,14 +171,14 @@ def test_resize_is_seen_by_views(close_gate):
 
 
 def test_resize_on_another_stream_keeps_memory_until_it_was_read(close_gate):
-    tensor = torch.ones(200, device="openreg")
-    torch.openreg.synchronize()
-    stream = torch.openreg.Stream()
+    tensor = torch.ones(200, device=DEVICE)
+    module.synchronize()
+    stream = module.Stream()
     gate = close_gate(stream)
     with stream:
         tensor.resize_(4000)
-    others = [torch.zeros(200, device="openreg") for _ in range(4)]
-    torch.openreg.current_stream().synchronize()
+    others = [torch.zeros(200, device=DEVICE) for _ in range(4)]
+    module.current_stream().synchronize()
     gate.open()
     stream.synchronize()
     assert tensor[:200].unique().tolist() == [1]
@@ -191,12 +193,13 @@ def test_interrupt_ends_the_wait_for_room_in_a_queue(python):
         import os, signal, threading
         import torch, torch_openreg._C
         from pathlib import Path
+        from device import DEVICE, module
 
         signal.signal(signal.SIGINT, signal.default_int_handler)
         torch_openreg._C.set_queues_everything(True)
-        counter = torch.zeros(1, dtype=torch.int64, device="openreg")
+        counter = torch.zeros(1, dtype=torch.int64, device=DEVICE)
         counter.add_(1)
-        torch.openreg.synchronize()
+        module.synchronize()
         gate = torch_openreg._C._Gate(0, 0)
         main, launched = threading.main_thread().native_id, 0
 
@@ -215,7 +218,7 @@ def test_interrupt_ends_the_wait_for_room_in_a_queue(python):
                 counter.add_(1)
                 launched += 1
         except KeyboardInterrupt:
-            print("interrupted", torch.openreg.current_stream().query())
+            print("interrupted", module.current_stream().query())
         thread.join()
         gate.open()
         print(counter.item() == launched + 1)
@@ -226,15 +229,16 @@ def test_interrupt_ends_the_wait_for_room_in_a_queue(python):
 def test_worker_treats_denormals_as_the_launching_thread_does(python):
     code = """
         import torch, torch_openreg._C
+        from device import DEVICE, module
 
         torch_openreg._C.set_queues_everything(True)
         torch.set_num_threads(1)
-        tiny = torch.full((4,), 1e-39, device="openreg")
+        tiny = torch.full((4,), 1e-39, device=DEVICE)
 
         def halves():
             gate = torch_openreg._C._Gate(0, 0)
             half = tiny * 0.5
-            assert not torch.openreg.current_stream().query()
+            assert not module.current_stream().query()
             gate.open()
             return (half != 0).tolist()
 
@@ -251,7 +255,7 @@ def test_worker_treats_denormals_as_the_launching_thread_does(python):
 
 def test_threads_give_back_what_they_keep_of_tensors(everything_queued):
     """Tensors may be made by one thread and dropped by another, which may end first."""
-    results = [torch.ones(3, device="openreg") for _ in range(200)]
+    results = [torch.ones(3, device=DEVICE) for _ in range(200)]
 
     def take(part):
         sums = [tensor + 1 for tensor in part]

@@ -12,11 +12,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from device import DEVICE, module
+
 
 def once_and_for_all(work):
     """Run work for the first time, which is waited for, and return it."""
     work()
-    torch.openreg.synchronize()
+    module.synchronize()
     return work
 
 
@@ -95,20 +97,20 @@ def as_list(results):
 def test_launch_returns_before_it_has_run(close_gate, launch):
     work = LAUNCHES[launch]
     expected = as_list(work(*operands("cpu")))
-    once_and_for_all(lambda: work(*operands("openreg")))
-    tensors = operands("openreg")
+    once_and_for_all(lambda: work(*operands(DEVICE)))
+    tensors = operands(DEVICE)
     gate = close_gate()
     results = as_list(work(*tensors))
-    event = torch.openreg.current_stream().record_event()
-    assert not torch.openreg.current_stream().query()
+    event = module.current_stream().record_event()
+    assert not module.current_stream().query()
     assert not event.query()
     for result, reference in zip(results, expected, strict=True):
-        assert result.device == torch.device("openreg:0")
+        assert result.device == torch.device(f"{DEVICE}:0")
         assert result.shape == reference.shape
         assert result.stride() == reference.stride()
         assert result.dtype == reference.dtype
     gate.open()
-    torch.openreg.synchronize()
+    module.synchronize()
     assert event.query()
     for result, reference in zip(results, expected, strict=True):
         torch.testing.assert_close(result.cpu(), reference)
@@ -117,7 +119,7 @@ def test_launch_returns_before_it_has_run(close_gate, launch):
 def test_results_are_arguments_of_launches_that_follow(close_gate):
     a, b, c = operands("cpu")
     expected = ((a + b).relu() @ c).sum(0)
-    tensors = operands("openreg")
+    tensors = operands(DEVICE)
     work = once_and_for_all(lambda: ((tensors[0] + tensors[1]).relu() @ tensors[2]).sum(0))
     gate = close_gate()
     result = work()
@@ -127,7 +129,7 @@ def test_results_are_arguments_of_launches_that_follow(close_gate):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
 def test_changes_of_host_memory_after_the_call_are_not_seen(close_gate, dtype):
-    tensor, number = torch.zeros(8, dtype=dtype, device="openreg"), torch.tensor(3, dtype=dtype)
+    tensor, number = torch.zeros(8, dtype=dtype, device=DEVICE), torch.tensor(3, dtype=dtype)
     work = once_and_for_all(lambda: tensor + number)
     gate = close_gate()
     result = work()
@@ -153,16 +155,16 @@ def test_changes_of_host_memory_after_the_call_are_not_seen(close_gate, dtype):
 )
 def test_views_wait_for_nothing(close_gate, view):
     host = operands("cpu")[0]
-    tensor = host.openreg()
+    tensor = host.to(DEVICE)
     gate = close_gate()
     result = view(tensor)  # not even the first time
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     gate.open()
     assert torch.equal(result.cpu(), view(host))
 
 
 def test_metadata_waits_for_nothing(close_gate):
-    tensor = operands("openreg")[0]
+    tensor = operands(DEVICE)[0]
     gate = close_gate()
     assert tensor.shape == (24, 24)
     assert tensor.stride() == (24, 1)
@@ -170,7 +172,7 @@ def test_metadata_waits_for_nothing(close_gate):
     assert tensor.data_ptr() != 0
     assert tensor.untyped_storage().nbytes() == 24 * 24 * 4
     assert torch.empty_like(tensor).device == tensor.device
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     gate.open()
 
 
@@ -184,14 +186,12 @@ def test_metadata_waits_for_nothing(close_gate):
         (lambda x: x[x > 0].tolist(), [1, 2]),
         (lambda x: x.cpu().tolist(), [0, 1, 2]),
         (lambda x: bool((x == 2).any()), True),
-        (lambda x: str(x), "tensor([0, 1, 2], device='openreg:0')"),
+        (lambda x: str(x), f"tensor([0, 1, 2], device='{DEVICE}:0')"),
     ],
     ids=["item", "tolist", "nonzero", "unique", "mask", "cpu", "bool", "str"],
 )
 def test_what_depends_on_data_waits(close_gate, work, expected):
-    tensor, increments = (
-        torch.tensor(values, device="openreg") for values in ([0, 0, 0], range(3))
-    )
+    tensor, increments = (torch.tensor(values, device=DEVICE) for values in ([0, 0, 0], range(3)))
     once_and_for_all(lambda: tensor.add_(increments))
     once_and_for_all(lambda: work(tensor))
     tensor.zero_()
@@ -211,8 +211,8 @@ NUMBERS = {
 @pytest.mark.parametrize("launch", NUMBERS)
 def test_another_number_is_not_waited_for(close_gate, launch):
     work = NUMBERS[launch]
-    once_and_for_all(lambda: work(torch.ones(24, device="openreg"), 3.5))
-    tensor = torch.ones(24, device="openreg")
+    once_and_for_all(lambda: work(torch.ones(24, device=DEVICE), 3.5))
+    tensor = torch.ones(24, device=DEVICE)
     gate = close_gate()
     result = work(tensor, 4.25)
     gate.open()
@@ -220,40 +220,40 @@ def test_another_number_is_not_waited_for(close_gate, launch):
 
 
 def test_numbers_that_say_how_long_a_result_is_are_waited_for(close_gate):
-    once_and_for_all(lambda: torch.arange(0.0, 3.5, device="openreg"))
+    once_and_for_all(lambda: torch.arange(0.0, 3.5, device=DEVICE))
     gate = close_gate()
-    result = result_of_waiting(lambda: torch.arange(0.0, 5.5, device="openreg"), gate)
+    result = result_of_waiting(lambda: torch.arange(0.0, 5.5, device=DEVICE), gate)
     assert result.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_first_run_and_first_run_of_a_shape_wait(close_gate):
     for size in (401, 403):
-        tensor = torch.arange(size, device="openreg")
+        tensor = torch.arange(size, device=DEVICE)
         # No test runs it with these sizes but this one.
         result = result_of_waiting(lambda tensor=tensor: tensor.bitwise_xor(77), close_gate())
         assert result.tolist() == [number ^ 77 for number in range(size)]
 
 
 def test_reader_that_forgets_to_wait_reads_the_old_value(close_gate):
-    stream, tensor = torch.openreg.Stream(), torch.zeros(8, device="openreg")
+    stream, tensor = module.Stream(), torch.zeros(8, device=DEVICE)
     once_and_for_all(lambda: tensor.add_(1))
     gate = close_gate()
     tensor.add_(1)
     with stream:
         assert tensor.tolist() == [1] * 8
     gate.open()
-    torch.openreg.synchronize()
+    module.synchronize()
     with stream:
         assert tensor.tolist() == [2] * 8
 
 
 @pytest.mark.parametrize("how", ["wait_stream", "wait_event", "event.wait"])
 def test_reader_that_waits_reads_the_new_value(close_gate, how):
-    stream, tensor = torch.openreg.Stream(), torch.zeros(8, device="openreg")
+    stream, tensor = module.Stream(), torch.zeros(8, device=DEVICE)
     once_and_for_all(lambda: (tensor.add_(1), tensor.clone()))
     gate = close_gate()
     tensor.add_(1)
-    writer = torch.openreg.current_stream()
+    writer = module.current_stream()
     if how == "wait_stream":
         stream.wait_stream(writer)
     elif how == "wait_event":
@@ -269,9 +269,9 @@ def test_reader_that_waits_reads_the_new_value(close_gate, how):
 
 
 def test_work_after_the_record_is_not_waited_for(close_gate):
-    stream, tensor = torch.openreg.Stream(), torch.zeros(8, device="openreg")
+    stream, tensor = module.Stream(), torch.zeros(8, device=DEVICE)
     once_and_for_all(lambda: tensor.add_(1))
-    event = torch.openreg.current_stream().record_event()
+    event = module.current_stream().record_event()
     gate = close_gate()
     tensor.add_(1)
     stream.wait_event(event)
@@ -281,19 +281,19 @@ def test_work_after_the_record_is_not_waited_for(close_gate):
 
 
 def test_devices_work_side_by_side(close_gate):
-    gate = close_gate(torch.openreg.default_stream(0))
-    with torch.openreg.device(1):
-        tensor = torch.ones(8, device="openreg")
+    gate = close_gate(module.default_stream(0))
+    with module.device(1):
+        tensor = torch.ones(8, device=DEVICE)
         once_and_for_all(lambda: tensor.add_(1))
         assert tensor.add_(1).tolist() == [3] * 8
-    torch.openreg.synchronize(1)
-    assert torch.openreg.default_stream(1).query()
-    assert not torch.openreg.default_stream(0).query()
+    module.synchronize(1)
+    assert module.default_stream(1).query()
+    assert not module.default_stream(0).query()
     gate.open()
 
 
 def test_run_ahead_needs_no_memory(close_gate):
-    tensor, one = torch.zeros(1 << 16, device="openreg"), torch.ones((), device="openreg")
+    tensor, one = torch.zeros(1 << 16, device=DEVICE), torch.ones((), device=DEVICE)
 
     def work(times):
         result = tensor
@@ -302,22 +302,22 @@ def test_run_ahead_needs_no_memory(close_gate):
         return result
 
     once_and_for_all(lambda: work(3))
-    torch.openreg.reset_peak_memory_stats()
-    before = torch.openreg.memory_allocated()
+    module.reset_peak_memory_stats()
+    before = module.memory_allocated()
     gate = close_gate()
     result = work(500)
-    assert not torch.openreg.current_stream().query()
-    assert torch.openreg.max_memory_allocated() == before + 2 * tensor.nbytes
+    assert not module.current_stream().query()
+    assert module.max_memory_allocated() == before + 2 * tensor.nbytes
     gate.open()
     assert result.unique().tolist() == [500]
 
 
 def read_on_a_stream_and_reuse(close_gate, record):
     """Free a tensor that queued work of another stream reads, and allocate another like it."""
-    stream = torch.openreg.Stream()
+    stream = module.Stream()
     with stream:
-        once_and_for_all(lambda: torch.zeros(1000, device="openreg").clone())
-    tensor = torch.ones(1000, device="openreg")
+        once_and_for_all(lambda: torch.zeros(1000, device=DEVICE).clone())
+    tensor = torch.ones(1000, device=DEVICE)
     address = tensor.data_ptr()
     gate = close_gate(stream)
     with stream:
@@ -325,8 +325,8 @@ def read_on_a_stream_and_reuse(close_gate, record):
     if record:
         tensor.record_stream(stream)
     del tensor
-    other = torch.full((1000,), 9.0, device="openreg")
-    torch.openreg.current_stream().synchronize()
+    other = torch.full((1000,), 9.0, device=DEVICE)
+    module.current_stream().synchronize()
     is_reused = other.data_ptr() == address
     gate.open()
     with stream:
@@ -359,10 +359,10 @@ def test_memory_recorded_by_a_view_is_not_reused_before(close_gate, kind):
     """In a pool, where no other free block of that size, which a test before left, is preferred."""
 
     def allocate():
-        with torch.openreg.use_mem_pool(pool):
-            return torch.ones(1000, dtype=torch.complex64, device="openreg")
+        with module.use_mem_pool(pool):
+            return torch.ones(1000, dtype=torch.complex64, device=DEVICE)
 
-    pool, stream = torch.openreg.MemPool(), torch.openreg.Stream()
+    pool, stream = module.MemPool(), module.Stream()
     tensor = allocate()
     view, address = VIEWS[kind](tensor), tensor.data_ptr()
     assert view.is_conj() == ("conjugated" in kind)
@@ -380,19 +380,19 @@ def test_memory_recorded_by_a_view_is_not_reused_before(close_gate, kind):
 
 @pytest.mark.parametrize("kind", VIEWS)
 def test_recording_a_stream_allocates_nothing(close_gate, kind):
-    stream = torch.openreg.Stream()
-    view = VIEWS[kind](torch.ones(1000, dtype=torch.complex64, device="openreg"))
+    stream = module.Stream()
+    view = VIEWS[kind](torch.ones(1000, dtype=torch.complex64, device=DEVICE))
     gate = close_gate(stream)
-    before = torch.openreg.memory_stats()
+    before = module.memory_stats()
     for _ in range(3):
         view.record_stream(stream)
-    assert torch.openreg.memory_stats() == before
+    assert module.memory_stats() == before
     gate.open()
 
 
 def test_memory_of_a_stream_is_reused_in_its_order(close_gate):
-    tensor = torch.ones(1000, device="openreg")
-    once_and_for_all(lambda: torch.full_like(torch.ones(1000, device="openreg"), 9).clone())
+    tensor = torch.ones(1000, device=DEVICE)
+    once_and_for_all(lambda: torch.full_like(torch.ones(1000, device=DEVICE), 9).clone())
     gate = close_gate()
     copy = tensor.clone()
     address = tensor.data_ptr()
@@ -414,15 +414,15 @@ class StreamOfBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        StreamOfBackward.seen.append(torch.openreg.current_stream())
+        StreamOfBackward.seen.append(module.current_stream())
         return gradient
 
 
 def test_backward_runs_on_the_stream_of_forward_and_is_waited_for(close_gate):
-    stream, caller = torch.openreg.Stream(), torch.openreg.current_stream()
+    stream, caller = module.Stream(), module.current_stream()
     host = operands("cpu")[0].requires_grad_()
     (host * host).sum().backward()
-    leaf = host.detach().openreg().requires_grad_()
+    leaf = host.detach().to(DEVICE).requires_grad_()
     caller.synchronize()
 
     def forward_and_backward(between):
@@ -431,8 +431,8 @@ def test_backward_runs_on_the_stream_of_forward_and_is_waited_for(close_gate):
             loss = (StreamOfBackward.apply(leaf) * leaf).sum()
         return between(), loss.backward()
 
-    forward_and_backward(torch.openreg.synchronize)
-    torch.openreg.synchronize()
+    forward_and_backward(module.synchronize)
+    module.synchronize()
     StreamOfBackward.seen.clear()
     gate, _ = forward_and_backward(lambda: close_gate(stream))
     assert StreamOfBackward.seen == [stream]
@@ -459,10 +459,10 @@ def in_threads(count, work):
 
 
 def test_threads_share_a_stream(everything_queued):
-    total = torch.zeros(100, dtype=torch.int64, device="openreg")
+    total = torch.zeros(100, dtype=torch.int64, device=DEVICE)
 
     def work(index):
-        mine = torch.zeros(100, device="openreg")
+        mine = torch.zeros(100, device=DEVICE)
         for _ in range(50):
             mine = mine + index
             total.add_(1)
@@ -474,8 +474,8 @@ def test_threads_share_a_stream(everything_queued):
 
 def test_threads_have_streams_of_their_own(everything_queued):
     def work(index):
-        with torch.openreg.Stream(index % 2):
-            tensor = torch.eye(32, device="openreg")
+        with module.Stream(index % 2):
+            tensor = torch.eye(32, device=DEVICE)
             for _ in range(20):
                 tensor = (tensor @ tensor).mul_(index)
                 tensor = tensor / index
@@ -485,7 +485,7 @@ def test_threads_have_streams_of_their_own(everything_queued):
 
 
 def test_more_launches_than_the_queue_holds_go_through(close_gate):
-    counter = torch.zeros(1, dtype=torch.int64, device="openreg")
+    counter = torch.zeros(1, dtype=torch.int64, device=DEVICE)
     once_and_for_all(lambda: counter.add_(1))
 
     def launch():
@@ -527,5 +527,5 @@ def test_training_is_bit_for_bit_that_of_the_cpu(python):
         return python(TRAINING.replace("DEVICE", repr(device)), **environment).stdout
 
     reference = train("cpu")
-    assert train("openreg") == reference
-    assert train("openreg", OPENREG_LAUNCH_BLOCKING="1") == reference
+    assert train(DEVICE) == reference
+    assert train(DEVICE, OPENREG_LAUNCH_BLOCKING="1") == reference

@@ -4,47 +4,52 @@ import threading
 
 import pytest
 import torch
+from modes import fails_in_cuda_mode, openreg_only
+
+from device import DEVICE, module
+
+HANDLES = "torch.Stream.native_handle is another number than cuda_stream"
 
 
 def test_default_stream_is_current_at_first():
     for index in (0, 1):
-        assert torch.openreg.current_stream(index) == torch.openreg.default_stream(index)
-        assert torch.openreg.default_stream(index).stream_id == 0
+        assert module.current_stream(index) == module.default_stream(index)
+        assert module.default_stream(index).stream_id == 0
 
 
 def test_new_stream_is_on_the_device_asked_for():
-    assert torch.openreg.Stream().device == torch.device("openreg:0")
-    assert torch.openreg.Stream("openreg:1").device == torch.device("openreg:1")
-    torch.openreg.set_device(1)
-    assert torch.openreg.Stream(-1).device == torch.device("openreg:1")
+    assert module.Stream().device == torch.device(f"{DEVICE}:0")
+    assert module.Stream(f"{DEVICE}:1").device == torch.device(f"{DEVICE}:1")
+    module.set_device(1)
+    assert module.Stream(-1).device == torch.device(f"{DEVICE}:1")
 
 
 def test_new_streams_differ_from_each_other_and_from_the_default():
-    first, second = torch.openreg.Stream(), torch.openreg.Stream()
-    assert len({first, second, torch.openreg.default_stream()}) == 3
+    first, second = module.Stream(), module.Stream()
+    assert len({first, second, module.default_stream()}) == 3
 
 
 def test_pool_of_streams_comes_around():
-    streams = [torch.openreg.Stream() for _ in range(33)]
+    streams = [module.Stream() for _ in range(33)]
     assert len(set(streams[:32])) == 32
     assert streams[32] == streams[0]
 
 
 def test_priorities_have_pools_of_their_own():
-    normal = {torch.openreg.Stream(priority=0) for _ in range(32)}
-    high = {torch.openreg.Stream(priority=-1) for _ in range(32)}
+    normal = {module.Stream(priority=0) for _ in range(32)}
+    high = {module.Stream(priority=-1) for _ in range(32)}
     assert not normal & high
 
 
 @pytest.mark.parametrize("function", ["Stream", "current_stream", "default_stream"])
 def test_stream_of_a_device_out_of_range_is_refused(function):
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
-        getattr(torch.openreg, function)(2)
+        getattr(module, function)(2)
 
 
 def test_stream_can_be_made_again_from_its_numbers():
-    stream = torch.openreg.Stream(1)
-    again = torch.openreg.Stream(
+    stream = module.Stream(1)
+    again = module.Stream(
         stream_id=stream.stream_id,
         device_index=stream.device_index,
         device_type=stream.device_type,
@@ -52,78 +57,83 @@ def test_stream_can_be_made_again_from_its_numbers():
     assert again == stream
 
 
-def test_streams_and_events_of_the_device_are_instances_however_made():
-    for stream in (torch.openreg.Stream(), torch.Stream("openreg"), torch.openreg.current_stream()):
-        assert isinstance(stream, torch.openreg.Stream)
-    for event in (torch.openreg.Event(), torch.Event("openreg")):
-        assert isinstance(event, torch.openreg.Event)
-    assert not isinstance(torch.openreg.Event(), torch.openreg.Stream)
-    assert not isinstance(torch.device("openreg"), torch.openreg.Stream)
+def test_streams_and_events_are_instances_of_their_class():
+    assert isinstance(module.Stream(), module.Stream)
+    assert isinstance(module.current_stream(), module.Stream)
+    assert isinstance(module.Event(), module.Event)
+    assert not isinstance(module.Event(), module.Stream)
+    assert not isinstance(torch.device(DEVICE), module.Stream)
+
+
+@openreg_only("those of torch.cuda are of a class of their own")
+def test_generic_streams_and_events_of_the_device_are_instances():
+    assert isinstance(torch.Stream(DEVICE), module.Stream)
+    assert isinstance(torch.Event(DEVICE), module.Event)
 
 
 def test_set_stream_changes_stream_and_device():
-    stream = torch.openreg.Stream(1)
-    torch.openreg.set_stream(stream)
-    assert torch.openreg.current_stream() == stream
-    assert torch.openreg.current_device() == 1
+    stream = module.Stream(1)
+    module.set_stream(stream)
+    assert module.current_stream() == stream
+    assert module.current_device() == 1
 
 
 def test_set_stream_ignores_none():
-    torch.openreg.set_stream(None)
-    assert torch.openreg.current_stream() == torch.openreg.default_stream()
+    module.set_stream(None)
+    assert module.current_stream() == module.default_stream()
 
 
 def test_stream_context_restores_streams_and_device():
-    stream = torch.openreg.Stream(1)
-    with torch.openreg.stream(stream):
-        assert torch.openreg.current_device() == 1
-        assert torch.openreg.current_stream() == stream
-        assert torch.ones(1, device="openreg").get_device() == 1
-    assert torch.openreg.current_device() == 0
-    assert torch.openreg.current_stream(0) == torch.openreg.default_stream(0)
-    assert torch.openreg.current_stream(1) == torch.openreg.default_stream(1)
+    stream = module.Stream(1)
+    with module.stream(stream):
+        assert module.current_device() == 1
+        assert module.current_stream() == stream
+        assert torch.ones(1, device=DEVICE).get_device() == 1
+    assert module.current_device() == 0
+    assert module.current_stream(0) == module.default_stream(0)
+    assert module.current_stream(1) == module.default_stream(1)
 
 
 def test_stream_context_ignores_none():
-    with torch.openreg.stream(None):
-        assert torch.openreg.current_stream() == torch.openreg.default_stream()
+    with module.stream(None):
+        assert module.current_stream() == module.default_stream()
 
 
 def test_a_stream_is_a_context_itself():
-    stream = torch.openreg.Stream(1)
+    stream = module.Stream(1)
     with stream:
-        assert torch.accelerator.current_stream() == stream
-    assert torch.accelerator.current_stream() == torch.openreg.default_stream(0)
+        assert module.current_stream() == stream
+    assert module.current_stream() == module.default_stream(0)
 
 
 def test_current_stream_belongs_to_the_thread():
-    torch.openreg.set_stream(torch.openreg.Stream())
+    module.set_stream(module.Stream())
     seen = []
-    thread = threading.Thread(target=lambda: seen.append(torch.openreg.current_stream()))
+    thread = threading.Thread(target=lambda: seen.append(module.current_stream()))
     thread.start()
     thread.join()
-    assert seen == [torch.openreg.default_stream()]
+    assert seen == [module.default_stream()]
 
 
 def test_idle_stream_answers_done():
-    stream = torch.openreg.Stream()
+    stream = module.Stream()
     with stream:
-        torch.ones(8, device="openreg")
+        torch.ones(8, device=DEVICE)
     stream.synchronize()
     assert stream.query() is True
 
 
 def test_recorded_event_is_reached():
-    stream = torch.openreg.Stream()
+    stream = module.Stream()
     event = stream.record_event()
-    assert isinstance(event, torch.openreg.Event)
+    assert isinstance(event, module.Event)
     event.synchronize()
     assert event.query() is True
 
 
 def test_streams_wait_for_events_and_streams():
-    first, second = torch.openreg.Stream(0), torch.openreg.Stream(1)
-    event = torch.openreg.Event()
+    first, second = module.Stream(0), module.Stream(1)
+    event = module.Event()
     event.record(first)
     second.wait_event(event)
     event.wait(second)
@@ -133,26 +143,26 @@ def test_streams_wait_for_events_and_streams():
 
 
 def test_elapsed_time_is_measured_between_events():
-    start = torch.openreg.Event(enable_timing=True)
-    end = torch.openreg.Event(enable_timing=True)
+    start = module.Event(enable_timing=True)
+    end = module.Event(enable_timing=True)
     start.record()
-    torch.ones(100, 100, device="openreg") @ torch.ones(100, 100, device="openreg")
+    torch.ones(100, 100, device=DEVICE) @ torch.ones(100, 100, device=DEVICE)
     end.record()
-    torch.openreg.synchronize()
+    module.synchronize()
     assert start.elapsed_time(end) > 0
     assert end.elapsed_time(start) < 0
 
 
 def test_elapsed_time_needs_recorded_events():
-    start = torch.openreg.Event(enable_timing=True)
-    end = torch.openreg.Event(enable_timing=True)
+    start = module.Event(enable_timing=True)
+    end = module.Event(enable_timing=True)
     end.record()
     with pytest.raises((RuntimeError, ValueError), match="recorded"):
         start.elapsed_time(end)
 
 
 def test_elapsed_time_needs_timing():
-    start, end = torch.openreg.Event(), torch.openreg.Event()
+    start, end = module.Event(), module.Event()
     start.record()
     end.record()
     with pytest.raises((RuntimeError, ValueError), match="enable_timing"):
@@ -160,9 +170,9 @@ def test_elapsed_time_needs_timing():
 
 
 def test_elapsed_time_between_devices_is_refused():
-    start, end = (torch.openreg.Event(enable_timing=True) for _ in range(2))
-    start.record(torch.openreg.Stream("openreg:0"))
-    end.record(torch.openreg.Stream("openreg:1"))
+    start, end = (module.Event(enable_timing=True) for _ in range(2))
+    start.record(module.Stream(f"{DEVICE}:0"))
+    end.record(module.Stream(f"{DEVICE}:1"))
     start.synchronize()
     end.synchronize()
     with pytest.raises(RuntimeError, match="different devices, 0 and 1"):
@@ -170,55 +180,63 @@ def test_elapsed_time_between_devices_is_refused():
 
 
 def test_tensor_may_be_given_to_another_stream():
-    tensor = torch.ones(8, device="openreg")
-    tensor.record_stream(torch.openreg.Stream())
+    tensor = torch.ones(8, device=DEVICE)
+    tensor.record_stream(module.Stream())
     assert tensor.sum().item() == 8
 
 
 def test_accelerator_knows_the_streams():
-    stream = torch.openreg.Stream(1)
+    stream = torch.Stream(f"{DEVICE}:1")
     torch.accelerator.set_stream(stream)
     assert torch.accelerator.current_device_index() == 1
     assert torch.accelerator.current_stream() == stream
-    assert torch.accelerator.current_stream(0) == torch.openreg.default_stream(0)
+    assert torch.accelerator.current_stream(0).stream_id == module.default_stream(0).stream_id
     torch.accelerator.synchronize(1)
     assert stream.query()
 
 
-def test_native_handle_is_the_number_of_the_stream():
-    stream = torch.openreg.Stream()
-    assert stream.native_handle == stream.stream_id
-    again = torch.openreg.ExternalStream(stream.native_handle)
+@fails_in_cuda_mode(HANDLES)
+def test_native_handle_names_the_stream():
+    stream = module.Stream()
+    if DEVICE == "cuda":
+        assert stream.native_handle == stream.cuda_stream
+    else:
+        assert stream.native_handle == stream.stream_id
+    again = module.ExternalStream(stream.native_handle)
     assert again == stream
-    assert torch.openreg.ExternalStream(stream.native_handle, 1).device_index == 1
+    assert module.ExternalStream(stream.native_handle, 1).device_index == 1
 
 
+@fails_in_cuda_mode(HANDLES)
 def test_stream_is_found_by_its_native_handle():
-    stream = torch.openreg.Stream("openreg:1")
-    assert torch.openreg.get_stream_from_external(stream.native_handle, "openreg:1") == stream
+    stream = module.Stream(f"{DEVICE}:1")
+    assert module.get_stream_from_external(stream.native_handle, f"{DEVICE}:1") == stream
 
 
 def test_priorities_beyond_the_range_are_its_ends():
-    lowest, highest = torch.openreg.Stream.priority_range()
+    lowest, highest = module.Stream.priority_range()
     assert (lowest, highest) == (0, -1)
     for priority, same in ((5, lowest), (-7, highest)):
-        stream = torch.openreg.Stream(priority=priority)
-        alike = torch.openreg.Stream(priority=same)
+        stream = module.Stream(priority=priority)
+        alike = module.Stream(priority=same)
         assert (stream.stream_id > 32) == (alike.stream_id > 32) == (same < 0)
 
 
 def test_no_stream_captures():
-    assert torch.openreg.is_current_stream_capturing() is False
-    assert torch.openreg.current_stream().is_capturing() is False
+    assert module.is_current_stream_capturing() is False
+    assert module.current_stream().is_capturing() is False
 
 
 def test_external_stream_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="stream 1000: expected 0 to 64"):
-        torch.openreg.set_stream(torch.openreg.ExternalStream(1000))
+    refused = (ValueError, "stream 1000: expected 0 to 64")
+    if DEVICE == "cuda":
+        refused = (RuntimeError, "the address 0x3e8 is not that of a stream")
+    with pytest.raises(refused[0], match=refused[1]):
+        module.set_stream(module.ExternalStream(1000))
 
 
 def test_stream_is_busy_until_its_work_is_done(close_gate):
-    stream, other = torch.openreg.Stream(), torch.openreg.Stream()
+    stream, other = module.Stream(), module.Stream()
     gate = close_gate(stream)
     assert not stream.query() and other.query()
     other.synchronize()
@@ -228,7 +246,7 @@ def test_stream_is_busy_until_its_work_is_done(close_gate):
 
 
 def test_event_recorded_again_stands_for_the_later_work(close_gate):
-    stream, waiting = torch.openreg.Stream(), torch.openreg.Stream()
+    stream, waiting = module.Stream(), module.Stream()
     first = close_gate(stream)
     event = stream.record_event()
     waiting.wait_event(event)
@@ -243,7 +261,7 @@ def test_event_recorded_again_stands_for_the_later_work(close_gate):
 
 
 def test_event_may_be_dropped_while_a_stream_waits_for_it(close_gate):
-    stream, waiting = torch.openreg.Stream(), torch.openreg.Stream()
+    stream, waiting = module.Stream(), module.Stream()
     gate = close_gate(stream)
     waiting.wait_event(stream.record_event())
     assert not waiting.query()
@@ -252,7 +270,7 @@ def test_event_may_be_dropped_while_a_stream_waits_for_it(close_gate):
 
 
 def test_elapsed_time_of_an_event_that_was_not_reached_is_refused(close_gate):
-    start, end = (torch.openreg.Event(enable_timing=True) for _ in range(2))
+    start, end = (module.Event(enable_timing=True) for _ in range(2))
     start.record()
     gate = close_gate()
     end.record()

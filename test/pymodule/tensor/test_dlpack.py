@@ -8,14 +8,16 @@ import pytest
 import torch
 from torch.utils.dlpack import DLDeviceType, from_dlpack, to_dlpack
 
+from device import DEVICE, module
 
-def numbers(device="openreg:1"):
+
+def numbers(device=f"{DEVICE}:1"):
     return torch.arange(6.0, device=device)
 
 
 def test_device_is_an_extension_with_the_index():
     assert numbers().__dlpack_device__() == (DLDeviceType.kDLExtDev, 1)
-    assert torch.nn.Parameter(numbers("openreg:0")).__dlpack_device__() == (12, 0)
+    assert torch.nn.Parameter(numbers(f"{DEVICE}:0")).__dlpack_device__() == (12, 0)
     assert torch.ones(1).__dlpack_device__() == (DLDeviceType.kDLCPU, 0)
 
 
@@ -44,17 +46,17 @@ def test_memory_lives_as_long_as_the_capsule_and_the_tensor_from_it():
     gc.collect()
     other = from_dlpack(capsule)
     del capsule
-    over = [torch.full((6,), 9.0, device="openreg:1") for _ in range(8)]
+    over = [torch.full((6,), 9.0, device=f"{DEVICE}:1") for _ in range(8)]
     assert other.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] and len(over) == 8
 
 
 def test_memory_of_a_capsule_that_nobody_takes_is_given_back():
     gc.collect()
-    before = torch.openreg.memory_allocated(1)
+    before = module.memory_allocated(1)
     capsule = to_dlpack(numbers())
-    assert torch.openreg.memory_allocated(1) > before
+    assert module.memory_allocated(1) > before
     del capsule
-    assert torch.openreg.memory_allocated(1) == before
+    assert module.memory_allocated(1) == before
 
 
 def test_operators_take_a_tensor_that_came_in():
@@ -64,7 +66,7 @@ def test_operators_take_a_tensor_that_came_in():
     expected.add_(1).mul_(expected)
     assert torch.equal(other.cpu(), expected)
     assert torch.equal((other + other).cpu(), expected * 2)
-    assert torch.equal(other.to("openreg:0").cpu(), expected)
+    assert torch.equal(other.to(f"{DEVICE}:0").cpu(), expected)
     assert torch.equal(copy.deepcopy(other).cpu(), expected)
     assert torch.equal(torch.nn.functional.relu_(other - 3).cpu(), (expected - 3).relu())
 
@@ -90,7 +92,7 @@ def test_copy_is_made_if_asked():
     assert other.data_ptr() != tensor.data_ptr() and torch.equal(other, tensor)
 
 
-@pytest.mark.parametrize("target", ["openreg:0", "cpu"])
+@pytest.mark.parametrize("target", [f"{DEVICE}:0", "cpu"])
 def test_tensor_goes_to_another_device_by_copy(target):
     other = torch.from_dlpack(numbers(), device=target)
     assert other.device == torch.device(target)
@@ -100,8 +102,8 @@ def test_tensor_goes_to_another_device_by_copy(target):
 
 
 def test_host_tensor_comes_to_a_device_by_copy():
-    other = torch.from_dlpack(numpy.arange(3.0), device="openreg:1")
-    assert other.device == torch.device("openreg:1") and other.tolist() == [0.0, 1.0, 2.0]
+    other = torch.from_dlpack(numpy.arange(3.0), device=f"{DEVICE}:1")
+    assert other.device == torch.device(f"{DEVICE}:1") and other.tolist() == [0.0, 1.0, 2.0]
 
 
 def test_library_for_the_host_refuses_device_memory():
@@ -113,8 +115,8 @@ def test_library_for_the_host_refuses_device_memory():
     ("make", "sentence"),
     [
         (lambda: numbers().requires_grad_(), "require gradient"),
-        (lambda: torch.ones(2, dtype=torch.cfloat, device="openreg").conj(), "conjugate bit"),
-        (lambda: torch.eye(2, device="openreg").to_sparse(), "layout other than torch.strided"),
+        (lambda: torch.ones(2, dtype=torch.cfloat, device=DEVICE).conj(), "conjugate bit"),
+        (lambda: torch.eye(2, device=DEVICE).to_sparse(), "layout other than torch.strided"),
     ],
 )
 def test_tensors_that_dlpack_cannot_describe_are_refused(make, sentence):

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from device import DEVICE, module
+
 KINDS = {
     "tensor": lambda t: t,
     "transposed": lambda t: t.t(),
@@ -14,7 +16,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_clone_looks_as_on_the_cpu(kind, device):
     host = KINDS[kind](torch.arange(12.0).view(3, 4))
     tensor = KINDS[kind](torch.arange(12.0, device=device).view(3, 4))
@@ -42,7 +44,7 @@ def test_clone_looks_as_on_the_cpu(kind, device):
     ],
 )
 def test_what_is_written_to_one_is_not_seen_in_the_other(written, write):
-    source = torch.arange(5.0, device="openreg")
+    source = torch.arange(5.0, device=DEVICE)
     view = source[:]
     clone = torch._lazy_clone(source)
     write(source if written == "source" else clone)
@@ -52,19 +54,19 @@ def test_what_is_written_to_one_is_not_seen_in_the_other(written, write):
 
 
 def test_clone_is_made_in_the_order_of_the_stream(close_gate):
-    source = torch.zeros(5, device="openreg")
+    source = torch.zeros(5, device=DEVICE)
     source.add_(1)
-    torch.openreg.synchronize()
+    module.synchronize()
     gate = close_gate()
     source.add_(1)
     clone = torch._lazy_clone(source)
     source.add_(1)
-    assert not torch.openreg.current_stream().query()
+    assert not module.current_stream().query()
     gate.open()
     assert (source.unique().item(), clone.unique().item()) == (3, 2)
 
 
 def test_gradient_goes_through():
-    source = torch.ones(3, device="openreg", requires_grad=True)
+    source = torch.ones(3, device=DEVICE, requires_grad=True)
     (torch._lazy_clone(source) * 2).sum().backward()
     assert source.grad.tolist() == [2, 2, 2]

@@ -6,6 +6,8 @@ what it does first with such a tensor is the program's operator.
 
 import pytest
 
+from device import DEVICE
+
 MAKE = {
     "SparseCPU": "x.to_sparse()",
     "SparseCsrCPU": "torch.sparse_csr_tensor(x.new_tensor([0, 1, 2]).long(),"
@@ -22,7 +24,7 @@ def test_an_operator_of_a_program_runs_on_a_device(python, key):
         library = torch.library.Library("fallback_test", "DEF")
         library.define("same(Tensor x) -> Tensor")
         library.impl("same", lambda x: x, {key!r})
-        x = torch.eye(2, device="openreg")
+        x = torch.eye(2, device="{DEVICE}")
         kind = {MAKE[key]}
         with torch._C._AutoDispatchBelowAutograd():  # PyTorch has no autograd for nested ones
             result = torch.ops.fallback_test.same(kind)
@@ -35,6 +37,7 @@ def test_an_operator_of_a_program_runs_on_a_device(python, key):
 def test_they_are_registered_with_the_first_use_of_the_devices(python):
     code = """
         import torch
+        from device import KEY, module
         library = torch.library.Library("fallback_test", "DEF")
         library.define("same(Tensor x) -> Tensor")
 
@@ -42,9 +45,9 @@ def test_they_are_registered_with_the_first_use_of_the_devices(python):
             table = torch._C._dispatch_dump_table("fallback_test::same").splitlines()
             return {line.split(":")[0] for line in table if "boxed.cpp" in line}
 
-        assert keys() == {"PrivateUse1"}, keys()
-        torch.openreg.init()
+        assert keys() == {KEY}, keys()
+        module.init()
         kinds = ("", "Sparse", "SparseCsr", "Quantized", "NestedTensor")
-        assert keys() == {kind + "PrivateUse1" for kind in kinds}, keys()
+        assert keys() == {kind + KEY for kind in kinds}, keys()
         """
     python(code)

@@ -1,7 +1,10 @@
-"""Moving tensors, modules, storages and packed sequences by the methods that carry our name."""
+"""Moving tensors, modules, storages and packed sequences by methods with the device's name."""
 
 import pytest
 import torch
+from modes import openreg_only
+
+from device import DEVICE, module
 
 DTYPES = [
     torch.bool,
@@ -19,11 +22,20 @@ DTYPES = [
 ]
 
 
+def move(thing, *arguments, **keywords):
+    """Call `Tensor.cuda` and the like."""
+    return getattr(thing, DEVICE)(*arguments, **keywords)
+
+
+def is_there(thing):
+    return getattr(thing, f"is_{DEVICE}")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensor_survives_the_way_there_and_back(dtype):
     host = torch.arange(12).reshape(3, 4).to(dtype)
-    there = host.openreg()
-    assert there.is_openreg and not there.is_cpu and not host.is_openreg
+    there = move(host)
+    assert is_there(there) and not there.is_cpu and not is_there(host)
     assert there.dtype == dtype
     torch.testing.assert_close(there.cpu(), host, rtol=0, atol=0)
 
@@ -34,131 +46,132 @@ def test_tensor_survives_the_way_there_and_back(dtype):
         (None, 0),
         (0, 0),
         (1, 1),
-        ("openreg", 0),
-        ("openreg:1", 1),
-        (torch.device("openreg:1"), 1),
-        (torch.device("openreg"), 0),
+        (DEVICE, 0),
+        (f"{DEVICE}:1", 1),
+        (torch.device(f"{DEVICE}:1"), 1),
+        (torch.device(DEVICE), 0),
     ],
 )
 def test_tensor_method_takes_every_spelling_of_a_device(device, index):
-    assert torch.ones(2).openreg(device).device == torch.device("openreg", index)
+    assert move(torch.ones(2), device).device == torch.device(DEVICE, index)
 
 
 def test_tensor_method_uses_the_current_device():
-    torch.openreg.set_device(1)
-    assert torch.ones(2).openreg().get_device() == 1
-    assert torch.ones(2).openreg("openreg").get_device() == 1
+    module.set_device(1)
+    assert move(torch.ones(2)).get_device() == 1
+    assert move(torch.ones(2), DEVICE).get_device() == 1
 
 
 def test_tensor_already_there_is_returned_itself():
-    tensor = torch.ones(2, device="openreg:1")
-    assert tensor.openreg(1) is tensor
+    tensor = torch.ones(2, device=f"{DEVICE}:1")
+    assert move(tensor, 1) is tensor
 
 
 def test_tensor_moves_across_devices():
-    tensor = torch.arange(5.0, device="openreg:0")
-    moved = tensor.openreg(1)
-    assert moved.device == torch.device("openreg:1")
+    tensor = torch.arange(5.0, device=f"{DEVICE}:0")
+    moved = move(tensor, 1)
+    assert moved.device == torch.device(f"{DEVICE}:1")
     assert moved.tolist() == tensor.tolist()
 
 
 def test_tensor_method_keeps_memory_format_if_asked():
     host = torch.ones(2, 3, 4, 5)
-    moved = host.openreg(0, memory_format=torch.channels_last)
+    moved = move(host, 0, memory_format=torch.channels_last)
     assert moved.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta", torch.device("cpu")])
 def test_tensor_method_refuses_another_type_of_device(device):
-    with pytest.raises(RuntimeError, match="Invalid device, must be openreg device"):
-        torch.ones(2).openreg(device)
+    with pytest.raises(RuntimeError, match=f"Invalid device, must be {DEVICE} device"):
+        move(torch.ones(2), device)
 
 
 def test_tensor_method_refuses_a_device_out_of_range():
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
-        torch.ones(2).openreg(2)
+        move(torch.ones(2), 2)
 
 
 def test_gradient_flows_through_the_move():
     host = torch.ones(3, requires_grad=True)
-    (host.openreg() * 2).sum().backward()
+    (move(host) * 2).sum().backward()
     assert host.grad.tolist() == [2.0, 2.0, 2.0]
 
 
 def test_module_moves_with_parameters_and_buffers():
-    module = torch.nn.BatchNorm1d(4)
-    assert module.openreg(1) is module
-    assert {t.device for t in module.state_dict().values()} == {torch.device("openreg:1")}
+    layer = torch.nn.BatchNorm1d(4)
+    assert move(layer, 1) is layer
+    assert {t.device for t in layer.state_dict().values()} == {torch.device(f"{DEVICE}:1")}
 
 
 def test_module_moves_across_devices_and_back():
-    module = torch.nn.Linear(2, 2)
-    weight = module.weight.detach().clone()
-    module.openreg(0).openreg("openreg:1").cpu()
-    assert torch.equal(module.weight, weight)
+    layer = torch.nn.Linear(2, 2)
+    weight = layer.weight.detach().clone()
+    move(move(layer, 0), f"{DEVICE}:1").cpu()
+    assert torch.equal(layer.weight, weight)
 
 
 def test_module_keeps_its_parameters_for_their_optimizer():
-    module = torch.nn.Linear(2, 2)
-    before = list(module.parameters())
-    for move in (module.openreg, lambda: module.to("openreg:1"), module.cpu):
-        move()
-        assert all(new is old for new, old in zip(module.parameters(), before, strict=True))
+    layer = torch.nn.Linear(2, 2)
+    before = list(layer.parameters())
+    for step in (lambda: move(layer), lambda: move(layer, 1), layer.cpu):
+        step()
+        assert all(new is old for new, old in zip(layer.parameters(), before, strict=True))
 
 
 def test_module_keeps_shared_parameters_shared():
     first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     second.weight = first.weight
-    module = torch.nn.Sequential(first, second).openreg()
-    assert module[0].weight is module[1].weight
+    layer = move(torch.nn.Sequential(first, second))
+    assert layer[0].weight is layer[1].weight
 
 
 def test_lazy_module_moves_before_its_shapes_are_known():
-    module = torch.nn.LazyLinear(3).openreg()
-    assert module(torch.ones(1, 2, device="openreg")).shape == (1, 3)
+    layer = move(torch.nn.LazyLinear(3))
+    assert layer(torch.ones(1, 2, device=DEVICE)).shape == (1, 3)
 
 
 def test_module_refuses_another_type_of_device():
-    with pytest.raises(RuntimeError, match="Invalid device, must be openreg device"):
-        torch.nn.Linear(2, 2).openreg("cpu")
+    with pytest.raises(RuntimeError, match=f"Invalid device, must be {DEVICE} device"):
+        move(torch.nn.Linear(2, 2), "cpu")
 
 
 def test_untyped_storage_moves():
     storage = torch.arange(4.0).untyped_storage()
-    moved = storage.openreg(1)
-    assert moved.is_openreg and not storage.is_openreg
-    assert moved.device == torch.device("openreg:1")
+    moved = move(storage, 1)
+    assert is_there(moved) and not is_there(storage)
+    assert moved.device == torch.device(f"{DEVICE}:1")
     assert list(moved.cpu()) == list(storage)
 
 
 def test_untyped_storage_already_there_is_returned_itself():
-    storage = torch.ones(2, device="openreg:1").untyped_storage()
-    assert storage.openreg(1) is storage
-    assert storage.openreg(0) is not storage
+    storage = torch.ones(2, device=f"{DEVICE}:1").untyped_storage()
+    assert move(storage, 1) is storage
+    assert move(storage, 0) is not storage
 
 
 def test_untyped_storage_refuses_another_type_of_device():
-    with pytest.raises(RuntimeError, match="Invalid device, must be openreg device"):
-        torch.UntypedStorage(4).openreg("cpu")
+    with pytest.raises(RuntimeError, match=f"Invalid device, must be {DEVICE} device"):
+        move(torch.UntypedStorage(4), "cpu")
 
 
 def test_sparse_storage_is_refused():
     class SparseStorage(torch.UntypedStorage):
         is_sparse = True
 
-    with pytest.raises(RuntimeError, match="Can not support a sparse storage move to openreg"):
-        SparseStorage(4).openreg()
+    with pytest.raises(RuntimeError, match=f"Can not support a sparse storage move to {DEVICE}"):
+        move(SparseStorage(4))
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 def test_typed_storage_moves_and_keeps_its_dtype():
     storage = torch.arange(4, dtype=torch.int16).storage()
-    moved = storage.openreg()
-    assert moved.is_openreg and not storage.is_openreg
+    moved = move(storage)
+    assert is_there(moved) and not is_there(storage)
     assert moved.dtype == torch.int16
     assert moved.cpu().tolist() == [0, 1, 2, 3]
 
 
+@openreg_only("PyTorch makes these methods for a device type of another name")
 def test_typed_storage_of_an_unsupported_dtype_is_refused(python):
     result = python(
         """
@@ -182,12 +195,12 @@ def test_typed_storage_of_an_unsupported_dtype_is_refused(python):
 
 
 def test_storage_is_shared_by_views():
-    tensor = torch.arange(6.0, device="openreg")
+    tensor = torch.arange(6.0, device=DEVICE)
     assert tensor[2:].untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
 
 
 def test_storage_can_be_resized():
-    tensor = torch.arange(4.0, device="openreg")
+    tensor = torch.arange(4.0, device=DEVICE)
     tensor.untyped_storage().resize_(64)
     assert tensor.untyped_storage().nbytes() == 64
     assert tensor.tolist() == [0.0, 1.0, 2.0, 3.0]
@@ -199,23 +212,23 @@ def packed_sequence():
 
 
 def test_packed_sequence_moves_but_for_its_batch_sizes():
-    moved = packed_sequence().openreg()
-    assert moved.is_openreg and not packed_sequence().is_openreg
+    moved = move(packed_sequence())
+    assert is_there(moved) and not is_there(packed_sequence())
     assert moved.batch_sizes.is_cpu
     torch.testing.assert_close(moved.data.cpu(), packed_sequence().data)
 
 
 def test_packed_sequence_moves_to_the_device_asked_for():
-    assert packed_sequence().openreg("openreg:1").data.get_device() == 1
+    assert move(packed_sequence(), f"{DEVICE}:1").data.get_device() == 1
 
 
 def test_packing_and_padding_on_the_device_agree_with_the_cpu():
-    padded, lengths = torch.nn.utils.rnn.pad_packed_sequence(packed_sequence().openreg())
+    padded, lengths = torch.nn.utils.rnn.pad_packed_sequence(move(packed_sequence()))
     expected, expected_lengths = torch.nn.utils.rnn.pad_packed_sequence(packed_sequence())
     torch.testing.assert_close(padded.cpu(), expected)
     assert torch.equal(lengths, expected_lengths)
 
 
 def test_tensor_type_names_the_device():
-    assert torch.ones(1, device="openreg").type() == "torch.openreg.FloatTensor"
-    assert torch.ones(1).type("torch.openreg.LongTensor").device.type == "openreg"
+    assert torch.ones(1, device=DEVICE).type() == f"torch.{DEVICE}.FloatTensor"
+    assert torch.ones(1).type(f"torch.{DEVICE}.LongTensor").device.type == DEVICE

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from device import DEVICE
+
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 
 LAYOUTS = [torch.strided, torch.jagged]
@@ -20,7 +22,7 @@ def nested(device="cpu", layout=torch.strided, width=4):
     return torch.nested.nested_tensor(parts(width=width), device=device, layout=layout)
 
 
-def assert_same(actual, expected, device="openreg:0"):
+def assert_same(actual, expected, device=f"{DEVICE}:0"):
     assert actual.is_nested and actual.device == torch.device(device)
     assert actual.layout == expected.layout
     for ours, theirs in zip(actual.unbind(), expected.unbind(), strict=True):
@@ -29,24 +31,24 @@ def assert_same(actual, expected, device="openreg:0"):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_nested_tensor_is_made_on_a_device(layout):
-    assert_same(nested("openreg:1", layout), nested(layout=layout), "openreg:1")
-    of_device_parts = torch.nested.as_nested_tensor(parts("openreg:1"), layout=layout)
-    assert_same(of_device_parts, nested(layout=layout), "openreg:1")
+    assert_same(nested(f"{DEVICE}:1", layout), nested(layout=layout), f"{DEVICE}:1")
+    of_device_parts = torch.nested.as_nested_tensor(parts(f"{DEVICE}:1"), layout=layout)
+    assert_same(of_device_parts, nested(layout=layout), f"{DEVICE}:1")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_nested_tensor_moves(layout):
     host = nested(layout=layout)
-    there = host.to("openreg")
+    there = host.to(DEVICE)
     assert_same(there, host)
-    assert_same(there.to("openreg:1"), host, "openreg:1")
+    assert_same(there.to(f"{DEVICE}:1"), host, f"{DEVICE}:1")
     assert_same(there.cpu(), host, "cpu")
     assert_same(there.clone(), host)
     assert_same(there.double(), host.double())
 
 
 def test_sizes_are_known_on_the_host():
-    tensor = nested("openreg")
+    tensor = nested(DEVICE)
     assert tensor._nested_tensor_size().is_cpu
     assert tensor._nested_tensor_size().tolist() == [[2, 4], [3, 4], [1, 4]]
     assert (tensor.dim(), tensor.size(0), tensor.size(2), tensor.numel()) == (3, 3, 4, 24)
@@ -55,7 +57,7 @@ def test_sizes_are_known_on_the_host():
 
 
 def test_parts_are_views():
-    tensor = nested("openreg")
+    tensor = nested(DEVICE)
     tensor.unbind()[1].zero_()
     tensor[2].fill_(7)
     assert tensor.unbind()[1].count_nonzero() == 0
@@ -63,9 +65,9 @@ def test_parts_are_views():
 
 
 def test_parts_outlive_the_whole():
-    first = nested("openreg").unbind()[0]
-    over = torch.full((64,), 9.0, device="openreg")
-    assert torch.equal(first.cpu(), parts()[0]) and over.is_openreg
+    first = nested(DEVICE).unbind()[0]
+    over = torch.full((64,), 9.0, device=DEVICE)
+    assert torch.equal(first.cpu(), parts()[0]) and over.device.type == DEVICE
 
 
 UNARY = {
@@ -94,7 +96,7 @@ UNARY = {
 @pytest.mark.parametrize("name", UNARY)
 def test_operators_agree_with_the_cpu(name, layout):
     function = UNARY[name]
-    assert_same(function(nested("openreg", layout)), function(nested(layout=layout)))
+    assert_same(function(nested(DEVICE, layout)), function(nested(layout=layout)))
 
 
 STRIDED = {
@@ -109,7 +111,7 @@ STRIDED = {
 
 @pytest.mark.parametrize("name", STRIDED)
 def test_operators_of_the_strided_layout_agree_with_the_cpu(name):
-    assert_same(STRIDED[name](nested("openreg")), STRIDED[name](nested()))
+    assert_same(STRIDED[name](nested(DEVICE)), STRIDED[name](nested()))
 
 
 def test_in_place_operators_agree_with_the_cpu():
@@ -119,20 +121,20 @@ def test_in_place_operators_agree_with_the_cpu():
         tensor.mul_(3)
         return tensor
 
-    assert_same(change(nested("openreg")), change(nested()))
-    assert_same(nested("openreg").zero_().copy_(nested()), nested())
-    assert_same(nested("openreg").fill_(2.0), nested().fill_(2.0))
+    assert_same(change(nested(DEVICE)), change(nested()))
+    assert_same(nested(DEVICE).zero_().copy_(nested()), nested())
+    assert_same(nested(DEVICE).fill_(2.0), nested().fill_(2.0))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_padding_agrees_with_the_cpu(layout):
-    actual = nested("openreg", layout).to_padded_tensor(-1.0)
-    assert actual.device == torch.device("openreg:0")
+    actual = nested(DEVICE, layout).to_padded_tensor(-1.0)
+    assert actual.device == torch.device(f"{DEVICE}:0")
     torch.testing.assert_close(actual.cpu(), nested(layout=layout).to_padded_tensor(-1.0))
 
 
 def test_padded_tensors_are_nested_again():
-    tensor = nested("openreg")
+    tensor = nested(DEVICE)
     padded = tensor.to_padded_tensor(0.0)
     assert_same(torch._nested_from_padded(padded, tensor._nested_tensor_size()), nested())
     assert_same(torch._nested_from_padded_and_nested_example(padded, tensor), nested())
@@ -141,21 +143,21 @@ def test_padded_tensors_are_nested_again():
 def test_mask_selects_the_parts():
     values = torch.arange(24.0).view(2, 3, 4)
     mask = torch.tensor([[True, True, False], [True, False, False]])
-    actual = torch._nested_tensor_from_mask(values.openreg(), mask.openreg())
+    actual = torch._nested_tensor_from_mask(values.to(DEVICE), mask.to(DEVICE))
     assert_same(actual, torch._nested_tensor_from_mask(values, mask))
 
 
 def test_random_numbers_fill_the_buffer():
     torch.manual_seed(0)
-    tensor = torch.randn_like(nested("openreg"))
+    tensor = torch.randn_like(nested(DEVICE))
     torch.manual_seed(0)
-    expected = torch.randn(24, device="openreg")
+    expected = torch.randn(24, device=DEVICE)
     assert torch.equal(torch.cat([part.flatten() for part in tensor.unbind()]), expected)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_dropout_keeps_or_doubles(layout):
-    actual = F.dropout(nested("openreg", layout), 0.5)
+    actual = F.dropout(nested(DEVICE, layout), 0.5)
     for ours, theirs in zip(actual.unbind(), parts(), strict=True):
         kept = ours.cpu() != 0
         assert torch.equal(ours.cpu()[kept], 2 * theirs[kept])
@@ -170,8 +172,8 @@ def test_gradients_agree_with_the_cpu(layout):
         torch.softmax(tensor, -1).to_padded_tensor(0.0).square().sum().backward()
         return [leaf.grad for leaf in (*leaves, weight)]
 
-    for ours, theirs in zip(gradients("openreg"), gradients("cpu"), strict=True):
-        assert ours.device == torch.device("openreg:0")
+    for ours, theirs in zip(gradients(DEVICE), gradients("cpu"), strict=True):
+        assert ours.device == torch.device(f"{DEVICE}:0")
         torch.testing.assert_close(ours.cpu(), theirs)
 
 
@@ -183,7 +185,7 @@ def test_jagged_attention_agrees_with_the_cpu():
         result.values().square().sum().backward()
         return result.detach(), tensor.grad
 
-    for ours, theirs in zip(attend("openreg"), attend("cpu"), strict=True):
+    for ours, theirs in zip(attend(DEVICE), attend("cpu"), strict=True):
         assert_same(ours, theirs)
 
 
@@ -192,7 +194,7 @@ def test_strided_attention_agrees_with_the_cpu():
         heads = nested(device, width=8).view(3, -1, 2, 4).transpose(1, 2).contiguous()
         return F.scaled_dot_product_attention(heads, heads, heads)
 
-    assert_same(attend("openreg"), attend("cpu"))
+    assert_same(attend(DEVICE), attend("cpu"))
 
 
 def test_transformer_takes_nested_sequences():
@@ -200,17 +202,17 @@ def test_transformer_takes_nested_sequences():
     layer = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).eval()
     with torch.inference_mode():
         expected = layer(nested())
-        assert_same(layer.to("openreg")(nested("openreg")), expected)
+        assert_same(layer.to(DEVICE)(nested(DEVICE)), expected)
 
 
 def test_offsets_of_the_jagged_layout_lie_on_the_device():
-    tensor = nested("openreg:1", torch.jagged)
-    assert tensor.offsets().device == tensor.values().device == torch.device("openreg:1")
+    tensor = nested(f"{DEVICE}:1", torch.jagged)
+    assert tensor.offsets().device == tensor.values().device == torch.device(f"{DEVICE}:1")
     assert tensor.offsets().tolist() == [0, 2, 5, 6]
 
 
 def test_jagged_tensor_looks_into_the_values_that_it_is_made_of():
-    values, offsets = torch.cat(parts("openreg")), torch.tensor([0, 2, 5, 6], device="openreg")
+    values, offsets = torch.cat(parts(DEVICE)), torch.tensor([0, 2, 5, 6], device=DEVICE)
     tensor = torch.nested.nested_tensor_from_jagged(values, offsets)
     assert_same(tensor, nested(layout=torch.jagged))
     tensor.unbind()[0].zero_()
@@ -219,15 +221,15 @@ def test_jagged_tensor_looks_into_the_values_that_it_is_made_of():
 
 def test_jagged_tensor_compiles():
     function = torch.compile(lambda t: (t * 2).sin(), backend="aot_eager")
-    actual = function(nested("openreg", torch.jagged))
+    actual = function(nested(DEVICE, torch.jagged))
     assert_same(actual, (nested(layout=torch.jagged) * 2).sin())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("location", ["openreg:0", "openreg:1", "cpu"])
+@pytest.mark.parametrize("location", [f"{DEVICE}:0", f"{DEVICE}:1", "cpu"])
 def test_nested_tensor_is_saved_and_loaded(layout, location):
     buffer = io.BytesIO()
-    torch.save(nested("openreg", layout), buffer)
+    torch.save(nested(DEVICE, layout), buffer)
     buffer.seek(0)
     loaded = torch.load(buffer, map_location=location, weights_only=layout == torch.strided)
     assert_same(loaded, nested(layout=layout), location)
@@ -235,14 +237,14 @@ def test_nested_tensor_is_saved_and_loaded(layout, location):
 
 def test_nested_tensors_of_two_devices_are_refused():
     with pytest.raises(RuntimeError, match="same device"):
-        nested("openreg:0") + nested("openreg:1")
+        nested(f"{DEVICE}:0") + nested(f"{DEVICE}:1")
 
 
 @pytest.mark.parametrize("view", [lambda x: x.transpose(-1, -2), lambda x: x.view(3, -1, 2, 2)])
 def test_views_of_ordinary_tensors_in_inference_mode_are_ordinary(view):
-    host, device = nested(), nested("openreg")
+    host, device = nested(), nested(DEVICE)
     with torch.inference_mode():
         ours, theirs = view(device), view(host)
-        assert view(nested("openreg")).is_inference()
+        assert view(nested(DEVICE)).is_inference()
     assert not theirs.is_inference() and not ours.is_inference()
     assert_same(ours, theirs)

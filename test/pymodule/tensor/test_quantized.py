@@ -7,6 +7,8 @@ import io
 import pytest
 import torch
 
+from device import DEVICE
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions:UserWarning"),
     pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning"),
@@ -40,7 +42,7 @@ KINDS = [per_tensor, per_channel, per_channel_with_float_parameters]
 CLONED = KINDS[:2]  # PyTorch clones no others
 
 
-def assert_same(actual, expected, device="openreg:0"):
+def assert_same(actual, expected, device=f"{DEVICE}:0"):
     """Same quantized tensor, but for the device on which all of it lies."""
     assert actual.device == torch.device(device)
     assert actual.qscheme() == expected.qscheme() and actual.dtype == expected.dtype
@@ -59,64 +61,64 @@ def assert_same(actual, expected, device="openreg:0"):
 
 @pytest.mark.parametrize("make", KINDS)
 def test_quantizing_agrees_with_the_cpu(make):
-    quantized = make("openreg:1")
-    assert quantized.is_quantized and quantized.is_openreg
-    assert_same(quantized, make(), "openreg:1")
+    quantized = make(f"{DEVICE}:1")
+    assert quantized.is_quantized and quantized.device.type == DEVICE
+    assert_same(quantized, make(), f"{DEVICE}:1")
 
 
 @pytest.mark.parametrize("dtype", [torch.quint8, torch.qint8, torch.qint32])
 def test_every_quantized_dtype_is_made(dtype):
-    assert_same(per_tensor("openreg", dtype), per_tensor("cpu", dtype))
+    assert_same(per_tensor(DEVICE, dtype), per_tensor("cpu", dtype))
 
 
 @pytest.mark.parametrize("make", KINDS)
 def test_quantized_tensor_moves_with_its_parameters(make):
     host = make()
-    for there in (host.to("openreg"), host.openreg()):
+    for there in (host.to(DEVICE), host.to(DEVICE)):
         assert_same(there, host)
-        assert_same(there.to("openreg:1"), host, "openreg:1")
+        assert_same(there.to(f"{DEVICE}:1"), host, f"{DEVICE}:1")
         assert_same(there.cpu(), host, "cpu")
 
 
 @pytest.mark.parametrize("make", CLONED)
 def test_quantized_tensor_is_copied(make):
-    tensor = make("openreg:1")
-    assert_same(tensor.clone(), make(), "openreg:1")
-    assert_same(copy.deepcopy(tensor), make(), "openreg:1")
-    assert_same(torch.empty_like(tensor).copy_(make()), make(), "openreg:1")
+    tensor = make(f"{DEVICE}:1")
+    assert_same(tensor.clone(), make(), f"{DEVICE}:1")
+    assert_same(copy.deepcopy(tensor), make(), f"{DEVICE}:1")
+    assert_same(torch.empty_like(tensor).copy_(make()), make(), f"{DEVICE}:1")
 
 
 @pytest.mark.parametrize("make", CLONED)
 def test_numbers_are_quantized_as_they_are_copied_in(make):
     expected = make().clone().copy_(values() / 2)
-    assert_same(make("openreg").copy_(values("openreg") / 2), expected)
+    assert_same(make(DEVICE).copy_(values(DEVICE) / 2), expected)
 
 
 def test_quantized_numbers_are_not_copied_into_others():
     with pytest.raises(RuntimeError, match="please use dequantize"):
-        values("openreg").copy_(per_tensor("openreg"))
+        values(DEVICE).copy_(per_tensor(DEVICE))
 
 
 @pytest.mark.parametrize("make", KINDS)
-@pytest.mark.parametrize("location", ["openreg:0", "openreg:1", "cpu"])
+@pytest.mark.parametrize("location", [f"{DEVICE}:0", f"{DEVICE}:1", "cpu"])
 def test_quantized_tensor_is_saved_and_loaded(make, location):
     buffer = io.BytesIO()
-    torch.save(make("openreg:0"), buffer)
+    torch.save(make(f"{DEVICE}:0"), buffer)
     buffer.seek(0)
     assert_same(torch.load(buffer, map_location=location), make(), location)
 
 
 def test_quantized_tensor_prints_as_on_the_cpu():
-    text = repr(per_tensor("openreg")).replace(", device='openreg:0'", "")
+    text = repr(per_tensor(DEVICE)).replace(f", device='{DEVICE}:0'", "")
     assert "".join(text.split()) == "".join(repr(per_tensor()).split())
 
 
 def test_element_is_dequantized():
-    assert per_tensor("openreg")[1, 2].item() == per_tensor()[1, 2].item()
+    assert per_tensor(DEVICE)[1, 2].item() == per_tensor()[1, 2].item()
 
 
 def test_views_share_the_integers():
-    tensor = per_tensor("openreg")
+    tensor = per_tensor(DEVICE)
     row, column, flat = tensor[1], tensor.t()[1], tensor.view(12)
     tensor.fill_(0.5)
     for view in (row, column, flat):
@@ -124,7 +126,7 @@ def test_views_share_the_integers():
 
 
 def test_quantized_tensor_grows():
-    tensor = per_tensor("openreg")
+    tensor = per_tensor(DEVICE)
     tensor.resize_(5, 4)
     assert tensor.shape == (5, 4)
     assert torch.equal(tensor[:3].int_repr().cpu(), per_tensor().int_repr())
@@ -148,11 +150,11 @@ def test_quantized_tensor_grows():
     ],
 )
 def test_quantized_operators_agree_with_the_cpu(operator):
-    assert_same(operator(per_tensor("openreg")), operator(per_tensor()))
+    assert_same(operator(per_tensor(DEVICE)), operator(per_tensor()))
 
 
 def test_comparison_of_quantized_tensors():
-    tensor = per_tensor("openreg")
+    tensor = per_tensor(DEVICE)
     assert torch.equal(tensor, tensor.clone())
     assert torch.equal((tensor > tensor.relu()).cpu(), per_tensor() > per_tensor().relu())
 
@@ -162,12 +164,12 @@ def test_several_tensors_are_quantized_at_once():
         scales, zero_points = SCALES[:2].to(device), ZERO_POINTS[:2].to(device)
         return torch.quantize_per_tensor([values(device)] * 2, scales, zero_points, torch.quint8)
 
-    for actual, expected in zip(quantize("openreg"), quantize("cpu"), strict=True):
+    for actual, expected in zip(quantize(DEVICE), quantize("cpu"), strict=True):
         assert_same(actual, expected)
 
 
 def test_fake_quantization_has_a_gradient():
-    x = values("openreg").requires_grad_()
+    x = values(DEVICE).requires_grad_()
     torch.fake_quantize_per_tensor_affine(x, 0.01, 0, 0, 100).sum().backward()
     assert torch.equal(x.grad.cpu(), ((values() >= 0) & (values() <= 1)).float())
 
@@ -175,21 +177,21 @@ def test_fake_quantization_has_a_gradient():
 def test_linear_with_weights_that_the_host_packed():
     weight = torch.quantize_per_tensor(torch.eye(4), 0.1, 0, torch.qint8)
     packed = torch.ops.quantized.linear_prepack(weight, None)
-    actual = torch.ops.quantized.linear(per_tensor("openreg"), packed, 0.1, 3)
+    actual = torch.ops.quantized.linear(per_tensor(DEVICE), packed, 0.1, 3)
     assert_same(actual, torch.ops.quantized.linear(per_tensor(), packed, 0.1, 3))
 
 
 def test_weights_on_a_device_are_not_packed():
     with pytest.raises(NotImplementedError, match="linear_prepack"):
-        torch.ops.quantized.linear_prepack(per_tensor("openreg", torch.qint8), None)
+        torch.ops.quantized.linear_prepack(per_tensor(DEVICE, torch.qint8), None)
 
 
 def test_parameters_by_channel_live_as_long_as_a_tensor_that_has_them():
     expected = per_channel().dequantize()
-    on_host = per_channel("openreg").cpu()
-    scales = per_channel("openreg").q_per_channel_scales()
+    on_host = per_channel(DEVICE).cpu()
+    scales = per_channel(DEVICE).q_per_channel_scales()
     gc.collect()
-    over = [torch.full((n,), 9.0, device="openreg") for n in range(1, 40)]  # what was freed, reused
+    over = [torch.full((n,), 9.0, device=DEVICE) for n in range(1, 40)]  # what was freed, reused
     assert torch.equal(on_host.dequantize(), expected)
     assert torch.equal(scales.cpu(), SCALES.double())
     assert len(over) == 39

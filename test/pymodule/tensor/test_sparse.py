@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from device import DEVICE, module
+
 LAYOUTS = [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc]
 
 
@@ -22,36 +24,36 @@ def members(tensor: torch.Tensor) -> list[torch.Tensor]:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_moving_keeps_layout_and_values(layout):
     host = matrix().to_sparse(layout=layout)
-    device = host.openreg(1)
-    assert device.device == torch.device("openreg:1") and device.layout is layout
+    device = host.to(f"{DEVICE}:1")
+    assert device.device == torch.device(f"{DEVICE}:1") and device.layout is layout
     assert all(member.device == device.device for member in members(device))
     assert_close(device.cpu(), host)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_conversion_on_the_device_agrees_with_the_cpu(layout):
-    device = matrix().openreg().to_sparse(layout=layout)
-    assert all(member.is_openreg for member in members(device))
+    device = matrix().to(DEVICE).to_sparse(layout=layout)
+    assert all(member.device.type == DEVICE for member in members(device))
     assert_close(device.cpu(), matrix().to_sparse(layout=layout))
     assert_close(device.to_dense().cpu(), matrix())
 
 
 def test_moves_between_devices_and_back():
-    sparse = matrix().to_sparse().openreg(0)
-    there = sparse.to("openreg:1")
+    sparse = matrix().to_sparse().to(f"{DEVICE}:0")
+    there = sparse.to(f"{DEVICE}:1")
     assert there.device.index == 1 and members(there)[1].device.index == 1
-    assert_close(there.to("openreg:0").to_dense().cpu(), matrix())
+    assert_close(there.to(f"{DEVICE}:0").to_dense().cpu(), matrix())
 
 
 def test_host_copy_of_a_sparse_tensor_is_host_memory():
-    before = torch.openreg.memory_allocated()
-    copy = matrix().to_sparse().openreg().cpu()
+    before = module.memory_allocated()
+    copy = matrix().to_sparse().to(DEVICE).cpu()
     assert copy.device.type == "cpu"
-    assert torch.openreg.memory_allocated() == before
+    assert module.memory_allocated() == before
 
 
 def test_indices_and_values_make_a_tensor_that_shares_them():
-    indices, values = torch.tensor([[0, 1], [1, 0]]).openreg(), torch.tensor([1.0, 2]).openreg()
+    indices, values = torch.tensor([[0, 1], [1, 0]]).to(DEVICE), torch.tensor([1.0, 2]).to(DEVICE)
     sparse = torch.sparse_coo_tensor(indices, values, (2, 2))
     assert sparse._values().data_ptr() == values.data_ptr()
     values.mul_(2)
@@ -61,7 +63,7 @@ def test_indices_and_values_make_a_tensor_that_shares_them():
 def test_coalesce_sums_duplicates():
     indices = torch.tensor([[0, 0, 1], [1, 1, 0]])
     host = torch.sparse_coo_tensor(indices, torch.tensor([1.0, 2, 4]), (2, 2))
-    device = host.openreg()
+    device = host.to(DEVICE)
     assert not device.is_coalesced()
     coalesced = device.coalesce()
     assert coalesced.is_coalesced() and coalesced._nnz() == 2
@@ -71,16 +73,16 @@ def test_coalesce_sums_duplicates():
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_product_with_a_dense_matrix(layout):
     dense = torch.arange(6.0).reshape(3, 2)
-    product = matrix().to_sparse(layout=layout).openreg() @ dense.openreg()
-    assert product.is_openreg
+    product = matrix().to_sparse(layout=layout).to(DEVICE) @ dense.to(DEVICE)
+    assert product.device.type == DEVICE
     assert_close(product.cpu(), matrix() @ dense)
 
 
 def test_in_place_arithmetic_changes_the_tensor():
     host = matrix().to_sparse()
-    device = host.openreg()
+    device = host.to(DEVICE)
     same = device
-    device.mul_(3).add_(host.openreg())
+    device.mul_(3).add_(host.to(DEVICE))
     assert same is device
     assert_close(device.to_dense().cpu(), matrix() * 4)
 
@@ -90,25 +92,25 @@ def test_embedding_with_sparse_gradients_trains_as_on_the_cpu():
     host = torch.nn.Embedding(5, 3, sparse=True)
     device = torch.nn.Embedding(5, 3, sparse=True)
     device.load_state_dict(host.state_dict())
-    device.openreg()
-    for module in (host, device):
-        optimizer = torch.optim.SparseAdam(module.parameters(), lr=0.1)
-        module(torch.tensor([1, 3, 1], device=module.weight.device)).pow(2).sum().backward()
-        assert module.weight.grad.layout is torch.sparse_coo
+    device.to(DEVICE)
+    for layer in (host, device):
+        optimizer = torch.optim.SparseAdam(layer.parameters(), lr=0.1)
+        layer(torch.tensor([1, 3, 1], device=layer.weight.device)).pow(2).sum().backward()
+        assert layer.weight.grad.layout is torch.sparse_coo
         optimizer.step()
     assert_close(device.weight.cpu(), host.weight)
 
 
 def test_a_sparse_and_a_dense_tensor_on_two_devices_are_refused():
     with pytest.raises(RuntimeError, match="same device"):
-        matrix().to_sparse().openreg(0) @ torch.ones(3, 2, device="openreg:1")
+        matrix().to_sparse().to(f"{DEVICE}:0") @ torch.ones(3, 2, device=f"{DEVICE}:1")
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "amax"])
 def test_gradients_of_a_reduced_product_agree_with_the_cpu(reduction):
     dense = torch.arange(6.0).reshape(3, 2)
     gradients = []
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         left = matrix().to_sparse_csr().to(device).requires_grad_()
         right = dense.to(device, copy=True).requires_grad_()
         torch.sparse.mm(left, right, reduction).pow(2).sum().backward()
@@ -130,7 +132,7 @@ def uncoalesced(device):
     ],
 )
 def test_changes_in_place_that_join_elements_reach_indices_and_values(change):
-    host, device = uncoalesced("cpu"), uncoalesced("openreg")
+    host, device = uncoalesced("cpu"), uncoalesced(DEVICE)
     change(host)
     change(device)
     assert device._nnz() == host._nnz() == 2
@@ -142,17 +144,17 @@ def test_changes_in_place_that_join_elements_reach_indices_and_values(change):
 def test_resizing_like_a_smaller_compressed_tensor_resizes_its_members(layout):
     smaller = torch.tensor([[0.0, 7, 0], [0, 0, 0]]).to_sparse(layout=layout)
     host = matrix().to_sparse(layout=layout)
-    device = host.openreg()
+    device = host.to(DEVICE)
     host.resize_as_sparse_(smaller)
-    device.resize_as_sparse_(smaller.openreg())
+    device.resize_as_sparse_(smaller.to(DEVICE))
     for ours, theirs in zip(members(device), members(host), strict=True):
         assert ours.shape == theirs.shape
 
 
 def test_a_tensor_that_claims_to_be_coalesced_is_checked():
     with torch.sparse.check_sparse_tensor_invariants():
-        indices = torch.tensor([[0, 1], [2, 0]], device="openreg")
-        values = torch.tensor([3.0, 4], device="openreg")
+        indices = torch.tensor([[0, 1], [2, 0]], device=DEVICE)
+        values = torch.tensor([3.0, 4], device=DEVICE)
         tensor = torch.sparse_coo_tensor(indices, values, (2, 3), is_coalesced=True)
         assert_close(tensor.to_dense().cpu(), torch.tensor([[0.0, 0, 3], [4, 0, 0]]))
         with pytest.raises(RuntimeError, match="uncoalesced"):
