@@ -45,29 +45,35 @@ def _cuda_init() -> None:
     torch_cuda._get_device_properties = _C.get_device_properties  # type: ignore[attr-defined]
 
 
+def _lazy_init() -> None:
+    """Initialize torch.cuda, or raise in a process forked from one that had devices."""
+    sys.modules["torch.cuda"]._lazy_init()
+
+
 def _cuda_getDeviceCount() -> int:
     return _C.device_count()
 
 
 def _cuda_getDevice() -> int:
-    _C.initialize()
+    _lazy_init()
     return _C.current_device()
 
 
 def _cuda_setDevice(device: int) -> None:
     if device >= 0:
+        _lazy_init()
         _C.set_device(device)
 
 
 def _cuda_exchangeDevice(device: int) -> int:
     if device >= 0:
-        _C.initialize()
+        _lazy_init()
     return _C.exchange_device(device)
 
 
 def _cuda_maybeExchangeDevice(device: int) -> int:
     if device >= 0:
-        _C.initialize()
+        _lazy_init()
     return _C.maybe_exchange_device(device)
 
 
