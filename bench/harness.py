@@ -73,7 +73,8 @@ def quartiles(ratios: Sequence[float], pairs: Iterable[tuple[float, float]]) -> 
     return Ratio(median, low, high, mine, reference)
 
 
-def _turn(work: Work, calls: int) -> float:
+def turn(work: Work, calls: int) -> float:
+    """Return how long so many calls take, with all that they only queued."""
     start = time.perf_counter()
     for _ in range(calls):
         work()
@@ -84,7 +85,7 @@ def _turn(work: Work, calls: int) -> float:
 
 def _calls_per_turn(work: Work, seconds: float) -> int:
     calls = 1
-    while (elapsed := _turn(work, calls)) < seconds / 4:
+    while (elapsed := turn(work, calls)) < seconds / 4:
         calls *= 2
     return max(1, round(calls * seconds / elapsed))
 
@@ -111,7 +112,7 @@ def time_ratio(
         After so long, five pairs of turns are enough.
     """
     for function in (work, reference):
-        _turn(function, 3)
+        turn(function, 3)
     calls = _calls_per_turn(reference, seconds)
     pairs = []
     gc.collect()
@@ -122,9 +123,9 @@ def time_ratio(
             if index >= 5 and time.perf_counter() - start > enough_seconds:
                 break
             if index % 2:  # who comes first changes, so that neither gains by it
-                mine, other = _turn(work, calls), _turn(reference, calls)
+                mine, other = turn(work, calls), turn(reference, calls)
             else:
-                other, mine = _turn(reference, calls), _turn(work, calls)
+                other, mine = turn(reference, calls), turn(work, calls)
             pairs.append((mine / calls * 1e9, other / calls * 1e9))
     finally:
         gc.enable()

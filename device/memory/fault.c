@@ -45,7 +45,7 @@ static void put_address(text *out, const void *address) {
 }
 
 static void put_device(text *out, int device) {
-  put(out, "openreg:");
+  put(out, "device ");
   put_number(out, (uintptr_t)device, 10);
 }
 
@@ -80,7 +80,7 @@ static void describe(text *out, int signal_number, const void *address,
                      const openreg_arena_place *place) {
   put(out, "openreg: ");
   if (signal_number == SIGBUS) {
-    put(out, "this machine has no memory left for device ");
+    put(out, "this machine has no memory left for ");
     put_device(out, place->device);
     put(out, " (no page for address ");
     put_address(out, address);
@@ -90,7 +90,7 @@ static void describe(text *out, int signal_number, const void *address,
   put(out,
       openreg_in_bad_fork() ? "a forked process touched address " : "the host touched address ");
   put_address(out, address);
-  put(out, place->beyond_arena ? " beyond the end of device " : " of device ");
+  put(out, place->beyond_arena ? " beyond the end of " : " of ");
   put_device(out, place->device);
   if (place->imported)
     put(out, " that belongs to another process");

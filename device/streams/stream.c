@@ -27,7 +27,9 @@ static openreg_status require_usable(int device, int stream) {
 /* ---- which there are ------------------------------------------------------------------------- */
 
 openreg_status openreg_stream_from_pool(int device, int priority, int *stream) {
-  openreg_status status = openreg_require_device(device);
+  openreg_status status = openreg_require_no_bad_fork();
+  if (status == OPENREG_OK)
+    status = openreg_require_device(device);
   if (status != OPENREG_OK)
     return status;
   int pool = priority < 0 ? POOL_HIGH : POOL_NORMAL;

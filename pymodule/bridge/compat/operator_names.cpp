@@ -4,6 +4,7 @@
 
 #include "compat/blas_operators.h"
 #include "compat/nondeterministic.h"
+#include "compat/wrapper_names.h"
 
 namespace openreg {
 
@@ -91,6 +92,7 @@ std::vector<std::string_view> operators_known_by_name() {
   for (const auto *name : kLaunchedComposites) {
     names.push_back(without_overload(name));
   }
+  append_operators_with_other_wrappers(names);
   append_nondeterministic(names);
   append_blas_operators(names);
   return names;

@@ -198,12 +198,12 @@ void BoxedOperator::check_servable() const {
   }
   TORCH_CHECK_NOT_IMPLEMENTED(
       !draws_, "openreg: '", name_,
-      "' draws random numbers and has no openreg kernel: the host's "
+      "' draws random numbers and openreg has no kernel for it: the host's "
       "generator is not used in its place. Compute it on the CPU and copy the result.");
   TORCH_CHECK_NOT_IMPLEMENTED(
       has_kernel_, "Could not run '", name_, (overload_.empty() ? "" : "."), overload_,
-      "' with arguments from the 'openreg' backend: it has neither an openreg kernel nor a CPU "
-      "kernel to run on it.");
+      "' with arguments from the '", platform_name(),
+      "' backend: openreg has neither a kernel for it nor a CPU kernel to run.");
   TORCH_CHECK_NOT_IMPLEMENTED(
       !returns_object_, "openreg: '", name_,
       "' returns an object that may keep its arguments, which a kernel on a device must not. "

@@ -3,10 +3,10 @@
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty_strided.h>
 
-#include <string>
 #include <string_view>
 
 #include "compat/operator_names.h"
+#include "compat/wrapper_names.h"
 
 namespace openreg {
 
@@ -37,29 +37,28 @@ void LaunchDevice::see_host_tensor(const at::Tensor &tensor) {
 }
 
 void LaunchDevice::refuse(c10::Device other, int position) const {
-  // As CUDA: the first tensor sets the device, and the first one elsewhere is named.
   c10::Device common(kDeviceType, index_);
+  const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
+  const auto takes = host_arguments_of(name_, overload_, op);
+  TORCH_CHECK(std::string_view(name_).find("index") == std::string_view::npos ||
+                  takes != HostArguments::kTensors,
+              "indices should be either on cpu or on the same device as the indexed tensor (",
+              position < first_ ? other : common, ")");
+  // As CUDA: pointwise operators run where the first tensor of a device lies,
+  TORCH_CHECK(takes == HostArguments::kNothing && op.has_value(),
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              common, " and ", other, "!");
+  // others where the first tensor does, and the first one elsewhere is named.
   if (position < first_) {
     std::swap(common, other);
     position = first_;
   }
-  const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
-  TORCH_CHECK(std::string_view(name_).find("index") == std::string_view::npos ||
-                  host_arguments_of(name_, overload_, op) != HostArguments::kTensors,
-              "indices should be either on cpu or on the same device as the indexed tensor (",
-              common, ")");
-  TORCH_CHECK(host_arguments_of(name_, overload_, op) == HostArguments::kNothing && op.has_value(),
-              "Expected all tensors to be on the same device, but found at least two devices, ",
-              common, " and ", other, "!");
-  auto method = "wrapper_openreg_" +
-                std::string(op->schema().name().substr(op->schema().name().find("::") + 2));
-  if (!op->schema().overload_name().empty()) {
-    method += "_" + op->schema().overload_name();
-  }
-  TORCH_CHECK(false, "Expected all tensors to be on the same device, but got ",
-              op->schema().arguments()[static_cast<size_t>(position / kArgument)].name(), " is on ",
-              other, ", different from other tensors on ", common,
-              " (when checking argument in method ", method, ")");
+  const auto argument = op->schema().arguments()[static_cast<size_t>(position / kArgument)].name();
+  const auto quoted = quoted_by_cuda(*op, argument);
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but got ", quoted.argument,
+              " is on ", other, ", different from other tensors on ", common,
+              " (when checking argument in method wrapper_", platform_name(), "_", quoted.method,
+              ")");
 }
 
 at::Tensor return_shared(at::Tensor &&result, c10::ArrayRef<const at::Tensor *> arguments,

@@ -3,7 +3,9 @@
 #include <c10/util/Exception.h>
 #include <c10/util/env.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <compare>
 #include <map>
@@ -12,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "memory/memory.h"
@@ -79,8 +82,19 @@ size_t read_cublas_bytes(c10::DeviceIndex device) {
   return bytes.value_or(default_bytes(device));
 }
 
-// Of the device that asks first, for all of them, as on CUDA.
+// What the program asked for; kAsConfigured: nothing.
+constexpr int64_t kAsConfigured = -1;
+std::array<std::atomic<int64_t>, 2> asked_bytes = {kAsConfigured, kAsConfigured};
+
+std::atomic<int64_t> &asked_of(BlasLibrary library) {
+  return asked_bytes[library == BlasLibrary::kCublas ? 0 : 1];
+}
+
+// Else, of the device that asks first, for all of them, as on CUDA.
 size_t cublas_bytes(c10::DeviceIndex device) {
+  if (const auto asked = asked_of(BlasLibrary::kCublas).load(); asked != kAsConfigured) {
+    return static_cast<size_t>(asked);
+  }
   static const size_t bytes = read_cublas_bytes(device);
   return bytes;
 }
@@ -111,9 +125,23 @@ size_t read_cublaslt_bytes(c10::DeviceIndex device) {
   }
 }
 
+// Of a library that shares the workspace of cuBLAS, as much as there is.
 size_t cublaslt_bytes(c10::DeviceIndex device) {
-  static const size_t bytes = read_cublaslt_bytes(device);
-  return bytes;
+  const auto asked = asked_of(BlasLibrary::kCublasLt).load();
+  static const size_t configured = read_cublaslt_bytes(device);
+  const auto bytes = asked == kAsConfigured ? configured : static_cast<size_t>(asked);
+  if (!is_unified() || bytes <= cublas_bytes(device)) {
+    return bytes;
+  }
+  TORCH_WARN_ONCE("CUBLASLT_WORKSPACE_SIZE asks for ", bytes,
+                  " bytes, and the workspace that cuBLASLt shares with cuBLAS has ",
+                  cublas_bytes(device), ": that is the limit, unless CUBLAS_WORKSPACE_CONFIG ",
+                  "makes it larger");
+  return cublas_bytes(device);
+}
+
+size_t bytes_of(BlasLibrary library, c10::DeviceIndex device) {
+  return library == BlasLibrary::kCublas ? cublas_bytes(device) : cublaslt_bytes(device);
 }
 
 // ---- handles ------------------------------------------------------------------------------------
@@ -188,7 +216,12 @@ struct Place {
   auto operator<=>(const Place &) const = default;
 };
 
-using Workspaces = std::map<Place, c10::DataPtr>;
+struct Workspace {
+  c10::DataPtr memory;
+  size_t bytes;
+};
+
+using Workspaces = std::map<Place, Workspace>;
 
 std::mutex workspaces_mutex;
 
@@ -197,42 +230,47 @@ Workspaces &workspaces() {
   return *all;
 }
 
-bool has_workspace(const Place &place) {
+bool has_workspace(const Place &place, size_t bytes) {
   const std::lock_guard guard(workspaces_mutex);
-  return workspaces().contains(place);
+  const auto found = workspaces().find(place);
+  return found != workspaces().end() && found->second.bytes >= bytes;
 }
 
-void keep_workspace(const Place &place, c10::DataPtr memory) {
+void keep_workspace(const Place &place, Workspace workspace) {
   const std::lock_guard guard(workspaces_mutex);
-  workspaces().insert_or_assign(place, std::move(memory));
-}
-
-// cuBLASLt is told how much it may use, and cannot have more than there is.
-void check_unified_size(c10::DeviceIndex device) {
-  if (cublaslt_bytes(device) > cublas_bytes(device)) {
-    TORCH_WARN_ONCE("CUBLASLT_WORKSPACE_SIZE asks for ", cublaslt_bytes(device),
-                    " bytes, and the workspace that cuBLASLt shares with cuBLAS has ",
-                    cublas_bytes(device), ": that is the limit, unless CUBLAS_WORKSPACE_CONFIG ",
-                    "makes it larger");
-  }
+  std::swap(workspaces()[place], workspace); // memory is given back behind the lock
 }
 
 } // namespace
 
 void ensure_blas_workspace(c10::DeviceIndex device, BlasLibrary library) {
-  if (library == BlasLibrary::kCublasLt && is_unified()) {
-    check_unified_size(device);
+  const auto bytes = bytes_of(library, device);
+  const bool is_shared = library == BlasLibrary::kCublasLt && is_unified();
+  if (is_shared) {
     library = BlasLibrary::kCublas;
   }
-  const auto bytes =
-      library == BlasLibrary::kCublas ? cublas_bytes(device) : cublaslt_bytes(device);
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
   const Place place = {library, device, handle_of_this_thread(device), stream};
-  if (!has_workspace(place)) { // nor will any other thread make it
-    keep_workspace(place, bytes > 0 ? device_pointer(allocate_block(device, stream, bytes))
-                                    : c10::DataPtr());
+  if (has_workspace(place, bytes)) { // nor will any other thread make it
+    return;
   }
+  const auto all = is_shared ? std::max(bytes, cublas_bytes(device)) : bytes;
+  keep_workspace(
+      place,
+      {all > 0 ? device_pointer(allocate_block(device, stream, all)) : c10::DataPtr(), all});
+}
+
+size_t blas_workspace_bytes(c10::DeviceIndex device, BlasLibrary library) {
+  return bytes_of(library, device);
+}
+
+void set_blas_workspace_bytes(BlasLibrary library, size_t bytes) {
+  asked_of(library).store(static_cast<int64_t>(bytes));
+}
+
+void reset_blas_workspace_bytes(BlasLibrary library) {
+  asked_of(library).store(kAsConfigured);
 }
 
 void clear_blas_workspaces() {

@@ -17,6 +17,12 @@ namespace openreg {
 // device's compute capability, which are looked at once. Raises torch.OutOfMemoryError.
 void ensure_blas_workspace(c10::DeviceIndex device, BlasLibrary library);
 
+// How many bytes a workspace is, by the environment or by what the program asked for, which counts
+// for every workspace that is needed from then on: one that is too small is replaced then.
+size_t blas_workspace_bytes(c10::DeviceIndex device, BlasLibrary library);
+void set_blas_workspace_bytes(BlasLibrary library, size_t bytes);
+void reset_blas_workspace_bytes(BlasLibrary library);
+
 // Gives all of them back to the allocator; each is had again when it is next needed.
 void clear_blas_workspaces();
 

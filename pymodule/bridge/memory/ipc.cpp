@@ -117,8 +117,9 @@ constinit thread_local EventInWaiting *EventInWaiting::current_ = nullptr;
 openreg_ipc_handle export_storage(const c10::Storage &storage) {
   auto *block = exportable_block(storage);
   TORCH_CHECK(!openreg_block_is_imported(block),
-              "Attempted to send openreg tensor received from another process; this is not "
-              "currently supported. Consider cloning before sending.");
+              "Attempted to send ", platform_name(),
+              " tensor received from another process; this is not currently supported. Consider "
+              "cloning before sending.");
   sent().unify(storage);
   const WithoutGil no_gil; // it may wait for room in the stream's queue
   openreg_ipc_handle handle;
@@ -161,10 +162,10 @@ void collect_memory() {
 
 openreg_ipc_handle export_event(c10::Event &event) {
   TORCH_CHECK(event.device_type() == kDeviceType, "openreg: an event of device type ",
-              event.device_type(), " was given, expected one of an openreg device");
+              event.device_type(), " was given, expected ", kDeviceType);
   TORCH_CHECK(event.flag() == c10::EventFlag::PYTORCH_DEFAULT,
-              "openreg: an event with timing cannot be sent to another process: "
-              "torch.openreg.Event(interprocess=True) makes one without");
+              "openreg: an event with timing cannot be sent to another process: torch.",
+              in_cuda_mode() ? "cuda" : "openreg", ".Event(interprocess=True) makes one without");
   if (event.eventId() == nullptr) {
     const auto device = static_cast<c10::DeviceIndex>(openreg_device_current());
     openreg_event *made = nullptr;

@@ -11,6 +11,7 @@
 #include "memory/out_of_memory.h"
 #include "memory/pluggable_allocator.h"
 #include "memory/stat.h"
+#include "streams/gpu_trace.h"
 #include "streams/turn.h"
 
 namespace openreg {
@@ -41,6 +42,12 @@ void free_block(void *context) {
     c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl *>(block->user));
     block->user = nullptr;
   }
+  trace_gpu([block](const auto &watcher) {
+    if (block->address != nullptr) {
+      watcher.trace_gpu_memory_deallocation(kDeviceType,
+                                            reinterpret_cast<uintptr_t>(block->address));
+    }
+  });
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     openreg_block shown = *block;
     openreg_block_free(block);
@@ -129,7 +136,8 @@ public:
   void recordStream(const c10::DataPtr &pointer, c10::Stream stream) override {
     if (const auto &pluggable = current_pluggable_allocator()) {
       if (pluggable->on_record_stream != nullptr) {
-        pluggable->on_record_stream(pointer.get(), reinterpret_cast<void *>(stream.id()));
+        pluggable->on_record_stream(pointer.get(),
+                                    reinterpret_cast<void *>(handle_of_stream(stream)));
       }
     }
     if (owns_block(pointer)) {
@@ -290,6 +298,12 @@ openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes)
     raise_out_of_memory(device);
   }
   check(status);
+  trace_gpu([block](const auto &watcher) {
+    if (block->address != nullptr) {
+      watcher.trace_gpu_memory_allocation(kDeviceType,
+                                          reinterpret_cast<uintptr_t>(block->address));
+    }
+  });
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     report_to_profiler(block, static_cast<int64_t>(block->bytes));
   }

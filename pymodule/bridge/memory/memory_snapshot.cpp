@@ -8,6 +8,7 @@
 #include "memory/memory_history.h"
 #include "memory/pluggable_allocator.h"
 #include "core/status.h"
+#include "streams/handle.h"
 
 namespace torch {
 // Declared by a header of PyTorch that includes one which PyTorch does not install.
@@ -104,7 +105,7 @@ py::dict segment_to_dict(int device, const openreg_segment_info &segment,
   dict["allocated_size"] = segment.allocated_bytes;
   dict["active_size"] = segment.active_bytes;
   dict["requested_size"] = segment.requested_bytes;
-  dict["stream"] = segment.stream;
+  dict["stream"] = handle_of_stream(device, segment.stream);
   dict["segment_type"] = segment.kind == OPENREG_POOL_LARGE ? "large" : "small";
   dict["segment_pool_id"] = id_of(segment.mempool);
   dict["is_expandable"] = segment.is_expandable;
@@ -117,12 +118,12 @@ py::dict segment_to_dict(int device, const openreg_segment_info &segment,
   return dict;
 }
 
-py::dict entry_to_dict(const HistoryEntry &entry, Frames &frames) {
+py::dict entry_to_dict(int device, const HistoryEntry &entry, Frames &frames) {
   py::dict dict;
   dict["action"] = name_of(entry.action);
   dict[entry.action == HistoryEntry::kExhausted ? "device_free" : "addr"] = entry.address;
   dict["size"] = entry.bytes;
-  dict["stream"] = entry.stream;
+  dict["stream"] = handle_of_stream(device, entry.stream);
   dict["time_us"] = entry.time_us;
   dict["compile_context"] = entry.compile_context;
   dict["user_metadata"] = entry.metadata;
@@ -159,7 +160,7 @@ py::dict memory_snapshot(uint64_t mempool, bool include_traces) {
     const Snapshot snapshot(device);
     py::list trace;
     for (const auto &entry : history.entries) {
-      trace.append(entry_to_dict(entry, frames));
+      trace.append(entry_to_dict(device, entry, frames));
     }
     traces.append(trace);
     size_t active_bytes = 0;

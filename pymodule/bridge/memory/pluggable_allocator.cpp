@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/status.h"
+#include "streams/handle.h"
 
 namespace openreg {
 
@@ -15,8 +16,8 @@ std::shared_ptr<PluggableAllocator> &current() {
   return *allocator;
 }
 
-void *handle_of(int stream) {
-  return reinterpret_cast<void *>(static_cast<intptr_t>(stream));
+void *handle_of(int device, int stream) {
+  return reinterpret_cast<void *>(handle_of_stream(device, stream));
 }
 
 } // namespace
@@ -25,12 +26,12 @@ openreg_memory_source PluggableAllocator::source() {
   return {.allocate =
               [](void *context, size_t bytes, int device, int stream) {
                 return static_cast<PluggableAllocator *>(context)->allocate_(bytes, device,
-                                                                             handle_of(stream));
+                                                                             handle_of(device, stream));
               },
           .free =
               [](void *context, void *address, size_t bytes, int device, int stream) {
                 static_cast<PluggableAllocator *>(context)->free_(address, bytes, device,
-                                                                  handle_of(stream));
+                                                                  handle_of(device, stream));
               },
           .context = this};
 }

@@ -8,6 +8,7 @@
 
 #include "memory/debug_memory.h"
 #include "memory/ipc.h"
+#include "streams/gpu_trace.h"
 #include "streams/sync_debug.h"
 #include "streams/turn.h"
 
@@ -68,7 +69,11 @@ public:
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     int stream = OPENREG_STREAM_DEFAULT;
     check(openreg_stream_from_pool(resolve(device).index(), priority, &stream));
-    return make_stream(resolve(device), stream);
+    const auto made = make_stream(resolve(device), stream);
+    trace_gpu([&](const auto &watcher) {
+      watcher.trace_gpu_stream_creation(kDeviceType, handle_of_stream(made));
+    });
+    return made;
   }
 
   c10::Stream exchangeStream(c10::Stream stream) const override {
@@ -78,7 +83,7 @@ public:
   }
 
   void *getStreamNativeHandle(c10::Stream stream) const override {
-    return reinterpret_cast<void *>(stream.id());
+    return reinterpret_cast<void *>(handle_of_stream(stream));
   }
 
   bool queryStream(const c10::Stream &stream) const override {
@@ -86,11 +91,12 @@ public:
   }
 
   void synchronizeStream(const c10::Stream &stream) const override {
-    note_sync();
+    note_sync(stream);
     wait_for_stream(stream.device_index(), static_cast<int>(stream.id()));
   }
 
   void synchronizeDevice(c10::DeviceIndex device) const override {
+    trace_device_synchronization();
     wait_for_device(device);
     look_for_damage(device);
   }
@@ -116,13 +122,22 @@ public:
       check(openreg_event_create(stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT,
                                  &made));
       *event = made;
+      trace_gpu([made](const auto &watcher) {
+        watcher.trace_gpu_event_creation(kDeviceType, id_of(made));
+      });
     }
+    trace_gpu([&](const auto &watcher) {
+      watcher.trace_gpu_event_record(kDeviceType, id_of(*event), handle_of_stream(stream));
+    });
     const WithoutGil no_gil; // a timed record may wait for room; Ctrl-C does not end that
     check(openreg_event_record(as_event(*event), static_cast<int>(stream.id())));
   }
 
   void block(void *event, const c10::Stream &stream) const override {
     if (event != nullptr) {
+      trace_gpu([&](const auto &watcher) {
+        watcher.trace_gpu_event_wait(kDeviceType, id_of(event), handle_of_stream(stream));
+      });
       const WithoutGil no_gil; // it may wait for room in the queue; Ctrl-C does not end it
       check(openreg_stream_wait_event(stream.device_index(), static_cast<int>(stream.id()),
                                       as_event(event)));
@@ -135,11 +150,17 @@ public:
 
   void synchronizeEvent(void *event) const override {
     if (event != nullptr) {
+      trace_gpu([event](const auto &watcher) {
+        watcher.trace_gpu_event_synchronization(kDeviceType, id_of(event));
+      });
       wait_for_event(as_event(event));
     }
   }
 
   void destroyEvent(void *event, c10::DeviceIndex) const noexcept override {
+    trace_gpu([event](const auto &watcher) {
+      watcher.trace_gpu_event_deletion(kDeviceType, id_of(event));
+    });
     openreg_event_destroy(as_event(event));
   }
 
@@ -155,6 +176,8 @@ public:
   }
 
 private:
+  static uintptr_t id_of(void *event) { return reinterpret_cast<uintptr_t>(event); }
+
   static openreg_event *as_event(void *event) { return static_cast<openreg_event *>(event); }
 
   static bool is_ready(openreg_status status) {

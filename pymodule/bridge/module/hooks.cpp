@@ -14,6 +14,7 @@
 #include "memory/memory.h"
 #include "memory/pinned.h"
 #include "operators/random/torch_generator.h"
+#include "streams/gpu_trace.h"
 #include "streams/turn.h"
 #include "tensor/device_tensor.h"
 
@@ -93,7 +94,10 @@ public:
   c10::DeviceIndex current_device() const override { return getCurrentDevice(); }
   int getNumGPUs() const override { return deviceCount(); }
   at::Allocator *getCUDADeviceAllocator() const override { return device_allocator(); }
-  void deviceSynchronize(c10::DeviceIndex device) const override { wait_for_device(device); }
+  void deviceSynchronize(c10::DeviceIndex device) const override {
+    trace_device_synchronization();
+    wait_for_device(device);
+  }
 
   std::string showConfig() const override { return "  - CUDA simulated by openreg\n"; }
 

@@ -20,6 +20,7 @@
 #include "module/registration.h"
 #include "operators/autocast.h"
 #include "operators/random/torch_generator.h"
+#include "streams/gpu_trace.h"
 #include "streams/sync_debug.h"
 #include "streams/turn.h"
 #include "testing/gate.h"
@@ -99,6 +100,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("can_device_access_peer", &can_device_access_peer);
   module.def("synchronize", [](int device) {
     check(openreg_device_take_context(device));
+    trace_device_synchronization();
     wait_for_device(device_index(device));
     look_for_damage(device);
   });

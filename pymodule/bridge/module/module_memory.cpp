@@ -15,6 +15,7 @@
 #include "memory/pinned.h"
 #include "memory/pluggable_allocator.h"
 #include "core/status.h"
+#include "tensor/device_tensor.h"
 
 namespace py = pybind11;
 
@@ -162,6 +163,24 @@ void attach_observer(const py::object &observer) {
       });
 }
 
+// For both libraries, by the word that Python's functions begin with.
+void define_workspaces(py::module &module) {
+  const auto define = [&module](const std::string &name, BlasLibrary library) {
+    module.def((name + "_workspace_size").c_str(), [library] {
+      return blas_workspace_bytes(static_cast<c10::DeviceIndex>(openreg_device_current()), library);
+    });
+    module.def(("set_" + name + "_workspace_size").c_str(), [library](int64_t bytes) {
+      TORCH_CHECK(bytes >= 0, "workspace size must be non-negative, got ", bytes);
+      set_blas_workspace_bytes(library, static_cast<size_t>(bytes));
+    });
+    module.def(("reset_" + name + "_workspace_size").c_str(),
+               [library] { reset_blas_workspace_bytes(library); });
+  };
+  define("cublas", BlasLibrary::kCublas);
+  define("cublaslt", BlasLibrary::kCublasLt);
+  module.def("clear_cublas_workspaces", &clear_blas_workspaces);
+}
+
 void define_history(py::module &module) {
   module.def("record_memory_history", &record_history);
   module.def("memory_history_is_on", [] { return is_recording.load(); });
@@ -185,7 +204,6 @@ void define_memory(py::module &module) {
   module.def("reset_peak_host_memory_stats", &openreg_pinned_reset_peak);
   module.def("reset_accumulated_host_memory_stats", &openreg_pinned_reset_accumulated);
   module.def("empty_cache", [] { device_allocator()->emptyCache({0, 0}); });
-  module.def("clear_cublas_workspaces", &clear_blas_workspaces);
   module.def("set_memory_fraction", &set_memory_fraction);
   module.def("get_memory_fraction", &get_memory_fraction);
   module.def("enable_cache", &enable_cache);
@@ -193,7 +211,11 @@ void define_memory(py::module &module) {
   module.def("set_allocator_settings", &set_allocator_settings);
   module.def("raw_alloc", &raw_alloc, py::call_guard<py::gil_scoped_release>());
   module.def("raw_delete", &raw_delete, py::call_guard<py::gil_scoped_release>());
+  module.def("resize_storage", [](const c10::Storage &storage, size_t bytes) {
+    resize_storage(*storage.unsafeGetStorageImpl(), bytes);
+  });
   module.def("look_for_damage_at_exit", &look_for_damage_at_exit);
+  define_workspaces(module);
   define_history(module);
 }
 

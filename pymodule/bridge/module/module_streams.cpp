@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/status.h"
+#include "streams/handle.h"
 #include "streams/turn.h"
 
 namespace py = pybind11;
@@ -58,6 +59,8 @@ void define_streams(py::module &module) {
   module.def("set_current_stream",
              [](int device, int stream) { check(openreg_stream_set_current(device, stream)); });
   module.def("stream_priority", &stream_priority);
+  module.def("stream_handle", py::overload_cast<int, int64_t>(&handle_of_stream));
+  module.def("stream_of_handle", &stream_of_handle);
   module.def("event_elapsed_time", &event_elapsed_time);
   module.def("sleep_on_current_stream", &sleep_on_current_stream);
 }

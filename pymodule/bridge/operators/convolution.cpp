@@ -14,12 +14,25 @@ namespace openreg {
 
 namespace {
 
+// As CUDA, which looks at types before it looks at devices: programs know this sentence.
+void check_same_type(const at::Tensor &input, const at::Tensor &other, const char *name) {
+  if (input.dtype() == other.dtype() && input.key_set() == other.key_set()) [[likely]] {
+    return;
+  }
+  TORCH_CHECK(input.is_mkldnn() || input.options().type_equal(other.options()), "Input type (",
+              input.toString(), ") and ", name, " type (", other.toString(), ") should be the same");
+}
+
 // A trace knows convolution by the name of its composite, _convolution, whatever the backend: under
 // the tracer the composite is called, and comes back as the overrideable form.
 at::Tensor convolution(const at::Tensor &input, const at::Tensor &weight,
                        const std::optional<at::Tensor> &bias, c10::SymIntArrayRef stride,
                        c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
                        c10::SymIntArrayRef output_padding, c10::SymInt groups) {
+  check_same_type(input, weight, "weight");
+  if (bias.has_value() && bias->defined()) {
+    check_same_type(input, *bias, "bias");
+  }
   if (at::tracer::impl::is_dispatch_enabled()) [[unlikely]] {
     return native::convolution(input, weight, bias, C10_AS_INTARRAYREF_SLOW(stride),
                                C10_AS_INTARRAYREF_SLOW(padding), C10_AS_INTARRAYREF_SLOW(dilation),

@@ -94,7 +94,7 @@ private:
 // waited for here.
 void note_sync_unless(bool non_blocking, c10::DeviceIndex device) {
   if (!non_blocking) {
-    note_sync();
+    note_sync(device);
     note_wait(device);
   }
 }
@@ -267,7 +267,7 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
 
 // A number that goes to the host brings a failure with it, as a copy does.
 at::Scalar item(const at::Tensor &self) {
-  note_sync();
+  note_sync(self.device().index());
   note_wait(self.device().index());
   const Turn turn(self.device().index());
   turn.raise_failures();

@@ -18,12 +18,12 @@ namespace {
 
 // How large these results are depends on the arguments' content, which is waited for.
 at::Tensor nonzero(const at::Tensor &self) {
-  note_sync();
+  note_sync(self.device().index());
   return typed<ops::nonzero>(self);
 }
 
 at::Tensor masked_select(const at::Tensor &self, const at::Tensor &mask) {
-  note_sync();
+  note_sync(self.device().index());
   return typed<ops::masked_select>(self, mask);
 }
 

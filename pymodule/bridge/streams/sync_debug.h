@@ -1,7 +1,11 @@
-// torch.openreg.set_sync_debug_mode: what makes the host wait for a device warns, or raises.
+// set_sync_debug_mode: what makes the host wait for a device warns, or raises.
 #pragma once
 
+#include <c10/core/Stream.h>
+
 #include <atomic>
+
+#include "streams/gpu_trace.h"
 
 namespace openreg {
 
@@ -16,10 +20,15 @@ inline bool syncs_are_noted() {
   return sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::kDefault;
 }
 
-inline void note_sync() {
+// Before the host waits for a stream.
+inline void note_sync(const c10::Stream &stream) {
   if (syncs_are_noted()) [[unlikely]] {
     report_sync();
   }
+  trace_stream_synchronization(stream);
 }
+
+// Before it waits for the device's current stream.
+void note_sync(c10::DeviceIndex device);
 
 } // namespace openreg

@@ -35,5 +35,5 @@ def finish() -> None:
 
     torch.version.cuda = cuda_version()
     torch.backends.cuda.is_built = lambda: True
-    for module in (storages, sharing, communication, nccl, tensor_types):
+    for module in (libraries, storages, sharing, communication, nccl, tensor_types):
         module.install()

@@ -49,7 +49,7 @@ def _cuda_init() -> None:
 
 
 def _lazy_init() -> None:
-    """Have ``torch.cuda`` know that a device is used, and refuse it in a forked child."""
+    """Initialize torch.cuda, or raise in a process forked from one that had devices."""
     sys.modules["torch.cuda"]._lazy_init()
 
 

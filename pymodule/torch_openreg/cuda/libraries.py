@@ -6,6 +6,8 @@ import enum
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from torch_openreg import _C
 
 __all__ = [
@@ -160,6 +162,16 @@ def _cuda_cudaHostAllocator() -> int:
 
 def _cuda_jiterator_compile_and_launch_kernel(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError("torch.cuda.jiterator: openreg compiles no kernels of CUDA")
+
+
+def _is_acceptable(tensor: Any) -> bool:
+    """Answer for cuDNN, without PyTorch's warning of a build without CUDA."""
+    return False
+
+
+def install() -> None:
+    """Let recurrent layers on ``cuda`` ask for cuDNN as they do where it is."""
+    torch.backends.cudnn.is_acceptable = _is_acceptable
 
 
 def _cuda_get_cudnn_benchmark_limit() -> int:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from torch_openreg import _C, _history
+import torch._C
 
-from .streams import stream_of
+from torch_openreg import _C, _history
 
 __all__ = [
     "_MemPool",
@@ -12,6 +12,7 @@ __all__ = [
     "_cuda_CUDAAllocator_AllocatorState",
     "_cuda_allocationTraceback",
     "_cuda_attach_out_of_memory_observer",
+    "_cuda_beginAllocateCurrentStreamToPool",
     "_cuda_beginAllocateCurrentThreadToPool",
     "_cuda_beginAllocateToPool",
     "_cuda_changeCurrentAllocator",
@@ -30,6 +31,8 @@ __all__ = [
     "_cuda_getCheckpointState",
     "_cuda_getMemoryFraction",
     "_cuda_getMemoryMetadata",
+    "_cuda_getCublasLtWorkspaceSize",
+    "_cuda_getCublasWorkspaceSize",
     "_cuda_hostMemoryStats",
     "_cuda_isHistoryEnabled",
     "_cuda_memorySnapshot",
@@ -41,10 +44,15 @@ __all__ = [
     "_cuda_resetAccumulatedMemoryStats",
     "_cuda_resetPeakHostMemoryStats",
     "_cuda_resetPeakMemoryStats",
+    "_cuda_resetCublasLtWorkspaceSize",
+    "_cuda_resetCublasWorkspaceSize",
     "_cuda_setCheckpointPoolState",
+    "_cuda_setCublasLtWorkspaceSize",
+    "_cuda_setCublasWorkspaceSize",
     "_cuda_setMemoryFraction",
     "_cuda_setMemoryMetadata",
     "_graph_pool_handle",
+    "_host_emptyCache",
 ]
 
 # ---- statistics ----------------------------------------------------------------------------------
@@ -64,7 +72,14 @@ _cuda_cudaCachingAllocator_enable = _C.enable_cache
 _cuda_cudaCachingAllocator_is_enabled = _C.cache_is_enabled
 _cuda_cudaCachingAllocator_set_allocator_settings = _C.set_allocator_settings
 _cuda_cudaCachingAllocator_raw_delete = _C.raw_delete
+_host_emptyCache = torch._C._accelerator_emptyHostCache
 _cuda_clearCublasWorkspaces = _C.clear_cublas_workspaces
+_cuda_getCublasWorkspaceSize = _C.cublas_workspace_size
+_cuda_setCublasWorkspaceSize = _C.set_cublas_workspace_size
+_cuda_resetCublasWorkspaceSize = _C.reset_cublas_workspace_size
+_cuda_getCublasLtWorkspaceSize = _C.cublaslt_workspace_size
+_cuda_setCublasLtWorkspaceSize = _C.set_cublaslt_workspace_size
+_cuda_resetCublasLtWorkspaceSize = _C.reset_cublaslt_workspace_size
 
 
 def _cuda_setMemoryFraction(fraction: float, device: int) -> None:
@@ -72,7 +87,7 @@ def _cuda_setMemoryFraction(fraction: float, device: int) -> None:
 
 
 def _cuda_cudaCachingAllocator_raw_alloc(size: int, cuda_stream: int) -> int:
-    return _C.raw_alloc(_C.current_device(), stream_of(cuda_stream), size)
+    return _C.raw_alloc(_C.current_device(), _C.stream_of_handle(cuda_stream), size)
 
 
 def _cuda_getAllocatorBackend() -> str:
@@ -97,9 +112,12 @@ _graph_pool_handle = _C.graph_pool_handle
 
 def _cuda_beginAllocateToPool(device: int, mempool_id: tuple[int, int]) -> None:
     raise NotImplementedError(
-        "_cuda_beginAllocateToPool: openreg routes one thread's allocations to a pool, not those "
-        "of all threads: expected _cuda_beginAllocateCurrentThreadToPool"
+        "openreg routes one thread's allocations to a pool, not those of all threads: expected "
+        "_cuda_beginAllocateCurrentThreadToPool"
     )
+
+
+_cuda_beginAllocateCurrentStreamToPool = _cuda_beginAllocateToPool
 
 
 class _MemPool(_C._MemPool):

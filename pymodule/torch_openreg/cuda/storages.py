@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from torch_openreg import _C
+
 _new_elsewhere = torch.UntypedStorage.__new__
 _resize_elsewhere = torch.UntypedStorage.resize_
 _operators = torch.library.Library("inductor", "IMPL")
@@ -37,16 +39,7 @@ def _resize(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
     """Change how many bytes a storage has, keeping those that stay."""
     if self.device.type != "cuda" or not isinstance(size, int):
         return _resize_elsewhere(self, size)
-    if not self.resizable():
-        raise RuntimeError("Trying to resize storage that is not resizable")
-    if size < self.nbytes():
-        raise NotImplementedError(
-            f"UntypedStorage.resize_: {self.nbytes()} bytes on {self.device} cannot become {size}: "
-            "openreg makes storages of cuda longer, not shorter yet"
-        )
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-        over_it = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self, 0, (0,), (1,))
-        over_it.resize_(size)
+    _C.resize_storage(self, size)
     return self
 
 

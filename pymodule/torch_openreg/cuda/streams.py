@@ -18,33 +18,6 @@ __all__ = [
 
 _DEVICE_TYPE = 1  # of c10::DeviceType::CUDA, as streams are told of it
 
-# CUDA's handles of streams are addresses, and 1 and 2 are its names for default streams.
-_LEGACY_DEFAULT_STREAM = 1
-_HANDLE_OF_STREAM_0 = 0x1000
-
-
-def handle_of(stream_id: int) -> int:
-    """Return what CUDA calls a stream; the default one is 0."""
-    return stream_id and _HANDLE_OF_STREAM_0 + stream_id
-
-
-def stream_of(handle: int) -> int:
-    """Return the number of the stream that CUDA would call so.
-
-    Raises
-    ------
-    RuntimeError
-        If no stream is.
-    """
-    if handle in (0, _LEGACY_DEFAULT_STREAM):
-        return 0
-    if handle <= _HANDLE_OF_STREAM_0:
-        raise RuntimeError(
-            f"openreg: the address {handle:#x} is not that of a stream: expected the cuda_stream "
-            "of one"
-        )
-    return handle - _HANDLE_OF_STREAM_0
-
 
 class _CudaStreamBase(torch._C.Stream):
     def __new__(
@@ -64,7 +37,7 @@ class _CudaStreamBase(torch._C.Stream):
         if stream_ptr:
             return super().__new__(
                 cls,
-                stream_id=stream_of(stream_ptr),
+                stream_id=_C.stream_of_handle(stream_ptr),
                 device_index=current,
                 device_type=_DEVICE_TYPE,
             )
@@ -75,7 +48,7 @@ class _CudaStreamBase(torch._C.Stream):
 
     @property
     def cuda_stream(self) -> int:
-        return handle_of(self.stream_id)
+        return _C.stream_handle(self.device_index, self.stream_id)
 
     @property
     def priority(self) -> int:
@@ -142,7 +115,7 @@ def _cuda_getCurrentStream(device: int) -> tuple[int, int, int]:
 
 
 def _cuda_getCurrentRawStream(device: int) -> int:
-    return handle_of(_C.current_stream(device))
+    return _C.stream_handle(device, _C.current_stream(device))
 
 
 def _cuda_getDefaultStream(device: int) -> tuple[int, int, int]:
@@ -151,7 +124,7 @@ def _cuda_getDefaultStream(device: int) -> tuple[int, int, int]:
 
 
 def _cuda_getStreamFromExternal(data_ptr: int, device_index: int) -> tuple[int, int, int]:
-    return stream_of(data_ptr), device_index, _DEVICE_TYPE
+    return _C.stream_of_handle(data_ptr), device_index, _DEVICE_TYPE
 
 
 def _cuda_setStream(stream_id: int, device_index: int, device_type: int) -> None:

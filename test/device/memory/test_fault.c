@@ -66,7 +66,7 @@ static void reading_device_memory_is_told_and_kills(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, read_device_memory, QUIET_DEVICES);
-  expect_sentence(&result, "the host touched address", "of device openreg:1 " NO_HOST_ACCESS);
+  expect_sentence(&result, "the host touched address", "of device 1 " NO_HOST_ACCESS);
 }
 
 static void write_device_memory(void) {
@@ -79,7 +79,7 @@ static void writing_device_memory_is_told_and_kills(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, write_device_memory, QUIET_DEVICES);
-  expect_sentence(&result, "the host touched address", "of device openreg:0 " NO_HOST_ACCESS);
+  expect_sentence(&result, "the host touched address", "of device 0 " NO_HOST_ACCESS);
 }
 
 static void read_beyond_the_end(void) {
@@ -93,7 +93,7 @@ static void touching_beyond_the_end_says_so(void **state) {
   child_result result;
   child_expect_signal(&result, SIGSEGV, read_beyond_the_end,
                       ENVIRONMENT("OPENREG_DEVICE_MEMORY=6M", IMAGINED_MACHINE));
-  expect_sentence(&result, "the host touched address", "beyond the end of device openreg:0");
+  expect_sentence(&result, "the host touched address", "beyond the end of device 0");
 }
 
 static void run_off_the_kernel_view(void) {
@@ -107,7 +107,7 @@ static void kernels_that_run_off_the_end_are_told_too(void **state) {
   child_result result;
   child_expect_signal(&result, SIGSEGV, run_off_the_kernel_view,
                       ENVIRONMENT("OPENREG_DEVICE_MEMORY=6M", IMAGINED_MACHINE));
-  expect_sentence(&result, "the host touched address", "beyond the end of device openreg:0");
+  expect_sentence(&result, "the host touched address", "beyond the end of device 0");
 }
 
 static void read_elsewhere(void) {
@@ -275,7 +275,7 @@ static void a_machine_without_memory_is_told(void **state) {
   child_run(&result, lack_memory, QUIET_DEVICES);
   assert_int_equal(result.wait_status, 43 << 8);
   assert_non_null(strstr(result.errors,
-                         "openreg: this machine has no memory left for device openreg:1 (no page "
+                         "openreg: this machine has no memory left for device 1 (no page "
                          "for address 0x"));
 }
 
@@ -302,7 +302,7 @@ static void expect_forked_sentence(void (*body)(void)) {
   child_run(&result, body, QUIET_DEVICES);
   assert_int_equal(result.wait_status, 0);
   expect_sentence(&result, "a forked process touched address",
-                  "of device openreg:1 (a process forked after devices were initialized has none; "
+                  "of device 1 (a process forked after devices were initialized has none; "
                   "start it with the 'spawn' method)");
 }
 

@@ -16,8 +16,6 @@ FOLDER = pathlib.Path(torch.__file__).parent
 STUBS = FOLDER / "_C/__init__.pyi"
 
 COLLECTIVES = "NCCL's collectives among processes"
-GRAPHS = "capture of graphs"
-WORKSPACES = "sizes of cuBLAS's workspaces are what CUBLAS_WORKSPACE_CONFIG says"
 CUDNN = "cuDNN, of which PyTorch asks `torch._C._has_cudnn` first: it is not there"
 MISSPELT = "misspelt in the stubs: no build of PyTorch has it"
 
@@ -26,14 +24,6 @@ ABSENT = {
     "_nccl_unique_id": COLLECTIVES,
     "_nccl_version": COLLECTIVES,
     "_nccl_version_suffix": COLLECTIVES,
-    "_host_emptyCache": GRAPHS,
-    "_cuda_beginAllocateCurrentStreamToPool": GRAPHS,
-    "_cuda_getCublasWorkspaceSize": WORKSPACES,
-    "_cuda_setCublasWorkspaceSize": WORKSPACES,
-    "_cuda_resetCublasWorkspaceSize": WORKSPACES,
-    "_cuda_getCublasLtWorkspaceSize": WORKSPACES,
-    "_cuda_setCublasLtWorkspaceSize": WORKSPACES,
-    "_cuda_resetCublasLtWorkspaceSize": WORKSPACES,
     "_cudnn": CUDNN,
     "_cuda_tunableop_get_rotation_buffer_size": MISSPELT,
 }

@@ -138,3 +138,55 @@ def test_version_of_cuda_is_the_one_that_is_asked_for(python):
 def test_version_that_is_none_is_refused(python, version):
     result = python(SAY_VERSIONS, fresh=True, OPENREG_CUDA_VERSION=version, expect=1)
     assert f"openreg: OPENREG_CUDA_VERSION={version}: expected a version of CUDA" in result.stderr
+
+
+# ---- workspaces of cuBLAS ------------------------------------------------------------------------
+
+
+WORKSPACES = """
+import torch
+size, reset = torch.backends.cuda.{0}_workspace_size, torch._C._cuda_reset{1}WorkspaceSize
+default = size()
+a = torch.ones(8, 8, device="cuda")
+product = torch.empty(8, 8, device="cuda")
+
+def held():
+    before = torch.cuda.memory_allocated()
+    torch.mm(a, a, out=product)
+    return torch.cuda.memory_allocated() - before
+"""
+
+
+@pytest.mark.own_processes
+@pytest.mark.parametrize("library", ["cublas Cublas", "cublaslt CublasLt"])
+def test_sizes_of_workspaces_are_kept(python, library):
+    python(
+        WORKSPACES.format(*library.split())
+        + """
+assert size(1 << 20) == size() == 1 << 20
+reset()
+assert size() == default > 0
+try:
+    size(-1)
+except RuntimeError as error:
+    assert "must be non-negative" in str(error)
+else:
+    raise AssertionError
+"""
+    )
+
+
+@pytest.mark.own_processes
+def test_workspace_that_is_too_small_is_replaced(python):
+    python(
+        WORKSPACES.format("cublas", "Cublas")
+        + """
+size(1 << 20)
+assert held() == 1 << 20
+size(1 << 19)
+assert held() == 0  # the larger one stays
+size(1 << 21)
+assert held() == 1 << 20
+""",
+        OPENREG_GPU_OVERHEAD="1",
+    )

@@ -91,7 +91,6 @@ def test_storage_of_the_other_device_grows_there():
     assert (storage.get_device(), storage.nbytes(), storage[0]) == (1, 1024, 5)
 
 
-@pytest.mark.xfail(strict=True, raises=NotImplementedError, reason="storages grow, for now")
 @pytest.mark.parametrize("size", [0, 8])
 def test_shorter_storage_gives_its_memory_back(size):
     before = torch.cuda.memory_allocated()

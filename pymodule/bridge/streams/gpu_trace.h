@@ -1,0 +1,29 @@
+// PyTorch's callbacks for what watches how a program uses streams, events and memory, as
+// torch.cuda._sanitizer does. Nobody watches unless PyTorch was told to: then a launch pays for it.
+#pragma once
+
+#include <c10/core/impl/GPUTrace.h>
+
+#include "streams/handle.h"
+
+namespace openreg {
+
+// Tells it to the watcher, which may take the GIL.
+template <class Tell> void trace_gpu(Tell tell) {
+  if (const auto *const watcher = c10::impl::GPUTrace::get_trace(); watcher != nullptr)
+      [[unlikely]] {
+    tell(**watcher);
+  }
+}
+
+inline void trace_device_synchronization() {
+  trace_gpu([](const auto &watcher) { watcher.trace_gpu_device_synchronization(kDeviceType); });
+}
+
+inline void trace_stream_synchronization(const c10::Stream &stream) {
+  trace_gpu([&](const auto &watcher) {
+    watcher.trace_gpu_stream_synchronization(kDeviceType, handle_of_stream(stream));
+  });
+}
+
+} // namespace openreg
