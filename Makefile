@@ -58,12 +58,9 @@ test: $(package) build/c/build.ninja ## the tests of the C layers and of the Pyt
 	QUEUE_EVERYTHING=1 $(pytest) test/pymodule
 	$(MAKE) --no-print-directory test-cuda
 
-# The tests that take their device's name from test/pymodule/device.py.
-in_either_mode = $(shell grep -lr --include='test_*.py' '^from device import' test/pymodule)
-
 .PHONY: test-cuda
-test-cuda: $(package) ## the Python tests in CUDA mode: those of that mode, and those of either
-	OPENREG_DEVICE_TYPE=cuda $(pytest) $(in_either_mode) test/pymodule/cuda
+test-cuda: $(package) ## the Python tests in CUDA mode
+	OPENREG_DEVICE_TYPE=cuda $(pytest) test/pymodule
 
 .PHONY: policy
 policy: build/c/build.ninja ## a million steps of the allocator, compared with the second implementation of its policy
@@ -81,8 +78,9 @@ conformance: $(package) ## every operator, module and optimizer of PyTorch's own
 	cd test && python -m conformance --jobs $(JOBS) --table ../build/conformance.md
 
 .PHONY: conformance-part
-conformance-part: $(package) ## an eighth of it, which one follows from the sources
+conformance-part: $(package) ## an eighth of it in either mode, which one follows from the sources
 	python -m pytest test/conformance/test_conformance.py -q
+	OPENREG_DEVICE_TYPE=cuda python -m pytest test/conformance/test_conformance.py -q
 
 .PHONY: demo
 demo: $(package) ## train a classifier of handwritten digits on the simulated devices

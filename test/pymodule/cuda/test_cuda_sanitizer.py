@@ -64,9 +64,7 @@ side, event = torch.cuda.Stream(), torch.cuda.Event()
 @pytest.fixture
 def watched(python):
     """Run a program that is watched."""
-    return lambda code, expect=0: python(
-        code, expect=expect, fresh=True, TORCH_CUDA_SANITIZER="1"
-    )
+    return lambda code, expect=0: python(code, expect=expect, fresh=True, TORCH_CUDA_SANITIZER="1")
 
 
 @pytest.mark.own_processes
@@ -85,7 +83,8 @@ def test_what_is_ordered_is_no_race(watched, name):
 
 @pytest.mark.own_processes
 def test_streams_of_two_devices_are_two(watched):
-    result = watched("""
+    result = watched(
+        """
 import torch
 streams = [torch.cuda.Stream(device) for device in (0, 1)]
 assert streams[0].cuda_stream != streams[1].cuda_stream
@@ -96,5 +95,7 @@ with torch.cuda.stream(streams[1]):
 streams[0].wait_event(event)  # which is of another device, and orders nothing
 with torch.cuda.stream(streams[0]):
     values.mul_(5)
-""", expect=1)
+""",
+        expect=1,
+    )
     assert "detected 1 errors" in result.stderr

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from modes import openreg_only
+
+pytestmark = openreg_only("the examples, which say openreg")
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SCRIPT = EXAMPLES / "train_mixed_precision.py"

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from modes import openreg_only
 
 from device import DEVICE
+
+pytestmark = openreg_only("the examples, which say openreg")
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"

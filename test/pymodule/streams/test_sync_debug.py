@@ -4,11 +4,9 @@ import warnings
 
 import pytest
 import torch
-from modes import fails_in_cuda_mode
 
 from device import DEVICE, NAME, module
 
-WORDS = "the sentence says openreg"
 SENTENCE = f"called a synchronizing {NAME} operation"
 
 
@@ -51,7 +49,6 @@ GOES_ON = {
 }
 
 
-@fails_in_cuda_mode(WORDS)
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
 def test_waiting_raises_or_warns(x, wait):
     module.set_sync_debug_mode("error")
@@ -72,7 +69,6 @@ def test_what_is_not_waited_for_goes_on(x, work):
     work(x)
 
 
-@fails_in_cuda_mode(WORDS)
 def test_training_step_waits_only_where_the_scaler_looks(x):
     layer = torch.nn.Linear(3, 3, device=DEVICE)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)

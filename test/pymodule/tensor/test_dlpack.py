@@ -10,14 +10,22 @@ from torch.utils.dlpack import DLDeviceType, from_dlpack, to_dlpack
 
 from device import DEVICE, module
 
+KIND = DLDeviceType.kDLCUDA if DEVICE == "cuda" else DLDeviceType.kDLExtDev
+
+
+@pytest.fixture(autouse=True)
+def second_device():
+    """The current one: torch.cuda exports memory of no other."""
+    module.set_device(1)
+
 
 def numbers(device=f"{DEVICE}:1"):
     return torch.arange(6.0, device=device)
 
 
 def test_device_is_an_extension_with_the_index():
-    assert numbers().__dlpack_device__() == (DLDeviceType.kDLExtDev, 1)
-    assert torch.nn.Parameter(numbers(f"{DEVICE}:0")).__dlpack_device__() == (12, 0)
+    assert numbers().__dlpack_device__() == (KIND, 1)
+    assert torch.nn.Parameter(numbers(f"{DEVICE}:0")).__dlpack_device__() == (KIND, 0)
     assert torch.ones(1).__dlpack_device__() == (DLDeviceType.kDLCPU, 0)
 
 

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+from modes import openreg_only
 
 from device import DEVICE, module
 
@@ -194,6 +195,7 @@ def test_file_written_with_a_device_is_mapped_from_disk(tmp_path):
 # ---- a backend's metadata ------------------------------------------------------------------------
 
 METADATA = {"version_number": True, "format_number": True}
+metadata_test = openreg_only("metadata of tensors, which PyTorch's own device types have not")
 
 
 def with_metadata(tensor):
@@ -209,6 +211,7 @@ MADE = {
 }
 
 
+@metadata_test
 @pytest.mark.parametrize("kind", MADE)
 def test_metadata_is_kept_by_its_tensor(kind):
     tensor = MADE[kind]()
@@ -225,6 +228,7 @@ def test_metadata_is_kept_by_its_tensor(kind):
     assert torch.equal(tensor.cpu() * 2, (tensor * 2).cpu())
 
 
+@metadata_test
 @pytest.mark.parametrize("kind", MADE)
 def test_metadata_goes_with_a_shallow_copy_and_no_other(kind):
     tensor = with_metadata(MADE[kind]())
@@ -234,6 +238,7 @@ def test_metadata_goes_with_a_shallow_copy_and_no_other(kind):
         assert torch._utils.get_tensor_metadata(other) == {}
 
 
+@metadata_test
 def test_metadata_goes_to_the_tensor_whose_data_is_replaced():
     parameter = torch.nn.Linear(3, 2).weight
     parameter.data = with_metadata(torch.ones(2, 3, device=DEVICE))
@@ -242,6 +247,7 @@ def test_metadata_goes_to_the_tensor_whose_data_is_replaced():
     assert torch._utils.get_tensor_metadata(parameter) == METADATA
 
 
+@metadata_test
 @pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("location", [None, f"{DEVICE}:1", {f"{DEVICE}:0": f"{DEVICE}:1"}])
 @pytest.mark.parametrize("weights_only", [True, False])
@@ -260,6 +266,7 @@ def test_metadata_is_not_loaded_to_the_host():
     assert loaded.tolist() == [1, 1, 1]
 
 
+@metadata_test
 def test_metadata_is_saved_beside_lazy_marks():
     tensor = with_metadata(torch.ones(3, dtype=torch.complex64, device=DEVICE).conj())
     loaded = torch.load(saved(tensor))
