@@ -45,7 +45,7 @@ def test_tensors_of_device_and_host_are_refused(name):
 
 
 def test_convolution_of_a_host_tensor_names_types():
-    types = r"\(torch.openreg.FloatTensor\) and weight type \(torch.FloatTensor\)"
+    types = r"\(openregFloatType\) and weight type \(torch.FloatTensor\)"
     with pytest.raises(RuntimeError, match=f"Input type {types} should be the same"):
         CALLS["conv2d"](samples.make("openreg"), samples.make())
 
