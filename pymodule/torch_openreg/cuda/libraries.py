@@ -6,8 +6,6 @@ import enum
 from types import ModuleType
 from typing import Any
 
-import torch
-
 from torch_openreg import _C
 
 __all__ = [
@@ -171,7 +169,9 @@ def _is_acceptable(tensor: Any) -> bool:
 
 def install() -> None:
     """Let recurrent layers on ``cuda`` ask for cuDNN as they do where it is."""
-    torch.backends.cudnn.is_acceptable = _is_acceptable
+    from torch.backends import cudnn
+
+    cudnn.is_acceptable = _is_acceptable
 
 
 def _cuda_get_cudnn_benchmark_limit() -> int:

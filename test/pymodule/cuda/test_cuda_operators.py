@@ -143,6 +143,12 @@ def test_properties_are_those_of_the_profile():
     assert properties.multi_processor_count == 132
     assert properties.shared_memory_per_block_optin == 227 * 1024
     assert properties.regs_per_multiprocessor == 65536
+    assert properties.L2_cache_size == 50 << 20
+    assert properties.memory_clock_rate * properties.memory_bus_width > 0
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(properties.uuid))
+    assert bytes(properties.uuid.bytes).hex() == str(properties.uuid).replace("-", "")
+    assert str(properties.uuid) != str(torch.cuda.get_device_properties(1).uuid)
+    assert f"uuid={properties.uuid}, L2_cache_size=50MB)" in repr(properties)
     assert properties.gcnArchName == properties.name == torch.cuda.get_device_name()
 
 
