@@ -4,6 +4,10 @@ PyTorch looks for CUDA twice while it is imported, and never again: for its hook
 is loaded, for names in ``torch._C`` when ``torch.cuda`` is. So this waits for these two imports,
 and puts there what is looked for. Nothing of openreg or PyTorch is loaded before.
 
+Triton, where a program imports it, is told to interpret its kernels: it has nothing else to run
+them with. It reads that when a kernel is defined, and so when it defines its own; a program that
+only looks whether there is a Triton changes nothing.
+
 `problem` tells beforehand whether that would go well: ``openreg run`` asks before it starts a
 program.
 """
@@ -84,10 +88,34 @@ def _supply_names() -> None:
     cuda.supply_names()
 
 
-class _Finder:
-    """Finds nothing: it is asked for every import, and acts before two of them."""
+def _interpret_kernels() -> None:
+    """Have Triton interpret kernels, if the program's environment does not say whether it is to."""
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
-    _steps = {"torch._C": _register_hooks, "torch.cuda": _supply_names}
+
+def _triton_utils() -> object:
+    """Return what Triton's driver asks for a GPU's properties."""
+    from torch_openreg.cuda.triton_driver import CudaUtils
+
+    return CudaUtils()
+
+
+def _supply_driver() -> None:
+    """Keep Triton's driver, which is loaded by now, from looking for CUDA's own."""
+    driver = sys.modules.get("triton.backends.nvidia.driver")
+    if driver is not None:
+        driver.CudaUtils = _triton_utils  # type: ignore[attr-defined]
+
+
+class _Finder:
+    """Finds nothing: it is asked for every import, and acts before some of them."""
+
+    _steps = {
+        "torch._C": _register_hooks,
+        "torch.cuda": _supply_names,
+        "triton.runtime": _interpret_kernels,
+        "triton.testing": _supply_driver,
+    }
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> None:

@@ -35,5 +35,7 @@ def finish() -> None:
 
     torch.version.cuda = cuda_version()
     torch.backends.cuda.is_built = lambda: True
-    for module in (libraries, storages, sharing, communication, nccl, tensor_types):
+    # Recurrent modules ask whether cuDNN takes a tensor, and warn where a build lacks it.
+    torch.backends.cudnn.CUDNN_TENSOR_DTYPES.clear()
+    for module in (storages, sharing, communication, nccl, tensor_types):
         module.install()

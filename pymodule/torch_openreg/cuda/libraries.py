@@ -162,18 +162,6 @@ def _cuda_jiterator_compile_and_launch_kernel(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError("torch.cuda.jiterator: openreg compiles no kernels of CUDA")
 
 
-def _is_acceptable(tensor: Any) -> bool:
-    """Answer for cuDNN, without PyTorch's warning of a build without CUDA."""
-    return False
-
-
-def install() -> None:
-    """Let recurrent layers on ``cuda`` ask for cuDNN as they do where it is."""
-    from torch.backends import cudnn
-
-    cudnn.is_acceptable = _is_acceptable
-
-
 def _cuda_get_cudnn_benchmark_limit() -> int:
     return int(_cudnn["limit"])
 

@@ -35,6 +35,15 @@ def test_cudnn_is_not_there():
         assert not torch.backends.cudnn.enabled
 
 
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+@pytest.mark.filterwarnings("error")
+def test_recurrent_modules_do_not_warn_of_cudnn(kind):
+    module = getattr(torch.nn, kind)(3, 4)
+    inputs = torch.randn(2, 1, 3)
+    expected = module(inputs)[0]
+    torch.testing.assert_close(module.cuda()(inputs.cuda())[0].cpu(), expected)
+
+
 @pytest.mark.parametrize("benchmark", [True, False])
 def test_convolutions_do_not_ask_cudnn(benchmark):
     torch.backends.cudnn.benchmark = benchmark
