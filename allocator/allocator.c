@@ -56,8 +56,8 @@ static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 /* ---- the allocator of a device --------------------------------------------------------------- */
 
 static struct allocator *allocator_make(int device, char *base, size_t arena_bytes) {
-  const openreg_config *config;
-  if (openreg_config_get(&config) != OPENREG_OK)
+  openreg_device_properties properties;
+  if (openreg_device_get_properties(device, &properties) != OPENREG_OK)
     return NULL;
   size_t starts_bytes = arena_bytes / GRANULE_BYTES * sizeof(struct starts *);
   struct allocator *allocator = openreg_pages_map(sizeof *allocator + starts_bytes);
@@ -66,7 +66,7 @@ static struct allocator *allocator_make(int device, char *base, size_t arena_byt
   allocator->device = device;
   allocator->base = base;
   allocator->arena_bytes = arena_bytes;
-  allocator->capacity = config->memory_bytes[device];
+  allocator->capacity = properties.total_memory_bytes;
   allocator->starts = (struct starts **)(allocator + 1);
   allocator->source = openreg_source_of_process();
   allocator->blocks.record_bytes = sizeof(struct block);
@@ -99,6 +99,8 @@ openreg_status openreg_allocator_peek(int device, struct allocator **allocator) 
   openreg_status status = openreg_device_count(&count);
   if (status != OPENREG_OK)
     return status;
+  if (count == 0)
+    return openreg_fail(OPENREG_INVALID_DEVICE, "openreg: this process has no devices");
   if (device < 0 || device >= count)
     return openreg_fail(OPENREG_INVALID_DEVICE, "openreg: device %d: expected 0 to %d", device,
                         count - 1);

@@ -14,11 +14,12 @@
 #include "device/memory/topology.h"
 #include "device/process/config.h"
 #include "device/process/state.h"
+#include "device/process/visible.h"
 
 static _Thread_local int current_device;
 
 /* Written while starting, constant once ready. */
-static openreg_device_properties properties_of[OPENREG_MAX_DEVICES];
+static openreg_device_properties properties_of[OPENREG_MAX_DEVICES]; /* numbers of the group */
 static openreg_topology *topology; /* kept for threads that start later */
 
 static void after_fork_in_child(void) {
@@ -33,23 +34,32 @@ static struct openreg_fork_watch fork_watch = OPENREG_FORK_WATCH(NULL, NULL, aft
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-static void place_device(const openreg_config *config, const char *group, int device) {
-  openreg_device_properties *properties = &properties_of[device];
-  properties->profile = config->profiles[device];
-  properties->total_memory_bytes = config->memory_bytes[device];
-  openreg_device_make_uuid(group, device, properties->uuid);
-  openreg_topology_list_cores(topology, device, properties->cpuset, sizeof properties->cpuset);
+static void place_device(const openreg_config *config, const char *group, int number) {
+  openreg_device_properties *properties = &properties_of[number];
+  properties->profile = config->profiles[number];
+  properties->total_memory_bytes = config->memory_bytes[number];
+  properties->number_in_group = number;
+  openreg_device_make_uuid(group, number, properties->uuid);
+  openreg_topology_list_cores(topology, number, properties->cpuset, sizeof properties->cpuset);
+  properties->numa_node = openreg_topology_node(topology, number);
+}
+
+static void bind_arena(int device) {
   size_t bytes;
   void *kernel_base = openreg_arena_kernel_base(device, &bytes);
-  properties->numa_node = openreg_topology_node(topology, device);
-  openreg_topology_bind(topology, device, kernel_base, bytes);
+  openreg_topology_bind(topology, openreg_visible_number(device), kernel_base, bytes);
 }
 
 static openreg_status start_locked(void) {
   const openreg_config *config;
-  openreg_status status = openreg_config_get(&config);
+  const struct openreg_visible *visible;
+  openreg_status status = openreg_require_any_device();
   if (status == OPENREG_OK)
-    status = openreg_arenas_map(config);
+    status = openreg_config_get(&config);
+  if (status == OPENREG_OK)
+    status = openreg_visible_get(&visible);
+  if (status == OPENREG_OK)
+    status = openreg_arenas_map(config, visible->count);
   if (status != OPENREG_OK)
     return status;
   topology = openreg_topology_load(config->device_count);
@@ -57,6 +67,8 @@ static openreg_status start_locked(void) {
   openreg_config_name_group(config, group);
   for (int i = 0; i < config->device_count; i++)
     place_device(config, group, i);
+  for (int i = 0; i < visible->count; i++)
+    bind_arena(i);
   status = openreg_ledger_join(config, properties_of);
   if (status != OPENREG_OK) {
     openreg_topology_free(topology);
@@ -93,7 +105,8 @@ openreg_status openreg_context_open(int device) {
   if (status == OPENREG_OK)
     status = openreg_config_get(&config);
   if (status == OPENREG_OK && config->gpu_overhead)
-    status = openreg_ledger_take_context(device, &config->profiles[device]);
+    status =
+        openreg_ledger_take_context(device, &properties_of[openreg_visible_number(device)].profile);
   if (status == OPENREG_OK)
     openreg_process_set_context(device);
   return status;
@@ -110,7 +123,7 @@ openreg_status openreg_device_take_context(int device) {
 /* ---- devices --------------------------------------------------------------------------------- */
 
 void openreg_device_bind_thread(int device) {
-  openreg_topology_bind_thread(topology, device);
+  openreg_topology_bind_thread(topology, device < 0 ? -1 : openreg_visible_number(device));
 }
 
 int openreg_device_current(void) {
@@ -127,7 +140,7 @@ openreg_status openreg_device_set_current(int device) {
 openreg_status openreg_device_get_properties(int device, openreg_device_properties *properties) {
   openreg_status status = openreg_require_ready(device);
   if (status == OPENREG_OK)
-    *properties = properties_of[device];
+    *properties = properties_of[openreg_visible_number(device)];
   return status;
 }
 

@@ -83,13 +83,21 @@ const openreg_profile *openreg_profile_at(int index);
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* Number of configured devices. Does not initialize anything. */
+/* A process sees all devices that are configured, unless OPENREG_VISIBLE_DEVICES is set: it chooses
+ * some, in an order, by their numbers in the group or by UUIDs, as CUDA_VISIBLE_DEVICES does for
+ * GPUs. With OPENREG_DEVICE_TYPE=cuda CUDA_VISIBLE_DEVICES is read instead. What the variables say
+ * when devices are first counted or used stays true for the life of the process and for children
+ * that are forked after that. A device is what this process counts, from 0 on, in all functions. */
+
+/* Number of devices that this process sees; 0 when the environment chooses none. Does not
+ * initialize anything. */
 openreg_status openreg_device_count(int *count);
 
 /* Reserves and maps every arena, reads the machine's topology and installs the fault handler; the
  * first call does the work, later ones are free. Other functions below call it by themselves.
- * Errors: INVALID_CONFIGURATION, BAD_FORK, OUT_OF_MEMORY (of the host, or too many processes in the
- * group), SYSTEM. Functions that call it fail likewise. */
+ * Errors: INVALID_CONFIGURATION, INVALID_DEVICE (this process sees none), BAD_FORK, OUT_OF_MEMORY
+ * (of the host, or too many processes in the group), SYSTEM. Functions that call it fail likewise.
+ */
 openreg_status openreg_initialize(void);
 bool openreg_is_initialized(void);
 
@@ -106,6 +114,7 @@ openreg_status openreg_device_set_current(int device);
 typedef struct openreg_device_properties {
   openreg_profile profile;
   uint64_t total_memory_bytes; /* capacity: what the device really has here */
+  int number_in_group;         /* as openreg_config and snapshots count, whoever sees the device */
   unsigned char uuid[OPENREG_UUID_BYTES];
   /* Placement, on this machine or the one that HWLOC_SYNTHETIC or HWLOC_XMLFILE describes. Memory
    * and workers are bound to it on this machine only, as far as the system permits. */
@@ -119,14 +128,14 @@ openreg_status openreg_device_get_properties(int device, openreg_device_properti
 /* What tells a device from all others: the same for all processes of a user that are in a group, at
  * any time, and another one for each device, group and user. Pure. `group` as a snapshot names it.
  */
-void openreg_device_make_uuid(const char *group, int device,
+void openreg_device_make_uuid(const char *group, int number_in_group,
                               unsigned char uuid[OPENREG_UUID_BYTES]);
 void openreg_device_write_uuid(const unsigned char uuid[OPENREG_UUID_BYTES],
                                char text[OPENREG_UUID_TEXT_BYTES]);
 
 /* Where a device would be on a PCI bus, had it one: domain 0, this bus, device 0. From 1 to 64. */
-static inline int openreg_device_pci_bus(int device) {
-  return device + 1;
+static inline int openreg_device_pci_bus(int number_in_group) {
+  return number_in_group + 1;
 }
 
 /* Whether kernels and copies of `device` may reach the memory of `peer`: true for every pair of
@@ -254,7 +263,8 @@ openreg_status openreg_ledger_preview(openreg_ledger_snapshot *snapshot);
 /* Memory and events travel between processes of one group as handles: plain bytes, which may be
  * sent by any means. The bytes of the memory are not copied: importer and exporter use the same
  * pages. A handle is good as long as the exporter lives and has not withdrawn what it stands for;
- * one that is stale, forged or of another group is refused and touches nothing.
+ * one that is stale, forged, of another group, or of a device that the importer does not see is
+ * refused and touches nothing.
  *
  * Who imports memory keeps it, also when the exporter exits or is killed; who is killed lets go of
  * it. The exporter must not use the memory for anything else before openreg_ipc_withdraw said so:
@@ -284,7 +294,7 @@ openreg_status openreg_ipc_export(void *device_address, size_t bytes, int stream
  * Errors: INVALID_ARGUMENT for what is not exported, BAD_FORK. */
 openreg_status openreg_ipc_withdraw(void *device_address);
 
-/* Maps the memory of a handle into this process, on the device that it is on there, and makes later
+/* Maps the memory of a handle into this process, on the device that it is on, and makes later
  * work of `stream` of that device wait for the exporter's. Opening handles of the same memory gives
  * the same address, and as many imports. Errors: INVALID_ARGUMENT for a handle that is refused, and
  * for one of this process itself; OUT_OF_MEMORY (of the host, or no addresses left: there are as
@@ -292,6 +302,11 @@ openreg_status openreg_ipc_withdraw(void *device_address);
  * When the exporter dies before its work is done, the waiting stream fails with LAUNCH_FAILURE. */
 openreg_status openreg_ipc_open(const openreg_ipc_handle *handle, int stream, void **device_address,
                                 size_t *bytes, int *device);
+
+/* Which device of this process a handle is for, of memory or of an event; its exporter may count it
+ * differently. Errors: INVALID_ARGUMENT for bytes that are no handle, and for one of another group
+ * or of a device that this process does not see; those of openreg_initialize. */
+openreg_status openreg_ipc_device(const openreg_ipc_handle *handle, int *device);
 
 /* For a handle that came back to the process that made it: gives the address of the memory, and
  * counts the handle as opened. NULL for a handle of another process, or what is none.

@@ -8,6 +8,7 @@
 
 #include "device/ipc/handle.h"
 #include "device/process/state.h"
+#include "device/process/visible.h"
 #include "device/streams/stream.h"
 
 static uint32_t *bucket_of(struct export_table *table, uint64_t offset) {
@@ -172,7 +173,7 @@ openreg_status openreg_ipc_export(void *device_address, size_t bytes, int stream
   }
   if (status == OPENREG_OK)
     openreg_handle_pack((struct openreg_handle){.kind = OPENREG_EXPORT_MEMORY,
-                                                .device = (uint32_t)device,
+                                                .number = (uint32_t)openreg_visible_number(device),
                                                 .index = pending.index,
                                                 .point = pending.point,
                                                 .nonce = pending.nonce},
@@ -234,12 +235,13 @@ openreg_status openreg_ipc_recall(const openreg_ipc_handle *handle, void **devic
   openreg_peer self = openreg_ledger_self();
   if (parts.group != self.group || parts.slot != self.slot || parts.identity != self.identity)
     return OPENREG_OK;
-  bool is_possible = parts.kind == OPENREG_EXPORT_MEMORY && parts.device < OPENREG_MAX_DEVICES &&
+  int device = openreg_visible_device((int)parts.number);
+  bool is_possible = parts.kind == OPENREG_EXPORT_MEMORY && device >= 0 &&
                      parts.index < OPENREG_EXPORT_COUNT && parts.nonce != 0;
   openreg_exports_lock();
-  struct export_table *table = is_possible ? &openreg_export_tables[parts.device] : NULL;
+  struct export_table *table = is_possible ? &openreg_export_tables[device] : NULL;
   if (table != NULL && table->entries != NULL)
-    *device_address = recall_locked(table, (int)parts.device, &parts);
+    *device_address = recall_locked(table, device, &parts);
   openreg_exports_unlock();
   if (*device_address == NULL)
     return openreg_fail(OPENREG_INVALID_ARGUMENT,

@@ -13,9 +13,9 @@
 
 struct openreg_handle {
   uint32_t version;
-  uint32_t kind; /* as in the entry */
-  uint32_t device;
-  uint32_t slot; /* slot, group and identity are the exporter's openreg_peer */
+  uint32_t kind;   /* as in the entry */
+  uint32_t number; /* of the device, in the group */
+  uint32_t slot;   /* slot, group and identity are the exporter's openreg_peer */
   uint64_t group, identity;
   uint32_t index; /* of the entry */
   uint32_t point; /* of the entry's signal */

@@ -8,12 +8,14 @@
 #include "device/ipc/imports.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/range_lock.h"
 #include "device/ipc/handle.h"
 #include "device/process/state.h"
+#include "device/process/visible.h"
 #include "device/streams/stream.h"
 
 enum { BUCKETS = 1024 };
@@ -202,41 +204,74 @@ static openreg_status find_or_make_import(struct peer_file *file,
   return OPENREG_OK;
 }
 
-static openreg_status check_handle(const openreg_ipc_handle *handle, uint32_t kind,
-                                   struct openreg_handle *parts) {
+/* The device that has that number in the group. */
+static openreg_status find_device(uint32_t number, int *device) {
+  const struct openreg_visible *visible;
+  const openreg_config *config;
+  openreg_status status = openreg_config_get(&config);
+  if (status == OPENREG_OK)
+    status = openreg_visible_get(&visible);
+  if (status != OPENREG_OK)
+    return status;
+  if (number >= (uint32_t)config->device_count)
+    return openreg_import_refuse("there is no such device");
+  if (visible->device_of[number] >= 0) {
+    *device = visible->device_of[number];
+    return OPENREG_OK;
+  }
+  char why[128];
+  snprintf(why, sizeof why, "it is of device %u of the group, which %s hides from this process",
+           (unsigned)number, visible->variable);
+  return openreg_import_refuse(why);
+}
+
+static openreg_status check_origin(const openreg_ipc_handle *handle, struct openreg_handle *parts,
+                                   int *device) {
   openreg_status status = openreg_initialize();
   if (status != OPENREG_OK)
     return status;
   if (!openreg_handle_unpack(handle, parts))
     return openreg_import_refuse("it is not a handle, or not a whole one");
+  if (parts->group != openreg_ledger_self().group)
+    return openreg_import_refuse("it is of another group of processes");
+  return find_device(parts->number, device);
+}
+
+static openreg_status check_handle(const openreg_ipc_handle *handle, uint32_t kind,
+                                   struct openreg_handle *parts, int *device) {
+  openreg_status status = check_origin(handle, parts, device);
+  if (status != OPENREG_OK)
+    return status;
   if (parts->kind != kind)
     return openreg_import_refuse(kind == OPENREG_EXPORT_MEMORY ? "it is not for memory"
                                                                : "it is not for an event");
   openreg_peer self = openreg_ledger_self();
-  if (parts->group != self.group)
-    return openreg_import_refuse("it is of another group of processes");
   if (parts->slot == self.slot && parts->identity == self.identity)
     return openreg_import_refuse("this process made it");
-  if (parts->device > INT32_MAX || openreg_require_device((int)parts->device) != OPENREG_OK)
-    return openreg_import_refuse("there is no such device");
   if (parts->index >= OPENREG_EXPORT_COUNT || parts->slot >= OPENREG_MAX_PROCESSES ||
       parts->nonce == 0 || parts->identity == 0)
     return openreg_import_refuse("it holds values that cannot be");
   return OPENREG_OK;
 }
 
+openreg_status openreg_ipc_device(const openreg_ipc_handle *handle, int *device) {
+  struct openreg_handle parts;
+  return check_origin(handle, &parts, device);
+}
+
 openreg_status openreg_import_open(const openreg_ipc_handle *handle, uint32_t kind,
                                    openreg_import **import, uint32_t *point) {
   struct openreg_handle parts;
   struct peer_file *file;
-  openreg_status status = check_handle(handle, kind, &parts);
+  int device = -1;
+  openreg_status status = check_handle(handle, kind, &parts, &device);
   if (status == OPENREG_OK)
-    status = openreg_require_context((int)parts.device);
+    status = openreg_require_context(device);
   if (status == OPENREG_OK)
     status = openreg_imports_lock();
   if (status != OPENREG_OK)
     return status;
-  status = openreg_peer_file_get_locked(openreg_handle_peer(&parts), (int)parts.device, &file);
+  status = openreg_peer_file_get_locked(openreg_handle_peer(&parts), device, &file);
   if (status == OPENREG_OK) {
     status = find_or_make_import(file, &parts, import);
     if (status != OPENREG_OK)

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "device/ipc/handle.h"
+#include "device/process/visible.h"
 
 /* latest: 0 when nobody recorded the event, else the recorder's
  *
@@ -103,11 +104,12 @@ openreg_status openreg_shared_event_create(int device, openreg_shared_event **ev
 }
 
 void openreg_shared_event_pack(const openreg_shared_event *event, openreg_ipc_handle *handle) {
-  openreg_handle_pack((struct openreg_handle){.kind = OPENREG_EXPORT_EVENT,
-                                              .device = (uint32_t)event->device,
-                                              .index = event->entry.index,
-                                              .nonce = event->nonce},
-                      handle);
+  openreg_handle_pack(
+      (struct openreg_handle){.kind = OPENREG_EXPORT_EVENT,
+                              .number = (uint32_t)openreg_visible_number(event->device),
+                              .index = event->entry.index,
+                              .nonce = event->nonce},
+      handle);
 }
 
 static openreg_status share_import(openreg_import *import, openreg_shared_event **event) {

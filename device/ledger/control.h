@@ -17,6 +17,7 @@
  * The locks belong to a description of the file that no mapping refers to and no forked child
  * keeps: either would hold them longer than the process lives.
  *
+ * - A device is its number in the group here, whichever devices a process sees.
  * - bytes[device][slot] is what that process has, stored by it alone while it lives; what is used
  *   of a device is always their sum and stored nowhere, so no death between two stores makes it
  *   wrong. bytes of a free slot are 0.
@@ -65,7 +66,7 @@ struct control_record {
   _Atomic int32_t pid;
   _Atomic uint32_t has_exited;
   char name[OPENREG_NAME_BYTES];              /* changed and read under the lock */
-  _Atomic int32_t files[OPENREG_MAX_DEVICES]; /* descriptors of its memory files */
+  _Atomic int32_t files[OPENREG_MAX_DEVICES]; /* descriptors of its memory files; -1: has none */
   _Atomic uint64_t inodes[OPENREG_MAX_DEVICES];
   _Atomic int64_t meters[OPENREG_MAX_DEVICES]; /* device/streams/busy.h */
 };

@@ -4,8 +4,11 @@
  * own also here, and only copies them there. So whatever the file says, giving back is checked
  * against what was really taken, and needs no system call.
  *
- *     self.bytes[device] == control.bytes[device][own slot]       whenever self.lock is free
- *     sum of control.bytes[device] <= capacity                    whenever the file is not locked
+ *     self.bytes[device] == control.bytes[number][own slot]       whenever self.lock is free
+ *     sum of control.bytes[number] <= capacity                    whenever the file is not locked
+ *
+ * where the number is the device's in the group (visible.h): the file has all devices of the group,
+ * and this process those that it sees.
  *
  * self.lock keeps threads of this process apart, which the file's lock does not; it is taken first.
  * At the end of the process the slot is given up, yet the file stays mapped and the descriptor with
@@ -30,6 +33,7 @@
 #include "device/memory/arena.h"
 #include "device/memory/fault.h"
 #include "device/process/state.h"
+#include "device/process/visible.h"
 #include "device/streams/busy.h"
 
 static struct {
@@ -152,18 +156,26 @@ static void read_command(char name[OPENREG_NAME_BYTES]) {
   openreg_control_copy_text(name, OPENREG_NAME_BYTES, text, sizeof text);
 }
 
+static void clear_slot(struct control_record *process) {
+  for (int i = 0; i < (int)self.file.control->header.device_count; i++) {
+    atomic_store(&process->files[i], -1);
+    atomic_store(&process->inodes[i], 0);
+    openreg_control_set_bytes(&self.file, i, self.file.own, 0);
+    atomic_store(&process->meters[i], 0);
+  }
+}
+
 static openreg_status fill_slot(struct control_record *process) {
+  clear_slot(process);
   for (int i = 0; i < self.device_count; i++) {
     struct stat status;
-    int file = openreg_arena_file(i);
+    int file = openreg_arena_file(i), number = openreg_visible_number(i);
     if (fstat(file, &status) != 0)
       return openreg_fail(OPENREG_SYSTEM, "openreg: device %d: looking at its memory file: %s", i,
                           strerror(errno));
-    atomic_store(&process->files[i], file);
-    atomic_store(&process->inodes[i], status.st_ino);
-    openreg_control_set_bytes(&self.file, i, self.file.own, 0);
+    atomic_store(&process->files[number], file);
+    atomic_store(&process->inodes[number], status.st_ino);
     self.bytes[i] = 0;
-    atomic_store(&process->meters[i], 0);
   }
   read_command(process->name);
   atomic_store(&process->pid, (int32_t)getpid());
@@ -226,11 +238,13 @@ openreg_status openreg_ledger_join(const openreg_config *config,
                                    const openreg_device_properties properties[]) {
   struct control_header header;
   describe(config, properties, &header);
-  self.device_count = config->device_count;
-  memcpy(self.capacity, config->memory_bytes, sizeof self.capacity);
-  openreg_status status = open_control(config, &header);
+  openreg_status status = openreg_device_count(&self.device_count);
+  if (status == OPENREG_OK)
+    status = open_control(config, &header);
   if (status != OPENREG_OK)
     return status;
+  for (int i = 0; i < self.device_count; i++)
+    self.capacity[i] = config->memory_bytes[openreg_visible_number(i)];
   status = enter();
   if (status == OPENREG_OK) {
     openreg_control_unlock(&self.file);
@@ -277,13 +291,13 @@ void openreg_ledger_abandon(void) {
 /* ---- what is in use -------------------------------------------------------------------------- */
 
 static uint64_t free_bytes_of(int device) {
-  uint64_t used = openreg_control_sum(&self.file, device);
+  uint64_t used = openreg_control_sum(&self.file, openreg_visible_number(device));
   return used < self.capacity[device] ? self.capacity[device] - used : 0;
 }
 
 static void set_own(int device, uint64_t bytes) {
   self.bytes[device] = bytes;
-  openreg_control_set_bytes(&self.file, device, self.file.own, bytes);
+  openreg_control_set_bytes(&self.file, openreg_visible_number(device), self.file.own, bytes);
 }
 
 /* How much was free, of which `bytes` are this process's now if they fit. */
@@ -397,11 +411,12 @@ bool openreg_ledger_is_alive(openreg_peer peer) {
 bool openreg_ledger_find_peer(openreg_peer peer, int device, openreg_peer_location *location) {
   if (device < 0 || device >= self.device_count || lock_control() != OPENREG_OK)
     return false;
+  int number = openreg_visible_number(device);
   struct control_record *process = openreg_ledger_is_alive(peer) ? record_of(peer) : NULL;
   if (process != NULL)
     *location = (openreg_peer_location){.pid = atomic_load(&process->pid),
-                                        .file = atomic_load(&process->files[device]),
-                                        .inode = atomic_load(&process->inodes[device])};
+                                        .file = atomic_load(&process->files[number]),
+                                        .inode = atomic_load(&process->inodes[number])};
   unlock_control();
   return process != NULL && location->pid > 0 && location->file >= 0;
 }
@@ -441,7 +456,7 @@ openreg_status openreg_ledger_set_remains(openreg_peer peer, int device, uint64_
   if (status != OPENREG_OK)
     return status;
   if (record_of(peer) != NULL)
-    openreg_control_set_bytes(&self.file, device, (int)peer.slot, bytes);
+    openreg_control_set_bytes(&self.file, openreg_visible_number(device), (int)peer.slot, bytes);
   unlock_control();
   return OPENREG_OK;
 }

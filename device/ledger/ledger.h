@@ -9,9 +9,9 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Joins the group's control file, with the devices as `properties` place them; the arenas are
- * mapped. Errors: INVALID_CONFIGURATION (a control file of that group with other devices, or one
- * that is corrupt or foreign), OUT_OF_MEMORY (too many processes), SYSTEM. */
+/* Joins the group's control file, with all devices of the group as `properties` place them; the
+ * arenas are mapped. Errors: INVALID_CONFIGURATION (a control file of that group with other
+ * devices, or one that is corrupt or foreign), OUT_OF_MEMORY (too many processes), SYSTEM. */
 openreg_status openreg_ledger_join(const openreg_config *config,
                                    const openreg_device_properties properties[]);
 
@@ -37,7 +37,7 @@ openreg_peer openreg_ledger_self(void);
 openreg_peer openreg_ledger_peer_at(uint32_t slot);
 
 /* Where another process of this group keeps the memory file of a device, for opening it through
- * /proc. False when it is not of this group, not that process, or dead. */
+ * /proc. False when it is not of this group, not that process, dead, or does not see the device. */
 typedef struct openreg_peer_location {
   int pid, file;
   uint64_t inode; /* of the file: what is opened must be it */

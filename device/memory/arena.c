@@ -12,10 +12,10 @@
  *
  *     slot i    = [base + i * stride, base + (i + 1) * stride)
  *     arena i   = its first stride - imports bytes
- *     imports i = the rest, twice the largest capacity or more: memory of other processes' device i
+ *     imports i = the rest, twice the largest capacity or more: other processes' memory of device i
  *     stride    = SLOT_CAPACITIES times the largest capacity, rounded up to a power of two, so that
- *                 address -> device is a shift; less where so much for all devices passes
- * MOST_BYTES
+ *                 address -> device is a shift; less where so much for all devices of the group
+ *                 passes MOST_BYTES
  *
  * With host access both views are one readable and writable mapping, and the distance is 0.
  *
@@ -212,33 +212,36 @@ static void unmap(size_t bytes) {
     munmap((void *)arenas.base[OPENREG_DEVICE_VIEW], bytes);
 }
 
-static void plan(const openreg_config *config) {
+/* Of the whole group, whichever devices this process sees: those who import from it expect memory
+ * files of this size. */
+static void plan_slots(const openreg_config *config) {
   uint64_t largest = OPENREG_GRANULE_BYTES;
-  arenas.device_count = config->device_count;
-  for (int i = 0; i < config->device_count; i++) {
-    arenas.file[i] = -1;
+  for (int i = 0; i < config->device_count; i++)
     if (config->memory_bytes[i] > largest)
       largest = config->memory_bytes[i];
-  }
   unsigned shift = 0;
   while (((size_t)1 << shift) < largest)
     shift++;
   const size_t imports = (size_t)IMPORTS_CAPACITIES << shift, least = 2 * imports;
   arenas.stride_shift = shift;
-  while (stride_bytes() < least || (stride_bytes() < (size_t)SLOT_CAPACITIES << shift &&
-                                    2 * (size_t)arenas.device_count * stride_bytes() <= MOST_BYTES))
+  while (stride_bytes() < least ||
+         (stride_bytes() < (size_t)SLOT_CAPACITIES << shift &&
+          2 * (size_t)config->device_count * stride_bytes() <= MOST_BYTES))
     arenas.stride_shift++;
   arenas.arena_bytes = stride_bytes() - imports;
 }
 
-openreg_status openreg_arenas_map(const openreg_config *config) {
-  plan(config);
-  size_t bytes = (size_t)config->device_count * stride_bytes();
+openreg_status openreg_arenas_map(const openreg_config *config, int device_count) {
+  plan_slots(config);
+  arenas.device_count = device_count;
+  for (int i = 0; i < device_count; i++)
+    arenas.file[i] = -1;
+  size_t bytes = (size_t)device_count * stride_bytes();
   openreg_status status = reserve_views(bytes, config->host_access);
   if (status != OPENREG_OK)
     return status;
   status = make_bitmaps();
-  for (int i = 0; status == OPENREG_OK && i < config->device_count; i++)
+  for (int i = 0; status == OPENREG_OK && i < device_count; i++)
     status = map_device(i);
   if (status != OPENREG_OK) {
     unmap(bytes);

@@ -6,8 +6,9 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Reserves and maps everything, or nothing. Errors: OUT_OF_MEMORY (of the host), SYSTEM. */
-openreg_status openreg_arenas_map(const openreg_config *config);
+/* Reserves and maps the arenas of so many devices, or nothing. They are as long in every process of
+ * the group. Errors: OUT_OF_MEMORY (of the host), SYSTEM. */
+openreg_status openreg_arenas_map(const openreg_config *config, int device_count);
 
 /* Undoes openreg_arenas_map, when starting fails after it. */
 void openreg_arenas_unmap(void);
@@ -28,7 +29,7 @@ typedef enum openreg_view { OPENREG_DEVICE_VIEW, OPENREG_KERNEL_VIEW } openreg_v
 typedef struct openreg_arena_place {
   int device; /* whose slot it is */
   openreg_view view;
-  bool imported;     /* memory of another process's device of the same number */
+  bool imported;     /* memory of another process, on the same device */
   bool beyond_arena; /* in none of both: addresses that are never accessible */
 } openreg_arena_place;
 

@@ -4,6 +4,8 @@
 
 #include <stdatomic.h>
 
+#include "device/process/visible.h"
+
 static _Atomic int state = OPENREG_PROCESS_NEW;
 static _Atomic uint64_t contexts; /* none without initialized devices */
 
@@ -36,10 +38,19 @@ openreg_status openreg_require_no_bad_fork(void) {
 }
 
 openreg_status openreg_device_count(int *count) {
-  const openreg_config *config;
-  openreg_status status = openreg_config_get(&config);
+  const struct openreg_visible *visible;
+  openreg_status status = openreg_visible_get(&visible);
   if (status == OPENREG_OK)
-    *count = config->device_count;
+    *count = visible->count;
+  return status;
+}
+
+openreg_status openreg_require_any_device(void) {
+  const struct openreg_visible *visible;
+  openreg_status status = openreg_visible_get(&visible);
+  if (status == OPENREG_OK && visible->count == 0)
+    return openreg_fail(OPENREG_INVALID_DEVICE,
+                        "openreg: this process has no devices: %s chooses none", visible->variable);
   return status;
 }
 
@@ -52,6 +63,8 @@ openreg_status openreg_require_device(int device) {
   if (status != OPENREG_OK)
     return status;
   atomic_store_explicit(&known_count, count, memory_order_relaxed);
+  if (count == 0)
+    return openreg_require_any_device();
   if (device < 0 || device >= count)
     return openreg_fail(OPENREG_INVALID_DEVICE,
                         "openreg: invalid device ordinal %d: expected 0 to %d", device, count - 1);

@@ -17,9 +17,10 @@ enum openreg_process_state openreg_process_state(void);
 /* While forks are held, or in a child that is being forked. */
 void openreg_process_set_state(enum openreg_process_state state);
 
-/* OK when the configuration has this device. Initializes nothing.
+/* OK when this process has this device; any device. Initializes nothing.
  * Errors: INVALID_CONFIGURATION, INVALID_DEVICE. */
 openreg_status openreg_require_device(int device);
+openreg_status openreg_require_any_device(void);
 
 /* OK when the device exists and everything is initialized, which it does if need be.
  * Errors: as openreg_require_device, and those of openreg_initialize. */

@@ -26,9 +26,9 @@ static uint64_t mix(uint64_t hash) {
   return hash ^ hash >> 33;
 }
 
-void openreg_device_make_uuid(const char *group, int device,
+void openreg_device_make_uuid(const char *group, int number_in_group,
                               unsigned char uuid[OPENREG_UUID_BYTES]) {
-  const uint32_t user = geteuid(), number = (uint32_t)device;
+  const uint32_t user = geteuid(), number = (uint32_t)number_in_group;
   uint64_t halves[2] = {0xcbf29ce484222325, 0x9ae16a3b2f90404f};
   for (int i = 0; i < 2; i++) {
     halves[i] = hash_bytes(halves[i], &user, sizeof user);

@@ -2,6 +2,7 @@
 #include "device/streams/busy.h"
 
 #include "base/futex.h"
+#include "device/process/visible.h"
 
 enum { TICK_BITS = 10, RUNNING_BITS = 54 };
 
@@ -12,8 +13,8 @@ static _Atomic int64_t nobody_watches;
 
 struct openreg_meters openreg_meters = {own_meters, &nobody_watches};
 
-void openreg_busy_publish(_Atomic int64_t of_device[], _Atomic int64_t *watched_until_ns) {
-  atomic_store(&openreg_meters.of_device, of_device != NULL ? of_device : own_meters);
+void openreg_busy_publish(_Atomic int64_t of_number[], _Atomic int64_t *watched_until_ns) {
+  atomic_store(&openreg_meters.of_number, of_number != NULL ? of_number : own_meters);
   atomic_store(&openreg_meters.watched_until_ns,
                watched_until_ns != NULL ? watched_until_ns : &nobody_watches);
 }
@@ -23,8 +24,8 @@ int64_t openreg_busy_now_ticks(void) {
 }
 
 static void add(int device, int64_t ticks) {
-  _Atomic int64_t *meters = atomic_load_explicit(&openreg_meters.of_device, memory_order_relaxed);
-  atomic_fetch_add_explicit(&meters[device], ticks, memory_order_relaxed);
+  _Atomic int64_t *meters = atomic_load_explicit(&openreg_meters.of_number, memory_order_relaxed);
+  atomic_fetch_add_explicit(&meters[openreg_visible_number(device)], ticks, memory_order_relaxed);
 }
 
 void openreg_busy_begin(int device) {

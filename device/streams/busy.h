@@ -28,14 +28,14 @@
 #pragma GCC visibility push(hidden)
 
 struct openreg_meters {
-  _Atomic(_Atomic int64_t *) of_device;        /* OPENREG_MAX_DEVICES of them */
+  _Atomic(_Atomic int64_t *) of_number;        /* in the group: OPENREG_MAX_DEVICES of them */
   _Atomic(_Atomic int64_t *) watched_until_ns; /* as openreg_now_ns; 0: nobody reads */
 };
 
 extern struct openreg_meters openreg_meters;
 
 /* NULL: the process's own. */
-void openreg_busy_publish(_Atomic int64_t of_device[], _Atomic int64_t *watched_until_ns);
+void openreg_busy_publish(_Atomic int64_t of_number[], _Atomic int64_t *watched_until_ns);
 
 /* Work begins and ends on a stream of the device. */
 void openreg_busy_begin(int device);

@@ -68,10 +68,17 @@ def problem() -> str | None:
         extension = _load_extension(torch)
     except (ImportError, OSError) as error:
         return str(error)
-    if extension.openreg_config_get(ctypes.byref(ctypes.c_void_p())) == 0:
-        return None
-    extension.openreg_last_error.restype = ctypes.c_char_p
-    return extension.openreg_last_error().decode(errors="replace")
+    count = ctypes.c_int()
+    if extension.openreg_device_count(ctypes.byref(count)) != 0:
+        extension.openreg_last_error.restype = ctypes.c_char_p
+        return extension.openreg_last_error().decode(errors="replace")
+    if count.value == 0:
+        chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "")[:100]
+        return (
+            f"openreg: CUDA_VISIBLE_DEVICES={chosen}: this chooses no device: unset it, or list "
+            "devices, as 0,1"
+        )
+    return None
 
 
 def _register_hooks() -> None:

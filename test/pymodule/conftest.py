@@ -18,7 +18,15 @@ import forks as forks_of_tests
 import pytest
 from forks import READ_BY_IMPORTING
 
-OURS = ("OPENREG_", "HWLOC_", "PYTORCH_", "CUBLAS", "TORCH_CUBLASLT_", "TORCH_BLAS_")
+OURS = (
+    "OPENREG_",
+    "HWLOC_",
+    "PYTORCH_",
+    "CUBLAS",
+    "CUDA_VISIBLE_DEVICES",
+    "TORCH_CUBLASLT_",
+    "TORCH_BLAS_",
+)
 KEPT = "OPENREG_DEVICE_TYPE"  # which was read when Python started
 for name in [name for name in os.environ if name.startswith(OURS) and name != KEPT]:
     del os.environ[name]

@@ -17,7 +17,8 @@ static void clear_variables(void) {
       "OPENREG_GROUP",        "OPENREG_LAUNCH_BLOCKING", "OPENREG_HOST_ACCESS",
       "HWLOC_SYNTHETIC",      "HWLOC_XMLFILE",           "HWLOC_THISSYSTEM",
       "HWLOC_COMPONENTS",     "OPENREG_BLOCK_OPERATORS", "OPENREG_UNSUPPORTED_DTYPES",
-      "OPENREG_DEBUG_MEMORY",
+      "OPENREG_DEBUG_MEMORY", "OPENREG_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES",
+      "OPENREG_DEVICE_TYPE",
   };
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     unsetenv(names[i]);

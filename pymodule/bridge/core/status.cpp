@@ -14,6 +14,11 @@ namespace {
 constexpr int32_t kInvalidDevice = 101;
 constexpr int32_t kLaunchFailure = 719;
 
+bool has_devices() {
+  int count = 0;
+  return openreg_device_count(&count) != OPENREG_OK || count > 0;
+}
+
 [[noreturn]] void raise_accelerator_error(int32_t code, const std::string &sentence) {
   throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, code,
                               sentence);
@@ -27,6 +32,7 @@ void raise(openreg_status status) {
     TORCH_CHECK(false, "Cannot re-initialize ", platform_name(), " in forked subprocess. To use ",
                 platform_name(), " with multiprocessing, you must use the 'spawn' start method");
   case OPENREG_INVALID_DEVICE:
+    TORCH_CHECK(has_devices(), "No ", platform_name(), " GPUs are available");
     raise_accelerator_error(kInvalidDevice, platform_name() +
                                                 std::string(" error: invalid device ordinal\n") +
                                                 openreg_last_error());

@@ -127,6 +127,12 @@ openreg_ipc_handle export_storage(const c10::Storage &storage) {
   return handle;
 }
 
+c10::DeviceIndex device_of_handle(const openreg_ipc_handle &handle) {
+  int device = -1;
+  check_handle(openreg_ipc_device(&handle, &device));
+  return static_cast<c10::DeviceIndex>(device);
+}
+
 c10::Storage import_storage(c10::DeviceIndex device, size_t bytes,
                             const openreg_ipc_handle &handle) {
   if (auto own = recall(handle)) {

@@ -17,6 +17,9 @@ namespace openreg {
 // that came from another process itself.
 openreg_ipc_handle export_storage(const c10::Storage &storage);
 
+// Which device of this process a handle is for; the process that made it may count it differently.
+c10::DeviceIndex device_of_handle(const openreg_ipc_handle &handle);
+
 // The storage of a handle, `bytes` large, for the current stream of `device`, on which it must be.
 c10::Storage import_storage(c10::DeviceIndex device, size_t bytes,
                             const openreg_ipc_handle &handle);

@@ -77,14 +77,17 @@ std::string sentence_of(const std::string &who, uint64_t bytes) {
 std::string sentences_of_processes(int device, uint64_t reserved) {
   Pictures pictures;
   const auto *const group = own_group(pictures);
+  openreg_device_properties properties;
+  check(openreg_device_get_properties(device, &properties));
+  const int number = properties.number_in_group;
   std::string others;
   uint64_t own = reserved;
   for (int i = 0; group != nullptr && i < group->process_count; ++i) {
     const auto &process = group->processes[i];
     if (process.pid == getpid()) {
-      own = process.bytes[device];
-    } else if (process.bytes[device] > 0) {
-      others += sentence_of("Process " + std::to_string(process.pid), process.bytes[device]);
+      own = process.bytes[number];
+    } else if (process.bytes[number] > 0) {
+      others += sentence_of("Process " + std::to_string(process.pid), process.bytes[number]);
     }
   }
   return others + sentence_of("Including non-PyTorch memory, this process", own);

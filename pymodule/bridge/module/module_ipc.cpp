@@ -51,6 +51,8 @@ void define_ipc(py::module &module) {
   module.def("import_event_into", [](const py::object &event, int device, const py::bytes &handle) {
     import_event(event_of(event), device_index(device), handle_of(handle));
   });
+  module.def("device_of_handle",
+             [](const py::bytes &handle) { return device_of_handle(handle_of(handle)); });
   module.def("ipc_collect", &collect_memory);
 }
 

@@ -6,7 +6,8 @@ by `torch.cuda.Event.ipc_handle`.
 
 CUDA has one handle for an allocation, and beside it an offset, a counter of receivers, and an event
 to wait for. A handle of openreg says all of this: each is for one receiver, whose stream waits for
-the sender's; so the places for the others stay empty, and none has to be given back.
+the sender's; so the places for the others stay empty, and none has to be given back. It says, too,
+which device it is for, so that processes with different CUDA_VISIBLE_DEVICES understand each other.
 """
 
 from typing import Any
@@ -43,7 +44,7 @@ def _receive(
     """Make a storage of what `_share` took apart: the same memory, in another process."""
     if handle is None:
         return cls(0, device=torch.device("cuda", device))
-    return _C.import_storage(device, size_bytes, handle)
+    return _C.import_storage(_C.device_of_handle(handle), size_bytes, handle)
 
 
 def _release_ipc_counter(

@@ -94,9 +94,8 @@ class _CudaEventBase(torch._C.Event):
     @classmethod
     def from_ipc_handle(cls, device: Any, handle: bytes) -> Any:
         _C.initialize()
-        index = device if isinstance(device, int) else torch._C.device(device).index
         event = cls.__new__(cls)
-        _C.import_event_into(event, _C.current_device() if index is None else index, handle)
+        _C.import_event_into(event, _C.device_of_handle(handle), handle)  # `device` is the sender's
         return event
 
 

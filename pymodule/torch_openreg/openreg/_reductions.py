@@ -7,8 +7,9 @@ reducers, down to their storages, which come here.
 
 As with CUDA, a handle is good as long as its process lives, for one receiver; what was received
 cannot be sent again; and a process that was forked after the devices were initialized receives
-nothing. Other than CUDA's, a storage can be sent without a tensor, and a tensor keeps its conjugate
-and negative bits.
+nothing. Other than CUDA's, a storage can be sent without a tensor, a tensor keeps its conjugate and
+negative bits, and what is received is on the device that it is on, whichever index that has in the
+receiver; only a storage without bytes, which has no handle, has the sender's index.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ def rebuild_storage(device: int, size: int, handle: bytes | None) -> torch.Untyp
     """Make the storage that `reduce_storage` took apart; without handle it is an empty one."""
     if handle is None:
         return torch.UntypedStorage(0, device=torch.device("openreg", device))
-    return _C.import_storage(device, size, handle)
+    return _C.import_storage(_C.device_of_handle(handle), size, handle)
 
 
 def reduce_storage(storage: torch.UntypedStorage) -> Reduced:
@@ -56,9 +57,9 @@ def reduce_tensor(tensor: torch.Tensor) -> Reduced:
     return reduced
 
 
-def rebuild_event(device: int, handle: bytes) -> torch.Event:
+def rebuild_event(handle: bytes) -> torch.Event:
     """Make the event that `reduce_event` took apart."""
-    return _C.import_event(device, handle)
+    return _C.import_event(_C.device_of_handle(handle), handle)
 
 
 def reduce_event(event: torch.Event) -> Reduced:
@@ -71,8 +72,7 @@ def reduce_event(event: torch.Event) -> Reduced:
     """
     if event.device.type != "openreg":
         raise TypeError("cannot pickle 'torch.Event' object")
-    handle = _C.export_event(event)  # an event has a device of its own from here on
-    return rebuild_event, (event.device.index, handle)
+    return rebuild_event, (_C.export_event(event),)
 
 
 def register() -> None:

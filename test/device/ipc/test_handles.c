@@ -62,7 +62,7 @@ static void forge(struct openreg_handle *parts) {
     parts->kind = (uint32_t)draw_nasty(parts->kind);
     break;
   case 2:
-    parts->device = (uint32_t)draw_nasty(parts->device);
+    parts->number = (uint32_t)draw_nasty(parts->number);
     break;
   case 3:
     parts->slot = (uint32_t)draw_nasty(parts->slot);

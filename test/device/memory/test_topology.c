@@ -261,7 +261,7 @@ static void require_worker_on(int device, const cpu_set_t *expected) {
   REQUIRE(CPU_EQUAL(&cores, expected));
 }
 
-CHILD_TEST(workers_run_on_the_cores_of_their_device) {
+static void workers_on_their_cores_body(void) {
   for (int device = 0; device < 2; device++) {
     cpu_set_t allowed, expected;
     hwloc_bitmap_t cores = hwloc_bitmap_alloc();
@@ -274,6 +274,13 @@ CHILD_TEST(workers_run_on_the_cores_of_their_device) {
     hwloc_bitmap_free(cores);
     require_worker_on(device, CPU_COUNT(&expected) > 0 ? &expected : &allowed);
   }
+}
+
+static void workers_run_on_the_cores_of_their_device(void **state) {
+  (void)state;
+  child_expect_pass(workers_on_their_cores_body, SMALL_DEVICES);
+  child_expect_pass(workers_on_their_cores_body,
+                    ENVIRONMENT("OPENREG_DEVICE_MEMORY=64M", "OPENREG_VISIBLE_DEVICES=1,0"));
 }
 
 /* All threads of this process: a sanitizer may have one of its own. */

@@ -5,6 +5,7 @@
 #include "gate.h"
 
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 static _Atomic int64_t meters[OPENREG_MAX_DEVICES];
@@ -57,6 +58,17 @@ CHILD_TEST(each_stream_counts) {
     gate_open(&gates[i]);
   REQUIRE_OK(openreg_device_synchronize(0));
   await_running(0, 0);
+}
+
+CHILD_TEST(work_counts_for_the_devices_number_in_the_group) {
+  gate gate = GATE_CLOSED;
+  setenv("OPENREG_VISIBLE_DEVICES", "1", 1);
+  use_own_meters(false);
+  gate_close_stream(&gate, 0, 2);
+  REQUIRE(running(0) == 0 && running(1) == 1);
+  gate_open(&gate);
+  REQUIRE_OK(openreg_stream_synchronize(0, 2));
+  await_running(1, 0);
 }
 
 CHILD_TEST(a_stream_that_waits_for_another_does_not_count) {
@@ -141,6 +153,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(queued_work_counts_while_it_runs),
       cmocka_unit_test(each_stream_counts),
+      cmocka_unit_test(work_counts_for_the_devices_number_in_the_group),
       cmocka_unit_test(a_stream_that_waits_for_another_does_not_count),
       cmocka_unit_test(inline_work_counts_while_somebody_looks),
       cmocka_unit_test(inline_work_leaves_the_meter_alone_otherwise),

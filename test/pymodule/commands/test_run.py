@@ -385,6 +385,38 @@ def test_bad_values_are_refused_with_the_sentence_of_the_variable(
     assert start("echo", "ran", expect=2, **{variable: value}).stderr == sentence
 
 
+COUNT = "import os, torch; count = torch.cuda.device_count; print(count()"
+
+
+def test_the_command_has_the_devices_that_cuda_visible_devices_chooses(start):
+    code = f"{COUNT}); torch.cuda.init(); print(count(), torch.cuda.get_device_name(0))"
+    words = ("--devices", "3", "--profile", "h100,t4,l4", "python", "-c", code)
+    assert start(*words, CUDA_VISIBLE_DEVICES="1").stdout == "1\n1 Tesla T4\n"
+    assert start(*words, CUDA_VISIBLE_DEVICES="2,1").stdout == "2\n2 NVIDIA L4\n"
+    assert start(*words).stdout == "3\n3 NVIDIA H100 80GB HBM3\n"
+
+
+def test_counting_devices_does_not_choose_them_yet(start):
+    """As with CUDA, where NVML counts them until they are used."""
+    code = f"""{COUNT})
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+print(count(), torch.cuda.is_available())
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+torch.cuda.init()
+print(count())
+"""
+    assert start("python", "-c", code).stdout == "2\n1 True\n1\n"
+
+
+@pytest.mark.parametrize("chosen", ["", "-1", "7"])
+def test_a_command_that_would_see_no_device_is_refused(start, chosen):
+    result = start("echo", "ran", expect=2, CUDA_VISIBLE_DEVICES=chosen)
+    assert result.stderr == (
+        f"openreg: CUDA_VISIBLE_DEVICES={chosen}: this chooses no device: unset it, or list "
+        "devices, as 0,1\n"
+    )
+
+
 @pytest.mark.parametrize("value", ["abc", "12", "12.8.1", "0.1", "12.x"])
 def test_bad_versions_are_refused(start, value):
     result = start("--cuda-version", value, "echo", "ran", expect=2)

@@ -2,6 +2,8 @@
 
 #include <ATen/MemoryOverlap.h>
 
+#include <vector>
+
 #include "memory/memory.h"
 
 namespace openreg {
@@ -41,10 +43,19 @@ openreg_type random_type(const at::Tensor &tensor, const char *kernel) {
 }
 
 openreg_grid grid_of(c10::Device device) {
-  const openreg_config *config = nullptr;
-  check(openreg_config_get(&config));
-  const auto &profile = config->profiles[device.index()];
-  return {profile.multiprocessor_count, profile.max_threads_per_multiprocessor};
+  static const auto grids = [] {
+    int count = 0;
+    check(openreg_device_count(&count));
+    std::vector<openreg_grid> all;
+    for (int i = 0; i < count; ++i) {
+      openreg_device_properties properties;
+      check(openreg_device_get_properties(i, &properties));
+      all.push_back({properties.profile.multiprocessor_count,
+                     properties.profile.max_threads_per_multiprocessor});
+    }
+    return all;
+  }();
+  return grids[device.index()];
 }
 
 Output::Output(const at::Tensor &tensor, const char *kernel)

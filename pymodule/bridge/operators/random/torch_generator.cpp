@@ -21,6 +21,7 @@ std::shared_ptr<openreg_generator> create() {
 c10::DeviceIndex checked(c10::DeviceIndex index) {
   int count = 0;
   check(openreg_device_count(&count));
+  TORCH_CHECK(count > 0, "No ", platform_name(), " GPUs are available");
   const auto device = index < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : index;
   TORCH_CHECK(device < count, "openreg: device ", static_cast<int>(device), " of ", count,
               " has no generator");
