@@ -127,6 +127,7 @@ def test_snapshots_show_the_settings(settings):
 SHOW = """
     import torch
     from device import DEVICE, memory, module
+    module.init()
     names = ["allocations.current", "allocated_bytes.current", "host_alloc_time.count"]
     pin = lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
     show = lambda: print(*[module.host_memory_stats()[name] for name in names])
