@@ -41,6 +41,7 @@ def test_what_no_machine_has_is_refused_in_the_words_of_cuda():
         torch.empty(2**60 - 2**31, dtype=torch.uint8, device=DEVICE)
 
 
+@openreg_only("PyTorch with CUDA takes anything")
 def test_what_cannot_be_called_is_no_observer():
     with pytest.raises(TypeError, match="^openreg: observer=5: expected what can be called$"):
         attach_out_of_memory_observer(5)
