@@ -11,7 +11,18 @@ KEY = torch._C._dispatch_key_for_device(DEVICE)
 module = torch.get_device_module(DEVICE)
 memory = module.memory
 
+# torch.cuda.memory has no name for it.
+attach_out_of_memory_observer = (
+    getattr(memory, "_attach_out_of_memory_observer", None)
+    or torch._C._cuda_attach_out_of_memory_observer
+)
+
 MIB = 1 << 20
+
+
+def handle(stream):
+    """Return the number that figures of memory and allocators have for a stream."""
+    return stream.cuda_stream if DEVICE == "cuda" else stream.stream_id
 
 
 def allocate(nbytes, index=0):

@@ -154,20 +154,20 @@ def _cuda_memorySnapshot(mempool_id: tuple[Any, ...] | None) -> dict[str, Any]:
 def _cuda_record_memory_history_legacy(
     enabled: bool,
     record_context: bool,
+    trace_alloc_max_entries: int,
+    trace_alloc_record_context: bool,
     record_context_cpp: bool,
-    alloc_trace_max_entries: int,
-    alloc_trace_record_context: bool,
     clear_history: bool,
     compile_context: bool,
     global_record_annotations: bool,
     skip_actions: list[str],
 ) -> None:
-    with_stacks = "all" if alloc_trace_record_context else "state"
+    context = "alloc" if trace_alloc_record_context else "state" if record_context else None
     _C.record_memory_history(
         enabled,
-        with_stacks if record_context else None,
+        context,
         record_context_cpp,
-        alloc_trace_max_entries,
+        trace_alloc_max_entries,
         clear_history,
         compile_context,
         global_record_annotations,

@@ -34,9 +34,9 @@ def test_queues_carry_tensors(method, kind):
     assert process.exitcode == 0
 
 
-def write(tensor, storage, value):
+def write(tensor, view, value):
     tensor.fill_(value)
-    assert storage.data_ptr() == tensor.data_ptr()
+    assert view.data_ptr() == tensor.data_ptr()
     module.synchronize()
 
 
@@ -44,7 +44,7 @@ def write(tensor, storage, value):
 def test_arguments_of_a_process_are_tensors(method):
     context = torch.multiprocessing.get_context(method)
     tensor = torch.zeros(4, device=DEVICE)
-    process = context.Process(target=write, args=(tensor, tensor.untyped_storage(), 7))
+    process = context.Process(target=write, args=(tensor, tensor.view(2, 2), 7))
     process.start()
     process.join()
     assert process.exitcode == 0

@@ -292,7 +292,7 @@ def test_result_of_an_operator_can_run_out_too(python):
         try:
             torch.cat([held, held])
         except torch.OutOfMemoryError as error:
-            print(str(error)[:57])
+            print(str(error).split(" has a total")[0])
         print((held + 1).sum().item())
         """,
         **SMALL,
@@ -333,6 +333,7 @@ def test_fraction_limits_this_process():
 def test_fraction_is_checked():
     with pytest.raises(TypeError, match="Invalid type for fraction argument, must be `float`"):
         module.set_per_process_memory_fraction(1)
+    sentence = "Invalid fraction value: .*Allowed range: 0~1|fraction nan: expected 0 to 1"
     for fraction in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match="Invalid fraction value: .*Allowed range: 0~1"):
+        with pytest.raises(ValueError, match=sentence):
             module.set_per_process_memory_fraction(fraction)

@@ -15,7 +15,7 @@ from histories import (
     recording_ends,  # noqa: F401 - of each test
 )
 
-from device import DEVICE, memory, module
+from device import DEVICE, handle, memory, module
 
 
 def test_snapshot_has_the_keys_of_cuda():
@@ -307,7 +307,7 @@ def test_streams_are_told_apart():
         tensor = allocate(1000)
     snapshot = memory._snapshot()
     (event,) = [event for event in events(snapshot) if event["action"] == "alloc"]
-    assert event["stream"] == side.stream_id != 0
+    assert event["stream"] == handle(side) != 0
     assert block_of(tensor, snapshot)["state"] == "active_allocated"
 
 

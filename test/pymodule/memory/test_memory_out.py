@@ -7,8 +7,9 @@ import sys
 
 import pytest
 import torch
+from modes import openreg_only
 
-from device import DEVICE, NAME, memory
+from device import DEVICE, NAME, attach_out_of_memory_observer
 
 SMALL = {"OPENREG_DEVICE_MEMORY": "64M"}
 
@@ -17,10 +18,10 @@ def test_observer_is_called_before_the_error_is_raised(python):
     result = python(
         """
         import torch
-        from device import DEVICE, memory
+        from device import DEVICE, attach_out_of_memory_observer
         def observe(*arguments):
             print("observed", [each >> 20 for each in arguments[1:]], arguments[0])
-        memory._attach_out_of_memory_observer(observe)
+        attach_out_of_memory_observer(observe)
         held = torch.empty(30 << 20, dtype=torch.uint8, device=f"{DEVICE}:1")
         try:
             torch.empty(40 << 20, dtype=torch.uint8, device=f"{DEVICE}:1")
@@ -40,17 +41,18 @@ def test_what_no_machine_has_is_refused_in_the_words_of_cuda():
         torch.empty(2**60 - 2**31, dtype=torch.uint8, device=DEVICE)
 
 
+@openreg_only("PyTorch with CUDA takes anything")
 def test_what_cannot_be_called_is_no_observer():
     with pytest.raises(TypeError, match="^openreg: observer=5: expected what can be called$"):
-        memory._attach_out_of_memory_observer(5)
+        attach_out_of_memory_observer(5)
 
 
 def test_observer_is_not_called_when_the_cache_could_be_given_back(python):
     result = python(
         """
         import torch
-        from device import DEVICE, memory, module
-        memory._attach_out_of_memory_observer(lambda *arguments: print("observed"))
+        from device import DEVICE, attach_out_of_memory_observer, module
+        attach_out_of_memory_observer(lambda *arguments: print("observed"))
         with module.stream(module.Stream()):
             torch.empty(40 << 20, dtype=torch.uint8, device=DEVICE)
         torch.empty(60 << 20, dtype=torch.uint8, device=DEVICE)
@@ -65,8 +67,8 @@ def test_observers_are_called_in_their_order_with_the_limit_of_the_process(pytho
     result = python(
         """
         import torch
-        from device import DEVICE, memory, module
-        observe = memory._attach_out_of_memory_observer
+        from device import DEVICE, attach_out_of_memory_observer, module
+        observe = attach_out_of_memory_observer
         observe(lambda device, asked, most, free: print("first", most >> 20))
         observe(lambda device, asked, most, free: print("second", free >> 20))
         module.set_per_process_memory_fraction(0.25)
@@ -84,6 +86,7 @@ def test_observer_can_take_a_snapshot_and_compute_while_an_operator_runs_out(pyt
     result = python(
         f"""
         import torch, pickle
+        from device import DEVICE, attach_out_of_memory_observer, memory
         memory = torch.{DEVICE}.memory
         memory._record_memory_history(stacks="python")
         def observe(device, asked, most, free):
@@ -91,7 +94,7 @@ def test_observer_can_take_a_snapshot_and_compute_while_an_operator_runs_out(pyt
             on_host = torch.ones(1000)
             on_device = torch.ones(3, device="{DEVICE}")
             print(on_host.device, on_host.sum().item(), on_device.sum().item())
-        memory._attach_out_of_memory_observer(observe)
+        attach_out_of_memory_observer(observe)
         held = torch.ones(30 << 18, device="{DEVICE}")
         def double():
             return torch.cat([held, held])
@@ -112,10 +115,10 @@ def test_what_an_observer_raises_is_raised(python):
     result = python(
         """
         import torch
-        from device import DEVICE, memory
+        from device import DEVICE, attach_out_of_memory_observer
         def refuse(*arguments):
             raise KeyError("a mistake of the observer")
-        memory._attach_out_of_memory_observer(refuse)
+        attach_out_of_memory_observer(refuse)
         for operator in (
             lambda: torch.empty(80 << 20, dtype=torch.uint8, device=DEVICE),
             lambda: torch.ones(40 << 18, device=DEVICE) + torch.ones(1, device=DEVICE),
@@ -140,7 +143,7 @@ def test_figure_that_did_not_fit_is_what_would_be_reserved(python):
             try:
                 torch.empty(nbytes, dtype=torch.uint8, device=DEVICE)
             except torch.OutOfMemoryError as error:
-                print(str(error)[22:48])
+                print(str(error).partition("memory.")[2][:26])
         """,
         **SMALL,
     )
@@ -169,6 +172,7 @@ except torch.OutOfMemoryError as error:
 """
 
 
+@openreg_only("torch.cuda.list_gpu_processes asks NVML")
 def test_other_processes_are_named_with_what_they_have(own_group):
     environment = own_group() | SMALL
     with subprocess.Popen(

@@ -183,11 +183,14 @@ def test_pool_can_help_out_when_memory_runs_out(python):
         """
     small = {"OPENREG_DEVICE_MEMORY": "64M"}
     assert python(program.format(True), **small).stdout == "served 0\n"
-    assert python(program.format(False), **small).stdout == (
+    example, variable = "MemPool", "PYTORCH_ALLOC_CONF"
+    if DEVICE == "cuda":
+        example, variable = "CUDA Graphs", "PYTORCH_CUDA_ALLOC_CONF"
+    assert python(program.format(False), **small).stdout.startswith(
         " allocated memory 40.00 MiB is allocated by PyTorch, with 40.00 MiB allocated in private "
-        "pools (e.g., MemPool), and 0 bytes is reserved by PyTorch but unallocated. If reserved "
-        "but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True "
-        "to avoid fragmentation.\n"
+        f"pools (e.g., {example}), and 0 bytes is reserved by PyTorch but unallocated. If reserved "
+        f"but unallocated memory is large try setting {variable}=expandable_segments:True to avoid "
+        "fragmentation."
     )
 
 

@@ -127,6 +127,7 @@ def test_snapshots_show_the_settings(settings):
 SHOW = """
     import torch
     from device import DEVICE, memory, module
+    module.init()
     names = ["allocations.current", "allocated_bytes.current", "host_alloc_time.count"]
     pin = lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
     show = lambda: print(*[module.host_memory_stats()[name] for name in names])
@@ -225,15 +226,13 @@ def test_a_segment_that_the_host_does_not_have_fails_the_request(python):
 
 
 def test_a_mistake_in_the_environment_is_told_when_memory_is_pinned(python):
-    program = (
-        SHOW
-        + """
-    for _ in range(2):
-        try:
-            pin(100)
-        except ValueError as error:
-            print(error)
-    """
-    )
+    program = """
+        import torch
+        for _ in range(2):
+            try:
+                torch.empty(100, pin_memory=True)
+            except ValueError as error:
+                print(error)
+        """
     result = python(program, PYTORCH_ALLOC_CONF="pinned_reserve_segment_size_mb:0")
     assert result.stdout == 2 * "Pinned reserve segment size has to be greater than 0\n"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch_openreg import _C
 
-from device import DEVICE, MIB, allocate, memory, module
+from device import DEVICE, MIB, allocate, handle, memory, module
 
 ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
 FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
@@ -71,7 +71,7 @@ def test_stream_is_that_of_the_request():
     stream = module.Stream()
     with module.use_mem_pool(pool), module.stream(stream):
         held = allocate(10)
-    assert notes.given == [(2 * MIB, 0, stream.stream_id)]
+    assert notes.given == [(2 * MIB, 0, handle(stream))]
     assert held.numel() == 10
 
 

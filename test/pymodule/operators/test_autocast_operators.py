@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.testing._internal.autocast_test_lists import AutocastTestLists
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch_openreg.openreg.amp import policies
 
 from device import DEVICE, KEY, module
 
@@ -102,19 +103,19 @@ def test_operators_with_a_policy_are_those_of_cuda():
     }
     ours = {
         f"aten::{entry.operator}" + (f".{entry.overload}" if entry.overload else "")
-        for entry in module.amp.policies()
+        for entry in policies()
     }
     assert ours == on_cuda - {f"aten::{name}" for name in CUDNN}
 
 
 def test_operators_with_a_policy_have_a_kernel():
-    for entry in module.amp.policies():
+    for entry in policies():
         name = f"aten::{entry.operator}" + (f".{entry.overload}" if entry.overload else "")
         assert torch._C._dispatch_has_kernel_for_dispatch_key(name, f"Autocast{KEY}"), name
 
 
 def test_policies_are_those_of_the_lists():
-    table = {entry.operator: entry.policy for entry in module.amp.policies()}
+    table = {entry.operator: entry.policy for entry in policies()}
     lists = lists_of("cpu")
 
     def listed(*names):
@@ -132,7 +133,7 @@ def test_policies_are_those_of_the_lists():
 
 
 def test_norm_names_the_overloads_that_are_called_instead():
-    replaced = {e.overload: e.replacement for e in module.amp.policies() if e.replacement}
+    replaced = {e.overload: e.replacement for e in policies() if e.replacement}
     assert replaced == {"Scalar": "ScalarOpt_dtype", "ScalarOpt_dim": "ScalarOpt_dim_dtype"}
 
 
@@ -250,13 +251,13 @@ def test_every_operator_with_a_policy_is_tried():
     lists = lists_of("cpu")
     tried = {entry[0] for value in vars(lists).values() for entry in value}
     tried |= {name.split()[0] for name in OTHERS} | set(FUSED_CELLS) | {FLASH}
-    assert {entry.operator for entry in module.amp.policies()} <= tried
+    assert {entry.operator for entry in policies()} <= tried
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_operator_that_the_lists_leave_out(name):
-    policies = {entry.operator: entry.policy for entry in module.amp.policies()}
-    lower = policies[name.split()[0]] == "lower_precision"
+    policy_of = {entry.operator: entry.policy for entry in policies()}
+    lower = policy_of[name.split()[0]] == "lower_precision"
     prescribed = torch.float16 if lower else torch.float32
     function, arguments = OTHERS[name]()
     with torch.autocast(DEVICE):
