@@ -86,6 +86,10 @@ conformance-part: $(package) ## an eighth of it in either mode, which one follow
 demo: $(package) ## train a classifier of handwritten digits on the simulated devices
 	python examples/train_digits.py
 
+.PHONY: libraries
+libraries: $(package) ## install other people's libraries beside it, and run the programs of examples/libraries in CUDA mode
+	tools/try-libraries
+
 .PHONY: bench
 bench: $(package) ## every benchmark: ratios against the CPU, and at the end the goals missed
 	python bench
