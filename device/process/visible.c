@@ -89,14 +89,19 @@ static void read_list(const char *list, const openreg_config *config,
   }
 }
 
+static const char *find_list(openreg_getenv lookup, const char *variable,
+                             struct openreg_visible *visible) {
+  visible->variable = variable;
+  return lookup != NULL ? lookup(variable) : getenv(variable);
+}
+
 void openreg_visible_read(openreg_getenv lookup, const openreg_config *config,
                           struct openreg_visible *visible) {
   const char *type = openreg_environment_value(lookup, "OPENREG_DEVICE_TYPE");
   bool is_cuda = type != NULL && strcmp(type, "cuda") == 0;
-  *visible = (struct openreg_visible){.variable = is_cuda ? "CUDA_VISIBLE_DEVICES"
-                                                          : "OPENREG_VISIBLE_DEVICES"};
+  const char *list = is_cuda ? find_list(lookup, "CUDA_VISIBLE_DEVICES", visible)
+                             : find_list(lookup, "OPENREG_VISIBLE_DEVICES", visible);
   clear(visible);
-  const char *list = lookup != NULL ? lookup(visible->variable) : getenv(visible->variable);
   if (list != NULL)
     read_list(list, config, visible);
   for (int i = 0; list == NULL && i < config->device_count; i++)
