@@ -15,6 +15,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from modes import openreg_only
 from torch_openreg.commands import run as run_command
 
 # What the program `openreg` does, wherever it is installed: the working folder is not looked into.
@@ -496,6 +497,7 @@ def test_python_that_skips_the_startup_file_is_refused(start):
     assert "openreg: OPENREG_DEVICE_TYPE=cuda must be set when Python starts" in result.stderr
 
 
+@openreg_only("it was set when Python started")
 def test_a_variable_that_is_set_too_late_is_refused(python):
     code = f"import os; os.environ['OPENREG_DEVICE_TYPE'] = 'cuda'; {ASK}"
     result = python(code, expect=1, fresh=True)
