@@ -14,6 +14,7 @@ import torch
 from torch.testing._internal import common_methods_invocations as operators
 from torch.testing._internal.common_modules import module_db
 from torch.testing._internal.common_optimizers import optim_db
+from torch.testing._internal.opinfo.core import ForeachFuncInfo, OpInfo
 
 SEED = 2024
 
@@ -60,15 +61,30 @@ def in_order(dtypes):
     return sorted(dtypes, key=str)
 
 
+def _not_refused(info, dtypes, dtypes_of_cuda):
+    """Without what CUDA lacks, which a device refuses as CUDA does."""
+    if not isinstance(info, OpInfo) or isinstance(info, ForeachFuncInfo):
+        return set(dtypes)
+    on_cuda = set(dtypes_of_cuda("cuda"))
+    if torch.float16 in on_cuda:
+        on_cuda.add(torch.bfloat16)  # which the database leaves out when it finds no GPU
+    return set(dtypes) & on_cuda
+
+
+def _supported_dtypes(info):
+    on_cpu = info.supported_dtypes("cpu")
+    return _not_refused(info, on_cpu, info.supported_dtypes)
+
+
 def all_dtypes(info):
-    """Every dtype that the CPU supports."""
-    return in_order(info.supported_dtypes("cpu"))
+    """Every dtype that the CPU supports, and CUDA does, too."""
+    return in_order(_supported_dtypes(info))
 
 
 def main_dtype(info):
     """One dtype, for what does not depend on it."""
     preferred = (torch.float32, torch.float64, torch.complex64, torch.int64, torch.bool)
-    supported = info.supported_dtypes("cpu")
+    supported = _supported_dtypes(info)
     return ([dtype for dtype in preferred if dtype in supported] or all_dtypes(info))[:1]
 
 
@@ -86,7 +102,8 @@ def sparse_dtypes(info):
 
 
 def gradient_dtypes(info):
-    return in_order(info.supported_backward_dtypes("cpu"))
+    on_cpu = info.supported_backward_dtypes("cpu")
+    return in_order(_not_refused(info, on_cpu, info.supported_backward_dtypes))
 
 
 def double_dtypes(info):

@@ -34,10 +34,6 @@ bool accumulates(Arguments arguments) { // put_: the CPU's kernel refuses the re
   return arguments[3].toBool();
 }
 
-bool is_floating(Arguments arguments) { // histc
-  return c10::isFloatingType(arguments[0].toTensor().scalar_type());
-}
-
 bool has_weights(Arguments arguments) { // bincount
   return !arguments[1].isNone();
 }
@@ -46,9 +42,10 @@ bool multiplies(Arguments arguments) { // scatter_reduce
   return arguments[4].toStringRef() == "prod";
 }
 
-// In the order of names. max_unpool2d and max_unpool3d are refused by the CPU's kernels, and
-// _adaptive_avg_pool2d_backward where its typed launch is (operators/network.cpp).
-constexpr std::array<Nondeterministic, 35> kTable = {{
+// In the order of names. max_unpool2d and max_unpool3d are refused by the CPU's kernels,
+// _adaptive_avg_pool2d_backward where its typed launch is (operators/network.cpp), and histc where
+// its dtypes are looked at (operators/dtypes.cpp).
+constexpr std::array<Nondeterministic, 34> kTable = {{
     {"aten::_adaptive_avg_pool3d_backward", kAny, "adaptive_avg_pool3d_backward_cuda"},
     {"aten::_ctc_loss_backward", kAny, "ctc_loss_backward_gpu"},
     {"aten::_embedding_bag_backward", kAny, "embedding_bag_backward_cuda_max", &takes_maximum},
@@ -66,7 +63,6 @@ constexpr std::array<Nondeterministic, 35> kTable = {{
      "fractional_max_pool3d_backward_out_cuda"},
     {"aten::grid_sampler_2d_backward", kAny, "grid_sampler_2d_backward_cuda"},
     {"aten::grid_sampler_3d_backward", kAny, "grid_sampler_3d_backward_cuda"},
-    {"aten::histc", kAny, "_histc_cuda with floating point input", &is_floating},
     {"aten::index_reduce", kAny, "index_reduce_cuda"},
     {"aten::index_reduce_", kAny, "index_reduce_cuda"},
     {"aten::median", "dim_values", "median CUDA with indices output"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compat/blas_operators.h"
+#include "compat/cuda_dtypes.h"
 #include "compat/nondeterministic.h"
 #include "compat/wrapper_names.h"
 
@@ -16,6 +17,12 @@ constexpr std::string_view kPackSequence = "aten::_pack_padded_sequence";
 constexpr std::array<std::string_view, 2> kCounting = {"aten::arange", "aten::range"};
 constexpr std::array<std::string_view, 2> kCopies = {"aten::copy_", "aten::copy_sparse_to_sparse_"};
 
+constexpr std::array<std::string_view, 6> kAbsentOnCuda = {
+    "aten::_histogramdd_bin_edges",          "aten::_histogramdd_from_bin_cts",
+    "aten::_histogramdd_from_bin_tensors",   "aten::_sparse_mm_reduce_impl",
+    "aten::_sparse_mm_reduce_impl_backward", "aten::histogram",
+};
+
 constexpr std::string_view kAnyOverload = "*";
 
 struct Row {
@@ -25,7 +32,7 @@ struct Row {
 };
 
 // By name, in order.
-constexpr std::array<Row, 18> kHostArguments = {{
+constexpr std::array<Row, 19> kHostArguments = {{
     {"aten::_fused_adagrad_", HostArguments::kScalars, "tensor_lr"},
     {"aten::_fused_adam_", HostArguments::kScalars, "tensor_lr"},
     {"aten::_fused_adamw_", HostArguments::kScalars, "tensor_lr"},
@@ -40,6 +47,7 @@ constexpr std::array<Row, 18> kHostArguments = {{
     {"aten::index", HostArguments::kTensors},
     {"aten::index_fill_", HostArguments::kScalars},
     {"aten::is_set_to", HostArguments::kTensors},
+    {"aten::masked_fill", HostArguments::kScalars, "Tensor"},
     {"aten::masked_fill_", HostArguments::kScalars},
     {"aten::record_stream", HostArguments::kTensors},
     {"aten::rsub", HostArguments::kScalars},
@@ -70,6 +78,10 @@ bool copies_composites(std::string_view name) {
   return std::ranges::count(kCopies, name) > 0;
 }
 
+bool is_absent_on_cuda(std::string_view name) {
+  return std::ranges::count(kAbsentOnCuda, name) > 0;
+}
+
 int host_result(std::string_view name) {
   return name == kPackSequence ? 1 : -1;
 }
@@ -85,6 +97,7 @@ HostArguments host_arguments(std::string_view name, std::string_view overload) {
 std::vector<std::string_view> operators_known_by_name() {
   std::vector<std::string_view> names = {kIndex, kChooseAttention, kPackSequence};
   names.insert(names.end(), kCounting.begin(), kCounting.end());
+  names.insert(names.end(), kAbsentOnCuda.begin(), kAbsentOnCuda.end());
   names.insert(names.end(), kCopies.begin(), kCopies.end());
   for (const auto &row : kHostArguments) {
     names.push_back(row.name);
@@ -95,6 +108,7 @@ std::vector<std::string_view> operators_known_by_name() {
   append_operators_with_other_wrappers(names);
   append_nondeterministic(names);
   append_blas_operators(names);
+  append_dtype_rows(names);
   return names;
 }
 

@@ -1,6 +1,6 @@
 // What is known of operators by their names alone, because neither schema nor tags say it. A test
-// asks whether PyTorch still has every operator that is named here, in nondeterministic.cpp or in
-// blas_operators.cpp.
+// asks whether PyTorch still has every operator that is named here, in nondeterministic.cpp,
+// blas_operators.cpp or cuda_dtypes.cpp.
 #pragma once
 
 #include <array>
@@ -41,7 +41,10 @@ inline constexpr std::array<const char *, 2> kLaunchedComposites = {
     "aten::mode.values",
 };
 
-// Every name above, in nondeterministic.h and in blas_operators.h, without overload.
+// Operators that the CPU has and CUDA has not, by their names without overload.
+bool is_absent_on_cuda(std::string_view name);
+
+// Every name above and in those files, without overload.
 std::vector<std::string_view> operators_known_by_name();
 
 } // namespace openreg

@@ -14,9 +14,12 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/boxed_operator.h"
+#include "launch/by_dtype.h"
 #include "compat/nondeterministic.h"
 #include "compat/operator_names.h"
 #include "launch/listing.h"
@@ -58,13 +61,58 @@ private:
   size_t arguments_;
 };
 
-c10::KernelFunction kernel_of(const OperatorHandle &op, DispatchKey kernel_key) {
+// Of an operator that has other dtypes on CUDA than on the CPU.
+class ByDtypeKernel final : public c10::OperatorKernel {
+public:
+  ByDtypeKernel(const OperatorHandle &op, DispatchKey key, c10::KernelFunction launch)
+      : by_dtype_(op, key), launch_(std::move(launch)) {}
+  void operator()(const OperatorHandle &op, c10::DispatchKeySet keys, torch::jit::Stack *stack) {
+    if (!by_dtype_.run(stack)) {
+      launch_.callBoxed(op, keys, stack);
+    }
+  }
+
+private:
+  ByDtype by_dtype_;
+  c10::KernelFunction launch_;
+};
+
+c10::KernelFunction launch_of(const OperatorHandle &op, DispatchKey kernel_key) {
   const auto *row = find_nondeterministic(op.operator_name());
   if (row != nullptr) {
     return c10::KernelFunction::makeFromBoxedFunctor(
         std::make_unique<NondeterministicKernel>(op, kernel_key, *row));
   }
   return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(op, kernel_key));
+}
+
+// Of an operator that CUDA has not: refused as PyTorch refuses what has no kernel.
+class AbsentKernel final : public c10::OperatorKernel {
+public:
+  void operator()(const OperatorHandle &op, c10::DispatchKeySet, torch::jit::Stack *) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "Could not run '", op.operator_name(), "' with arguments from the '", key_,
+        "' backend. This could be because the operator doesn't exist for this backend, or was "
+        "omitted during the selective/custom build process (if using custom build).");
+  }
+  explicit AbsentKernel(DispatchKey key)
+      : key_(in_cuda_mode()             ? c10::toString(key)
+             : key == kDeviceKeys.dense ? "openreg"
+                                        : "SparseCsropenreg") {}
+
+private:
+  std::string key_;
+};
+
+c10::KernelFunction kernel_of(const OperatorHandle &op, DispatchKey key, DispatchKey kernel_key) {
+  if (is_absent_on_cuda(op.operator_name().name)) {
+    return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<AbsentKernel>(key));
+  }
+  auto launch = launch_of(op, kernel_key);
+  return ByDtype::is_needed(op.operator_name())
+             ? c10::KernelFunction::makeFromBoxedFunctor(
+                   std::make_unique<ByDtypeKernel>(op, key, std::move(launch)))
+             : launch;
 }
 
 template <c10::DispatchKey kKernelKey>
@@ -82,9 +130,9 @@ template <DispatchKey kKernelKey> void register_fallback(DispatchKey key) {
 void register_boxed(const OperatorHandle &op, DispatchKey key, DispatchKey kernel_key) {
   // Registrations last as long as the process.
   static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
-  registrations->push_back(
-      c10::Dispatcher::singleton().registerImpl(op.operator_name(), key, kernel_of(op, kernel_key),
-                                                std::nullopt, nullptr, "openreg: boxed launch"));
+  registrations->push_back(c10::Dispatcher::singleton().registerImpl(
+      op.operator_name(), key, kernel_of(op, key, kernel_key), std::nullopt, nullptr,
+      "openreg: boxed launch"));
   if (key == kDeviceKeys.dense) {
     note_door(op.operator_name(), Door::kBoxed);
   }

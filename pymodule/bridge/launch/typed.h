@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "launch/boxed_operator.h"
+#include "launch/by_dtype.h"
 #include "launch/launch_device.h"
 #include "launch/listing.h"
 
@@ -234,7 +236,25 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
     }
   }
 
+  // The same for an operator that has other dtypes on CUDA than on the CPU.
+  static Result call_by_dtype(Args... args) {
+    if (((dtype_bits(args) | ...) & rare_dtypes_) != 0) [[unlikely]] {
+      auto stack = c10::impl::boxArgs<Args...>(args...);
+      if (by_dtype_->run(&stack)) {
+        return unbox(stack, args...);
+      }
+    }
+    return call(std::forward<Args>(args)...);
+  }
+
+  static void set_by_dtype(std::unique_ptr<const ByDtype> by_dtype) {
+    rare_dtypes_ = by_dtype->bits();
+    by_dtype_ = by_dtype.release(); // as long as the process
+  }
+
 private:
+  static inline uint64_t rare_dtypes_ = 0;
+  static inline const ByDtype *by_dtype_ = nullptr;
   static constexpr size_t kWritten = (static_cast<size_t>(is_written<Args>) + ... + 0);
 
   static BoxedOperator &boxed() {
@@ -255,6 +275,10 @@ private:
   static Result queue(Args... args) {
     auto stack = c10::impl::boxArgs<Args...>(args...);
     boxed().queue(&stack);
+    return unbox(stack, args...);
+  }
+
+  static Result unbox(torch::jit::Stack &stack, const Args &...args) {
     if constexpr (kWritten == 0) {
       return c10::impl::PopResult<Result>::call(stack);
     } else {
@@ -318,8 +342,19 @@ template <class Op, class Kernel> void register_one(torch::Library &library, Ker
   note_door({Op::name, Op::overload_name}, Door::kTyped);
 }
 
+template <class Op> void register_typed_one(torch::Library &library) {
+  if (!ByDtype::is_needed({Op::name, Op::overload_name})) {
+    register_one<Op>(library, typed<Op>);
+    return;
+  }
+  using Launch = TypedLaunch<Op, typename Op::schema>;
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+  Launch::set_by_dtype(std::make_unique<const ByDtype>(op, kDeviceKeys.dense));
+  register_one<Op>(library, &Launch::call_by_dtype);
+}
+
 template <class... Ops> void register_typed(torch::Library &library) {
-  (register_one<Ops>(library, typed<Ops>), ...);
+  (register_typed_one<Ops>(library), ...);
 }
 
 template <class Op, auto kKernel> void register_view(torch::Library &library) {

@@ -76,6 +76,7 @@ using Loop = void (*)(char **data, const int64_t *strides, int64_t n, int64_t ro
 // Null: no loop of our own.
 Loop loop_for(at::ScalarType dtype) {
   switch (dtype) {
+  case at::kBool: // which the CPU's has not, and CUDA's has
   case at::kByte:
     return &absolute_rows<uint8_t>;
   case at::kChar:

@@ -6,8 +6,11 @@
 #include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/convolution_ops.h>
 
+#include <algorithm>
+
 #include "compat/native_kernels.h"
 #include "core/registration.h"
+#include "launch/by_dtype.h"
 #include "launch/typed.h"
 
 namespace openreg {
@@ -23,6 +26,30 @@ void check_same_type(const at::Tensor &input, const at::Tensor &other, const cha
               input.toString(), ") and ", name, " type (", other.toString(), ") should be the same");
 }
 
+// The kernel that CUDA has for a convolution where there is no cuDNN, as its sentences name it.
+const char *cuda_name(const at::Tensor &input, const at::Tensor &weight,
+                      c10::SymIntArrayRef dilation, bool transposed, const c10::SymInt &groups) {
+  const bool is_flat = weight.dim() <= 4; // one dimension is computed as two
+  const bool is_dilated = std::ranges::any_of(dilation, [](const auto &each) { return each != 1; });
+  if (transposed) {
+    return is_flat ? "slow_conv_transpose2d_out_cuda" : "slow_conv_transpose3d_out_cuda";
+  }
+  if (groups > 1 && groups == input.sym_size(1) && weight.sym_size(0) % groups == 0) {
+    return is_flat ? "conv_depthwise2d_forward_cuda" : "conv_depthwise3d";
+  }
+  return is_flat && !is_dilated ? "slow_conv2d_cuda" : "slow_conv_dilated<>";
+}
+
+// CUDA has convolutions of floating point numbers only.
+void check_dtype(const at::Tensor &input, const at::Tensor &weight, c10::SymIntArrayRef dilation,
+                 bool transposed, const c10::SymInt &groups) {
+  if (c10::isIntegralType(input.scalar_type(), /*includeBool=*/true) &&
+      input.scalar_type() == weight.scalar_type() && input.numel() > 0) [[unlikely]] {
+    refuse_kernel_dtype(cuda_name(input, weight, dilation, transposed, groups),
+                        input.scalar_type());
+  }
+}
+
 // A trace knows convolution by the name of its composite, _convolution, whatever the backend: under
 // the tracer the composite is called, and comes back as the overrideable form.
 at::Tensor convolution(const at::Tensor &input, const at::Tensor &weight,
@@ -33,6 +60,7 @@ at::Tensor convolution(const at::Tensor &input, const at::Tensor &weight,
   if (bias.has_value() && bias->defined()) {
     check_same_type(input, *bias, "bias");
   }
+  check_dtype(input, weight, dilation, transposed, groups);
   if (at::tracer::impl::is_dispatch_enabled()) [[unlikely]] {
     return native::convolution(input, weight, bias, C10_AS_INTARRAYREF_SLOW(stride),
                                C10_AS_INTARRAYREF_SLOW(padding), C10_AS_INTARRAYREF_SLOW(dilation),
@@ -48,6 +76,7 @@ at::Tensor convolution_overrideable(const at::Tensor &input, const at::Tensor &w
                                     c10::SymIntArrayRef stride, c10::SymIntArrayRef padding,
                                     c10::SymIntArrayRef dilation, bool transposed,
                                     c10::SymIntArrayRef output_padding, c10::SymInt groups) {
+  check_dtype(input, weight, dilation, transposed, groups);
   return typed<at::_ops::convolution>(input, weight, bias, stride, padding, dilation, transposed,
                                       output_padding, std::move(groups));
 }

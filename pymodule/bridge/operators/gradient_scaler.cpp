@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/registration.h"
+#include "launch/by_dtype.h"
 #include "launch/launch_device.h"
 #include "streams/turn.h"
 #include "amp/amp.h"
@@ -60,9 +61,7 @@ Unscale unscale_of(at::ScalarType dtype) {
   case at::kDouble:
     return &unscale<double, &openreg_amp_unscale_f64>;
   default:
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        false, "\"_amp_foreach_non_finite_check_and_unscale_openreg\" not implemented for '", dtype,
-        "'");
+    refuse_kernel_dtype("_amp_foreach_non_finite_check_and_unscale_cuda", dtype);
   }
 }
 

@@ -150,7 +150,6 @@ LINEAR_ALGEBRA = {
     "matrix_exp": lambda s: torch.linalg.matrix_exp(s.square / 10),
     "matrix_power": lambda s: torch.linalg.matrix_power(s.square, 3),
     "mm": lambda s: s.x @ s.w,
-    "mm_integers": lambda s: s.i @ s.j.T,
     "mv": lambda s: s.x @ s.row,
     "outer": lambda s: torch.outer(s.row, s.bias),
     "pinv": lambda s: torch.linalg.pinv(s.x),

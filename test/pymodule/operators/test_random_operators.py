@@ -8,7 +8,6 @@ import warnings
 
 import pytest
 import torch
-from modes import fails_in_cuda_mode
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -397,7 +396,6 @@ def test_permutation_that_its_type_cannot_hold_is_refused(dtype, most, sentence)
         torch.randperm(most + 1, out=out)
 
 
-@fails_in_cuda_mode("the sentence says randperm_openreg")
 @pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
 def test_permutation_of_what_is_no_number_line_is_refused(dtype):
     with pytest.raises(NotImplementedError, match=f'"randperm_{DEVICE}" not implemented for'):

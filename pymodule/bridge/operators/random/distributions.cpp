@@ -46,7 +46,7 @@ at::Tensor &uniform_(at::Tensor &self, double from, double to, OptionalGenerator
     return self;
   }
   check_uniform_bounds(self, from, to);
-  fill_random(self, generator, "uniform_kernel_openreg", &openreg_uniform_words,
+  fill_random(self, generator, "uniform_kernel_cuda", &openreg_uniform_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_uniform(output, share, philox, grid, from, to);
               });
@@ -62,8 +62,8 @@ at::Tensor &normal_(at::Tensor &self, double mean, double std, OptionalGenerator
     normal_(real, mean, std / std::sqrt(2.0), std::move(generator));
     return self;
   }
-  check_floating(self, "normal_kernel_openreg");
-  fill_random(self, generator, "normal_kernel_openreg", &openreg_normal_words,
+  check_floating(self, "normal_kernel_cuda");
+  fill_random(self, generator, "normal_kernel_cuda", &openreg_normal_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_normal(output, share, philox, grid, mean, std);
               });
@@ -72,8 +72,8 @@ at::Tensor &normal_(at::Tensor &self, double mean, double std, OptionalGenerator
 
 at::Tensor &exponential_(at::Tensor &self, double lambda, OptionalGenerator generator) {
   TORCH_CHECK(lambda > 0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);
-  check_floating(self, "exponential_kernel_openreg");
-  fill_random(self, generator, "exponential_kernel_openreg", &openreg_exponential_words,
+  check_floating(self, "exponential_kernel_cuda");
+  fill_random(self, generator, "exponential_kernel_cuda", &openreg_exponential_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_exponential(output, share, philox, grid, lambda);
               });
@@ -82,8 +82,8 @@ at::Tensor &exponential_(at::Tensor &self, double lambda, OptionalGenerator gene
 
 at::Tensor &log_normal_(at::Tensor &self, double mean, double std, OptionalGenerator generator) {
   TORCH_CHECK(std > 0, "log_normal_ expects std > 0.0, but found std=", std);
-  check_floating(self, "log_normal_openreg");
-  fill_random(self, generator, "log_normal_openreg", &openreg_log_normal_words,
+  check_floating(self, "log_normal_cuda");
+  fill_random(self, generator, "log_normal_cuda", &openreg_log_normal_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_log_normal(output, share, philox, grid, mean, std);
               });
@@ -96,7 +96,7 @@ at::Tensor &cauchy_(at::Tensor &self, double median, double sigma, OptionalGener
               "Cauchy distribution is a continuous probability distribution. dtype must be a "
               "floating point but you specified ",
               self.dtype());
-  fill_random(self, generator, "cauchy_openreg", &openreg_cauchy_words,
+  fill_random(self, generator, "cauchy_cuda", &openreg_cauchy_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_cauchy(output, share, philox, grid, median, sigma);
               });
@@ -105,7 +105,7 @@ at::Tensor &cauchy_(at::Tensor &self, double median, double sigma, OptionalGener
 
 at::Tensor &geometric_(at::Tensor &self, double p, OptionalGenerator generator) {
   TORCH_CHECK(0 < p && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
-  fill_random(self, generator, "geometric_openreg", &openreg_geometric_words,
+  fill_random(self, generator, "geometric_cuda", &openreg_geometric_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_geometric(output, share, philox, grid, p);
               });
@@ -171,7 +171,7 @@ void check_probability(double p) {
 
 at::Tensor &bernoulli_float_(at::Tensor &self, double p, OptionalGenerator generator) {
   check_probability(p);
-  fill_random(self, generator, "bernoulli_scalar_openreg_", &openreg_bernoulli_words,
+  fill_random(self, generator, "bernoulli_scalar_cuda_", &openreg_bernoulli_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_bernoulli(output, share, philox, grid, p);
               });
@@ -185,7 +185,7 @@ at::Tensor &bernoulli_tensor_(at::Tensor &self, const at::Tensor &p, OptionalGen
   const auto type = self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto probabilities = p.to(self.device(), type).expand(self.sizes()).contiguous();
   fill_random(
-      self, generator, "bernoulli_tensor_openreg_",
+      self, generator, "bernoulli_tensor_cuda_",
       [](const openreg_output *output, openreg_grid) {
         return openreg_bernoulli_tensor_words(output);
       },

@@ -50,7 +50,7 @@ at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &gener
 at::Tensor poisson(const at::Tensor &self, OptionalGenerator generator) {
   const auto lambda = self.contiguous();
   return draw_like(
-      lambda, generator, "poisson_openreg", openreg_poisson_words(count_of(self)),
+      lambda, generator, "poisson_cuda", openreg_poisson_words(count_of(self)),
       [rates = source(lambda)](auto type, auto n, auto *result, auto share, auto philox) {
         openreg_poisson(type, n, rates, result, share, philox);
       });
@@ -59,7 +59,7 @@ at::Tensor poisson(const at::Tensor &self, OptionalGenerator generator) {
 at::Tensor standard_gamma(const at::Tensor &self, OptionalGenerator generator) {
   const auto alpha = self.contiguous();
   return draw_like(
-      alpha, generator, "gamma_openreg", openreg_gamma_words(count_of(self)),
+      alpha, generator, "gamma_cuda", openreg_gamma_words(count_of(self)),
       [shapes = source(alpha)](auto type, auto n, auto *result, auto share, auto philox) {
         openreg_gamma(type, n, shapes, result, share, philox);
       });
@@ -101,7 +101,7 @@ at::Tensor binomial(const at::Tensor &count, const at::Tensor &probability,
   const auto shape = at::infer_size(count.sizes(), probability.sizes());
   const auto trials = count.expand(shape).contiguous();
   const auto p = probability.to(count.scalar_type()).expand(shape).contiguous();
-  return draw_like(trials, generator, "binomial_openreg", openreg_binomial_words(count_of(trials)),
+  return draw_like(trials, generator, "binomial_cuda", openreg_binomial_words(count_of(trials)),
                    [counts = source(trials), chances = source(p)](auto type, auto n, auto *result,
                                                                   auto share, auto philox) {
                      openreg_binomial(type, n, counts, chances, result, share, philox);
@@ -120,13 +120,13 @@ at::Tensor &rrelu_with_noise_out(const at::Tensor &self, at::Tensor &noise, cons
   }
   TORCH_CHECK(lower.toDouble() <= upper.toDouble(),
               "Lower bound should be less than or equal to the upper bound");
-  check_floating(self, "rrelu_with_noise_out_openreg");
+  check_floating(self, "rrelu_with_noise_out_cuda");
   auto &numbers = generator_for(generator, self.device());
   out.resize_(self.sizes());
   if (self.numel() == 0) {
     return out;
   }
-  const auto type = random_type(self, "rrelu_with_noise_out_openreg");
+  const auto type = random_type(self, "rrelu_with_noise_out_cuda");
   const auto grid = grid_of(self.device());
   const auto input = self.contiguous();
   auto drawn = noise.is_contiguous() ? noise : at::empty_like(input);

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "launch/by_dtype.h"
 #include "memory/memory.h"
 
 namespace openreg {
@@ -37,8 +38,7 @@ openreg_type random_type(const at::Tensor &tensor, const char *kernel) {
   case at::kDouble:
     return OPENREG_FLOAT64;
   default:
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", kernel, "\" not implemented for '",
-                                tensor.scalar_type(), "'");
+    refuse_kernel_dtype(kernel, tensor.scalar_type());
   }
 }
 
@@ -66,8 +66,9 @@ Output::Output(const at::Tensor &tensor, const char *kernel)
 }
 
 void check_floating(const at::Tensor &tensor, const char *kernel) {
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_floating_point(), "\"", kernel, "\" not implemented for '",
-                              tensor.scalar_type(), "'");
+  if (!tensor.is_floating_point()) {
+    refuse_kernel_dtype(kernel, tensor.scalar_type());
+  }
 }
 
 } // namespace openreg

@@ -11,6 +11,7 @@
 
 #include "compat/native_functions.h"
 #include "core/registration.h"
+#include "launch/by_dtype.h"
 #include "launch/launch_device.h"
 #include "memory/memory.h"
 #include "operators/random/random.h"
@@ -86,8 +87,9 @@ at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out
   if (n == 0) { // as on CUDA, whatever the generator
     return out;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(!out.is_complex() && out.scalar_type() != at::kBool,
-                              "\"randperm_openreg\" not implemented for '", out.scalar_type(), "'");
+  if (out.is_complex() || out.scalar_type() == at::kBool) {
+    refuse_kernel_dtype("randperm_cuda", out.scalar_type());
+  }
   auto &source = generator_for(generator, out.device());
   const bool direct = out.scalar_type() == at::kLong && out.is_contiguous();
   auto permutation = direct ? out : at::empty({n}, out.options().dtype(at::kLong));
@@ -132,7 +134,7 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
                                                           static_cast<uint64_t>(samples)));
   draw_on_stream(weights.device().index(), static_cast<uint64_t>(rows * samples),
                  [=, drawn = static_cast<int64_t *>(kernel_address(result.mutable_data_ptr())),
-                  type = random_type(sums, "multinomial_kernel_openreg"),
+                  type = random_type(sums, "multinomial_kernel_cuda"),
                   p = kernel_address(scaled.const_data_ptr()),
                   sums = kernel_address(sums.const_data_ptr())] {
                    openreg_multinomial(drawn, type, p, sums, static_cast<uint64_t>(rows),

@@ -1,0 +1,201 @@
+#include "compat/cuda_dtypes.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+namespace openreg {
+
+namespace {
+
+constexpr Dtypes kHalfs{at::kHalf, at::kBFloat16};
+constexpr Dtypes kComplexHalfs{at::kComplexHalf};
+constexpr Dtypes kComplex{at::kComplexFloat, at::kComplexDouble};
+constexpr Dtypes kBools{at::kBool};
+constexpr Dtypes kBytes{at::kByte};
+constexpr Dtypes kIntegers{at::kByte, at::kChar, at::kShort, at::kInt, at::kLong};
+constexpr Dtypes kFourier{at::kHalf, at::kComplexHalf};
+
+// ---- Fourier transforms in float16 --------------------------------------------------------------
+
+using Sizes = c10::SmallVector<int64_t, 4>;
+
+// The sizes of one transform, in the order of its dimensions.
+Sizes signal_sizes(const at::Tensor &self, c10::ArrayRef<int64_t> dimensions) {
+  Sizes sizes;
+  for (const auto dimension : dimensions) {
+    sizes.push_back(self.size(dimension));
+  }
+  return sizes;
+}
+
+void check_sizes(c10::IntArrayRef sizes) {
+  const bool are_powers = std::ranges::all_of(
+      sizes, [](int64_t size) { return std::has_single_bit(static_cast<uint64_t>(size)); });
+  TORCH_CHECK(are_powers,
+              "cuFFT only supports dimensions whose sizes are powers of two when computing in half "
+              "precision, but got a signal size of",
+              sizes);
+}
+
+// _fft_c2c, _fft_r2c: as large as the argument.
+void check_signal(Arguments arguments) {
+  check_sizes(signal_sizes(arguments[0].toTensor(), arguments[1].toIntVector()));
+}
+
+// _fft_c2r: the last dimension is as large as the result's.
+void check_result(Arguments arguments) {
+  auto sizes = signal_sizes(arguments[0].toTensor(), arguments[1].toIntVector());
+  sizes.back() = arguments[3].toInt();
+  check_sizes(sizes);
+}
+
+// ---- what the CPU lacks -------------------------------------------------------------------------
+
+// In the order of names. That of an operator stands for the one that works in place, too.
+constexpr std::array kWidened = {
+    WidenedRow{"aten::_fft_c2c", kFourier, ComputedIn::kWider, &check_signal},
+    WidenedRow{"aten::_fft_c2r", kFourier, ComputedIn::kWider, &check_result},
+    WidenedRow{"aten::_fft_r2c", kFourier, ComputedIn::kWider, &check_signal},
+    WidenedRow{"aten::_upsample_bicubic2d_aa", kHalfs},
+    WidenedRow{"aten::_upsample_bicubic2d_aa_backward", kHalfs},
+    WidenedRow{"aten::_upsample_bilinear2d_aa", kHalfs},
+    WidenedRow{"aten::_upsample_bilinear2d_aa_backward", kHalfs},
+    WidenedRow{"aten::acos", kComplexHalfs},
+    WidenedRow{"aten::acosh", kComplexHalfs},
+    WidenedRow{"aten::angle", kComplexHalfs},
+    WidenedRow{"aten::asin", kComplexHalfs},
+    WidenedRow{"aten::asinh", kComplexHalfs},
+    WidenedRow{"aten::atan", kComplexHalfs},
+    WidenedRow{"aten::atanh", kComplexHalfs},
+    WidenedRow{"aten::avg_pool3d", kHalfs},
+    WidenedRow{"aten::avg_pool3d_backward", kHalfs},
+    WidenedRow{"aten::channel_shuffle", kComplexHalfs},
+    WidenedRow{"aten::cos", kComplexHalfs},
+    WidenedRow{"aten::cosh", kComplexHalfs},
+    WidenedRow{"aten::div", kComplexHalfs},
+    WidenedRow{"aten::equal", kComplexHalfs},
+    WidenedRow{"aten::exp", kComplexHalfs},
+    WidenedRow{"aten::eye", kComplexHalfs},
+    WidenedRow{"aten::flip", kComplexHalfs},
+    WidenedRow{"aten::gather", kComplexHalfs},
+    WidenedRow{"aten::isin", kComplexHalfs},
+    WidenedRow{"aten::ldexp", kComplexHalfs},
+    WidenedRow{"aten::lerp", kComplexHalfs},
+    WidenedRow{"aten::log", kComplexHalfs},
+    WidenedRow{"aten::logaddexp", kComplexHalfs},
+    WidenedRow{"aten::logsumexp", kComplexHalfs},
+    WidenedRow{"aten::median", kBools, ComputedIn::kBytes},
+    WidenedRow{"aten::multi_margin_loss", kHalfs},
+    WidenedRow{"aten::multi_margin_loss_backward", kHalfs},
+    WidenedRow{"aten::multilabel_margin_loss_backward", kHalfs},
+    WidenedRow{"aten::multilabel_margin_loss_forward", kHalfs},
+    WidenedRow{"aten::nanmedian", kBools, ComputedIn::kBytes},
+    WidenedRow{"aten::pixel_shuffle", kComplexHalfs},
+    WidenedRow{"aten::pixel_unshuffle", kComplexHalfs},
+    WidenedRow{"aten::pow", kComplexHalfs},
+    WidenedRow{"aten::prod", kComplexHalfs},
+    WidenedRow{"aten::rsqrt", kComplexHalfs},
+    WidenedRow{"aten::scatter", kComplexHalfs},
+    WidenedRow{"aten::sigmoid", kComplexHalfs},
+    WidenedRow{"aten::sigmoid_backward", kComplexHalfs},
+    WidenedRow{"aten::sin", kComplexHalfs},
+    WidenedRow{"aten::sinh", kComplexHalfs},
+    WidenedRow{"aten::sparse_sampled_addmm", kHalfs | kComplexHalfs},
+    WidenedRow{"aten::sqrt", kComplexHalfs},
+    WidenedRow{"aten::sum", kComplexHalfs},
+    WidenedRow{"aten::tan", kComplexHalfs},
+    WidenedRow{"aten::tanh", kComplexHalfs},
+    WidenedRow{"aten::tanh_backward", kComplexHalfs},
+    WidenedRow{"aten::trace", kBools, ComputedIn::kIntegers},
+    WidenedRow{"aten::trace", kComplexHalfs},
+};
+
+static_assert(std::ranges::is_sorted(kWidened, {}, &WidenedRow::name));
+
+// ---- what CUDA lacks ----------------------------------------------------------------------------
+
+std::string_view reduction(Arguments arguments) { // of scatter_reduce
+  return arguments[4].toStringRef();
+}
+
+bool multiplies(Arguments arguments) {
+  return reduction(arguments) == "prod";
+}
+
+bool averages(Arguments arguments) {
+  return reduction(arguments) == "mean";
+}
+
+bool orders(Arguments arguments) {
+  return reduction(arguments) == "amin" || reduction(arguments) == "amax";
+}
+
+constexpr auto kWhole = kIntegers | kBools;
+constexpr auto kNotOfMatrices = kWhole | kComplexHalfs;
+constexpr auto kScatterReduce = "cuda_scatter_gather_base_kernel_func";
+
+// In the order of names; see above. Convolutions are refused in operators/convolution.cpp, and
+// histograms in operators/dtypes.cpp.
+constexpr std::array kRefused = {
+    RefusedRow{"aten::_upsample_bicubic2d_aa", kBytes, "upsample_bilinear2d_out_frame"},
+    RefusedRow{"aten::_upsample_bilinear2d_aa", kBytes, "upsample_bilinear2d_out_frame"},
+    RefusedRow{"aten::addbmm", kNotOfMatrices, "addmm_cuda"},
+    RefusedRow{"aten::addcmul", kComplexHalfs, "addcmul_cuda"},
+    RefusedRow{"aten::addmm", kNotOfMatrices, "addmm_cuda"},
+    RefusedRow{"aten::addmv", kNotOfMatrices, "addmv_impl_cuda"},
+    RefusedRow{"aten::angle", kHalfs, "angle_cuda"},
+    RefusedRow{"aten::avg_pool2d", kWhole, "avg_pool2d_out_cuda_frame"},
+    RefusedRow{"aten::avg_pool3d", kWhole, "avg_pool3d_out_cuda"},
+    RefusedRow{"aten::baddbmm", kNotOfMatrices, "baddbmm_cuda"},
+    RefusedRow{"aten::bmm", kNotOfMatrices, "baddbmm_cuda"},
+    RefusedRow{"aten::dot", kNotOfMatrices, "dot"},
+    RefusedRow{"aten::igamma", kHalfs, "igamma_cuda"},
+    RefusedRow{"aten::igammac", kHalfs, "igammac_cuda"},
+    RefusedRow{"aten::max_pool2d_with_indices", kWhole, "max_pool2d_with_indices_out_cuda_frame"},
+    RefusedRow{"aten::max_pool3d_with_indices", kWhole, "max_pool3d_with_indices_out_frame"},
+    RefusedRow{"aten::mm", kNotOfMatrices, "addmm_cuda"},
+    RefusedRow{"aten::mv", kNotOfMatrices, "addmv_impl_cuda"},
+    RefusedRow{"aten::native_dropout_backward", kWhole | kComplexHalfs | kComplex, "masked_scale"},
+    RefusedRow{"aten::scatter_reduce", kBools | kComplex | kComplexHalfs, kScatterReduce,
+               &multiplies},
+    RefusedRow{"aten::scatter_reduce", kComplex | kComplexHalfs, kScatterReduce, &averages},
+    RefusedRow{"aten::scatter_reduce", kBools, kScatterReduce, &orders},
+    RefusedRow{"aten::upsample_bicubic2d", kBytes, "upsample_bicubic2d_out_frame"},
+    RefusedRow{"aten::upsample_bilinear2d", kBytes, "upsample_bilinear2d_out_frame"},
+    RefusedRow{"aten::vdot", kNotOfMatrices, "dot"},
+};
+
+static_assert(std::ranges::is_sorted(kRefused, {}, &RefusedRow::name));
+
+template <class Table> auto rows_of(const Table &table, std::string_view name) {
+  const bool in_place = name.ends_with('_') && !name.ends_with("__");
+  const auto found = std::ranges::equal_range(
+      table, in_place ? name.substr(0, name.size() - 1) : name, {}, &Table::value_type::name);
+  return std::span(found);
+}
+
+} // namespace
+
+std::span<const WidenedRow> widened_rows(std::string_view name) {
+  return rows_of(kWidened, name);
+}
+
+std::span<const RefusedRow> refused_rows(std::string_view name) {
+  return rows_of(kRefused, name);
+}
+
+void append_dtype_rows(std::vector<std::string_view> &names) {
+  for (const auto &row : kWidened) {
+    names.push_back(row.name);
+  }
+  for (const auto &row : kRefused) {
+    names.push_back(row.name);
+  }
+}
+
+} // namespace openreg

@@ -1,0 +1,12 @@
+// To what dtype the arguments of a pointwise operator are promoted.
+#pragma once
+
+#include <ATen/native/TypeProperties.h>
+
+namespace openreg::native {
+
+using at::native::result_type;
+using at::native::ResultTypeState;
+using at::native::update_result_type_state;
+
+} // namespace openreg::native

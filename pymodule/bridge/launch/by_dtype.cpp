@@ -1,0 +1,295 @@
+#include "launch/by_dtype.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compat/cuda_dtypes.h"
+#include "compat/result_type.h"
+#include "core/device_type.h"
+
+namespace openreg {
+
+namespace {
+
+using at::ScalarType;
+using c10::IValue;
+
+ScalarType widened(ScalarType dtype, ComputedIn in) {
+  switch (in) {
+  case ComputedIn::kWider:
+    return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat
+           : dtype == at::kComplexHalf                  ? at::kComplexFloat
+                                                        : dtype;
+  case ComputedIn::kBytes:
+    return dtype == at::kBool ? at::kByte : dtype;
+  case ComputedIn::kIntegers:
+    return dtype == at::kBool ? at::kLong : dtype;
+  }
+  return dtype;
+}
+
+// What a result becomes that was computed in `wide` in the place of `dtype`.
+ScalarType rounded(ScalarType wide, ScalarType dtype, ComputedIn in) {
+  switch (in) {
+  case ComputedIn::kWider:
+    return wide == at::kComplexFloat && dtype != at::kBFloat16 ? at::kComplexHalf
+           : wide != at::kFloat                                ? wide
+           : dtype == at::kBFloat16                            ? at::kBFloat16
+                                                               : at::kHalf;
+  case ComputedIn::kBytes:
+    return wide == at::kByte ? at::kBool : wide;
+  case ComputedIn::kIntegers:
+    return wide;
+  }
+  return wide;
+}
+
+at::Tensor as(const at::Tensor &tensor, ScalarType dtype) {
+  return tensor.scalar_type() == dtype ? tensor : tensor.to(dtype);
+}
+
+// A sentence of CUDA's, about a kernel by its name; in openreg mode about the same kernel of
+// openreg's.
+std::string kernel_name(const char *cuda_name) {
+  std::string name(cuda_name);
+  if (!in_cuda_mode()) {
+    for (const std::string_view cuda : {"cuda", "CUDA"}) {
+      if (const auto at = name.find(cuda); at != std::string::npos) {
+        name.replace(at, cuda.size(), "openreg");
+      }
+    }
+  }
+  return name;
+}
+
+bool has_no_elements(const IValue &argument) {
+  return argument.isTensor() && argument.toTensor().defined() && argument.toTensor().numel() == 0;
+}
+
+bool is_number(c10::TypePtr type) {
+  if (const auto optional = type->cast<c10::OptionalType>()) {
+    type = optional->getElementType();
+  }
+  return type->kind() == c10::TypeKind::NumberType;
+}
+
+template <class Rows> auto find_row(Rows rows, ScalarType dtype) {
+  return std::ranges::find_if(rows, [&](const auto &row) { return row.dtypes.contains(dtype); });
+}
+
+} // namespace
+
+void refuse_kernel_dtype(const char *cuda_name, ScalarType dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, '"', kernel_name(cuda_name), "\" not implemented for '",
+                              c10::toString(dtype), "'");
+}
+
+// What is known of an operator, from its schema, tags and rows.
+class ByDtype::Rule {
+public:
+  Rule(const c10::OperatorHandle &op, c10::DispatchKey key);
+  uint64_t bits() const;
+  bool run(torch::jit::Stack *stack) const;
+
+private:
+  class Widened;
+  ScalarType dtype_of(Arguments arguments) const;
+  void refuse(Arguments arguments, ScalarType dtype) const;
+
+  struct Argument {
+    bool promotes;   // others, as a number
+    bool is_written; // by the kernel
+    bool is_out;     // and not read
+  };
+
+  c10::OperatorHandle op_;
+  c10::DispatchKeySet keys_;
+  std::span<const WidenedRow> widened_;
+  std::span<const RefusedRow> refused_;
+  bool is_pointwise_;
+  std::optional<size_t> dtype_argument_; // by which the program names the dtype of the result
+  std::vector<Argument> arguments_;
+};
+
+// One launch with wider arguments.
+class ByDtype::Rule::Widened {
+public:
+  Widened(const Rule &rule, const WidenedRow &row, ScalarType dtype)
+      : rule_(rule), in_(row.in), dtype_(dtype) {}
+
+  void widen(std::span<IValue> arguments) {
+    if (rule_.is_pointwise_) {
+      check_overlap(arguments);
+    }
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      auto &argument = arguments[i];
+      if (rule_.dtype_argument_ == i && !argument.isNone()) {
+        argument = static_cast<int64_t>(widened(argument.toScalarType(), in_));
+      } else if (argument.isTensor() && argument.toTensor().defined()) {
+        argument = widen(argument.toTensor(), i);
+      }
+    }
+  }
+
+  // The program's own tensors for those that were written to in their place.
+  void give_back(std::span<IValue> results) {
+    for (auto &[tensor, wide] : written_) {
+      if (!tensor.sizes().equals(wide.sizes())) {
+        tensor.resize_(wide.sizes());
+      }
+      tensor.copy_(wide);
+    }
+    for (auto &result : results) {
+      if (result.isTensor() && result.toTensor().defined()) {
+        result = give_back(result.toTensor());
+      }
+    }
+  }
+
+private:
+  // What the kernel would check, of the program's own tensors.
+  void check_overlap(std::span<const IValue> arguments) const {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      for (const auto &other : arguments) {
+        if (rule_.arguments_[i].is_written && other.isTensor() && other.toTensor().defined()) {
+          at::assert_no_partial_overlap(arguments[i].toTensor(), other.toTensor());
+        }
+      }
+    }
+  }
+
+  at::Tensor widen(const at::Tensor &tensor, size_t argument) {
+    const auto dtype = widened(tensor.scalar_type(), in_);
+    if (dtype == tensor.scalar_type()) {
+      return tensor;
+    }
+    if (!rule_.arguments_[argument].is_written) {
+      return tensor.to(dtype);
+    }
+    at::assert_no_internal_overlap(tensor);
+    auto wide = rule_.arguments_[argument].is_out
+                    ? at::empty(tensor.sizes(), tensor.options().dtype(dtype))
+                    : tensor.to(dtype);
+    written_.emplace_back(tensor, wide);
+    return wide;
+  }
+
+  at::Tensor give_back(const at::Tensor &result) const {
+    const auto found = std::ranges::find_if(
+        written_, [&](const auto &each) { return each.second.is_same(result); });
+    if (found != written_.end()) {
+      return found->first;
+    }
+    return as(result, rounded(result.scalar_type(), dtype_, in_));
+  }
+
+  const Rule &rule_;
+  ComputedIn in_;
+  ScalarType dtype_;
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> written_; // with what stands in for it
+};
+
+ByDtype::Rule::Rule(const c10::OperatorHandle &op, c10::DispatchKey key)
+    : op_(op), keys_(key), widened_(widened_rows(op.schema().name())),
+      refused_(refused_rows(op.schema().name())), is_pointwise_(op.hasTag(at::Tag::pointwise)) {
+  const auto &arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto *alias = arguments[i].alias_info();
+    arguments_.push_back({is_number(arguments[i].type()), alias != nullptr && alias->isWrite(),
+                          arguments[i].is_out()});
+    if (arguments[i].name() == "dtype") {
+      dtype_argument_ = i;
+    }
+  }
+}
+
+uint64_t ByDtype::Rule::bits() const {
+  Dtypes dtypes;
+  for (const auto &row : widened_) {
+    dtypes = dtypes | row.dtypes;
+  }
+  for (const auto &row : refused_) {
+    dtypes = dtypes | row.dtypes;
+  }
+  return dtypes.bits();
+}
+
+bool ByDtype::Rule::run(torch::jit::Stack *stack) const {
+  const auto count = arguments_.size();
+  const auto dtype = dtype_of(torch::jit::last(*stack, count));
+  refuse(torch::jit::last(*stack, count), dtype);
+  const auto row = find_row(widened_, dtype);
+  if (row == widened_.end()) {
+    return false;
+  }
+  if (row->check != nullptr) {
+    row->check(torch::jit::last(*stack, count));
+  }
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  Widened launch(*this, *row, dtype);
+  launch.widen(std::span(*stack).last(count));
+  op_.redispatchBoxed(keys_, stack);
+  launch.give_back(std::span(*stack).last(op_.schema().returns().size()));
+  return true;
+}
+
+// In which an operator computes: what the program names, what pointwise arguments are promoted to,
+// the first tensor's.
+ScalarType ByDtype::Rule::dtype_of(Arguments arguments) const {
+  if (dtype_argument_.has_value() && !arguments[*dtype_argument_].isNone()) {
+    return arguments[*dtype_argument_].toScalarType();
+  }
+  native::ResultTypeState state;
+  auto dtype = ScalarType::Undefined;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto &argument = arguments[i];
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      dtype = dtype == ScalarType::Undefined ? argument.toTensor().scalar_type() : dtype;
+      if (!is_pointwise_) {
+        return dtype;
+      }
+      if (arguments_[i].is_out) {
+        continue;
+      }
+      state = native::update_result_type_state(argument.toTensor(), state);
+    } else if (is_pointwise_ && arguments_[i].promotes && argument.isScalar()) {
+      state = native::update_result_type_state(argument.toScalar(), state);
+    }
+  }
+  const auto promoted = native::result_type(state);
+  return promoted != ScalarType::Undefined ? promoted : dtype;
+}
+
+// As CUDA's kernels, which look at a dtype when there is something to compute.
+void ByDtype::Rule::refuse(Arguments arguments, ScalarType dtype) const {
+  for (const auto &row : refused_) {
+    if (row.dtypes.contains(dtype) && std::ranges::none_of(arguments, &has_no_elements) &&
+        (row.applies == nullptr || row.applies(arguments))) {
+      refuse_kernel_dtype(row.cuda_name, dtype);
+    }
+  }
+}
+
+ByDtype::ByDtype(const c10::OperatorHandle &op, c10::DispatchKey key)
+    : rule_(std::make_unique<const Rule>(op, key)), bits_(rule_->bits()) {}
+
+ByDtype::~ByDtype() = default;
+
+bool ByDtype::is_needed(const c10::OperatorName &name) {
+  return !widened_rows(name.name).empty() || !refused_rows(name.name).empty();
+}
+
+bool ByDtype::run(torch::jit::Stack *stack) const {
+  return rule_->run(stack);
+}
+
+} // namespace openreg

@@ -1,0 +1,161 @@
+// Operators in dtypes that CUDA has and the CPU has not, where to compute in a wider dtype
+// (compat/cuda_dtypes.h) would give other numbers, or none.
+
+#include <ATen/Context.h>
+#include <ATen/Operators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
+#include "core/registration.h"
+#include "launch/by_dtype.h"
+#include "launch/typed.h"
+#include "streams/sync_debug.h"
+
+namespace openreg {
+
+namespace {
+
+namespace ops = at::_ops;
+
+at::Tensor &into(at::Tensor &out, const at::Tensor &result) {
+  out.resize_(result.sizes()).copy_(result);
+  return out;
+}
+
+// ---- integers that are moved, not computed with -------------------------------------------------
+
+// The CPU's kernel moves floating point numbers of any bits as they are.
+at::ScalarType carrier(at::ScalarType dtype) {
+  return dtype == at::kLong ? at::kDouble : at::kFloat;
+}
+
+bool is_carried(const at::Tensor &self) {
+  return c10::isIntegralType(self.scalar_type(), /*includeBool=*/false);
+}
+
+at::Tensor carried(const at::Tensor &self) {
+  const auto dtype = carrier(self.scalar_type());
+  return self.element_size() >= 4 ? self.view(dtype) : self.to(dtype);
+}
+
+at::Tensor delivered(const at::Tensor &result, at::ScalarType dtype) {
+  return c10::elementSize(dtype) >= 4 ? result.view(dtype) : result.to(dtype);
+}
+
+template <class Op, class... Args>
+at::Tensor max_unpool(const at::Tensor &self, const at::Tensor &indices, Args... args) {
+  if (!is_carried(self)) [[likely]] {
+    return typed<Op>(self, indices, args...);
+  }
+  return delivered(typed<Op>(carried(self), indices, args...), self.scalar_type());
+}
+
+template <class Op, class Out, class... Args>
+at::Tensor &max_unpool_out(const at::Tensor &self, const at::Tensor &indices, Args... args,
+                           at::Tensor &out) {
+  if (!is_carried(self)) [[likely]] {
+    return typed<Out>(self, indices, args..., out);
+  }
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "max_unpool: Expected out of dtype ",
+              self.scalar_type(), ", but got ", out.scalar_type());
+  return into(out, max_unpool<Op, Args...>(self, indices, args...));
+}
+
+// ---- histograms of integers ---------------------------------------------------------------------
+
+// In integers, as CUDA's: a bin's number rounds down exactly. A zero range is that of the numbers.
+at::Tensor histogram(const at::Tensor &self, int64_t bins, const at::Scalar &least,
+                     const at::Scalar &most) {
+  TORCH_CHECK(bins > 0, "bins must be > 0");
+  auto from = least.to<int64_t>(), to = most.to<int64_t>();
+  if (from == to && self.numel() > 0) {
+    note_sync();
+    from = self.min().item<int64_t>();
+    to = self.max().item<int64_t>();
+  }
+  if (from == to) {
+    --from;
+    ++to;
+  }
+  TORCH_CHECK(from < to, "max must be larger than min");
+  const auto numbers = self.reshape(-1).to(at::kLong);
+  const auto counted = numbers.ge(from).logical_and(numbers.le(to));
+  const auto places = numbers.sub(from).mul(bins).div(to - from, "floor").clamp(0, bins - 1);
+  return at::zeros({bins}, self.options()).index_add_(0, places, counted.to(self.scalar_type()));
+}
+
+// As CUDA's.
+void check_histogram(const at::Tensor &self) {
+  if (c10::isReducedFloatingType(self.scalar_type())) {
+    refuse_kernel_dtype("histc", self.scalar_type());
+  }
+  if (self.is_floating_point()) {
+    at::globalContext().alertNotDeterministic("_histc_cuda with floating point input");
+  }
+}
+
+at::Tensor histc(const at::Tensor &self, int64_t bins, const at::Scalar &least,
+                 const at::Scalar &most) {
+  check_histogram(self);
+  if (!is_carried(self)) [[likely]] {
+    return typed<ops::histc>(self, bins, least, most);
+  }
+  return histogram(self, bins, least, most);
+}
+
+at::Tensor &histc_out(const at::Tensor &self, int64_t bins, const at::Scalar &least,
+                      const at::Scalar &most, at::Tensor &out) {
+  check_histogram(self);
+  if (!is_carried(self)) [[likely]] {
+    return typed<ops::histc_out>(self, bins, least, most, out);
+  }
+  return into(out, histogram(self, bins, least, most));
+}
+
+// ---- sums without NaNs --------------------------------------------------------------------------
+
+// Of complex numbers: one of which a part is NaN counts nothing.
+at::Tensor without_nans(const at::Tensor &self) {
+  return typed<ops::masked_fill_Scalar>(self, typed<ops::isnan>(self), 0);
+}
+
+at::Tensor nansum(const at::Tensor &self, at::OptionalIntArrayRef dimensions, bool keep,
+                  std::optional<at::ScalarType> dtype) {
+  if (!self.is_complex()) [[likely]] {
+    return typed<ops::nansum>(self, dimensions, keep, dtype);
+  }
+  return ops::sum_dim_IntList::redispatch(c10::DispatchKeySet(kDeviceKeys.dense),
+                                          without_nans(self), dimensions, keep, dtype);
+}
+
+at::Tensor &nansum_out(const at::Tensor &self, at::OptionalIntArrayRef dimensions, bool keep,
+                       std::optional<at::ScalarType> dtype, at::Tensor &out) {
+  if (!self.is_complex()) [[likely]] {
+    return typed<ops::nansum_out>(self, dimensions, keep, dtype, out);
+  }
+  return ops::sum_IntList_out::redispatch(c10::DispatchKeySet(kDeviceKeys.dense),
+                                          without_nans(self), dimensions, keep, dtype, out);
+}
+
+} // namespace
+
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
+  using Sizes = c10::SymIntArrayRef;
+  library.impl("max_unpool2d", &max_unpool<ops::max_unpool2d, Sizes>);
+  library.impl("max_unpool2d.out",
+               &max_unpool_out<ops::max_unpool2d, ops::max_unpool2d_out, Sizes>);
+  using Lengths = at::IntArrayRef;
+  library.impl("max_unpool3d", &max_unpool<ops::max_unpool3d, Sizes, Lengths, Lengths>);
+  library.impl("max_unpool3d.out",
+               &max_unpool_out<ops::max_unpool3d, ops::max_unpool3d_out, Sizes, Lengths, Lengths>);
+  library.impl("histc", &histc);
+  library.impl("histc.out", &histc_out);
+  library.impl("nansum", &nansum);
+  library.impl("nansum.out", &nansum_out);
+}
+
+} // namespace openreg
