@@ -60,7 +60,7 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
-    from . import _dlpack, openreg
+    from . import _dlpack, _gloo, openreg
     from .openreg import _memory_history
 
     backend_registration.rename_privateuse1_backend("openreg")
@@ -75,6 +75,7 @@ def _register() -> None:
     openreg._reductions.register()
 
     _memory_history.register()
+    _gloo.install("openreg")
 
     # `import torch.openreg.memory` must find the module that exists, not load it a second time.
     for room in ("_utils", "amp", "devices", "memory", "random", "streams"):

@@ -29,9 +29,11 @@ def supply_names() -> None:
 
 def finish() -> None:
     """Do what needs all of PyTorch."""
+    from .. import _gloo
     from . import communication, nccl, sharing, storages, tensor_types
 
     torch.version.cuda = cuda_version()
     torch.backends.cuda.is_built = lambda: True
     for module in (storages, sharing, communication, nccl, tensor_types):
         module.install()
+    _gloo.install("cuda")
