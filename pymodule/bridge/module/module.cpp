@@ -11,6 +11,7 @@
 #include "launch/policy.h"
 #include "memory/debug_memory.h"
 #include "module/hooks.h"
+#include "module/module_distributed.h"
 #include "module/module_ipc.h"
 #include "module/module_ledger.h"
 #include "module/module_memory.h"
@@ -131,6 +132,10 @@ PYBIND11_MODULE(_C, module) {
   define_ipc(module);
 
   define_ledger(module);
+
+#ifndef OPENREG_WITHOUT_GLOO
+  define_distributed(module);
+#endif
 
   module.def("autocast_policies", &autocast_policies);
   module.def("operators", &served_operators);

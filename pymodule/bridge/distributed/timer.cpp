@@ -1,0 +1,72 @@
+// How DistributedDataParallel measures its steps on a device: an event at each point.
+
+#include "distributed/timer.h"
+
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
+
+#include <array>
+#include <memory>
+
+#include "core/status.h"
+
+namespace openreg {
+
+namespace {
+
+constexpr double kNsPerMs = 1e6;
+
+class DeviceTimer final : public c10d::Timer {
+public:
+  explicit DeviceTimer(c10::Device device) : device_(device.index()) {}
+
+  void record(Event point) override {
+    Timer::record(point); // the host's time
+    auto &event = events_.at(static_cast<size_t>(point));
+    if (!event) {
+      openreg_event *made = nullptr;
+      check(openreg_event_create(device_, true, &made));
+      event.reset(made);
+    }
+    int stream = OPENREG_STREAM_DEFAULT;
+    check(openreg_stream_current(device_, &stream));
+    check(openreg_event_record(event.get(), stream));
+  }
+
+  // None for points that were not recorded, or in another order: of a step that did not end.
+  std::optional<int64_t> measureDifference(Event start, Event end) override {
+    const auto *first = events_.at(static_cast<size_t>(start)).get();
+    const auto *last = events_.at(static_cast<size_t>(end)).get();
+    if (first == nullptr || last == nullptr) {
+      return std::nullopt;
+    }
+    check(openreg_event_synchronize(first));
+    check(openreg_event_synchronize(last));
+    double milliseconds = 0;
+    check(openreg_event_elapsed_ms(first, last, &milliseconds));
+    if (milliseconds < 0) {
+      return std::nullopt;
+    }
+    return static_cast<int64_t>(milliseconds * kNsPerMs);
+  }
+
+private:
+  struct Destroy {
+    void operator()(openreg_event *event) const { openreg_event_destroy(event); }
+  };
+
+  c10::DeviceIndex device_;
+  std::array<std::unique_ptr<openreg_event, Destroy>, 5> events_;
+};
+
+} // namespace
+
+void register_timer() {
+  c10d::TimerRegistry()->Register(
+      kDeviceType,
+      [](c10::Device device) -> std::unique_ptr<c10d::Timer> {
+        return std::make_unique<DeviceTimer>(device);
+      },
+      c10::REGISTRY_DEFAULT);
+}
+
+} // namespace openreg

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace openreg {
+
+void register_timer();
+
+} // namespace openreg
