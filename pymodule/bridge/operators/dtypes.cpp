@@ -73,7 +73,7 @@ at::Tensor histogram(const at::Tensor &self, int64_t bins, const at::Scalar &lea
   TORCH_CHECK(bins > 0, "bins must be > 0");
   auto from = least.to<int64_t>(), to = most.to<int64_t>();
   if (from == to && self.numel() > 0) {
-    note_sync();
+    note_sync(self.device().index());
     from = self.min().item<int64_t>();
     to = self.max().item<int64_t>();
   }
