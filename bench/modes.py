@@ -28,7 +28,7 @@ def make(name: str, device: str) -> Work:
 def serve(device: str) -> None:
     """Do what each line asks for: the name of some work, or a number of calls of it."""
     one_thread()
-    work: Work = lambda: None
+    work: Work = make("add 1", device)
     for line in sys.stdin:
         words = line.strip()
         if words.isdigit():

@@ -17,11 +17,9 @@ constexpr std::string_view kPackSequence = "aten::_pack_padded_sequence";
 constexpr std::array<std::string_view, 2> kCounting = {"aten::arange", "aten::range"};
 constexpr std::array<std::string_view, 2> kCopies = {"aten::copy_", "aten::copy_sparse_to_sparse_"};
 
-constexpr std::array<std::string_view, 6> kAbsentOnCuda = {
-    "aten::_histogramdd_bin_edges",          "aten::_histogramdd_from_bin_cts",
-    "aten::_histogramdd_from_bin_tensors",   "aten::_sparse_mm_reduce_impl",
-    "aten::_sparse_mm_reduce_impl_backward", "aten::histogram",
-};
+constexpr std::array<std::string_view, 4> kAbsentOnCuda = {
+    "aten::_histogramdd_bin_edges", "aten::_histogramdd_from_bin_cts",
+    "aten::_histogramdd_from_bin_tensors", "aten::histogram"};
 
 constexpr std::string_view kAnyOverload = "*";
 

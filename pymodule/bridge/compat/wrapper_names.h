@@ -17,7 +17,8 @@ struct Quoted {
 // How the check of an operator's devices names it and one of its arguments. Slow: for sentences.
 Quoted quoted_by_cuda(const c10::OperatorHandle &op, std::string_view argument);
 
-// Adds the operators that have no function of their own there, for who asks whether PyTorch has them.
+// Adds the operators that have no function of their own there, for who asks whether PyTorch has
+// them.
 void append_operators_with_other_wrappers(std::vector<std::string_view> &names);
 
 } // namespace openreg

@@ -257,8 +257,7 @@ void ensure_blas_workspace(c10::DeviceIndex device, BlasLibrary library) {
   }
   const auto all = is_shared ? std::max(bytes, cublas_bytes(device)) : bytes;
   keep_workspace(
-      place,
-      {all > 0 ? device_pointer(allocate_block(device, stream, all)) : c10::DataPtr(), all});
+      place, {all > 0 ? device_pointer(allocate_block(device, stream, all)) : c10::DataPtr(), all});
 }
 
 size_t blas_workspace_bytes(c10::DeviceIndex device, BlasLibrary library) {

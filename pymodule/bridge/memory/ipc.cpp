@@ -116,8 +116,7 @@ constinit thread_local EventInWaiting *EventInWaiting::current_ = nullptr;
 
 openreg_ipc_handle export_storage(const c10::Storage &storage) {
   auto *block = exportable_block(storage);
-  TORCH_CHECK(!openreg_block_is_imported(block),
-              "Attempted to send ", platform_name(),
+  TORCH_CHECK(!openreg_block_is_imported(block), "Attempted to send ", platform_name(),
               " tensor received from another process; this is not currently supported. Consider "
               "cloning before sending.");
   sent().unify(storage);

@@ -300,8 +300,7 @@ openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes)
   check(status);
   trace_gpu([block](const auto &watcher) {
     if (block->address != nullptr) {
-      watcher.trace_gpu_memory_allocation(kDeviceType,
-                                          reinterpret_cast<uintptr_t>(block->address));
+      watcher.trace_gpu_memory_allocation(kDeviceType, reinterpret_cast<uintptr_t>(block->address));
     }
   });
   if (c10::memoryProfilingEnabled()) [[unlikely]] {

@@ -25,8 +25,8 @@ void *handle_of(int device, int stream) {
 openreg_memory_source PluggableAllocator::source() {
   return {.allocate =
               [](void *context, size_t bytes, int device, int stream) {
-                return static_cast<PluggableAllocator *>(context)->allocate_(bytes, device,
-                                                                             handle_of(device, stream));
+                return static_cast<PluggableAllocator *>(context)->allocate_(
+                    bytes, device, handle_of(device, stream));
               },
           .free =
               [](void *context, void *address, size_t bytes, int device, int stream) {

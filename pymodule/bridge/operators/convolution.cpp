@@ -23,7 +23,8 @@ void check_same_type(const at::Tensor &input, const at::Tensor &other, const cha
     return;
   }
   TORCH_CHECK(input.is_mkldnn() || input.options().type_equal(other.options()), "Input type (",
-              input.toString(), ") and ", name, " type (", other.toString(), ") should be the same");
+              input.toString(), ") and ", name, " type (", other.toString(),
+              ") should be the same");
 }
 
 // The kernel that CUDA has for a convolution where there is no cuDNN, as its sentences name it.

@@ -264,7 +264,11 @@ def test_no_negative_index_becomes_the_current_device(function):
         module.mem_get_info,
         module.reset_peak_memory_stats,
         # torch.cuda does not look at the index: an event is of the device that its handle names.
-        *([] if DEVICE == "cuda" else [lambda index: module.Event.from_ipc_handle(index, bytes(64))]),
+        *(
+            []
+            if DEVICE == "cuda"
+            else [lambda index: module.Event.from_ipc_handle(index, bytes(64))]
+        ),
     ],
 )
 @pytest.mark.parametrize("index", [2, 256, -256, 2**20])

@@ -300,7 +300,8 @@ def test_doubles_and_integers_are_left_alone():
     for dtype in (torch.float64, torch.int32):
         x = torch.ones(2, 2, dtype=dtype, device=DEVICE)
         with torch.autocast(DEVICE):
-            assert (x @ x).dtype == dtype
+            if dtype.is_floating_point:  # there are no products of matrices of integers
+                assert (x @ x).dtype == dtype
             assert torch.addcmul(x, x, x).dtype == dtype
 
 

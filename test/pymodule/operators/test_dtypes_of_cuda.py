@@ -23,7 +23,6 @@ MISSING = {
     "jiterator_binary": (ALL, SOURCE),
     "jiterator_binary_return_by_ref": (ALL, SOURCE),
     "jiterator_unary": (ALL, SOURCE),
-    "sparse.mm.reduce": (ALL, "CUDA has no kernel for it, whatever the database says"),
     "torch.ops.aten._efficient_attention_forward": (ALL, ATTENTION),
     "torch.ops.aten._flash_attention_forward": (ALL, ATTENTION),
 }
