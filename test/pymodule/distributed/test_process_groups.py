@@ -66,14 +66,16 @@ def test_group_that_is_bound_to_a_device_is_split(tmp_path):
 
 
 PROGRAM = f"""
-import os, torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 rank = int(os.environ["LOCAL_RANK"])
 tensor = torch.ones(2, device=torch.device("{DEVICE}", rank)) * (rank + 1)
 dist.all_reduce(tensor)
 pending = dist.all_reduce(tensor, async_op=True)
 assert tensor.device.index == rank
-print("rank", rank, "sum", int(pending.get_future().wait()[0][0].item()), flush=True)
+line = "rank %d sum %d\\n" % (rank, pending.get_future().wait()[0][0].item())
+sys.stdout.write(line)  # at once: both ranks write to one pipe
+sys.stdout.flush()
 if {{end}}:
     dist.destroy_process_group()
 """

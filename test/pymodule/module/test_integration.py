@@ -105,9 +105,9 @@ def test_abs_of_nothing_is_nothing():
     assert torch.empty(0, 3, device=DEVICE).abs().shape == (0, 3)
 
 
-def test_abs_of_booleans_raises_as_on_the_cpu():
-    with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
-        torch.ones(2, dtype=torch.bool, device=DEVICE).abs()
+def test_abs_of_booleans_is_itself():
+    values = torch.tensor([True, False], device=DEVICE)
+    assert values.abs().tolist() == [True, False]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
