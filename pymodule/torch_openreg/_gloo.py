@@ -11,8 +11,13 @@ from . import _C
 
 
 def install(device_type: str) -> None:
-    """Put the class where PyTorch looks for it; do nothing in a PyTorch without Gloo."""
+    """Put the class where PyTorch looks for it; do nothing in a PyTorch without Gloo.
+
+    Once is enough: called again, it does nothing.
+    """
     if not distributed.is_available() or not distributed.is_gloo_available():
+        return
+    if hasattr(_C, "ProcessGroupGloo"):
         return
     from torch.distributed import distributed_c10d
 

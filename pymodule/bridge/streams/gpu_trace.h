@@ -4,14 +4,29 @@
 
 #include <c10/core/impl/GPUTrace.h>
 
+#include <memory>
+
 #include "streams/handle.h"
 
 namespace openreg {
 
-// Tells it to the watcher, which may take the GIL.
+// Holds the GIL, and keeps the exception that Python has raised, if it has: memory is freed while
+// one is on its way, and who watches is Python.
+class KeptPythonError {
+public:
+  KeptPythonError();
+  ~KeptPythonError();
+
+private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Tells it to the watcher.
 template <class Tell> void trace_gpu(Tell tell) {
   if (const auto *const watcher = c10::impl::GPUTrace::get_trace(); watcher != nullptr)
       [[unlikely]] {
+    const KeptPythonError kept;
     tell(**watcher);
   }
 }

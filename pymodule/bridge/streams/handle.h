@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstdint>
+#include <ios>
 
 #include "core/device_type.h"
 
@@ -33,8 +34,8 @@ inline int stream_of_handle(uintptr_t handle) {
     return 0;
   }
   constexpr uintptr_t kNumber = (uintptr_t{1} << kHandleBits) - 1;
-  TORCH_CHECK(handle > kNumber && (handle & kNumber) != 0, "openreg: the address ", handle,
-              " is not that of a stream: expected the cuda_stream of one");
+  TORCH_CHECK(handle > kNumber && (handle & kNumber) != 0, "openreg: the address 0x", std::hex,
+              handle, " is not that of a stream: expected the cuda_stream of one");
   return static_cast<int>(handle & kNumber);
 }
 

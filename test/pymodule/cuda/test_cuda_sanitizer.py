@@ -99,3 +99,16 @@ with torch.cuda.stream(streams[0]):
         expect=1,
     )
     assert "detected 1 errors" in result.stderr
+
+
+@pytest.mark.own_processes
+def test_exception_on_its_way_is_kept_while_memory_is_freed(watched):
+    watched("""
+import torch
+try:
+    torch.ones(1, device="cuda").numpy()
+except TypeError as error:
+    assert "can't convert cuda:0 device type tensor" in str(error)
+else:
+    raise AssertionError
+""")

@@ -5,6 +5,13 @@ import torch
 
 
 @pytest.fixture(autouse=True)
+def flags_that_can_be_set():
+    """PyTorch's own tests, which others import, have flags changed by context managers alone."""
+    with torch.backends.__allow_nonbracketed_mutation():
+        yield
+
+
+@pytest.fixture(autouse=True)
 def settings():
     """Every test leaves the settings as it found them."""
     places = [

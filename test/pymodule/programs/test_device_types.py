@@ -78,14 +78,6 @@ FEW_MODULES = [
 FEW_OPTIMIZERS = [optim for optim in optim_db if optim.name in {"Adam", "AdamW", "RMSprop", "SGD"}]
 
 
-# What PyTorch's database has for CUDA and the devices have not: tests in CUDA mode come upon it.
-LACKING = {
-    ("abs", torch.bool),
-    ("exp", torch.complex32),
-    ("sigmoid", torch.complex32),
-}
-
-
 def to_cpu(value):
     return tree_map_only(torch.Tensor, torch.Tensor.cpu, value)
 
@@ -189,10 +181,8 @@ class TestOperators(TestCase):
 
     @ops([op for op in unary_ufuncs if op.name in {"abs", "exp", "sigmoid"}])
     def test_unary_operators_agree_with_numpy(self, device, dtype, op):
-        if (op.name, dtype) in LACKING:
-            with self.assertRaises(NotImplementedError):
-                op(torch.ones(2, device=device).to(dtype))
-            return
+        if dtype is torch.complex32:
+            self.skipTest("NumPy has no complex32")
         for sample in op.sample_inputs(device, dtype):
             actual = op(sample.input, *sample.args, **sample.kwargs)
             self.compare_with_reference(actual, op.ref(sample.numpy().input))
