@@ -65,10 +65,8 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   register_one<ops::nonzero>(library, &nonzero);
   register_one<ops::masked_select>(library, &masked_select);
   register_one<ops::index_Tensor>(library, &index);
-  // normalisation
-  register_typed<ops::native_layer_norm, ops::native_layer_norm_backward, ops::native_batch_norm,
-                 ops::native_batch_norm_backward, ops::native_group_norm,
-                 ops::native_group_norm_backward>(library);
+  // normalisation; of layers and batches in half_norms.cpp
+  register_typed<ops::native_group_norm, ops::native_group_norm_backward>(library);
   // losses; softmax is in cuda_forms.cpp
   register_typed<ops::nll_loss_forward, ops::nll_loss_backward, ops::mse_loss,
                  ops::mse_loss_backward, ops::binary_cross_entropy,

@@ -1,0 +1,183 @@
+// Layer and batch normalisation of float16 and bfloat16, whose statistics are float32, as CUDA's:
+// the results that backward is given, and what it computes with. The CPU's kernels have it so where
+// weights are float32, so that others are handed to them as float32, in copies as long as a weight.
+
+#include <ATen/Operators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+
+#include <array>
+#include <tuple>
+
+#include "core/registration.h"
+#include "launch/typed.h"
+
+namespace openreg {
+
+namespace ops = at::_ops;
+
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+
+// What these kernels are made of is not for autograd or autocast to see.
+class Inside {
+  at::AutoDispatchBelowADInplaceOrView below_autograd_;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast_{kDeviceKeys.autocast};
+};
+
+bool is_half(const Tensor &tensor) {
+  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+}
+
+bool is_given(const OptionalTensor &tensor) {
+  return tensor.has_value() && tensor->defined();
+}
+
+// Whether the CPU's kernel would have statistics as short as its input.
+bool is_to_widen(const Tensor &input, const OptionalTensor &weight) {
+  return is_half(input) && input.numel() > 0 &&
+         (!is_given(weight) || weight->scalar_type() == input.scalar_type());
+}
+
+OptionalTensor wide(const OptionalTensor &tensor) {
+  return is_given(tensor) ? OptionalTensor(tensor->to(at::kFloat)) : std::nullopt;
+}
+
+// The kernel tells by the weight that statistics are wide: there is always one.
+Tensor wide_weight(const Tensor &input, const OptionalTensor &weight, at::IntArrayRef sizes) {
+  return is_given(weight) ? weight->to(at::kFloat)
+                          : at::ones(sizes, input.options().dtype(at::kFloat));
+}
+
+// Gradients as the program's own weights are.
+Three rounded(Three &&gradients, const Tensor &input) {
+  auto &[of_input, of_weight, of_bias] = gradients;
+  for (auto *gradient : {&of_weight, &of_bias}) {
+    *gradient = gradient->defined() ? gradient->to(input.scalar_type()) : *gradient;
+  }
+  return std::move(gradients);
+}
+
+// ---- layers -------------------------------------------------------------------------------------
+
+Three native_layer_norm(const Tensor &input, c10::SymIntArrayRef shape,
+                        const OptionalTensor &weight, const OptionalTensor &bias, double epsilon) {
+  if (!is_to_widen(input, weight)) [[likely]] {
+    return typed<ops::native_layer_norm>(input, shape, weight, bias, epsilon);
+  }
+  const Inside inside;
+  return typed<ops::native_layer_norm>(input, shape,
+                                       wide_weight(input, weight, C10_AS_INTARRAYREF_SLOW(shape)),
+                                       wide(bias), epsilon);
+}
+
+Three native_layer_norm_backward(const Tensor &gradient, const Tensor &input,
+                                 c10::SymIntArrayRef shape, const Tensor &mean, const Tensor &rstd,
+                                 const OptionalTensor &weight, const OptionalTensor &bias,
+                                 std::array<bool, 3> mask) {
+  if (!is_to_widen(input, weight) || mean.scalar_type() != at::kFloat) [[likely]] {
+    return typed<ops::native_layer_norm_backward>(gradient, input, shape, mean, rstd, weight, bias,
+                                                  mask);
+  }
+  const Inside inside;
+  mask[1] = mask[1] && is_given(weight);
+  return rounded(typed<ops::native_layer_norm_backward>(
+                     gradient, input, shape, mean, rstd,
+                     wide_weight(input, weight, C10_AS_INTARRAYREF_SLOW(shape)), wide(bias), mask),
+                 input);
+}
+
+// ---- batches ------------------------------------------------------------------------------------
+
+Three native_batch_norm(const Tensor &input, const OptionalTensor &weight,
+                        const OptionalTensor &bias, const OptionalTensor &running_mean,
+                        const OptionalTensor &running_variance, bool training, double momentum,
+                        double epsilon) {
+  if (!is_to_widen(input, weight) || input.dim() < 2) [[likely]] {
+    return typed<ops::native_batch_norm>(input, weight, bias, running_mean, running_variance,
+                                         training, momentum, epsilon);
+  }
+  const Inside inside;
+  const auto mean = wide(running_mean), variance = wide(running_variance);
+  auto results =
+      typed<ops::native_batch_norm>(input, wide_weight(input, weight, {input.size(1)}), wide(bias),
+                                    mean, variance, training, momentum, epsilon);
+  if (training && is_given(running_mean)) {
+    running_mean->copy_(*mean);
+    running_variance->copy_(*variance);
+  }
+  return results;
+}
+
+Three native_batch_norm_legit(const Tensor &input, const OptionalTensor &weight,
+                              const OptionalTensor &bias, Tensor &running_mean,
+                              Tensor &running_variance, bool training, double momentum,
+                              double epsilon) {
+  return native_batch_norm(input, weight, bias, running_mean, running_variance, training, momentum,
+                           epsilon);
+}
+
+Three native_batch_norm_no_stats(const Tensor &input, const OptionalTensor &weight,
+                                 const OptionalTensor &bias, bool training, double momentum,
+                                 double epsilon) {
+  return native_batch_norm(input, weight, bias, std::nullopt, std::nullopt, training, momentum,
+                           epsilon);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor>
+batch_norm_with_update(const Tensor &input, const OptionalTensor &weight,
+                       const OptionalTensor &bias, Tensor &running_mean, Tensor &running_variance,
+                       double momentum, double epsilon) {
+  auto [result, mean, inverse] = native_batch_norm(input, weight, bias, running_mean,
+                                                   running_variance, true, momentum, epsilon);
+  auto reserve = at::empty({0}, input.options().dtype(at::kByte)); // cuDNN's alone
+  return {std::move(result), std::move(mean), std::move(inverse), std::move(reserve)};
+}
+
+Three native_batch_norm_backward(const Tensor &gradient, const Tensor &input,
+                                 const OptionalTensor &weight, const OptionalTensor &running_mean,
+                                 const OptionalTensor &running_variance, const OptionalTensor &mean,
+                                 const OptionalTensor &inverse, bool training, double epsilon,
+                                 std::array<bool, 3> mask) {
+  if (!is_to_widen(input, weight) || input.dim() < 2) [[likely]] {
+    return typed<ops::native_batch_norm_backward>(gradient, input, weight, running_mean,
+                                                  running_variance, mean, inverse, training,
+                                                  epsilon, mask);
+  }
+  const Inside inside;
+  return rounded(typed<ops::native_batch_norm_backward>(
+                     gradient, input, wide_weight(input, weight, {input.size(1)}),
+                     wide(running_mean), wide(running_variance), wide(mean), wide(inverse),
+                     training, epsilon, mask),
+                 input);
+}
+
+// The backward of _batch_norm_with_update.
+Three batch_norm_backward(const Tensor &gradient, const Tensor &input, const Tensor &weight,
+                          const OptionalTensor &running_mean,
+                          const OptionalTensor &running_variance, const OptionalTensor &mean,
+                          const OptionalTensor &inverse, bool training, double epsilon,
+                          std::array<bool, 3> mask, const Tensor &) {
+  return native_batch_norm_backward(gradient, input, weight, running_mean, running_variance, mean,
+                                    inverse, training, epsilon, mask);
+}
+
+} // namespace
+
+OPENREG_LIBRARY_IMPL(aten, dense, library) {
+  register_one<ops::native_layer_norm>(library, &native_layer_norm);
+  register_one<ops::native_layer_norm_backward>(library, &native_layer_norm_backward);
+  register_one<ops::native_batch_norm>(library, &native_batch_norm);
+  register_one<ops::native_batch_norm_backward>(library, &native_batch_norm_backward);
+  register_one<ops::_native_batch_norm_legit>(library, &native_batch_norm_legit);
+  register_one<ops::_native_batch_norm_legit_no_stats>(library, &native_batch_norm_no_stats);
+  register_one<ops::_batch_norm_with_update>(library, &batch_norm_with_update);
+  register_one<ops::batch_norm_backward>(library, &batch_norm_backward);
+}
+
+} // namespace openreg
