@@ -80,7 +80,7 @@ class Expected:
 
 
 _WIDE_STATISTICS = (
-    "statistics are float32, as CUDA's, and results are rounded once; the CPU rounds statistics, too "
+    "statistics are float32, as CUDA's, and results are rounded once; the CPU rounds them, too "
     "(operators/test_half_norms.py compares with float32)"
 )
 
