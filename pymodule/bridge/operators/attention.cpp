@@ -43,6 +43,7 @@
 #include "compat/dispatch_stub.h"
 #include "core/registration.h"
 #include "launch/typed.h"
+#include "operators/below_autograd.h"
 #include "operators/random/random.h"
 
 namespace openreg {
@@ -53,10 +54,6 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 namespace ops = at::_ops;
-
-bool is_given(const OptionalTensor &tensor) {
-  return tensor.has_value() && tensor->defined();
-}
 
 // ---- the choice ---------------------------------------------------------------------------------
 

@@ -4,8 +4,6 @@
 
 #include <ATen/Operators.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/var_mean.h>
 #include <c10/util/SmallVector.h>
@@ -14,6 +12,7 @@
 #include <utility>
 
 #include "core/registration.h"
+#include "operators/below_autograd.h"
 
 namespace openreg {
 
@@ -22,22 +21,12 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// What these kernels are made of is not for autograd or autocast to see.
-class Inside {
-  at::AutoDispatchBelowADInplaceOrView below_autograd_;
-  c10::impl::ExcludeDispatchKeyGuard no_autocast_{kDeviceKeys.autocast};
-};
-
 at::ScalarType statistics_dtype(const Tensor &input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
 Tensor wide(const Tensor &input) {
   return input.to(statistics_dtype(input));
-}
-
-bool is_given(const OptionalTensor &tensor) {
-  return tensor.has_value() && tensor->defined();
 }
 
 // All dimensions but that of the channels.
@@ -72,7 +61,7 @@ std::pair<Tensor, Tensor> mean_and_variance(const Tensor &input) {
 }
 
 std::tuple<Tensor, Tensor> batch_norm_stats(const Tensor &input, double epsilon) {
-  const Inside inside;
+  const BelowAutograd below_autograd;
   const auto [mean, variance] = mean_and_variance(input);
   return {mean, variance.add(epsilon).rsqrt()};
 }
@@ -81,7 +70,7 @@ std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor &input,
                                                    const OptionalTensor &running_mean,
                                                    const OptionalTensor &running_variance,
                                                    double momentum) {
-  const Inside inside;
+  const BelowAutograd below_autograd;
   const auto [mean, variance] = mean_and_variance(input);
   const auto count = static_cast<double>(input.numel() / mean.numel());
   update(running_mean, mean, momentum);
@@ -91,7 +80,7 @@ std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor &input,
 
 Tensor normalize(const Tensor &input, const OptionalTensor &weight, const OptionalTensor &bias,
                  const Tensor &mean, const Tensor &inverse, double) {
-  const Inside inside;
+  const BelowAutograd below_autograd;
   auto result = wide(input).sub(along(mean, input)).mul_(along(inverse, input));
   if (is_given(weight)) {
     result.mul_(along(*weight, input));
@@ -105,7 +94,7 @@ Tensor normalize(const Tensor &input, const OptionalTensor &weight, const Option
 Tensor &normalize_out(const Tensor &input, const OptionalTensor &weight, const OptionalTensor &bias,
                       const Tensor &mean, const Tensor &inverse, double epsilon, Tensor &out) {
   const auto result = normalize(input, weight, bias, mean, inverse, epsilon);
-  const Inside inside;
+  const BelowAutograd below_autograd;
   out.resize_(result.sizes()).copy_(result);
   return out;
 }
@@ -128,7 +117,7 @@ std::tuple<Tensor, Tensor> gather(const Tensor &means, const Tensor &inverses,
 std::tuple<Tensor, Tensor> batch_norm_gather_stats_with_counts(
     const Tensor &, const Tensor &means, const Tensor &inverses, const OptionalTensor &running_mean,
     const OptionalTensor &running_variance, double momentum, double epsilon, const Tensor &counts) {
-  const Inside inside;
+  const BelowAutograd below_autograd;
   return gather(means, inverses, running_mean, running_variance, momentum, epsilon, counts);
 }
 
@@ -137,7 +126,7 @@ std::tuple<Tensor, Tensor> batch_norm_gather_stats(const Tensor &, const Tensor 
                                                    const OptionalTensor &running_mean,
                                                    const OptionalTensor &running_variance,
                                                    double momentum, double epsilon, int64_t count) {
-  const Inside inside;
+  const BelowAutograd below_autograd;
   const auto counts = at::full({means.size(0)}, count, means.options());
   return gather(means, inverses, running_mean, running_variance, momentum, epsilon, counts);
 }
@@ -146,7 +135,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor>
 batch_norm_backward_reduce(const Tensor &gradient, const Tensor &input, const Tensor &mean,
                            const Tensor &inverse, const OptionalTensor &weight, bool for_input,
                            bool for_weight, bool for_bias) {
-  const Inside inside;
+  const BelowAutograd below_autograd;
   const auto dimensions = reduced(input);
   const auto wide_gradient = gradient.to(statistics_dtype(input));
   const auto sum = wide_gradient.sum(dimensions);
@@ -162,7 +151,7 @@ batch_norm_backward_reduce(const Tensor &gradient, const Tensor &input, const Te
 Tensor batch_norm_backward_elemt(const Tensor &gradient, const Tensor &input, const Tensor &mean,
                                  const Tensor &inverse, const OptionalTensor &weight,
                                  const Tensor &sum, const Tensor &product, const Tensor &counts) {
-  const Inside inside;
+  const BelowAutograd below_autograd;
   const auto share = counts.sum().to(statistics_dtype(input)).reciprocal();
   const auto slope = inverse.square().mul(product).mul(share);
   auto result = gradient.to(statistics_dtype(input)).sub(along(sum.mul(share), input));

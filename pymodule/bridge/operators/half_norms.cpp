@@ -3,8 +3,6 @@
 // weights are float32, so that others are handed to them as float32, in copies as long as a weight.
 
 #include <ATen/Operators.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
@@ -13,6 +11,7 @@
 
 #include "core/registration.h"
 #include "launch/typed.h"
+#include "operators/below_autograd.h"
 
 namespace openreg {
 
@@ -24,18 +23,8 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
-// What these kernels are made of is not for autograd or autocast to see.
-class Inside {
-  at::AutoDispatchBelowADInplaceOrView below_autograd_;
-  c10::impl::ExcludeDispatchKeyGuard no_autocast_{kDeviceKeys.autocast};
-};
-
 bool is_half(const Tensor &tensor) {
   return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-}
-
-bool is_given(const OptionalTensor &tensor) {
-  return tensor.has_value() && tensor->defined();
 }
 
 // Whether the CPU's kernel would have statistics as short as its input.
@@ -70,7 +59,7 @@ Three native_layer_norm(const Tensor &input, c10::SymIntArrayRef shape,
   if (!is_to_widen(input, weight)) [[likely]] {
     return typed<ops::native_layer_norm>(input, shape, weight, bias, epsilon);
   }
-  const Inside inside;
+  const BelowAutograd below_autograd;
   return typed<ops::native_layer_norm>(input, shape,
                                        wide_weight(input, weight, C10_AS_INTARRAYREF_SLOW(shape)),
                                        wide(bias), epsilon);
@@ -84,7 +73,7 @@ Three native_layer_norm_backward(const Tensor &gradient, const Tensor &input,
     return typed<ops::native_layer_norm_backward>(gradient, input, shape, mean, rstd, weight, bias,
                                                   mask);
   }
-  const Inside inside;
+  const BelowAutograd below_autograd;
   mask[1] = mask[1] && is_given(weight);
   return rounded(typed<ops::native_layer_norm_backward>(
                      gradient, input, shape, mean, rstd,
@@ -102,7 +91,7 @@ Three native_batch_norm(const Tensor &input, const OptionalTensor &weight,
     return typed<ops::native_batch_norm>(input, weight, bias, running_mean, running_variance,
                                          training, momentum, epsilon);
   }
-  const Inside inside;
+  const BelowAutograd below_autograd;
   const auto mean = wide(running_mean), variance = wide(running_variance);
   auto results =
       typed<ops::native_batch_norm>(input, wide_weight(input, weight, {input.size(1)}), wide(bias),
@@ -149,7 +138,7 @@ Three native_batch_norm_backward(const Tensor &gradient, const Tensor &input,
                                                   running_variance, mean, inverse, training,
                                                   epsilon, mask);
   }
-  const Inside inside;
+  const BelowAutograd below_autograd;
   return rounded(typed<ops::native_batch_norm_backward>(
                      gradient, input, wide_weight(input, weight, {input.size(1)}),
                      wide(running_mean), wide(running_variance), wide(mean), wide(inverse),
