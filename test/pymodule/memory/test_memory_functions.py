@@ -65,7 +65,7 @@ def test_mistakes_with_raw_blocks_are_refused():
         TypeError, match=f"Invalid type for stream argument, must be `torch.{DEVICE}"
     ):
         module.caching_allocator_alloc(1, stream="side")
-    with pytest.raises((RuntimeError, ValueError), match="(stream|address) 1000"):
+    with pytest.raises((RuntimeError, ValueError), match="stream 1000|address 0x3e8"):
         module.caching_allocator_alloc(1, stream=1000)
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
         module.caching_allocator_alloc(1, device=7)
