@@ -109,6 +109,27 @@ EXPECTED = (
         dtypes=("bfloat16", "float16"),
     ),
     Expected(
+        "*",
+        "*",
+        r"the CPU raises NotImplementedError: .\w+. not implemented for .*the device no error",
+        "CUDA has dtypes that the CPU has not, and so have the devices: operators/"
+        "test_dtypes_of_cuda.py says which",
+    ),
+    Expected(
+        "_foreach_mm",
+        "*",
+        "the device NotImplementedError: .addmm_",
+        "CUDA has no products of matrices of integers, and refuses them in these words",
+        dtypes=("int16", "int32", "int64", "int8", "uint8"),
+    ),
+    Expected(
+        "masked.mean",
+        "*",
+        "the device NotImplementedError: .*scatter_gather_base_kernel_func",
+        "means of sparse tensors are taken by scatter_reduce, which CUDA refuses for complex numbers",
+        dtypes=("complex64", "complex128"),
+    ),
+    Expected(
         "linalg.lstsq*",
         "out",
         "of a wider dtype.* not close",
@@ -182,6 +203,20 @@ if DEVICE.type == "cuda":
             "keeps a sign",
         )
         for subject in ("max.reduction_no_dim", "min.reduction_no_dim", "_foreach_max")
+    )
+    EXPECTED += (
+        Expected(
+            "_foreach_mm",
+            "*",
+            "offset 0 on the CPU|structure|shares memory|'bytes of memory'|is a view",
+            "PyTorch computes the products of a list at once on cuda, into parts of one tensor",
+        ),
+        Expected(
+            "renorm*",
+            "*gradients",
+            "values differ",
+            "PyTorch's derivative adds up float32 in float64 for the CPU alone",
+        ),
     )
 
 
