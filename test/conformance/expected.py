@@ -126,7 +126,7 @@ EXPECTED = (
         "masked.mean",
         "*",
         "the device NotImplementedError: .*scatter_gather_base_kernel_func",
-        "means of sparse tensors are taken by scatter_reduce, which CUDA refuses for complex numbers",
+        "means of sparse tensors are scatter_reduce, which CUDA refuses for complex numbers",
         dtypes=("complex64", "complex128"),
     ),
     Expected(
