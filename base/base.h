@@ -25,7 +25,8 @@ extern "C" {
   X(NOT_READY, "work has not finished")                                                            \
   X(SYSTEM, "a system call failed")                                                                \
   X(NOT_PERMITTED, "operation not permitted from where it was called")                             \
-  X(LAUNCH_FAILURE, "work on a stream failed")
+  X(LAUNCH_FAILURE, "work on a stream failed")                                                     \
+  X(COMMUNICATION_FAILURE, "communication between ranks failed")
 
 typedef enum openreg_status {
 #define X(name, sentence) OPENREG_##name,

@@ -43,8 +43,10 @@ typedef struct openreg_profile {
   char name[OPENREG_NAME_BYTES]; /* as torch.cuda.get_device_name prints it: "NVIDIA L4" */
   int multiprocessor_count;
   int max_threads_per_multiprocessor;
-  int major, minor;       /* compute capability */
-  uint64_t memory_bytes;  /* total memory of the real thing; 0 for a profile given as numbers */
+  int major, minor; /* compute capability */
+  int l2_cache_mib; /* this and the following: 0 for a profile given as numbers */
+  int clock_mhz, memory_clock_mhz, memory_bus_bits;
+  uint64_t memory_bytes;  /* total memory of the real thing */
   uint64_t context_bytes; /* of it, what each process takes that uses the device: see devices */
 } openreg_profile;
 
@@ -316,6 +318,29 @@ openreg_status openreg_ipc_recall(const openreg_ipc_handle *handle, void **devic
 /* Lets go of one import, by its first address. Work of this process that uses the memory must have
  * finished. Errors: INVALID_ARGUMENT for what is not imported, BAD_FORK, SYSTEM. */
 openreg_status openreg_ipc_close(void *device_address);
+
+/* All of a device's memory in another process, of this machine and user, for those who compute on
+ * each other's memory: the owner's address `a` is `base + (a - the owner's base of
+ * openreg_arena_get)` here, readable and writable by the host. The processes need not be of one
+ * group, and the opener need not see the device. Nothing is kept or ordered by it: the owner says
+ * by other means which bytes may be touched, and when; its streams are waited for by other means,
+ * too. When the owner ends, the bytes stay as they are until the arena is closed. A forked child
+ * does not have it. */
+typedef struct openreg_peer_arena {
+  void *base; /* whole pages; of this process itself: the kernel view */
+  size_t bytes;
+  int pid;     /* of the owner */
+  bool mapped; /* for openreg_ipc_close_arena */
+} openreg_peer_arena;
+
+/* The handle may be opened any number of times, while this process lives. Errors: as
+ * openreg_arena_get, SYSTEM. */
+openreg_status openreg_ipc_export_arena(int device, openreg_ipc_handle *handle);
+
+/* Errors: INVALID_ARGUMENT for a handle that is refused, SYSTEM, and those of openreg_initialize.
+ */
+openreg_status openreg_ipc_open_arena(const openreg_ipc_handle *handle, openreg_peer_arena *arena);
+void openreg_ipc_close_arena(openreg_peer_arena *arena);
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 

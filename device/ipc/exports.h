@@ -24,6 +24,7 @@ enum {
   OPENREG_EXPORT_MEMORY,
   OPENREG_EXPORT_EVENT,
   OPENREG_EXPORT_RECORDS, /* of another process's event, made by this one: shared_event.h */
+  OPENREG_EXPORT_ARENA,   /* of handles alone, never of an entry: peer_arena.c */
 };
 
 /* Exported memory begins at a multiple of this, as all blocks of devices do. */

@@ -1,6 +1,7 @@
 /* imports.h: memory and events of other processes, as they are had here.
  *
  *     peer_file.c      another process's memory file: finding, checking, mapping, locking
+ *     peer_arena.c     all of it at once, without locks
  *     imports.c        what was imported from it: opening handles, letting go
  *     reclaimer.c      what a process that ended leaves: its importers give back the rest
  *     remote_point.c   waiting for work that another process had submitted
@@ -69,6 +70,11 @@ void openreg_imports_unlock(void);
 
 /* INVALID_ARGUMENT, with why the handle is refused. */
 openreg_status openreg_import_refuse(const char *why);
+
+/* Opens a process's memory file, of this user and sealed, and tells how long its arena is.
+ * Errors: INVALID_ARGUMENT when what the process has there is no such file. */
+openreg_status openreg_memory_file_open(const openreg_peer_location *location, int *file,
+                                        uint64_t *arena_bytes);
 
 /* The file of a live process's device, with one more reference. Errors: INVALID_ARGUMENT when there
  * is no such process of this group, or when what it has there is no memory file of such a device;

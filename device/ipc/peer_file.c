@@ -68,37 +68,50 @@ openreg_status openreg_import_refuse(const char *why) {
 
 /* ---- finding and checking -------------------------------------------------------------------- */
 
-static const char *find_fault(const struct stat *status, int seals, uint64_t inode,
-                              uint64_t arena_bytes) {
+static const char *find_fault(const struct stat *status, int seals, uint64_t inode) {
   if (!S_ISREG(status->st_mode) || status->st_ino != inode)
     return "what its exporter has open is not the memory file that it stated";
   if (status->st_uid != geteuid())
     return "its exporter's memory file belongs to another user";
-  if ((uint64_t)status->st_size != arena_bytes + OPENREG_EXPORTS_BYTES)
-    return "its exporter's memory file has another size than the device has here";
+  if ((uint64_t)status->st_size <= OPENREG_EXPORTS_BYTES)
+    return "its exporter's memory file is too short";
   if (seals < 0 || !(seals & F_SEAL_SHRINK))
     return "its exporter's memory file is not sealed";
   return NULL;
 }
 
-static openreg_status open_file(struct peer_file *file, const openreg_peer_location *location) {
+openreg_status openreg_memory_file_open(const openreg_peer_location *location, int *file,
+                                        uint64_t *arena_bytes) {
   char path[64], why[128];
   struct stat status;
   snprintf(path, sizeof path, "/proc/%d/fd/%d", location->pid, location->file);
   /* What is opened may be no file at all: then opening must not wait, nor make a terminal ours. */
-  file->file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (file->file < 0) {
+  int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (opened < 0) {
     snprintf(why, sizeof why, "opening the memory file of process %d: %s", location->pid,
              openreg_proc_error(errno));
     return openreg_import_refuse(why);
   }
   const char *fault = "its exporter's memory file cannot be looked at";
-  if (fstat(file->file, &status) == 0)
-    fault = find_fault(&status, fcntl(file->file, F_GET_SEALS), location->inode, file->arena_bytes);
-  if (fault == NULL)
+  if (fstat(opened, &status) == 0)
+    fault = find_fault(&status, fcntl(opened, F_GET_SEALS), location->inode);
+  if (fault == NULL) {
+    *file = opened;
+    *arena_bytes = (uint64_t)status.st_size - OPENREG_EXPORTS_BYTES;
     return OPENREG_OK;
-  close(file->file);
+  }
+  close(opened);
   return openreg_import_refuse(fault);
+}
+
+static openreg_status open_file(struct peer_file *file, const openreg_peer_location *location) {
+  uint64_t arena_bytes;
+  openreg_status status = openreg_memory_file_open(location, &file->file, &arena_bytes);
+  if (status != OPENREG_OK || arena_bytes == file->arena_bytes)
+    return status;
+  close(file->file);
+  return openreg_import_refuse(
+      "its exporter's memory file has another size than the device has here");
 }
 
 /* A description for mapping, to be closed at once: the one with the locks is not mapped. */

@@ -2,7 +2,9 @@
  *
  * Multiprocessors, threads and capability decide which random numbers a device draws, so they are
  * facts. Memory is what torch.cuda.get_device_properties prints, in MiB, on Linux where it differs;
- * it varies by some MiB with the driver; marked "estimate" it was not seen in a print-out.
+ * it varies by some MiB with the driver; marked "estimate" it was not seen in a print-out. Cache, in
+ * MiB, clocks in MHz, the memory's as the driver counts it, and the bus in bits are from data sheets
+ * or from what deviceQuery of CUDA's samples prints; those of the B200 and the H20 are estimates.
  * Where the sizes of contexts come from, and which are estimates, docs/gpu-memory.md says.
  */
 #include "device/process/config.h"
@@ -15,24 +17,24 @@
 
 /* clang-format off */
 static const openreg_profile table[] = {
-    /* key          name                         SM   TPM   capability  memory  context */
-    {"b200",       "NVIDIA B200",               148, 2048, 10, 0, MIB(182642), MIB(616)},
-    {"h200",       "NVIDIA H200",               132, 2048,  9, 0, MIB(143156), MIB(520)},
-    {"h100",       "NVIDIA H100 80GB HBM3",     132, 2048,  9, 0, MIB(81090),  MIB(520)},
-    {"h100-pcie",  "NVIDIA H100 PCIe",          114, 2048,  9, 0, MIB(81008),  MIB(456)},
-    {"a100",       "NVIDIA A100-SXM4-40GB",     108, 2048,  8, 0, MIB(40536),  MIB(414)}, /* estimate */
-    {"a100-80gb",  "NVIDIA A100-SXM4-80GB",     108, 2048,  8, 0, MIB(81251),  MIB(414)}, /* estimate */
-    {"v100",       "Tesla V100-SXM2-16GB",       80, 2048,  7, 0, MIB(16160),  MIB(320)},
-    {"v100-32gb",  "Tesla V100-SXM2-32GB",       80, 2048,  7, 0, MIB(32510),  MIB(320)}, /* estimate */
-    {"l40s",       "NVIDIA L40S",               142, 1536,  8, 9, MIB(45589),  MIB(426)},
-    {"l4",         "NVIDIA L4",                  58, 1536,  8, 9, MIB(22491),  MIB(174)}, /* estimate */
-    {"t4",         "Tesla T4",                   40, 1024,  7, 5, MIB(15102),  MIB(80)},
-    {"rtx4090",    "NVIDIA GeForce RTX 4090",   128, 1536,  8, 9, MIB(24210),  MIB(386)}, /* estimate */
-    {"rtx3090",    "NVIDIA GeForce RTX 3090",    82, 1536,  8, 6, MIB(24259),  MIB(256)},
-    {"a10g",       "NVIDIA A10G",                80, 1536,  8, 6, MIB(22587),  MIB(240)},
-    {"rtx4090d",   "NVIDIA GeForce RTX 4090 D", 114, 1536,  8, 9, MIB(24210),  MIB(342)}, /* estimate */
-    {"h20",        "NVIDIA H20",                 78, 2048,  9, 0, MIB(97285),  MIB(312)},
-    {"rtx3060",    "NVIDIA GeForce RTX 3060",    28, 1536,  8, 6, MIB(12044),  MIB(84)},
+    /* key       name                          SM   TPM   capab.   L2 clock memory bus  memory  context */
+    {"b200",      "NVIDIA B200",                148, 2048, 10, 0, 126, 1965,  3996, 8192, MIB(182642), MIB(616)},
+    {"h200",      "NVIDIA H200",                132, 2048,  9, 0,  50, 1980,  3201, 6144, MIB(143156), MIB(520)},
+    {"h100",      "NVIDIA H100 80GB HBM3",      132, 2048,  9, 0,  50, 1980,  2619, 5120, MIB(81090),  MIB(520)},
+    {"h100-pcie", "NVIDIA H100 PCIe",           114, 2048,  9, 0,  50, 1755,  1593, 5120, MIB(81008),  MIB(456)},
+    {"a100",      "NVIDIA A100-SXM4-40GB",      108, 2048,  8, 0,  40, 1410,  1215, 5120, MIB(40536),  MIB(414)}, /* estimate */
+    {"a100-80gb", "NVIDIA A100-SXM4-80GB",      108, 2048,  8, 0,  40, 1410,  1593, 5120, MIB(81251),  MIB(414)}, /* estimate */
+    {"v100",      "Tesla V100-SXM2-16GB",        80, 2048,  7, 0,   6, 1530,   877, 4096, MIB(16160),  MIB(320)},
+    {"v100-32gb", "Tesla V100-SXM2-32GB",        80, 2048,  7, 0,   6, 1530,   877, 4096, MIB(32510),  MIB(320)}, /* estimate */
+    {"l40s",      "NVIDIA L40S",                142, 1536,  8, 9,  96, 2520,  9001,  384, MIB(45589),  MIB(426)},
+    {"l4",        "NVIDIA L4",                   58, 1536,  8, 9,  48, 2040,  6251,  192, MIB(22491),  MIB(174)}, /* estimate */
+    {"t4",        "Tesla T4",                    40, 1024,  7, 5,   4, 1590,  5001,  256, MIB(15102),  MIB(80) },
+    {"rtx4090",   "NVIDIA GeForce RTX 4090",    128, 1536,  8, 9,  72, 2520, 10501,  384, MIB(24210),  MIB(386)}, /* estimate */
+    {"rtx3090",   "NVIDIA GeForce RTX 3090",     82, 1536,  8, 6,   6, 1695,  9751,  384, MIB(24259),  MIB(256)},
+    {"a10g",      "NVIDIA A10G",                 80, 1536,  8, 6,   6, 1710,  6251,  384, MIB(22587),  MIB(240)},
+    {"rtx4090d",  "NVIDIA GeForce RTX 4090 D",  114, 1536,  8, 9,  72, 2520, 10501,  384, MIB(24210),  MIB(342)}, /* estimate */
+    {"h20",       "NVIDIA H20",                  78, 2048,  9, 0,  60, 1980,  2619, 6144, MIB(97285),  MIB(312)},
+    {"rtx3060",   "NVIDIA GeForce RTX 3060",     28, 1536,  8, 6,   3, 1777,  7501,  192, MIB(12044),  MIB(84) },
 };
 /* clang-format on */
 

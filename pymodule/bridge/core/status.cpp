@@ -38,6 +38,8 @@ void raise(openreg_status status) {
                                                 openreg_last_error());
   case OPENREG_LAUNCH_FAILURE:
     raise_accelerator_error(kLaunchFailure, openreg_last_error());
+  case OPENREG_COMMUNICATION_FAILURE:
+    TORCH_CHECK_WITH(DistBackendError, false, openreg_last_error());
   case OPENREG_OUT_OF_MEMORY:
     TORCH_CHECK_WITH(OutOfMemoryError, false, openreg_last_error());
   case OPENREG_INVALID_ARGUMENT:

@@ -56,10 +56,7 @@ void Staging::record() {
     devices.push_back(device);
     int stream = OPENREG_STREAM_DEFAULT;
     check(openreg_stream_current(device, &stream));
-    openreg_event *event = nullptr;
-    check(openreg_event_create(device, false, &event));
-    events_.emplace_back(event);
-    check(openreg_event_record(event, stream));
+    check(openreg_event_record(events_.emplace_back(make_event(device, false)).get(), stream));
   }
 }
 

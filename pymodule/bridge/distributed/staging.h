@@ -10,11 +10,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "streams/event_owner.h"
 
 namespace openreg {
 
@@ -43,13 +42,9 @@ public:
   void copy_to_device() const;
 
 private:
-  struct Destroy {
-    void operator()(openreg_event *event) const { openreg_event_destroy(event); }
-  };
-
   Tensors tensors_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_; // on a device, on the host
-  std::vector<std::unique_ptr<openreg_event, Destroy>> events_;
+  std::vector<EventOwner> events_;
 };
 
 } // namespace openreg

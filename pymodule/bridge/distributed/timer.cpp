@@ -7,7 +7,7 @@
 #include <array>
 #include <memory>
 
-#include "core/status.h"
+#include "streams/event_owner.h"
 
 namespace openreg {
 
@@ -23,9 +23,7 @@ public:
     Timer::record(point); // the host's time
     auto &event = events_.at(static_cast<size_t>(point));
     if (!event) {
-      openreg_event *made = nullptr;
-      check(openreg_event_create(device_, true, &made));
-      event.reset(made);
+      event = make_event(device_, true);
     }
     int stream = OPENREG_STREAM_DEFAULT;
     check(openreg_stream_current(device_, &stream));
@@ -50,12 +48,8 @@ public:
   }
 
 private:
-  struct Destroy {
-    void operator()(openreg_event *event) const { openreg_event_destroy(event); }
-  };
-
   c10::DeviceIndex device_;
-  std::array<std::unique_ptr<openreg_event, Destroy>, 5> events_;
+  std::array<EventOwner, 5> events_;
 };
 
 } // namespace

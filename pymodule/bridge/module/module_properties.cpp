@@ -1,11 +1,8 @@
 #include "module/module_properties.h"
 
-#include <algorithm>
-#include <array>
 #include <iterator>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -28,37 +25,6 @@ struct Capability {
 };
 constexpr Capability kCapabilities[] = {{7, 0, 96},  {7, 5, 64},  {8, 0, 164},  {8, 6, 100},
                                         {8, 9, 100}, {9, 0, 228}, {10, 0, 228}, {12, 0, 100}};
-// What follows from the GPU: its data sheet, or what deviceQuery of CUDA's samples prints of one.
-// Clocks in MHz, the memory's as the driver counts it; the bus in bits.
-struct Board {
-  std::string_view profile;
-  int l2_mib, clock, memory_clock, memory_bus_width;
-};
-constexpr std::array<Board, 17> kBoards = {{
-    {"b200", 126, 1965, 3996, 8192}, // estimate
-    {"h200", 50, 1980, 3201, 6144},
-    {"h100", 50, 1980, 2619, 5120},
-    {"h100-pcie", 50, 1755, 1593, 5120},
-    {"a100", 40, 1410, 1215, 5120},
-    {"a100-80gb", 40, 1410, 1593, 5120},
-    {"v100", 6, 1530, 877, 4096},
-    {"v100-32gb", 6, 1530, 877, 4096},
-    {"l40s", 96, 2520, 9001, 384},
-    {"l4", 48, 2040, 6251, 192},
-    {"t4", 4, 1590, 5001, 256},
-    {"rtx4090", 72, 2520, 10501, 384},
-    {"rtx3090", 6, 1695, 9751, 384},
-    {"a10g", 6, 1710, 6251, 384},
-    {"rtx4090d", 72, 2520, 10501, 384},
-    {"h20", 60, 1980, 2619, 6144}, // estimate
-    {"rtx3060", 3, 1777, 7501, 192},
-}};
-
-// All 0 for a profile given as numbers: nothing is known of it.
-Board board_of(const Properties &properties) {
-  const auto *const found = std::ranges::find(kBoards, properties.profile.key, &Board::profile);
-  return found == kBoards.end() ? Board{} : *found;
-}
 
 constexpr int kKHzPerMHz = 1000;
 
@@ -137,14 +103,14 @@ void define_properties(py::module &module) {
       .def_readonly("total_memory", &Properties::total_memory_bytes)
       .def_property_readonly("uuid", [](const Properties &p) { return Uuid{p}; })
       .def_property_readonly("L2_cache_size",
-                             [](const Properties &p) { return board_of(p).l2_mib << 20; })
+                             [](const Properties &p) { return p.profile.l2_cache_mib << 20; })
       .def_property_readonly("clock_rate",
-                             [](const Properties &p) { return board_of(p).clock * kKHzPerMHz; })
+                             [](const Properties &p) { return p.profile.clock_mhz * kKHzPerMHz; })
       .def_property_readonly(
           "memory_clock_rate",
-          [](const Properties &p) { return board_of(p).memory_clock * kKHzPerMHz; })
+          [](const Properties &p) { return p.profile.memory_clock_mhz * kKHzPerMHz; })
       .def_property_readonly("memory_bus_width",
-                             [](const Properties &p) { return board_of(p).memory_bus_width; })
+                             [](const Properties &p) { return p.profile.memory_bus_bits; })
       .def_readonly("numa_node", &Properties::numa_node)
       .def_property_readonly("cpuset", [](const Properties &p) { return std::string(p.cpuset); })
       .def("__repr__", [](const Properties &p) {
@@ -153,7 +119,8 @@ void define_properties(py::module &module) {
              << p.profile.name << "', major=" << p.profile.major << ", minor=" << p.profile.minor
              << ", total_memory=" << p.total_memory_bytes / 1048576
              << "MB, multi_processor_count=" << p.profile.multiprocessor_count
-             << ", uuid=" << text_of_uuid(p) << ", L2_cache_size=" << board_of(p).l2_mib << "MB";
+             << ", uuid=" << text_of_uuid(p) << ", L2_cache_size=" << p.profile.l2_cache_mib
+             << "MB";
         if (!in_cuda_mode()) { // where nothing says where a device is
           text << ", numa_node=" << p.numa_node << ", cpuset='" << p.cpuset << "'";
         }

@@ -43,7 +43,7 @@
 #include "compat/dispatch_stub.h"
 #include "core/registration.h"
 #include "launch/typed.h"
-#include "operators/below_autograd.h"
+#include "operators/composed.h"
 #include "operators/random/random.h"
 
 namespace openreg {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/registration.h"
-#include "operators/below_autograd.h"
+#include "operators/composed.h"
 
 namespace openreg {
 
@@ -95,8 +95,7 @@ Tensor &normalize_out(const Tensor &input, const OptionalTensor &weight, const O
                       const Tensor &mean, const Tensor &inverse, double epsilon, Tensor &out) {
   const auto result = normalize(input, weight, bias, mean, inverse, epsilon);
   const BelowAutograd below_autograd;
-  out.resize_(result.sizes()).copy_(result);
-  return out;
+  return into(out, result);
 }
 
 // Of all devices: a row of means and of inverse deviations from each, and how many elements it had.

@@ -5,6 +5,7 @@
 
 #include "core/registration.h"
 #include "launch/typed.h"
+#include "operators/composed.h"
 
 namespace openreg {
 
@@ -45,11 +46,6 @@ at::Tensor baddbmm(const at::Tensor &self, const at::Tensor &one, const at::Tens
                    at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha) {
   check_product_dtype(one, dtype);
   return typed<ops::baddbmm>(in(dtype, self), in(dtype, one), in(dtype, other), beta, alpha);
-}
-
-at::Tensor &into(at::Tensor &out, const at::Tensor &result) {
-  out.resize_(result.sizes()).copy_(result);
-  return out;
 }
 
 at::Tensor &mm_out(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype,

@@ -13,6 +13,7 @@
 #include "core/registration.h"
 #include "launch/by_dtype.h"
 #include "launch/typed.h"
+#include "operators/composed.h"
 #include "streams/sync_debug.h"
 
 namespace openreg {
@@ -20,11 +21,6 @@ namespace openreg {
 namespace {
 
 namespace ops = at::_ops;
-
-at::Tensor &into(at::Tensor &out, const at::Tensor &result) {
-  out.resize_(result.sizes()).copy_(result);
-  return out;
-}
 
 // ---- integers that are moved, not computed with -------------------------------------------------
 

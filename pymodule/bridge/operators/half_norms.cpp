@@ -11,7 +11,7 @@
 
 #include "core/registration.h"
 #include "launch/typed.h"
-#include "operators/below_autograd.h"
+#include "operators/composed.h"
 
 namespace openreg {
 

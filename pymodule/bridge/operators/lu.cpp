@@ -12,16 +12,13 @@
 
 #include "core/registration.h"
 #include "launch/typed.h"
+#include "operators/composed.h"
 
 namespace openreg {
 
 namespace ops = at::_ops;
 
 namespace {
-
-void into(at::Tensor &out, const at::Tensor &result) {
-  out.resize_(result.sizes()).copy_(result);
-}
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lu_factor_plain(const at::Tensor &matrices) {
   TORCH_CHECK(matrices.dim() >= 2, "linalg.lu_factor: The input tensor A must have at least 2 "

@@ -17,6 +17,12 @@ class BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{kDeviceKeys.autocast};
 };
 
+// What an overload with `out` gives back. Resizes and copies by whatever the thread is above.
+inline at::Tensor &into(at::Tensor &out, const at::Tensor &result) {
+  out.resize_(result.sizes()).copy_(result);
+  return out;
+}
+
 inline bool is_given(const std::optional<at::Tensor> &tensor) {
   return tensor.has_value() && tensor->defined();
 }
