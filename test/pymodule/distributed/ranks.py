@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import os
 
 import torch
 import torch.distributed as dist
@@ -13,8 +14,11 @@ from device import DEVICE
 PATIENCE = datetime.timedelta(seconds=120)
 
 
-def join(rank, size, store, bound, arguments):
+def join(rank, size, store, bound, devices, arguments):
     torch.set_num_threads(1)
+    if devices is not None:  # those of the group of tests have another number
+        os.environ["OPENREG_GROUP"] += f"-{devices}"
+        os.environ["OPENREG_DEVICE_COUNT"] = str(devices)
     if bound:
         arguments["device_id"] = torch.device(DEVICE, rank)
     dist.init_process_group(
@@ -46,13 +50,13 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def ranks_of(folder, size=2, bound=False, **arguments):
+def ranks_of(folder, size=2, bound=False, devices=None, **arguments):
     """A group of processes, each bound to its device or not; `arguments`: of init_process_group."""
     with contextlib.ExitStack() as entered:
         peers = [entered.enter_context(Peer()) for _ in range(size)]
         store = str(folder / "store")
         for rank, peer in enumerate(peers):
-            peer.start(join, rank, size, store, bound, arguments)
+            peer.start(join, rank, size, store, bound, devices, arguments)
         for peer in peers:
             peer.finish()
         ranks = Ranks(peers)
@@ -63,6 +67,11 @@ def ranks_of(folder, size=2, bound=False, **arguments):
         for peer in peers:
             if not peer.connection.closed:
                 peer.finish()
+
+
+# The backend that computes among devices, and its class.
+BACKEND = "nccl" if DEVICE == "cuda" else "occl"
+GROUP_CLASS = getattr(dist, f"ProcessGroup{BACKEND.upper()}")
 
 
 def own_device():
