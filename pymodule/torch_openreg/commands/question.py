@@ -1,16 +1,13 @@
-"""Whether a program in some environment would have the devices: asked of a Python that starts so.
-
-The one who asks may do something else until the answer is there, and become another program.
-"""
+"""Whether a program would have the devices: asked of a Python that starts as the program's will."""
 
 import os
+import subprocess
 import sys
-from typing import NamedTuple
 
 from .executable import WRONG_ARGUMENTS, CannotRunError
 
-# Asks a Python that starts as the program's will. Its status is the one for wrong arguments.
-_ASK = """
+# Its status is the one for wrong arguments.
+_QUESTION = """
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]  # not what lies in the working folder
 mode = sys.modules.get("_openreg_cuda_mode")
@@ -25,42 +22,47 @@ if problem:
 """
 
 
-class Question(NamedTuple):
-    """A child that was asked, and what it says; no more than two numbers, which survive an exec."""
-
-    process: int
-    answer: int  # a file to read from
+def _is_needed(environment: os._Environ[str] | dict[str, str]) -> bool:
+    """Tell whether a program might miss them and not know: one that says `openreg` would."""
+    return environment.get("OPENREG_DEVICE_TYPE") == "cuda"
 
 
-def ask(environment: dict[str, str]) -> Question | None:
-    """Begin to ask; None where nobody needs to: a program that says `openreg` hears it anyway."""
-    if environment["OPENREG_DEVICE_TYPE"] != "cuda":
-        return None
-    answer, told = os.pipe()
-    process = os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-c", _ASK],
-        environment,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-            (os.POSIX_SPAWN_DUP2, told, 2),
-        ],
-    )
-    os.close(told)
-    return Question(process, answer)
-
-
-def require_devices(question: Question | None) -> None:
-    """Wait for the answer, and raise it if it is a problem."""
-    if question is None:
+def require_devices(environment: dict[str, str]) -> None:
+    """Raise what keeps the devices from being there in an environment."""
+    if not _is_needed(environment):
         return
-    with open(question.answer, errors="replace") as file:
-        answer = file.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(question.process, 0)[1])
-    if status == WRONG_ARGUMENTS:
-        raise CannotRunError(WRONG_ARGUMENTS, answer.strip())
-    if status != 0:
+    asked = subprocess.run(
+        [sys.executable, "-c", _QUESTION],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    if asked.returncode == WRONG_ARGUMENTS:
+        raise CannotRunError(WRONG_ARGUMENTS, asked.stderr.strip())
+    if asked.returncode != 0:
         raise CannotRunError(
-            1, f"{answer}openreg: {sys.executable} cannot load openreg's extension"
+            1, f"{asked.stderr}openreg: {sys.executable} cannot load openreg's extension"
         )
+
+
+def require_devices_of_forks() -> None:
+    """Exit if something keeps the devices from being there in forks of this process.
+
+    One of them is asked, so that the others still read their configuration themselves.
+    """
+    if not _is_needed(os.environ):
+        return
+    child = os.fork()
+    if child == 0:
+        try:
+            exec(_QUESTION, {})
+            os._exit(0)
+        except SystemExit:
+            os._exit(WRONG_ARGUMENTS)
+        finally:
+            os._exit(1)
+    if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(status if status > 0 else 1)

@@ -21,7 +21,7 @@ from typing import Any
 
 from . import ranks
 from .executable import WRONG_ARGUMENTS, CannotRunError, become, resolve
-from .question import ask, require_devices
+from .question import require_devices
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -210,9 +210,9 @@ def main(words: Sequence[str]) -> int:
         if job is not None:
             program = ranks.resolve(command, environment["PATH"])
             ranks.share_machine(environment, job.size)
-            return ranks.start(job, program, environment, ask(environment))
+            return ranks.start(job, program, environment)
         file, words = resolve(command, environment["PATH"])
-        require_devices(ask(environment))
+        require_devices(environment)
         become(file, words, environment)
     except CannotRunError as problem:
         print(problem, file=sys.stderr)

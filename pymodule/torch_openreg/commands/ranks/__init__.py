@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from .. import executable, question
+from .. import executable
 from ..executable import WRONG_ARGUMENTS, CannotRunError
+from ..question import require_devices
 from .launcher import Job, Ranks, block_signals
 
 __all__ = ["MOST", "Job", "Program", "resolve", "share_machine", "start"]
@@ -90,18 +91,12 @@ def share_machine(environment: dict[str, str], count: int) -> None:
         environment.setdefault("OMP_NUM_THREADS", "1")
 
 
-def start(
-    job: Job, program: Program, environment: dict[str, str], asked: question.Question | None
-) -> int:
+def start(job: Job, program: Program, environment: dict[str, str]) -> int:
     """Start the ranks, and return the status of the job: a program of this Python's by an exec."""
     if program.python is not None:
-        numbers: tuple[object, ...] = ()
-        if asked is not None:
-            os.set_inheritable(asked.answer, True)
-            numbers = asked
-        words = [*map(str, job), ",".join(map(str, numbers)), *program.python]
-        executable.become(sys.executable, [sys.executable, str(_TEMPLATE), *words], environment)
-    question.require_devices(asked)
+        words = [sys.executable, str(_TEMPLATE), *map(str, job), *program.python]
+        executable.become(sys.executable, words, environment)
+    require_devices(environment)
     ranks = Ranks(job, block_signals())
     if ranks.start(serves_store=False) is None:
         return ranks.wait()

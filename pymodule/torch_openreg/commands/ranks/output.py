@@ -49,6 +49,8 @@ class _Stream:
 
     def _read(self, source: int) -> bool:
         """Read once; returns whether there may be more."""
+        if source not in self._parts:  # closed since both were ready
+            return False
         try:
             data = os.read(source, 1 << 16)
         except BlockingIOError:

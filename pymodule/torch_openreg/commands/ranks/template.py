@@ -7,7 +7,7 @@ shares the memory of all that was imported.
 The template also serves the ranks' store, as torchrun does. Its socket is there before the ranks
 are: none has to wait for another, and the port is no guess.
 
-Run as a file, with four words for itself, which `start` in ``__init__.py`` gives it, and those of
+Run as a file, with three words for itself, which `start` in ``__init__.py`` gives it, and those of
 the program.
 """
 
@@ -29,17 +29,17 @@ def _import_before_pytorch() -> tuple[types.ModuleType, ...]:
     package = types.ModuleType("torch_openreg")
     package.__path__ = [str(Path(__file__).parents[2])]
     sys.modules["torch_openreg"] = package
-    from torch_openreg.commands import executable, question
-    from torch_openreg.commands.ranks import launcher, program
+    from torch_openreg.commands import question
+    from torch_openreg.commands.ranks import launcher, preload, program
 
     for name in [name for name in sys.modules if name.split(".")[0] == "torch_openreg"]:
         del sys.modules[name]
-    return executable, question, launcher, program
+    return question, launcher, preload, program
 
 
 if not getattr(sys.flags, "safe_path", False):
     del sys.path[0]  # the folder of this file
-executable, question, launcher, program = _import_before_pytorch()
+question, launcher, preload, program = _import_before_pytorch()
 
 
 def _end_by_signals() -> None:
@@ -48,21 +48,14 @@ def _end_by_signals() -> None:
         launcher.end_by(number)
 
 
-def _import_pytorch(asked: str) -> None:
-    """Import it while another process looks for the devices; exit if it does not find them."""
-    failed = None
+def _import_pytorch(words: list[str], count: int) -> None:
+    """Import it, and what the program will need of it; exit if the devices would not be there."""
     try:
         import torch  # noqa: F401
-    except Exception as error:
-        failed = error
-    try:
-        numbers = [int(number) for number in asked.split(",") if number]
-        question.require_devices(question.Question(*numbers) if numbers else None)
-    except executable.CannotRunError as problem:
-        print(problem, file=sys.stderr)
-        sys.exit(problem.status)
-    if failed is not None:
-        raise failed
+
+        preload.preload(words, count)
+    finally:
+        question.require_devices_of_forks()  # who knows why, if it cannot be imported
 
 
 def _serve_store(listener: socket.socket) -> object:
@@ -79,9 +72,9 @@ def _serve_store(listener: socket.socket) -> object:
 
 def main() -> None:
     """Start the ranks; in one of them, run the program."""
-    count, prefix, grace, asked, *words = sys.argv[1:]
+    count, prefix, grace, *words = sys.argv[1:]
     mask = launcher.block_signals()
-    _import_pytorch(asked)
+    _import_pytorch(words, int(count))
     _end_by_signals()
     gc.collect()
     gc.freeze()  # what is garbage in a rank is looked for among its own objects
