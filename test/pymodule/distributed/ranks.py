@@ -2,6 +2,9 @@
 
 import contextlib
 import datetime
+import itertools
+import os
+from multiprocessing import connection
 
 import torch
 import torch.distributed as dist
@@ -9,11 +12,30 @@ from peers import Peer
 
 from device import DEVICE
 
+# What training imports late, and takes seconds: here it is there before the ranks are.
+torch.multiprocessing.set_forkserver_preload(
+    ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"]
+)
+
 # A collective that nobody else joins fails after so long, and with it the test.
 PATIENCE = datetime.timedelta(seconds=120)
+# How long the other ranks have to end when one of them has failed.
+GRACE_SECONDS = 5
 
 
-def join(rank, size, store, bound, arguments):
+# What serves tensors of the device, as `init_process_group` takes it for programs that have CPU
+# tensors, too.
+BACKENDS = {"gloo": "gloo"}
+if DEVICE == "cuda" and dist.is_nccl_available():
+    BACKENDS["nccl"] = "cpu:gloo,cuda:nccl"
+elif hasattr(dist.Backend, "OCCL"):
+    BACKENDS["occl"] = f"cpu:gloo,{DEVICE}:occl"
+
+_numbers = itertools.count()
+
+
+def join(rank, size, store, bound, environment, arguments):
+    os.environ.update(environment)  # before the process uses a device
     torch.set_num_threads(1)
     if bound:
         arguments["device_id"] = torch.device(DEVICE, rank)
@@ -28,17 +50,38 @@ class Ranks:
     def __init__(self, peers):
         self.peers = peers
 
+    def is_whole(self):
+        return all(not peer.connection.closed for peer in self.peers)
+
     def start(self, function, *arguments):
         for peer in self.peers:
             peer.start(function, *arguments)
 
     def finish(self):
-        """Return what each returned; raise only when all have ended."""
-        answers = [peer.connection.recv() for peer in self.peers]
-        for succeeded, answer in answers:
-            if not succeeded:
-                raise answer
-        return [answer for _, answer in answers]
+        """Return what each returned.
+
+        Raise what the first one raised. Others of the ranks may wait for it: those that do not end
+        soon are killed, and the group is of no use any more.
+        """
+        pending = {peer.connection: rank for rank, peer in enumerate(self.peers)}
+        answers, first = {}, None
+        while pending:
+            ready = connection.wait(pending, timeout=None if first is None else GRACE_SECONDS)
+            if not ready:
+                break
+            for ended in ready:
+                rank = pending.pop(ended)
+                try:
+                    succeeded, answers[rank] = ended.recv()
+                except EOFError:
+                    succeeded, answers[rank] = False, RuntimeError(f"rank {rank} died")
+                if not succeeded:
+                    first = first or answers[rank]
+        if first is not None:
+            for rank in pending.values():
+                self.peers[rank].kill()
+            raise first
+        return [answers[rank] for rank in range(len(self.peers))]
 
     def call(self, function, *arguments):
         self.start(function, *arguments)
@@ -47,22 +90,45 @@ class Ranks:
 
 @contextlib.contextmanager
 def ranks_of(folder, size=2, bound=False, **arguments):
-    """A group of processes, each bound to its device or not; `arguments`: of init_process_group."""
+    """A group of processes, each bound to its device or not; `arguments`: of init_process_group.
+
+    They have as many devices, and at least the two that the tests have by default.
+    """
+    environment = {}
+    if size > 2:
+        group = f"{os.environ['OPENREG_GROUP']}-ranks-{next(_numbers)}"
+        environment = {"OPENREG_DEVICE_COUNT": str(size), "OPENREG_GROUP": group}
     with contextlib.ExitStack() as entered:
         peers = [entered.enter_context(Peer()) for _ in range(size)]
         store = str(folder / "store")
         for rank, peer in enumerate(peers):
-            peer.start(join, rank, size, store, bound, arguments)
+            peer.start(join, rank, size, store, bound, environment, arguments)
         for peer in peers:
             peer.finish()
         ranks = Ranks(peers)
         yield ranks
-        for peer in peers:
-            if not peer.connection.closed:
-                peer.start(dist.destroy_process_group)
-        for peer in peers:
-            if not peer.connection.closed:
-                peer.finish()
+        if ranks.is_whole():
+            ranks.call(dist.destroy_process_group)
+
+
+class Restarted:
+    """A group that tests share; when one of them has broken it, the next one has a new one."""
+
+    def __init__(self, make_folder, **arguments):
+        self._make_folder, self._arguments = make_folder, arguments
+        self._entered = contextlib.ExitStack()
+        self._ranks = None
+
+    def get(self):
+        if self._ranks is None or not self._ranks.is_whole():
+            self.close()
+            self._ranks = self._entered.enter_context(
+                ranks_of(self._make_folder(), **self._arguments)
+            )
+        return self._ranks
+
+    def close(self):
+        self._entered.close()
 
 
 def own_device():
