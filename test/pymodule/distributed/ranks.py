@@ -49,9 +49,11 @@ class Ranks:
 
     def __init__(self, peers):
         self.peers = peers
+        self.has_failed = False
 
     def is_whole(self):
-        return all(not peer.connection.closed for peer in self.peers)
+        closed = any(peer.connection.closed for peer in self.peers)
+        return not closed and not self.has_failed
 
     def start(self, function, *arguments):
         for peer in self.peers:
@@ -60,8 +62,8 @@ class Ranks:
     def finish(self):
         """Return what each returned.
 
-        Raise what the first one raised. Others of the ranks may wait for it: those that do not end
-        soon are killed, and the group is of no use any more.
+        Raise what the first one raised: then the group is of no use any more, for others may have
+        waited for that one. Those that do not end soon are killed.
         """
         pending = {peer.connection: rank for rank, peer in enumerate(self.peers)}
         answers, first = {}, None
@@ -78,6 +80,7 @@ class Ranks:
                 if not succeeded:
                     first = first or answers[rank]
         if first is not None:
+            self.has_failed = True
             for rank in pending.values():
                 self.peers[rank].kill()
             raise first

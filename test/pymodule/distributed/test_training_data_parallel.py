@@ -177,9 +177,8 @@ def test_trains_as_one_device(four_ranks, kind):
 def uneven(divide_by_initial_world_size):
     """Of the steps a rank does one more than the rank before it."""
     network = make()
-    rank, size = dist.get_rank(), dist.get_world_size()
     with network.join(divide_by_initial_world_size=divide_by_initial_world_size):
-        train(network, steps=rank + 1)
+        train(network, steps=dist.get_rank() + 1)
     return exact.parameters_of(network.module)
 
 
