@@ -15,7 +15,7 @@ def ranks(tmp_path_factory):
 @pytest.fixture(scope="module", params=BACKENDS)
 def group_of_four(tmp_path_factory, request):
     make_folder = functools.partial(tmp_path_factory.mktemp, "group")
-    group = Restarted(make_folder, size=4, backend=BACKENDS[request.param])
+    group = Restarted(make_folder, size=4, devices=4, backend=BACKENDS[request.param])
     with contextlib.closing(group):
         yield group
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import itertools
 import os
 from multiprocessing import connection
 
@@ -23,20 +22,11 @@ PATIENCE = datetime.timedelta(seconds=120)
 GRACE_SECONDS = 5
 
 
-# What serves tensors of the device, as `init_process_group` takes it for programs that have CPU
-# tensors, too.
-BACKENDS = {"gloo": "gloo"}
-if DEVICE == "cuda" and dist.is_nccl_available():
-    BACKENDS["nccl"] = "cpu:gloo,cuda:nccl"
-elif hasattr(dist.Backend, "OCCL"):
-    BACKENDS["occl"] = f"cpu:gloo,{DEVICE}:occl"
-
-_numbers = itertools.count()
-
-
-def join(rank, size, store, bound, environment, arguments):
-    os.environ.update(environment)  # before the process uses a device
+def join(rank, size, store, bound, devices, arguments):
     torch.set_num_threads(1)
+    if devices is not None:  # those of the group of tests have another number
+        os.environ["OPENREG_GROUP"] += f"-{devices}"
+        os.environ["OPENREG_DEVICE_COUNT"] = str(devices)
     if bound:
         arguments["device_id"] = torch.device(DEVICE, rank)
     dist.init_process_group(
@@ -92,20 +82,13 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def ranks_of(folder, size=2, bound=False, **arguments):
-    """A group of processes, each bound to its device or not; `arguments`: of init_process_group.
-
-    They have as many devices, and at least the two that the tests have by default.
-    """
-    environment = {}
-    if size > 2:
-        group = f"{os.environ['OPENREG_GROUP']}-ranks-{next(_numbers)}"
-        environment = {"OPENREG_DEVICE_COUNT": str(size), "OPENREG_GROUP": group}
+def ranks_of(folder, size=2, bound=False, devices=None, **arguments):
+    """A group of processes, each bound to its device or not; `arguments`: of init_process_group."""
     with contextlib.ExitStack() as entered:
         peers = [entered.enter_context(Peer()) for _ in range(size)]
         store = str(folder / "store")
         for rank, peer in enumerate(peers):
-            peer.start(join, rank, size, store, bound, environment, arguments)
+            peer.start(join, rank, size, store, bound, devices, arguments)
         for peer in peers:
             peer.finish()
         ranks = Ranks(peers)
@@ -132,6 +115,13 @@ class Restarted:
 
     def close(self):
         self._entered.close()
+
+
+# The backend that computes among devices, and its class.
+BACKEND = "nccl" if DEVICE == "cuda" else "occl"
+# What serves tensors of the device, as `init_process_group` takes it.
+BACKENDS = {"gloo": "gloo", BACKEND: f"cpu:gloo,{DEVICE}:{BACKEND}"}
+GROUP_CLASS = getattr(dist, f"ProcessGroup{BACKEND.upper()}")
 
 
 def own_device():
