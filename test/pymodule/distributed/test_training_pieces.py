@@ -3,7 +3,6 @@ objects, barriers that name who is missing, checks, RPC.
 """
 
 import datetime
-import os
 
 import pytest
 import torch
@@ -236,10 +235,10 @@ def test_a_barrier_names_who_is_missing(four_ranks):
 
 
 def mismatched():
-    """With TORCH_DISTRIBUTED_DEBUG=DETAIL, which is read when a group is made."""
-    os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
-    dist.set_debug_level_from_env()
+    """In a group that is made while TORCH_DISTRIBUTED_DEBUG is DETAIL."""
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
     group = dist.new_group(backend=dist.get_backend_config())
+    dist.set_debug_level(dist.DebugLevel.OFF)
     tensor = torch.ones(3 + (dist.get_rank() == 1), device=own_device())
     good = torch.ones(3, device=own_device())
     dist.all_reduce(good, group=group)
