@@ -60,7 +60,7 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
-    from . import _dlpack, _gloo, _meta, openreg  # noqa: F401 - _meta registers kernels
+    from . import _dlpack, _gloo, _meta, _occl, openreg  # noqa: F401 - _meta registers kernels
     from .openreg import _memory_history, _reductions
 
     backend_registration.rename_privateuse1_backend("openreg")
@@ -76,6 +76,7 @@ def _register() -> None:
 
     _memory_history.register()
     _gloo.install("openreg")
+    _occl.install("openreg")
 
     # `import torch.openreg.memory` must find the module that exists, not load it a second time.
     for room in ("_utils", "amp", "devices", "memory", "random", "streams"):
@@ -91,6 +92,10 @@ def _end_in_order() -> None:
 
     # No launch runs when what it needs is gone.
     atexit.register(_C.shut_down_streams)
+
+    # No launch that runs waits for other processes.
+    if hasattr(_C, "abort_communicators"):
+        atexit.register(_C.abort_communicators)
 
     # Their last act takes the GIL: a finalized interpreter would make it an abort.
     atexit.register(_C.stop_autograd_threads)

@@ -29,6 +29,3 @@ def install(device_type: str) -> None:
     backend = distributed_c10d.Backend
     if device_type not in backend.backend_capability[backend.GLOO]:
         backend.backend_capability[backend.GLOO].append(device_type)
-    # Whoever names no backend: as PyTorch chooses without an accelerator.
-    if not distributed.is_nccl_available():
-        backend.default_device_backend_map[device_type] = backend.GLOO

@@ -2,44 +2,13 @@
 
 #include <pybind11/chrono.h>
 
-#include <utility>
-
+#include "distributed/communicator.h"
 #include "distributed/gloo.h"
 #include "distributed/timer.h"
-#include "streams/turn.h"
+#include "module/held_without_gil.h"
+#include "module/module_occl.h"
 
 namespace py = pybind11;
-
-namespace openreg {
-
-// As PyTorch has Python hold its groups: the last reference goes without the GIL, for the threads
-// of a group, which its end waits for, may want it.
-template <class T> class HeldWithoutGil {
-public:
-  HeldWithoutGil() = default;
-  explicit HeldWithoutGil(T *fresh) : held_(c10::intrusive_ptr<T>::unsafe_steal_from_new(fresh)) {}
-  HeldWithoutGil(c10::intrusive_ptr<T> held) : held_(std::move(held)) {}
-  HeldWithoutGil(const HeldWithoutGil &) = default;
-  HeldWithoutGil(HeldWithoutGil &&) noexcept = default;
-  HeldWithoutGil &operator=(const HeldWithoutGil &) = default;
-  HeldWithoutGil &operator=(HeldWithoutGil &&) noexcept = default;
-  ~HeldWithoutGil() {
-    if (held_) {
-      const WithoutGil no_gil;
-      held_.reset();
-    }
-  }
-
-  T *get() const { return held_.get(); }
-
-private:
-  c10::intrusive_ptr<T> held_;
-};
-
-} // namespace openreg
-
-// PyTorch's casters see the pointer, which is all that such an object has.
-PYBIND11_DECLARE_HOLDER_TYPE(T, openreg::HeldWithoutGil<T>, true)
 
 namespace openreg {
 
@@ -70,6 +39,9 @@ void define_gloo(const py::module &module) {
 
 void define_distributed(py::module &module) {
   module.def("define_gloo", [module] { define_gloo(module); });
+  module.def("define_occl", [module] { define_occl(module); });
+  module.def("abort_communicators", &abort_communicators,
+             py::call_guard<py::gil_scoped_release>());
   register_timer();
 }
 

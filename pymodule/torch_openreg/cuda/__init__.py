@@ -29,7 +29,7 @@ def supply_names() -> None:
 
 def finish() -> None:
     """Do what needs all of PyTorch."""
-    from torch_openreg import _gloo, _meta  # noqa: F401 - _meta registers kernels
+    from torch_openreg import _gloo, _meta, _occl  # noqa: F401 - _meta registers kernels
 
     from . import communication, nccl, sharing, storages, tensor_types
 
@@ -40,3 +40,4 @@ def finish() -> None:
     for module in (storages, sharing, communication, nccl, tensor_types):
         module.install()
     _gloo.install("cuda")
+    _occl.install("cuda")

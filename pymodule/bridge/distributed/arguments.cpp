@@ -1,0 +1,259 @@
+#include "distributed/arguments.h"
+
+#include <torch/csrc/distributed/c10d/Utils.hpp>
+
+namespace openreg {
+
+namespace {
+
+void check_dense(const at::Tensor &tensor) {
+  TORCH_CHECK_VALUE(is_on_device(tensor) && tensor.layout() == c10::kStrided, "Tensors must be ",
+                    platform_name(), " and dense");
+}
+
+const char *name_of(c10d::ReduceOp::RedOpType type) {
+  static constexpr const char *kNames[] = {"SUM", "AVG", "PRODUCT", "MIN",        "MAX",
+                                           "BAND", "BOR", "BXOR",    "PREMUL_SUM", "UNUSED"};
+  return kNames[type];
+}
+
+openreg_reduction reduction_of(c10d::ReduceOp::RedOpType type) {
+  switch (type) {
+  case c10d::ReduceOp::SUM:
+    return OPENREG_REDUCE_SUM;
+  case c10d::ReduceOp::AVG:
+    return OPENREG_REDUCE_AVG;
+  case c10d::ReduceOp::PRODUCT:
+    return OPENREG_REDUCE_PRODUCT;
+  case c10d::ReduceOp::MIN:
+    return OPENREG_REDUCE_MIN;
+  case c10d::ReduceOp::MAX:
+    return OPENREG_REDUCE_MAX;
+  case c10d::ReduceOp::PREMUL_SUM:
+    return OPENREG_REDUCE_PREMUL_SUM;
+  case c10d::ReduceOp::BAND:
+    return OPENREG_REDUCE_BAND;
+  case c10d::ReduceOp::BOR:
+    return OPENREG_REDUCE_BOR;
+  case c10d::ReduceOp::BXOR:
+    return OPENREG_REDUCE_BXOR;
+  default:
+    TORCH_CHECK_VALUE(false, "Unhandled ReduceOp");
+  }
+}
+
+bool is_bitwise(c10d::ReduceOp::RedOpType type) {
+  return type == c10d::ReduceOp::BAND || type == c10d::ReduceOp::BOR ||
+         type == c10d::ReduceOp::BXOR;
+}
+
+// BYTES for what no other type stands for.
+openreg_dtype dtype_of(at::ScalarType type) {
+  switch (type) {
+  case at::kBool:
+    return OPENREG_DTYPE_BOOL;
+  case at::kByte:
+    return OPENREG_DTYPE_UINT8;
+  case at::kChar:
+    return OPENREG_DTYPE_INT8;
+  case at::kUInt16:
+    return OPENREG_DTYPE_UINT16;
+  case at::kShort:
+    return OPENREG_DTYPE_INT16;
+  case at::kUInt32:
+    return OPENREG_DTYPE_UINT32;
+  case at::kInt:
+    return OPENREG_DTYPE_INT32;
+  case at::kUInt64:
+    return OPENREG_DTYPE_UINT64;
+  case at::kLong:
+    return OPENREG_DTYPE_INT64;
+  case at::kHalf:
+    return OPENREG_DTYPE_FLOAT16;
+  case at::kBFloat16:
+    return OPENREG_DTYPE_BFLOAT16;
+  case at::kFloat:
+    return OPENREG_DTYPE_FLOAT32;
+  case at::kDouble:
+    return OPENREG_DTYPE_FLOAT64;
+  case at::kComplexHalf:
+    return OPENREG_DTYPE_COMPLEX32;
+  case at::kComplexFloat:
+    return OPENREG_DTYPE_COMPLEX64;
+  case at::kComplexDouble:
+    return OPENREG_DTYPE_COMPLEX128;
+  default:
+    return c10::isFloat8Type(type) ? OPENREG_DTYPE_FLOAT8 : OPENREG_DTYPE_BYTES;
+  }
+}
+
+// Whether NCCL has numbers of that type.
+bool is_of_nccl(openreg_dtype dtype, bool as_reals) {
+  switch (dtype) {
+  case OPENREG_DTYPE_UINT16:
+  case OPENREG_DTYPE_INT16:
+  case OPENREG_DTYPE_UINT32:
+  case OPENREG_DTYPE_UINT64:
+  case OPENREG_DTYPE_BYTES:
+    return false;
+  case OPENREG_DTYPE_COMPLEX32:
+  case OPENREG_DTYPE_COMPLEX64:
+  case OPENREG_DTYPE_COMPLEX128:
+    return as_reals;
+  default:
+    return true;
+  }
+}
+
+// A factor on the device of the tensor and of its type, or a number.
+void set_factor(Collective &collective, const at::Tensor &tensor, const c10d::ReduceOp &reduction,
+                Tensors &kept) {
+  const auto *const factor = dynamic_cast<c10d::PreMulSumSupplement *>(reduction.supplement_.get());
+  TORCH_CHECK_VALUE(factor != nullptr, "ReduceOp.PREMUL_SUM without its factor: make it by "
+                                       "torch.distributed._make_nccl_premul_sum");
+  if (!factor->tensor_factor.defined()) {
+    collective.call.factor = factor->double_factor;
+    return;
+  }
+  kept.push_back(factor->tensor_factor.to(tensor.options()));
+  collective.call.factor_address = kept.back().const_data_ptr();
+}
+
+} // namespace
+
+// ---- checks -------------------------------------------------------------------------------------
+
+std::string multi_device_sentence() {
+  return std::string("Expecting one tensor only but got multiple. You are probably using multiple "
+                     "devices under one thread. The support for such usage has been deprecated. "
+                     "For details, please refer to "
+                     "https://pytorch.org/docs/stable/distributed.html"
+                     "#multi-gpu-collective-functions. ProcessGroup") +
+         backend_title() + " continues supporting multi-process and multi-thread modes.";
+}
+
+const at::Tensor &only_tensor(const Tensors &tensors) {
+  TORCH_CHECK(tensors.size() == 1, multi_device_sentence());
+  return tensors.front();
+}
+
+const Tensors &only_list(const TensorLists &lists) {
+  TORCH_CHECK(lists.size() == 1, multi_device_sentence());
+  return lists.front();
+}
+
+void check_tensor(const at::Tensor &tensor, bool is_message) {
+  check_dense(tensor);
+  if (tensor.is_contiguous(tensor.suggest_memory_format())) {
+    return;
+  }
+  TORCH_CHECK_VALUE(is_message, "Tensors must be contiguous");
+  TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(),
+                    "Tensors for P2P must be non-overlapping and dense");
+  TORCH_WARN_ONCE("Detected non-contiguous tensor in P2P operations. It is user responsibility to "
+                  "guarantee that source and destination tensors have the same contiguity "
+                  "format.");
+}
+
+void check_same_device(const Tensors &tensors) {
+  TORCH_CHECK_VALUE(!tensors.empty(), "Tensor list must be nonempty");
+  for (const auto &tensor : tensors) {
+    check_dense(tensor);
+    TORCH_CHECK_TYPE(tensor.scalar_type() == tensors[0].scalar_type(),
+                     "Tensors must have identical type");
+    TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(),
+                      "Tensors must be non-overlapping and dense");
+    TORCH_CHECK_VALUE(tensor.device() == tensors[0].device(),
+                      "Expected list of tensors on the same device");
+  }
+}
+
+void check_list(const Tensors &list, const at::Tensor &like, int size) {
+  TORCH_CHECK_VALUE(list.size() == static_cast<size_t>(size), "Expected a list of ", size,
+                    " tensors, one for each rank, but got ", list.size());
+  for (const auto &tensor : list) {
+    check_dense(tensor);
+    TORCH_CHECK_TYPE(tensor.scalar_type() == like.scalar_type(),
+                     "Tensors must have identical type");
+    TORCH_CHECK(tensor.device() == like.device(), "Expecting all tensors on the same device");
+  }
+}
+
+void check_rank(const char *what, int64_t rank, int size) {
+  TORCH_CHECK_VALUE(rank >= 0 && rank < size, "ProcessGroup", backend_title(), "::", what,
+                    ": invalid rank: ", rank);
+}
+
+// ---- parts --------------------------------------------------------------------------------------
+
+openreg_dtype dtype_of(const at::Tensor &tensor, bool as_reals) {
+  const auto dtype = dtype_of(tensor.scalar_type());
+  TORCH_CHECK_TYPE(!in_cuda_mode() || is_of_nccl(dtype, as_reals),
+                   "Input tensor data type is not supported for NCCL process group: ",
+                   tensor.scalar_type());
+  return dtype;
+}
+
+namespace {
+
+size_t count_of(const at::Tensor &tensor) {
+  const auto is_bytes = dtype_of(tensor.scalar_type()) == OPENREG_DTYPE_BYTES;
+  return is_bytes ? tensor.nbytes() : static_cast<size_t>(tensor.numel());
+}
+
+} // namespace
+
+openreg_part input_of(const at::Tensor &tensor) {
+  return {const_cast<void *>(tensor.const_data_ptr()), count_of(tensor)};
+}
+
+openreg_part output_of(const at::Tensor &tensor) {
+  return {tensor.mutable_data_ptr(), count_of(tensor)};
+}
+
+Parts split_rows(openreg_part all, const at::Tensor &tensor, const std::vector<int64_t> &rows,
+                 int size) {
+  if (rows.empty()) {
+    return {all};
+  }
+  const auto row_count = static_cast<size_t>(tensor.size(0));
+  const auto elements = row_count == 0 ? 0 : all.count / row_count; // of a row
+  const auto bytes = row_count == 0 ? 0 : tensor.nbytes() / row_count;
+  Parts parts;
+  auto *address = static_cast<char *>(all.address);
+  for (int rank = 0; rank < size; ++rank) {
+    const auto count = static_cast<size_t>(rows[rank]);
+    parts.push_back({address, count * elements});
+    address += count * bytes;
+  }
+  return parts;
+}
+
+// ---- reductions ---------------------------------------------------------------------------------
+
+void set_reduction(Collective &collective, const char *name, const at::Tensor &tensor,
+                   const c10d::ReduceOp &reduction, bool as_reals, Tensors &kept) {
+  const auto type = reduction.op_;
+  const auto dtype = dtype_of(tensor.scalar_type());
+  TORCH_CHECK(dtype != OPENREG_DTYPE_FLOAT8, "Unsupported Float8 type for ", backend_title(),
+              " reduction");
+  TORCH_CHECK(!tensor.is_complex() || c10d::isComplexViewAsRealAllowed(reduction), name,
+              " does not support ", name_of(type), " on complex tensors");
+  TORCH_CHECK_VALUE(!in_cuda_mode() || !is_bitwise(type), "Cannot use ReduceOp.", name_of(type),
+                    " with NCCL");
+  TORCH_CHECK_TYPE(type != c10d::ReduceOp::AVG || dtype != OPENREG_DTYPE_BOOL,
+                   "Cannot use ReduceOp.AVG with boolean inputs");
+  collective.call.dtype = dtype_of(tensor, as_reals);
+  collective.call.reduction = reduction_of(type);
+  TORCH_CHECK_TYPE(type != c10d::ReduceOp::PREMUL_SUM ||
+                       openreg_reduction_is_defined(OPENREG_REDUCE_PREMUL_SUM, dtype),
+                   "PreMulSum Data type must be half, float, bfloat16 or double");
+  TORCH_CHECK_TYPE(openreg_reduction_is_defined(collective.call.reduction, dtype),
+                   "Cannot use ReduceOp.", name_of(type), " with ", tensor.scalar_type(),
+                   " inputs");
+  if (type == c10d::ReduceOp::PREMUL_SUM) {
+    set_factor(collective, tensor, reduction, kept);
+  }
+}
+
+} // namespace openreg

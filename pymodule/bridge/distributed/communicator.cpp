@@ -1,0 +1,170 @@
+#include "distributed/communicator.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <unordered_set>
+
+namespace openreg {
+
+namespace {
+
+// Whether two ranks may have one device.
+bool may_share_device() {
+  const char *const chosen = std::getenv("OPENREG_SHARE_DEVICE");
+  const std::string value = chosen == nullptr ? "" : chosen;
+  TORCH_CHECK(value.empty() || value == "0" || value == "1",
+              "openreg: OPENREG_SHARE_DEVICE=", value, ": expected 0 or 1");
+  return value == "1";
+}
+
+// All ranks are on this machine.
+class LocalCommunicator final : public Communicator {
+public:
+  LocalCommunicator(const openreg_comm_id &id, const Connecting &how) {
+    openreg_comm_options options{};
+    options.name = how.name.c_str();
+    options.timeout_ns = in_ns(how.timeout);
+    options.rank_names = how.rank_names.empty() ? nullptr : how.rank_names.data();
+    options.share_device = may_share_device();
+    openreg::check(openreg_comm_init(&id, how.size, how.rank, how.device, &options, &comm_));
+    const std::lock_guard lock(registry().mutex);
+    registry().all.insert(this);
+  }
+
+  ~LocalCommunicator() override {
+    {
+      const std::lock_guard lock(registry().mutex);
+      registry().all.erase(this);
+    }
+    openreg_comm_destroy(comm_);
+  }
+
+  openreg_status run(const openreg_collective &collective) override {
+    const Call call(*this);
+    return call.may_begin() ? openreg_comm_run(comm_, &collective) : ended();
+  }
+  openreg_status exchange(const std::vector<openreg_message> &messages,
+                          uint64_t timeout_ns) override {
+    const Call call(*this);
+    return call.may_begin()
+               ? openreg_comm_exchange(comm_, messages.data(), static_cast<int>(messages.size()),
+                                       timeout_ns)
+               : ended();
+  }
+  openreg_status begin(const openreg_collective &collective) override {
+    return openreg_comm_begin(comm_, &collective);
+  }
+  openreg_status finish(uint64_t patience_ns) override {
+    const Call call(*this);
+    return call.may_begin() ? openreg_comm_finish(comm_, patience_ns) : ended();
+  }
+  openreg_status check() const override { return openreg_comm_check(comm_); }
+  void abort(const std::string &why) override { openreg_comm_abort(comm_, why.c_str()); }
+
+  static void abort_all() {
+    registry().process_ends = true;
+    const std::lock_guard lock(registry().mutex);
+    for (auto *each : registry().all) {
+      if (each->calls_ > 0) {
+        each->abort("its process ends");
+      }
+    }
+  }
+
+private:
+  // Never destroyed: workers may outlive it.
+  struct Registry {
+    std::mutex mutex;
+    std::unordered_set<LocalCommunicator *> all;
+    std::atomic<bool> process_ends{false};
+  };
+  static Registry &registry() {
+    static auto &one = *new Registry;
+    return one;
+  }
+
+  // A call that may sleep. It is counted before it looks whether the process ends, so either it
+  // sees that or it is aborted.
+  class Call {
+  public:
+    explicit Call(LocalCommunicator &of) : of_(of) { ++of_.calls_; }
+    ~Call() { --of_.calls_; }
+    Call(const Call &) = delete;
+    Call &operator=(const Call &) = delete;
+
+    bool may_begin() const { return !registry().process_ends; }
+
+  private:
+    LocalCommunicator &of_;
+  };
+
+  static openreg_status ended() {
+    return openreg_fail(OPENREG_COMMUNICATION_FAILURE, "openreg: the process ends");
+  }
+
+  openreg_comm *comm_ = nullptr;
+  std::atomic<int> calls_{0};
+};
+
+// One key for each rank, which the rank deletes before it joins: so when all have joined, nothing is
+// left that a group of the same name could take for its own.
+std::string key_of(const Connecting &how, int rank) {
+  return how.key + "/" + std::to_string(rank);
+}
+
+openreg_comm_id publish_id(const Connecting &how) {
+  openreg_comm_id id{};
+  check(openreg_comm_id_create(how.size, &id));
+  const std::vector<uint8_t> bytes(std::begin(id.bytes), std::end(id.bytes));
+  for (int rank = 1; rank < how.size; ++rank) {
+    how.store->set(key_of(how, rank), bytes);
+  }
+  return id;
+}
+
+openreg_comm_id receive_id(const Connecting &how) {
+  const auto key = key_of(how, how.rank);
+  std::vector<uint8_t> bytes;
+  try {
+    how.store->wait({key}, how.timeout);
+    bytes = how.store->get(key);
+  } catch (const std::exception &error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "[", how.rank,
+                     "] is setting up a communicator and waits for [0] to put its id into the "
+                     "store as '",
+                     key, "', but: ", error.what());
+  }
+  how.store->deleteKey(key);
+  openreg_comm_id id{};
+  TORCH_CHECK_WITH(DistBackendError, bytes.size() == sizeof id.bytes, "[", how.rank,
+                   "]: the store's '", key, "' is no id of a communicator");
+  std::memcpy(id.bytes, bytes.data(), bytes.size());
+  return id;
+}
+
+} // namespace
+
+CommunicatorPtr connect(const Connecting &how) {
+  const auto id = how.rank == 0 ? publish_id(how) : receive_id(how);
+  TORCH_CHECK_WITH(DistBackendError, openreg_comm_id_is_reachable(&id), "openreg: rank ", how.rank,
+                   " does not share memory with rank 0 of group ", how.name,
+                   ": all ranks must be processes of one machine, and of one user");
+  try {
+    return std::make_shared<LocalCommunicator>(id, how);
+  } catch (...) {
+    if (how.rank == 0) {
+      openreg_comm_id_drop(&id);
+    }
+    throw;
+  }
+}
+
+void abort_communicators() {
+  LocalCommunicator::abort_all();
+}
+
+} // namespace openreg

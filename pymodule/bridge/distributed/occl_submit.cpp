@@ -1,0 +1,238 @@
+// The way of a request into a stream.
+
+#include "distributed/occl.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
+#include <c10/core/StreamGuard.h>
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "streams/turn.h"
+
+namespace openreg {
+
+namespace {
+
+int64_t count_elements(const Tensors &tensors) {
+  int64_t count = 0;
+  for (const auto &tensor : tensors) {
+    count += tensor.numel();
+  }
+  return count;
+}
+
+void append(Tensors &to, const Tensors &from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+// What is queued on `stream` from now on shall come behind what the current stream has to do.
+void wait_for_current(c10::DeviceIndex device, int stream) {
+  int current = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &current));
+  if (current == stream || openreg_stream_is_idle(device, current)) {
+    return;
+  }
+  const auto event = make_event(device, false);
+  check(openreg_event_record(event.get(), current));
+  check(openreg_stream_wait_event(device, stream, event.get()));
+}
+
+// On a stream, behind what was queued there.
+void copy_on(c10::DeviceIndex device, int stream,
+             const std::vector<std::pair<at::Tensor, at::Tensor>> &copies) {
+  if (copies.empty()) {
+    return;
+  }
+  const c10::StreamGuard guard(stream_of(device, stream));
+  const at::AutoDispatchBelowAutograd no_autograd;
+  for (const auto &[to, from] : copies) {
+    to.copy_(from, true);
+  }
+}
+
+} // namespace
+
+Occl::WorkPtr Occl::submit(Request request) {
+  if (request.device < 0) {
+    const auto &tensors = request.inputs.empty() ? request.outputs : request.inputs;
+    request.device = tensors.front().device().index();
+  }
+  const WithoutGil no_gil;
+  const std::lock_guard lock(submitting_);
+  check_alive();
+  const auto is_message = request.is_message();
+  const auto dtype = request.inputs.empty() && request.outputs.empty() ? at::kByte
+                     : request.inputs.empty() ? request.outputs[0].scalar_type()
+                                              : request.inputs[0].scalar_type();
+  RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
+      std::make_tuple(
+          static_cast<int64_t>(is_message ? message_number_ : collective_number_) + 1, is_message),
+      std::make_tuple(pg_uid_, pg_desc_), request.inputs, request.outputs, rank_,
+      request.name == nullptr ? request.title.c_str() : request.name, count_elements(request.inputs),
+      count_elements(request.outputs), dtype, request.input_rows, request.output_rows, rank_start_,
+      rank_stride_, size_, request.is_async);
+  return is_coalescing_ ? add_coalesced(std::move(request)) : queue(std::move(request));
+}
+
+int Occl::choose_stream(Connection &connection, const Request &request) {
+  int stream = OPENREG_STREAM_DEFAULT;
+  if (!request.is_async) {
+    check(openreg_stream_current(request.device, &stream));
+    return stream;
+  }
+  if (!request.is_message() || request.is_coalesced) {
+    return connection.stream;
+  }
+  const auto &message = request.messages.front();
+  const auto [lane, is_new] = connection.lanes.try_emplace({message.peer, message.is_send}, 0);
+  if (is_new) {
+    const auto priority = options_->is_high_priority_stream ? -1 : 0;
+    check(openreg_stream_from_pool(request.device, priority, &lane->second));
+  }
+  return lane->second;
+}
+
+// Within the communicator of a pair its ranks are 0 and 1.
+CommunicatorPtr Occl::choose_communicator(Connection &connection, Request &request) {
+  if (!request.is_message() || request.is_coalesced || is_eager_) {
+    return communicator_on(request.device);
+  }
+  auto &peer = request.messages.front().peer;
+  auto &pair = connection.pairs[peer];
+  if (!pair) {
+    const auto [low, high] = std::minmax(rank_, peer);
+    pair = join(c10::str("pair/", low, ":", high),
+                low == high ? std::vector<int>{low} : std::vector<int>{low, high}, request.device);
+  }
+  peer = peer > rank_ ? 1 : 0;
+  return pair;
+}
+
+template <class Do>
+void Occl::for_each_order(Connection &connection, const Request &request,
+                          const Communicator *communicator, Do act) {
+  if (request.has_collectives) {
+    act(connection.collectives);
+  }
+  for (const auto &message : request.messages) {
+    act(connection.messages[{communicator, message.peer, message.is_send}]);
+  }
+}
+
+c10::intrusive_ptr<OcclWork> Occl::make_work(const Request &request, int stream) const {
+  OcclWork::Facts facts{};
+  facts.rank = rank_;
+  facts.type = request.type;
+  facts.title = c10::str(backend_name(), ":", request.title);
+  facts.group = pg_uid_;
+  facts.description = pg_desc_;
+  facts.is_message = request.is_message();
+  facts.number = facts.is_message ? message_number_ : collective_number_;
+  facts.source = request.source;
+  facts.timeout = request.timeout;
+  facts.is_barrier = request.is_barrier;
+  facts.blocks = blocks_;
+  facts.device = request.device;
+  facts.stream = stream;
+  return c10::make_intrusive<OcclWork>(std::move(facts), request.inputs, request.outputs);
+}
+
+Occl::WorkPtr Occl::queue(Request request) {
+  ++(request.is_message() ? message_number_ : collective_number_);
+  if (request.timeout <= std::chrono::milliseconds::zero()) {
+    request.timeout = options_->timeout;
+  }
+  auto &connection = connection_on(request.device);
+  const auto stream = choose_stream(connection, request);
+  const auto communicator = choose_communicator(connection, request);
+  auto operation = std::make_unique<Operation>();
+  operation->communicator = communicator;
+  operation->collectives = std::move(request.collectives);
+  operation->messages = request.messages;
+  operation->timeout_ns = in_ns(request.timeout);
+  const auto outcome = operation->outcome;
+  c10::intrusive_ptr<OcclWork> work;
+  if (request.is_async || at::hasCallbacks()) {
+    work = make_work(request, stream);
+  }
+
+  wait_for_current(request.device, stream);
+  for_each_order(connection, request, communicator.get(),
+                 [&](const Order &order) { order.enter(request.device, stream); });
+  SharedEvent start;
+  if (times_) {
+    start = make_event(request.device, true);
+    check(openreg_event_record(start.get(), stream));
+  }
+  launch(request.device, stream, std::move(operation));
+  copy_on(request.device, stream, request.copies);
+  const SharedEvent end = make_event(request.device, times_);
+  check(openreg_event_record(end.get(), stream));
+  for_each_order(connection, request, communicator.get(),
+                 [&](Order &order) { order.leave(stream, end); });
+
+  if (work) {
+    Tensors used;
+    if (request.is_async) { // else they are the current stream's, as all that it works on
+      used = std::move(request.kept);
+      append(used, request.inputs);
+      append(used, request.outputs);
+      for (const auto &[to, from] : request.copies) {
+        append(used, {to, from});
+      }
+    }
+    work->attach(communicator, outcome, start, end, std::move(used));
+    work->end_profiling();
+  }
+  return request.is_async ? work : nullptr;
+}
+
+// ---- several at once ----------------------------------------------------------------------------
+
+void Occl::startCoalescing() {
+  const WithoutGil no_gil;
+  const std::lock_guard lock(submitting_);
+  is_coalescing_ = true;
+  coalesced_.reset();
+}
+
+Occl::WorkPtr Occl::add_coalesced(Request request) {
+  const auto device = request.device;
+  if (!coalesced_) {
+    coalesced_.emplace(Request{c10d::OpType::COALESCED, "coalesced", nullptr, request.is_async});
+    coalesced_->device = device;
+    coalesced_->is_coalesced = true;
+  }
+  auto &all = *coalesced_;
+  TORCH_CHECK(all.device == device, multi_device_sentence());
+  all.is_async = request.is_async;
+  all.has_collectives = all.has_collectives || request.has_collectives;
+  std::move(request.collectives.begin(), request.collectives.end(),
+            std::back_inserter(all.collectives));
+  all.messages.insert(all.messages.end(), request.messages.begin(), request.messages.end());
+  all.copies.insert(all.copies.end(), request.copies.begin(), request.copies.end());
+  append(all.kept, request.kept);
+  append(all.kept, request.inputs);
+  append(all.kept, request.outputs);
+  // Not what there is to wait for, which endCoalescing returns.
+  return request.is_async && request.has_collectives ? make_work(request, all.device) : nullptr;
+}
+
+// None if there was nothing, or if it was queued on the current stream.
+Occl::WorkPtr Occl::endCoalescing() {
+  const WithoutGil no_gil;
+  const std::lock_guard lock(submitting_);
+  is_coalescing_ = false;
+  auto request = std::exchange(coalesced_, std::nullopt);
+  if (!request) {
+    return nullptr;
+  }
+  check_alive();
+  return queue(std::move(*request));
+}
+
+} // namespace openreg
