@@ -219,6 +219,50 @@ CHILD_TEST(one_thread_joins_with_all_its_devices) {
   openreg_comm_destroy(NULL);
 }
 
+/* As many as there may be, which take turns: one thread carries all of them on. */
+CHILD_TEST(the_largest_group_computes) {
+  static int devices[OPENREG_MAX_RANKS];
+  static openreg_comm *comms[OPENREG_MAX_RANKS];
+  static openreg_part in[OPENREG_MAX_RANKS], out[OPENREG_MAX_RANKS];
+  enum { SPACE = 16384 };
+  openreg_comm_options options = {.timeout_ns = AGES_NS, .share_device = true};
+  REQUIRE(openreg_comm_init_all(OPENREG_MAX_RANKS + 1, devices, &options, comms) ==
+          OPENREG_INVALID_ARGUMENT);
+  REQUIRE_OK(openreg_comm_init_all(OPENREG_MAX_RANKS, devices, &options, comms));
+  void *base;
+  size_t bytes;
+  REQUIRE_OK(openreg_arena_get(0, &base, &bytes));
+  openreg_collective sum = {.kind = OPENREG_COLLECTIVE_ALL_REDUCE,
+                            .dtype = OPENREG_DTYPE_INT32,
+                            .input_count = 1,
+                            .output_count = 1,
+                            .timeout_ns = AGES_NS};
+  for (int i = 0; i < OPENREG_MAX_RANKS; i++) {
+    in[i] = (openreg_part){(char *)base + (size_t)i * SPACE, SPACE / 8}; /* not through slots */
+    out[i] = (openreg_part){(char *)in[i].address + SPACE / 2, SPACE / 8};
+    for (int j = 0; j < SPACE / 8; j++)
+      ((int32_t *)see(in[i].address))[j] = i + j;
+    sum.inputs = &in[i];
+    sum.outputs = &out[i];
+    REQUIRE_OK(openreg_comm_begin(comms[i], &sum));
+  }
+  for (int undone = OPENREG_MAX_RANKS; undone > 0;) {
+    undone = 0;
+    for (int i = 0; i < OPENREG_MAX_RANKS; i++) {
+      openreg_status status = comms[i] == NULL ? OPENREG_OK : openreg_comm_finish(comms[i], 0);
+      REQUIRE(status == OPENREG_OK || status == OPENREG_NOT_READY);
+      undone += status == OPENREG_NOT_READY;
+      if (status == OPENREG_OK) {
+        openreg_comm_destroy(comms[i]);
+        comms[i] = NULL;
+      }
+    }
+  }
+  for (int i = 0; i < OPENREG_MAX_RANKS; i++)
+    for (int j = 0; j < SPACE / 8; j++)
+      REQUIRE(((int32_t *)see(out[i].address))[j] == 256 * 255 / 2 + 256 * j);
+}
+
 /* ---- what is left ---------------------------------------------------------------------------- */
 
 static int count_descriptors(void) {
@@ -342,6 +386,7 @@ int main(void) {
       cmocka_unit_test(two_ranks_with_one_device_are_an_error_unless_they_may),
       cmocka_unit_test(a_place_is_taken_once),
       cmocka_unit_test(one_thread_joins_with_all_its_devices),
+      cmocka_unit_test(the_largest_group_computes),
       cmocka_unit_test(nothing_is_left_of_communicators),
       cmocka_unit_test(a_forked_child_has_no_communicators),
   };
