@@ -73,6 +73,11 @@ test-quick: $(package) build/c/build.ninja ## the C tests, and the Python tests 
 	meson test -C build/c --no-rebuild --print-errorlogs -t 10
 	$(pytest) test/pymodule -m "not own_processes" --ignore test/pymodule/programs/test_device_types.py
 
+.PHONY: chaos
+chaos: build/c/build.ninja ## eight ranks of which one is killed at any moment, a hundred times
+	ninja -C build/c -j$(JOBS) test/collectives/test_collectives_chaos
+	CHAOS_ROUNDS=100 build/c/test/collectives/test_collectives_chaos
+
 .PHONY: conformance
 conformance: $(package) ## every operator, module and optimizer of PyTorch's own database, against the CPU
 	cd test && python -m conformance --jobs $(JOBS) --table ../build/conformance.md
