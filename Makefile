@@ -88,8 +88,9 @@ conformance-part: $(package) ## an eighth of it in either mode, which one follow
 	OPENREG_DEVICE_TYPE=cuda python -m pytest test/conformance/test_conformance.py -q
 
 .PHONY: demo
-demo: $(package) ## train a classifier of handwritten digits on the simulated devices
+demo: $(package) ## train a classifier of handwritten digits on the simulated devices, in two ways
 	python examples/train_digits.py
+	openreg run --ranks 4 examples/train_digits_ddp.py
 
 .PHONY: libraries
 libraries: $(package) ## install other people's libraries beside it, and run the programs of examples/libraries in CUDA mode
