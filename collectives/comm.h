@@ -4,7 +4,8 @@
  *     segment.c     where things lie in one       match.c      whether all ask for the same
  *     attachment.c  having one mapped, its end    phase.c      waiting for all
  *     watchdog.c    who has died                  movement.c   data, once all are there
- *     comm.c        joining, leaving              message.c    sends and receives
+ *     comm.c        joining, leaving              copy.c       copying between arenas
+ *     message.c     sends and receives            sentences.c  names for people
  */
 #ifndef OPENREG_COLLECTIVES_COMM_H
 #define OPENREG_COLLECTIVES_COMM_H
@@ -89,6 +90,8 @@ openreg_status openreg_comm_fail_left(openreg_comm *comm, int rank);
 /* Does this rank's share of a call that all have published. False when it was stopped, because the
  * communicator was ended. */
 bool openreg_call_move(openreg_comm *comm);
+
+/* ---- copy.c ---------------------------------------------------------------------------------- */
 
 /* Copies tile by tile; false when the communicator was ended meanwhile. */
 bool openreg_copy_tiles(const openreg_comm *comm, void *destination, const void *source,

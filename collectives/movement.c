@@ -11,25 +11,9 @@
 
 #include "collectives/reduction.h"
 
-/* Between two tiles a mover looks whether it is to stop. */
-enum { TILE_BYTES = 64 << 10 };
-
 static bool has_ended(const void *context) {
   const openreg_comm *comm = context;
   return openreg_attachment_has_ended(comm->attachment);
-}
-
-bool openreg_copy_tiles(const openreg_comm *comm, void *destination, const void *source,
-                        size_t bytes) {
-  if (destination == source)
-    return true;
-  for (size_t done = 0; done < bytes; done += TILE_BYTES) {
-    if (has_ended(comm))
-      return false;
-    size_t length = bytes - done < TILE_BYTES ? bytes - done : TILE_BYTES;
-    memcpy((unsigned char *)destination + done, (const unsigned char *)source + done, length);
-  }
-  return true;
 }
 
 /* ---- where things are ------------------------------------------------------------------------ */

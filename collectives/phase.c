@@ -45,10 +45,9 @@ openreg_status openreg_comm_fail(openreg_comm *comm) {
 
 openreg_status openreg_comm_fail_left(openreg_comm *comm, int rank) {
   char name[OPENREG_RANK_TEXT_BYTES], group[OPENREG_GROUP_TEXT_BYTES];
-  openreg_group_text(comm->attachment, group);
-  return openreg_fail(OPENREG_COMMUNICATION_FAILURE, "openreg: %s has left%s%s",
+  return openreg_fail(OPENREG_COMMUNICATION_FAILURE, "openreg: %s%s has left",
                       openreg_rank_text(comm->attachment, rank, name),
-                      group[0] == '\0' ? " the group" : "", group);
+                      openreg_group_text(comm->attachment, group));
 }
 
 /* ---- phases ---------------------------------------------------------------------------------- */
