@@ -7,6 +7,7 @@ or one that is given, and waits there for the others. Sums are in the order of t
 import os
 import struct
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,8 +35,8 @@ def _nccl_version_suffix() -> bytes:
 # Made when devices first meet, and kept, for they cost a moment to make: by the devices.
 _communicators: dict[tuple[int, ...], list[Any]] = {}
 
-# An id is there before it is known how many ranks will use it. So it names a mailbox, a file without
-# a name that the process which made the id holds open: rank 0 puts there what the others join.
+# An id is there before it is known how many ranks will use it. So it names a mailbox, a file
+# without a name that the process which made it holds open: rank 0 puts there what the others join.
 _MAILBOX = struct.Struct("=8sQQ16s")
 _MAGIC = b"openreg\0"
 _ID_BYTES = 128
@@ -210,6 +211,17 @@ def _nccl_reduce_scatter(
     _collect("REDUCE_SCATTER", input, output, input, streams, comms, op)
 
 
+# ---- installation --------------------------------------------------------------------------------
+
+
+def _hash_tensors(tensors: _Tensors) -> int:
+    """Return what is logged of objects on their way when TORCH_DISTRIBUTED_DEBUG is DETAIL."""
+    result = 0
+    for tensor in tensors:
+        result = zlib.crc32(tensor.cpu().contiguous().view(torch.uint8).numpy(), result)
+    return result
+
+
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     _nccl_all_gather,
     _nccl_all_reduce,
@@ -229,3 +241,4 @@ def install() -> None:
         return
     for function in _FUNCTIONS:
         setattr(torch._C, function.__name__, function)
+    torch._C._distributed_c10d._hash_tensors = _hash_tensors  # type: ignore[attr-defined]
