@@ -87,7 +87,7 @@ distributed: $(package) ## PyTorch's own tests of torch.distributed, in two and 
 	tools/test-distributed --ranks 2
 	tools/test-distributed --backend nccl --ranks 2
 	tools/test-distributed --backend nccl --ranks 4
-	tools/test-distributed --mode openreg --ranks 2
+	tools/test-distributed --mode openreg --backend occl --ranks 2
 
 .PHONY: demo
 demo: $(package) ## train a classifier of handwritten digits on the simulated devices
