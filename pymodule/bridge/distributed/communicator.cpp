@@ -33,9 +33,11 @@ public:
     options.rank_names = how.rank_names.empty() ? nullptr : how.rank_names.data();
     options.share_device = may_share_device();
     openreg::check(openreg_comm_init(&id, how.size, how.rank, how.device, &options, &comm_));
-    const std::lock_guard lock(registry().mutex);
-    registry().all.insert(this);
+    enter_registry();
   }
+
+  // One that was made, and is from now on this one's.
+  explicit LocalCommunicator(openreg_comm *comm) : comm_(comm) { enter_registry(); }
 
   ~LocalCommunicator() override {
     {
@@ -77,6 +79,11 @@ public:
   }
 
 private:
+  void enter_registry() {
+    const std::lock_guard lock(registry().mutex);
+    registry().all.insert(this);
+  }
+
   // Never destroyed: workers may outlive it.
   struct Registry {
     std::mutex mutex;
@@ -145,6 +152,24 @@ CommunicatorPtr connect(const Connecting &how) {
   }
   forget_hosts(store, map);
   return communicator;
+}
+
+CommunicatorPtr connect(const openreg_comm_id &id, const Connecting &how) {
+  return std::make_shared<LocalCommunicator>(id, how);
+}
+
+std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
+  openreg_comm_options options{};
+  options.timeout_ns = in_ns(std::chrono::minutes(10));
+  options.share_device = may_share_device();
+  const auto size = static_cast<int>(devices.size());
+  std::vector<openreg_comm *> made(devices.size());
+  check(openreg_comm_init_all(size, devices.data(), &options, made.data()));
+  std::vector<CommunicatorPtr> communicators;
+  for (auto *each : made) {
+    communicators.push_back(std::make_shared<LocalCommunicator>(each));
+  }
+  return communicators;
 }
 
 void abort_communicators() {
