@@ -1,0 +1,345 @@
+/* Joining a communicator: what is refused, who is missing, and that nothing is left behind. */
+#include "collectives/doorbell.h"
+#include "ranks.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SHORT_NS = 50000000 };
+
+static openreg_comm_id id;
+
+static openreg_status join(int size, int rank, int device, uint64_t timeout_ns,
+                           openreg_comm **comm) {
+  openreg_comm_options options = {.name = "dp", .timeout_ns = timeout_ns};
+  return openreg_comm_init(&id, size, rank, device, &options, comm);
+}
+
+/* As a process of its own: forked before this one initializes its devices. */
+static pid_t start(void (*body)(int), int rank) {
+  pid_t pid = fork();
+  REQUIRE(pid >= 0);
+  if (pid > 0)
+    return pid;
+  REQUIRE(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+  body(rank);
+  exit(0);
+}
+
+static void start_all(int size, void (*body)(int), pid_t pids[]) {
+  for (int rank = 0; rank < size; rank++)
+    pids[rank] = start(body, rank);
+}
+
+static void run_all(int size, void (*body)(int)) {
+  pid_t pids[MOST_RANKS];
+  start_all(size, body, pids);
+  for (int rank = 0; rank < size; rank++)
+    expect_exit(pids[rank]);
+}
+
+static void require_barrier(openreg_comm *comm) {
+  openreg_collective barrier = {.kind = OPENREG_COLLECTIVE_BARRIER, .timeout_ns = AGES_NS};
+  REQUIRE_OK(openreg_comm_run(comm, &barrier));
+}
+
+/* ---- refused --------------------------------------------------------------------------------- */
+
+CHILD_TEST(ids_that_cannot_be_joined_are_refused) {
+  openreg_comm *comm;
+  REQUIRE(openreg_comm_id_create(0, &id) == OPENREG_INVALID_ARGUMENT);
+  REQUIRE(openreg_comm_id_create(OPENREG_MAX_RANKS + 1, &id) == OPENREG_INVALID_ARGUMENT);
+  memset(&id, 7, sizeof id);
+  REQUIRE(!openreg_comm_id_is_reachable(&id));
+  REQUIRE(join(2, 0, 0, AGES_NS, &comm) == OPENREG_INVALID_ARGUMENT);
+  openreg_comm_id_drop(&id);
+
+  REQUIRE_OK(openreg_comm_id_create(2, &id));
+  REQUIRE(openreg_comm_id_is_reachable(&id));
+  REQUIRE(join(3, 0, 0, AGES_NS, &comm) == OPENREG_INVALID_ARGUMENT);
+  REQUIRE(join(2, 2, 0, AGES_NS, &comm) == OPENREG_INVALID_ARGUMENT);
+  REQUIRE(join(2, -1, 0, AGES_NS, &comm) == OPENREG_INVALID_ARGUMENT);
+  REQUIRE(join(2, 0, 2, AGES_NS, &comm) == OPENREG_INVALID_DEVICE);
+
+  openreg_comm_id forged = id;
+  forged.bytes[24] ^= 1; /* the nonce */
+  REQUIRE(!openreg_comm_id_is_reachable(&forged));
+  openreg_comm_id_drop(&forged);
+  REQUIRE(openreg_comm_id_is_reachable(&id));
+  openreg_comm_id_drop(&id);
+  REQUIRE(!openreg_comm_id_is_reachable(&id));
+  REQUIRE(join(2, 0, 0, AGES_NS, &comm) == OPENREG_INVALID_ARGUMENT);
+}
+
+static openreg_comm_id *shared_id;
+
+static void make_shared_id(int rank) {
+  (void)rank;
+  REQUIRE_OK(openreg_comm_id_create(2, shared_id));
+  REQUIRE(openreg_comm_id_is_reachable(shared_id));
+}
+
+CHILD_TEST(an_id_goes_with_the_process_that_made_it) {
+  shared_id = share_memory(sizeof *shared_id);
+  expect_exit(start(make_shared_id, 0));
+  REQUIRE(!openreg_comm_id_is_reachable(shared_id));
+}
+
+/* ---- who is missing -------------------------------------------------------------------------- */
+
+static void join_in_vain(int rank) {
+  openreg_comm *comm;
+  require_failure(join(5, rank, rank, SHORT_NS, &comm),
+                  "openreg: ranks 2, 3, 4 of 5 of group 'dp' did not join within 0.05 s");
+}
+
+static void join_two_of_five(void) {
+  REQUIRE_OK(openreg_comm_id_create(5, &id));
+  run_all(2, join_in_vain);
+}
+
+static void ranks_that_do_not_join_are_named(void **state) {
+  (void)state;
+  child_expect_pass(join_two_of_five, SMALL_DEVICES);
+}
+
+static _Atomic int *joined;
+
+/* Who has joined begins to wait for the others. */
+bool __real_openreg_doorbell_await(struct openreg_doorbell *bell, int looks, int64_t deadline_ns,
+                                   bool (*look)(void *), void *context);
+bool __wrap_openreg_doorbell_await(struct openreg_doorbell *bell, int looks, int64_t deadline_ns,
+                                   bool (*look)(void *), void *context);
+
+bool __wrap_openreg_doorbell_await(struct openreg_doorbell *bell, int looks, int64_t deadline_ns,
+                                   bool (*look)(void *), void *context) {
+  static bool is_counted;
+  if (joined != NULL && !is_counted)
+    atomic_fetch_add(joined, 1);
+  is_counted = true;
+  return __real_openreg_doorbell_await(bell, looks, deadline_ns, look, context);
+}
+
+/* Rank 1 is killed when it waits for rank 2, which never joins. */
+static void wait_for_the_dead(int rank) {
+  openreg_comm *comm;
+  openreg_status status = join(3, rank, rank, AGES_NS, &comm);
+  require_failure(status, "openreg: rank 1 of group 'dp' has died (process ");
+}
+
+static void kill_while_joining(void) {
+  pid_t pids[2];
+  joined = share_memory(sizeof *joined);
+  REQUIRE_OK(openreg_comm_id_create(3, &id));
+  start_all(2, wait_for_the_dead, pids);
+  while (atomic_load(joined) < 2)
+    sched_yield();
+  REQUIRE(kill(pids[1], SIGKILL) == 0);
+  expect_killed(pids[1]);
+  expect_exit(pids[0]);
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+static void join_with_one_device(int rank) {
+  openreg_comm *comm;
+  require_failure(join(3, rank, rank == 2 ? 0 : rank, AGES_NS, &comm),
+                  "openreg: rank 0 and rank 2 of group 'dp' have the same device");
+}
+
+static void share_by_option(int rank) {
+  openreg_comm *comm;
+  openreg_comm_options options = {.timeout_ns = AGES_NS, .share_device = true};
+  REQUIRE_OK(openreg_comm_init(&id, 3, rank, 0, &options, &comm));
+  REQUIRE(openreg_comm_rank(comm) == rank && openreg_comm_size(comm) == 3 &&
+          openreg_comm_device(comm) == 0);
+  require_barrier(comm);
+  openreg_comm_destroy(comm);
+}
+
+static void share_devices(void) {
+  REQUIRE_OK(openreg_comm_id_create(3, &id));
+  run_all(3, join_with_one_device);
+  REQUIRE_OK(openreg_comm_id_create(3, &id));
+  run_all(3, share_by_option);
+}
+
+static void two_ranks_with_one_device_are_an_error_unless_they_may(void **state) {
+  (void)state;
+  child_expect_pass(share_devices, MANY_DEVICES);
+}
+
+static void join_twice(int rank) {
+  openreg_comm *comm, *second;
+  REQUIRE_OK(join(2, rank, rank, AGES_NS, &comm));
+  REQUIRE(join(2, rank, rank, AGES_NS, &second) == OPENREG_INVALID_ARGUMENT);
+  require_barrier(comm);
+  openreg_comm_destroy(comm);
+}
+
+static void join_twice_each(void) {
+  REQUIRE_OK(openreg_comm_id_create(2, &id));
+  run_all(2, join_twice);
+}
+
+static void a_place_is_taken_once(void **state) {
+  (void)state;
+  child_expect_pass(join_twice_each, SMALL_DEVICES);
+}
+
+/* ---- one thread, several devices ------------------------------------------------------------- */
+
+CHILD_TEST(one_thread_joins_with_all_its_devices) {
+  static const int devices[] = {1, 0}, twice[] = {1, 1};
+  openreg_comm *comms[2];
+  REQUIRE(openreg_comm_init_all(2, twice, NULL, comms) == OPENREG_COMMUNICATION_FAILURE);
+  REQUIRE(openreg_comm_init_all(0, devices, NULL, comms) == OPENREG_INVALID_ARGUMENT);
+  REQUIRE_OK(openreg_comm_init_all(2, devices, NULL, comms));
+  openreg_collective barrier = {.kind = OPENREG_COLLECTIVE_BARRIER, .timeout_ns = AGES_NS};
+  for (int i = 0; i < 2; i++) {
+    REQUIRE(openreg_comm_device(comms[i]) == devices[i] && openreg_comm_rank(comms[i]) == i);
+    REQUIRE_OK(openreg_comm_begin(comms[i], &barrier));
+  }
+  for (int i = 0; i < 2; i++)
+    REQUIRE_OK(openreg_comm_finish(comms[i], UINT64_MAX));
+  for (int i = 0; i < 2; i++)
+    openreg_comm_destroy(comms[i]);
+  openreg_comm_destroy(NULL);
+}
+
+/* ---- what is left ---------------------------------------------------------------------------- */
+
+static int count_descriptors(void) {
+  int count = 0;
+  DIR *folder = opendir("/proc/self/fd");
+  REQUIRE(folder != NULL);
+  while (readdir(folder) != NULL)
+    count++;
+  closedir(folder);
+  return count;
+}
+
+static int count_lines(const char *path, const char *text) {
+  char line[512];
+  int count = 0;
+  FILE *file = fopen(path, "r");
+  REQUIRE(file != NULL);
+  while (fgets(line, sizeof line, file) != NULL)
+    count += strstr(line, text) != NULL;
+  fclose(file);
+  return count;
+}
+
+static int count_tasks(void) {
+  int count = 0;
+  DIR *folder = opendir("/proc/self/task");
+  REQUIRE(folder != NULL);
+  while (readdir(folder) != NULL)
+    count++;
+  closedir(folder);
+  return count;
+}
+
+/* Rounds of joining and leaving; the watchdog ends by itself, a little later. */
+static void join_often(int rank) {
+  openreg_comm *comm;
+  int descriptors = 0, tasks = 0, mappings = 0;
+  REQUIRE_OK(openreg_initialize());
+  for (int round = 0; round < 6; round++) {
+    id = shared_id[round];
+    REQUIRE_OK(join(2, rank, rank, AGES_NS, &comm));
+    require_barrier(comm);
+    openreg_comm_destroy(comm);
+    if (round == 0) {
+      while (count_tasks() > 3) /* this one and what a folder has of its own */
+        sched_yield();
+      descriptors = count_descriptors();
+      tasks = count_tasks();
+      mappings = count_lines("/proc/self/maps", "openreg");
+    }
+  }
+  while (count_tasks() > tasks)
+    sched_yield();
+  while (count_descriptors() > descriptors)
+    sched_yield();
+  REQUIRE(count_lines("/proc/self/maps", "openreg") == mappings);
+}
+
+static void join_and_leave(void) {
+  shared_id = share_memory(6 * sizeof *shared_id);
+  int descriptors = count_descriptors();
+  for (int round = 0; round < 6; round++)
+    REQUIRE_OK(openreg_comm_id_create(2, &shared_id[round]));
+  run_all(2, join_often);
+  /* What all have joined goes when the next one is made. */
+  REQUIRE_OK(openreg_comm_id_create(2, &id));
+  REQUIRE(!openreg_comm_id_is_reachable(&shared_id[0]));
+  openreg_comm_id_drop(&id);
+  REQUIRE(count_descriptors() == descriptors);
+}
+
+static void nothing_is_left_of_communicators(void **state) {
+  (void)state;
+  child_expect_pass(join_and_leave, SMALL_DEVICES);
+}
+
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+static openreg_comm *inherited;
+
+static void use_in_child(void) {
+  openreg_collective barrier = {.kind = OPENREG_COLLECTIVE_BARRIER, .timeout_ns = AGES_NS};
+  openreg_message message = {.is_send = true, .peer = 0, .dtype = OPENREG_DTYPE_BYTES};
+  REQUIRE(openreg_comm_check(inherited) == OPENREG_BAD_FORK);
+  REQUIRE(openreg_comm_run(inherited, &barrier) == OPENREG_BAD_FORK);
+  REQUIRE(openreg_comm_begin(inherited, &barrier) == OPENREG_BAD_FORK);
+  REQUIRE(openreg_comm_finish(inherited, 0) == OPENREG_BAD_FORK);
+  REQUIRE(openreg_comm_exchange(inherited, &message, 1, AGES_NS) == OPENREG_BAD_FORK);
+  openreg_comm_abort(inherited, NULL);
+  openreg_comm_destroy(inherited);
+}
+
+static void fork_with_communicator(int rank) {
+  REQUIRE_OK(join(2, rank, rank, AGES_NS, &inherited));
+  child_fork_and_require(use_in_child);
+  require_barrier(inherited); /* the child ended, and has left nothing */
+  openreg_comm_destroy(inherited);
+}
+
+static void fork_both(void) {
+  REQUIRE_OK(openreg_comm_id_create(2, &id));
+  run_all(2, fork_with_communicator);
+}
+
+static void a_forked_child_has_no_communicators(void **state) {
+  (void)state;
+  child_expect_pass(fork_both, SMALL_DEVICES);
+}
+
+static void who_dies_while_others_join_is_named(void **state) {
+  (void)state;
+  child_expect_pass(kill_while_joining, MANY_DEVICES);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ids_that_cannot_be_joined_are_refused),
+      cmocka_unit_test(an_id_goes_with_the_process_that_made_it),
+      cmocka_unit_test(ranks_that_do_not_join_are_named),
+      cmocka_unit_test(who_dies_while_others_join_is_named),
+      cmocka_unit_test(two_ranks_with_one_device_are_an_error_unless_they_may),
+      cmocka_unit_test(a_place_is_taken_once),
+      cmocka_unit_test(one_thread_joins_with_all_its_devices),
+      cmocka_unit_test(nothing_is_left_of_communicators),
+      cmocka_unit_test(a_forked_child_has_no_communicators),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
