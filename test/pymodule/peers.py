@@ -1,5 +1,7 @@
 """A process beside the tests, which calls what it is told to, on what it is sent."""
 
+import traceback
+
 import torch
 
 from device import module
@@ -20,6 +22,7 @@ def serve(connection):
         try:
             connection.send((True, function(*arguments)))
         except Exception as error:
+            traceback.print_exc()  # which an exception loses on its way
             connection.send((False, error))
         del function, arguments  # else they would be kept until the next call
 

@@ -2,8 +2,8 @@
 //
 // PyTorch asks `_fused_sdp_choice` of the device which implementation serves a call. For one that
 // the fused kernel can do the answer is "overrideable", the operator that PyTorch leaves to
-// backends; under tracers and vmap it is "flash", the CPU's operator, which they know; else "math",
-// the composition of plain operators.
+// backends; under tracers, vmap and tensors of a mesh it is "flash", the CPU's operator or in CUDA
+// mode CUDA's (cuda_attention.cpp), which they know; else "math", the composition of plain operators.
 //
 // The fused operator computes softmax(scale * Q K^T + bias) V for (batch, heads, length, head size)
 // in one of two ways. Where the CPU has a flash kernel for the call, that one runs, and results are
@@ -41,6 +41,7 @@
 #include <tuple>
 
 #include "compat/dispatch_stub.h"
+#include "core/device_type.h"
 #include "core/registration.h"
 #include "launch/typed.h"
 #include "operators/composed.h"
@@ -122,7 +123,10 @@ at::SDPBackend choose(const Tensor &query, const Tensor &key, const Tensor &valu
     if (!is_transformed(query)) {
       return at::SDPBackend::overrideable;
     }
-    if (dropout == 0) {
+    // CUDA's flash operator takes no mask, and gives the logsumexp in float32.
+    const bool is_taken =
+        !in_cuda_mode() || (!is_given(mask) && query.scalar_type() != at::kDouble);
+    if (dropout == 0 && is_taken) {
       return at::SDPBackend::flash_attention;
     }
   }

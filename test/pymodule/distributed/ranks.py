@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import os
+from multiprocessing import connection
 
 import torch
 import torch.distributed as dist
@@ -10,8 +11,15 @@ from peers import Peer
 
 from device import DEVICE
 
+# What training imports late, and takes seconds: here it is there before the ranks are.
+torch.multiprocessing.set_forkserver_preload(
+    ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"]
+)
+
 # A collective that nobody else joins fails after so long, and with it the test.
 PATIENCE = datetime.timedelta(seconds=120)
+# How long the other ranks have to end when one of them has failed.
+GRACE_SECONDS = 5
 
 
 def join(rank, size, store, bound, devices, arguments):
@@ -31,18 +39,42 @@ class Ranks:
 
     def __init__(self, peers):
         self.peers = peers
+        self.has_failed = False
+
+    def is_whole(self):
+        closed = any(peer.connection.closed for peer in self.peers)
+        return not closed and not self.has_failed
 
     def start(self, function, *arguments):
         for peer in self.peers:
             peer.start(function, *arguments)
 
     def finish(self):
-        """Return what each returned; raise only when all have ended."""
-        answers = [peer.connection.recv() for peer in self.peers]
-        for succeeded, answer in answers:
-            if not succeeded:
-                raise answer
-        return [answer for _, answer in answers]
+        """Return what each returned.
+
+        Raise what the first one raised: then the group is of no use any more, for others may have
+        waited for that one. Those that do not end soon are killed.
+        """
+        pending = {peer.connection: rank for rank, peer in enumerate(self.peers)}
+        answers, first = {}, None
+        while pending:
+            ready = connection.wait(pending, timeout=None if first is None else GRACE_SECONDS)
+            if not ready:
+                break
+            for ended in ready:
+                rank = pending.pop(ended)
+                try:
+                    succeeded, answers[rank] = ended.recv()
+                except EOFError:
+                    succeeded, answers[rank] = False, RuntimeError(f"rank {rank} died")
+                if not succeeded:
+                    first = first or answers[rank]
+        if first is not None:
+            self.has_failed = True
+            for rank in pending.values():
+                self.peers[rank].kill()
+            raise first
+        return [answers[rank] for rank in range(len(self.peers))]
 
     def call(self, function, *arguments):
         self.start(function, *arguments)
@@ -61,16 +93,34 @@ def ranks_of(folder, size=2, bound=False, devices=None, **arguments):
             peer.finish()
         ranks = Ranks(peers)
         yield ranks
-        for peer in peers:
-            if not peer.connection.closed:
-                peer.start(dist.destroy_process_group)
-        for peer in peers:
-            if not peer.connection.closed:
-                peer.finish()
+        if ranks.is_whole():
+            ranks.call(dist.destroy_process_group)
+
+
+class Restarted:
+    """A group that tests share; when one of them has broken it, the next one has a new one."""
+
+    def __init__(self, make_folder, **arguments):
+        self._make_folder, self._arguments = make_folder, arguments
+        self._entered = contextlib.ExitStack()
+        self._ranks = None
+
+    def get(self):
+        if self._ranks is None or not self._ranks.is_whole():
+            self.close()
+            self._ranks = self._entered.enter_context(
+                ranks_of(self._make_folder(), **self._arguments)
+            )
+        return self._ranks
+
+    def close(self):
+        self._entered.close()
 
 
 # The backend that computes among devices, and its class.
 BACKEND = "nccl" if DEVICE == "cuda" else "occl"
+# What serves tensors of the device, as `init_process_group` takes it.
+BACKENDS = {"gloo": "gloo", BACKEND: f"cpu:gloo,{DEVICE}:{BACKEND}"}
 GROUP_CLASS = getattr(dist, f"ProcessGroup{BACKEND.upper()}")
 
 

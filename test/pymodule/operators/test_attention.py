@@ -7,7 +7,6 @@ where the CPU takes another way.
 import pytest
 import torch
 import torch.nn.functional as F
-from modes import fails_in_cuda_mode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from device import DEVICE, module
@@ -338,14 +337,12 @@ def test_gradients_of_the_flash_kernel_have_none_as_on_the_cpu():
             gradient.sum().backward()
 
 
-@fails_in_cuda_mode("traces choose _scaled_dot_product_flash_attention, which has no kernel")
 def test_attention_maps_over_a_dimension():
     tensors = [torch.stack([tensor, tensor * 2]) for tensor in inputs()]
     mapped = torch.vmap(F.scaled_dot_product_attention)
     assert torch.equal(mapped(*on_device(tensors)).cpu(), mapped(*tensors))
 
 
-@fails_in_cuda_mode("traces choose _scaled_dot_product_flash_attention, which has no kernel")
 @pytest.mark.parametrize("layout", ["heads_first", "length_first"])
 def test_attention_compiles_with_its_gradients(layout):
     torch._dynamo.reset()
