@@ -169,6 +169,34 @@ static void a_rank_that_left_fails_who_waits_for_it(void **state) {
   child_expect_pass(leave_everywhere, MANY_DEVICES);
 }
 
+/* Rank 1 has a letter of rank 0 that says where to read, when rank 0 gives up on rank 2: what is
+ * there next must not be taken for what was sent. */
+static void leave_a_letter(rank *self) {
+  if (self->rank == 2)
+    return;
+  if (self->rank == 1) {
+    await_done(1);
+    require_failure(pass(self, false, 0, LARGE, AGES_NS),
+                    "openreg: rank 2 of group 'test' has left");
+    return;
+  }
+  openreg_message both[] = {{true, 1, OPENREG_DTYPE_UINT8, {self->memory, LARGE}},
+                            {false, 2, OPENREG_DTYPE_UINT8, {self->memory + LARGE, 1}}};
+  require_failure(openreg_comm_exchange(self->comm, both, 2, AGES_NS),
+                  "openreg: rank 2 of group 'test' has left");
+  atomic_fetch_add(&board->done, 1);
+}
+
+static void leave_a_letter_everywhere(void) {
+  board = share_memory(sizeof *board);
+  run_as_processes(3, 1, leave_a_letter, NULL);
+}
+
+static void a_letter_left_behind_ends_the_group(void **state) {
+  (void)state;
+  child_expect_pass(leave_a_letter_everywhere, MANY_DEVICES);
+}
+
 /* All come to the last barrier; who is slow finds others gone, and succeeds. */
 static void end_together(rank *self) {
   for (int i = 0; i < 20; i++)
@@ -214,6 +242,7 @@ int main(void) {
       cmocka_unit_test(a_message_that_nobody_takes_or_sends_names_the_peer),
       cmocka_unit_test(ranks_have_the_names_of_their_larger_group),
       cmocka_unit_test(a_rank_that_left_fails_who_waits_for_it),
+      cmocka_unit_test(a_letter_left_behind_ends_the_group),
       cmocka_unit_test(what_had_all_it_needs_succeeds_when_others_have_left),
       cmocka_unit_test(an_abort_wakes_all_with_its_reason),
   };

@@ -28,7 +28,8 @@ enum place {
   WHILE_COPYING,
   BEFORE_SECOND_ARRIVAL,
   AFTER_SECOND_ARRIVAL,
-  WHILE_MAPPING, /* of joining */
+  WHILE_MAPPING,       /* of joining */
+  ENDED_BEFORE_MOVING, /* nobody dies */
 };
 
 static enum place place; /* of this process */
@@ -66,7 +67,10 @@ bool __wrap_openreg_calls_match(openreg_comm *comm) {
 bool __real_openreg_moving_begin(openreg_comm *comm);
 bool __wrap_openreg_moving_begin(openreg_comm *comm);
 bool __wrap_openreg_moving_begin(openreg_comm *comm) {
+  if (place == ENDED_BEFORE_MOVING)
+    openreg_comm_abort(comm, "too late");
   bool may_move = __real_openreg_moving_begin(comm);
+  REQUIRE(place != ENDED_BEFORE_MOVING || !may_move);
   die_at(WHILE_MOVING);
   return may_move;
 }
@@ -330,6 +334,23 @@ static void a_failed_call_waits_for_those_who_move(void **state) {
   child_expect_pass(fail_and_wait, MANY_DEVICES);
 }
 
+/* Who comes to move when the group was ended does not begin. */
+static void move_too_late(rank *self) {
+  if (self->rank == 0)
+    place = ENDED_BEFORE_MOVING;
+  require_failure(run(self, OPENREG_COLLECTIVE_ALL_REDUCE, LARGE, AGES_NS), "too late");
+  REQUIRE(atomic_load(&self->comm->segment->members[self->rank].moving) == 0);
+}
+
+static void move_too_late_everywhere(void) {
+  run_as_processes(3, 1, move_too_late, NULL);
+}
+
+static void nobody_begins_to_move_after_the_end(void **state) {
+  (void)state;
+  child_expect_pass(move_too_late_everywhere, MANY_DEVICES);
+}
+
 /* ---- stopped --------------------------------------------------------------------------------- */
 
 /* A rank that is stopped in the middle of its move is late; the others do not wait for it long.
@@ -392,6 +413,7 @@ int main(void) {
       cmocka_unit_test(a_peer_killed_ends_messages),
       cmocka_unit_test(a_rank_killed_while_it_maps_fails_joining),
       cmocka_unit_test(a_failed_call_waits_for_those_who_move),
+      cmocka_unit_test(nobody_begins_to_move_after_the_end),
       cmocka_unit_test(a_stopped_rank_is_late_and_hears_of_it),
       cmocka_unit_test(an_end_without_a_sentence_is_one_too),
   };
