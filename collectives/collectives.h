@@ -115,6 +115,25 @@ typedef enum openreg_reduction {
 const char *openreg_reduction_name(openreg_reduction reduction);
 bool openreg_reduction_is_defined(openreg_reduction reduction, openreg_dtype dtype);
 
+/* The arithmetic alone, on memory that this process can read and write. */
+typedef struct openreg_reduction_job {
+  openreg_reduction reduction; /* defined for the dtype */
+  openreg_dtype dtype;
+  int source_count, destination_count; /* 1 or more each */
+  const void *const *sources;          /* in the order in which they are reduced */
+  void *const *destinations;           /* all get the same bits */
+  const double *factors;               /* of PREMUL_SUM: one for each source; else NULL */
+  int divisor;                         /* of AVG; 0: the number of sources */
+  size_t count;                        /* elements of each */
+} openreg_reduction_job;
+
+/* Reduces tile by tile: a tile of all sources is read before it is written to any destination, so a
+ * destination may be a source, element for element; they must not overlap otherwise. All addresses
+ * are multiples of the element's bytes. `is_ended` (NULL: never) is asked between tiles, and ends
+ * the work when it holds; returns false then. */
+bool openreg_reduce(const openreg_reduction_job *job, bool (*is_ended)(const void *),
+                    const void *context);
+
 /* ---- communicators --------------------------------------------------------------------------- */
 
 typedef struct openreg_comm openreg_comm;

@@ -1,4 +1,9 @@
-/* reduction.h: the arithmetic of collectives, on memory that this process can read and write. */
+/* reduction.h: the loops of openreg_reduce, once for each instruction set.
+ *
+ * A tile of each source goes into an accumulator, one after the other, and the accumulator into the
+ * destinations. The accumulator has the numbers' own type, but float for 16-bit floats. Complex
+ * numbers are pairs of numbers to all but products.
+ */
 #ifndef OPENREG_COLLECTIVES_REDUCTION_H
 #define OPENREG_COLLECTIVES_REDUCTION_H
 
@@ -6,22 +11,23 @@
 
 #pragma GCC visibility push(hidden)
 
-typedef struct openreg_reduction_job {
-  openreg_reduction reduction; /* defined for the dtype */
-  openreg_dtype dtype;
-  int source_count, destination_count; /* 1 or more each */
-  const void *const *sources;          /* in the order in which they are reduced */
-  void *const *destinations;           /* all get the same bits */
-  const double *factors;               /* of PREMUL_SUM: one for each source; else NULL */
-  size_t count;                        /* elements of each */
-} openreg_reduction_job;
+/* Elements from `from` on, each times the factor, if the reduction has one. `to` may be a source of
+ * elements itself, at the same place. */
+struct openreg_reduction_loops {
+  void (*load)(void *to, const void *from, size_t count, double factor);
+  void (*load_two)(void *to, const void *one, double one_factor, const void *other,
+                   double other_factor, size_t count); /* load, then add */
+  void (*add)(void *accumulator, const void *from, size_t count, double factor);
+  /* Rounds and divides; NULL where the accumulator is the result. */
+  void (*store)(void *to, const void *accumulator, size_t count, int divisor);
+  size_t accumulator_bytes; /* of an element */
+  size_t numbers;           /* that an element of the dtype is */
+};
 
-/* Reduces tile by tile: a tile of all sources is read before it is written to any destination, so a
- * destination may be a source, element for element; they must not overlap otherwise. All addresses
- * are multiples of the element's bytes. `is_ended` (NULL: never) is asked between tiles, and ends
- * the work when it holds; returns false then. */
-bool openreg_reduce(const openreg_reduction_job *job, bool (*is_ended)(const void *),
-                    const void *context);
+/* NULL for what is not defined. */
+typedef const struct openreg_reduction_loops *openreg_reduction_table(openreg_reduction reduction,
+                                                                      openreg_dtype dtype);
+openreg_reduction_table openreg_reduction_c, openreg_reduction_avx2, openreg_reduction_avx512;
 
 #pragma GCC visibility pop
 #endif

@@ -89,7 +89,7 @@ def main(arguments=None):
         report=_Progress(sum(map(len, planned.values()))),
     )
     rows = runner.run(planned)
-    complete = options.limit is None and not options.dtype and parts == 1
+    complete = options.limit is None and parts == 1 and not (options.dtype or options.only)
     stale = report.stale_entries(rows, complete=complete)
     table = report.markdown(rows, stale)
     print(table)

@@ -19,6 +19,7 @@
 
 #include "core/registration.h"
 #include "launch/typed.h"
+#include "streams/event_owner.h"
 #include "streams/sync_debug.h"
 
 namespace openreg {
@@ -79,12 +80,9 @@ private:
     if (!are_two() || is_idle(first)) {
       return;
     }
-    openreg_event *event = nullptr;
-    check(openreg_event_create(first, /*enable_timing=*/false, &event));
-    const std::unique_ptr<openreg_event, decltype(&openreg_event_destroy)> owned(
-        event, &openreg_event_destroy);
-    check(openreg_event_record(event, current_stream(first)));
-    check(openreg_stream_wait_event(second, current_stream(second), event));
+    const auto event = make_event(first, /*enable_timing=*/false);
+    check(openreg_event_record(event.get(), current_stream(first)));
+    check(openreg_stream_wait_event(second, current_stream(second), event.get()));
   }
 
   c10::DeviceIndex device_, other_;

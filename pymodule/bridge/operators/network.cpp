@@ -4,8 +4,6 @@
 #include <ATen/Context.h>
 #include <ATen/Operators.h>
 
-#include <algorithm>
-
 #include "core/registration.h"
 #include "streams/sync_debug.h"
 #include "launch/typed.h"
@@ -27,14 +25,22 @@ at::Tensor masked_select(const at::Tensor &self, const at::Tensor &mask) {
   return typed<ops::masked_select>(self, mask);
 }
 
-bool is_mask(const std::optional<at::Tensor> &index) {
-  return index.has_value() && index->defined() &&
-         (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte);
+bool is_mask(const at::Tensor &index) {
+  return index.device().type() == kDeviceType &&
+         (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
+}
+
+void note_masks(const c10::List<std::optional<at::Tensor>> &indices) {
+  for (const std::optional<at::Tensor> index : indices) {
+    if (index.has_value() && index->defined() && is_mask(*index)) {
+      note_sync(index->device().index());
+    }
+  }
 }
 
 at::Tensor index(const at::Tensor &self, const c10::List<std::optional<at::Tensor>> &indices) {
-  if (syncs_are_noted() && std::any_of(indices.begin(), indices.end(), is_mask)) [[unlikely]] {
-    report_sync();
+  if (syncs_are_noted()) [[unlikely]] {
+    note_masks(indices);
   }
   return typed<ops::index_Tensor>(self, indices);
 }

@@ -2,29 +2,26 @@
 
 The process sets variables, which the program and all that it starts inherit, and becomes the
 program: it has the same process id, standard streams and working folder, gets every signal itself,
-and its exit status is the command's.
+and its exit status is the command's. With ``--ranks`` it becomes the launcher of several (`ranks`).
 
 What would keep the devices from being there is refused before: else a program would fall back to
 the CPU and nobody would know. That is asked of a Python that starts as the program's would
-(`_openreg_cuda_mode.problem`).
+(`question`, `_openreg_cuda_mode.problem`).
 
 Nothing here imports PyTorch or what imports it: the program will, and once is enough.
 """
 
 import argparse
-import errno
 import os
-import signal
-import subprocess
 import sys
 import sysconfig
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-# As shells have it.
-_CANNOT_RUN, _NOT_FOUND = 126, 127
-_WRONG_ARGUMENTS = 2
+from . import ranks
+from .executable import WRONG_ARGUMENTS, CannotRunError, become, resolve
+from .question import require_devices
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -46,48 +43,66 @@ _OPTIONS = (
     ("--cuda-version", "OPENREG_CUDA_VERSION", "X.Y", "what torch.version.cuda is, such as 12.8"),
 )
 
-# Asks a Python that starts as the program's will. Its status is the one for wrong arguments.
-_ASK = """
-import sys
-sys.path[:] = [folder for folder in sys.path if folder]  # not what lies in the working folder
-mode = sys.modules.get("_openreg_cuda_mode")
-problem = mode.problem() if mode else (
-    "openreg: this Python does not read openreg-cuda-mode.pth when it starts, so its `cuda` would "
-    "not be openreg's devices: install openreg where Python's `site` looks (pip install), not in a "
-    "folder of PYTHONPATH"
-)
-if problem:
-    print(problem, file=sys.stderr)
-    sys.exit(2)
-"""
-
-
-class _CannotRunError(Exception):
-    """A sentence for a person, and the status to exit with."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-
 
 # ---- arguments -----------------------------------------------------------------------------------
 
 _DESCRIPTION = (
     "Runs a program for which the simulated devices are `cuda`: PyTorch's torch.cuda, unedited. "
-    "COMMAND is a program with its arguments, or a .py file, which is run with the Python that has "
-    "openreg. What it starts has the same devices."
+    "COMMAND is a program with its arguments, or a .py file or -m MODULE, which are run with the "
+    "Python that has openreg. What it starts has the same devices."
 )
 _EPILOG = (
-    "examples: openreg run train.py --lr 0.1; openreg run --devices 8 torchrun --nproc-per-node 8 "
-    "train.py; openreg run pytest tests/. Exit status: the command's; 2 for a value that is not "
-    "allowed; 126 when the command cannot be run, 127 when it is not found."
+    "examples: openreg run train.py --lr 0.1; openreg run --ranks 8 train.py; openreg run "
+    "--devices 8 torchrun --nproc-per-node 8 train.py; openreg run pytest tests/. Exit status: the "
+    "command's; 2 for a value that is not allowed; 126 when the command cannot be run, 127 when it "
+    "is not found. Of ranks that of the first that failed, or 128 and its signal's number."
 )
 _USAGE = "openreg run [options] COMMAND [argument ...]"
 
 
-def _fill(parser: argparse.ArgumentParser) -> None:
+def _number_of_ranks(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= ranks.MOST:
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 to {ranks.MOST}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"{text}: expected seconds, such as 0.5 or 60")
+    return seconds
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="openreg run",
+        usage=_USAGE,
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        allow_abbrev=False,
+    )
     for option, variable, placeholder, help_text in _OPTIONS:
         parser.add_argument(option, dest=variable, metavar=placeholder, help=help_text)
+    of_ranks = parser.add_argument_group("several processes, with the variables of torchrun")
+    of_ranks.add_argument(
+        "--ranks",
+        metavar="N",
+        type=_number_of_ranks,
+        help="how many; as many devices unless --devices says otherwise",
+    )
+    of_ranks.add_argument(
+        "--prefix", action="store_true", help="which rank a line of output is from"
+    )
+    of_ranks.add_argument(
+        "--grace",
+        metavar="SECONDS",
+        type=_seconds,
+        help="when a rank failed, what the others have to end after SIGTERM; 30",
+    )
+    return parser
 
 
 def add_command(commands: Any) -> None:
@@ -97,23 +112,16 @@ def add_command(commands: Any) -> None:
 
 def _cut(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Cut in two: options of ``run``, and the command, which begins with what is no option."""
-    with_value = {option for option, *_ in _OPTIONS}
+    with_value = {option for option, *_ in _OPTIONS} | {"--ranks", "--grace"}
     end = 0
-    while end < len(words) and words[end].startswith("-") and words[end] != "--":
+    while end < len(words) and words[end].startswith("-") and words[end] not in ("--", "-m"):
         end += 2 if words[end] in with_value else 1
     return list(words[:end]), list(words[end + (words[end : end + 1] == ["--"]) :])
 
 
-def _parse(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the variables that options set, and the command."""
-    parser = argparse.ArgumentParser(
-        prog="openreg run",
-        usage=_USAGE,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        allow_abbrev=False,
-    )
-    _fill(parser)
+def _parse(words: Sequence[str]) -> tuple[dict[str, str], ranks.Job | None, list[str]]:
+    """Return the variables that options set, what is said of ranks, and the command."""
+    parser = _parser()
     options, command = _cut(words)
     chosen = vars(parser.parse_args(options))
     for option, variable, *_ in _OPTIONS:
@@ -121,7 +129,13 @@ def _parse(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             parser.error(f"argument {option}: expected a value")
     if not command or not command[0]:
         parser.error("expected a COMMAND")
-    return {name: value for name, value in chosen.items() if value is not None}, command
+    if command == ["-m"]:
+        parser.error("expected a module behind -m")
+    count, prefix, grace = (chosen.pop(name) for name in ("ranks", "prefix", "grace"))
+    if count is None and (prefix or grace is not None):
+        parser.error(f"argument {'--prefix' if prefix else '--grace'}: expected --ranks as well")
+    job = None if count is None else ranks.Job(count, prefix, 30.0 if grace is None else grace)
+    return {name: value for name, value in chosen.items() if value is not None}, job, command
 
 
 # ---- the environment -----------------------------------------------------------------------------
@@ -156,7 +170,13 @@ def add_folders(environment: MutableMapping[str, str], package: Path = _PACKAGE)
 
 
 def _environment(variables: dict[str, str]) -> dict[str, str]:
-    environment = dict(os.environ) | {"OPENREG_DEVICE_TYPE": "cuda"} | variables
+    device_type = os.environ.get("OPENREG_DEVICE_TYPE") or "cuda"
+    if device_type not in ("cuda", "openreg"):
+        raise CannotRunError(
+            WRONG_ARGUMENTS,
+            f"openreg: OPENREG_DEVICE_TYPE={device_type[:100]}: expected openreg or cuda",
+        )
+    environment = dict(os.environ) | {"OPENREG_DEVICE_TYPE": device_type} | variables
     if "PATH" not in environment:
         environment["PATH"] = os.defpath
     # `pytest` and `python` are this Python's, also when its environment was not activated.
@@ -167,81 +187,11 @@ def _environment(variables: dict[str, str]) -> dict[str, str]:
     return environment
 
 
-def _require_devices(environment: dict[str, str]) -> None:
-    asked = subprocess.run(
-        [sys.executable, "-c", _ASK],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    if asked.returncode == _WRONG_ARGUMENTS:
-        raise _CannotRunError(_WRONG_ARGUMENTS, asked.stderr.strip())
-    if asked.returncode != 0:
-        raise _CannotRunError(
-            1, f"{asked.stderr}openreg: {sys.executable} cannot load openreg's extension"
-        )
-
-
 # ---- the command ---------------------------------------------------------------------------------
 
 
-def _find(word: str, path: str) -> str:
-    """Return the file that a program's name means, as a shell finds it."""
-    if "/" in word:
-        candidates = [word]
-    else:
-        candidates = [os.path.join(folder or ".", word) for folder in path.split(os.pathsep)]
-    found = [file for file in candidates if os.path.isfile(file)]
-    for file in found:
-        if os.access(file, os.X_OK):
-            return file
-    if found:
-        raise _CannotRunError(_CANNOT_RUN, f"openreg: {found[0]} is not executable")
-    if "/" in word and os.path.isdir(word):
-        raise _CannotRunError(_CANNOT_RUN, f"openreg: {word} is a folder, expected a program")
-    where = "there is no such file" if "/" in word else "no program of this name is in PATH"
-    raise _CannotRunError(_NOT_FOUND, f"openreg: {word}: {where}")
-
-
-def _resolve(command: list[str], path: str) -> tuple[str, list[str]]:
-    """Return the file to execute, and the words that it is given, its own name first."""
-    word = command[0]
-    if not word.endswith(".py"):
-        return _find(word, path), command
-    if os.path.isfile(word):
-        script = word
-    elif "/" not in word:
-        try:
-            script = _find(word, path)
-        except _CannotRunError:
-            raise _CannotRunError(_NOT_FOUND, f"openreg: {word}: there is no such file") from None
-    else:
-        raise _CannotRunError(_NOT_FOUND, f"openreg: {word}: there is no such file")
-    return sys.executable, [sys.executable, script, *command[1:]]
-
-
-def _become(file: str, words: list[str], environment: dict[str, str]) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    for name in ("SIGPIPE", "SIGXFSZ"):  # which Python ignores, and a program would inherit that
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
-    try:
-        try:
-            os.execve(file, words, environment)
-        except OSError as error:
-            if error.errno != errno.ENOEXEC:
-                raise
-            # A script that does not say what is to read it: sh does, for execvp(3) and shells.
-            os.execve("/bin/sh", ["sh", file, *words[1:]], environment)
-    except OSError as error:
-        raise _CannotRunError(_CANNOT_RUN, f"openreg: {file}: {error.strerror}") from None
-
-
 def main(words: Sequence[str]) -> int:
-    """Become the command.
+    """Become the command, or what starts ranks of it.
 
     Parameters
     ----------
@@ -251,14 +201,19 @@ def main(words: Sequence[str]) -> int:
     Returns
     -------
     int
-        The exit status, when the command could not be run: it says why on stderr.
+        The exit status, when the command could not be run: it says why on stderr. And with
+        ``--ranks`` of a command that is no program of this Python, the status of the ranks.
     """
-    variables, command = _parse(words)
-    environment = _environment(variables)
+    variables, job, command = _parse(words)
     try:
-        file, words = _resolve(command, environment["PATH"])
-        _require_devices(environment)
-        _become(file, words, environment)
-    except _CannotRunError as problem:
+        environment = _environment(variables)
+        if job is not None:
+            program = ranks.resolve(command, environment["PATH"])
+            ranks.share_machine(environment, job.size)
+            return ranks.start(job, program, environment)
+        file, words = resolve(command, environment["PATH"])
+        require_devices(environment)
+        become(file, words, environment)
+    except CannotRunError as problem:
         print(problem, file=sys.stderr)
         return problem.status

@@ -1,24 +1,10 @@
 /* Exchange between processes that see different devices of one group, or in another order. */
 #include "gate.h"
-#include "peers.h"
 #include "puppet.h"
 #include "refusals.h"
-
-#include <stdlib.h>
+#include "views.h"
 
 #define THREE_DEVICES ENVIRONMENT("OPENREG_DEVICE_COUNT=3", "OPENREG_DEVICE_MEMORY=64M,32M,64M")
-
-#define VIEWS_TEST(name)                                                                           \
-  static void name##_body(void);                                                                   \
-  static void name(void **state) {                                                                 \
-    (void)state;                                                                                   \
-    child_expect_pass(name##_body, THREE_DEVICES);                                                 \
-  }                                                                                                \
-  static void name##_body(void)
-
-static void see(const char *list) {
-  setenv("OPENREG_VISIBLE_DEVICES", list, 1);
-}
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 

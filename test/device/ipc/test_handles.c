@@ -44,15 +44,6 @@ CHILD_TEST(random_handles_are_refused) {
   REQUIRE(openreg_peer_files == NULL);
 }
 
-static void seal(struct openreg_handle *parts, openreg_ipc_handle *handle) {
-  uint64_t check = 0xcbf29ce484222325;
-  memcpy(handle->bytes, parts, sizeof *parts);
-  for (size_t i = 0; i < offsetof(struct openreg_handle, check); i++)
-    check = (check ^ handle->bytes[i]) * 0x100000001b3;
-  parts->check = check;
-  memcpy(handle->bytes, parts, sizeof *parts);
-}
-
 static void forge(struct openreg_handle *parts) {
   switch (draw() % 8) {
   case 0:

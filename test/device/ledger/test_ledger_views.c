@@ -1,5 +1,5 @@
 /* Processes that see different devices of one group: what one has, the others see where it is. */
-#include "peers.h"
+#include "views.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,18 +7,6 @@
 #define THREE_DEVICES                                                                              \
   ENVIRONMENT("OPENREG_DEVICE_COUNT=3", "OPENREG_DEVICE_MEMORY=64M",                               \
               "OPENREG_PROFILE=4x1024,5x1024,6x1024", "OPENREG_GPU_OVERHEAD=0")
-
-#define VIEWS_TEST(name)                                                                           \
-  static void name##_body(void);                                                                   \
-  static void name(void **state) {                                                                 \
-    (void)state;                                                                                   \
-    child_expect_pass(name##_body, THREE_DEVICES);                                                 \
-  }                                                                                                \
-  static void name##_body(void)
-
-static void see(const char *list) {
-  setenv("OPENREG_VISIBLE_DEVICES", list, 1);
-}
 
 static openreg_ledger_snapshot *own_group(void) {
   openreg_ledger_snapshot *group;

@@ -46,6 +46,15 @@ void expect_refusal(const openreg_ipc_handle *handle, const char *why) {
   REQUIRE(openreg_peer_files == NULL);
 }
 
+void seal(struct openreg_handle *parts, openreg_ipc_handle *handle) {
+  uint64_t check = 0xcbf29ce484222325;
+  memcpy(handle->bytes, parts, sizeof *parts);
+  for (size_t i = 0; i < offsetof(struct openreg_handle, check); i++)
+    check = (check ^ handle->bytes[i]) * 0x100000001b3;
+  parts->check = check;
+  memcpy(handle->bytes, parts, sizeof *parts);
+}
+
 uint64_t seed = 20240229;
 
 uint64_t draw(void) {

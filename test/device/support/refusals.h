@@ -3,6 +3,7 @@
 #define OPENREG_TEST_REFUSALS_H
 
 #include "board.h"
+#include "device/ipc/handle.h"
 
 /* ---- actors that export memory of device 0 --------------------------------------------------- */
 
@@ -20,6 +21,9 @@ openreg_status open_handle(const openreg_ipc_handle *handle);
 
 /* Requires that it is refused with a sentence that holds `why`, and that nothing of it is kept. */
 void expect_refusal(const openreg_ipc_handle *handle, const char *why);
+
+/* Makes a handle of parts of any process, with the check that belongs to them. */
+void seal(struct openreg_handle *parts, openreg_ipc_handle *handle);
 
 /* ---- numbers at random ----------------------------------------------------------------------- */
 

@@ -16,11 +16,9 @@ from pathlib import Path
 
 import pytest
 from modes import openreg_only
+from openreg_program import OPENREG, PROGRAM
 from torch_openreg.commands import run as run_command
 
-# What the program `openreg` does, wherever it is installed: the working folder is not looked into.
-PROGRAM = "import sys; del sys.path[0]; import _openreg_command as c; sys.exit(c.main())"
-OPENREG = [sys.executable, "-c", PROGRAM]
 VARIABLES = {
     "OPENREG_DEVICE_TYPE",
     "OPENREG_DEVICE_COUNT",
@@ -33,64 +31,6 @@ VARIABLES = {
 PATIENCE_SECONDS = 60
 
 pytestmark = pytest.mark.own_processes
-
-
-@pytest.fixture
-def environment(own_group):
-    return own_group()
-
-
-@pytest.fixture
-def start(environment, tmp_path):
-    """Run a command to its end, with `openreg run` and its options in front of it."""
-
-    def start(*words, expect=0, **changes):
-        variables = environment | changes
-        result = subprocess.run(
-            [*OPENREG, "run", *map(str, words)],
-            env={name: value for name, value in variables.items() if value is not None},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-        assert result.returncode == expect, result.stdout + result.stderr
-        return result
-
-    return start
-
-
-@pytest.fixture(autouse=True)
-def interrupts_are_not_ignored():
-    """As they are in programs started in the background, which those started here would inherit."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def direct(environment, tmp_path):
-    """Run a command to its end, without it."""
-
-    def direct(*words, **settings):
-        words = list(map(str, words))
-        return subprocess.run(
-            words, env=environment, cwd=tmp_path, capture_output=True, text=True, **settings
-        )
-
-    return direct
-
-
-@pytest.fixture
-def script(tmp_path):
-    """Write a program into the working folder of the commands."""
-
-    def write(name, text, mode=0o755):
-        path = tmp_path / name
-        path.write_text(textwrap.dedent(text))
-        path.chmod(mode)
-        return path
-
-    return write
 
 
 TELL_VARIABLES = "import json, os; print(json.dumps(dict(os.environ)))"

@@ -47,6 +47,12 @@ with torch.cuda.stream(side):
     values.sum().cpu()
 values.add_(1)
 """,
+    "mask is counted by the host": """
+mask = torch.ones(4, dtype=torch.bool, device="cuda")
+torch.ones(4, device="cuda")[mask]
+with torch.cuda.stream(side):
+    torch.mul(values, 5, out=values)
+""",
     "memory is another tensor's": """
 del values
 with torch.cuda.stream(side):

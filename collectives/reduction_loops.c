@@ -1,0 +1,230 @@
+/* reduction_loops.c: the loops of reduction.h; the build defines REDUCTION_TABLE, the name of the
+ * table. Sums and products of integers wrap, so they are done on unsigned numbers as wide as int or
+ * wider.
+ */
+#include "collectives/reduction.h"
+
+#include "base/half.h"
+
+#define UNUSED __attribute__((unused))
+
+/* Iterations are independent: what is written is at most what the same one read. */
+#define EACH _Pragma("GCC ivdep") for (size_t i = 0; i < count; i++)
+
+/* ---- elements to accumulators and back ------------------------------------------------------- */
+
+#define LOAD_AS_IS(x) (x)
+#define LOAD_BOOL(x)  ((uint8_t)((x) != 0))
+
+#define FACTOR_NONE(x, factor)  (x)
+#define FACTOR_GIVEN(x, factor) ((x) * (factor))
+
+/* A factor, rounded to the dtype. */
+#define ROUND_FLOAT16(factor)  float_of_half(half_of_float((float)(factor)))
+#define ROUND_BFLOAT16(factor) float_of_bfloat16(bfloat16_of_float((float)(factor)))
+#define ROUND_FLOAT32(factor)  ((float)(factor))
+#define ROUND_FLOAT64(factor)  (factor)
+#define ROUND_NONE(factor)     0
+
+/* ---- combining the earlier x and the later y ------------------------------------------------- */
+
+#define SUM(x, y)     ((x) + (y))
+#define PRODUCT(x, y) ((x) * (y))
+#define BAND(x, y)    ((x) & (y))
+#define BOR(x, y)     ((x) | (y))
+#define BXOR(x, y)    ((x) ^ (y))
+/* The number of a number and a NaN, and the earlier one of equals. */
+#define MIN(x, y) ((y) < (x) || (x) != (x) ? (y) : (x))
+#define MAX(x, y) ((y) > (x) || (x) != (x) ? (y) : (x))
+
+/* LOOPS: of elements T, accumulated as A; COMBINE is computed as W. */
+#define LOOPS(NAME, T, A, W, LOAD, FACTOR, ROUND, COMBINE)                                         \
+  static void NAME##_load(void *to, const void *from, size_t count, UNUSED double given) {         \
+    A *a = to;                                                                                     \
+    const T *x = from;                                                                             \
+    UNUSED const A factor = (A)ROUND(given);                                                       \
+    EACH a[i] = FACTOR((A)LOAD(x[i]), factor);                                                     \
+  }                                                                                                \
+  static void NAME##_load_two(void *to, const void *one, UNUSED double one_given,                  \
+                              const void *other, UNUSED double other_given, size_t count) {        \
+    A *a = to;                                                                                     \
+    const T *x = one, *y = other;                                                                  \
+    UNUSED const A one_factor = (A)ROUND(one_given);                                               \
+    UNUSED const A other_factor = (A)ROUND(other_given);                                           \
+    EACH {                                                                                         \
+      const W earlier = (W)FACTOR((A)LOAD(x[i]), one_factor);                                      \
+      const W later = (W)FACTOR((A)LOAD(y[i]), other_factor);                                      \
+      a[i] = (A)COMBINE(earlier, later);                                                           \
+    }                                                                                              \
+  }                                                                                                \
+  static void NAME##_add(void *accumulator, const void *from, size_t count, UNUSED double given) { \
+    A *a = accumulator;                                                                            \
+    const T *y = from;                                                                             \
+    UNUSED const A factor = (A)ROUND(given);                                                       \
+    EACH {                                                                                         \
+      const W earlier = (W)a[i], later = (W)FACTOR((A)LOAD(y[i]), factor);                         \
+      a[i] = (A)COMBINE(earlier, later);                                                           \
+    }                                                                                              \
+  }
+
+/* STORE: accumulators A to elements T, as they are; DIVIDE: divided as Q. */
+#define STORE(NAME, T, A, BACK)                                                                    \
+  static void NAME##_store(void *to, const void *accumulator, size_t count, UNUSED int divisor) {  \
+    T *x = to;                                                                                     \
+    const A *a = accumulator;                                                                      \
+    EACH x[i] = BACK(a[i]);                                                                        \
+  }
+#define DIVIDE(NAME, T, A, Q, BACK)                                                                \
+  static void NAME##_divide(void *to, const void *accumulator, size_t count, int divisor) {        \
+    T *x = to;                                                                                     \
+    const A *a = accumulator;                                                                      \
+    const Q by = (Q)divisor;                                                                       \
+    EACH x[i] = (T)BACK((Q)a[i] / by);                                                             \
+  }
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+/* X(dtype, element, accumulator, what it is combined as, what it is divided as). */
+#define INTEGERS(X)                                                                                \
+  X(UINT8, uint8_t, uint8_t, unsigned, uint64_t)                                                   \
+  X(INT8, int8_t, int8_t, unsigned, int64_t)                                                       \
+  X(UINT16, uint16_t, uint16_t, unsigned, uint64_t)                                                \
+  X(INT16, int16_t, int16_t, unsigned, int64_t)                                                    \
+  X(UINT32, uint32_t, uint32_t, uint32_t, uint64_t)                                                \
+  X(INT32, int32_t, int32_t, uint32_t, int64_t)                                                    \
+  X(UINT64, uint64_t, uint64_t, uint64_t, uint64_t)                                                \
+  X(INT64, int64_t, int64_t, uint64_t, int64_t)
+
+/* X(dtype, element, accumulator, to it, back). */
+#define FLOATS(X)                                                                                  \
+  X(FLOAT16, uint16_t, float, float_of_half, half_of_float)                                        \
+  X(BFLOAT16, uint16_t, float, float_of_bfloat16, bfloat16_of_float)                               \
+  X(FLOAT32, float, float, LOAD_AS_IS, LOAD_AS_IS)                                                 \
+  X(FLOAT64, double, double, LOAD_AS_IS, LOAD_AS_IS)
+
+#define DEFINE_INTEGER(D, T, A, W, Q)                                                              \
+  LOOPS(SUM_##D, T, A, W, LOAD_AS_IS, FACTOR_NONE, ROUND_NONE, SUM)                                \
+  LOOPS(PRODUCT_##D, T, A, W, LOAD_AS_IS, FACTOR_NONE, ROUND_NONE, PRODUCT)                        \
+  LOOPS(MIN_##D, T, A, T, LOAD_AS_IS, FACTOR_NONE, ROUND_NONE, MIN)                                \
+  LOOPS(MAX_##D, T, A, T, LOAD_AS_IS, FACTOR_NONE, ROUND_NONE, MAX)                                \
+  LOOPS(BAND_##D, T, A, T, LOAD_AS_IS, FACTOR_NONE, ROUND_NONE, BAND)                              \
+  LOOPS(BOR_##D, T, A, T, LOAD_AS_IS, FACTOR_NONE, ROUND_NONE, BOR)                                \
+  LOOPS(BXOR_##D, T, A, T, LOAD_AS_IS, FACTOR_NONE, ROUND_NONE, BXOR)                              \
+  DIVIDE(D, T, A, Q, LOAD_AS_IS)
+INTEGERS(DEFINE_INTEGER)
+
+#define DEFINE_FLOAT(D, T, A, LOAD, BACK)                                                          \
+  LOOPS(SUM_##D, T, A, A, LOAD, FACTOR_NONE, ROUND_NONE, SUM)                                      \
+  LOOPS(PREMUL_SUM_##D, T, A, A, LOAD, FACTOR_GIVEN, ROUND_##D, SUM)                               \
+  LOOPS(PRODUCT_##D, T, A, A, LOAD, FACTOR_NONE, ROUND_NONE, PRODUCT)                              \
+  LOOPS(MIN_##D, T, A, A, LOAD, FACTOR_NONE, ROUND_NONE, MIN)                                      \
+  LOOPS(MAX_##D, T, A, A, LOAD, FACTOR_NONE, ROUND_NONE, MAX)                                      \
+  DIVIDE(D, T, A, A, BACK)
+FLOATS(DEFINE_FLOAT)
+STORE(FLOAT16, uint16_t, float, half_of_float)
+STORE(BFLOAT16, uint16_t, float, bfloat16_of_float)
+
+LOOPS(OR_BOOL, uint8_t, uint8_t, uint8_t, LOAD_BOOL, FACTOR_NONE, ROUND_NONE, BOR)
+LOOPS(AND_BOOL, uint8_t, uint8_t, uint8_t, LOAD_BOOL, FACTOR_NONE, ROUND_NONE, BAND)
+LOOPS(XOR_BOOL, uint8_t, uint8_t, uint8_t, LOAD_BOOL, FACTOR_NONE, ROUND_NONE, BXOR)
+
+/* Products of complex numbers, accumulated as pairs of A. The barrier: gcc 12 makes a fused
+ * multiply and add of the alternating sums although it is told not to. */
+#define COMPLEX_PRODUCT(NAME, T, A, LOAD)                                                          \
+  static inline void NAME##_multiply(A *to, const A x[2], const A y[2]) {                          \
+    const volatile A real = x[1] * y[1];                                                           \
+    const volatile A imaginary = x[1] * y[0];                                                      \
+    to[0] = x[0] * y[0] - real;                                                                    \
+    to[1] = x[0] * y[1] + imaginary;                                                               \
+  }                                                                                                \
+  static void NAME##_load(void *to, const void *from, size_t count, UNUSED double factor) {        \
+    A *a = to;                                                                                     \
+    const T *x = from;                                                                             \
+    for (size_t i = 0; i < 2 * count; i++)                                                         \
+      a[i] = LOAD(x[i]);                                                                           \
+  }                                                                                                \
+  static void NAME##_add(void *accumulator, const void *from, size_t count,                        \
+                         UNUSED double factor) {                                                   \
+    A *a = accumulator;                                                                            \
+    const T *y = from;                                                                             \
+    for (size_t i = 0; i < 2 * count; i += 2) {                                                    \
+      const A earlier[2] = {a[i], a[i + 1]}, later[2] = {LOAD(y[i]), LOAD(y[i + 1])};              \
+      NAME##_multiply(a + i, earlier, later);                                                      \
+    }                                                                                              \
+  }                                                                                                \
+  static void NAME##_load_two(void *to, const void *one, UNUSED double one_factor,                 \
+                              const void *other, UNUSED double other_factor, size_t count) {       \
+    const T *x = one, *y = other;                                                                  \
+    A *a = to;                                                                                     \
+    for (size_t i = 0; i < 2 * count; i += 2) {                                                    \
+      const A earlier[2] = {LOAD(x[i]), LOAD(x[i + 1])}, later[2] = {LOAD(y[i]), LOAD(y[i + 1])};  \
+      NAME##_multiply(a + i, earlier, later);                                                      \
+    }                                                                                              \
+  }
+COMPLEX_PRODUCT(PRODUCT_COMPLEX32, uint16_t, float, float_of_half)
+COMPLEX_PRODUCT(PRODUCT_COMPLEX64, float, float, LOAD_AS_IS)
+COMPLEX_PRODUCT(PRODUCT_COMPLEX128, double, double, LOAD_AS_IS)
+
+static void COMPLEX32_store(void *to, const void *accumulator, size_t count, UNUSED int divisor) {
+  FLOAT16_store(to, accumulator, 2 * count, divisor);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+#define ENTRY(NAME, STORE, BYTES, NUMBERS)                                                         \
+  { NAME##_load, NAME##_load_two, NAME##_add, STORE, BYTES, NUMBERS }
+
+/* Rows of a dtype whose accumulator is the result but for AVG, and of one that is rounded back. */
+#define KEPT(D) NULL
+#define BACK(D) D##_store
+
+#define SUMS(DTYPE, D, STORE, A, NUMBERS)                                                          \
+  [OPENREG_DTYPE_##DTYPE][OPENREG_REDUCE_SUM] = ENTRY(SUM_##D, STORE(D), sizeof(A), NUMBERS),      \
+  [OPENREG_DTYPE_##DTYPE][OPENREG_REDUCE_AVG] = ENTRY(SUM_##D, D##_divide, sizeof(A), NUMBERS)
+
+#define OTHER(DTYPE, REDUCTION, NAME, STORE, A)                                                    \
+  [OPENREG_DTYPE_##DTYPE][OPENREG_REDUCE_##REDUCTION] = ENTRY(NAME, STORE, sizeof(A), 1)
+
+#define INTEGER_ROW(D, T, A, W, Q)                                                                 \
+  SUMS(D, D, KEPT, A, 1), OTHER(D, PRODUCT, PRODUCT_##D, NULL, A),                                 \
+      OTHER(D, MIN, MIN_##D, NULL, A), OTHER(D, MAX, MAX_##D, NULL, A),                            \
+      OTHER(D, BAND, BAND_##D, NULL, A), OTHER(D, BOR, BOR_##D, NULL, A),                          \
+      OTHER(D, BXOR, BXOR_##D, NULL, A),
+
+#define FLOAT_ROW(D, STORE, A)                                                                     \
+  SUMS(D, D, STORE, A, 1), OTHER(D, PREMUL_SUM, PREMUL_SUM_##D, STORE(D), A),                      \
+      OTHER(D, PRODUCT, PRODUCT_##D, STORE(D), A), OTHER(D, MIN, MIN_##D, STORE(D), A),            \
+      OTHER(D, MAX, MAX_##D, STORE(D), A)
+
+/* Sums of their numbers, and products. */
+#define COMPLEX_ROW(C, D, STORE, A, PRODUCT_STORE)                                                 \
+  SUMS(C, D, STORE, A, 2),                                                                         \
+      [OPENREG_DTYPE_##C][OPENREG_REDUCE_PREMUL_SUM] =                                             \
+          ENTRY(PREMUL_SUM_##D, STORE(D), sizeof(A), 2),                                           \
+      [OPENREG_DTYPE_##C][OPENREG_REDUCE_PRODUCT] =                                                \
+          ENTRY(PRODUCT_##C, PRODUCT_STORE, 2 * sizeof(A), 1)
+
+#define BOOL_ENTRY(REDUCTION, NAME) OTHER(BOOL, REDUCTION, NAME, NULL, uint8_t)
+
+const struct openreg_reduction_loops *REDUCTION_TABLE(openreg_reduction reduction,
+                                                      openreg_dtype dtype) {
+  static const struct openreg_reduction_loops table[OPENREG_DTYPE_COUNT][OPENREG_REDUCTION_COUNT] =
+      {
+          INTEGERS(INTEGER_ROW) FLOAT_ROW(FLOAT16, BACK, float),
+          FLOAT_ROW(BFLOAT16, BACK, float),
+          FLOAT_ROW(FLOAT32, KEPT, float),
+          FLOAT_ROW(FLOAT64, KEPT, double),
+          COMPLEX_ROW(COMPLEX32, FLOAT16, BACK, float, COMPLEX32_store),
+          COMPLEX_ROW(COMPLEX64, FLOAT32, KEPT, float, NULL),
+          COMPLEX_ROW(COMPLEX128, FLOAT64, KEPT, double, NULL),
+          BOOL_ENTRY(SUM, OR_BOOL),
+          BOOL_ENTRY(MAX, OR_BOOL),
+          BOOL_ENTRY(BOR, OR_BOOL),
+          BOOL_ENTRY(PRODUCT, AND_BOOL),
+          BOOL_ENTRY(MIN, AND_BOOL),
+          BOOL_ENTRY(BAND, AND_BOOL),
+          BOOL_ENTRY(BXOR, XOR_BOOL),
+      };
+  const struct openreg_reduction_loops *loops = &table[dtype][reduction];
+  return loops->load == NULL ? NULL : loops;
+}
