@@ -1,8 +1,10 @@
 """The extension module: what the bridge offers to the Python package."""
 
+import datetime
 from collections.abc import Callable
 from typing import Any
 
+import Callable
 import torch
 
 class _DeviceProperties:
@@ -180,7 +182,14 @@ class ProcessGroupGloo(torch.distributed.ProcessGroupGloo): ...
 def define_occl() -> None: ...
 def abort_communicators() -> None: ...
 
-class ProcessGroupOCCL(torch.distributed.Backend): # type: ignore[misc]
-    class Options: ...
+class ProcessGroupOCCL(torch._C._distributed_c10d.Backend):
+    class Options(torch._C._distributed_c10d.Backend.Options):
+        _timeout: datetime.timedelta
+        def __init__(self, is_high_priority_stream: bool = ...) -> None: ...
+
+    def __init__(
+        self, store: torch.distributed.Store, rank: int, size: int, options: Options
+    ) -> None: ...
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None: ...
 
 class ProcessGroupNCCL(ProcessGroupOCCL): ...

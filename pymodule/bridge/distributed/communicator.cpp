@@ -50,10 +50,9 @@ public:
   openreg_status exchange(const std::vector<openreg_message> &messages,
                           uint64_t timeout_ns) override {
     const Call call(*this);
-    return call.may_begin()
-               ? openreg_comm_exchange(comm_, messages.data(), static_cast<int>(messages.size()),
-                                       timeout_ns)
-               : ended();
+    return call.may_begin() ? openreg_comm_exchange(comm_, messages.data(),
+                                                    static_cast<int>(messages.size()), timeout_ns)
+                            : ended();
   }
   openreg_status begin(const openreg_collective &collective) override {
     return openreg_comm_begin(comm_, &collective);
@@ -110,8 +109,8 @@ private:
   std::atomic<int> calls_{0};
 };
 
-// One key for each rank, which the rank deletes before it joins: so when all have joined, nothing is
-// left that a group of the same name could take for its own.
+// One key for each rank, which the rank deletes before it joins: so when all have joined, nothing
+// is left that a group of the same name could take for its own.
 std::string key_of(const Connecting &how, int rank) {
   return how.key + "/" + std::to_string(rank);
 }
