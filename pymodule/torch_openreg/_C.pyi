@@ -4,7 +4,6 @@ import datetime
 from collections.abc import Callable
 from typing import Any
 
-import Callable
 import torch
 
 class _DeviceProperties:
