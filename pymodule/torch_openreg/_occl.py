@@ -52,7 +52,7 @@ def _stand_in_for_nccl() -> None:
 
     _publish(_C.ProcessGroupNCCL)
     timeout = _C.ProcessGroupNCCL.Options()._timeout
-    torch._C._distributed_c10d._DEFAULT_PG_NCCL_TIMEOUT = timeout  # type: ignore[attr-defined]
+    torch._C._distributed_c10d._DEFAULT_PG_NCCL_TIMEOUT = timeout
     constants.default_pg_nccl_timeout = timeout
     distributed_c10d.default_pg_nccl_timeout = timeout
     distributed_c10d._NCCL_AVAILABLE = True
@@ -90,9 +90,9 @@ def _serve_all_when_none_is_named(device_type: str) -> None:
 
     @functools.wraps(initialize)
     def named(self: Any, backend: Any) -> None:
-        if backend == distributed.Backend.UNDEFINED:
-            if torch._C._get_accelerator().type == device_type:
-                backend = f"cpu:{distributed.Backend.GLOO},{device_type}:{NAME}"
+        is_named = backend != distributed.Backend.UNDEFINED
+        if not is_named and torch._C._get_accelerator().type == device_type:
+            backend = f"cpu:{distributed.Backend.GLOO},{device_type}:{NAME}"
         initialize(self, backend)
 
     config.__init__ = named  # type: ignore[method-assign]

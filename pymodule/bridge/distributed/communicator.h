@@ -45,7 +45,8 @@ public:
 using CommunicatorPtr = std::shared_ptr<Communicator>;
 
 struct Connecting {
-  c10::intrusive_ptr<c10d::Store> store; // of the group, in which `key` is this communicator's alone
+  c10::intrusive_ptr<c10d::Store>
+      store; // of the group, in which `key` is this communicator's alone
   std::string key;
   int rank, size;
   c10::DeviceIndex device;

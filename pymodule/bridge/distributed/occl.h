@@ -73,11 +73,21 @@ public:
   Occl(StorePtr store, int rank, int size, c10::intrusive_ptr<Options> options);
   ~Occl() override;
 
-  const std::string getBackendName() const override { return backend_name(); }
-  c10::intrusive_ptr<Options> options() const { return options_; }
-  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
-  bool supportsSplitting() const override { return true; }
-  bool supportsCoalescing() const override { return true; }
+  const std::string getBackendName() const override {
+    return backend_name();
+  }
+  c10::intrusive_ptr<Options> options() const {
+    return options_;
+  }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override {
+    return options_;
+  }
+  bool supportsSplitting() const override {
+    return true;
+  }
+  bool supportsCoalescing() const override {
+    return true;
+  }
 
   // ---- collectives (occl.cpp) -------------------------------------------------------------------
 
@@ -122,23 +132,33 @@ public:
 
   // ---- the group (occl_group.cpp) ---------------------------------------------------------------
 
-  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    options_->timeout = timeout;
+  }
   void setSequenceNumberForGroup() override {} // each group counts from 0
-  uint64_t getSequenceNumberForGroup() override { return collective_number_; }
+  uint64_t getSequenceNumberForGroup() override {
+    return collective_number_;
+  }
   void eagerConnectSingleDevice(at::Device device) override;
   c10::intrusive_ptr<Backend> split(const StorePtr &store, const std::vector<int> &ranks,
                                     const c10::intrusive_ptr<Backend::Options> &options) override;
   c10::intrusive_ptr<Backend> merge(const StorePtr &store,
                                     const c10::intrusive_ptr<Backend::Options> &options,
                                     const int &rank, const int &size) override;
-  int64_t split_count() const { return split_count_; }
+  int64_t split_count() const {
+    return split_count_;
+  }
   bool is_connected();
-  void enableCollectivesTiming() override { times_ = true; }
+  void enableCollectivesTiming() override {
+    times_ = true;
+  }
   void waitForPendingWorks() override;
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
-  uint64_t id() const { return id_; }
+  uint64_t id() const {
+    return id_;
+  }
 
 private:
   // What the group has on a device. Messages that are not coalesced do not need the whole group:

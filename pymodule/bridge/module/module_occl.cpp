@@ -70,12 +70,13 @@ void define_occl(const py::module &module) {
       .def_property_readonly("uid", &Occl::id)
       .def_property("bound_device_id", &Occl::getBoundDeviceId, &Occl::setBoundDeviceId)
       .def("_set_default_timeout", &Occl::setTimeout, py::arg("timeout"), NoGil())
-      .def("_verify_work_timeout",
-           [](const Occl &, const c10::intrusive_ptr<c10d::Work> &work, Milliseconds timeout) {
-             const auto *own = dynamic_cast<const OcclWork *>(work.get());
-             return own != nullptr && own->timeout() == timeout;
-           },
-           py::arg("work"), py::arg("timeout"))
+      .def(
+          "_verify_work_timeout",
+          [](const Occl &, const c10::intrusive_ptr<c10d::Work> &work, Milliseconds timeout) {
+            const auto *own = dynamic_cast<const OcclWork *>(work.get());
+            return own != nullptr && own->timeout() == timeout;
+          },
+          py::arg("work"), py::arg("timeout"))
       .def("comm_split_count", &Occl::split_count)
       .def("perform_nocolor_split", [](Occl &, at::Device) {}) // nothing is to be agreed on
       .def("_group_start", &Occl::startCoalescing, NoGil())

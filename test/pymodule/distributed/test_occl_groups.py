@@ -1,13 +1,13 @@
-"""Groups: by which name they come, which devices they serve, how they are made of others and end."""
+"""Groups: their names, which devices they serve, how they are made of others, and end."""
 
 import pytest
 import torch
 import torch.distributed as dist
+from modes import openreg_only
 from peers import kept
 from ranks import BACKEND, GROUP_CLASS, own_device, ranks_of
 
 from device import DEVICE, module
-from modes import openreg_only
 
 pytestmark = pytest.mark.own_processes
 
@@ -118,9 +118,7 @@ def again():
 
 
 def join_again(path):
-    dist.init_process_group(
-        BACKEND, store=dist.FileStore(path, 2), rank=kept["rank"], world_size=2
-    )
+    dist.init_process_group(BACKEND, store=dist.FileStore(path, 2), rank=kept["rank"], world_size=2)
 
 
 def test_groups_one_after_the_other_with_one_store(tmp_path):

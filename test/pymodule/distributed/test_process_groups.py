@@ -45,11 +45,6 @@ def test_backend_for_the_device_alone(tmp_path):
         assert ranks.call(sum_on_device) == [([2, 2], [0, 1])] * 2
 
 
-def test_no_name_is_gloo_while_there_is_no_other(tmp_path):
-    with ranks_of(tmp_path) as ranks:
-        assert ranks.call(sum_on_device) == [([2, 2], [0, 1])] * 2
-
-
 def sum_in_split():
     """Gloo's options are given, for PyTorch cannot copy them."""
     backend = dist.group.WORLD._get_backend(own_device())
