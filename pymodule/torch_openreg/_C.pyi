@@ -1,6 +1,6 @@
 """The extension module: what the bridge offers to the Python package."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -184,3 +184,28 @@ class ProcessGroupOCCL(torch.distributed.Backend): # type: ignore[misc]
     class Options: ...
 
 class ProcessGroupNCCL(ProcessGroupOCCL): ...
+
+class _nccl:
+    """A module: torch_openreg.cuda.nccl is over it."""
+
+    class Kind: ...
+
+    class Communicator:
+        device: int
+
+    @staticmethod
+    def make_id(size: int) -> bytes: ...
+    @staticmethod
+    def join(size: int, id: bytes, rank: int, device: int) -> _nccl.Communicator: ...
+    @staticmethod
+    def join_all(devices: Sequence[int]) -> list[_nccl.Communicator]: ...
+    @staticmethod
+    def collect(
+        kind: _nccl.Kind,
+        communicators: Sequence[_nccl.Communicator],
+        inputs: Sequence[torch.Tensor | None],
+        outputs: Sequence[torch.Tensor | None],
+        op: int,
+        root: int,
+        streams: Sequence[int],
+    ) -> None: ...

@@ -12,7 +12,7 @@ void check_dense(const at::Tensor &tensor) {
 }
 
 const char *name_of(c10d::ReduceOp::RedOpType type) {
-  static constexpr const char *kNames[] = {"SUM", "AVG", "PRODUCT", "MIN",        "MAX",
+  static constexpr const char *kNames[] = {"SUM",  "AVG", "PRODUCT", "MIN",        "MAX",
                                            "BAND", "BOR", "BXOR",    "PREMUL_SUM", "UNUSED"};
   return kNames[type];
 }
@@ -188,9 +188,9 @@ void check_rank(const char *what, int64_t rank, int size) {
 
 openreg_dtype dtype_of(const at::Tensor &tensor, bool as_reals) {
   const auto dtype = dtype_of(tensor.scalar_type());
-  TORCH_CHECK_TYPE(!in_cuda_mode() || is_of_nccl(dtype, as_reals),
-                   "Input tensor data type is not supported for NCCL process group: ",
-                   tensor.scalar_type());
+  TORCH_CHECK_TYPE(
+      !in_cuda_mode() || is_of_nccl(dtype, as_reals),
+      "Input tensor data type is not supported for NCCL process group: ", tensor.scalar_type());
   return dtype;
 }
 

@@ -20,8 +20,8 @@ Occl::WorkPtr Occl::broadcast(Tensors &tensors, const c10d::BroadcastOptions &op
   check_tensor(tensor);
   const auto root = options.rootRank + options.rootTensor;
   check_rank("broadcast", root, size_);
-  Request request{c10d::OpType::BROADCAST, "broadcast", nullptr, options.asyncOp, options.timeout,
-                  tensors, tensors};
+  Request request{c10d::OpType::BROADCAST, "broadcast", nullptr, options.asyncOp,
+                  options.timeout,         tensors,     tensors};
   auto &collective = request.add(OPENREG_COLLECTIVE_BROADCAST, dtype_of(tensor, true));
   collective.call.root = static_cast<int>(root);
   if (root == rank_) {
@@ -52,8 +52,13 @@ Occl::WorkPtr Occl::allreduce_sparse(Tensors &, const c10d::AllreduceOptions &) 
 Occl::WorkPtr Occl::allreduce_coalesced(Tensors &tensors,
                                         const c10d::AllreduceCoalescedOptions &options) {
   check_same_device(tensors);
-  Request request{c10d::OpType::COALESCED, "allreduce_coalesced", nullptr, options.asyncOp,
-                  options.timeout,         tensors,               tensors};
+  Request request{c10d::OpType::COALESCED,
+                  "allreduce_coalesced",
+                  nullptr,
+                  options.asyncOp,
+                  options.timeout,
+                  tensors,
+                  tensors};
   for (const auto &tensor : tensors) {
     auto &collective = request.add(OPENREG_COLLECTIVE_ALL_REDUCE, OPENREG_DTYPE_BYTES);
     set_reduction(collective, "all_reduce", tensor, options.reduceOp, false, request.kept);
@@ -67,8 +72,8 @@ Occl::WorkPtr Occl::reduce(Tensors &tensors, const c10d::ReduceOptions &options)
   check_tensor(tensor);
   const auto root = options.rootRank + options.rootTensor;
   check_rank("reduce", root, size_);
-  Request request{c10d::OpType::REDUCE, "reduce", nullptr, options.asyncOp, options.timeout,
-                  tensors, tensors};
+  Request request{c10d::OpType::REDUCE, "reduce", nullptr, options.asyncOp,
+                  options.timeout,      tensors,  tensors};
   auto &collective = request.add(OPENREG_COLLECTIVE_REDUCE, OPENREG_DTYPE_BYTES);
   set_reduction(collective, "reduce", tensor, options.reduceOp, true, request.kept);
   collective.call.root = static_cast<int>(root);
@@ -90,16 +95,16 @@ Occl::WorkPtr Occl::allgather(TensorLists &outputs, Tensors &inputs,
   TORCH_CHECK_VALUE(list[rank_].numel() == input.numel(), "Output tensor ", rank_, " has ",
                     list[rank_].numel(), " elements, and the input of rank ", rank_, " has ",
                     input.numel());
-  Request request{c10d::OpType::ALLGATHER, "all_gather", nullptr, options.asyncOp, options.timeout,
-                  inputs, list};
+  Request request{c10d::OpType::ALLGATHER, "all_gather", nullptr, options.asyncOp,
+                  options.timeout,         inputs,       list};
   auto &collective = request.add(OPENREG_COLLECTIVE_ALL_GATHER, dtype_of(input));
   collective.inputs = {input_of(input)};
   for (const auto &output : list) {
     if (output.is_contiguous(output.suggest_memory_format())) {
       collective.outputs.push_back(output_of(output));
     } else {
-      const auto &[to, from] = request.copies.emplace_back(output, at::empty_like(
-                                   output, at::MemoryFormat::Contiguous));
+      const auto &[to, from] =
+          request.copies.emplace_back(output, at::empty_like(output, at::MemoryFormat::Contiguous));
       collective.outputs.push_back(output_of(from));
     }
   }
@@ -165,8 +170,8 @@ Occl::WorkPtr Occl::gather(TensorLists &outputs, Tensors &inputs,
   c10d::assertRootRank(refuse, options.rootRank, size_);
   const auto &input = only_tensor(inputs);
   check_tensor(input);
-  Request request{c10d::OpType::GATHER, "gather", nullptr, options.asyncOp, options.timeout,
-                  inputs, {}};
+  Request request{c10d::OpType::GATHER, "gather", nullptr, options.asyncOp,
+                  options.timeout,      inputs,   {}};
   auto &collective = request.add(OPENREG_COLLECTIVE_GATHER, dtype_of(input));
   collective.call.root = static_cast<int>(options.rootRank);
   collective.inputs = {input_of(input)};
@@ -192,8 +197,8 @@ Occl::WorkPtr Occl::scatter(Tensors &outputs, TensorLists &inputs,
   c10d::assertRootRank(refuse, options.rootRank, size_);
   const auto &output = only_tensor(outputs);
   check_tensor(output);
-  Request request{c10d::OpType::SCATTER, "scatter", nullptr, options.asyncOp, options.timeout,
-                  {}, outputs};
+  Request request{c10d::OpType::SCATTER, "scatter", nullptr, options.asyncOp,
+                  options.timeout,       {},        outputs};
   auto &collective = request.add(OPENREG_COLLECTIVE_SCATTER, dtype_of(output));
   collective.call.root = static_cast<int>(options.rootRank);
   collective.outputs = {output_of(output)};
@@ -222,8 +227,13 @@ Occl::WorkPtr Occl::reduce_scatter(Tensors &outputs, TensorLists &inputs,
   TORCH_CHECK_VALUE(list[rank_].numel() == output.numel(), "Input tensor ", rank_, " has ",
                     list[rank_].numel(), " elements, and the output of rank ", rank_, " has ",
                     output.numel());
-  Request request{c10d::OpType::REDUCE_SCATTER, "reduce_scatter", nullptr, options.asyncOp,
-                  options.timeout,              list,             outputs};
+  Request request{c10d::OpType::REDUCE_SCATTER,
+                  "reduce_scatter",
+                  nullptr,
+                  options.asyncOp,
+                  options.timeout,
+                  list,
+                  outputs};
   auto &collective = request.add(OPENREG_COLLECTIVE_REDUCE_SCATTER, OPENREG_DTYPE_BYTES);
   set_reduction(collective, "reduce_scatter", output, options.reduceOp, false, request.kept);
   for (const auto &input : list) {
@@ -258,15 +268,18 @@ Occl::WorkPtr Occl::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
   return submit(std::move(request));
 }
 
-Occl::WorkPtr
-Occl::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
-                                      const c10d::ReduceScatterOptions &options) {
+Occl::WorkPtr Occl::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                                    const c10d::ReduceScatterOptions &options) {
   check_same_device(inputs);
   check_same_device(outputs);
   TORCH_CHECK_VALUE(inputs.size() == outputs.size(),
                     "requires input/output tensor lists to have the same length");
-  Request request{c10d::OpType::COALESCED, "reduce_scatter_tensor_coalesced", nullptr,
-                  options.asyncOp,         options.timeout,                   inputs,
+  Request request{c10d::OpType::COALESCED,
+                  "reduce_scatter_tensor_coalesced",
+                  nullptr,
+                  options.asyncOp,
+                  options.timeout,
+                  inputs,
                   outputs};
   for (size_t i = 0; i < inputs.size(); ++i) {
     TORCH_CHECK_VALUE(inputs[i].numel() == outputs[i].numel() * size_,
@@ -311,8 +324,8 @@ Occl::WorkPtr Occl::alltoall(Tensors &outputs, Tensors &inputs,
   TORCH_CHECK_VALUE(!outputs.empty(), "Tensor list must be nonempty");
   check_list(outputs, outputs[0], size_);
   check_list(inputs, outputs[0], size_);
-  Request request{c10d::OpType::ALLTOALL, "all_to_all", nullptr, options.asyncOp, options.timeout,
-                  inputs, outputs};
+  Request request{c10d::OpType::ALLTOALL, "all_to_all", nullptr, options.asyncOp,
+                  options.timeout,        inputs,       outputs};
   auto &collective = request.add(OPENREG_COLLECTIVE_ALL_TO_ALL, dtype_of(outputs[0]));
   for (int rank = 0; rank < size_; ++rank) {
     check_tensor(inputs[rank]);
@@ -328,8 +341,13 @@ Occl::WorkPtr Occl::alltoall(Tensors &outputs, Tensors &inputs,
 // Work of a stream, as all collectives: it comes behind what was queued before. Waiting for it is
 // waiting on the host.
 Occl::WorkPtr Occl::barrier(const c10d::BarrierOptions &options) {
-  Request request{c10d::OpType::ALLREDUCE, "all_reduce_barrier", "barrier", options.asyncOp,
-                  options.timeout, {}, {}};
+  Request request{c10d::OpType::ALLREDUCE,
+                  "all_reduce_barrier",
+                  "barrier",
+                  options.asyncOp,
+                  options.timeout,
+                  {},
+                  {}};
   request.device = options.device_ids.empty()
                        ? guess_device()
                        : device_index(static_cast<int>(options.device_ids[0]));

@@ -69,12 +69,12 @@ Occl::WorkPtr Occl::submit(Request request) {
                      : request.inputs.empty() ? request.outputs[0].scalar_type()
                                               : request.inputs[0].scalar_type();
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
-      std::make_tuple(
-          static_cast<int64_t>(is_message ? message_number_ : collective_number_) + 1, is_message),
+      std::make_tuple(static_cast<int64_t>(is_message ? message_number_ : collective_number_) + 1,
+                      is_message),
       std::make_tuple(pg_uid_, pg_desc_), request.inputs, request.outputs, rank_,
-      request.name == nullptr ? request.title.c_str() : request.name, count_elements(request.inputs),
-      count_elements(request.outputs), dtype, request.input_rows, request.output_rows, rank_start_,
-      rank_stride_, size_, request.is_async);
+      request.name == nullptr ? request.title.c_str() : request.name,
+      count_elements(request.inputs), count_elements(request.outputs), dtype, request.input_rows,
+      request.output_rows, rank_start_, rank_stride_, size_, request.is_async);
   return is_coalescing_ ? add_coalesced(std::move(request)) : queue(std::move(request));
 }
 

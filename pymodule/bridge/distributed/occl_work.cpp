@@ -94,10 +94,9 @@ void OcclWork::synchronize() {
 }
 
 bool OcclWork::wait(std::chrono::milliseconds timeout) {
-  RECORD_PARAM_COMMS(
-      std::make_tuple(static_cast<int64_t>(facts_.number), facts_.is_message),
-      std::make_tuple(facts_.group, facts_.description), rank_, "wait", 0, 0, at::kByte,
-      std::vector<int64_t>(), std::vector<int64_t>(), -1, -1, 1);
+  RECORD_PARAM_COMMS(std::make_tuple(static_cast<int64_t>(facts_.number), facts_.is_message),
+                     std::make_tuple(facts_.group, facts_.description), rank_, "wait", 0, 0,
+                     at::kByte, std::vector<int64_t>(), std::vector<int64_t>(), -1, -1, 1);
   synchronize();
   if (facts_.blocks || timeout != kNoTimeout) {
     wait_on_host(timeout == kNoTimeout ? facts_.timeout : timeout);

@@ -11,8 +11,7 @@ openreg_status Operation::run() {
       return outcome->set(status);
     }
   }
-  return messages.empty() ? OPENREG_OK
-                          : outcome->set(communicator->exchange(messages, timeout_ns));
+  return messages.empty() ? OPENREG_OK : outcome->set(communicator->exchange(messages, timeout_ns));
 }
 
 void launch(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> operation) {

@@ -6,6 +6,7 @@
 #include "distributed/gloo.h"
 #include "distributed/timer.h"
 #include "module/held_without_gil.h"
+#include "module/module_nccl.h"
 #include "module/module_occl.h"
 
 namespace py = pybind11;
@@ -42,6 +43,7 @@ void define_distributed(py::module &module) {
   module.def("define_occl", [module] { define_occl(module); });
   module.def("abort_communicators", &abort_communicators,
              py::call_guard<py::gil_scoped_release>());
+  define_nccl(module);
   register_timer();
 }
 

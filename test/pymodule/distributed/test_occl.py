@@ -353,7 +353,8 @@ def check_parameters():
     model = torch.nn.Linear(3, 2).to(own_device())
     group = dist.group.WORLD
     dist._verify_params_across_processes(group, list(model.parameters()), None)
-    dist._broadcast_coalesced(group, list(model.parameters()), 1 << 20, 0)
+    tensors = [parameter.detach() for parameter in model.parameters()]
+    dist._broadcast_coalesced(group, tensors, 1 << 20, 0)
     model(own(shape=(2, 3))).sum().backward()
     gradients = [parameter.grad for parameter in model.parameters()]
     for gradient in gradients:

@@ -113,7 +113,9 @@ def coalesce():
         for output, given in zip(scattered, outputs, strict=True):
             dist.reduce_scatter_tensor(output, given)
     others = [full(dist.get_rank()) for _ in range(2)]
-    with dist.distributed_c10d._coalescing_manager(device=torch.device(DEVICE), async_ops=True) as old:
+    with dist.distributed_c10d._coalescing_manager(
+        device=torch.device(DEVICE), async_ops=True
+    ) as old:
         for root, tensor in enumerate(others):
             dist.broadcast(tensor, root)
     old.wait()

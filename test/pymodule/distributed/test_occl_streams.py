@@ -24,6 +24,7 @@ def prepare():
     module.set_device(own_device())
     tensor = torch.ones(4, device=own_device())
     tensor += 1  # the first of its kind is never queued
+    kept["product"] = tensor * 2
     dist.all_reduce(tensor, async_op=True).wait()
     module.synchronize()
 
@@ -186,6 +187,7 @@ def test_barrier_waits_on_the_host(ranks):
 
 
 def measure():
+    module.set_device(own_device())
     backend = dist.group.WORLD._get_backend(own_device())
     backend._enable_collectives_timing()
     work = dist.all_reduce(torch.ones(4, device=own_device()), async_op=True)
