@@ -1,11 +1,7 @@
 /* What collectives cost, without PyTorch: two processes, against the same movement written directly
- * over shared memory, with nothing but a barrier.
- *
- * Prints a line for each measurement: its key, the median of the ratios and their middle half, then
- * the medians of both times in nanoseconds. The two sides take turns, and a ratio is taken between
- * neighbouring turns, since machines are shared and their absolute times mean little.
+ * over shared memory, with nothing but a barrier. Prints as turns.h says.
  */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, program_invocation_short_name */
 #include "base/futex.h"
 #include "collectives/collectives.h"
 
@@ -19,23 +15,11 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { RANKS = 2, MIB = 1 << 20, MOST_TURNS = 41, LARGEST = 64 * MIB };
+#include "bench/turns.h"
 
-static void check(openreg_status status) {
-  if (status == OPENREG_OK)
-    return;
-  fprintf(stderr, "%s\n", openreg_last_error());
-  exit(1);
-}
-
-static double now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
+enum { RANKS = 2, MIB = 1 << 20, TURNS = 41, LARGEST = 64 * MIB };
 
 /* ---- directly -------------------------------------------------------------------------------- */
 
@@ -130,19 +114,9 @@ static openreg_collective call_of(openreg_collective_kind kind, int rank, openre
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-static int compare(const void *left, const void *right) {
-  double a = *(const double *)left, b = *(const double *)right;
-  return (a > b) - (a < b);
-}
-
-static double quarter(double turns[], int count, int which) {
-  qsort(turns, (size_t)count, sizeof *turns, compare);
-  return turns[which * count / 4];
-}
-
-static void measure(openreg_comm *comm, unsigned char *memory, openreg_collective_kind kind,
-                    size_t bytes, uint32_t *phase) {
-  int rank = openreg_comm_rank(comm), turns = bytes >= LARGEST ? 9 : MOST_TURNS;
+static void measure_kind(openreg_comm *comm, unsigned char *memory, openreg_collective_kind kind,
+                         size_t bytes, uint32_t *phase) {
+  int rank = openreg_comm_rank(comm), turns = bytes >= LARGEST ? 9 : TURNS;
   int repeats = bytes >= LARGEST ? 1 : bytes >= MIB ? 20 : 200;
   double mine[MOST_TURNS], direct[MOST_TURNS], ratios[MOST_TURNS];
   openreg_part in = {memory, bytes / sizeof(float)};
@@ -164,10 +138,9 @@ static void measure(openreg_comm *comm, unsigned char *memory, openreg_collectiv
   }
   if (rank != 0)
     return;
-  printf("%s_%zu %.4f %.4f %.4f %.0f %.0f\n", openreg_collective_name(kind), bytes,
-         quarter(ratios, turns, 2), quarter(ratios, turns, 1), quarter(ratios, turns, 3),
-         quarter(mine, turns, 2), quarter(direct, turns, 2));
-  fflush(stdout);
+  char key[64];
+  snprintf(key, sizeof key, "%s_%zu", openreg_collective_name(kind), bytes);
+  print_ratios(key, ratios, mine, direct, turns);
 }
 
 static void be_a_rank(const openreg_comm_id *id, int rank) {
@@ -183,8 +156,8 @@ static void be_a_rank(const openreg_comm_id *id, int rank) {
   check(openreg_arena_get(rank, &memory, &arena_bytes));
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
     for (size_t j = 0; j < sizeof sizes / sizeof sizes[0]; j++)
-      measure(comm, memory, kinds[i], sizes[j], &phase);
-  measure(comm, memory, OPENREG_COLLECTIVE_BARRIER, 0, &phase);
+      measure_kind(comm, memory, kinds[i], sizes[j], &phase);
+  measure_kind(comm, memory, OPENREG_COLLECTIVE_BARRIER, 0, &phase);
   openreg_comm_destroy(comm);
 }
 
