@@ -186,3 +186,11 @@ def test_parallel_training_reduces_by_it(monkeypatch):
     network = torch.nn.DataParallel(torch.nn.Linear(4, 4).cuda())
     network(torch.ones(4, 4, device="cuda")).sum().backward()
     assert used and torch.equal(network.module.bias.grad.cpu(), torch.full((4,), 4.0))
+
+
+def test_hash_of_tensors_is_of_their_bytes():
+    """What is logged of objects when TORCH_DISTRIBUTED_DEBUG is DETAIL."""
+    hash_of = torch._C._distributed_c10d._hash_tensors
+    tensor = torch.arange(4, device="cuda")
+    assert hash_of([tensor]) == hash_of([tensor.cpu()]) != hash_of([tensor + 1])
+    assert hash_of([tensor, tensor]) != hash_of([tensor])
