@@ -27,7 +27,7 @@ package_sources := meson.build meson.options pyproject.toml \
 c_family = $(shell find base device allocator collectives generator amp nvml pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg pymodule/startup test/pymodule test/conformance \
-  test/allocator/policy bench examples)
+  test/distributed test/allocator/policy bench examples)
 # Plays the allocator of the C layer to the traces of its policy.
 player := build/c/test/allocator/replay
 # gcc's older sanitizer run-times cannot start in every randomized address space.
@@ -73,6 +73,11 @@ test-quick: $(package) build/c/build.ninja ## the C tests, and the Python tests 
 	meson test -C build/c --no-rebuild --print-errorlogs -t 10
 	$(pytest) test/pymodule -m "not own_processes" --ignore test/pymodule/programs/test_device_types.py
 
+.PHONY: chaos
+chaos: build/c/build.ninja ## eight ranks of which one is killed at any moment, a hundred times
+	ninja -C build/c -j$(JOBS) test/collectives/test_collectives_chaos
+	CHAOS_ROUNDS=100 build/c/test/collectives/test_collectives_chaos
+
 .PHONY: conformance
 conformance: $(package) ## every operator, module and optimizer of PyTorch's own database, against the CPU
 	cd test && python -m conformance --jobs $(JOBS) --table ../build/conformance.md
@@ -82,9 +87,17 @@ conformance-part: $(package) ## an eighth of it in either mode, which one follow
 	python -m pytest test/conformance/test_conformance.py -q
 	OPENREG_DEVICE_TYPE=cuda python -m pytest test/conformance/test_conformance.py -q
 
+.PHONY: distributed
+distributed: $(package) ## PyTorch's own tests of torch.distributed, in two and four processes
+	tools/test-distributed --ranks 2
+	tools/test-distributed --backend nccl --ranks 2
+	tools/test-distributed --backend nccl --ranks 4
+	tools/test-distributed --mode openreg --backend occl --ranks 2
+
 .PHONY: demo
-demo: $(package) ## train a classifier of handwritten digits on the simulated devices
+demo: $(package) ## train a classifier of handwritten digits on the simulated devices, in two ways
 	python examples/train_digits.py
+	openreg run --ranks 4 examples/train_digits_ddp.py
 
 .PHONY: libraries
 libraries: $(package) ## install other people's libraries beside it, and run the programs of examples/libraries in CUDA mode

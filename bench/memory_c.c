@@ -3,87 +3,21 @@
  *     bench_memory [trace]
  *
  * One trace a process, for how fast malloc is depends on what it was used for before.
- * Prints a line for each measurement: its key, the median of the ratios and their middle half, then
- * the medians of both times in nanoseconds. The two sides take turns, and a ratio is taken between
- * neighbouring turns, since machines are shared and their absolute times mean little.
+ * Prints a line for each measurement, as turns.h says.
  *
  * A trace is a text file of the allocations of a real program, "+ID BYTES" and "-ID" in the order
  * in which they happened, where everything is freed in the end. bench/memory.py makes them.
  */
+#define _GNU_SOURCE /* program_invocation_short_name */
 #include "allocator/allocator.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "bench/turns.h"
+
 enum { TURNS = 61, PAIRS = 20000, LARGE_PAIRS = 500, PAGE_BYTES = 4096, MAX_EVENTS = 1 << 20 };
-
-static void check(openreg_status status) {
-  if (status != OPENREG_OK) {
-    fprintf(stderr, "%s\n", openreg_last_error());
-    exit(1);
-  }
-}
-
-static void require(bool condition, const char *what) {
-  if (!condition) {
-    fprintf(stderr, "bench_memory: %s\n", what);
-    exit(1);
-  }
-}
-
-/* ---- measuring ------------------------------------------------------------------------------- */
-
-static double now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
-
-static int compare(const void *left, const void *right) {
-  double a = *(const double *)left, b = *(const double *)right;
-  return (a > b) - (a < b);
-}
-
-static double quarter(double turns[], int which) {
-  qsort(turns, TURNS, sizeof *turns, compare);
-  return turns[which * TURNS / 4];
-}
-
-static void print_ratios(const char *key, double ratios[], double mine[], double others[]) {
-  printf("%s %.4f %.4f %.4f %.2f %.2f\n", key, quarter(ratios, 2), quarter(ratios, 1),
-         quarter(ratios, 3), quarter(mine, 2), quarter(others, 2));
-  fflush(stdout);
-}
-
-struct work {
-  void (*run)(void *data, int times);
-  void *data;
-};
-
-static double time_of(struct work work, int times) {
-  double start = now_ns();
-  work.run(work.data, times);
-  return (now_ns() - start) / times;
-}
-
-static void measure(const char *key, struct work mine, struct work other, int times) {
-  double ratios[TURNS], mine_ns[TURNS], other_ns[TURNS];
-  time_of(mine, times);
-  time_of(other, times);
-  for (int i = 0; i < TURNS; i++) {
-    if (i % 2) /* who comes first changes, so that neither gains by it */
-      mine_ns[i] = time_of(mine, times);
-    other_ns[i] = time_of(other, times);
-    if (i % 2 == 0)
-      mine_ns[i] = time_of(mine, times);
-    ratios[i] = mine_ns[i] / other_ns[i];
-  }
-  print_ratios(key, ratios, mine_ns, other_ns);
-}
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
@@ -127,12 +61,12 @@ static void touched_host_pairs(void *bytes, int times) {
 
 static void measure_pairs(void) {
   static size_t small = 512, medium = 4096, large = 4 << 20;
-  measure("pair-512", (struct work){device_pairs, &small}, (struct work){host_pairs, &small},
-          PAIRS);
+  measure("pair-512", (struct work){device_pairs, &small}, (struct work){host_pairs, &small}, PAIRS,
+          TURNS);
   measure("pair-4K", (struct work){device_pairs, &medium}, (struct work){host_pairs, &medium},
-          PAIRS);
+          PAIRS, TURNS);
   measure("pair-4M", (struct work){device_pairs, &large}, (struct work){touched_host_pairs, &large},
-          LARGE_PAIRS);
+          LARGE_PAIRS, TURNS);
 }
 
 /* ---- two threads on two devices -------------------------------------------------------------- */
@@ -184,7 +118,7 @@ static void measure_threads(void) {
   pthread_barrier_wait(&start_line);
   for (int device = 0; device < 2; device++)
     pthread_join(threads[device], NULL);
-  print_ratios("threads", ratios, two, one);
+  print_ratios("threads", ratios, two, one, TURNS);
 }
 
 /* ---- traces ---------------------------------------------------------------------------------- */
@@ -284,9 +218,9 @@ static void measure_trace(const char *path) {
   char key[256];
   struct work mine = {replay_device, trace};
   snprintf(key, sizeof key, "replay-malloc-%s", name);
-  measure(key, mine, (struct work){replay_host, trace}, times);
+  measure(key, mine, (struct work){replay_host, trace}, times, TURNS);
   snprintf(key, sizeof key, "replay-touched-%s", name);
-  measure(key, mine, (struct work){replay_touched_host, trace}, 1 + times / 20);
+  measure(key, mine, (struct work){replay_touched_host, trace}, 1 + times / 20, TURNS);
   free_trace(trace);
 }
 

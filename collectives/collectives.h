@@ -167,11 +167,12 @@ typedef struct openreg_comm_options {
 } openreg_comm_options;
 
 /* Joins as `rank` of `size`, with the memory of a device of this process, and waits until all have
- * joined. Several threads of a process may join, each as a rank. Errors: INVALID_ARGUMENT (a rank
- * out of range, one that has joined already, another size than the id was created for, bytes that
- * are no id, an id that cannot be reached), INVALID_DEVICE, COMMUNICATION_FAILURE (two ranks with
- * one device: names both; ranks that did not come in time: names them; one that ended meanwhile),
- * OUT_OF_MEMORY, SYSTEM, and those of openreg_arena_get. */
+ * joined. Several threads of a process may join, each as a rank. `options` may be NULL: no name, and
+ * any time to join. Errors: INVALID_ARGUMENT (a rank out of range, one that has joined already,
+ * another size than the id was created for, bytes that are no id, an id that cannot be reached),
+ * INVALID_DEVICE, COMMUNICATION_FAILURE (two ranks with one device: names both; ranks that did not
+ * come in time: names them; one that ended meanwhile), OUT_OF_MEMORY, SYSTEM, and those of
+ * openreg_arena_get. */
 openreg_status openreg_comm_init(const openreg_comm_id *id, int size, int rank, int device,
                                  const openreg_comm_options *options, openreg_comm **comm);
 

@@ -144,7 +144,7 @@ static void look_for_dead(openreg_comm *comm) {
   for (int rank = 0; rank < comm->size; rank++) {
     const struct openreg_member *member = &comm->segment->members[rank];
     if (openreg_attachment_state_of(comm->attachment, rank) != OPENREG_MEMBER_JOINED ||
-        member->pid == getpid() || openreg_process_started(member->pid) == member->started)
+        member->pid == getpid() || !openreg_process_has_ended(member->pid, member->started))
       continue;
     char name[OPENREG_RANK_TEXT_BYTES], group[OPENREG_GROUP_TEXT_BYTES];
     openreg_attachment_end(comm->attachment, "openreg: %s%s has died (process %d)",

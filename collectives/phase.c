@@ -30,8 +30,7 @@ void openreg_moving_end(openreg_comm *comm) {
 static bool is_quiet(void *context) {
   const openreg_comm *comm = context;
   for (int rank = 0; rank < comm->size; rank++)
-    if (rank != comm->rank && atomic_load(&comm->segment->members[rank].moving) > 0 &&
-        openreg_attachment_state_of(comm->attachment, rank) != OPENREG_MEMBER_DEAD)
+    if (rank != comm->rank && atomic_load(&comm->segment->members[rank].moving) > 0)
       return false;
   return true;
 }

@@ -5,9 +5,13 @@
 #include <stdalign.h>
 #include <string.h>
 
-/* An accumulator that stays in a core's first cache, with tiles of two sources and a destination.
- */
-enum { TILE_BYTES = 8 << 10 };
+enum {
+  /* An accumulator that stays in a core's first cache, with tiles of two sources and a destination.
+   */
+  TILE_BYTES = 8 << 10,
+  /* Where there is none, for what is asked between tiles only. */
+  STRAIGHT_BYTES = 64 << 10
+};
 
 static openreg_reduction_table *chosen_table(void) {
 #ifdef __x86_64__
@@ -17,6 +21,12 @@ static openreg_reduction_table *chosen_table(void) {
   static openreg_reduction_table *const tables[OPENREG_SIMD_COUNT] = {openreg_reduction_c};
 #endif
   return tables[openreg_simd_chosen()];
+}
+
+/* Whether sources go into destinations without an accumulator between them. */
+static bool is_straight(const openreg_reduction_job *job,
+                        const struct openreg_reduction_loops *loops) {
+  return loops->store == NULL && job->source_count <= 2;
 }
 
 struct tile {
@@ -30,18 +40,22 @@ static const void *source_at(const struct tile *tile, int index) {
   return (const char *)tile->job->sources[index] + tile->offset_bytes;
 }
 
+static char *destination_at(const struct tile *tile, int index) {
+  return (char *)tile->job->destinations[index] + tile->offset_bytes;
+}
+
 static double factor_of(const struct tile *tile, int index) {
   return tile->job->factors == NULL ? 1 : tile->job->factors[index];
 }
 
-static void accumulate(const struct tile *tile, void *accumulator) {
+static void accumulate(const struct tile *tile, void *accumulator, void *also) {
   const struct openreg_reduction_loops *loops = tile->loops;
   int sources = tile->job->source_count;
   if (sources == 1) {
     loops->load(accumulator, source_at(tile, 0), tile->count, factor_of(tile, 0));
     return;
   }
-  loops->load_two(accumulator, source_at(tile, 0), factor_of(tile, 0), source_at(tile, 1),
+  loops->load_two(accumulator, also, source_at(tile, 0), factor_of(tile, 0), source_at(tile, 1),
                   factor_of(tile, 1), tile->count);
   for (int i = 2; i < sources; i++)
     loops->add(accumulator, source_at(tile, i), tile->count, factor_of(tile, i));
@@ -50,19 +64,21 @@ static void accumulate(const struct tile *tile, void *accumulator) {
 static void reduce_tile(const struct tile *tile) {
   alignas(64) unsigned char accumulator[TILE_BYTES];
   const openreg_reduction_job *job = tile->job;
-  char *first = (char *)job->destinations[0] + tile->offset_bytes;
-  if (tile->loops->store == NULL && job->source_count <= 2) {
-    accumulate(tile, first); /* nothing is read after it is written */
+  int written = 1; /* destinations that have the result */
+  char *first = destination_at(tile, 0);
+  if (is_straight(job, tile->loops)) { /* nothing is read after it is written */
+    written = job->source_count == 2 && job->destination_count > 1 ? 2 : 1;
+    accumulate(tile, first, written == 2 ? destination_at(tile, 1) : NULL);
   } else {
-    accumulate(tile, accumulator);
+    accumulate(tile, accumulator, NULL);
     if (tile->loops->store == NULL)
       memcpy(first, accumulator, tile->bytes);
     else
       tile->loops->store(first, accumulator, tile->count,
                          job->divisor == 0 ? job->source_count : job->divisor);
   }
-  for (int i = 1; i < job->destination_count; i++)
-    memcpy((char *)job->destinations[i] + tile->offset_bytes, first, tile->bytes);
+  for (int i = written; i < job->destination_count; i++)
+    memcpy(destination_at(tile, i), first, tile->bytes);
 }
 
 bool openreg_reduce(const openreg_reduction_job *job, bool (*is_ended)(const void *),
@@ -71,7 +87,8 @@ bool openreg_reduce(const openreg_reduction_job *job, bool (*is_ended)(const voi
   assert(job->source_count >= 1 && job->destination_count >= 1);
   const struct openreg_reduction_loops *loops = chosen_table()(job->reduction, job->dtype);
   size_t element = openreg_dtype_bytes(job->dtype);
-  size_t most = TILE_BYTES / (loops->accumulator_bytes * loops->numbers);
+  size_t most = (is_straight(job, loops) ? STRAIGHT_BYTES : TILE_BYTES) /
+                (loops->accumulator_bytes * loops->numbers);
   for (size_t begin = 0; begin < job->count; begin += most) {
     if (is_ended != NULL && is_ended(context))
       return false;

@@ -15,8 +15,9 @@
  * elements itself, at the same place. */
 struct openreg_reduction_loops {
   void (*load)(void *to, const void *from, size_t count, double factor);
-  void (*load_two)(void *to, const void *one, double one_factor, const void *other,
-                   double other_factor, size_t count); /* load, then add */
+  /* Load, then add; the same into `also`, unless that is NULL. */
+  void (*load_two)(void *to, void *also, const void *one, double one_factor, const void *other,
+                   double other_factor, size_t count);
   void (*add)(void *accumulator, const void *from, size_t count, double factor);
   /* Rounds and divides; NULL where the accumulator is the result. */
   void (*store)(void *to, const void *accumulator, size_t count, int divisor);

@@ -45,17 +45,19 @@
     UNUSED const A factor = (A)ROUND(given);                                                       \
     EACH a[i] = FACTOR((A)LOAD(x[i]), factor);                                                     \
   }                                                                                                \
-  static void NAME##_load_two(void *to, const void *one, UNUSED double one_given,                  \
+  static inline W NAME##_of_two(T x, UNUSED A x_factor, T y, UNUSED A y_factor) {                  \
+    const W earlier = (W)FACTOR((A)LOAD(x), x_factor), later = (W)FACTOR((A)LOAD(y), y_factor);    \
+    return COMBINE(earlier, later);                                                                \
+  }                                                                                                \
+  static void NAME##_load_two(void *to, void *also, const void *one, UNUSED double one_given,      \
                               const void *other, UNUSED double other_given, size_t count) {        \
-    A *a = to;                                                                                     \
+    A *a = to, *b = also;                                                                          \
     const T *x = one, *y = other;                                                                  \
-    UNUSED const A one_factor = (A)ROUND(one_given);                                               \
-    UNUSED const A other_factor = (A)ROUND(other_given);                                           \
-    EACH {                                                                                         \
-      const W earlier = (W)FACTOR((A)LOAD(x[i]), one_factor);                                      \
-      const W later = (W)FACTOR((A)LOAD(y[i]), other_factor);                                      \
-      a[i] = (A)COMBINE(earlier, later);                                                           \
-    }                                                                                              \
+    UNUSED const A x_factor = (A)ROUND(one_given), y_factor = (A)ROUND(other_given);               \
+    if (b == NULL)                                                                                 \
+      EACH a[i] = (A)NAME##_of_two(x[i], x_factor, y[i], y_factor);                                \
+    else                                                                                           \
+      EACH a[i] = b[i] = (A)NAME##_of_two(x[i], x_factor, y[i], y_factor);                         \
   }                                                                                                \
   static void NAME##_add(void *accumulator, const void *from, size_t count, UNUSED double given) { \
     A *a = accumulator;                                                                            \
@@ -152,13 +154,15 @@ LOOPS(XOR_BOOL, uint8_t, uint8_t, uint8_t, LOAD_BOOL, FACTOR_NONE, ROUND_NONE, B
       NAME##_multiply(a + i, earlier, later);                                                      \
     }                                                                                              \
   }                                                                                                \
-  static void NAME##_load_two(void *to, const void *one, UNUSED double one_factor,                 \
+  static void NAME##_load_two(void *to, void *also, const void *one, UNUSED double one_factor,     \
                               const void *other, UNUSED double other_factor, size_t count) {       \
     const T *x = one, *y = other;                                                                  \
-    A *a = to;                                                                                     \
+    A *a = to, *b = also;                                                                          \
     for (size_t i = 0; i < 2 * count; i += 2) {                                                    \
       const A earlier[2] = {LOAD(x[i]), LOAD(x[i + 1])}, later[2] = {LOAD(y[i]), LOAD(y[i + 1])};  \
       NAME##_multiply(a + i, earlier, later);                                                      \
+      if (b != NULL)                                                                               \
+        memcpy(b + i, a + i, 2 * sizeof(A));                                                       \
     }                                                                                              \
   }
 COMPLEX_PRODUCT(PRODUCT_COMPLEX32, uint16_t, float, float_of_half)

@@ -55,7 +55,7 @@ static bool add_peer(int pid, uint64_t started) {
   *peer = (struct peer){.pid = pid, .started = started, .is_needed = true};
   peer->watch = openreg_process_watch(pid);
   /* It may be another process's by now. */
-  peer->has_died = openreg_process_started(pid) != started;
+  peer->has_died = openreg_process_has_ended(pid, started);
   return true;
 }
 
@@ -100,7 +100,7 @@ static void drop_unneeded_peers(void) {
 static void look_after(struct peer *peer) {
   struct pollfd poll_one = {.fd = peer->watch, .events = POLLIN};
   if (peer->watch < 0)
-    peer->has_died = openreg_process_started(peer->pid) != peer->started;
+    peer->has_died = openreg_process_has_ended(peer->pid, peer->started);
   else if (poll(&poll_one, 1, 0) == 1)
     peer->has_died = true;
 }
@@ -111,6 +111,7 @@ static void bury(openreg_attachment *attachment, const struct peer *peer) {
     uint32_t joined = OPENREG_MEMBER_JOINED;
     if (member->pid != peer->pid || member->started != peer->started)
       continue;
+    atomic_store(&member->moving, 0); /* it left, or died, in the middle of it */
     bool has_left = !atomic_compare_exchange_strong(&member->state, &joined, OPENREG_MEMBER_DEAD);
     if (has_left && joined != OPENREG_MEMBER_DEAD)
       continue;
@@ -119,7 +120,7 @@ static void bury(openreg_attachment *attachment, const struct peer *peer) {
                            openreg_rank_text(attachment, rank, name),
                            openreg_group_text(attachment, group), peer->pid);
   }
-  /* Also for those who wait for one that left while it moved data. */
+  /* Also for those who wait until nobody moves data. */
   openreg_attachment_ring_all(attachment);
 }
 

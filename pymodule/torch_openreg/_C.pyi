@@ -1,7 +1,7 @@
 """The extension module: what the bridge offers to the Python package."""
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -192,3 +192,28 @@ class ProcessGroupOCCL(torch._C._distributed_c10d.Backend):
     def _set_default_timeout(self, timeout: datetime.timedelta) -> None: ...
 
 class ProcessGroupNCCL(ProcessGroupOCCL): ...
+
+class _nccl:
+    """A module: torch_openreg.cuda.nccl is over it."""
+
+    class Kind: ...
+
+    class Communicator:
+        device: int
+
+    @staticmethod
+    def make_id(size: int) -> bytes: ...
+    @staticmethod
+    def join(size: int, id: bytes, rank: int, device: int) -> _nccl.Communicator: ...
+    @staticmethod
+    def join_all(devices: Sequence[int]) -> list[_nccl.Communicator]: ...
+    @staticmethod
+    def collect(
+        kind: _nccl.Kind,
+        communicators: Sequence[_nccl.Communicator],
+        inputs: Sequence[torch.Tensor | None],
+        outputs: Sequence[torch.Tensor | None],
+        op: int,
+        root: int,
+        streams: Sequence[int],
+    ) -> None: ...

@@ -71,7 +71,7 @@ static int lay_inputs(const rank *self, const struct plan *plan, openreg_part pa
     int32_t *seen = see(place);
     for (size_t j = 0; j < elements; j++)
       seen[j] = value_of(self->rank, has_parts_in(plan->kind) ? i : 0, j);
-    parts[i] = (openreg_part){place, elements};
+    parts[i] = (openreg_part){elements == 0 ? NULL : place, elements};
     place += elements * sizeof(int32_t);
   }
   return count;
@@ -82,7 +82,7 @@ static int lay_outputs(const rank *self, const struct plan *plan, openreg_part p
   unsigned char *place = self->memory + HALF_OF_MEMORY;
   for (int i = 0; i < count; i++) {
     size_t elements = length(plan, i, self->rank);
-    parts[i] = (openreg_part){place, elements};
+    parts[i] = (openreg_part){elements == 0 ? NULL : place, elements};
     place += elements * sizeof(int32_t);
   }
   memset(see(self->memory + HALF_OF_MEMORY), GUARD,
@@ -161,15 +161,15 @@ static void run_plan(rank *self, const struct plan *plan, int root) {
   if (what.output_count > 0)
     require_outputs(self, plan, root, outputs, output_count);
   const unsigned char *guard = see(end);
-  for (int i = 0; i < 64; i++)
+  for (int i = 0; i < 64 && outputs[output_count - 1].count > 0; i++)
     REQUIRE(guard[i] == GUARD);
 }
 
-static const size_t counts[] = {0, 1, 2, 7, 64, 500, 2048, 4096, 4097, 16384, 50001, 200000};
+static const size_t counts[] = {0, 1, 2, 7, 64, 500, 2048, 4096, 4097, 20011, 100003};
 
 static void run_all_plans(rank *self) {
   for (int kind = 0; kind < OPENREG_COLLECTIVE_COUNT; kind++)
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0] - (self->size > 3); i++)
       for (int form = 0; form < 6; form++) {
         struct plan plan = {.kind = (openreg_collective_kind)kind,
                             .count = counts[i],

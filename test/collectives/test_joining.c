@@ -95,22 +95,6 @@ CHILD_TEST(an_id_goes_with_the_process_that_made_it) {
 
 /* ---- who is missing -------------------------------------------------------------------------- */
 
-static void join_in_vain(int rank) {
-  openreg_comm *comm;
-  require_failure(join(5, rank, rank, SHORT_NS, &comm),
-                  "openreg: ranks 2, 3, 4 of 5 of group 'dp' did not join within 0.05 s");
-}
-
-static void join_two_of_five(void) {
-  REQUIRE_OK(openreg_comm_id_create(5, &id));
-  run_all(2, join_in_vain);
-}
-
-static void ranks_that_do_not_join_are_named(void **state) {
-  (void)state;
-  child_expect_pass(join_two_of_five, SMALL_DEVICES);
-}
-
 static _Atomic int *joined;
 
 /* Who has joined begins to wait for the others. */
@@ -126,6 +110,26 @@ bool __wrap_openreg_doorbell_await(struct openreg_doorbell *bell, int looks, int
     atomic_fetch_add(joined, 1);
   is_counted = true;
   return __real_openreg_doorbell_await(bell, looks, deadline_ns, look, context);
+}
+
+/* Rank 0 gives up, and has seen rank 1 wait. */
+static void join_in_vain(int rank) {
+  openreg_comm *comm;
+  while (rank == 0 && atomic_load(joined) == 0)
+    sched_yield();
+  require_failure(join(5, rank, rank, rank == 0 ? SHORT_NS : AGES_NS, &comm),
+                  "openreg: ranks 2, 3, 4 of 5 of group 'dp' did not join within 0.05 s");
+}
+
+static void join_two_of_five(void) {
+  joined = share_memory(sizeof *joined);
+  REQUIRE_OK(openreg_comm_id_create(5, &id));
+  run_all(2, join_in_vain);
+}
+
+static void ranks_that_do_not_join_are_named(void **state) {
+  (void)state;
+  child_expect_pass(join_two_of_five, SMALL_DEVICES);
 }
 
 /* Rank 1 is killed when it waits for rank 2, which never joins. */
@@ -215,6 +219,50 @@ CHILD_TEST(one_thread_joins_with_all_its_devices) {
   openreg_comm_destroy(NULL);
 }
 
+/* As many as there may be, which take turns: one thread carries all of them on. */
+CHILD_TEST(the_largest_group_computes) {
+  static int devices[OPENREG_MAX_RANKS];
+  static openreg_comm *comms[OPENREG_MAX_RANKS];
+  static openreg_part in[OPENREG_MAX_RANKS], out[OPENREG_MAX_RANKS];
+  enum { SPACE = 16384 };
+  openreg_comm_options options = {.timeout_ns = AGES_NS, .share_device = true};
+  REQUIRE(openreg_comm_init_all(OPENREG_MAX_RANKS + 1, devices, &options, comms) ==
+          OPENREG_INVALID_ARGUMENT);
+  REQUIRE_OK(openreg_comm_init_all(OPENREG_MAX_RANKS, devices, &options, comms));
+  void *base;
+  size_t bytes;
+  REQUIRE_OK(openreg_arena_get(0, &base, &bytes));
+  openreg_collective sum = {.kind = OPENREG_COLLECTIVE_ALL_REDUCE,
+                            .dtype = OPENREG_DTYPE_INT32,
+                            .input_count = 1,
+                            .output_count = 1,
+                            .timeout_ns = AGES_NS};
+  for (int i = 0; i < OPENREG_MAX_RANKS; i++) {
+    in[i] = (openreg_part){(char *)base + (size_t)i * SPACE, SPACE / 8}; /* not through slots */
+    out[i] = (openreg_part){(char *)in[i].address + SPACE / 2, SPACE / 8};
+    for (int j = 0; j < SPACE / 8; j++)
+      ((int32_t *)see(in[i].address))[j] = i + j;
+    sum.inputs = &in[i];
+    sum.outputs = &out[i];
+    REQUIRE_OK(openreg_comm_begin(comms[i], &sum));
+  }
+  for (int undone = OPENREG_MAX_RANKS; undone > 0;) {
+    undone = 0;
+    for (int i = 0; i < OPENREG_MAX_RANKS; i++) {
+      openreg_status status = comms[i] == NULL ? OPENREG_OK : openreg_comm_finish(comms[i], 0);
+      REQUIRE(status == OPENREG_OK || status == OPENREG_NOT_READY);
+      undone += status == OPENREG_NOT_READY;
+      if (status == OPENREG_OK) {
+        openreg_comm_destroy(comms[i]);
+        comms[i] = NULL;
+      }
+    }
+  }
+  for (int i = 0; i < OPENREG_MAX_RANKS; i++)
+    for (int j = 0; j < SPACE / 8; j++)
+      REQUIRE(((int32_t *)see(out[i].address))[j] == 256 * 255 / 2 + 256 * j);
+}
+
 /* ---- what is left ---------------------------------------------------------------------------- */
 
 static int count_descriptors(void) {
@@ -238,39 +286,23 @@ static int count_lines(const char *path, const char *text) {
   return count;
 }
 
-static int count_tasks(void) {
-  int count = 0;
-  DIR *folder = opendir("/proc/self/task");
-  REQUIRE(folder != NULL);
-  while (readdir(folder) != NULL)
-    count++;
-  closedir(folder);
-  return count;
-}
-
-/* Rounds of joining and leaving; the watchdog ends by itself, a little later. */
+/* Rounds of joining and leaving. The watchdog closes what it has when it ends, a little later. */
 static void join_often(int rank) {
   openreg_comm *comm;
-  int descriptors = 0, tasks = 0, mappings = 0;
   REQUIRE_OK(openreg_initialize());
+  int descriptors = count_descriptors();
+  int mappings = count_lines("/proc/self/maps", "openreg");
   for (int round = 0; round < 6; round++) {
     id = shared_id[round];
     REQUIRE_OK(join(2, rank, rank, AGES_NS, &comm));
     require_barrier(comm);
+    REQUIRE(count_descriptors() > descriptors);
+    REQUIRE(count_lines("/proc/self/maps", "openreg") > mappings);
     openreg_comm_destroy(comm);
-    if (round == 0) {
-      while (count_tasks() > 3) /* this one and what a folder has of its own */
-        sched_yield();
-      descriptors = count_descriptors();
-      tasks = count_tasks();
-      mappings = count_lines("/proc/self/maps", "openreg");
-    }
+    REQUIRE(count_lines("/proc/self/maps", "openreg") == mappings);
   }
-  while (count_tasks() > tasks)
-    sched_yield();
   while (count_descriptors() > descriptors)
     sched_yield();
-  REQUIRE(count_lines("/proc/self/maps", "openreg") == mappings);
 }
 
 static void join_and_leave(void) {
@@ -338,6 +370,7 @@ int main(void) {
       cmocka_unit_test(two_ranks_with_one_device_are_an_error_unless_they_may),
       cmocka_unit_test(a_place_is_taken_once),
       cmocka_unit_test(one_thread_joins_with_all_its_devices),
+      cmocka_unit_test(the_largest_group_computes),
       cmocka_unit_test(nothing_is_left_of_communicators),
       cmocka_unit_test(a_forked_child_has_no_communicators),
   };

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SOURCES = 8, LONGEST = 3000, GUARD = 64, MOST_BYTES = 16 };
+enum { MOST_SOURCES = 8, LONGEST = 8200, GUARD = 64, MOST_BYTES = 16 };
 
 /* ---- a number of any dtype ------------------------------------------------------------------- */
 
@@ -461,7 +461,7 @@ static bool count_down(const void *context) {
 static void it_ends_between_tiles(void **unused) {
   (void)unused;
   enum { TWO_TILES = 4096 / MOST_BYTES * 4 };
-  openreg_reduction_job job = job_of(OPENREG_DTYPE_FLOAT64, OPENREG_REDUCE_SUM, 2, LONGEST);
+  openreg_reduction_job job = job_of(OPENREG_DTYPE_FLOAT64, OPENREG_REDUCE_SUM, 3, LONGEST);
   job.destinations = (void *const *)&memory[MOST_SOURCES];
   job.destination_count = 1;
   memset(memory[MOST_SOURCES], 0, LONGEST * MOST_BYTES);

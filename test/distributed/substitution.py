@@ -1,6 +1,7 @@
 """PyTorch's files of tests, with words replaced in their text before it is compiled.
 
-They say `cuda`; loaded through this, they may say another device type. No file is changed.
+They say `cuda` and `nccl`; loaded through this, they may say another device type, and "occl". No
+file is changed.
 """
 
 import importlib.abc
@@ -27,6 +28,11 @@ FOR_OTHERS = (
     (r'"cuda:', r'"{name}:'),
     (r"\bDeviceType\.CUDA\b", "DeviceType.PrivateUse1"),
     (r"\bProfilerActivity\.CUDA\b", "ProfilerActivity.PrivateUse1"),
+    (r'"nccl"', '"occl"'),
+    (r"\bBackend\.NCCL\b", "Backend.OCCL"),
+    (r"\bProcessGroupNCCL\b", "ProcessGroupOCCL"),
+    (r"\bis_nccl_available\(\)", "is_gloo_available()"),  # occl is there where Gloo is
+    (r"\btorch\.cuda\.nccl\.version\(\)", "(2, 29, 7)"),
     (r"\b(autocast|GradScaler)\(\)", r'torch.amp.\1("{name}")'),
 )
 

@@ -1,12 +1,14 @@
 #include "distributed/communicator.h"
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <unordered_set>
+
+#include "distributed/several_hosts.h"
 
 namespace openreg {
 
@@ -21,7 +23,7 @@ bool may_share_device() {
   return value == "1";
 }
 
-// All ranks are on this machine.
+// All ranks are on this host.
 class LocalCommunicator final : public Communicator {
 public:
   LocalCommunicator(const openreg_comm_id &id, const Connecting &how) {
@@ -31,9 +33,11 @@ public:
     options.rank_names = how.rank_names.empty() ? nullptr : how.rank_names.data();
     options.share_device = may_share_device();
     openreg::check(openreg_comm_init(&id, how.size, how.rank, how.device, &options, &comm_));
-    const std::lock_guard lock(registry().mutex);
-    registry().all.insert(this);
+    enter_registry();
   }
+
+  // One that was made, and is from now on this one's.
+  explicit LocalCommunicator(openreg_comm *comm) : comm_(comm) { enter_registry(); }
 
   ~LocalCommunicator() override {
     {
@@ -75,6 +79,11 @@ public:
   }
 
 private:
+  void enter_registry() {
+    const std::lock_guard lock(registry().mutex);
+    registry().all.insert(this);
+  }
+
   // Never destroyed: workers may outlive it.
   struct Registry {
     std::mutex mutex;
@@ -109,6 +118,7 @@ private:
   std::atomic<int> calls_{0};
 };
 
+<<<<<<< HEAD
 // One key for each rank, which the rank deletes before it joins: so when all have joined, nothing
 // is left that a group of the same name could take for its own.
 std::string key_of(const Connecting &how, int rank) {
@@ -121,45 +131,60 @@ openreg_comm_id publish_id(const Connecting &how) {
   const std::vector<uint8_t> bytes(std::begin(id.bytes), std::end(id.bytes));
   for (int rank = 1; rank < how.size; ++rank) {
     how.store->set(key_of(how, rank), bytes);
+=======
+// Of the ranks of this host.
+CommunicatorPtr connect_neighbours(const StorePtr &store, const HostMap &map,
+                                   const Connecting &how) {
+  auto local = how;
+  local.rank = map.index;
+  local.size = static_cast<int>(map.neighbours().size());
+  local.rank_names.clear();
+  for (const int rank : map.neighbours()) {
+    local.rank_names.push_back(how.rank_names.empty() ? rank
+                                                      : how.rank_names[static_cast<size_t>(rank)]);
+>>>>>>> 789e5b6aff1657130dd754b87bba2340f1da3eec
   }
-  return id;
-}
-
-openreg_comm_id receive_id(const Connecting &how) {
-  const auto key = key_of(how, how.rank);
-  std::vector<uint8_t> bytes;
+  const auto id = share_id(store, map, how.timeout);
   try {
-    how.store->wait({key}, how.timeout);
-    bytes = how.store->get(key);
-  } catch (const std::exception &error) {
-    TORCH_CHECK_WITH(DistBackendError, false, "[", how.rank,
-                     "] is setting up a communicator and waits for [0] to put its id into the "
-                     "store as '",
-                     key, "', but: ", error.what());
+    return std::make_shared<LocalCommunicator>(id, local);
+  } catch (...) {
+    if (map.index == 0) {
+      openreg_comm_id_drop(&id);
+    }
+    throw;
   }
-  how.store->deleteKey(key);
-  openreg_comm_id id{};
-  TORCH_CHECK_WITH(DistBackendError, bytes.size() == sizeof id.bytes, "[", how.rank,
-                   "]: the store's '", key, "' is no id of a communicator");
-  std::memcpy(id.bytes, bytes.data(), bytes.size());
-  return id;
 }
 
 } // namespace
 
 CommunicatorPtr connect(const Connecting &how) {
-  const auto id = how.rank == 0 ? publish_id(how) : receive_id(how);
-  TORCH_CHECK_WITH(DistBackendError, openreg_comm_id_is_reachable(&id), "openreg: rank ", how.rank,
-                   " does not share memory with rank 0 of group ", how.name,
-                   ": all ranks must be processes of one machine, and of one user");
-  try {
-    return std::make_shared<LocalCommunicator>(id, how);
-  } catch (...) {
-    if (how.rank == 0) {
-      openreg_comm_id_drop(&id);
-    }
-    throw;
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(how.key, how.store);
+  const auto map = find_hosts(store, how.rank, how.size, how.timeout);
+  auto communicator = connect_neighbours(store, map, how);
+  if (map.host_count() > 1) {
+    communicator = std::make_shared<SeveralHosts>(store, map, std::move(communicator), how.device,
+                                                  how.timeout);
   }
+  forget_hosts(store, map);
+  return communicator;
+}
+
+CommunicatorPtr connect(const openreg_comm_id &id, const Connecting &how) {
+  return std::make_shared<LocalCommunicator>(id, how);
+}
+
+std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
+  openreg_comm_options options{};
+  options.timeout_ns = in_ns(std::chrono::minutes(10));
+  options.share_device = may_share_device();
+  const auto size = static_cast<int>(devices.size());
+  std::vector<openreg_comm *> made(devices.size());
+  check(openreg_comm_init_all(size, devices.data(), &options, made.data()));
+  std::vector<CommunicatorPtr> communicators;
+  for (auto *each : made) {
+    communicators.push_back(std::make_shared<LocalCommunicator>(each));
+  }
+  return communicators;
 }
 
 void abort_communicators() {

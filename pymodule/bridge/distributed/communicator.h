@@ -58,6 +58,11 @@ struct Connecting {
 // Waits until all ranks have come. Raises DistBackendError when they do not.
 CommunicatorPtr connect(const Connecting &how);
 
+// The same by an id that came another way than by a store.
+CommunicatorPtr connect(const openreg_comm_id &id, const Connecting &how);
+// Ranks of one process among themselves, each with a device.
+std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices);
+
 // At the end of the process: ends those that somebody waits in.
 void abort_communicators();
 

@@ -3,7 +3,8 @@
 // PyTorch asks `_fused_sdp_choice` of the device which implementation serves a call. For one that
 // the fused kernel can do the answer is "overrideable", the operator that PyTorch leaves to
 // backends; under tracers, vmap and tensors of a mesh it is "flash", the CPU's operator or in CUDA
-// mode CUDA's (cuda_attention.cpp), which they know; else "math", the composition of plain operators.
+// mode CUDA's (cuda_attention.cpp), which they know; else "math", the composition of plain
+// operators.
 //
 // The fused operator computes softmax(scale * Q K^T + bias) V for (batch, heads, length, head size)
 // in one of two ways. Where the CPU has a flash kernel for the call, that one runs, and results are

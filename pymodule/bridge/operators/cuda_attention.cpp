@@ -60,9 +60,9 @@ backward(const Tensor &grad_output, const Tensor &query, const Tensor &key, cons
          std::optional<double> scale) {
   check_arguments(dropout, false);
   const auto [grad_query, grad_key, grad_value] =
-      at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          grad_output, query, key, value, output, logsumexp, dropout, is_causal, std::nullopt,
-          scale);
+      at::_scaled_dot_product_flash_attention_for_cpu_backward(grad_output, query, key, value,
+                                                               output, logsumexp, dropout,
+                                                               is_causal, std::nullopt, scale);
   return {laid_out_as(query, grad_query), laid_out_as(key, grad_key),
           laid_out_as(value, grad_value)};
 }

@@ -123,10 +123,13 @@ def test_ranks_that_succeed_end_nothing(start):
     assert start("--ranks", 3, "sh", "-c", "exit 0").stderr == ""
 
 
-def test_a_rank_that_does_not_end_is_killed(start):
-    ignore = 'trap "" TERM; echo; test $RANK = 0 && exit 5; while :; do sleep 1; done'
-    result = start("--ranks", 2, "--grace", 0, "sh", "-c", ignore, expect=5)
-    assert "rank 0 of 2 failed first and ended the job: exit status 5" in result.stderr
+def test_a_rank_that_does_not_end_is_killed(start, tmp_path):
+    os.mkfifo(tmp_path / "deaf")
+    fail = "read line < deaf; exit 5"
+    ignore = 'trap "" TERM; echo > deaf; while :; do sleep 1; done'
+    code = f"if test $RANK = 0; then {fail}; else {ignore}; fi"
+    result = start("--ranks", 2, "--grace", 0, "sh", "-c", code, expect=5)
+    assert result.stderr == ("openreg: rank 0 of 2 failed first and ended the job: exit status 5\n")
 
 
 def test_a_rank_that_failed_and_does_not_end_is_killed(start, script):
@@ -182,18 +185,25 @@ def test_an_interrupt_shows_where_the_first_rank_was(environment, script):
         assert errors.endswith(b"KeyboardInterrupt\n")
 
 
-def test_the_terminals_interrupt_comes_once(environment):
-    count = """
-import signal, sys
+COUNT_INTERRUPTS = """
+import os, signal, sys
+if os.environ["RANK"] == "0":
+    os.setpgid(0, 0)  # which is not the terminal's foreground group
 got = []
-signal.signal(signal.SIGINT, lambda *_: got.append(1))
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(len(got)))
-print("ready", flush=True)
+def interrupted(*_):
+    got.append(1)
+    os.write(1, b"interrupted\\n")
+signal.signal(signal.SIGINT, interrupted)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(len(got) if os.environ["RANK"] == "0" else 0))
+os.write(1, b"ready\\n")
 while True:
     signal.pause()
-    print("interrupted", flush=True)
 """
-    command = ["--ranks", 1, sys.executable, "-S", "-c", count]
+
+
+def test_the_terminals_interrupt_is_not_sent_on(environment):
+    """It has reached the ranks: one that is not in the foreground group hears nothing."""
+    command = ["--ranks", 2, sys.executable, "-S", "-c", COUNT_INTERRUPTS]
     mine, theirs = os.openpty()
 
     def have_terminal():
@@ -201,12 +211,12 @@ while True:
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
     with started(command, environment, stdin=theirs, preexec_fn=have_terminal) as process:
-        wait_for_ranks(process, 1)
+        wait_for_ranks(process, 2)
         os.write(mine, b"\x03")
         assert process.stdout.readline() == b"interrupted\n"
         process.terminate()
-        process.communicate(timeout=PATIENCE_SECONDS)
-        assert process.returncode == 1  # so many interrupts
+        out, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, out, errors) == (0, b"", b"")
     os.close(mine)
     os.close(theirs)
 

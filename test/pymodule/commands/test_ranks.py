@@ -150,6 +150,23 @@ json.dump(what, open("told" + os.environ["RANK"], "w"))
 """
 
 
+def test_ranks_leave_the_group_of_their_devices(start, environment, script, tmp_path):
+    """Its file goes with the last process that leaves."""
+    script(
+        "use.py",
+        """
+        import json, os, pathlib, torch
+        torch.ones(1, device=os.environ["OPENREG_DEVICE_TYPE"])
+        name = "*/group-" + os.environ["OPENREG_GROUP"]
+        files = [str(file) for file in pathlib.Path("/dev/shm").glob(name)]
+        json.dump(files, open("told" + os.environ["RANK"], "w"))
+        """,
+    )
+    start("--ranks", 2, "use.py")
+    for (file,) in told(tmp_path, 2):
+        assert not Path(file).exists()
+
+
 def test_random_numbers_are_others_in_each_rank(start, script, tmp_path):
     script("draw.py", RANDOM)
     start("--ranks", 3, "draw.py")

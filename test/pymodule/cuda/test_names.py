@@ -15,15 +15,10 @@ import torch
 FOLDER = pathlib.Path(torch.__file__).parent
 STUBS = FOLDER / "_C/__init__.pyi"
 
-COLLECTIVES = "NCCL's collectives among processes"
 CUDNN = "cuDNN, of which PyTorch asks `torch._C._has_cudnn` first: it is not there"
 MISSPELT = "misspelt in the stubs: no build of PyTorch has it"
 
 ABSENT = {
-    "_nccl_init_rank": COLLECTIVES,
-    "_nccl_unique_id": COLLECTIVES,
-    "_nccl_version": COLLECTIVES,
-    "_nccl_version_suffix": COLLECTIVES,
     "_cudnn": CUDNN,
     "_cuda_tunableop_get_rotation_buffer_size": MISSPELT,
 }

@@ -1,7 +1,10 @@
 """torch.cuda.nccl: collectives among devices of one process."""
 
+import concurrent.futures
+
 import pytest
 import torch
+from peers import Peer
 from torch.cuda import nccl
 
 
@@ -18,10 +21,10 @@ def test_it_is_there_for_one_tensor_a_device():
     assert not nccl.is_available([torch.ones(1)])
 
 
-COMBINED = [torch.sum, torch.prod, torch.amax, torch.amin]
+COMBINED = [torch.sum, torch.prod, torch.amax, torch.amin, torch.mean]
 
 
-@pytest.mark.parametrize("op", range(4))
+@pytest.mark.parametrize("op", range(5))
 def test_all_reduce_gives_all_the_result(op):
     values, inputs = tensors()
     outputs = [torch.empty_like(tensor) for tensor in inputs]
@@ -85,9 +88,101 @@ def test_what_is_wrong_is_refused():
         nccl.all_reduce([])
     with pytest.raises(RuntimeError, match="input of length 2 and output of length 1"):
         nccl.all_reduce(inputs, inputs[:1])
+    with pytest.raises(RuntimeError, match="invalid root: expected one of 0 to 1, but got 2"):
+        nccl.broadcast(inputs, 2)
+    with pytest.raises(RuntimeError, match="inputs of 4 elements and outputs of 8, but got"):
+        nccl.all_gather(inputs, [tensor.clone() for tensor in inputs])
+    with pytest.raises(RuntimeError, match="number of streams is not equal"):
+        nccl.broadcast(inputs, streams=[None])
+    with pytest.raises(RuntimeError, match="same dtype"):
+        nccl.broadcast([inputs[0], inputs[1].double()])
+    with pytest.raises(RuntimeError, match="contiguous"):
+        nccl.broadcast([tensor[::2] for tensor in inputs])
     with pytest.raises(RuntimeError, match="unique devices"):
         nccl.broadcast([inputs[0], inputs[0]])
-    with pytest.raises(RuntimeError, match="tensors on CUDA devices"):
+    with pytest.raises(RuntimeError, match="dense tensors on CUDA devices"):
         nccl.broadcast([inputs[0], torch.ones(4)])
-    with pytest.raises(RuntimeError, match="op must be one of 0 to 3, but got 9"):
+    with pytest.raises(RuntimeError, match="op must be one of 0 to 4, but got 9"):
         nccl.all_reduce(inputs, op=9)
+
+
+def test_version_is_that_of_the_build_with_cuda():
+    assert nccl.version() == (2, 29, 7)
+
+
+def test_a_missing_side_is_waited_for(close_gate):
+    """Each device's side is on its own stream; none is done before all are."""
+    values, inputs = tensors()
+    nccl.all_reduce([tensor.clone() for tensor in inputs])
+    for index in (0, 1):
+        torch.cuda.synchronize(index)
+    gate = close_gate(torch.cuda.current_stream(1))
+    nccl.all_reduce(inputs)
+    assert not torch.cuda.current_stream(0).query()
+    gate.open()
+    assert inputs[0].tolist() == values.sum(0).tolist()
+
+
+def test_collectives_of_several_streams_are_in_the_order_of_the_calls():
+    values, inputs = tensors()
+    streams = [[torch.cuda.Stream(index) for index in (0, 1)] for _ in range(3)]
+    for index in (0, 1):
+        torch.cuda.synchronize(index)
+    for each in streams:
+        nccl.all_reduce(inputs, streams=each)
+    for index in (0, 1):
+        torch.cuda.synchronize(index)
+    assert torch.equal(inputs[1].cpu(), values.sum(0) * 4)
+
+
+def join(unique_id, rank):
+    torch.cuda.set_device(rank)
+    return nccl.init_rank(2, unique_id, rank)
+
+
+def test_communicators_are_joined_one_by_one():
+    values, inputs = tensors()
+    unique_id = nccl.unique_id()
+    assert isinstance(unique_id, bytes) and unique_id != nccl.unique_id()
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        communicators = list(threads.map(join, [unique_id] * 2, range(2)))
+    nccl.all_reduce(inputs, comms=communicators)
+    assert torch.equal(inputs[1].cpu(), values.sum(0))
+    with pytest.raises(RuntimeError, match="on the same devices"):
+        nccl.all_reduce(inputs, comms=communicators[::-1])
+    with pytest.raises(RuntimeError, match="number of communicators"):
+        nccl.all_reduce(inputs, comms=communicators[:1])
+    with pytest.raises(RuntimeError, match="what torch.cuda.nccl.unique_id"):
+        nccl.init_rank(2, b"something", 0)
+    with pytest.raises(RuntimeError, match="rank must be one of 0 to 1, but got 2"):
+        nccl.init_rank(2, unique_id, 2)
+
+
+def reduce_with_another_process(unique_id, rank):
+    communicator = join(unique_id, rank)
+    tensor = torch.full((3,), rank + 1.0, device="cuda")
+    nccl.all_reduce([tensor], comms=[communicator])
+    return tensor.tolist()
+
+
+@pytest.mark.own_processes
+def test_communicators_join_processes():
+    with Peer() as first, Peer() as second:
+        unique_id = first.call(nccl.unique_id)
+        for rank, peer in enumerate((first, second)):
+            peer.start(reduce_with_another_process, unique_id, rank)
+        assert [peer.finish() for peer in (first, second)] == [[3, 3, 3]] * 2
+    with pytest.raises(RuntimeError, match="has ended"):
+        nccl.init_rank(2, unique_id, 0)
+
+
+def test_parallel_training_reduces_by_it(monkeypatch):
+    """Gradients of replicas, on their way to the first device."""
+    used = []
+    reduce = nccl.reduce
+    monkeypatch.setattr(
+        nccl, "reduce", lambda *arguments, **options: used.append(reduce(*arguments, **options))
+    )
+    network = torch.nn.DataParallel(torch.nn.Linear(4, 4).cuda())
+    network(torch.ones(4, 4, device="cuda")).sum().backward()
+    assert used and torch.equal(network.module.bias.grad.cpu(), torch.full((4,), 4.0))

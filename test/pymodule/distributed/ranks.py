@@ -82,11 +82,16 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def ranks_of(folder, size=2, bound=False, devices=None, **arguments):
-    """A group of processes, each bound to its device or not; `arguments`: of init_process_group."""
+def ranks_of(folder, size=2, bound=False, devices=None, prepare=None, places="", **arguments):
+    """A group of processes, each bound to its device or not; `arguments`: of init_process_group.
+
+    `prepare` is called in each with its place, before it joins.
+    """
     with contextlib.ExitStack() as entered:
         peers = [entered.enter_context(Peer()) for _ in range(size)]
         store = str(folder / "store")
+        for peer, place in zip(peers, places, strict=False):
+            peer.call(prepare, place)
         for rank, peer in enumerate(peers):
             peer.start(join, rank, size, store, bound, devices, arguments)
         for peer in peers:

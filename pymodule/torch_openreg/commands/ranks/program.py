@@ -1,16 +1,16 @@
 """A rank, a fork of the template, becomes a program: as if `python` were started with its words.
 
 Two things are otherwise. An exception that nobody catches is printed by the launcher, which knows
-whether it was the first. And at the end the system takes back what was loaded before the fork as
-it is: destructors of PyTorch's libraries, which nobody waits for, would copy memory that all ranks
-share and take longer than many a test. Python itself ends as ever, and so do libraries that the
-program has loaded.
+whether it was the first. And at the end the system takes back as it is what was loaded before the
+fork: destructors of PyTorch's libraries would copy memory that all ranks share, and take longer
+than many a test. Python itself ends as ever, and so do openreg and what the program has loaded.
 """
 
 import builtins
 import contextlib
 import ctypes
 import io
+import itertools
 import os
 import runpy
 import sys
@@ -24,12 +24,49 @@ from typing import Any, NoReturn
 _SAFE_PATH = getattr(sys.flags, "safe_path", False)
 
 
+class _LinkMap(ctypes.Structure):
+    """How the dynamic linker describes a library: the public beginning of struct link_map."""
+
+    _fields_ = [
+        ("base", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("dynamic", ctypes.POINTER(ctypes.c_size_t * 2)),  # pairs of tag and value
+    ]
+
+
+_RTLD_DI_LINKMAP = 2
+_DT_NULL, _DT_FINI_ARRAY, _DT_FINI_ARRAYSZ = 0, 26, 28
+
+
+def _destructors(library: ctypes.CDLL) -> list[int]:
+    """Return the addresses of a library's destructors, of which the system calls the last first."""
+    found = ctypes.POINTER(_LinkMap)()
+    handle = ctypes.c_void_p(library._handle)
+    if ctypes.CDLL(None).dlinfo(handle, _RTLD_DI_LINKMAP, ctypes.byref(found)) != 0:
+        raise OSError(f"openreg: dlinfo does not know {library._name}")
+    entries: dict[int, int] = {}
+    for index in itertools.count():
+        tag, value = found.contents.dynamic[index]
+        if tag == _DT_NULL:
+            break
+        entries[tag] = value
+    count = entries.get(_DT_FINI_ARRAYSZ, 0) // ctypes.sizeof(ctypes.c_size_t)
+    start = found.contents.base + entries.get(_DT_FINI_ARRAY, 0)
+    return list((ctypes.c_size_t * count).from_address(start)) if count else []
+
+
 def _end_without_destructors() -> None:
-    """Have what `exit` would do for the libraries that are loaded now not be done."""
+    """Have what `exit` would do for the libraries that are loaded now not be done, but for ours.
+
+    By that a process leaves those with which it shares devices.
+    """
     libc = ctypes.CDLL(None)
-    # In the reverse order: files of C are flushed, then the process ends with the status that
-    # `on_exit` hands on.
+    # They are called in the reverse order. The first and so the last one ends the process, with
+    # the status that is handed to it; the last one flushes files of C.
     libc.on_exit(libc._exit, None)
+    if extension := sys.modules.get("torch_openreg._C"):
+        for address in _destructors(ctypes.CDLL(extension.__file__)):
+            libc.on_exit(ctypes.c_void_p(address), None)
     libc.on_exit(libc.fcloseall, None)
 
 
