@@ -2,10 +2,11 @@
  *
  * Multiprocessors, threads and capability decide which random numbers a device draws, so they are
  * facts. Memory is what torch.cuda.get_device_properties prints, in MiB, on Linux where it differs;
- * it varies by some MiB with the driver; marked "estimate" it was not seen in a print-out. Cache, in
- * MiB, clocks in MHz, the memory's as the driver counts it, and the bus in bits are from data sheets
- * or from what deviceQuery of CUDA's samples prints; those of the B200 and the H20 are estimates.
- * Where the sizes of contexts come from, and which are estimates, docs/gpu-memory.md says.
+ * it varies by some MiB with the driver; marked "estimate" it was not seen in a print-out. Cache,
+ * in MiB, clocks in MHz, the memory's as the driver counts it, and the bus in bits are from data
+ * sheets or from what deviceQuery of CUDA's samples prints; those of the B200 and the H20 are
+ * estimates. Where the sizes of contexts come from, and which are estimates, docs/gpu-memory.md
+ * says.
  */
 #include "device/process/config.h"
 
