@@ -218,7 +218,7 @@ def _hash_tensors(tensors: _Tensors) -> int:
     """Return what is logged of objects on their way when TORCH_DISTRIBUTED_DEBUG is DETAIL."""
     result = 0
     for tensor in tensors:
-        result = zlib.crc32(tensor.cpu().contiguous().view(torch.uint8).numpy(), result)
+        result = zlib.crc32(tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes(), result)
     return result
 
 
@@ -241,4 +241,4 @@ def install() -> None:
         return
     for function in _FUNCTIONS:
         setattr(torch._C, function.__name__, function)
-    torch._C._distributed_c10d._hash_tensors = _hash_tensors  # type: ignore[attr-defined]
+    torch._C._distributed_c10d._hash_tensors = _hash_tensors
