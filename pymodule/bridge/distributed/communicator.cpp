@@ -118,20 +118,6 @@ private:
   std::atomic<int> calls_{0};
 };
 
-<<<<<<< HEAD
-// One key for each rank, which the rank deletes before it joins: so when all have joined, nothing
-// is left that a group of the same name could take for its own.
-std::string key_of(const Connecting &how, int rank) {
-  return how.key + "/" + std::to_string(rank);
-}
-
-openreg_comm_id publish_id(const Connecting &how) {
-  openreg_comm_id id{};
-  check(openreg_comm_id_create(how.size, &id));
-  const std::vector<uint8_t> bytes(std::begin(id.bytes), std::end(id.bytes));
-  for (int rank = 1; rank < how.size; ++rank) {
-    how.store->set(key_of(how, rank), bytes);
-=======
 // Of the ranks of this host.
 CommunicatorPtr connect_neighbours(const StorePtr &store, const HostMap &map,
                                    const Connecting &how) {
@@ -142,7 +128,6 @@ CommunicatorPtr connect_neighbours(const StorePtr &store, const HostMap &map,
   for (const int rank : map.neighbours()) {
     local.rank_names.push_back(how.rank_names.empty() ? rank
                                                       : how.rank_names[static_cast<size_t>(rank)]);
->>>>>>> 789e5b6aff1657130dd754b87bba2340f1da3eec
   }
   const auto id = share_id(store, map, how.timeout);
   try {

@@ -41,13 +41,8 @@ void define_gloo(const py::module &module) {
 void define_distributed(py::module &module) {
   module.def("define_gloo", [module] { define_gloo(module); });
   module.def("define_occl", [module] { define_occl(module); });
-<<<<<<< HEAD
   module.def("abort_communicators", &abort_communicators, py::call_guard<py::gil_scoped_release>());
-=======
-  module.def("abort_communicators", &abort_communicators,
-             py::call_guard<py::gil_scoped_release>());
   define_nccl(module);
->>>>>>> 789e5b6aff1657130dd754b87bba2340f1da3eec
   register_timer();
 }
 
