@@ -138,7 +138,9 @@ c10::intrusive_ptr<OcclWork> Occl::make_work(const Request &request, int stream)
   facts.blocks = blocks_;
   facts.device = request.device;
   facts.stream = stream;
-  return c10::make_intrusive<OcclWork>(std::move(facts), request.inputs, request.outputs);
+  // What is received is all that a profiler can be shown of it.
+  const auto &shown = request.inputs.empty() && facts.is_message ? request.outputs : request.inputs;
+  return c10::make_intrusive<OcclWork>(std::move(facts), shown, request.outputs);
 }
 
 Occl::WorkPtr Occl::queue(Request request) {

@@ -193,8 +193,7 @@ public:
     auto copy = std::make_unique<ConvertingCopy>(self, source);
     int stream = OPENREG_STREAM_DEFAULT;
     check(openreg_stream_current(device, &stream));
-    launch_on_stream(device, stream, &run, copy.get());
-    (void)copy.release(); // the worker's
+    launch_on_stream(device, stream, &run, copy.release()); // which frees it, failing or not
   }
 
 private:

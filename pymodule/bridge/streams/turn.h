@@ -67,8 +67,9 @@ private:
   bool held_ = false;
 };
 
-// Gives work to a stream's worker, which owns `data` when this has returned. Waits for room in the
-// stream's queue as Python wants it (below).
+// Gives work to a stream's worker, which owns `data`: also if this raises what the function failed
+// with, where launches are waited for. Waits for room in the stream's queue as Python wants it
+// (below).
 void launch_on_stream(c10::DeviceIndex device, int stream, openreg_stream_function function,
                       void *data);
 
@@ -92,11 +93,10 @@ template <class Work> void queue_on_stream(c10::DeviceIndex device, Work work) {
   const auto run = [](void *data) {
     return do_work(*std::unique_ptr<Work>(static_cast<Work *>(data)));
   };
-  auto queued = std::make_unique<Work>(std::move(work));
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
-  launch_on_stream(device, stream, run, queued.get());
-  (void)queued.release(); // the worker's
+  // Whoever runs it frees it, which may be before a failing launch returns: the caller never does.
+  launch_on_stream(device, stream, run, std::make_unique<Work>(std::move(work)).release());
 }
 
 // Does such work at once if the stream is idle, else behind what it has to do, without waiting.
