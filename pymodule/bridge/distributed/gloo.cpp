@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "streams/turn.h"
+
 namespace openreg {
 
 namespace {
@@ -127,7 +129,21 @@ public:
 Gloo::Gloo(const StorePtr &store, int rank, int size, c10::intrusive_ptr<Options> options)
     : ProcessGroupGloo(store, rank, size, std::move(options)) {}
 
-Gloo::~Gloo() = default;
+// As the base class ends its threads, which it does with the GIL if whoever let go of the group has
+// it, as DistributedDataParallel does; but a thread that lets go of a tensor wants it.
+Gloo::~Gloo() {
+  const WithoutGil no_gil;
+  {
+    std::unique_lock lock(workMutex_);
+    workConsumeCV_.wait(lock, [this] { return workQueue_.empty(); });
+    stop_ = true;
+  }
+  workProduceCV_.notify_all();
+  for (auto &thread : threads_) {
+    thread.join();
+  }
+  threads_.clear();
+}
 
 template <class Call>
 Gloo::WorkPtr Gloo::run_staged(const char *title, Staging staging, TensorLists outputs,
