@@ -293,7 +293,7 @@ def test_flash_attention_is_given_lower_precision():
         contextlib.nullcontext() if DEVICE == "cuda" else pytest.raises(NotImplementedError)
     )
     arguments = [floats(1, 2, 8, 8) for _ in range(3)]
-    with has_kernel, torch.autocast(DEVICE), Watch():
+    with outcome, torch.autocast(DEVICE), Watch():
         getattr(ATEN, FLASH).default(*arguments)
     assert (f"aten::{FLASH}", [torch.float16] * 3) in seen
 
