@@ -252,7 +252,7 @@ static void publish_parts(openreg_comm *comm, const openreg_collective *what, bo
   for (int rank = 0; many_in && rank < comm->size; rank++) {
     openreg_part part = input_of(comm, what, rank);
     parts[rank].input_count = part.count;
-    parts[rank].input_offset = is_direct ? openreg_comm_offset(comm, part.address) : in_slot;
+    parts[rank].input_offset = is_direct ? openreg_comm_offset(comm, &part) : in_slot;
     in_slot += part.count * openreg_dtype_bytes(what->dtype);
   }
   for (int rank = 0; many_out && rank < comm->size; rank++)
@@ -288,11 +288,11 @@ static void publish(openreg_comm *comm) {
   if (reduces(what->kind) && what->reduction == OPENREG_REDUCE_PREMUL_SUM)
     published->factor = read_factor(what);
   if (published->is_direct)
-    published->input_offset = openreg_comm_offset(comm, what->inputs[0].address);
+    published->input_offset = openreg_comm_offset(comm, &what->inputs[0]);
   else
     fill_slot(comm, what);
   if (what->output_count > 0)
-    published->output_offset = openreg_comm_offset(comm, what->outputs[0].address);
+    published->output_offset = openreg_comm_offset(comm, &what->outputs[0]);
   publish_parts(comm, what, published->is_direct);
 }
 

@@ -43,8 +43,9 @@ static inline void *openreg_comm_memory(const openreg_comm *comm, int rank, uint
   return (unsigned char *)comm->arenas[rank].base + offset;
 }
 
-static inline uint64_t openreg_comm_offset(const openreg_comm *comm, const void *address) {
-  return (uint64_t)((const unsigned char *)address - comm->arena);
+/* Of a part of this rank's; 0 without elements, for then its address may be anything. */
+static inline uint64_t openreg_comm_offset(const openreg_comm *comm, const openreg_part *part) {
+  return part->count == 0 ? 0 : (uint64_t)((const unsigned char *)part->address - comm->arena);
 }
 
 /* Errors: BAD_FORK, and COMMUNICATION_FAILURE when it was ended. */

@@ -62,7 +62,7 @@ static void write_letter(const openreg_comm *comm, const openreg_message *messag
                                     .is_direct = bytes > OPENREG_LETTER_BYTES,
                                     .count = message->part.count};
   if (letter->is_direct)
-    letter->offset = openreg_comm_offset(comm, message->part.address);
+    letter->offset = openreg_comm_offset(comm, &message->part);
   else if (bytes > 0)
     memcpy(mailbox->data[number % OPENREG_LETTERS], openreg_kernel_view(message->part.address),
            bytes);
