@@ -30,7 +30,8 @@ static void write_all(void *address, uint64_t value, size_t bytes) {
 
 static void require_all(const void *address, uint64_t value, size_t bytes) {
   const unsigned char *seen = see(address);
-  for (size_t i = 0; i<bytes; i += bytes> 4096 ? 61 : 1)
+  size_t step = bytes > 4096 ? 61 : 1;
+  for (size_t i = 0; i < bytes; i += step)
     REQUIRE(seen[i] == (value & 0xFF));
 }
 

@@ -8,7 +8,6 @@
 #include "actor.h"
 #include "ranks.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,16 +19,6 @@
 enum { SMALL = 1000, LARGE = 100000 };
 
 static openreg_comm_id *id; /* of both */
-
-static int count_files(void) {
-  int count = 0;
-  DIR *folder = opendir("/proc/self/fd");
-  REQUIRE(folder != NULL);
-  while (readdir(folder) != NULL)
-    count++;
-  closedir(folder);
-  return count;
-}
 
 static openreg_status reduce(openreg_comm *comm, void *memory, size_t count) {
   openreg_part part = {memory, count};
@@ -91,7 +80,7 @@ static void be_rank(int rank, bool is_armed) {
   openreg_comm *warm[1];
   REQUIRE_OK(openreg_comm_init_all(1, &rank, NULL, warm)); /* what is done once a process */
   openreg_comm_destroy(warm[0]);
-  int files = count_files();
+  int files = count_descriptors();
   if (rank == 0) {
     atomic_store(&fault_armed, is_armed);
     openreg_status status = openreg_comm_id_create(2, id);
@@ -115,7 +104,7 @@ static void be_rank(int rank, bool is_armed) {
   }
   atomic_store(&fault_armed, false);
   openreg_comm_id_drop(id);
-  while (count_files() > files) /* the watchdog closes its own when it ends */
+  while (count_descriptors() > files) /* the watchdog closes its own when it ends */
     sched_yield();
 }
 

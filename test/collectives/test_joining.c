@@ -2,7 +2,6 @@
 #include "collectives/doorbell.h"
 #include "ranks.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -264,16 +263,6 @@ CHILD_TEST(the_largest_group_computes) {
 }
 
 /* ---- what is left ---------------------------------------------------------------------------- */
-
-static int count_descriptors(void) {
-  int count = 0;
-  DIR *folder = opendir("/proc/self/fd");
-  REQUIRE(folder != NULL);
-  while (readdir(folder) != NULL)
-    count++;
-  closedir(folder);
-  return count;
-}
 
 static int count_lines(const char *path, const char *text) {
   char line[512];

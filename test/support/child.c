@@ -1,6 +1,7 @@
 /* Children of tests: see child.h. */
 #include "child.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,4 +139,14 @@ void child_fork_and_require(void (*body)(void)) {
   int wait_status;
   REQUIRE(waitpid(child, &wait_status, 0) == child);
   REQUIRE(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
+}
+
+int count_descriptors(void) {
+  DIR *folder = opendir("/proc/self/fd");
+  REQUIRE(folder != NULL);
+  int count = 0;
+  while (readdir(folder) != NULL)
+    count++;
+  closedir(folder);
+  return count;
 }

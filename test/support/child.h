@@ -62,4 +62,7 @@ const char *child_control_file(const char *group);
  * initialization, from within a child. */
 void child_fork_and_require(void (*body)(void));
 
+/* How many descriptors this process has. Within a child. */
+int count_descriptors(void);
+
 #endif

@@ -12,7 +12,6 @@
 #include "faults.h"
 #include "scenarios.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,16 +39,6 @@ static outcome *outcomes; /* shared memory: one for each process of a scenario *
 static outcome *told;     /* this process's own */
 
 /* ---- one run --------------------------------------------------------------------------------- */
-
-static int count_files(void) {
-  int count = 0;
-  DIR *folder = opendir("/proc/self/fd");
-  REQUIRE(folder != NULL);
-  while (readdir(folder) != NULL)
-    count++;
-  closedir(folder);
-  return count;
-}
 
 /* A handle whose maker cannot be looked at is refused as one that was forged is; and memory of
  * which it cannot be known that nobody has it is not given back yet. */
@@ -81,10 +70,10 @@ static void note_failure(const scenario_step *step, openreg_status status) {
 static int await_files(int expected) {
   enum { LOOKS = 20000 };
   const struct timespec pause = {.tv_nsec = 1000000};
-  int files = count_files();
+  int files = count_descriptors();
   for (int looks = 0; expected >= 0 && files > expected && looks < LOOKS; looks++) {
     nanosleep(&pause, NULL);
-    files = count_files();
+    files = count_descriptors();
   }
   return files;
 }

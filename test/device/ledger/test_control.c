@@ -4,7 +4,6 @@
 #include "device/ledger/control.h"
 #include "device/ledger/ledger.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,16 +29,6 @@ static struct control_header two_devices(void) {
 
 /* ---- refused --------------------------------------------------------------------------------- */
 
-static int count_files(void) {
-  int count = 0;
-  DIR *files = opendir("/proc/self/fd");
-  REQUIRE(files != NULL);
-  while (readdir(files) != NULL)
-    count++;
-  closedir(files);
-  return count;
-}
-
 static bool has_mapped(const char *name) {
   char line[512];
   bool found = false;
@@ -54,12 +43,12 @@ static bool has_mapped(const char *name) {
 /* Starting fails with a sentence that names the file, and leaves nothing behind; without the file
  * it succeeds. */
 static void require_refused(const char *why) {
-  int files_before = count_files();
+  int files_before = count_descriptors();
   REQUIRE(openreg_initialize() == OPENREG_INVALID_CONFIGURATION);
   REQUIRE(strstr(openreg_last_error(), own_path()) != NULL);
   REQUIRE(strstr(openreg_last_error(), why) != NULL);
   REQUIRE(strstr(openreg_last_error(), "remove it, or choose another OPENREG_GROUP") != NULL);
-  REQUIRE(!openreg_is_initialized() && count_files() == files_before);
+  REQUIRE(!openreg_is_initialized() && count_descriptors() == files_before);
   REQUIRE(!has_mapped("memfd:openreg") && !has_mapped("/dev/shm/openreg"));
   REQUIRE(openreg_kernel_offset == 0);
   REQUIRE(remove(own_path()) == 0);

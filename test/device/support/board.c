@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "board.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,16 +54,6 @@ char peek(const char *address) {
   char value = 0;
   REQUIRE_OK(openreg_copy(&value, address, 1));
   return value;
-}
-
-int count_descriptors(void) {
-  DIR *folder = opendir("/proc/self/fd");
-  REQUIRE(folder != NULL);
-  int count = 0;
-  while (readdir(folder) != NULL)
-    count++;
-  closedir(folder);
-  return count;
 }
 
 int count_mappings(void) {

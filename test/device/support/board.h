@@ -36,8 +36,7 @@ void export_memory(void *address, size_t bytes, openreg_ipc_handle *handle);
 void poke(char *address, char value);
 char peek(const char *address);
 
-/* How many descriptors this process has, and how many mappings of memory files of devices. */
-int count_descriptors(void);
+/* How many mappings of memory files of devices this process has. */
 int count_mappings(void);
 
 #endif
