@@ -93,11 +93,13 @@ def _end_in_order() -> None:
     # No launch runs when what it needs is gone.
     atexit.register(_C.shut_down_streams)
 
-    # No launch that runs waits for other processes.
+    # No launch that runs waits for other processes. Gloo's threads take the GIL when work is done:
+    # a finalized interpreter would make it an abort.
     if hasattr(_C, "abort_communicators"):
+        atexit.register(_C.finish_gloo)
         atexit.register(_C.abort_communicators)
 
-    # Their last act takes the GIL: a finalized interpreter would make it an abort.
+    # Their last act takes the GIL, too.
     atexit.register(_C.stop_autograd_threads)
 
 

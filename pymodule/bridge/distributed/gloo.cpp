@@ -2,8 +2,12 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <initializer_list>
+#include <latch>
+#include <set>
 #include <utility>
 
 #include "streams/turn.h"
@@ -126,13 +130,49 @@ public:
   }
 };
 
+// ---- threads ------------------------------------------------------------------------------------
+
+// A thread lets go of work and its tensors after the work is done, and wants the GIL for it.
+
+namespace {
+
+// The groups of this process, and who may end one.
+std::mutex groups_mutex;
+std::set<Gloo *> groups;
+
+// Holds a thread of a group until all its threads are held: nothing queued before is left then.
+class Meeting final : public AsyncWork {
+public:
+  Meeting(std::shared_ptr<gloo::Context> context, std::shared_ptr<std::latch> all,
+          std::chrono::milliseconds timeout)
+      : AsyncWork(std::move(context), {}, c10d::OpType::UNKNOWN, 0, timeout), all_(std::move(all)) {
+  }
+
+  void run() override { all_->arrive_and_wait(); }
+
+  const Tensors getInputTensors() override { return {}; }
+  const Tensors getOutputTensors() override { return {}; }
+
+private:
+  std::shared_ptr<std::latch> all_;
+};
+
+} // namespace
+
 Gloo::Gloo(const StorePtr &store, int rank, int size, c10::intrusive_ptr<Options> options)
-    : ProcessGroupGloo(store, rank, size, std::move(options)) {}
+    : ProcessGroupGloo(store, rank, size, std::move(options)), process_(getpid()) {
+  const std::lock_guard lock(groups_mutex);
+  groups.insert(this);
+}
 
 // As the base class ends its threads, which it does with the GIL if whoever let go of the group has
-// it, as DistributedDataParallel does; but a thread that lets go of a tensor wants it.
+// it, as DistributedDataParallel does.
 Gloo::~Gloo() {
   const WithoutGil no_gil;
+  {
+    const std::lock_guard lock(groups_mutex);
+    groups.erase(this);
+  }
   {
     std::unique_lock lock(workMutex_);
     workConsumeCV_.wait(lock, [this] { return workQueue_.empty(); });
@@ -143,6 +183,29 @@ Gloo::~Gloo() {
     thread.join();
   }
   threads_.clear();
+}
+
+void Gloo::finish_all() {
+  const std::lock_guard lock(groups_mutex);
+  for (auto *group : groups) {
+    if (group->process_ == getpid()) {
+      group->finish();
+    }
+  }
+}
+
+void Gloo::finish() {
+  const auto count = threads_.size();
+  auto all = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(count) + 1);
+  {
+    const std::lock_guard lock(workMutex_);
+    for (size_t i = 0; i < count; i++) {
+      workQueue_.push_back(
+          c10::make_intrusive<Meeting>(contexts_.front(), all, options_->timeout));
+    }
+  }
+  workProduceCV_.notify_all();
+  all->arrive_and_wait();
 }
 
 template <class Call>

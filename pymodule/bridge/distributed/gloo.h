@@ -20,6 +20,8 @@
 
 #include "compat/process_group_gloo.h"
 
+#include <sys/types.h>
+
 #include <mutex>
 
 #include "distributed/staging.h"
@@ -33,6 +35,10 @@ public:
 
   Gloo(const StorePtr &store, int rank, int size, c10::intrusive_ptr<Options> options);
   ~Gloo() override;
+
+  // Waits until the threads of this process' groups have let go of all that was queued so far. Not
+  // with the GIL.
+  static void finish_all();
 
   WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
   WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
@@ -64,6 +70,8 @@ public:
 private:
   class Shadow;
 
+  void finish();
+
   // Makes a collective by `call`, which is given the shadow and calls it with what `staging` gave,
   // and queues it.
   template <class Call>
@@ -73,6 +81,8 @@ private:
   // A group of another store, which `make` makes unless the last call was for the same one: PyTorch
   // asks once for each device type that the group serves, and the store is good for one.
   template <class Make> c10::intrusive_ptr<Backend> once(const StorePtr &store, Make make);
+
+  const pid_t process_; // whose threads they are: a child of it has none
 
   std::mutex shadow_mutex_;
   c10::intrusive_ptr<Shadow> shadow_; // made when it is first needed

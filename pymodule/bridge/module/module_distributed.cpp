@@ -42,6 +42,7 @@ void define_distributed(py::module &module) {
   module.def("define_gloo", [module] { define_gloo(module); });
   module.def("define_occl", [module] { define_occl(module); });
   module.def("abort_communicators", &abort_communicators, py::call_guard<py::gil_scoped_release>());
+  module.def("finish_gloo", &Gloo::finish_all, py::call_guard<py::gil_scoped_release>());
   define_nccl(module);
   register_timer();
 }
