@@ -116,18 +116,21 @@ class Bench:
         self, works: list[Work], *, turns: int = 21, seconds: float = 0.02
     ) -> list[list[float]]:
         """Return nanoseconds of a call, of each work in each turn: the slowest rank's."""
+        # Each side as long as the others: ranks do not begin at the same time, which few calls of
+        # the faster side would show more of than many calls of the slower one.
         for work in works:
             self._seconds(work, 3)
-        once = torch.tensor(self._seconds(works[-1], 3) / 3)
+        once = torch.tensor([self._seconds(work, 10) / 10 for work in works])
         dist.all_reduce(once, dist.ReduceOp.MAX, group=self.gloo)
-        calls = min(1000, max(1, round(seconds / once.item())))
+        calls = [min(4000, max(1, round(seconds / each))) for each in once.tolist()]
         times = torch.zeros(turns, len(works), dtype=torch.float64)
         gc.collect()
         gc.disable()
         for turn in range(turns):
             for index in range(len(works)):  # who comes first changes, so that none gains by it
                 which = (index + turn) % len(works)
-                times[turn, which] = self._seconds(works[which], calls) / calls * 1e9
+                duration = self._seconds(works[which], calls[which])
+                times[turn, which] = duration / calls[which] * 1e9
         gc.enable()
         dist.all_reduce(times, dist.ReduceOp.MAX, group=self.gloo)
         return times.tolist()

@@ -364,6 +364,10 @@ openreg_status openreg_comm_run(openreg_comm *comm, const openreg_collective *co
   return status == OPENREG_OK ? openreg_comm_finish(comm, UINT64_MAX) : status;
 }
 
+bool openreg_comm_has_cores(const openreg_comm *comm) {
+  return comm->attachment->looks > 0;
+}
+
 uint64_t openreg_comm_next_number(const openreg_comm *comm) {
   return comm->number + 1;
 }

@@ -270,6 +270,10 @@ openreg_status openreg_comm_run(openreg_comm *comm, const openreg_collective *co
 openreg_status openreg_comm_begin(openreg_comm *comm, const openreg_collective *collective);
 openreg_status openreg_comm_finish(openreg_comm *comm, uint64_t patience_ns);
 
+/* Whether the calling process may use a core for each rank, and more than one. If not, who waits
+ * for the others gains nothing from another thread that could wait instead. */
+bool openreg_comm_has_cores(const openreg_comm *comm);
+
 /* The number that the next collective of this rank has; the first has 1. */
 uint64_t openreg_comm_next_number(const openreg_comm *comm);
 

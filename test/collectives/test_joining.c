@@ -1,4 +1,5 @@
 /* Joining a communicator: what is refused, who is missing, and that nothing is left behind. */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "collectives/doorbell.h"
 #include "ranks.h"
 
@@ -328,6 +329,23 @@ static void use_in_child(void) {
   openreg_comm_destroy(inherited);
 }
 
+static void count_cores(rank *self) {
+  cpu_set_t cores;
+  REQUIRE(sched_getaffinity(0, sizeof cores, &cores) == 0);
+  bool has_cores = CPU_COUNT(&cores) >= self->size && CPU_COUNT(&cores) > 1;
+  REQUIRE(openreg_comm_has_cores(self->comm) == has_cores);
+}
+
+static void count_cores_of_two_and_of_many(void) {
+  run_as_processes(2, 1, count_cores, NULL);
+  run_as_processes(MOST_RANKS, 1, count_cores, NULL);
+}
+
+static void ranks_know_whether_there_are_cores_for_all(void **state) {
+  (void)state;
+  child_expect_pass(count_cores_of_two_and_of_many, MANY_DEVICES);
+}
+
 static void fork_with_communicator(int rank) {
   REQUIRE_OK(join(2, rank, rank, AGES_NS, &inherited));
   child_fork_and_require(use_in_child);
@@ -360,6 +378,7 @@ int main(void) {
       cmocka_unit_test(a_place_is_taken_once),
       cmocka_unit_test(one_thread_joins_with_all_its_devices),
       cmocka_unit_test(the_largest_group_computes),
+      cmocka_unit_test(ranks_know_whether_there_are_cores_for_all),
       cmocka_unit_test(nothing_is_left_of_communicators),
       cmocka_unit_test(a_forked_child_has_no_communicators),
   };

@@ -68,6 +68,8 @@ def pytest_collection_modifyitems(config, items):
 
 def is_the_same_when_queued(item):
     """Whether a test queues everything anyway, or nothing that this process could have queued."""
+    if item.get_closest_marker("ranks_queue"):
+        return False
     return "everything_queued" in item.fixturenames or item.get_closest_marker("own_processes")
 
 

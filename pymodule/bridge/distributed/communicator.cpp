@@ -65,6 +65,7 @@ public:
     const Call call(*this);
     return call.may_begin() ? openreg_comm_finish(comm_, patience_ns) : ended();
   }
+  bool has_cores() const override { return openreg_comm_has_cores(comm_); }
   openreg_status check() const override { return openreg_comm_check(comm_); }
   void abort(const std::string &why) override { openreg_comm_abort(comm_, why.c_str()); }
 

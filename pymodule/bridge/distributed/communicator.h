@@ -35,6 +35,8 @@ public:
   // answers NOT_READY to `begin`, and nothing has begun.
   virtual openreg_status begin(const openreg_collective &collective) = 0;
   virtual openreg_status finish(uint64_t patience_ns) = 0;
+  // Whether this process has a core for each rank.
+  virtual bool has_cores() const = 0;
 
   // OK, or COMMUNICATION_FAILURE and its sentence when it was ended.
   virtual openreg_status check() const = 0;

@@ -200,8 +200,7 @@ void Gloo::finish() {
   {
     const std::lock_guard lock(workMutex_);
     for (size_t i = 0; i < count; i++) {
-      workQueue_.push_back(
-          c10::make_intrusive<Meeting>(contexts_.front(), all, options_->timeout));
+      workQueue_.push_back(c10::make_intrusive<Meeting>(contexts_.front(), all, options_->timeout));
     }
   }
   workProduceCV_.notify_all();

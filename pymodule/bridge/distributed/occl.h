@@ -2,10 +2,11 @@
 // host. In CUDA mode it is the backend "nccl", and what it does is what PyTorch's ProcessGroupNCCL
 // does.
 //
-// A call returns when its work is queued. With asyncOp=false that is work of the current stream and
-// there is nothing to wait for; otherwise it is work of a stream of the group's own, which waits
-// for the current stream first, and `wait()` makes the then current stream wait for it. Who forgets
-// to wait reads what was there before.
+// A call returns when its work is queued, or done: a short collective on idle streams is done by
+// the calling thread if the other ranks are there (operation.h), for a hand-over would take longer.
+// With asyncOp=false that is work of the current stream and there is nothing to wait for; otherwise
+// it is work of a stream of the group's own, which waits for the current stream first, and `wait()`
+// makes the then current stream wait for it. Who forgets to wait reads what was there before.
 //
 // Ranks number their collectives in the order of the calls, and what has the same number belongs
 // together; so the collectives of a communicator are done one after the other, whichever streams

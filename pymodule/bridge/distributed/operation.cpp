@@ -1,10 +1,50 @@
 #include "distributed/operation.h"
 
+#include "launch/policy.h"
 #include "streams/turn.h"
 
 namespace openreg {
 
+namespace {
+
+// So long a thread waits for others itself: about what a hand-over to a worker takes, and back; or,
+// where all cores have enough to do with the others, many times that.
+constexpr uint64_t kPatienceNs = 30'000, kCrowdedPatienceNs = 2'000'000;
+
+// So much is moved in the time that a program may be kept from its next call.
+constexpr size_t kShortBytes = size_t{4} << 20;
+
+// Inline work on a stream, if it is idle.
+class Inline {
+public:
+  Inline(c10::DeviceIndex device, int stream)
+      : device_(device), stream_(stream),
+        is_held_(openreg_stream_try_begin_inline(device, stream) == OPENREG_OK) {}
+  ~Inline() {
+    if (is_held_) {
+      openreg_stream_end_inline(device_, stream_);
+    }
+  }
+  Inline(const Inline &) = delete;
+  Inline &operator=(const Inline &) = delete;
+
+  bool is_held() const { return is_held_; }
+
+private:
+  c10::DeviceIndex device_;
+  int stream_;
+  bool is_held_;
+};
+
+} // namespace
+
 openreg_status Operation::run() {
+  if (failed_ != OPENREG_OK) {
+    return openreg_fail(failed_, "%s", outcome->sentence().c_str());
+  }
+  if (has_begun_) {
+    return outcome->set(communicator->finish(UINT64_MAX));
+  }
   for (auto &collective : collectives) {
     collective.call.timeout_ns = timeout_ns;
     if (const auto status = communicator->run(collective.complete()); status != OPENREG_OK) {
@@ -14,7 +54,30 @@ openreg_status Operation::run() {
   return messages.empty() ? OPENREG_OK : outcome->set(communicator->exchange(messages, timeout_ns));
 }
 
+bool Operation::try_now() {
+  if (collectives.size() != 1 || !messages.empty() || collectives[0].bytes() > kShortBytes) {
+    return false;
+  }
+  auto &collective = collectives[0];
+  collective.call.timeout_ns = timeout_ns;
+  auto status = communicator->begin(collective.complete());
+  if (status == OPENREG_OK) {
+    has_begun_ = true;
+    status = communicator->finish(communicator->has_cores() ? kPatienceNs : kCrowdedPatienceNs);
+  }
+  if (status == OPENREG_NOT_READY) {
+    return false;
+  }
+  failed_ = outcome->set(status);
+  return failed_ == OPENREG_OK;
+}
+
 void launch(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> operation) {
+  if (may_queue() && !queues_everything()) {
+    if (const Inline turn(device, stream); turn.is_held() && operation->try_now()) {
+      return;
+    }
+  }
   const auto run = [](void *data) {
     return std::unique_ptr<Operation>(static_cast<Operation *>(data))->run();
   };

@@ -25,6 +25,17 @@ struct Collective {
   openreg_collective call{};
   Parts inputs, outputs;
 
+  // Of what this rank gives and takes.
+  size_t bytes() const {
+    size_t count = 0;
+    for (const auto *parts : {&inputs, &outputs}) {
+      for (const auto &part : *parts) {
+        count += part.count;
+      }
+    }
+    return count * openreg_dtype_bytes(call.dtype);
+  }
+
   // What points to the parts, wherever this has been moved to.
   const openreg_collective &complete() {
     call.inputs = inputs.data();
@@ -56,17 +67,30 @@ private:
   std::atomic<bool> failed_{false};
 };
 
-struct Operation {
+class Operation {
+public:
   CommunicatorPtr communicator;
   std::vector<Collective> collectives;
   std::vector<openreg_message> messages; // after them, all at the same time
   uint64_t timeout_ns = UINT64_MAX;      // of each collective, and of the messages
   std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();
 
+  // Does it, or what is left to do, and waits for the others as long as it takes.
   openreg_status run();
+
+  // Does a short one on the calling thread if the others come within moments; else the rest is for
+  // `run`. Whether there is none.
+  bool try_now();
+
+private:
+  // The only collective has begun, and waits for the others.
+  bool has_begun_ = false;
+  // What it failed with on the calling thread, for the stream to keep.
+  openreg_status failed_ = OPENREG_OK;
 };
 
-// Queues it on a stream. Waits for room there as Python wants it.
+// Does it on a stream: at once if the stream is idle and it takes moments, else by the stream's
+// worker. Waits for room in its queue as Python wants it.
 void launch(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> operation);
 
 inline c10::Stream stream_of(c10::DeviceIndex device, int stream) {

@@ -40,6 +40,7 @@ public:
   // Nothing is done in two steps.
   openreg_status begin(const openreg_collective &) override { return OPENREG_NOT_READY; }
   openreg_status finish(uint64_t) override { return OPENREG_NOT_READY; }
+  bool has_cores() const override { return local_->has_cores(); }
 
   openreg_status check() const override { return local_->check(); }
   void abort(const std::string &why) override { local_->abort(why); }

@@ -7,6 +7,7 @@ from multiprocessing import connection
 
 import torch
 import torch.distributed as dist
+import torch_openreg._C as C
 from peers import Peer
 
 from device import DEVICE
@@ -24,6 +25,8 @@ GRACE_SECONDS = 5
 
 def join(rank, size, store, bound, devices, arguments):
     torch.set_num_threads(1)
+    if os.environ.get("QUEUE_EVERYTHING") == "1":  # collectives, too, which are inline if short
+        C.set_queues_everything(True)
     if devices is not None:  # those of the group of tests have another number
         os.environ["OPENREG_GROUP"] += f"-{devices}"
         os.environ["OPENREG_DEVICE_COUNT"] = str(devices)

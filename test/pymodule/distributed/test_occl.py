@@ -10,7 +10,7 @@ from ranks import BACKEND, own_device, ranks_of
 
 from device import DEVICE
 
-pytestmark = pytest.mark.own_processes
+pytestmark = [pytest.mark.own_processes, pytest.mark.ranks_queue]
 
 SHAPE = (5, 3)
 REDUCED = [

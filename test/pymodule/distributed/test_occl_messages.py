@@ -7,7 +7,7 @@ from ranks import BACKEND, own_device, ranks_of
 
 from device import DEVICE
 
-pytestmark = pytest.mark.own_processes
+pytestmark = [pytest.mark.own_processes, pytest.mark.ranks_queue]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["lazy", "bound"])

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from device import DEVICE, module
 
-pytestmark = pytest.mark.own_processes
+pytestmark = [pytest.mark.own_processes, pytest.mark.ranks_queue]
 
 
 def wrap(network, **options):

@@ -29,7 +29,7 @@ from torch.distributed.tensor import DTensor
 
 from device import DEVICE, module
 
-pytestmark = pytest.mark.own_processes
+pytestmark = [pytest.mark.own_processes, pytest.mark.ranks_queue]
 
 
 def train(network, **options):
