@@ -14,15 +14,6 @@ namespace openreg {
 
 namespace {
 
-// Whether two ranks may have one device.
-bool may_share_device() {
-  const char *const chosen = std::getenv("OPENREG_SHARE_DEVICE");
-  const std::string value = chosen == nullptr ? "" : chosen;
-  TORCH_CHECK(value.empty() || value == "0" || value == "1",
-              "openreg: OPENREG_SHARE_DEVICE=", value, ": expected 0 or 1");
-  return value == "1";
-}
-
 // All ranks are on this host.
 class LocalCommunicator final : public Communicator {
 public:
@@ -142,6 +133,14 @@ CommunicatorPtr connect_neighbours(const StorePtr &store, const HostMap &map,
 }
 
 } // namespace
+
+bool may_share_device() {
+  const char *const chosen = std::getenv("OPENREG_SHARE_DEVICE");
+  const std::string value = chosen == nullptr ? "" : chosen;
+  TORCH_CHECK(value.empty() || value == "0" || value == "1",
+              "openreg: OPENREG_SHARE_DEVICE=", value, ": expected 0 or 1");
+  return value == "1";
+}
 
 CommunicatorPtr connect(const Connecting &how) {
   const auto store = c10::make_intrusive<c10d::PrefixStore>(how.key, how.store);

@@ -57,6 +57,9 @@ struct Connecting {
   std::chrono::milliseconds timeout;
 };
 
+// Whether two ranks may have one device: OPENREG_SHARE_DEVICE.
+bool may_share_device();
+
 // Waits until all ranks have come. Raises DistBackendError when they do not.
 CommunicatorPtr connect(const Connecting &how);
 

@@ -29,7 +29,7 @@ def supply_names() -> None:
 
 def finish() -> None:
     """Do what needs all of PyTorch."""
-    from torch_openreg import _gloo, _meta, _occl  # noqa: F401 - _meta registers kernels
+    from torch_openreg import _gloo, _meta, _occl, _symmetric_memory  # noqa: F401 - _meta registers kernels
 
     from . import communication, nccl, sharing, storages, tensor_types
 
@@ -41,3 +41,4 @@ def finish() -> None:
         module.install()
     _gloo.install("cuda")
     _occl.install("cuda")
+    _symmetric_memory.install("cuda")
