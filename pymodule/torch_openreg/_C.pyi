@@ -183,6 +183,24 @@ def abort_communicators() -> None: ...
 def finish_gloo() -> None: ...
 def symmetric_memory_source() -> _CUDAAllocator: ...
 
+class _flight_recorder:
+    """A module: what PyTorch with NCCL has in torch._C._distributed_c10d."""
+
+    @staticmethod
+    def _dump_nccl_trace(
+        includeCollectives: bool | None = None,
+        includeStackTraces: bool | None = None,
+        onlyActive: bool | None = None,
+    ) -> bytes: ...
+    @staticmethod
+    def _dump_nccl_trace_json(
+        includeCollectives: bool | None = None, onlyActive: bool | None = None
+    ) -> bytes: ...
+    @staticmethod
+    def _reset_fr_recording_nccl() -> None: ...
+    @staticmethod
+    def set_library_version(version: str) -> None: ...
+
 class ProcessGroupOCCL(torch._C._distributed_c10d.Backend):
     class Options(torch._C._distributed_c10d.Backend.Options):
         _timeout: datetime.timedelta

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "distributed/flight_watch.h"
 #include "distributed/several_hosts.h"
 
 namespace openreg {
@@ -173,6 +174,7 @@ std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
 }
 
 void abort_communicators() {
+  FlightWatch::get().stop();
   LocalCommunicator::abort_all();
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "distributed/communicator.h"
+#include "distributed/flight_recorder.h"
 #include "streams/event_owner.h"
 
 namespace openreg {
@@ -74,6 +75,7 @@ public:
   std::vector<openreg_message> messages; // after them, all at the same time
   uint64_t timeout_ns = UINT64_MAX;      // of each collective, and of the messages
   std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();
+  RecordPtr record; // null: it is not recorded
 
   // Does it, or what is left to do, and waits for the others as long as it takes.
   openreg_status run();
@@ -83,6 +85,11 @@ public:
   bool try_now();
 
 private:
+  openreg_status run_all();
+  // What the flight recorder is told, and what became of it.
+  void start();
+  openreg_status end(openreg_status status);
+
   // The only collective has begun, and waits for the others.
   bool has_begun_ = false;
   // What it failed with on the calling thread, for the stream to keep.
