@@ -71,9 +71,10 @@ typedef enum openreg_sanitizer_answer {
   OPENREG_SANITIZER_UNKNOWN, /* would take more work than is allowed, or is no region */
 } openreg_sanitizer_answer;
 
-/* Whether two regions have a byte in common; then `*common` (NULL is allowed) is the first common
- * run of bytes, or, where to find the first would take more work than is allowed, one common
- * byte. */
+/* Whether two regions have a byte in common. Then `*common` (NULL is allowed) are common bytes that
+ * follow each other: the first ones, unless each region has elements between those of one index of
+ * an outer dimension and the next; none (begin and end are equal) where to find them would take
+ * more work than is allowed. */
 openreg_sanitizer_answer openreg_sanitizer_overlap(const openreg_sanitizer_region *a,
                                                    const openreg_sanitizer_region *b,
                                                    openreg_sanitizer_run *common);
@@ -236,15 +237,14 @@ openreg_status openreg_sanitizer_actor_create(openreg_sanitizer *sanitizer,
 void openreg_sanitizer_actor_end(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *actor);
 
 /* What `from` did until now is before what `to` does from now: a submission, a synchronisation with
- * a stream, the GIL's going from one thread to another. Errors: OUT_OF_MEMORY; `to` is then taken
- * to be after everything, so that nothing wrong is reported. */
-openreg_status openreg_sanitizer_order(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *from,
+ * a stream, the GIL's going from one thread to another. */
+void openreg_sanitizer_order(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *from,
                                        openreg_sanitizer_actor *to);
 
 /* What all actors of a group did until now, also those that have ended, is before what `actor` does
- * from now. Errors: as openreg_sanitizer_order. */
-openreg_status openreg_sanitizer_synchronize(openreg_sanitizer *sanitizer, int group,
-                                             openreg_sanitizer_actor *actor);
+ * from now. */
+void openreg_sanitizer_synchronize(openreg_sanitizer *sanitizer, int group,
+                                   openreg_sanitizer_actor *actor);
 
 /* Whether all that `from` did until now is before what `to` does from now. */
 bool openreg_sanitizer_is_ordered(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *from,
@@ -266,11 +266,10 @@ openreg_status openreg_sanitizer_record(openreg_sanitizer *sanitizer,
                                         openreg_sanitizer_actor *submitter, uint64_t site);
 
 /* What is before the token's point is before what `actor` does from now, to which `submitter`
- * (NULL: none) submits this. A token without a point orders nothing.
- * Errors: as openreg_sanitizer_order. */
-openreg_status openreg_sanitizer_wait(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *actor,
-                                      openreg_sanitizer_token *token,
-                                      openreg_sanitizer_actor *submitter, uint64_t site);
+ * (NULL: none) submits this. A token without a point orders nothing. */
+void openreg_sanitizer_wait(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *actor,
+                            openreg_sanitizer_token *token, openreg_sanitizer_actor *submitter,
+                            uint64_t site);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
