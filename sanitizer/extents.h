@@ -1,9 +1,9 @@
 /* extents.h: which blocks of memory there are, and were.
  *
  * An extent is a range of addresses: a live block, or what is left of one that was freed until all
- * of its addresses are other blocks'. Extents do not overlap. They stand in a treap by address (a search
- * tree that is also a heap by a number that is as good as random), and those that were looked up
- * last in a table, for a program uses the same blocks again and again.
+ * of its addresses are other blocks'. Extents do not overlap. They stand in a treap by address (a
+ * search tree that is also a heap by a number that is as good as random), and those that were
+ * looked up last in a table, for a program uses the same blocks again and again.
  */
 #ifndef OPENREG_SANITIZER_EXTENTS_H
 #define OPENREG_SANITIZER_EXTENTS_H
@@ -61,7 +61,8 @@ struct extents {
   struct extent *recent[RECENT_EXTENTS];
 };
 
-/* The first extent that ends behind an address: the one in which it lies, or the next; NULL: none. */
+/* The first extent that ends behind an address: the one in which it lies, or the next; NULL: none.
+ */
 struct extent *openreg_extents_find(const struct extents *extents, uint64_t address);
 
 void openreg_extents_insert(struct extents *extents, struct extent *extent);

@@ -1,8 +1,8 @@
 /* runs.c: sets of bytes.
  *
- * Each operation makes a new set from the old one, in one pass over both sides, but for the one that
- * is frequent: a contiguous write to a set of one run. A box is passed through run by run, from the
- * first byte on that matters, so that what lies outside of the set costs nothing.
+ * Each operation makes a new set from the old one, in one pass over both sides, but for the one
+ * that is frequent: a contiguous write to a set of one run. A box is passed through run by run,
+ * from the first byte on that matters, so that what lies outside of the set costs nothing.
  */
 #include "sanitizer/runs.h"
 
@@ -68,11 +68,11 @@ bool openreg_runs_append(struct runs *set, struct heap *heap, openreg_sanitizer_
     return false;
   if (set->count >= set->capacity) {
     uint32_t capacity = set->capacity == 0 ? 4 : 2 * set->capacity;
-    openreg_sanitizer_run *many = openreg_heap_is_full(heap)
-                                      ? NULL
-                                      : openreg_heap_resize(heap, set->many,
-                                                            set->capacity * sizeof *many,
-                                                            capacity * sizeof *many);
+    openreg_sanitizer_run *many =
+        openreg_heap_is_full(heap)
+            ? NULL
+            : openreg_heap_resize(heap, set->many, set->capacity * sizeof *many,
+                                  capacity * sizeof *many);
     if (many == NULL)
       return false;
     if (set->many == NULL)

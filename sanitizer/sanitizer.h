@@ -239,7 +239,7 @@ void openreg_sanitizer_actor_end(openreg_sanitizer *sanitizer, openreg_sanitizer
 /* What `from` did until now is before what `to` does from now: a submission, a synchronisation with
  * a stream, the GIL's going from one thread to another. */
 void openreg_sanitizer_order(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *from,
-                                       openreg_sanitizer_actor *to);
+                             openreg_sanitizer_actor *to);
 
 /* What all actors of a group did until now, also those that have ended, is before what `actor` does
  * from now. */

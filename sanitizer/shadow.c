@@ -168,8 +168,8 @@ static openreg_status allocate(openreg_sanitizer *sanitizer, const openreg_sanit
                                             .tag = block->tag,
                                             .owner = block->owner,
                                             .generation = ++sanitizer->generations};
-  bool is_unwritten = !is_initialised && openreg_sanitizer_reports(
-                                             sanitizer, OPENREG_SANITIZER_UNINITIALISED_READ);
+  bool is_unwritten =
+      !is_initialised && openreg_sanitizer_reports(sanitizer, OPENREG_SANITIZER_UNINITIALISED_READ);
   openreg_runs_set(&extent->unwritten, block->address, is_unwritten ? end : block->address);
   while (openreg_heap_is_full(&sanitizer->heap) && sanitizer->extents.oldest != NULL)
     forget_oldest(sanitizer);
