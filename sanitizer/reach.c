@@ -13,7 +13,7 @@
 
 enum {
   MOST_DIMS = 2 * OPENREG_SANITIZER_MAX_DIMS, /* those of two boxes */
-  MOST_TRIES = 4096                           /* about a tenth of a millisecond */
+  MOST_TRIES = 4096                           /* less than a millisecond */
 };
 
 __extension__ typedef __int128 wide;

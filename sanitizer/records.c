@@ -17,8 +17,11 @@
 #include <string.h>
 
 enum {
-  MOST_COVERED_RUNS = 64, /* those in which a record is compared with an access before it is kept */
-  MOST_LOOKED_BACK = 8    /* places in the program that take turns */
+  /* In which a record is compared with an access before it is kept; those of nested boxes are found
+   * soon. */
+  MOST_COVERED_RUNS = 64,
+  MOST_TANGLED_RUNS = 2,
+  MOST_LOOKED_BACK = 8 /* places in the program that take turns */
 };
 
 struct box openreg_record_box(const struct record *record) {
@@ -240,7 +243,8 @@ static bool replaces(const struct doing *doing, struct record *record) {
     return record->low >= record->high;
   }
   struct box other = openreg_record_box(record);
-  return openreg_box_covers(box, &other, MOST_COVERED_RUNS) == OPENREG_SANITIZER_YES;
+  uint64_t most = box->is_nested && other.is_nested ? MOST_COVERED_RUNS : MOST_TANGLED_RUNS;
+  return openreg_box_covers(box, &other, most) == OPENREG_SANITIZER_YES;
 }
 
 /* Whether an access conflicts with a record that is not before it. */

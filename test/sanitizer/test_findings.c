@@ -166,6 +166,16 @@ static void a_token_that_would_not_have_helped_is_not_named(void **state) {
   assert_int_equal(only_kind(), OPENREG_SANITIZER_RACE);
 }
 
+static void a_token_that_another_waited_for_is_not_named(void **state) {
+  (void)state;
+  openreg_sanitizer_token *token = make_token(sanitizer);
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+  openreg_sanitizer_wait(sanitizer, host, token, NULL, 21);
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, one, NULL, 22));
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  assert_int_equal(only_kind(), OPENREG_SANITIZER_RACE);
+}
+
 static void an_early_wait_that_orders_nothing_wrong_is_silent(void **state) {
   (void)state;
   openreg_sanitizer_token *token = make_token(sanitizer);
@@ -303,6 +313,7 @@ int main(void) {
       TEST(a_wait_before_the_record_is_named),
       TEST(a_wait_for_a_token_that_was_recorded_again_is_named),
       TEST(a_token_that_would_not_have_helped_is_not_named),
+      TEST(a_token_that_another_waited_for_is_not_named),
       TEST(an_early_wait_that_orders_nothing_wrong_is_silent),
       cmocka_unit_test(one_is_told_once_and_counted),
       TEST(hundreds_are_kept_apart_by_their_sites),

@@ -193,6 +193,21 @@ static void rows_of_one_place_are_one_access(void **state) {
   openreg_sanitizer_destroy(sanitizer);
 }
 
+static void what_was_done_at_other_times_is_not_joined(void **state) {
+  (void)state;
+  begin_with((openreg_sanitizer_options){0});
+  make_stream(sanitizer, 4); /* hears of nothing */
+  allocate(sanitizer, 0x1000, 0x1000, 0);
+  for (uint64_t i = 0; i < 32; i++) {
+    access_bytes(sanitizer, one, 0x1000 + 16 * i, 16, WRITE, 7);
+    if (i == 15)
+      openreg_sanitizer_order(sanitizer, one, other);
+  }
+  for (uint64_t i = 0; i < 32; i++)
+    assert_int_equal(conflicts(0x1000 + 16 * i), i > 15);
+  openreg_sanitizer_destroy(sanitizer);
+}
+
 /* Regions of one shape, some beside each other: which bytes were written stays known. */
 static void joined_accesses_have_the_same_bytes(void **state) {
   (void)state;
@@ -339,6 +354,7 @@ int main(void) {
       cmocka_unit_test(without_memory_less_is_found_but_nothing_breaks),
       cmocka_unit_test(the_oldest_accesses_are_forgotten),
       cmocka_unit_test(rows_of_one_place_are_one_access),
+      cmocka_unit_test(what_was_done_at_other_times_is_not_joined),
       cmocka_unit_test(joined_accesses_have_the_same_bytes),
       cmocka_unit_test(what_everybody_has_heard_of_takes_no_room),
       cmocka_unit_test(the_oldest_freed_blocks_are_forgotten),

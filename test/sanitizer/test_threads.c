@@ -82,7 +82,7 @@ static void many_threads_tell_at_once(void **state) {
   openreg_sanitizer_destroy(sanitizer);
 }
 
-/* Streams of threads that nothing orders: who comes second is found, whoever that is. */
+/* Streams that nothing orders: who comes second is found, whoever that is. */
 static void *write_shared(void *stream) {
   use(stream, NULL, SHARED, 2);
   return NULL;
@@ -94,9 +94,9 @@ static void a_race_is_found_whichever_thread_tells_first(void **state) {
   for (int turn = 0; turn < 50; turn++) {
     sanitizer = make_sanitizer((openreg_sanitizer_options){0});
     allocate(sanitizer, SHARED, 64, 6);
-    for (uint64_t i = 0; i < 2; i++)
-      assert_int_equal(pthread_create(&threads[i], NULL, write_shared, make_stream(sanitizer, i)),
-                       0);
+    openreg_sanitizer_actor *streams[] = {make_stream(sanitizer, 0), make_stream(sanitizer, 1)};
+    for (int i = 0; i < 2; i++)
+      assert_int_equal(pthread_create(&threads[i], NULL, write_shared, streams[i]), 0);
     for (int i = 0; i < 2; i++)
       assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(only_finding(sanitizer).kind, OPENREG_SANITIZER_RACE);
