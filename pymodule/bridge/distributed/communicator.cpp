@@ -10,6 +10,7 @@
 
 #include "distributed/flight_watch.h"
 #include "distributed/several_hosts.h"
+#include "distributed/work_results.h"
 
 namespace openreg {
 
@@ -24,6 +25,9 @@ public:
     options.timeout_ns = in_ns(how.timeout);
     options.rank_names = how.rank_names.empty() ? nullptr : how.rank_names.data();
     options.share_device = may_share_device();
+    if (options.share_device) {
+      neighbours_ = Neighbours::join({id.bytes, id.bytes + sizeof id.bytes});
+    }
     openreg::check(openreg_comm_init(&id, how.size, how.rank, how.device, &options, &comm_));
     enter_registry();
   }
@@ -143,6 +147,29 @@ bool may_share_device() {
   return value == "1";
 }
 
+uint64_t Communicator::call(c10::DeviceIndex device, bool waits) {
+  if (neighbours_ == nullptr) {
+    return 0;
+  }
+  int stream = OPENREG_STREAM_DEFAULT;
+  openreg::check(openreg_stream_current(device, &stream));
+  if (!neighbours_->call(++called_, {device, stream}, waits)) {
+    const std::string why = "ranks of one process that share a device have the same current stream "
+                            "there, where each waits for the other: each needs one of its own";
+    abort(why);
+    TORCH_CHECK_WITH(DistBackendError, false, "openreg: ", why);
+  }
+  return called_;
+}
+
+void Communicator::wait(uint64_t number, c10::DeviceIndex device) {
+  if (neighbours_ != nullptr) {
+    int stream = OPENREG_STREAM_DEFAULT;
+    openreg::check(openreg_stream_current(device, &stream));
+    neighbours_->wait(number, {device, stream});
+  }
+}
+
 CommunicatorPtr connect(const Connecting &how) {
   const auto store = c10::make_intrusive<c10d::PrefixStore>(how.key, how.store);
   const auto map = find_hosts(store, how.rank, how.size, how.timeout);
@@ -175,6 +202,7 @@ std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
 
 void abort_communicators() {
   FlightWatch::get().stop();
+  WorkResults::get().stop();
   LocalCommunicator::abort_all();
 }
 

@@ -29,6 +29,7 @@
 #include "distributed/arguments.h"
 #include "distributed/occl_work.h"
 #include "distributed/operation.h"
+#include "memory/mempool.h"
 
 namespace openreg {
 
@@ -160,6 +161,19 @@ public:
   uint64_t id() const {
     return id_;
   }
+  void add_ephemeral_timeout(std::chrono::milliseconds time) {
+    extra_time_->add(time);
+  }
+
+  // ---- memory (occl_memory.cpp), of which every rank reaches all --------------------------------
+
+  // As NCCL's, where devices can multicast: from the 9th generation on.
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  // What a pool takes memory from.
+  std::shared_ptr<PluggableAllocator> memory_allocator();
+  // Nothing is to be registered; the group must be connected, as NCCL's.
+  void check_pool(int device);
 
 private:
   // What the group has on a device. Messages that are not coalesced do not need the whole group:
@@ -240,6 +254,8 @@ private:
   uint64_t collective_number_ = 0, message_number_ = 0;
   uint64_t call_number_ = 0; // of all, also those that are queued together
   std::shared_ptr<RecordedGroup> recorded_;
+  const std::shared_ptr<ExtraTime> extra_time_ = std::make_shared<ExtraTime>();
+  std::unique_ptr<MemPool> pool_; // of tensors that the group allocates
   int communicator_count_ = 0;
   bool is_eager_ = false; // the communicator is there before the first call
   bool is_coalescing_ = false;

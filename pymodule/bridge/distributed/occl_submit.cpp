@@ -159,6 +159,8 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
   if (request.timeout <= std::chrono::milliseconds::zero()) {
     request.timeout = options_->timeout;
   }
+  const auto extra = extra_time_->take();
+  request.timeout += extra.time;
   auto &connection = connection_on(request.device);
   const auto stream = choose_stream(connection, request);
   const auto communicator = choose_communicator(connection, request);
@@ -168,6 +170,14 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
   operation->messages = request.messages;
   operation->timeout_ns = in_ns(request.timeout);
   operation->record = record(request, std::move(frames));
+  if (extra.owned > std::chrono::milliseconds::zero()) {
+    operation->extra_time = extra_time_;
+    operation->extra_time_owned = extra.owned;
+  }
+  uint64_t call = 0;
+  if (request.has_collectives) {
+    call = communicator->call(request.device, !request.is_async);
+  }
   const auto outcome = operation->outcome;
   c10::intrusive_ptr<OcclWork> work;
   if (request.is_async || at::hasCallbacks()) {
@@ -199,7 +209,7 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
         append(used, {to, from});
       }
     }
-    work->attach(communicator, outcome, start, end, std::move(used));
+    work->attach(communicator, outcome, start, end, call, std::move(used));
     work->end_profiling();
   }
   return request.is_async ? work : nullptr;

@@ -51,20 +51,32 @@ openreg_status Operation::run() {
 }
 
 void Operation::start() {
+  began_ = std::chrono::steady_clock::now();
   if (record != nullptr) {
     record->start();
   }
 }
 
+// The outcome last: who sees that it failed may end the job.
 openreg_status Operation::end(openreg_status status) {
-  outcome->set(status);
+  if (extra_time != nullptr) {
+    extra_time->end(extra_time_owned);
+  }
   if (record != nullptr) {
     record->end(status == OPENREG_OK);
-    if (status != OPENREG_OK) {
-      FlightWatch::get().tell(*communicator);
-    }
   }
-  return status;
+  if (status == OPENREG_OK) {
+    return status;
+  }
+  const std::string sentence = openreg_last_error();
+  const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - began_;
+  if (static_cast<uint64_t>(time.count()) >= timeout_ns) {
+    outcome->note_late();
+  }
+  if (record != nullptr) {
+    FlightWatch::get().tell(*communicator);
+  }
+  return outcome->set(openreg_fail(status, "%s", sentence.c_str()));
 }
 
 openreg_status Operation::run_all() {
@@ -83,6 +95,7 @@ bool Operation::try_now() {
   }
   auto &collective = collectives[0];
   collective.call.timeout_ns = timeout_ns;
+  began_ = std::chrono::steady_clock::now();
   auto status = communicator->begin(collective.complete());
   if (status == OPENREG_OK) {
     has_begun_ = true;

@@ -111,6 +111,18 @@ void define_occl(const py::module &module) {
       .def("_group_end", &Occl::endCoalescing, NoGil())
       .def("_wait_for_pending_works", &Occl::waitForPendingWorks, NoGil())
       .def("_enable_collectives_timing", &Occl::enableCollectivesTiming)
+      .def("_add_ephemeral_timeout", &Occl::add_ephemeral_timeout, py::arg("timeout"))
+      .def_property_readonly("mem_allocator", &Occl::memory_allocator)
+      .def(
+          "register_mem_pool",
+          [](Occl &self, const py::object &pool, bool) {
+            const auto device = pool.attr("device").cast<int>();
+            const py::gil_scoped_release no_gil;
+            self.check_pool(device);
+          },
+          py::arg("pool"), py::arg("symm") = false)
+      .def(
+          "deregister_mem_pool", [](Occl &, const py::object &) {}, py::arg("pool"))
       .def("_is_initialized", &Occl::is_connected, NoGil())
       .def("get_error", &Occl::getError, NoGil());
 }
