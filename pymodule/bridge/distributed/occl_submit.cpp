@@ -169,7 +169,6 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
   operation->collectives = std::move(request.collectives);
   operation->messages = request.messages;
   operation->timeout_ns = in_ns(request.timeout);
-  operation->record = record(request, std::move(frames));
   if (extra.owned > std::chrono::milliseconds::zero()) {
     operation->extra_time = extra_time_;
     operation->extra_time_owned = extra.owned;
@@ -178,6 +177,7 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
   if (request.has_collectives) {
     call = communicator->call(request.device, !request.is_async);
   }
+  operation->record = record(request, std::move(frames));
   const auto outcome = operation->outcome;
   c10::intrusive_ptr<OcclWork> work;
   if (request.is_async || at::hasCallbacks()) {

@@ -200,6 +200,7 @@ def test_memory_is_refused_as_by_nccl(python, profile, expected):
 
 
 def wait_for_ever(words):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # who started us may ignore it
     tensor = torch.ones(2, device=own_device())
     work = dist.all_reduce(tensor, async_op=True)
     try:
