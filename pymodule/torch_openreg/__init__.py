@@ -9,6 +9,8 @@ Order matters here. ``_autoload`` and what it calls must exist before ``import t
 program that imports this package first has PyTorch look for the entry point while this file is
 still running. The version must be checked before the extension is loaded, because an extension
 built for another PyTorch may crash instead of failing.
+
+PYTEST_DONT_REWRITE: as in ``_openreg_cuda_mode``.
 """
 
 import os
@@ -35,6 +37,7 @@ def _autoload() -> None:
         from . import cuda
 
         cuda.finish()
+        _sanitize()
 
 
 import atexit  # noqa: E402
@@ -60,7 +63,7 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
-    from . import _dlpack, _gloo, _meta, _occl, openreg  # noqa: F401 - _meta registers kernels
+    from . import _dlpack, _gloo, _meta, _occl, openreg, sanitizer  # noqa: F401 - _meta registers
     from .openreg import _memory_history, _reductions
 
     backend_registration.rename_privateuse1_backend("openreg")
@@ -81,11 +84,26 @@ def _register() -> None:
     # `import torch.openreg.memory` must find the module that exists, not load it a second time.
     for room in ("_utils", "amp", "devices", "memory", "random", "streams"):
         sys.modules[f"torch.openreg.{room}"] = sys.modules[f"{openreg.__name__}.{room}"]
+    sys.modules["torch.openreg.sanitizer"] = sanitizer
+
+
+def _sanitize() -> None:
+    """Watch the program from here on, if a variable says so."""
+    if "OPENREG_SANITIZER" in os.environ:
+        from . import sanitizer
+
+        sanitizer.start_if_asked()
 
 
 def _end_in_order() -> None:
-    """Have threads end before the interpreter does."""
+    """Have threads end before the interpreter does; what is registered last is done first."""
     from . import _C
+
+    # When no launch runs any more there is nothing to find.
+    if "OPENREG_SANITIZER" in os.environ:
+        from . import sanitizer
+
+        atexit.register(sanitizer.finish)
 
     # With OPENREG_DEBUG_MEMORY=1: what was never synchronized with is looked at all the same.
     atexit.register(_C.look_for_damage_at_exit)
@@ -107,3 +125,5 @@ _check_torch_version()
 if not _in_cuda_mode():
     _register()
 _end_in_order()
+if not _in_cuda_mode():
+    _sanitize()

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from torch_openreg import sanitizer
+
 from . import amp, devices, memory, random, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported, is_tf32_supported
 from .devices import (
@@ -163,6 +165,7 @@ __all__ = [
     "reset_max_memory_cached",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
+    "sanitizer",
     "seed",
     "seed_all",
     "set_device",

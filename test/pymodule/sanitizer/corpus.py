@@ -47,6 +47,7 @@ class Program:
 
 def read(path):
     """Return a program by its file."""
+    path = Path(path)
     text = path.read_text()
     kind = ast.get_docstring(ast.parse(text)).partition(":")[0]
     assert kind in (*KINDS, "nothing"), f"{path}: {kind!r} is no kind"
