@@ -1,0 +1,12 @@
+// What the layer sanitizer/ is told of memory: the blocks that a program has, as the allocator
+// gives them.
+#pragma once
+
+#include "sanitizer/order.h"
+
+namespace openreg {
+
+// From now on, for good.
+void watch_blocks(ToldOrder &order);
+
+} // namespace openreg
