@@ -1,7 +1,8 @@
 #include "module/module_sanitizer.h"
 
-#include <pybind11/stl.h>
 #include <pthread.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <string>
 #include <vector>
@@ -44,7 +45,8 @@ const char *verb_of(unsigned mode) {
 }
 
 std::string name_of_dtype(c10::ScalarType dtype) {
-  return dtype == c10::ScalarType::Undefined ? "" : c10::getDtypeNames(dtype).first;
+  return dtype == c10::ScalarType::Undefined ? std::string()
+                                              : std::string(c10::getDtypeNames(dtype).first);
 }
 
 py::object to_python(const openreg_sanitizer_side &side) {

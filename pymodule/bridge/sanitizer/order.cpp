@@ -42,7 +42,7 @@ openreg_sanitizer_token *ToldOrder::token_of(const openreg_event *event) {
 
 void ToldOrder::order(Queue first, Queue second) {
   if (!Unwatched::any()) {
-    check(openreg_sanitizer_order(layer_, actor_of(first), actor_of(second)));
+    openreg_sanitizer_order(layer_, actor_of(first), actor_of(second));
   }
 }
 
@@ -54,7 +54,7 @@ void ToldOrder::record(const openreg_event *event, Queue queue) {
 
 void ToldOrder::wait(Queue queue, const openreg_event *event) {
   if (!Unwatched::any()) {
-    check(openreg_sanitizer_wait(layer_, actor_of(queue), token_of(event), host_, place_here()));
+    openreg_sanitizer_wait(layer_, actor_of(queue), token_of(event), host_, place_here());
   }
 }
 
@@ -74,7 +74,7 @@ void ToldOrder::forget(const openreg_event *event) noexcept {
 
 void ToldOrder::synchronize(const openreg_event *event) {
   if (!Unwatched::any()) {
-    check(openreg_sanitizer_wait(layer_, host_, token_of(event), nullptr, place_here()));
+    openreg_sanitizer_wait(layer_, host_, token_of(event), nullptr, place_here());
   }
 }
 
@@ -82,12 +82,12 @@ void ToldOrder::synchronize(Queue queue) {
   if (Unwatched::any() || wait_in_launch()) {
     return;
   }
-  check(openreg_sanitizer_order(layer_, actor_of(queue), host_));
+  openreg_sanitizer_order(layer_, actor_of(queue), host_);
 }
 
 void ToldOrder::synchronize(c10::DeviceIndex device) {
   if (!Unwatched::any()) {
-    check(openreg_sanitizer_synchronize(layer_, device, host_));
+    openreg_sanitizer_synchronize(layer_, device, host_);
   }
 }
 
