@@ -38,7 +38,7 @@ int openreg_dims_reduce(struct dim dim[], int dims, uint64_t *run) {
   return left;
 }
 
-static bool is_nested(const struct box *box) {
+bool openreg_box_is_nested(const struct box *box) {
   uint64_t extent = box->run;
   for (int i = 0; i < box->dims; i++) {
     if (box->dim[i].stride < extent)
@@ -95,7 +95,7 @@ bool openreg_box_make(struct box *box, struct dim room[OPENREG_SANITIZER_MAX_DIM
     room[dims++] = (struct dim){size, step};
   }
   box->dims = dims == 0 ? 0 : openreg_dims_reduce(room, dims, &box->run);
-  box->is_nested = is_nested(box);
+  box->is_nested = openreg_box_is_nested(box);
   assert(box->dims > 0 || box->run == box->high - box->low);
   return true;
 }

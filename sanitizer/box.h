@@ -38,6 +38,9 @@ static inline bool openreg_box_is_contiguous(const struct box *box) {
   return box->dims == 0;
 }
 
+/* What box->is_nested says. */
+bool openreg_box_is_nested(const struct box *box);
+
 /* Sorts dimensions, and leaves out or joins those that add nothing to the bytes of others. Returns
  * how many are left; `*run` may grow. */
 int openreg_dims_reduce(struct dim dim[], int dims, uint64_t *run);

@@ -45,7 +45,8 @@ static openreg_sanitizer_run first_run(const struct box *a, const struct box *b)
   struct dim dim[OPENREG_SANITIZER_MAX_DIMS];
   struct box rest = *a;
   rest.dim = dim;
-  memcpy(dim, a->dim, (size_t)a->dims * sizeof *dim);
+  for (int i = 0; i < a->dims; i++)
+    dim[i] = a->dim[i];
   for (; rest.dims > 0; rest.dims--) {
     struct dim *outer = &dim[rest.dims - 1];
     while (outer->size > 1) {
