@@ -101,7 +101,8 @@ void report(const openreg_sanitizer_finding *finding, void *) {
   }
   const KeptPythonError kept;
   try {
-    py::handle(reporter)(to_python(*finding));
+    const py::handle call(reporter);
+    call(to_python(*finding));
   } catch (py::error_already_set &error) {
     error.discard_as_unraisable("openreg sanitizer");
   }
