@@ -136,6 +136,7 @@ void start(py::object report_to, const std::vector<std::string> &kinds, bool who
   reporter = report_to.release().ptr();
   keep_whole_stacks(whole_stacks);
   if (told != nullptr) {
+    openreg_sanitizer_findings_clear(told->layer());
     openreg_sanitizer_set_kinds(told->layer(), bits);
     return;
   }

@@ -3,12 +3,14 @@
 #include "allocator/allocator.h"
 #include "memory/memory_observers.h"
 #include "sanitizer/launches.h"
+#include "sanitizer/places.h"
 
 namespace openreg {
 
 namespace {
 
 ToldOrder *told = nullptr;
+constinit thread_local uint64_t freed_at = 0;
 
 // Memory of blocks that are laid over others that a device has no more.
 void observe(const openreg_memory_event &event) {
@@ -27,10 +29,9 @@ void observe(const openreg_memory_event &event) {
     break;
   }
   case OPENREG_MEMORY_FREE_REQUESTED:
-    openreg_sanitizer_free(layer, event.address, 0);
-    if (told->take_use(event.address)) { // others get it when these are done
-      openreg_sanitizer_forget(layer, event.address, event.bytes);
-    }
+    openreg_sanitizer_free(layer, event.address, freed_at);
+    told->end_uses(event.address,
+                   {static_cast<c10::DeviceIndex>(event.device), event.stream});
     break;
   case OPENREG_MEMORY_SEGMENT_FREED:
   case OPENREG_MEMORY_SEGMENT_UNMAPPED:
@@ -42,6 +43,10 @@ void observe(const openreg_memory_event &event) {
 }
 
 } // namespace
+
+void note_free() {
+  freed_at = place_here();
+}
 
 void watch_blocks(ToldOrder &order) {
   told = &order;

@@ -1,6 +1,9 @@
 #include "sanitizer/order.h"
 
+#include <vector>
+
 #include "core/device_type.h"
+#include "sanitizer/blocks.h"
 #include "sanitizer/launches.h"
 #include "sanitizer/places.h"
 
@@ -107,14 +110,28 @@ void ToldOrder::fill(at::TensorList tensors) {
   }
 }
 
-void ToldOrder::record_use(const void *address, Queue) {
-  const std::lock_guard lock(mutex_);
-  used_by_others_.insert(reinterpret_cast<uint64_t>(address));
+void ToldOrder::begin_free() {
+  note_free();
 }
 
-bool ToldOrder::take_use(uint64_t address) {
+void ToldOrder::record_use(const void *address, Queue queue) {
   const std::lock_guard lock(mutex_);
-  return used_by_others_.erase(address) > 0;
+  uses_.emplace(reinterpret_cast<uint64_t>(address), queue);
+}
+
+void ToldOrder::end_uses(uint64_t address, Queue owner) {
+  std::vector<Queue> users;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [first, last] = uses_.equal_range(address);
+    for (auto use = first; use != last; ++use) {
+      users.push_back(use->second);
+    }
+    uses_.erase(first, last);
+  }
+  for (const auto user : users) {
+    openreg_sanitizer_order(layer_, actor_of(user), actor_of(owner));
+  }
 }
 
 } // namespace openreg

@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "sanitizer/sanitizer.h"
 #include "streams/watcher.h"
@@ -37,10 +36,12 @@ public:
   void synchronize(c10::DeviceIndex device) override;
   void launch(Queue queue, const Work &work) override;
   void fill(at::TensorList tensors) override;
+  void begin_free() override;
   void record_use(const void *address, Queue queue) override;
 
-  // Whether other streams than its own used the block that begins there; forgets it.
-  bool take_use(uint64_t address);
+  // A block is freed: who gets its memory does so when the streams that are recorded to use it are
+  // done, and so comes after what they did until now.
+  void end_uses(uint64_t address, Queue owner);
 
 private:
   openreg_sanitizer_token *token_of(const openreg_event *event);
@@ -50,7 +51,7 @@ private:
   std::mutex mutex_; // of what follows; the layer has a lock of its own
   std::unordered_map<uint64_t, openreg_sanitizer_actor *> actors_; // by tag
   std::unordered_map<const openreg_event *, openreg_sanitizer_token *> tokens_;
-  std::unordered_set<uint64_t> used_by_others_;
+  std::unordered_multimap<uint64_t, Queue> uses_; // by where a block begins
 };
 
 } // namespace openreg

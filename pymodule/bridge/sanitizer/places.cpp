@@ -66,7 +66,8 @@ std::string text(PyObject *unicode) {
 const std::vector<std::string> &library_folders() {
   static const auto &folders = *new std::vector<std::string>([] {
     std::vector<std::string> found;
-    for (const char *const name : {"torch", "torch_openreg", "threading", "contextlib"}) {
+    for (const char *const name : {"torch", "torch_openreg", "contextlib", "functools",
+                                   "threading", "typing_extensions"}) {
       const py::object module = py::module_::import(name);
       const auto file = module.attr("__file__").cast<std::string>();
       const bool is_package = file.ends_with("/__init__.py");

@@ -78,6 +78,7 @@ const Names &looking_at_sizes() {
       "aten::is_pinned",
       "aten::record_stream",
       "aten::_has_same_storage_numel",
+      "aten::_has_compatible_shallow_copy_type",
       "aten::max_pool2d_with_indices_backward.self",
       "aten::max_pool3d_with_indices_backward.self",
       "aten::avg_pool2d_backward.self",

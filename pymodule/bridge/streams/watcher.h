@@ -49,6 +49,8 @@ public:
   // Memory is written to by what nobody is told of.
   virtual void fill(at::TensorList tensors) = 0;
 
+  // The calling thread is about to free memory.
+  virtual void begin_free() = 0;
   // The memory is used by a stream that it was not allocated for.
   virtual void record_use(const void *address, Queue queue) = 0;
 };
