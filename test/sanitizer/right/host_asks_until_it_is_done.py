@@ -10,8 +10,8 @@ with module.stream(side):
 while not side.query():
     pass
 y = x + 1
+side.wait_stream(module.current_stream())
 with module.stream(side):
-    side.wait_stream(module.current_stream())
     y.mul_(2)
     done = side.record_event()
 while not done.query():
