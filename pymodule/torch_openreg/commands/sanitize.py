@@ -17,8 +17,8 @@ ones may be added::
         "bytes": [begin, end) of the first bytes that are concerned, in the block of "second",
         "first", "second": null or
           {"operator": "aten::add_", "argument": "self", "mode": "reads", "writes", ...,
-           "shape": [], "dtype": "float32", "device": a number,
-           "stream": a number, 0 for the default one, -1 for the host,
+           "shape": [], "dtype": "float32", "device": the number of the tensor's device,
+           "stream": a number, 0 for the default one, -1 for the host; "stream_device": a number,
            "stack": [[file, line, function], ...] from the innermost on, empty if it is not known,
            "forward": null, or of a backward the stack of the forward,
            "block": null or {"bytes", "stack": where allocated, "freed": null or where}},

@@ -84,9 +84,9 @@ class _Sanitizer:
             if suppression is not None:
                 self.used[suppression.name] += 1
                 return
+            self.report(finding)
             if self.reporter is not None:
                 self._fail_at_exit()
-            self.report(finding)
         except Exception:  # which is no mistake of the launch
             traceback.print_exc()
 

@@ -64,9 +64,11 @@ class Access:
     shape, dtype
         Of the tensor, or the part of one that a view is.
     device
-        The number of the device.
+        The number of the tensor's device.
     stream
         The number of the stream: 0 is the default one, -1 the host.
+    stream_device
+        The number of the stream's device.
     stack
         Where it was called, the program's own frames; empty if that is not known, as of what an
         autograd thread does.
@@ -83,6 +85,7 @@ class Access:
     dtype: str
     device: int
     stream: int
+    stream_device: int
     stack: Stack
     forward: Stack | None
     block: Block | None
@@ -172,6 +175,7 @@ def _access(told: dict[str, Any]) -> Access:
         dtype=told["dtype"],
         device=told["device"],
         stream=told["stream"],
+        stream_device=told.get("stream_device", told["device"]),
         stack=_stack(told["stack"]),
         forward=_stack(told["forward"]) if told["forward"] else None,
         block=_block(told["block"]),

@@ -1,12 +1,14 @@
 """What to do about a finding, in one sentence with the names and lines of the program."""
 
+import ast
 import linecache
 import os
-import re
 
 from .finding import HOST, Access, Finding, Frame, Stack
 
-_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][\w.]*)(?:\s*:[^=]+)?\s*=(?!=)")
+# Functions of `torch` and methods of tensors that return one tensor, their own; not those that a
+# module has, too.
+_MAKES = ("clone", "contiguous", "detach", "new_", "_like")
 
 
 # ---- names ---------------------------------------------------------------------------------------
@@ -46,15 +48,37 @@ class _Lines:
         return f"line {frame.line} of {short(frame.file)}"
 
 
+def _makes_a_tensor(value: ast.expr) -> bool:
+    """Tell whether an expression is sure to be a tensor that it has allocated."""
+    if isinstance(value, ast.BinOp):
+        return True
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    name, owner = value.func.attr, value.func.value
+    of_torch = isinstance(owner, ast.Name) and owner.id == "torch" and name.islower()
+    return of_torch or name.startswith(_MAKES) or name.endswith(_MAKES)
+
+
 def _assigned(stack: Stack, seen_from: Frame | None) -> str | None:
-    """Return the name that a line gives to what it makes, if another line knows it by that."""
+    """Return the name that a line gives to the tensor it makes, if another line knows it by that.
+
+    The line must be a whole statement that gives one name to a tensor.
+    """
     if not stack or seen_from is None:
         return None
     made = stack[0]
     if (made.file, made.function) != (seen_from.file, seen_from.function):
         return None
-    found = _ASSIGNMENT.match(linecache.getline(made.file, made.line))
-    return found[1] if found else None
+    try:
+        statements = ast.parse(linecache.getline(made.file, made.line).strip()).body
+    except (SyntaxError, ValueError):
+        return None
+    if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
+        return None
+    (*others, target), value = statements[0].targets, statements[0].value
+    if others or isinstance(target, (ast.Tuple, ast.List)) or not _makes_a_tensor(value):
+        return None
+    return ast.unparse(target)
 
 
 def _tensor(access: Access | None, seen_from: Frame | None) -> str:
@@ -68,7 +92,7 @@ def _tensor(access: Access | None, seen_from: Frame | None) -> str:
 def _stream(access: Access, lines: _Lines, near: Access) -> str:
     """Return an expression for the stream of an access, to be written where another one is."""
     if access.stream == 0:
-        index = "" if access.device == near.device else str(access.device)
+        index = "" if access.stream_device == near.stream_device else str(access.stream_device)
         return f"{api()}.default_stream({index})"
     place = access.place
     return f"<stream of {lines.inner(place)}>" if place is not None else f"<stream {access.stream}>"
@@ -146,7 +170,7 @@ def _wait(finding: Finding) -> str:
     first, second = finding.first, finding.second
     assert first is not None
     lines = _Lines(first.place, second.place)
-    operator = first.operator.rpartition("::")[2].rstrip("_") or "the collective"
+    operator = first.operator.rpartition(":")[2].rstrip("_") or "the collective"
     place = f" of {lines.inner(first.place)}" if first.place is not None else ""
     return f"Call wait() on what {operator}{place} returned {_before(second, lines)}."
 

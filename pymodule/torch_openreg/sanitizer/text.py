@@ -48,8 +48,8 @@ def _tensor(access: Access, finding: Finding | None = None) -> str:
     text += _allocated(block.stack)
     if block.freed is not None:
         text += _allocated(block.freed, "freed") or ", freed"
-    if finding is not None and finding.bytes[0] < finding.bytes[1]:
-        begin, end = finding.bytes
+    begin, end = finding.bytes if finding is not None else (0, 0)
+    if begin < end and (begin, end) != (0, block.bytes):
         text += f"; bytes {begin} to {end - 1} of {block.bytes}"
     return text
 
@@ -77,6 +77,8 @@ def _stack_lines(name: str, stack: Stack, what: str, whole: bool) -> list[str]:
 def _access(name: str, access: Access, other: Access | None, whole: bool) -> list[str]:
     """Return the lines of an access; of its tensor, if the line above did not name the same."""
     argument = f"`{access.argument}`" if access.argument else ""
+    if not argument and access.operator and access.mode == "writes":
+        argument = "its result"
     does = " ".join(filter(None, (access.mode, argument)))
     what = " ".join(filter(None, (access.operator, does)))
     if other is not None and (access.shape, access.dtype) != (other.shape, other.dtype):
@@ -108,8 +110,11 @@ def _event(finding: Finding) -> list[str]:
 
 
 def with_notes(text: str, notes: Iterable[tuple[str, str]]) -> str:
-    """Return a block with more lines, each a word and what is said, and an empty one behind."""
-    return text + "".join(f"  {word:8} {note}\n" for word, note in notes) + "\n"
+    """Return a block with more lines, each a word and what is said, as it is printed.
+
+    It is on lines of its own, wherever the program has printed to.
+    """
+    return "\n" + text + "".join(f"  {word:8} {note}\n" for word, note in notes)
 
 
 def block(finding: Finding, whole: bool = False) -> str:
@@ -146,7 +151,7 @@ def block(finding: Finding, whole: bool = False) -> str:
 
 
 def summary(counts: Iterable[tuple[str, int]], suppressed: int, processes: int = 1) -> str:
-    """Return the last line: how much was found.
+    """Return the last line: how much was found. If anything was, there is an empty one in front.
 
     Parameters
     ----------
@@ -161,7 +166,7 @@ def summary(counts: Iterable[tuple[str, int]], suppressed: int, processes: int =
     by_kind = {kind: [count for found, count in counts if found == kind] for kind in KINDS}
     kinds = ", ".join(f"{len(of)} {kind}" for kind, of in by_kind.items() if of)
     number = f"{len(counts)} finding{'s' if len(counts) > 1 else ''}" if counts else "nothing found"
-    text = PREFIX + number
+    text = ("\n" if counts else "") + PREFIX + number
     if counts:
         text += f" ({kinds})"
         if processes > 1:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from openreg_program import OPENREG
@@ -31,6 +33,13 @@ TELL = "import json, os; print(json.dumps(dict(os.environ)))"
 
 # What ends at once; if it does not, the test fails.
 PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def environment(own_group):
+    """Programs are as if no test had started them."""
+    others = ("PYTEST_CURRENT_TEST", "OPENREG_SANITIZER")
+    return {name: value for name, value in own_group().items() if not name.startswith(others)}
 
 
 @pytest.fixture
@@ -63,7 +72,7 @@ def test_a_finding_is_printed_and_changes_the_status(sanitize, race):
     result = sanitize("race.py", expect=86)
     assert result.stdout == "to the end\n"
     block, summary = result.stderr.split("\n\n")
-    assert block.startswith("openreg sanitizer: race\n")
+    assert block.startswith("\nopenreg sanitizer: race\n")
     assert f"float32 [100] on {DEVICE}:0, allocated at race.py:5" in block
     assert "\n  second   race.py:7: aten::mul" in block
     assert "y = x * 2  # the second access" in block
@@ -112,7 +121,7 @@ def test_ranks_are_watched(sanitize, script):
         expect=86,
         OPENREG_DEVICE_TYPE=DEVICE,
     )
-    assert result.stdout == "to the end\n" * 2
+    assert result.stdout.count("to the end") == 2
     assert result.stderr.count("openreg sanitizer: race\n") == 1
     assert "1 finding (1 race) in 2 processes, 2 times in all\n" in result.stderr
 
@@ -296,3 +305,17 @@ def test_a_wrong_value_is_told(direct, environment):
     result = direct(sys.executable, "-c", "import torch")
     assert "openreg: OPENREG_SANITIZER=yes: expected 0 or 1" in result.stderr
     assert result.returncode == 1
+
+
+# ---- what is written about it --------------------------------------------------------------------
+
+
+def test_the_documentation_shows_what_is_printed(sanitize, script):
+    root = Path(__file__).parents[3]
+    text = (root / "docs" / "sanitizer.md").read_text()
+    program = re.search(r"```python\n( 1  import torch\n.*?)```", text, re.DOTALL)[1]
+    printed = re.search(r"```text\n(openreg sanitizer: .*?)```", text, re.DOTALL)[1]
+    script("train.py", "".join(f"{line[4:]}\n" for line in program.splitlines()))
+    assert sanitize("openreg", "run", "train.py", expect=86).stderr == f"\n{printed}"
+    shown = "$ openreg sanitize openreg run train.py\n" + printed.partition("\n\n")[0] + "\n```"
+    assert shown in (root / "README.md").read_text()

@@ -61,9 +61,9 @@ def test_the_same_finding_of_two_processes_is_one(process, collected, monkeypatc
         end(reporter, told.race() | {"count": count}, counters={"accesses": 10})
     collection, printed = collected()
     assert printed.count("openreg sanitizer: race\n") == 1
-    assert "\n  rank     0\n\n" in printed
+    assert printed.endswith("\n  rank     0\n")
     assert collection.summary() == (
-        "openreg sanitizer: 1 finding (1 race) in 2 processes, 7 times in all\n"
+        "\nopenreg sanitizer: 1 finding (1 race) in 2 processes, 7 times in all\n"
     )
     (found,) = collection.as_dict()["findings"]
     assert found["count"] == 7
@@ -77,7 +77,7 @@ def test_the_same_finding_of_two_processes_is_one(process, collected, monkeypatc
 def test_findings_of_a_process_that_was_killed_are_there(process, collected):
     process(7).finding(from_dict(told.race()))
     collection, _ = collected()
-    assert collection.summary() == "openreg sanitizer: 1 finding (1 race)\n"
+    assert collection.summary() == "\nopenreg sanitizer: 1 finding (1 race)\n"
 
 
 def test_json_has_all_of_a_finding(process, collected):
@@ -85,7 +85,7 @@ def test_json_has_all_of_a_finding(process, collected):
     collection, printed = collected()
     (found,) = json.loads(json.dumps(collection.as_dict()))["findings"]
     assert from_dict(found) == from_dict(told.race())
-    assert found["text"] + "\n" == printed
+    assert "\n" + found["text"] == printed
     assert f"  remedy   {found['remedy']}\n" in printed
 
 
@@ -129,7 +129,7 @@ def test_what_is_too_long_loses_its_stack(process, collected):
     deep = told.access(3, stack=told.stack(3) * 10_000)
     process(7).finding(from_dict(told.finding("race", told.write(2), deep)))
     collection, printed = collected()
-    assert printed.startswith("openreg sanitizer: race\n")
+    assert printed.startswith("\nopenreg sanitizer: race\n")
     assert collection.as_dict()["findings"][0]["kind"] == "race"
 
 
@@ -145,7 +145,7 @@ def test_when_nobody_listens_a_process_prints_itself(process, listener, tmp_path
     reporter.finding(from_dict(told.race()))
     end(reporter, told.race() | {"count": 2})
     assert capfd.readouterr().err == (
-        from_dict(told.race()).text()
+        f"\n{from_dict(told.race()).text()}"
         + "\nopenreg sanitizer: 1 finding (1 race), 2 times in all\n"
         + "openreg sanitizer: suppressions that matched nothing: [a]\n"
     )
@@ -154,4 +154,4 @@ def test_when_nobody_listens_a_process_prints_itself(process, listener, tmp_path
 def test_a_test_is_named(capfd, monkeypatch):
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_a.py::test_b[x] (call)")
     Reporter(Settings()).finding(from_dict(told.race()))
-    assert capfd.readouterr().err.endswith("\n  test     tests/test_a.py::test_b[x]\n\n")
+    assert capfd.readouterr().err.endswith("\n  test     tests/test_a.py::test_b[x]\n")

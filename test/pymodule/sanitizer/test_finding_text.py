@@ -91,6 +91,20 @@ def test_a_view_is_told_from_the_tensor():
     assert "`self` on the default" in from_dict(told.race()).text()
 
 
+def test_a_result_has_no_name():
+    product = told.write(2, operator="aten::mm", argument="")
+    assert "2: aten::mm writes its result on the" in of("race", product, told.access(3)).text()
+
+
+def test_bytes_are_told_where_they_are_a_part():
+    whole = of("race", told.write(2), told.access(3), bytes=(0, told.BLOCK_BYTES))
+    assert "bytes" not in whole.text()
+    assert (
+        "; bytes 8 to 15 of 4096\n"
+        in of("race", told.write(2), told.access(3), bytes=(8, 16)).text()
+    )
+
+
 def test_what_is_not_known_is_not_made_up():
     nowhere = told.write(2, stack=[], operator="", argument="")
     found = of("race", nowhere, told.access(3, block=None))
@@ -142,7 +156,7 @@ def test_a_stream_waits():
 
 def test_default_streams_of_other_devices_have_their_number():
     expect(
-        of("race", told.write(4, device=1), told.access(6)),
+        of("race", told.write(4, stream_device=1), told.access(6)),
         "Call torch.gpu.current_stream().wait_stream(torch.gpu.default_stream(1)) before line 6 of "
         "/nowhere/train.py.",
     )
@@ -194,6 +208,24 @@ def test_a_tensor_of_another_function_is_named_by_its_line(program):
     )
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = self.network(batch)",
+        "x = network.to(device)",
+        "x = torch.nn.Linear(1, 2)",
+        "x, y = torch.zeros(1), torch.zeros(2)",
+        "x = [torch.zeros(1000)]",
+        "x = torch.zeros(",
+        "return torch.zeros(1000)",
+    ],
+)
+def test_what_may_be_no_tensor_is_not_called_one(program, line):
+    file = program(line, "total = x.sum()")
+    first = told.access(2, stack=told.stack(2, file=file), block=told.block(1, file=file))
+    assert "on the tensor of line 1 after" in remedy(of("use after free", first, told.write(4)))
+
+
 def test_what_is_read_is_written(program):
     file = program("x = torch.empty(1000)", "total = x.sum()")
     read = told.access(2, stack=told.stack(2, file=file), block=told.block(1, file=file))
@@ -221,10 +253,10 @@ def test_an_event_of_its_own_is_recorded():
 
 
 def test_a_collective_is_waited_for():
-    reduce = told.write(4, operator="c10d::allreduce_")
+    reduce = told.write(4, operator="nccl:all_reduce")
     expect(
         of("never waited", reduce, told.access(6)),
-        "Call wait() on what allreduce of line 4 returned before line 6 of /nowhere/train.py.",
+        "Call wait() on what all_reduce of line 4 returned before line 6 of /nowhere/train.py.",
     )
 
 
@@ -249,16 +281,17 @@ def test_a_tensor_is_let_go():
 @pytest.mark.parametrize(
     ("counts", "suppressed", "processes", "expected"),
     [
-        ([], 0, 0, "nothing found"),
-        ([], 2, 0, "nothing found; 2 suppressed"),
-        ([("race", 1)], 0, 1, "1 finding (1 race)"),
+        ([], 0, 0, "openreg sanitizer: nothing found\n"),
+        ([], 2, 0, "openreg sanitizer: nothing found; 2 suppressed\n"),
+        ([("race", 1)], 0, 1, "\nopenreg sanitizer: 1 finding (1 race)\n"),
         (
             [("leak", 1), ("race", 3), ("race", 2)],
             1,
             2,
-            "3 findings (2 race, 1 leak) in 2 processes, 6 times in all; 1 suppressed",
+            "\nopenreg sanitizer: 3 findings (2 race, 1 leak) in 2 processes, 6 times in all; "
+            "1 suppressed\n",
         ),
     ],
 )
 def test_a_summary_counts(counts, suppressed, processes, expected):
-    assert text.summary(counts, suppressed, processes) == f"openreg sanitizer: {expected}\n"
+    assert text.summary(counts, suppressed, processes) == expected

@@ -64,7 +64,7 @@ def test_findings_are_written_to_stderr(extension, capsys, monkeypatch):
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
     sanitizer.enable()
     extension.find(told.race())
-    assert capsys.readouterr().err == from_dict(told.race()).text() + "\n"
+    assert capsys.readouterr().err == "\n" + from_dict(told.race()).text()
 
 
 def test_a_mistake_of_the_report_is_no_mistake_of_the_launch(extension, capsys):

@@ -22,6 +22,7 @@ def access(line, **changes):
         "dtype": "float32",
         "device": 0,
         "stream": 3,
+        "stream_device": 0,
         "stack": stack(line),
         "forward": None,
         "block": block(),
