@@ -63,7 +63,7 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
-    from . import _dlpack, _gloo, _meta, _occl, openreg, sanitizer  # noqa: F401 - _meta registers
+    from . import _dlpack, _gloo, _meta, _occl, openreg  # noqa: F401 - _meta registers kernels
     from .openreg import _memory_history, _reductions
 
     backend_registration.rename_privateuse1_backend("openreg")
@@ -84,7 +84,6 @@ def _register() -> None:
     # `import torch.openreg.memory` must find the module that exists, not load it a second time.
     for room in ("_utils", "amp", "devices", "memory", "random", "streams"):
         sys.modules[f"torch.openreg.{room}"] = sys.modules[f"{openreg.__name__}.{room}"]
-    sys.modules["torch.openreg.sanitizer"] = sanitizer
 
 
 def _sanitize() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-from torch_openreg import sanitizer
-
 from . import amp, devices, memory, random, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported, is_tf32_supported
 from .devices import (
@@ -165,7 +163,6 @@ __all__ = [
     "reset_max_memory_cached",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
-    "sanitizer",
     "seed",
     "seed_all",
     "set_device",
@@ -194,4 +191,8 @@ def __getattr__(name: str) -> Any:
     # torch.utils.checkpoint reads this attribute to decide whether device state must be saved.
     if name == "_initialized":
         return is_initialized()
+    if name == "sanitizer":  # which most programs do without
+        from torch_openreg import sanitizer
+
+        return sanitizer
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

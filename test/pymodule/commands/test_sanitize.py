@@ -152,6 +152,15 @@ def test_only_what_is_asked_for_is_found(sanitize, race):
     sanitize("--only=race", "race.py", expect=86)
 
 
+def test_leaks_are_found_if_they_are_asked_for(sanitize, script):
+    made = f'torch.ones(1000, device="{DEVICE}")'
+    script("leak.py", f"import torch\nkept = {made}\ngone = {made}\ndel gone\n")
+    sanitize("leak.py")
+    stderr = sanitize("--leaks", "leak.py", expect=86).stderr
+    assert stderr.startswith("\nopenreg sanitizer: leak\n")
+    assert ", allocated at leak.py:2" in stderr and "leak.py:3" not in stderr
+
+
 def test_what_is_suppressed_is_not_told(sanitize, race, script):
     script(
         "suppressions.ini",

@@ -5,6 +5,7 @@ import os
 import pytest
 import told
 import torch
+from modes import openreg_only
 from torch_openreg import sanitizer
 from torch_openreg.sanitizer.finding import from_dict
 
@@ -167,6 +168,14 @@ def test_a_fork_begins_anew(extension):
     assert counts(sanitizer.findings()) == [("race", 3, 1)]
 
 
-def test_its_name_is_that_of_the_device_module():
-    device = getattr(torch, "openreg", None)
-    assert device is None or device.sanitizer is sanitizer
+@openreg_only("there is no torch.openreg")
+@pytest.mark.own_processes
+def test_its_name_is_that_of_the_device_module(python):
+    python("""
+        import sys, torch
+        assert "torch_openreg.sanitizer" not in sys.modules
+        import torch.openreg.sanitizer as imported
+        import torch_openreg.sanitizer
+        assert torch.openreg.sanitizer is imported is torch_openreg.sanitizer
+    """)
+    assert torch.openreg.sanitizer is sanitizer
