@@ -22,9 +22,9 @@ package := build/package.stamp
 
 # Folders count, for the date of one changes when a file in it is added or removed.
 package_sources := meson.build meson.options pyproject.toml \
-  $(shell find base device allocator collectives generator amp nvml pymodule \
+  $(shell find base device allocator collectives sanitizer generator amp nvml pymodule \
     \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
-c_family = $(shell find base device allocator collectives generator amp nvml pymodule test examples \
+c_family = $(shell find base device allocator collectives sanitizer generator amp nvml pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg pymodule/startup test/pymodule test/conformance \
   test/distributed test/allocator/policy test/sanitizer bench examples)

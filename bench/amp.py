@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from harness import Ratio, Table, Work, one_thread, run, time_ratio
-from torch import nn
+from programs import batch, mlp
 from torch.nn import functional as F
 
 # Calls in one region of autocast, so that entering and leaving it does not count.
@@ -81,11 +81,8 @@ def print_unscale() -> None:
 
 def training_step(device: str, dtype: torch.dtype) -> Work:
     """Forward, backward and SGD of an MLP 256-1024-1024-10, batch 64, loss scaled for float16."""
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
-    ).to(device)
-    x, y = torch.randn(64, 256).to(device), torch.randint(0, 10, (64,)).to(device)
+    model = mlp().to(device)
+    x, y = batch(device, 64, 256)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
 

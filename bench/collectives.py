@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from harness import Ratio, Table, Work, built, one_thread, quartiles, run
+from programs import batch, mlp, training_step
 from torch import nn
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -145,29 +146,11 @@ class Bench:
         """Measure a step of DDP, and one without."""
         steps = []
         for is_parallel in (True, False):
-            torch.manual_seed(0)
-            model = nn.Sequential(
-                nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
-                nn.Linear(1024, 10),
-            ).to(self.device)  # fmt: skip
+            model = mlp().to(self.device)
             if is_parallel:
                 model = nn.parallel.DistributedDataParallel(model, process_group=self.devices)
-            steps.append(step_of(model, self.device))
+            steps.append(training_step(model, *batch(self.device, 256, 256)))
         return self.times(steps, seconds=0.2)
-
-
-def step_of(model: nn.Module, device: torch.device) -> Work:
-    """Return a training step: forward, backward and SGD, with a batch of 256."""
-    inputs, targets = torch.randn(256, 256).to(device), torch.randint(0, 10, (256,)).to(device)
-    loss_function = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss_function(model(inputs), targets).backward()
-        optimizer.step()
-
-    return step
 
 
 class Movement:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from harness import Table, Work, one_thread, run
-from torch import nn
+from programs import batch, convolutions, mlp, training_step
 
 OPERATORS: dict[str, Callable[[str, int], Work]] = {}
 
@@ -47,44 +47,14 @@ def add_(device: str, size: int) -> Work:
     return lambda: a.add_(b)
 
 
-def _training_step(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Work:
-    loss_function = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss_function(model(x), y).backward()
-        optimizer.step()
-
-    return step
-
-
 def mlp_step(device: str) -> Work:
     """Forward, backward and SGD of an MLP 256-1024-1024-10, batch 64."""
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
-    )
-    x, y = torch.randn(64, 256), torch.randint(0, 10, (64,))
-    return _training_step(model.to(device), x.to(device), y.to(device))
+    return training_step(mlp().to(device), *batch(device, 64, 256))
 
 
 def convolutional_step(device: str) -> Work:
     """Forward, backward and SGD of two convolutions with pooling, batch 32 of 3x32x32."""
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(32 * 8 * 8, 10),
-    )
-    x, y = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
-    return _training_step(model.to(device), x.to(device), y.to(device))
+    return training_step(convolutions().to(device), *batch(device, 32, 3, 32, 32))
 
 
 def main() -> None:

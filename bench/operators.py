@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from harness import Goal, Table, Work, geometric_mean, one_thread, run, time_ratio
+from programs import convolutions, mlp
 from torch import Tensor, nn
 
 SMALL = 4096
@@ -406,23 +407,9 @@ class _Last(nn.Module):
         return self.head(self.lstm(x)[0][:, -1])
 
 
-def _convnet() -> nn.Module:
-    layers: list[nn.Module] = []
-    for before, after in ((3, 16), (16, 32)):
-        layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
-        layers += [nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * 8 * 8, 10))
-
-
-def _mlp() -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
-    )
-
-
 STEPS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "MLP 256-1024-1024-10": (_mlp, (64, 256)),
-    "ConvNet, 2 convolutions": (_convnet, (32, 3, 32, 32)),
+    "MLP 256-1024-1024-10": (mlp, (64, 256)),
+    "ConvNet, 2 convolutions": (convolutions, (32, 3, 32, 32)),
     "transformer block": (_Block, (8, 64, 128)),
     "LSTM, 20 steps": (_Last, (32, 20, 64)),
 }

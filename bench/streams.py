@@ -12,32 +12,17 @@ from collections.abc import Callable
 
 import torch
 from harness import Goal, Table, Work, absolute, built, one_thread, run, time_ratio
-from torch import nn
+from programs import batch, mlp, training_step
 
 MIB = 1 << 20
 
 
-def mlp_step(device: str) -> Work:
-    """Forward, backward and SGD of an MLP 256-1024-1024-10, batch 256."""
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
-    ).to(device)
-    inputs, targets = torch.randn(256, 256).to(device), torch.randint(0, 10, (256,)).to(device)
-    loss_function = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss_function(model(inputs), targets).backward()
-        optimizer.step()
-
-    return step
-
-
 def training(table: Table) -> None:
     """Rows of training steps against those of the CPU."""
-    on_cpu, first, second = (mlp_step(device) for device in ("cpu", "openreg:0", "openreg:1"))
+    on_cpu, first, second = (
+        training_step(mlp().to(device), *batch(device, 256, 256))
+        for device in ("cpu", "openreg:0", "openreg:1")
+    )
     # Before the second device is used: after that, each has half of the cores.
     table.measure("MLP step, one device", first, on_cpu, seconds=0.1, at_most=0.98)
 

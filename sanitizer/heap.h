@@ -1,0 +1,44 @@
+/* heap.h: the host memory of one sanitizer, counted. */
+#ifndef OPENREG_SANITIZER_HEAP_H
+#define OPENREG_SANITIZER_HEAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+struct heap {
+  uint64_t bytes;
+  uint64_t most; /* what is only remembered is not to go beyond it; 0: no limit */
+};
+
+static inline bool openreg_heap_is_full(const struct heap *heap) {
+  return heap->most != 0 && heap->bytes > heap->most;
+}
+
+/* As realloc: from `old_bytes`, 0 for none, to `bytes`, 0 to free it, which cannot fail. */
+static inline void *openreg_heap_resize(struct heap *heap, void *old, size_t old_bytes,
+                                        size_t bytes) {
+  void *made = NULL;
+  if (bytes == 0) {
+    free(old);
+  } else {
+    made = realloc(old, bytes);
+    if (made == NULL)
+      return NULL;
+  }
+  heap->bytes += bytes;
+  heap->bytes -= old_bytes;
+  return made;
+}
+
+static inline void *openreg_heap_take(struct heap *heap, size_t bytes) {
+  return openreg_heap_resize(heap, NULL, 0, bytes);
+}
+
+static inline void openreg_heap_give(struct heap *heap, void *memory, size_t bytes) {
+  if (memory != NULL)
+    openreg_heap_resize(heap, memory, bytes, 0);
+}
+
+#endif
