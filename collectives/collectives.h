@@ -294,6 +294,16 @@ typedef struct openreg_message {
 openreg_status openreg_comm_exchange(openreg_comm *comm, const openreg_message *messages, int count,
                                      uint64_t timeout_ns);
 
+/* ---- processes of ranks ---------------------------------------------------------------------- */
+
+/* When a process was started, in the clock ticks of /proc; 0: not known. A number alone may by now
+ * be another one's. */
+uint64_t openreg_process_started(int pid);
+
+/* Whether the process that was started then has ended; false, too, when that cannot be found out.
+ * `started` may be 0: then the number alone counts. */
+bool openreg_process_has_ended(int pid, uint64_t started);
+
 #ifdef __cplusplus
 }
 #endif

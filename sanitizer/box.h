@@ -1,8 +1,9 @@
 /* box.h: the bytes of a region in their normal form, and what can be asked of them.
  *
- * A box is the bytes at  low + i_1 s_1 + ... + i_n s_n + [0, run)  for all indices 0 <= i_k < size_k,
- * with  run < s_1 < s_2 < ... < s_n.  What regions say otherwise (in another order, with negative
- * strides, with dimensions that only repeat bytes, or that continue another) comes to the same box.
+ * A box is the bytes at  low + i_1 s_1 + ... + i_n s_n + [0, run)  for all indices 0 <= i_k <
+ * size_k, with  run < s_1 < s_2 < ... < s_n.  What regions say otherwise (in another order, with
+ * negative strides, with dimensions that only repeat bytes, or that continue another) comes to the
+ * same box.
  */
 #ifndef OPENREG_SANITIZER_BOX_H
 #define OPENREG_SANITIZER_BOX_H

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-_Static_assert(RECENT_EXTENTS == 1 << (64 - 54), "openreg_extents_place takes the upper bits");
+_Static_assert(RECENT_EXTENTS == 1 << (64 - 52), "openreg_extents_place takes the upper bits");
 
 static uint32_t mix(uint64_t address) {
   address = (address ^ (address >> 31)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -101,9 +101,21 @@ void openreg_extents_remove(struct extents *extents, struct extent *extent) {
     extents->freed--;
     unlist(extents, extent);
   }
-  for (size_t i = 0; i < RECENT_EXTENTS; i++)
-    if (extents->recent[i] == extent)
-      extents->recent[i] = NULL;
+  openreg_extents_unlearn(extents, extent);
+}
+
+/* A short extent has few places in the table, which is long. */
+void openreg_extents_unlearn(struct extents *extents, const struct extent *extent) {
+  uint64_t first = extent->begin >> PLACE_BITS, last = (extent->end - 1) >> PLACE_BITS;
+  if (last - first < RECENT_EXTENTS / 8) {
+    for (uint64_t i = first; i <= last; i++) {
+      struct extent **place = openreg_extents_place(extents, i << PLACE_BITS);
+      *place = *place == extent ? NULL : *place;
+    }
+  } else {
+    for (size_t i = 0; i < RECENT_EXTENTS; i++)
+      extents->recent[i] = extents->recent[i] == extent ? NULL : extents->recent[i];
+  }
 }
 
 void openreg_extents_set_live(struct extents *extents, struct extent *extent, bool is_live) {

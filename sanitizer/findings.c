@@ -189,8 +189,7 @@ void openreg_findings_conflict(openreg_sanitizer *sanitizer, const struct extent
 static void found_in_block(openreg_sanitizer *sanitizer, openreg_sanitizer_kind kind,
                            const struct extent *extent, uint64_t site, const struct doing *second,
                            openreg_sanitizer_run bytes) {
-  if (!openreg_sanitizer_reports(sanitizer, kind) ||
-      is_known(sanitizer, kind, site, second->site))
+  if (!openreg_sanitizer_reports(sanitizer, kind) || is_known(sanitizer, kind, site, second->site))
     return;
   openreg_sanitizer_finding finding = {.kind = kind,
                                        .first = {.site = site, .block = extent->block},

@@ -107,9 +107,8 @@ static void tell(openreg_sanitizer *sanitizer, const openreg_sanitizer_launch *l
   bool is_unwritten = false;
   if (launch->submitter != NULL)
     openreg_order_join(&sanitizer->order, launch->submitter, launch->actor);
-  struct doing doing = {.actor = launch->actor,
-                        .time = openreg_order_now(launch->actor),
-                        .site = launch->site};
+  struct doing doing = {
+      .actor = launch->actor, .time = openreg_order_now(launch->actor), .site = launch->site};
   for (size_t i = 0; i < launch->count; i++) {
     doing.tag = launch->accesses[i].tag;
     doing.mode = launch->accesses[i].mode;

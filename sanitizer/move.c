@@ -1,8 +1,8 @@
 /* move.c: where unwritten bytes go when memory is moved.
  *
  * Both regions have the same sizes, so a move is a nest of loops, as a copy is: dimensions that
- * continue each other in both become one, and if the innermost is contiguous in both, a whole row of
- * elements is one step. What is unwritten is looked up for each step.
+ * continue each other in both become one, and if the innermost is contiguous in both, a whole row
+ * of elements is one step. What is unwritten is looked up for each step.
  */
 #include "sanitizer/state.h"
 
@@ -72,9 +72,9 @@ static bool add_piece(openreg_sanitizer *sanitizer, struct pieces *pieces, uint6
                       uint64_t end) {
   if (pieces->count == pieces->capacity) {
     uint32_t capacity = pieces->capacity == 0 ? 64 : 2 * pieces->capacity;
-    openreg_sanitizer_run *piece = openreg_heap_resize(&sanitizer->heap, pieces->piece,
-                                                       pieces->capacity * sizeof *piece,
-                                                       capacity * sizeof *piece);
+    openreg_sanitizer_run *piece =
+        openreg_heap_resize(&sanitizer->heap, pieces->piece, pieces->capacity * sizeof *piece,
+                            capacity * sizeof *piece);
     if (piece == NULL)
       return false;
     pieces->piece = piece;
@@ -93,8 +93,8 @@ static bool move_row(openreg_sanitizer *sanitizer, const struct nest *nest,
                      struct pieces *pieces) {
   const openreg_sanitizer_run *runs = openreg_runs_of(unwritten);
   uint64_t size = nest->from_bytes, end = from + nest->row * size;
-  for (uint32_t i = openreg_runs_find(unwritten, from);
-       i < unwritten->count && runs[i].begin < end; i++) {
+  for (uint32_t i = openreg_runs_find(unwritten, from); i < unwritten->count && runs[i].begin < end;
+       i++) {
     uint64_t first = (runs[i].begin > from ? runs[i].begin : from) - from;
     uint64_t last = (runs[i].end < end ? runs[i].end : end) - from;
     if (size != nest->to_bytes) {

@@ -46,9 +46,8 @@ static bool grow(struct order *order) {
   for (uint32_t i = 0; i < order->group_count; i++)
     if (!openreg_clock_grow(order->heap, &order->groups[i].clock, capacity))
       return false;
-  struct slot *slots = openreg_heap_resize(order->heap, order->slots,
-                                           order->capacity * sizeof *slots,
-                                           capacity * sizeof *slots);
+  struct slot *slots = openreg_heap_resize(
+      order->heap, order->slots, order->capacity * sizeof *slots, capacity * sizeof *slots);
   if (slots == NULL)
     return false;
   order->slots = slots;

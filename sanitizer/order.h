@@ -7,12 +7,13 @@
  * which is one comparison (an "epoch" of FastTrack: Flanagan and Freund, PLDI 2009).
  *
  * Time goes on as late as possible: not when an actor is heard by another, but when it does
- * something after that. So all accesses between two recordings have one time, and a host thread that
- * only submits always has the same, which makes its submissions free: who has heard an actor's clock,
- * and hears it unchanged, learns nothing.
+ * something after that. So all accesses between two recordings have one time, and a host thread
+ * that only submits always has the same, which makes its submissions free: who has heard an actor's
+ * clock, and hears it unchanged, learns nothing.
  *
- * Slots are few. That of an actor that ended is another's if that one begins after all that was done
- * in it, or if nothing refers to it. Times go on, so that what knew of the former owner knows nothing of the next.
+ * Slots are few. That of an actor that ended is another's if that one begins after all that was
+ * done in it, or if nothing refers to it. Times go on, so that what knew of the former owner knows
+ * nothing of the next.
  */
 #ifndef OPENREG_SANITIZER_ORDER_H
 #define OPENREG_SANITIZER_ORDER_H
@@ -23,7 +24,7 @@
 #pragma GCC visibility push(hidden)
 
 struct clock {
-  uint64_t *times; /* of each slot; zeros behind the last one */
+  uint64_t *times;   /* of each slot; zeros behind the last one */
   uint32_t capacity; /* at least order.capacity */
 };
 

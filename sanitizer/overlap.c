@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-  MOST_RUNS = 1 << 20,       /* those that are listed */
+  MOST_RUNS = 1 << 20,        /* those that are listed */
   MOST_COVERED_RUNS = 1 << 16 /* those that are compared */
 };
 

@@ -2,18 +2,18 @@
  *
  * Whether two boxes have a byte in common is the question whether
  *     low <= i_1 s_1 + ... + i_n s_n <= high,   0 <= i_k < size_k
- * has a solution (overlap.c): a bounded linear problem. With one dimension it is a division. With two it is
- * the question for the smallest x with  l <= a x mod m <= r, which is answered as Euclid's algorithm
- * finds a divisor. With more, the indices of the outermost dimensions that come into question are
- * tried one by one: in nested boxes two for each dimension at most. Those are left out for which the
- * rest has no multiple of the greatest common divisor of its strides in reach. The tries are
- * counted, and after a number of them the answer is that it is not known.
+ * has a solution (overlap.c): a bounded linear problem. With one dimension it is a division. With
+ * two it is the question for the smallest x with  l <= a x mod m <= r, which is answered as
+ * Euclid's algorithm finds a divisor. With more, the indices of the outermost dimensions that come
+ * into question are tried one by one: in nested boxes two for each dimension at most. Those are
+ * left out for which the rest has no multiple of the greatest common divisor of its strides in
+ * reach. The tries are counted, and after a number of them the answer is that it is not known.
  */
 #include "sanitizer/box.h"
 
 enum {
   MOST_DIMS = 2 * OPENREG_SANITIZER_MAX_DIMS, /* those of two boxes */
-  MOST_TRIES = 4096                           /* about a tenth of a millisecond */
+  MOST_TRIES = 4096                           /* less than a millisecond */
 };
 
 __extension__ typedef __int128 wide;
@@ -38,9 +38,9 @@ static int64_t larger(int64_t a, int64_t b) {
 /* The smallest x >= 0 with  low <= a x mod m <= high, for 0 <= a < m and 0 < low <= high < m; -1 if
  * there is none.
  *
- * If no multiple of a itself lies between, a x - m y does for some y > 0. Then  m y mod a  lies between
- * -high and -low modulo a, which is the same question with m mod a and a. Its smallest y belongs to
- * the smallest x. */
+ * If no multiple of a itself lies between, a x - m y does for some y > 0. Then  m y mod a  lies
+ * between -high and -low modulo a, which is the same question with m mod a and a. Its smallest y
+ * belongs to the smallest x. */
 static int64_t first_residue(int64_t a, int64_t m, int64_t low, int64_t high) {
   if (a == 0)
     return -1;

@@ -1,11 +1,11 @@
 /* records.c: the accesses that are remembered of a block.
  *
  * An access need not be remembered beside a later one if all that conflicts with it, and is not
- * after it, conflicts with the later one as well, and is not after that. So a record is dropped for an
- * access that is after it and has all its bytes, if the access writes, or both read; of contiguous
- * ones also the bytes that an access has are taken away from the record. A host thread's access
- * takes the place of host threads' alone, for two of these never conflict. So a block that one
- * stream uses keeps a record or two.
+ * after it, conflicts with the later one as well, and is not after that. So a record is dropped for
+ * an access that is after it and has all its bytes, if the access writes, or both read; of
+ * contiguous ones also the bytes that an access has are taken away from the record. A host thread's
+ * access takes the place of host threads' alone, for two of these never conflict. So a block that
+ * one stream uses keeps a record or two.
  *
  * A record is also dropped when it is before all that anybody will do. That is looked for only when
  * there is no room for another; then accesses of one place in the program that follow each other in
@@ -16,14 +16,19 @@
 #include <assert.h>
 #include <string.h>
 
-/* A record is compared with an access in so many runs before it is kept. */
-enum { MOST_COVERED_RUNS = 64 };
+enum {
+  /* In which a record is compared with an access before it is kept; those of nested boxes are found
+   * soon. */
+  MOST_COVERED_RUNS = 64,
+  MOST_TANGLED_RUNS = 2,
+  MOST_LOOKED_BACK = 8 /* places in the program that take turns */
+};
 
 struct box openreg_record_box(const struct record *record) {
   const struct shape *shape = record->shape;
   if (shape == NULL)
     return (struct box){record->low, record->high, record->high - record->low, 0, true, NULL};
-  return (struct box){record->low, record->high, shape->run,
+  return (struct box){record->low, record->high,     shape->run,
                       shape->dims, shape->is_nested, shape->dim};
 }
 
@@ -95,34 +100,42 @@ static bool is_of_one_place(const struct record *a, const struct record *b) {
          a->origin == b->origin;
 }
 
-static bool have_one_shape(const struct shape *a, const struct shape *b) {
-  return a == b || (a != NULL && b != NULL && a->dims == b->dims && a->run == b->run &&
-                    memcmp(a->dim, b->dim, (size_t)a->dims * sizeof *a->dim) == 0);
+static bool have_same_dims(const struct shape *a, const struct shape *b) {
+  return a != NULL && b != NULL && a->dims == b->dims &&
+         memcmp(a->dim, b->dim, (size_t)a->dims * sizeof *a->dim) == 0;
 }
 
-/* Two boxes of one shape whose runs touch are a box with longer runs. */
-static bool join_strided(struct heap *heap, struct record *record, const struct record *next) {
-  uint64_t low = record->low < next->low ? record->low : next->low;
-  uint64_t apart = (record->low - low) + (next->low - low);
-  struct dim dim[OPENREG_SANITIZER_MAX_DIMS];
-  struct box box = openreg_record_box(record);
-  if (!have_one_shape(record->shape, next->shape) || apart > box.run)
-    return false;
-  memcpy(dim, box.dim, (size_t)box.dims * sizeof *dim);
-  box.dim = dim;
-  box.run += apart;
-  box.low = low;
-  box.high += low + apart - record->low;
-  box.dims = openreg_dims_reduce(dim, box.dims, &box.run);
-  box.is_nested = openreg_box_is_nested(&box);
-  struct shape *shape = box.dims == 0 ? NULL : make_shape(heap, &box);
-  if (box.dims > 0 && shape == NULL)
-    return false;
+static void take_shape(struct heap *heap, struct record *record, struct shape *shape) {
   if (shape != NULL)
     shape->references = 1;
   if (--record->shape->references == 0)
     openreg_heap_give(heap, record->shape, shape_bytes(record->shape->dims));
   record->shape = shape;
+}
+
+/* Two boxes with the same steps, of which the runs touch, are one with longer runs. */
+static bool join_strided(struct heap *heap, struct record *record, const struct record *next) {
+  struct dim dim[OPENREG_SANITIZER_MAX_DIMS];
+  if (!have_same_dims(record->shape, next->shape))
+    return false;
+  struct box box = openreg_record_box(record);
+  uint64_t low = record->low < next->low ? record->low : next->low;
+  uint64_t end = record->low + record->shape->run, next_end = next->low + next->shape->run;
+  if (record->low > next_end || next->low > end)
+    return false;
+  if (end < next_end)
+    end = next_end;
+  box.high = record->high - (record->low + box.run) + end;
+  box.low = low;
+  box.run = end - low;
+  memcpy(dim, box.dim, (size_t)box.dims * sizeof *dim);
+  box.dim = dim;
+  box.dims = openreg_dims_reduce(dim, box.dims, &box.run);
+  box.is_nested = openreg_box_is_nested(&box);
+  struct shape *shape = box.dims == 0 ? NULL : make_shape(heap, &box);
+  if (box.dims > 0 && shape == NULL)
+    return false;
+  take_shape(heap, record, shape);
   record->low = box.low;
   record->high = box.high;
   return true;
@@ -143,16 +156,25 @@ static bool join(struct heap *heap, struct record *record, const struct record *
   return true;
 }
 
-static void join_neighbours(openreg_sanitizer *sanitizer, struct extent *extent) {
-  uint32_t last = 0;
-  for (uint32_t i = 1; i < extent->count; i++) {
-    struct record *next = &extent->records[i];
-    if (join(&sanitizer->heap, &extent->records[last], next))
-      release(sanitizer, next);
+/* Looks for one that it continues among the last few that are kept. */
+static bool join_any(struct heap *heap, struct record kept[], uint32_t count,
+                     const struct record *next) {
+  for (uint32_t i = 1; i <= MOST_LOOKED_BACK && i <= count; i++)
+    if (join(heap, &kept[count - i], next))
+      return true;
+  return false;
+}
+
+static void join_records(openreg_sanitizer *sanitizer, struct extent *extent) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < extent->count; i++) {
+    struct record next = extent->records[i];
+    if (join_any(&sanitizer->heap, extent->records, kept, &next))
+      release(sanitizer, &next);
     else
-      extent->records[++last] = *next;
+      extent->records[kept++] = next;
   }
-  extent->count = last + 1;
+  extent->count = kept;
 }
 
 static bool grow(openreg_sanitizer *sanitizer, struct extent *extent) {
@@ -187,8 +209,7 @@ static void make_room(openreg_sanitizer *sanitizer, struct extent *extent) {
   if (extent->count < extent->capacity)
     return;
   openreg_records_drop(sanitizer, extent, openreg_record_is_settled, NULL);
-  if (extent->count > 1)
-    join_neighbours(sanitizer, extent);
+  join_records(sanitizer, extent);
   if (extent->count > extent->capacity / 2 && !grow(sanitizer, extent) &&
       extent->count == extent->capacity)
     forget_oldest(sanitizer, extent);
@@ -204,7 +225,8 @@ void openreg_records_push(openreg_sanitizer *sanitizer, struct extent *extent,
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* Takes the bytes of an access that is after a record away from it. Returns whether none are left. */
+/* Takes the bytes of an access that is after a record away from it. Returns whether none are left.
+ */
 static bool replaces(const struct doing *doing, struct record *record) {
   const struct box *box = doing->box;
   if (((record->mode & ~doing->mode) & OPENREG_SANITIZER_WRITE) != 0 ||
@@ -221,7 +243,8 @@ static bool replaces(const struct doing *doing, struct record *record) {
     return record->low >= record->high;
   }
   struct box other = openreg_record_box(record);
-  return openreg_box_covers(box, &other, MOST_COVERED_RUNS) == OPENREG_SANITIZER_YES;
+  uint64_t most = box->is_nested && other.is_nested ? MOST_COVERED_RUNS : MOST_TANGLED_RUNS;
+  return openreg_box_covers(box, &other, most) == OPENREG_SANITIZER_YES;
 }
 
 /* Whether an access conflicts with a record that is not before it. */

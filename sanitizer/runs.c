@@ -1,12 +1,22 @@
 /* runs.c: sets of bytes.
  *
- * Each operation makes a new set from the old one, in one pass over both sides, but for the one that
- * is frequent: a contiguous write to a set of one run. A box is passed through run by run, from the
- * first byte on that matters, so that what lies outside of the set costs nothing.
+ * Each operation makes a new set from the old one, in one pass over both sides, but for the one
+ * that is frequent: a contiguous write to a set of one run. A box is passed through run by run,
+ * from the first byte on that matters, so that what lies outside of the set costs nothing.
  */
 #include "sanitizer/runs.h"
 
 #include <string.h>
+
+/* To find the runs of a box that is not nested one after the other takes long: only few are. */
+enum { MOST_TANGLED_RUNS = 256 };
+
+static bool is_tangled(const struct box *box) {
+  uint64_t runs = 1;
+  for (int i = 0; i < box->dims && runs <= MOST_TANGLED_RUNS; i++)
+    runs *= box->dim[i].size;
+  return !box->is_nested && runs > MOST_TANGLED_RUNS;
+}
 
 void openreg_runs_clear(struct runs *set, struct heap *heap) {
   openreg_heap_give(heap, set->many, set->capacity * sizeof *set->many);
@@ -31,6 +41,8 @@ openreg_sanitizer_answer openreg_runs_meet(const struct runs *set, const struct 
   const openreg_sanitizer_run *runs = openreg_runs_of(set);
   uint64_t begin = box->low;
   uint32_t index = openreg_runs_find(set, begin);
+  if (is_tangled(box))
+    return OPENREG_SANITIZER_UNKNOWN;
   while (index < set->count && runs[index].begin < box->high) {
     if (begin < runs[index].begin)
       begin = runs[index].begin;
@@ -68,11 +80,11 @@ bool openreg_runs_append(struct runs *set, struct heap *heap, openreg_sanitizer_
     return false;
   if (set->count >= set->capacity) {
     uint32_t capacity = set->capacity == 0 ? 4 : 2 * set->capacity;
-    openreg_sanitizer_run *many = openreg_heap_is_full(heap)
-                                      ? NULL
-                                      : openreg_heap_resize(heap, set->many,
-                                                            set->capacity * sizeof *many,
-                                                            capacity * sizeof *many);
+    openreg_sanitizer_run *many =
+        openreg_heap_is_full(heap)
+            ? NULL
+            : openreg_heap_resize(heap, set->many, set->capacity * sizeof *many,
+                                  capacity * sizeof *many);
     if (many == NULL)
       return false;
     if (set->many == NULL)
@@ -128,6 +140,8 @@ static bool remove_strided(struct runs *set, struct heap *heap, const struct box
                            struct runs *made, uint32_t most) {
   const openreg_sanitizer_run *runs = openreg_runs_of(set);
   openreg_sanitizer_run taken;
+  if (is_tangled(box))
+    return false;
   for (uint32_t i = 0; i < set->count; i++) {
     uint64_t begin = runs[i].begin, end = runs[i].end;
     openreg_sanitizer_answer answer;
@@ -167,6 +181,8 @@ static bool list_runs(const struct box *box, struct heap *heap, struct runs *lis
   openreg_sanitizer_answer answer;
   openreg_sanitizer_run run;
   uint64_t begin = box->low;
+  if (is_tangled(box))
+    return false;
   while ((answer = openreg_box_find(box, begin, box->high, &run)) == OPENREG_SANITIZER_YES) {
     if (!openreg_runs_append(list, heap, run, most))
       return false;

@@ -100,8 +100,7 @@ openreg_status openreg_sanitizer_actor_create(openreg_sanitizer *sanitizer,
                                               openreg_sanitizer_actor **actor) {
   openreg_sanitizer_enter(sanitizer);
   openreg_shadow_sweep(sanitizer);
-  openreg_sanitizer_actor *made =
-      openreg_order_begin(&sanitizer->order, kind, group, tag, parent);
+  openreg_sanitizer_actor *made = openreg_order_begin(&sanitizer->order, kind, group, tag, parent);
   openreg_sanitizer_leave(sanitizer);
   if (made == NULL)
     return fail("actor");
@@ -156,8 +155,7 @@ void openreg_sanitizer_token_retain(openreg_sanitizer *sanitizer, openreg_saniti
   openreg_sanitizer_leave(sanitizer);
 }
 
-void openreg_sanitizer_token_release(openreg_sanitizer *sanitizer,
-                                     openreg_sanitizer_token *token) {
+void openreg_sanitizer_token_release(openreg_sanitizer *sanitizer, openreg_sanitizer_token *token) {
   openreg_sanitizer_enter(sanitizer);
   openreg_token_release(&sanitizer->order, token);
   openreg_sanitizer_leave(sanitizer);

@@ -97,8 +97,7 @@ size_t openreg_sanitizer_runs(const openreg_sanitizer_region *region, openreg_sa
   X(USE_AFTER_FREE, "use after free") /* they conflict, and the first was to an earlier block */   \
   X(HOST_ACCESS, "host access")       /* they conflict, and one is a host thread's */              \
   X(UNINITIALISED_READ, "uninitialised read") /* of bytes that nothing was written to */           \
-  X(UNORDERED_EVENT, "unordered event") /* they conflict, though the one waited for an event that  \
-                                           the other recorded: but for an earlier recording */     \
+  X(UNORDERED_EVENT, "unordered event") /* they conflict: another recording was waited for */      \
   X(NEVER_WAITED, "never waited")       /* they conflict, and the first is of deferred work */     \
   X(OUT_OF_BOUNDS, "out of bounds")                                                                \
   X(LEAK, "leak")
@@ -133,8 +132,10 @@ typedef struct openreg_sanitizer_side {
   uint64_t site, tag;
   uint64_t actor; /* its tag */
   openreg_sanitizer_actor_kind actor_kind;
-  unsigned mode;       /* openreg_sanitizer_mode; 0: there was no such access */
-  uint64_t begin, end; /* bounds of the region */
+  unsigned mode; /* openreg_sanitizer_mode; 0: there was no such access */
+  /* Bounds of the region, or of what later accesses left of it. Where accesses of one site that
+   * follow each other in memory have become one, those of all, and the tag is the last one's. */
+  uint64_t begin, end;
   openreg_sanitizer_block block;
 } openreg_sanitizer_side;
 
@@ -143,7 +144,7 @@ typedef struct openreg_sanitizer_side {
  * read, and `first` has only the block. */
 typedef struct openreg_sanitizer_finding {
   openreg_sanitizer_kind kind;
-  openreg_sanitizer_side first, second; /* as they were told */
+  openreg_sanitizer_side first, second; /* in the order in which they were told */
   openreg_sanitizer_run bytes;          /* the first that are concerned */
   uint64_t count;                       /* how often it was found */
   /* Of an unordered event: the token's tag; where it was recorded such that a wait would have been
@@ -205,7 +206,7 @@ void openreg_sanitizer_report(openreg_sanitizer *sanitizer,
 /* What the sanitizer did and what it did not do. Counts are of its whole life. */
 typedef struct openreg_sanitizer_counters {
   uint64_t accesses;          /* count of those told */
-  uint64_t comparisons;       /* count of pairs whose regions were compared */
+  uint64_t comparisons;       /* count of pairs that no order separates */
   uint64_t unknown;           /* count of those that would have taken too much work */
   uint64_t forgotten_records; /* count of accesses that had to be forgotten */
   uint64_t forgotten_blocks;  /* count of freed blocks that had to be */
@@ -239,7 +240,7 @@ void openreg_sanitizer_actor_end(openreg_sanitizer *sanitizer, openreg_sanitizer
 /* What `from` did until now is before what `to` does from now: a submission, a synchronisation with
  * a stream, the GIL's going from one thread to another. */
 void openreg_sanitizer_order(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *from,
-                                       openreg_sanitizer_actor *to);
+                             openreg_sanitizer_actor *to);
 
 /* What all actors of a group did until now, also those that have ended, is before what `actor` does
  * from now. */

@@ -106,17 +106,20 @@ static void keep_behind(openreg_sanitizer *sanitizer, struct extent *freed, uint
 
 /* Takes the addresses from `begin` to `end` away from a freed extent that has some of them. */
 static void cut(openreg_sanitizer *sanitizer, struct extent *freed, uint64_t begin, uint64_t end) {
-  bool has_before = freed->begin < begin;
-  if (has_before && freed->end > end)
+  bool has_before = freed->begin<begin, has_behind = freed->end> end;
+  if (!has_before && !has_behind) {
+    remove_extent(sanitizer, freed);
+    return;
+  }
+  if (has_before && has_behind)
     keep_behind(sanitizer, freed, end);
+  openreg_extents_unlearn(&sanitizer->extents, freed);
   if (has_before)
     freed->end = begin;
-  else if (freed->end > end)
-    freed->begin = end;
   else
-    freed->end = freed->begin;
+    freed->begin = end;
   openreg_records_drop(sanitizer, freed, is_outside, freed);
-  if (freed->end == freed->begin || (freed->count == 0 && !sanitizer->options.report_freed))
+  if (freed->count == 0 && !sanitizer->options.report_freed)
     remove_extent(sanitizer, freed);
 }
 
@@ -168,8 +171,8 @@ static openreg_status allocate(openreg_sanitizer *sanitizer, const openreg_sanit
                                             .tag = block->tag,
                                             .owner = block->owner,
                                             .generation = ++sanitizer->generations};
-  bool is_unwritten = !is_initialised && openreg_sanitizer_reports(
-                                             sanitizer, OPENREG_SANITIZER_UNINITIALISED_READ);
+  bool is_unwritten =
+      !is_initialised && openreg_sanitizer_reports(sanitizer, OPENREG_SANITIZER_UNINITIALISED_READ);
   openreg_runs_set(&extent->unwritten, block->address, is_unwritten ? end : block->address);
   while (openreg_heap_is_full(&sanitizer->heap) && sanitizer->extents.oldest != NULL)
     forget_oldest(sanitizer);

@@ -57,8 +57,8 @@ struct doing {
 /* The bytes of a record. */
 struct box openreg_record_box(const struct record *record);
 
-/* Compares an access with those that are remembered of an extent, reports what conflicts, drops what
- * need not be remembered beside it, and remembers it. */
+/* Compares an access with those that are remembered of an extent, reports what conflicts, drops
+ * what need not be remembered beside it, and remembers it. */
 void openreg_records_tell(openreg_sanitizer *sanitizer, struct extent *extent,
                           const struct doing *doing);
 bool openreg_records_conflict(const struct extent *extent, const struct doing *doing);

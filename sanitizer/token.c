@@ -33,8 +33,8 @@ bool openreg_token_record(struct order *order, openreg_sanitizer_token *token,
                           openreg_sanitizer_actor *actor, uint64_t site) {
   actor->is_heard = true;
   token->recordings++;
-  token->recorded[token->recordings % REMEMBERED] = (struct recording){
-      actor->slot, actor->clock.times[actor->slot], site, token->recordings};
+  token->recorded[token->recordings % REMEMBERED] =
+      (struct recording){actor->slot, actor->clock.times[actor->slot], site, token->recordings};
   token->is_everything = !openreg_clock_grow(order->heap, &token->clock, order->count);
   if (token->is_everything)
     return false;

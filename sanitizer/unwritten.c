@@ -42,21 +42,19 @@ static void follow(openreg_sanitizer *sanitizer, const openreg_sanitizer_launch 
   followed->extent = openreg_extents_live_at(&sanitizer->extents, boxes[index].low);
   if (followed->extent == NULL || !to->is_moved)
     return;
-  const struct extent *extent =
-      openreg_extents_live_at(&sanitizer->extents, boxes[to->source].low);
+  const struct extent *extent = openreg_extents_live_at(&sanitizer->extents, boxes[to->source].low);
   if (extent == NULL || extent->unwritten.count == 0)
     return;
   followed->is_moved =
-      openreg_move_unwritten(sanitizer, &extent->unwritten,
-                             &launch->accesses[to->source].region, &to->region, &followed->moved);
+      openreg_move_unwritten(sanitizer, &extent->unwritten, &launch->accesses[to->source].region,
+                             &to->region, &followed->moved);
   if (!followed->is_moved)
     lose(sanitizer, &boxes[index]);
 }
 
 static void take_out(openreg_sanitizer *sanitizer, struct extent *extent, const struct box *box) {
-  if (extent->unwritten.count > 0 &&
-      !openreg_runs_remove(&extent->unwritten, &sanitizer->heap, box,
-                           sanitizer->options.most_intervals))
+  if (extent->unwritten.count > 0 && !openreg_runs_remove(&extent->unwritten, &sanitizer->heap, box,
+                                                          sanitizer->options.most_intervals))
     lose(sanitizer, box);
 }
 

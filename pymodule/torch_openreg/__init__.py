@@ -63,7 +63,7 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
-    from . import _dlpack, _gloo, _meta, _occl, openreg  # noqa: F401 - _meta registers kernels
+    from . import _dlpack, _gloo, _meta, _occl, _symmetric_memory, openreg  # noqa: F401 - _meta registers kernels
     from .openreg import _memory_history, _reductions
 
     backend_registration.rename_privateuse1_backend("openreg")
@@ -80,6 +80,7 @@ def _register() -> None:
     _memory_history.register()
     _gloo.install("openreg")
     _occl.install("openreg")
+    _symmetric_memory.install("openreg")
 
     # `import torch.openreg.memory` must find the module that exists, not load it a second time.
     for room in ("_utils", "amp", "devices", "memory", "random", "streams"):

@@ -31,6 +31,7 @@ def install(device_type: str) -> None:
     if not distributed.is_available() or hasattr(_C, "ProcessGroupNCCL"):
         return
     _C.define_occl()
+    _publish_flight_recorder(device_type)
     if device_type == "cuda":
         _stand_in_for_nccl()
     else:
@@ -45,6 +46,17 @@ def _publish(group_class: type) -> None:
         setattr(module, group_class.__name__, group_class)
     group_class.__module__ = distributed_c10d.__name__
     distributed_c10d.__all__.append(group_class.__name__)
+
+
+def _publish_flight_recorder(device_type: str) -> None:
+    """Put its functions where a PyTorch with NCCL has them."""
+    recorder = _C._flight_recorder
+    for name in ("_dump_nccl_trace", "_dump_nccl_trace_json", "_reset_fr_recording_nccl"):
+        setattr(torch._C._distributed_c10d, name, getattr(recorder, name))
+    if device_type == "cuda":
+        from .cuda import nccl
+
+        recorder.set_library_version(".".join(map(str, nccl.VERSION)))
 
 
 def _stand_in_for_nccl() -> None:

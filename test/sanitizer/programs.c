@@ -387,7 +387,8 @@ void make_any_program(uint64_t *random, program *made) {
   }
 }
 
-/* The actor that did something with which a launch conflicts; -1: none. `is_lost` if it has ended. */
+/* The actor that did something with which a launch conflicts; -1: none. `is_lost` if it has ended.
+ */
 static int find_conflict(const model *model, const program *made, const step *step, bool *is_lost) {
   static struct model trial;
   trial = *model;
@@ -421,8 +422,8 @@ void make_right_program(uint64_t *random, program *made) {
       *step = (struct step){.kind = RECORD, .actor = actor, .other = actor, .token = token};
       model_step(&model, step, made->count++);
       step = &made->steps[made->count];
-      *step = (struct step){
-          .kind = WAIT, .actor = wanted.actor, .other = wanted.actor, .token = token};
+      *step =
+          (struct step){.kind = WAIT, .actor = wanted.actor, .other = wanted.actor, .token = token};
       model_step(&model, step, made->count++);
       step = &made->steps[made->count];
       *step = wanted;

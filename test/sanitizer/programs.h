@@ -1,8 +1,8 @@
 /* programs.h: programs of several actors, and what is wrong with them by definition.
  *
- * A program is a list of steps. It is played to a sanitizer and to a model, which keeps for each step
- * the set of all steps before it, and for each access its bytes: two accesses conflict if they have
- * a byte in common, one writes, not both are hosts', and neither is in the set of the other.
+ * A program is a list of steps. It is played to a sanitizer and to a model, which keeps for each
+ * step the set of all steps before it, and for each access its bytes: two accesses conflict if they
+ * have a byte in common, one writes, not both are hosts', and neither is in the set of the other.
  */
 #ifndef OPENREG_TEST_SANITIZER_PROGRAMS_H
 #define OPENREG_TEST_SANITIZER_PROGRAMS_H
@@ -20,12 +20,12 @@ enum {
 };
 
 typedef enum step_kind {
-  CREATE, /* actor, of parent `other`, or without one (-1) */
-  END,    /* actor */
-  LAUNCH, /* actor, submitted by `other` */
-  ORDER,  /* from `other` to actor */
-  RECORD, /* token, actor, submitted by `other` */
-  WAIT,   /* actor, token, submitted by `other` */
+  CREATE,      /* actor, of parent `other`, or without one (-1) */
+  END,         /* actor */
+  LAUNCH,      /* actor, submitted by `other` */
+  ORDER,       /* from `other` to actor */
+  RECORD,      /* token, actor, submitted by `other` */
+  WAIT,        /* actor, token, submitted by `other` */
   SYNCHRONIZE, /* actor, with group `other` */
   ALLOCATE,    /* block: begin, bytes */
   FREE,        /* block */
@@ -54,9 +54,9 @@ void make_any_program(uint64_t *random, program *made);
  * needs. */
 void make_right_program(uint64_t *random, program *made);
 
-/* Plays a program without a step (-1: with all) to a new sanitizer and to the model, and asserts that
- * the sanitizer found exactly what is wrong: each finding is a pair that conflicts, of the kind
- * that it is, and each access that conflicts with an earlier one was found. Returns how many
+/* Plays a program without a step (-1: with all) to a new sanitizer and to the model, and asserts
+ * that the sanitizer found exactly what is wrong: each finding is a pair that conflicts, of the
+ * kind that it is, and each access that conflicts with an earlier one was found. Returns how many
  * conflict. */
 int play_program(const program *played, int without);
 

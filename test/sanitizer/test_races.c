@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-enum { PROGRAMS = 1500, RIGHT_PROGRAMS = 60 };
+enum { PROGRAMS = 1000, RIGHT_PROGRAMS = 30 };
 
 static void of_any_program_what_conflicts_is_found_and_nothing_else(void **state) {
   (void)state;

@@ -10,7 +10,8 @@
 enum { BYTES = 700, PAIRS = 40000 };
 
 /* A region of up to two dimensions: pairs of size and stride. */
-static struct random_region box(uint64_t address, uint64_t element, int dims, const int64_t *pairs) {
+static struct random_region box(uint64_t address, uint64_t element, int dims,
+                                const int64_t *pairs) {
   struct random_region made = {{address, element, dims, NULL, NULL}, {0}, {0}};
   for (int i = 0; i < dims; i++) {
     made.sizes[i] = pairs[2 * i];
@@ -83,8 +84,7 @@ static void large_strides_without_a_common_divisor_are_decided(void **state) {
 static void what_would_take_too_much_work_is_unknown(void **state) {
   (void)state;
   /* Sums of four primes each: whether any are equal, nobody can say soon. */
-  struct random_region a =
-      BOX(0, 1, 4, 5000, 1000003, 5000, 1000033, 5000, 1000037, 5000, 1000039);
+  struct random_region a = BOX(0, 1, 4, 5000, 1000003, 5000, 1000033, 5000, 1000037, 5000, 1000039);
   struct random_region b =
       BOX(12345678, 1, 4, 5000, 1000081, 5000, 1000099, 5000, 1000117, 5000, 1000121);
   openreg_sanitizer_answer answer = overlap(a, b, NULL);

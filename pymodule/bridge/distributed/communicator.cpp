@@ -8,20 +8,13 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "distributed/flight_watch.h"
 #include "distributed/several_hosts.h"
+#include "distributed/work_results.h"
 
 namespace openreg {
 
 namespace {
-
-// Whether two ranks may have one device.
-bool may_share_device() {
-  const char *const chosen = std::getenv("OPENREG_SHARE_DEVICE");
-  const std::string value = chosen == nullptr ? "" : chosen;
-  TORCH_CHECK(value.empty() || value == "0" || value == "1",
-              "openreg: OPENREG_SHARE_DEVICE=", value, ": expected 0 or 1");
-  return value == "1";
-}
 
 // All ranks are on this host.
 class LocalCommunicator final : public Communicator {
@@ -32,6 +25,9 @@ public:
     options.timeout_ns = in_ns(how.timeout);
     options.rank_names = how.rank_names.empty() ? nullptr : how.rank_names.data();
     options.share_device = may_share_device();
+    if (options.share_device) {
+      neighbours_ = Neighbours::join({id.bytes, id.bytes + sizeof id.bytes});
+    }
     openreg::check(openreg_comm_init(&id, how.size, how.rank, how.device, &options, &comm_));
     enter_registry();
   }
@@ -143,6 +139,37 @@ CommunicatorPtr connect_neighbours(const StorePtr &store, const HostMap &map,
 
 } // namespace
 
+bool may_share_device() {
+  const char *const chosen = std::getenv("OPENREG_SHARE_DEVICE");
+  const std::string value = chosen == nullptr ? "" : chosen;
+  TORCH_CHECK(value.empty() || value == "0" || value == "1",
+              "openreg: OPENREG_SHARE_DEVICE=", value, ": expected 0 or 1");
+  return value == "1";
+}
+
+uint64_t Communicator::call(c10::DeviceIndex device, bool waits) {
+  if (neighbours_ == nullptr) {
+    return 0;
+  }
+  int stream = OPENREG_STREAM_DEFAULT;
+  openreg::check(openreg_stream_current(device, &stream));
+  if (!neighbours_->call(++called_, {device, stream}, waits)) {
+    const std::string why = "ranks of one process that share a device have the same current stream "
+                            "there, where each waits for the other: each needs one of its own";
+    abort(why);
+    TORCH_CHECK_WITH(DistBackendError, false, "openreg: ", why);
+  }
+  return called_;
+}
+
+void Communicator::wait(uint64_t number, c10::DeviceIndex device) {
+  if (neighbours_ != nullptr) {
+    int stream = OPENREG_STREAM_DEFAULT;
+    openreg::check(openreg_stream_current(device, &stream));
+    neighbours_->wait(number, {device, stream});
+  }
+}
+
 CommunicatorPtr connect(const Connecting &how) {
   const auto store = c10::make_intrusive<c10d::PrefixStore>(how.key, how.store);
   const auto map = find_hosts(store, how.rank, how.size, how.timeout);
@@ -174,6 +201,8 @@ std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
 }
 
 void abort_communicators() {
+  FlightWatch::get().stop();
+  WorkResults::get().stop();
   LocalCommunicator::abort_all();
 }
 

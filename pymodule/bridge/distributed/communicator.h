@@ -12,6 +12,7 @@
 
 #include "collectives/collectives.h"
 #include "core/status.h"
+#include "distributed/neighbours.h"
 
 namespace openreg {
 
@@ -42,6 +43,18 @@ public:
   virtual openreg_status check() const = 0;
   // Ends it for all ranks; calls that wait return.
   virtual void abort(const std::string &why) = 0;
+
+  // A collective is queued behind what the current stream has to do; `waits`: it will wait for it.
+  // Raises, and ends the communicator, where that wait would be for itself (neighbours.h). Returns
+  // the collective's number for `wait`, which the current stream is about to do.
+  uint64_t call(c10::DeviceIndex device, bool waits);
+  void wait(uint64_t number, c10::DeviceIndex device);
+
+protected:
+  std::shared_ptr<Neighbours> neighbours_; // null: all ranks have devices of their own
+
+private:
+  uint64_t called_ = 0;
 };
 
 using CommunicatorPtr = std::shared_ptr<Communicator>;
@@ -56,6 +69,9 @@ struct Connecting {
   std::vector<int> rank_names; // what ranks are called in sentences; empty: as they are
   std::chrono::milliseconds timeout;
 };
+
+// Whether two ranks may have one device: OPENREG_SHARE_DEVICE.
+bool may_share_device();
 
 // Waits until all ranks have come. Raises DistBackendError when they do not.
 CommunicatorPtr connect(const Connecting &how);

@@ -29,6 +29,7 @@
 #include "distributed/arguments.h"
 #include "distributed/occl_work.h"
 #include "distributed/operation.h"
+#include "memory/mempool.h"
 
 namespace openreg {
 
@@ -160,6 +161,19 @@ public:
   uint64_t id() const {
     return id_;
   }
+  void add_ephemeral_timeout(std::chrono::milliseconds time) {
+    extra_time_->add(time);
+  }
+
+  // ---- memory (occl_memory.cpp), of which every rank reaches all --------------------------------
+
+  // As NCCL's, where devices can multicast: from the 9th generation on.
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  // What a pool takes memory from.
+  std::shared_ptr<PluggableAllocator> memory_allocator();
+  // Nothing is to be registered; the group must be connected, as NCCL's.
+  void check_pool(int device);
 
 private:
   // What the group has on a device. Messages that are not coalesced do not need the whole group:
@@ -202,13 +216,14 @@ private:
     bool is_message() const { return !has_collectives; }
   };
   static constexpr std::chrono::milliseconds kUnset{-1};
+  using Frames = std::shared_ptr<const PythonFrames>;
 
   // Takes a request its way: queues it, or adds it to those that are queued together. None for what
   // the current stream does.
   WorkPtr submit(Request request);
   // With `submitting_` held:
-  WorkPtr add_coalesced(Request request);
-  WorkPtr queue(Request request);
+  WorkPtr add_coalesced(Request request, Frames frames);
+  WorkPtr queue(Request request, Frames frames);
   c10::intrusive_ptr<OcclWork> make_work(const Request &request, int stream) const;
   int choose_stream(Connection &connection, const Request &request);
   CommunicatorPtr choose_communicator(Connection &connection, Request &request);
@@ -218,6 +233,13 @@ private:
   Connection &connection_on(c10::DeviceIndex device);
   const CommunicatorPtr &communicator_on(c10::DeviceIndex device);
   CommunicatorPtr join(std::string key, std::vector<int> ranks, c10::DeviceIndex device);
+
+  // The number of a call that comes next.
+  uint64_t next_number(bool is_message) const;
+  // For the flight recorder (occl_record.cpp).
+  RecordedCall describe(const Request &request, std::string title, Frames frames);
+  RecordPtr record(const Request &request, Frames frames);
+  const std::shared_ptr<RecordedGroup> &recorded_group();
 
   void check_alive();
   c10::DeviceIndex guess_device();
@@ -231,6 +253,10 @@ private:
   std::mutex submitting_;
   std::map<c10::DeviceIndex, Connection> connections_;
   uint64_t collective_number_ = 0, message_number_ = 0;
+  uint64_t call_number_ = 0; // of all, also those that are queued together
+  std::shared_ptr<RecordedGroup> recorded_;
+  const std::shared_ptr<ExtraTime> extra_time_ = std::make_shared<ExtraTime>();
+  std::unique_ptr<MemPool> pool_; // of tensors that the group allocates
   int communicator_count_ = 0;
   bool is_eager_ = false; // the communicator is there before the first call
   bool is_coalescing_ = false;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "distributed/flight_watch.h"
 #include "streams/turn.h"
 
 namespace openreg {
@@ -76,6 +77,11 @@ CommunicatorPtr Occl::join(std::string key, std::vector<int> ranks, c10::DeviceI
                  [this](int rank) { return global_rank(rank); });
   how.timeout = options_->timeout;
   auto made = connect(how);
+  const auto &all = options_->global_ranks_in_group;
+  const auto numbers = all_ranks(size_);
+  FlightRecorder::get().add_group(
+      *recorded_group(), all.empty() ? std::vector<uint64_t>(numbers.begin(), numbers.end()) : all);
+  FlightWatch::get().add(made, global_rank(rank_));
   const std::lock_guard lock(naming_);
   named_.push_back(made);
   if (!ended_.empty()) {
@@ -184,6 +190,7 @@ void Occl::abort() {
   const std::lock_guard lock(naming_);
   ended_ = "the group was aborted";
   for (const auto &communicator : named_) {
+    FlightWatch::get().remove(communicator);
     communicator->abort("the program aborted it");
   }
 }

@@ -65,6 +65,7 @@ Occl::WorkPtr Occl::submit(Request request) {
     const auto &tensors = request.inputs.empty() ? request.outputs : request.inputs;
     request.device = tensors.front().device().index();
   }
+  auto frames = FlightRecorder::get().look_where();
   const WithoutGil no_gil;
   const std::lock_guard lock(submitting_);
   check_alive();
@@ -73,13 +74,21 @@ Occl::WorkPtr Occl::submit(Request request) {
                      : request.inputs.empty() ? request.outputs[0].scalar_type()
                                               : request.inputs[0].scalar_type();
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
-      std::make_tuple(static_cast<int64_t>(is_message ? message_number_ : collective_number_) + 1,
-                      is_message),
+      std::make_tuple(static_cast<int64_t>(next_number(is_message)), is_message),
       std::make_tuple(pg_uid_, pg_desc_), request.inputs, request.outputs, rank_,
       request.name == nullptr ? request.title.c_str() : request.name,
       count_elements(request.inputs), count_elements(request.outputs), dtype, request.input_rows,
       request.output_rows, rank_start_, rank_stride_, size_, request.is_async);
-  return is_coalescing_ ? add_coalesced(std::move(request)) : queue(std::move(request));
+  ++call_number_;
+  return is_coalescing_ ? add_coalesced(std::move(request), std::move(frames))
+                        : queue(std::move(request), std::move(frames));
+}
+
+// What is queued together has one number.
+uint64_t Occl::next_number(bool is_message) const {
+  const bool has_it =
+      coalesced_ && (is_message ? !coalesced_->messages.empty() : coalesced_->has_collectives);
+  return (is_message ? message_number_ : collective_number_) + (has_it ? 0 : 1);
 }
 
 int Occl::choose_stream(Connection &connection, const Request &request) {
@@ -147,11 +156,15 @@ c10::intrusive_ptr<OcclWork> Occl::make_work(const Request &request, int stream)
   return c10::make_intrusive<OcclWork>(std::move(facts), shown, request.outputs);
 }
 
-Occl::WorkPtr Occl::queue(Request request) {
-  ++(request.is_message() ? message_number_ : collective_number_);
+Occl::WorkPtr Occl::queue(Request request, Frames frames) {
+  if (!request.is_coalesced) { // else it has its number
+    ++(request.is_message() ? message_number_ : collective_number_);
+  }
   if (request.timeout <= std::chrono::milliseconds::zero()) {
     request.timeout = options_->timeout;
   }
+  const auto extra = extra_time_->take();
+  request.timeout += extra.time;
   auto &connection = connection_on(request.device);
   const auto stream = choose_stream(connection, request);
   const auto communicator = choose_communicator(connection, request);
@@ -160,6 +173,15 @@ Occl::WorkPtr Occl::queue(Request request) {
   operation->collectives = std::move(request.collectives);
   operation->messages = request.messages;
   operation->timeout_ns = in_ns(request.timeout);
+  operation->record = record(request, std::move(frames));
+  if (extra.owned > std::chrono::milliseconds::zero()) {
+    operation->extra_time = extra_time_;
+    operation->extra_time_owned = extra.owned;
+  }
+  uint64_t call = 0;
+  if (request.has_collectives) {
+    call = communicator->call(request.device, !request.is_async);
+  }
   const auto outcome = operation->outcome;
   c10::intrusive_ptr<OcclWork> work;
   if (request.is_async || at::hasCallbacks()) {
@@ -197,7 +219,7 @@ Occl::WorkPtr Occl::queue(Request request) {
         append(used, {to, from});
       }
     }
-    work->attach(communicator, outcome, start, end, std::move(used));
+    work->attach(communicator, outcome, start, end, call, std::move(used));
     work->end_profiling();
   }
   return request.is_async ? work : nullptr;
@@ -212,7 +234,7 @@ void Occl::startCoalescing() {
   coalesced_.reset();
 }
 
-Occl::WorkPtr Occl::add_coalesced(Request request) {
+Occl::WorkPtr Occl::add_coalesced(Request request, Frames frames) {
   const auto device = request.device;
   if (!coalesced_) {
     coalesced_.emplace(Request{c10d::OpType::COALESCED, "coalesced", nullptr, request.is_async});
@@ -221,7 +243,10 @@ Occl::WorkPtr Occl::add_coalesced(Request request) {
   }
   auto &all = *coalesced_;
   TORCH_CHECK(all.device == device, multi_device_sentence());
+  auto &number = request.is_message() ? message_number_ : collective_number_;
+  number = next_number(request.is_message());
   all.is_async = request.is_async;
+  record(request, std::move(frames));
   all.has_collectives = all.has_collectives || request.has_collectives;
   std::move(request.collectives.begin(), request.collectives.end(),
             std::back_inserter(all.collectives));
@@ -238,6 +263,7 @@ Occl::WorkPtr Occl::add_coalesced(Request request) {
 
 // None if there was nothing, or if it was queued on the current stream.
 Occl::WorkPtr Occl::endCoalescing() {
+  auto frames = FlightRecorder::get().look_where();
   const WithoutGil no_gil;
   const std::lock_guard lock(submitting_);
   is_coalescing_ = false;
@@ -246,7 +272,7 @@ Occl::WorkPtr Occl::endCoalescing() {
     return nullptr;
   }
   check_alive();
-  return queue(std::move(*request));
+  return queue(std::move(*request), std::move(frames));
 }
 
 } // namespace openreg

@@ -2,11 +2,14 @@
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/StreamGuard.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 
 #include "distributed/arguments.h"
+#include "distributed/work_results.h"
 #include "streams/turn.h"
 
 namespace openreg {
@@ -14,6 +17,17 @@ namespace openreg {
 namespace {
 
 constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(50);
+
+// Ctrl-C ends the wait, as all others here.
+void check_signals() {
+  if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0) {
+    return;
+  }
+  const pybind11::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) {
+    throw python_error();
+  }
+}
 
 } // namespace
 
@@ -34,11 +48,12 @@ OcclWork::~OcclWork() {
 }
 
 void OcclWork::attach(CommunicatorPtr communicator, std::shared_ptr<Outcome> outcome,
-                      SharedEvent start, SharedEvent end, Tensors used) {
+                      SharedEvent start, SharedEvent end, uint64_t call, Tensors used) {
   communicator_ = std::move(communicator);
   outcome_ = std::move(outcome);
   start_ = std::move(start);
   end_ = std::move(end);
+  call_ = call;
   used_ = std::move(used);
 }
 
@@ -84,6 +99,9 @@ void OcclWork::synchronize() {
     int stream = OPENREG_STREAM_DEFAULT;
     check(openreg_stream_current(facts_.device, &stream));
     const WithoutGil no_gil;
+    if (!facts_.is_message) {
+      communicator_->wait(call_, facts_.device);
+    }
     wait_for_event_on({facts_.device, stream}, end_.get());
   }
   Tensors used;
@@ -120,6 +138,7 @@ void OcclWork::wait_on_host(std::chrono::milliseconds timeout) {
           "[Rank ", rank_, "] Watchdog caught collective operation timeout: Work", backend_title(),
           "(SeqNum=", facts_.number, ", OpType=", c10d::opTypeToString(retrieveOpType()),
           ", Timeout(ms)=", timeout.count(), ") timed out in blocking wait.");
+      outcome_->note_late();
       communicator_->abort(sentence);
       TORCH_CHECK_WITH(DistBackendError, false, sentence);
     }
@@ -129,6 +148,8 @@ void OcclWork::wait_on_host(std::chrono::milliseconds timeout) {
         openreg_event_synchronize_for(end_.get(), static_cast<uint64_t>(slice.count()));
     if (status != OPENREG_NOT_READY) {
       check(status);
+    } else {
+      check_signals();
     }
   }
 }
@@ -164,6 +185,16 @@ c10::intrusive_ptr<c10::ivalue::Future> OcclWork::getFuture() {
     future_->markCompleted(c10::IValue(outputs_));
   }
   return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> OcclWork::getFutureResult() {
+  const std::lock_guard lock(mutex_of_future_);
+  if (!future_result_) {
+    TORCH_CHECK(end_ != nullptr,
+                "openreg: only what is called together has a result, not its parts");
+    future_result_ = WorkResults::get().of(end_, outcome_);
+  }
+  return future_result_;
 }
 
 float OcclWork::getDuration() const {

@@ -31,7 +31,7 @@ public:
   // What was queued: its events, and the tensors that it reads and writes, which are kept until it
   // has been waited for. Without that, it is done.
   void attach(CommunicatorPtr communicator, std::shared_ptr<Outcome> outcome, SharedEvent start,
-              SharedEvent end, Tensors used);
+              SharedEvent end, uint64_t call, Tensors used);
   // Tells the profiler that it was queued.
   void end_profiling();
 
@@ -48,6 +48,8 @@ public:
   void abort() override;
 
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // The number of a c10d::WorkResult, when it has ended.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   float getDuration() const override;
   uint64_t getSequencenumber() const override { return facts_.number; }
   std::chrono::milliseconds timeout() const { return facts_.timeout; }
@@ -62,12 +64,13 @@ private:
   CommunicatorPtr communicator_;
   std::shared_ptr<Outcome> outcome_;
   SharedEvent start_, end_;
+  uint64_t call_ = 0; // of the communicator's
 
   std::mutex mutex_of_used_;
   Tensors used_;
 
   std::mutex mutex_of_future_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_, future_result_;
 };
 
 } // namespace openreg

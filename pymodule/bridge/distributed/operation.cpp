@@ -1,5 +1,6 @@
 #include "distributed/operation.h"
 
+#include "distributed/flight_watch.h"
 #include "launch/policy.h"
 #include "streams/turn.h"
 
@@ -43,15 +44,49 @@ openreg_status Operation::run() {
     return openreg_fail(failed_, "%s", outcome->sentence().c_str());
   }
   if (has_begun_) {
-    return outcome->set(communicator->finish(UINT64_MAX));
+    return end(communicator->finish(UINT64_MAX));
   }
+  start();
+  return end(run_all());
+}
+
+void Operation::start() {
+  began_ = std::chrono::steady_clock::now();
+  if (record != nullptr) {
+    record->start();
+  }
+}
+
+// The outcome last: who sees that it failed may end the job.
+openreg_status Operation::end(openreg_status status) {
+  if (extra_time != nullptr) {
+    extra_time->end(extra_time_owned);
+  }
+  if (record != nullptr) {
+    record->end(status == OPENREG_OK);
+  }
+  if (status == OPENREG_OK) {
+    return status;
+  }
+  const std::string sentence = openreg_last_error();
+  const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - began_;
+  if (static_cast<uint64_t>(time.count()) >= timeout_ns) {
+    outcome->note_late();
+  }
+  if (record != nullptr) {
+    FlightWatch::get().tell(*communicator);
+  }
+  return outcome->set(openreg_fail(status, "%s", sentence.c_str()));
+}
+
+openreg_status Operation::run_all() {
   for (auto &collective : collectives) {
     collective.call.timeout_ns = timeout_ns;
     if (const auto status = communicator->run(collective.complete()); status != OPENREG_OK) {
-      return outcome->set(status);
+      return status;
     }
   }
-  return messages.empty() ? OPENREG_OK : outcome->set(communicator->exchange(messages, timeout_ns));
+  return messages.empty() ? OPENREG_OK : communicator->exchange(messages, timeout_ns);
 }
 
 bool Operation::try_now() {
@@ -60,15 +95,17 @@ bool Operation::try_now() {
   }
   auto &collective = collectives[0];
   collective.call.timeout_ns = timeout_ns;
+  began_ = std::chrono::steady_clock::now();
   auto status = communicator->begin(collective.complete());
   if (status == OPENREG_OK) {
     has_begun_ = true;
+    start();
     status = communicator->finish(communicator->has_cores() ? kPatienceNs : kCrowdedPatienceNs);
   }
   if (status == OPENREG_NOT_READY) {
     return false;
   }
-  failed_ = outcome->set(status);
+  failed_ = end(status);
   return failed_ == OPENREG_OK;
 }
 

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "distributed/communicator.h"
+#include "distributed/extra_time.h"
+#include "distributed/flight_recorder.h"
 #include "streams/event_owner.h"
 
 namespace openreg {
@@ -49,6 +51,10 @@ struct Collective {
 // What became of an operation. Written once, by who does it.
 class Outcome {
 public:
+  // It failed because it took too long, by its own time or by that of who waited for it.
+  bool was_too_late() const { return was_too_late_; }
+  void note_late() { was_too_late_ = true; }
+
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }
   // Of one that has failed.
   const std::string &sentence() const { return sentence_; }
@@ -64,7 +70,7 @@ public:
 
 private:
   std::string sentence_;
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_{false}, was_too_late_{false};
 };
 
 class Operation {
@@ -74,6 +80,9 @@ public:
   std::vector<openreg_message> messages; // after them, all at the same time
   uint64_t timeout_ns = UINT64_MAX;      // of each collective, and of the messages
   std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();
+  RecordPtr record;                      // null: it is not recorded
+  std::shared_ptr<ExtraTime> extra_time; // null: none of it ends with this
+  std::chrono::milliseconds extra_time_owned{0};
 
   // Does it, or what is left to do, and waits for the others as long as it takes.
   openreg_status run();
@@ -83,8 +92,14 @@ public:
   bool try_now();
 
 private:
+  openreg_status run_all();
+  // What others are told of it: the flight recorder, and who waits.
+  void start();
+  openreg_status end(openreg_status status); // as it was given
+
   // The only collective has begun, and waits for the others.
   bool has_begun_ = false;
+  std::chrono::steady_clock::time_point began_;
   // What it failed with on the calling thread, for the stream to keep.
   openreg_status failed_ = OPENREG_OK;
 };

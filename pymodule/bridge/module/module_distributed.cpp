@@ -4,6 +4,7 @@
 
 #include "distributed/communicator.h"
 #include "distributed/gloo.h"
+#include "distributed/symmetric_memory.h"
 #include "distributed/timer.h"
 #include "module/held_without_gil.h"
 #include "module/module_nccl.h"
@@ -41,9 +42,17 @@ void define_gloo(const py::module &module) {
 void define_distributed(py::module &module) {
   module.def("define_gloo", [module] { define_gloo(module); });
   module.def("define_occl", [module] { define_occl(module); });
-  module.def("abort_communicators", &abort_communicators, py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "abort_communicators",
+      [] {
+        abort_signals();
+        abort_communicators();
+      },
+      py::call_guard<py::gil_scoped_release>());
   module.def("finish_gloo", &Gloo::finish_all, py::call_guard<py::gil_scoped_release>());
   define_nccl(module);
+  register_symmetric_memory();
+  module.def("symmetric_memory_source", &symmetric_memory_source);
   register_timer();
 }
 

@@ -2,6 +2,7 @@
 
 #include <pybind11/chrono.h>
 
+#include "distributed/flight_recorder.h"
 #include "distributed/occl.h"
 #include "module/held_without_gil.h"
 
@@ -47,11 +48,38 @@ void define_config(const py::object &group) {
 #undef OPENREG_FIELD
 }
 
+// By the names that PyTorch has for NCCL's.
+void define_flight_recorder(py::module module) {
+  auto recorder = module.def_submodule("_flight_recorder");
+  using Asked = std::optional<bool>;
+  recorder.def(
+      "_dump_nccl_trace",
+      [](Asked calls, Asked frames, Asked only_active) {
+        return py::bytes(FlightRecorder::get().dump(
+            {calls.value_or(true), frames.value_or(true), only_active.value_or(false)}));
+      },
+      py::arg("includeCollectives") = Asked(), py::arg("includeStackTraces") = Asked(),
+      py::arg("onlyActive") = Asked());
+  recorder.def(
+      "_dump_nccl_trace_json",
+      [](Asked calls, Asked only_active) {
+        return py::bytes(FlightRecorder::get().dump_json(
+            {calls.value_or(true), false, only_active.value_or(false)}));
+      },
+      py::arg("includeCollectives") = Asked(), py::arg("onlyActive") = Asked());
+  recorder.def("_reset_fr_recording_nccl", [] { FlightRecorder::get().reset(); });
+  recorder.def("set_library_version", [](std::string version) {
+    FlightRecorder::set_library_version(std::move(version));
+  });
+  register_flight_requests();
+}
+
 } // namespace
 
 void define_occl(const py::module &module) {
   using Milliseconds = std::chrono::milliseconds;
   py::class_<Occl, c10d::Backend, HeldWithoutGil<Occl>> group(module, class_name().c_str());
+  define_flight_recorder(module);
   define_config(group);
   define_options(group);
   group
@@ -83,6 +111,18 @@ void define_occl(const py::module &module) {
       .def("_group_end", &Occl::endCoalescing, NoGil())
       .def("_wait_for_pending_works", &Occl::waitForPendingWorks, NoGil())
       .def("_enable_collectives_timing", &Occl::enableCollectivesTiming)
+      .def("_add_ephemeral_timeout", &Occl::add_ephemeral_timeout, py::arg("timeout"))
+      .def_property_readonly("mem_allocator", &Occl::memory_allocator)
+      .def(
+          "register_mem_pool",
+          [](Occl &self, const py::object &pool, bool) {
+            const auto device = pool.attr("device").cast<int>();
+            const py::gil_scoped_release no_gil;
+            self.check_pool(device);
+          },
+          py::arg("pool"), py::arg("symm") = false)
+      .def(
+          "deregister_mem_pool", [](Occl &, const py::object &) {}, py::arg("pool"))
       .def("_is_initialized", &Occl::is_connected, NoGil())
       .def("get_error", &Occl::getError, NoGil());
 }

@@ -18,11 +18,11 @@ from .. import _C
 _Tensors = Sequence[torch.Tensor]
 
 # That of the NCCL which PyTorch 2.13.0 with CUDA is built with: programs ask for at least some.
-_VERSION = (2, 29, 7)
+VERSION = (2, 29, 7)
 
 
 def _nccl_version() -> int:
-    major, minor, patch = _VERSION
+    major, minor, patch = VERSION
     return major << 32 | minor << 16 | patch
 
 

@@ -2,7 +2,8 @@ import contextlib
 import functools
 
 import pytest
-from ranks import BACKENDS, Restarted, ranks_of
+from ranks import BACKEND, BACKENDS, Restarted, ranks_of
+from symmetric import begin
 
 
 @pytest.fixture(scope="module")
@@ -24,3 +25,28 @@ def group_of_four(tmp_path_factory, request):
 def four_ranks(group_of_four):
     """Four processes, and that with each backend that serves tensors of the device."""
     return group_of_four.get()
+
+
+@pytest.fixture(scope="module")
+def symmetric_group(tmp_path_factory, request):
+    make_folder = functools.partial(tmp_path_factory.mktemp, "group")
+    size = request.module.SIZE
+    group = Restarted(make_folder, size=size, devices=size, backend=BACKEND)
+    with contextlib.closing(group):
+        yield group
+
+
+@pytest.fixture
+def symmetric_ranks(symmetric_group):
+    """As many processes as the module says, each on its device."""
+    ranks = symmetric_group.get()
+    ranks.call(begin)
+    return ranks
+
+
+@pytest.fixture
+def two_ranks(tmp_path):
+    """A group of one test, which may end it."""
+    with ranks_of(tmp_path, backend=BACKEND) as ranks:
+        ranks.call(begin)
+        yield ranks

@@ -124,6 +124,32 @@ def pass_around(count):
     return output.cpu()
 
 
+def pass_on(count):
+    """Around the ring, one message after the other: each waits for the one before."""
+    size, rank = dist.get_world_size(), dist.get_rank()
+    output, given = empty(count), on_device(numbers(rank, count))
+    if rank == 0:
+        dist.send(given, 1)
+    dist.recv(output, (rank - 1) % size)
+    if rank != 0:
+        dist.send(given, (rank + 1) % size)
+    return output.cpu()
+
+
+def send_both_ways(count):
+    """Rank 0 and the last one, which are on different hosts in all but one of the places."""
+    size, rank = dist.get_world_size(), dist.get_rank()
+    if rank not in (0, size - 1):
+        return None
+    peer = size - 1 - rank
+    outputs = [empty(count) for _ in range(3)]
+    works = [dist.irecv(output, peer) for output in outputs]
+    works += [dist.isend(on_device(numbers(rank + each, count)), peer) for each in range(3)]
+    for work in works:
+        work.wait()
+    return torch.stack(outputs).cpu()
+
+
 def barrier():
     dist.barrier()
 
@@ -220,6 +246,16 @@ def test_messages(ranks, count):
     answers = ranks.call(pass_around, count)
     for rank, answer in enumerate(answers):
         assert torch.equal(answer, numbers((rank - 1) % len(answers), count))
+
+
+@pytest.mark.parametrize("count", [0, 1, 100_000])
+def test_messages_that_are_not_batched(ranks, count):
+    size = len(ranks.peers)
+    for rank, answer in enumerate(ranks.call(pass_on, count)):
+        assert torch.equal(answer, numbers((rank - 1) % size, count))
+    first, *_, last = ranks.call(send_both_ways, count)
+    assert torch.equal(first, torch.stack([numbers(size - 1 + each, count) for each in range(3)]))
+    assert torch.equal(last, torch.stack([numbers(each, count) for each in range(3)]))
 
 
 def test_barrier_waits_for_ranks_of_other_hosts(ranks):

@@ -1,0 +1,162 @@
+#include "distributed/flight_watch.h"
+
+#include <c10/util/Logging.h>
+#include <c10/util/thread_name.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
+#include <unistd.h>
+
+#include <array>
+#include <future>
+
+#include "distributed/flight_recorder.h"
+
+namespace openreg {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery(100);
+constexpr std::chrono::seconds kWriteTime(2);
+constexpr int kDumpMilliseconds = 15'000; // as NCCL's group by default
+
+// The end of a fresh pipe, or -1. Raises as NCCL's group does when it cannot be made.
+int make_pipe(int rank) {
+  const auto prefix = c10d::getCvarString({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE"}, "");
+  if (prefix.empty()) {
+    return -1;
+  }
+  const auto path = c10::str(prefix, rank, ".pipe");
+  TORCH_CHECK(unlink(path.c_str()) == 0 || errno == ENOENT, "Error removing existing named pipe ",
+              path, ", Error: ", std::strerror(errno));
+  TORCH_CHECK(mkfifo(path.c_str(), 0666) == 0, "Error creating named pipe ", path,
+              ", Error: ", std::strerror(errno));
+  const int pipe = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  TORCH_CHECK(pipe >= 0, "Error opening named pipe ", path);
+  return pipe;
+}
+
+bool is_asked(int pipe) {
+  std::array<char, 128> words;
+  return pipe >= 0 && read(pipe, words.data(), words.size()) > 0;
+}
+
+// Frames need the GIL, which who hangs may hold: in a thread, of which the rest is not awaited.
+std::string dump_in_time(FlightRecorder::Parts parts) {
+  auto dumped = std::make_shared<std::promise<std::string>>();
+  auto text = dumped->get_future();
+  std::thread([=] { dumped->set_value(FlightRecorder::get().dump(parts)); }).detach();
+  const std::chrono::milliseconds patience(
+      c10d::getCvarInt({"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"}, kDumpMilliseconds));
+  if (text.wait_for(patience) == std::future_status::ready) {
+    return text.get();
+  }
+  parts.frames = false;
+  return FlightRecorder::get().dump(parts);
+}
+
+} // namespace
+
+FlightWatch &FlightWatch::get() {
+  static auto &one = *new FlightWatch;
+  return one;
+}
+
+void FlightWatch::add(const CommunicatorPtr &communicator, int rank) {
+  const bool writes = c10d::getCvarBool({"TORCH_NCCL_DUMP_ON_TIMEOUT"}, true);
+  if (!FlightRecorder::get().is_on() || !writes || openreg_in_bad_fork()) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (is_over_) {
+    return;
+  }
+  watched_[communicator.get()] = communicator;
+  if (!thread_.joinable()) {
+    rank_ = rank;
+    pipe_ = make_pipe(rank);
+    thread_ = std::thread([this] { run(); });
+  }
+}
+
+void FlightWatch::remove(const CommunicatorPtr &communicator) {
+  const std::lock_guard lock(mutex_);
+  watched_.erase(communicator.get());
+}
+
+void FlightWatch::tell(const Communicator &communicator) {
+  if (communicator.check() == OPENREG_OK) {
+    return; // it goes on
+  }
+  std::unique_lock lock(mutex_);
+  if (is_over_ || !watched_.contains(&communicator)) {
+    return;
+  }
+  is_called_ = true;
+  wake_.notify_all();
+  const auto before = writes_;
+  written_.wait_for(lock, kWriteTime, [&] { return writes_ != before || is_over_; });
+  lock.unlock();
+  std::this_thread::sleep_for(2 * kLookEvery);
+}
+
+// In a fork there is no thread, and the lock may have been held when it began.
+void FlightWatch::stop() {
+  if (openreg_in_bad_fork()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+void FlightWatch::run() {
+  c10::setThreadName("openreg flight");
+  std::unique_lock lock(mutex_);
+  for (bool is_last = false; !is_last;) {
+    wake_.wait_for(lock, kLookEvery, [this] { return is_called_ || is_over_; });
+    is_called_ = false;
+    is_last = is_over_;
+    const bool has_failed = has_new_failure();
+    lock.unlock();
+    if (has_failed || is_asked(pipe_)) {
+      write();
+    }
+    lock.lock();
+    if (has_failed && ++writes_ == 1) {
+      LOG(WARNING) << "A group failed. The last calls of this process stand in "
+                   << c10d::DebugInfoWriter::getWriter(rank_).getWriterTarget()
+                   << ", which torchfrtrace reads.";
+    }
+    written_.notify_all();
+  }
+}
+
+// With the lock held. What has failed is forgotten: it is told of once.
+bool FlightWatch::has_new_failure() {
+  bool has_failed = false;
+  std::erase_if(watched_, [&](const auto &each) {
+    const auto communicator = each.second.lock();
+    if (communicator == nullptr) {
+      return true;
+    }
+    const bool is_over = communicator->check() != OPENREG_OK;
+    has_failed = has_failed || is_over;
+    return is_over;
+  });
+  return has_failed;
+}
+
+void FlightWatch::write() {
+  FlightRecorder::Parts parts;
+  parts.frames = c10d::getCvarBool({"TORCH_INCLUDE_STACK_TRACE"}, true);
+  parts.only_active = c10d::getCvarBool({"TORCH_INCLUDE_ONLY_ACTIVE"}, false);
+  c10d::DebugInfoWriter::getWriter(rank_).write(dump_in_time(parts));
+}
+
+} // namespace openreg

@@ -1,0 +1,37 @@
+"""RPC with tensors of devices, which a PyTorch without CUDA cannot send.
+
+Without a device map it says so when it is given such a tensor. With one it ends the process: so a
+device map is refused where RPC begins.
+"""
+
+import functools
+from typing import Any
+
+from torch import distributed
+
+
+def _has_devices(device_map: dict[Any, Any]) -> bool:
+    return any(device.type != "cpu" for pair in device_map.items() for device in pair)
+
+
+def install() -> None:
+    """Have RPC look at the device maps that it is given."""
+    if not distributed.is_available() or not distributed.rpc.is_available():
+        return
+    agent = distributed.rpc.TensorPipeAgent
+    initialize = agent.__init__
+
+    @functools.wraps(initialize)
+    def checked(
+        self: Any, store: Any, name: str, rank: int, size: Any, options: Any, *rest: Any
+    ) -> None:
+        refused = sorted(to for to, each in options.device_maps.items() if _has_devices(each))
+        if refused:
+            raise RuntimeError(
+                f"openreg: RPC from '{name}' has a device map for {', '.join(map(repr, refused))}, "
+                "but PyTorch without CUDA sends CPU tensors only: leave device_maps empty, and "
+                "send tensor.cpu()"
+            )
+        initialize(self, store, name, rank, size, options, *rest)
+
+    agent.__init__ = checked  # type: ignore[assignment,method-assign]

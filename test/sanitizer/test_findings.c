@@ -1,0 +1,327 @@
+/* What a finding says: its kind, both sides, once. */
+#include "player.h"
+
+static openreg_sanitizer *sanitizer;
+static openreg_sanitizer_actor *one, *other, *host, *second_host;
+
+static void begin_with(openreg_sanitizer_options options) {
+  sanitizer = make_sanitizer(options);
+  one = make_stream(sanitizer, 2);
+  other = make_stream(sanitizer, 3);
+  host = make_actor(sanitizer, OPENREG_SANITIZER_HOST, 4);
+  second_host = make_actor(sanitizer, OPENREG_SANITIZER_HOST, 5);
+  allocate(sanitizer, 0x1000, 0x1000, 40);
+}
+
+static int begin(void **state) {
+  (void)state;
+  begin_with((openreg_sanitizer_options){0});
+  return 0;
+}
+
+static int end(void **state) {
+  (void)state;
+  openreg_sanitizer_destroy(sanitizer);
+  return 0;
+}
+
+static openreg_sanitizer_kind only_kind(void) {
+  return only_finding(sanitizer).kind;
+}
+
+/* ---- what it says ---------------------------------------------------------------------------- */
+
+static void a_race_names_both_accesses_and_the_bytes(void **state) {
+  (void)state;
+  int64_t sizes[] = {10, 4}, strides[] = {64, 4};
+  openreg_sanitizer_region rows = {0x1010, 4, 2, sizes, strides};
+  access_region(sanitizer, one, rows, WRITE, 10);
+  access_bytes(sanitizer, other, 0x1020, 100, READ, 11);
+  openreg_sanitizer_finding finding = only_finding(sanitizer);
+  assert_int_equal(finding.kind, OPENREG_SANITIZER_RACE);
+  assert_string_equal(openreg_sanitizer_kind_name(finding.kind), "race");
+  assert_int_equal(finding.first.site, 10);
+  assert_int_equal(finding.first.tag, 1010);
+  assert_int_equal(finding.first.actor, 2);
+  assert_int_equal(finding.first.mode, WRITE);
+  assert_int_equal(finding.first.begin, 0x1010);
+  assert_int_equal(finding.first.end, 0x1010 + 9 * 64 + 16);
+  assert_int_equal(finding.first.block.site, 40);
+  assert_int_equal(finding.second.site, 11);
+  assert_int_equal(finding.second.actor, 3);
+  assert_int_equal(finding.second.mode, READ);
+  assert_int_equal(finding.second.block.address, 0x1000);
+  assert_int_equal(finding.second.block.bytes, 0x1000);
+  assert_int_equal(finding.bytes.begin, 0x1050);
+  assert_int_equal(finding.bytes.end, 0x1060);
+}
+
+static void two_that_read_do_not_race(void **state) {
+  (void)state;
+  access_bytes(sanitizer, one, 0x1000, 64, READ, 10);
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+  access_bytes(sanitizer, other, 0x1000, 64, WRITE, 12);
+  assert_int_equal(only_finding(sanitizer).first.site, 10);
+}
+
+static void accesses_of_one_launch_do_not_race(void **state) {
+  (void)state;
+  openreg_sanitizer_access accesses[] = {
+      {.region = bytes_at(0x1000, 64), .mode = READ},
+      {.region = bytes_at(0x1020, 64), .mode = WRITE},
+      {.region = bytes_at(0x1000, 64), .mode = BOTH},
+  };
+  openreg_sanitizer_launch launch = {.actor = one, .accesses = accesses, .count = 3};
+  ASSERT_OK(openreg_sanitizer_run_launch(sanitizer, &launch));
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+}
+
+static void deferred_work_was_never_waited_for(void **state) {
+  (void)state;
+  access_bytes(sanitizer, one, 0x1000, 64, READ | OPENREG_SANITIZER_DEFERRED, 10);
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+  access_bytes(sanitizer, other, 0x1000, 64, WRITE, 12);
+  assert_int_equal(only_kind(), OPENREG_SANITIZER_NEVER_WAITED);
+  openreg_sanitizer_findings_clear(sanitizer);
+  openreg_sanitizer_order(sanitizer, one, other);
+  access_bytes(sanitizer, other, 0x1000, 64, WRITE, 13);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+}
+
+static void a_host_access_is_one_of_a_host_and_a_stream(void **state) {
+  (void)state;
+  access_bytes(sanitizer, one, 0x1000, 64, READ, 10);
+  access_bytes(sanitizer, host, 0x103f, 1, READ, 11);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+  access_bytes(sanitizer, host, 0x1040, 1, WRITE, 12); /* next to it */
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+  access_bytes(sanitizer, host, 0x103f, 1, WRITE, 13);
+  assert_int_equal(only_kind(), OPENREG_SANITIZER_HOST_ACCESS);
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 14); /* the other way round */
+  openreg_sanitizer_finding finding;
+  assert_true(openreg_sanitizer_finding_get(sanitizer, 1, &finding));
+  assert_int_equal(finding.kind, OPENREG_SANITIZER_HOST_ACCESS);
+  assert_int_equal(finding.first.actor_kind, OPENREG_SANITIZER_HOST);
+  assert_int_equal(finding.first.site, 13);
+}
+
+static void host_threads_are_never_found_against_each_other(void **state) {
+  (void)state;
+  access_bytes(sanitizer, host, 0x1000, 64, WRITE, 10);
+  access_bytes(sanitizer, second_host, 0x1000, 64, WRITE, 11);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+}
+
+static void a_host_does_not_hide_a_stream_from_another_host(void **state) {
+  (void)state;
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+  openreg_sanitizer_order(sanitizer, one, host);
+  access_bytes(sanitizer, host, 0x1000, 64, WRITE, 11);
+  access_bytes(sanitizer, second_host, 0x1000, 64, READ, 12);
+  assert_int_equal(only_finding(sanitizer).first.site, 10);
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+static void a_wait_before_the_record_is_named(void **state) {
+  (void)state;
+  openreg_sanitizer_token *token = make_token(sanitizer);
+  openreg_sanitizer_wait(sanitizer, other, token, NULL, 21);
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, one, NULL, 22));
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  openreg_sanitizer_finding finding = only_finding(sanitizer);
+  assert_int_equal(finding.kind, OPENREG_SANITIZER_UNORDERED_EVENT);
+  assert_int_equal(finding.token, 77);
+  assert_int_equal(finding.waited_site, 21);
+  assert_int_equal(finding.recorded_site, 22);
+  assert_true(finding.waited_early);
+}
+
+static void a_wait_for_a_token_that_was_recorded_again_is_named(void **state) {
+  (void)state;
+  openreg_sanitizer_actor *third = make_stream(sanitizer, 6);
+  openreg_sanitizer_token *token = make_token(sanitizer);
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, one, NULL, 22));
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, third, NULL, 23));
+  openreg_sanitizer_wait(sanitizer, other, token, NULL, 21);
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  openreg_sanitizer_finding finding = only_finding(sanitizer);
+  assert_int_equal(finding.kind, OPENREG_SANITIZER_UNORDERED_EVENT);
+  assert_int_equal(finding.recorded_site, 22);
+  assert_int_equal(finding.waited_site, 21);
+  assert_false(finding.waited_early);
+}
+
+static void a_token_that_would_not_have_helped_is_not_named(void **state) {
+  (void)state;
+  openreg_sanitizer_token *token = make_token(sanitizer);
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, one, NULL, 22)); /* before the write */
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+  openreg_sanitizer_wait(sanitizer, other, token, NULL, 21);
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  assert_int_equal(only_kind(), OPENREG_SANITIZER_RACE);
+}
+
+static void a_token_that_another_waited_for_is_not_named(void **state) {
+  (void)state;
+  openreg_sanitizer_token *token = make_token(sanitizer);
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+  openreg_sanitizer_wait(sanitizer, host, token, NULL, 21);
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, one, NULL, 22));
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  assert_int_equal(only_kind(), OPENREG_SANITIZER_RACE);
+}
+
+static void an_early_wait_that_orders_nothing_wrong_is_silent(void **state) {
+  (void)state;
+  openreg_sanitizer_token *token = make_token(sanitizer);
+  openreg_sanitizer_wait(sanitizer, other, token, NULL, 21);
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 10);
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, other, NULL, 22));
+  openreg_sanitizer_wait(sanitizer, one, token, NULL, 23);
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 11);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+}
+
+/* ---- once ------------------------------------------------------------------------------------ */
+
+struct told {
+  int times;
+  openreg_sanitizer_finding last;
+  openreg_sanitizer *sanitizer;
+};
+
+static void count_told(const openreg_sanitizer_finding *finding, void *context) {
+  struct told *told = context;
+  told->times++;
+  told->last = *finding;
+  /* Without the lock: it may ask. */
+  assert_true(openreg_sanitizer_finding_count(told->sanitizer) > 0);
+}
+
+static void one_is_told_once_and_counted(void **state) {
+  (void)state;
+  struct told told = {0};
+  begin_with((openreg_sanitizer_options){.callback = count_told, .context = &told});
+  told.sanitizer = sanitizer;
+  for (int i = 0; i < 10; i++) {
+    access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+    access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  }
+  /* Of 20 accesses each but the first conflicts with the last of the other's. */
+  assert_int_equal(told.times, 2);
+  assert_int_equal(told.last.first.site, 11);
+  assert_int_equal(told.last.count, 1);
+  openreg_sanitizer_finding finding;
+  assert_true(openreg_sanitizer_finding_get(sanitizer, 0, &finding));
+  assert_int_equal(finding.count, 10);
+  assert_true(openreg_sanitizer_finding_get(sanitizer, 1, &finding));
+  assert_int_equal(finding.count, 9);
+  assert_false(openreg_sanitizer_finding_get(sanitizer, 2, &finding));
+  openreg_sanitizer_findings_clear(sanitizer);
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  assert_int_equal(told.times, 3);
+  openreg_sanitizer_destroy(sanitizer);
+}
+
+static void hundreds_are_kept_apart_by_their_sites(void **state) {
+  (void)state;
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+  for (int turn = 0; turn < 2; turn++)
+    for (uint64_t site = 100; site < 1000; site++)
+      access_bytes(sanitizer, other, 0x1000, 64, READ, site);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 900);
+  for (size_t i = 0; i < 900; i++) {
+    openreg_sanitizer_finding finding;
+    assert_true(openreg_sanitizer_finding_get(sanitizer, i, &finding));
+    assert_int_equal(finding.second.site, 100 + i);
+    assert_int_equal(finding.count, 2);
+  }
+}
+
+static void findings_without_room_are_counted(void **state) {
+  (void)state;
+  begin_with((openreg_sanitizer_options){.most_findings = 3});
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+  for (uint64_t site = 100; site < 110; site++)
+    access_bytes(sanitizer, other, 0x1000, 64, READ, site);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 3);
+  assert_int_equal(counts(sanitizer).lost_findings, 7);
+  openreg_sanitizer_destroy(sanitizer);
+}
+
+static void kinds_that_are_not_asked_for_are_not_reported(void **state) {
+  (void)state;
+  unsigned all = OPENREG_SANITIZER_ALL_KINDS;
+  openreg_sanitizer_set_kinds(sanitizer, all & ~OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_RACE));
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+  access_bytes(sanitizer, host, 0x1000, 64, READ, 12);
+  assert_int_equal(only_kind(), OPENREG_SANITIZER_HOST_ACCESS);
+  openreg_sanitizer_region region = bytes_at(0x1000, 64);
+  assert_true(openreg_sanitizer_would_conflict(sanitizer, other, &region, READ));
+}
+
+static void an_unordered_event_is_a_race_where_that_alone_is_asked_for(void **state) {
+  (void)state;
+  openreg_sanitizer_token *token = make_token(sanitizer);
+  openreg_sanitizer_set_kinds(sanitizer, OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_RACE));
+  openreg_sanitizer_wait(sanitizer, other, token, NULL, 21);
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, one, NULL, 22));
+  access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
+  assert_int_equal(only_kind(), OPENREG_SANITIZER_RACE);
+}
+
+static void what_the_caller_found_is_reported_once(void **state) {
+  (void)state;
+  openreg_sanitizer_finding finding = {.kind = OPENREG_SANITIZER_OUT_OF_BOUNDS,
+                                       .second = {.site = 9, .begin = 1, .end = 2}};
+  openreg_sanitizer_report(sanitizer, &finding);
+  openreg_sanitizer_report(sanitizer, &finding);
+  finding = only_finding(sanitizer);
+  assert_int_equal(finding.count, 2);
+  assert_int_equal(finding.second.end, 2);
+  assert_string_equal(openreg_sanitizer_kind_name(finding.kind), "out of bounds");
+}
+
+static void names_are_those_that_are_printed(void **state) {
+  (void)state;
+  static const char *const names[] = {
+      "race",         "use after free", "host access", "uninitialised read", "unordered event",
+      "never waited", "out of bounds",  "leak",        "unknown kind"};
+  for (unsigned kind = 0; kind <= OPENREG_SANITIZER_KIND_COUNT; kind++)
+    assert_string_equal(openreg_sanitizer_kind_name((openreg_sanitizer_kind)kind), names[kind]);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(a_race_names_both_accesses_and_the_bytes),
+      TEST(two_that_read_do_not_race),
+      TEST(accesses_of_one_launch_do_not_race),
+      TEST(deferred_work_was_never_waited_for),
+      TEST(a_host_access_is_one_of_a_host_and_a_stream),
+      TEST(host_threads_are_never_found_against_each_other),
+      TEST(a_host_does_not_hide_a_stream_from_another_host),
+      TEST(a_wait_before_the_record_is_named),
+      TEST(a_wait_for_a_token_that_was_recorded_again_is_named),
+      TEST(a_token_that_would_not_have_helped_is_not_named),
+      TEST(a_token_that_another_waited_for_is_not_named),
+      TEST(an_early_wait_that_orders_nothing_wrong_is_silent),
+      cmocka_unit_test(one_is_told_once_and_counted),
+      TEST(hundreds_are_kept_apart_by_their_sites),
+      cmocka_unit_test(findings_without_room_are_counted),
+      TEST(kinds_that_are_not_asked_for_are_not_reported),
+      TEST(an_unordered_event_is_a_race_where_that_alone_is_asked_for),
+      TEST(what_the_caller_found_is_reported_once),
+      TEST(names_are_those_that_are_printed),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

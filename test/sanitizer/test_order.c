@@ -1,0 +1,220 @@
+/* What is before what, and that clocks stay small. */
+#include "player.h"
+
+#include <stdlib.h>
+
+static openreg_sanitizer *sanitizer;
+static openreg_sanitizer_actor *host, *one, *other;
+
+static int begin(void **state) {
+  (void)state;
+  sanitizer = make_sanitizer((openreg_sanitizer_options){0});
+  host = make_actor(sanitizer, OPENREG_SANITIZER_HOST, 1);
+  one = make_stream(sanitizer, 2);
+  other = make_stream(sanitizer, 3);
+  allocate(sanitizer, 0x1000, 0x1000, 4);
+  return 0;
+}
+
+static int end(void **state) {
+  (void)state;
+  openreg_sanitizer_destroy(sanitizer);
+  return 0;
+}
+
+/* `one` writes now, and `order` is what is done then: whether `other` may read. */
+static void write_by_one(void) {
+  access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
+}
+
+static bool other_may_read(void) {
+  openreg_sanitizer_region region = bytes_at(0x1000, 64);
+  return !openreg_sanitizer_would_conflict(sanitizer, other, &region, READ);
+}
+
+static void streams_are_not_ordered_by_a_host_that_submits_to_both(void **state) {
+  (void)state;
+  openreg_sanitizer_order(sanitizer, host, one);
+  write_by_one();
+  openreg_sanitizer_order(sanitizer, host, other);
+  assert_false(other_may_read());
+  assert_false(openreg_sanitizer_is_ordered(sanitizer, one, other));
+}
+
+static void a_host_that_synchronizes_orders_what_it_submits_then(void **state) {
+  (void)state;
+  write_by_one();
+  openreg_sanitizer_order(sanitizer, one, host);
+  assert_true(openreg_sanitizer_is_ordered(sanitizer, one, host));
+  assert_false(other_may_read());
+  openreg_sanitizer_order(sanitizer, host, other);
+  assert_true(other_may_read());
+}
+
+static void order_holds_for_what_was_done_until_then(void **state) {
+  (void)state;
+  write_by_one();
+  openreg_sanitizer_order(sanitizer, one, other);
+  assert_true(other_may_read());
+  assert_true(openreg_sanitizer_is_ordered(sanitizer, one, other));
+  write_by_one();
+  assert_false(other_may_read());
+  assert_false(openreg_sanitizer_is_ordered(sanitizer, one, other));
+}
+
+static void a_token_is_the_point_of_its_last_record(void **state) {
+  (void)state;
+  openreg_sanitizer_token *token = make_token(sanitizer);
+  openreg_sanitizer_wait(sanitizer, other, token, NULL, 0); /* has no point */
+  write_by_one();
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, one, NULL, 0));
+  assert_false(other_may_read());
+  write_by_one();
+  openreg_sanitizer_wait(sanitizer, other, token, NULL, 0);
+  assert_false(other_may_read());
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, one, NULL, 0));
+  openreg_sanitizer_wait(sanitizer, other, token, NULL, 0);
+  assert_true(other_may_read());
+}
+
+static void a_token_that_is_retained_outlives_a_release(void **state) {
+  (void)state;
+  openreg_sanitizer_token *token = make_token(sanitizer);
+  write_by_one();
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, one, NULL, 0));
+  openreg_sanitizer_token_retain(sanitizer, token);
+  openreg_sanitizer_token_release(sanitizer, token);
+  assert_int_equal(counts(sanitizer).tokens, 1);
+  openreg_sanitizer_wait(sanitizer, other, token, NULL, 0);
+  assert_true(other_may_read());
+  openreg_sanitizer_token_release(sanitizer, token);
+  assert_int_equal(counts(sanitizer).tokens, 0);
+}
+
+static void what_a_submitter_did_is_in_a_record(void **state) {
+  (void)state;
+  openreg_sanitizer_token *token = make_token(sanitizer);
+  write_by_one();
+  ASSERT_OK(openreg_sanitizer_record(sanitizer, token, host, one, 0));
+  openreg_sanitizer_wait(sanitizer, other, token, host, 0);
+  assert_true(other_may_read());
+}
+
+static void a_group_is_heard_as_a_whole_and_after_its_actors_ended(void **state) {
+  (void)state;
+  write_by_one();
+  openreg_sanitizer_actor_end(sanitizer, one);
+  openreg_sanitizer_synchronize(sanitizer, 1, other); /* another group */
+  assert_false(other_may_read());
+  openreg_sanitizer_synchronize(sanitizer, 0, other);
+  assert_true(other_may_read());
+}
+
+static void a_child_is_after_what_its_parent_did(void **state) {
+  (void)state;
+  write_by_one();
+  openreg_sanitizer_actor_end(sanitizer, other);
+  ASSERT_OK(openreg_sanitizer_actor_create(sanitizer, OPENREG_SANITIZER_STREAM, 0, 9, one, &other));
+  assert_true(other_may_read());
+  write_by_one();
+  assert_false(other_may_read());
+}
+
+static void one_without_parent_is_after_what_all_have_heard(void **state) {
+  (void)state;
+  write_by_one();
+  openreg_sanitizer_actor_end(sanitizer, other);
+  other = make_stream(sanitizer, 9);
+  assert_false(other_may_read());
+  openreg_sanitizer_actor_end(sanitizer, other);
+  openreg_sanitizer_order(sanitizer, one, host);
+  other = make_stream(sanitizer, 9);
+  assert_true(other_may_read());
+  write_by_one();
+  assert_false(other_may_read());
+}
+
+static void the_next_in_a_slot_is_not_taken_for_the_last(void **state) {
+  (void)state;
+  /* A slot is free when nothing refers to it; one that heard the first has not heard the second. */
+  openreg_sanitizer_order(sanitizer, one, other);
+  openreg_sanitizer_actor_end(sanitizer, one);
+  one = make_stream(sanitizer, 8);
+  assert_int_equal(counts(sanitizer).slots, 3);
+  write_by_one();
+  assert_false(other_may_read());
+}
+
+static void a_slot_that_is_referred_to_is_for_those_who_begin_after_it(void **state) {
+  (void)state;
+  write_by_one();
+  openreg_sanitizer_actor_end(sanitizer, one);
+  ASSERT_OK(openreg_sanitizer_actor_create(sanitizer, OPENREG_SANITIZER_STREAM, 0, 9, host, &one));
+  assert_int_equal(counts(sanitizer).slots, 4);
+  /* To have heard the new one is not to have heard the old one. */
+  openreg_sanitizer_order(sanitizer, one, other);
+  assert_false(other_may_read());
+  openreg_sanitizer_actor_end(sanitizer, one);
+  openreg_sanitizer_synchronize(sanitizer, 0, host);
+  ASSERT_OK(openreg_sanitizer_actor_create(sanitizer, OPENREG_SANITIZER_STREAM, 0, 9, host, &one));
+  assert_int_equal(counts(sanitizer).slots, 4);
+  openreg_sanitizer_order(sanitizer, one, other);
+  assert_true(other_may_read());
+}
+
+static void clocks_stay_small_with_thousands_of_actors(void **state) {
+  (void)state;
+  for (int i = 0; i < 20000; i++) {
+    openreg_sanitizer_actor *actor;
+    ASSERT_OK(openreg_sanitizer_actor_create(sanitizer, OPENREG_SANITIZER_HOST, 0, 5,
+                                             i % 2 == 0 ? host : NULL, &actor));
+    openreg_sanitizer_order(sanitizer, actor, one);
+    if (i % 3 == 0) /* heard of by nobody, and referred to */
+      access_bytes(sanitizer, actor, 0x1000 + (uint64_t)(i % 64) * 64, 64, READ, 11);
+    openreg_sanitizer_actor_end(sanitizer, actor);
+  }
+  assert_in_range(counts(sanitizer).slots, 3, 400);
+  write_by_one();
+  assert_false(other_may_read());
+  openreg_sanitizer_order(sanitizer, one, other);
+  assert_true(other_may_read());
+}
+
+static void thousands_of_actors_live_at_once(void **state) {
+  (void)state;
+  enum { MANY = 2000 };
+  openreg_sanitizer_actor **actors = malloc(MANY * sizeof *actors);
+  for (int i = 0; i < MANY; i++) {
+    ASSERT_OK(openreg_sanitizer_actor_create(sanitizer, OPENREG_SANITIZER_STREAM, 0, 5, host,
+                                             &actors[i]));
+    access_bytes(sanitizer, actors[i], 0x1000 + (uint64_t)i, 1, WRITE, 12);
+  }
+  openreg_sanitizer_region whole = bytes_at(0x1000, MANY);
+  for (int i = 0; i < MANY; i++) {
+    assert_true(openreg_sanitizer_would_conflict(sanitizer, other, &whole, READ));
+    openreg_sanitizer_order(sanitizer, actors[i], other);
+  }
+  assert_false(openreg_sanitizer_would_conflict(sanitizer, other, &whole, READ));
+  free(actors);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(streams_are_not_ordered_by_a_host_that_submits_to_both),
+      TEST(a_host_that_synchronizes_orders_what_it_submits_then),
+      TEST(order_holds_for_what_was_done_until_then),
+      TEST(a_token_is_the_point_of_its_last_record),
+      TEST(a_token_that_is_retained_outlives_a_release),
+      TEST(what_a_submitter_did_is_in_a_record),
+      TEST(a_group_is_heard_as_a_whole_and_after_its_actors_ended),
+      TEST(a_child_is_after_what_its_parent_did),
+      TEST(one_without_parent_is_after_what_all_have_heard),
+      TEST(the_next_in_a_slot_is_not_taken_for_the_last),
+      TEST(a_slot_that_is_referred_to_is_for_those_who_begin_after_it),
+      TEST(clocks_stay_small_with_thousands_of_actors),
+      TEST(thousands_of_actors_live_at_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
