@@ -325,6 +325,8 @@ def test_the_documentation_shows_what_is_printed(sanitize, script):
     program = re.search(r"```python\n( 1  import torch\n.*?)```", text, re.DOTALL)[1]
     printed = re.search(r"```text\n(openreg sanitizer: .*?)```", text, re.DOTALL)[1]
     script("train.py", "".join(f"{line[4:]}\n" for line in program.splitlines()))
-    assert sanitize("openreg", "run", "train.py", expect=86).stderr == f"\n{printed}"
+    words = ("openreg", "run", "train.py")
+    result = sanitize(*words, expect=86, OPENREG_DEVICE_TYPE="cuda")
+    assert result.stderr == f"\n{printed}"
     shown = "$ openreg sanitize openreg run train.py\n" + printed.partition("\n\n")[0] + "\n```"
     assert shown in (root / "README.md").read_text()
