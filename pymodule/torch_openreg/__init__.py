@@ -31,6 +31,14 @@ def _in_cuda_mode() -> bool:
     return chosen == "cuda"
 
 
+def _sanitize() -> None:
+    """Watch the program from here on, if a variable says so."""
+    if "OPENREG_SANITIZER" in os.environ:
+        from . import sanitizer
+
+        sanitizer.start_if_asked()
+
+
 def _autoload() -> None:
     """Entry point of ``torch.backends``: PyTorch is whole. Most was done by the import."""
     if _in_cuda_mode():
@@ -85,14 +93,6 @@ def _register() -> None:
     # `import torch.openreg.memory` must find the module that exists, not load it a second time.
     for room in ("_utils", "amp", "devices", "memory", "random", "streams"):
         sys.modules[f"torch.openreg.{room}"] = sys.modules[f"{openreg.__name__}.{room}"]
-
-
-def _sanitize() -> None:
-    """Watch the program from here on, if a variable says so."""
-    if "OPENREG_SANITIZER" in os.environ:
-        from . import sanitizer
-
-        sanitizer.start_if_asked()
 
 
 def _end_in_order() -> None:

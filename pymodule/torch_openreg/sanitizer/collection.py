@@ -16,8 +16,8 @@ class _Told:
 
     def __init__(self, message: dict[str, Any]) -> None:
         self.text, self.remedy = message["text"], message["remedy"]
-        self.finding: dict[str, Any] = message["finding"] or {}
-        self.kind = self.finding.get("kind") or self.text.partition("\n")[0][len(text.PREFIX) :]
+        self.finding: dict[str, Any] = message["finding"]
+        self.kind: str = self.finding["kind"]
         self.counts: dict[int, int] = {}  # of processes by their ids
         self.notes: dict[int, dict[str, str]] = {}
 
@@ -31,7 +31,6 @@ class _Told:
         ]
         return {
             **self.finding,
-            "kind": self.kind,
             "count": self.count,
             "processes": processes,
             "remedy": self.remedy,

@@ -148,7 +148,8 @@ def _write_all(finding: Finding) -> str:
     lines = _Lines(second.place, stack[0] if stack else None)
     name = _assigned(stack, second.place) or "the tensor"
     where = f", or allocate it with zeros at {lines.inner(stack[0])}" if stack else ""
-    return f"Write all of {name} that is read {_before(second, lines)}{where}."
+    before = _before(second, lines).removeprefix("b")
+    return f"B{before} write all of {name} that is read there{where}."
 
 
 def _event(finding: Finding) -> str:

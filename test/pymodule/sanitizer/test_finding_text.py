@@ -231,8 +231,8 @@ def test_what_is_read_is_written(program):
     read = told.access(2, stack=told.stack(2, file=file), block=told.block(1, file=file))
     expect(
         of("uninitialised read", None, read),
-        "Write all of x that is read before line 2 of train.py, or allocate it with zeros at "
-        "line 1.",
+        "Before line 2 of train.py write all of x that is read there, or allocate it with zeros "
+        "at line 1.",
     )
 
 
