@@ -27,7 +27,7 @@ package_sources := meson.build meson.options pyproject.toml \
 c_family = $(shell find base device allocator collectives sanitizer generator amp nvml pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg pymodule/startup test/pymodule test/conformance \
-  test/distributed test/allocator/policy bench examples)
+  test/distributed test/allocator/policy test/sanitizer bench examples)
 # Plays the allocator of the C layer to the traces of its policy.
 player := build/c/test/allocator/replay
 # gcc's older sanitizer run-times cannot start in every randomized address space.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from harness import Table, Work, one_thread, run
-from programs import batch, convolutions, mlp, training_step
+from programs import batch, convolutions, mlp, tiny_mlp, training_step
 
 OPERATORS: dict[str, Callable[[str, int], Work]] = {}
 
@@ -50,6 +50,16 @@ def add_(device: str, size: int) -> Work:
 def mlp_step(device: str) -> Work:
     """Forward, backward and SGD of an MLP 256-1024-1024-10, batch 64."""
     return training_step(mlp().to(device), *batch(device, 64, 256))
+
+
+def large_mlp_step(device: str) -> Work:
+    """The same, batch 256."""
+    return training_step(mlp().to(device), *batch(device, 256, 256))
+
+
+def tiny_mlp_step(device: str) -> Work:
+    """The same of an MLP 8-16-4, batch 4."""
+    return training_step(tiny_mlp().to(device), *batch(device, 4, 8, classes=4))
 
 
 def convolutional_step(device: str) -> Work:

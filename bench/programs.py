@@ -13,6 +13,12 @@ def mlp() -> nn.Module:
     )
 
 
+def tiny_mlp() -> nn.Module:
+    """Return the MLP 8-16-4, the same one each time: it is all launches."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
 def convolutions() -> nn.Module:
     """Return two convolutions with pooling, of 3x32x32, the same ones each time."""
     torch.manual_seed(0)
@@ -29,9 +35,11 @@ def convolutions() -> nn.Module:
     )
 
 
-def batch(device: torch.device | str, *shape: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return inputs for a classifier of ten classes, and targets."""
-    return torch.randn(shape).to(device), torch.randint(0, 10, shape[:1]).to(device)
+def batch(
+    device: torch.device | str, *shape: int, classes: int = 10
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return inputs for a classifier, and targets."""
+    return torch.randn(shape).to(device), torch.randint(0, classes, shape[:1]).to(device)
 
 
 def training_step(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> Work:

@@ -1,7 +1,8 @@
 """The program ``openreg``, which loads no more than its command needs.
 
 To import the package is to import PyTorch, which takes seconds. ``openreg run`` becomes another
-program at once: its module is entered without running the package's ``__init__``.
+program at once, ``openreg sanitize`` starts one: their modules are entered without running the
+package's ``__init__``.
 """
 
 import importlib.util
@@ -11,7 +12,7 @@ import types
 
 def main() -> int:
     """Do what the words behind the program's name say; returns the exit status."""
-    if sys.argv[1:2] != ["run"]:
+    if sys.argv[1:2] not in (["run"], ["sanitize"]):
         from torch_openreg.__main__ import main
 
         return main()
@@ -20,6 +21,7 @@ def main() -> int:
     package = types.ModuleType("torch_openreg")
     package.__path__ = list(found.submodule_search_locations or ())
     sys.modules["torch_openreg"] = package
-    from torch_openreg.commands import run
+    from torch_openreg.commands import run, sanitize
 
-    return run.main(sys.argv[2:])
+    command = run if sys.argv[1] == "run" else sanitize
+    return command.main(sys.argv[2:])

@@ -10,6 +10,9 @@ only looks whether there is a Triton changes nothing.
 
 `problem` tells beforehand whether that would go well: ``openreg run`` asks before it starts a
 program.
+
+PYTEST_DONT_REWRITE: pytest would warn that it comes too late for the assertions of this module,
+since a plugin lies beside it.
 """
 
 import ctypes

@@ -9,6 +9,8 @@ Order matters here. ``_autoload`` and what it calls must exist before ``import t
 program that imports this package first has PyTorch look for the entry point while this file is
 still running. The version must be checked before the extension is loaded, because an extension
 built for another PyTorch may crash instead of failing.
+
+PYTEST_DONT_REWRITE: as in ``_openreg_cuda_mode``.
 """
 
 import os
@@ -29,12 +31,21 @@ def _in_cuda_mode() -> bool:
     return chosen == "cuda"
 
 
+def _sanitize() -> None:
+    """Watch the program from here on, if a variable says so."""
+    if "OPENREG_SANITIZER" in os.environ:
+        from . import sanitizer
+
+        sanitizer.start_if_asked()
+
+
 def _autoload() -> None:
     """Entry point of ``torch.backends``: PyTorch is whole. Most was done by the import."""
     if _in_cuda_mode():
         from . import cuda
 
         cuda.finish()
+        _sanitize()
 
 
 import atexit  # noqa: E402
@@ -85,8 +96,14 @@ def _register() -> None:
 
 
 def _end_in_order() -> None:
-    """Have threads end before the interpreter does."""
+    """Have threads end before the interpreter does; what is registered last is done first."""
     from . import _C
+
+    # When no launch runs any more there is nothing to find.
+    if "OPENREG_SANITIZER" in os.environ:
+        from . import sanitizer
+
+        atexit.register(sanitizer.finish)
 
     # With OPENREG_DEBUG_MEMORY=1: what was never synchronized with is looked at all the same.
     atexit.register(_C.look_for_damage_at_exit)
@@ -108,3 +125,5 @@ _check_torch_version()
 if not _in_cuda_mode():
     _register()
 _end_in_order()
+if not _in_cuda_mode():
+    _sanitize()

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from .commands import run, smi
+from .commands import run, sanitize, smi
 
 
 def _version() -> str:
@@ -22,6 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"openreg {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     run.add_command(commands)
+    sanitize.add_command(commands)
     smi.add_command(commands)
     return parser
 
@@ -38,11 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         The exit status: 0, 1 when something could not be shown, 2 for arguments that are wrong. Of
-        ``run``, which does not return when it can run its command, what `commands.run.main` says.
+        ``run``, which does not return when it can run its command, and ``sanitize`` what `main` of
+        their modules says.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["run"]:  # whose words are for the most part another program's
         return run.main(words[1:])
+    if words[:1] == ["sanitize"]:
+        return sanitize.main(words[1:])
     chosen = _parser().parse_args(words)
     return chosen.run(chosen)
 

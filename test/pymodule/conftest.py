@@ -3,7 +3,8 @@ in a process of its own.
 
 Variables of the person who runs the tests must not reach them, and must be gone before PyTorch is
 imported, since the configuration is read once. But OPENREG_DEVICE_TYPE may be cuda: then the tests,
-which say where their devices are by `device.DEVICE`, run in CUDA mode.
+which say where their devices are by `device.DEVICE`, run in CUDA mode. And `openreg sanitize` may
+run them: then it tells what it finds in them, and in the processes that they start.
 """
 
 import gc
@@ -27,8 +28,9 @@ OURS = (
     "TORCH_CUBLASLT_",
     "TORCH_BLAS_",
 )
-KEPT = "OPENREG_DEVICE_TYPE"  # which was read when Python started
-for name in [name for name in os.environ if name.startswith(OURS) and name != KEPT]:
+# Python read the first when it started; the others are there where the tests are watched.
+KEPT = ("OPENREG_DEVICE_TYPE", "OPENREG_SANITIZER")
+for name in [name for name in os.environ if name.startswith(OURS) and not name.startswith(KEPT)]:
     del os.environ[name]
 HERE = os.path.dirname(__file__)
 # What a terminal's size would be taken from: some of those who start tests set them.

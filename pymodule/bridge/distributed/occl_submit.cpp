@@ -33,7 +33,11 @@ void append(Tensors &to, const Tensors &from) {
 void wait_for_current(c10::DeviceIndex device, int stream) {
   int current = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &current));
-  if (current == stream || openreg_stream_is_idle(device, current)) {
+  if (current == stream) {
+    return;
+  }
+  tell_watcher([=](Watcher &watcher) { watcher.order({device, current}, {device, stream}); });
+  if (openreg_stream_is_idle(device, current)) {
     return;
   }
   const auto event = make_event(device, false);
@@ -192,10 +196,16 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
     start = make_event(request.device, true);
     check(openreg_event_record(start.get(), stream));
   }
+  tell_watcher([&](Watcher &watcher) {
+    watcher.launch({request.device, stream},
+                   {c10::str(backend_name(), ":", request.title),
+                    request.is_coalesced ? request.reads : request.inputs,
+                    request.is_coalesced ? request.writes : request.outputs, request.is_async});
+  });
   launch(request.device, stream, std::move(operation));
   copy_on(request.device, stream, request.copies);
   const SharedEvent end = make_event(request.device, times_);
-  check(openreg_event_record(end.get(), stream));
+  record_event(end.get(), {request.device, stream});
   for_each_order(connection, request, communicator.get(),
                  [&](Order &order) { order.leave(stream, end); });
 
@@ -245,6 +255,8 @@ Occl::WorkPtr Occl::add_coalesced(Request request, Frames frames) {
   append(all.kept, request.kept);
   append(all.kept, request.inputs);
   append(all.kept, request.outputs);
+  append(all.reads, request.inputs);
+  append(all.writes, request.outputs);
   // Not what there is to wait for, which endCoalescing returns.
   return request.is_async && request.has_collectives ? make_work(request, all.device) : nullptr;
 }

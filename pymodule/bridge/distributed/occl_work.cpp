@@ -102,7 +102,7 @@ void OcclWork::synchronize() {
     if (!facts_.is_message) {
       communicator_->wait(call_, facts_.device);
     }
-    check(openreg_stream_wait_event(facts_.device, stream, end_.get()));
+    wait_for_event_on({facts_.device, stream}, end_.get());
   }
   Tensors used;
   {
@@ -116,6 +116,10 @@ bool OcclWork::wait(std::chrono::milliseconds timeout) {
                      std::make_tuple(facts_.group, facts_.description), rank_, "wait", 0, 0,
                      at::kByte, std::vector<int64_t>(), std::vector<int64_t>(), -1, -1, 1);
   synchronize();
+  const bool is_host_to_wait = facts_.blocks || timeout != kNoTimeout || facts_.is_barrier;
+  if (is_host_to_wait && end_ != nullptr) {
+    tell_watcher([this](Watcher &watcher) { watcher.synchronize(end_.get()); });
+  }
   if (facts_.blocks || timeout != kNoTimeout) {
     wait_on_host(timeout == kNoTimeout ? facts_.timeout : timeout);
   } else if (facts_.is_barrier && !is_done()) {
@@ -175,7 +179,7 @@ c10::intrusive_ptr<c10::ivalue::Future> OcclWork::getFuture() {
     }
     int stream = OPENREG_STREAM_DEFAULT;
     check(openreg_stream_from_pool(facts_.device, 0, &stream));
-    check(openreg_stream_wait_event(facts_.device, stream, end_.get()));
+    wait_for_event_on({facts_.device, stream}, end_.get());
     const auto waiting = stream_of(facts_.device, stream);
     const c10::MultiStreamGuard guard(waiting);
     future_->markCompleted(c10::IValue(outputs_));

@@ -120,7 +120,7 @@ public:
   // Before work is given to the stream: it shall wait for what was given to another one.
   void enter(c10::DeviceIndex device, int stream) const {
     if (last_ && stream != stream_) {
-      check(openreg_stream_wait_event(device, stream, last_.get()));
+      wait_for_event_on({device, stream}, last_.get());
     }
   }
   // After that; `end` was recorded behind it.

@@ -37,6 +37,7 @@ void report_to_profiler(const openreg_block *block, int64_t bytes) {
 void free_block(void *context) {
   auto *block = static_cast<openreg_block *>(context);
   const RecordedCall recorded(RecordedCall::kFree);
+  tell_watcher([](Watcher &watcher) { watcher.begin_free(); });
   if (block->user != nullptr) {
     // The twin storage looks at this memory without owning it: drop it first.
     c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl *>(block->user));
@@ -142,6 +143,8 @@ public:
     }
     if (owns_block(pointer)) {
       check(openreg_block_record_stream(block_of(pointer), static_cast<int>(stream.id())));
+      tell_watcher(
+          [&](Watcher &watcher) { watcher.record_use(pointer.get(), queue_of(stream)); });
     }
   }
 

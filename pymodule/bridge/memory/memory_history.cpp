@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "memory/memory_observers.h"
 #include "memory/pluggable_allocator.h"
 
 namespace openreg {
@@ -85,13 +86,13 @@ public:
     return *recorder;
   }
 
-  static void observe(const openreg_memory_event *event) { instance().add(*event); }
+  static void observe(const openreg_memory_event &event) { instance().add(event); }
 
   void set(const HistoryOptions &options) {
     const auto skipped = parse(options.skipped_actions);
     if (!options.enabled) {
       is_recording.store(false);
-      openreg_memory_observe(nullptr);
+      observe_memory(MemoryObserver::kHistory, nullptr);
     }
     const auto old = std::make_unique<Devices>(); // destroyed without the lock
     {
@@ -113,7 +114,7 @@ public:
     keep_.store(options.enabled ? options.stacks : KeepStacks::kNever);
     cpp_frames_.store(options.cpp_frames);
     if (options.enabled) {
-      openreg_memory_observe(&observe);
+      observe_memory(MemoryObserver::kHistory, &observe);
       is_recording.store(true);
     }
   }

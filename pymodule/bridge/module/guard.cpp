@@ -87,7 +87,12 @@ public:
   }
 
   bool queryStream(const c10::Stream &stream) const override {
-    return is_ready(openreg_stream_query(stream.device_index(), static_cast<int>(stream.id())));
+    const auto ready =
+        is_ready(openreg_stream_query(stream.device_index(), static_cast<int>(stream.id())));
+    if (ready) {
+      tell_watcher([&](Watcher &watcher) { watcher.synchronize(queue_of(stream)); });
+    }
+    return ready;
   }
 
   void synchronizeStream(const c10::Stream &stream) const override {
@@ -96,7 +101,7 @@ public:
   }
 
   void synchronizeDevice(c10::DeviceIndex device) const override {
-    trace_device_synchronization();
+    trace_device_synchronization(device);
     wait_for_device(device);
     look_for_damage(device);
   }
@@ -126,6 +131,7 @@ public:
         watcher.trace_gpu_event_creation(kDeviceType, id_of(made));
       });
     }
+    tell_watcher([&](Watcher &watcher) { watcher.record(as_event(*event), queue_of(stream)); });
     trace_gpu([&](const auto &watcher) {
       watcher.trace_gpu_event_record(kDeviceType, id_of(*event), handle_of_stream(stream));
     });
@@ -135,6 +141,7 @@ public:
 
   void block(void *event, const c10::Stream &stream) const override {
     if (event != nullptr) {
+      tell_watcher([&](Watcher &watcher) { watcher.wait(queue_of(stream), as_event(event)); });
       trace_gpu([&](const auto &watcher) {
         watcher.trace_gpu_event_wait(kDeviceType, id_of(event), handle_of_stream(stream));
       });
@@ -145,11 +152,16 @@ public:
   }
 
   bool queryEvent(void *event) const override {
-    return event == nullptr || is_ready(openreg_event_query(as_event(event)));
+    const auto ready = event == nullptr || is_ready(openreg_event_query(as_event(event)));
+    if (ready && event != nullptr) {
+      tell_watcher([event](Watcher &watcher) { watcher.synchronize(as_event(event)); });
+    }
+    return ready;
   }
 
   void synchronizeEvent(void *event) const override {
     if (event != nullptr) {
+      tell_watcher([event](Watcher &watcher) { watcher.synchronize(as_event(event)); });
       trace_gpu([event](const auto &watcher) {
         watcher.trace_gpu_event_synchronization(kDeviceType, id_of(event));
       });
@@ -158,6 +170,7 @@ public:
   }
 
   void destroyEvent(void *event, c10::DeviceIndex) const noexcept override {
+    tell_watcher([event](Watcher &watcher) { watcher.forget(as_event(event)); });
     trace_gpu([event](const auto &watcher) {
       watcher.trace_gpu_event_deletion(kDeviceType, id_of(event));
     });

@@ -95,7 +95,7 @@ public:
   int getNumGPUs() const override { return deviceCount(); }
   at::Allocator *getCUDADeviceAllocator() const override { return device_allocator(); }
   void deviceSynchronize(c10::DeviceIndex device) const override {
-    trace_device_synchronization();
+    trace_device_synchronization(device);
     wait_for_device(device);
   }
 

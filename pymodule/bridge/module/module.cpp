@@ -17,6 +17,7 @@
 #include "module/module_memory.h"
 #include "module/module_pools.h"
 #include "module/module_properties.h"
+#include "module/module_sanitizer.h"
 #include "module/module_streams.h"
 #include "module/registration.h"
 #include "operators/autocast.h"
@@ -101,7 +102,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("can_device_access_peer", &can_device_access_peer);
   module.def("synchronize", [](int device) {
     check(openreg_device_take_context(device));
-    trace_device_synchronization();
+    trace_device_synchronization(device_index(device));
     wait_for_device(device_index(device));
     look_for_damage(device);
   });
@@ -127,6 +128,7 @@ PYBIND11_MODULE(_C, module) {
 
   define_memory(module);
   define_pools(module);
+  define_sanitizer(module);
   define_streams(module);
 
   define_ipc(module);

@@ -104,9 +104,20 @@ void collect(openreg_collective_kind kind, const std::vector<Member *> &members,
   for (size_t i = 0; i < members.size(); ++i) {
     const auto device = members[i]->device;
     members[i]->order.enter(device, streams[i]);
+    tell_watcher([&](Watcher &watcher) {
+      Tensors reads, writes;
+      if (inputs[i]) {
+        reads.push_back(*inputs[i]);
+      }
+      if (outputs[i]) {
+        writes.push_back(*outputs[i]);
+      }
+      watcher.launch({device, streams[i]},
+                     {c10::str("nccl:", openreg_collective_name(kind)), reads, writes, false});
+    });
     launch(device, streams[i], std::move(operations[i]));
     const SharedEvent end = make_event(device, false);
-    check(openreg_event_record(end.get(), streams[i]));
+    record_event(end.get(), {device, streams[i]});
     members[i]->order.leave(streams[i], end);
   }
 }

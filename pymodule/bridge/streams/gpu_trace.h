@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "streams/handle.h"
+#include "streams/watcher.h"
 
 namespace openreg {
 
@@ -31,11 +32,14 @@ template <class Tell> void trace_gpu(Tell tell) {
   }
 }
 
-inline void trace_device_synchronization() {
+// The host is about to wait for a device, or a stream, or finds that it need not.
+inline void trace_device_synchronization(c10::DeviceIndex device) {
+  tell_watcher([device](Watcher &watcher) { watcher.synchronize(device); });
   trace_gpu([](const auto &watcher) { watcher.trace_gpu_device_synchronization(kDeviceType); });
 }
 
 inline void trace_stream_synchronization(const c10::Stream &stream) {
+  tell_watcher([&](Watcher &watcher) { watcher.synchronize(queue_of(stream)); });
   trace_gpu([&](const auto &watcher) {
     watcher.trace_gpu_stream_synchronization(kDeviceType, handle_of_stream(stream));
   });

@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import sys
+from collections.abc import Container, Sequence
 from typing import NoReturn
 
 # As shells have it.
@@ -17,6 +18,22 @@ class CannotRunError(Exception):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+def cut(words: Sequence[str], with_value: Container[str]) -> tuple[list[str], list[str]]:
+    """Cut in two: options of a command of ours, and the program, which begins with what is none.
+
+    Parameters
+    ----------
+    words
+        All of them.
+    with_value
+        The options that have the word behind them as a value.
+    """
+    end = 0
+    while end < len(words) and words[end].startswith("-") and words[end] not in ("--", "-m"):
+        end += 2 if words[end] in with_value else 1
+    return list(words[:end]), list(words[end + (words[end : end + 1] == ["--"]) :])
 
 
 def find(word: str, path: str) -> str:

@@ -15,12 +15,12 @@ import argparse
 import os
 import sys
 import sysconfig
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import ranks
-from .executable import WRONG_ARGUMENTS, CannotRunError, become, resolve
+from .executable import WRONG_ARGUMENTS, CannotRunError, become, cut, resolve
 from .question import require_devices
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -110,19 +110,10 @@ def add_command(commands: Any) -> None:
     commands.add_parser("run", help="run a program for which the devices are `cuda`")
 
 
-def _cut(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Cut in two: options of ``run``, and the command, which begins with what is no option."""
-    with_value = {option for option, *_ in _OPTIONS} | {"--ranks", "--grace"}
-    end = 0
-    while end < len(words) and words[end].startswith("-") and words[end] not in ("--", "-m"):
-        end += 2 if words[end] in with_value else 1
-    return list(words[:end]), list(words[end + (words[end : end + 1] == ["--"]) :])
-
-
 def _parse(words: Sequence[str]) -> tuple[dict[str, str], ranks.Job | None, list[str]]:
     """Return the variables that options set, what is said of ranks, and the command."""
     parser = _parser()
-    options, command = _cut(words)
+    options, command = cut(words, {option for option, *_ in _OPTIONS} | {"--ranks", "--grace"})
     chosen = vars(parser.parse_args(options))
     for option, variable, *_ in _OPTIONS:
         if chosen[variable] == "":
@@ -169,6 +160,17 @@ def add_folders(environment: MutableMapping[str, str], package: Path = _PACKAGE)
             _put_in_front(environment, name, found)
 
 
+def with_programs(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which this Python's programs are found first.
+
+    So `pytest` and `python` are this Python's, also when its environment was not activated.
+    """
+    changed = {"PATH": os.defpath, **environment}
+    folders = [sysconfig.get_path("scripts"), os.path.dirname(sys.executable)]
+    _put_in_front(changed, "PATH", folders)
+    return changed
+
+
 def _environment(variables: dict[str, str]) -> dict[str, str]:
     device_type = os.environ.get("OPENREG_DEVICE_TYPE") or "cuda"
     if device_type not in ("cuda", "openreg"):
@@ -176,13 +178,7 @@ def _environment(variables: dict[str, str]) -> dict[str, str]:
             WRONG_ARGUMENTS,
             f"openreg: OPENREG_DEVICE_TYPE={device_type[:100]}: expected openreg or cuda",
         )
-    environment = dict(os.environ) | {"OPENREG_DEVICE_TYPE": device_type} | variables
-    if "PATH" not in environment:
-        environment["PATH"] = os.defpath
-    # `pytest` and `python` are this Python's, also when its environment was not activated.
-    _put_in_front(
-        environment, "PATH", [sysconfig.get_path("scripts"), os.path.dirname(sys.executable)]
-    )
+    environment = with_programs(os.environ) | {"OPENREG_DEVICE_TYPE": device_type} | variables
     add_folders(environment)
     return environment
 

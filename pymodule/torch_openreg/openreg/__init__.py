@@ -191,4 +191,8 @@ def __getattr__(name: str) -> Any:
     # torch.utils.checkpoint reads this attribute to decide whether device state must be saved.
     if name == "_initialized":
         return is_initialized()
+    if name == "sanitizer":  # which most programs do without
+        from torch_openreg import sanitizer
+
+        return sanitizer
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from .. import executable
 from ..executable import WRONG_ARGUMENTS, CannotRunError
 from ..question import require_devices
-from .launcher import Job, Ranks, block_signals
+from ..signals import block_signals
+from .launcher import Job, Ranks
 
 __all__ = ["MOST", "Job", "Program", "resolve", "share_machine", "start"]
 

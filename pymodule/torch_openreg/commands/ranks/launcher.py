@@ -2,45 +2,27 @@
 
 - The first rank that fails (`failures`) ends the job: the others get SIGTERM, and SIGKILL when the
   grace is over.
-- A signal that is sent to this process is sent on to the ranks. One of the terminal, as by Ctrl-C,
-  goes to the whole foreground group, and so to the ranks as well.
+- A signal that is sent to this process is sent on to the ranks (`signals`).
 - If it is killed, the system kills the ranks.
 
 Nothing here needs PyTorch. There is one thread and one wait: for signals (a signalfd), reports of
 exceptions (a socket) and, with prefixes, output (`output`).
 """
 
-import ctypes
 import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 import time
 import uuid
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
+from ..signals import die_with, end_by, open_signals, read_signals, restore_signals
 from .failures import Failures
 from .output import Output
 
-_FORWARDED = {
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-}
-_HANDLED = _FORWARDED | {signal.SIGCHLD}
-
-_PR_SET_PDEATHSIG = 1
-_SI_KERNEL = 0x80  # whence a signal comes: not from a process, but from a key or a lost terminal
-_SIGINFO_BYTES = 128  # struct signalfd_siginfo, which begins with number, errno and code
-_SIGSET_BYTES = 128  # sigset_t
 _REPORT_BYTES = 64 << 10  # a message that the socket's buffer has room for
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Job(NamedTuple):
@@ -49,41 +31,6 @@ class Job(NamedTuple):
     size: int  # how many ranks
     prefix: bool  # lines of output say which rank they are from
     grace: float  # seconds from SIGTERM to SIGKILL
-
-
-def block_signals() -> set[int]:
-    """Have signals wait for `Ranks`, and return the mask that there was: the one for the ranks.
-
-    To be called before the process has other threads, to which a signal would go instead.
-    """
-    return signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
-
-
-def _signal_file() -> int:
-    """Return a file from which the blocked signals can be read."""
-    mask = ctypes.create_string_buffer(_SIGSET_BYTES)
-    _libc.sigemptyset(mask)
-    for number in _HANDLED:
-        _libc.sigaddset(mask, int(number))
-    file = _libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
-    if file < 0:
-        raise OSError(ctypes.get_errno(), "signalfd")
-    return file
-
-
-def _die_with(parent: int) -> None:
-    """Have the system kill this process when its parent dies, if it has not already."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def end_by(number: int) -> NoReturn:
-    """End as by a signal that nobody handles, or ignores."""
-    signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-    os.kill(os.getpid(), number)
-    raise AssertionError
 
 
 class Ranks:
@@ -106,7 +53,7 @@ class Ranks:
         self.variables: dict[str, str] = {}  # in a rank: what torchrun sets
         self._deadline: float | None = None
         self._selector = selectors.PollSelector()  # regular files, too, may be output
-        self._signal_file = _signal_file()
+        self._signal_file = open_signals()
         self._reports, self._report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._reports.setblocking(False)
         self._output = Output(self._selector) if job.prefix else None
@@ -132,7 +79,7 @@ class Ranks:
             pipes = self._output.open() if self._output else None
             process = os.fork()
             if process == 0:
-                _die_with(parent)
+                die_with(parent)
                 if self._output and pipes:
                     self._output.become(pipes)
                 self._become(rank)
@@ -212,28 +159,19 @@ class Ranks:
                 self._deadline = None
                 self._send(signal.SIGKILL, self._processes)
         self._look()
-        for number in _FORWARDED:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        restore_signals(self._mask)
         if self._output:
             self._output.finish()
         return self._end()
 
     def _look(self) -> None:
         """Handle all that is there: what came at once is judged together."""
-        exited = False
-        while True:
-            try:
-                info = os.read(self._signal_file, _SIGINFO_BYTES)
-            except BlockingIOError:
-                break
-            number, _, code = struct.unpack_from("=IiI", info)
-            exited = exited or number == signal.SIGCHLD
-            if number != signal.SIGCHLD:
-                self._signals.add(number)
-                if code != _SI_KERNEL:
-                    self._send(number, self._processes)
+        for number, is_sent in read_signals(self._signal_file):
+            if number == signal.SIGCHLD:
+                continue
+            self._signals.add(number)
+            if is_sent:
+                self._send(number, self._processes)
         self._reap()
         self._read_reports()
         if self._failures.judge():

@@ -29,23 +29,23 @@ def _import_before_pytorch() -> tuple[types.ModuleType, ...]:
     package = types.ModuleType("torch_openreg")
     package.__path__ = [str(Path(__file__).parents[2])]
     sys.modules["torch_openreg"] = package
-    from torch_openreg.commands import question
+    from torch_openreg.commands import question, signals
     from torch_openreg.commands.ranks import launcher, preload, program
 
     for name in [name for name in sys.modules if name.split(".")[0] == "torch_openreg"]:
         del sys.modules[name]
-    return question, launcher, preload, program
+    return question, signals, launcher, preload, program
 
 
 if not getattr(sys.flags, "safe_path", False):
     del sys.path[0]  # the folder of this file
-question, launcher, preload, program = _import_before_pytorch()
+question, signals, launcher, preload, program = _import_before_pytorch()
 
 
 def _end_by_signals() -> None:
     """End by a signal that came until now, as a process does that does not handle it."""
     for number in signal.sigpending() - {signal.SIGCHLD}:
-        launcher.end_by(number)
+        signals.end_by(number)
 
 
 def _import_pytorch(words: list[str], count: int) -> None:
@@ -73,7 +73,7 @@ def _serve_store(listener: socket.socket) -> object:
 def main() -> None:
     """Start the ranks; in one of them, run the program."""
     count, prefix, grace, *words = sys.argv[1:]
-    mask = launcher.block_signals()
+    mask = signals.block_signals()
     _import_pytorch(words, int(count))
     _end_by_signals()
     gc.collect()

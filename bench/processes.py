@@ -1,0 +1,69 @@
+"""Processes that do the work of `launch` in turn, each with variables of its own."""
+
+import os
+import subprocess
+import sys
+import time
+
+import launch
+from harness import Work, one_thread, turn
+
+BATCH_SECONDS = 0.02
+STEPS = (launch.mlp_step, launch.large_mlp_step, launch.tiny_mlp_step, launch.convolutional_step)
+
+
+def make(name: str, device: str) -> Work:
+    """Return the work of a name: an operator and a size, or a step of training."""
+    for step in STEPS:
+        if name == step.__name__:
+            return step(device)
+    operator, size = name.split()
+    return launch.OPERATORS[operator](device, int(size))
+
+
+def serve(device: str) -> None:
+    """Do what each line asks for: the name of some work, or a number of calls of it."""
+    one_thread()
+    work: Work = make("add 1", device)
+    for line in sys.stdin:
+        words = line.strip()
+        if words.isdigit():
+            turn(work, int(words))
+        else:
+            work = make(words, device)
+        print("done", flush=True)
+
+
+class Process:
+    """A Python with variables of its own, in which the devices have a name."""
+
+    def __init__(self, device: str, **variables: str) -> None:
+        words = [sys.executable, __file__, device]
+        environment = os.environ | variables
+        self._process = subprocess.Popen(
+            words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def tell(self, line: str | int) -> None:
+        """Have it do something, and wait until it is done."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        print(line, file=self._process.stdin, flush=True)
+        if self._process.stdout.readline() != "done\n":
+            raise RuntimeError(f"the process ended with {self._process.wait()}")
+
+
+def calls_of(process: Process, name: str) -> int:
+    """Return how many calls take about as long as a batch should."""
+    process.tell(name)
+    calls = 1
+    while True:
+        start = time.perf_counter()
+        process.tell(calls)
+        elapsed = time.perf_counter() - start
+        if elapsed > BATCH_SECONDS / 4:
+            return max(1, round(calls * BATCH_SECONDS / elapsed))
+        calls *= 2
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

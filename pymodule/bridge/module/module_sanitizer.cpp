@@ -1,0 +1,198 @@
+#include "module/module_sanitizer.h"
+
+#include <pthread.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <string>
+#include <vector>
+
+#include "core/device_type.h"
+#include "sanitizer/blocks.h"
+#include "sanitizer/descriptions.h"
+#include "sanitizer/launches.h"
+#include "sanitizer/order.h"
+#include "sanitizer/places.h"
+#include "streams/gpu_trace.h"
+
+namespace py = pybind11;
+
+namespace openreg {
+
+namespace {
+
+ToldOrder *told = nullptr; // as soon as it was started, for good
+PyObject *reporter = nullptr;
+
+// ---- findings for Python ------------------------------------------------------------------------
+
+py::list to_python(const Stack &stack) {
+  py::list frames;
+  for (const auto &frame : stack) {
+    frames.append(py::make_tuple(frame.file, frame.line, frame.function));
+  }
+  return frames;
+}
+
+py::list stack_at(uint64_t place) {
+  return to_python(describe_place(place).stack);
+}
+
+const char *verb_of(unsigned mode) {
+  const bool reads = (mode & OPENREG_SANITIZER_READ) != 0;
+  const bool writes = (mode & OPENREG_SANITIZER_WRITE) != 0;
+  return reads && writes ? "reads and writes" : reads ? "reads" : writes ? "writes" : "";
+}
+
+std::string name_of_dtype(c10::ScalarType dtype) {
+  return dtype == c10::ScalarType::Undefined ? std::string()
+                                              : std::string(c10::getDtypeNames(dtype).first);
+}
+
+py::object to_python(const openreg_sanitizer_side &side) {
+  if (side.mode == 0 && side.block.generation == 0) {
+    return py::none();
+  }
+  const auto description = description_of(side.tag);
+  const auto place = describe_place(side.site);
+  const auto queue = ToldOrder::queue_of_tag(side.actor);
+  const auto owner = ToldOrder::queue_of_tag(side.block.owner);
+  py::dict block;
+  block["bytes"] = side.block.bytes;
+  block["stack"] = stack_at(side.block.site);
+  block["freed"] = side.block.is_freed ? py::object(stack_at(side.block.freed_site)) : py::none();
+  py::dict result;
+  result["operator"] = description.name;
+  result["argument"] = description.argument;
+  result["mode"] = verb_of(side.mode);
+  result["shape"] = description.sizes;
+  result["dtype"] = name_of_dtype(description.dtype);
+  result["device"] = queue.device >= 0 ? queue.device : owner.device;
+  result["stream"] = queue.stream;
+  result["stack"] = to_python(place.stack);
+  result["forward"] =
+      place.forward.empty() ? py::object(py::none()) : py::object(to_python(place.forward));
+  result["block"] = block;
+  return result;
+}
+
+py::dict to_python(const openreg_sanitizer_finding &finding) {
+  py::dict result;
+  result["kind"] = openreg_sanitizer_kind_name(finding.kind);
+  result["count"] = finding.count;
+  const auto start = finding.second.block.address;
+  result["bytes"] = py::make_tuple(finding.bytes.begin - start, finding.bytes.end - start);
+  result["first"] = to_python(finding.first);
+  result["second"] = to_python(finding.second);
+  result["event"] = py::none();
+  if (finding.kind == OPENREG_SANITIZER_UNORDERED_EVENT) {
+    py::dict event;
+    event["recorded"] = stack_at(finding.recorded_site);
+    event["waited"] = stack_at(finding.waited_site);
+    event["waited_early"] = finding.waited_early;
+    result["event"] = event;
+  }
+  return result;
+}
+
+void report(const openreg_sanitizer_finding *finding, void *) {
+  if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0 || reporter == nullptr) {
+    return;
+  }
+  const KeptPythonError kept;
+  try {
+    const py::handle call(reporter);
+    call(to_python(*finding));
+  } catch (py::error_already_set &error) {
+    error.discard_as_unraisable("openreg sanitizer");
+  }
+}
+
+// ---- what Python calls --------------------------------------------------------------------------
+
+unsigned bits_of(const std::vector<std::string> &kinds) {
+  unsigned bits = 0;
+  for (const auto &kind : kinds) {
+    int found = -1;
+    for (int i = 0; i < OPENREG_SANITIZER_KIND_COUNT; ++i) {
+      if (kind == openreg_sanitizer_kind_name(static_cast<openreg_sanitizer_kind>(i))) {
+        found = i;
+      }
+    }
+    TORCH_CHECK_VALUE(found >= 0, "openreg sanitizer: no kind of finding is called '", kind, "'");
+    bits |= OPENREG_SANITIZER_KIND_BIT(found);
+  }
+  return bits;
+}
+
+openreg_sanitizer *layer_or_refuse() {
+  TORCH_CHECK(told != nullptr, "openreg sanitizer: it was not started");
+  return told->layer();
+}
+
+void start(py::object report_to, const std::vector<std::string> &kinds, bool whole_stacks) {
+  const auto bits = bits_of(kinds);
+  Py_XDECREF(reporter);
+  reporter = report_to.release().ptr();
+  keep_whole_stacks(whole_stacks);
+  if (told != nullptr) {
+    openreg_sanitizer_findings_clear(told->layer());
+    openreg_sanitizer_set_kinds(told->layer(), bits);
+    return;
+  }
+  openreg_sanitizer_options options{};
+  options.kinds = bits;
+  options.callback = &report;
+  openreg_sanitizer *layer = nullptr;
+  check(openreg_sanitizer_create(&options, &layer));
+  told = new ToldOrder(layer); // as long as the process
+  watch_blocks(*told);
+  watch_launches(*told);
+  installed_watcher.store(told, std::memory_order_release);
+  pthread_atfork(nullptr, nullptr, [] { installed_watcher.store(nullptr); });
+}
+
+void stop() {
+  if (told != nullptr) {
+    openreg_sanitizer_set_kinds(told->layer(), 0);
+  }
+}
+
+py::list findings() {
+  auto *const layer = layer_or_refuse();
+  py::list all;
+  openreg_sanitizer_finding finding;
+  for (size_t i = 0; openreg_sanitizer_finding_get(layer, i, &finding); ++i) {
+    all.append(to_python(finding));
+  }
+  return all;
+}
+
+py::dict counts() {
+  openreg_sanitizer_counters counters;
+  openreg_sanitizer_counts(layer_or_refuse(), &counters);
+  py::dict result;
+  result["accesses"] = counters.accesses;
+  result["comparisons"] = counters.comparisons;
+  result["unknown"] = counters.unknown;
+  result["forgotten_records"] = counters.forgotten_records;
+  result["forgotten_blocks"] = counters.forgotten_blocks;
+  result["forgotten_bytes"] = counters.forgotten_bytes;
+  result["lost_findings"] = counters.lost_findings;
+  result["blocks"] = counters.blocks;
+  result["shadow_bytes"] = counters.shadow_bytes;
+  return result;
+}
+
+} // namespace
+
+void define_sanitizer(py::module &module) {
+  module.def("sanitizer_start", &start, py::arg("report"), py::arg("kinds"),
+             py::arg("whole_stacks") = false);
+  module.def("sanitizer_stop", &stop);
+  module.def("sanitizer_findings", &findings);
+  module.def("sanitizer_clear", [] { openreg_sanitizer_findings_clear(layer_or_refuse()); });
+  module.def("sanitizer_counts", &counts);
+}
+
+} // namespace openreg

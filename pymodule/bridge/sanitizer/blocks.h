@@ -1,0 +1,16 @@
+// What the layer sanitizer/ is told of memory: the blocks that a program has, as the allocator
+// gives them.
+#pragma once
+
+#include "sanitizer/order.h"
+
+namespace openreg {
+
+// From now on, for good.
+void watch_blocks(ToldOrder &order);
+
+// This thread is about to free memory: where its program is needs the GIL, which nobody waits for
+// in the allocator.
+void note_free();
+
+} // namespace openreg

@@ -1,0 +1,74 @@
+#include "sanitizer/descriptions.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/hash.h>
+
+#include <array>
+#include <mutex>
+#include <unordered_map>
+
+namespace openreg {
+
+namespace {
+
+struct Known {
+  std::mutex mutex;
+  std::unordered_map<uint64_t, Description> descriptions;
+};
+
+Known &known() {
+  static auto &all = *new Known(); // threads may outlive static objects
+  return all;
+}
+
+// Those that this thread has entered, by their low bits: most are.
+constexpr size_t kRecent = 1024;
+constinit thread_local std::array<uint64_t, kRecent> *recent = nullptr;
+
+std::string name_of_argument(const char *name, const char *overload, int argument) {
+  if (argument < 0) {
+    return "";
+  }
+  const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+  const auto place = static_cast<size_t>(argument);
+  return op.has_value() && place < op->schema().arguments().size()
+             ? op->schema().arguments()[place].name()
+             : "";
+}
+
+} // namespace
+
+uint64_t describe(const char *name, const char *overload, int argument, const at::Tensor &tensor) {
+  uint64_t number = c10::get_hash(name, overload, argument, static_cast<int>(tensor.scalar_type()),
+                                  tensor.device().index());
+  for (const auto size : tensor.sizes()) {
+    number = c10::hash_combine(number, static_cast<size_t>(size));
+  }
+  number |= 1; // 0 is none
+  if (recent == nullptr) {
+    recent = new std::array<uint64_t, kRecent>(); // kept: a thread may end while others read
+    recent->fill(0);
+  }
+  auto &slot = (*recent)[(number >> 1) % kRecent];
+  if (slot == number) {
+    return number;
+  }
+  slot = number;
+  auto &all = known();
+  const std::lock_guard lock(all.mutex);
+  const auto [entry, is_new] = all.descriptions.try_emplace(number);
+  if (is_new) {
+    entry->second = {name, name_of_argument(name, overload, argument), tensor.scalar_type(),
+                     tensor.sizes().vec(), tensor.device().index()};
+  }
+  return number;
+}
+
+Description description_of(uint64_t number) {
+  auto &all = known();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.descriptions.find(number);
+  return found == all.descriptions.end() ? Description() : found->second;
+}
+
+} // namespace openreg

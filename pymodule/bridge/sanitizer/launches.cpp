@@ -1,0 +1,512 @@
+#include "sanitizer/launches.h"
+
+#include <pthread.h>
+
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "core/device_type.h"
+#include "sanitizer/descriptions.h"
+#include "sanitizer/places.h"
+#include "sanitizer/roles.h"
+
+namespace openreg {
+
+namespace {
+
+std::atomic<ToldOrder *> told{nullptr};
+
+// ---- the accesses of a launch -------------------------------------------------------------------
+
+using Access = openreg_sanitizer_access;
+
+class Accesses {
+public:
+  size_t size() const { return accesses_.size(); }
+  Access &operator[](size_t i) { return accesses_[i]; }
+
+  // `sizes`: what the tensor is broadcast to, if that is not its own.
+  size_t add(const at::Tensor &tensor, unsigned mode, uint64_t tag,
+             std::optional<at::IntArrayRef> sizes = std::nullopt) {
+    const auto *impl = tensor.unsafeGetTensorImpl();
+    const auto element = static_cast<int64_t>(impl->itemsize());
+    const auto base = reinterpret_cast<uint64_t>(impl->unsafe_storage().data());
+    const auto address = base + static_cast<uint64_t>(impl->storage_offset() * element);
+    const auto shape = sizes.value_or(impl->sizes());
+    const auto missing = shape.size() - impl->sizes().size();
+    const auto first = numbers_.size();
+    numbers_.insert(numbers_.end(), shape.begin(), shape.end());
+    for (size_t i = 0; i < shape.size(); ++i) {
+      const bool repeats = i < missing || impl->sizes()[i - missing] != shape[i];
+      numbers_.push_back(repeats ? 0 : impl->strides()[i - missing] * element);
+    }
+    return push(address, impl->itemsize(), shape.size(), first, mode, tag);
+  }
+
+  // A part of one that was added: `size` of a dimension, from `start` on.
+  size_t add_part(size_t whole, size_t dim, int64_t start, int64_t size) {
+    const auto access = accesses_[whole];
+    const auto dims = static_cast<size_t>(access.region.dims);
+    const auto from = firsts_at(whole), first = numbers_.size();
+    for (size_t i = 0; i < 2 * dims; ++i) {
+      numbers_.push_back(numbers_[from + i]);
+    }
+    numbers_[first + dim] = size;
+    const auto offset = start * numbers_[first + dims + dim];
+    return push(access.region.address + static_cast<uint64_t>(offset), access.region.element_bytes,
+                dims, first, access.mode, access.tag);
+  }
+
+  // For the layer, until something is added.
+  const Access *data() {
+    for (auto &access : accesses_) {
+      const auto first = static_cast<size_t>(reinterpret_cast<uintptr_t>(access.region.sizes));
+      access.region.sizes = numbers_.data() + first;
+      access.region.strides = access.region.sizes + access.region.dims;
+    }
+    return accesses_.data();
+  }
+
+  int64_t size_of(size_t i, size_t dim) const { return numbers_[firsts_at(i) + dim]; }
+
+  // The last but those that were made parts of it.
+  void drop(size_t i) { accesses_.erase(accesses_.begin() + static_cast<std::ptrdiff_t>(i)); }
+
+private:
+  // Until all are there, `sizes` says where they begin in `numbers_`.
+  size_t firsts_at(size_t i) const {
+    return static_cast<size_t>(reinterpret_cast<uintptr_t>(accesses_[i].region.sizes));
+  }
+
+  size_t push(uint64_t address, size_t element, size_t dims, size_t first, unsigned mode,
+              uint64_t tag) {
+    Access access{};
+    access.region = {.address = address,
+                     .element_bytes = element,
+                     .dims = static_cast<int>(dims),
+                     .sizes = reinterpret_cast<const int64_t *>(first),
+                     .strides = nullptr};
+    access.tag = tag;
+    access.mode = mode;
+    accesses_.push_back(access);
+    return accesses_.size() - 1;
+  }
+
+  std::vector<Access> accesses_;
+  std::vector<int64_t> numbers_;
+};
+
+// ---- one call of an operator --------------------------------------------------------------------
+
+// A call that is being made, or a function of a backward.
+struct Call final : at::ObserverContext {
+  Call *outer = nullptr;
+  bool is_launch = false; // or a function of a backward
+  uint64_t place = 0;     // of the launch; or of the backward's forward
+  const Roles *roles = nullptr;
+  const char *name = nullptr, *overload = nullptr;
+  c10::DeviceIndex device = -1; // -1: that of the results
+  c10::DeviceIndex other = -1;  // that a copy comes from; -1: there is none
+  bool is_waited_for = false;
+  std::optional<size_t> target; // what a copy writes to
+  std::vector<size_t> sources;  // that are moved to results
+  int64_t dim = 0;              // of a concatenation
+  Accesses accesses;
+};
+
+constinit thread_local Call *current = nullptr;
+
+// A tensor with memory of a device, and not one that stands for others.
+bool is_plain(const at::Tensor &tensor) {
+  const auto *impl = tensor.unsafeGetTensorImpl();
+  return tensor.defined() && impl->device_type() == kDeviceType && impl->has_storage() &&
+         impl->layout() == c10::kStrided;
+}
+
+constexpr auto kWrappers =
+    c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                         c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize});
+constexpr auto kModes = c10::DispatchKeySet(
+    {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+     c10::DispatchKey::Functionalize, c10::DispatchKey::PythonDispatcher});
+
+bool is_wrapper(const at::Tensor &tensor) {
+  return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has_any(kWrappers);
+}
+
+template <class Do> void for_each_tensor(const c10::IValue &value, Do act) {
+  if (value.isTensor()) {
+    act(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor &tensor : value.toTensorVector()) {
+      act(tensor);
+    }
+  } else if (value.isList()) {
+    for (const auto &each : value.toListRef()) {
+      if (each.isTensor()) {
+        act(each.toTensor());
+      }
+    }
+  }
+}
+
+// Whether something between the program and the kernels takes the call and makes others.
+bool is_taken_by_others(const at::RecordFunction &function, const c10::OperatorHandle &op) {
+  const auto tls = c10::impl::tls_local_dispatch_key_set();
+  if (tls.included_.has_any(kModes)) {
+    return true;
+  }
+  if (tls.included_.has(kDeviceKeys.autocast) && !tls.excluded_.has(kDeviceKeys.autocast) &&
+      op.hasKernelForDispatchKey(kDeviceKeys.autocast)) {
+    return true;
+  }
+  bool any = false;
+  for (const auto &input : function.inputs()) {
+    for_each_tensor(input, [&](const at::Tensor &tensor) { any = any || is_wrapper(tensor); });
+  }
+  return any;
+}
+
+// ---- which operator -----------------------------------------------------------------------------
+
+struct Known {
+  const char *name = nullptr, *overload = nullptr;
+  std::optional<c10::OperatorHandle> op;
+  const Roles *roles = nullptr;
+};
+
+constexpr size_t kKnown = 512;
+constinit thread_local std::array<Known, kKnown> *known_here = nullptr;
+
+// By where its name lies, which stays as long as the operator. Null: it is none.
+const Known *find_operator(const at::RecordFunction &function) {
+  if (known_here == nullptr) {
+    known_here = new std::array<Known, kKnown>(); // kept
+  }
+  const char *const name = function.name(), *const overload = function.overload_name();
+  auto &known = (*known_here)[(reinterpret_cast<uintptr_t>(name) >> 4) % kKnown];
+  if (known.name != name || known.overload != overload) {
+    known = {name, overload, std::nullopt, nullptr};
+    if (const auto full = function.operator_name(); full.has_value()) {
+      known.op = c10::Dispatcher::singleton().findSchema(*full);
+      known.roles = known.op.has_value() ? &roles_of(*known.op) : nullptr;
+    }
+  }
+  return known.roles == nullptr ? nullptr : &known;
+}
+
+// ---- places of forwards -------------------------------------------------------------------------
+
+// Where the operator was called whose backward has a number: of the latest ones.
+struct Forward {
+  std::atomic<uint64_t> number{0}, place{0};
+};
+constexpr size_t kForwards = 1 << 16;
+std::array<Forward, kForwards> forwards;
+
+uint64_t forward_number(uint64_t thread, int64_t sequence) {
+  return static_cast<uint64_t>(sequence) << 16 ^ thread;
+}
+
+void note_forward(const at::RecordFunction &function, uint64_t place) {
+  if (function.seqNr() < 0) {
+    return;
+  }
+  const auto number = forward_number(at::RecordFunction::currentThreadId(), function.seqNr());
+  auto &slot = forwards[static_cast<size_t>(function.seqNr()) % kForwards];
+  slot.number.store(number, std::memory_order_relaxed);
+  slot.place.store(place, std::memory_order_relaxed);
+}
+
+uint64_t forward_of(const at::RecordFunction &function) {
+  const auto number = forward_number(function.forwardThreadId(), function.seqNr());
+  const auto &slot = forwards[static_cast<size_t>(function.seqNr()) % kForwards];
+  return slot.number.load(std::memory_order_relaxed) == number
+             ? slot.place.load(std::memory_order_relaxed)
+             : 0;
+}
+
+// ---- before the call ----------------------------------------------------------------------------
+
+unsigned mode_of(Role role) {
+  unsigned mode = 0;
+  if ((role & kReads) != 0) {
+    mode |= OPENREG_SANITIZER_READ | ((role & kMoves) != 0 ? OPENREG_SANITIZER_MOVED : 0);
+  }
+  if ((role & kWrites) != 0) {
+    mode |= OPENREG_SANITIZER_WRITE;
+  }
+  return mode;
+}
+
+int current_stream(c10::DeviceIndex device) {
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  return stream;
+}
+
+void see_argument(Call &call, const at::Tensor &tensor, Role role, int argument) {
+  if (!is_plain(tensor)) {
+    return;
+  }
+  const auto device = tensor.device().index();
+  if (call.device < 0) {
+    call.device = device;
+  } else if (call.device != device) {
+    call.other = device;
+  }
+  if (role == kUntouched || tensor.numel() == 0) {
+    return;
+  }
+  const auto tag = describe(call.name, call.overload, argument, tensor);
+  const auto added = call.accesses.add(tensor, mode_of(role), tag);
+  if ((role & kMoves) != 0) {
+    call.sources.push_back(added);
+  }
+  if ((role & kWrites) != 0) {
+    call.target = added;
+  }
+}
+
+// A copy reads what it is given as often as that is broadcast.
+void see_copy(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
+  const auto &self = inputs[0].toTensor(), &source = inputs[1].toTensor();
+  see_argument(call, self, kWrites, 0);
+  if (is_plain(source) && self.numel() > 0 && source.dim() <= self.dim()) {
+    if (call.device < 0) {
+      call.device = source.device().index();
+    } else if (call.device != source.device().index()) {
+      call.other = source.device().index();
+    }
+    const auto tag = describe(call.name, call.overload, 1, source);
+    const auto added = call.accesses.add(
+        source, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED, tag, self.sizes());
+    if (call.target.has_value()) {
+      auto &target = call.accesses[*call.target];
+      target.is_moved = true;
+      target.source = static_cast<uint32_t>(added);
+    }
+  }
+  const bool has_host = self.is_cpu() || source.is_cpu();
+  call.is_waited_for = has_host && !inputs[2].toBool();
+}
+
+void see_arguments(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
+  const auto &roles = *call.roles;
+  if (roles.movement == Roles::Movement::kCopy && inputs.size() == 3 && inputs[0].isTensor() &&
+      inputs[1].isTensor()) {
+    see_copy(call, inputs);
+    return;
+  }
+  const bool without_self = roles.beta >= 0 && inputs[static_cast<size_t>(roles.beta)].isScalar() &&
+                            inputs[static_cast<size_t>(roles.beta)].toScalar().equal(0);
+  for (size_t i = 0; i < inputs.size() && i < roles.arguments.size(); ++i) {
+    auto role = roles.arguments[i];
+    if (i == 0 && without_self) {
+      role = static_cast<Role>(role & kWrites);
+    }
+    for_each_tensor(inputs[i], [&](const at::Tensor &tensor) {
+      see_argument(call, tensor, role, static_cast<int>(i));
+    });
+  }
+  if (roles.movement == Roles::Movement::kConcatenation && inputs.size() >= 2 &&
+      inputs[1].isInt()) {
+    call.dim = inputs[1].toInt();
+  }
+}
+
+// Whether an operator without tensors makes some on a device.
+bool names_device(c10::ArrayRef<const c10::IValue> inputs) {
+  for (const auto &input : inputs) {
+    if (input.isDevice() && input.toDevice().type() == kDeviceType) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::unique_ptr<at::ObserverContext> enter(std::unique_ptr<Call> call) {
+  call->outer = current;
+  current = call.get();
+  return call;
+}
+
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
+  if (Unwatched::any() || told.load(std::memory_order_acquire) == nullptr ||
+      (current != nullptr && current->is_launch)) {
+    return nullptr;
+  }
+  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+    auto call = std::make_unique<Call>();
+    call->is_launch = false;
+    call->place = function.seqNr() < 0 ? 0 : forward_of(function);
+    return enter(std::move(call));
+  }
+  const auto *known = find_operator(function);
+  if (known == nullptr || !known->roles->is_leaf || is_taken_by_others(function, *known->op)) {
+    return nullptr;
+  }
+  auto call = std::make_unique<Call>();
+  call->is_launch = true;
+  call->roles = known->roles;
+  call->name = known->name;
+  call->overload = known->overload;
+  see_arguments(*call, function.inputs());
+  if (call->device < 0 && !names_device(function.inputs())) {
+    return nullptr; // the host's
+  }
+  const auto here = place_here();
+  note_forward(function, here);
+  call->place = current == nullptr ? here : backward_place(here, current->place);
+  call->is_waited_for = call->is_waited_for || call->roles->is_waited_for;
+  return enter(std::move(call));
+}
+
+// ---- after it -----------------------------------------------------------------------------------
+
+// A result that is an argument which was written to has been seen as that.
+bool is_seen(Call &call, const at::Tensor &tensor) {
+  const auto base = reinterpret_cast<uint64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().data());
+  const auto address = base + static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize();
+  for (size_t i = 0; i < call.accesses.size(); ++i) {
+    if ((call.accesses[i].mode & OPENREG_SANITIZER_WRITE) != 0 &&
+        call.accesses[i].region.address == address) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void see_concatenation(Call &call, size_t result, const at::Tensor &tensor) {
+  const auto dim = static_cast<size_t>(call.dim < 0 ? call.dim + tensor.dim() : call.dim);
+  int64_t start = 0;
+  for (const auto source : call.sources) {
+    const auto size = call.accesses.size_of(source, dim);
+    const auto part = call.accesses.add_part(result, dim, start, size);
+    call.accesses[part].is_moved = true;
+    call.accesses[part].source = static_cast<uint32_t>(source);
+    start += size;
+  }
+  call.accesses.drop(result);
+}
+
+void see_result(Call &call, const at::Tensor &tensor) {
+  if (!is_plain(tensor) || tensor.numel() == 0) {
+    return;
+  }
+  if (call.device < 0) {
+    call.device = tensor.device().index();
+  }
+  if (call.roles->leaves_unwritten || is_seen(call, tensor)) {
+    return;
+  }
+  const auto tag = describe(call.name, call.overload, -1, tensor);
+  const auto added = call.accesses.add(tensor, OPENREG_SANITIZER_WRITE, tag);
+  if (call.roles->movement == Roles::Movement::kConcatenation) {
+    see_concatenation(call, added, tensor);
+  }
+}
+
+void tell(ToldOrder &order, Queue queue, uint64_t place, Accesses &accesses) {
+  if (accesses.size() == 0) {
+    return;
+  }
+  const openreg_sanitizer_launch launch{.actor = order.actor_of(queue),
+                                        .submitter = order.host(),
+                                        .site = place,
+                                        .accesses = accesses.data(),
+                                        .count = accesses.size()};
+  check(openreg_sanitizer_run_launch(order.layer(), &launch));
+}
+
+void end(const at::RecordFunction &function, at::ObserverContext *context) {
+  if (context == nullptr) {
+    return;
+  }
+  auto &call = *static_cast<Call *>(context);
+  current = call.outer;
+  if (!call.is_launch) {
+    return;
+  }
+  auto &order = *told.load(std::memory_order_acquire);
+  for (const auto &output : function.outputs()) {
+    for_each_tensor(output, [&](const at::Tensor &tensor) { see_result(call, tensor); });
+  }
+  if (call.device < 0) {
+    return;
+  }
+  const Queue queue{call.device, current_stream(call.device)};
+  const Queue other{call.other, call.other < 0 ? 0 : current_stream(call.other)};
+  if (call.other >= 0) {
+    order.order(other, queue);
+  }
+  tell(order, queue, call.place, call.accesses);
+  if (call.other >= 0) {
+    order.order(queue, other);
+  }
+  if (call.is_waited_for) {
+    order.synchronize(queue);
+  }
+}
+
+} // namespace
+
+bool wait_in_launch() {
+  if (current == nullptr || !current->is_launch) {
+    return false;
+  }
+  current->is_waited_for = true;
+  return true;
+}
+
+Allocating allocating_now() {
+  if (current == nullptr || !current->is_launch) {
+    return {0, false};
+  }
+  return {current->place, current->roles->leaves_unwritten};
+}
+
+// A name that stays where it is.
+const char *keep(const std::string &name) {
+  static auto &mutex = *new std::mutex();
+  static auto &names = *new std::unordered_set<std::string>();
+  const std::lock_guard lock(mutex);
+  return names.insert(name).first->c_str();
+}
+
+void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work) {
+  Accesses accesses;
+  const char *const name = keep(work.name);
+  const unsigned deferred = work.is_deferred ? OPENREG_SANITIZER_DEFERRED : 0;
+  const auto add = [&](const at::Tensor &tensor, unsigned mode) {
+    if (is_plain(tensor) && tensor.numel() > 0) {
+      accesses.add(tensor, mode | deferred, describe(name, "", -1, tensor));
+    }
+  };
+  for (const auto &tensor : work.reads) {
+    add(tensor, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED);
+  }
+  for (const auto &tensor : work.writes) {
+    add(tensor, OPENREG_SANITIZER_WRITE);
+  }
+  tell(order, queue, place_here(), accesses);
+}
+
+void watch_launches(ToldOrder &order) {
+  told.store(&order, std::memory_order_release);
+  pthread_atfork(nullptr, nullptr, [] { told.store(nullptr); });
+  at::addGlobalCallback(at::RecordFunctionCallback(&begin, &end)
+                            .needsInputs(true)
+                            .needsOutputs(true)
+                            .scopes({at::RecordScope::FUNCTION,
+                                     at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+} // namespace openreg

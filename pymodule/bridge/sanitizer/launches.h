@@ -1,0 +1,30 @@
+// What the layer sanitizer/ is told of operators.
+//
+// PyTorch calls back before and after each call of an operator, on whatever thread. Told of are the
+// operators that reach a kernel of the devices, after the call, with the memory of arguments as it
+// was before it; what such a kernel itself calls is a part of it. Others are told of by what they
+// call.
+#pragma once
+
+#include <optional>
+
+#include "sanitizer/order.h"
+
+namespace openreg {
+
+// From now on, for good.
+void watch_launches(ToldOrder &order);
+
+void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work);
+
+// The host waits, in an operator: that is told of behind it. Whether this thread is in one.
+bool wait_in_launch();
+
+// Of what this thread allocates: where in the program, and whether what allocates it writes to it.
+struct Allocating {
+  uint64_t place;
+  bool leaves_unwritten;
+};
+Allocating allocating_now();
+
+} // namespace openreg

@@ -1,0 +1,137 @@
+#include "sanitizer/order.h"
+
+#include <vector>
+
+#include "core/device_type.h"
+#include "sanitizer/blocks.h"
+#include "sanitizer/launches.h"
+#include "sanitizer/places.h"
+
+namespace openreg {
+
+ToldOrder::ToldOrder(openreg_sanitizer *layer) : layer_(layer) {
+  check(openreg_sanitizer_actor_create(layer_, OPENREG_SANITIZER_HOST, -1, kHostTag, nullptr,
+                                       &host_));
+}
+
+uint64_t ToldOrder::tag_of(Queue queue) {
+  return (static_cast<uint64_t>(queue.device) + 1) << 32 | static_cast<uint32_t>(queue.stream);
+}
+
+Queue ToldOrder::queue_of_tag(uint64_t tag) {
+  return tag <= kHostTag ? Queue{-1, -1}
+                         : Queue{static_cast<c10::DeviceIndex>((tag >> 32) - 1),
+                                 static_cast<int>(static_cast<uint32_t>(tag))};
+}
+
+openreg_sanitizer_actor *ToldOrder::actor_of(Queue queue) {
+  const std::lock_guard lock(mutex_);
+  auto &actor = actors_[tag_of(queue)];
+  if (actor == nullptr) {
+    check(openreg_sanitizer_actor_create(layer_, OPENREG_SANITIZER_STREAM, queue.device,
+                                         tag_of(queue), host_, &actor));
+  }
+  return actor;
+}
+
+openreg_sanitizer_token *ToldOrder::token_of(const openreg_event *event) {
+  const std::lock_guard lock(mutex_);
+  auto &token = tokens_[event];
+  if (token == nullptr) {
+    check(openreg_sanitizer_token_create(layer_, reinterpret_cast<uint64_t>(event), &token));
+  }
+  return token;
+}
+
+void ToldOrder::order(Queue first, Queue second) {
+  if (!Unwatched::any()) {
+    openreg_sanitizer_order(layer_, actor_of(first), actor_of(second));
+  }
+}
+
+void ToldOrder::record(const openreg_event *event, Queue queue) {
+  if (!Unwatched::any()) {
+    check(openreg_sanitizer_record(layer_, token_of(event), actor_of(queue), host_, place_here()));
+  }
+}
+
+void ToldOrder::wait(Queue queue, const openreg_event *event) {
+  if (!Unwatched::any()) {
+    openreg_sanitizer_wait(layer_, actor_of(queue), token_of(event), host_, place_here());
+  }
+}
+
+void ToldOrder::forget(const openreg_event *event) noexcept {
+  openreg_sanitizer_token *token = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = tokens_.find(event);
+    if (found == tokens_.end()) {
+      return;
+    }
+    token = found->second;
+    tokens_.erase(found);
+  }
+  openreg_sanitizer_token_release(layer_, token);
+}
+
+void ToldOrder::synchronize(const openreg_event *event) {
+  if (!Unwatched::any()) {
+    openreg_sanitizer_wait(layer_, host_, token_of(event), nullptr, place_here());
+  }
+}
+
+void ToldOrder::synchronize(Queue queue) {
+  if (Unwatched::any() || wait_in_launch()) {
+    return;
+  }
+  openreg_sanitizer_order(layer_, actor_of(queue), host_);
+}
+
+void ToldOrder::synchronize(c10::DeviceIndex device) {
+  if (!Unwatched::any()) {
+    openreg_sanitizer_synchronize(layer_, device, host_);
+  }
+}
+
+void ToldOrder::launch(Queue queue, const Work &work) {
+  if (!Unwatched::any()) {
+    tell_work(*this, queue, work);
+  }
+}
+
+void ToldOrder::fill(at::TensorList tensors) {
+  for (const auto &tensor : tensors) {
+    if (tensor.device().type() == kDeviceType && tensor.has_storage()) {
+      const auto &storage = tensor.storage();
+      openreg_sanitizer_initialise(layer_, reinterpret_cast<uint64_t>(storage.data()),
+                                   storage.nbytes());
+    }
+  }
+}
+
+void ToldOrder::begin_free() {
+  note_free();
+}
+
+void ToldOrder::record_use(const void *address, Queue queue) {
+  const std::lock_guard lock(mutex_);
+  uses_.emplace(reinterpret_cast<uint64_t>(address), queue);
+}
+
+void ToldOrder::end_uses(uint64_t address, Queue owner) {
+  std::vector<Queue> users;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [first, last] = uses_.equal_range(address);
+    for (auto use = first; use != last; ++use) {
+      users.push_back(use->second);
+    }
+    uses_.erase(first, last);
+  }
+  for (const auto user : users) {
+    openreg_sanitizer_order(layer_, actor_of(user), actor_of(owner));
+  }
+}
+
+} // namespace openreg

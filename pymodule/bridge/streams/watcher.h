@@ -1,0 +1,82 @@
+// Who is told what a program does with streams, events and memory, in the order in which it does
+// it and whether or not the streams had anything to do. Nobody, unless the sanitizer is on: then
+// each place costs one predicted branch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
+#include <c10/util/ArrayRef.h>
+
+#include <atomic>
+#include <string>
+
+#include "core/status.h"
+
+namespace openreg {
+
+struct Queue {
+  c10::DeviceIndex device;
+  int stream;
+};
+
+inline Queue queue_of(const c10::Stream &stream) {
+  return {stream.device_index(), static_cast<int>(stream.id())};
+}
+
+class Watcher {
+public:
+  virtual ~Watcher() = default;
+
+  // What was given to `first` until now is done before what is given to `second` from now.
+  virtual void order(Queue first, Queue second) = 0;
+  virtual void record(const openreg_event *event, Queue queue) = 0;
+  virtual void wait(Queue queue, const openreg_event *event) = 0;
+  virtual void forget(const openreg_event *event) noexcept = 0;
+
+  // The host waits, or has found that there is nothing to wait for.
+  virtual void synchronize(const openreg_event *event) = 0;
+  virtual void synchronize(Queue queue) = 0;
+  virtual void synchronize(c10::DeviceIndex device) = 0;
+
+  // Work that is no operator is given to a queue: what it reads is moved as it is. Of deferred work
+  // the program has a handle to wait for.
+  struct Work {
+    std::string name;
+    at::TensorList reads, writes;
+    bool is_deferred;
+  };
+  virtual void launch(Queue queue, const Work &work) = 0;
+  // Memory is written to by what nobody is told of.
+  virtual void fill(at::TensorList tensors) = 0;
+
+  // The calling thread is about to free memory.
+  virtual void begin_free() = 0;
+  // The memory is used by a stream that it was not allocated for.
+  virtual void record_use(const void *address, Queue queue) = 0;
+};
+
+// Installed before anything is done that it should be told of, and never taken away.
+extern std::atomic<Watcher *> installed_watcher;
+
+template <class Tell> void tell_watcher(Tell tell) {
+  auto *const watcher = installed_watcher.load(std::memory_order_acquire);
+  if (watcher != nullptr) [[unlikely]] {
+    tell(*watcher);
+  }
+}
+
+// While one lives, the calling thread's work is not the program's: nobody is told of it.
+class Unwatched {
+public:
+  Unwatched() { ++depth_; }
+  ~Unwatched() { --depth_; }
+  Unwatched(const Unwatched &) = delete;
+  Unwatched &operator=(const Unwatched &) = delete;
+
+  static bool any() { return depth_ > 0; }
+
+private:
+  static constinit thread_local int depth_ __attribute__((tls_model("initial-exec")));
+};
+
+} // namespace openreg

@@ -1,0 +1,13 @@
+"""race: the event is made anew between its recording and the wait."""
+
+import torch
+
+from device import DEVICE, module
+
+side, ready = module.Stream(), module.Event()
+x = torch.ones(1000, device=DEVICE)  # first
+ready.record()
+ready = module.Event()
+side.wait_event(ready)
+with module.stream(side):
+    y = x * 2  # second

@@ -1,0 +1,12 @@
+"""unordered event: the wait is submitted before the recording, and so waits for nothing."""
+
+import torch
+
+from device import DEVICE, module
+
+side, ready = module.Stream(), module.Event()
+x = torch.ones(1000, device=DEVICE)  # first
+side.wait_event(ready)  # waited
+ready.record()  # recorded
+with module.stream(side):
+    y = x * 2  # second

@@ -1,0 +1,12 @@
+"""race: item() waits for the current stream, which is not the one that computes the number."""
+
+import torch
+
+from device import DEVICE, module
+
+side = module.Stream()
+x = torch.ones(100, device=DEVICE)
+side.wait_stream(module.current_stream())
+with module.stream(side):
+    loss = x.mean()  # first
+value = loss.item()  # second

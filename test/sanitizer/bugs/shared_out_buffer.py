@@ -1,0 +1,13 @@
+"""race: two streams use one buffer for their results, by out=."""
+
+import torch
+
+from device import DEVICE, module
+
+side = module.Stream()
+a, b = torch.ones(64, 64, device=DEVICE), torch.ones(64, 64, device=DEVICE)
+scratch = torch.empty(64, 64, device=DEVICE)
+side.wait_stream(module.current_stream())
+with module.stream(side):
+    torch.mm(a, b, out=scratch)  # first
+torch.add(a, b, out=scratch)  # second

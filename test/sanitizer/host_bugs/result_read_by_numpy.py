@@ -1,0 +1,10 @@
+"""host access: numpy reads what is still being copied from the device."""
+
+import torch
+
+from device import DEVICE
+
+x = torch.ones(1 << 16, device=DEVICE)
+result = torch.empty(1 << 16).pin_memory()
+result.copy_(x, non_blocking=True)  # first
+first = result.numpy()[0] + 1  # second

@@ -1,0 +1,9 @@
+"""nothing: the host may read what is being copied to the device."""
+
+import torch
+
+from device import DEVICE
+
+buffer = torch.ones(1 << 16).pin_memory()
+x = buffer.to(DEVICE, non_blocking=True)
+assert buffer.sum() == 1 << 16 and buffer.numpy()[5] == 1

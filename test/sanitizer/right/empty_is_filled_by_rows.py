@@ -1,0 +1,12 @@
+"""nothing: rows, columns and strides together write all there is."""
+
+import torch
+
+from device import DEVICE
+
+table = torch.empty(6, 8, device=DEVICE)
+for position in range(3):
+    table[position] = position
+table[3:, ::2] = 1
+table[3:, 1::2].normal_()
+total = table.sum()

@@ -1,0 +1,16 @@
+"""nothing: memory goes back to the device, and comes to another stream."""
+
+import torch
+
+from device import DEVICE, module
+
+side = module.Stream()
+x = torch.ones(3 << 20, device=DEVICE)
+side.wait_stream(module.current_stream())
+with module.stream(side):
+    total = x.sum()
+side.synchronize()
+del x
+module.empty_cache()
+with module.stream(side):
+    y = torch.zeros(3 << 20, device=DEVICE)

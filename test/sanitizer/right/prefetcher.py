@@ -1,0 +1,30 @@
+"""nothing: a prefetcher waits for its stream, and records the one that uses the batch."""
+
+import torch
+
+from device import DEVICE, module
+
+
+class Prefetcher:
+    def __init__(self, batches):
+        self.batches, self.stream = iter(batches), module.Stream()
+        self.preload()
+
+    def preload(self):
+        with module.stream(self.stream):
+            batch = next(self.batches, None)
+            self.batch = None if batch is None else batch.to(DEVICE, non_blocking=True) / 255
+
+    def next(self):
+        module.current_stream().wait_stream(self.stream)
+        batch = self.batch
+        if batch is not None:
+            batch.record_stream(module.current_stream())
+        self.preload()
+        return batch
+
+
+prefetcher = Prefetcher([torch.ones(1 << 10, 3 << 10).pin_memory() for _ in range(4)])
+totals = []
+while (batch := prefetcher.next()) is not None:
+    totals.append(batch.sum())
