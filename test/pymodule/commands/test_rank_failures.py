@@ -148,6 +148,14 @@ def test_a_rank_that_failed_and_does_not_end_is_killed(start, script):
 # ---- signals -------------------------------------------------------------------------------------
 
 
+# `print` of an unbuffered Python writes the end of the line by itself: ranks' lines would mix.
+WAIT = """
+import os, signal
+os.write(1, b"ready\\n")
+signal.pause()
+"""
+
+
 def wait_for_ranks(process, count):
     """Wait until each rank has said that it is there."""
     for _ in range(count):
@@ -175,7 +183,7 @@ def test_ranks_handle_a_signal_themselves(environment):
 
 
 def test_an_interrupt_shows_where_the_first_rank_was(environment, script):
-    program = script("wait.py", "import signal\nprint('ready', flush=True)\nsignal.pause()\n")
+    program = script("wait.py", WAIT)
     with started(["--ranks", 2, program], environment) as process:
         wait_for_ranks(process, 2)
         process.send_signal(signal.SIGINT)
@@ -223,7 +231,7 @@ def test_the_terminals_interrupt_is_not_sent_on(environment):
 
 @pytest.mark.parametrize("python", [True, False])
 def test_a_launcher_that_is_killed_takes_all_ranks_with_it(environment, script, python):
-    program = script("wait.py", "import signal\nprint('ready', flush=True)\nsignal.pause()\n")
+    program = script("wait.py", WAIT)
     command = [program] if python else ["sh", "-c", f"echo ready; {SLEEP}"]
     with started(["--ranks", 3, *command], environment) as process:
         wait_for_ranks(process, 3)
