@@ -17,6 +17,9 @@
 #include <string.h>
 
 enum {
+  PARTLY = OPENREG_SANITIZER_PARTLY,
+  PARTLY_WRITTEN = OPENREG_SANITIZER_PARTLY | OPENREG_SANITIZER_WRITE,
+
   /* In which a record is compared with an access before it is kept; those of nested boxes are found
    * soon. */
   MOST_COVERED_RUNS = 64,
@@ -225,6 +228,20 @@ void openreg_records_push(openreg_sanitizer *sanitizer, struct extent *extent,
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
+static bool covers(const struct box *box, const struct box *other) {
+  uint64_t most = box->is_nested && other->is_nested ? MOST_COVERED_RUNS : MOST_TANGLED_RUNS;
+  return openreg_box_covers(box, other, most) == OPENREG_SANITIZER_YES;
+}
+
+/* What is known to the byte replaces what is not, and not the other way; of two that are not, one
+ * replaces what did the same to the same bytes. */
+static bool replaces_partly(const struct doing *doing, const struct box *box, unsigned mode) {
+  if ((mode & PARTLY) == 0 || !covers(doing->box, box))
+    return false;
+  return (doing->mode & PARTLY) == 0 ||
+         (((doing->mode ^ mode) & OPENREG_SANITIZER_WRITE) == 0 && covers(box, doing->box));
+}
+
 /* Takes the bytes of an access that is after a record away from it. Returns whether none are left.
  */
 static bool replaces(const struct doing *doing, struct record *record) {
@@ -235,6 +252,9 @@ static bool replaces(const struct doing *doing, struct record *record) {
     return false;
   if (record->high <= box->low || box->high <= record->low)
     return false;
+  struct box other = openreg_record_box(record);
+  if (((record->mode | doing->mode) & PARTLY) != 0)
+    return replaces_partly(doing, &other, record->mode);
   if (record->shape == NULL && openreg_box_is_contiguous(box)) {
     if (box->low <= record->low)
       record->low = box->high;
@@ -242,9 +262,7 @@ static bool replaces(const struct doing *doing, struct record *record) {
       record->high = box->low;
     return record->low >= record->high;
   }
-  struct box other = openreg_record_box(record);
-  uint64_t most = box->is_nested && other.is_nested ? MOST_COVERED_RUNS : MOST_TANGLED_RUNS;
-  return openreg_box_covers(box, &other, most) == OPENREG_SANITIZER_YES;
+  return covers(box, &other);
 }
 
 /* Whether an access conflicts with a record that is not before it. */
@@ -254,6 +272,12 @@ static openreg_sanitizer_answer conflicts(const struct doing *doing, const struc
        record->actor_kind == OPENREG_SANITIZER_HOST))
     return OPENREG_SANITIZER_NO;
   struct box box = openreg_record_box(record);
+  if ((record->mode & doing->mode & PARTLY) != 0)
+    return OPENREG_SANITIZER_NO;
+  if ((record->mode & PARTLY_WRITTEN) == PARTLY_WRITTEN)
+    return openreg_box_covers(doing->box, &box, MOST_COVERED_RUNS);
+  if ((doing->mode & PARTLY_WRITTEN) == PARTLY_WRITTEN)
+    return openreg_box_covers(&box, doing->box, MOST_COVERED_RUNS);
   return openreg_boxes_meet(doing->box, &box);
 }
 

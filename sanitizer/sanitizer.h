@@ -20,7 +20,8 @@
  * So a program tells what it does in the order in which it does it, work when it is submitted.
  *
  * Conflict. Two accesses of which neither is before the other, to the same byte, one of them a
- * write. Of two host threads it is never reported: their locks are not seen.
+ * write; of bytes that are not known: see OPENREG_SANITIZER_PARTLY. Of two host threads it is never
+ * reported: their locks are not seen.
  *
  * Numbers of the caller's: a `site` says where in the program something was done, a `tag` says more
  * of an actor, a block, a region or a token. They are 64 bits that come back in findings and mean
@@ -314,6 +315,11 @@ typedef enum openreg_sanitizer_mode {
   /* Of work whose end must be waited for through a handle, as an asynchronous collective's: an
    * access that conflicts with it is "never waited". */
   OPENREG_SANITIZER_DEFERRED = 8,
+  /* Which of its bytes is not known, as where an index says it. Two of these do not conflict. A
+   * WRITE conflicts with what has all of its bytes, which is not found of an access of which some
+   * were replaced later; it counts as a write to all. A READ alone counts as one of all, but
+   * unwritten bytes are no finding. */
+  OPENREG_SANITIZER_PARTLY = 16,
 } openreg_sanitizer_mode;
 
 typedef struct openreg_sanitizer_access {

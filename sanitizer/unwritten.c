@@ -68,7 +68,7 @@ static void bring(openreg_sanitizer *sanitizer, struct followed *followed, const
 
 static bool is_computing(const openreg_sanitizer_access *access) {
   return (access->mode & OPENREG_SANITIZER_READ) != 0 &&
-         (access->mode & OPENREG_SANITIZER_MOVED) == 0;
+         (access->mode & (OPENREG_SANITIZER_MOVED | OPENREG_SANITIZER_PARTLY)) == 0;
 }
 
 /* For each access of a launch, `followed` is zeros. */

@@ -90,6 +90,27 @@ static void deferred_work_was_never_waited_for(void **state) {
   assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
 }
 
+static void bytes_that_are_not_known_conflict_with_what_has_all_of_them(void **state) {
+  (void)state;
+  enum { PARTLY = OPENREG_SANITIZER_PARTLY };
+  access_bytes(sanitizer, one, 0x1000, 64, BOTH | PARTLY, 10);
+  access_bytes(sanitizer, other, 0x1000, 64, WRITE | PARTLY, 11);
+  access_bytes(sanitizer, other, 0x1000, 64, READ | PARTLY, 12);
+  access_bytes(sanitizer, other, 0x1000, 63, WRITE, 13); /* the last may be what was written */
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+  access_bytes(sanitizer, other, 0x1000, 80, READ, 14);
+  assert_int_equal(only_finding(sanitizer).first.site, 10);
+  access_bytes(sanitizer, one, 0x1010, 64, WRITE | PARTLY, 15); /* the other way round */
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 2);
+}
+
+static void what_is_read_by_an_index_counts_as_read_whole(void **state) {
+  (void)state;
+  access_bytes(sanitizer, one, 0x1000, 64, READ | OPENREG_SANITIZER_PARTLY, 10);
+  access_bytes(sanitizer, other, 0x1020, 4, WRITE, 11);
+  assert_int_equal(only_finding(sanitizer).first.site, 10);
+}
+
 static void a_host_access_is_one_of_a_host_and_a_stream(void **state) {
   (void)state;
   access_bytes(sanitizer, one, 0x1000, 64, READ, 10);
@@ -307,6 +328,8 @@ int main(void) {
       TEST(two_that_read_do_not_race),
       TEST(accesses_of_one_launch_do_not_race),
       TEST(deferred_work_was_never_waited_for),
+      TEST(bytes_that_are_not_known_conflict_with_what_has_all_of_them),
+      TEST(what_is_read_by_an_index_counts_as_read_whole),
       TEST(a_host_access_is_one_of_a_host_and_a_stream),
       TEST(host_threads_are_never_found_against_each_other),
       TEST(a_host_does_not_hide_a_stream_from_another_host),
