@@ -224,6 +224,7 @@ private:
   // With `submitting_` held:
   WorkPtr add_coalesced(Request request, Frames frames);
   WorkPtr queue(Request request, Frames frames);
+  at::Tensor own_part(const Request &request) const;
   c10::intrusive_ptr<OcclWork> make_work(const Request &request, int stream) const;
   int choose_stream(Connection &connection, const Request &request);
   CommunicatorPtr choose_communicator(Connection &connection, Request &request);

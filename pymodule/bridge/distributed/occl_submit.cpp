@@ -156,6 +156,29 @@ c10::intrusive_ptr<OcclWork> Occl::make_work(const Request &request, int stream)
   return c10::make_intrusive<OcclWork>(std::move(facts), shown, request.outputs);
 }
 
+// Where a rank's own input lies in what is gathered, in the input's shape.
+at::Tensor Occl::own_part(const Request &request) const {
+  const bool is_gather =
+      request.type == c10d::OpType::ALLGATHER || request.type == c10d::OpType::_ALLGATHER_BASE;
+  if (!is_gather || request.is_coalesced || request.inputs.size() != 1) {
+    return {};
+  }
+  const auto &input = request.inputs[0];
+  const auto rank = static_cast<size_t>(rank_), size = static_cast<size_t>(size_);
+  if (request.outputs.size() == size && request.outputs[rank].sizes() == input.sizes()) {
+    return request.outputs[rank];
+  }
+  if (request.outputs.size() != 1 || request.outputs[0].numel() != input.numel() * size_ ||
+      !request.outputs[0].is_contiguous()) {
+    return {};
+  }
+  const at::AutoDispatchBelowADInplaceOrView without_autograd;
+  return request.outputs[0]
+      .view(-1)
+      .narrow(0, rank_ * input.numel(), input.numel())
+      .view(input.sizes());
+}
+
 Occl::WorkPtr Occl::queue(Request request, Frames frames) {
   if (!request.is_coalesced) { // else it has its number
     ++(request.is_message() ? message_number_ : collective_number_);
@@ -200,7 +223,8 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
     watcher.launch({request.device, stream},
                    {c10::str(backend_name(), ":", request.title),
                     request.is_coalesced ? request.reads : request.inputs,
-                    request.is_coalesced ? request.writes : request.outputs, request.is_async});
+                    request.is_coalesced ? request.writes : request.outputs, request.is_async,
+                    own_part(request)});
   });
   launch(request.device, stream, std::move(operation));
   copy_on(request.device, stream, request.copies);

@@ -46,7 +46,7 @@ const char *verb_of(unsigned mode) {
 
 std::string name_of_dtype(c10::ScalarType dtype) {
   return dtype == c10::ScalarType::Undefined ? std::string()
-                                              : std::string(c10::getDtypeNames(dtype).first);
+                                             : std::string(c10::getDtypeNames(dtype).first);
 }
 
 py::object to_python(const openreg_sanitizer_side &side) {
@@ -67,7 +67,10 @@ py::object to_python(const openreg_sanitizer_side &side) {
   result["mode"] = verb_of(side.mode);
   result["shape"] = description.sizes;
   result["dtype"] = name_of_dtype(description.dtype);
-  result["device"] = queue.device >= 0 ? queue.device : owner.device;
+  result["device"] = description.device >= 0 ? description.device
+                     : queue.device >= 0     ? queue.device
+                                             : owner.device;
+  result["stream_device"] = queue.device;
   result["stream"] = queue.stream;
   result["stack"] = to_python(place.stack);
   result["forward"] =

@@ -22,16 +22,14 @@ void observe(const openreg_memory_event &event) {
     block.address = event.address;
     block.bytes = event.bytes;
     block.site = allocating.place;
-    block.owner =
-        ToldOrder::tag_of({static_cast<c10::DeviceIndex>(event.device), event.stream});
+    block.owner = ToldOrder::tag_of({static_cast<c10::DeviceIndex>(event.device), event.stream});
     // Without memory for it, nothing is said of the block.
     (void)openreg_sanitizer_alloc(layer, &block, !allocating.leaves_unwritten);
     break;
   }
   case OPENREG_MEMORY_FREE_REQUESTED:
     openreg_sanitizer_free(layer, event.address, freed_at);
-    told->end_uses(event.address,
-                   {static_cast<c10::DeviceIndex>(event.device), event.stream});
+    told->end_uses(event.address, {static_cast<c10::DeviceIndex>(event.device), event.stream});
     break;
   case OPENREG_MEMORY_SEGMENT_FREED:
   case OPENREG_MEMORY_SEGMENT_UNMAPPED:

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "core/device_type.h"
+#include "sanitizer/accesses.h"
 #include "sanitizer/descriptions.h"
+#include "sanitizer/forwards.h"
 #include "sanitizer/places.h"
 #include "sanitizer/roles.h"
 
@@ -23,93 +25,16 @@ namespace {
 
 std::atomic<ToldOrder *> told{nullptr};
 
-// ---- the accesses of a launch -------------------------------------------------------------------
-
-using Access = openreg_sanitizer_access;
-
-class Accesses {
-public:
-  size_t size() const { return accesses_.size(); }
-  Access &operator[](size_t i) { return accesses_[i]; }
-
-  // `sizes`: what the tensor is broadcast to, if that is not its own.
-  size_t add(const at::Tensor &tensor, unsigned mode, uint64_t tag,
-             std::optional<at::IntArrayRef> sizes = std::nullopt) {
-    const auto *impl = tensor.unsafeGetTensorImpl();
-    const auto element = static_cast<int64_t>(impl->itemsize());
-    const auto base = reinterpret_cast<uint64_t>(impl->unsafe_storage().data());
-    const auto address = base + static_cast<uint64_t>(impl->storage_offset() * element);
-    const auto shape = sizes.value_or(impl->sizes());
-    const auto missing = shape.size() - impl->sizes().size();
-    const auto first = numbers_.size();
-    numbers_.insert(numbers_.end(), shape.begin(), shape.end());
-    for (size_t i = 0; i < shape.size(); ++i) {
-      const bool repeats = i < missing || impl->sizes()[i - missing] != shape[i];
-      numbers_.push_back(repeats ? 0 : impl->strides()[i - missing] * element);
-    }
-    return push(address, impl->itemsize(), shape.size(), first, mode, tag);
-  }
-
-  // A part of one that was added: `size` of a dimension, from `start` on.
-  size_t add_part(size_t whole, size_t dim, int64_t start, int64_t size) {
-    const auto access = accesses_[whole];
-    const auto dims = static_cast<size_t>(access.region.dims);
-    const auto from = firsts_at(whole), first = numbers_.size();
-    for (size_t i = 0; i < 2 * dims; ++i) {
-      numbers_.push_back(numbers_[from + i]);
-    }
-    numbers_[first + dim] = size;
-    const auto offset = start * numbers_[first + dims + dim];
-    return push(access.region.address + static_cast<uint64_t>(offset), access.region.element_bytes,
-                dims, first, access.mode, access.tag);
-  }
-
-  // For the layer, until something is added.
-  const Access *data() {
-    for (auto &access : accesses_) {
-      const auto first = static_cast<size_t>(reinterpret_cast<uintptr_t>(access.region.sizes));
-      access.region.sizes = numbers_.data() + first;
-      access.region.strides = access.region.sizes + access.region.dims;
-    }
-    return accesses_.data();
-  }
-
-  int64_t size_of(size_t i, size_t dim) const { return numbers_[firsts_at(i) + dim]; }
-
-  // The last but those that were made parts of it.
-  void drop(size_t i) { accesses_.erase(accesses_.begin() + static_cast<std::ptrdiff_t>(i)); }
-
-private:
-  // Until all are there, `sizes` says where they begin in `numbers_`.
-  size_t firsts_at(size_t i) const {
-    return static_cast<size_t>(reinterpret_cast<uintptr_t>(accesses_[i].region.sizes));
-  }
-
-  size_t push(uint64_t address, size_t element, size_t dims, size_t first, unsigned mode,
-              uint64_t tag) {
-    Access access{};
-    access.region = {.address = address,
-                     .element_bytes = element,
-                     .dims = static_cast<int>(dims),
-                     .sizes = reinterpret_cast<const int64_t *>(first),
-                     .strides = nullptr};
-    access.tag = tag;
-    access.mode = mode;
-    accesses_.push_back(access);
-    return accesses_.size() - 1;
-  }
-
-  std::vector<Access> accesses_;
-  std::vector<int64_t> numbers_;
-};
-
 // ---- one call of an operator --------------------------------------------------------------------
 
-// A call that is being made, or a function of a backward.
+// A call that is being made.
 struct Call final : at::ObserverContext {
+  // A function of a backward; an operator of another library, which is told of by what it calls, if
+  // that is anything; a launch: what it calls is a part of it.
+  enum class Kind { kBackward, kForeign, kLaunch } kind = Kind::kLaunch;
   Call *outer = nullptr;
-  bool is_launch = false; // or a function of a backward
-  uint64_t place = 0;     // of the launch; or of the backward's forward
+  uint64_t forward = 0; // where the forward was of the backward in which this is
+  uint64_t place = 0;   // of an operator
   const Roles *roles = nullptr;
   const char *name = nullptr, *overload = nullptr;
   c10::DeviceIndex device = -1; // -1: that of the results
@@ -119,9 +44,15 @@ struct Call final : at::ObserverContext {
   std::vector<size_t> sources;  // that are moved to results
   int64_t dim = 0;              // of a concatenation
   Accesses accesses;
+  bool has_told = false;           // of a foreign one: something that it called was told of
+  std::vector<at::Tensor> written; // its arguments
 };
 
 constinit thread_local Call *current = nullptr;
+
+bool is_in_launch() {
+  return current != nullptr && current->kind == Call::Kind::kLaunch;
+}
 
 // A tensor with memory of a device, and not one that stands for others.
 bool is_plain(const at::Tensor &tensor) {
@@ -133,9 +64,9 @@ bool is_plain(const at::Tensor &tensor) {
 constexpr auto kWrappers =
     c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
                          c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize});
-constexpr auto kModes = c10::DispatchKeySet(
-    {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-     c10::DispatchKey::Functionalize, c10::DispatchKey::PythonDispatcher});
+constexpr auto kModes =
+    c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                         c10::DispatchKey::Functionalize, c10::DispatchKey::PythonDispatcher});
 
 bool is_wrapper(const at::Tensor &tensor) {
   return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has_any(kWrappers);
@@ -202,37 +133,6 @@ const Known *find_operator(const at::RecordFunction &function) {
   return known.roles == nullptr ? nullptr : &known;
 }
 
-// ---- places of forwards -------------------------------------------------------------------------
-
-// Where the operator was called whose backward has a number: of the latest ones.
-struct Forward {
-  std::atomic<uint64_t> number{0}, place{0};
-};
-constexpr size_t kForwards = 1 << 16;
-std::array<Forward, kForwards> forwards;
-
-uint64_t forward_number(uint64_t thread, int64_t sequence) {
-  return static_cast<uint64_t>(sequence) << 16 ^ thread;
-}
-
-void note_forward(const at::RecordFunction &function, uint64_t place) {
-  if (function.seqNr() < 0) {
-    return;
-  }
-  const auto number = forward_number(at::RecordFunction::currentThreadId(), function.seqNr());
-  auto &slot = forwards[static_cast<size_t>(function.seqNr()) % kForwards];
-  slot.number.store(number, std::memory_order_relaxed);
-  slot.place.store(place, std::memory_order_relaxed);
-}
-
-uint64_t forward_of(const at::RecordFunction &function) {
-  const auto number = forward_number(function.forwardThreadId(), function.seqNr());
-  const auto &slot = forwards[static_cast<size_t>(function.seqNr()) % kForwards];
-  return slot.number.load(std::memory_order_relaxed) == number
-             ? slot.place.load(std::memory_order_relaxed)
-             : 0;
-}
-
 // ---- before the call ----------------------------------------------------------------------------
 
 unsigned mode_of(Role role) {
@@ -242,6 +142,9 @@ unsigned mode_of(Role role) {
   }
   if ((role & kWrites) != 0) {
     mode |= OPENREG_SANITIZER_WRITE;
+  }
+  if ((role & kPartly) != 0) {
+    mode |= OPENREG_SANITIZER_PARTLY;
   }
   return mode;
 }
@@ -272,6 +175,9 @@ void see_argument(Call &call, const at::Tensor &tensor, Role role, int argument)
   }
   if ((role & kWrites) != 0) {
     call.target = added;
+    if (call.kind == Call::Kind::kForeign) {
+      call.written.push_back(tensor);
+    }
   }
 }
 
@@ -286,12 +192,10 @@ void see_copy(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
       call.other = source.device().index();
     }
     const auto tag = describe(call.name, call.overload, 1, source);
-    const auto added = call.accesses.add(
-        source, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED, tag, self.sizes());
+    const auto added = call.accesses.add(source, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED,
+                                         tag, self.sizes());
     if (call.target.has_value()) {
-      auto &target = call.accesses[*call.target];
-      target.is_moved = true;
-      target.source = static_cast<uint32_t>(added);
+      call.accesses.move(*call.target, added);
     }
   }
   const bool has_host = self.is_cpu() || source.is_cpu();
@@ -339,14 +243,13 @@ std::unique_ptr<at::ObserverContext> enter(std::unique_ptr<Call> call) {
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
-  if (Unwatched::any() || told.load(std::memory_order_acquire) == nullptr ||
-      (current != nullptr && current->is_launch)) {
+  if (Unwatched::any() || told.load(std::memory_order_acquire) == nullptr || is_in_launch()) {
     return nullptr;
   }
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     auto call = std::make_unique<Call>();
-    call->is_launch = false;
-    call->place = function.seqNr() < 0 ? 0 : forward_of(function);
+    call->kind = Call::Kind::kBackward;
+    call->forward = forward_of(function);
     return enter(std::move(call));
   }
   const auto *known = find_operator(function);
@@ -354,7 +257,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
     return nullptr;
   }
   auto call = std::make_unique<Call>();
-  call->is_launch = true;
+  call->kind = known->roles->is_foreign ? Call::Kind::kForeign : Call::Kind::kLaunch;
+  call->forward = current == nullptr ? 0 : current->forward;
   call->roles = known->roles;
   call->name = known->name;
   call->overload = known->overload;
@@ -364,25 +268,12 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
   }
   const auto here = place_here();
   note_forward(function, here);
-  call->place = current == nullptr ? here : backward_place(here, current->place);
+  call->place = backward_place(here, call->forward);
   call->is_waited_for = call->is_waited_for || call->roles->is_waited_for;
   return enter(std::move(call));
 }
 
 // ---- after it -----------------------------------------------------------------------------------
-
-// A result that is an argument which was written to has been seen as that.
-bool is_seen(Call &call, const at::Tensor &tensor) {
-  const auto base = reinterpret_cast<uint64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().data());
-  const auto address = base + static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize();
-  for (size_t i = 0; i < call.accesses.size(); ++i) {
-    if ((call.accesses[i].mode & OPENREG_SANITIZER_WRITE) != 0 &&
-        call.accesses[i].region.address == address) {
-      return true;
-    }
-  }
-  return false;
-}
 
 void see_concatenation(Call &call, size_t result, const at::Tensor &tensor) {
   const auto dim = static_cast<size_t>(call.dim < 0 ? call.dim + tensor.dim() : call.dim);
@@ -390,8 +281,7 @@ void see_concatenation(Call &call, size_t result, const at::Tensor &tensor) {
   for (const auto source : call.sources) {
     const auto size = call.accesses.size_of(source, dim);
     const auto part = call.accesses.add_part(result, dim, start, size);
-    call.accesses[part].is_moved = true;
-    call.accesses[part].source = static_cast<uint32_t>(source);
+    call.accesses.move(part, source);
     start += size;
   }
   call.accesses.drop(result);
@@ -404,7 +294,8 @@ void see_result(Call &call, const at::Tensor &tensor) {
   if (call.device < 0) {
     call.device = tensor.device().index();
   }
-  if (call.roles->leaves_unwritten || is_seen(call, tensor)) {
+  // A result that is an argument which was written to has been seen as that.
+  if (call.roles->leaves_unwritten || call.accesses.writes(tensor)) {
     return;
   }
   const auto tag = describe(call.name, call.overload, -1, tensor);
@@ -424,6 +315,21 @@ void tell(ToldOrder &order, Queue queue, uint64_t place, Accesses &accesses) {
                                         .accesses = accesses.data(),
                                         .count = accesses.size()};
   check(openreg_sanitizer_run_launch(order.layer(), &launch));
+  for (auto *call = current; call != nullptr; call = call->outer) {
+    call->has_told = true;
+  }
+}
+
+// What it wrote itself, besides by what it called, is not known.
+void end_foreign(ToldOrder &order, Call &call, const at::RecordFunction &function) {
+  for (const auto &output : function.outputs()) {
+    for_each_tensor(output, [&](const at::Tensor &tensor) {
+      if (is_plain(tensor)) {
+        call.written.push_back(tensor);
+      }
+    });
+  }
+  order.fill(call.written);
 }
 
 void end(const at::RecordFunction &function, at::ObserverContext *context) {
@@ -432,10 +338,14 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
   }
   auto &call = *static_cast<Call *>(context);
   current = call.outer;
-  if (!call.is_launch) {
+  if (call.kind == Call::Kind::kBackward) {
     return;
   }
   auto &order = *told.load(std::memory_order_acquire);
+  if (call.has_told) {
+    end_foreign(order, call, function);
+    return;
+  }
   for (const auto &output : function.outputs()) {
     for_each_tensor(output, [&](const at::Tensor &tensor) { see_result(call, tensor); });
   }
@@ -459,7 +369,7 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
 } // namespace
 
 bool wait_in_launch() {
-  if (current == nullptr || !current->is_launch) {
+  if (!is_in_launch()) {
     return false;
   }
   current->is_waited_for = true;
@@ -467,7 +377,7 @@ bool wait_in_launch() {
 }
 
 Allocating allocating_now() {
-  if (current == nullptr || !current->is_launch) {
+  if (!is_in_launch()) {
     return {0, false};
   }
   return {current->place, current->roles->leaves_unwritten};
@@ -493,8 +403,13 @@ void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work) {
   for (const auto &tensor : work.reads) {
     add(tensor, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED);
   }
+  const bool has_own = work.own.defined() && accesses.size() == 1;
   for (const auto &tensor : work.writes) {
     add(tensor, OPENREG_SANITIZER_WRITE);
+  }
+  if (has_own) {
+    add(work.own, OPENREG_SANITIZER_WRITE);
+    accesses.move(accesses.size() - 1, 0);
   }
   tell(order, queue, place_here(), accesses);
 }
@@ -502,11 +417,11 @@ void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work) {
 void watch_launches(ToldOrder &order) {
   told.store(&order, std::memory_order_release);
   pthread_atfork(nullptr, nullptr, [] { told.store(nullptr); });
-  at::addGlobalCallback(at::RecordFunctionCallback(&begin, &end)
-                            .needsInputs(true)
-                            .needsOutputs(true)
-                            .scopes({at::RecordScope::FUNCTION,
-                                     at::RecordScope::BACKWARD_FUNCTION}));
+  at::addGlobalCallback(
+      at::RecordFunctionCallback(&begin, &end)
+          .needsInputs(true)
+          .needsOutputs(true)
+          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 } // namespace openreg

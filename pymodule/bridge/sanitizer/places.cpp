@@ -2,6 +2,7 @@
 
 #include <torch/csrc/python_headers.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <atomic>
 #include <deque>
@@ -66,8 +67,8 @@ std::string text(PyObject *unicode) {
 const std::vector<std::string> &library_folders() {
   static const auto &folders = *new std::vector<std::string>([] {
     std::vector<std::string> found;
-    for (const char *const name : {"torch", "torch_openreg", "contextlib", "functools",
-                                   "threading", "typing_extensions"}) {
+    for (const char *const name :
+         {"torch", "torch_openreg", "contextlib", "functools", "threading", "typing_extensions"}) {
       const py::object module = py::module_::import(name);
       const auto file = module.attr("__file__").cast<std::string>();
       const bool is_package = file.ends_with("/__init__.py");
@@ -101,14 +102,6 @@ bool is_library(PyCodeObject *code) {
   return known->second;
 }
 
-int instruction_of(PyFrameObject *frame) {
-#if PY_VERSION_HEX >= 0x030B0000
-  return PyFrame_GetLasti(frame);
-#else
-  return frame->f_lasti * 2;
-#endif
-}
-
 Points points_here() {
   Points points;
   const bool whole = whole_stacks.load(std::memory_order_relaxed);
@@ -117,7 +110,7 @@ Points points_here() {
     PyCodeObject *const code = PyFrame_GetCode(frame);
     const bool is_own = !is_library(code);
     if (is_own || whole) {
-      points.push_back({code, instruction_of(frame)});
+      points.push_back({code, PyFrame_GetLasti(frame)});
     }
     Py_DECREF(code); // is kept
     PyFrameObject *const outer = is_own && !whole ? nullptr : PyFrame_GetBack(frame);

@@ -25,7 +25,8 @@ struct Place {
 
 void keep_whole_stacks(bool whole);
 
-// Where this thread's program is. Takes the GIL, if the thread has ever had it. 0: nothing is known.
+// Where this thread's program is. Takes the GIL, if the thread has ever had it. 0: nothing is
+// known.
 uint64_t place_here();
 
 // The place of something that is done in the backward of what was done in `forward`.

@@ -21,52 +21,113 @@ using Names = std::unordered_set<std::string_view>;
 // They write to `self` without looking at it.
 const Names &overwriting() {
   static const auto &names = *new Names{
-      "aten::copy_",        "aten::_copy_from",    "aten::fill_",        "aten::zero_",
-      "aten::normal_",      "aten::uniform_",      "aten::random_",      "aten::bernoulli_",
-      "aten::exponential_", "aten::geometric_",    "aten::cauchy_",      "aten::log_normal_",
+      "aten::copy_",          "aten::_copy_from",     "aten::fill_",         "aten::zero_",
+      "aten::normal_",        "aten::uniform_",       "aten::random_",       "aten::bernoulli_",
+      "aten::exponential_",   "aten::geometric_",     "aten::cauchy_",       "aten::log_normal_",
       "aten::_foreach_zero_", "aten::_foreach_copy_", "aten::fill_diagonal_"};
   return names;
 }
 
 // Results are made of elements as they are, or of some of them: nothing is computed with these.
 const Names &moving() {
-  static const auto &names = *new Names{
-      "aten::copy_",           "aten::_copy_from",      "aten::_to_copy",
-      "aten::clone",           "aten::cat",             "aten::stack",
-      "aten::_foreach_copy_",  "aten::index",           "aten::index_select",
-      "aten::gather",          "aten::take",            "aten::masked_select",
-      "aten::where",           "aten::masked_fill",     "aten::masked_fill_",
-      "aten::masked_scatter",  "aten::masked_scatter_", "aten::index_put",
-      "aten::index_put_",      "aten::_index_put_impl_", "aten::scatter",
-      "aten::scatter_",        "aten::index_copy",      "aten::index_copy_",
-      "aten::index_fill",      "aten::index_fill_",     "aten::slice_scatter",
-      "aten::select_scatter",  "aten::diagonal_scatter", "aten::as_strided_scatter",
-      "aten::flip",            "aten::roll",            "aten::repeat",
-      "aten::repeat_interleave", "aten::constant_pad_nd", "aten::tril",
-      "aten::triu",            "aten::tril_",           "aten::triu_",
-      "aten::embedding",       "aten::_reshape_copy",   "aten::view_copy",
-      "aten::expand_copy",     "aten::permute_copy",    "aten::slice_copy",
-      "aten::split_copy",      "aten::split_with_sizes_copy", "aten::unfold_copy",
-      "aten::as_strided_copy", "aten::pixel_shuffle",   "aten::pixel_unshuffle",
-      "aten::channel_shuffle", "aten::reflection_pad1d", "aten::reflection_pad2d",
-      "aten::reflection_pad3d", "aten::replication_pad1d", "aten::replication_pad2d",
-      "aten::replication_pad3d", "aten::im2col",        "aten::_chunk_cat",
-      "aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d",
-      "aten::select_backward", "aten::slice_backward",  "aten::diagonal_backward",
-      "aten::put_",            "aten::lift_fresh_copy", "aten::_pin_memory",
-      "aten::view_as_complex_copy", "aten::view_as_real_copy", "aten::unbind_copy"};
+  static const auto &names = *new Names{"aten::copy_",
+                                        "aten::_copy_from",
+                                        "aten::_to_copy",
+                                        "aten::clone",
+                                        "aten::cat",
+                                        "aten::stack",
+                                        "aten::_foreach_copy_",
+                                        "aten::index",
+                                        "aten::index_select",
+                                        "aten::gather",
+                                        "aten::take",
+                                        "aten::masked_select",
+                                        "aten::where",
+                                        "aten::masked_fill",
+                                        "aten::masked_fill_",
+                                        "aten::masked_scatter",
+                                        "aten::masked_scatter_",
+                                        "aten::index_put",
+                                        "aten::index_put_",
+                                        "aten::_index_put_impl_",
+                                        "aten::scatter",
+                                        "aten::scatter_",
+                                        "aten::index_copy",
+                                        "aten::index_copy_",
+                                        "aten::index_fill",
+                                        "aten::index_fill_",
+                                        "aten::slice_scatter",
+                                        "aten::select_scatter",
+                                        "aten::diagonal_scatter",
+                                        "aten::as_strided_scatter",
+                                        "aten::flip",
+                                        "aten::roll",
+                                        "aten::repeat",
+                                        "aten::repeat_interleave",
+                                        "aten::constant_pad_nd",
+                                        "aten::tril",
+                                        "aten::triu",
+                                        "aten::tril_",
+                                        "aten::triu_",
+                                        "aten::embedding",
+                                        "aten::_reshape_copy",
+                                        "aten::view_copy",
+                                        "aten::expand_copy",
+                                        "aten::permute_copy",
+                                        "aten::slice_copy",
+                                        "aten::split_copy",
+                                        "aten::split_with_sizes_copy",
+                                        "aten::unfold_copy",
+                                        "aten::as_strided_copy",
+                                        "aten::pixel_shuffle",
+                                        "aten::pixel_unshuffle",
+                                        "aten::channel_shuffle",
+                                        "aten::reflection_pad1d",
+                                        "aten::reflection_pad2d",
+                                        "aten::reflection_pad3d",
+                                        "aten::replication_pad1d",
+                                        "aten::replication_pad2d",
+                                        "aten::replication_pad3d",
+                                        "aten::im2col",
+                                        "aten::_chunk_cat",
+                                        "aten::upsample_nearest1d",
+                                        "aten::upsample_nearest2d",
+                                        "aten::upsample_nearest3d",
+                                        "aten::select_backward",
+                                        "aten::slice_backward",
+                                        "aten::diagonal_backward",
+                                        "aten::put_",
+                                        "aten::lift_fresh_copy",
+                                        "aten::_pin_memory",
+                                        "aten::view_as_complex_copy",
+                                        "aten::view_as_real_copy",
+                                        "aten::unbind_copy"};
   return names;
 }
 
 // Which elements of `self` they write to, or read, depends on indices or masks.
 const Names &partial() {
-  static const auto &names = *new Names{
-      "aten::index",         "aten::index_select",    "aten::gather",       "aten::take",
-      "aten::masked_select", "aten::embedding",       "aten::index_put_",   "aten::_index_put_impl_",
-      "aten::scatter_",      "aten::scatter_add_",    "aten::scatter_reduce_", "aten::index_add_",
-      "aten::index_copy_",   "aten::index_fill_",     "aten::index_reduce_", "aten::masked_fill_",
-      "aten::masked_scatter_", "aten::put_",          "aten::_embedding_bag",
-      "aten::_embedding_bag_forward_only", "aten::embedding_renorm_"};
+  static const auto &names = *new Names{"aten::index",
+                                        "aten::index_select",
+                                        "aten::gather",
+                                        "aten::take",
+                                        "aten::masked_select",
+                                        "aten::embedding",
+                                        "aten::index_put_",
+                                        "aten::_index_put_impl_",
+                                        "aten::scatter_",
+                                        "aten::scatter_add_",
+                                        "aten::scatter_reduce_",
+                                        "aten::index_add_",
+                                        "aten::index_copy_",
+                                        "aten::index_fill_",
+                                        "aten::index_reduce_",
+                                        "aten::masked_fill_",
+                                        "aten::masked_scatter_",
+                                        "aten::put_",
+                                        "aten::_embedding_bag",
+                                        "aten::_embedding_bag_forward_only",
+                                        "aten::embedding_renorm_"};
   return names;
 }
 
@@ -97,6 +158,16 @@ const Names &looking_at_sizes() {
       "aten::replication_pad3d_backward.self",
       "aten::nll_loss_backward.self",
       "aten::nll_loss2d_backward.self",
+  };
+  return names;
+}
+
+// They write to arguments without looking at them, which are no results by the schema.
+const Names &filling() {
+  static const auto &names = *new Names{
+      "aten::_cummax_helper.values",  "aten::_cummax_helper.indices",
+      "aten::_cummin_helper.values",  "aten::_cummin_helper.indices",
+      "aten::rrelu_with_noise.noise", "aten::rrelu_with_noise_.noise",
   };
   return names;
 }
@@ -156,12 +227,14 @@ Role role_of(const c10::OperatorHandle &op, const c10::Argument &argument, bool 
   const auto read = static_cast<Role>(kReads | (moves ? kMoves : 0));
   const auto part = static_cast<Role>(is_self && partial().contains(name) ? kPartly : 0);
   const bool is_written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+  if (filling().contains(full)) {
+    return kWrites;
+  }
   if (writing_silently().contains(full)) {
     return static_cast<Role>(kReads | kWrites);
   }
   if (!is_written) {
-    return makes_alike(name) || only_allocates(name) ? kUntouched
-                                                     : static_cast<Role>(read | part);
+    return makes_alike(name) || only_allocates(name) ? kUntouched : static_cast<Role>(read | part);
   }
   if (argument.is_out()) {
     return kUntouched; // which is a result, too, and has its sizes only then
@@ -178,6 +251,7 @@ Roles find_roles(const c10::OperatorHandle &op) {
   Roles roles;
   const bool is_others = name.starts_with("c10d") || name.starts_with("profiler::");
   roles.is_leaf = has_own_kernel(op) && !is_view(op) && !is_others;
+  roles.is_foreign = !name.starts_with("aten::") && !name.starts_with("prims::");
   roles.leaves_unwritten = only_allocates(name);
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto &argument = schema.arguments()[i];
@@ -190,8 +264,8 @@ Roles find_roles(const c10::OperatorHandle &op) {
     }
   }
   const auto &returns = schema.returns();
-  const bool depends = op.hasTag(at::Tag::dynamic_output_shape) ||
-                       op.hasTag(at::Tag::data_dependent_output);
+  const bool depends =
+      op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   roles.is_waited_for = depends || (returns.size() == 1 && !has_tensors(*returns[0].type()));
   if (name == "aten::copy_" || name == "aten::clone" || name == "aten::_to_copy") {
     roles.movement = Roles::Movement::kCopy;

@@ -14,13 +14,16 @@ enum Role : uint8_t {
   kUntouched = 0, // only its sizes, strides and the like are looked at
   kReads = 1,
   kWrites = 2,
-  kMoves = 4,   // with kReads: bytes are taken elsewhere as they are, or not all of them are used
-  kPartly = 8,  // which elements depends on what is in other arguments
+  kMoves = 4,  // with kReads: bytes are taken elsewhere as they are, or not all of them are used
+  kPartly = 8, // which elements depends on what is in other arguments
 };
 
 struct Roles {
   // Told of as one piece of work. Else what it calls is told of, or it does nothing to memory.
   bool is_leaf = false;
+  // Of a leaf: of another library, so that nothing is known of its kernel; one in Python calls
+  // other operators.
+  bool is_foreign = false;
   // The memory that it allocates is not written to.
   bool leaves_unwritten = false;
   // The host knows when it is done: it returns what depends on what is in memory.

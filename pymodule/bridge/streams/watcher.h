@@ -44,6 +44,7 @@ public:
     std::string name;
     at::TensorList reads, writes;
     bool is_deferred;
+    at::Tensor own{}; // the part of what is written that is a copy of all that is read
   };
   virtual void launch(Queue queue, const Work &work) = 0;
   // Memory is written to by what nobody is told of.

@@ -5,6 +5,7 @@ import torch
 from device import DEVICE, module
 
 producer, ready = module.Stream(), module.Event()
+ready.record(producer)
 buffer = torch.zeros(1000, device=DEVICE)
 total = torch.zeros((), device=DEVICE)
 for step in range(3):

@@ -1,4 +1,4 @@
-"""unordered event: the wait is submitted before the recording, and so waits for nothing."""
+"""race: the wait is submitted before the first recording, of which PyTorch tells nobody."""
 
 import torch
 
@@ -6,7 +6,7 @@ from device import DEVICE, module
 
 side, ready = module.Stream(), module.Event()
 x = torch.ones(1000, device=DEVICE)  # first
-side.wait_event(ready)  # waited
-ready.record()  # recorded
+side.wait_event(ready)
+ready.record()
 with module.stream(side):
     y = x * 2  # second
