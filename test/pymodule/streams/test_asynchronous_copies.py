@@ -196,6 +196,7 @@ def test_copy_waits_for_what_the_target_has_to_do(close_gate, size):
 def test_copy_on_a_stream_of_its_own_overlaps_with_work(close_gate):
     copies, tensor = module.Stream(), torch.zeros(5000, device=DEVICE)
     host = torch.ones(5000).pin_memory()
+    copies.wait_stream(module.current_stream())
     gate = close_gate()
     with copies:
         tensor.copy_(host, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Two streams work on rows of one table, which only their indices tell apart."""
+"""nothing: two streams work on rows of one table, which only their indices tell apart."""
 
 import torch
 
