@@ -11,7 +11,6 @@ even, odd = torch.arange(0, 100, 2, device=DEVICE), torch.arange(1, 100, 2, devi
 side.wait_stream(module.current_stream())
 with module.stream(side):
     table.index_add_(0, even, ones)
-    table[0].mul_(2)
 table.index_put_((odd,), ones)
 picked = table[odd]
 module.current_stream().wait_stream(side)
