@@ -4,6 +4,10 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -21,7 +25,7 @@ namespace openreg {
 
 namespace {
 
-ToldOrder *told = nullptr; // as soon as it was started, for good
+ToldOrder *told = nullptr; // as soon as it was started, for good; a fork forgets its parent's
 PyObject *reporter = nullptr;
 
 // ---- findings for Python ------------------------------------------------------------------------
@@ -133,6 +137,22 @@ openreg_sanitizer *layer_or_refuse() {
   return told->layer();
 }
 
+void watch(ToldOrder *order) {
+  told = order;
+  watch_blocks(order);
+  watch_launches(order);
+  installed_watcher.store(order, std::memory_order_release);
+}
+
+int exit_status = 0; // that a process is to have which would have 0
+
+void end_with_status(int status, void *) {
+  if (status == 0 && exit_status != 0) {
+    std::fflush(nullptr);
+    _exit(exit_status);
+  }
+}
+
 void start(py::object report_to, const std::vector<std::string> &kinds, bool whole_stacks) {
   const auto bits = bits_of(kinds);
   Py_XDECREF(reporter);
@@ -143,16 +163,22 @@ void start(py::object report_to, const std::vector<std::string> &kinds, bool who
     openreg_sanitizer_set_kinds(told->layer(), bits);
     return;
   }
+  static const bool is_first = [] {
+    pthread_atfork(nullptr, nullptr, [] { watch(nullptr); }); // until it is started there, too
+    on_exit(&end_with_status, nullptr);                       // early, and so called late
+    return true;
+  }();
+  (void)is_first;
   openreg_sanitizer_options options{};
   options.kinds = bits;
   options.callback = &report;
   openreg_sanitizer *layer = nullptr;
   check(openreg_sanitizer_create(&options, &layer));
-  told = new ToldOrder(layer); // as long as the process
-  watch_blocks(*told);
-  watch_launches(*told);
-  installed_watcher.store(told, std::memory_order_release);
-  pthread_atfork(nullptr, nullptr, [] { installed_watcher.store(nullptr); });
+  watch(new ToldOrder(layer)); // as long as the process
+}
+
+void set_exit_status(int status) {
+  exit_status = status;
 }
 
 void stop() {
@@ -193,6 +219,7 @@ void define_sanitizer(py::module &module) {
   module.def("sanitizer_start", &start, py::arg("report"), py::arg("kinds"),
              py::arg("whole_stacks") = false);
   module.def("sanitizer_stop", &stop);
+  module.def("sanitizer_set_exit_status", &set_exit_status, py::arg("status"));
   module.def("sanitizer_findings", &findings);
   module.def("sanitizer_clear", [] { openreg_sanitizer_findings_clear(layer_or_refuse()); });
   module.def("sanitizer_counts", &counts);

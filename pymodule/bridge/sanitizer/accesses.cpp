@@ -27,6 +27,12 @@ size_t Accesses::add(const at::Tensor &tensor, unsigned mode, uint64_t tag,
   return push(address_of(tensor), impl->itemsize(), shape.size(), first, mode, tag);
 }
 
+size_t Accesses::add(uint64_t address, size_t bytes, unsigned mode, uint64_t tag) {
+  const auto first = numbers_.size();
+  numbers_.insert(numbers_.end(), {static_cast<int64_t>(bytes), 1});
+  return push(address, 1, 1, first, mode, tag);
+}
+
 size_t Accesses::add_part(size_t whole, size_t dim, int64_t start, int64_t size) {
   const auto access = accesses_[whole];
   const auto dims = static_cast<size_t>(access.region.dims);

@@ -19,6 +19,9 @@ public:
   size_t add(const at::Tensor &tensor, unsigned mode, uint64_t tag,
              std::optional<at::IntArrayRef> sizes = std::nullopt);
 
+  // Bytes that follow each other.
+  size_t add(uint64_t address, size_t bytes, unsigned mode, uint64_t tag);
+
   // A part of one that was added: `size` of a dimension, from `start` on.
   size_t add_part(size_t whole, size_t dim, int64_t start, int64_t size);
 

@@ -9,11 +9,14 @@ namespace openreg {
 
 namespace {
 
-ToldOrder *told = nullptr;
+ToldOrder *told = nullptr; // set where only one thread runs, or before anything is observed
 constinit thread_local uint64_t freed_at = 0;
 
 // Memory of blocks that are laid over others that a device has no more.
 void observe(const openreg_memory_event &event) {
+  if (told == nullptr) {
+    return;
+  }
   auto *const layer = told->layer();
   switch (event.action) {
   case OPENREG_MEMORY_ALLOCATED: {
@@ -46,9 +49,11 @@ void note_free() {
   freed_at = place_here();
 }
 
-void watch_blocks(ToldOrder &order) {
-  told = &order;
-  observe_memory(MemoryObserver::kSanitizer, &observe);
+void watch_blocks(ToldOrder *order) {
+  told = order;
+  if (order != nullptr) {
+    observe_memory(MemoryObserver::kSanitizer, &observe);
+  }
 }
 
 } // namespace openreg

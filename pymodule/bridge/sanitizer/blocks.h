@@ -6,8 +6,8 @@
 
 namespace openreg {
 
-// From now on, for good.
-void watch_blocks(ToldOrder &order);
+// Null: nobody is told any more.
+void watch_blocks(ToldOrder *order);
 
 // This thread is about to free memory: where its program is needs the GIL, which nobody waits for
 // in the allocator.

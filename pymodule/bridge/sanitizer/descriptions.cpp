@@ -7,17 +7,16 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "sanitizer/tables.h"
+
 namespace openreg {
 
 namespace {
 
-struct Known {
-  std::mutex mutex;
-  std::unordered_map<uint64_t, Description> descriptions;
-};
+using Descriptions = std::unordered_map<uint64_t, Description>;
 
-Known &known() {
-  static auto &all = *new Known(); // threads may outlive static objects
+Descriptions &descriptions() {
+  static auto &all = *new Descriptions(); // threads may outlive static objects
   return all;
 }
 
@@ -54,9 +53,8 @@ uint64_t describe(const char *name, const char *overload, int argument, const at
     return number;
   }
   slot = number;
-  auto &all = known();
-  const std::lock_guard lock(all.mutex);
-  const auto [entry, is_new] = all.descriptions.try_emplace(number);
+  const std::lock_guard lock(tables_mutex());
+  const auto [entry, is_new] = descriptions().try_emplace(number);
   if (is_new) {
     entry->second = {name, name_of_argument(name, overload, argument), tensor.scalar_type(),
                      tensor.sizes().vec(), tensor.device().index()};
@@ -64,11 +62,17 @@ uint64_t describe(const char *name, const char *overload, int argument, const at
   return number;
 }
 
+uint64_t describe(const char *name) {
+  const uint64_t number = c10::get_hash(name) | 1;
+  const std::lock_guard lock(tables_mutex());
+  descriptions().try_emplace(number).first->second.name = name;
+  return number;
+}
+
 Description description_of(uint64_t number) {
-  auto &all = known();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.descriptions.find(number);
-  return found == all.descriptions.end() ? Description() : found->second;
+  const std::lock_guard lock(tables_mutex());
+  const auto found = descriptions().find(number);
+  return found == descriptions().end() ? Description() : found->second;
 }
 
 } // namespace openreg

@@ -22,6 +22,9 @@ struct Description {
 // `name` lives as long as the operator; `argument`: its place, or -1 for a result.
 uint64_t describe(const char *name, const char *overload, int argument, const at::Tensor &tensor);
 
+// Of memory that is no tensor's.
+uint64_t describe(const char *name);
+
 // Empty for 0.
 Description description_of(uint64_t number);
 

@@ -1,7 +1,6 @@
 #include "sanitizer/launches.h"
 
-#include <pthread.h>
-
+#include <ATen/Context.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -10,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/device_type.h"
@@ -18,6 +18,7 @@
 #include "sanitizer/forwards.h"
 #include "sanitizer/places.h"
 #include "sanitizer/roles.h"
+#include "sanitizer/tables.h"
 
 namespace openreg {
 
@@ -390,14 +391,16 @@ Allocating allocating_now() {
   if (!is_in_launch()) {
     return {0, false};
   }
-  return {current->place, current->roles->leaves_unwritten};
+  const auto &context = at::globalContext();
+  const bool is_filled =
+      context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
+  return {current->place, current->roles->leaves_unwritten && !is_filled};
 }
 
 // A name that stays where it is.
 const char *keep(const std::string &name) {
-  static auto &mutex = *new std::mutex();
   static auto &names = *new std::unordered_set<std::string>();
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(tables_mutex());
   return names.insert(name).first->c_str();
 }
 
@@ -424,9 +427,34 @@ void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work) {
   tell(order, queue, place_here(), accesses);
 }
 
-void watch_launches(ToldOrder &order) {
-  told.store(&order, std::memory_order_release);
-  pthread_atfork(nullptr, nullptr, [] { told.store(nullptr); });
+void tell_resize(ToldOrder &order, Queue queue, uint64_t from, uint64_t to, size_t kept,
+                 size_t bytes) {
+  if (is_in_launch()) {
+    return;
+  }
+  const auto place = place_here();
+  openreg_sanitizer_block block{};
+  block.address = to;
+  block.bytes = bytes;
+  block.site = place;
+  block.owner = ToldOrder::tag_of(queue);
+  // In the place of the one that the allocator told of. Without memory for it, nothing is said of
+  // it.
+  (void)openreg_sanitizer_alloc(order.layer(), &block, false);
+  Accesses accesses;
+  const auto tag = describe("aten::resize_");
+  accesses.add(to, kept, OPENREG_SANITIZER_WRITE, tag);
+  accesses.add(from, kept, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED, tag);
+  accesses.move(0, 1);
+  tell(order, queue, place, accesses);
+}
+
+void watch_launches(ToldOrder *order) {
+  told.store(order, std::memory_order_release);
+  static bool is_registered = false; // for good, and in forks as well
+  if (std::exchange(is_registered, true)) {
+    return;
+  }
   at::addGlobalCallback(
       at::RecordFunctionCallback(&begin, &end)
           .needsInputs(true)

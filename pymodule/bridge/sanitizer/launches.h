@@ -12,10 +12,14 @@
 
 namespace openreg {
 
-// From now on, for good.
-void watch_launches(ToldOrder &order);
+// Null: nobody is told any more.
+void watch_launches(ToldOrder *order);
 
 void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work);
+
+// Of a storage that grows or shrinks outside of a launch, of which it would be a part.
+void tell_resize(ToldOrder &order, Queue queue, uint64_t from, uint64_t to, size_t kept,
+                 size_t bytes);
 
 // The host waits, in an operator: that is told of behind it. Whether this thread is in one.
 bool wait_in_launch();

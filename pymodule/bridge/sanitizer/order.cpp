@@ -100,6 +100,13 @@ void ToldOrder::launch(Queue queue, const Work &work) {
   }
 }
 
+void ToldOrder::resize(Queue queue, const void *from, const void *to, size_t kept, size_t bytes) {
+  if (!Unwatched::any()) {
+    tell_resize(*this, queue, reinterpret_cast<uint64_t>(from), reinterpret_cast<uint64_t>(to),
+                kept, bytes);
+  }
+}
+
 void ToldOrder::fill(at::TensorList tensors) {
   for (const auto &tensor : tensors) {
     if (tensor.device().type() == kDeviceType && tensor.has_storage()) {

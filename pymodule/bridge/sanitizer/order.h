@@ -35,6 +35,7 @@ public:
   void synchronize(Queue queue) override;
   void synchronize(c10::DeviceIndex device) override;
   void launch(Queue queue, const Work &work) override;
+  void resize(Queue queue, const void *from, const void *to, size_t kept, size_t bytes) override;
   void fill(at::TensorList tensors) override;
   void begin_free() override;
   void record_use(const void *address, Queue queue) override;

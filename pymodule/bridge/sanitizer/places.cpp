@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "sanitizer/tables.h"
+
 namespace openreg {
 
 namespace {
@@ -42,7 +44,7 @@ struct Places {
   std::deque<const Points *> stacks;
   std::unordered_map<PyCodeObject *, bool> is_library;
 
-  std::mutex pair_mutex;
+  // With the lock of tables.
   std::map<Pair, uint64_t> pair_numbers;
   std::deque<Pair> pairs;
 };
@@ -159,7 +161,7 @@ uint64_t backward_place(uint64_t here, uint64_t forward) {
     return here;
   }
   auto &all = places();
-  const std::lock_guard lock(all.pair_mutex);
+  const std::lock_guard lock(tables_mutex());
   const auto [known, is_new] = all.pair_numbers.try_emplace({here, forward}, 0);
   if (is_new) {
     all.pairs.push_back(known->first);
@@ -172,7 +174,7 @@ Place describe_place(uint64_t place) {
   auto &all = places();
   Pair pair{place, 0};
   if (place % 2 == 1) {
-    const std::lock_guard lock(all.pair_mutex);
+    const std::lock_guard lock(tables_mutex());
     pair = all.pairs[place / 2];
   }
   const auto stack_of = [&all](uint64_t number) {

@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "core/device_type.h"
+#include "sanitizer/tables.h"
 
 namespace openreg {
 
@@ -287,10 +288,9 @@ Roles find_roles(const c10::OperatorHandle &op) {
 } // namespace
 
 const Roles &roles_of(const c10::OperatorHandle &op) {
-  static auto &mutex = *new std::mutex();
   static auto &known = *new std::unordered_map<std::string, std::unique_ptr<const Roles>>();
   const auto name = c10::toString(op.operator_name());
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(tables_mutex());
   auto &roles = known[name];
   if (!roles) {
     roles = std::make_unique<const Roles>(find_roles(op));

@@ -47,6 +47,8 @@ public:
     at::Tensor own{}; // the part of what is written that is a copy of all that is read
   };
   virtual void launch(Queue queue, const Work &work) = 0;
+  // What a storage had in its memory, `kept` bytes, is moved to a new block, of `bytes`.
+  virtual void resize(Queue queue, const void *from, const void *to, size_t kept, size_t bytes) = 0;
   // Memory is written to by what nobody is told of.
   virtual void fill(at::TensorList tensors) = 0;
 

@@ -8,6 +8,7 @@
 #include "compat/tensor_shape.h"
 #include "core/refusals.h"
 #include "streams/turn.h"
+#include "streams/watcher.h"
 
 namespace openreg {
 
@@ -350,6 +351,16 @@ void write_back(const at::Tensor &tensor, const at::Tensor &twin) {
   }
 }
 
+namespace {
+
+int current_stream(c10::DeviceIndex device) {
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  return stream;
+}
+
+} // namespace
+
 void resize_storage(c10::StorageImpl &storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const auto &pointer = storage.data_ptr();
@@ -359,10 +370,13 @@ void resize_storage(c10::StorageImpl &storage, size_t bytes) {
   auto fresh = device_pointer(block);
   const auto copy = [to = block->address, from = pointer.get(),
                      kept = std::min(bytes, storage.nbytes())] { openreg_copy(to, from, kept); };
+  tell_watcher([&](Watcher &watcher) {
+    watcher.resize({device, current_stream(device)}, pointer.get(), block->address,
+                   std::min(bytes, storage.nbytes()), bytes);
+  });
   if (previous != nullptr) {
     run_on_stream(device, copy);
-    int stream = OPENREG_STREAM_DEFAULT;
-    check(openreg_stream_current(device, &stream));
+    const auto stream = current_stream(device);
     if (stream != previous->stream) { // on its own, freed memory is used again behind this anyway
       check(openreg_block_record_stream(previous, stream));
     }
