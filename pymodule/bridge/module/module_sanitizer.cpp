@@ -6,9 +6,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/device_type.h"
@@ -27,6 +30,7 @@ namespace {
 
 ToldOrder *told = nullptr; // as soon as it was started, for good; a fork forgets its parent's
 PyObject *reporter = nullptr;
+unsigned kinds = 0; // that are reported, as bits
 
 // ---- findings for Python ------------------------------------------------------------------------
 
@@ -117,9 +121,9 @@ void report(const openreg_sanitizer_finding *finding, void *) {
 
 // ---- what Python calls --------------------------------------------------------------------------
 
-unsigned bits_of(const std::vector<std::string> &kinds) {
+unsigned bits_of(const std::vector<std::string> &names) {
   unsigned bits = 0;
-  for (const auto &kind : kinds) {
+  for (const auto &kind : names) {
     int found = -1;
     for (int i = 0; i < OPENREG_SANITIZER_KIND_COUNT; ++i) {
       if (kind == openreg_sanitizer_kind_name(static_cast<openreg_sanitizer_kind>(i))) {
@@ -153,14 +157,14 @@ void end_with_status(int status, void *) {
   }
 }
 
-void start(py::object report_to, const std::vector<std::string> &kinds, bool whole_stacks) {
-  const auto bits = bits_of(kinds);
+void start(py::object report_to, const std::vector<std::string> &names, bool whole_stacks) {
+  kinds = bits_of(names);
   Py_XDECREF(reporter);
   reporter = report_to.release().ptr();
   keep_whole_stacks(whole_stacks);
   if (told != nullptr) {
     openreg_sanitizer_findings_clear(told->layer());
-    openreg_sanitizer_set_kinds(told->layer(), bits);
+    openreg_sanitizer_set_kinds(told->layer(), kinds);
     return;
   }
   static const bool is_first = [] {
@@ -170,7 +174,7 @@ void start(py::object report_to, const std::vector<std::string> &kinds, bool who
   }();
   (void)is_first;
   openreg_sanitizer_options options{};
-  options.kinds = bits;
+  options.kinds = kinds;
   options.callback = &report;
   openreg_sanitizer *layer = nullptr;
   check(openreg_sanitizer_create(&options, &layer));
@@ -181,10 +185,35 @@ void set_exit_status(int status) {
   exit_status = status;
 }
 
-void stop() {
-  if (told != nullptr) {
-    openreg_sanitizer_set_kinds(told->layer(), 0);
+// One finding for each place that allocated what is still there, with all of its bytes.
+void report_leaks() {
+  std::vector<openreg_sanitizer_block> blocks(openreg_sanitizer_blocks(told->layer(), nullptr, 0));
+  blocks.resize(std::min(blocks.size(),
+                         openreg_sanitizer_blocks(told->layer(), blocks.data(), blocks.size())));
+  std::map<std::pair<uint64_t, uint64_t>, openreg_sanitizer_finding> leaks; // by place and owner
+  for (const auto &block : blocks) {
+    auto &leak = leaks[{block.site, block.owner}];
+    leak.kind = OPENREG_SANITIZER_LEAK;
+    ++leak.count;
+    const auto bytes = leak.second.block.bytes;
+    leak.second.block = block;
+    leak.second.block.bytes += bytes;
+    leak.bytes = {block.address, block.address};
   }
+  for (const auto &[key, leak] : leaks) {
+    report(&leak, nullptr);
+  }
+}
+
+void stop() {
+  if (told == nullptr) {
+    return;
+  }
+  if ((kinds & OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_LEAK)) != 0) {
+    report_leaks();
+  }
+  kinds = 0;
+  openreg_sanitizer_set_kinds(told->layer(), 0);
 }
 
 py::list findings() {
