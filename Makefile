@@ -126,6 +126,14 @@ $(sanitizers:%=sanitize-py-%): sanitize-py-%: build/%/build.ninja $(package)
 	meson install -C build/$* --no-rebuild --quiet --only-changed --destdir '$(CURDIR)/build/$*'
 	JOBS=$(JOBS) tools/test-sanitized $*
 
+# The first mode's findings shall not keep the other from being looked at.
+.PHONY: test-watched
+test-watched: $(package) ## the tests of the Python package under `openreg sanitize`, in both modes: nothing is found but what test/pymodule/suppressions.ini names
+	failed=0; for mode in openreg cuda; do \
+	  OPENREG_DEVICE_TYPE=$$mode openreg sanitize --suppressions test/pymodule/suppressions.ini \
+	    $(pytest) test/pymodule || failed=1; \
+	done; exit $$failed
+
 .PHONY: lint
 lint: $(venv) ## formatting, mistakes and types
 	@echo clang-format --dry-run -Werror

@@ -202,6 +202,21 @@ void see_copy(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
   call.is_waited_for = has_host && !inputs[2].toBool();
 }
 
+// As far as other arguments say it: with `beta` of 0 what is added to is not looked at, and of a
+// convolution's backward the input is only for the weight's gradient, the weight for the input's.
+Role role_in(const Roles &roles, size_t i, c10::ArrayRef<const c10::IValue> inputs) {
+  const auto role = roles.arguments[i];
+  if (i == 0 && roles.beta >= 0) {
+    const auto &beta = inputs[static_cast<size_t>(roles.beta)];
+    return beta.isScalar() && beta.toScalar().equal(0) ? static_cast<Role>(role & kWrites) : role;
+  }
+  if ((i == 1 || i == 2) && roles.mask >= 0) {
+    const auto &mask = inputs[static_cast<size_t>(roles.mask)];
+    return mask.isBoolList() && !mask.toBoolList()[2 - i] ? kUntouched : role;
+  }
+  return role;
+}
+
 void see_arguments(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
   const auto &roles = *call.roles;
   if (roles.movement == Roles::Movement::kCopy && inputs.size() == 3 && inputs[0].isTensor() &&
@@ -209,13 +224,8 @@ void see_arguments(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
     see_copy(call, inputs);
     return;
   }
-  const bool without_self = roles.beta >= 0 && inputs[static_cast<size_t>(roles.beta)].isScalar() &&
-                            inputs[static_cast<size_t>(roles.beta)].toScalar().equal(0);
   for (size_t i = 0; i < inputs.size() && i < roles.arguments.size(); ++i) {
-    auto role = roles.arguments[i];
-    if (i == 0 && without_self) {
-      role = static_cast<Role>(role & kWrites);
-    }
+    const auto role = role_in(roles, i, inputs);
     for_each_tensor(inputs[i], [&](const at::Tensor &tensor) {
       see_argument(call, tensor, role, static_cast<int>(i));
     });

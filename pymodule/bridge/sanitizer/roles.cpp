@@ -162,6 +162,12 @@ const Names &looking_at_sizes() {
   return names;
 }
 
+// They read and write these, and nothing is computed with what was there if it is the first step.
+const Names &made_in_first_step() {
+  static const auto &names = *new Names{"aten::_fused_sgd_.momentum_buffer_list"};
+  return names;
+}
+
 // They write to arguments without looking at them, which are no results by the schema.
 const Names &filling() {
   static const auto &names = *new Names{
@@ -230,6 +236,9 @@ Role role_of(const c10::OperatorHandle &op, const c10::Argument &argument, bool 
   if (filling().contains(full)) {
     return kWrites;
   }
+  if (made_in_first_step().contains(full)) {
+    return static_cast<Role>(kReads | kWrites | kMoves);
+  }
   if (writing_silently().contains(full)) {
     return static_cast<Role>(kReads | kWrites);
   }
@@ -259,15 +268,15 @@ Roles find_roles(const c10::OperatorHandle &op) {
     roles.arguments.push_back(is_tensor ? role_of(op, argument, i == 0) : kUntouched);
     if (argument.name() == "beta") {
       roles.beta = static_cast<int>(i);
-    } else if (argument.name() == "non_blocking") {
-      roles.non_blocking = static_cast<int>(i);
+    } else if (argument.name() == "output_mask" && name.find("conv") != std::string_view::npos) {
+      roles.mask = static_cast<int>(i);
     }
   }
   const auto &returns = schema.returns();
   const bool depends =
       op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   roles.is_waited_for = depends || (returns.size() == 1 && !has_tensors(*returns[0].type()));
-  if (name == "aten::copy_" || name == "aten::clone" || name == "aten::_to_copy") {
+  if (name == "aten::copy_") {
     roles.movement = Roles::Movement::kCopy;
   } else if (name == "aten::cat") {
     roles.movement = Roles::Movement::kConcatenation;

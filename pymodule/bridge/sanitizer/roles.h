@@ -34,8 +34,9 @@ struct Roles {
   std::vector<Role> arguments; // each of the schema's, lists as one
   // The place of `beta`: if it is 0, the argument `self` is not read. -1: there is none.
   int beta = -1;
-  // The place of `non_blocking`; -1: there is none.
-  int non_blocking = -1;
+  // Of a convolution's backward, the place of `output_mask`: argument 1, the input, is only for the
+  // second gradient, the weight's, and argument 2, the weight, for the first, the input's.
+  int mask = -1;
 };
 
 // Of an operator; lives as long as the process.

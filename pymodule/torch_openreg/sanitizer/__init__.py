@@ -267,7 +267,7 @@ def start_if_asked() -> None:
     ValueError
         For a variable with a value that is not allowed.
     """
-    if not is_asked_for():
+    if not is_asked_for() or _active is not None:
         return
     settings = from_environment()
     reporter = Reporter(settings)

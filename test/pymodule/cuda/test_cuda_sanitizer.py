@@ -69,8 +69,9 @@ side, event = torch.cuda.Stream(), torch.cuda.Event()
 
 @pytest.fixture
 def watched(python):
-    """Run a program that is watched."""
-    return lambda code, expect=0: python(code, expect=expect, fresh=True, TORCH_CUDA_SANITIZER="1")
+    """Run a program that is watched, and not by `openreg sanitize` as well, as these tests may be."""
+    variables = {"TORCH_CUDA_SANITIZER": "1", "OPENREG_SANITIZER": "0"}
+    return lambda code, expect=0: python(code, expect=expect, fresh=True, **variables)
 
 
 @pytest.mark.own_processes

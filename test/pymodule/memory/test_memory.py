@@ -215,7 +215,7 @@ def test_views_allocate_nothing():
 
 
 def test_in_place_operators_hold_no_more_memory():
-    tensor, other = allocate(4096), allocate(4096)
+    tensor, other = allocate(4096).zero_(), allocate(4096).zero_()
     before = module.memory_allocated()
     tensor.add_(other).mul_(2).zero_()
     assert module.memory_allocated() == before
