@@ -35,6 +35,28 @@ def convolutions() -> nn.Module:
     )
 
 
+class _LanguageModel(nn.Module):
+    def __init__(self, layers: int, size: int, words: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, size)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(size, 4, 4 * size, batch_first=True) for _ in range(layers)
+        )
+        self.head = nn.Linear(size, words)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.embedding(tokens)
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return self.head(hidden).transpose(1, 2)
+
+
+def transformer() -> nn.Module:
+    """Return a transformer of four layers of 256 for 1000 words, the same one each time."""
+    torch.manual_seed(0)
+    return _LanguageModel(layers=4, size=256, words=1000)
+
+
 def batch(
     device: torch.device | str, *shape: int, classes: int = 10
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,10 +64,15 @@ def batch(
     return torch.randn(shape).to(device), torch.randint(0, classes, shape[:1]).to(device)
 
 
-def training_step(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> Work:
-    """Return forward, backward and SGD of a classifier."""
+def training_step(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Work:
+    """Return forward, backward and an optimizer's step of a classifier; SGD, unless given."""
     loss_function = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.01)
 
     def step() -> None:
         optimizer.zero_grad()
