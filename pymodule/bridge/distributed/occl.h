@@ -200,7 +200,7 @@ private:
     std::vector<openreg_message> messages{};
     std::vector<int64_t> input_rows{}, output_rows{};
     std::vector<std::pair<at::Tensor, at::Tensor>> copies{}; // afterwards, on its stream: to, from
-    Tensors reads{}, writes{}; // of what is coalesced
+    Tensors reads{}, writes{};                               // of what is coalesced
     Tensors kept{};                                          // besides inputs and outputs
     bool has_collectives = false, is_barrier = false, is_coalesced = false;
     int source = -1; // of a message that is received

@@ -143,8 +143,7 @@ public:
     }
     if (owns_block(pointer)) {
       check(openreg_block_record_stream(block_of(pointer), static_cast<int>(stream.id())));
-      tell_watcher(
-          [&](Watcher &watcher) { watcher.record_use(pointer.get(), queue_of(stream)); });
+      tell_watcher([&](Watcher &watcher) { watcher.record_use(pointer.get(), queue_of(stream)); });
     }
   }
 

@@ -119,6 +119,13 @@ void report(const openreg_sanitizer_finding *finding, void *) {
   }
 }
 
+std::vector<openreg_sanitizer_block> live_blocks(openreg_sanitizer *layer) {
+  std::vector<openreg_sanitizer_block> blocks(openreg_sanitizer_blocks(layer, nullptr, 0));
+  blocks.resize(
+      std::min(blocks.size(), openreg_sanitizer_blocks(layer, blocks.data(), blocks.size())));
+  return blocks;
+}
+
 // ---- what Python calls --------------------------------------------------------------------------
 
 unsigned bits_of(const std::vector<std::string> &names) {
@@ -142,10 +149,25 @@ openreg_sanitizer *layer_or_refuse() {
 }
 
 void watch(ToldOrder *order) {
-  told = order;
   watch_blocks(order);
   watch_launches(order);
   installed_watcher.store(order, std::memory_order_release);
+}
+
+// A fork has memory and streams of its own.
+void forget_parent() {
+  told = nullptr;
+  watch_blocks(nullptr);
+  forget_launches();
+  installed_watcher.store(nullptr);
+}
+
+// What there is from before is not looked at: of what came after it nothing is known.
+void forget_all(openreg_sanitizer *layer) {
+  for (const auto &block : live_blocks(layer)) {
+    openreg_sanitizer_free(layer, block.address, 0);
+  }
+  openreg_sanitizer_forget(layer, 0, UINT64_MAX);
 }
 
 int exit_status = 0; // that a process is to have which would have 0
@@ -165,11 +187,12 @@ void start(py::object report_to, const std::vector<std::string> &names, bool who
   if (told != nullptr) {
     openreg_sanitizer_findings_clear(told->layer());
     openreg_sanitizer_set_kinds(told->layer(), kinds);
+    watch(told);
     return;
   }
   static const bool is_first = [] {
-    pthread_atfork(nullptr, nullptr, [] { watch(nullptr); }); // until it is started there, too
-    on_exit(&end_with_status, nullptr);                       // early, and so called late
+    pthread_atfork(nullptr, nullptr, &forget_parent);
+    on_exit(&end_with_status, nullptr); // early, and so called late
     return true;
   }();
   (void)is_first;
@@ -178,7 +201,8 @@ void start(py::object report_to, const std::vector<std::string> &names, bool who
   options.callback = &report;
   openreg_sanitizer *layer = nullptr;
   check(openreg_sanitizer_create(&options, &layer));
-  watch(new ToldOrder(layer)); // as long as the process
+  told = new ToldOrder(layer); // as long as the process
+  watch(told);
 }
 
 void set_exit_status(int status) {
@@ -187,11 +211,8 @@ void set_exit_status(int status) {
 
 // One finding for each place that allocated what is still there, with all of its bytes.
 void report_leaks() {
-  std::vector<openreg_sanitizer_block> blocks(openreg_sanitizer_blocks(told->layer(), nullptr, 0));
-  blocks.resize(std::min(blocks.size(),
-                         openreg_sanitizer_blocks(told->layer(), blocks.data(), blocks.size())));
   std::map<std::pair<uint64_t, uint64_t>, openreg_sanitizer_finding> leaks; // by place and owner
-  for (const auto &block : blocks) {
+  for (const auto &block : live_blocks(told->layer())) {
     auto &leak = leaks[{block.site, block.owner}];
     leak.kind = OPENREG_SANITIZER_LEAK;
     ++leak.count;
@@ -214,6 +235,8 @@ void stop() {
   }
   kinds = 0;
   openreg_sanitizer_set_kinds(told->layer(), 0);
+  watch(nullptr);
+  forget_all(told->layer());
 }
 
 py::list findings() {

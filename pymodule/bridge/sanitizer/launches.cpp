@@ -352,7 +352,11 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
   if (call.kind == Call::Kind::kBackward) {
     return;
   }
-  auto &order = *told.load(std::memory_order_acquire);
+  auto *const watching = told.load(std::memory_order_acquire);
+  if (watching == nullptr) { // since the call began
+    return;
+  }
+  auto &order = *watching;
   if (call.has_told) {
     end_foreign(order, call, function);
     return;
@@ -449,13 +453,20 @@ void tell_resize(ToldOrder &order, Queue queue, uint64_t from, uint64_t to, size
   tell(order, queue, place, accesses);
 }
 
+void forget_launches() {
+  told.store(nullptr);
+}
+
 void watch_launches(ToldOrder *order) {
+  static at::CallbackHandle handle = 0;
   told.store(order, std::memory_order_release);
-  static bool is_registered = false; // for good, and in forks as well
-  if (std::exchange(is_registered, true)) {
+  if (order == nullptr && handle != 0) {
+    at::removeCallback(std::exchange(handle, 0));
+  }
+  if (order == nullptr || handle != 0) { // a fork has its parent's
     return;
   }
-  at::addGlobalCallback(
+  handle = at::addGlobalCallback(
       at::RecordFunctionCallback(&begin, &end)
           .needsInputs(true)
           .needsOutputs(true)

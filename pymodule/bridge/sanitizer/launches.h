@@ -15,6 +15,9 @@ namespace openreg {
 // Null: nobody is told any more.
 void watch_launches(ToldOrder *order);
 
+// In a fork: nobody is told until that is done anew.
+void forget_launches();
+
 void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work);
 
 // Of a storage that grows or shrinks outside of a launch, of which it would be a part.

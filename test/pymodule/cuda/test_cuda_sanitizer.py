@@ -69,7 +69,7 @@ side, event = torch.cuda.Stream(), torch.cuda.Event()
 
 @pytest.fixture
 def watched(python):
-    """Run a program that is watched, and not by `openreg sanitize` as well, as these tests may be."""
+    """Run a program that is watched, and by CSan alone, also where these tests are watched."""
     variables = {"TORCH_CUDA_SANITIZER": "1", "OPENREG_SANITIZER": "0"}
     return lambda code, expect=0: python(code, expect=expect, fresh=True, **variables)
 
