@@ -18,7 +18,7 @@
 #include "sanitizer/blocks.h"
 #include "sanitizer/descriptions.h"
 #include "sanitizer/launches.h"
-#include "sanitizer/order.h"
+#include "sanitizer/told_order.h"
 #include "sanitizer/places.h"
 #include "streams/gpu_trace.h"
 

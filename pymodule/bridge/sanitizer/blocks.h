@@ -2,7 +2,7 @@
 // gives them.
 #pragma once
 
-#include "sanitizer/order.h"
+#include "sanitizer/told_order.h"
 
 namespace openreg {
 

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "sanitizer/order.h"
+#include "sanitizer/told_order.h"
 
 namespace openreg {
 

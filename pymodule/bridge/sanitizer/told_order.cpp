@@ -1,4 +1,4 @@
-#include "sanitizer/order.h"
+#include "sanitizer/told_order.h"
 
 #include <vector>
 
