@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <unordered_set>
@@ -34,6 +35,7 @@ struct Call final : at::ObserverContext {
   // that is anything; a launch: what it calls is a part of it.
   enum class Kind { kBackward, kForeign, kLaunch } kind = Kind::kLaunch;
   Call *outer = nullptr;
+  int exceptions = std::uncaught_exceptions(); // when it began
   uint64_t forward = 0; // where the forward was of the backward in which this is
   uint64_t place = 0;   // of an operator
   const Roles *roles = nullptr;
@@ -357,7 +359,10 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
     return;
   }
   auto &order = *watching;
-  if (call.has_told) {
+  if (std::uncaught_exceptions() > call.exceptions) { // it was refused
+    return;
+  }
+  if (call.kind == Call::Kind::kForeign && call.has_told) {
     end_foreign(order, call, function);
     return;
   }
