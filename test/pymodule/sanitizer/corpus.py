@@ -71,14 +71,16 @@ def run(program):
     """Run a program in this process, and return what is found in it."""
     text = compile(program.path.read_text(), str(program.path), "exec")
     sys.path.insert(0, str(FOLDER))
+    names = {"__name__": "__main__", "__file__": str(program.path)}
     C.sanitizer_start(lambda finding: None, list(KINDS), False)
     try:
-        exec(text, {"__name__": "__main__", "__file__": str(program.path)})
+        exec(text, names)
         for index in range(module.device_count()):
             module.synchronize(index)
         return C.sanitizer_findings()
     finally:
         C.sanitizer_stop()
+        names.clear()  # a hook of a tensor that knows the tensor would keep it for ever
         sys.path.remove(str(FOLDER))
 
 
