@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launch/launch_device.h"
+#include "streams/watcher.h"
 
 namespace openreg {
 
@@ -106,7 +107,12 @@ public:
   }
 
   // Right before it is given to the stream.
-  void note_queueing() { queued_on_idle_ns_ = is_idle(device_) ? now_ns() : 0; }
+  void note_queueing(int stream) {
+    tell_watcher([&](Watcher &watcher) {
+      watched_ = watcher.queue({device_, stream}, op_, stack_);
+    });
+    queued_on_idle_ns_ = is_idle(device_) ? now_ns() : 0;
+  }
 
   // For the worker. `launch` is the QueuedLaunch, which it destroys.
   static openreg_status run(void *launch) {
@@ -201,6 +207,9 @@ private:
   }
 
   openreg_status fail(const char *what) const {
+    if (watched_ != nullptr) [[unlikely]] {
+      watched_->fail();
+    }
     return openreg_fail(OPENREG_LAUNCH_FAILURE,
                         "%s error: '%s' failed after its launch had returned: %s\n"
                         "This may be raised by another call than the one that made the mistake. "
@@ -221,6 +230,7 @@ private:
   // One for each temporary allocation, then one for each fresh result, in their order.
   c10::SmallVector<Reservations::Reservation, 2> reservations_;
   size_t temporaries_ = 0;
+  std::unique_ptr<Watcher::Queued> watched_; // null: by nobody
 };
 
 } // namespace
@@ -236,7 +246,7 @@ void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_
   launch->push_results(stack, exchanged);
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
-  launch->note_queueing();
+  launch->note_queueing(stream);
   launch_on_stream(device, stream, &QueuedLaunch::run, launch.get());
   (void)launch.release(); // the worker's
 }

@@ -300,6 +300,7 @@ openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes)
     raise_out_of_memory(device);
   }
   check(status);
+  tell_watcher([block](Watcher &watcher) { watcher.allocated(*block); });
   trace_gpu([block](const auto &watcher) {
     if (block->address != nullptr) {
       watcher.trace_gpu_memory_allocation(kDeviceType, reinterpret_cast<uintptr_t>(block->address));

@@ -20,6 +20,7 @@
 #include "sanitizer/launches.h"
 #include "sanitizer/told_order.h"
 #include "sanitizer/places.h"
+#include "sanitizer/red_zones.h"
 #include "streams/gpu_trace.h"
 
 namespace py = pybind11;
@@ -92,7 +93,8 @@ py::dict to_python(const openreg_sanitizer_finding &finding) {
   result["kind"] = openreg_sanitizer_kind_name(finding.kind);
   result["count"] = finding.count;
   const auto start = finding.second.block.address;
-  result["bytes"] = py::make_tuple(finding.bytes.begin - start, finding.bytes.end - start);
+  result["bytes"] = py::make_tuple(static_cast<int64_t>(finding.bytes.begin - start),
+                                   static_cast<int64_t>(finding.bytes.end - start));
   result["first"] = to_python(finding.first);
   result["second"] = to_python(finding.second);
   result["event"] = py::none();
@@ -181,6 +183,7 @@ void end_with_status(int status, void *) {
 
 void start(py::object report_to, const std::vector<std::string> &names, bool whole_stacks) {
   kinds = bits_of(names);
+  watch_red_zones((kinds & OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_OUT_OF_BOUNDS)) != 0);
   Py_XDECREF(reporter);
   reporter = report_to.release().ptr();
   keep_whole_stacks(whole_stacks);
@@ -234,6 +237,7 @@ void stop() {
     report_leaks();
   }
   kinds = 0;
+  watch_red_zones(false);
   openreg_sanitizer_set_kinds(told->layer(), 0);
   watch(nullptr);
   forget_all(told->layer());

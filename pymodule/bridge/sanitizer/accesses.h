@@ -29,6 +29,7 @@ public:
   void drop(size_t i) { accesses_.erase(accesses_.begin() + static_cast<std::ptrdiff_t>(i)); }
 
   size_t size() const { return accesses_.size(); }
+  const Access &operator[](size_t i) const { return accesses_[i]; } // but for its sizes
   int64_t size_of(size_t i, size_t dim) const { return numbers_[firsts_at(i) + dim]; }
 
   // What is written by one are the bytes that another reads, of the same sizes.

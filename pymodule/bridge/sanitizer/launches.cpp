@@ -15,9 +15,11 @@
 
 #include "core/device_type.h"
 #include "sanitizer/accesses.h"
+#include "sanitizer/bad_indices.h"
 #include "sanitizer/descriptions.h"
 #include "sanitizer/forwards.h"
 #include "sanitizer/places.h"
+#include "sanitizer/red_zones.h"
 #include "sanitizer/roles.h"
 #include "sanitizer/tables.h"
 
@@ -49,6 +51,8 @@ struct Call final : at::ObserverContext {
   Accesses accesses;
   bool has_told = false;           // of a foreign one: something that it called was told of
   std::vector<at::Tensor> written; // its arguments
+  std::unique_ptr<RedZones> zones; // null: they are not watched
+  std::vector<c10::IValue> indexed; // all arguments, if some are indices
 };
 
 constinit thread_local Call *current = nullptr;
@@ -249,6 +253,27 @@ bool names_device(c10::ArrayRef<const c10::IValue> inputs) {
   return false;
 }
 
+// What its arguments are may be judged by their memory when it has ended.
+void watch_arguments(ToldOrder &order, Call &call, c10::ArrayRef<const c10::IValue> inputs) {
+  if (call.kind == Call::Kind::kLaunch) {
+    if (takes_indices(call.name)) {
+      call.indexed.assign(inputs.begin(), inputs.end());
+    }
+    return;
+  }
+  if (call.device < 0) {
+    return;
+  }
+  call.zones = RedZones::make(order, {call.device, current_stream(call.device)}, call.place,
+                              call.name, call.overload);
+  if (call.zones != nullptr) {
+    for (size_t i = 0; i < call.accesses.size(); ++i) {
+      call.zones->watch(call.accesses[i].region.address, call.accesses[i].tag);
+    }
+    call.zones->begin();
+  }
+}
+
 std::unique_ptr<at::ObserverContext> enter(std::unique_ptr<Call> call) {
   call->outer = current;
   current = call.get();
@@ -256,7 +281,8 @@ std::unique_ptr<at::ObserverContext> enter(std::unique_ptr<Call> call) {
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
-  if (Unwatched::any() || told.load(std::memory_order_acquire) == nullptr || is_in_launch()) {
+  auto *const order = told.load(std::memory_order_acquire);
+  if (Unwatched::any() || order == nullptr || is_in_launch()) {
     return nullptr;
   }
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
@@ -283,6 +309,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
   note_forward(function, here);
   call->place = backward_place(here, call->forward);
   call->is_waited_for = call->is_waited_for || call->roles->is_waited_for;
+  watch_arguments(*order, *call, function.inputs());
   return enter(std::move(call));
 }
 
@@ -345,6 +372,27 @@ void end_foreign(ToldOrder &order, Call &call, const at::RecordFunction &functio
   order.fill(call.written);
 }
 
+void look_at_arguments(ToldOrder &order, Call &call, const at::RecordFunction &function,
+                       bool is_refused) {
+  if (call.zones != nullptr) {
+    for (const auto &output : function.outputs()) {
+      for_each_tensor(output, [&](const at::Tensor &tensor) {
+        if (is_plain(tensor)) {
+          call.zones->name_result(tensor);
+        }
+      });
+    }
+    call.zones->end();
+  }
+  if (is_refused && !call.indexed.empty() && call.device >= 0) {
+    const auto op = c10::Dispatcher::singleton().findSchema({call.name, call.overload});
+    const Queue queue{call.device, current_stream(call.device)};
+    if (op.has_value() && openreg_stream_is_idle(queue.device, queue.stream)) {
+      watch_indices(order, queue, call.place, *op, call.indexed)->fail();
+    }
+  }
+}
+
 void end(const at::RecordFunction &function, at::ObserverContext *context) {
   if (context == nullptr) {
     return;
@@ -359,7 +407,9 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
     return;
   }
   auto &order = *watching;
-  if (std::uncaught_exceptions() > call.exceptions) { // it was refused
+  const bool is_refused = std::uncaught_exceptions() > call.exceptions;
+  look_at_arguments(order, call, function, is_refused);
+  if (is_refused) {
     return;
   }
   if (call.kind == Call::Kind::kForeign && call.has_told) {
@@ -394,6 +444,10 @@ bool wait_in_launch() {
   }
   current->is_waited_for = true;
   return true;
+}
+
+uint64_t place_of_launch() {
+  return is_in_launch() ? current->place : place_here();
 }
 
 Allocating allocating_now() {

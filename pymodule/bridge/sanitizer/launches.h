@@ -27,6 +27,9 @@ void tell_resize(ToldOrder &order, Queue queue, uint64_t from, uint64_t to, size
 // The host waits, in an operator: that is told of behind it. Whether this thread is in one.
 bool wait_in_launch();
 
+// Where the operator was called that this thread launches.
+uint64_t place_of_launch();
+
 // Of what this thread allocates: where in the program, and whether what allocates it writes to it.
 struct Allocating {
   uint64_t place;

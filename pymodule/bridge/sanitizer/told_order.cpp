@@ -3,9 +3,11 @@
 #include <vector>
 
 #include "core/device_type.h"
+#include "sanitizer/bad_indices.h"
 #include "sanitizer/blocks.h"
 #include "sanitizer/launches.h"
 #include "sanitizer/places.h"
+#include "sanitizer/red_zones.h"
 
 namespace openreg {
 
@@ -100,6 +102,13 @@ void ToldOrder::launch(Queue queue, const Work &work) {
   }
 }
 
+std::unique_ptr<Watcher::Queued> ToldOrder::queue(Queue queue, const c10::OperatorHandle &op,
+                                                  c10::ArrayRef<c10::IValue> arguments) {
+  return Unwatched::any() || !takes_indices(op.schema().name())
+             ? nullptr
+             : watch_indices(*this, queue, place_of_launch(), op, arguments);
+}
+
 void ToldOrder::resize(Queue queue, const void *from, const void *to, size_t kept, size_t bytes) {
   if (!Unwatched::any()) {
     tell_resize(*this, queue, reinterpret_cast<uint64_t>(from), reinterpret_cast<uint64_t>(to),
@@ -115,6 +124,10 @@ void ToldOrder::fill(at::TensorList tensors) {
                                    storage.nbytes());
     }
   }
+}
+
+void ToldOrder::allocated(const openreg_block &block) {
+  note_allocation(block);
 }
 
 void ToldOrder::begin_free() {

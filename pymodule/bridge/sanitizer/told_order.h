@@ -35,8 +35,11 @@ public:
   void synchronize(Queue queue) override;
   void synchronize(c10::DeviceIndex device) override;
   void launch(Queue queue, const Work &work) override;
+  std::unique_ptr<Queued> queue(Queue queue, const c10::OperatorHandle &op,
+                                c10::ArrayRef<c10::IValue> arguments) override;
   void resize(Queue queue, const void *from, const void *to, size_t kept, size_t bytes) override;
   void fill(at::TensorList tensors) override;
+  void allocated(const openreg_block &block) override;
   void begin_free() override;
   void record_use(const void *address, Queue queue) override;
 

@@ -8,9 +8,16 @@
 #include <c10/util/ArrayRef.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 
+#include "allocator/allocator.h"
 #include "core/status.h"
+
+namespace c10 {
+class OperatorHandle;
+struct IValue;
+} // namespace c10
 
 namespace openreg {
 
@@ -47,11 +54,22 @@ public:
     at::Tensor own{}; // the part of what is written that is a copy of all that is read
   };
   virtual void launch(Queue queue, const Work &work) = 0;
+  // An operator's launch is queued.
+  class Queued {
+  public:
+    virtual ~Queued() = default;
+    virtual void fail() = 0; // its kernel raised an error; on the worker
+  };
+  // `arguments` are as its kernel gets them. Null: nobody wants to know how it ends.
+  virtual std::unique_ptr<Queued> queue(Queue queue, const c10::OperatorHandle &op,
+                                        c10::ArrayRef<c10::IValue> arguments) = 0;
   // What a storage had in its memory, `kept` bytes, is moved to a new block, of `bytes`.
   virtual void resize(Queue queue, const void *from, const void *to, size_t kept, size_t bytes) = 0;
   // Memory is written to by what nobody is told of.
   virtual void fill(at::TensorList tensors) = 0;
 
+  // The calling thread has allocated memory.
+  virtual void allocated(const openreg_block &block) = 0;
   // The calling thread is about to free memory.
   virtual void begin_free() = 0;
   // The memory is used by a stream that it was not allocated for.

@@ -1,0 +1,14 @@
+"""out of bounds: of two arguments an operator of the program's writes behind the second."""
+
+import torch
+from custom_operators import fill_second
+
+from device import DEVICE, module
+
+side = module.Stream()
+with module.stream(side):
+    x = torch.zeros(100, device=DEVICE)
+    y = torch.zeros(90, device=DEVICE)  # allocated
+    fill_second(x, y, 2.0, 2)  # second
+module.current_stream().wait_stream(side)
+total = x.sum() + y.sum()
