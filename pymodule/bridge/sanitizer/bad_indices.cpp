@@ -116,8 +116,8 @@ std::optional<BadIndex> find_in_each(const at::Tensor &self, const c10::IValue &
   int64_t dim = 0;
   for (const auto &value : indices.toListRef()) {
     const auto index = value.isTensor() ? value.toTensor() : at::Tensor();
-    const bool is_mask = index.defined() && (index.scalar_type() == at::kBool ||
-                                             index.scalar_type() == at::kByte);
+    const bool is_mask =
+        index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
     if (!is_mask && dim < self.dim()) {
       if (auto bad = find(1, index, {self.size(dim), true})) {
         return bad;
@@ -215,8 +215,7 @@ bool takes_indices(std::string_view name) {
 }
 
 std::unique_ptr<Watcher::Queued> watch_indices(ToldOrder &order, Queue queue, uint64_t place,
-                                               const c10::OperatorHandle &op,
-                                               Arguments arguments) {
+                                               const c10::OperatorHandle &op, Arguments arguments) {
   return std::make_unique<WatchedIndices>(order, queue, place, op, arguments);
 }
 

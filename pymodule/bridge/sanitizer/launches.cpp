@@ -49,9 +49,9 @@ struct Call final : at::ObserverContext {
   std::vector<size_t> sources;  // that are moved to results
   int64_t dim = 0;              // of a concatenation
   Accesses accesses;
-  bool has_told = false;           // of a foreign one: something that it called was told of
-  std::vector<at::Tensor> written; // its arguments
-  std::unique_ptr<RedZones> zones; // null: they are not watched
+  bool has_told = false;            // of a foreign one: something that it called was told of
+  std::vector<at::Tensor> written;  // its arguments
+  std::unique_ptr<RedZones> zones;  // null: they are not watched
   std::vector<c10::IValue> indexed; // all arguments, if some are indices
 };
 
@@ -118,6 +118,7 @@ struct Known {
   const char *name = nullptr, *overload = nullptr;
   std::optional<c10::OperatorHandle> op;
   const Roles *roles = nullptr;
+  bool has_indices = false;
 };
 
 constexpr size_t kKnown = 512;
@@ -131,7 +132,7 @@ const Known *find_operator(const at::RecordFunction &function) {
   const char *const name = function.name(), *const overload = function.overload_name();
   auto &known = (*known_here)[(reinterpret_cast<uintptr_t>(name) >> 4) % kKnown];
   if (known.name != name || known.overload != overload) {
-    known = {name, overload, std::nullopt, nullptr};
+    known = {name, overload, std::nullopt, nullptr, takes_indices(name)};
     if (const auto full = function.operator_name(); full.has_value()) {
       known.op = c10::Dispatcher::singleton().findSchema(*full);
       known.roles = known.op.has_value() ? &roles_of(*known.op) : nullptr;
@@ -254,9 +255,10 @@ bool names_device(c10::ArrayRef<const c10::IValue> inputs) {
 }
 
 // What its arguments are may be judged by their memory when it has ended.
-void watch_arguments(ToldOrder &order, Call &call, c10::ArrayRef<const c10::IValue> inputs) {
+void watch_arguments(ToldOrder &order, Call &call, bool has_indices,
+                     c10::ArrayRef<const c10::IValue> inputs) {
   if (call.kind == Call::Kind::kLaunch) {
-    if (takes_indices(call.name)) {
+    if (has_indices) {
       call.indexed.assign(inputs.begin(), inputs.end());
     }
     return;
@@ -309,7 +311,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
   note_forward(function, here);
   call->place = backward_place(here, call->forward);
   call->is_waited_for = call->is_waited_for || call->roles->is_waited_for;
-  watch_arguments(*order, *call, function.inputs());
+  watch_arguments(*order, *call, known->has_indices, function.inputs());
   return enter(std::move(call));
 }
 

@@ -126,10 +126,10 @@ struct RedZones::Watched {
 
 std::unique_ptr<RedZones> RedZones::make(ToldOrder &order, Queue queue, uint64_t place,
                                          const char *name, const char *overload) {
-  return std::unique_ptr<RedZones>(
-      are_zones_watched.load(std::memory_order_relaxed) && queue.device >= 0
-          ? new RedZones(order, queue, place, name, overload)
-          : nullptr);
+  return std::unique_ptr<RedZones>(are_zones_watched.load(std::memory_order_relaxed) &&
+                                           queue.device >= 0
+                                       ? new RedZones(order, queue, place, name, overload)
+                                       : nullptr);
 }
 
 RedZones::RedZones(ToldOrder &order, Queue queue, uint64_t place, const char *name,
@@ -201,9 +201,8 @@ void RedZones::begin() {
       continue;
     }
     const auto owner = ToldOrder::queue_of_tag(zone.owner.owner);
-    zone.is_filled =
-        zone.owner.owner == watched_->tag() ||
-        (owner.device >= 0 && openreg_stream_is_idle(owner.device, owner.stream));
+    zone.is_filled = zone.owner.owner == watched_->tag() ||
+                     (owner.device >= 0 && openreg_stream_is_idle(owner.device, owner.stream));
     if (zone.is_filled) {
       runs.push_back(run);
     }

@@ -3,9 +3,9 @@
 //
 // A block is longer than what was asked for, unless that was a multiple of 512 bytes: the rest is
 // nobody's. Before the work of such an operator it is filled with a pattern, behind the work it is
-// looked at: both in the order of the operator's stream, so whatever may have used the memory before
-// is done, and nobody has it yet who comes later. What is found is mended. Nothing of it shows in
-// figures of memory.
+// looked at: both in the order of the operator's stream, so whatever may have used the memory
+// before is done, and nobody has it yet who comes later. What is found is mended. Nothing of it
+// shows in figures of memory.
 //
 // Never wrong, so silent: where operators on several streams have the same block at the same time,
 // and where work of another stream may still use the memory.

@@ -180,6 +180,9 @@ def _stay_inside(finding: Finding) -> str:
     second = finding.second
     place = second.place
     where = f" at {_Lines(place).last(place)}" if place is not None else ""
+    if second.mode == "reads":  # an index
+        what = f" as `{second.argument}`" if second.argument else ""
+        return f"Give {second.operator}{where}{what} only what is within the tensor's size."
     return f"Have {second.operator or 'what is called'}{where} stay inside of the tensor."
 
 

@@ -37,6 +37,16 @@ def _kind_of_tensor(access: Access) -> str:
     return f"{access.dtype} [{shape}]" if access.dtype else "memory"
 
 
+def _bytes(begin: int, end: int, size: int) -> str:
+    """Say which bytes of a block are concerned, or which in front of it or behind it."""
+    if begin >= end or (begin, end) == (0, size):
+        return ""
+    if begin < 0:
+        return f"; bytes {-begin} to {1 - end} in front of it"
+    last = f"; bytes {begin} to {end - 1}"
+    return last + (f", behind its {size}" if begin >= size else f" of {size}")
+
+
 def _tensor(access: Access, finding: Finding | None = None) -> str:
     """Describe the memory of an access; with a finding, which bytes of it are concerned."""
     text = _kind_of_tensor(access)
@@ -49,9 +59,7 @@ def _tensor(access: Access, finding: Finding | None = None) -> str:
     if block.freed is not None:
         text += _allocated(block.freed, "freed") or ", freed"
     begin, end = finding.bytes if finding is not None else (0, 0)
-    if begin < end and (begin, end) != (0, block.bytes):
-        text += f"; bytes {begin} to {end - 1} of {block.bytes}"
-    return text
+    return text + _bytes(begin, end, block.bytes)
 
 
 def _actor(access: Access) -> str:
@@ -141,7 +149,8 @@ def block(finding: Finding, whole: bool = False) -> str:
         if first is not None:
             lines += _access("first", first, second, whole)
         if second.mode:
-            lines += _access("second" if first is not None else "read", second, None, whole)
+            name = "access" if finding.kind == "out of bounds" else "read"
+            lines += _access("second" if first is not None else name, second, None, whole)
     lines += _event(finding)
     lines.append(f"  remedy   {remedy(finding)}")
     return "\n".join(lines) + "\n"

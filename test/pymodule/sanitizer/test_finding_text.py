@@ -262,9 +262,31 @@ def test_a_collective_is_waited_for():
 
 def test_an_operator_stays_inside():
     expect(
-        of("out of bounds", None, told.access(6)),
-        "Have aten::mul at line 6 of /nowhere/train.py stay inside of the tensor.",
+        of("out of bounds", None, told.write(6, operator="mine::fill")),
+        "Have mine::fill at line 6 of /nowhere/train.py stay inside of the tensor.",
     )
+
+
+def test_indices_are_within_the_size():
+    expect(
+        of("out of bounds", None, told.access(6, operator="aten::take", argument="index")),
+        "Give aten::take at line 6 of /nowhere/train.py as `index` only what is within the "
+        "tensor's size.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "where"),
+    [
+        (4096, 4100, "bytes 4096 to 4099, behind its 4096"),
+        (-4, 0, "bytes 4 to 1 in front of it"),
+        (16, 24, "bytes 16 to 23 of 4096"),
+    ],
+)
+def test_bytes_are_counted_from_the_begin(begin, end, where):
+    text = of("out of bounds", None, told.write(6), bytes=(begin, end)).text()
+    assert f"allocated at /nowhere/train.py:1; {where}\n" in text
+    assert "\n  access   /nowhere/train.py:6: aten::add_ writes" in text
 
 
 def test_a_tensor_is_let_go():
