@@ -1,9 +1,9 @@
 #include "sanitizer/bad_indices.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/_to_copy.h>
-#include <c10/core/GradMode.h>
 
+#include <algorithm>
+#include <exception>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -174,10 +174,11 @@ public:
     const Unwatched unwatched;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto *kind = kind_of(op_.schema().name());
-    const auto bad =
-        kind == nullptr ? std::nullopt : find_by_schema(*kind, op_.schema(), arguments_);
-    if (bad.has_value()) {
-      report(*bad);
+    try {
+      if (const auto bad = find_by_schema(*kind, op_.schema(), arguments_)) {
+        report(*bad);
+      }
+    } catch (const std::exception &) { // the kernel's error is told, and it is no index's
     }
   }
 

@@ -15,8 +15,8 @@ namespace openreg {
 // Whether it is an operator with indices that are known here, by its name without the overload's.
 bool takes_indices(std::string_view name);
 
-// Of a launch at a place. Its `fail` reports the first index that is out of range, if one is; to be
-// called when no work can change the indices.
+// Of a launch at a place, of such an operator. Its `fail` reports the first index that is out of
+// range, if one is; to be called when no work can change the indices.
 std::unique_ptr<Watcher::Queued> watch_indices(ToldOrder &order, Queue queue, uint64_t place,
                                                const c10::OperatorHandle &op,
                                                c10::ArrayRef<c10::IValue> arguments);
