@@ -17,13 +17,6 @@ void openreg_trace_end(void) {
   atomic_store(&openreg_is_tracing, false);
 }
 
-int openreg_trace_busy_streams(int device) {
-  int busy = 0;
-  for (int number = 0; number < OPENREG_STREAMS_PER_DEVICE; number++)
-    busy += !openreg_timeline_is_idle(&openreg_streams[device][number].timeline);
-  return busy;
-}
-
 static const openreg_tracer *tracer(void) {
   return atomic_load_explicit(&installed, memory_order_acquire);
 }

@@ -50,9 +50,6 @@ void openreg_trace_install(const openreg_tracer *tracer);
 void openreg_trace_begin(void);
 void openreg_trace_end(void);
 
-/* How many streams of the device have work that is not done. */
-int openreg_trace_busy_streams(int device);
-
 #ifdef __cplusplus
 }
 #endif

@@ -75,7 +75,7 @@ std::string kernel_name(std::string_view name) {
   if (name.starts_with(kAten)) {
     name.remove_prefix(kAten.size());
   }
-  return name.empty() ? "kernel" : c10::str(name, "_kernel");
+  return name.empty() ? "unnamed_kernel" : c10::str(name, "_kernel");
 }
 
 std::string collective_name(const torch::ParamCommsDebugInfo &info) {
@@ -201,7 +201,7 @@ libkineto::GenericTraceActivity &Events::add_to_file(ActivityType type, const st
 void Events::add_work(const WorkRecord &record) {
   const auto &work = record.work;
   const Span span{clock_.unix_ns(work.begin_ns), clock_.unix_ns(work.end_ns)};
-  if (span.end_ns < begin_ns_ || span.begin_ns > end_ns_) {
+  if (span.end_ns < begin_ns_) {
     return;
   }
   if (work.kind == OPENREG_TRACE_WAIT) {

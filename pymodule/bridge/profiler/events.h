@@ -42,10 +42,8 @@ class Events {
 public:
   // They are added to `buffer`, which lasts as long as this.
   Events(libkineto::CpuTraceBuffer &buffer, const Clock &clock,
-         const libkineto::getLinkedActivityCallback &linked_activity, int64_t begin_ns,
-         int64_t end_ns)
-      : buffer_(buffer), clock_(clock), linked_activity_(linked_activity), begin_ns_(begin_ns),
-        end_ns_(end_ns) {}
+         const libkineto::getLinkedActivityCallback &linked_activity, int64_t begin_ns)
+      : buffer_(buffer), clock_(clock), linked_activity_(linked_activity), begin_ns_(begin_ns) {}
 
   void add(std::vector<WorkRecord> records);
 
@@ -73,7 +71,7 @@ private:
   libkineto::CpuTraceBuffer &buffer_;
   const Clock &clock_;
   const libkineto::getLinkedActivityCallback &linked_activity_;
-  int64_t begin_ns_, end_ns_;
+  int64_t begin_ns_;
   int32_t last_id_ = 0;
   std::map<std::pair<Track, uint64_t>, Span> ranges_;
   std::map<Track, int64_t> busy_ns_;
