@@ -1,6 +1,8 @@
 /* trace.c: telling the tracer. What it is told, and when, is said in trace.h. */
 #include "device/streams/tracing.h"
 
+#include <assert.h>
+
 _Atomic bool openreg_is_tracing;
 
 static _Atomic(const openreg_tracer *) installed;
@@ -15,6 +17,11 @@ void openreg_trace_begin(void) {
 
 void openreg_trace_end(void) {
   atomic_store(&openreg_is_tracing, false);
+}
+
+void openreg_trace_skip_inline(int device, int stream) {
+  assert(openreg_stream_is_held(&openreg_streams[device][stream]));
+  openreg_streams[device][stream].timeline.traced_ns = 0;
 }
 
 static const openreg_tracer *tracer(void) {

@@ -50,6 +50,10 @@ void openreg_trace_install(const openreg_tracer *tracer);
 void openreg_trace_begin(void);
 void openreg_trace_end(void);
 
+/* Nobody is told of the inline work that this thread does on the stream: the work is not done, and
+ * will be queued. */
+void openreg_trace_skip_inline(int device, int stream);
+
 #ifdef __cplusplus
 }
 #endif

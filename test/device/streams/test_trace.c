@@ -68,6 +68,14 @@ CHILD_TEST(inline_work_is_told_of_when_it_ends) {
   REQUIRE(work->ahead == 1 && work->begin_ns <= work->end_ns);
 }
 
+CHILD_TEST(inline_work_that_was_not_done_is_not_told_of) {
+  begin();
+  REQUIRE_OK(openreg_stream_try_begin_inline(1, 2));
+  openreg_trace_skip_inline(1, 2);
+  openreg_stream_end_inline(1, 2);
+  REQUIRE(told_count == 0 && notes == 0);
+}
+
 CHILD_TEST(queued_work_is_told_of_by_who_does_it_before_it_is_done) {
   begin();
   for (int i = 0; i < 3; i++)
@@ -154,6 +162,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nobody_is_told_before_it_begins_and_after_it_ends),
       cmocka_unit_test(inline_work_is_told_of_when_it_ends),
+      cmocka_unit_test(inline_work_that_was_not_done_is_not_told_of),
       cmocka_unit_test(queued_work_is_told_of_by_who_does_it_before_it_is_done),
       cmocka_unit_test(work_ahead_is_counted_when_work_begins),
       cmocka_unit_test(a_wait_says_for_which_stream),
