@@ -106,187 +106,203 @@ Named name_work(const WorkRecord &record, const libkineto::ITraceActivity *linke
 }
 
 // PyTorch's names, which tools that read traces of NCCL look for.
-void describe_collective(libkineto::GenericTraceActivity &activity,
-                         const torch::ParamCommsDebugInfo &info) {
+std::string facts_of(const torch::ParamCommsDebugInfo &info) {
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(info.getDType()));
   const auto elements = std::max(info.getInMessageNelems(), info.getOutMessageNelems());
-  activity.addMetadataQuoted("Collective name", info.getCollectiveName());
-  activity.addMetadata("In msg nelems", info.getInMessageNelems());
-  activity.addMetadata("Out msg nelems", info.getOutMessageNelems());
-  activity.addMetadata("bytes", elements * element_bytes);
-  activity.addMetadata("Group size", info.getWorldSize());
-  activity.addMetadataQuoted("dtype", c10::toString(info.getDType()));
-  activity.addMetadataQuoted("Process Group Name", info.getProcessGroupName());
-  activity.addMetadataQuoted("Process Group Description", info.getProcessGroupDesc());
-  activity.addMetadata("Rank", info.getRank());
-  activity.addMetadata("Seq", info.getSequenceNumber());
+  return fmt::format(
+      R"("Collective name": "{}", "In msg nelems": {}, "Out msg nelems": {}, "bytes": {}, )"
+      R"("Group size": {}, "dtype": "{}", "Process Group Name": "{}", )"
+      R"("Process Group Description": "{}", "Rank": {}, "Seq": {})",
+      info.getCollectiveName(), info.getInMessageNelems(), info.getOutMessageNelems(),
+      elements * element_bytes, info.getWorldSize(), c10::toString(info.getDType()),
+      info.getProcessGroupName(), info.getProcessGroupDesc(), info.getRank(),
+      info.getSequenceNumber());
 }
 
-void describe_memory(libkineto::GenericTraceActivity &activity, const WorkNote &note) {
-  activity.addMetadata("bytes", note.bytes);
-  if (const auto ns = activity.duration(); ns > 0) {
-    activity.addMetadata("memory bandwidth (GB/s)",
-                         static_cast<double>(note.bytes) / static_cast<double>(ns));
+std::string facts_of(const WorkNote &note, int64_t ns) {
+  if (note.memory != nullptr) {
+    const auto rate = static_cast<double>(note.bytes) / static_cast<double>(std::max<int64_t>(ns, 1));
+    return fmt::format(R"-("bytes": {}, "memory bandwidth (GB/s)": {})-", note.bytes, rate);
   }
+  return note.collective != nullptr ? facts_of(*note.collective) : "";
 }
 
-} // namespace
+// ---- events that say what they are when the trace is written -----------------------------------
 
-// ---- events -------------------------------------------------------------------------------------
-
-namespace {
-
-// Kineto has each of its events write itself to the file. This one writes more.
-class WithFileOnly final : public libkineto::GenericTraceActivity {
+class DeviceWork final : public libkineto::GenericTraceActivity {
 public:
-  WithFileOnly(const GenericTraceActivity &event, std::unique_ptr<const FileOnly> file)
-      : GenericTraceActivity(event), file_(std::move(file)) {}
+  DeviceWork(const libkineto::TraceSpan &span, const Named &named, WorkRecord record)
+      : GenericTraceActivity(span, named.type, named.name), record_(std::move(record)) {}
+
+  void carry(std::unique_ptr<const FileOnly> file) { file_ = std::move(file); }
 
   void log(libkineto::ActivityLogger &logger) const override {
-    for (const auto &device : file_->devices) {
-      logger.handleDeviceInfo(device, file_->time_ns);
-    }
-    for (const auto &stream : file_->streams) {
-      logger.handleResourceInfo(stream, file_->time_ns);
+    if (file_ != nullptr) {
+      file_->log(*traceSpan(), logger);
     }
     logger.handleGenericActivity(*this);
-    for (const auto &activity : file_->activities) {
-      logger.handleGenericActivity(*activity);
+  }
+
+  const std::string metadataJson() const override {
+    const auto &[work, note] = record_;
+    auto json = fmt::format(R"("device": {}, "stream": {}, "done by": "{}")", work.device,
+                            work.stream, work.kind == OPENREG_TRACE_INLINE ? "caller" : "worker");
+    if (note != nullptr) {
+      json += fmt::format(R"(, "correlation": {})", id);
+      if (const auto facts = facts_of(*note, duration()); !facts.empty()) {
+        json += ", " + facts;
+      }
     }
+    return json;
   }
 
 private:
-  std::unique_ptr<const FileOnly> file_;
+  WorkRecord record_;
+  std::unique_ptr<const FileOnly> file_; // of the first alone
 };
 
 } // namespace
 
+class Call final : public libkineto::GenericTraceActivity {
+public:
+  using GenericTraceActivity::GenericTraceActivity;
+
+  const std::string metadataJson() const override {
+    return fmt::format(R"("correlation": {})", id);
+  }
+};
+
+// ---- events -------------------------------------------------------------------------------------
+
+void FileOnly::log(const libkineto::TraceSpan &span, libkineto::ActivityLogger &logger) const {
+  for (const auto &device : devices) {
+    logger.handleDeviceInfo(device, span.startTime);
+  }
+  for (const auto &stream : streams) {
+    logger.handleResourceInfo(stream, span.startTime);
+  }
+  for (const auto &wait : waits) {
+    logger.handleGenericActivity(wait);
+  }
+  for (const auto &count : counts) {
+    log(count, span, logger);
+  }
+}
+
+// Kineto writes counters of this type alone.
+void FileOnly::log(const Count &count, const libkineto::TraceSpan &span,
+                   libkineto::ActivityLogger &logger) {
+  constexpr double kNsPerMs = 1e6;
+  const auto write = [&](const char *what, int64_t at_ns, double value) {
+    libkineto::GenericTraceActivity counter(span, ActivityType::MTIA_COUNTERS,
+                                            fmt::format("stream {} {}", count.stream, what));
+    counter.startTime = at_ns;
+    counter.endTime = at_ns;
+    counter.device = count.device;
+    counter.resource = count.stream;
+    counter.addCounterValue(what, value);
+    logger.handleGenericActivity(counter);
+  };
+  const auto busy_ns = count.busy_ns + count.end_ns - count.begin_ns;
+  write("queue depth", count.begin_ns, static_cast<double>(count.ahead));
+  write("busy ms", count.begin_ns, static_cast<double>(count.busy_ns) / kNsPerMs);
+  write("queue depth", count.end_ns, static_cast<double>(count.ahead - 1));
+  write("busy ms", count.end_ns, static_cast<double>(busy_ns) / kNsPerMs);
+}
+
 void Events::add(std::vector<WorkRecord> records) {
   std::ranges::sort(records, {}, [](const auto &record) { return record.work.begin_ns; });
-  for (const auto &record : records) {
-    add_work(record);
+  for (auto &record : records) {
+    const Span span{clock_.unix_ns(record.work.begin_ns), clock_.unix_ns(record.work.end_ns)};
+    if (span.end_ns < buffer_.span.startTime) {
+      continue;
+    }
+    if (record.work.kind == OPENREG_TRACE_WAIT) {
+      add_wait(record.work, span);
+    } else {
+      count(record.work, span);
+      add_work(std::move(record), span);
+    }
   }
   add_ranges();
   name_tracks();
 }
 
 void Events::tell(libkineto::ActivityLogger &logger) {
-  file_->time_ns = begin_ns_;
-  if (auto &events = buffer_.activities; !events.empty()) {
-    events.front() = std::make_unique<WithFileOnly>(*events.front(), std::move(file_));
+  auto &events = buffer_.activities;
+  if (!events.empty()) {
+    static_cast<DeviceWork &>(*events.front()).carry(std::move(file_));
   }
-  for (const auto &event : buffer_.activities) {
+  for (const auto &event : events) {
     logger.handleActivity(*event); // it keeps the pointer
   }
 }
 
-libkineto::GenericTraceActivity &Events::add_activity(ActivityType type, const std::string &name,
-                                                      Span span) {
-  buffer_.emplace_activity(buffer_.span, type, name);
-  auto &activity = *buffer_.activities.back();
-  activity.startTime = span.begin_ns;
-  activity.endTime = span.end_ns;
-  return activity;
+void Events::put(std::unique_ptr<Activity> activity, Span span, Track track) {
+  activity->startTime = span.begin_ns;
+  activity->endTime = span.end_ns;
+  activity->device = track.first;
+  activity->resource = track.second;
+  buffer_.activities.push_back(std::move(activity));
 }
 
-libkineto::GenericTraceActivity &Events::add_to_file(ActivityType type, const std::string &name,
-                                                     int64_t at_ns) {
-  file_->activities.push_back(std::make_unique<Activity>(buffer_.span, type, name));
-  auto &activity = *file_->activities.back();
-  activity.startTime = at_ns;
-  activity.endTime = at_ns;
-  return activity;
-}
-
-void Events::add_work(const WorkRecord &record) {
-  const auto &work = record.work;
-  const Span span{clock_.unix_ns(work.begin_ns), clock_.unix_ns(work.end_ns)};
-  if (span.end_ns < begin_ns_) {
-    return;
-  }
-  if (work.kind == OPENREG_TRACE_WAIT) {
-    add_wait(record, span);
-    return;
-  }
+void Events::add_work(WorkRecord record, Span span) {
+  const Track track{record.work.device, record.work.stream};
+  const bool is_inline = record.work.kind == OPENREG_TRACE_INLINE;
   const auto *note = record.note.get();
   const auto *linked = note == nullptr || note->correlation == 0
                            ? nullptr
                            : linked_activity_(static_cast<int32_t>(note->correlation));
-  const auto [type, name, call] = name_work(record, linked);
-  auto &activity = add_activity(type, name, span);
-  activity.device = work.device;
-  activity.resource = work.stream;
-  activity.linked = linked;
-  activity.addMetadata("device", work.device);
-  activity.addMetadata("stream", work.stream);
-  activity.addMetadataQuoted("done by", work.kind == OPENREG_TRACE_INLINE ? "caller" : "worker");
-  add_counters(record);
-  if (note == nullptr) {
-    return;
+  const auto named = name_work(record, linked);
+  auto work = std::make_unique<DeviceWork>(buffer_.span, named, std::move(record));
+  work->linked = linked;
+  std::unique_ptr<Call> call;
+  if (note != nullptr) {
+    extend_ranges(*note, track, span);
+    work->id = ++last_id_;
+    work->flow.id = static_cast<uint32_t>(work->id);
+    work->flow.type = libkineto::kLinkAsyncCpuGpu;
+    call = make_call(*note, *work, named.call);
   }
-  if (note->memory != nullptr) {
-    describe_memory(activity, *note);
-  } else if (note->collective != nullptr) {
-    describe_collective(activity, *note->collective);
+  put(std::move(work), span, track);
+  if (call != nullptr) {
+    // What the thread does itself takes it as long as the work.
+    const auto made_ns = std::min(clock_.unix_ns(note->made_ns), span.begin_ns);
+    put(std::move(call), is_inline ? span : Span{made_ns, made_ns},
+        {libkineto::processId(), note->system_thread});
   }
-  extend_ranges(*note, {work.device, work.stream}, span);
-  activity.id = ++last_id_;
-  activity.addMetadata("correlation", activity.id);
-  activity.flow.id = static_cast<uint32_t>(activity.id);
-  activity.flow.type = libkineto::kLinkAsyncCpuGpu;
-  activity.flow.start = 0;
-  add_call(record, activity, call);
 }
 
-// Where the arrow begins. What the thread does itself takes it as long as the work.
-void Events::add_call(const WorkRecord &record, const Activity &work, const char *name) {
-  const auto &note = *record.note;
-  const auto made_ns = std::min(clock_.unix_ns(note.made_ns), work.startTime);
-  const auto span = record.work.kind == OPENREG_TRACE_INLINE ? Span{work.startTime, work.endTime}
-                                                             : Span{made_ns, made_ns};
-  auto &call = add_activity(call_type(), name, span);
-  call.device = libkineto::processId();
-  call.resource = note.system_thread;
-  call.threadId = note.thread;
-  call.id = work.id;
-  call.linked = work.linked;
-  call.addMetadata("correlation", call.id);
-  call.flow = work.flow;
-  call.flow.start = 1;
+// Where the arrow begins.
+std::unique_ptr<Call> Events::make_call(const WorkNote &note, const Activity &work,
+                                        const char *name) const {
+  auto call = std::make_unique<Call>(buffer_.span, call_type(), name);
+  call->threadId = note.thread;
+  call->id = work.id;
+  call->linked = work.linked;
+  call->flow = work.flow;
+  call->flow.start = 1;
+  return call;
 }
 
-// Not an event to PyTorch, whose tables would count it as the device's work.
-void Events::add_wait(const WorkRecord &record, Span span) {
-  const auto &work = record.work;
-  auto &activity = add_to_file(ActivityType::CUDA_SYNC, "Stream Wait Event", span.begin_ns);
-  activity.endTime = span.end_ns;
-  activity.device = work.device;
-  activity.resource = work.stream;
-  activity.addMetadata("device", work.device);
-  activity.addMetadata("stream", work.stream);
-  activity.addMetadata("wait_on_device", work.awaited_device);
-  activity.addMetadata("wait_on_stream", work.awaited_stream);
+void Events::add_wait(const openreg_trace_work &work, Span span) {
+  Activity wait(buffer_.span, ActivityType::CUDA_SYNC, "Stream Wait Event");
+  wait.startTime = span.begin_ns;
+  wait.endTime = span.end_ns;
+  wait.device = work.device;
+  wait.resource = work.stream;
+  wait.addMetadata("device", work.device);
+  wait.addMetadata("stream", work.stream);
+  wait.addMetadata("wait_on_device", work.awaited_device);
+  wait.addMetadata("wait_on_stream", work.awaited_stream);
+  file_->waits.push_back(std::move(wait));
 }
 
-// How much work the stream had, and for how long it had worked, when the work began and ended.
-// Kineto writes counters of this type alone.
-void Events::add_counters(const WorkRecord &record) {
-  constexpr double kNsPerMs = 1e6;
-  const auto &work = record.work;
+void Events::count(const openreg_trace_work &work, Span span) {
   auto &busy_ns = busy_ns_[{work.device, work.stream}];
-  const auto count = [&](const char *what, int64_t ns, double value) {
-    auto &counter = add_to_file(ActivityType::MTIA_COUNTERS,
-                                c10::str("stream ", work.stream, " ", what), clock_.unix_ns(ns));
-    counter.device = work.device;
-    counter.resource = work.stream;
-    counter.addCounterValue(what, value);
-  };
-  const auto ahead = static_cast<double>(work.ahead);
-  count("queue depth", work.begin_ns, ahead);
-  count("busy ms", work.begin_ns, static_cast<double>(busy_ns) / kNsPerMs);
-  busy_ns += work.end_ns - work.begin_ns;
-  count("queue depth", work.end_ns, ahead - 1);
-  count("busy ms", work.end_ns, static_cast<double>(busy_ns) / kNsPerMs);
+  file_->counts.push_back({work.device, work.stream, span.begin_ns, span.end_ns,
+                           static_cast<int64_t>(work.ahead), busy_ns});
+  busy_ns += span.end_ns - span.begin_ns;
 }
 
 // ---- ranges -------------------------------------------------------------------------------------
@@ -307,11 +323,11 @@ void Events::add_ranges() {
     if (linked == nullptr) {
       continue;
     }
-    auto &activity = add_activity(ActivityType::GPU_USER_ANNOTATION, linked->name(), span);
-    activity.device = track.first;
-    activity.resource = track.second;
-    activity.id = static_cast<int32_t>(correlation);
-    activity.linked = linked;
+    auto range = std::make_unique<Activity>(buffer_.span, ActivityType::GPU_USER_ANNOTATION,
+                                            linked->name());
+    range->id = static_cast<int32_t>(correlation);
+    range->linked = linked;
+    put(std::move(range), span, track);
   }
 }
 

@@ -30,40 +30,54 @@ private:
   std::vector<Pair> pairs_;
 };
 
-// What stands in the file of a trace and would disturb PyTorch's tables.
+// What stands in the file of a trace and would disturb PyTorch's tables: names of tracks, waits,
+// counters. It is written with the first event.
 struct FileOnly {
-  std::vector<std::unique_ptr<libkineto::GenericTraceActivity>> activities;
+  // Of a stream: how much work it had when some began, with that, and for how long it had worked.
+  struct Count {
+    int device, stream;
+    int64_t begin_ns, end_ns, ahead, busy_ns;
+  };
+
+  void log(const libkineto::TraceSpan &span, libkineto::ActivityLogger &logger) const;
+  static void log(const Count &count, const libkineto::TraceSpan &span,
+                  libkineto::ActivityLogger &logger);
+
   std::vector<libkineto::DeviceInfo> devices;
   std::vector<libkineto::ResourceInfo> streams;
-  int64_t time_ns = 0;
+  std::vector<libkineto::GenericTraceActivity> waits;
+  std::vector<Count> counts;
 };
+
+class Call;
 
 class Events {
 public:
-  // They are added to `buffer`, which lasts as long as this.
+  // They are added to `buffer`, which lasts as long as this; work that ended before its span began
+  // is left out.
   Events(libkineto::CpuTraceBuffer &buffer, const Clock &clock,
-         const libkineto::getLinkedActivityCallback &linked_activity, int64_t begin_ns)
-      : buffer_(buffer), clock_(clock), linked_activity_(linked_activity), begin_ns_(begin_ns) {}
+         const libkineto::getLinkedActivityCallback &linked_activity)
+      : buffer_(buffer), clock_(clock), linked_activity_(linked_activity) {}
 
   void add(std::vector<WorkRecord> records);
 
-  // All that was added: at once what are events to PyTorch too, the rest when the trace is written.
+  // At once what are events to PyTorch too, the rest when the trace is written.
   void tell(libkineto::ActivityLogger &logger);
 
 private:
   using Activity = libkineto::GenericTraceActivity;
-  using Track = std::pair<int, int>; // device, stream
+  using Track = std::pair<int, int>; // device and stream, or process and thread
 
   struct Span {
     int64_t begin_ns, end_ns;
   };
 
-  Activity &add_activity(libkineto::ActivityType type, const std::string &name, Span span);
-  Activity &add_to_file(libkineto::ActivityType type, const std::string &name, int64_t at_ns);
-  void add_work(const WorkRecord &record);
-  void add_wait(const WorkRecord &record, Span span);
-  void add_call(const WorkRecord &record, const Activity &work, const char *name);
-  void add_counters(const WorkRecord &record);
+  void put(std::unique_ptr<Activity> activity, Span span, Track track);
+  void add_work(WorkRecord record, Span span);
+  void add_wait(const openreg_trace_work &work, Span span);
+  std::unique_ptr<Call> make_call(const WorkNote &note, const Activity &work,
+                                  const char *name) const;
+  void count(const openreg_trace_work &work, Span span);
   void extend_ranges(const WorkNote &note, Track track, Span span);
   void add_ranges();
   void name_tracks();
@@ -71,7 +85,6 @@ private:
   libkineto::CpuTraceBuffer &buffer_;
   const Clock &clock_;
   const libkineto::getLinkedActivityCallback &linked_activity_;
-  int64_t begin_ns_;
   int32_t last_id_ = 0;
   std::map<std::pair<Track, uint64_t>, Span> ranges_;
   std::map<Track, int64_t> busy_ns_;

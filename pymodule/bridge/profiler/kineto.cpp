@@ -68,7 +68,7 @@ public:
                     int64_t end_ns) override {
     buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
     buffer_->span = libkineto::TraceSpan(begin_ns, end_ns, platform_name());
-    Events events(*buffer_, clock_, linked_activity, begin_ns);
+    Events events(*buffer_, clock_, linked_activity);
     events.add(std::exchange(records_, {}));
     events.tell(logger);
   }
