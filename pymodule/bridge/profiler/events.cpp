@@ -296,6 +296,7 @@ void Events::add_wait(const openreg_trace_work &work, Span span) {
   wait.addMetadata("wait_on_device", work.awaited_device);
   wait.addMetadata("wait_on_stream", work.awaited_stream);
   file_->waits.push_back(std::move(wait));
+  busy_ns_.try_emplace({work.device, work.stream}, 0);
 }
 
 void Events::count(const openreg_trace_work &work, Span span) {

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import torch._C
+
 from torch_openreg import _C
 
 __all__ = [
