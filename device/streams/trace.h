@@ -30,8 +30,9 @@ typedef struct openreg_trace_work {
   int device, stream;
   int awaited_device, awaited_stream; /* of a wait; -1: a stream of another process */
   int64_t begin_ns, end_ns;           /* as openreg_now_ns */
-  uint64_t ahead; /* how much work the stream had been given and not done, at `begin_ns`: with this */
-  void *note;     /* NULL: the work was given to the stream before anybody was told */
+  uint64_t
+      ahead;  /* how much work the stream had been given and not done, at `begin_ns`: with this */
+  void *note; /* NULL: the work was given to the stream before anybody was told */
 } openreg_trace_work;
 
 typedef struct openreg_tracer {

@@ -121,7 +121,8 @@ std::string facts_of(const torch::ParamCommsDebugInfo &info) {
 
 std::string facts_of(const WorkNote &note, int64_t ns) {
   if (note.memory != nullptr) {
-    const auto rate = static_cast<double>(note.bytes) / static_cast<double>(std::max<int64_t>(ns, 1));
+    const auto rate =
+        static_cast<double>(note.bytes) / static_cast<double>(std::max<int64_t>(ns, 1));
     return fmt::format(R"-("bytes": {}, "memory bandwidth (GB/s)": {})-", note.bytes, rate);
   }
   return note.collective != nullptr ? facts_of(*note.collective) : "";
@@ -324,8 +325,8 @@ void Events::add_ranges() {
     if (linked == nullptr) {
       continue;
     }
-    auto range = std::make_unique<Activity>(buffer_.span, ActivityType::GPU_USER_ANNOTATION,
-                                            linked->name());
+    auto range =
+        std::make_unique<Activity>(buffer_.span, ActivityType::GPU_USER_ANNOTATION, linked->name());
     range->id = static_cast<int32_t>(correlation);
     range->linked = linked;
     put(std::move(range), span, track);
@@ -356,9 +357,9 @@ void Events::name_tracks() {
       file_->devices.push_back(
           {device, device + libkineto::kExceedMaxPid, name, c10::str("GPU ", device)});
     }
-    file_->streams.push_back({stream, stream, device,
-                              stream == OPENREG_STREAM_DEFAULT ? "default stream"
-                                                               : c10::str("stream ", stream)});
+    file_->streams.push_back(
+        {stream, stream, device,
+         stream == OPENREG_STREAM_DEFAULT ? "default stream" : c10::str("stream ", stream)});
   }
 }
 
@@ -368,12 +369,12 @@ std::string device_properties() {
   std::string json;
   for (int device = 0; device < count; ++device) {
     const auto properties = properties_of(device);
-    json += c10::str(json.empty() ? "" : ",\n", "    {\"id\": ", device, ", \"name\": \"",
-                     properties.profile.name,
-                     "\", \"totalGlobalMem\": ", properties.total_memory_bytes,
-                     ", \"computeMajor\": ", properties.profile.major,
-                     ", \"computeMinor\": ", properties.profile.minor,
-                     ", \"numSms\": ", properties.profile.multiprocessor_count, "}");
+    json +=
+        c10::str(json.empty() ? "" : ",\n", "    {\"id\": ", device, ", \"name\": \"",
+                 properties.profile.name, "\", \"totalGlobalMem\": ", properties.total_memory_bytes,
+                 ", \"computeMajor\": ", properties.profile.major,
+                 ", \"computeMinor\": ", properties.profile.minor,
+                 ", \"numSms\": ", properties.profile.multiprocessor_count, "}");
   }
   return json;
 }

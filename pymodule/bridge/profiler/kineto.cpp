@@ -60,7 +60,8 @@ public:
   std::vector<std::string> errors() override { return {}; }
 
   void processTrace(libkineto::ActivityLogger &logger) override {
-    processTrace(logger, [](int32_t) { return nullptr; }, 0, INT64_MAX);
+    processTrace(
+        logger, [](int32_t) { return nullptr; }, 0, INT64_MAX);
   }
 
   void processTrace(libkineto::ActivityLogger &logger,

@@ -1,5 +1,5 @@
-// Says of work that a thread gives to streams that it copies or fills memory. Costs a look at a flag
-// while nothing is recorded.
+// Says of work that a thread gives to streams that it copies or fills memory. Costs a look at a
+// flag while nothing is recorded.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -134,9 +134,8 @@ void name_operators(bool name) {
     name_callback.reset();
   }
   if (name) {
-    name_callback =
-        at::addGlobalCallback(at::RecordFunctionCallback(&push_name, &pop_name)
-                                  .scopes({at::RecordScope::FUNCTION}));
+    name_callback = at::addGlobalCallback(
+        at::RecordFunctionCallback(&push_name, &pop_name).scopes({at::RecordScope::FUNCTION}));
   }
   operators_are_named = name;
 }

@@ -1,18 +1,15 @@
 """What ``torch.profiler`` asks a build with CUDA: which activities it can record."""
 
 import torch
-
-
-def _with_cuda(supported: set[torch.profiler.ProfilerActivity]) -> set[object]:
-    return supported | {torch.profiler.ProfilerActivity.CUDA}
+from torch.profiler import ProfilerActivity
 
 
 def install() -> None:
     """Have ``ProfilerActivity.CUDA`` be supported."""
     supported = torch.autograd._supported_activities
 
-    def supported_activities() -> set[object]:
-        return _with_cuda(supported())
+    def supported_activities() -> set[ProfilerActivity]:
+        return supported() | {ProfilerActivity.CUDA}
 
     torch.autograd._supported_activities = supported_activities
     torch.autograd.profiler._supported_activities = supported_activities

@@ -97,3 +97,19 @@ def test_message_says_what_it_is(ranks):
     sent, received = ranks.call(send_in_profile)
     assert sent == [(f"{BACKEND}:send", 24)]
     assert received == [(f"{BACKEND}:recv", 24)]
+
+
+def exchange_in_profile():
+    mine, other = (torch.ones(6, device=own_device()) for _ in range(2))
+    peer = 1 - dist.get_rank()
+
+    def act():
+        sends = [dist.P2POp(dist.isend, mine, peer), dist.P2POp(dist.irecv, other, peer)]
+        for work in dist.batch_isend_irecv(sends):
+            work.wait()
+
+    return [(name, facts["In msg nelems"], facts["bytes"]) for name, _, facts in described(act)]
+
+
+def test_messages_of_a_batch_are_one_event(ranks):
+    assert ranks.call(exchange_in_profile) == [[(f"{BACKEND}:coalesced", 6, 24)]] * 2
