@@ -54,14 +54,13 @@ int64_t Clock::unix_ns(int64_t ns) const {
 namespace {
 
 struct Calls {
-  const char *kernel, *copy, *fill, *wait;
+  const char *kernel, *copy, *fill;
 };
 
 // What a thread calls to give work to a stream: CUDA's functions, or ours.
 const Calls &calls() {
-  static constexpr Calls kCuda{"cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync",
-                               "cudaStreamWaitEvent"};
-  static constexpr Calls kOwn{"openregLaunch", "openregCopy", "openregFill", "openregWaitEvent"};
+  static constexpr Calls kCuda{"cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"};
+  static constexpr Calls kOwn{"openregLaunch", "openregCopy", "openregFill"};
   return in_cuda_mode() ? kCuda : kOwn;
 }
 
@@ -105,6 +104,18 @@ Named name_work(const WorkRecord &record, const libkineto::ITraceActivity *linke
   return {ActivityType::CONCURRENT_KERNEL, kernel_name(name), calls().kernel};
 }
 
+// As a program may have named it, in JSON.
+std::string quoted(const std::string &text) {
+  std::string json;
+  for (const char each : text) {
+    if (each == '"' || each == '\\') {
+      json += '\\';
+    }
+    json += static_cast<unsigned char>(each) < ' ' ? ' ' : each;
+  }
+  return json;
+}
+
 // PyTorch's names, which tools that read traces of NCCL look for.
 std::string facts_of(const torch::ParamCommsDebugInfo &info) {
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(info.getDType()));
@@ -115,7 +126,7 @@ std::string facts_of(const torch::ParamCommsDebugInfo &info) {
       R"("Process Group Description": "{}", "Rank": {}, "Seq": {})",
       info.getCollectiveName(), info.getInMessageNelems(), info.getOutMessageNelems(),
       elements * element_bytes, info.getWorldSize(), c10::toString(info.getDType()),
-      info.getProcessGroupName(), info.getProcessGroupDesc(), info.getRank(),
+      quoted(info.getProcessGroupName()), quoted(info.getProcessGroupDesc()), info.getRank(),
       info.getSequenceNumber());
 }
 

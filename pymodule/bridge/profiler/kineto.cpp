@@ -36,7 +36,11 @@ const std::set<ActivityType> &device_activities() {
 class Session final : public libkineto::IActivityProfilerSession {
 public:
   explicit Session(bool has_operators) : has_operators_(has_operators) {}
-  ~Session() override { stop(); }
+  ~Session() override {
+    if (is_running_) {
+      end_recording();
+    }
+  }
 
   void start() override {
     clock_.measure();

@@ -7,6 +7,7 @@ import pytest
 import torch
 from recording import DEVICE_ACTIVITY, Trace, recorded, square
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
+from torch.utils.benchmark import Timer
 
 from device import DEVICE, module
 
@@ -100,11 +101,9 @@ def test_ranges_for_other_tools_change_nothing():
     assert torch.equal(result.cpu(), torch.full((8, 8), 8.0))
 
 
-def test_benchmark_timer_waits_for_the_device(close_gate):
-    x = square(size=128)
-    from torch.utils.benchmark import Timer
-
-    Timer("x @ x", globals={"x": x}).timeit(3)
+def test_benchmark_timer_waits_for_the_device(everything_queued):
+    x = square(size=512)
+    Timer("x @ x", globals={"x": x}).timeit(20)  # takes long, and is queued in no time
     assert module.current_stream().query()
 
 
