@@ -34,6 +34,7 @@
 struct task {
   enum { TASK_FUNCTION, TASK_WAIT, TASK_STAMP } kind;
   bool urgent; /* counted by openreg_priority_add */
+  void *note;  /* the tracer's (trace.h); NULL: none */
   union {
     struct {
       openreg_stream_function function;

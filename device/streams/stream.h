@@ -5,6 +5,7 @@
  *     priority.c   who may begin first          failure.c    errors of work that nobody waited for
  *     event.c      points on timelines          stream.c     pools, the current stream, waiting
  *     busy.h       how long work ran, for who looks at the device from outside
+ *     trace.h      what ran when, for who looks from inside
  *
  * All streams of all devices are one table of zeros, of which the system commits a page when a
  * stream in it is first used; the queue and the worker come with a stream's first queued work.

@@ -3,7 +3,7 @@
  * Both take a ticket. Work of the calling thread is done in the ticket's turn like any other: what
  * is queued behind it waits for it, so inline work never runs beside other work of its stream.
  */
-#include "device/streams/stream.h"
+#include "device/streams/tracing.h"
 
 #include <assert.h>
 
@@ -38,6 +38,8 @@ static void begin_inline(struct stream *stream) {
   openreg_stream_hold(stream);
   if (openreg_busy_may_be_watched())
     stream->timeline.metered = openreg_busy_begin_if_watched(openreg_stream_device(stream));
+  if (openreg_tracing())
+    stream->timeline.traced_ns = openreg_now_ns();
 }
 
 __attribute__((noinline)) static void stop_meter(struct stream *stream) {
@@ -45,8 +47,16 @@ __attribute__((noinline)) static void stop_meter(struct stream *stream) {
   openreg_busy_end(openreg_stream_device(stream));
 }
 
+__attribute__((noinline)) static void stop_trace(struct stream *stream) {
+  int64_t began_ns = stream->timeline.traced_ns;
+  stream->timeline.traced_ns = 0;
+  openreg_trace_inline(stream, began_ns);
+}
+
 static void end_inline(struct stream *stream) {
   uint64_t point = openreg_timeline_finished(&stream->timeline) + 1;
+  if (stream->timeline.traced_ns != 0)
+    stop_trace(stream);
   if (stream->timeline.metered)
     stop_meter(stream);
   openreg_stream_let_go(stream, point);
@@ -107,6 +117,8 @@ static openreg_status run_blocking(struct stream *stream, const struct task *tas
   uint64_t ticket = openreg_timeline_take(&stream->timeline);
   openreg_timeline_wait(&stream->timeline, ticket, OPENREG_NEVER);
   begin_inline(stream);
+  if (task->kind != TASK_FUNCTION)
+    stream->timeline.traced_ns = 0;
   openreg_status status = openreg_task_execute(task);
   end_inline(stream);
   if (point != NULL)
@@ -129,6 +141,7 @@ static openreg_status enqueue(struct stream *stream, struct task task, uint64_t 
   openreg_status status = openreg_worker_start(stream);
   if (status != OPENREG_OK)
     return status;
+  task.note = openreg_trace_note(stream, &task);
   uint64_t ticket = openreg_timeline_take(&stream->timeline);
   announce(stream, &task, ticket);
   openreg_queue_put(&stream->queue, &stream->timeline, ticket, &task);

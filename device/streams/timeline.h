@@ -38,6 +38,7 @@ struct timeline {
   _Atomic uint32_t wakes; /* a futex */
   unsigned depth;         /* of nested inline work; the holder's alone */
   bool metered;           /* the inline work is counted (busy.h); the holder's alone */
+  int64_t traced_ns;      /* when traced inline work began (trace.h); 0: none; the holder's alone */
   /* The thread that does the work of ticket `finished`, by the address of a variable of its own;
    * NULL: none, or not yet. Beside `finished`, for both are written by whoever does work. */
   _Atomic(const void *) holder;

@@ -6,7 +6,7 @@
  * for a ticket that no one finishes.
  */
 #define _GNU_SOURCE /* gettid */
-#include "device/streams/stream.h"
+#include "device/streams/tracing.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ static void count_task(int device, const struct task *task) {
     set_working(device, false);
 }
 
-static void do_task(struct stream *stream, const struct task *task) {
+static void do_untraced(struct stream *stream, const struct task *task) {
   int device = openreg_stream_device(stream);
   if (task->urgent)
     openreg_priority_remove(device);
@@ -91,6 +91,14 @@ static void do_task(struct stream *stream, const struct task *task) {
   openreg_status status = openreg_task_execute(task);
   if (status != OPENREG_OK)
     openreg_failure_keep(device, status);
+}
+
+static void do_task(struct stream *stream, const struct task *task) {
+  openreg_trace_work work;
+  bool is_traced = openreg_trace_task(stream, task, &work);
+  do_untraced(stream, task);
+  if (is_traced)
+    openreg_trace_tell(&work);
 }
 
 static void set_up_thread(const struct stream *stream) {

@@ -25,6 +25,11 @@ int64_t count_elements(const Tensors &tensors) {
   return count;
 }
 
+at::ScalarType dtype_of(const Tensors &inputs, const Tensors &outputs) {
+  const auto &some = inputs.empty() ? outputs : inputs;
+  return some.empty() ? at::kByte : some.front().scalar_type();
+}
+
 void append(Tensors &to, const Tensors &from) {
   to.insert(to.end(), from.begin(), from.end());
 }
@@ -70,15 +75,13 @@ Occl::WorkPtr Occl::submit(Request request) {
   const std::lock_guard lock(submitting_);
   check_alive();
   const auto is_message = request.is_message();
-  const auto dtype = request.inputs.empty() && request.outputs.empty() ? at::kByte
-                     : request.inputs.empty() ? request.outputs[0].scalar_type()
-                                              : request.inputs[0].scalar_type();
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
       std::make_tuple(static_cast<int64_t>(next_number(is_message)), is_message),
       std::make_tuple(pg_uid_, pg_desc_), request.inputs, request.outputs, rank_,
       request.name == nullptr ? request.title.c_str() : request.name,
-      count_elements(request.inputs), count_elements(request.outputs), dtype, request.input_rows,
-      request.output_rows, rank_start_, rank_stride_, size_, request.is_async);
+      count_elements(request.inputs), count_elements(request.outputs),
+      dtype_of(request.inputs, request.outputs), request.input_rows, request.output_rows,
+      rank_start_, rank_stride_, size_, request.is_async);
   ++call_number_;
   return is_coalescing_ ? add_coalesced(std::move(request), std::move(frames))
                         : queue(std::move(request), std::move(frames));
@@ -296,6 +299,14 @@ Occl::WorkPtr Occl::endCoalescing() {
     return nullptr;
   }
   check_alive();
+  const auto is_message = !request->has_collectives;
+  const auto number = is_message ? message_number_ : collective_number_;
+  RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
+      std::make_tuple(static_cast<int64_t>(number), is_message), std::make_tuple(pg_uid_, pg_desc_),
+      request->reads, request->writes, rank_, "coalesced", count_elements(request->reads),
+      count_elements(request->writes), dtype_of(request->reads, request->writes),
+      request->input_rows, request->output_rows, rank_start_, rank_stride_, size_,
+      request->is_async);
   return queue(std::move(*request), std::move(frames));
 }
 

@@ -1,6 +1,7 @@
 #include "distributed/operation.h"
 
 #include "distributed/flight_watch.h"
+#include "device/trace.h"
 #include "launch/policy.h"
 #include "streams/turn.h"
 
@@ -111,8 +112,11 @@ bool Operation::try_now() {
 
 void launch(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> operation) {
   if (may_queue() && !queues_everything()) {
-    if (const Inline turn(device, stream); turn.is_held() && operation->try_now()) {
-      return;
+    if (const Inline turn(device, stream); turn.is_held()) {
+      if (operation->try_now()) {
+        return;
+      }
+      openreg_trace_skip_inline(device, stream);
     }
   }
   const auto run = [](void *data) {

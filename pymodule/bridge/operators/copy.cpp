@@ -19,6 +19,7 @@
 
 #include "core/registration.h"
 #include "launch/typed.h"
+#include "profiler/memory_note.h"
 #include "streams/event_owner.h"
 #include "streams/sync_debug.h"
 
@@ -217,12 +218,14 @@ private:
 at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &devices,
                  bool non_blocking, bool host_may_be_used_later) {
   if (self.nbytes() >= (devices.are_idle() ? kPlainCopyBytes : 0) && same_bytes(self, source)) {
+    const MemoryNote note(self, source);
     copy_bytes(self, source, devices, non_blocking, host_may_be_used_later);
     return self;
   }
   if (!self.is_cpu() && !source.is_cpu() && !devices.are_two()) {
     return typed<at::_ops::copy_>(self, source, non_blocking);
   }
+  const MemoryNote note(self, source);
   check(openreg_initialize()); // refuses a forked child
   if (self.is_cpu() || source.is_cpu()) {
     note_sync_unless(non_blocking, devices.device());
@@ -266,6 +269,7 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
 at::Scalar item(const at::Tensor &self) {
   note_sync(self.device().index());
   note_wait(self.device().index());
+  const MemoryNote note(self, MemoryNote::kToNumber);
   const Turn turn(self.device().index());
   turn.raise_failures();
   return typed<at::_ops::_local_scalar_dense>(self);

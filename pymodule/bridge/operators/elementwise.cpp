@@ -5,6 +5,7 @@
 
 #include "core/registration.h"
 #include "launch/typed.h"
+#include "profiler/memory_note.h"
 
 namespace openreg {
 
@@ -16,6 +17,11 @@ namespace {
 struct AddrOut : ops::addr_out {
   static constexpr bool kRunsItself = true;
 };
+
+at::Tensor &zero_(at::Tensor &self) {
+  const MemoryNote note(self);
+  return typed<ops::zero_>(self);
+}
 
 } // namespace
 
@@ -41,9 +47,10 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
                  ops::bitwise_not, ops::logical_not_out, ops::logical_and_out, ops::logical_not,
                  ops::logical_and, ops::logical_or, ops::where_self>(library);
   // filling
-  register_typed<ops::fill__Scalar, ops::fill__Tensor, ops::zero_, ops::masked_fill__Scalar,
+  register_typed<ops::fill__Scalar, ops::fill__Tensor, ops::masked_fill__Scalar,
                  ops::masked_fill__Tensor, ops::masked_fill_Scalar, ops::masked_fill_Tensor>(
       library);
+  register_one<ops::zero_>(library, &zero_);
   // activations and their gradients
   register_typed<ops::relu, ops::relu_, ops::threshold_backward, ops::gelu, ops::gelu_backward,
                  ops::silu, ops::silu_, ops::silu_backward, ops::leaky_relu,

@@ -7,6 +7,7 @@
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include "core/status.h"
+#include "profiler/kineto.h"
 
 namespace openreg {
 
@@ -74,6 +75,7 @@ public:
 
 // PyTorch keeps the pointer as long as the process lives.
 void register_profiler() {
+  register_kineto_profiler();
   if (in_cuda_mode()) {
     torch::profiler::impl::registerCUDAMethods(new Profiler());
   } else {

@@ -3,8 +3,11 @@ others of which only settings are asked.
 """
 
 import enum
+import threading
 from types import ModuleType
 from typing import Any
+
+import torch._C
 
 from torch_openreg import _C
 
@@ -105,25 +108,39 @@ _cudart = _make_cudart()
 # ---- ranges --------------------------------------------------------------------------------------
 
 
+class _OpenRanges(threading.local):
+    """Those that the thread has pushed: None for one that no profiler was told of."""
+
+    def __init__(self) -> None:
+        self.ranges: list[Any] = []
+
+
 def _make_nvtx() -> ModuleType:
-    depth, handles = 0, 0
+    handles, mine = 0, _OpenRanges()
 
     def push(message: str) -> int:
-        nonlocal depth
-        depth += 1
-        return depth - 1
+        ranges = None
+        if torch._C._autograd._profiler_enabled():
+            from torch.autograd.profiler import record_function
+
+            ranges = record_function(message)
+            ranges.__enter__()
+        mine.ranges.append(ranges)
+        return len(mine.ranges) - 1
 
     def pop() -> int:
-        nonlocal depth
-        depth -= 1
-        return depth
+        if not mine.ranges:
+            return -1
+        if (innermost := mine.ranges.pop()) is not None:
+            innermost.__exit__(None, None, None)
+        return len(mine.ranges)
 
     def start(message: str, *stream: Any) -> int:
         nonlocal handles
         handles += 1
         return handles
 
-    module = ModuleType("torch._C._nvtx", "Ranges for tools that watch a GPU: there are none here.")
+    module = ModuleType("torch._C._nvtx", "Ranges, which the profiler is told of.")
     for name, value in {
         "rangePushA": push,
         "rangePop": pop,

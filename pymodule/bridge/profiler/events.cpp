@@ -1,0 +1,393 @@
+#include "profiler/events.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <ctime>
+#include <limits>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "core/device_type.h"
+#include "core/status.h"
+#include "streams/pace.h"
+
+namespace openreg {
+
+using libkineto::ActivityType;
+
+// ---- time ---------------------------------------------------------------------------------------
+
+// The quickest of some looks at both clocks, for the thread may be interrupted between them.
+void Clock::measure() {
+  constexpr int kLooks = 100;
+  constexpr int64_t kNsPerSecond = 1'000'000'000;
+  Pair best{};
+  auto best_ns = std::numeric_limits<int64_t>::max();
+  for (int i = 0; i < kLooks; ++i) {
+    timespec time{};
+    const auto before_ns = now_ns();
+    clock_gettime(CLOCK_REALTIME, &time);
+    const auto after_ns = now_ns();
+    if (after_ns - before_ns < best_ns) {
+      best_ns = after_ns - before_ns;
+      best = {before_ns + (best_ns / 2), (time.tv_sec * kNsPerSecond) + time.tv_nsec};
+    }
+  }
+  pairs_.push_back(best);
+}
+
+int64_t Clock::unix_ns(int64_t ns) const {
+  const auto &first = pairs_.front(), &last = pairs_.back();
+  const auto since = ns - first.ns, all = last.ns - first.ns;
+  if (all <= 0) {
+    return first.unix_ns + since;
+  }
+  const auto drift = static_cast<double>(last.unix_ns - first.unix_ns - all);
+  const auto part = static_cast<double>(since) / static_cast<double>(all);
+  return first.unix_ns + since + static_cast<int64_t>(drift * part);
+}
+
+// ---- names --------------------------------------------------------------------------------------
+
+namespace {
+
+struct Calls {
+  const char *kernel, *copy, *fill;
+};
+
+// What a thread calls to give work to a stream: CUDA's functions, or ours.
+const Calls &calls() {
+  static constexpr Calls kCuda{"cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"};
+  static constexpr Calls kOwn{"openregLaunch", "openregCopy", "openregFill"};
+  return in_cuda_mode() ? kCuda : kOwn;
+}
+
+ActivityType call_type() {
+  return in_cuda_mode() ? ActivityType::CUDA_RUNTIME : ActivityType::PRIVATEUSE1_RUNTIME;
+}
+
+// "aten::mm" becomes "mm_kernel", so that tables tell the kernel from the operator.
+std::string kernel_name(std::string_view name) {
+  constexpr std::string_view kAten = "aten::";
+  if (name.starts_with(kAten)) {
+    name.remove_prefix(kAten.size());
+  }
+  return name.empty() ? "unnamed_kernel" : c10::str(name, "_kernel");
+}
+
+std::string collective_name(const torch::ParamCommsDebugInfo &info) {
+  return c10::str(in_cuda_mode() ? "nccl" : "occl", ":", info.getCollectiveName());
+}
+
+struct Named {
+  ActivityType type;
+  std::string name;
+  const char *call;
+};
+
+Named name_work(const WorkRecord &record, const libkineto::ITraceActivity *linked) {
+  if (record.note == nullptr) { // of before the profile
+    return {ActivityType::CONCURRENT_KERNEL, kernel_name(""), calls().kernel};
+  }
+  const auto &note = *record.note;
+  if (note.memory != nullptr) {
+    const bool is_copy = std::string_view(note.memory).starts_with("Memcpy");
+    return is_copy ? Named{ActivityType::GPU_MEMCPY, note.memory, calls().copy}
+                   : Named{ActivityType::GPU_MEMSET, note.memory, calls().fill};
+  }
+  if (note.collective != nullptr) {
+    return {ActivityType::CONCURRENT_KERNEL, collective_name(*note.collective), calls().kernel};
+  }
+  const auto name = linked != nullptr ? linked->name() : note.name;
+  return {ActivityType::CONCURRENT_KERNEL, kernel_name(name), calls().kernel};
+}
+
+// As a program may have named it, in JSON.
+std::string quoted(const std::string &text) {
+  std::string json;
+  for (const char each : text) {
+    if (each == '"' || each == '\\') {
+      json += '\\';
+    }
+    json += static_cast<unsigned char>(each) < ' ' ? ' ' : each;
+  }
+  return json;
+}
+
+// PyTorch's names, which tools that read traces of NCCL look for.
+std::string facts_of(const torch::ParamCommsDebugInfo &info) {
+  const auto element_bytes = static_cast<int64_t>(c10::elementSize(info.getDType()));
+  const auto elements = std::max(info.getInMessageNelems(), info.getOutMessageNelems());
+  return fmt::format(
+      R"("Collective name": "{}", "In msg nelems": {}, "Out msg nelems": {}, "bytes": {}, )"
+      R"("Group size": {}, "dtype": "{}", "Process Group Name": "{}", )"
+      R"("Process Group Description": "{}", "Rank": {}, "Seq": {})",
+      info.getCollectiveName(), info.getInMessageNelems(), info.getOutMessageNelems(),
+      elements * element_bytes, info.getWorldSize(), c10::toString(info.getDType()),
+      quoted(info.getProcessGroupName()), quoted(info.getProcessGroupDesc()), info.getRank(),
+      info.getSequenceNumber());
+}
+
+std::string facts_of(const WorkNote &note, int64_t ns) {
+  if (note.memory != nullptr) {
+    const auto rate =
+        static_cast<double>(note.bytes) / static_cast<double>(std::max<int64_t>(ns, 1));
+    return fmt::format(R"-("bytes": {}, "memory bandwidth (GB/s)": {})-", note.bytes, rate);
+  }
+  return note.collective != nullptr ? facts_of(*note.collective) : "";
+}
+
+// ---- events that say what they are when the trace is written -----------------------------------
+
+class DeviceWork final : public libkineto::GenericTraceActivity {
+public:
+  DeviceWork(const libkineto::TraceSpan &span, const Named &named, WorkRecord record)
+      : GenericTraceActivity(span, named.type, named.name), record_(std::move(record)) {}
+
+  void carry(std::unique_ptr<const FileOnly> file) { file_ = std::move(file); }
+
+  void log(libkineto::ActivityLogger &logger) const override {
+    if (file_ != nullptr) {
+      file_->log(*traceSpan(), logger);
+    }
+    logger.handleGenericActivity(*this);
+  }
+
+  const std::string metadataJson() const override {
+    const auto &[work, note] = record_;
+    auto json = fmt::format(R"("device": {}, "stream": {}, "done by": "{}")", work.device,
+                            work.stream, work.kind == OPENREG_TRACE_INLINE ? "caller" : "worker");
+    if (note != nullptr) {
+      json += fmt::format(R"(, "correlation": {})", id);
+      if (const auto facts = facts_of(*note, duration()); !facts.empty()) {
+        json += ", " + facts;
+      }
+    }
+    return json;
+  }
+
+private:
+  WorkRecord record_;
+  std::unique_ptr<const FileOnly> file_; // of the first alone
+};
+
+} // namespace
+
+class Call final : public libkineto::GenericTraceActivity {
+public:
+  using GenericTraceActivity::GenericTraceActivity;
+
+  const std::string metadataJson() const override {
+    return fmt::format(R"("correlation": {})", id);
+  }
+};
+
+// ---- events -------------------------------------------------------------------------------------
+
+void FileOnly::log(const libkineto::TraceSpan &span, libkineto::ActivityLogger &logger) const {
+  for (const auto &device : devices) {
+    logger.handleDeviceInfo(device, span.startTime);
+  }
+  for (const auto &stream : streams) {
+    logger.handleResourceInfo(stream, span.startTime);
+  }
+  for (const auto &wait : waits) {
+    logger.handleGenericActivity(wait);
+  }
+  for (const auto &count : counts) {
+    log(count, span, logger);
+  }
+}
+
+// Kineto writes counters of this type alone.
+void FileOnly::log(const Count &count, const libkineto::TraceSpan &span,
+                   libkineto::ActivityLogger &logger) {
+  constexpr double kNsPerMs = 1e6;
+  const auto write = [&](const char *what, int64_t at_ns, double value) {
+    libkineto::GenericTraceActivity counter(span, ActivityType::MTIA_COUNTERS,
+                                            fmt::format("stream {} {}", count.stream, what));
+    counter.startTime = at_ns;
+    counter.endTime = at_ns;
+    counter.device = count.device;
+    counter.resource = count.stream;
+    counter.addCounterValue(what, value);
+    logger.handleGenericActivity(counter);
+  };
+  const auto busy_ns = count.busy_ns + count.end_ns - count.begin_ns;
+  write("queue depth", count.begin_ns, static_cast<double>(count.ahead));
+  write("busy ms", count.begin_ns, static_cast<double>(count.busy_ns) / kNsPerMs);
+  write("queue depth", count.end_ns, static_cast<double>(count.ahead - 1));
+  write("busy ms", count.end_ns, static_cast<double>(busy_ns) / kNsPerMs);
+}
+
+void Events::add(std::vector<WorkRecord> records) {
+  std::ranges::sort(records, {}, [](const auto &record) { return record.work.begin_ns; });
+  for (auto &record : records) {
+    const Span span{clock_.unix_ns(record.work.begin_ns), clock_.unix_ns(record.work.end_ns)};
+    if (span.end_ns < buffer_.span.startTime) {
+      continue;
+    }
+    if (record.work.kind == OPENREG_TRACE_WAIT) {
+      add_wait(record.work, span);
+    } else {
+      count(record.work, span);
+      add_work(std::move(record), span);
+    }
+  }
+  add_ranges();
+  name_tracks();
+}
+
+void Events::tell(libkineto::ActivityLogger &logger) {
+  auto &events = buffer_.activities;
+  if (!events.empty()) {
+    static_cast<DeviceWork &>(*events.front()).carry(std::move(file_));
+  }
+  for (const auto &event : events) {
+    logger.handleActivity(*event); // it keeps the pointer
+  }
+}
+
+void Events::put(std::unique_ptr<Activity> activity, Span span, Track track) {
+  activity->startTime = span.begin_ns;
+  activity->endTime = span.end_ns;
+  activity->device = track.first;
+  activity->resource = track.second;
+  buffer_.activities.push_back(std::move(activity));
+}
+
+void Events::add_work(WorkRecord record, Span span) {
+  const Track track{record.work.device, record.work.stream};
+  const bool is_inline = record.work.kind == OPENREG_TRACE_INLINE;
+  const auto *note = record.note.get();
+  const auto *linked = note == nullptr || note->correlation == 0
+                           ? nullptr
+                           : linked_activity_(static_cast<int32_t>(note->correlation));
+  const auto named = name_work(record, linked);
+  auto work = std::make_unique<DeviceWork>(buffer_.span, named, std::move(record));
+  work->linked = linked;
+  std::unique_ptr<Call> call;
+  if (note != nullptr) {
+    extend_ranges(*note, track, span);
+    work->id = ++last_id_;
+    work->flow.id = static_cast<uint32_t>(work->id);
+    work->flow.type = libkineto::kLinkAsyncCpuGpu;
+    call = make_call(*note, *work, named.call);
+  }
+  put(std::move(work), span, track);
+  if (call != nullptr) {
+    // What the thread does itself takes it as long as the work.
+    const auto made_ns = std::min(clock_.unix_ns(note->made_ns), span.begin_ns);
+    put(std::move(call), is_inline ? span : Span{made_ns, made_ns},
+        {libkineto::processId(), note->system_thread});
+  }
+}
+
+// Where the arrow begins.
+std::unique_ptr<Call> Events::make_call(const WorkNote &note, const Activity &work,
+                                        const char *name) const {
+  auto call = std::make_unique<Call>(buffer_.span, call_type(), name);
+  call->threadId = note.thread;
+  call->id = work.id;
+  call->linked = work.linked;
+  call->flow = work.flow;
+  call->flow.start = 1;
+  return call;
+}
+
+void Events::add_wait(const openreg_trace_work &work, Span span) {
+  Activity wait(buffer_.span, ActivityType::CUDA_SYNC, "Stream Wait Event");
+  wait.startTime = span.begin_ns;
+  wait.endTime = span.end_ns;
+  wait.device = work.device;
+  wait.resource = work.stream;
+  wait.addMetadata("device", work.device);
+  wait.addMetadata("stream", work.stream);
+  wait.addMetadata("wait_on_device", work.awaited_device);
+  wait.addMetadata("wait_on_stream", work.awaited_stream);
+  file_->waits.push_back(std::move(wait));
+  busy_ns_.try_emplace({work.device, work.stream}, 0);
+}
+
+void Events::count(const openreg_trace_work &work, Span span) {
+  auto &busy_ns = busy_ns_[{work.device, work.stream}];
+  file_->counts.push_back({work.device, work.stream, span.begin_ns, span.end_ns,
+                           static_cast<int64_t>(work.ahead), busy_ns});
+  busy_ns += span.end_ns - span.begin_ns;
+}
+
+// ---- ranges -------------------------------------------------------------------------------------
+
+void Events::extend_ranges(const WorkNote &note, Track track, Span span) {
+  for (const auto *range = note.range.get(); range != nullptr; range = range->outer.get()) {
+    auto &whole = ranges_.try_emplace({track, range->correlation}, span).first->second;
+    whole.begin_ns = std::min(whole.begin_ns, span.begin_ns);
+    whole.end_ns = std::max(whole.end_ns, span.end_ns);
+  }
+}
+
+// From the first to the last work of the range on a stream.
+void Events::add_ranges() {
+  for (const auto &[key, span] : ranges_) {
+    const auto &[track, correlation] = key;
+    const auto *linked = linked_activity_(static_cast<int32_t>(correlation));
+    if (linked == nullptr) {
+      continue;
+    }
+    auto range =
+        std::make_unique<Activity>(buffer_.span, ActivityType::GPU_USER_ANNOTATION, linked->name());
+    range->id = static_cast<int32_t>(correlation);
+    range->linked = linked;
+    put(std::move(range), span, track);
+  }
+}
+
+// ---- tracks -------------------------------------------------------------------------------------
+
+namespace {
+
+openreg_device_properties properties_of(int device) {
+  openreg_device_properties properties{};
+  check(openreg_device_get_properties(device, &properties));
+  return properties;
+}
+
+} // namespace
+
+// Processes are devices, threads are streams. Kineto gives devices names of its own before.
+void Events::name_tracks() {
+  int named = -1;
+  for (const auto &[track, busy_ns] : busy_ns_) {
+    const auto [device, stream] = track;
+    if (device != named) {
+      named = device;
+      const auto name = c10::str(c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device)),
+                                 " ", properties_of(device).profile.name);
+      file_->devices.push_back(
+          {device, device + libkineto::kExceedMaxPid, name, c10::str("GPU ", device)});
+    }
+    file_->streams.push_back(
+        {stream, stream, device,
+         stream == OPENREG_STREAM_DEFAULT ? "default stream" : c10::str("stream ", stream)});
+  }
+}
+
+std::string device_properties() {
+  int count = 0;
+  check(openreg_device_count(&count));
+  std::string json;
+  for (int device = 0; device < count; ++device) {
+    const auto properties = properties_of(device);
+    json +=
+        c10::str(json.empty() ? "" : ",\n", "    {\"id\": ", device, ", \"name\": \"",
+                 properties.profile.name, "\", \"totalGlobalMem\": ", properties.total_memory_bytes,
+                 ", \"computeMajor\": ", properties.profile.major,
+                 ", \"computeMinor\": ", properties.profile.minor,
+                 ", \"numSms\": ", properties.profile.multiprocessor_count, "}");
+  }
+  return json;
+}
+
+} // namespace openreg

@@ -1,0 +1,148 @@
+// Kineto is what torch.profiler records with. It asks for a session when a profile with devices is
+// prepared, tells it where operators begin and end, and at the end has it hand over its events:
+// those of notes.h on the track of their stream, each with an event of the thread that gave it to
+// the stream, from which the arrow comes, and linked to the operator.
+
+#include "profiler/kineto.h"
+
+#define FMT_HEADER_ONLY
+#include <kineto/libkineto.h>
+#include <kineto/output_base.h>
+
+#include <utility>
+
+#include "core/device_type.h"
+#include "core/status.h"
+#include "profiler/events.h"
+#include "profiler/notes.h"
+#include "streams/turn.h"
+
+namespace openreg {
+
+namespace {
+
+using libkineto::ActivityType;
+
+const std::set<ActivityType> &device_activities() {
+  static const std::set<ActivityType> activities{
+      ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY,
+      ActivityType::GPU_MEMSET,        ActivityType::GPU_USER_ANNOTATION,
+      ActivityType::CUDA_RUNTIME,      ActivityType::PRIVATEUSE1_RUNTIME,
+      ActivityType::CUDA_SYNC,
+  };
+  return activities;
+}
+
+class Session final : public libkineto::IActivityProfilerSession {
+public:
+  explicit Session(bool has_operators) : has_operators_(has_operators) {}
+  ~Session() override {
+    if (is_running_) {
+      end_recording();
+    }
+  }
+
+  void start() override {
+    clock_.measure();
+    begin_recording(/*names_operators=*/!has_operators_);
+    is_running_ = true;
+    status_ = libkineto::TraceStatus::RECORDING;
+  }
+
+  void stop() override {
+    if (!is_running_) {
+      return;
+    }
+    is_running_ = false;
+    wait_for_devices();
+    end_recording();
+    clock_.measure();
+    records_ = take_records();
+    status_ = libkineto::TraceStatus::PROCESSING;
+  }
+
+  std::vector<std::string> errors() override { return {}; }
+
+  void processTrace(libkineto::ActivityLogger &logger) override {
+    processTrace(
+        logger, [](int32_t) { return nullptr; }, 0, INT64_MAX);
+  }
+
+  void processTrace(libkineto::ActivityLogger &logger,
+                    libkineto::getLinkedActivityCallback linked_activity, int64_t begin_ns,
+                    int64_t end_ns) override {
+    buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
+    buffer_->span = libkineto::TraceSpan(begin_ns, end_ns, platform_name());
+    Events events(*buffer_, clock_, linked_activity);
+    events.add(std::exchange(records_, {}));
+    events.tell(logger);
+  }
+
+  // Named in processTrace, for there are several.
+  std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override { return nullptr; }
+  std::vector<libkineto::ResourceInfo> getResourceInfos() override { return {}; }
+
+  // The events, which the caller's trace points to.
+  std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override {
+    return std::move(buffer_);
+  }
+
+  void pushCorrelationId(uint64_t id) override { enter_operator(id); }
+  void popCorrelationId() override { leave_operator(); }
+  void pushUserCorrelationId(uint64_t id) override { enter_range(id); }
+  void popUserCorrelationId() override { leave_range(); }
+
+  std::string getDeviceProperties() override { return device_properties(); }
+
+private:
+  // The caller waits for the current one before it stops.
+  static void wait_for_devices() {
+    if (!openreg_is_initialized() || openreg_in_bad_fork()) {
+      return;
+    }
+    int count = 0;
+    check(openreg_device_count(&count));
+    const WithoutGil no_gil;
+    for (int device = 0; device < count; ++device) {
+      check(openreg_device_drain(device)); // failures are for the program to see
+    }
+  }
+
+  bool has_operators_;
+  bool is_running_ = false;
+  Clock clock_;
+  std::vector<WorkRecord> records_;
+  std::unique_ptr<libkineto::CpuTraceBuffer> buffer_;
+};
+
+class KinetoProfiler final : public libkineto::IActivityProfiler {
+public:
+  const std::string &name() const override { return name_; }
+
+  const std::set<ActivityType> &availableActivities() const override { return device_activities(); }
+
+  std::unique_ptr<libkineto::IActivityProfilerSession>
+  configure(const std::set<ActivityType> &types, const libkineto::Config &) override {
+    if (!types.contains(ActivityType::CONCURRENT_KERNEL) || openreg_in_bad_fork()) {
+      return nullptr; // a profile of the host alone, or in a process that has no devices
+    }
+    return std::make_unique<Session>(types.contains(ActivityType::CPU_OP));
+  }
+
+  std::unique_ptr<libkineto::IActivityProfilerSession>
+  configure(int64_t, int64_t, const std::set<ActivityType> &types,
+            const libkineto::Config &config) override {
+    return configure(types, config);
+  }
+
+private:
+  std::string name_ = platform_name();
+};
+
+} // namespace
+
+void register_kineto_profiler() {
+  libkineto::api().registerProfilerFactory([] { return std::make_unique<KinetoProfiler>(); });
+}
+
+} // namespace openreg

@@ -1,0 +1,220 @@
+#include "profiler/notes.h"
+
+#include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <kineto/ThreadUtil.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "core/device_type.h"
+#include "core/status.h"
+#include "streams/pace.h"
+#include "launch/launch_device.h"
+
+namespace openreg {
+
+std::atomic<bool> records_work{false};
+constinit thread_local const MemoryNote *MemoryNote::current_ = nullptr;
+
+namespace {
+
+std::atomic<uint64_t> recording{0};           // the number of the last
+std::atomic<bool> operators_are_named{false}; // by `name_callback`
+std::optional<at::CallbackHandle> name_callback;
+
+// ---- what the calling thread is at --------------------------------------------------------------
+
+struct Whereabouts {
+  uint64_t recording = 0; // in which it was entered; of older ones nothing is left
+  std::vector<uint64_t> operators;
+  std::vector<const char *> names;
+  std::shared_ptr<const NamedRange> range;
+};
+
+Whereabouts &whereabouts() {
+  thread_local Whereabouts here;
+  if (const auto now = recording.load(std::memory_order_relaxed); here.recording != now) {
+    here = {now, {}, {}, nullptr};
+  }
+  return here;
+}
+
+std::unique_ptr<at::ObserverContext> push_name(const at::RecordFunction &function) {
+  whereabouts().names.push_back(function.name()); // an operator's, which stays
+  return nullptr;
+}
+
+void pop_name(const at::RecordFunction &, at::ObserverContext *) {
+  auto &names = whereabouts().names;
+  if (!names.empty()) { // else it was entered before the recording
+    names.pop_back();
+  }
+}
+
+// ---- records ------------------------------------------------------------------------------------
+
+struct Records {
+  std::mutex mutex; // its thread's, but for who takes them
+  std::vector<WorkRecord> list;
+};
+
+std::mutex all_mutex;
+std::vector<std::shared_ptr<Records>> &all_records() {
+  static auto &all = *new std::vector<std::shared_ptr<Records>>(); // threads may outlive it
+  return all;
+}
+
+Records &own_records() {
+  thread_local const auto own = [] {
+    auto made = std::make_shared<Records>();
+    const std::lock_guard lock(all_mutex);
+    all_records().push_back(made);
+    return made;
+  }();
+  return *own;
+}
+
+// ---- the tracer ---------------------------------------------------------------------------------
+
+void describe(WorkNote &note) {
+  const auto &here = whereabouts();
+  if (!here.operators.empty()) {
+    note.correlation = here.operators.back();
+  }
+  note.range = here.range;
+  if (operators_are_named.load(std::memory_order_relaxed)) {
+    note.name = here.names.empty() ? last_launch : here.names.back();
+  }
+  if (const auto *memory = MemoryNote::current(); memory != nullptr) {
+    note.memory = memory->name();
+    note.bytes = memory->bytes();
+    return;
+  }
+  using c10::DebugInfoKind;
+  const auto *info = c10::ThreadLocalDebugInfo::get(DebugInfoKind::PARAM_COMMS_INFO);
+  if (info != nullptr) {
+    const auto &collective = *static_cast<const torch::ParamCommsDebugInfo *>(info);
+    note.collective = std::make_unique<torch::ParamCommsDebugInfo>(collective);
+  }
+}
+
+void *note_work(openreg_trace_kind kind, int, int) {
+  auto note = std::make_unique<WorkNote>();
+  note->recording = recording.load(std::memory_order_relaxed);
+  note->system_thread = libkineto::systemThreadId();
+  note->thread = libkineto::threadId();
+  note->made_ns = now_ns();
+  if (kind != OPENREG_TRACE_WAIT) {
+    describe(*note);
+  }
+  return note.release();
+}
+
+void tell_work_done(const openreg_trace_work *work) {
+  std::unique_ptr<WorkNote> note(static_cast<WorkNote *>(work->note));
+  if (!records_work.load(std::memory_order_relaxed)) {
+    return;
+  }
+  if (note != nullptr && note->recording != recording.load(std::memory_order_relaxed)) {
+    note.reset();
+  }
+  auto &records = own_records();
+  const std::lock_guard lock(records.mutex);
+  records.list.push_back({*work, std::move(note)});
+}
+
+constexpr openreg_tracer kTracer{&note_work, &tell_work_done};
+
+void name_operators(bool name) {
+  if (name_callback.has_value()) {
+    at::removeCallback(*name_callback);
+    name_callback.reset();
+  }
+  if (name) {
+    name_callback = at::addGlobalCallback(
+        at::RecordFunctionCallback(&push_name, &pop_name).scopes({at::RecordScope::FUNCTION}));
+  }
+  operators_are_named = name;
+}
+
+} // namespace
+
+void begin_recording(bool names_operators) {
+  take_records();
+  ++recording;
+  name_operators(names_operators);
+  openreg_trace_install(&kTracer);
+  records_work = true;
+  openreg_trace_begin();
+}
+
+void end_recording() {
+  openreg_trace_end();
+  records_work = false;
+  name_operators(false);
+}
+
+std::vector<WorkRecord> take_records() {
+  std::vector<WorkRecord> taken;
+  if (openreg_in_bad_fork()) { // another thread of the parent's may have had the locks
+    return taken;
+  }
+  const std::lock_guard lock(all_mutex);
+  auto &all = all_records();
+  for (const auto &each : all) {
+    const std::lock_guard own_lock(each->mutex);
+    std::move(each->list.begin(), each->list.end(), std::back_inserter(taken));
+    each->list.clear();
+  }
+  std::erase_if(all, [](const auto &each) { return each.use_count() == 1; }); // of ended threads
+  return taken;
+}
+
+void enter_operator(uint64_t correlation) {
+  whereabouts().operators.push_back(correlation);
+}
+
+void leave_operator() {
+  auto &operators = whereabouts().operators;
+  if (!operators.empty()) {
+    operators.pop_back();
+  }
+}
+
+void enter_range(uint64_t correlation) {
+  auto &here = whereabouts();
+  here.range = std::make_shared<const NamedRange>(correlation, std::move(here.range));
+}
+
+void leave_range() {
+  auto &here = whereabouts();
+  if (here.range != nullptr) {
+    here.range = here.range->outer;
+  }
+}
+
+// ---- copies and fills ---------------------------------------------------------------------------
+
+void MemoryNote::begin(const char *name, size_t bytes) {
+  name_ = name;
+  bytes_ = bytes;
+  outer_ = std::exchange(current_, this);
+}
+
+// In CUPTI's words, which tools look for.
+void MemoryNote::begin_copy(const at::Tensor &to, const at::Tensor &from) {
+  const char *name = "Memcpy DtoD (Device -> Device)";
+  if (from.is_cpu()) {
+    name = from.is_pinned() ? "Memcpy HtoD (Pinned -> Device)" : "Memcpy HtoD (Pageable -> Device)";
+  } else if (to.is_cpu()) {
+    name = to.is_pinned() ? "Memcpy DtoH (Device -> Pinned)" : "Memcpy DtoH (Device -> Pageable)";
+  } else if (to.device() != from.device()) {
+    name = "Memcpy PtoP (Device -> Device)";
+  }
+  begin(name, to.nbytes());
+}
+
+} // namespace openreg

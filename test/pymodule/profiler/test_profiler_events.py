@@ -1,0 +1,336 @@
+"""Work on devices as events of a profile: which, where, when, and linked to what."""
+
+import pytest
+import torch
+import torch_openreg._C
+from recording import DEVICE_ACTIVITY, Trace, contains, end, recorded, square, track
+from torch.profiler import ProfilerActivity, record_function
+
+from device import DEVICE, module
+
+
+def number(stream):
+    return stream.stream_id
+
+
+def test_activity_of_the_devices_is_supported():
+    assert torch.profiler.supported_activities() == {ProfilerActivity.CPU, DEVICE_ACTIVITY}
+
+
+def test_profile_without_activities_has_the_devices():
+    x = square()
+    with torch.profiler.profile() as profiler:
+        x @ x
+    assert any(event.kernels for event in profiler.events())
+
+
+def test_launch_is_an_event_of_its_stream(tmp_path):
+    x, y = square(), square(1)
+    side = module.Stream()
+
+    def work():
+        x @ x
+        with module.stream(side):
+            x.relu()
+        y.exp()
+
+    trace = Trace(recorded(work), tmp_path)
+    default = number(module.default_stream())
+    assert {event["name"]: track(event) for event in trace.work()} == {
+        "mm_kernel": (0, default),
+        "relu_kernel": (0, number(side)),
+        "exp_kernel": (1, default),
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: (square(), torch.ones(8, 8)), "Memcpy HtoD (Pageable -> Device)"),
+        (lambda: (square(), torch.ones(8, 8).pin_memory(DEVICE)), "Memcpy HtoD (Pinned -> Device)"),
+        (lambda: (torch.ones(8, 8), square()), "Memcpy DtoH (Device -> Pageable)"),
+        (lambda: (square(1), square()), "Memcpy PtoP (Device -> Device)"),
+        (lambda: (square(size=64), square(size=64)), "Memcpy DtoD (Device -> Device)"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The argument 'device' of Tensor.pin_memory")
+def test_copy_has_kind_bytes_and_rate(tmp_path, make, name):
+    to, source = make()
+    (event,) = Trace(recorded(lambda: to.copy_(source, non_blocking=True)), tmp_path).work()
+    assert (event["name"], event["cat"]) == (name, "gpu_memcpy")
+    assert event["args"]["bytes"] == to.nbytes
+    rate = to.nbytes / (event["dur"] * 1000)
+    assert event["args"]["memory bandwidth (GB/s)"] == pytest.approx(rate, rel=0.01)
+
+
+def test_number_that_goes_to_the_host_is_a_copy(tmp_path):
+    x = square()[0, 0]
+    (event,) = Trace(recorded(x.item), tmp_path).work()
+    assert (event["name"], event["args"]["bytes"]) == ("Memcpy DtoH (Device -> Pageable)", 4)
+
+
+def test_zeroing_is_a_memset(tmp_path):
+    x = square()
+    (event,) = Trace(recorded(x.zero_), tmp_path).work()
+    assert (event["name"], event["cat"]) == ("Memset (Device)", "gpu_memset")
+    assert event["args"]["bytes"] == x.nbytes
+
+
+def test_random_numbers_are_a_kernel(tmp_path):
+    x = square()
+    (event,) = Trace(recorded(x.normal_), tmp_path).work()
+    assert event["name"] == "normal__kernel"
+
+
+@pytest.fixture
+def nothing_queued():
+    before = torch_openreg._C.queues_everything()
+    torch_openreg._C.set_queues_everything(False)
+    yield
+    torch_openreg._C.set_queues_everything(before)
+
+
+def test_what_the_caller_does_itself_is_recorded(tmp_path, nothing_queued):
+    x = square()
+    trace = Trace(recorded(lambda: x @ x), tmp_path)
+    kernel = trace.one("mm_kernel")
+    assert kernel["args"]["done by"] == "caller"
+    call = trace.calls()[kernel["args"]["correlation"]]
+    assert (call["ts"], call["dur"]) == (kernel["ts"], kernel["dur"])
+
+
+def test_queued_work_is_stamped_where_it_is_done(tmp_path, close_gate):
+    x = square()
+    x @ x, x + x  # of which a like one ran before
+
+    def work():
+        gate = close_gate()
+        with record_function("launching"):
+            x @ x
+            x + x
+        gate.open()
+
+    trace = Trace(recorded(work), tmp_path)
+    first, second = trace.one("mm_kernel"), trace.one("add_kernel")
+    assert {first["args"]["done by"], second["args"]["done by"]} == {"worker"}
+    launching = [e for e in trace.of("user_annotation") if e["name"] == "launching"]
+    assert end(launching[0]) <= first["ts"]
+    assert end(first) <= second["ts"]
+
+
+def test_arrow_leads_from_the_operator_to_its_work(tmp_path, close_gate):
+    x = square()
+    x @ x
+
+    def work():
+        gate = close_gate()
+        x @ x
+        gate.open()
+
+    trace = Trace(recorded(work), tmp_path)
+    kernel = trace.one("mm_kernel")
+    arrows = {(e["ph"], e["id"]): e for e in trace.of("ac2g")}
+    number = kernel["args"]["correlation"]
+    begins, ends = arrows["s", number], arrows["f", number]
+    assert (track(ends), ends["ts"]) == (track(kernel), kernel["ts"])
+    operator = trace.one("aten::mm")
+    assert track(begins) == track(operator)
+    assert operator["ts"] <= begins["ts"] <= end(operator)
+    assert kernel["args"]["External id"] == operator["args"]["External id"]
+
+
+def test_operators_have_their_kernels():
+    x, y = square(), square(1)
+
+    def work():
+        x @ x
+        y @ y
+
+    profiler = recorded(work)
+    operators = [event for event in profiler.events() if event.name == "aten::mm"]
+    assert [[kernel.name for kernel in each.kernels] for each in operators] == [["mm_kernel"]] * 2
+    assert [each.kernels[0].device for each in operators] == [0, 1]
+    assert [each.device_time for each in operators] == [
+        each.kernels[0].duration for each in operators
+    ]
+
+
+def test_backward_has_its_kernels():
+    x = square().requires_grad_()
+    loss = (x @ x).sum()
+    profiler = recorded(loss.backward)
+    backward = [each for each in profiler.events() if each.name == "MmBackward0"]
+    assert sum(each.device_time_total for each in backward) > 0
+
+
+def test_table_has_the_time_of_the_device():
+    x = square()
+
+    def work():
+        for _ in range(3):
+            x @ x
+
+    profiler = recorded(work)
+    table = {(each.key, str(each.device_type)): each for each in profiler.key_averages()}
+    operator = table["aten::mm", "DeviceType.CPU"]
+    (kernel,) = [each for (key, _), each in table.items() if key == "mm_kernel"]
+    assert kernel.count == operator.count == 3
+    assert kernel.self_device_time_total == pytest.approx(operator.self_device_time_total)
+    column = f"Self {DEVICE.upper()} time total"
+    assert column in profiler.key_averages().table()
+
+
+def test_second_device_is_waited_for_when_a_profile_ends(close_gate):
+    y = square(1, size=256)
+    y @ y
+
+    def work():
+        gate = close_gate(module.default_stream(1))
+        y @ y
+        gate.open()
+
+    profiler = recorded(work)
+    assert [e.device_index for e in profiler.events() if e.name == "mm_kernel"] == [1]
+
+
+def test_work_from_before_has_no_operator(tmp_path, close_gate):
+    x = square()
+    x @ x
+    gate = close_gate()
+    x @ x
+    trace = Trace(recorded(gate.open, behind_all=False), tmp_path)
+    assert "mm_kernel" not in {event["name"] for event in trace.all}
+    assert {event["name"] for event in trace.work()} == {"unnamed_kernel"}
+    assert trace.of("ac2g") == []
+
+
+def test_profile_of_the_devices_alone_names_kernels():
+    x = square()
+
+    def work():
+        x @ x
+        x.normal_()
+
+    profiler = recorded(work, activities=[DEVICE_ACTIVITY])
+    names = [event.name for event in profiler.events()]
+    assert {"mm_kernel", "normal__kernel"} <= set(names)
+    assert not any(name.startswith("aten::") for name in names)
+
+
+def test_profile_of_the_host_alone_has_no_work_of_devices(tmp_path):
+    x = square()
+    profiler = recorded(lambda: x @ x, activities=[ProfilerActivity.CPU])
+    assert Trace(profiler, tmp_path).work() == []
+
+
+def test_failing_launch_is_recorded():
+    x = square()
+
+    def work():
+        with pytest.raises(RuntimeError):
+            x @ square(size=3)
+        x @ x
+
+    profiler = recorded(work)
+    assert "mm_kernel" in {event.name for event in profiler.events()}
+
+
+def test_one_profile_has_nothing_of_another():
+    x = square()
+    first = recorded(lambda: x @ x)
+    second = recorded(lambda: x + x)
+    assert "mm_kernel" in {event.name for event in first.events()}
+    assert "mm_kernel" not in {event.name for event in second.events()}
+
+
+def test_ranges_of_the_program_are_on_the_devices_tracks(tmp_path):
+    x, y = square(), square(1)
+
+    def work():
+        with record_function("outer"):
+            x @ x
+            with record_function("inner"):
+                x.relu()
+            y.exp()
+        x.sin()
+
+    trace = Trace(recorded(work), tmp_path)
+    ranges = {(e["name"], e["pid"]): e for e in trace.of("gpu_user_annotation")}
+    assert ranges.keys() == {("outer", 0), ("inner", 0), ("outer", 1)}
+    assert contains(ranges["outer", 0], trace.one("mm_kernel"))
+    assert contains(ranges["outer", 0], ranges["inner", 0])
+    assert contains(ranges["inner", 0], trace.one("relu_kernel"))
+    assert contains(ranges["outer", 1], trace.one("exp_kernel"))
+    assert end(ranges["outer", 0]) <= trace.one("sin_kernel")["ts"]
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="torch.cuda.nvtx")
+def test_nvtx_ranges_are_ranges(tmp_path):
+    x = square()
+
+    def work():
+        module.nvtx.range_push("pushed")
+        with module.nvtx.range("within"):
+            x @ x
+        assert module.nvtx.range_pop() == 0
+
+    trace = Trace(recorded(work), tmp_path)
+    assert {e["name"] for e in trace.of("gpu_user_annotation")} == {"pushed", "within"}
+
+
+def test_wait_of_a_stream_is_visible(tmp_path, close_gate):
+    x = square()
+    side = module.Stream()
+
+    def work():
+        gate = close_gate()
+        side.wait_stream(module.current_stream())
+        with module.stream(side):
+            x @ x
+        gate.open()
+        side.synchronize()
+
+    x @ x
+    profiler = recorded(work)
+    trace = Trace(profiler, tmp_path)
+    wait = trace.one("Stream Wait Event")
+    assert (wait["cat"], track(wait)) == ("cuda_sync", (0, number(side)))
+    assert (wait["args"]["wait_on_device"], wait["args"]["wait_on_stream"]) == (0, 0)
+    assert end(wait) <= trace.one("mm_kernel")["ts"]
+    gate = [event for event in trace.work() if event["name"] == "unnamed_kernel"]
+    assert end(gate[0]) <= end(wait)
+    assert "Stream Wait Event" not in {event.key for event in profiler.key_averages()}
+
+
+def test_depth_of_a_queue_and_busy_time_are_counted(tmp_path, close_gate):
+    x = square()
+    x + x
+
+    def work():
+        gate = close_gate()
+        for _ in range(3):
+            x + x
+        gate.open()
+
+    trace = Trace(recorded(work), tmp_path)
+    depth = trace.counts("stream 0 queue depth")
+    assert depth[-6:] == [3, 2, 2, 1, 1, 0]
+    busy = trace.counts("stream 0 busy ms")
+    assert busy == sorted(busy)
+    times = [event["dur"] for event in trace.work()]
+    assert busy[-1] == pytest.approx(sum(times) / 1000, rel=0.01)
+
+
+def test_tracks_have_names(tmp_path):
+    x = square(1)
+    trace = Trace(recorded(lambda: x @ x), tmp_path)
+    names = {
+        (e["name"], e["pid"], e["tid"]): e["args"]["name"]
+        for e in trace.all
+        if e["ph"] == "M" and "name" in e["args"]
+    }
+    assert names["process_name", 1, 0] == f"{DEVICE}:1 NVIDIA H100 80GB HBM3"
+    assert names["thread_name", 1, 0] == "default stream"
+    properties = trace.file["deviceProperties"]
+    assert [each["id"] for each in properties] == [0, 1]
+    assert properties[0]["numSms"] == 132
