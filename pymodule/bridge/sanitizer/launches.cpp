@@ -14,13 +14,11 @@
 #include <vector>
 
 #include "core/device_type.h"
-#include "sanitizer/accesses.h"
 #include "sanitizer/bad_indices.h"
+#include "sanitizer/calls.h"
 #include "sanitizer/descriptions.h"
 #include "sanitizer/forwards.h"
 #include "sanitizer/places.h"
-#include "sanitizer/red_zones.h"
-#include "sanitizer/roles.h"
 #include "sanitizer/tables.h"
 
 namespace openreg {
@@ -29,43 +27,13 @@ namespace {
 
 std::atomic<ToldOrder *> told{nullptr};
 
-// ---- one call of an operator --------------------------------------------------------------------
-
-// A call that is being made.
-struct Call final : at::ObserverContext {
-  // A function of a backward; an operator of another library, which is told of by what it calls, if
-  // that is anything; a launch: what it calls is a part of it.
-  enum class Kind { kBackward, kForeign, kLaunch } kind = Kind::kLaunch;
-  Call *outer = nullptr;
-  int exceptions = std::uncaught_exceptions(); // when it began
-  uint64_t forward = 0; // where the forward was of the backward in which this is
-  uint64_t place = 0;   // of an operator
-  const Roles *roles = nullptr;
-  const char *name = nullptr, *overload = nullptr;
-  c10::DeviceIndex device = -1; // -1: that of the results
-  c10::DeviceIndex other = -1;  // that a copy comes from; -1: there is none
-  bool is_waited_for = false;
-  std::optional<size_t> target; // what a copy writes to
-  std::vector<size_t> sources;  // that are moved to results
-  int64_t dim = 0;              // of a concatenation
-  Accesses accesses;
-  bool has_told = false;            // of a foreign one: something that it called was told of
-  std::vector<at::Tensor> written;  // its arguments
-  std::unique_ptr<RedZones> zones;  // null: they are not watched
-  std::vector<c10::IValue> indexed; // all arguments, if some are indices
-};
+// ---- which calls are told of
+// ----------------------------------------------------------------------
 
 constinit thread_local Call *current = nullptr;
 
 bool is_in_launch() {
   return current != nullptr && current->kind == Call::Kind::kLaunch;
-}
-
-// A tensor with memory of a device, and not one that stands for others.
-bool is_plain(const at::Tensor &tensor) {
-  const auto *impl = tensor.unsafeGetTensorImpl();
-  return tensor.defined() && impl->device_type() == kDeviceType && impl->has_storage() &&
-         impl->layout() == c10::kStrided;
 }
 
 constexpr auto kWrappers =
@@ -77,22 +45,6 @@ constexpr auto kModes =
 
 bool is_wrapper(const at::Tensor &tensor) {
   return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has_any(kWrappers);
-}
-
-template <class Do> void for_each_tensor(const c10::IValue &value, Do act) {
-  if (value.isTensor()) {
-    act(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor &tensor : value.toTensorVector()) {
-      act(tensor);
-    }
-  } else if (value.isList()) {
-    for (const auto &each : value.toListRef()) {
-      if (each.isTensor()) {
-        act(each.toTensor());
-      }
-    }
-  }
 }
 
 // Whether something between the program and the kernels takes the call and makes others.
@@ -143,105 +95,10 @@ const Known *find_operator(const at::RecordFunction &function) {
 
 // ---- before the call ----------------------------------------------------------------------------
 
-unsigned mode_of(Role role) {
-  unsigned mode = 0;
-  if ((role & kReads) != 0) {
-    mode |= OPENREG_SANITIZER_READ | ((role & kMoves) != 0 ? OPENREG_SANITIZER_MOVED : 0);
-  }
-  if ((role & kWrites) != 0) {
-    mode |= OPENREG_SANITIZER_WRITE;
-  }
-  if ((role & kPartly) != 0) {
-    mode |= OPENREG_SANITIZER_PARTLY;
-  }
-  return mode;
-}
-
 int current_stream(c10::DeviceIndex device) {
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
   return stream;
-}
-
-void see_argument(Call &call, const at::Tensor &tensor, Role role, int argument) {
-  if (!is_plain(tensor)) {
-    return;
-  }
-  const auto device = tensor.device().index();
-  if (call.device < 0) {
-    call.device = device;
-  } else if (call.device != device) {
-    call.other = device;
-  }
-  if (role == kUntouched || tensor.numel() == 0) {
-    return;
-  }
-  const auto tag = describe(call.name, call.overload, argument, tensor);
-  const auto added = call.accesses.add(tensor, mode_of(role), tag);
-  if ((role & kMoves) != 0) {
-    call.sources.push_back(added);
-  }
-  if ((role & kWrites) != 0) {
-    call.target = added;
-    if (call.kind == Call::Kind::kForeign) {
-      call.written.push_back(tensor);
-    }
-  }
-}
-
-// A copy reads what it is given as often as that is broadcast.
-void see_copy(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
-  const auto &self = inputs[0].toTensor(), &source = inputs[1].toTensor();
-  see_argument(call, self, kWrites, 0);
-  if (is_plain(source) && self.numel() > 0 && source.dim() <= self.dim()) {
-    if (call.device < 0) {
-      call.device = source.device().index();
-    } else if (call.device != source.device().index()) {
-      call.other = source.device().index();
-    }
-    const auto tag = describe(call.name, call.overload, 1, source);
-    const auto added = call.accesses.add(source, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED,
-                                         tag, self.sizes());
-    if (call.target.has_value()) {
-      call.accesses.move(*call.target, added);
-    }
-  }
-  const bool has_host = self.is_cpu() || source.is_cpu();
-  call.is_waited_for = has_host && !inputs[2].toBool();
-}
-
-// As far as other arguments say it: with `beta` of 0 what is added to is not looked at, and of a
-// convolution's backward the input is only for the weight's gradient, the weight for the input's.
-Role role_in(const Roles &roles, size_t i, c10::ArrayRef<const c10::IValue> inputs) {
-  const auto role = roles.arguments[i];
-  if (i == 0 && roles.beta >= 0) {
-    const auto &beta = inputs[static_cast<size_t>(roles.beta)];
-    return beta.isScalar() && beta.toScalar().equal(0) ? static_cast<Role>(role & kWrites) : role;
-  }
-  if ((i == 1 || i == 2) && roles.mask >= 0) {
-    const auto &mask = inputs[static_cast<size_t>(roles.mask)];
-    return mask.isBoolList() && !mask.toBoolList()[2 - i] ? kUntouched : role;
-  }
-  return role;
-}
-
-void see_arguments(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
-  const auto &roles = *call.roles;
-  if (roles.movement == Roles::Movement::kCopy && inputs.size() == 3 && inputs[0].isTensor() &&
-      inputs[1].isTensor()) {
-    see_copy(call, inputs);
-    return;
-  }
-  for (size_t i = 0; i < inputs.size() && i < roles.arguments.size(); ++i) {
-    const auto role = role_in(roles, i, inputs);
-    for_each_tensor(inputs[i], [&](const at::Tensor &tensor) {
-      see_argument(call, tensor, role, static_cast<int>(i));
-    });
-  }
-  if (roles.movement == Roles::Movement::kConcatenation && inputs.size() >= 2 &&
-      inputs[1].isInt()) {
-    call.dim = inputs[1].toInt();
-  }
 }
 
 // Whether an operator without tensors makes some on a device.
@@ -316,36 +173,6 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
 }
 
 // ---- after it -----------------------------------------------------------------------------------
-
-void see_concatenation(Call &call, size_t result, const at::Tensor &tensor) {
-  const auto dim = static_cast<size_t>(call.dim < 0 ? call.dim + tensor.dim() : call.dim);
-  int64_t start = 0;
-  for (const auto source : call.sources) {
-    const auto size = call.accesses.size_of(source, dim);
-    const auto part = call.accesses.add_part(result, dim, start, size);
-    call.accesses.move(part, source);
-    start += size;
-  }
-  call.accesses.drop(result);
-}
-
-void see_result(Call &call, const at::Tensor &tensor) {
-  if (!is_plain(tensor) || tensor.numel() == 0) {
-    return;
-  }
-  if (call.device < 0) {
-    call.device = tensor.device().index();
-  }
-  // A result that is an argument which was written to has been seen as that.
-  if (call.roles->leaves_unwritten || call.accesses.writes(tensor)) {
-    return;
-  }
-  const auto tag = describe(call.name, call.overload, -1, tensor);
-  const auto added = call.accesses.add(tensor, OPENREG_SANITIZER_WRITE, tag);
-  if (call.roles->movement == Roles::Movement::kConcatenation) {
-    see_concatenation(call, added, tensor);
-  }
-}
 
 void tell(ToldOrder &order, Queue queue, uint64_t place, Accesses &accesses) {
   if (accesses.size() == 0) {
