@@ -51,7 +51,6 @@ def _autoload() -> None:
 import atexit  # noqa: E402
 
 import _openreg_autoload  # noqa: E402
-
 import torch  # noqa: E402
 
 from ._version import __version__  # noqa: E402
