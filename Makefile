@@ -4,6 +4,7 @@
 #
 #   PYTHON  the interpreter that .venv is made with
 #   JOBS    how many compilers run at once; the bridge's need about 2 GiB of memory each
+#   WHEEL_PYTHONS  interpreters beside .venv's that wheels are built for
 
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
@@ -27,7 +28,7 @@ package_sources := meson.build meson.options pyproject.toml \
 c_family = $(shell find base device allocator collectives sanitizer generator amp nvml pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg pymodule/startup test/pymodule test/conformance \
-  test/distributed test/allocator/policy test/sanitizer bench examples)
+  test/distributed test/allocator/policy test/sanitizer bench examples tools/check-wheel)
 # Plays the allocator of the C layer to the traces of its policy.
 player := build/c/test/allocator/replay
 # gcc's older sanitizer run-times cannot start in every randomized address space.
@@ -134,6 +135,14 @@ test-watched: $(package) ## the tests of the Python package under `openreg sanit
 	    $(pytest) test/pymodule || failed=1; \
 	done; exit $$failed
 
+.PHONY: wheel
+wheel: $(package) ## a wheel that needs no compiler and no hwloc, and the sdist, into dist/
+	JOBS=$(JOBS) tools/build-wheels $(WHEEL_PYTHONS)
+
+.PHONY: wheel-test
+wheel-test: ## install the wheels of dist/ where nothing else is, and use them
+	JOBS=$(JOBS) tools/test-wheel $(WHEEL_PYTHONS)
+
 .PHONY: lint
 lint: $(venv) ## formatting, mistakes and types
 	@echo clang-format --dry-run -Werror
@@ -152,7 +161,7 @@ format: $(venv) ## rewrite the sources as lint wants them
 
 .PHONY: clean
 clean: ## remove what was built; .venv stays
-	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find bench examples pymodule test tools -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- how -----------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def main() -> None:
     table.measure("nothing, with the startup file / without", *_pair("pass"), turns=101)
     table.measure("torch, with the startup file / without", *_pair(torch), turns=15, at_most=1.10)
     pytorch = _python(torch, without=True, **alone)
-    table.measure("torch and openreg / torch alone", off, pytorch, turns=15)
+    table.measure("torch and openreg / torch alone", off, pytorch, turns=15, at_most=1.03)
     cuda = _python(torch, OPENREG_DEVICE_TYPE="cuda")
     table.measure("torch in CUDA mode / torch alone", cuda, pytorch, turns=15)
     plain = [sys.executable, "-c", torch]

@@ -9,12 +9,17 @@ import importlib.util
 import sys
 import types
 
+import _openreg_autoload
+
 
 def main() -> int:
     """Do what the words behind the program's name say; returns the exit status."""
     if sys.argv[1:2] not in (["run"], ["sanitize"]):
-        from torch_openreg.__main__ import main
-
+        try:
+            from torch_openreg.__main__ import main
+        except _openreg_autoload.OtherPyTorch as error:
+            print(error, file=sys.stderr)
+            return 1
         return main()
     found = importlib.util.find_spec("torch_openreg")
     assert found is not None

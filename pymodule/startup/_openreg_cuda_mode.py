@@ -20,7 +20,10 @@ import glob
 import importlib.util
 import os
 import re
+import runpy
 import sys
+
+import _openreg_autoload
 
 
 def cuda_version() -> str | None:
@@ -42,7 +45,11 @@ def _folder(package: str) -> str | None:
 
 
 def _load_extension(torch_folder: str) -> ctypes.CDLL:
-    """Load openreg's extension; nothing is loaded when PyTorch has CUDA, whose hooks there are."""
+    """Load openreg's extension; nothing is loaded when PyTorch is another, or has CUDA."""
+    package = _folder("torch_openreg")
+    assert package is not None
+    version = runpy.run_path(os.path.join(torch_folder, "version.py"))["__version__"]
+    _openreg_autoload.check(package, version)
     libraries = os.path.join(torch_folder, "lib")
     for name in ("libtorch_cuda.so", "libtorch_hip.so"):
         if os.path.exists(os.path.join(libraries, name)):
@@ -50,8 +57,6 @@ def _load_extension(torch_folder: str) -> ctypes.CDLL:
                 "openreg: OPENREG_DEVICE_TYPE=cuda is for a PyTorch without CUDA, and this one was "
                 "built with it: unset the variable, or install the CPU build of PyTorch"
             )
-    package = _folder("torch_openreg")
-    assert package is not None
     ctypes.CDLL(os.path.join(libraries, "libtorch_python.so"), mode=ctypes.RTLD_GLOBAL)
     (extension,) = glob.glob(os.path.join(package, "_C.*.so"))
     return ctypes.CDLL(extension)

@@ -40,7 +40,7 @@ def _sanitize() -> None:
 
 
 def _autoload() -> None:
-    """Entry point of ``torch.backends``: PyTorch is whole. Most was done by the import."""
+    """Do what waits until PyTorch is whole, and says so by this call. Most the import has done."""
     if _in_cuda_mode():
         from . import cuda
 
@@ -50,20 +50,12 @@ def _autoload() -> None:
 
 import atexit  # noqa: E402
 
+import _openreg_autoload  # noqa: E402
 import torch  # noqa: E402
 
-from ._version import TORCH_VERSION  # noqa: E402
+from ._version import __version__  # noqa: E402
 
-__all__: list[str] = []
-
-
-def _check_torch_version() -> None:
-    """Refuse any PyTorch but the one whose internals the extension was written for."""
-    if torch.__version__.split("+")[0] != TORCH_VERSION:
-        raise ImportError(
-            f"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch {torch.__version__} "
-            f"is installed: pip install torch=={TORCH_VERSION}"
-        )
+__all__ = ["__version__"]
 
 
 def _register() -> None:
@@ -121,7 +113,7 @@ def _end_in_order() -> None:
     atexit.register(_C.stop_autograd_threads)
 
 
-_check_torch_version()
+_openreg_autoload.check(os.path.dirname(__file__), torch.__version__)
 if not _in_cuda_mode():
     _register()
 _end_in_order()

@@ -3,23 +3,16 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
+from ._version import __version__
 from .commands import run, sanitize, smi
-
-
-def _version() -> str:
-    try:
-        return version("torch_openreg")
-    except PackageNotFoundError:  # run from a source tree
-        return "(not installed)"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="openreg", description="Simulated accelerators for PyTorch."
     )
-    parser.add_argument("--version", action="version", version=f"openreg {_version()}")
+    parser.add_argument("--version", action="version", version=f"openreg {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     run.add_command(commands)
     sanitize.add_command(commands)

@@ -1,1 +1,2 @@
+__version__: str
 TORCH_VERSION: str

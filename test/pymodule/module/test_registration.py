@@ -1,10 +1,15 @@
 """How the backend becomes known to PyTorch: by itself, by import, once, and only to its version."""
 
+import importlib.metadata
+import os
+import re
+import subprocess
 import sys
 import types
 
 import pytest
 import torch
+import torch_openreg
 from modes import openreg_only
 from torch_openreg._version import TORCH_VERSION
 
@@ -74,6 +79,59 @@ def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(pyth
         f"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch 2.12.1+cpu is installed: "
         f"pip install torch=={TORCH_VERSION}\n"
     )
+
+
+# What PyTorch reads its own version from, with another in it.
+OTHER_PYTORCH = """
+import importlib.util, pathlib, sys, types
+file = pathlib.Path(importlib.util.find_spec("torch").origin).with_name("version.py")
+version = types.ModuleType("torch.version")
+exec(file.read_text().replace(f"'{TORCH_VERSION}", "'2.12.1"), version.__dict__)
+sys.modules["torch.version"] = version
+import torch
+assert torch.__version__.startswith("2.12.1")
+"""
+
+
+@openreg_only(AUTOLOAD)
+def test_programs_for_the_cpu_go_on_with_another_version_of_torch(python):
+    result = python(
+        f"TORCH_VERSION = {TORCH_VERSION!r}"
+        + OTHER_PYTORCH
+        + "print((torch.ones(2) + 1).tolist(), hasattr(torch, 'openreg'))\n"
+        + "assert 'torch_openreg._C' not in sys.modules",
+        fresh=True,
+    )
+    assert result.stdout == "[2.0, 2.0] False\n"
+    (sentence,) = result.stderr.splitlines()
+    assert re.fullmatch(
+        rf"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch 2\.12\.1\S* is installed: "
+        rf"pip install torch=={TORCH_VERSION}",
+        sentence,
+    )
+
+
+def test_openreg_run_refuses_another_version_of_torch(tmp_path):
+    torch_folder = tmp_path / "torch"
+    torch_folder.mkdir()
+    (torch_folder / "__init__.py").write_text("raise AssertionError('PyTorch was loaded')")
+    (torch_folder / "version.py").write_text("__version__ = '2.12.1+cpu'")
+    result = subprocess.run(
+        [sys.executable, "-c", "import sys, _openreg_command as c; sys.exit(c.main())"]
+        + ["run", sys.executable, "-c", "import torch"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode != 0
+    assert result.stderr == (
+        f"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch 2.12.1+cpu is installed: "
+        f"pip install torch=={TORCH_VERSION}\n"
+    )
+
+
+def test_the_version_is_the_distributions():
+    assert torch_openreg.__version__ == importlib.metadata.version("torch_openreg")
 
 
 @openreg_only(AUTOLOAD)
