@@ -27,7 +27,7 @@ package_sources := meson.build meson.options pyproject.toml \
     \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
 c_family = $(shell find base device allocator collectives sanitizer generator amp nvml pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
-python_code := $(wildcard pymodule/torch_openreg pymodule/startup test/pymodule test/conformance \
+python_code := $(wildcard pymodule/torch_openreg pymodule/startup pymodule/stubs test/pymodule test/conformance \
   test/distributed test/allocator/policy test/sanitizer bench examples tools/check-wheel)
 # Plays the allocator of the C layer to the traces of its policy.
 player := build/c/test/allocator/replay

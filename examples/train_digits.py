@@ -165,7 +165,7 @@ class MemoryTrace:
     def __init__(self, devices):
         self.devices = devices
         self.moments = []
-        self.allocated_bytes = [[] for _ in devices]
+        self.allocated_bytes: list[list[int]] = [[] for _ in devices]
 
     def observe(self, moment):
         if len(self.moments) < self.LENGTH:
@@ -195,7 +195,7 @@ def draw(runs, trace, path):
     """Draw the loss of every run and the memory of every device, and save the picture."""
     pyplot.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
     figure = pyplot.figure(figsize=(11, 5), layout="constrained")
-    left, right = figure.subfigures(1, 2, wspace=0.04)
+    left, right = figure.subfigures(1, 2, squeeze=False, wspace=0.04).flat
     draw_losses(left, runs)
     draw_memory(right, trace)
     figure.savefig(path, dpi=144)

@@ -142,6 +142,7 @@ def main():
     options = parse_arguments()
     dist.init_process_group()
     kind = torch.accelerator.current_accelerator()
+    assert kind is not None  # `openreg run` gives one
     device = torch.device(kind.type, dist.get_node_local_rank())
     torch.accelerator.set_device_index(device.index)
 

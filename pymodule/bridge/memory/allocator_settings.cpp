@@ -162,7 +162,12 @@ void raise_refused_allocator_settings() {
 }
 
 void install_allocator_settings() {
-  AcceleratorAllocatorConfig::registerDeviceConfigParserHook(parse_own, own_keys());
+  // A PyTorch that was built with CUDA has registered CUDA's keys, and refuses to do so twice.
+  auto missing = own_keys();
+  for (const auto &key : AcceleratorAllocatorConfig::getKeys()) {
+    missing.erase(key);
+  }
+  AcceleratorAllocatorConfig::registerDeviceConfigParserHook(parse_own, missing);
   try {
     AcceleratorAllocatorConfig::instance(); // parses the environment
     auto text = c10::utils::get_env("PYTORCH_CUDA_ALLOC_CONF");

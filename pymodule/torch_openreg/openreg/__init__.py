@@ -4,7 +4,7 @@ Names, signatures and errors are those of ``torch.cuda``. Each concern has a mod
 `devices`, `memory`, `random`, `streams` and `amp`; this file only brings them together.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -187,12 +187,18 @@ _get_rng_state_offset = random._get_rng_state_offset
 _set_rng_state_offset = random._set_rng_state_offset
 
 
-def __getattr__(name: str) -> Any:
-    # torch.utils.checkpoint reads this attribute to decide whether device state must be saved.
-    if name == "_initialized":
-        return is_initialized()
-    if name == "sanitizer":  # which most programs do without
-        from torch_openreg import sanitizer
+if TYPE_CHECKING:  # where a function for all names would hide that one is misspelled
+    from torch_openreg import sanitizer as sanitizer
 
-        return sanitizer
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    _initialized: bool
+else:
+
+    def __getattr__(name: str) -> Any:
+        # torch.utils.checkpoint reads this attribute to decide whether device state must be saved.
+        if name == "_initialized":
+            return is_initialized()
+        if name == "sanitizer":  # which most programs do without
+            from torch_openreg import sanitizer
+
+            return sanitizer
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

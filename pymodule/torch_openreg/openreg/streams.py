@@ -8,7 +8,7 @@ sent to another process and cannot be taught, ``event.ipc_handle()`` is ``Event.
 """
 
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.types import Device
@@ -17,6 +17,13 @@ from torch_openreg import _C
 
 from ._utils import _get_device_index
 from .devices import _lazy_init
+
+if TYPE_CHECKING:
+    # Subclasses to type checkers, for what is made has all that the generic classes have.
+    from torch import Event as _EventBase
+    from torch import Stream as _StreamBase
+else:
+    _EventBase = _StreamBase = object
 
 
 class _OnThisDevice(type):
@@ -28,7 +35,7 @@ class _OnThisDevice(type):
         return isinstance(instance, cls._generic) and instance.device.type == "openreg"
 
 
-class Event(metaclass=_OnThisDevice):
+class Event(_EventBase, metaclass=_OnThisDevice):
     """A point in the work of a stream.
 
     Parameters
@@ -58,7 +65,9 @@ class Event(metaclass=_OnThisDevice):
         )
 
     @staticmethod
-    def ipc_handle(event: torch.Event) -> bytes:
+    def ipc_handle(  # type: ignore[override]
+        event: torch.Event,
+    ) -> bytes:
         """Return what another process makes the event from, as long as this process has it.
 
         Parameters
@@ -86,7 +95,7 @@ class Event(metaclass=_OnThisDevice):
         return _C.import_event(_get_device_index(device, optional=True), handle)
 
 
-class Stream(metaclass=_OnThisDevice):
+class Stream(_StreamBase, metaclass=_OnThisDevice):
     """A queue of work that a device does in order; taken from the device's pool of streams.
 
     Parameters

@@ -1,0 +1,1 @@
+from torch_openreg.openreg.devices import *  # noqa: F403

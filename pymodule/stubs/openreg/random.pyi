@@ -1,0 +1,1 @@
+from torch_openreg.openreg.random import *  # noqa: F403

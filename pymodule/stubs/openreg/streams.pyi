@@ -1,0 +1,1 @@
+from torch_openreg.openreg.streams import *  # noqa: F403
