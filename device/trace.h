@@ -1,4 +1,5 @@
-/* trace.h: the second contract of the device layer: who is told of the work that streams do, with the times at which it was done.
+/* trace.h: the second contract of the device layer: who is told of the work that streams do, with
+ * the times at which it was done.
  *
  * Nobody, as a rule: then work costs a look at one flag. While somebody is, he is asked for a note
  * on the thread that gives the work to the stream, and told on the thread that does it, when it is

@@ -49,7 +49,8 @@ class Pipeline:
 
 def tracks_of(trace):
     """Return the events of each stream, by device and stream, and the names of the streams."""
-    tracks, names = {}, {}
+    tracks: dict[tuple, list] = {}
+    names = {}
     for event in trace["traceEvents"]:
         track = event["pid"], event["tid"]
         if event.get("cat") in (*COLOURS, WAIT, "gpu_user_annotation"):

@@ -27,7 +27,7 @@ unsigned mode_of(Role role) {
   return mode;
 }
 
-void see_argument(Call &call, const at::Tensor &tensor, Role role, int argument) {
+void see_argument(OperatorCall &call, const at::Tensor &tensor, Role role, int argument) {
   if (!is_plain(tensor)) {
     return;
   }
@@ -47,14 +47,14 @@ void see_argument(Call &call, const at::Tensor &tensor, Role role, int argument)
   }
   if ((role & kWrites) != 0) {
     call.target = added;
-    if (call.kind == Call::Kind::kForeign) {
+    if (call.kind == OperatorCall::Kind::kForeign) {
       call.written.push_back(tensor);
     }
   }
 }
 
 // A copy reads what it is given as often as that is broadcast.
-void see_copy(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
+void see_copy(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs) {
   const auto &self = inputs[0].toTensor(), &source = inputs[1].toTensor();
   see_argument(call, self, kWrites, 0);
   if (is_plain(source) && self.numel() > 0 && source.dim() <= self.dim()) {
@@ -89,7 +89,7 @@ Role role_in(const Roles &roles, size_t i, c10::ArrayRef<const c10::IValue> inpu
   return role;
 }
 
-void see_concatenation(Call &call, size_t result, const at::Tensor &tensor) {
+void see_concatenation(OperatorCall &call, size_t result, const at::Tensor &tensor) {
   const auto dim = static_cast<size_t>(call.dim < 0 ? call.dim + tensor.dim() : call.dim);
   int64_t start = 0;
   for (const auto source : call.sources) {
@@ -103,7 +103,7 @@ void see_concatenation(Call &call, size_t result, const at::Tensor &tensor) {
 
 } // namespace
 
-void see_arguments(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
+void see_arguments(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs) {
   const auto &roles = *call.roles;
   if (roles.movement == Roles::Movement::kCopy && inputs.size() == 3 && inputs[0].isTensor() &&
       inputs[1].isTensor()) {
@@ -122,7 +122,7 @@ void see_arguments(Call &call, c10::ArrayRef<const c10::IValue> inputs) {
   }
 }
 
-void see_result(Call &call, const at::Tensor &tensor) {
+void see_result(OperatorCall &call, const at::Tensor &tensor) {
   if (!is_plain(tensor) || tensor.numel() == 0) {
     return;
   }

@@ -16,11 +16,11 @@
 namespace openreg {
 
 // A call that is being made.
-struct Call final : at::ObserverContext {
+struct OperatorCall final : at::ObserverContext {
   // A function of a backward; an operator of another library, which is told of by what it calls, if
   // that is anything; a launch: what it calls is a part of it.
   enum class Kind { kBackward, kForeign, kLaunch } kind = Kind::kLaunch;
-  Call *outer = nullptr;
+  OperatorCall *outer = nullptr;
   int exceptions = std::uncaught_exceptions(); // when it began
   uint64_t forward = 0; // where the forward was of the backward in which this is
   uint64_t place = 0;   // of an operator
@@ -59,9 +59,9 @@ template <class Do> void for_each_tensor(const c10::IValue &value, Do act) {
 }
 
 // Before the call: the device, and the accesses of arguments.
-void see_arguments(Call &call, c10::ArrayRef<const c10::IValue> inputs);
+void see_arguments(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs);
 
 // After it: what else was written.
-void see_result(Call &call, const at::Tensor &tensor);
+void see_result(OperatorCall &call, const at::Tensor &tensor);
 
 } // namespace openreg

@@ -30,10 +30,10 @@ std::atomic<ToldOrder *> told{nullptr};
 // ---- which calls are told of
 // ----------------------------------------------------------------------
 
-constinit thread_local Call *current = nullptr;
+constinit thread_local OperatorCall *current = nullptr;
 
 bool is_in_launch() {
-  return current != nullptr && current->kind == Call::Kind::kLaunch;
+  return current != nullptr && current->kind == OperatorCall::Kind::kLaunch;
 }
 
 constexpr auto kWrappers =
@@ -112,9 +112,9 @@ bool names_device(c10::ArrayRef<const c10::IValue> inputs) {
 }
 
 // What its arguments are may be judged by their memory when it has ended.
-void watch_arguments(ToldOrder &order, Call &call, bool has_indices,
+void watch_arguments(ToldOrder &order, OperatorCall &call, bool has_indices,
                      c10::ArrayRef<const c10::IValue> inputs) {
-  if (call.kind == Call::Kind::kLaunch) {
+  if (call.kind == OperatorCall::Kind::kLaunch) {
     if (has_indices) {
       call.indexed.assign(inputs.begin(), inputs.end());
     }
@@ -133,7 +133,7 @@ void watch_arguments(ToldOrder &order, Call &call, bool has_indices,
   }
 }
 
-std::unique_ptr<at::ObserverContext> enter(std::unique_ptr<Call> call) {
+std::unique_ptr<at::ObserverContext> enter(std::unique_ptr<OperatorCall> call) {
   call->outer = current;
   current = call.get();
   return call;
@@ -145,8 +145,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
     return nullptr;
   }
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
-    auto call = std::make_unique<Call>();
-    call->kind = Call::Kind::kBackward;
+    auto call = std::make_unique<OperatorCall>();
+    call->kind = OperatorCall::Kind::kBackward;
     call->forward = forward_of(function);
     return enter(std::move(call));
   }
@@ -154,8 +154,9 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
   if (known == nullptr || !known->roles->is_leaf || is_taken_by_others(function, *known->op)) {
     return nullptr;
   }
-  auto call = std::make_unique<Call>();
-  call->kind = known->roles->is_foreign ? Call::Kind::kForeign : Call::Kind::kLaunch;
+  auto call = std::make_unique<OperatorCall>();
+  call->kind =
+      known->roles->is_foreign ? OperatorCall::Kind::kForeign : OperatorCall::Kind::kLaunch;
   call->forward = current == nullptr ? 0 : current->forward;
   call->roles = known->roles;
   call->name = known->name;
@@ -190,7 +191,7 @@ void tell(ToldOrder &order, Queue queue, uint64_t place, Accesses &accesses) {
 }
 
 // What it wrote itself, besides by what it called, is not known.
-void end_foreign(ToldOrder &order, Call &call, const at::RecordFunction &function) {
+void end_foreign(ToldOrder &order, OperatorCall &call, const at::RecordFunction &function) {
   for (const auto &output : function.outputs()) {
     for_each_tensor(output, [&](const at::Tensor &tensor) {
       if (is_plain(tensor)) {
@@ -201,7 +202,7 @@ void end_foreign(ToldOrder &order, Call &call, const at::RecordFunction &functio
   order.fill(call.written);
 }
 
-void look_at_arguments(ToldOrder &order, Call &call, const at::RecordFunction &function,
+void look_at_arguments(ToldOrder &order, OperatorCall &call, const at::RecordFunction &function,
                        bool is_refused) {
   if (call.zones != nullptr) {
     for (const auto &output : function.outputs()) {
@@ -226,9 +227,9 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
   if (context == nullptr) {
     return;
   }
-  auto &call = *static_cast<Call *>(context);
+  auto &call = *static_cast<OperatorCall *>(context);
   current = call.outer;
-  if (call.kind == Call::Kind::kBackward) {
+  if (call.kind == OperatorCall::Kind::kBackward) {
     return;
   }
   auto *const watching = told.load(std::memory_order_acquire);
@@ -241,7 +242,7 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
   if (is_refused) {
     return;
   }
-  if (call.kind == Call::Kind::kForeign && call.has_told) {
+  if (call.kind == OperatorCall::Kind::kForeign && call.has_told) {
     end_foreign(order, call, function);
     return;
   }
