@@ -71,7 +71,7 @@ def _register() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     # A lazy module may move before its parameters have shapes, as with `Module.cuda`.
     UninitializedParameter._allowed_methods.append(  # type: ignore[attr-defined]
-        torch.Tensor.openreg
+        vars(torch.Tensor)["openreg"]  # which type checkers see only where openreg is installed
     )
 
     _dlpack.register()
