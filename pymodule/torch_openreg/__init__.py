@@ -31,8 +31,12 @@ def _in_cuda_mode() -> bool:
     return chosen == "cuda"
 
 
-def _sanitize() -> None:
-    """Watch the program from here on, if a variable says so."""
+def _heed_variables() -> None:
+    """Do what some variables say of the program as a whole, from here on."""
+    if "OPENREG_AUTOGRAD_THREADS" in os.environ:
+        from . import _autograd
+
+        _autograd.heed_variable()
     if "OPENREG_SANITIZER" in os.environ:
         from . import sanitizer
 
@@ -45,7 +49,7 @@ def _autoload() -> None:
         from . import cuda
 
         cuda.finish()
-        _sanitize()
+        _heed_variables()
 
 
 import atexit  # noqa: E402
@@ -118,4 +122,4 @@ if not _in_cuda_mode():
     _register()
 _end_in_order()
 if not _in_cuda_mode():
-    _sanitize()
+    _heed_variables()

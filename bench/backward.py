@@ -1,0 +1,35 @@
+"""What a backward on another thread costs small steps, and what is left without such threads.
+
+Steps of training on openreg over the same on the CPU, each in a process of its own, in turn: as
+usual, and with OPENREG_AUTOGRAD_THREADS=0.
+"""
+
+import launch
+from harness import Table, run
+from processes import BATCH_SECONDS, Process, calls_of
+
+STEPS = (launch.tiny_mlp_step, launch.mlp_step, launch.convolutional_step)
+GOAL = 1.05
+
+
+def main() -> None:
+    """Print the table."""
+    cpu, usual = Process("cpu"), Process("openreg")
+    calling = Process("openreg", OPENREG_AUTOGRAD_THREADS="0")
+    table = Table("Backward: time on openreg / time of CPU eager, one thread", "step", "ns a batch")
+    for step in STEPS:
+        calls = calls_of(cpu, step.__name__)
+        for process, threads, at_most in ((usual, "a device's", None), (calling, "calling", GOAL)):
+            process.tell(step.__name__)
+            table.measure(
+                f"{step.__name__.replace('_', ' ')}, {threads} thread",
+                lambda: process.tell(calls),  # noqa: B023
+                lambda: cpu.tell(calls),  # noqa: B023
+                turns=41,
+                seconds=BATCH_SECONDS,
+                at_most=at_most,
+            )
+
+
+if __name__ == "__main__":
+    run(main)
