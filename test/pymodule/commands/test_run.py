@@ -4,6 +4,7 @@ What is compared comes from the same command, started without `openreg run` in f
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -449,7 +450,8 @@ def test_openreg_that_only_pythonpath_names_is_refused(start, tmp_path):
     packages = Path(run_command.__file__).parents[2]
     site = tmp_path / "site"
     site.mkdir()
-    for name in ("torch_openreg", "_openreg_command.py", "_openreg_cuda_mode.py"):
+    startup = ("_openreg_autoload.py", "_openreg_command.py", "_openreg_cuda_mode.py")
+    for name in ("torch_openreg", *startup):
         (site / name).symlink_to(packages / name)
     base = [os.path.realpath(sys.executable), "-S", "-c", PROGRAM]
     result = subprocess.run(
@@ -463,10 +465,12 @@ def test_openreg_that_only_pythonpath_names_is_refused(start, tmp_path):
 
 
 def test_a_pytorch_that_has_cuda_is_refused(start, tmp_path):
+    version = Path(importlib.util.find_spec("torch").origin).with_name("version.py")
     torch = tmp_path / "with_cuda" / "torch"
     (torch / "lib").mkdir(parents=True)
     (torch / "lib" / "libtorch_cuda.so").touch()
     (torch / "__init__.py").write_text("import torch._C\n")
+    shutil.copy(version, torch)
     sentence = "openreg: OPENREG_DEVICE_TYPE=cuda is for a PyTorch without CUDA"
     result = start("echo", "ran", expect=2, PYTHONPATH=str(torch.parent))
     assert result.stderr.startswith(sentence)
