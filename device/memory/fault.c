@@ -1,19 +1,25 @@
 /* fault.c: turns a fault in the memory of a device, or in a file that was made shorter, into a
  * sentence.
  *
- * The handler writes which device and address were touched and what to do instead, and then lets
- * happen what would have happened without it: the previous handler runs, or the process dies by
- * the same signal. It calls only what POSIX lets a signal handler call, and reads nothing that
- * changes after the handler was installed, but for the word that says whether this is a fork.
+ * Who is asked about faults (device/faults.h) comes first, and may have the access made after all.
+ * Else the handler writes which device and address were touched and what to do instead, and then
+ * lets happen what would have happened without it: the previous handler runs, or the process dies
+ * by the same signal. It calls only what POSIX lets a signal handler call, and reads nothing that
+ * changes after the handler was installed, but for the word that says whether this is a fork, and
+ * who is asked.
  */
+#define _GNU_SOURCE
 #include "device/memory/fault.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <ucontext.h>
 #include <unistd.h>
 
+#include "device/faults.h"
 #include "device/memory/arena.h"
 
 /* ---- text without stdio ---------------------------------------------------------------------- */
@@ -147,12 +153,37 @@ static void run_previous(int signal_number, siginfo_t *info, void *context) {
   }
 }
 
+static _Atomic openreg_fault_resolver resolver;
+
+void openreg_fault_resolve_with(openreg_fault_resolver asked) {
+  atomic_store(&resolver, asked);
+}
+
+static openreg_fault_access access_of(const void *context) {
+#ifdef __x86_64__
+  enum { PAGE_FAULT_WRITES = 2 }; /* a bit of the processor's error code */
+  const ucontext_t *interrupted = context;
+  greg_t error = interrupted->uc_mcontext.gregs[REG_ERR];
+  return error & PAGE_FAULT_WRITES ? OPENREG_FAULT_WRITE : OPENREG_FAULT_READ;
+#else
+  (void)context;
+  return OPENREG_FAULT_UNKNOWN;
+#endif
+}
+
+static bool resolve(const siginfo_t *info, const void *context) {
+  openreg_fault_resolver asked = atomic_load(&resolver);
+  return asked && info->si_code == SEGV_ACCERR && asked(info->si_addr, access_of(context));
+}
+
 static void handle(int signal_number, siginfo_t *info, void *context) {
   int saved_errno = errno;
-  if (info->si_code > 0)
+  bool is_resolved = signal_number == SIGSEGV && resolve(info, context);
+  if (!is_resolved && info->si_code > 0)
     report(signal_number, info->si_addr);
   errno = saved_errno;
-  run_previous(signal_number, info, context);
+  if (!is_resolved)
+    run_previous(signal_number, info, context);
 }
 
 static void install(int signal_number, struct sigaction *previous) {

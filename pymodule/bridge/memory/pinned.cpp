@@ -7,12 +7,14 @@
 #include "memory/allocator_settings.h"
 #include "memory/stat.h"
 #include "core/status.h"
+#include "streams/watcher.h"
 
 namespace openreg {
 
 namespace {
 
 void free_pinned(void *address) {
+  tell_watcher([address](Watcher &watcher) { watcher.unpin(address); });
   openreg_pinned_free(address);
 }
 
@@ -31,6 +33,7 @@ public:
     require_allocator_settings();
     void *address = nullptr;
     check(openreg_pinned_allocate(bytes, &address));
+    tell_watcher([&](Watcher &watcher) { watcher.pinned(address, bytes); });
     return {address, address, &free_pinned, c10::Device(c10::DeviceType::CPU)};
   }
 

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "core/device_type.h"
 #include "sanitizer/blocks.h"
 #include "sanitizer/descriptions.h"
+#include "sanitizer/host_memory.h"
 #include "sanitizer/launches.h"
 #include "sanitizer/told_order.h"
 #include "sanitizer/places.h"
@@ -76,9 +78,10 @@ py::object to_python(const openreg_sanitizer_side &side) {
   result["mode"] = verb_of(side.mode);
   result["shape"] = description.sizes;
   result["dtype"] = name_of_dtype(description.dtype);
-  result["device"] = description.device >= 0 ? description.device
-                     : queue.device >= 0     ? queue.device
-                                             : owner.device;
+  result["device"] = side.block.owner == ToldOrder::kHostTag ? -1 // pinned memory
+                     : description.device >= 0               ? description.device
+                     : queue.device >= 0                     ? queue.device
+                                                             : owner.device;
   result["stream_device"] = queue.device;
   result["stream"] = queue.stream;
   result["stack"] = to_python(place.stack);
@@ -108,7 +111,31 @@ py::dict to_python(const openreg_sanitizer_finding &finding) {
   return result;
 }
 
+// Found by threads in the handler of a fault, where no Python may run: told as soon as it may.
+std::mutex waiting_mutex;
+std::vector<openreg_sanitizer_finding> &waiting = *new std::vector<openreg_sanitizer_finding>();
+
+void report(const openreg_sanitizer_finding *finding, void *);
+
+int report_waiting(void *) {
+  std::vector<openreg_sanitizer_finding> findings;
+  {
+    const std::lock_guard lock(waiting_mutex);
+    findings.swap(waiting);
+  }
+  for (const auto &finding : findings) {
+    report(&finding, nullptr);
+  }
+  return 0;
+}
+
 void report(const openreg_sanitizer_finding *finding, void *) {
+  if (is_in_fault()) {
+    const std::lock_guard lock(waiting_mutex);
+    waiting.push_back(*finding);
+    Py_AddPendingCall(&report_waiting, nullptr); // else it is told when the sanitizer ends
+    return;
+  }
   if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0 || reporter == nullptr) {
     return;
   }
@@ -183,6 +210,8 @@ void end_with_status(int status, void *) {
 
 void start(py::object report_to, const std::vector<std::string> &names, bool whole_stacks) {
   kinds = bits_of(names);
+  const bool finds_host_accesses =
+      (kinds & OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_HOST_ACCESS)) != 0;
   watch_red_zones((kinds & OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_OUT_OF_BOUNDS)) != 0);
   Py_XDECREF(reporter);
   reporter = report_to.release().ptr();
@@ -191,6 +220,7 @@ void start(py::object report_to, const std::vector<std::string> &names, bool who
     openreg_sanitizer_findings_clear(told->layer());
     openreg_sanitizer_set_kinds(told->layer(), kinds);
     watch(told);
+    watch_pages(told, finds_host_accesses);
     return;
   }
   static const bool is_first = [] {
@@ -206,6 +236,7 @@ void start(py::object report_to, const std::vector<std::string> &names, bool who
   check(openreg_sanitizer_create(&options, &layer));
   told = new ToldOrder(layer); // as long as the process
   watch(told);
+  watch_pages(told, finds_host_accesses);
 }
 
 void set_exit_status(int status) {
@@ -216,6 +247,9 @@ void set_exit_status(int status) {
 void report_leaks() {
   std::map<std::pair<uint64_t, uint64_t>, openreg_sanitizer_finding> leaks; // by place and owner
   for (const auto &block : live_blocks(told->layer())) {
+    if (block.owner == ToldOrder::kHostTag) { // the host's memory
+      continue;
+    }
     auto &leak = leaks[{block.site, block.owner}];
     leak.kind = OPENREG_SANITIZER_LEAK;
     ++leak.count;
@@ -240,7 +274,9 @@ void stop() {
   watch_red_zones(false);
   openreg_sanitizer_set_kinds(told->layer(), 0);
   watch(nullptr);
+  forget_host_memory();
   forget_all(told->layer());
+  report_waiting(nullptr);
 }
 
 py::list findings() {

@@ -22,6 +22,7 @@
 #include "profiler/memory_note.h"
 #include "streams/event_owner.h"
 #include "streams/sync_debug.h"
+#include "streams/watcher.h"
 
 namespace openreg {
 
@@ -32,6 +33,19 @@ constexpr size_t kPlainCopyBytes = 4096;
 
 // Of copies of bytes between two addresses, and of those that change elements on the way.
 LaunchCost plain_copy_cost, converting_copy_cost;
+
+// While one lives, a stream's work may touch the tensor, if it is on the host.
+class OpenTensor {
+public:
+  OpenTensor(const at::Tensor &tensor, bool writes)
+      : is_host_(tensor.is_cpu() && tensor.has_storage()),
+        open_(is_host_ ? tensor.storage().data() : nullptr,
+              is_host_ ? tensor.storage().nbytes() : 0, writes) {}
+
+private:
+  bool is_host_;
+  OpenHost open_;
+};
 
 // Tensors that share a storage are the CPU's to judge: it refuses a partial overlap.
 bool same_bytes(const at::Tensor &self, const at::Tensor &source) {
@@ -112,10 +126,21 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
     if (self.is_cpu()) {
       turn.raise_failures();
     }
+    const OpenHost open(host.const_data_ptr(), bytes, self.is_cpu());
     check(openreg_copy(to, from, bytes));
     return;
   }
+  const void *on_host = host.defined() ? host.const_data_ptr() : nullptr;
+  const bool is_to_host = self.is_cpu();
   const auto copy = [=, kept = host.defined() ? host.storage() : c10::Storage()] {
+    bool is_done = false;
+    if (is_to_host) {
+      tell_watcher([&](Watcher &watcher) { is_done = watcher.write_to_host(to, from, bytes); });
+    }
+    if (is_done) {
+      return OPENREG_OK;
+    }
+    const OpenHost open(on_host, bytes, is_to_host);
     if (!Turn::any()) { // on a worker: as a GPU's copy engine, which takes nothing from the kernels
       keep_on_all_cores();
     }
@@ -203,6 +228,7 @@ private:
     const auto began_ns = now_ns();
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      const OpenTensor open_to(self->to_, true), open_from(self->from_, false);
       at::_ops::copy_::redispatch(kCpuKernel, self->to_, self->from_, /*non_blocking=*/false);
       converting_copy_cost.note(self->to_.numel(), now_ns() - began_ns);
       return OPENREG_OK;
@@ -248,6 +274,7 @@ at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &
   if (self.is_cpu()) {
     turn.raise_failures();
   }
+  const OpenTensor open_self(self, true), open_source(source, false);
   at::_ops::copy_::redispatch(kCpuKernel, twin_or_self(self), twin_or_self(source), non_blocking);
   return self;
 }

@@ -2,6 +2,7 @@
 
 #include "core/device_type.h"
 #include "sanitizer/descriptions.h"
+#include "sanitizer/host_memory.h"
 
 namespace openreg {
 
@@ -27,15 +28,20 @@ unsigned mode_of(Role role) {
   return mode;
 }
 
-void see_argument(OperatorCall &call, const at::Tensor &tensor, Role role, int argument) {
-  if (!is_plain(tensor)) {
-    return;
-  }
+void see_device(OperatorCall &call, const at::Tensor &tensor) {
   const auto device = tensor.device().index();
   if (call.device < 0) {
     call.device = device;
   } else if (call.device != device) {
     call.other = device;
+  }
+}
+
+void see_argument(OperatorCall &call, const at::Tensor &tensor, Role role, int argument) {
+  if (is_plain(tensor)) {
+    see_device(call, tensor);
+  } else if (!call.sees_pinned || !is_known_pinned(tensor)) {
+    return;
   }
   if (role == kUntouched || tensor.numel() == 0) {
     return;
@@ -56,17 +62,18 @@ void see_argument(OperatorCall &call, const at::Tensor &tensor, Role role, int a
 // A copy reads what it is given as often as that is broadcast.
 void see_copy(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs) {
   const auto &self = inputs[0].toTensor(), &source = inputs[1].toTensor();
+  call.sees_pinned = true;
   see_argument(call, self, kWrites, 0);
-  if (is_plain(source) && self.numel() > 0 && source.dim() <= self.dim()) {
-    if (call.device < 0) {
-      call.device = source.device().index();
-    } else if (call.device != source.device().index()) {
-      call.other = source.device().index();
+  const bool is_on_device = is_plain(source);
+  if ((is_on_device || is_known_pinned(source)) && self.numel() > 0 && source.dim() <= self.dim()) {
+    if (is_on_device) {
+      see_device(call, source);
     }
     const auto tag = describe(call.name, call.overload, 1, source);
     const auto added = call.accesses.add(source, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED,
                                          tag, self.sizes());
-    if (call.target.has_value()) {
+    // What the host writes to its memory by itself is not seen: there nothing is unwritten.
+    if (call.target.has_value() && is_plain(self)) {
       call.accesses.move(*call.target, added);
     }
   }

@@ -18,8 +18,8 @@ namespace openreg {
 // A call that is being made.
 struct OperatorCall final : at::ObserverContext {
   // A function of a backward; an operator of another library, which is told of by what it calls, if
-  // that is anything; a launch: what it calls is a part of it.
-  enum class Kind { kBackward, kForeign, kLaunch } kind = Kind::kLaunch;
+  // that is anything; a launch, or an operator of the host: what it calls is a part of it.
+  enum class Kind { kBackward, kForeign, kLaunch, kHost } kind = Kind::kLaunch;
   OperatorCall *outer = nullptr;
   int exceptions = std::uncaught_exceptions(); // when it began
   uint64_t forward = 0; // where the forward was of the backward in which this is
@@ -29,6 +29,7 @@ struct OperatorCall final : at::ObserverContext {
   c10::DeviceIndex device = -1; // -1: that of the results
   c10::DeviceIndex other = -1;  // that a copy comes from; -1: there is none
   bool is_waited_for = false;
+  bool sees_pinned = false;     // of pinned memory it is told, too
   std::optional<size_t> target; // what a copy writes to
   std::vector<size_t> sources;  // that are moved to results
   int64_t dim = 0;              // of a concatenation
@@ -37,6 +38,7 @@ struct OperatorCall final : at::ObserverContext {
   std::vector<at::Tensor> written;  // its arguments
   std::unique_ptr<RedZones> zones;  // null: they are not watched
   std::vector<c10::IValue> indexed; // all arguments, if some are indices
+  std::vector<std::unique_ptr<OpenHost>> open; // what the host itself may touch, as long as it runs
 };
 
 // A tensor with memory of a device, and not one that stands for others.

@@ -18,6 +18,7 @@
 #include "sanitizer/calls.h"
 #include "sanitizer/descriptions.h"
 #include "sanitizer/forwards.h"
+#include "sanitizer/host_memory.h"
 #include "sanitizer/places.h"
 #include "sanitizer/tables.h"
 
@@ -31,6 +32,10 @@ std::atomic<ToldOrder *> told{nullptr};
 // ----------------------------------------------------------------------
 
 constinit thread_local OperatorCall *current = nullptr;
+
+bool is_in_host() {
+  return current != nullptr && current->kind == OperatorCall::Kind::kHost;
+}
 
 bool is_in_launch() {
   return current != nullptr && current->kind == OperatorCall::Kind::kLaunch;
@@ -139,9 +144,37 @@ std::unique_ptr<at::ObserverContext> enter(std::unique_ptr<OperatorCall> call) {
   return call;
 }
 
+// An operator of the host is told of before it touches its arguments, which are then open to it:
+// what is closed there it has been blamed for.
+std::unique_ptr<at::ObserverContext> begin_on_host(ToldOrder &order,
+                                                   std::unique_ptr<OperatorCall> call,
+                                                   const at::RecordFunction &function) {
+  call->kind = OperatorCall::Kind::kHost;
+  call->sees_pinned = true;
+  see_arguments(*call, function.inputs());
+  if (call->accesses.size() == 0) {
+    return nullptr;
+  }
+  const openreg_sanitizer_launch launch{.actor = order.host(),
+                                        .submitter = nullptr,
+                                        .site = backward_place(place_here(), call->forward),
+                                        .accesses = call->accesses.data(),
+                                        .count = call->accesses.size()};
+  check(openreg_sanitizer_run_launch(order.layer(), &launch));
+  for (const auto &input : function.inputs()) {
+    for_each_tensor(input, [&](const at::Tensor &tensor) {
+      if (is_known_pinned(tensor)) {
+        const auto &storage = tensor.storage();
+        call->open.push_back(std::make_unique<OpenHost>(storage.data(), storage.nbytes(), true));
+      }
+    });
+  }
+  return enter(std::move(call));
+}
+
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
   auto *const order = told.load(std::memory_order_acquire);
-  if (Unwatched::any() || order == nullptr || is_in_launch()) {
+  if (Unwatched::any() || order == nullptr || is_in_launch() || is_in_host()) {
     return nullptr;
   }
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
@@ -163,7 +196,9 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
   call->overload = known->overload;
   see_arguments(*call, function.inputs());
   if (call->device < 0 && !names_device(function.inputs())) {
-    return nullptr; // the host's
+    return call->kind == OperatorCall::Kind::kLaunch
+               ? begin_on_host(*order, std::move(call), function)
+               : nullptr;
   }
   const auto here = place_here();
   note_forward(function, here);
@@ -185,6 +220,7 @@ void tell(ToldOrder &order, Queue queue, uint64_t place, Accesses &accesses) {
                                         .accesses = accesses.data(),
                                         .count = accesses.size()};
   check(openreg_sanitizer_run_launch(order.layer(), &launch));
+  close_pages(order, launch.accesses, launch.count);
   for (auto *call = current; call != nullptr; call = call->outer) {
     call->has_told = true;
   }
@@ -229,7 +265,7 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
   }
   auto &call = *static_cast<OperatorCall *>(context);
   current = call.outer;
-  if (call.kind == OperatorCall::Kind::kBackward) {
+  if (call.kind == OperatorCall::Kind::kBackward || call.kind == OperatorCall::Kind::kHost) {
     return;
   }
   auto *const watching = told.load(std::memory_order_acquire);

@@ -5,6 +5,7 @@
 #include "core/device_type.h"
 #include "sanitizer/bad_indices.h"
 #include "sanitizer/blocks.h"
+#include "sanitizer/host_memory.h"
 #include "sanitizer/launches.h"
 #include "sanitizer/places.h"
 #include "sanitizer/red_zones.h"
@@ -80,6 +81,7 @@ void ToldOrder::forget(const openreg_event *event) noexcept {
 void ToldOrder::synchronize(const openreg_event *event) {
   if (!Unwatched::any()) {
     openreg_sanitizer_wait(layer_, host_, token_of(event), nullptr, place_here());
+    open_what_is_done(*this);
   }
 }
 
@@ -88,11 +90,13 @@ void ToldOrder::synchronize(Queue queue) {
     return;
   }
   openreg_sanitizer_order(layer_, actor_of(queue), host_);
+  open_what_is_done(*this);
 }
 
 void ToldOrder::synchronize(c10::DeviceIndex device) {
   if (!Unwatched::any()) {
     openreg_sanitizer_synchronize(layer_, device, host_);
+    open_what_is_done(*this);
   }
 }
 
@@ -137,6 +141,26 @@ void ToldOrder::begin_free() {
 void ToldOrder::record_use(const void *address, Queue queue) {
   const std::lock_guard lock(mutex_);
   uses_.emplace(reinterpret_cast<uint64_t>(address), queue);
+}
+
+void ToldOrder::pinned(const void *address, size_t bytes) {
+  note_pinned(*this, address, bytes);
+}
+
+void ToldOrder::unpin(const void *address) {
+  forget_pinned(*this, address);
+}
+
+void ToldOrder::open_host(const void *address, size_t bytes, bool writes) {
+  open_for_device(address, bytes, writes);
+}
+
+void ToldOrder::close_host(const void *address, size_t bytes, bool writes) {
+  close_for_device(address, bytes, writes);
+}
+
+bool ToldOrder::write_to_host(void *to, const void *from, size_t bytes) {
+  return write_to_closed(to, from, bytes);
 }
 
 void ToldOrder::end_uses(uint64_t address, Queue owner) {

@@ -42,6 +42,11 @@ public:
   void allocated(const openreg_block &block) override;
   void begin_free() override;
   void record_use(const void *address, Queue queue) override;
+  void pinned(const void *address, size_t bytes) override;
+  void unpin(const void *address) override;
+  void open_host(const void *address, size_t bytes, bool writes) override;
+  void close_host(const void *address, size_t bytes, bool writes) override;
+  bool write_to_host(void *to, const void *from, size_t bytes) override;
 
   // A block is freed: who gets its memory does so when the streams that are recorded to use it are
   // done, and so comes after what they did until now.

@@ -74,6 +74,15 @@ public:
   virtual void begin_free() = 0;
   // The memory is used by a stream that it was not allocated for.
   virtual void record_use(const void *address, Queue queue) = 0;
+
+  // The calling thread has allocated pinned memory of the host, or is about to free it.
+  virtual void pinned(const void *address, size_t bytes) = 0;
+  virtual void unpin(const void *address) = 0;
+  // A stream's work is about to touch the host's memory, and has done so.
+  virtual void open_host(const void *address, size_t bytes, bool writes) = 0;
+  virtual void close_host(const void *address, size_t bytes, bool writes) = 0;
+  // Writes to the host's memory in the place of a stream's work; false: the work is to do it.
+  virtual bool write_to_host(void *to, const void *from, size_t bytes) = 0;
 };
 
 // Installed before anything is done that it should be told of, and never taken away.
@@ -85,6 +94,31 @@ template <class Tell> void tell_watcher(Tell tell) {
     tell(*watcher);
   }
 }
+
+// While one lives, work of a stream may touch these bytes, if they are the host's.
+class OpenHost {
+public:
+  OpenHost(const void *address, size_t bytes, bool writes)
+      : address_(address), bytes_(bytes), writes_(writes) {
+    tell_watcher([this](Watcher &watcher) {
+      watcher_ = &watcher;
+      watcher.open_host(address_, bytes_, writes_);
+    });
+  }
+  ~OpenHost() {
+    if (watcher_ != nullptr) [[unlikely]] {
+      watcher_->close_host(address_, bytes_, writes_);
+    }
+  }
+  OpenHost(const OpenHost &) = delete;
+  OpenHost &operator=(const OpenHost &) = delete;
+
+private:
+  const void *address_;
+  size_t bytes_;
+  bool writes_;
+  Watcher *watcher_ = nullptr; // that is told; lives as long as the process
+};
 
 // While one lives, the calling thread's work is not the program's: nobody is told of it.
 class Unwatched {

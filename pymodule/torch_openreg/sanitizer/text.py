@@ -52,6 +52,8 @@ def _tensor(access: Access, finding: Finding | None = None) -> str:
     text = _kind_of_tensor(access)
     if access.device >= 0:
         text += f" on {device_type()}:{access.device}"
+    elif access.block is not None:
+        text += " in pinned memory"
     block = access.block
     if block is None:
         return text

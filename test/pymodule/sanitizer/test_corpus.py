@@ -39,7 +39,6 @@ def test_nothing_is_found(found, path):
     assert not found(path)
 
 
-@pytest.mark.xfail(reason="the host's own accesses to pinned memory are not watched", strict=True)
 @pytest.mark.parametrize("path", corpus.programs("host_bugs"), ids=name)
 def test_access_of_the_host_is_found(found, path):
     assert not found(path)
