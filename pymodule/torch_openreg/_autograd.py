@@ -6,6 +6,7 @@ caller sleeps until it is done. Small steps pay more for that than for their gra
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch._C import _ImperativeEngine as ImperativeEngine
@@ -17,7 +18,7 @@ VARIABLE = "OPENREG_AUTOGRAD_THREADS"
 class CallingThreadEngine(ImperativeEngine):
     """PyTorch's engine, without its threads in every backward that Python begins."""
 
-    def run_backward(self, *args, **kwargs):
+    def run_backward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         """Compute gradients; the arguments are the engine's own."""
         if not torch._C._is_multithreading_enabled():
             return super().run_backward(*args, **kwargs)

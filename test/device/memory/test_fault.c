@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "child.h"
 #include "device/device.h"
+#include "device/faults.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -332,6 +334,69 @@ static void with_host_access_too_the_child_cannot(void **state) {
   assert_non_null(strstr(result.errors, "openreg: a forked process touched address"));
 }
 
+/* ---- who is asked first ---------------------------------------------------------------------- */
+
+static char *closed_pages;
+static _Atomic int asked, asked_for_write;
+
+static bool open_pages(void *address, openreg_fault_access access) {
+  size_t offset = (size_t)((char *)address - closed_pages);
+  if (offset >= MIB)
+    return false;
+  asked++;
+  asked_for_write += access != OPENREG_FAULT_READ;
+  return mprotect(closed_pages, MIB, PROT_READ | PROT_WRITE) == 0;
+}
+
+static void *write_there(void *argument) {
+  (void)argument;
+  closed_pages[MIB / 2] = 5;
+  return NULL;
+}
+
+static void close_and_touch(void) {
+  (void)base_of(0);
+  closed_pages = mmap(NULL, MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(closed_pages != MAP_FAILED);
+  openreg_fault_resolve_with(open_pages);
+  REQUIRE(*(volatile char *)(closed_pages + 9) == 0);
+  REQUIRE(asked == 1);
+#ifdef __x86_64__
+  REQUIRE(asked_for_write == 0);
+#endif
+  asked_for_write = 0;
+  REQUIRE(mprotect(closed_pages, MIB, PROT_READ) == 0);
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, write_there, NULL) == 0);
+  REQUIRE(pthread_join(thread, NULL) == 0);
+  REQUIRE(asked == 2 && asked_for_write == 1 && closed_pages[MIB / 2] == 5);
+  fprintf(stderr, "went on\n");
+}
+
+static void who_is_asked_may_have_the_access_made(void **state) {
+  (void)state;
+  child_result result;
+  child_run(&result, close_and_touch, QUIET_DEVICES);
+  assert_int_equal(result.wait_status, 0);
+  assert_string_equal(result.errors, "went on\n");
+}
+
+static void close_and_refuse(void) {
+  closed_pages = NULL;
+  volatile char *address = base_of(1);
+  openreg_fault_resolve_with(open_pages);
+  announce(address);
+  (void)*address;
+}
+
+static void what_is_not_resolved_is_told_as_before(void **state) {
+  (void)state;
+  child_result result;
+  child_run(&result, close_and_refuse, QUIET_DEVICES);
+  expect_sentence(&result, "the host touched address", "of device 1 " NO_HOST_ACCESS);
+  assert_true(WIFSIGNALED(result.wait_status));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reading_device_memory_is_told_and_kills),
@@ -350,6 +415,8 @@ int main(void) {
       cmocka_unit_test(a_forked_child_that_touches_a_device_view_is_told_of_the_fork),
       cmocka_unit_test(a_forked_child_cannot_reach_the_kernel_view),
       cmocka_unit_test(with_host_access_too_the_child_cannot),
+      cmocka_unit_test(who_is_asked_may_have_the_access_made),
+      cmocka_unit_test(what_is_not_resolved_is_told_as_before),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
