@@ -11,6 +11,7 @@
 #include "distributed/arguments.h"
 #include "distributed/work_results.h"
 #include "streams/turn.h"
+#include "streams/watcher.h"
 
 namespace openreg {
 
@@ -37,7 +38,15 @@ OcclWork::OcclWork(Facts facts, const std::optional<Tensors> &inputs, Tensors ou
 
 // Nobody has waited for it: what frees the tensors must not have the memory used again before.
 OcclWork::~OcclWork() {
-  if (used_.empty() || is_done()) {
+  if (used_.empty()) {
+    return;
+  }
+  if (is_done()) { // who watches the order is told all the same: next time it may not be
+    tell_watcher([this](Watcher &watcher) {
+      for (const auto &tensor : used_) {
+        watcher.record_use(tensor.storage().data(), {facts_.device, facts_.stream});
+      }
+    });
     return;
   }
   const c10::impl::VirtualGuardImpl guard(kDeviceType);
