@@ -12,8 +12,6 @@ import torch
 from torch._C import _ImperativeEngine as ImperativeEngine
 from torch.autograd.variable import Variable
 
-VARIABLE = "OPENREG_AUTOGRAD_THREADS"
-
 
 class CallingThreadEngine(ImperativeEngine):
     """PyTorch's engine, without its threads in every backward that Python begins."""
@@ -31,8 +29,8 @@ class CallingThreadEngine(ImperativeEngine):
 
 def heed_variable(environment: Mapping[str, str] = os.environ) -> None:
     """Do what the variable says; any value but 0 and 1 is an ImportError."""
-    value = environment.get(VARIABLE, "")
+    value = environment.get("OPENREG_AUTOGRAD_THREADS", "")
     if value not in ("", "0", "1"):
-        raise ImportError(f"openreg: {VARIABLE}={value[:100]}: expected 0 or 1")
+        raise ImportError(f"openreg: OPENREG_AUTOGRAD_THREADS={value[:100]}: expected 0 or 1")
     if value == "0":
         Variable._execution_engine = CallingThreadEngine()
