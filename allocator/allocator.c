@@ -369,7 +369,7 @@ openreg_status openreg_block_allocate(int device, int stream, size_t bytes, open
   }
   if (__builtin_expect(!block || (unsigned)stream >= OPENREG_STREAMS_PER_DEVICE, 0))
     return refuse(block, stream);
-  uint64_t mempool = mempool_current(device);
+  uint64_t mempool = mempool_current(device, stream);
   struct stack *stack = memory_is_debugged() ? openreg_debug_capture() : NULL;
   lock_take(&allocator->lock);
   openreg_block *again = allocate_again(allocator, stream, bytes, mempool);

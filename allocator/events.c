@@ -8,7 +8,8 @@
  *
  * There is one more reason to wait, which no GPU has: work that runs inline on another thread
  * allocates while it runs, and what is freed then may be in use by work that is queued behind it.
- * Such a block waits until its stream is idle.
+ * Such a block waits until its stream is idle. And while a stream captures no event is recorded, for
+ * it might be one of the graph: blocks that other streams use wait until all captures have ended.
  */
 #include "allocator/stats.h"
 
@@ -126,7 +127,8 @@ static struct use *take_out(struct uses *queue, struct use **link) {
 void openreg_events_defer(struct allocator *allocator, struct block *block) {
   block->state = BLOCK_AWAITING_STREAMS;
   block->events = 0;
-  if (openreg_stream_has_inline_ahead(allocator->device, block->shown.stream)) {
+  if (openreg_captures_exist() ||
+      openreg_stream_has_inline_ahead(allocator->device, block->shown.stream)) {
     block->waiting = allocator->awaiting_idle;
     allocator->awaiting_idle = block;
   } else {
@@ -146,6 +148,8 @@ static bool end_waiting(struct allocator *allocator, struct block *block) {
 }
 
 static void process_waiting(struct allocator *allocator) {
+  if (openreg_captures_exist())
+    return;
   struct block **link = &allocator->awaiting_idle;
   while (*link) {
     struct block *block = *link, *next = block->waiting;

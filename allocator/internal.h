@@ -16,6 +16,7 @@
 #include "allocator/allocator.h"
 #include "allocator/lock.h"
 #include "allocator/slab.h"
+#include "device/capture.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -481,13 +482,15 @@ openreg_status openreg_report_out_of_memory(struct allocator *allocator,
 
 /* Whether there ever was another memory pool than 0: without one no thread looks for its own. */
 extern atomic_bool openreg_mempools_exist;
-uint64_t openreg_mempool_current_of_thread(int device);
+
+/* Of a stream that captures: its capture's; else the thread's. */
+uint64_t openreg_mempool_current_of(int device, int stream);
 
 static inline bool mempools_were_made(void) {
   return __builtin_expect(atomic_load_explicit(&openreg_mempools_exist, memory_order_relaxed), 0);
 }
-static inline uint64_t mempool_current(int device) {
-  return mempools_were_made() ? openreg_mempool_current_of_thread(device) : 0;
+static inline uint64_t mempool_current(int device, int stream) {
+  return mempools_were_made() ? openreg_mempool_current_of(device, stream) : 0;
 }
 
 /* CUDA keeps its pools in hash tables, and goes through them in this order: that of Fibonacci

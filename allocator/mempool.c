@@ -168,9 +168,11 @@ uint64_t openreg_mempool_next_on_oom(uint64_t mempool) {
   return next;
 }
 
-uint64_t openreg_mempool_current_of_thread(int device) {
+uint64_t openreg_mempool_current_of(int device, int stream) {
+  uint64_t captured =
+      openreg_captures_exist() ? openreg_stream_capture_mempool(device, stream) : 0;
   const uint64_t *current = pthread_getspecific(key);
-  return current ? current[device] : 0;
+  return captured != 0 ? captured : current ? current[device] : 0;
 }
 
 static void set_current(uint64_t *current, int device, uint64_t mempool) {
@@ -338,8 +340,11 @@ openreg_status openreg_mempool_current(int device, uint64_t *mempool) {
     return status;
   if (!mempool)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_mempool_current: mempool is NULL");
-  *mempool = mempool_current(device);
-  return OPENREG_OK;
+  int stream;
+  status = openreg_stream_current(device, &stream);
+  if (status == OPENREG_OK)
+    *mempool = mempool_current(device, stream);
+  return status;
 }
 
 openreg_status openreg_mempool_set_current(int device, uint64_t mempool) {

@@ -26,7 +26,17 @@ extern "C" {
   X(SYSTEM, "a system call failed")                                                                \
   X(NOT_PERMITTED, "operation not permitted from where it was called")                             \
   X(LAUNCH_FAILURE, "work on a stream failed")                                                     \
-  X(COMMUNICATION_FAILURE, "communication between ranks failed")
+  X(COMMUNICATION_FAILURE, "communication between ranks failed")                                   \
+  X(CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing")                       \
+  X(CAPTURE_INVALIDATED, "operation failed due to a previous error during capture")                \
+  X(CAPTURE_MERGE, "operation would result in a merge of separate capture sequences")              \
+  X(CAPTURE_UNMATCHED, "capture was not ended in the same stream as it began")                     \
+  X(CAPTURE_UNJOINED, "capturing stream has unjoined work")                                        \
+  X(CAPTURE_ISOLATION, "dependency created on uncaptured work in another stream")                  \
+  X(CAPTURE_IMPLICIT, "operation would make the legacy stream depend on a capturing stream")       \
+  X(CAPTURED_EVENT, "operation not permitted on an event last recorded in a capturing stream")     \
+  X(CAPTURE_WRONG_THREAD,                                                                          \
+    "attempt to terminate a thread-local capture sequence from another thread")
 
 typedef enum openreg_status {
 #define X(name, sentence) OPENREG_##name,

@@ -2,6 +2,7 @@
  * event.h.
  */
 #include "device/streams/event.h"
+#include "device/streams/capturing.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ static void unlock_and_release(openreg_event *event) {
     return;
   if (sharing_of(event) != NULL)
     sharing_of(event)->close(event);
+  openreg_captured_point_free(event->captured);
   pthread_mutex_destroy(&event->lock);
   free(event);
 }
@@ -129,9 +131,13 @@ openreg_status openreg_event_record(openreg_event *event, int stream) {
     status = openreg_require_stream(stream);
   if (status != OPENREG_OK)
     return status;
-  if (sharing_of(event) != NULL)
-    return sharing_of(event)->record(event, stream);
-  const struct stream *recording = &openreg_streams[event->device][stream];
+  struct stream *recording = &openreg_streams[event->device][stream];
+  if (sharing_of(event) != NULL) {
+    status = openreg_stream_refuse_in_capture(recording, "recording an event of several processes");
+    return status == OPENREG_OK ? sharing_of(event)->record(event, stream) : status;
+  }
+  if (openreg_stream_captures(recording))
+    return openreg_capture_record(recording, event);
   const struct timeline *timeline = &recording->timeline;
   bool is_held = openreg_stream_is_held(recording);
   uint64_t point =
@@ -153,6 +159,9 @@ openreg_status openreg_event_query(const openreg_event *event) {
     return status;
   if (sharing_of(event) != NULL)
     return sharing_of(event)->query(event);
+  status = openreg_capture_refuse_event(event);
+  if (status != OPENREG_OK)
+    return status;
   return openreg_recording_is_reached(event, openreg_event_recorded(event)) ? OPENREG_OK
                                                                             : OPENREG_NOT_READY;
 }
@@ -168,7 +177,8 @@ openreg_status openreg_recording_await(const openreg_event *event, uint64_t reco
 static openreg_status synchronize(const openreg_event *event, int64_t deadline_ns) {
   if (sharing_of(event) != NULL)
     return sharing_of(event)->synchronize(event, deadline_ns);
-  return openreg_recording_await(event, openreg_event_recorded(event), deadline_ns);
+  openreg_status status = openreg_capture_refuse_event(event);
+  return status != OPENREG_OK ? status : openreg_recording_await(event, openreg_event_recorded(event), deadline_ns);
 }
 
 openreg_status openreg_event_synchronize(const openreg_event *event) {
@@ -201,10 +211,15 @@ openreg_status openreg_stream_wait_event(int device, int stream, const openreg_e
     status = openreg_require_event(event);
   if (status != OPENREG_OK)
     return status;
-  if (sharing_of(event) != NULL)
-    return sharing_of(event)->wait_on_stream(device, stream, event);
-  return openreg_recording_wait_on_stream(&openreg_streams[device][stream], event,
-                                          openreg_event_recorded(event));
+  struct stream *waiting = &openreg_streams[device][stream];
+  if (sharing_of(event) != NULL) {
+    status = openreg_stream_refuse_in_capture(waiting, "a wait for an event of several processes");
+    return status == OPENREG_OK ? sharing_of(event)->wait_on_stream(device, stream, event) : status;
+  }
+  uint64_t recorded = openreg_event_recorded(event);
+  if (recorded == OPENREG_CAPTURED || openreg_stream_captures(waiting))
+    return openreg_capture_wait(waiting, event);
+  return openreg_recording_wait_on_stream(waiting, event, recorded);
 }
 
 static openreg_status require_timing(const openreg_event *event, const char *which) {
@@ -215,6 +230,9 @@ static openreg_status require_timing(const openreg_event *event, const char *whi
   if (recorded == OPENREG_NEVER_RECORDED)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: the %s event was never recorded",
                         which);
+  openreg_status status = openreg_capture_refuse_event(event);
+  if (status != OPENREG_OK)
+    return status;
   return openreg_recording_is_reached(event, recorded) ? OPENREG_OK : OPENREG_NOT_READY;
 }
 

@@ -23,8 +23,8 @@
 
 #pragma GCC visibility push(hidden)
 
-/* A recording: (point + 1) * 2^STREAM_BITS + stream, or NEVER_RECORDED. */
-enum { OPENREG_NEVER_RECORDED = 0, OPENREG_EVENT_STREAM_BITS = 7 };
+/* A recording: (point + 1) * 2^STREAM_BITS + stream, or NEVER_RECORDED, or CAPTURED: in a graph. */
+enum { OPENREG_NEVER_RECORDED = 0, OPENREG_CAPTURED = 1, OPENREG_EVENT_STREAM_BITS = 7 };
 
 _Static_assert(OPENREG_STREAMS_PER_DEVICE <= 1 << OPENREG_EVENT_STREAM_BITS,
                "a stream's number fits");
@@ -45,6 +45,7 @@ struct openreg_event {
   _Atomic uint64_t recorded;
   _Atomic(const struct openreg_event_sharing *) sharing; /* NULL: this process's alone */
   struct openreg_shared_event *shared;                   /* written before `sharing` */
+  struct captured_point *captured; /* where CAPTURED stands for, or did (capture.c) */
   /* Of timing and shared events. The lock is held for a few instructions, never while waiting for
    * room in a queue, and guards what is below it. */
   pthread_mutex_t lock;

@@ -1,5 +1,5 @@
 /* stream.c: the streams of devices: which there are, which is current, and waiting for them. */
-#include "device/streams/stream.h"
+#include "device/streams/capturing.h"
 
 enum { POOL_NORMAL, POOL_HIGH, POOLS };
 
@@ -67,6 +67,9 @@ openreg_status openreg_stream_set_current(int device, int stream) {
 
 openreg_status openreg_stream_query(int device, int stream) {
   openreg_status status = require_usable(device, stream);
+  if (status == OPENREG_OK)
+    status = openreg_stream_refuse_in_capture(&openreg_streams[device][stream],
+                                              "whether the stream has finished");
   if (status != OPENREG_OK)
     return status;
   return openreg_timeline_is_idle(&openreg_streams[device][stream].timeline) ? OPENREG_OK
@@ -90,11 +93,14 @@ static openreg_status await_point(struct stream *stream, uint64_t point, int64_t
                                                                       : OPENREG_NOT_READY;
 }
 
-/* For all that was submitted; the holder's own work comes after all that it can mean. */
+/* For all that was submitted; the holder's own work comes after all that it can mean, and captured
+ * work is not submitted. */
 static openreg_status await_end(struct stream *stream, int64_t deadline_ns) {
   if (openreg_stream_is_held(stream))
     return OPENREG_OK;
-  return await_point(stream, openreg_timeline_end(&stream->timeline), deadline_ns);
+  uint64_t end = openreg_stream_captures(stream) ? openreg_capture_end_of(stream)
+                                                 : openreg_timeline_end(&stream->timeline);
+  return await_point(stream, end, deadline_ns);
 }
 
 openreg_status openreg_stream_await(struct stream *stream, uint64_t point, int64_t deadline_ns) {
@@ -126,12 +132,21 @@ openreg_status openreg_device_drain(int device) {
 }
 
 static openreg_status synchronize_stream(int device, int stream, int64_t deadline_ns) {
-  openreg_status status = drain_stream(device, stream, deadline_ns);
+  openreg_status status = require_usable(device, stream);
+  if (status == OPENREG_OK)
+    status = openreg_stream_refuse_in_capture(&openreg_streams[device][stream],
+                                              "waiting for the stream");
+  if (status == OPENREG_OK)
+    status = drain_stream(device, stream, deadline_ns);
   return status == OPENREG_OK ? openreg_failure_take(device) : status;
 }
 
 static openreg_status synchronize_device(int device, int64_t deadline_ns) {
-  openreg_status status = drain_device(device, deadline_ns);
+  openreg_status status = require_usable(device, OPENREG_STREAM_DEFAULT);
+  if (status == OPENREG_OK)
+    status = openreg_device_refuse_in_capture(device, "waiting for the device");
+  if (status == OPENREG_OK)
+    status = drain_device(device, deadline_ns);
   return status == OPENREG_OK ? openreg_failure_take(device) : status;
 }
 

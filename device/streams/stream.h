@@ -4,6 +4,7 @@
  *     worker.c     the thread that does it      submit.c     giving work, to it or inline
  *     priority.c   who may begin first          failure.c    errors of work that nobody waited for
  *     event.c      points on timelines          stream.c     pools, the current stream, waiting
+ *     capture.c    recording it for graphs      graph.c      what was recorded
  *     busy.h       how long work ran, for who looks at the device from outside
  *     trace.h      what ran when, for who looks from inside
  *
@@ -24,6 +25,7 @@ struct stream {
   struct timeline timeline;
   struct queue queue;
   _Atomic bool started; /* the queue is open and the worker runs */
+  _Atomic(struct capture *) capture; /* that the stream takes part in (capture.c); NULL: none */
 };
 
 /* ---- stream.c -------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
  * Both take a ticket. Work of the calling thread is done in the ticket's turn like any other: what
  * is queued behind it waits for it, so inline work never runs beside other work of its stream.
  */
+#include "device/streams/capturing.h"
 #include "device/streams/tracing.h"
 
 #include <assert.h>
@@ -161,7 +162,9 @@ openreg_status openreg_stream_submit(struct stream *stream, const struct task *t
                         "openreg: a thread must not give work to stream %d of device %d while it "
                         "does inline work on it",
                         openreg_stream_number(stream), openreg_stream_device(stream));
-  openreg_status status = openreg_config_get(&config);
+  openreg_status status = openreg_stream_refuse_in_capture(stream, "work that can be done once");
+  if (status == OPENREG_OK)
+    status = openreg_config_get(&config);
   if (status != OPENREG_OK)
     return status;
   if (config->launch_blocking || openreg_streams_are_shut_down())
@@ -188,6 +191,8 @@ openreg_status openreg_stream_await_room_for(int device, int stream, uint64_t ti
     return status;
   struct timeline *timeline = &found->timeline;
   uint64_t room_at;
+  if (openreg_stream_captures(found))
+    return OPENREG_OK;
   if (!openreg_queue_is_full(timeline, openreg_timeline_end(timeline), &room_at) ||
       openreg_worker_is_this_thread() || openreg_stream_is_held(found))
     return OPENREG_OK;

@@ -6,6 +6,7 @@
  * for a ticket that no one finishes.
  */
 #define _GNU_SOURCE /* gettid */
+#include "device/streams/capturing.h"
 #include "device/streams/tracing.h"
 
 #include <pthread.h>
@@ -171,7 +172,6 @@ void openreg_streams_shut_down(void) {
     for (int number = 0; number < OPENREG_STREAMS_PER_DEVICE; number++) {
       struct stream *stream = &openreg_streams[device][number];
       if (stream->started && !openreg_stream_is_held(stream))
-        openreg_timeline_wait(&stream->timeline, atomic_load(&stream->timeline.submitted),
-                              OPENREG_NEVER);
+        openreg_timeline_wait(&stream->timeline, openreg_capture_end_of(stream), OPENREG_NEVER);
     }
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "compat/operator_names.h"
+#include "launch/stand_ins.h"
 #include "tensor/composite.h"
 #include "core/refusals.h"
 
@@ -165,6 +166,10 @@ void BoxedOperator::queue(torch::jit::Stack *stack) {
 void BoxedOperator::launch(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
                            int64_t elements, bool is_queued) {
   const auto device = place.device;
+  if (openreg_captures_exist() && !is_view_ && is_capturing(device)) [[unlikely]] {
+    capture(stack, exchanged, place, elements);
+    return;
+  }
   Forecasts::Key key;
   std::shared_ptr<Forecast> forecast;
   if (can_queue_ && may_queue() && (is_queued || !is_idle(device)) &&
@@ -190,6 +195,24 @@ void BoxedOperator::launch(torch::jit::Stack *stack, const ExchangeList &exchang
   }
   write_back_all(exchanged, device);
   exchange_results(stack, exchanged, device);
+}
+
+// Nothing is done, so results cannot be looked at: what they will be like must be known.
+void BoxedOperator::capture(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
+                            int64_t elements) {
+  Forecasts::Key key;
+  if (!can_queue_ || !make_key(*stack, exchanged, key)) {
+    refuse_in_capture(place.device, name_ + ", of which the results depend on data");
+  }
+  auto forecast = forecasts_.find(key);
+  if (forecast == nullptr) {
+    forecast = learn_on_copies(*stack, exchanged, place);
+    forecasts_.learn(std::move(key), forecast);
+  }
+  if (!forecast->can_be_queued) {
+    refuse_in_capture(place.device, name_ + ", of which the results cannot be told beforehand");
+  }
+  queue_launch(op_, stack, written_.size(), forecast, exchanged, cost_, elements, place.device);
 }
 
 void BoxedOperator::check_servable() const {
@@ -241,6 +264,29 @@ void BoxedOperator::run_and_learn(torch::jit::Stack *stack, const ExchangeList &
     forecast->can_be_queued = false;
   }
   forecasts_.learn(std::move(key), std::move(forecast));
+}
+
+// With arguments that look the same and are full of zeros.
+std::shared_ptr<Forecast> BoxedOperator::learn_on_copies(const torch::jit::Stack &stack,
+                                                         const ExchangeList &exchanged,
+                                                         Place place) const {
+  StandIns stand_ins;
+  ExchangeList copied;
+  for (const auto &each : exchanged) {
+    copied.push_back({each.tensor, stand_ins.of(each.twin), each.written});
+  }
+  torch::jit::Stack copies;
+  for (auto value = stack.end() - static_cast<std::ptrdiff_t>(written_.size());
+       value != stack.end(); ++value) {
+    copies.push_back(stand_ins.in(*value));
+  }
+  Allocations allocations;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  {
+    const Redirection redirection(place.device, &allocations, place.host_bytes);
+    op_.redispatchBoxed(kCpuKernel, &copies);
+  }
+  return make_forecast(copies, op_.schema().returns().size(), copied, allocations);
 }
 
 void BoxedOperator::run_now(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,

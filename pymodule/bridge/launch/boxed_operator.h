@@ -52,6 +52,10 @@ private:
                 Forecasts::Key &key) const;
   void run_and_learn(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
                      int64_t elements, Forecasts::Key key, bool is_known);
+  void capture(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
+               int64_t elements);
+  std::shared_ptr<Forecast> learn_on_copies(const torch::jit::Stack &stack,
+                                            const ExchangeList &exchanged, Place place) const;
   void run_now(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
                Allocations *allocations) const;
   void exchange_results(torch::jit::Stack *stack, const ExchangeList &exchanged,

@@ -24,6 +24,10 @@ HostArguments host_arguments_of(std::string_view name, std::string_view overload
 
 constinit thread_local const char *last_launch = "";
 
+const char *captured_name() {
+  return last_launch;
+}
+
 void LaunchDevice::see_host_tensor(const at::Tensor &tensor) {
   const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
   const auto takes = host_arguments_of(name_, overload_, op);

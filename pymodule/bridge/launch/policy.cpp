@@ -96,6 +96,15 @@ bool is_idle(c10::DeviceIndex device) {
   return openreg_stream_is_idle(device, current_stream(device));
 }
 
+bool is_capturing(c10::DeviceIndex device) {
+  return openreg_stream_is_capturing(device, current_stream(device));
+}
+
+void refuse_in_capture(c10::DeviceIndex device, const std::string &what) {
+  check(openreg_capture_refuse(device, current_stream(device), what.c_str()));
+  TORCH_INTERNAL_ASSERT(false, "the stream does not capture");
+}
+
 void LaunchCost::note(int64_t elements, int64_t ns) {
   auto &cost = costs_ns_[place_of(elements)];
   const auto now = static_cast<uint32_t>(std::clamp<int64_t>(ns, 1, UINT32_MAX));

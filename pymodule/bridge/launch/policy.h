@@ -1,6 +1,8 @@
 // What happens to a launch: it runs *inline*, on the calling thread; it is *queued* for its
 // stream's worker; or the stream is *waited for*. This is the whole policy:
 //
+//  0. A launch on a stream that captures becomes a node of a graph (device/capture.h), whatever else
+//     is said here; if it cannot be queued, it is refused.
 //  1. Within inline work, and with OPENREG_LAUNCH_BLOCKING=1, nothing is queued.
 //  2. A launch on a stream that is not idle is queued, however short it is.
 //  3. On an idle stream a short launch runs inline: one of few elements, or whose kernel takes less
@@ -26,6 +28,7 @@
 #include <atomic>
 #include <bit>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "streams/pace.h"
@@ -52,6 +55,10 @@ bool can_be_queued(const c10::OperatorHandle &op);
 
 // Whether the device's current stream has nothing to do.
 bool is_idle(c10::DeviceIndex device);
+
+// Whether it captures (device/capture.h), and raises that it cannot capture something.
+bool is_capturing(c10::DeviceIndex device);
+[[noreturn]] void refuse_in_capture(c10::DeviceIndex device, const std::string &what);
 
 // How long the kernels of an operator take, by the power of two of their elements.
 class LaunchCost {

@@ -77,6 +77,7 @@ public:
         threads_(share_of_threads(elements, at::get_num_threads())),
         grad_mode_(c10::GradMode::is_enabled()), denormals_(denormal_mode()) {}
 
+  // Of memory on the host that the program may change when the call has returned.
   void take_arguments(torch::jit::Stack *stack, size_t count) {
     const auto first = stack->end() - static_cast<std::ptrdiff_t>(count);
     std::transform(std::make_move_iterator(first), std::make_move_iterator(stack->end()),
@@ -106,6 +107,8 @@ public:
     }
   }
 
+  const char *name() const { return op_.schema().name().c_str(); }
+
   // Right before it is given to the stream.
   void note_queueing(int stream) {
     tell_watcher([&](Watcher &watcher) {
@@ -117,15 +120,16 @@ public:
   // For the worker. `launch` is the QueuedLaunch, which it destroys.
   static openreg_status run(void *launch) {
     const std::unique_ptr<QueuedLaunch> self(static_cast<QueuedLaunch *>(launch));
-    try {
-      self->run_kernel();
-      self->check_results();
-      return OPENREG_OK;
-    } catch (const c10::Error &error) {
-      return self->fail(error.what_without_backtrace());
-    } catch (const std::exception &error) {
-      return self->fail(error.what());
+    return self->run(self->stack_);
+  }
+
+  // For a replay of the graph that has it, any number of times.
+  openreg_status replay() {
+    for (auto &reservation : reservations_) {
+      reservation.is_held = false;
     }
+    auto stack = stack_;
+    return run(stack);
   }
 
 private:
@@ -148,22 +152,36 @@ private:
     return result;
   }
 
-  void run_kernel() {
+  openreg_status run(torch::jit::Stack &stack) {
+    try {
+      run_kernel(stack);
+      check_results(stack);
+      return OPENREG_OK;
+    } catch (const c10::Error &error) {
+      return fail(error.what_without_backtrace());
+    } catch (const std::exception &error) {
+      return fail(error.what());
+    }
+  }
+
+  void run_kernel(torch::jit::Stack &stack) {
     const auto began_ns = now_ns();
     if (queued_on_idle_ns_ != 0) {
       note_hand_over(began_ns - queued_on_idle_ns_);
     }
-    keep_on_share_of_cores(device_);
+    if (!Turn::any()) { // on a worker
+      keep_on_share_of_cores(device_);
+    }
     const ThreadCount threads(threads_);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::AutoGradMode grad_mode(grad_mode_);
     set_denormal_mode(denormals_);
     const Reservations reserved(reservations_);
-    op_.redispatchBoxed(kCpuKernel, &stack_);
+    op_.redispatchBoxed(kCpuKernel, &stack);
     cost_.note(elements_, now_ns() - began_ns);
   }
 
-  void check_results() {
+  void check_results(const torch::jit::Stack &stack) {
     for (size_t i = 0; i < temporaries_; ++i) {
       require(!reservations_[i].is_held, "kept memory that it was expected to free");
     }
@@ -171,14 +189,14 @@ private:
     for (size_t i = 0; i < forecast_->returns.size(); ++i) {
       const auto &expected = forecast_->returns[i];
       if (expected.is_list) {
-        const auto tensors = stack_[i].toTensorVector();
+        const auto tensors = stack[i].toTensorVector();
         require(tensors.size() == expected.tensors.size(),
                 "gave more or fewer tensors than expected");
         for (size_t j = 0; j < tensors.size(); ++j) {
           check_result(expected.tensors[j], tensors[j], reservation);
         }
       } else {
-        check_result(expected.tensors.front(), stack_[i].toTensor(), reservation);
+        check_result(expected.tensors.front(), stack[i].toTensor(), reservation);
       }
     }
   }
@@ -246,6 +264,12 @@ void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_
   launch->push_results(stack, exchanged);
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
+  if (openreg_stream_is_capturing(device, stream)) [[unlikely]] {
+    const char *name = launch->name();
+    capture_on_stream(device, stream, name,
+                      [launch = std::move(launch)] { return launch->replay(); });
+    return;
+  }
   launch->note_queueing(stream);
   launch_on_stream(device, stream, &QueuedLaunch::run, launch.get());
   (void)launch.release(); // the worker's

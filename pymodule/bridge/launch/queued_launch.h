@@ -7,6 +7,9 @@
 // as the launch has its place on the stream. What it allocates beside that is host memory. A kernel
 // whose results are not as expected, or that raises, is a failure of the device, which the next
 // synchronization raises.
+//
+// On a stream that captures the launch becomes a node of the graph, and does at each replay what a
+// worker does once.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

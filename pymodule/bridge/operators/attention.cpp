@@ -147,7 +147,7 @@ struct Attention {
   double dropout;
   bool is_causal;
   double scale;
-  openreg_philox philox; // where its dropout starts in the generator's stream
+  LaunchWords words{openreg_philox{0, 0}}; // of its dropout
 
   // The scale is split between query and key, which keeps half precision in range.
   double query_scale() const { return std::copysign(key_scale(), scale); }
@@ -200,7 +200,8 @@ Tensor dropout_factor(const Attention &attention, const Tensor &weights) {
   auto *mask = static_cast<bool *>(kernel_address(kept.mutable_data_ptr()));
   draw_on_stream(
       ones.device().index(), n,
-      [=, grid = grid_of(ones.device()), philox = attention.philox, p = attention.dropout] {
+      [=, grid = grid_of(ones.device()), words = attention.words, p = attention.dropout] {
+        const auto philox = words.begin();
         fill_in_shares(n, [&](openreg_share share) {
           openreg_dropout(type, n, width, x, result, mask, share, philox, grid, p);
         });
@@ -220,7 +221,7 @@ Composed compose(Attention &attention, const Tensor &query, const Tensor &key, c
   auto weights = at::_safe_softmax(scores, -1);
   if (attention.dropout > 0) {
     if (attention.dropout < 1 && weights.numel() > 0) {
-      attention.philox = generator_for(std::nullopt, query.device()).take(dropout_words(weights));
+      attention.words = generator_for(std::nullopt, query.device()).take(dropout_words(weights));
     }
     weights = weights * dropout_factor(attention, weights);
   }
@@ -291,15 +292,33 @@ class WithoutAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{kDeviceKeys.autocast};
 };
 
-// Nothing without dropout: to make two tensors for every call takes a third of a small one's time.
-Tensor device_number(uint64_t number, const Tensor &like, const Attention &attention) {
-  return attention.dropout > 0
-             ? at::full({}, static_cast<int64_t>(number), like.options().dtype(at::kLong))
-             : Tensor();
+// Where dropout's words begin, as two numbers on the device, which are written when it is the
+// stream's turn. Nothing without dropout: to make two tensors for every call takes a third of a small
+// one's time.
+std::pair<Tensor, Tensor> numbers_of_words(const Attention &attention, const Tensor &like) {
+  if (attention.dropout == 0) {
+    return {};
+  }
+  auto seed = at::empty({}, like.options().dtype(at::kLong));
+  auto offset = at::empty_like(seed);
+  run_on_stream(like.device().index(),
+                [words = attention.words,
+                 to_seed = static_cast<uint64_t *>(kernel_address(seed.mutable_data_ptr())),
+                 to_offset = static_cast<uint64_t *>(kernel_address(offset.mutable_data_ptr()))] {
+                  const auto philox = words.begin();
+                  *to_seed = philox.seed;
+                  *to_offset = philox.offset;
+                });
+  return {std::move(seed), std::move(offset)};
 }
 
-uint64_t number_of(const Tensor &tensor) {
-  return static_cast<uint64_t>(tensor.item<int64_t>());
+LaunchWords words_of_numbers(const Tensor &seed, const Tensor &offset) {
+  if (seed.is_cpu() || offset.is_cpu()) {
+    return LaunchWords({static_cast<uint64_t>(seed.item<int64_t>()),
+                        static_cast<uint64_t>(offset.item<int64_t>())});
+  }
+  return {static_cast<const uint64_t *>(kernel_address(seed.const_data_ptr())),
+          static_cast<const uint64_t *>(kernel_address(offset.const_data_ptr())), 0};
 }
 
 // Results, by PyTorch's names: output; logsumexp of each query's scores (batch, heads, length);
@@ -311,7 +330,7 @@ attention_forward(const Tensor &query, const Tensor &key, const Tensor &value,
                   const OptionalTensor &bias, double dropout, bool is_causal,
                   bool return_debug_mask, std::optional<double> scale) {
   check_arguments(query, key, value, dropout);
-  Attention attention{dropout, is_causal, scale_of(query, scale), {0, 0}};
+  Attention attention{.dropout = dropout, .is_causal = is_causal, .scale = scale_of(query, scale)};
   Composed result;
   if (!return_debug_mask && has_flash_kernel(attention, query, key, value, bias)) {
     std::tie(result.output, result.logsumexp) =
@@ -321,14 +340,15 @@ attention_forward(const Tensor &query, const Tensor &key, const Tensor &value,
     const WithoutAutocast without_autocast;
     result = compose(attention, query, key, value, bias);
   }
+  auto [seed, offset] = numbers_of_words(attention, query);
   return {std::move(result.output),
           std::move(result.logsumexp),
           Tensor(),
           Tensor(),
           query.size(2),
           key.size(2),
-          device_number(attention.philox.seed, query, attention),
-          device_number(attention.philox.offset, query, attention),
+          std::move(seed),
+          std::move(offset),
           return_debug_mask ? result.weights.to(query.scalar_type()) : Tensor()};
 }
 
@@ -340,7 +360,7 @@ Gradients attention_backward(const Tensor &grad_output, const Tensor &query, con
                              std::optional<double> scale) {
   check_arguments(query, key, value, dropout);
   WithoutAutocast without_autocast;
-  Attention attention{dropout, is_causal, scale_of(query, scale), {0, 0}};
+  Attention attention{.dropout = dropout, .is_causal = is_causal, .scale = scale_of(query, scale)};
   const OptionalTensor mask = bias.defined() ? OptionalTensor(bias) : std::nullopt;
   if (!wanted[3] && has_flash_kernel(attention, query, key, value, mask)) {
     auto [grad_query, grad_key, grad_value] =
@@ -349,7 +369,7 @@ Gradients attention_backward(const Tensor &grad_output, const Tensor &query, con
     return {std::move(grad_query), std::move(grad_key), std::move(grad_value), Tensor()};
   }
   if (dropout > 0) {
-    attention.philox = {number_of(philox_seed), number_of(philox_offset)};
+    attention.words = words_of_numbers(philox_seed, philox_offset);
   }
   return compose_gradients(attention, grad_output, query, key, value, bias, wanted);
 }

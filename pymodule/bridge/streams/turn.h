@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/status.h"
+#include "device/capture.h"
 
 namespace openreg {
 
@@ -77,6 +78,9 @@ void launch_on_stream(c10::DeviceIndex device, int stream, openreg_stream_functi
 extern constinit thread_local int64_t queued_by_this_thread
     __attribute__((tls_model("initial-exec")));
 
+// What a node of a graph is called: the operator that this thread launched last.
+const char *captured_name();
+
 // Does work that returns nothing, as it cannot fail, or a status.
 template <class Work> openreg_status do_work(Work &work) {
   if constexpr (std::is_void_v<decltype(work())>) {
@@ -87,14 +91,32 @@ template <class Work> openreg_status do_work(Work &work) {
   }
 }
 
+// Makes work a node of the graph that a stream captures: it is owned by the graph, and done whenever
+// the graph is replayed.
+template <class Work>
+void capture_on_stream(c10::DeviceIndex device, int stream, const char *name, Work work) {
+  auto owned = std::make_unique<Work>(std::move(work));
+  const openreg_graph_work node{
+      .run = [](void *data) { return do_work(*static_cast<Work *>(data)); },
+      .destroy = [](void *data) { delete static_cast<Work *>(data); },
+      .data = owned.get(),
+      .name = name};
+  (void)owned.release(); // the graph's, whether or not it has room
+  check(openreg_capture_add(device, stream, &node));
+}
+
 // Queues such work on the device's current stream. It is copied, knows addresses of device memory
-// and keeps none of it alive, as a kernel on a GPU.
+// and keeps none of it alive, as a kernel on a GPU. Work that a stream captures is done often.
 template <class Work> void queue_on_stream(c10::DeviceIndex device, Work work) {
   const auto run = [](void *data) {
     return do_work(*std::unique_ptr<Work>(static_cast<Work *>(data)));
   };
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
+  if (openreg_stream_is_capturing(device, stream)) [[unlikely]] {
+    capture_on_stream(device, stream, captured_name(), std::move(work));
+    return;
+  }
   // Whoever runs it frees it, which may be before a failing launch returns: the caller never does.
   launch_on_stream(device, stream, run, std::make_unique<Work>(std::move(work)).release());
 }

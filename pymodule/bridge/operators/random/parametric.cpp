@@ -39,8 +39,9 @@ at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &gener
     const auto type = random_type(parameter, kernel);
     const auto n = count_of(parameter);
     auto *elements = target(result);
-    const auto philox = numbers.take(words);
+    const auto begin = numbers.take(words);
     draw_on_stream(parameter.device().index(), n, [=] {
+      const auto philox = begin.begin();
       fill_in_shares(n, [&](openreg_share share) { draw(type, n, elements, share, philox); });
     });
   }
@@ -131,11 +132,12 @@ at::Tensor &rrelu_with_noise_out(const at::Tensor &self, at::Tensor &noise, cons
   const auto input = self.contiguous();
   auto drawn = noise.is_contiguous() ? noise : at::empty_like(input);
   auto result = out.is_contiguous() ? out : at::empty_like(input);
-  const auto philox = numbers.take(openreg_rrelu_words(type, count_of(self), grid));
+  const auto words = numbers.take(openreg_rrelu_words(type, count_of(self), grid));
   const auto n = count_of(self);
   const void *x = source(input);
   void *slopes = target(drawn), *rectified = target(result);
   draw_on_stream(self.device().index(), n, [=, from = lower.toDouble(), to = upper.toDouble()] {
+    const auto philox = words.begin();
     fill_in_shares(n, [&](openreg_share share) {
       openreg_rrelu(type, n, x, slopes, rectified, share, philox, grid, from, to);
     });

@@ -82,10 +82,11 @@ void fill_random(const at::Tensor &tensor, const OptionalGenerator &generator, c
   const Output kept(tensor, kernel);
   const auto output = kept.get();
   const auto grid = grid_of(tensor.device());
-  const auto philox = source.take(words(&output, grid));
+  const auto begin = source.take(words(&output, grid));
   const auto n = static_cast<uint64_t>(tensor.numel());
   draw_on_stream(tensor.device().index(), n, [=] {
     const auto shown = kept.get();
+    const auto philox = begin.begin();
     fill_in_shares(n, [&](openreg_share share) { fill(&shown, share, philox, grid); });
   });
 }

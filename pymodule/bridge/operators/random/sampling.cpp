@@ -44,13 +44,14 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor &input, doubl
   const int width = openreg_dropout_vector_width(
       type, n, reinterpret_cast<uintptr_t>(input.const_data_ptr()), dense);
   const auto grid = grid_of(input.device());
-  const auto philox =
+  const auto words =
       generator_for(std::nullopt, input.device()).take(openreg_dropout_words(n, grid));
   const auto run = [&](const at::Tensor &from, const at::Tensor &to, const at::Tensor &kept) {
     const auto *x = kernel_address(from.const_data_ptr());
     auto *dropped = kernel_address(to.mutable_data_ptr());
     auto *keeps = static_cast<bool *>(kernel_address(kept.mutable_data_ptr()));
     draw_on_stream(from.device().index(), n, [=] {
+      const auto philox = words.begin();
       fill_in_shares(n, [&](openreg_share share) {
         openreg_dropout(type, n, width, x, dropped, keeps, share, philox, grid, p);
       });
@@ -95,10 +96,10 @@ at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out
   auto permutation = direct ? out : at::empty({n}, out.options().dtype(at::kLong));
   const auto grid = grid_of(out.device());
   const auto length = static_cast<uint64_t>(n);
-  const auto philox = source.take(openreg_randperm_words(length, grid));
+  const auto words = source.take(openreg_randperm_words(length, grid));
   auto *drawn = static_cast<int64_t *>(kernel_address(permutation.mutable_data_ptr()));
   draw_on_stream(out.device().index(), length, [=] {
-    return openreg_randperm(drawn, length, philox, grid)
+    return openreg_randperm(drawn, length, words.begin(), grid)
                ? OPENREG_OK
                : openreg_fail(OPENREG_OUT_OF_MEMORY,
                               "openreg: the host has no memory to permute %llu elements",
@@ -129,9 +130,9 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
   const auto sums = at::cumsum(scaled, -1).contiguous();
   auto result = weights.dim() == 1 ? at::empty({samples}, weights.options().dtype(at::kLong))
                                    : at::empty({rows, samples}, weights.options().dtype(at::kLong));
-  const auto philox = generator_for(generator, weights.device())
-                          .take(openreg_multinomial_words(static_cast<uint64_t>(rows),
-                                                          static_cast<uint64_t>(samples)));
+  const auto words = generator_for(generator, weights.device())
+                         .take(openreg_multinomial_words(static_cast<uint64_t>(rows),
+                                                         static_cast<uint64_t>(samples)));
   draw_on_stream(weights.device().index(), static_cast<uint64_t>(rows * samples),
                  [=, drawn = static_cast<int64_t *>(kernel_address(result.mutable_data_ptr())),
                   type = random_type(sums, "multinomial_kernel_cuda"),
@@ -139,7 +140,7 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
                   sums = kernel_address(sums.const_data_ptr())] {
                    openreg_multinomial(drawn, type, p, sums, static_cast<uint64_t>(rows),
                                        static_cast<uint64_t>(categories),
-                                       static_cast<uint64_t>(samples), philox);
+                                       static_cast<uint64_t>(samples), words.begin());
                  });
   return result;
 }

@@ -99,6 +99,7 @@ const at::Generator &default_generator(c10::DeviceIndex index) {
   const auto device = static_cast<size_t>(checked(index));
   std::call_once(seeded[device], [&] {
     (*generators)[device] = make_generator(static_cast<c10::DeviceIndex>(device));
+    (*generators)[device].get<GeneratorImpl>()->set_default();
     (*generators)[device].seed();
   });
   return (*generators)[device];

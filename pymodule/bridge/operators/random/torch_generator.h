@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "generator/generator.h"
+#include "graph/launch_words.h"
 #include "core/status.h"
 
 namespace openreg {
@@ -24,8 +25,13 @@ public:
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl> &state) override;
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
 
-  // Takes `words` from the stream: where the generator stood before.
-  openreg_philox take(uint64_t words) { return openreg_generator_take(generator_.get(), words); }
+  // Takes `words` for a launch on the current stream of the generator's device.
+  LaunchWords take(uint64_t words) {
+    return take_words(device_.index(), generator_, is_default_, words);
+  }
+
+  const GeneratorSource &source() const { return generator_; }
+  void set_default() { is_default_ = true; }
 
   static c10::DeviceType device_type() { return kDeviceType; }
 
@@ -33,7 +39,8 @@ private:
   GeneratorImpl *clone_impl() const override;
 
   // Shared by generators that graphsafe_set_state made one stream of numbers.
-  std::shared_ptr<openreg_generator> generator_;
+  GeneratorSource generator_;
+  bool is_default_ = false; // its device's
 };
 
 // The device's default generator, seeded non-deterministically when first asked for. Does not
