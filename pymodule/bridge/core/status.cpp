@@ -13,6 +13,7 @@ namespace {
 // CUDA's numbers of the same mistakes.
 constexpr int32_t kInvalidDevice = 101;
 constexpr int32_t kLaunchFailure = 719;
+constexpr int32_t kCaptureUnsupported = 900; // and those behind it, in the order of statuses
 
 bool has_devices() {
   int count = 0;
@@ -36,6 +37,17 @@ void raise(openreg_status status) {
     raise_accelerator_error(kInvalidDevice, platform_name() +
                                                 std::string(" error: invalid device ordinal\n") +
                                                 openreg_last_error());
+  case OPENREG_CAPTURE_UNSUPPORTED:
+  case OPENREG_CAPTURE_INVALIDATED:
+  case OPENREG_CAPTURE_MERGE:
+  case OPENREG_CAPTURE_UNMATCHED:
+  case OPENREG_CAPTURE_UNJOINED:
+  case OPENREG_CAPTURE_ISOLATION:
+  case OPENREG_CAPTURE_IMPLICIT:
+  case OPENREG_CAPTURED_EVENT:
+  case OPENREG_CAPTURE_WRONG_THREAD:
+    raise_accelerator_error(kCaptureUnsupported + status - OPENREG_CAPTURE_UNSUPPORTED,
+                            platform_name() + std::string(" error: ") + openreg_last_error());
   case OPENREG_LAUNCH_FAILURE:
     raise_accelerator_error(kLaunchFailure, openreg_last_error());
   case OPENREG_COMMUNICATION_FAILURE:

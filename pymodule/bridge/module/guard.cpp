@@ -8,6 +8,7 @@
 
 #include "memory/debug_memory.h"
 #include "memory/ipc.h"
+#include "device/capture.h"
 #include "streams/gpu_trace.h"
 #include "streams/sync_debug.h"
 #include "streams/turn.h"
@@ -152,6 +153,7 @@ public:
   }
 
   bool queryEvent(void *event) const override {
+    check(openreg_capture_refuse_unsafe("whether an event was reached"));
     const auto ready = event == nullptr || is_ready(openreg_event_query(as_event(event)));
     if (ready && event != nullptr) {
       tell_watcher([event](Watcher &watcher) { watcher.synchronize(as_event(event)); });
@@ -161,6 +163,7 @@ public:
 
   void synchronizeEvent(void *event) const override {
     if (event != nullptr) {
+      check(openreg_capture_refuse_unsafe("waiting for an event"));
       tell_watcher([event](Watcher &watcher) { watcher.synchronize(as_event(event)); });
       trace_gpu([event](const auto &watcher) {
         watcher.trace_gpu_event_synchronization(kDeviceType, id_of(event));

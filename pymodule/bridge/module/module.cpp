@@ -12,6 +12,7 @@
 #include "memory/debug_memory.h"
 #include "module/hooks.h"
 #include "module/module_distributed.h"
+#include "module/module_graph.h"
 #include "module/module_ipc.h"
 #include "module/module_ledger.h"
 #include "module/module_memory.h"
@@ -130,6 +131,7 @@ PYBIND11_MODULE(_C, module) {
   define_pools(module);
   define_sanitizer(module);
   define_streams(module);
+  define_graphs(module);
 
   define_ipc(module);
 

@@ -30,19 +30,16 @@ int stream_priority(int device, int stream) {
   return priority;
 }
 
-openreg_status sleep(void *data) {
-  const std::unique_ptr<int64_t> ns(static_cast<int64_t *>(data));
-  timespec left = {.tv_sec = *ns / kNsPerSecond, .tv_nsec = *ns % kNsPerSecond};
+void sleep(int64_t ns) {
+  timespec left = {.tv_sec = ns / kNsPerSecond, .tv_nsec = ns % kNsPerSecond};
   while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) != 0) {
   }
-  return OPENREG_OK;
 }
 
 void sleep_on_current_stream(int64_t cycles) {
   const auto device = static_cast<c10::DeviceIndex>(openreg_device_current());
-  auto ns = std::make_unique<int64_t>(std::max<int64_t>(cycles, 0) / kCyclesPerNs);
-  launch_on_stream(device, current_stream(device), &sleep, ns.get());
-  (void)ns.release(); // the stream's, which has it now
+  const auto ns = std::max<int64_t>(cycles, 0) / kCyclesPerNs;
+  queue_on_stream(device, [ns] { sleep(ns); });
 }
 
 // As torch.Event.elapsed_time, for classes that inherit from it, too.

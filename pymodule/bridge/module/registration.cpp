@@ -8,6 +8,7 @@
 #include "core/device_type.h"
 #include "core/refusals.h"
 #include "core/registration.h"
+#include "graph/graph.h"
 #include "launch/blas_launch.h"
 #include "launch/boxed.h"
 #include "memory/allocator_settings.h"
@@ -35,6 +36,7 @@ void register_with_pytorch() {
     register_metadata();
   }
   register_profiler();
+  register_graphs();
 
   // kernels: those by name first, for the boxed launch serves the operators that have none by then
   LibraryBlock::register_all();

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "generator/generator.h"
-#include "graph/launch_words.h"
+#include "launch/launch_words.h"
 #include "core/status.h"
 
 namespace openreg {

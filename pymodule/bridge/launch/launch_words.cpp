@@ -1,4 +1,4 @@
-#include "graph/launch_words.h"
+#include "launch/launch_words.h"
 
 #include <c10/util/Exception.h>
 

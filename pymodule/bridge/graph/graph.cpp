@@ -1,0 +1,241 @@
+#include "graph/graph.h"
+
+#include <c10/core/DeviceType.h>
+
+#include <algorithm>
+#include <fstream>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "allocator/allocator.h"
+#include "device/capture.h"
+#include "graph/dot.h"
+#include "launch/launch_words.h"
+#include "launch/policy.h"
+#include "memory/mempool.h"
+#include "operators/random/torch_generator.h"
+
+namespace openreg {
+
+// What was captured. Replays that are queued own it together with the Graph.
+class CapturedGraph {
+public:
+  ~CapturedGraph() { openreg_graph_destroy(graph_); }
+
+  GraphWords &words() { return words_; }
+  const openreg_graph *graph() const { return graph_; }
+  openreg_graph **place_of_graph() { return &graph_; }
+
+  // Gives one replay to the device's current stream. The words are taken now, as a launch's are.
+  static void replay(const std::shared_ptr<CapturedGraph> &self, c10::DeviceIndex device) {
+    submit(self->cost_, kShortElements, device, [self, begins = self->words_.take_all()] {
+      const std::lock_guard<std::mutex> lock(self->mutex_);
+      self->words_.begin_at(begins);
+      return openreg_graph_run(self->graph_);
+    });
+  }
+
+private:
+  std::mutex mutex_; // of replays on several streams
+  openreg_graph *graph_ = nullptr;
+  GraphWords words_;
+  LaunchCost cost_; // of a replay
+};
+
+// From capture_begin to capture_end.
+class CaptureUnderway {
+public:
+  CaptureUnderway(uint64_t capture, GraphWords &words) : words_(capture, words) {}
+
+private:
+  CapturedWords words_;
+};
+
+namespace {
+
+openreg_capture_mode mode_of(at::GraphCaptureMode mode) {
+  switch (mode) {
+  case at::GraphCaptureMode::ThreadLocal:
+    return OPENREG_CAPTURE_THREAD_LOCAL;
+  case at::GraphCaptureMode::Relaxed:
+    return OPENREG_CAPTURE_RELAXED;
+  default:
+    return OPENREG_CAPTURE_GLOBAL;
+  }
+}
+
+int current_stream_of(int device) {
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  return stream;
+}
+
+} // namespace
+
+Graph::Graph(const at::GraphImplArgs &args) : keeps_graph_(args.keep_graph) {}
+
+Graph::~Graph() {
+  try {
+    reset();
+  } catch (const std::exception &error) {
+    TORCH_WARN("openreg: a graph was not reset: ", error.what());
+  }
+}
+
+// ---- capture ------------------------------------------------------------------------------------
+
+void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
+  TORCH_CHECK(captured_ == nullptr || underway_ != nullptr,
+              "This CUDAGraph instance already owns a captured graph. To capture a new graph, "
+              "create a new instance.");
+  const int device = openreg_device_current();
+  const int stream = current_stream_of(device);
+  TORCH_CHECK(stream != OPENREG_STREAM_DEFAULT,
+              "CUDA graphs must be captured on a non-default stream. (However, after capture, it's "
+              "ok to replay them on the default stream.)");
+  const auto number = pool.second != 0 ? static_cast<uint64_t>(pool.second)
+                                       : make_graph_pool_handle();
+  check(openreg_mempool_retain(number));
+  const auto status = openreg_capture_begin(device, stream, mode_of(mode), number);
+  if (status != OPENREG_OK) {
+    release_pool(number);
+    raise(status);
+  }
+  if (has_pool_) { // of a capture that failed
+    release_pool(pool_);
+  }
+  has_pool_ = true;
+  pool_ = number;
+  device_ = device;
+  stream_ = stream;
+  if (captured_ == nullptr) { // else a generator was registered before
+    captured_ = std::make_shared<CapturedGraph>();
+  }
+  bool is_valid = false;
+  underway_ = std::make_unique<CaptureUnderway>(openreg_stream_capture(device, stream, &is_valid),
+                                                captured_->words());
+}
+
+void Graph::capture_end() {
+  TORCH_CHECK(underway_ != nullptr, "capture_end() was called before capture_begin()");
+  TORCH_CHECK(current_stream_of(device_) == stream_,
+              "Capture must end on the same stream it began on.");
+  const auto status = openreg_capture_end(device_, stream_, captured_->place_of_graph());
+  if (status == OPENREG_CAPTURE_WRONG_THREAD) { // it goes on
+    raise(status);
+  }
+  underway_.reset();
+  if (status != OPENREG_OK) {
+    captured_.reset();
+    raise(status);
+  }
+  if (openreg_graph_node_count(captured_->graph()) == 0) {
+    TORCH_WARN("The CUDA Graph is empty. This usually means that the graph was attempted to be "
+               "captured on wrong device or stream.");
+  }
+  if (!keeps_graph_) {
+    instantiate();
+  }
+}
+
+void Graph::instantiate() {
+  TORCH_CHECK(captured_ != nullptr && underway_ == nullptr,
+              "capture_end() must have been called before calling instantiate");
+  TORCH_CHECK(keeps_graph_ || !is_instantiated_,
+              "instantiate() is intended to be called by the user only when keep_graph=true");
+  is_instantiated_ = true;
+}
+
+void Graph::register_generator(const at::Generator &generator) {
+  TORCH_CHECK(underway_ == nullptr, "a generator is registered before the capture begins");
+  TORCH_CHECK(generator.defined() && generator.device().type() == kDeviceType,
+              "openreg: expected a generator of a device, got one of ", generator.device());
+  if (captured_ == nullptr) {
+    captured_ = std::make_shared<CapturedGraph>();
+  }
+  captured_->words().add(static_cast<GeneratorImpl *>(generator.unsafeGetGeneratorImpl())->source());
+}
+
+// ---- replay -------------------------------------------------------------------------------------
+
+void Graph::require_replayable() const {
+  TORCH_CHECK(captured_ != nullptr && captured_->graph() != nullptr,
+              "Called CUDAGraph::replay without a preceding successful capture.");
+}
+
+void Graph::replay() {
+  require_replayable();
+  if (!is_instantiated_) {
+    instantiate();
+  }
+  const auto device = static_cast<c10::DeviceIndex>(device_);
+  TORCH_CHECK_NOT_IMPLEMENTED(!captured_->words().are_any() || !is_capturing(device),
+                              "openreg: a graph that draws random numbers cannot be replayed in "
+                              "the capture of another one");
+  const WithoutGil no_gil;
+  CapturedGraph::replay(captured_, device);
+}
+
+void Graph::reset() {
+  if (underway_ != nullptr) {
+    openreg_graph *graph = nullptr;
+    (void)openreg_capture_end(device_, stream_, &graph); // what it fails with is of no interest
+    openreg_graph_destroy(graph);
+    underway_.reset();
+  }
+  captured_.reset();
+  is_instantiated_ = false;
+  if (has_pool_) {
+    has_pool_ = false;
+    release_pool(pool_);
+  }
+}
+
+// ---- what it tells ------------------------------------------------------------------------------
+
+c10::MempoolId_t Graph::pool() const {
+  TORCH_CHECK(has_pool_, "Called CUDAGraph::pool() without a preceding successful capture.");
+  return {0, pool_};
+}
+
+void Graph::enable_debug_mode() {
+  is_debugged_ = true;
+}
+
+void Graph::debug_dump(const std::string &path) {
+  if (!is_debugged_ && !keeps_graph_) {
+    TORCH_WARN("CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()");
+    return;
+  }
+  require_replayable();
+  std::ofstream file(path);
+  write_dot(file, *captured_->graph());
+  file.close();
+  TORCH_CHECK(file.good(), "openreg: the graph could not be written to ", path);
+}
+
+uintptr_t Graph::raw_graph() const {
+  TORCH_CHECK(keeps_graph_, "You cannot access the raw cudaGraph_t instance unless CUDAGraph was "
+                            "initialized with keep_graph=true");
+  require_replayable();
+  return reinterpret_cast<uintptr_t>(captured_->graph());
+}
+
+uintptr_t Graph::raw_executable() const {
+  TORCH_CHECK(is_instantiated_, "You cannot access the raw cudaGraphExec_t instance until "
+                                "instantiate() has been called");
+  require_replayable();
+  return reinterpret_cast<uintptr_t>(captured_->graph());
+}
+
+void register_graphs() {
+  at::GraphImplRegistry()->Register(
+      c10::DeviceTypeName(kDeviceType, /*lower_case=*/false),
+      [](const at::GraphImplArgs &args) -> std::unique_ptr<at::GraphImplInterface> {
+        return std::make_unique<Graph>(args);
+      },
+      "graphs of openreg's devices");
+}
+
+} // namespace openreg

@@ -1,0 +1,10 @@
+// Graphs' part of torch_openreg._C.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace openreg {
+
+void define_graphs(pybind11::module &module);
+
+} // namespace openreg
