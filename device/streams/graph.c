@@ -38,28 +38,6 @@ static bool make_room(openreg_graph *graph) {
   return true;
 }
 
-openreg_status openreg_graph_add(openreg_graph *graph, const struct stream *stream,
-                                 const openreg_graph_work *work,
-                                 const struct frontier *dependencies) {
-  size_t bytes = dependencies->count * sizeof *dependencies->nodes;
-  uint32_t *kept = bytes ? malloc(bytes) : NULL;
-  if ((bytes != 0 && kept == NULL) || !make_room(graph)) {
-    free(kept);
-    work_destroy(work);
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a node of a graph");
-  }
-  if (bytes != 0)
-    memcpy(kept, dependencies->nodes, bytes);
-  graph->nodes[graph->count++] = (openreg_graph_node){
-      .device = openreg_stream_device(stream),
-      .stream = openreg_stream_number(stream),
-      .work = *work,
-      .dependency_count = dependencies->count,
-      .dependencies = kept,
-  };
-  return OPENREG_OK;
-}
-
 /* A node has a smaller number than those that depend on it: one pass downwards finds all. */
 bool openreg_graph_comes_before(const openreg_graph *graph, const struct frontier *nodes,
                                 const struct frontier *end) {
@@ -78,6 +56,41 @@ bool openreg_graph_comes_before(const openreg_graph *graph, const struct frontie
     all = all && found[nodes->nodes[i]];
   free(found);
   return all;
+}
+
+/* Takes away what comes before the others anyway. */
+static void reduce(const openreg_graph *graph, struct frontier *frontier) {
+  for (size_t i = frontier->count; frontier->count > 1 && i-- > 0;) {
+    uint32_t node = frontier->nodes[i];
+    struct frontier one = {.nodes = &node, .count = 1};
+    frontier->nodes[i] = frontier->nodes[--frontier->count];
+    if (!openreg_graph_comes_before(graph, &one, frontier)) {
+      frontier->nodes[frontier->count++] = frontier->nodes[i];
+      frontier->nodes[i] = node;
+    }
+  }
+}
+
+openreg_status openreg_graph_add(openreg_graph *graph, const struct stream *stream,
+                                 const openreg_graph_work *work, struct frontier *dependencies) {
+  reduce(graph, dependencies);
+  size_t bytes = dependencies->count * sizeof *dependencies->nodes;
+  uint32_t *kept = bytes ? malloc(bytes) : NULL;
+  if ((bytes != 0 && kept == NULL) || !make_room(graph)) {
+    free(kept);
+    work_destroy(work);
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a node of a graph");
+  }
+  if (bytes != 0)
+    memcpy(kept, dependencies->nodes, bytes);
+  graph->nodes[graph->count++] = (openreg_graph_node){
+      .device = openreg_stream_device(stream),
+      .stream = openreg_stream_number(stream),
+      .work = *work,
+      .dependency_count = dependencies->count,
+      .dependencies = kept,
+  };
+  return OPENREG_OK;
 }
 
 openreg_status openreg_graph_run(const openreg_graph *graph) {

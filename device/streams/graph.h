@@ -21,10 +21,9 @@ struct frontier {
 /* NULL without host memory. */
 openreg_graph *openreg_graph_create(void);
 
-/* Owns `work` from now on. Errors: OUT_OF_MEMORY. */
+/* Owns `work` from now on. Of the dependencies those are left that say all. Errors: OUT_OF_MEMORY. */
 openreg_status openreg_graph_add(openreg_graph *graph, const struct stream *stream,
-                                 const openreg_graph_work *work,
-                                 const struct frontier *dependencies);
+                                 const openreg_graph_work *work, struct frontier *dependencies);
 
 /* Whether all of `nodes` are among those of `end`, or come before them. */
 bool openreg_graph_comes_before(const openreg_graph *graph, const struct frontier *nodes,

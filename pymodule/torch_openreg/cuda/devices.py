@@ -105,7 +105,7 @@ def _cuda_ipc_collect() -> None:
 
 
 def _cuda_isCurrentStreamCapturing() -> bool:
-    return False
+    return _C.is_initialized() and _C.current_capture()[0] != 0
 
 
 def _cuda_get_sync_debug_mode() -> int:

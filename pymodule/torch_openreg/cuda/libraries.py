@@ -36,7 +36,7 @@ def _refusing(name: str, reason: str) -> Any:
     return type(name, (), {"__new__": refuse, "create": staticmethod(refuse)})
 
 
-_CUDAGraph = _refusing("torch.cuda.CUDAGraph", "openreg does not capture graphs yet")
+_CUDAGraph = _C.CUDAGraph
 _CUDAGreenContext = _refusing("torch.cuda.GreenContext", "openreg's devices have no parts")
 
 # ---- the runtime ---------------------------------------------------------------------------------

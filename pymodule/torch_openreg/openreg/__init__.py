@@ -1,14 +1,14 @@
 """``torch.openreg``: what ``torch.cuda`` is for NVIDIA GPUs, for simulated devices.
 
 Names, signatures and errors are those of ``torch.cuda``. Each concern has a module of its own:
-`devices`, `memory`, `random`, `streams` and `amp`; this file only brings them together.
+`devices`, `memory`, `random`, `streams`, `graphs` and `amp`; this file only brings them together.
 """
 
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import amp, devices, memory, random, streams
+from . import amp, devices, graphs, memory, random, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported, is_tf32_supported
 from .devices import (
     can_device_access_peer,
@@ -28,6 +28,7 @@ from .devices import (
     set_sync_debug_mode,
     synchronize,
 )
+from .graphs import CUDAGraph, graph, is_current_stream_capturing, make_graphed_callables
 from .memory import (
     CUDAPluggableAllocator,
     MemPool,
@@ -85,7 +86,6 @@ from .streams import (
     current_stream,
     default_stream,
     get_stream_from_external,
-    is_current_stream_capturing,
     set_stream,
     stream,
 )
@@ -95,6 +95,7 @@ OutOfMemoryError = torch.OutOfMemoryError
 
 __all__ = [
     "AcceleratorError",
+    "CUDAGraph",
     "CUDAPluggableAllocator",
     "Event",
     "ExternalStream",
@@ -129,7 +130,9 @@ __all__ = [
     "get_rng_state_all",
     "get_stream_from_external",
     "get_sync_debug_mode",
+    "graph",
     "graph_pool_handle",
+    "graphs",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "init",
@@ -141,6 +144,7 @@ __all__ = [
     "is_initialized",
     "is_tf32_supported",
     "list_gpu_processes",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",

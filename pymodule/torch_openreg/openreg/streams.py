@@ -189,11 +189,6 @@ def get_stream_from_external(data_ptr: int, device: Device = None) -> torch.Stre
     return ExternalStream(data_ptr, device)
 
 
-def is_current_stream_capturing() -> bool:
-    """Return False: there is no capture of graphs."""
-    return False
-
-
 def set_stream(stream: torch.Stream | None) -> None:
     """Make a stream the current one of its device, and its device the current one.
 
