@@ -88,6 +88,10 @@ def main_dtype(info):
     return ([dtype for dtype in preferred if dtype in supported] or all_dtypes(info))[:1]
 
 
+def graph_dtypes(info):
+    return [d for d in main_dtype(info) if d == torch.float32]
+
+
 def layout_dtypes(info):
     """One dtype of each sort, and one of each width: memory is all that matters."""
     wanted = (torch.bool, torch.bfloat16, torch.int64, torch.float32, torch.complex64)

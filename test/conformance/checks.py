@@ -10,6 +10,7 @@ from . import (
     catalogue,
     errors,
     gradients,
+    graphs,
     layouts,
     modules,
     operators,
@@ -52,6 +53,7 @@ CHECKS = {
             "forward_gradients", "operator", catalogue.double_dtypes, gradients.forward_gradients
         ),
         Check("vmap", "operator", catalogue.main_dtype, batched.batched),
+        Check("graphs", "operator", catalogue.graph_dtypes, graphs.graphs),
         Check("sparse", "operator", catalogue.sparse_dtypes, layouts.sparse),
         Check("sparse_gradients", "operator", catalogue.double_dtypes, layouts.sparse_gradients),
         Check("nested", "operator", layouts.nested_dtypes, layouts.nested),

@@ -1,14 +1,14 @@
 #include "graph/graph.h"
 
-#include <c10/core/DeviceType.h>
-
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "allocator/allocator.h"
+#include "core/device_type.h"
 #include "device/capture.h"
 #include "graph/dot.h"
 #include "launch/launch_words.h"
@@ -86,7 +86,7 @@ Graph::~Graph() {
 // ---- capture ------------------------------------------------------------------------------------
 
 void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
-  TORCH_CHECK(captured_ == nullptr || underway_ != nullptr,
+  TORCH_CHECK(underway_ == nullptr && (captured_ == nullptr || captured_->graph() == nullptr),
               "This CUDAGraph instance already owns a captured graph. To capture a new graph, "
               "create a new instance.");
   const int device = openreg_device_current();
@@ -230,8 +230,10 @@ uintptr_t Graph::raw_executable() const {
 }
 
 void register_graphs() {
+  std::string name = platform_name();
+  std::ranges::transform(name, name.begin(), [](unsigned char each) { return std::toupper(each); });
   at::GraphImplRegistry()->Register(
-      c10::DeviceTypeName(kDeviceType, /*lower_case=*/false),
+      name,
       [](const at::GraphImplArgs &args) -> std::unique_ptr<at::GraphImplInterface> {
         return std::make_unique<Graph>(args);
       },

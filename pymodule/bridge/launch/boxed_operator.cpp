@@ -163,7 +163,7 @@ void BoxedOperator::queue(torch::jit::Stack *stack) {
   launch(stack, exchanged, place, count_elements(exchanged), /*is_queued=*/true);
 }
 
-void BoxedOperator::launch(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
+void BoxedOperator::launch(torch::jit::Stack *stack, ExchangeList &exchanged, Place place,
                            int64_t elements, bool is_queued) {
   const auto device = place.device;
   if (openreg_captures_exist() && !is_view_ && is_capturing(device)) [[unlikely]] {
@@ -198,7 +198,7 @@ void BoxedOperator::launch(torch::jit::Stack *stack, const ExchangeList &exchang
 }
 
 // Nothing is done, so results cannot be looked at: what they will be like must be known.
-void BoxedOperator::capture(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
+void BoxedOperator::capture(torch::jit::Stack *stack, ExchangeList &exchanged, Place place,
                             int64_t elements) {
   Forecasts::Key key;
   if (!can_queue_ || !make_key(*stack, exchanged, key)) {
@@ -206,7 +206,11 @@ void BoxedOperator::capture(torch::jit::Stack *stack, const ExchangeList &exchan
   }
   auto forecast = forecasts_.find(key);
   if (forecast == nullptr) {
-    forecast = learn_on_copies(*stack, exchanged, place);
+    forecast = learn_on_stand_ins(*stack, exchanged, place);
+    if (refresh_twins(*stack, exchanged)) { // some argument has another size now
+      capture(stack, exchanged, place, elements);
+      return;
+    }
     forecasts_.learn(std::move(key), forecast);
   }
   if (!forecast->can_be_queued) {
@@ -266,27 +270,60 @@ void BoxedOperator::run_and_learn(torch::jit::Stack *stack, const ExchangeList &
   forecasts_.learn(std::move(key), std::move(forecast));
 }
 
-// With arguments that look the same and are full of zeros.
-std::shared_ptr<Forecast> BoxedOperator::learn_on_copies(const torch::jit::Stack &stack,
-                                                         const ExchangeList &exchanged,
-                                                         Place place) const {
-  StandIns stand_ins;
-  ExchangeList copied;
-  for (const auto &each : exchanged) {
-    copied.push_back({each.tensor, stand_ins.of(each.twin), each.written});
-  }
-  torch::jit::Stack copies;
-  for (auto value = stack.end() - static_cast<std::ptrdiff_t>(written_.size());
-       value != stack.end(); ++value) {
-    copies.push_back(stand_ins.in(*value));
-  }
-  Allocations allocations;
+// With arguments that look the same: of zeros, which are good indices; else of ones.
+std::shared_ptr<Forecast> BoxedOperator::learn_on_stand_ins(const torch::jit::Stack &stack,
+                                                            const ExchangeList &exchanged,
+                                                            Place place) const {
+  const auto learn = [&](int number) {
+    StandIns stand_ins(number);
+    ExchangeList copied;
+    for (const auto &each : exchanged) {
+      copied.push_back({each.tensor, stand_ins.of(each.twin), each.written});
+    }
+    torch::jit::Stack copies;
+    for (auto value = stack.end() - static_cast<std::ptrdiff_t>(written_.size());
+         value != stack.end(); ++value) {
+      copies.push_back(stand_ins.in(*value));
+    }
+    Allocations allocations;
+    {
+      const Redirection redirection(place.device, &allocations, place.host_bytes);
+      op_.redispatchBoxed(kCpuKernel, &copies);
+    }
+    for (const auto &each : copied) {
+      if (each.written && each.tensor.sizes() != each.twin.sizes()) {
+        each.tensor.resize_(each.twin.sizes()); // now, so that no replay has to
+      }
+    }
+    return make_forecast(copies, op_.schema().returns().size(), copied, allocations);
+  };
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  {
-    const Redirection redirection(place.device, &allocations, place.host_bytes);
-    op_.redispatchBoxed(kCpuKernel, &copies);
+  try {
+    return learn(0);
+  } catch (const c10::Error &) {
+    return learn(1);
   }
-  return make_forecast(copies, op_.schema().returns().size(), copied, allocations);
+}
+
+// Puts the twins of tensors that were resized in the place of those that they had. Whether there are
+// any.
+bool BoxedOperator::refresh_twins(torch::jit::Stack &stack, ExchangeList &exchanged) const {
+  bool any = false;
+  for (auto &each : exchanged) {
+    const auto &twin = twin_of(each.tensor);
+    if (each.twin.is_same(twin)) {
+      continue;
+    }
+    for (auto value = stack.end() - static_cast<std::ptrdiff_t>(written_.size());
+         value != stack.end(); ++value) {
+      if (value->isTensor() && value->toTensor().is_same(each.twin)) {
+        *value = twin;
+      }
+    }
+    each.twin = twin;
+    any = true;
+  }
+  return any;
 }
 
 void BoxedOperator::run_now(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,

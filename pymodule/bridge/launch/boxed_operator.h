@@ -46,16 +46,16 @@ private:
   Place exchange_arguments(torch::jit::Stack *stack, ExchangeList &exchanged) const;
   template <class Where> void see(Where &where, const at::Tensor &tensor, bool written) const;
   at::Tensor exchange(const at::Tensor &tensor, bool written, ExchangeList &exchanged) const;
-  void launch(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
-              int64_t elements, bool is_queued);
+  void launch(torch::jit::Stack *stack, ExchangeList &exchanged, Place place, int64_t elements,
+              bool is_queued);
   bool make_key(const torch::jit::Stack &stack, const ExchangeList &exchanged,
                 Forecasts::Key &key) const;
   void run_and_learn(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
                      int64_t elements, Forecasts::Key key, bool is_known);
-  void capture(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
-               int64_t elements);
-  std::shared_ptr<Forecast> learn_on_copies(const torch::jit::Stack &stack,
-                                            const ExchangeList &exchanged, Place place) const;
+  void capture(torch::jit::Stack *stack, ExchangeList &exchanged, Place place, int64_t elements);
+  std::shared_ptr<Forecast> learn_on_stand_ins(const torch::jit::Stack &stack,
+                                               const ExchangeList &exchanged, Place place) const;
+  bool refresh_twins(torch::jit::Stack &stack, ExchangeList &exchanged) const;
   void run_now(torch::jit::Stack *stack, const ExchangeList &exchanged, Place place,
                Allocations *allocations) const;
   void exchange_results(torch::jit::Stack *stack, const ExchangeList &exchanged,

@@ -139,8 +139,18 @@ bool expect_result(const at::Tensor &result, c10::ArrayRef<Exchanged> exchanged,
       return true;
     }
   }
-  if (!is_fresh(result) || is_composite(result) || result.storage_offset() != 0 ||
-      result.is_conj() || result.is_neg() || result._is_zerotensor()) {
+  if (is_composite(result) || result.is_conj() || result.is_neg() || result._is_zerotensor() ||
+      result.storage_offset() != 0) {
+    return false;
+  }
+  expected.dtype = result.scalar_type();
+  expected.sizes = result.sizes();
+  expected.strides = result.strides();
+  if (result.storage().nbytes() == 0 && result.storage().data() == nullptr) {
+    expected.kind = ExpectedTensor::Kind::kEmpty;
+    return true;
+  }
+  if (!is_fresh(result)) {
     return false;
   }
   // Memory that the kernel freed may have been allocated again: the last one at the address counts.
@@ -161,9 +171,6 @@ bool expect_result(const at::Tensor &result, c10::ArrayRef<Exchanged> exchanged,
     expected.allocation = {WhichAllocation::Kind::kFirstOfItsSize};
   }
   expected.bytes = found->bytes;
-  expected.dtype = result.scalar_type();
-  expected.sizes = result.sizes();
-  expected.strides = result.strides();
   return true;
 }
 

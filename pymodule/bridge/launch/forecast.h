@@ -29,6 +29,7 @@ namespace openreg {
 struct ExpectedTensor {
   enum class Kind {
     kFresh,    // in memory that the kernel allocates
+    kEmpty,    // of no bytes, in no memory
     kArgument, // an argument that it wrote to
     kUndefined,
   };

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "memory/memory.h"
+
 namespace openreg {
 
 c10::Storage StandIns::storage_of(const c10::Storage &storage) {
@@ -16,7 +18,7 @@ c10::Storage StandIns::storage_of(const c10::Storage &storage) {
     TORCH_CHECK(memory != nullptr || bytes == 0, "openreg: no host memory for ", bytes, " bytes");
     copy = c10::Storage(c10::Storage::use_byte_size_t(), bytes,
                         c10::DataPtr(memory, memory, &std::free, c10::Device(c10::kCPU)),
-                        /*allocator=*/nullptr, /*resizable=*/false);
+                        redirecting_allocator(), /*resizable=*/true);
   }
   return copy;
 }
@@ -35,6 +37,9 @@ at::Tensor StandIns::of(const at::Tensor &twin) {
       like->set_wrapped_number(true);
     }
     copy = at::Tensor(std::move(like));
+    if (number_ != 0) {
+      copy.fill_(number_);
+    }
   }
   return copy;
 }

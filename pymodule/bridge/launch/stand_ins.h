@@ -1,4 +1,5 @@
-// CPU tensors that look like others and are full of zeros, to learn on what a kernel makes of them.
+// CPU tensors that look like others and are full of one number, to learn on what a kernel makes of
+// them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,9 +10,12 @@
 
 namespace openreg {
 
-// Tensors that share memory have stand-ins that do. Memory is only taken where it is written to.
+// Tensors that share memory have stand-ins that do. Memory of zeros is only taken where a kernel
+// writes to it.
 class StandIns {
 public:
+  explicit StandIns(int number) : number_(number) {}
+
   // The same one for the same tensor.
   at::Tensor of(const at::Tensor &twin);
 
@@ -21,6 +25,7 @@ public:
 private:
   c10::Storage storage_of(const c10::Storage &storage);
 
+  int number_;
   std::unordered_map<const c10::StorageImpl *, c10::Storage> storages_;
   std::unordered_map<const c10::TensorImpl *, at::Tensor> tensors_;
 };

@@ -179,6 +179,11 @@ template <class Op> constexpr bool has_cpu_kernel = !requires {
   Op::kRunsItself;
 };
 
+// Whether it is made of operators, and says so: a graph captures these.
+template <class Op> constexpr bool is_composed = requires {
+  Op::kIsComposed;
+};
+
 template <class Arg> constexpr bool is_written = std::is_same_v<Arg, at::Tensor &>;
 
 template <class Op, class Schema> struct TypedLaunch;
@@ -206,6 +211,11 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
           long_launch->set_queued();
         }
         return queue(args...);
+      }
+      if constexpr (is_composed<Op>) {
+        if (is_capturing(device)) {
+          return Op::redispatch(kCpuKernel, args...);
+        }
       }
       turn.wait();
     }

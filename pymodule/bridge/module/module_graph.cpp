@@ -2,6 +2,8 @@
 
 #include "module/module_graph.h"
 
+#include <torch/csrc/Exceptions.h>
+
 #include <string>
 #include <utility>
 
@@ -55,7 +57,11 @@ void define_graphs(py::module &module) {
            py::arg("keep_graph") = false)
       .def("capture_begin", &capture_begin, py::arg("pool") = std::nullopt,
            py::arg("capture_error_mode") = "global")
-      .def("capture_end", &Graph::capture_end)
+      .def("capture_end",
+           [](Graph &graph) {
+             torch::PyWarningHandler warnings;
+             graph.capture_end();
+           })
       .def("instantiate", &Graph::instantiate)
       .def("register_generator_state", &Graph::register_generator, py::arg("Generator"))
       .def("replay", &Graph::replay)

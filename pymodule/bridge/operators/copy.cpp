@@ -60,6 +60,12 @@ void check_copyable(const at::Tensor &tensor) {
                               "openreg: cannot copy between openreg and ", tensor.device());
 }
 
+int current_stream(c10::DeviceIndex device) {
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  return stream;
+}
+
 // The stream of a copy is the current one of its device: the source's, if it is on one. A copy
 // between two devices comes after what the other's current stream has to do as well, and before
 // what follows there.
@@ -85,12 +91,6 @@ public:
   void end() const { order(device_, other_); }
 
 private:
-  static int current_stream(c10::DeviceIndex device) {
-    int stream = OPENREG_STREAM_DEFAULT;
-    check(openreg_stream_current(device, &stream));
-    return stream;
-  }
-
   void order(c10::DeviceIndex first, c10::DeviceIndex second) const {
     if (!are_two() || is_idle(first)) {
       return;
@@ -216,21 +216,19 @@ public:
 
   static void queue(const at::Tensor &self, const at::Tensor &source, c10::DeviceIndex device) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto copy = std::make_unique<ConvertingCopy>(self, source);
-    int stream = OPENREG_STREAM_DEFAULT;
-    check(openreg_stream_current(device, &stream));
-    launch_on_stream(device, stream, &run, copy.release()); // which frees it, failing or not
+    queue_on_stream(device, [copy = std::make_unique<ConvertingCopy>(self, source)] {
+      return copy->run();
+    });
   }
 
 private:
-  static openreg_status run(void *copy) {
-    const std::unique_ptr<ConvertingCopy> self(static_cast<ConvertingCopy *>(copy));
+  openreg_status run() {
     const auto began_ns = now_ns();
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      const OpenTensor open_to(self->to_, true), open_from(self->from_, false);
-      at::_ops::copy_::redispatch(kCpuKernel, self->to_, self->from_, /*non_blocking=*/false);
-      converting_copy_cost.note(self->to_.numel(), now_ns() - began_ns);
+      const OpenTensor open_to(to_, true), open_from(from_, false);
+      at::_ops::copy_::redispatch(kCpuKernel, to_, from_, /*non_blocking=*/false);
+      converting_copy_cost.note(to_.numel(), now_ns() - began_ns);
       return OPENREG_OK;
     } catch (const std::exception &error) {
       return openreg_fail(OPENREG_LAUNCH_FAILURE, "%s error: a copy failed: %s", platform_name(),
@@ -279,10 +277,26 @@ at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &
   return self;
 }
 
+// The host's memory must be there, and may be changed, when the graph is replayed.
+void check_capturable(const at::Tensor &self, const at::Tensor &source, const CopyDevices &devices) {
+  const auto &host = self.is_cpu() ? self : source;
+  if (!host.is_cpu() || host.is_pinned() || !is_capturing(devices.device())) {
+    return;
+  }
+  (void)openreg_capture_refuse(devices.device(), current_stream(devices.device()),
+                               "a copy of pageable memory");
+  TORCH_CHECK(false, "Cannot copy between CPU and ", platform_name(), " tensors during ",
+              platform_name(), " graph capture unless the CPU tensor is pinned. Please use "
+              "tensor.pin_memory() or allocate the tensor with pin_memory=True.");
+}
+
 at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking) {
   check_copyable(self);
   check_copyable(source);
   const CopyDevices devices(self, source);
+  if (openreg_captures_exist()) [[unlikely]] {
+    check_capturable(self, source, devices);
+  }
   if (non_blocking && may_queue() && !devices.are_idle() && is_pageable(source)) {
     if (const auto staged = stage(source); staged.defined()) {
       return copy(self, staged, devices, non_blocking, /*host_may_be_used_later=*/true);

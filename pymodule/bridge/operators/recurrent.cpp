@@ -2,7 +2,8 @@
 // operator by operator; here they are that composition, as one launch.
 //
 // Each cell is an operator like any other for the typed door: a type with the schema of PyTorch's
-// operator whose `redispatch` is the computation on CPU tensors.
+// operator whose `redispatch` is the computation on CPU tensors. A graph has the computation's own
+// launches instead.
 
 #include <ATen/Operators.h>
 #include <ATen/TensorOperators.h>
@@ -37,7 +38,7 @@ Tensor tanh_slope(const Tensor &y) {
 
 // gates: input, forget, cell, output. The workspace holds them activated.
 struct LstmCell : at::_ops::_thnn_fused_lstm_cell {
-  static constexpr bool kRunsItself = true;
+  static constexpr bool kRunsItself = true, kIsComposed = true;
   static std::tuple<Tensor, Tensor, Tensor> redispatch(c10::DispatchKeySet,
                                                        const Tensor &input_gates,
                                                        const Tensor &hidden_gates, const Tensor &cx,
@@ -56,7 +57,7 @@ struct LstmCell : at::_ops::_thnn_fused_lstm_cell {
 };
 
 struct LstmCellBackward : at::_ops::_thnn_fused_lstm_cell_backward_impl {
-  static constexpr bool kRunsItself = true;
+  static constexpr bool kRunsItself = true, kIsComposed = true;
   static std::tuple<Tensor, Tensor, Tensor>
   redispatch(c10::DispatchKeySet, const OptionalTensor &grad_hy, const OptionalTensor &grad_cy,
              const Tensor &cx, const Tensor &cy, const Tensor &workspace, bool has_bias) {
@@ -83,7 +84,7 @@ struct LstmCellBackward : at::_ops::_thnn_fused_lstm_cell_backward_impl {
 // gates: reset, update, new. The workspace holds them activated, then hx and the hidden part of the
 // new gate.
 struct GruCell : at::_ops::_thnn_fused_gru_cell {
-  static constexpr bool kRunsItself = true;
+  static constexpr bool kRunsItself = true, kIsComposed = true;
   static std::tuple<Tensor, Tensor> redispatch(c10::DispatchKeySet, const Tensor &input_gates,
                                                const Tensor &hidden_gates, const Tensor &hx,
                                                const OptionalTensor &input_bias,
@@ -99,7 +100,7 @@ struct GruCell : at::_ops::_thnn_fused_gru_cell {
 };
 
 struct GruCellBackward : at::_ops::_thnn_fused_gru_cell_backward {
-  static constexpr bool kRunsItself = true;
+  static constexpr bool kRunsItself = true, kIsComposed = true;
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>
   redispatch(c10::DispatchKeySet, const Tensor &grad_hy, const Tensor &workspace, bool has_bias) {
     const auto parts = workspace.chunk(5, 1);

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from torch_openreg import _C
 
+from ._graph_inputs import InputTracker
 from .devices import synchronize
 from .memory import empty_cache, graph_pool_handle
 from .streams import Stream, StreamContext
@@ -40,7 +41,7 @@ class CUDAGraph(_C.CUDAGraph):
 
     def __init__(self, keep_graph: bool = False) -> None:
         super().__init__(keep_graph)
-        self._tracker: Any = None
+        self._tracker: InputTracker | None = None
 
     def __del__(self) -> None:
         self._stop_tracking()
@@ -72,9 +73,7 @@ class CUDAGraph(_C.CUDAGraph):
         self._stop_tracking()
         super().capture_begin(pool, capture_error_mode)
         if check_input_liveness:
-            from torch.utils._cuda_debug import _CUDAGraphInputLivenessTracker
-
-            self._tracker = _CUDAGraphInputLivenessTracker()
+            self._tracker = InputTracker()
             self._tracker.start()
 
     def capture_end(self) -> None:
@@ -92,7 +91,7 @@ class CUDAGraph(_C.CUDAGraph):
     def replay(self) -> None:
         """Have the current stream do all that was captured."""
         if self._tracker is not None:
-            self._tracker.check_alive(self.pool())
+            self._tracker.check_alive()
         super().replay()
 
     def reset(self) -> None:
@@ -151,8 +150,10 @@ class graph:  # noqa: N801 - torch.cuda's name
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.cuda_graph.capture_end()
-        self.stream_ctx.__exit__(kind, error, traceback)
+        try:
+            self.cuda_graph.capture_end()
+        finally:
+            self.stream_ctx.__exit__(kind, error, traceback)
 
 
 # ---- functions of which both ways are graphs -----------------------------------------------------

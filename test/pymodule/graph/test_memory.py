@@ -1,0 +1,118 @@
+"""A graph's memory: a private pool, kept until reset, and shared by graphs that say so."""
+
+import gc
+
+import torch
+
+from device import DEVICE, memory, module
+
+MIB = 1 << 20
+
+
+def tensor(mib):
+    return torch.empty(mib * MIB, dtype=torch.uint8, device=DEVICE)
+
+
+def capture(function, **options):
+    graph = module.CUDAGraph()
+    with module.graph(graph, **options):
+        result = function()
+    return graph, result
+
+
+def test_what_is_made_in_a_capture_lies_in_the_graphs_pool():
+    x = tensor(4)
+    graph, y = capture(lambda: x + 1)
+    segments = memory.memory_snapshot()
+    pools = {
+        tuple(each["segment_pool_id"])
+        for each in segments
+        if each["address"] <= y.data_ptr() < each["address"] + each["total_size"]
+    }
+    assert pools == {tuple(graph.pool())}
+
+
+def test_a_pool_is_given_back_when_its_graph_is_reset():
+    module.synchronize()
+    gc.collect()
+    module.empty_cache()
+    before = module.memory_reserved()
+    x = tensor(8)
+    graph, y = capture(lambda: (x + 1) * 2)
+    module.empty_cache()
+    kept = module.memory_reserved()
+    assert kept >= before + 16 * MIB
+    del y
+    module.empty_cache()
+    assert module.memory_reserved() == kept  # a replay writes there
+    graph.reset()
+    del x
+    module.empty_cache()
+    assert module.memory_reserved() == before
+
+
+def test_graphs_of_one_pool_share_its_memory():
+    x = tensor(32)
+    first, y = capture(lambda: (x + 1) * 2)
+    reserved = module.memory_reserved()
+    second, z = capture(lambda: (x + 3) * 4, pool=first.pool())
+    assert second.pool() == first.pool()
+    assert y.data_ptr() != z.data_ptr()
+    assert module.memory_reserved() <= reserved + 32 * MIB
+    alone = module.memory_reserved()
+    third, w = capture(lambda: (x + 3) * 4)
+    assert module.memory_reserved() >= alone + 64 * MIB
+    for graph in (first, second, third):
+        graph.replay()
+    x.fill_(1)
+    for graph in (first, second, third):
+        graph.replay()
+    module.synchronize()
+    assert y.eq(4).all() and z.eq(16).all() and w.eq(16).all()
+
+
+def test_a_handle_names_a_pool_before_there_is_a_graph():
+    handle = module.graph_pool_handle()
+    graph, _ = capture(lambda: tensor(1).fill_(1), pool=handle)
+    assert tuple(graph.pool()) == tuple(handle)
+
+
+def test_ten_thousand_replays_take_no_memory():
+    x = torch.zeros(100, device=DEVICE)
+    graph, _ = capture(lambda: x.add_(torch.rand(100, device=DEVICE)).sum())
+    for _ in range(100):
+        graph.replay()
+    module.synchronize()
+    figures = dict(module.memory_stats())
+    rss = _resident_kib()
+    for _ in range(10_000):
+        graph.replay()
+    module.synchronize()
+    assert dict(module.memory_stats()) == figures
+    assert _resident_kib() - rss < 2048
+
+
+def _resident_kib():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4
+
+
+def test_a_block_that_another_stream_uses_waits_for_the_end_of_captures():
+    stream = module.Stream()
+    x = tensor(3)
+    address = x.data_ptr()
+    stream.wait_stream(module.current_stream())
+    with module.stream(stream):
+        x.fill_(1)
+    x.record_stream(stream)
+    module.synchronize()
+    with module.graph(module.CUDAGraph(), capture_error_mode="relaxed"):
+        tensor(1).fill_(0)
+        del x
+        with module.stream(module.default_stream()):
+            other = tensor(3)
+    assert other.data_ptr() != address
+    del other
+    module.synchronize()
+    again = [tensor(3), tensor(3)]
+    assert address in [each.data_ptr() for each in again]

@@ -1,0 +1,145 @@
+"""What a capture refuses, in CUDA's words, and that all goes on after it."""
+
+import threading
+
+import pytest
+import torch
+
+from device import DEVICE, module
+
+UNSUPPORTED = "operation not permitted when stream is capturing"
+PAGEABLE = "unless the CPU tensor is pinned"
+
+
+@pytest.fixture
+def x():
+    return torch.ones(8, device=DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        (lambda x: module.synchronize(), UNSUPPORTED),
+        (lambda x: module.current_stream().synchronize(), UNSUPPORTED),
+        (lambda x: module.current_stream().query(), UNSUPPORTED),
+        (lambda x: x.sum().item(), UNSUPPORTED),
+        (lambda x: bool(x.any()), UNSUPPORTED),
+        (lambda x: x.nonzero(), UNSUPPORTED),
+        (lambda x: x[x > 0], UNSUPPORTED),
+        (lambda x: x.cpu(), PAGEABLE),
+        (lambda x: x.copy_(torch.ones(8)), PAGEABLE),
+        (lambda x: torch.tensor([1.0], device=x.device), PAGEABLE),
+    ],
+)
+def test_what_needs_the_host_is_refused(x, work, words):
+    graph = module.CUDAGraph()
+    with pytest.raises(torch.AcceleratorError, match="previous error during capture") as caught:
+        with module.graph(graph):
+            x.add_(1)
+            work(x)
+    assert words in str(caught.value.__context__)
+    assert x.eq(1).all()  # nothing was done
+    module.synchronize()
+    with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+        graph.replay()
+    with module.graph(graph):
+        y = x + 1
+    graph.replay()
+    assert y.eq(2).all()
+
+
+def test_the_default_stream_is_not_captured():
+    with module.stream(module.default_stream()):
+        with pytest.raises(RuntimeError, match="must be captured on a non-default stream"):
+            module.CUDAGraph().capture_begin()
+
+
+def test_an_event_of_a_capture_is_not_asked_for():
+    event = module.Event()
+    with pytest.raises(torch.AcceleratorError) as caught:
+        with module.graph(module.CUDAGraph(), capture_error_mode="relaxed"):
+            event.record()
+            event.query()
+    assert "last recorded in a capturing stream" in str(caught.value.__context__)
+
+
+def test_work_of_a_stream_that_did_not_join_is_no_dependency(x):
+    other = module.Stream()
+    event = other.record_event()
+    with pytest.raises(torch.AcceleratorError) as caught:
+        with module.graph(module.CUDAGraph()):
+            module.current_stream().wait_event(event)
+    assert "uncaptured work in another stream" in str(caught.value.__context__)
+
+
+def test_a_stream_that_does_not_come_back_is_unjoined(x):
+    side = module.Stream()
+    with pytest.raises(torch.AcceleratorError, match="unjoined work"):
+        with module.graph(module.CUDAGraph()):
+            side.wait_stream(module.current_stream())
+            with module.stream(side):
+                x + 1
+    side.synchronize()
+
+
+def test_a_capture_ends_where_it_began(x):
+    graph = module.CUDAGraph()
+    first, second = module.Stream(), module.Stream()
+    with module.stream(first):
+        graph.capture_begin()
+        x.add_(1)
+        with module.stream(second):
+            with pytest.raises(RuntimeError, match="must end on the same stream"):
+                graph.capture_end()
+        graph.capture_end()
+    graph.replay()
+    module.synchronize()
+    assert x.eq(2).all()
+
+
+def test_a_mode_that_is_none_is_refused():
+    with module.stream(module.Stream()):
+        with pytest.raises(RuntimeError, match="Unknown capture error mode"):
+            module.CUDAGraph().capture_begin(capture_error_mode="strict")
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_disturbed"), [("global", True), ("thread_local", False), ("relaxed", False)]
+)
+def test_modes_say_whether_other_threads_may_ask_for_memory(x, mode, is_disturbed):
+    errors = []
+
+    def allocate():
+        try:
+            with module.stream(module.Stream()):
+                torch.empty(64 << 20, dtype=torch.uint8, device=DEVICE)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    graph = module.CUDAGraph()
+    stream = module.Stream()
+    with module.stream(stream):
+        graph.capture_begin(capture_error_mode=mode)
+        x.add_(1)
+        thread = threading.Thread(target=allocate)
+        thread.start()
+        thread.join()
+        if is_disturbed:
+            with pytest.raises(torch.AcceleratorError, match="previous error during capture"):
+                graph.capture_end()
+        else:
+            graph.capture_end()
+    assert bool(errors) == is_disturbed
+    assert all(UNSUPPORTED in error for error in errors)
+
+
+def test_a_graph_that_is_dropped_in_its_capture_ends_it(x):
+    stream = module.Stream()
+    with module.stream(stream):
+        graph = module.CUDAGraph()
+        graph.capture_begin()
+        x.add_(1)
+        del graph
+        assert not module.is_current_stream_capturing()
+        stream.synchronize()
+    assert x.eq(1).all()
