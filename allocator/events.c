@@ -8,8 +8,9 @@
  *
  * There is one more reason to wait, which no GPU has: work that runs inline on another thread
  * allocates while it runs, and what is freed then may be in use by work that is queued behind it.
- * Such a block waits until its stream is idle. And while a stream captures no event is recorded, for
- * it might be one of the graph: blocks that other streams use wait until all captures have ended.
+ * Such a block waits until its stream is idle. And while a stream captures no event is recorded,
+ * for it might be one of the graph: blocks that other streams use wait until all captures have
+ * ended.
  */
 #include "allocator/stats.h"
 

@@ -169,8 +169,7 @@ uint64_t openreg_mempool_next_on_oom(uint64_t mempool) {
 }
 
 uint64_t openreg_mempool_current_of(int device, int stream) {
-  uint64_t captured =
-      openreg_captures_exist() ? openreg_stream_capture_mempool(device, stream) : 0;
+  uint64_t captured = openreg_captures_exist() ? openreg_stream_capture_mempool(device, stream) : 0;
   const uint64_t *current = pthread_getspecific(key);
   return captured != 0 ? captured : current ? current[device] : 0;
 }

@@ -154,8 +154,7 @@ static bool is_rejected(const struct allocator *allocator, size_t bytes) {
 openreg_status openreg_segment_take(struct allocator *allocator, const struct request *request,
                                     size_t bytes, struct segment **segment) {
   openreg_status status = OPENREG_OK;
-  if (openreg_captures_exist() &&
-      !openreg_stream_is_capturing(allocator->device, request->stream))
+  if (openreg_captures_exist() && !openreg_stream_is_capturing(allocator->device, request->stream))
     status = openreg_capture_refuse_unsafe("memory from the device for another stream");
   if (status == OPENREG_OK)
     status = openreg_ledger_take(allocator->device, bytes);

@@ -9,10 +9,10 @@
  *
  * What the host cannot know during a capture it must not ask. Waiting for a capturing stream, for
  * its device, or for an event of it fails, and so does asking whether they have finished; work of
- * the stream that is no node of a graph (openreg_stream_launch, inline work that waits for its turn)
- * and a dependency on work that was not captured fail as well. Such a call fails with CAPTURE_...,
- * as CUDA's, and makes the capture invalid: it goes on, and fails when it ends. The stream is then
- * as it was before the capture.
+ * the stream that is no node of a graph (openreg_stream_launch, inline work that waits for its
+ * turn) and a dependency on work that was not captured fail as well. Such a call fails with
+ * CAPTURE_..., as CUDA's, and makes the capture invalid: it goes on, and fails when it ends. The
+ * stream is then as it was before the capture.
  *
  * While a capture lasts its streams are not idle, and work that was submitted to them before goes
  * on; ending it waits for that.

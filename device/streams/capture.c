@@ -284,9 +284,8 @@ openreg_status openreg_stream_refuse_in_capture(struct stream *stream, const cha
     return OPENREG_OK;
   pthread_mutex_lock(&captures.lock);
   struct capture *capture = capture_of(stream);
-  openreg_status status = capture != NULL
-                              ? invalidate(capture, OPENREG_CAPTURE_UNSUPPORTED, what)
-                              : OPENREG_OK;
+  openreg_status status =
+      capture != NULL ? invalidate(capture, OPENREG_CAPTURE_UNSUPPORTED, what) : OPENREG_OK;
   pthread_mutex_unlock(&captures.lock);
   return status;
 }

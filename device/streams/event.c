@@ -178,7 +178,9 @@ static openreg_status synchronize(const openreg_event *event, int64_t deadline_n
   if (sharing_of(event) != NULL)
     return sharing_of(event)->synchronize(event, deadline_ns);
   openreg_status status = openreg_capture_refuse_event(event);
-  return status != OPENREG_OK ? status : openreg_recording_await(event, openreg_event_recorded(event), deadline_ns);
+  return status != OPENREG_OK
+             ? status
+             : openreg_recording_await(event, openreg_event_recorded(event), deadline_ns);
 }
 
 openreg_status openreg_event_synchronize(const openreg_event *event) {

@@ -12,7 +12,8 @@ struct openreg_graph {
   size_t count, room;
 };
 
-/* Nodes that come before whatever is behind them: those of a stream, or of an event. Zero is none. */
+/* Nodes that come before whatever is behind them: those of a stream, or of an event. Zero is none.
+ */
 struct frontier {
   uint32_t *nodes;
   size_t count, room;
@@ -21,7 +22,8 @@ struct frontier {
 /* NULL without host memory. */
 openreg_graph *openreg_graph_create(void);
 
-/* Owns `work` from now on. Of the dependencies those are left that say all. Errors: OUT_OF_MEMORY. */
+/* Owns `work` from now on. Of the dependencies those are left that say all. Errors: OUT_OF_MEMORY.
+ */
 openreg_status openreg_graph_add(openreg_graph *graph, const struct stream *stream,
                                  const openreg_graph_work *work, struct frontier *dependencies);
 

@@ -24,7 +24,7 @@
 struct stream {
   struct timeline timeline;
   struct queue queue;
-  _Atomic bool started; /* the queue is open and the worker runs */
+  _Atomic bool started;              /* the queue is open and the worker runs */
   _Atomic(struct capture *) capture; /* that the stream takes part in (capture.c); NULL: none */
 };
 

@@ -1,7 +1,7 @@
-"""Graphs: each operator is captured while its arguments are zeros, and replayed on those of the sample.
+"""Graphs: each operator is captured while its arguments are zeros, and replayed on the sample's.
 
-Captured means that nothing was done: so the arguments are zeros after it. What a replay makes of the
-sample's values, with the generator where it would be, is what the CPU makes of them.
+Captured means that nothing was done: so the arguments are zeros after it. What a replay makes of
+the sample's values, with the generator where it would be, is what the CPU makes of them.
 """
 
 import fnmatch

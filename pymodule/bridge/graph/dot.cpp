@@ -15,11 +15,11 @@ void write_dot(std::ostream &out, const openreg_graph &graph) {
     of_streams[{node.device, node.stream}].push_back(i);
   }
   for (const auto &[stream, nodes] : of_streams) {
-    out << "  subgraph cluster_" << stream.first << "_" << stream.second << " {\n    label=\"device "
-        << stream.first << ", stream " << stream.second << "\";\n";
+    out << "  subgraph cluster_" << stream.first << "_" << stream.second
+        << " {\n    label=\"device " << stream.first << ", stream " << stream.second << "\";\n";
     for (const auto i : nodes) {
-      out << "    n" << i << " [label=\"" << i << ": " << openreg_graph_node_at(&graph, i)->work.name
-          << "\"];\n";
+      out << "    n" << i << " [label=\"" << i << ": "
+          << openreg_graph_node_at(&graph, i)->work.name << "\"];\n";
     }
     out << "  }\n";
   }

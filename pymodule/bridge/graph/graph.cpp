@@ -29,8 +29,11 @@ public:
 
   // Gives one replay to the device's current stream. The words are taken now, as a launch's are.
   static void replay(const std::shared_ptr<CapturedGraph> &self, c10::DeviceIndex device) {
-    submit(self->cost_, kShortElements, device, [self, begins = self->words_.take_all()] {
+    submit(self->cost_, kShortElements, device, [self, device, begins = self->words_.take_all()] {
       const std::lock_guard<std::mutex> lock(self->mutex_);
+      if (!Turn::any()) { // on a worker
+        keep_on_share_of_cores(device);
+      }
       self->words_.begin_at(begins);
       return openreg_graph_run(self->graph_);
     });
@@ -94,8 +97,8 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   TORCH_CHECK(stream != OPENREG_STREAM_DEFAULT,
               "CUDA graphs must be captured on a non-default stream. (However, after capture, it's "
               "ok to replay them on the default stream.)");
-  const auto number = pool.second != 0 ? static_cast<uint64_t>(pool.second)
-                                       : make_graph_pool_handle();
+  const auto number =
+      pool.second != 0 ? static_cast<uint64_t>(pool.second) : make_graph_pool_handle();
   check(openreg_mempool_retain(number));
   const auto status = openreg_capture_begin(device, stream, mode_of(mode), number);
   if (status != OPENREG_OK) {
@@ -154,7 +157,8 @@ void Graph::register_generator(const at::Generator &generator) {
   if (captured_ == nullptr) {
     captured_ = std::make_shared<CapturedGraph>();
   }
-  captured_->words().add(static_cast<GeneratorImpl *>(generator.unsafeGetGeneratorImpl())->source());
+  captured_->words().add(
+      static_cast<GeneratorImpl *>(generator.unsafeGetGeneratorImpl())->source());
 }
 
 // ---- replay -------------------------------------------------------------------------------------

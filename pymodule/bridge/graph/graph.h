@@ -1,4 +1,5 @@
-// A graph as PyTorch has it: torch.accelerator.Graph, torch.openreg.CUDAGraph, torch.cuda.CUDAGraph.
+// A graph as PyTorch has it: torch.accelerator.Graph, torch.openreg.CUDAGraph,
+// torch.cuda.CUDAGraph.
 //
 // What a stream that captures is given becomes nodes (device/capture.h): launches with what they
 // need to run again (launch/queued_launch.cpp), copies, and whatever else is queued on a stream.
@@ -32,8 +33,8 @@ public:
   void capture_end() override;
   void instantiate() override;
 
-  // On the current stream of the device that was captured. Any thread; replays of one graph are done
-  // one after another.
+  // On the current stream of the device that was captured. Any thread; replays of one graph are
+  // done one after another.
   void replay() override;
   void reset() override;
   c10::MempoolId_t pool() const override;
@@ -57,8 +58,8 @@ private:
   bool is_instantiated_ = false;
   bool has_pool_ = false; // one use of it
   uint64_t pool_ = 0;
-  int device_ = 0, stream_ = 0;                // that is captured
-  std::shared_ptr<CapturedGraph> captured_;    // null: nothing was captured
+  int device_ = 0, stream_ = 0;             // that is captured
+  std::shared_ptr<CapturedGraph> captured_; // null: nothing was captured
   std::unique_ptr<class CaptureUnderway> underway_;
 };
 

@@ -305,8 +305,8 @@ std::shared_ptr<Forecast> BoxedOperator::learn_on_stand_ins(const torch::jit::St
   }
 }
 
-// Puts the twins of tensors that were resized in the place of those that they had. Whether there are
-// any.
+// Puts the twins of tensors that were resized in the place of those that they had. Whether there
+// are any.
 bool BoxedOperator::refresh_twins(torch::jit::Stack &stack, ExchangeList &exchanged) const {
   bool any = false;
   for (auto &each : exchanged) {

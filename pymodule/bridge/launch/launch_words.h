@@ -12,8 +12,9 @@
 
 namespace openreg {
 
-// Where the words of a launch begin: known at the call, or when it is the launch's turn. Those of work
-// that a graph has begin elsewhere at each replay, which writes where the words of the whole graph do.
+// Where the words of a launch begin: known at the call, or when it is the launch's turn. Those of
+// work that a graph has begin elsewhere at each replay, which writes where the words of the whole
+// graph do.
 class LaunchWords {
 public:
   explicit LaunchWords(openreg_philox begin) : begin_(begin) {}
@@ -53,8 +54,8 @@ public:
 private:
   struct Source {
     GeneratorSource generator;
-    uint64_t words = 0;      // of the whole graph
-    openreg_philox begin{};  // of the replay that runs
+    uint64_t words = 0;     // of the whole graph
+    openreg_philox begin{}; // of the replay that runs
   };
   const Source *find(const GeneratorSource &source) const;
 

@@ -1,7 +1,8 @@
 // What happens to a launch: it runs *inline*, on the calling thread; it is *queued* for its
 // stream's worker; or the stream is *waited for*. This is the whole policy:
 //
-//  0. A launch on a stream that captures becomes a node of a graph (device/capture.h), whatever else
+//  0. A launch on a stream that captures becomes a node of a graph (device/capture.h), whatever
+//  else
 //     is said here; if it cannot be queued, it is refused.
 //  1. Within inline work, and with OPENREG_LAUNCH_BLOCKING=1, nothing is queued.
 //  2. A launch on a stream that is not idle is queued, however short it is.

@@ -293,8 +293,8 @@ class WithoutAutocast {
 };
 
 // Where dropout's words begin, as two numbers on the device, which are written when it is the
-// stream's turn. Nothing without dropout: to make two tensors for every call takes a third of a small
-// one's time.
+// stream's turn. Nothing without dropout: to make two tensors for every call takes a third of a
+// small one's time.
 std::pair<Tensor, Tensor> numbers_of_words(const Attention &attention, const Tensor &like) {
   if (attention.dropout == 0) {
     return {};

@@ -216,9 +216,8 @@ public:
 
   static void queue(const at::Tensor &self, const at::Tensor &source, c10::DeviceIndex device) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    queue_on_stream(device, [copy = std::make_unique<ConvertingCopy>(self, source)] {
-      return copy->run();
-    });
+    queue_on_stream(
+        device, [copy = std::make_unique<ConvertingCopy>(self, source)] { return copy->run(); });
   }
 
 private:
@@ -278,7 +277,8 @@ at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &
 }
 
 // The host's memory must be there, and may be changed, when the graph is replayed.
-void check_capturable(const at::Tensor &self, const at::Tensor &source, const CopyDevices &devices) {
+void check_capturable(const at::Tensor &self, const at::Tensor &source,
+                      const CopyDevices &devices) {
   const auto &host = self.is_cpu() ? self : source;
   if (!host.is_cpu() || host.is_pinned() || !is_capturing(devices.device())) {
     return;
@@ -286,7 +286,8 @@ void check_capturable(const at::Tensor &self, const at::Tensor &source, const Co
   (void)openreg_capture_refuse(devices.device(), current_stream(devices.device()),
                                "a copy of pageable memory");
   TORCH_CHECK(false, "Cannot copy between CPU and ", platform_name(), " tensors during ",
-              platform_name(), " graph capture unless the CPU tensor is pinned. Please use "
+              platform_name(),
+              " graph capture unless the CPU tensor is pinned. Please use "
               "tensor.pin_memory() or allocate the tensor with pin_memory=True.");
 }
 

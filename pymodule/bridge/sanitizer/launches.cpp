@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/device_type.h"
+#include "device/capture.h"
 #include "sanitizer/bad_indices.h"
 #include "sanitizer/calls.h"
 #include "sanitizer/descriptions.h"
@@ -226,7 +227,7 @@ void tell(ToldOrder &order, Queue queue, uint64_t place, Accesses &accesses) {
   }
 }
 
-// What it wrote itself, besides by what it called, is not known.
+// What it wrote itself, besides by what it called, is not known: its results count as written.
 void end_foreign(ToldOrder &order, OperatorCall &call, const at::RecordFunction &function) {
   for (const auto &output : function.outputs()) {
     for_each_tensor(output, [&](const at::Tensor &tensor) {
@@ -289,6 +290,10 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
     return;
   }
   const Queue queue{call.device, current_stream(call.device)};
+  if (openreg_stream_is_capturing(queue.device, queue.stream)) {
+    end_foreign(order, call, function); // when the graph is replayed nobody is told
+    return;
+  }
   const Queue other{call.other, call.other < 0 ? 0 : current_stream(call.other)};
   if (call.other >= 0) {
     order.order(other, queue);
@@ -334,6 +339,10 @@ const char *keep(const std::string &name) {
 }
 
 void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work) {
+  if (openreg_stream_is_capturing(queue.device, queue.stream)) {
+    order.fill(work.writes);
+    return;
+  }
   Accesses accesses;
   const char *const name = keep(work.name);
   const unsigned deferred = work.is_deferred ? OPENREG_SANITIZER_DEFERRED : 0;

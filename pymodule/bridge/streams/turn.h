@@ -91,8 +91,8 @@ template <class Work> openreg_status do_work(Work &work) {
   }
 }
 
-// Makes work a node of the graph that a stream captures: it is owned by the graph, and done whenever
-// the graph is replayed.
+// Makes work a node of the graph that a stream captures: it is owned by the graph, and done
+// whenever the graph is replayed.
 template <class Work>
 void capture_on_stream(c10::DeviceIndex device, int stream, const char *name, Work work) {
   auto owned = std::make_unique<Work>(std::move(work));

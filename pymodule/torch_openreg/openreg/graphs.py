@@ -65,8 +65,8 @@ class CUDAGraph(_C.CUDAGraph):
             The memory pool of tensors that are made meanwhile, of `graph_pool_handle` or of another
             graph's `pool`; None means one of its own.
         capture_error_mode : str
-            Who must not ask a device for memory, nor for events, meanwhile: "global" for all threads,
-            "thread_local" for this one, "relaxed" for none.
+            Who must not ask a device for memory, nor for events, meanwhile: "global" for all
+            threads, "thread_local" for this one, "relaxed" for none.
         check_input_liveness : bool
             Whether `replay` raises when memory that the graph reads was freed since.
         """
@@ -140,9 +140,7 @@ class graph:  # noqa: N801 - torch.cuda's name
             gc.collect()
         empty_cache()
         self.stream_ctx.__enter__()
-        self.cuda_graph.capture_begin(
-            self.pool, self.capture_error_mode, self.check_input_liveness
-        )
+        self.cuda_graph.capture_begin(self.pool, self.capture_error_mode, self.check_input_liveness)
 
     def __exit__(
         self,

@@ -23,7 +23,8 @@ struct letter {
 static openreg_status write_letter(void *data) {
   const struct letter *letter = data;
   written[strlen(written)] = letter->letter;
-  return letter->status == OPENREG_OK ? OPENREG_OK : openreg_fail(letter->status, "the letter fails");
+  return letter->status == OPENREG_OK ? OPENREG_OK
+                                      : openreg_fail(letter->status, "the letter fails");
 }
 
 static void destroy_letter(void *data) {

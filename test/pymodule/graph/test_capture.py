@@ -241,9 +241,11 @@ def test_a_replay_in_a_capture_is_a_node():
 def test_a_graph_that_was_reset_captures_again():
     x = numbers(5)
     graph, _ = capture(lambda: x + 1)
-    with module.stream(module.Stream()):
-        with pytest.raises(RuntimeError, match="already owns a captured graph"):
-            graph.capture_begin()
+    with (
+        module.stream(module.Stream()),
+        pytest.raises(RuntimeError, match="already owns a captured graph"),
+    ):
+        graph.capture_begin()
     graph.reset()
     with pytest.raises(RuntimeError, match="without a preceding successful capture"):
         graph.replay()

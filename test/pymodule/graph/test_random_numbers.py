@@ -75,7 +75,9 @@ def test_attention_with_dropout_is_the_same_both_ways():
     query = torch.randn(2, 2, 8, 4, device=DEVICE).requires_grad_()
 
     def attend():
-        result = torch.nn.functional.scaled_dot_product_attention(query, query, query, dropout_p=0.4)
+        result = torch.nn.functional.scaled_dot_product_attention(
+            query, query, query, dropout_p=0.4
+        )
         (gradient,) = torch.autograd.grad(result.sum(), query)
         return result.detach(), gradient
 
@@ -94,10 +96,12 @@ def test_another_generator_is_registered_first():
     def draw():
         return torch.rand(10, device=DEVICE, generator=generator)
 
-    with pytest.raises(RuntimeError, match="outside graph capture"):
-        with module.graph(module.CUDAGraph()):
-            torch.ones(1, device=DEVICE)
-            draw()
+    with (
+        pytest.raises(RuntimeError, match="outside graph capture"),
+        module.graph(module.CUDAGraph()),
+    ):
+        torch.ones(1, device=DEVICE)
+        draw()
     graph = module.CUDAGraph()
     graph.register_generator_state(generator)
     with module.graph(graph):
@@ -107,4 +111,3 @@ def test_another_generator_is_registered_first():
     first = numbers.clone()
     generator.manual_seed(4)
     assert torch.equal(draw(), first)
-

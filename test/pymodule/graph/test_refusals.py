@@ -33,10 +33,12 @@ def x():
 )
 def test_what_needs_the_host_is_refused(x, work, words):
     graph = module.CUDAGraph()
-    with pytest.raises(torch.AcceleratorError, match="previous error during capture") as caught:
-        with module.graph(graph):
-            x.add_(1)
-            work(x)
+    with (
+        pytest.raises(torch.AcceleratorError, match="previous error during capture") as caught,
+        module.graph(graph),
+    ):
+        x.add_(1)
+        work(x)
     assert words in str(caught.value.__context__)
     assert x.eq(1).all()  # nothing was done
     module.synchronize()
@@ -49,36 +51,41 @@ def test_what_needs_the_host_is_refused(x, work, words):
 
 
 def test_the_default_stream_is_not_captured():
-    with module.stream(module.default_stream()):
-        with pytest.raises(RuntimeError, match="must be captured on a non-default stream"):
-            module.CUDAGraph().capture_begin()
+    with (
+        module.stream(module.default_stream()),
+        pytest.raises(RuntimeError, match="must be captured on a non-default stream"),
+    ):
+        module.CUDAGraph().capture_begin()
 
 
 def test_an_event_of_a_capture_is_not_asked_for():
     event = module.Event()
-    with pytest.raises(torch.AcceleratorError) as caught:
-        with module.graph(module.CUDAGraph(), capture_error_mode="relaxed"):
-            event.record()
-            event.query()
+    with (
+        pytest.raises(torch.AcceleratorError) as caught,
+        module.graph(module.CUDAGraph(), capture_error_mode="relaxed"),
+    ):
+        event.record()
+        event.query()
     assert "last recorded in a capturing stream" in str(caught.value.__context__)
 
 
 def test_work_of_a_stream_that_did_not_join_is_no_dependency(x):
     other = module.Stream()
     event = other.record_event()
-    with pytest.raises(torch.AcceleratorError) as caught:
-        with module.graph(module.CUDAGraph()):
-            module.current_stream().wait_event(event)
+    with pytest.raises(torch.AcceleratorError) as caught, module.graph(module.CUDAGraph()):
+        module.current_stream().wait_event(event)
     assert "uncaptured work in another stream" in str(caught.value.__context__)
 
 
 def test_a_stream_that_does_not_come_back_is_unjoined(x):
     side = module.Stream()
-    with pytest.raises(torch.AcceleratorError, match="unjoined work"):
-        with module.graph(module.CUDAGraph()):
-            side.wait_stream(module.current_stream())
-            with module.stream(side):
-                x + 1
+    with (
+        pytest.raises(torch.AcceleratorError, match="unjoined work"),
+        module.graph(module.CUDAGraph()),
+    ):
+        side.wait_stream(module.current_stream())
+        with module.stream(side):
+            x + 1
     side.synchronize()
 
 
@@ -88,9 +95,11 @@ def test_a_capture_ends_where_it_began(x):
     with module.stream(first):
         graph.capture_begin()
         x.add_(1)
-        with module.stream(second):
-            with pytest.raises(RuntimeError, match="must end on the same stream"):
-                graph.capture_end()
+        with (
+            module.stream(second),
+            pytest.raises(RuntimeError, match="must end on the same stream"),
+        ):
+            graph.capture_end()
         graph.capture_end()
     graph.replay()
     module.synchronize()
@@ -98,9 +107,11 @@ def test_a_capture_ends_where_it_began(x):
 
 
 def test_a_mode_that_is_none_is_refused():
-    with module.stream(module.Stream()):
-        with pytest.raises(RuntimeError, match="Unknown capture error mode"):
-            module.CUDAGraph().capture_begin(capture_error_mode="strict")
+    with (
+        module.stream(module.Stream()),
+        pytest.raises(RuntimeError, match="Unknown capture error mode"),
+    ):
+        module.CUDAGraph().capture_begin(capture_error_mode="strict")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Steps of training as graphs: a hundred replays leave the weights that a hundred eager steps do."""
+"""Steps of training as graphs: a hundred replays train as a hundred eager steps do."""
 
 import copy
 
