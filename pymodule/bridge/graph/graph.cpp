@@ -11,6 +11,7 @@
 #include "core/device_type.h"
 #include "device/capture.h"
 #include "graph/dot.h"
+#include "launch/launch_device.h"
 #include "launch/launch_words.h"
 #include "launch/policy.h"
 #include "memory/mempool.h"
@@ -177,6 +178,7 @@ void Graph::replay() {
   TORCH_CHECK_NOT_IMPLEMENTED(!captured_->words().are_any() || !is_capturing(device),
                               "openreg: a graph that draws random numbers cannot be replayed in "
                               "the capture of another one");
+  last_launch = "openreg::graph_replay"; // for the profiler
   const WithoutGil no_gil;
   CapturedGraph::replay(captured_, device);
 }
