@@ -3,9 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
-#ifdef __SSE__
-#include <xmmintrin.h>
-#endif
 
 #include <algorithm>
 #include <memory>
@@ -13,35 +10,12 @@
 #include <vector>
 
 #include "launch/launch_device.h"
+#include "streams/denormals.h"
 #include "streams/watcher.h"
 
 namespace openreg {
 
 namespace {
-
-// ---- denormal numbers ---------------------------------------------------------------------------
-
-// Whether the calling thread takes them for zero, as torch.set_flush_denormal has it: a kernel does
-// what the thread that launched it does.
-#ifdef __SSE__
-constexpr unsigned kFlushDenormals = _MM_FLUSH_ZERO_MASK | 0x40; // results, and operands
-
-unsigned denormal_mode() {
-  return _mm_getcsr() & kFlushDenormals;
-}
-
-void set_denormal_mode(unsigned mode) {
-  if (const auto control = _mm_getcsr(); (control & kFlushDenormals) != mode) {
-    _mm_setcsr((control & ~kFlushDenormals) | mode);
-  }
-}
-#else
-unsigned denormal_mode() {
-  return 0;
-}
-
-void set_denormal_mode(unsigned) {}
-#endif
 
 // ---- one launch ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@
 #include "launch/policy.h"
 #include "memory/debug_memory.h"
 #include "module/hooks.h"
+#include "module/module_compile.h"
 #include "module/module_distributed.h"
 #include "module/module_graph.h"
 #include "module/module_ipc.h"
@@ -127,6 +128,7 @@ PYBIND11_MODULE(_C, module) {
 
   module.def("default_generator", &default_generator);
 
+  define_compile(module);
   define_memory(module);
   define_pools(module);
   define_sanitizer(module);

@@ -78,13 +78,17 @@ bool is_transformed(const Tensor &query) {
 }
 
 bool is_broadcastable_mask(const Tensor &mask, const Tensor &query, const Tensor &key) {
-  const auto fits = [](int64_t size, int64_t full) { return size == 1 || size == full; };
+  const auto fits = [](const c10::SymInt &size, const c10::SymInt &full) {
+    return size == 1 || size == full;
+  };
   const auto d = mask.dim();
-  return (d == 2 || d == 4) && fits(mask.size(-1), key.size(-2)) &&
-         fits(mask.size(-2), query.size(-2)) &&
-         (d == 2 || (fits(mask.size(1), query.size(1)) && fits(mask.size(0), query.size(0))));
+  return (d == 2 || d == 4) && fits(mask.sym_size(-1), key.sym_size(-2)) &&
+         fits(mask.sym_size(-2), query.sym_size(-2)) &&
+         (d == 2 || (fits(mask.sym_size(1), query.sym_size(1)) &&
+                     fits(mask.sym_size(0), query.sym_size(0))));
 }
 
+// Sizes may be symbols: the choice is made when a program is traced, too.
 bool can_fuse(const Tensor &query, const Tensor &key, const Tensor &value,
               const OptionalTensor &mask) {
   if (!is_dense(query) || !is_dense(key) || !is_dense(value) ||
@@ -98,11 +102,13 @@ bool can_fuse(const Tensor &query, const Tensor &key, const Tensor &value,
   const bool floating =
       dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
   return floating && key.scalar_type() == dtype && value.scalar_type() == dtype &&
-         query.numel() > 0 && key.numel() > 0 && value.numel() > 0 &&
-         query.sizes().slice(0, 2) == key.sizes().slice(0, 2) && // else heads are shared (GQA)
-         key.sizes().slice(0, 3) == value.sizes().slice(0, 3) && query.size(3) == key.size(3) &&
-         query.size(3) == value.size(3) && query.stride(3) == 1 && key.stride(3) == 1 &&
-         value.stride(3) == 1 && (!is_given(mask) || is_broadcastable_mask(*mask, query, key));
+         query.sym_numel() > 0 && key.sym_numel() > 0 && value.sym_numel() > 0 &&
+         // else heads are shared (GQA)
+         query.sym_sizes().slice(0, 2) == key.sym_sizes().slice(0, 2) &&
+         key.sym_sizes().slice(0, 3) == value.sym_sizes().slice(0, 3) &&
+         query.sym_size(3) == key.sym_size(3) && query.sym_size(3) == value.sym_size(3) &&
+         query.sym_stride(3) == 1 && key.sym_stride(3) == 1 && value.sym_stride(3) == 1 &&
+         (!is_given(mask) || is_broadcastable_mask(*mask, query, key));
 }
 
 // A program that asks for any of CUDA's fused kernels gets the one that this device has.

@@ -1,0 +1,105 @@
+"""Steps of training that `torch.compile` compiled: on a device, over the same on the CPU.
+
+Both are compiled by Inductor. A backward that PyTorch's engine gives to a device's thread costs small
+steps the most, as in eager (`backward.py`): the goals are for backward on the calling thread, as with
+OPENREG_AUTOGRAD_THREADS=0.
+"""
+
+import torch
+from harness import Table, Work, one_thread, run
+from programs import batch, convolutions, mlp, tiny_mlp
+from torch import nn
+
+SMALL, LARGE = 1.05, 1.00
+
+
+def step_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> Work:
+    """Return forward, backward and SGD of a classifier, all compiled."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    update = torch.compile(optimizer.step)
+
+    @torch.compile
+    def loss_of(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(inputs), targets)
+
+    def step() -> None:
+        loss_of(inputs, targets).backward()
+        update()
+        optimizer.zero_grad()
+
+    return step
+
+
+def small_mlp(device: str) -> Work:
+    """Return a step of the MLP 8-16-4, batch 4."""
+    return step_of(tiny_mlp().to(device), *batch(device, 4, 8, classes=4))
+
+
+def large_mlp(device: str) -> Work:
+    """Return a step of the MLP 256-1024-1024-10, batch 64."""
+    return step_of(mlp().to(device), *batch(device, 64, 256))
+
+
+class _Transformer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layer(inputs).mean(1))
+
+
+def small_transformer(device: str) -> Work:
+    """Return a step of a layer of width 32, batch 2 of 8."""
+    torch.manual_seed(0)
+    return step_of(_Transformer(32).to(device), *batch(device, 2, 8, 32))
+
+
+def large_transformer(device: str) -> Work:
+    """Return a step of a layer of width 256, batch 8 of 64."""
+    torch.manual_seed(0)
+    return step_of(_Transformer(256).to(device), *batch(device, 8, 64, 256))
+
+
+def small_convolutions(device: str) -> Work:
+    """Return a step of two convolutions, batch 1 of 3x8x8."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, 10)
+    )
+    return step_of(model.to(device), *batch(device, 1, 3, 8, 8))
+
+
+def large_convolutions(device: str) -> Work:
+    """Return a step of two convolutions with pooling, batch 32 of 3x32x32."""
+    return step_of(convolutions().to(device), *batch(device, 32, 3, 32, 32))
+
+
+def main() -> None:
+    """Print the table."""
+    one_thread()
+    table = Table("Compiled: time on openreg / time on the CPU, one thread", "step")
+    for make, goal in (
+        (small_mlp, SMALL),
+        (small_transformer, SMALL),
+        (small_convolutions, SMALL),
+        (large_mlp, LARGE),
+        (large_transformer, LARGE),
+        (large_convolutions, LARGE),
+    ):
+        name = make.__name__.replace("_", " ")
+        for threads in ("a device's", "calling"):
+            torch._dynamo.reset()
+            with torch.autograd.set_multithreading_enabled(threads == "a device's"):
+                table.measure(
+                    f"{name}, {threads} thread",
+                    make("openreg"),
+                    make("cpu"),
+                    seconds=0.05,
+                    at_most=goal if threads == "calling" else None,
+                )
+
+
+if __name__ == "__main__":
+    run(main)

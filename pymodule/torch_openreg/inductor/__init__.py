@@ -1,0 +1,71 @@
+"""What ``torch.compile`` needs of a device for its default backend, Inductor.
+
+Inductor generates C++ for the CPU. That code runs on device memory as it is, when it is given
+kernel addresses, so the devices share everything with the CPU's backend but three things, of which
+each has a module here:
+
+- `launches`: a generated kernel is launched on the stream of its tensors' device;
+- `codegen`: generated Python calls such kernels and allocates on the right device;
+- `as_cpu`: where Inductor asks whether a device is "cpu" to choose among C++ and Triton, and for
+  nothing else, a device answers yes.
+
+`device` says what Inductor and Dynamo ask of a device itself.
+
+Nothing of this is loaded before a program compiles something: `when_compiling` waits until Dynamo
+and Inductor are imported.
+"""
+
+import importlib.machinery
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+_DYNAMO = "torch._dynamo.device_interface"
+_INDUCTOR = "torch._inductor.compile_fx"
+
+
+def when_compiling(device_type: str) -> None:
+    """Register with Dynamo and Inductor as soon as a program imports them.
+
+    Parameters
+    ----------
+    device_type : str
+        What PyTorch calls the devices.
+    """
+    from torch_openreg.inductor import _register
+
+    steps: dict[str, Callable[[], None]] = {
+        _DYNAMO: lambda: _register.with_dynamo(device_type),
+        _INDUCTOR: lambda: _register.with_inductor(device_type),
+    }
+    for name in [name for name in steps if name in sys.modules]:
+        steps.pop(name)()
+    if steps:
+        sys.meta_path.insert(0, _AfterImport(steps))
+
+
+class _AfterImport:
+    """Finds modules as Python does, and acts when they have been loaded."""
+
+    def __init__(self, steps: dict[str, Callable[[], None]]) -> None:
+        self._steps = steps
+
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        step = self._steps.pop(name, None)
+        if step is None:
+            return None
+        if not self._steps:
+            sys.meta_path.remove(self)  # type: ignore[arg-type] # which has what is called
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_act(module: ModuleType) -> None:
+                load(module)
+                step()
+
+            spec.loader.exec_module = load_and_act  # type: ignore[method-assign]
+        return spec

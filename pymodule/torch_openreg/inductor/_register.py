@@ -1,0 +1,35 @@
+"""Registration with Dynamo and Inductor, each when it is loaded."""
+
+
+def with_dynamo(device_type: str) -> None:
+    """Say what devices are, which Dynamo asks when it traces."""
+    from torch._dynamo import device_interface
+
+    from . import device
+
+    if device_type != "cuda":  # for which PyTorch has an interface over torch.cuda
+        interface = device.make_interface(device_type)
+        device_interface.register_interface_for_device(device_type, interface)
+        for index in range(interface.device_count()):
+            device_interface.register_interface_for_device(f"{device_type}:{index}", interface)
+
+
+def with_inductor(device_type: str) -> None:
+    """Register the backend that generates code."""
+    from torch._inductor.codegen import common, cpp_utils
+    from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
+
+    from . import as_cpu, codegen
+
+    as_cpu.install(device_type)
+    cpp_utils.DEVICE_TO_ATEN.setdefault(device_type, "at::kPrivateUse1")
+    common._initialize_device_op_overrides()  # type: ignore[no-untyped-call] # or it would come later
+    common.register_device_op_overrides(device_type, codegen.OpOverrides(device_type))
+    common.register_backend_for_device(
+        device_type,
+        codegen.Scheduling,
+        codegen.Wrapper,
+        codegen.CppWrapper,
+        WrapperFxCodegen,
+        device_custom_pass=codegen.Version(),
+    )

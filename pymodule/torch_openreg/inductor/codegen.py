@@ -1,0 +1,176 @@
+"""The code that Inductor generates for a device: the CPU's, with launches in the place of calls."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._inductor import config
+from torch._inductor.codegen.common import DeviceOpOverrides
+from torch._inductor.codegen.cpp import CppScheduling
+from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
+from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_for_files
+from torch._inductor.virtualized import V
+
+from torch_openreg import __version__
+
+# Code of the CPU in the same graph has not the same text, so that it gets a kernel of its own.
+_MARK = "// launched by openreg\n"
+_CALLED = "async_compile.cpp_pybinding("
+
+# Loops are written for the program's threads; a kernel has those of its device's share, which are
+# no more.
+_THREADS = re.compile(r"#pragma omp parallel num_threads\((\d+)\)")
+_SHARE = r"#pragma omp parallel num_threads(std::min(\1, omp_get_max_threads()))"
+
+
+class Version(CustomGraphModulePass):
+    """Changes no graph. What it returns is a part of the key by which compiled code is found again:
+    another version of these files generates its own."""
+
+    def __call__(self, gm: torch.fx.GraphModule) -> None:
+        pass
+
+    def uuid(self) -> Any:
+        files = sorted(str(path) for path in Path(__file__).parent.glob("*.py"))
+        return (__version__, get_hash_for_files(tuple(files)))
+
+
+class OpOverrides(DeviceOpOverrides):
+    """What generated Python says to change the current device or stream."""
+
+    def __init__(self, device_type: str) -> None:
+        self._module = f"torch.{device_type}"
+
+    def import_get_raw_stream_as(self, name: str) -> str:
+        return f"from torch_openreg.inductor.launches import current_raw_stream as {name}"
+
+    def set_device(self, device_idx: int) -> str:
+        return f"{self._module}.set_device({device_idx})"
+
+    def synchronize(self) -> str:
+        return f"{self._module}.synchronize()"
+
+    def device_guard(self, device_idx: int) -> str:
+        return f"{self._module}.device({device_idx})"
+
+    def current_stream(self) -> str:
+        return f"{self._module}.current_stream()"
+
+
+class Scheduling(CppScheduling):
+    """Loops in C++, in kernels that are launched."""
+
+    def codegen_template(self, *args: Any, **kwargs: Any) -> None:
+        # A template deals its work out to the threads that there are.
+        with config.patch({"cpp.dynamic_threads": True}):
+            super().codegen_template(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def define_kernel(self, src_code: str, nodes: Any, kernel_args: Any = None) -> str:
+        source = _MARK + _THREADS.sub(_SHARE, src_code)
+        with V.graph.wrapper_code.launched_kernels():
+            return super().define_kernel(source, nodes, kernel_args)  # type: ignore[no-untyped-call]
+
+
+class _Launches:
+    """What differs in generated Python, of a graph and of a graph within it."""
+
+    _is_launched = False
+
+    @contextlib.contextmanager
+    def launched_kernels(self) -> Iterator[None]:
+        """While it lasts, kernels that are defined are a device's."""
+        self._is_launched = True
+        try:
+            yield
+        finally:
+            self._is_launched = False
+
+    def define_kernel(
+        self,
+        kernel_name: str,
+        kernel_body: str,
+        metadata: str | None = None,
+        gpu: bool = True,
+        cpp_definition: str | None = None,
+    ) -> None:
+        if self._is_launched:
+            assert kernel_body.startswith(_CALLED)
+            launched = f"launched_kernel(async_compile, {kernel_name!r}, "
+            kernel_body = launched + kernel_body.removeprefix(_CALLED)
+        super().define_kernel(kernel_name, kernel_body, metadata, gpu, cpp_definition)  # type: ignore[misc]
+
+    def _generate_kernel_call_helper(
+        self, kernel_name: str, call_args: Sequence[str], *, triton: bool = True, **others: Any
+    ) -> None:
+        if triton:
+            raise NotImplementedError(
+                f"openreg: {kernel_name} is a kernel of Triton's, which compiled code for a "
+                "simulated device cannot call: call it outside of what is compiled"
+            )
+        self.writeline(self.wrap_kernel_call(kernel_name, call_args))  # type: ignore[attr-defined]
+
+    def make_allocation(
+        self,
+        name: str,
+        device: torch.device,
+        dtype: torch.dtype,
+        shape: Any,
+        stride: Any,
+        allocation_shape: Any = None,
+        is_pinned: bool = False,
+    ) -> str:
+        if device.type == "cpu":
+            return super().make_allocation(  # type: ignore[misc]
+                name, device, dtype, shape, stride, allocation_shape, is_pinned
+            )
+        text = self.codegen_python_shape_tuple  # type: ignore[attr-defined]
+        sizes, strides = text(shape), text(stride)
+        allocated = sizes if allocation_shape is None else text(allocation_shape)
+        line = f"{name} = empty_strided_openreg({allocated}, {strides}, {dtype}, {device.index})"
+        return line if allocated == sizes else f"{line}.as_strided({sizes}, {strides})"
+
+
+class Wrapper(_Launches, PythonWrapperCodegen):
+    """The Python function that calls what a graph was compiled to."""
+
+    @staticmethod
+    def create(
+        is_subgraph: bool,
+        subgraph_name: str | None,
+        parent_wrapper: PythonWrapperCodegen | None,
+        partition_signatures: Any = None,
+    ) -> PythonWrapperCodegen:
+        if is_subgraph:
+            assert subgraph_name is not None
+            assert parent_wrapper is not None
+            return _SubgraphWrapper(subgraph_name, parent_wrapper, partition_signatures)
+        return Wrapper()  # type: ignore[no-untyped-call]
+
+    def write_header(self) -> None:
+        super().write_header()
+        self.header.splice(
+            """
+            from torch_openreg._C import empty_strided as empty_strided_openreg
+            from torch_openreg.inductor.launches import launched_kernel
+            """,
+            strip=True,
+        )
+
+
+class _SubgraphWrapper(_Launches, SubgraphPythonWrapperCodegen):
+    """The same of a graph within another."""
+
+
+class CppWrapper(CppWrapperCpu):
+    """Refuses: a graph's wrapper in C++ would call kernels, not launch them."""
+
+    def __init__(self) -> None:
+        raise NotImplementedError(
+            "openreg: compiled code for a simulated device has a wrapper in Python: "
+            "torch._inductor.config.cpp_wrapper and AOTInductor are for the CPU. "
+            "torch.export works, and torch.compile of what it returns"
+        )

@@ -1,0 +1,89 @@
+"""Generated kernels as launches: what generated Python calls.
+
+A kernel is compiled as for the CPU, with a second function beside it that takes all arguments in
+one array of words. `torch_openreg._C.CompiledKernel` launches that function.
+"""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch._inductor import codecache
+from torch._inductor.async_compile import AsyncCompile, get_compile_threads
+
+from torch_openreg import _C
+
+_ENTRY = "openreg_launch"
+
+
+@codecache.clear_on_fresh_cache  # type: ignore[no-untyped-call]
+class _Libraries(codecache.CppCodeCache):
+    """Libraries of kernels that need nothing of Python or PyTorch."""
+
+    cache: dict[str, Callable[[], Any]] = {}
+    cache_clear = staticmethod(cache.clear)
+    cpp_compile_command_flags = {"include_pytorch": False, "shared": True}
+
+    @classmethod
+    def _get_uncompiled_header(cls, device: str) -> str | None:
+        return codecache._get_cpp_prefix_header(device)
+
+
+def _letter(argument_type: str) -> str:
+    """Return what `CompiledKernel` calls an argument of a type of C++."""
+    if argument_type.endswith("*"):
+        return "r" if argument_type.startswith("const ") else "w"
+    return "f" if argument_type.removeprefix("const ") == "float" else "i"
+
+
+def _entry(argument_types: Sequence[str]) -> str:
+    """Return the function that calls ``kernel`` with the words of an array."""
+
+    def argument(place: int, argument_type: str) -> str:
+        word = f"words[{place}]"
+        if argument_type.endswith("*"):
+            return f"reinterpret_cast<{argument_type}>({word})"
+        if _letter(argument_type) == "f":
+            return f"c10::bit_cast<float>(static_cast<uint32_t>({word}))"
+        return f"static_cast<{argument_type}>({word})"
+
+    arguments = ", ".join(argument(*each) for each in enumerate(argument_types))
+    return (
+        f'\nextern "C" void {_ENTRY}(const uintptr_t* words) {{\n    kernel({arguments});\n}}\n'
+    )
+
+
+def launched_kernel(
+    compiler: AsyncCompile, name: str, argument_types: list[str], source: str
+) -> Any:
+    """Compile a kernel; return what launches it, or a future of that.
+
+    Parameters
+    ----------
+    compiler : AsyncCompile
+        Who compiles, perhaps in another process.
+    name : str
+        What profiles and errors call the kernel.
+    argument_types : list of str
+        Of the function ``kernel``, in C++.
+    source : str
+        C++ that defines it.
+    """
+    in_this_process = get_compile_threads() <= 1
+    library = _Libraries.load_async(
+        source + _entry(argument_types),
+        submit_fn=None if in_this_process else compiler.submit,
+    )
+    kinds = "".join(map(_letter, argument_types))
+
+    def load() -> _C.CompiledKernel:
+        address = ctypes.cast(getattr(library(), _ENTRY), ctypes.c_void_p).value
+        assert address is not None
+        return _C.CompiledKernel(address, kinds, name)
+
+    return load() if in_this_process else codecache.LambdaFuture(load)
+
+
+def current_raw_stream(device: int) -> int:
+    """Return the current stream of a device, as the number that other libraries have for it."""
+    return _C.stream_handle(device, _C.current_stream(device))
