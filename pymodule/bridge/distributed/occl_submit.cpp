@@ -11,6 +11,7 @@
 #include <iterator>
 #include <utility>
 
+#include "launch/policy.h"
 #include "streams/turn.h"
 
 namespace openreg {
@@ -203,11 +204,16 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
     operation->extra_time = extra_time_;
     operation->extra_time_owned = extra.owned;
   }
+  // In a graph the order is that of the capture, and neither the flight recorder nor who looks for
+  // ranks that wait for themselves knows when it is replayed.
+  const bool is_captured = is_capturing(request.device);
   uint64_t call = 0;
-  if (request.has_collectives) {
-    call = communicator->call(request.device, !request.is_async);
+  if (!is_captured) {
+    if (request.has_collectives) {
+      call = communicator->call(request.device, !request.is_async);
+    }
+    operation->record = record(request, std::move(frames));
   }
-  operation->record = record(request, std::move(frames));
   const auto outcome = operation->outcome;
   c10::intrusive_ptr<OcclWork> work;
   if (request.is_async || at::hasCallbacks()) {
@@ -215,8 +221,10 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
   }
 
   wait_for_current(request.device, stream);
-  for_each_order(connection, request, communicator.get(),
-                 [&](const Order &order) { order.enter(request.device, stream); });
+  if (!is_captured) {
+    for_each_order(connection, request, communicator.get(),
+                   [&](const Order &order) { order.enter(request.device, stream); });
+  }
   SharedEvent start;
   if (times_) {
     start = make_event(request.device, true);
@@ -233,8 +241,10 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
   copy_on(request.device, stream, request.copies);
   const SharedEvent end = make_event(request.device, times_);
   record_event(end.get(), {request.device, stream});
-  for_each_order(connection, request, communicator.get(),
-                 [&](Order &order) { order.leave(stream, end); });
+  if (!is_captured) {
+    for_each_order(connection, request, communicator.get(),
+                   [&](Order &order) { order.leave(stream, end); });
+  }
 
   if (work) {
     Tensors used;

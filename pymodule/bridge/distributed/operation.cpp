@@ -2,6 +2,7 @@
 
 #include "distributed/flight_watch.h"
 #include "device/trace.h"
+#include "graph/graph.h"
 #include "launch/policy.h"
 #include "streams/turn.h"
 
@@ -49,6 +50,11 @@ openreg_status Operation::run() {
   }
   start();
   return end(run_all());
+}
+
+openreg_status Operation::replay() {
+  outcome = std::make_shared<Outcome>();
+  return run();
 }
 
 void Operation::start() {
@@ -111,6 +117,11 @@ bool Operation::try_now() {
 }
 
 void launch(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> operation) {
+  if (openreg_stream_is_capturing(device, stream)) {
+    capture_on_stream(device, stream, kCollectiveNode,
+                      [operation = std::move(operation)] { return operation->replay(); });
+    return;
+  }
   if (may_queue() && !queues_everything()) {
     if (const Inline turn(device, stream); turn.is_held()) {
       if (operation->try_now()) {

@@ -87,6 +87,10 @@ public:
   // Does it, or what is left to do, and waits for the others as long as it takes.
   openreg_status run();
 
+  // The same for a replay of the graph that has it, any number of times. Who captured it is not
+  // told what becomes of it, but by the stream.
+  openreg_status replay();
+
   // Does a short one on the calling thread if the others come within moments; else the rest is for
   // `run`. Whether there is none.
   bool try_now();
@@ -105,7 +109,8 @@ private:
 };
 
 // Does it on a stream: at once if the stream is idle and it takes moments, else by the stream's
-// worker. Waits for room in its queue as Python wants it.
+// worker. Waits for room in its queue as Python wants it. On a stream that captures it is a node of
+// a graph, and all ranks must replay in the same order.
 void launch(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> operation);
 
 inline c10::Stream stream_of(c10::DeviceIndex device, int stream) {

@@ -26,23 +26,37 @@ public:
 
   GraphWords &words() { return words_; }
   const openreg_graph *graph() const { return graph_; }
-  openreg_graph **place_of_graph() { return &graph_; }
+
+  // Ends the capture that began on the stream. Errors: as openreg_capture_end.
+  openreg_status end(int device, int stream) {
+    const auto status = openreg_capture_end(device, stream, &graph_);
+    for (size_t i = 0; status == OPENREG_OK && i < openreg_graph_node_count(graph_); ++i) {
+      waits_for_others_ |= openreg_graph_node_at(graph_, i)->work.name == kCollectiveNode;
+    }
+    return status;
+  }
 
   // Gives one replay to the device's current stream. The words are taken now, as a launch's are.
   static void replay(const std::shared_ptr<CapturedGraph> &self, c10::DeviceIndex device) {
-    submit(self->cost_, kShortElements, device, [self, device, begins = self->words_.take_all()] {
+    auto work = [self, device, begins = self->words_.take_all()] {
       const std::lock_guard<std::mutex> lock(self->mutex_);
       if (!Turn::any()) { // on a worker
         keep_on_share_of_cores(device);
       }
       self->words_.begin_at(begins);
       return openreg_graph_run(self->graph_);
-    });
+    };
+    if (self->waits_for_others_) {
+      queue_on_stream(device, std::move(work));
+    } else {
+      submit(self->cost_, kShortElements, device, std::move(work));
+    }
   }
 
 private:
   std::mutex mutex_; // of replays on several streams
   openreg_graph *graph_ = nullptr;
+  bool waits_for_others_ = false;
   GraphWords words_;
   LaunchCost cost_; // of a replay
 };
@@ -125,7 +139,7 @@ void Graph::capture_end() {
   TORCH_CHECK(underway_ != nullptr, "capture_end() was called before capture_begin()");
   TORCH_CHECK(current_stream_of(device_) == stream_,
               "Capture must end on the same stream it began on.");
-  const auto status = openreg_capture_end(device_, stream_, captured_->place_of_graph());
+  const auto status = captured_->end(device_, stream_);
   if (status == OPENREG_CAPTURE_WRONG_THREAD) { // it goes on
     raise(status);
   }

@@ -19,6 +19,10 @@
 
 namespace openreg {
 
+// The name of nodes that wait for other processes: a graph that has one is never replayed on the
+// calling thread. To be compared by its address.
+inline constexpr char kCollectiveNode[] = "collective";
+
 class CapturedGraph;
 
 class Graph final : public at::GraphImplInterface {
