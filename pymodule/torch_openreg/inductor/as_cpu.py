@@ -58,9 +58,7 @@ def install(device_type: str) -> None:
         src_is_tensor: bool,
     ) -> bool:
         device = "cpu" if src_device_type == device_type else src_device_type
-        return falls_back(
-            op_overload, reduction_type, self_dtype, src_dtype, device, src_is_tensor
-        )
+        return falls_back(op_overload, reduction_type, self_dtype, src_dtype, device, src_is_tensor)
 
     _replace_everywhere(falls_back, use_scatter_fallback)
 

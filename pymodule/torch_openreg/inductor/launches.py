@@ -48,9 +48,7 @@ def _entry(argument_types: Sequence[str]) -> str:
         return f"static_cast<{argument_type}>({word})"
 
     arguments = ", ".join(argument(*each) for each in enumerate(argument_types))
-    return (
-        f'\nextern "C" void {_ENTRY}(const uintptr_t* words) {{\n    kernel({arguments});\n}}\n'
-    )
+    return f'\nextern "C" void {_ENTRY}(const uintptr_t* words) {{\n    kernel({arguments});\n}}\n'
 
 
 def launched_kernel(

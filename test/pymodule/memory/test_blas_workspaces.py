@@ -10,7 +10,7 @@ HOPPER, OTHERS = 32 * MIB, 8519680
 
 # Every program counts in `grown` what it allocated since it last asked, without its results.
 PREAMBLE = """
-import threading, torch
+import os, threading, time, torch
 import torch_openreg._C as _C
 from device import DEVICE, module
 
@@ -27,6 +27,8 @@ def in_thread(function):
     thread = threading.Thread(target=function)
     thread.start()
     thread.join()
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+        time.sleep(0.001)  # join returns before the thread has given its handle back
 
 a = torch.ones(8, 8, device=device)
 results = [torch.empty(8, 8, device=device) for _ in range(4)]

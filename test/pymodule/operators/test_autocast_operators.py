@@ -359,8 +359,12 @@ def test_operators_that_others_consist_of_are_not_cast_again():
 
 
 def test_calls_that_need_no_cast_allocate_no_copies():
-    x = halves(64, 64)
-    with torch.autocast(DEVICE):
+    def allocations():
         before = module.memory_stats()["allocation.all.allocated"]
-        x @ x
-        assert module.memory_stats()["allocation.all.allocated"] - before == 1
+        x @ x  # some processors' kernels want memory of their own, too
+        return module.memory_stats()["allocation.all.allocated"] - before
+
+    x = halves(64, 64)
+    expected = allocations()
+    with torch.autocast(DEVICE):
+        assert allocations() == expected
