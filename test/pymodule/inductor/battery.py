@@ -144,15 +144,29 @@ def attention():
     return attend, [floats(2, 4, 8, 16) for _ in range(3)]
 
 
-@case()
-def recurrent_cell():
-    return nn.GRUCell(10, 12), [floats(3, 10), floats(3, 12)]
+class Recurrent(nn.Module):
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x, hidden):
+        for each in x:
+            hidden = self.cell(each, hidden)
+        return hidden.sin() if isinstance(hidden, torch.Tensor) else hidden[0].sin() + hidden[1]
 
 
 @case()
-def lstm():
-    model = nn.LSTM(8, 6, batch_first=True)
-    return lambda x: model.to(x.device)(x)[0] * 2, [floats(2, 5, 8, grad=False)]
+def gru_cell():
+    return Recurrent(nn.GRUCell(10, 12)), [floats(4, 3, 10), floats(3, 12)]
+
+
+@case()
+def lstm_cell():
+    class Lstm(Recurrent):
+        def forward(self, x, hidden):
+            return super().forward(x, (hidden, hidden * 2))
+
+    return Lstm(nn.LSTMCell(10, 12)), [floats(4, 3, 10), floats(3, 12)]
 
 
 @case()
