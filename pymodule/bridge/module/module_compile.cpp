@@ -22,10 +22,11 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -184,10 +185,11 @@ struct CompiledKernel {
   Kernel *kernel;
 };
 
-// Kernels of the same function are one: where it is loaded it stays.
+// Kernels of the same function are one.
 Kernel &kernel_at(Word address, const char *name, const char *kinds) {
-  static auto &kernels = *new std::unordered_map<Word, std::unique_ptr<Kernel>>();
-  auto &kernel = kernels[address];
+  static auto &kernels =
+      *new std::map<std::tuple<Word, std::string, std::string>, std::unique_ptr<Kernel>>();
+  auto &kernel = kernels[{address, name, kinds}];
   if (kernel == nullptr) {
     kernel = std::make_unique<Kernel>();
     kernel->name = name;

@@ -9,7 +9,8 @@ each has a module here:
 - `as_cpu`: where Inductor asks whether a device is "cpu" to choose among C++ and Triton, and for
   nothing else, a device answers yes.
 
-`device` says what Inductor and Dynamo ask of a device itself.
+`device` says what Inductor and Dynamo ask of a device itself, `fake` what a traced convolution's
+result looks like.
 
 Nothing of this is loaded before a program compiles something: `when_compiling` waits until Dynamo
 and Inductor are imported.

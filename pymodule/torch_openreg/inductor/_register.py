@@ -5,8 +5,9 @@ def with_dynamo(device_type: str) -> None:
     """Say what devices are, which Dynamo asks when it traces."""
     from torch._dynamo import device_interface
 
-    from . import device
+    from . import device, fake
 
+    fake.install(device_type)
     if device_type != "cuda":  # for which PyTorch has an interface over torch.cuda
         interface = device.make_interface(device_type)
         device_interface.register_interface_for_device(device_type, interface)

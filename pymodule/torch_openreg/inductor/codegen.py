@@ -168,7 +168,8 @@ class _SubgraphWrapper(_Launches, SubgraphPythonWrapperCodegen):
 class CppWrapper(CppWrapperCpu):
     """Refuses: a graph's wrapper in C++ would call kernels, not launch them."""
 
-    def __init__(self) -> None:
+    @staticmethod
+    def create(*args: Any, **kwargs: Any) -> PythonWrapperCodegen:
         raise NotImplementedError(
             "openreg: compiled code for a simulated device has a wrapper in Python: "
             "torch._inductor.config.cpp_wrapper and AOTInductor are for the CPU. "

@@ -1,7 +1,7 @@
 """Functions and networks, compiled for the CPU and for a device: same results, same gradients.
 
-Compiling takes minutes, so this is no test: `python test/pymodule/inductor/battery.py [NAME ...]`, in
-either mode. Each case must launch generated kernels. The exit status is the number of cases that
+Compiling takes minutes, so this is no test: `python test/pymodule/inductor/battery.py [NAME ...]`,
+in either mode. Each case must launch generated kernels. The exit status is the number of cases that
 differ.
 """
 
@@ -144,15 +144,29 @@ def attention():
     return attend, [floats(2, 4, 8, 16) for _ in range(3)]
 
 
-@case()
-def recurrent_cell():
-    return nn.GRUCell(10, 12), [floats(3, 10), floats(3, 12)]
+class Recurrent(nn.Module):
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x, hidden):
+        for each in x:
+            hidden = self.cell(each, hidden)
+        return hidden.sin() if isinstance(hidden, torch.Tensor) else hidden[0].sin() + hidden[1]
 
 
 @case()
-def lstm():
-    model = nn.LSTM(8, 6, batch_first=True)
-    return lambda x: model.to(x.device)(x)[0] * 2, [floats(2, 5, 8, grad=False)]
+def gru_cell():
+    return Recurrent(nn.GRUCell(10, 12)), [floats(4, 3, 10), floats(3, 12)]
+
+
+@case()
+def lstm_cell():
+    class Lstm(Recurrent):
+        def forward(self, x, hidden):
+            return super().forward(x, (hidden, hidden * 2))
+
+    return Lstm(nn.LSTMCell(10, 12)), [floats(4, 3, 10), floats(3, 12)]
 
 
 @case()
@@ -301,7 +315,9 @@ def compute(function, inputs, options):
     if floating:
         torch.manual_seed(1)
         weights = [torch.randn(each.shape, dtype=torch.float64) for each in floating]
-        loss = sum((r.double() * w.to(r.device)).sum() for r, w in zip(floating, weights))
+        loss = sum(
+            (r.double() * w.to(r.device)).sum() for r, w in zip(floating, weights, strict=True)
+        )
         loss.backward()
     parameters = list(function.parameters()) if isinstance(function, nn.Module) else []
     gradients = [each.grad for each in [*inputs, *parameters] if each.grad is not None]

@@ -1,0 +1,50 @@
+"""What a convolution's result looks like on a device, while a program is traced.
+
+PyTorch asks the backend that the device type has for convolutions, and expects results of backends
+outside of it to be contiguous. The kernels here are the CPU's, whose results may have their
+channels last.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+_OPERATORS = (
+    torch.ops.aten.convolution.default,
+    torch.ops.aten._convolution.default,
+    torch.ops.aten.convolution_backward.default,
+)
+
+
+def install(device_type: str) -> None:
+    """Have a device answer as the CPU."""
+    for operator in _OPERATORS:
+        theirs = fake_impls.op_implementations_dict[operator]
+        fake_impls.op_implementations_dict[operator] = _as_cpu(device_type, theirs)
+
+
+def _as_cpu(device_type: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def implementation(fake_mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, FakeTensor)]
+        devices = {each.fake_device for each in tensors}
+        device = devices.pop() if len(devices) == 1 else None
+        if device is None or device.type != device_type:
+            return theirs(fake_mode, func, *args, **kwargs)
+
+        def moved(value: Any, to: torch.device) -> Any:
+            return value.to(to) if isinstance(value, FakeTensor) else value
+
+        host = torch.device("cpu")
+        with fake_mode:
+            on_host = [moved(each, host) for each in args]
+            named = {name: moved(each, host) for name, each in kwargs.items()}
+        results = theirs(fake_mode, func, *on_host, **named)
+        with fake_mode:
+            if isinstance(results, tuple):
+                return tuple(moved(each, device) for each in results)
+            return moved(results, device)
+
+    return implementation

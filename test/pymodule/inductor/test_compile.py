@@ -1,0 +1,154 @@
+"""`torch.compile` with Inductor: what compiled code does is what the CPU's does, on a device."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch_openreg._C import compiled_launches
+
+from device import DEVICE, module
+
+
+@pytest.fixture
+def generated():
+    """Fail a test in which no generated kernel was launched."""
+    before = compiled_launches()
+    yield
+    assert compiled_launches() > before
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+
+
+def step(model, inputs):
+    loss = torch.compile(lambda x: model(x).square().mean(), fullgraph=True)(inputs)
+    loss.backward()
+    return [loss.detach().cpu(), *(each.grad.cpu() for each in model.parameters())]
+
+
+def test_step_of_training_is_the_cpus_to_the_bit(generated):
+    model, inputs = network(), torch.randn(6, 8)
+    moved = copy.deepcopy(model).to(DEVICE)
+    expected = step(model, inputs)
+    torch._dynamo.reset()
+    for result, wanted in zip(step(moved, inputs.to(DEVICE)), expected, strict=True):
+        assert torch.equal(result, wanted)
+
+
+def test_compiled_call_on_a_busy_stream_returns(generated, close_gate):
+    model = network().to(DEVICE)
+    compiled = torch.compile(model)
+    inputs = torch.randn(6, 8, device=DEVICE)
+    stream = module.Stream()
+    with torch.no_grad(), module.stream(stream):
+        for _ in range(2):
+            expected = compiled(inputs)
+        stream.synchronize()
+        gate = close_gate(stream)
+        result = compiled(inputs)
+        assert not stream.query()
+        gate.open()
+        assert torch.equal(result, expected)
+
+
+def test_two_devices_in_one_graph(generated):
+    def compute(x, y):
+        return (x.sin() + 1), (y.cos() * 2), (x * 3).to(y.device) + y
+
+    x, y = torch.randn(5), torch.randn(5)
+    results = torch.compile(compute, fullgraph=True)(x.to(f"{DEVICE}:0"), y.to(f"{DEVICE}:1"))
+    assert [each.device.index for each in results] == [0, 1, 1]
+    for result, wanted in zip(results, compute(x, y), strict=True):
+        torch.testing.assert_close(result.cpu(), wanted)
+
+
+def test_dropout_with_fallback_is_eagers(generated):
+    def drop(x):
+        return nn.functional.dropout(x, 0.5) * 2
+
+    inputs = torch.ones(100, device=DEVICE)
+    module.manual_seed(5)
+    expected = drop(inputs)
+    with torch._inductor.config.patch(fallback_random=True):
+        compiled = torch.compile(drop)
+        module.manual_seed(5)
+        assert torch.equal(compiled(inputs), expected)
+
+
+def test_generated_dropout_follows_the_seed(generated):
+    compiled = torch.compile(lambda x: nn.functional.dropout(x, 0.5) + torch.rand_like(x))
+    inputs = torch.ones(1000, device=DEVICE)
+
+    def draw(seed):
+        module.manual_seed(seed)
+        return compiled(inputs), compiled(inputs)
+
+    first, second = draw(1)
+    assert not torch.equal(first, second)
+    again, _ = draw(1)
+    assert torch.equal(again, first)
+    other, _ = draw(2)
+    assert not torch.equal(other, first)
+
+
+def test_attention_of_symbolic_sizes(generated):
+    def attend(x):
+        return nn.functional.scaled_dot_product_attention(x, x * 2, x + 1)
+
+    compiled = torch.compile(attend, fullgraph=True)
+    for length in (7, 9, 12):
+        inputs = torch.randn(1, 2, length, 8)
+        on_device = inputs.to(DEVICE)
+        torch._dynamo.mark_dynamic(on_device, 2)
+        torch.testing.assert_close(compiled(on_device).cpu(), attend(inputs))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 1
+
+
+def test_results_of_convolutions_have_the_layout_that_was_traced(generated):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU(), nn.Conv2d(4, 2, 1))
+    model = model.to(memory_format=torch.channels_last)
+    inputs = torch.randn(2, 3, 6, 6)
+    expected = model(inputs)
+    result = torch.compile(model.to(DEVICE))(inputs.to(DEVICE))
+    assert result.stride() == expected.stride()
+    torch.testing.assert_close(result.cpu(), expected)
+
+
+def test_wrappers_in_cpp_are_refused():
+    with (
+        torch._inductor.config.patch(cpp_wrapper=True),
+        pytest.raises(
+            Exception, match="compiled code for a simulated device has a wrapper in Python"
+        ),
+    ):
+        torch.compile(lambda x: x + 1)(torch.ones(3, device=DEVICE))
+
+
+def test_another_version_of_our_files_is_another_key(monkeypatch):
+    from torch_openreg.inductor import codegen
+
+    key = codegen.Version().uuid()
+    assert key == codegen.Version().uuid()
+    hash_of = codegen.get_hash_for_files
+    monkeypatch.setattr(
+        codegen,
+        "get_hash_for_files",
+        lambda files: hash_of(files, extra="another") if files else b"",
+    )
+    assert codegen.Version().uuid() != key
+
+
+def test_importing_loads_nothing_of_inductor(python):
+    python(
+        """
+        import sys, torch
+        from device import DEVICE
+        torch.ones(2, device=DEVICE)
+        assert not [name for name in sys.modules if name.startswith("torch._inductor")]
+        assert "torch_openreg.inductor.codegen" not in sys.modules
+        """,
+        fresh=True,
+    )
