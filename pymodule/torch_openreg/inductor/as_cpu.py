@@ -81,10 +81,10 @@ def install(device_type: str) -> None:
 
     def use_two_step_variance(x: Any, axis: Any, keepdim: bool, input_dtype: torch.dtype) -> bool:
         if not is_ours(x.get_device()):
-            return two_steps(x, axis, keepdim, input_dtype)  # type: ignore[no-untyped-call]
+            return two_steps(x, axis, keepdim, input_dtype)
         threshold = config.cpp.use_two_step_variance_threshold
         with config.patch(unroll_reductions_threshold=threshold):
-            return two_steps(x, axis, keepdim, input_dtype)  # type: ignore[no-untyped-call]
+            return two_steps(x, axis, keepdim, input_dtype)
 
     lowering.use_two_step_variance = use_two_step_variance
 

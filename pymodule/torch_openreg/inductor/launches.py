@@ -16,7 +16,7 @@ from torch_openreg import _C
 _ENTRY = "openreg_launch"
 
 
-@codecache.clear_on_fresh_cache  # type: ignore[no-untyped-call]
+@codecache.clear_on_fresh_cache
 class _Libraries(codecache.CppCodeCache):
     """Libraries of kernels that need nothing of Python or PyTorch."""
 
