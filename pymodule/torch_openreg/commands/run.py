@@ -17,11 +17,11 @@ import sys
 import sysconfig
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from . import ranks
 from .executable import WRONG_ARGUMENTS, CannotRunError, become, cut, resolve
 from .question import require_devices
+from .words import USAGE_STATUS, make_parser
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -44,6 +44,8 @@ _OPTIONS = (
 )
 
 
+WITH_VALUE = {option for option, *_ in _OPTIONS} | {"--ranks", "--grace"}
+
 # ---- arguments -----------------------------------------------------------------------------------
 
 _DESCRIPTION = (
@@ -51,11 +53,20 @@ _DESCRIPTION = (
     "COMMAND is a program with its arguments, or a .py file or -m MODULE, which are run with the "
     "Python that has openreg. What it starts has the same devices."
 )
-_EPILOG = (
-    "examples: openreg run train.py --lr 0.1; openreg run --ranks 8 train.py; openreg run "
-    "--devices 8 torchrun --nproc-per-node 8 train.py; openreg run pytest tests/. Exit status: the "
-    "command's; 2 for a value that is not allowed; 126 when the command cannot be run, 127 when it "
-    "is not found. Of ranks that of the first that failed, or 128 and its signal's number."
+_EXAMPLES = (
+    "openreg run train.py --lr 0.1",
+    "openreg run --ranks 8 train.py",
+    "openreg run --devices 8 torchrun --nproc-per-node 8 train.py",
+    "openreg run pytest tests/",
+)
+_STATUSES = (
+    (
+        "the command's",
+        "of ranks that of the first that failed, or 128 and its signal's number",
+    ),
+    USAGE_STATUS,
+    (126, "when the command cannot be run"),
+    (127, "when it is not found"),
 )
 _USAGE = "openreg run [options] COMMAND [argument ...]"
 
@@ -76,17 +87,12 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="openreg run",
-        usage=_USAGE,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        allow_abbrev=False,
-    )
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the options, which stand before the command."""
+    made = make_parser("openreg run", _DESCRIPTION, _STATUSES, usage=_USAGE, examples=_EXAMPLES)
     for option, variable, placeholder, help_text in _OPTIONS:
-        parser.add_argument(option, dest=variable, metavar=placeholder, help=help_text)
-    of_ranks = parser.add_argument_group("several processes, with the variables of torchrun")
+        made.add_argument(option, dest=variable, metavar=placeholder, help=help_text)
+    of_ranks = made.add_argument_group("several processes, with the variables of torchrun")
     of_ranks.add_argument(
         "--ranks",
         metavar="N",
@@ -102,29 +108,24 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds,
         help="when a rank failed, what the others have to end after SIGTERM; 30",
     )
-    return parser
-
-
-def add_command(commands: Any) -> None:
-    """Add ``run`` to the commands of a parser, for its list of them: `main` has its own."""
-    commands.add_parser("run", help="run a program for which the devices are `cuda`")
+    return made
 
 
 def _parse(words: Sequence[str]) -> tuple[dict[str, str], ranks.Job | None, list[str]]:
     """Return the variables that options set, what is said of ranks, and the command."""
-    parser = _parser()
-    options, command = cut(words, {option for option, *_ in _OPTIONS} | {"--ranks", "--grace"})
-    chosen = vars(parser.parse_args(options))
+    made = parser()
+    options, command = cut(words, WITH_VALUE)
+    chosen = vars(made.parse_args(options))
     for option, variable, *_ in _OPTIONS:
         if chosen[variable] == "":
-            parser.error(f"argument {option}: expected a value")
+            made.error(f"argument {option}: expected a value")
     if not command or not command[0]:
-        parser.error("expected a COMMAND")
+        made.error("expected a COMMAND")
     if command == ["-m"]:
-        parser.error("expected a module behind -m")
+        made.error("expected a module behind -m")
     count, prefix, grace = (chosen.pop(name) for name in ("ranks", "prefix", "grace"))
     if count is None and (prefix or grace is not None):
-        parser.error(f"argument {'--prefix' if prefix else '--grace'}: expected --ranks as well")
+        made.error(f"argument {'--prefix' if prefix else '--grace'}: expected --ranks as well")
     job = None if count is None else ranks.Job(count, prefix, 30.0 if grace is None else grace)
     return {name: value for name, value in chosen.items() if value is not None}, job, command
 
@@ -171,7 +172,8 @@ def with_programs(environment: Mapping[str, str]) -> dict[str, str]:
     return changed
 
 
-def _environment(variables: dict[str, str]) -> dict[str, str]:
+def environment_of(variables: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a command, with variables that options set."""
     device_type = os.environ.get("OPENREG_DEVICE_TYPE") or "cuda"
     if device_type not in ("cuda", "openreg"):
         raise CannotRunError(
@@ -202,7 +204,7 @@ def main(words: Sequence[str]) -> int:
     """
     variables, job, command = _parse(words)
     try:
-        environment = _environment(variables)
+        environment = environment_of(variables)
         if job is not None:
             program = ranks.resolve(command, environment["PATH"])
             ranks.share_machine(environment, job.size)

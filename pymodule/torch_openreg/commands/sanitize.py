@@ -43,7 +43,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from typing import IO
 
 from ..sanitizer import messages, settings
 from ..sanitizer.collection import Collection
@@ -58,21 +58,29 @@ from .signals import (
     read_signals,
     restore_signals,
 )
+from .words import USAGE_STATUS, make_parser
 
 _DESCRIPTION = (
     "Runs a program to its end and tells where it accesses memory in no order: between streams, "
     "after it was freed, from the host, before it was written. COMMAND is as for `openreg run`, "
     "which may stand there too. What it starts is watched as well."
 )
-_EPILOG = (
-    "examples: openreg sanitize train.py --lr 0.1; openreg sanitize openreg run pytest; openreg "
-    "sanitize --only race,use-after-free openreg run --ranks 2 train.py. Exit status: 86, or what "
-    "--error-exitcode says, when something was found; else the command's. docs/sanitizer.md tells "
-    "what is found and how to read it."
+_EXAMPLES = (
+    "openreg sanitize train.py --lr 0.1",
+    "openreg sanitize openreg run pytest",
+    "openreg sanitize --only race,use-after-free openreg run --ranks 2 train.py",
 )
+_STATUSES = (
+    (86, "or what --error-exitcode says, when something was found"),
+    ("the command's", "else, 128 and its number for that of a signal"),
+    USAGE_STATUS,
+    (126, "when the command cannot be run"),
+    (127, "when it is not found"),
+)
+_MORE = "docs/sanitizer.md tells what is found and how to read it."
 _USAGE = "openreg sanitize [options] COMMAND [argument ...]"
 
-_WITH_VALUE = {"--error-exitcode", "--only", "--json", "--suppressions"}
+WITH_VALUE = {"--error-exitcode", "--only", "--json", "--suppressions"}
 _LONGEST_ADDRESS = 100  # of a socket, in bytes: sockaddr_un has 108
 
 
@@ -92,59 +100,56 @@ def _checked(check: Callable[[str], object]) -> Callable[[str], str]:
     return word
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="openreg sanitize",
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the options, which stand before the command."""
+    made = make_parser(
+        "openreg sanitize",
+        _DESCRIPTION,
+        _STATUSES,
         usage=_USAGE,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        allow_abbrev=False,
+        examples=_EXAMPLES,
+        more=_MORE,
     )
-    parser.add_argument(
+    made.add_argument(
         "--error-exitcode",
         metavar="N",
         type=_checked(settings.exitcode_named),
         help="the exit status when something was found: 0 to 255, where 0 leaves the command's; 86",
     )
-    parser.add_argument(
+    made.add_argument(
         "--only",
         metavar="KIND[,KIND...]",
         type=_checked(settings.kinds_named),
         help="what to look for: race, use-after-free, host-access, uninitialised-read, "
         "unordered-event, never-waited, out-of-bounds; all of it",
     )
-    parser.add_argument("--json", metavar="FILE", help="write what was found to a file as well")
-    parser.add_argument(
+    made.add_argument("--json", metavar="FILE", help="write what was found to a file as well")
+    made.add_argument(
         "--suppressions",
         metavar="FILE",
         type=_checked(read_suppressions),
         help="what is not to be told, with reasons",
     )
-    parser.add_argument(
+    made.add_argument(
         "--stacks", action="store_true", help="whole stacks, with the frames of libraries"
     )
-    parser.add_argument(
+    made.add_argument(
         "--leaks", action="store_true", help="also tell what is allocated when the program ends"
     )
-    return parser
-
-
-def add_command(commands: Any) -> None:
-    """Add ``sanitize`` to the commands of a parser, for its list of them: `main` has its own."""
-    commands.add_parser("sanitize", help="run a program and tell where it races")
+    return made
 
 
 def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = _parser()
-    options, command = cut(words, _WITH_VALUE)
-    chosen = parser.parse_args(options)
-    for option in _WITH_VALUE:
+    made = parser()
+    options, command = cut(words, WITH_VALUE)
+    chosen = made.parse_args(options)
+    for option in WITH_VALUE:
         if getattr(chosen, option[2:].replace("-", "_")) == "":
-            parser.error(f"argument {option}: expected a value")
+            made.error(f"argument {option}: expected a value")
     if not command or not command[0]:
-        parser.error("expected a COMMAND")
+        made.error("expected a COMMAND")
     if command == ["-m"]:
-        parser.error("expected a module behind -m")
+        made.error("expected a module behind -m")
     return chosen, command
 
 

@@ -38,10 +38,11 @@ import pathlib
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .. import _C
 from .smi_table import Style, draw
+from .words import USAGE_STATUS, make_parser
 
 # As long as the ledger needs to tell anything of it, and a little more: device/ledger/looks.c.
 _BETWEEN_LOOKS_SECONDS = 0.11
@@ -50,25 +51,29 @@ _BETWEEN_LOOKS_SECONDS = 0.11
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-def add_command(commands: Any) -> None:
-    """Add ``smi`` to the commands of a parser."""
-    parser = commands.add_parser(
-        "smi",
-        help="show devices, their memory, and the processes that use it",
-        description="Shows the simulated devices of every group of processes of this user: where "
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of its options."""
+    made = make_parser(
+        "openreg smi",
+        "Shows the simulated devices of every group of processes of this user: where "
         "they are placed, how much of their memory is in use, and which processes have it. Where "
         "there are none, shows the devices that a process would find that is started now. Joins "
         "no group and initializes no device.",
-        epilog="Exit status: 0; 1 when something could not be shown, which is then named on "
-        "stderr. NO_COLOR is respected.",
+        (
+            (0, "everything was shown"),
+            (1, "something could not be shown, which is then named on stderr"),
+            USAGE_STATUS,
+        ),
+        examples=("openreg smi --watch", "openreg smi --json"),
+        more="Colours are for terminals, and not there with NO_COLOR set.",
     )
-    parser.add_argument("--group", metavar="NAME", help="only this group, as in OPENREG_GROUP")
-    parser.add_argument(
+    made.add_argument("--group", metavar="NAME", help="only this group, as in OPENREG_GROUP")
+    made.add_argument(
         "--json",
         action="store_true",
         help="one JSON object, sizes in bytes, as described in torch_openreg.commands.smi",
     )
-    parser.add_argument(
+    made.add_argument(
         "--watch",
         metavar="SECONDS",
         nargs="?",
@@ -76,7 +81,7 @@ def add_command(commands: Any) -> None:
         const=1.0,
         help="show it again and again, every second or as often as is said, until Ctrl-C",
     )
-    parser.set_defaults(run=run)
+    return made
 
 
 def _seconds(text: str) -> float:
@@ -102,6 +107,8 @@ def take(group: str | None = None) -> dict[str, Any]:
     dict
         As the module describes it.
     """
+    from .. import _C  # which needs PyTorch: the options do not
+
     problems, groups = [], []
     try:
         seen, problem = _look_twice(group)
@@ -124,6 +131,8 @@ def take(group: str | None = None) -> dict[str, Any]:
 
 def _look_twice(group: str | None) -> tuple[list[dict[str, Any]], str | None]:
     """All groups, and what could not be shown. How busy devices are shows between two looks."""
+    from .. import _C
+
     seen, problem = _C.ledger_list()
     meant = [shown for shown in seen if _is_meant(shown, group)]
     if any(device["busy_percent"] < 0 for shown in meant for device in shown["devices"]):
@@ -165,8 +174,20 @@ def _group(shown: dict[str, Any], in_use: bool) -> dict[str, Any]:
     }
 
 
-def run(chosen: argparse.Namespace) -> int:
-    """Do what the arguments of ``smi`` say; returns the exit status."""
+def main(words: Sequence[str]) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    words
+        Those behind ``openreg smi``.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    chosen = parser().parse_args(words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

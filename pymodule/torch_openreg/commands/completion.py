@@ -1,0 +1,183 @@
+"""``openreg completion bash`` and ``zsh``: the script by which a shell completes the words.
+
+The script is made of the parsers, so it knows every option that they do. Behind `run` and
+`sanitize` the command's own words begin where no option stands: there the shell completes as it
+does for that command. Zsh reads bash's script by its `bashcompinit`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from . import doctor, run, sanitize, smi
+from .words import USAGE_STATUS, make_parser
+
+SHELLS = ("bash", "zsh")
+
+# The keys of device/process/profile.c.
+PROFILES = (
+    *("b200", "h200", "h100", "h100-pcie", "a100", "a100-80gb", "v100", "v100-32gb"),
+    *("l40s", "l4", "t4", "rtx4090", "rtx3090", "a10g", "rtx4090d", "h20", "rtx3060"),
+)
+
+_SCRIPT = r"""# Completion of openreg for @SHELL@: source it, or put
+#   eval "$(openreg completion @SHELL@)"
+# into @FILE@.
+@BEFORE@
+# Options of a command; those that have the word behind them as a value; the words of a value.
+_openreg_options() {
+  case $1 in
+@OPTIONS@
+  esac
+}
+
+_openreg_with_value() {
+  case "$1 $2" in
+    @WITH_VALUE@) return 0 ;;
+  esac
+  return 1
+}
+
+# What the program behind `run` or `sanitize` gets: its completion where bash has one, else files.
+_openreg_program() {
+  if (( COMP_CWORD == $1 )); then
+    COMPREPLY=($(compgen -c -- "$2") $(compgen -f -- "$2"))
+  elif [ -z "$ZSH_VERSION" ] && declare -F _command_offset >/dev/null; then
+    _command_offset "$1"
+  else
+    COMPREPLY=($(compgen -f -- "$2"))
+  fi
+}
+
+# From the word `openreg` at a place on.
+_openreg_at() {
+  local start=$1 word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
+  local command=${COMP_WORDS[start+1]} place
+  COMPREPLY=()
+  if (( COMP_CWORD == start + 1 )); then
+    COMPREPLY=($(compgen -W "@COMMANDS@ --help --version" -- "$word"))
+    return
+  fi
+  case $command in
+    run|sanitize)
+      place=$(( start + 2 ))
+      while (( place < COMP_CWORD )); do
+        case ${COMP_WORDS[place]} in
+          --|-m) place=$(( place + 1 )); break ;;
+          -*)
+            if _openreg_with_value "$command" "${COMP_WORDS[place]}"; then
+              place=$(( place + 1 ))
+              # bash cuts words at "=": --devices=2 is three of them
+              [ "${COMP_WORDS[place]}" = "=" ] && place=$(( place + 1 ))
+            fi
+            place=$(( place + 1 )) ;;
+          *) break ;;
+        esac
+      done
+      if (( place < COMP_CWORD )) && [ "${COMP_WORDS[place]}" = openreg ]; then
+        _openreg_at "$place"
+        return
+      fi
+      if (( place < COMP_CWORD )) || { (( place == COMP_CWORD )) && [[ $word != -* ]]; }; then
+        _openreg_program "$place" "$word"
+        return
+      fi ;;
+  esac
+  if [ "$before" = "=" ]; then
+    before=${COMP_WORDS[COMP_CWORD-2]}
+  elif [ "$word" = "=" ]; then
+    word=
+  fi
+  case "$command $before" in
+    "run --profile") COMPREPLY=($(compgen -W "@PROFILES@" -- "$word")); return ;;
+    "sanitize --only") COMPREPLY=($(compgen -W "@KINDS@" -- "$word")); return ;;
+    "sanitize --json"|"sanitize --suppressions") COMPREPLY=($(compgen -f -- "$word")); return ;;
+  esac
+  _openreg_with_value "$command" "$before" && return
+  COMPREPLY=($(compgen -W "$(_openreg_options "$command")" -- "$word"))
+}
+
+_openreg() {
+  _openreg_at 0
+}
+
+complete -o filenames -F _openreg openreg
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of its words."""
+    made = make_parser(
+        "openreg completion",
+        "Prints a script by which a shell completes the words of openreg: its commands, their "
+        "options, and what follows them.",
+        ((0, "the script is on stdout"), USAGE_STATUS),
+        examples=(
+            'eval "$(openreg completion bash)"   # in ~/.bashrc',
+            'eval "$(openreg completion zsh)"    # in ~/.zshrc, behind compinit',
+        ),
+    )
+    made.add_argument("shell", choices=SHELLS, help="the shell that reads it")
+    return made
+
+
+def _options(of: argparse.ArgumentParser) -> list[str]:
+    return [name for action in of._actions for name in action.option_strings if name[:2] == "--"]
+
+
+def _with_value(of: argparse.ArgumentParser) -> list[str]:
+    return [
+        name
+        for action in of._actions
+        for name in action.option_strings
+        if action.nargs is None and not isinstance(action, argparse._HelpAction)
+    ]
+
+
+def script(shell: str) -> str:
+    """Return the script for a shell: ``bash`` or ``zsh``."""
+    from ..__main__ import COMMANDS
+    from ..sanitizer.finding import KINDS
+
+    parsers = {
+        "run": run.parser(),
+        "sanitize": sanitize.parser(),
+        "smi": smi.parser(),
+        "doctor": doctor.parser(),
+        "completion": parser(),
+    }
+    options = {name: _options(of) for name, of in parsers.items()}
+    options["completion"] += SHELLS
+    pairs = [f'"{name} {option}"' for name, of in parsers.items() for option in _with_value(of)]
+    parts = {
+        "SHELL": shell,
+        "FILE": f"~/.{shell}rc",
+        "BEFORE": "autoload -Uz bashcompinit && bashcompinit" if shell == "zsh" else "",
+        "OPTIONS": "\n".join(f'    {n}) echo "{" ".join(o)}" ;;' for n, o in options.items()),
+        "WITH_VALUE": "|".join(pairs),
+        "COMMANDS": " ".join(COMMANDS),
+        "PROFILES": " ".join(PROFILES),
+        "KINDS": " ".join(kind.replace(" ", "-") for kind in KINDS),
+    }
+    text = _SCRIPT
+    for name, part in parts.items():
+        text = text.replace(f"@{name}@", part)
+    return text
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    words
+        Those behind ``openreg completion``.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    chosen = parser().parse_args(words)
+    sys.stdout.write(script(chosen.shell))
+    return 0

@@ -1,0 +1,245 @@
+"""``openreg doctor``: what this machine gives, what works on it, and what would help, on a page.
+
+PyTorch is imported, and the devices are used, in a process of its own (`probe`): so a PyTorch that
+cannot be imported is a line of the page as anything else is.
+
+With ``--json`` it is one JSON object, whose members keep their names and meanings; new ones may be
+added::
+
+    {"version": 1,
+     "works": whether no check is a problem,
+     "versions": {"openreg", "supported_torch", "torch": null without one, "python", "system"},
+     "cores": {"online", "allowed", "numa_nodes"},
+     "memory": {"total_bytes", "available_bytes"},
+     "control_group": {"memory_bytes", "cpus", "processes": null for no limit},
+     "limits": {"address_space_bytes", "file_bytes", "locked_memory_bytes", "open_files",
+                "processes": null for no limit},
+     "shared_memory": null or {"total_bytes", "free_bytes", "is_writable"},
+     "devices": null, or {"device_type", "group", "visible": how many, "instructions",
+                          "devices": as in `openreg smi --json`},
+     "variables": {those that are set, with their values},
+     "checks": [{"name", "state": "ok", "warning" or "problem", "text": a sentence,
+                 "remedy": null or what to do}]}
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from . import checks, machine, variables
+from .checks import OK, PROBLEM, WARNING, Check, size
+from .smi_table import Style
+from .words import USAGE_STATUS, make_parser
+
+_NAME_WIDTH = 14
+_STATE_WIDTH = 9
+_COLOURS = {OK: "32", WARNING: "33", PROBLEM: "31"}
+_NARROWEST, _WIDEST = 40, 100
+
+
+def parser() -> Any:
+    """Return the parser of its options."""
+    made = make_parser(
+        "openreg doctor",
+        "Tells what this machine gives to openreg: versions, cores, memory, limits, devices; and "
+        "tries what programs need: PyTorch, every device, CUDA mode, exchange between processes, a "
+        "compiler. What does not work stands there with what would help.",
+        (
+            (0, "everything that programs need works; there may be warnings"),
+            (1, "something does not"),
+            USAGE_STATUS,
+        ),
+        examples=("openreg doctor", "openreg doctor --json"),
+        more="Colours are for terminals, and not there with NO_COLOR set.",
+    )
+    made.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object, sizes in bytes, as described in torch_openreg.commands.doctor",
+    )
+    return made
+
+
+def examine() -> dict[str, Any]:
+    """Look at the machine and try everything.
+
+    Returns
+    -------
+    dict
+        As the module describes it.
+    """
+    versions, group, limits = machine.versions(), machine.control_group(), machine.limits()
+    cores, shared_memory = machine.cores(), machine.shared_memory()
+    environment = dict(os.environ)
+    found = [checks.check_version(versions), *checks.check_variables(environment)]
+    facts = checks.probe() if versions["torch"] is not None else {}
+    if facts:
+        found += checks.check_devices(facts)
+        found.append(checks.check_cuda_mode())
+    found += [
+        *checks.check_capacity(facts, group),
+        checks.check_shared_memory(shared_memory),
+        checks.check_exchange(),
+        checks.check_cores(cores, group),
+        *checks.check_limits(limits, group),
+        checks.check_compiler(environment),
+    ]
+    names = ("device_type", "group", "visible", "instructions", "devices")
+    return {
+        "version": 1,
+        "works": all(check.state != PROBLEM for check in found),
+        "versions": versions,
+        "cores": cores,
+        "memory": machine.memory(),
+        "control_group": group,
+        "limits": limits,
+        "shared_memory": shared_memory,
+        "devices": {name: facts.get(name) for name in names} if "devices" in facts else None,
+        "variables": variables.that_are_set(environment),
+        "checks": [dataclasses.asdict(check) for check in found],
+    }
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def _limited(value: float | None, unit: str = "") -> str:
+    if value is None:
+        return "unlimited"
+    return size(value) if unit == "bytes" else f"{value:g}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _devices(devices: dict[str, Any] | None) -> str:
+    if devices is None:
+        return "not known"
+    alike = Counter((each["name"], each["total_bytes"]) for each in devices["devices"])
+    kinds = [f"{count} x {name}, {size(total)}" for (name, total), count in alike.items()]
+    kind = devices["device_type"]
+    seen = devices["visible"]
+    only = "" if seen in (None, len(devices["devices"])) else f"; {seen} seen"
+    return f"as `{kind}`: {'; '.join(kinds)}{only}; group {devices['group']}"
+
+
+def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
+    versions, cores, memory = report["versions"], report["cores"], report["memory"]
+    group, limits, shared = report["control_group"], report["limits"], report["shared_memory"]
+    total, available = (memory[name] for name in ("total_bytes", "available_bytes"))
+    devices = report["devices"]
+    facts = [
+        (
+            "versions",
+            f"openreg {versions['openreg']}, PyTorch {versions['torch'] or 'none'}, "
+            f"Python {versions['python']}, {versions['system']}",
+        ),
+        (
+            "cores",
+            f"{cores['allowed']} of {cores['online']}, on "
+            f"{_plural(cores['numa_nodes'], 'NUMA node')}",
+        ),
+        (
+            "memory",
+            "not known" if total is None else f"{size(total)}, {size(available or 0)} available",
+        ),
+        (
+            "/dev/shm",
+            "none"
+            if shared is None
+            else f"{size(shared['total_bytes'])}, {size(shared['free_bytes'])} free",
+        ),
+        (
+            "limits",
+            f"address space {_limited(limits['address_space_bytes'], 'bytes')}, "
+            f"locked memory {_limited(limits['locked_memory_bytes'], 'bytes')}, "
+            f"open files {_limited(limits['open_files'])}, "
+            f"processes {_limited(limits['processes'])}",
+        ),
+        (
+            "control group",
+            f"memory {_limited(group['memory_bytes'], 'bytes')}, "
+            f"cores {_limited(group['cpus'])}, processes {_limited(group['processes'])}",
+        ),
+        ("devices", _devices(devices)),
+        ("instructions", (devices or {}).get("instructions") or "not known"),
+    ]
+    texts = [f"{name}={value}" for name, value in report["variables"].items()]
+    return [*facts, ("variables", ", ".join(texts) or "none is set")]
+
+
+def _wrapped(text: str, indent: int, columns: int) -> list[str]:
+    printable = "".join(each if each.isprintable() else "?" for each in text)
+    return textwrap.wrap(printable, columns - indent, break_on_hyphens=False) or [""]
+
+
+def _check_lines(check: Check, columns: int, style: Style) -> list[str]:
+    indent = 2 + _STATE_WIDTH
+    first, *others = _wrapped(f"{check.name}: {check.text}", indent, columns)
+    lines = ["  " + style.paint(f"{check.state:{_STATE_WIDTH}}", _COLOURS[check.state]) + first]
+    lines += [" " * indent + line for line in others]
+    if check.remedy is not None:
+        remedy, *others = _wrapped(check.remedy, indent + 2, columns)
+        lines.append(" " * indent + "> " + style.paint(remedy, "1"))
+        lines += [" " * (indent + 2) + style.paint(line, "1") for line in others]
+    return lines
+
+
+def draw(report: dict[str, Any], columns: int, style: Style) -> list[str]:
+    """Draw a page of what `examine` returned.
+
+    Parameters
+    ----------
+    report
+        As `examine` returns it.
+    columns
+        The width of the page, in cells.
+    style
+        What the place that is written to can show.
+    """
+    columns = min(max(columns, _NARROWEST), _WIDEST)
+    lines = [style.paint("openreg doctor", "1"), ""]
+    for name, text in _facts(report):
+        first, *others = _wrapped(text, 2 + _NAME_WIDTH, columns)
+        lines.append(f"  {name:{_NAME_WIDTH}}{first}")
+        lines += [" " * (2 + _NAME_WIDTH) + line for line in others]
+    lines.append("")
+    found = [Check(**check) for check in report["checks"]]
+    for check in found:
+        lines += _check_lines(check, columns, style)
+    counts = Counter(check.state for check in found)
+    summary = _plural(counts[PROBLEM], "problem") if counts[PROBLEM] else "Everything works"
+    if counts[WARNING]:
+        summary += f", {_plural(counts[WARNING], 'warning')}"
+    return [*lines, "", style.paint(f"{summary}.", "31" if counts[PROBLEM] else "32")]
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    words
+        Those behind ``openreg doctor``.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    chosen = parser().parse_args(words)
+    report = examine()
+    if chosen.json:
+        print(json.dumps(report, indent=2))
+    else:
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        columns = shutil.get_terminal_size().columns
+        print("\n".join(draw(report, columns, Style.of(sys.stdout))))
+    return 0 if report["works"] else 1

@@ -1,0 +1,273 @@
+"""`openreg doctor`: its page, its JSON, and what it says of machines that lack something."""
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from openreg_program import OPENREG
+from torch_openreg.commands import checks, machine, variables
+from torch_openreg.commands.checks import OK, PROBLEM, WARNING
+from torch_openreg.commands.doctor import draw
+from torch_openreg.commands.smi_table import Style
+
+from device import DEVICE
+
+PLAIN, COLOURED = Style(False, False, False), Style(True, True, True)
+NO_LIMIT = {"memory_bytes": None, "cpus": None, "processes": None}
+GIB = 1 << 30
+
+
+@pytest.fixture
+def doctor(own_group):
+    """Run it in an environment, with limits, and return what it wrote."""
+    environment = own_group()
+
+    def run(*words, expect=0, limits=(), **changes):
+        def set_limits():
+            for limit, value in limits:
+                resource.setrlimit(limit, (value, resource.getrlimit(limit)[1]))
+
+        result = subprocess.run(
+            [*OPENREG, "doctor", *words],
+            env=environment | changes,
+            capture_output=True,
+            text=True,
+            preexec_fn=set_limits,
+        )
+        assert result.returncode == expect, result.stdout + result.stderr
+        return result
+
+    return run
+
+
+def states(report):
+    return {check["name"]: check["state"] for check in report["checks"]}
+
+
+def of_name(report, name):
+    (check,) = (check for check in report["checks"] if check["name"] == name)
+    return check
+
+
+# ---- a machine on which all works ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def report(own_group):
+    settings = {"OPENREG_DEVICE_COUNT": "3", "OPENREG_DEVICE_MEMORY": "1G", "OPENREG_PROFILE": "t4"}
+    result = subprocess.run(
+        [*OPENREG, "doctor", "--json"],
+        env=own_group() | settings,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def test_json_tells_of_the_machine_and_of_the_devices(report):
+    assert report["version"] == 1 and report["works"] is True
+    assert report["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert report["versions"]["torch"].split("+")[0] == report["versions"]["supported_torch"]
+    assert report["cores"]["allowed"] == len(os.sched_getaffinity(0))
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert report["limits"]["open_files"] == files
+    devices = report["devices"]
+    assert (devices["device_type"], devices["visible"]) == (DEVICE, 3)
+    assert [each["total_bytes"] for each in devices["devices"]] == [GIB] * 3
+    assert {each["name"] for each in devices["devices"]} == {"Tesla T4"}
+    assert devices["instructions"] in ("c", "avx2", "avx512")
+    assert report["variables"]["OPENREG_DEVICE_MEMORY"] == "1G"
+
+
+def test_devices_and_cuda_mode_are_tried(report):
+    found = states(report)
+    assert (found["PyTorch"], found["devices"], found["CUDA mode"]) == (OK, OK, OK)
+    assert found["exchange between processes"] == OK
+    assert PROBLEM not in found.values()
+
+
+def test_page_has_a_line_for_each_check(report):
+    lines = draw(report, 100, PLAIN)
+    page = "\n".join(lines)
+    for check in report["checks"]:
+        assert re.search(rf"^  {check['state']:9}{re.escape(check['name'])}: ", page, re.M)
+    assert lines[-1].startswith("Everything works")
+    assert max(map(len, lines)) <= 100
+
+
+def test_colours_are_for_terminals(report, doctor):
+    assert "\x1b[32m" in "\n".join(draw(report, 100, COLOURED))
+    assert "\x1b" not in doctor().stdout
+
+
+def test_narrow_page_has_narrow_lines(report):
+    lines = draw(report, 40, PLAIN)
+    assert max(len(line) for line in lines if "/" not in line) <= 40
+
+
+# ---- machines on which something does not --------------------------------------------------------
+
+
+def test_value_that_is_not_allowed_is_a_problem(doctor):
+    report = json.loads(doctor("--json", expect=1, OPENREG_DEVICE_COUNT="0").stdout)
+    assert report["works"] is False and report["devices"] is None
+    check = of_name(report, "devices")
+    assert check["state"] == PROBLEM
+    assert check["text"].startswith("OPENREG_DEVICE_COUNT=0: expected 1 to 64")
+
+
+def test_process_that_dies_is_a_problem_with_its_last_words(doctor):
+    told = doctor(expect=1, OPENREG_SIMD="mmx").stdout
+    assert "ended with SIGABRT" in told
+    assert "OPENREG_SIMD=mmx: expected an instruction set of this" in " ".join(told.split())
+    assert told.splitlines()[-1].startswith("1 problem")
+
+
+def test_too_few_addresses_are_a_problem_with_a_remedy(doctor):
+    settings = {"OPENREG_DEVICE_MEMORY": "64G", "OPENREG_DEVICE_COUNT": "8"}
+    limits = [(resource.RLIMIT_AS, 64 * GIB)]
+    report = json.loads(doctor("--json", expect=1, limits=limits, **settings).stdout)
+    assert report["limits"]["address_space_bytes"] == 64 * GIB
+    check = of_name(report, "devices")
+    assert check["state"] == PROBLEM and "ulimit -v unlimited" in check["remedy"]
+
+
+def test_too_small_files_are_a_problem_with_a_remedy(doctor):
+    limits = [(resource.RLIMIT_FSIZE, 1 << 20)]
+    check = of_name(json.loads(doctor("--json", expect=1, limits=limits).stdout), "devices")
+    assert check["state"] == PROBLEM and "ulimit -f unlimited" in check["remedy"]
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "OPENREG_VISIBLE_DEVICES"])
+def test_no_visible_device_is_a_problem_where_it_is_read(doctor, name):
+    is_read = (name == "CUDA_VISIBLE_DEVICES") == (DEVICE == "cuda")
+    report = json.loads(doctor("--json", expect=1 if is_read else 0, **{name: ""}).stdout)
+    if is_read:
+        assert f"{name}= chooses none" in of_name(report, "devices")["text"]
+    elif name == "CUDA_VISIBLE_DEVICES":
+        assert of_name(report, "CUDA mode")["state"] == WARNING
+
+
+@pytest.fixture
+def other_torch(tmp_path):
+    """Return the folder of a PyTorch of another version, which cannot be imported either."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libgomp is missing')\n")
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.12.1+cpu'\n")
+    return tmp_path
+
+
+def test_pytorch_that_cannot_be_imported_is_a_problem(doctor, other_torch):
+    path = f"{other_torch}:{os.environ.get('PYTHONPATH', '')}"
+    settings = {"PYTHONPATH": path, "OPENREG_DEVICE_TYPE": "openreg"}
+    result = doctor("--json", expect=1, **settings)
+    report = json.loads(result.stdout)
+    assert result.stderr == ""
+    version = of_name(report, "PyTorch")
+    assert version["state"] == PROBLEM and "this is 2.12.1+cpu" in version["text"]
+    assert version["remedy"] == f"pip install torch=={report['versions']['supported_torch']}"
+    assert of_name(report, "import")["text"] == "`import torch` fails: libgomp is missing"
+
+
+def test_variable_that_nothing_reads_is_a_warning_with_what_is_meant(doctor):
+    told = doctor(OPENREG_DEVICES_COUNT="3").stdout
+    assert "warning  variables: OPENREG_DEVICES_COUNT is set, which nothing reads" in told
+    assert "> OPENREG_DEVICE_COUNT, if that is meant" in told
+
+
+def test_openreg_that_is_kept_away_is_a_problem():
+    (check,) = checks.check_variables({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    assert (check.state, check.remedy) == (PROBLEM, "unset it")
+
+
+# ---- single checks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "found, state",
+    [
+        (None, PROBLEM),
+        ({"total_bytes": GIB, "free_bytes": GIB, "is_writable": False}, PROBLEM),
+        ({"total_bytes": GIB, "free_bytes": 1 << 20, "is_writable": True}, PROBLEM),
+        ({"total_bytes": 64 << 20, "free_bytes": 64 << 20, "is_writable": True}, WARNING),
+        ({"total_bytes": GIB, "free_bytes": GIB, "is_writable": True}, OK),
+    ],
+)
+def test_shared_memory_must_have_room(found, state):
+    check = checks.check_shared_memory(found)
+    assert check.state == state and (check.remedy is None) == (state == OK)
+
+
+def test_cores_are_compared_with_the_control_group():
+    cores = {"online": 16, "allowed": 16, "numa_nodes": 1}
+    assert checks.check_cores(cores, NO_LIMIT).state == OK
+    check = checks.check_cores(cores, NO_LIMIT | {"cpus": 2.5})
+    assert (check.state, check.remedy) == (WARNING, "export OMP_NUM_THREADS=2")
+
+
+def test_few_files_and_few_processes_are_warnings():
+    limits = {"open_files": 64, "processes": None}
+    found = checks.check_limits(limits, NO_LIMIT | {"processes": 100})
+    assert [(check.name, check.state) for check in found] == [
+        ("open files", WARNING),
+        ("processes", WARNING),
+    ]
+    assert checks.check_limits({"open_files": 1024, "processes": None}, NO_LIMIT) == []
+
+
+def test_capacity_is_compared_with_the_control_group():
+    facts = {"devices": [{"total_bytes": 4 * GIB}] * 2}
+    assert checks.check_capacity(facts, NO_LIMIT | {"memory_bytes": 9 * GIB}) == []
+    (check,) = checks.check_capacity(facts, NO_LIMIT | {"memory_bytes": 6 * GIB})
+    assert check.state == WARNING and "the control group has 6 GiB" in check.text
+
+
+def test_compiler_is_looked_for_as_pytorch_does(tmp_path):
+    missing = checks.check_compiler({"PATH": str(tmp_path)})
+    assert missing.state == WARNING and "g++" in missing.text
+    program = tmp_path / "my-c++"
+    program.write_text("")
+    program.chmod(0o755)
+    assert checks.check_compiler({"PATH": str(tmp_path), "CXX": "my-c++ -O2"}).state == OK
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_limits_of_control_groups_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        machine,
+        "_read",
+        lambda path, read=machine._read: "0::/a/b\n" if path == "/proc/self/cgroup" else read(path),
+    )
+    assert machine.control_group(tmp_path) == NO_LIMIT
+    write(tmp_path / "a/b/memory.max", "max\n")
+    write(tmp_path / "a/memory.max", "1073741824\n")
+    write(tmp_path / "a/b/cpu.max", "150000 100000\n")
+    write(tmp_path / "a/b/pids.max", "77\n")
+    found = machine.control_group(tmp_path)
+    assert found == {"memory_bytes": GIB, "cpus": 1.5, "processes": 77}
+
+
+def test_limits_of_older_control_groups_are_read(tmp_path):
+    write(tmp_path / "memory/memory.limit_in_bytes", "2147483648\n")
+    write(tmp_path / "cpu/cpu.cfs_quota_us", "50000\n")
+    write(tmp_path / "cpu/cpu.cfs_period_us", "100000\n")
+    write(tmp_path / "pids/pids.max", "max\n")
+    found = machine.control_group(tmp_path)
+    assert found == {"memory_bytes": 2 * GIB, "cpus": 0.5, "processes": None}
+
+
+def test_variables_are_those_of_the_readme():
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    shown = re.findall(r"^\| `(OPENREG_[A-Z_]+)` \|", readme, re.M)
+    assert sorted(shown) == sorted(variables.VARIABLES)
