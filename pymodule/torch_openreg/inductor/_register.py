@@ -1,6 +1,9 @@
 """Registration with Dynamo and Inductor, each when it is loaded."""
 
 
+_MOST_DEVICES = 64  # of a process: OPENREG_MAX_DEVICES
+
+
 def with_dynamo(device_type: str) -> None:
     """Say what devices are, which Dynamo asks when it traces."""
     from torch._dynamo import device_interface
@@ -11,7 +14,8 @@ def with_dynamo(device_type: str) -> None:
     if device_type != "cuda":  # for which PyTorch has an interface over torch.cuda
         interface = device.make_interface(device_type)
         device_interface.register_interface_for_device(device_type, interface)
-        for index in range(interface.device_count()):
+        # How many there are is not asked: that would be the devices' first use.
+        for index in range(_MOST_DEVICES):
             device_interface.register_interface_for_device(f"{device_type}:{index}", interface)
 
 

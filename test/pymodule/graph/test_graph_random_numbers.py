@@ -90,6 +90,16 @@ def test_attention_with_dropout_is_the_same_both_ways():
     assert_equal(results, attend())
 
 
+def test_a_capture_takes_no_other_seed():
+    torch.manual_seed(3)
+    with pytest.raises(RuntimeError, match="only if new seed is the same as the original seed"):
+        captured(lambda: (module.manual_seed(4), torch.rand(2, device=DEVICE)))
+    graph, (_, numbers) = captured(lambda: (module.manual_seed(3), torch.rand(2, device=DEVICE)))
+    graph.replay()
+    torch.manual_seed(3)
+    assert torch.equal(numbers, torch.rand(2, device=DEVICE))
+
+
 def test_another_generator_is_registered_first():
     generator = torch.Generator(DEVICE)
 

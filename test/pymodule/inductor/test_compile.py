@@ -152,3 +152,15 @@ def test_importing_loads_nothing_of_inductor(python):
         """,
         fresh=True,
     )
+
+
+def test_importing_dynamo_is_no_first_use(python):
+    python(
+        """
+        import os, torch
+        import torch._dynamo, torch._inductor.compile_fx
+        os.environ["OPENREG_DEVICE_COUNT"] = "3"
+        from device import module
+        assert module.device_count() == 3
+        """
+    )

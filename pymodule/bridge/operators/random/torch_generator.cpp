@@ -7,6 +7,9 @@
 
 #include <mutex>
 
+#include "device/capture.h"
+#include "launch/policy.h"
+
 namespace openreg {
 
 namespace {
@@ -35,6 +38,12 @@ GeneratorImpl::GeneratorImpl(c10::DeviceIndex device)
       generator_(create()) {}
 
 void GeneratorImpl::set_current_seed(uint64_t seed) {
+  if (openreg_captures_exist() && is_capturing(device_.index())) [[unlikely]] {
+    TORCH_CHECK(seed == current_seed(),
+                "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if "
+                "new seed is the same as the original seed.");
+    return; // a replay goes on where the generator stands
+  }
   openreg_generator_seed(generator_.get(), seed);
 }
 
