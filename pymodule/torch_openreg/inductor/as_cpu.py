@@ -90,9 +90,21 @@ def install(device_type: str) -> None:
 
     lowering.use_two_step_variance = use_two_step_variance
 
-    # CUDA mode: GPUs have streams, guards and kernels that Triton compiles.
-    if device_type in utils.GPU_TYPES:
+    # The other way round, for the CPU has no streams: a graph of several streams keeps their names
+    # where it makes a device the current one. Kernels find the device by their tensors.
+    needs_guard = utils.device_need_guard
+
+    def device_need_guard(device: str) -> bool:
+        if device != device_type:
+            return needs_guard(device)
+        return V.graph.scheduler._has_multi_stream_nodes()
+
+    _replace_everywhere(needs_guard, device_need_guard)
+
+    # CUDA mode: of GPUs it is known that Triton compiles their kernels.
+    if device_type == "cuda":
         utils.GPU_TYPES.remove(device_type)
+        config.cuda_backend = "cpp"  # type: ignore[assignment] # which no other has
 
 
 def _replace_everywhere(old: Callable[..., Any], new: Callable[..., Any]) -> None:
