@@ -1,8 +1,8 @@
 """Steps of training that `torch.compile` compiled: on a device, over the same on the CPU.
 
-Both are compiled by Inductor. A backward that PyTorch's engine gives to a device's thread costs small
-steps the most, as in eager (`backward.py`): the goals are for backward on the calling thread, as with
-OPENREG_AUTOGRAD_THREADS=0.
+Both are compiled by Inductor. A backward that PyTorch's engine gives to a device's thread costs
+small steps the most, as in eager (`backward.py`): the goals are for backward on the calling thread,
+as with OPENREG_AUTOGRAD_THREADS=0.
 """
 
 import torch

@@ -179,8 +179,7 @@ private:
 // ---- the object ---------------------------------------------------------------------------------
 
 struct CompiledKernel {
-  PyObject_HEAD
-  vectorcallfunc call;
+  PyObject_HEAD vectorcallfunc call;
   Kernel *kernel;
 };
 

@@ -1,5 +1,5 @@
-// Compiled kernels' part of torch_openreg._C: functions that a compiler made of a program, called by
-// their addresses, as launches.
+// Compiled kernels' part of torch_openreg._C: functions that a compiler made of a program, called
+// by their addresses, as launches.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

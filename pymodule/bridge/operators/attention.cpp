@@ -84,8 +84,8 @@ bool is_broadcastable_mask(const Tensor &mask, const Tensor &query, const Tensor
   const auto d = mask.dim();
   return (d == 2 || d == 4) && fits(mask.sym_size(-1), key.sym_size(-2)) &&
          fits(mask.sym_size(-2), query.sym_size(-2)) &&
-         (d == 2 || (fits(mask.sym_size(1), query.sym_size(1)) &&
-                     fits(mask.sym_size(0), query.sym_size(0))));
+         (d == 2 ||
+          (fits(mask.sym_size(1), query.sym_size(1)) && fits(mask.sym_size(0), query.sym_size(0))));
 }
 
 // Sizes may be symbols: the choice is made when a program is traced, too.

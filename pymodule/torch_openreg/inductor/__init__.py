@@ -59,7 +59,7 @@ class _AfterImport:
         if step is None:
             return None
         if not self._steps:
-            sys.meta_path.remove(self)  # type: ignore[arg-type] # which has what is called
+            sys.meta_path.remove(self)  # which has what is called
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module

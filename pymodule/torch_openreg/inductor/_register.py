@@ -24,7 +24,7 @@ def with_inductor(device_type: str) -> None:
 
     as_cpu.install(device_type)
     cpp_utils.DEVICE_TO_ATEN.setdefault(device_type, "at::kPrivateUse1")
-    common._initialize_device_op_overrides()  # type: ignore[no-untyped-call] # or it would come later
+    common._initialize_device_op_overrides()  # or it would come later
     common.register_device_op_overrides(device_type, codegen.OpOverrides(device_type))
     common.register_backend_for_device(
         device_type,

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._inductor import config, ir, lowering, scheduler, utils
+from torch._inductor.kernel.flex import flex_cpu
 from torch._inductor.virtualized import V, ops
 
 
@@ -58,9 +59,7 @@ def install(device_type: str) -> None:
         src_is_tensor: bool,
     ) -> bool:
         device = "cpu" if src_device_type == device_type else src_device_type
-        return falls_back(
-            op_overload, reduction_type, self_dtype, src_dtype, device, src_is_tensor
-        )
+        return falls_back(op_overload, reduction_type, self_dtype, src_dtype, device, src_is_tensor)
 
     _replace_everywhere(falls_back, use_scatter_fallback)
 
@@ -83,12 +82,23 @@ def install(device_type: str) -> None:
 
     def use_two_step_variance(x: Any, axis: Any, keepdim: bool, input_dtype: torch.dtype) -> bool:
         if not is_ours(x.get_device()):
-            return two_steps(x, axis, keepdim, input_dtype)  # type: ignore[no-untyped-call]
+            return two_steps(x, axis, keepdim, input_dtype)
         threshold = config.cpp.use_two_step_variance_threshold
         with config.patch(unroll_reductions_threshold=threshold):
-            return two_steps(x, axis, keepdim, input_dtype)  # type: ignore[no-untyped-call]
+            return two_steps(x, axis, keepdim, input_dtype)
 
     lowering.use_two_step_variance = use_two_step_variance
+
+    # Attention with a function of scores, which PyTorch has in C++ for the CPU, without gradients.
+    flex_attention = torch.ops.higher_order.flex_attention
+    lower = lowering.lowerings[flex_attention]
+
+    def lower_flex_attention(query: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_ours(query.get_device()):
+            return flex_cpu.lower_cpu(query, *args, **kwargs)
+        return lower(query, *args, **kwargs)
+
+    lowering.lowerings[flex_attention] = lower_flex_attention
 
     # The other way round, for the CPU has no streams: a graph of several streams keeps their names
     # where it makes a device the current one. Kernels find the device by their tensors.

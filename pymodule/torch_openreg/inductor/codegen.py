@@ -67,12 +67,13 @@ class Scheduling(CppScheduling):
     def codegen_template(self, *args: Any, **kwargs: Any) -> None:
         # A template deals its work out to the threads that there are.
         with config.patch({"cpp.dynamic_threads": True}):
-            super().codegen_template(*args, **kwargs)  # type: ignore[no-untyped-call]
+            super().codegen_template(*args, **kwargs)
 
     def define_kernel(self, src_code: str, nodes: Any, kernel_args: Any = None) -> str:
         source = _MARK + _THREADS.sub(_SHARE, src_code)
-        with V.graph.wrapper_code.launched_kernels():
-            return super().define_kernel(source, nodes, kernel_args)  # type: ignore[no-untyped-call]
+        wrapper: Any = V.graph.wrapper_code
+        with wrapper.launched_kernels():
+            return super().define_kernel(source, nodes, kernel_args)
 
 
 class _Launches:
@@ -148,7 +149,7 @@ class Wrapper(_Launches, PythonWrapperCodegen):
             assert subgraph_name is not None
             assert parent_wrapper is not None
             return _SubgraphWrapper(subgraph_name, parent_wrapper, partition_signatures)
-        return Wrapper()  # type: ignore[no-untyped-call]
+        return Wrapper()
 
     def write_header(self) -> None:
         super().write_header()

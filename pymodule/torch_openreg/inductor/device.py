@@ -35,13 +35,13 @@ def make_interface(device_type: str) -> type[DeviceInterface]:
 
     class Interface(DeviceInterface):
         device = module.device
-        Event = torch.Event  # type: ignore[assignment]
-        Stream = torch.Stream  # type: ignore[assignment]
+        Event = torch.Event
+        Stream = torch.Stream
         current_device = staticmethod(module.current_device)
         set_device = staticmethod(module.set_device)
         device_count = staticmethod(module.device_count)
         is_available = staticmethod(module.is_available)
-        stream = staticmethod(module.stream)  # type: ignore[assignment]
+        stream = staticmethod(module.stream)
         current_stream = staticmethod(module.current_stream)
         set_stream = staticmethod(module.set_stream)
         synchronize = staticmethod(module.synchronize)

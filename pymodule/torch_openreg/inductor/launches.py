@@ -16,7 +16,7 @@ from torch_openreg import _C
 _ENTRY = "openreg_launch"
 
 
-@codecache.clear_on_fresh_cache  # type: ignore[no-untyped-call]
+@codecache.clear_on_fresh_cache
 class _Libraries(codecache.CppCodeCache):
     """Libraries of kernels that need nothing of Python or PyTorch."""
 
@@ -48,9 +48,7 @@ def _entry(argument_types: Sequence[str]) -> str:
         return f"static_cast<{argument_type}>({word})"
 
     arguments = ", ".join(argument(*each) for each in enumerate(argument_types))
-    return (
-        f'\nextern "C" void {_ENTRY}(const uintptr_t* words) {{\n    kernel({arguments});\n}}\n'
-    )
+    return f'\nextern "C" void {_ENTRY}(const uintptr_t* words) {{\n    kernel({arguments});\n}}\n'
 
 
 def launched_kernel(

@@ -1,7 +1,7 @@
 """Functions and networks, compiled for the CPU and for a device: same results, same gradients.
 
-Compiling takes minutes, so this is no test: `python test/pymodule/inductor/battery.py [NAME ...]`, in
-either mode. Each case must launch generated kernels. The exit status is the number of cases that
+Compiling takes minutes, so this is no test: `python test/pymodule/inductor/battery.py [NAME ...]`,
+in either mode. Each case must launch generated kernels. The exit status is the number of cases that
 differ.
 """
 
@@ -315,8 +315,8 @@ def compute(function, inputs, options):
     if floating:
         torch.manual_seed(1)
         weights = [torch.randn(each.shape, dtype=torch.float64) for each in floating]
-        loss = sum((r.double() * w.to(r.device)).sum() for r, w in zip(floating, weights))
-        loss.backward()
+        pairs = zip(floating, weights, strict=True)
+        sum((result.double() * w.to(result.device)).sum() for result, w in pairs).backward()
     parameters = list(function.parameters()) if isinstance(function, nn.Module) else []
     gradients = [each.grad for each in [*inputs, *parameters] if each.grad is not None]
     return [each.detach().cpu() for each in [*results, *gradients]]
