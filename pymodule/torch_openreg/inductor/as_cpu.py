@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._inductor import config, ir, lowering, scheduler, utils
+from torch._inductor.kernel.flex import flex_cpu
 from torch._inductor.virtualized import V, ops
 
 
@@ -88,9 +89,32 @@ def install(device_type: str) -> None:
 
     lowering.use_two_step_variance = use_two_step_variance
 
-    # CUDA mode: GPUs have streams, guards and kernels that Triton compiles.
-    if device_type in utils.GPU_TYPES:
+    # Attention with a function of scores, which PyTorch has in C++ for the CPU, without gradients.
+    flex_attention = torch.ops.higher_order.flex_attention
+    lower = lowering.lowerings[flex_attention]
+
+    def lower_flex_attention(query: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_ours(query.get_device()):
+            return flex_cpu.lower_cpu(query, *args, **kwargs)
+        return lower(query, *args, **kwargs)
+
+    lowering.lowerings[flex_attention] = lower_flex_attention
+
+    # The other way round, for the CPU has no streams: a graph of several streams keeps their names
+    # where it makes a device the current one. Kernels find the device by their tensors.
+    needs_guard = utils.device_need_guard
+
+    def device_need_guard(device: str) -> bool:
+        if device != device_type:
+            return needs_guard(device)
+        return V.graph.scheduler._has_multi_stream_nodes()
+
+    _replace_everywhere(needs_guard, device_need_guard)
+
+    # CUDA mode: of GPUs it is known that Triton compiles their kernels.
+    if device_type == "cuda":
         utils.GPU_TYPES.remove(device_type)
+        config.cuda_backend = "cpp"  # type: ignore[assignment] # which no other has
 
 
 def _replace_everywhere(old: Callable[..., Any], new: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""Compiled code of these tests is kept in a folder of its own, and found again by them alone."""
+"""Compiled code of these tests is kept in a folder of their own, which nobody else finds."""
 
 import os
 import tempfile
