@@ -146,7 +146,7 @@ wheel-test: ## install the wheels of dist/ where nothing else is, and use them
 
 .PHONY: docs
 docs: $(docs_venv) ## the documentation as a site, in build/docs/index.html
-	NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 .PHONY: lint
 lint: $(venv) ## formatting, mistakes and types
