@@ -19,6 +19,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 
 venv := .venv/requirements.stamp
+docs_venv := .venv/docs.stamp
 package := build/package.stamp
 
 # Folders count, for the date of one changes when a file in it is added or removed.
@@ -28,7 +29,7 @@ package_sources := meson.build meson.options pyproject.toml \
 c_family = $(shell find base device allocator collectives sanitizer generator amp nvml pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg pymodule/startup pymodule/stubs test/pymodule test/conformance \
-  test/distributed test/allocator/policy test/sanitizer bench examples tools/check-wheel)
+  test/distributed test/allocator/policy test/sanitizer bench examples tools/check-wheel tools/docs_pages.py tools/draw-pictures)
 # Plays the allocator of the C layer to the traces of its policy.
 player := build/c/test/allocator/replay
 # gcc's older sanitizer run-times cannot start in every randomized address space.
@@ -143,6 +144,10 @@ wheel: $(package) ## a wheel that needs no compiler and no hwloc, and the sdist,
 wheel-test: ## install the wheels of dist/ where nothing else is, and use them
 	JOBS=$(JOBS) tools/test-wheel $(WHEEL_PYTHONS)
 
+.PHONY: docs
+docs: $(docs_venv) ## the documentation as a site, in build/docs/index.html
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+
 .PHONY: lint
 lint: $(venv) ## formatting, mistakes and types
 	@echo clang-format --dry-run -Werror
@@ -172,6 +177,10 @@ $(venv): tools/requirements.txt tools/packages.apt tools/install-packages pyproj
 	.venv/bin/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv .venv
 	.venv/bin/python -m pip install --quiet -r tools/requirements.txt \
 	  $$(grep -o --max-count=1 'torch==[0-9.]*' pyproject.toml)
+	touch $@
+
+$(docs_venv): tools/docs-requirements.txt | $(venv)
+	python -m pip install --quiet -r $<
 	touch $@
 
 # meson-python configures build/py once and lets ninja find what changed.

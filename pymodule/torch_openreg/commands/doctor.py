@@ -23,6 +23,7 @@ added::
 """
 
 import dataclasses
+import io
 import json
 import os
 import shutil
@@ -239,7 +240,8 @@ def main(words: Sequence[str]) -> int:
     if chosen.json:
         print(json.dumps(report, indent=2))
     else:
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")
         columns = shutil.get_terminal_size().columns
         print("\n".join(draw(report, columns, Style.of(sys.stdout))))
     return 0 if report["works"] else 1

@@ -21,7 +21,7 @@ from pathlib import Path
 from . import ranks
 from .executable import WRONG_ARGUMENTS, CannotRunError, become, cut, resolve
 from .question import require_devices
-from .words import USAGE_STATUS, make_parser
+from .words import make_parser
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -64,7 +64,7 @@ _STATUSES = (
         "the command's",
         "of ranks that of the first that failed, or 128 and its signal's number",
     ),
-    USAGE_STATUS,
+    (WRONG_ARGUMENTS, "for words, or values of variables, that are not allowed"),
     (126, "when the command cannot be run"),
     (127, "when it is not found"),
 )

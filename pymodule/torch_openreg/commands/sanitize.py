@@ -58,7 +58,7 @@ from .signals import (
     read_signals,
     restore_signals,
 )
-from .words import USAGE_STATUS, make_parser
+from .words import make_parser
 
 _DESCRIPTION = (
     "Runs a program to its end and tells where it accesses memory in no order: between streams, "
@@ -73,7 +73,7 @@ _EXAMPLES = (
 _STATUSES = (
     (86, "or what --error-exitcode says, when something was found"),
     ("the command's", "else, 128 and its number for that of a signal"),
-    USAGE_STATUS,
+    (WRONG_ARGUMENTS, "for words, or values of variables, that are not allowed"),
     (126, "when the command cannot be run"),
     (127, "when it is not found"),
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .executable import WRONG_ARGUMENTS
 
 # What is the same everywhere.
-USAGE_STATUS = (WRONG_ARGUMENTS, "for words or variables that are not allowed")
+USAGE_STATUS = (WRONG_ARGUMENTS, "for words that are not allowed")
 
 
 class _Formatter(argparse.HelpFormatter):

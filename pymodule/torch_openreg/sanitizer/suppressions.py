@@ -44,7 +44,13 @@ class Suppression:
     reason: str
 
     def matches(self, finding: Finding) -> bool:
-        """Whether a finding is not to be reported."""
+        """Whether a finding is not to be reported.
+
+        Parameters
+        ----------
+        finding
+            Of this process or another.
+        """
         if self.kinds and finding.kind not in self.kinds:
             return False
         sides = [side for side in (finding.first, finding.second) if side is not None]
@@ -91,6 +97,11 @@ def read(path: str) -> list[Suppression]:
     ----------
     path
         The file.
+
+    Returns
+    -------
+    list of Suppression
+        In the order of the file's sections.
 
     Raises
     ------
