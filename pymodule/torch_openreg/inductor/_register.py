@@ -1,6 +1,5 @@
 """Registration with Dynamo and Inductor, each when it is loaded."""
 
-
 _MOST_DEVICES = 64  # of a process: OPENREG_MAX_DEVICES
 
 

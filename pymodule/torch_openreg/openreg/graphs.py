@@ -304,6 +304,16 @@ def make_graphed_callables(
     pool : tuple of int or None
         The memory pool of all graphs; None means a new one.
 
+    Returns
+    -------
+    callable, torch.nn.Module, or tuple of these
+        As `callables` is.
+
+    Raises
+    ------
+    RuntimeError
+        With autocast's cache of weights on, whose entries a graph would keep.
+
     Notes
     -----
     Several functions share a pool: they must be called in the order in which they are given.
