@@ -287,7 +287,7 @@ std::shared_ptr<Forecast> BoxedOperator::learn_on_stand_ins(const torch::jit::St
     }
     Allocations allocations;
     {
-      const Redirection redirection(place.device, &allocations, place.host_bytes);
+      const auto redirection = Redirection::rehearse(&allocations, place.host_bytes);
       op_.redispatchBoxed(kCpuKernel, &copies);
     }
     for (const auto &each : copied) {

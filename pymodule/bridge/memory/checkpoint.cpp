@@ -22,16 +22,15 @@ struct Blocks {
   std::span<openreg_block *const> all() const { return {list, count}; }
 };
 
-// The storage goes on to show the address of memory that is not its own any more.
+} // namespace
+
 void let_go(c10::StorageImpl &storage) {
   const auto &pointer = storage.data_ptr();
-  TORCH_CHECK(owns_block(pointer), "openreg: a stale storage at ", pointer.get(),
+  TORCH_CHECK(owns_block(pointer), "openreg: a storage at ", pointer.get(),
               " does not own its memory");
   auto *const address = pointer.get();
   storage.set_data_ptr_noswap({address, pointer.device()});
 }
-
-} // namespace
 
 PoolCheckpoint take_pool_checkpoint(int device, uint64_t pool) {
   require_own_allocator("getCheckpointState");

@@ -17,6 +17,9 @@ using PoolCheckpoint = std::unique_ptr<openreg_mempool_checkpoint, decltype(&std
 
 PoolCheckpoint take_pool_checkpoint(int device, uint64_t pool);
 
+// Frees a storage's memory, whose address it goes on to show. Raises RuntimeError if it owns none.
+void let_go(c10::StorageImpl &storage);
+
 // Brings a pool back. Memory of `stale` storages is freed first, and they let go of it. Blocks that
 // come back are owned by those of `adopters` that look at their memory without owning it; the rest
 // are nobody's, to be freed by their address.

@@ -193,15 +193,22 @@ class RedirectingAllocator final : public c10::Allocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
     const auto [where, device, host_bytes, log] = Redirection::current_;
-    if (where != Redirection::Where::kDevice) {
-      return where == Redirection::Where::kReserved ? allocate_reserved(bytes)
-                                                    : host_->allocate(bytes);
+    if (where == Redirection::Where::kReserved) {
+      return allocate_reserved(bytes);
+    }
+    if (where == Redirection::Where::kHost) {
+      return host_->allocate(bytes);
     }
     if (bytes == 0) {
       return {nullptr, nullptr, &free_redirected, c10::Device(c10::DeviceType::CPU)};
     }
     if (bytes <= host_bytes) {
       return host_->allocate(bytes);
+    }
+    if (where == Redirection::Where::kRehearsed) {
+      auto *address = host_->raw_allocate(bytes);
+      log->list.push_back({address, bytes});
+      return {address, address, &free_rehearsed, c10::Device(c10::DeviceType::CPU)};
     }
     auto *block = allocate_block(device, bytes);
     block->user = kRedirected;
@@ -216,7 +223,11 @@ public:
   c10::DeleterFnPtr raw_deleter() const override {
     return [](void *address) {
       if (openreg_arena_device_of(openreg_device_view(address)) < 0) {
-        the_redirecting_allocator.host_->raw_deallocate(address);
+        const auto &current = Redirection::current_;
+        if (current.where == Redirection::Where::kRehearsed) {
+          current.log->has_raw = true;
+        }
+        the_redirecting_allocator.free_of_host(address);
       } else if (Reservations::current_ != nullptr) { // it is the owner's
         leave_reserved(address);
       } else {
@@ -229,8 +240,8 @@ public:
   }
 
   bool is_simple_data_ptr(const c10::DataPtr &pointer) const override {
-    return pointer.get_deleter() != &free_redirected && pointer.get_deleter() != &leave_reserved &&
-           host_->is_simple_data_ptr(pointer);
+    return pointer.get_deleter() != &free_redirected && pointer.get_deleter() != &free_rehearsed &&
+           pointer.get_deleter() != &leave_reserved && host_->is_simple_data_ptr(pointer);
   }
 
   void copy_data(void *destination, const void *source, size_t bytes) const override {
@@ -238,6 +249,8 @@ public:
   }
 
   static RedirectingAllocator &instance() { return the_redirecting_allocator; }
+
+  void free_of_host(void *address) { host_->raw_deallocate(address); }
 
   void install() { host_ = replace_cpu_allocator(this); }
 
@@ -289,6 +302,13 @@ RedirectingAllocator RedirectingAllocator::the_redirecting_allocator;
 constinit thread_local Redirection::Target Redirection::current_ = {Redirection::Where::kHost, -1,
                                                                     0, nullptr};
 constinit thread_local Reservations *Reservations::current_ = nullptr;
+
+void free_rehearsed(void *address) {
+  if (auto *log = Redirection::current_.log; log != nullptr) {
+    log->note_free(address);
+  }
+  RedirectingAllocator::instance().free_of_host(address);
+}
 
 openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes) {
   require_allocator_settings();

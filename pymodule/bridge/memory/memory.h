@@ -31,6 +31,7 @@ inline void *const kRedirected = &redirected_mark;
 // leaves every block alone that is not in the redirected form.
 void free_block(void *block);
 void free_redirected(void *kernel_address);
+void free_rehearsed(void *address);
 
 inline bool owns_block(const c10::DataPtr &pointer) {
   return pointer.get_deleter() == &free_block;
@@ -40,10 +41,11 @@ inline openreg_block *block_of(const c10::DataPtr &pointer) {
   return static_cast<openreg_block *>(pointer.get_context());
 }
 
-// True for host memory that a kernel allocated on the device. An allocation of 0 bytes has no
-// address and counts as host memory.
+// True for host memory that a kernel allocated on the device, or would have. An allocation of 0
+// bytes has no address and counts as host memory.
 inline bool is_redirected(const c10::DataPtr &pointer) {
-  return pointer.get_deleter() == &free_redirected && pointer.get() != nullptr;
+  const auto deleter = pointer.get_deleter();
+  return (deleter == &free_redirected || deleter == &free_rehearsed) && pointer.get() != nullptr;
 }
 
 inline openreg_block *block_at(const void *kernel_address) {
@@ -90,11 +92,18 @@ public:
   Redirection(const Redirection &) = delete;
   Redirection &operator=(const Redirection &) = delete;
 
+  // Allocations are noted as those of a device, and lie on the host: a device's free memory may
+  // not be written to while work is captured that will not begin before later.
+  static Redirection rehearse(Allocations *log, uint8_t host_bytes) {
+    return Redirection(Target{Where::kRehearsed, -1, host_bytes, log});
+  }
+
 private:
   friend class RedirectingAllocator;
   friend class Reservations;
   friend void free_redirected(void *kernel_address);
-  enum class Where { kHost, kDevice, kReserved };
+  friend void free_rehearsed(void *address);
+  enum class Where { kHost, kDevice, kReserved, kRehearsed };
   struct Target {
     Where where;
     c10::DeviceIndex device;

@@ -21,6 +21,7 @@
 #include "module/module_properties.h"
 #include "module/module_sanitizer.h"
 #include "module/module_streams.h"
+#include "module/module_trees.h"
 #include "module/registration.h"
 #include "operators/autocast.h"
 #include "operators/random/torch_generator.h"
@@ -134,6 +135,7 @@ PYBIND11_MODULE(_C, module) {
   define_sanitizer(module);
   define_streams(module);
   define_graphs(module);
+  define_trees(module);
 
   define_ipc(module);
 

@@ -104,7 +104,7 @@ public:
 };
 
 at::Tensor make_twin(const c10::TensorImpl &tensor) {
-  auto *twin_storage = twin_storage_of(*tensor.unsafe_storage().unsafeGetStorageImpl());
+  auto *twin_storage = twin_storage_of(*tensor.storage().unsafeGetStorageImpl());
   return at::detail::make_tensor<HostTensor>(c10::Storage(share(twin_storage)), tensor);
 }
 
@@ -127,8 +127,11 @@ bool marks_differ(const c10::TensorImpl &left, const c10::TensorImpl &right) {
   return !((left.key_set() ^ right.key_set()) & kLazyMarks).empty();
 }
 
+// Raises RuntimeError for a tensor that has no memory any more, as the result of a graph that was
+// replayed again.
 bool is_valid_twin(const c10::TensorImpl &twin, const c10::TensorImpl &tensor) {
-  const auto &pointer = tensor.unsafe_storage().unsafeGetStorageImpl()->data_ptr();
+  const auto &storage = tensor.unsafe_storage() ? tensor.unsafe_storage() : tensor.storage();
+  const auto &pointer = storage.unsafeGetStorageImpl()->data_ptr();
   return existing_twin_storage(pointer) == twin.unsafe_storage().unsafeGetStorageImpl() &&
          twin.dtype() == tensor.dtype() && same_shape(twin, tensor) && !marks_differ(twin, tensor);
 }

@@ -51,8 +51,14 @@ __all__ = [
     "_cuda_setCublasWorkspaceSize",
     "_cuda_setMemoryFraction",
     "_cuda_setMemoryMetadata",
+    "_construct_CUDA_Tensor_From_Storage_And_Metadata",
+    "_free_And_Remove_DeleterFn",
     "_graph_pool_handle",
+    "_has_Standard_Deleter",
     "_host_emptyCache",
+    "_set_storage_access_error_msg",
+    "_set_storage_data_ptr_access_error_msg",
+    "_tensors_data_ptrs_at_indices_equal",
 ]
 
 # ---- statistics ----------------------------------------------------------------------------------
@@ -108,6 +114,15 @@ _cuda_getCheckpointState = _C.get_checkpoint_state
 _cuda_setCheckpointPoolState = _C.set_checkpoint_pool_state
 _cuda_checkPoolLiveAllocations = _C.check_pool_live_allocations
 _graph_pool_handle = _C.graph_pool_handle
+
+# ---- storages of compiled graphs' results --------------------------------------------------------
+
+_construct_CUDA_Tensor_From_Storage_And_Metadata = _C.tensor_of_storage
+_free_And_Remove_DeleterFn = _C.let_go_of_memory
+_has_Standard_Deleter = _C.owns_block
+_set_storage_access_error_msg = _C.refuse_storage
+_set_storage_data_ptr_access_error_msg = _C.refuse_memory
+_tensors_data_ptrs_at_indices_equal = _C.lie_at
 
 
 def _cuda_beginAllocateToPool(device: int, mempool_id: tuple[int, int]) -> None:

@@ -10,7 +10,7 @@ each has a module here:
   nothing else, a device answers yes.
 
 `device` says what Inductor and Dynamo ask of a device itself, `fake` what a traced convolution's
-result looks like.
+result looks like; `trees` has what was compiled captured once and replayed.
 
 Nothing of this is loaded before a program compiles something: `when_compiling` waits until Dynamo
 and Inductor are imported.
@@ -24,6 +24,11 @@ from typing import Any
 
 _DYNAMO = "torch._dynamo.device_interface"
 _INDUCTOR = "torch._inductor.compile_fx"
+_TREES = "torch._inductor.cudagraph_trees"
+
+# What fills a module, and what is done instead.
+_Load = Callable[[ModuleType], None]
+_Step = Callable[[ModuleType, _Load], None]
 
 
 def when_compiling(device_type: str) -> None:
@@ -36,20 +41,30 @@ def when_compiling(device_type: str) -> None:
     """
     from torch_openreg.inductor import _register
 
-    steps: dict[str, Callable[[], None]] = {
-        _DYNAMO: lambda: _register.with_dynamo(device_type),
-        _INDUCTOR: lambda: _register.with_inductor(device_type),
+    steps: dict[str, _Step] = {
+        _DYNAMO: _after_loading(lambda: _register.with_dynamo(device_type)),
+        _INDUCTOR: _after_loading(lambda: _register.with_inductor(device_type)),
     }
+    if device_type != "cuda":  # which PyTorch's file is about
+        steps[_TREES] = lambda module, load: _register.with_trees(module, device_type)
     for name in [name for name in steps if name in sys.modules]:
-        steps.pop(name)()
+        steps.pop(name)(sys.modules[name], lambda module: None)
     if steps:
-        sys.meta_path.insert(0, _AfterImport(steps))
+        sys.meta_path.insert(0, _AtImport(steps))
 
 
-class _AfterImport:
-    """Finds modules as Python does, and acts when they have been loaded."""
+def _after_loading(act: Callable[[], None]) -> _Step:
+    def step(module: ModuleType, load: _Load) -> None:
+        load(module)
+        act()
 
-    def __init__(self, steps: dict[str, Callable[[], None]]) -> None:
+    return step
+
+
+class _AtImport:
+    """Finds modules as Python does, and has a step load each."""
+
+    def __init__(self, steps: dict[str, _Step]) -> None:
         self._steps = steps
 
     def find_spec(
@@ -63,10 +78,5 @@ class _AfterImport:
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
-
-            def load_and_act(module: ModuleType) -> None:
-                load(module)
-                step()
-
-            spec.loader.exec_module = load_and_act  # type: ignore[method-assign]
+            spec.loader.exec_module = lambda module: step(module, load)  # type: ignore[method-assign]
         return spec

@@ -1,5 +1,7 @@
 """Registration with Dynamo and Inductor, each when it is loaded."""
 
+from types import ModuleType
+
 _MOST_DEVICES = 64  # of a process: OPENREG_MAX_DEVICES
 
 
@@ -23,9 +25,10 @@ def with_inductor(device_type: str) -> None:
     from torch._inductor.codegen import common, cpp_utils
     from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
 
-    from . import as_cpu, codegen
+    from . import as_cpu, codegen, trees
 
     as_cpu.install(device_type)
+    trees.allow(device_type)
     cpp_utils.DEVICE_TO_ATEN.setdefault(device_type, "at::kPrivateUse1")
     common._initialize_device_op_overrides()  # or it would come later
     common.register_device_op_overrides(device_type, codegen.OpOverrides(device_type))
@@ -37,3 +40,10 @@ def with_inductor(device_type: str) -> None:
         WrapperFxCodegen,
         device_custom_pass=codegen.Version(),
     )
+
+
+def with_trees(module: ModuleType, device_type: str) -> None:
+    """Fill the module that replays compiled code."""
+    from . import trees
+
+    trees.read(module, device_type)

@@ -111,6 +111,22 @@ def install(device_type: str) -> None:
 
     _replace_everywhere(needs_guard, device_need_guard)
 
+    # Again so: a device's nodes can be captured, and those of a GPU are asked about.
+    reason_to_partition = scheduler.Scheduler.should_partition
+
+    def should_partition(
+        self: scheduler.Scheduler, node: scheduler.BaseSchedulerNode
+    ) -> str | None:
+        if not is_ours(node.get_device()):
+            return reason_to_partition(self, node)
+        node.is_gpu = lambda: True  # type: ignore[method-assign]
+        try:
+            return reason_to_partition(self, node)
+        finally:
+            del node.is_gpu
+
+    scheduler.Scheduler.should_partition = should_partition  # type: ignore[method-assign]
+
     # CUDA mode: of GPUs it is known that Triton compiles their kernels.
     if device_type == "cuda":
         utils.GPU_TYPES.remove(device_type)

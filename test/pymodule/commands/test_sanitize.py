@@ -322,7 +322,7 @@ def test_a_wrong_value_is_told(direct, environment):
 def test_the_documentation_shows_what_is_printed(sanitize, script):
     root = Path(__file__).parents[3]
     text = (root / "docs" / "sanitizer.md").read_text()
-    program = re.search(r"```python\n( 1  import torch\n.*?)```", text, re.DOTALL)[1]
+    program = re.search(r"```python notest\n( 1  import torch\n.*?)```", text, re.DOTALL)[1]
     printed = re.search(r"```text\n(openreg sanitizer: .*?)```", text, re.DOTALL)[1]
     script("train.py", "".join(f"{line[4:]}\n" for line in program.splitlines()))
     words = ("openreg", "run", "train.py")

@@ -3,6 +3,7 @@
 import gc
 
 import torch
+from torch_openreg import _C
 
 from device import DEVICE, memory, module
 
@@ -67,6 +68,23 @@ def test_graphs_of_one_pool_share_its_memory():
         graph.replay()
     module.synchronize()
     assert y.eq(4).all() and z.eq(16).all() and w.eq(16).all()
+
+
+def test_a_capture_writes_to_nothing_though_it_frees_its_inputs():
+    """What is learnt of an operator that was never seen is learnt elsewhere."""
+    pool, size, weights = module.graph_pool_handle(), 1031, torch.ones(1, 1, 3, device=DEVICE)
+    _C.begin_allocate_current_thread_to_pool(0, pool)
+    inputs = [torch.full((size,), 3.0, device=DEVICE)]
+    _C.end_allocate_to_pool(0, pool)
+
+    def step():
+        (total, x) = inputs[0].sum(), inputs.pop().new_zeros(1, 1, size)
+        return total, torch.conv1d(x, weights), x.cumsum(2), x.sort().values
+
+    graph, (total, *_) = capture(step, pool=pool)
+    _C.release_pool(0, pool)
+    graph.replay()
+    assert total.item() == 3 * size
 
 
 def test_a_handle_names_a_pool_before_there_is_a_graph():
