@@ -67,7 +67,7 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
-    from . import _dlpack, _gloo, _meta, _occl, _symmetric_memory, inductor, openreg  # noqa: F401 - _meta registers kernels
+    from . import _dlpack, _gloo, _meta, _occl, _profiling, _symmetric_memory, inductor, openreg  # noqa: F401 - _meta registers kernels
     from .openreg import _memory_history, _reductions
 
     backend_registration.rename_privateuse1_backend("openreg")
@@ -85,6 +85,7 @@ def _register() -> None:
     _gloo.install("openreg")
     _occl.install("openreg")
     _symmetric_memory.install("openreg")
+    _profiling.install("openreg")
     inductor.when_compiling("openreg")
 
     # `import torch.openreg.memory` must find the module that exists, not load it a second time.

@@ -25,6 +25,7 @@
 #include "module/registration.h"
 #include "operators/autocast.h"
 #include "operators/random/torch_generator.h"
+#include "profiler/kineto.h"
 #include "streams/gpu_trace.h"
 #include "streams/sync_debug.h"
 #include "streams/turn.h"
@@ -112,6 +113,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("sync_debug_mode", [] { return static_cast<int>(sync_debug_mode.load()); });
   module.def("set_sync_debug_mode",
              [](int mode) { sync_debug_mode.store(static_cast<SyncDebugMode>(mode)); });
+  module.def("collect_device_activity", &collect_device_activity);
   module.def("shut_down_streams", &openreg_streams_shut_down,
              py::call_guard<py::gil_scoped_release>());
   module.def("queues_everything", &queues_everything);

@@ -54,13 +54,14 @@ int64_t Clock::unix_ns(int64_t ns) const {
 namespace {
 
 struct Calls {
-  const char *kernel, *copy, *fill;
+  const char *kernel, *copy, *fill, *graph;
 };
 
 // What a thread calls to give work to a stream: CUDA's functions, or ours.
 const Calls &calls() {
-  static constexpr Calls kCuda{"cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"};
-  static constexpr Calls kOwn{"openregLaunch", "openregCopy", "openregFill"};
+  static constexpr Calls kCuda{"cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync",
+                               "cudaGraphLaunch"};
+  static constexpr Calls kOwn{"openregLaunch", "openregCopy", "openregFill", "openregGraphLaunch"};
   return in_cuda_mode() ? kCuda : kOwn;
 }
 
@@ -143,9 +144,10 @@ std::string facts_of(const WorkNote &note, int64_t ns) {
 
 class DeviceWork final : public libkineto::GenericTraceActivity {
 public:
-  DeviceWork(const libkineto::TraceSpan &span, const Named &named, WorkRecord record)
-      : GenericTraceActivity(span, named.type, named.name), record_(std::move(record)) {}
+  DeviceWork(const libkineto::TraceSpan &span, const Named &named)
+      : GenericTraceActivity(span, named.type, named.name) {}
 
+  void is_of(WorkRecord record) { record_ = std::move(record); }
   void carry(std::unique_ptr<const FileOnly> file) { file_ = std::move(file); }
 
   void log(libkineto::ActivityLogger &logger) const override {
@@ -156,7 +158,7 @@ public:
   }
 
   const std::string metadataJson() const override {
-    const auto &[work, note] = record_;
+    const auto &[work, note, parts] = record_;
     auto json = fmt::format(R"("device": {}, "stream": {}, "done by": "{}")", work.device,
                             work.stream, work.kind == OPENREG_TRACE_INLINE ? "caller" : "worker");
     if (note != nullptr) {
@@ -169,7 +171,7 @@ public:
   }
 
 private:
-  WorkRecord record_;
+  WorkRecord record_{};
   std::unique_ptr<const FileOnly> file_; // of the first alone
 };
 
@@ -233,7 +235,11 @@ void Events::add(std::vector<WorkRecord> records) {
       add_wait(record.work, span);
     } else {
       count(record.work, span);
-      add_work(std::move(record), span);
+      if (record.note != nullptr && !record.parts.empty()) {
+        add_parts(record, span);
+      } else {
+        add_work(std::move(record), span);
+      }
     }
   }
   add_ranges();
@@ -258,43 +264,67 @@ void Events::put(std::unique_ptr<Activity> activity, Span span, Track track) {
   buffer_.activities.push_back(std::move(activity));
 }
 
-void Events::add_work(WorkRecord record, Span span) {
-  const Track track{record.work.device, record.work.stream};
-  const bool is_inline = record.work.kind == OPENREG_TRACE_INLINE;
-  const auto *note = record.note.get();
-  const auto *linked = note == nullptr || note->correlation == 0
-                           ? nullptr
-                           : linked_activity_(static_cast<int32_t>(note->correlation));
-  const auto named = name_work(record, linked);
-  auto work = std::make_unique<DeviceWork>(buffer_.span, named, std::move(record));
-  work->linked = linked;
-  std::unique_ptr<Call> call;
-  if (note != nullptr) {
-    extend_ranges(*note, track, span);
-    work->id = ++last_id_;
-    work->flow.id = static_cast<uint32_t>(work->id);
-    work->flow.type = libkineto::kLinkAsyncCpuGpu;
-    call = make_call(*note, *work, named.call);
-  }
-  put(std::move(work), span, track);
-  if (call != nullptr) {
-    // What the thread does itself takes it as long as the work.
-    const auto made_ns = std::min(clock_.unix_ns(note->made_ns), span.begin_ns);
-    put(std::move(call), is_inline ? span : Span{made_ns, made_ns},
-        {libkineto::processId(), note->system_thread});
-  }
+const libkineto::ITraceActivity *Events::operator_of(const WorkRecord &record) const {
+  return record.note == nullptr || record.note->correlation == 0
+             ? nullptr
+             : linked_activity_(static_cast<int32_t>(record.note->correlation));
 }
 
-// Where the arrow begins.
-std::unique_ptr<Call> Events::make_call(const WorkNote &note, const Activity &work,
-                                        const char *name) const {
+void Events::add_work(WorkRecord record, Span span) {
+  const Track track{record.work.device, record.work.stream};
+  const auto *linked = operator_of(record);
+  const auto named = name_work(record, linked);
+  auto work = std::make_unique<DeviceWork>(buffer_.span, named);
+  auto &event = *work;
+  event.linked = linked;
+  if (record.note != nullptr) {
+    extend_ranges(*record.note, track, span);
+    event.id = ++last_id_;
+    event.flow.id = static_cast<uint32_t>(event.id);
+    event.flow.type = libkineto::kLinkAsyncCpuGpu;
+  }
+  put(std::move(work), span, track);
+  if (record.note != nullptr) {
+    put_call(record, event, named.call, span);
+  }
+  event.is_of(std::move(record));
+}
+
+// A graph's nodes, which one call launched: the arrow leads to the first.
+void Events::add_parts(const WorkRecord &record, Span span) {
+  const Track track{record.work.device, record.work.stream};
+  extend_ranges(*record.note, track, span);
+  const auto id = ++last_id_;
+  DeviceWork *first = nullptr;
+  for (const auto &part : record.parts) {
+    auto work = std::make_unique<DeviceWork>(
+        buffer_.span, Named{ActivityType::CONCURRENT_KERNEL, kernel_name(part.name), nullptr});
+    work->is_of({record.work, std::make_unique<WorkNote>(), {}});
+    work->linked = operator_of(record);
+    work->id = id;
+    if (first == nullptr) {
+      first = work.get();
+      first->flow.id = static_cast<uint32_t>(id);
+      first->flow.type = libkineto::kLinkAsyncCpuGpu;
+    }
+    put(std::move(work), {clock_.unix_ns(part.begin_ns), clock_.unix_ns(part.end_ns)}, track);
+  }
+  put_call(record, *first, calls().graph, span);
+}
+
+// Where the arrow to `work` begins. What the thread does itself takes it as long as the work.
+void Events::put_call(const WorkRecord &record, const Activity &work, const char *name, Span span) {
+  const auto &note = *record.note;
   auto call = std::make_unique<Call>(buffer_.span, call_type(), name);
   call->threadId = note.thread;
   call->id = work.id;
   call->linked = work.linked;
   call->flow = work.flow;
   call->flow.start = 1;
-  return call;
+  const auto made_ns = std::min(clock_.unix_ns(note.made_ns), span.begin_ns);
+  const bool is_inline = record.work.kind == OPENREG_TRACE_INLINE;
+  put(std::move(call), is_inline ? span : Span{made_ns, made_ns},
+      {libkineto::processId(), note.system_thread});
 }
 
 void Events::add_wait(const openreg_trace_work &work, Span span) {

@@ -74,9 +74,10 @@ private:
 
   void put(std::unique_ptr<Activity> activity, Span span, Track track);
   void add_work(WorkRecord record, Span span);
+  void add_parts(const WorkRecord &record, Span span);
   void add_wait(const openreg_trace_work &work, Span span);
-  std::unique_ptr<Call> make_call(const WorkNote &note, const Activity &work,
-                                  const char *name) const;
+  void put_call(const WorkRecord &record, const Activity &work, const char *name, Span span);
+  const libkineto::ITraceActivity *operator_of(const WorkRecord &record) const;
   void count(const openreg_trace_work &work, Span span);
   void extend_ranges(const WorkNote &note, Track track, Span span);
   void add_ranges();

@@ -33,6 +33,19 @@ const std::set<ActivityType> &device_activities() {
   return activities;
 }
 
+// PyTorch waits for the current one alone before it stops a profile.
+void wait_for_devices() {
+  if (!openreg_is_initialized() || openreg_in_bad_fork()) {
+    return;
+  }
+  int count = 0;
+  check(openreg_device_count(&count));
+  const WithoutGil no_gil;
+  for (int device = 0; device < count; ++device) {
+    check(openreg_device_drain(device)); // failures are for the program to see
+  }
+}
+
 class Session final : public libkineto::IActivityProfilerSession {
 public:
   explicit Session(bool has_operators) : has_operators_(has_operators) {}
@@ -95,19 +108,6 @@ public:
   std::string getDeviceProperties() override { return device_properties(); }
 
 private:
-  // The caller waits for the current one before it stops.
-  static void wait_for_devices() {
-    if (!openreg_is_initialized() || openreg_in_bad_fork()) {
-      return;
-    }
-    int count = 0;
-    check(openreg_device_count(&count));
-    const WithoutGil no_gil;
-    for (int device = 0; device < count; ++device) {
-      check(openreg_device_drain(device)); // failures are for the program to see
-    }
-  }
-
   bool has_operators_;
   bool is_running_ = false;
   Clock clock_;
@@ -140,6 +140,15 @@ private:
 };
 
 } // namespace
+
+void collect_device_activity(bool collect) {
+  wait_for_devices();
+  if (collect) {
+    resume_recording();
+  } else {
+    pause_recording();
+  }
+}
 
 void register_kineto_profiler() {
   libkineto::api().registerProfilerFactory([] { return std::make_unique<KinetoProfiler>(); });

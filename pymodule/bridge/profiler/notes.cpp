@@ -22,6 +22,7 @@ constinit thread_local const MemoryNote *MemoryNote::current_ = nullptr;
 namespace {
 
 std::atomic<uint64_t> recording{0};           // the number of the last
+std::atomic<bool> is_recording{false};        // or does so but for a pause
 std::atomic<bool> operators_are_named{false}; // by `name_callback`
 std::optional<at::CallbackHandle> name_callback;
 
@@ -121,9 +122,12 @@ void tell_work_done(const openreg_trace_work *work) {
   if (note != nullptr && note->recording != recording.load(std::memory_order_relaxed)) {
     note.reset();
   }
+  auto parts = std::exchange(parts_of_work(), {});
+  std::erase_if(parts,
+                [&](const auto &part) { return part.begin_ns < work->begin_ns; }); // another's
   auto &records = own_records();
   const std::lock_guard lock(records.mutex);
-  records.list.push_back({*work, std::move(note)});
+  records.list.push_back({*work, std::move(note), std::move(parts)});
 }
 
 constexpr openreg_tracer kTracer{&note_work, &tell_work_done};
@@ -142,19 +146,36 @@ void name_operators(bool name) {
 
 } // namespace
 
+std::vector<WorkPart> &parts_of_work() {
+  thread_local std::vector<WorkPart> parts;
+  return parts;
+}
+
 void begin_recording(bool names_operators) {
   take_records();
   ++recording;
   name_operators(names_operators);
   openreg_trace_install(&kTracer);
-  records_work = true;
-  openreg_trace_begin();
+  is_recording = true;
+  resume_recording();
 }
 
 void end_recording() {
+  pause_recording();
+  name_operators(false);
+  is_recording = false;
+}
+
+void pause_recording() {
   openreg_trace_end();
   records_work = false;
-  name_operators(false);
+}
+
+void resume_recording() {
+  if (is_recording) {
+    records_work = true;
+    openreg_trace_begin();
+  }
 }
 
 std::vector<WorkRecord> take_records() {

@@ -35,14 +35,28 @@ struct WorkNote {
   std::unique_ptr<torch::ParamCommsDebugInfo> collective; // null: it is none
 };
 
+// A part of work that is done as one: a node of a graph.
+struct WorkPart {
+  std::string name; // of its operator or kernel
+  int64_t begin_ns, end_ns;
+};
+
 struct WorkRecord {
   openreg_trace_work work;
   std::unique_ptr<WorkNote> note; // null: it was given to its stream before the recording
+  std::vector<WorkPart> parts;
 };
+
+// The parts so far of the work that the calling thread does.
+std::vector<WorkPart> &parts_of_work();
 
 // Records from now on. `names_operators`: nobody else does.
 void begin_recording(bool names_operators);
 void end_recording();
+
+// Leaves out what is done between both, of a recording that there may be.
+void pause_recording();
+void resume_recording();
 
 // All records of the last recording, of whatever threads, without order. Work that has not ended
 // has none.

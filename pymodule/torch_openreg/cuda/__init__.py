@@ -29,17 +29,18 @@ def supply_names() -> None:
 
 def finish() -> None:
     """Do what needs all of PyTorch."""
-    from torch_openreg import _gloo, _meta, _occl, _symmetric_memory, inductor  # noqa: F401 - _meta registers kernels
+    from torch_openreg import _gloo, _meta, _occl, _profiling, _symmetric_memory, inductor  # noqa: F401 - _meta registers kernels
 
-    from . import communication, nccl, profiling, remote_calls, sharing, storages, tensor_types
+    from . import communication, nccl, remote_calls, sharing, storages, tensor_types
 
     torch.version.cuda = cuda_version()
     torch.backends.cuda.is_built = lambda: True
     # Recurrent modules ask whether cuDNN takes a tensor, and warn where a build lacks it.
     torch.backends.cudnn.CUDNN_TENSOR_DTYPES.clear()
-    for module in (storages, sharing, communication, nccl, profiling, remote_calls, tensor_types):
+    for module in (storages, sharing, communication, nccl, remote_calls, tensor_types):
         module.install()
     _gloo.install("cuda")
     _occl.install("cuda")
     _symmetric_memory.install("cuda")
+    _profiling.install("cuda")
     inductor.when_compiling("cuda")

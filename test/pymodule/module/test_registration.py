@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +24,15 @@ PRIVATEUSE1 = "what PyTorch does for a device type of another name"
 
 def test_import_torch_is_enough(python):
     assert python(f"import torch; {USE}", fresh=True).stdout == "2.0\n"
+
+
+def test_every_file_of_the_package_is_installed():
+    """A build names them one by one."""
+    sources = Path(__file__).parents[3] / "pymodule" / "torch_openreg"
+    installed = Path(torch_openreg.__file__).parent
+    names = {path.relative_to(sources) for path in sources.rglob("*.py")}
+    assert len(names) > 50
+    assert [str(name) for name in sorted(names) if not (installed / name).exists()] == []
 
 
 @openreg_only(AUTOLOAD)

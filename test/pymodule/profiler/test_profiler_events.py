@@ -278,6 +278,33 @@ def test_nvtx_ranges_are_ranges(tmp_path):
     assert {e["name"] for e in trace.of("gpu_user_annotation")} == {"pushed", "within"}
 
 
+@pytest.mark.skipif(DEVICE != "cuda", reason="torch.cuda.nvtx")
+def test_nvtx_mark_is_a_moment_of_the_host(tmp_path):
+    trace = Trace(recorded(lambda: module.nvtx.mark("here")), tmp_path)
+    assert trace.one("here")["cat"] == "user_annotation"
+
+
+def test_collection_is_switched_off_and_on(tmp_path):
+    x = square()
+    with torch.profiler.profile() as profiler:
+        x @ x
+        profiler.toggle_collection_dynamic(False, [DEVICE_ACTIVITY])
+        x.relu()
+        profiler.toggle_collection_dynamic(True, [DEVICE_ACTIVITY])
+        x.exp()
+    trace = Trace(profiler, tmp_path)
+    assert [event["name"] for event in trace.work()] == ["mm_kernel", "exp_kernel"]
+    assert {"aten::mm", "aten::relu", "aten::exp"} <= {e["name"] for e in trace.of("cpu_op")}
+
+
+def test_collection_is_not_switched_on_where_there_is_none(tmp_path):
+    x = square()
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as profiler:
+        profiler.toggle_collection_dynamic(True, [DEVICE_ACTIVITY])
+        x @ x
+    assert Trace(profiler, tmp_path).work() == []
+
+
 def test_wait_of_a_stream_is_visible(tmp_path, close_gate):
     x = square()
     side = module.Stream()

@@ -80,8 +80,8 @@ def test_found_once_and_the_program_goes_on(told):
     assert found() == [("host access", "writes")]
     assert len(told) == 1
     assert torch.equal(source, torch.arange(float(COUNT)))
-    module.synchronize()
-    assert x.cpu().eq(1).all()
+    copied = x.cpu()  # before or after, each: it is a race
+    assert torch.logical_or(copied.eq(1), copied.eq(source)).all()
 
 
 def test_finding_says_where_and_what(told):
