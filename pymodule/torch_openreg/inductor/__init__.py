@@ -25,6 +25,7 @@ from typing import Any
 _DYNAMO = "torch._dynamo.device_interface"
 _INDUCTOR = "torch._inductor.compile_fx"
 _TREES = "torch._inductor.cudagraph_trees"
+_FLEX_ATTENTION = "torch.nn.attention.flex_attention"
 
 # What fills a module, and what is done instead.
 _Load = Callable[[ModuleType], None]
@@ -47,6 +48,7 @@ def when_compiling(device_type: str) -> None:
     }
     if device_type != "cuda":  # which PyTorch's file is about
         steps[_TREES] = lambda module, load: _register.with_trees(module, device_type)
+        steps[_FLEX_ATTENTION] = _after_loading(lambda: _register.with_flex_attention(device_type))
     for name in [name for name in steps if name in sys.modules]:
         steps.pop(name)(sys.modules[name], lambda module: None)
     if steps:

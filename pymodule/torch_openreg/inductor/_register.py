@@ -2,6 +2,8 @@
 
 from types import ModuleType
 
+import torch
+
 _MOST_DEVICES = 64  # of a process: OPENREG_MAX_DEVICES
 
 
@@ -47,3 +49,16 @@ def with_trees(module: ModuleType, device_type: str) -> None:
     from . import trees
 
     trees.read(module, device_type)
+
+
+def with_flex_attention(device_type: str) -> None:
+    """Add a name to its list of devices that it works on."""
+    from torch.nn.attention import flex_attention
+
+    validate = flex_attention._validate_device
+
+    def validate_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        if query.device.type != device_type:
+            validate(query, key, value)
+
+    flex_attention._validate_device = validate_device

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._inductor import config, ir, lowering, scheduler, utils
+from torch._inductor import config, graph, ir, lowering, scheduler, utils
 from torch._inductor.kernel.flex import flex_cpu
 from torch._inductor.virtualized import V, ops
 
@@ -62,6 +62,9 @@ def install(device_type: str) -> None:
         return falls_back(op_overload, reduction_type, self_dtype, src_dtype, device, src_is_tensor)
 
     _replace_everywhere(falls_back, use_scatter_fallback)
+
+    # Convolutions with their channels last: the kernels are those of MKL-DNN.
+    graph.SUPPORTED_MKLDNN_DEVICES += (device_type,)
 
     # Division, which is not by a multiplication with the reciprocal.
     divide = lowering.div_prim

@@ -113,6 +113,39 @@ def test_attention_of_symbolic_sizes(generated):
     assert len(graphs) == 1
 
 
+def test_attention_with_a_function_of_scores_is_the_cpus(generated):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    tensors = [torch.randn(1, 2, 128, 16) for _ in range(3)]
+
+    def attend(device):
+        mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128, device=device)
+
+        @torch.compile
+        def compiled(query, key, value):
+            return flex_attention(
+                query, key, value, lambda s, b, h, i, j: s + (i - j) * 0.01, block_mask=mask
+            )
+
+        with torch.no_grad():
+            return compiled(*(each.to(device) for each in tensors)).cpu()
+
+    assert torch.equal(attend(DEVICE), attend("cpu"))
+
+
+def test_attention_with_a_function_of_scores_has_gradients_in_eager():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    query, key, value = (torch.randn(1, 2, 16, 8, device=DEVICE).requires_grad_() for _ in range(3))
+    flex_attention(query, key, value, lambda s, *_: s).sum().backward()
+    grads = [each.grad.clone() for each in (query, key, value)]
+    for each in (query, key, value):
+        each.grad = None
+    torch.nn.functional.scaled_dot_product_attention(query, key, value).sum().backward()
+    for grad, each in zip(grads, (query, key, value), strict=True):
+        torch.testing.assert_close(grad, each.grad)
+
+
 def test_results_of_convolutions_have_the_layout_that_was_traced(generated):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU(), nn.Conv2d(4, 2, 1))
     model = model.to(memory_format=torch.channels_last)
