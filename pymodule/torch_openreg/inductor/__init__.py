@@ -10,7 +10,8 @@ each has a module here:
   nothing else, a device answers yes.
 
 `device` says what Inductor and Dynamo ask of a device itself, `fake` what a traced convolution's
-result looks like; `trees` has what was compiled captured once and replayed.
+result looks like; `trees` has what was compiled captured once and replayed, and `packages` has what
+was compiled ahead of time run on a device.
 
 Nothing of this is loaded before a program compiles something: `when_compiling` waits until Dynamo
 and Inductor are imported.
@@ -26,6 +27,7 @@ _DYNAMO = "torch._dynamo.device_interface"
 _INDUCTOR = "torch._inductor.compile_fx"
 _TREES = "torch._inductor.cudagraph_trees"
 _FLEX_ATTENTION = "torch.nn.attention.flex_attention"
+_PACKAGES = "torch.export.pt2_archive._package"
 
 # What fills a module, and what is done instead.
 _Load = Callable[[ModuleType], None]
@@ -45,6 +47,7 @@ def when_compiling(device_type: str) -> None:
     steps: dict[str, _Step] = {
         _DYNAMO: _after_loading(lambda: _register.with_dynamo(device_type)),
         _INDUCTOR: _after_loading(lambda: _register.with_inductor(device_type)),
+        _PACKAGES: _after_loading(lambda: _register.with_packages(device_type)),
     }
     if device_type != "cuda":  # which PyTorch's file is about
         steps[_TREES] = lambda module, load: _register.with_trees(module, device_type)

@@ -24,11 +24,13 @@ def with_dynamo(device_type: str) -> None:
 
 def with_inductor(device_type: str) -> None:
     """Register the backend that generates code."""
+    from torch._inductor import compile_fx
     from torch._inductor.codegen import common, cpp_utils
     from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
 
-    from . import as_cpu, codegen, trees
+    from . import as_cpu, codegen, packages, trees
 
+    packages.compile_for_host(device_type, compile_fx)
     as_cpu.install(device_type)
     trees.allow(device_type)
     cpp_utils.DEVICE_TO_ATEN.setdefault(device_type, "at::kPrivateUse1")
@@ -49,6 +51,13 @@ def with_trees(module: ModuleType, device_type: str) -> None:
     from . import trees
 
     trees.read(module, device_type)
+
+
+def with_packages(device_type: str) -> None:
+    """Run programs that were compiled ahead of time on the devices that they are for."""
+    from . import packages
+
+    packages.load_onto_devices(device_type)
 
 
 def with_flex_attention(device_type: str) -> None:

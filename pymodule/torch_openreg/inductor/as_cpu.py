@@ -64,7 +64,7 @@ def install(device_type: str) -> None:
     _replace_everywhere(falls_back, use_scatter_fallback)
 
     # Convolutions with their channels last: the kernels are those of MKL-DNN.
-    graph.SUPPORTED_MKLDNN_DEVICES += (device_type,)
+    graph.SUPPORTED_MKLDNN_DEVICES += (device_type,)  # type: ignore[assignment]
 
     # Division, which is not by a multiplication with the reciprocal.
     divide = lowering.div_prim

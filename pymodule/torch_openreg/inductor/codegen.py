@@ -173,6 +173,5 @@ class CppWrapper(CppWrapperCpu):
     def create(*args: Any, **kwargs: Any) -> PythonWrapperCodegen:
         raise NotImplementedError(
             "openreg: compiled code for a simulated device has a wrapper in Python: "
-            "torch._inductor.config.cpp_wrapper and AOTInductor are for the CPU. "
-            "torch.export works, and torch.compile of what it returns"
+            "torch._inductor.config.cpp_wrapper is for the CPU"
         )

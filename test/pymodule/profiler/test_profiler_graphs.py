@@ -25,6 +25,7 @@ def test_nodes_of_a_replay_are_kernels(tmp_path, step):
 
     def work():
         graph.replay()
+        module.synchronize()
         with module.stream(side):
             graph.replay()
         module.synchronize()
