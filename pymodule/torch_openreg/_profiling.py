@@ -1,5 +1,6 @@
 """What ``torch.profiler`` asks a build with CUDA, or of a device that it has no question for."""
 
+import functools
 from collections.abc import Iterable
 
 import torch
@@ -8,8 +9,12 @@ from torch.profiler import ProfilerActivity
 from . import _C
 
 
+@functools.cache
 def install(device_type: str) -> None:
-    """Have the devices' activity be supported, and left out of profiles that say so."""
+    """Have the devices' activity be supported, and left out of profiles that say so.
+
+    Once is enough: called again, it does nothing.
+    """
     activity = ProfilerActivity.CUDA if device_type == "cuda" else ProfilerActivity.PrivateUse1
     supported = torch.autograd._supported_activities
 

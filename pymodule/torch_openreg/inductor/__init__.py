@@ -17,6 +17,7 @@ Nothing of this is loaded before a program compiles something: `when_compiling` 
 and Inductor are imported.
 """
 
+import functools
 import importlib.machinery
 import sys
 from collections.abc import Callable
@@ -34,8 +35,11 @@ _Load = Callable[[ModuleType], None]
 _Step = Callable[[ModuleType, _Load], None]
 
 
+@functools.cache
 def when_compiling(device_type: str) -> None:
     """Register with Dynamo and Inductor as soon as a program imports them.
+
+    Once is enough: called again, it does nothing.
 
     Parameters
     ----------
