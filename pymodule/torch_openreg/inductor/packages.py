@@ -46,7 +46,7 @@ def compile_for_host(device_type: str, compile_fx: Any) -> None:
             if isinstance(each, torch.Tensor) and each.device.type == device_type
         }
         if devices:
-            _require_one(devices, model)
+            _check(model, devices)
             config_patches = dict(config_patches or {})
             note = {_NOTE: str(devices.pop().index)}
             patched = config_patches.get("aot_inductor.metadata", {})
@@ -58,15 +58,30 @@ def compile_for_host(device_type: str, compile_fx: Any) -> None:
     compile_fx.compile_fx_aot = compile_fx_aot
 
 
-def _require_one(devices: set[torch.device], model: GraphModule) -> None:
+def _check(model: GraphModule, devices: set[torch.device]) -> None:
+    """Refuse what a package would do otherwise than the program."""
     if len(devices) > 1:
         raise NotImplementedError(f"openreg: a package runs on one device, not on {devices}")
     for node in _nodes(model):
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        if _draws(node):
             raise NotImplementedError(
                 f"openreg: {node.target} draws random numbers, which in a package would be the "
                 "host's"
             )
+
+
+def _draws(node: Node) -> bool:
+    operator = node.target
+    if (
+        not isinstance(operator, torch._ops.OpOverload)
+        or torch.Tag.nondeterministic_seeded not in operator.tags
+    ):
+        return False
+    arguments = operator._schema.arguments
+    given = {each.name: each.default_value for each in arguments if each.has_default_value()}
+    given |= dict(zip((each.name for each in arguments), node.args, strict=False)) | node.kwargs
+    in_training = given.get("train", given.get("training", True))
+    return bool(in_training) and given.get("dropout_p", given.get("p", 1)) != 0
 
 
 def _nodes(model: GraphModule) -> Iterator[Node]:

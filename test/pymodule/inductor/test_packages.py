@@ -12,7 +12,9 @@ OTHER = f"{DEVICE}:1"
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 4))
+        self.layers = nn.Sequential(
+            nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Dropout(), nn.Linear(16, 4)
+        )
         self.register_buffer("offsets", torch.arange(4.0))
 
     def forward(self, x):
@@ -92,6 +94,14 @@ def test_weights_are_exchanged(path):
     package.load_constants(zeros, check_full_update=True)
     first, second, *_ = package(torch.randn(4, 8, device=DEVICE))[0]
     assert torch.equal(first, second)
+
+
+def test_transformer_that_is_evaluated_draws_nothing(tmp_path):
+    model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).to(DEVICE).eval()
+    x = torch.randn(2, 8, 16, device=DEVICE)
+    path = str(tmp_path / "transformer.pt2")
+    torch._inductor.aoti_compile_and_package(torch.export.export(model, (x,)), package_path=path)
+    torch.testing.assert_close(torch._inductor.aoti_load_package(path)(x), model(x))
 
 
 def test_random_numbers_are_refused(tmp_path):
