@@ -286,6 +286,7 @@ def test_nvtx_mark_is_a_moment_of_the_host(tmp_path):
 
 def test_collection_is_switched_off_and_on(tmp_path):
     x = square()
+    module.synchronize()
     with torch.profiler.profile() as profiler:
         x @ x
         profiler.toggle_collection_dynamic(False, [DEVICE_ACTIVITY])
