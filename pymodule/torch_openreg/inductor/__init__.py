@@ -10,8 +10,9 @@ each has a module here:
   nothing else, a device answers yes.
 
 `device` says what Inductor and Dynamo ask of a device itself, `fake` what a traced convolution's
-result looks like; `trees` has what was compiled captured once and replayed, and `packages` has what
-was compiled ahead of time run on a device.
+result looks like; `trees` has what was compiled captured once and replayed. `whole` runs a graph as
+one kernel: `packages` those that were compiled ahead of time, `cpp_wrapper` those that are to run
+without Python.
 
 Nothing of this is loaded before a program compiles something: `when_compiling` waits until Dynamo
 and Inductor are imported.

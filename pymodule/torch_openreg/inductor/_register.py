@@ -26,11 +26,13 @@ def with_inductor(device_type: str) -> None:
     """Register the backend that generates code."""
     from torch._inductor import compile_fx
     from torch._inductor.codegen import common, cpp_utils
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
 
-    from . import as_cpu, codegen, packages, trees
+    from . import as_cpu, codegen, cpp_wrapper, packages, trees
 
     packages.compile_for_host(device_type, compile_fx)
+    cpp_wrapper.compile_for_host(device_type, compile_fx)
     as_cpu.install(device_type)
     trees.allow(device_type)
     cpp_utils.DEVICE_TO_ATEN.setdefault(device_type, "at::kPrivateUse1")
@@ -40,7 +42,7 @@ def with_inductor(device_type: str) -> None:
         device_type,
         codegen.Scheduling,
         codegen.Wrapper,
-        codegen.CppWrapper,
+        CppWrapperCpu,
         WrapperFxCodegen,
         device_custom_pass=codegen.Version(),
     )

@@ -10,7 +10,6 @@ import torch
 from torch._inductor import config
 from torch._inductor.codegen.common import DeviceOpOverrides
 from torch._inductor.codegen.cpp import CppScheduling
-from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
 from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_for_files
 from torch._inductor.virtualized import V
@@ -164,14 +163,3 @@ class Wrapper(_Launches, PythonWrapperCodegen):
 
 class _SubgraphWrapper(_Launches, SubgraphPythonWrapperCodegen):
     """The same of a graph within another."""
-
-
-class CppWrapper(CppWrapperCpu):
-    """Refuses: a graph's wrapper in C++ would call kernels, not launch them."""
-
-    @staticmethod
-    def create(*args: Any, **kwargs: Any) -> PythonWrapperCodegen:
-        raise NotImplementedError(
-            "openreg: compiled code for a simulated device has a wrapper in Python: "
-            "torch._inductor.config.cpp_wrapper is for the CPU"
-        )

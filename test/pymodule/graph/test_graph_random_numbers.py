@@ -121,3 +121,20 @@ def test_another_generator_is_registered_first():
     first = numbers.clone()
     generator.manual_seed(4)
     assert torch.equal(draw(), first)
+
+
+def test_first_numbers_of_a_program_are_captured(python):
+    code = """
+        import torch
+        from device import DEVICE, module
+        x = torch.zeros(8, device=DEVICE)
+        graph = module.CUDAGraph()
+        with module.graph(graph):
+            x.copy_(torch.rand(8, device=DEVICE))
+        seen = set()
+        for _ in range(3):
+            graph.replay()
+            seen.add(tuple(x.tolist()))
+        assert len(seen) == 3
+    """
+    python(code)

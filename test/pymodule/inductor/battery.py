@@ -1,8 +1,8 @@
 """Functions and networks, compiled for the CPU and for a device: same results, same gradients.
 
 Compiling takes minutes, so this is no test: `python test/pymodule/inductor/battery.py [NAME ...]`,
-in either mode. Each case must launch generated kernels. The exit status is the number of cases that
-differ.
+in either mode, and with TORCHINDUCTOR_CPP_WRAPPER=1. Each case must launch generated kernels. The
+exit status is the number of cases that differ.
 """
 
 import copy
@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 import torch_openreg._C
 from torch import nn
+from torch_openreg.inductor import whole
 
 from device import DEVICE
 
@@ -333,12 +334,16 @@ def difference(name):
     expected = compute(function, inputs, OPTIONS[name])
     if isinstance(theirs, nn.Module):
         theirs = theirs.to(DEVICE)
-    launches = torch_openreg._C.compiled_launches()
+    generated = count_generated()
     results = compute(theirs, moved, OPTIONS[name])
-    if torch_openreg._C.compiled_launches() == launches:
+    if count_generated() == generated:
         return "no generated kernel was launched", False
     torch.testing.assert_close(results, expected)
     return None, all(map(torch.equal, results, expected))
+
+
+def count_generated():
+    return torch_openreg._C.compiled_launches() + len(whole._programs)
 
 
 def main(names):

@@ -67,6 +67,11 @@ uint64_t GeneratorImpl::seed() {
   return seed;
 }
 
+void GeneratorImpl::become_default() {
+  is_default_ = true;
+  openreg_generator_seed(generator_.get(), openreg_generator_entropy());
+}
+
 void GeneratorImpl::set_state(const c10::TensorImpl &state) {
   at::detail::check_rng_state(state);
   const auto bytes = static_cast<size_t>(state.numel());
@@ -108,8 +113,7 @@ const at::Generator &default_generator(c10::DeviceIndex index) {
   const auto device = static_cast<size_t>(checked(index));
   std::call_once(seeded[device], [&] {
     (*generators)[device] = make_generator(static_cast<c10::DeviceIndex>(device));
-    (*generators)[device].get<GeneratorImpl>()->set_default();
-    (*generators)[device].seed();
+    (*generators)[device].get<GeneratorImpl>()->become_default();
   });
   return (*generators)[device];
 }

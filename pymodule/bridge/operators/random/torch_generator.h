@@ -31,7 +31,9 @@ public:
   }
 
   const GeneratorSource &source() const { return generator_; }
-  void set_default() { is_default_ = true; }
+
+  // Makes it its device's, and seeds it non-deterministically: also while its stream captures.
+  void become_default();
 
   static c10::DeviceType device_type() { return kDeviceType; }
 
