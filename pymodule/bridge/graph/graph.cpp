@@ -18,8 +18,19 @@
 #include "operators/random/torch_generator.h"
 #include "profiler/notes.h"
 #include "streams/pace.h"
+#include "streams/watcher.h"
 
 namespace openreg {
+
+namespace {
+
+int current_stream_of(int device) {
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  return stream;
+}
+
+} // namespace
 
 // What was captured. Replays that are queued own it together with the Graph.
 class CapturedGraph {
@@ -27,6 +38,7 @@ public:
   ~CapturedGraph() { openreg_graph_destroy(graph_); }
 
   GraphWords &words() { return words_; }
+  void watch(std::unique_ptr<Watcher::Captured> watched) { watched_ = std::move(watched); }
   const openreg_graph *graph() const { return graph_; }
 
   // Ends the capture that began on the stream. Errors: as openreg_capture_end.
@@ -40,6 +52,9 @@ public:
 
   // Gives one replay to the device's current stream. The words are taken now, as a launch's are.
   static void replay(const std::shared_ptr<CapturedGraph> &self, c10::DeviceIndex device) {
+    if (self->watched_ != nullptr) [[unlikely]] {
+      self->watched_->replay({device, current_stream_of(device)});
+    }
     auto work = [self, device, begins = self->words_.take_all()] {
       const std::lock_guard<std::mutex> lock(self->mutex_);
       if (!Turn::any()) { // on a worker
@@ -78,7 +93,8 @@ private:
   openreg_graph *graph_ = nullptr;
   bool waits_for_others_ = false;
   GraphWords words_;
-  LaunchCost cost_; // of a replay
+  LaunchCost cost_;                            // of a replay
+  std::unique_ptr<Watcher::Captured> watched_; // null: by nobody
 };
 
 // From capture_begin to capture_end.
@@ -101,12 +117,6 @@ openreg_capture_mode mode_of(at::GraphCaptureMode mode) {
   default:
     return OPENREG_CAPTURE_GLOBAL;
   }
-}
-
-int current_stream_of(int device) {
-  int stream = OPENREG_STREAM_DEFAULT;
-  check(openreg_stream_current(device, &stream));
-  return stream;
 }
 
 } // namespace
@@ -151,8 +161,9 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
     captured_ = std::make_shared<CapturedGraph>();
   }
   bool is_valid = false;
-  underway_ = std::make_unique<CaptureUnderway>(openreg_stream_capture(device, stream, &is_valid),
-                                                captured_->words());
+  const auto capture = openreg_stream_capture(device, stream, &is_valid);
+  underway_ = std::make_unique<CaptureUnderway>(capture, captured_->words());
+  tell_watcher([&](Watcher &watcher) { captured_->watch(watcher.begin_capture(capture)); });
 }
 
 void Graph::capture_end() {

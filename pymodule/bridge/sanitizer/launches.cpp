@@ -17,6 +17,7 @@
 #include "device/capture.h"
 #include "sanitizer/bad_indices.h"
 #include "sanitizer/calls.h"
+#include "sanitizer/captures.h"
 #include "sanitizer/descriptions.h"
 #include "sanitizer/forwards.h"
 #include "sanitizer/host_memory.h"
@@ -211,19 +212,28 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
 
 // ---- after it -----------------------------------------------------------------------------------
 
-void tell(ToldOrder &order, Queue queue, uint64_t place, Accesses &accesses) {
-  if (accesses.size() == 0) {
-    return;
-  }
+void tell_now(ToldOrder &order, Queue queue, uint64_t place,
+              const openreg_sanitizer_access *accesses, size_t count) {
   const openreg_sanitizer_launch launch{.actor = order.actor_of(queue),
                                         .submitter = order.host(),
                                         .site = place,
-                                        .accesses = accesses.data(),
-                                        .count = accesses.size()};
+                                        .accesses = accesses,
+                                        .count = count};
   check(openreg_sanitizer_run_launch(order.layer(), &launch));
-  close_pages(order, launch.accesses, launch.count);
+  close_pages(order, accesses, count);
+}
+
+void tell(ToldOrder &order, Queue queue, uint64_t place, Accesses &&accesses) {
+  if (accesses.size() == 0) {
+    return;
+  }
   for (auto *call = current; call != nullptr; call = call->outer) {
     call->has_told = true;
+  }
+  if (openreg_stream_is_capturing(queue.device, queue.stream)) {
+    keep_launch(queue, place, std::move(accesses));
+  } else {
+    tell_now(order, queue, place, accesses.data(), accesses.size());
   }
 }
 
@@ -291,14 +301,15 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
   }
   const Queue queue{call.device, current_stream(call.device)};
   if (openreg_stream_is_capturing(queue.device, queue.stream)) {
-    end_foreign(order, call, function); // when the graph is replayed nobody is told
+    end_foreign(order, call, function); // until the first replay all counts as written
+    tell(order, queue, call.place, std::move(call.accesses));
     return;
   }
   const Queue other{call.other, call.other < 0 ? 0 : current_stream(call.other)};
   if (call.other >= 0) {
     order.order(other, queue);
   }
-  tell(order, queue, call.place, call.accesses);
+  tell(order, queue, call.place, std::move(call.accesses));
   if (call.other >= 0) {
     order.order(queue, other);
   }
@@ -331,6 +342,20 @@ Allocating allocating_now() {
   return {current->place, current->roles->leaves_unwritten && !is_filled};
 }
 
+void tell_order(Queue first, Queue second) {
+  if (auto *const order = told.load(std::memory_order_acquire); order != nullptr) {
+    order->order(first, second);
+  }
+}
+
+void tell_launch(Queue queue, uint64_t place, const openreg_sanitizer_access *accesses,
+                 size_t count) {
+  auto *const order = told.load(std::memory_order_acquire);
+  if (order != nullptr && !Unwatched::any()) {
+    tell_now(*order, queue, place, accesses, count);
+  }
+}
+
 // A name that stays where it is.
 const char *keep(const std::string &name) {
   static auto &names = *new std::unordered_set<std::string>();
@@ -339,13 +364,14 @@ const char *keep(const std::string &name) {
 }
 
 void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work) {
-  if (openreg_stream_is_capturing(queue.device, queue.stream)) {
+  const bool is_captured = openreg_stream_is_capturing(queue.device, queue.stream);
+  if (is_captured) {
     order.fill(work.writes);
-    return;
   }
   Accesses accesses;
   const char *const name = keep(work.name);
-  const unsigned deferred = work.is_deferred ? OPENREG_SANITIZER_DEFERRED : 0;
+  // A replay waits for all that it begins.
+  const unsigned deferred = work.is_deferred && !is_captured ? OPENREG_SANITIZER_DEFERRED : 0;
   const auto add = [&](const at::Tensor &tensor, unsigned mode) {
     if (is_plain(tensor) && tensor.numel() > 0) {
       accesses.add(tensor, mode | deferred, describe(name, "", -1, tensor));
@@ -362,7 +388,7 @@ void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work) {
     add(work.own, OPENREG_SANITIZER_WRITE);
     accesses.move(accesses.size() - 1, 0);
   }
-  tell(order, queue, place_here(), accesses);
+  tell(order, queue, place_here(), std::move(accesses));
 }
 
 void tell_resize(ToldOrder &order, Queue queue, uint64_t from, uint64_t to, size_t kept,
@@ -384,7 +410,7 @@ void tell_resize(ToldOrder &order, Queue queue, uint64_t from, uint64_t to, size
   accesses.add(to, kept, OPENREG_SANITIZER_WRITE, tag);
   accesses.add(from, kept, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED, tag);
   accesses.move(0, 1);
-  tell(order, queue, place, accesses);
+  tell(order, queue, place, std::move(accesses));
 }
 
 void forget_launches() {

@@ -18,6 +18,12 @@ void watch_launches(ToldOrder *order);
 // In a fork: nobody is told until that is done anew.
 void forget_launches();
 
+// If anyone is told: what a stream is given, at a place of the program; that what it was given
+// until now is done before what another is given from now on.
+void tell_order(Queue first, Queue second);
+void tell_launch(Queue queue, uint64_t place, const openreg_sanitizer_access *accesses,
+                 size_t count);
+
 void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work);
 
 // Of a storage that grows or shrinks outside of a launch, of which it would be a part.

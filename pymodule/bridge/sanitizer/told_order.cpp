@@ -5,6 +5,7 @@
 #include "core/device_type.h"
 #include "sanitizer/bad_indices.h"
 #include "sanitizer/blocks.h"
+#include "sanitizer/captures.h"
 #include "sanitizer/host_memory.h"
 #include "sanitizer/launches.h"
 #include "sanitizer/places.h"
@@ -111,6 +112,10 @@ std::unique_ptr<Watcher::Queued> ToldOrder::queue(Queue queue, const c10::Operat
   return Unwatched::any() || !takes_indices(op.schema().name())
              ? nullptr
              : watch_indices(*this, queue, place_of_launch(), op, arguments);
+}
+
+std::unique_ptr<Watcher::Captured> ToldOrder::begin_capture(uint64_t capture) {
+  return note_capture(capture);
 }
 
 void ToldOrder::resize(Queue queue, const void *from, const void *to, size_t kept, size_t bytes) {

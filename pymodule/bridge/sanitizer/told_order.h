@@ -37,6 +37,7 @@ public:
   void launch(Queue queue, const Work &work) override;
   std::unique_ptr<Queued> queue(Queue queue, const c10::OperatorHandle &op,
                                 c10::ArrayRef<c10::IValue> arguments) override;
+  std::unique_ptr<Captured> begin_capture(uint64_t capture) override;
   void resize(Queue queue, const void *from, const void *to, size_t kept, size_t bytes) override;
   void fill(at::TensorList tensors) override;
   void allocated(const openreg_block &block) override;

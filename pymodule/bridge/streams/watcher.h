@@ -63,6 +63,14 @@ public:
   // `arguments` are as its kernel gets them. Null: nobody wants to know how it ends.
   virtual std::unique_ptr<Queued> queue(Queue queue, const c10::OperatorHandle &op,
                                         c10::ArrayRef<c10::IValue> arguments) = 0;
+  // What the streams of a capture are given from now on, of which each replay is told again. Of a
+  // replay it is told on the thread that asks for it.
+  class Captured {
+  public:
+    virtual ~Captured() = default;
+    virtual void replay(Queue queue) = 0;
+  };
+  virtual std::unique_ptr<Captured> begin_capture(uint64_t capture) = 0;
   // What a storage had in its memory, `kept` bytes, is moved to a new block, of `bytes`.
   virtual void resize(Queue queue, const void *from, const void *to, size_t kept, size_t bytes) = 0;
   // Memory is written to by what nobody is told of.
