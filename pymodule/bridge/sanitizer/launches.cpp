@@ -30,8 +30,7 @@ namespace {
 
 std::atomic<ToldOrder *> told{nullptr};
 
-// ---- which calls are told of
-// ----------------------------------------------------------------------
+// ---- which calls are told of --------------------------------------------------------------------
 
 constinit thread_local OperatorCall *current = nullptr;
 
