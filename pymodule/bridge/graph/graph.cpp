@@ -17,20 +17,11 @@
 #include "memory/mempool.h"
 #include "operators/random/torch_generator.h"
 #include "profiler/notes.h"
+#include "streams/current.h"
 #include "streams/pace.h"
 #include "streams/watcher.h"
 
 namespace openreg {
-
-namespace {
-
-int current_stream_of(int device) {
-  int stream = OPENREG_STREAM_DEFAULT;
-  check(openreg_stream_current(device, &stream));
-  return stream;
-}
-
-} // namespace
 
 // What was captured. Replays that are queued own it together with the Graph.
 class CapturedGraph {
@@ -53,7 +44,7 @@ public:
   // Gives one replay to the device's current stream. The words are taken now, as a launch's are.
   static void replay(const std::shared_ptr<CapturedGraph> &self, c10::DeviceIndex device) {
     if (self->watched_ != nullptr) [[unlikely]] {
-      self->watched_->replay({device, current_stream_of(device)});
+      self->watched_->replay({device, current_stream(device)});
     }
     auto work = [self, device, begins = self->words_.take_all()] {
       const std::lock_guard<std::mutex> lock(self->mutex_);
@@ -138,7 +129,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
               "This CUDAGraph instance already owns a captured graph. To capture a new graph, "
               "create a new instance.");
   const int device = openreg_device_current();
-  const int stream = current_stream_of(device);
+  const int stream = current_stream(device);
   TORCH_CHECK(stream != OPENREG_STREAM_DEFAULT,
               "CUDA graphs must be captured on a non-default stream. (However, after capture, it's "
               "ok to replay them on the default stream.)");
@@ -168,7 +159,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
 
 void Graph::capture_end() {
   TORCH_CHECK(underway_ != nullptr, "capture_end() was called before capture_begin()");
-  TORCH_CHECK(current_stream_of(device_) == stream_,
+  TORCH_CHECK(current_stream(device_) == stream_,
               "Capture must end on the same stream it began on.");
   const auto status = captured_->end(device_, stream_);
   if (status == OPENREG_CAPTURE_WRONG_THREAD) { // it goes on

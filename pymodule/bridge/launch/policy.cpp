@@ -8,6 +8,7 @@
 #include <string>
 
 #include "compat/operator_names.h"
+#include "streams/current.h"
 
 namespace openreg {
 
@@ -22,12 +23,6 @@ bool launches_block() {
   const openreg_config *config = nullptr;
   check(openreg_config_get(&config));
   return config->launch_blocking;
-}
-
-int current_stream(c10::DeviceIndex device) {
-  int stream = OPENREG_STREAM_DEFAULT;
-  check(openreg_stream_current(device, &stream));
-  return stream;
 }
 
 // One bit for each device that has had a long launch.

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "memory/memory.h"
+#include "streams/current.h"
 #include "streams/turn.h"
 
 namespace openreg {
@@ -16,12 +17,6 @@ namespace {
 void check_handle(openreg_status status) {
   TORCH_CHECK(status != OPENREG_INVALID_ARGUMENT, openreg_last_error());
   check(status);
-}
-
-int current_stream(c10::DeviceIndex device) {
-  int stream = OPENREG_STREAM_DEFAULT;
-  check(openreg_stream_current(device, &stream));
-  return stream;
 }
 
 // The block whose first byte is the storage's.

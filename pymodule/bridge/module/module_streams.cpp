@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/status.h"
+#include "streams/current.h"
 #include "streams/handle.h"
 #include "streams/turn.h"
 
@@ -17,12 +18,6 @@ namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 constexpr int64_t kCyclesPerNs = 2; // about the clock of current GPUs
-
-int current_stream(int device) {
-  int stream = OPENREG_STREAM_DEFAULT;
-  check(openreg_stream_current(device, &stream));
-  return stream;
-}
 
 int stream_priority(int device, int stream) {
   int priority = 0;

@@ -20,6 +20,7 @@
 #include "core/registration.h"
 #include "launch/typed.h"
 #include "profiler/memory_note.h"
+#include "streams/current.h"
 #include "streams/event_owner.h"
 #include "streams/sync_debug.h"
 #include "streams/watcher.h"
@@ -58,12 +59,6 @@ bool same_bytes(const at::Tensor &self, const at::Tensor &source) {
 void check_copyable(const at::Tensor &tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.device().type() == kDeviceType || tensor.is_cpu(),
                               "openreg: cannot copy between openreg and ", tensor.device());
-}
-
-int current_stream(c10::DeviceIndex device) {
-  int stream = OPENREG_STREAM_DEFAULT;
-  check(openreg_stream_current(device, &stream));
-  return stream;
 }
 
 // The stream of a copy is the current one of its device: the source's, if it is on one. A copy

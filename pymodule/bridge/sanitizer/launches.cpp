@@ -23,6 +23,7 @@
 #include "sanitizer/host_memory.h"
 #include "sanitizer/places.h"
 #include "sanitizer/tables.h"
+#include "streams/current.h"
 
 namespace openreg {
 
@@ -100,12 +101,6 @@ const Known *find_operator(const at::RecordFunction &function) {
 }
 
 // ---- before the call ----------------------------------------------------------------------------
-
-int current_stream(c10::DeviceIndex device) {
-  int stream = OPENREG_STREAM_DEFAULT;
-  check(openreg_stream_current(device, &stream));
-  return stream;
-}
 
 // Whether an operator without tensors makes some on a device.
 bool names_device(c10::ArrayRef<const c10::IValue> inputs) {

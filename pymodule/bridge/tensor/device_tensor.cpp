@@ -7,6 +7,7 @@
 
 #include "compat/tensor_shape.h"
 #include "core/refusals.h"
+#include "streams/current.h"
 #include "streams/turn.h"
 #include "streams/watcher.h"
 
@@ -353,16 +354,6 @@ void write_back(const at::Tensor &tensor, const at::Tensor &twin) {
     to->_set_neg(from->is_neg());
   }
 }
-
-namespace {
-
-int current_stream(c10::DeviceIndex device) {
-  int stream = OPENREG_STREAM_DEFAULT;
-  check(openreg_stream_current(device, &stream));
-  return stream;
-}
-
-} // namespace
 
 void resize_storage(c10::StorageImpl &storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");

@@ -11,6 +11,7 @@ import torch
 from torch._inductor import config
 from torch._inductor.utils import BoxedBool
 from torch._inductor.virtualized import V
+from torch._prims_common import compute_required_storage_length
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
@@ -107,13 +108,10 @@ def _with_strides(tensor: Any, like: Any) -> Any:
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of the CPU that lies in its storage as another does."""
-    if tensor.numel() == 0:
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-    last = sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    storage = torch.empty(tensor.storage_offset() + last + 1, dtype=tensor.dtype)
-    return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    offset: Any = tensor.storage_offset()
+    size = compute_required_storage_length(tensor.shape, tensor.stride(), offset)
+    storage = torch.empty(size, dtype=tensor.dtype)
+    return storage.as_strided(tensor.shape, tensor.stride(), offset)
 
 
 def _launched(

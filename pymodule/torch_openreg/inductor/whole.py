@@ -6,6 +6,8 @@ random numbers, or call what a device has kernels of its own for.
 """
 
 import copy
+import itertools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -19,7 +21,9 @@ _operators.define(
 )
 
 _Program = Callable[[list[torch.Tensor], list[torch.Tensor], list[int]], list[torch.Tensor]]
-_programs: list[_Program] = []  # by number; a process keeps what it has compiled or loaded
+_numbers = itertools.count(1)
+# By number. A call is never queued, so whoever calls one has it until it has run.
+_programs: weakref.WeakValueDictionary[int, "Launched"] = weakref.WeakValueDictionary()
 
 
 @torch.library.impl(_operators, "run_whole", "CPU")
@@ -30,7 +34,7 @@ def _run(
     written: list[torch.Tensor],
     numbers: list[int],
 ) -> list[torch.Tensor]:
-    return _programs[program](list(inputs), list(written), list(numbers))
+    return _programs[program].program(list(inputs), list(written), list(numbers))
 
 
 class Launched:
@@ -46,9 +50,10 @@ class Launched:
     """
 
     def __init__(self, program: _Program, device: torch.device) -> None:
+        self.program = program
         self.device = device
-        self._number = len(_programs)
-        _programs.append(program)
+        self._number = next(_numbers)
+        _programs[self._number] = self
 
     def __call__(
         self,

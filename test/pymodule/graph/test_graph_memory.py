@@ -113,9 +113,11 @@ class _MallocInfo(ctypes.Structure):
     """What mallinfo2 of the C library returns."""
 
     _fields_ = [
-        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
-        *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks")),
-        *((name, ctypes.c_size_t) for name in ("fordblks", "keepcost")),
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
     ]
 
 

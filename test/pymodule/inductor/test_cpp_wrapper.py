@@ -1,11 +1,13 @@
 """Wrappers in C++: a graph that can be compiled for the CPU as a whole is one launch."""
 
 import copy
+import gc
 
 import pytest
 import torch
 import torch._inductor.config
 from torch import nn
+from torch_openreg.inductor import whole
 
 from device import DEVICE, module
 
@@ -180,6 +182,36 @@ def test_what_data_say_about_sizes():
     compiled = torch.compile(lambda x: x.nonzero() * 2, fullgraph=False)
     x = torch.tensor([0.0, 1.0, 0.0, 2.0], device=DEVICE)
     assert compiled(x).tolist() == [[2], [6]]
+
+
+def test_inputs_without_elements():
+    compiled = torch.compile(lambda x: (x * 2).sum(1))
+    assert compiled(torch.ones(0, 4, device=DEVICE)).shape == (0,)
+
+
+def test_a_capture_refuses_it_and_the_device_goes_on():
+    compiled = torch.compile(lambda x: x.relu() + 1)
+    x = torch.ones(4, device=DEVICE)
+    compiled(x)
+    with pytest.raises(RuntimeError, match="capture"), module.graph(module.CUDAGraph()):
+        compiled(x)
+    assert compiled(x).tolist() == [2] * 4
+
+
+def test_what_is_compiled_goes_with_its_program():
+    def compile_and_count():
+        compiled = torch.compile(lambda x: (x @ x).relu())
+        compiled(torch.ones(4, 4, device=DEVICE))
+        return len(whole._programs)
+
+    def forget():
+        torch._dynamo.reset()
+        gc.collect()
+        return len(whole._programs)
+
+    before = forget()
+    assert compile_and_count() == before + 1
+    assert forget() == before
 
 
 def test_code_of_the_host_is_as_before():

@@ -1,8 +1,11 @@
 """AOTInductor: packages that are compiled of a device's program run on it when they are loaded."""
 
+import gc
+
 import pytest
 import torch
 from torch import nn
+from torch_openreg.inductor import whole
 
 from device import DEVICE, module
 
@@ -102,6 +105,19 @@ def test_transformer_that_is_evaluated_draws_nothing(tmp_path):
     path = str(tmp_path / "transformer.pt2")
     torch._inductor.aoti_compile_and_package(torch.export.export(model, (x,)), package_path=path)
     torch.testing.assert_close(torch._inductor.aoti_load_package(path)(x), model(x))
+
+
+def test_a_package_goes_with_its_last_reference(path):
+    gc.collect()
+    before = len(whole._programs)
+    package = torch._inductor.aoti_load_package(path)
+    x = torch.randn(4, 8, device=DEVICE)
+    result, _ = package(x)
+    assert len(whole._programs) == before + 1
+    del package
+    gc.collect()
+    assert len(whole._programs) == before
+    assert torch.isfinite(result).all().item()
 
 
 def test_random_numbers_are_refused(tmp_path):
