@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "collectives/sentences.h"
+#include "collectives/error_text.h"
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "collectives/liveness.h"
-#include "collectives/sentences.h"
+#include "collectives/error_text.h"
 
 enum { LOOK_EVERY_NS = 100000000 };
 

@@ -10,7 +10,7 @@
 #ifndef OPENREG_COLLECTIVES_COMM_H
 #define OPENREG_COLLECTIVES_COMM_H
 
-#include "collectives/attachment.h"
+#include "collectives/segment_mapping.h"
 
 #pragma GCC visibility push(hidden)
 

@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "collectives/segment_file.h"
+#include "collectives/comm_shm_file.h"
 
 struct held {
   int file;

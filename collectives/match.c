@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#include "collectives/sentences.h"
+#include "collectives/error_text.h"
 
 static const struct openreg_published *published_by(const openreg_comm *comm, int rank) {
   return openreg_segment_call(comm->segment, rank, comm->call.number);

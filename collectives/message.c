@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/sentences.h"
+#include "collectives/error_text.h"
 
 enum progress { TO_DO, IN_MAILBOX, DONE };
 

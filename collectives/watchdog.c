@@ -5,7 +5,7 @@
  * each time that it wakes: they are few, and it wakes seldom.
  */
 #define _GNU_SOURCE /* eventfd */
-#include "collectives/attachment.h"
+#include "collectives/segment_mapping.h"
 
 #include "base/threads.h"
 
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "collectives/liveness.h"
-#include "collectives/sentences.h"
+#include "collectives/error_text.h"
 
 enum { LOOK_EVERY_MS = 100 };
 

@@ -14,7 +14,7 @@
 #include "device/memory/topology.h"
 #include "device/process/config.h"
 #include "device/process/state.h"
-#include "device/process/visible.h"
+#include "device/process/visible_devices.h"
 
 static _Thread_local int current_device;
 

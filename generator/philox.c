@@ -4,8 +4,8 @@
  */
 #include "generator/philox.h"
 
-#include "generator/lanes.h"
-#include "generator/rounds.h"
+#include "generator/lanes/lanes.h"
+#include "generator/lanes/rounds.h"
 
 #include <assert.h>
 

@@ -3,7 +3,7 @@
 #include "generator/types.h"
 
 #include "base/half.h"
-#include "generator/lanes.h"
+#include "generator/lanes/lanes.h"
 
 #include <assert.h>
 

@@ -7,7 +7,7 @@
 #ifndef OPENREG_GENERATOR_STREAM_H
 #define OPENREG_GENERATOR_STREAM_H
 
-#include "generator/box_muller.h"
+#include "generator/distributions/box_muller.h"
 #include "generator/generator.h"
 #include "generator/words.h"
 

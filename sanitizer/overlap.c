@@ -5,7 +5,7 @@
  * with the dimensions of both, and the question is whether it has a certain byte. Dimensions of
  * equal strides become one, so that most pairs come down to one or two dimensions (reach.c).
  */
-#include "sanitizer/box.h"
+#include "sanitizer/strided_region.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #ifndef OPENREG_SANITIZER_RUNS_H
 #define OPENREG_SANITIZER_RUNS_H
 
-#include "sanitizer/box.h"
+#include "sanitizer/strided_region.h"
 #include "sanitizer/heap.h"
 
 #pragma GCC visibility push(hidden)

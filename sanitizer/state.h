@@ -3,8 +3,8 @@
 #ifndef OPENREG_SANITIZER_STATE_H
 #define OPENREG_SANITIZER_STATE_H
 
-#include "sanitizer/extents.h"
-#include "sanitizer/order.h"
+#include "sanitizer/shadow_cache.h"
+#include "sanitizer/vector_clock.h"
 
 #include <pthread.h>
 

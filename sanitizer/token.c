@@ -1,5 +1,5 @@
 /* token.c: points in what actors did. */
-#include "sanitizer/order.h"
+#include "sanitizer/vector_clock.h"
 
 #include <string.h>
 

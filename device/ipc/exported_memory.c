@@ -8,7 +8,7 @@
 
 #include "device/ipc/handle.h"
 #include "device/process/state.h"
-#include "device/process/visible.h"
+#include "device/process/visible_devices.h"
 #include "device/streams/stream.h"
 
 static uint32_t *bucket_of(struct export_table *table, uint64_t offset) {

@@ -15,7 +15,7 @@
 #include "base/range_lock.h"
 #include "device/ipc/handle.h"
 #include "device/process/state.h"
-#include "device/process/visible.h"
+#include "device/process/visible_devices.h"
 #include "device/streams/stream.h"
 
 enum { BUCKETS = 1024 };

@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "device/ipc/handle.h"
-#include "device/process/visible.h"
+#include "device/process/visible_devices.h"
 
 /* latest: 0 when nobody recorded the event, else the recorder's
  *

@@ -68,7 +68,7 @@ struct control_record {
   char name[OPENREG_NAME_BYTES];              /* changed and read under the lock */
   _Atomic int32_t files[OPENREG_MAX_DEVICES]; /* descriptors of its memory files; -1: has none */
   _Atomic uint64_t inodes[OPENREG_MAX_DEVICES];
-  _Atomic int64_t meters[OPENREG_MAX_DEVICES]; /* device/streams/busy.h */
+  _Atomic int64_t meters[OPENREG_MAX_DEVICES]; /* device/streams/busy_time.h */
 };
 
 /* What the meters of all processes together said once, in ticks: under the lock. */

@@ -33,8 +33,8 @@
 #include "device/memory/arena.h"
 #include "device/memory/fault.h"
 #include "device/process/state.h"
-#include "device/process/visible.h"
-#include "device/streams/busy.h"
+#include "device/process/visible_devices.h"
+#include "device/streams/busy_time.h"
 
 static struct {
   pthread_mutex_t lock;

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "device/process/visible.h"
+#include "device/process/visible_devices.h"
 
 static _Atomic int state = OPENREG_PROCESS_NEW;
 static _Atomic uint64_t contexts; /* none without initialized devices */

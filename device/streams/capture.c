@@ -14,7 +14,7 @@
  * One lock guards all captures. It is taken by no work, and by no call on streams that do not
  * capture.
  */
-#include "device/streams/capturing.h"
+#include "device/streams/capture_internal.h"
 #include "device/streams/graph.h"
 
 #include <assert.h>

@@ -2,7 +2,7 @@
  * event.h.
  */
 #include "device/streams/event.h"
-#include "device/streams/capturing.h"
+#include "device/streams/capture_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>

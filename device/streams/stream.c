@@ -1,5 +1,5 @@
 /* stream.c: the streams of devices: which there are, which is current, and waiting for them. */
-#include "device/streams/capturing.h"
+#include "device/streams/capture_internal.h"
 
 enum { POOL_NORMAL, POOL_HIGH, POOLS };
 

@@ -16,7 +16,7 @@
 #define OPENREG_DEVICE_STREAMS_STREAM_H
 
 #include "device/process/state.h"
-#include "device/streams/busy.h"
+#include "device/streams/busy_time.h"
 #include "device/streams/queue.h"
 
 #pragma GCC visibility push(hidden)

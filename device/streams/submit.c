@@ -3,8 +3,8 @@
  * Both take a ticket. Work of the calling thread is done in the ticket's turn like any other: what
  * is queued behind it waits for it, so inline work never runs beside other work of its stream.
  */
-#include "device/streams/capturing.h"
-#include "device/streams/tracing.h"
+#include "device/streams/capture_internal.h"
+#include "device/streams/trace_internal.h"
 
 #include <assert.h>
 

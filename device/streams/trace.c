@@ -1,5 +1,5 @@
 /* trace.c: telling the tracer. What it is told, and when, is said in trace.h. */
-#include "device/streams/tracing.h"
+#include "device/streams/trace_internal.h"
 
 #include <assert.h>
 

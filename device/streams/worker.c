@@ -6,8 +6,8 @@
  * for a ticket that no one finishes.
  */
 #define _GNU_SOURCE /* gettid */
-#include "device/streams/capturing.h"
-#include "device/streams/tracing.h"
+#include "device/streams/capture_internal.h"
+#include "device/streams/trace_internal.h"
 
 #include <pthread.h>
 #include <stdio.h>

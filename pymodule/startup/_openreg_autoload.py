@@ -1,10 +1,11 @@
-"""What ``import torch`` calls: loads the package, unless it was built for another PyTorch.
+"""The entry point that ``import torch`` calls. It loads the package and never raises.
 
-An extension built for another PyTorch may crash, so then nothing of it is loaded. A program that
-needs no device must not suffer for a package that happens to be installed beside it: PyTorch would
-make the import fail if this raised. So one sentence goes to stderr, and the program goes on without
-the devices. Who asks for them, by ``import torch_openreg`` or CUDA mode, gets that sentence as an
-error.
+openreg may be installed beside programs that do not use it, so no failure of openreg may stop
+``import torch``. `autoload` reports a failure in one sentence on stderr, and the program continues
+without the devices. ``import torch_openreg`` raises the same failure as an exception.
+
+The version is checked first: an extension that was built for another release of PyTorch may crash
+when it is loaded.
 """
 
 import os
@@ -13,11 +14,15 @@ import sys
 
 
 class OtherPyTorch(ImportError):
-    """The package was built for another PyTorch than the one that is there."""
+    """The package was built for another release of PyTorch than the installed one."""
+
+
+# The first failure that was reported, or None.
+failure: Exception | None = None
 
 
 def check(package: str, torch_version: str) -> None:
-    """Raise `OtherPyTorch` if the package in a folder does not work with a version of PyTorch."""
+    """Raise `OtherPyTorch` if the package in folder `package` does not support `torch_version`."""
     built_for = runpy.run_path(os.path.join(package, "_version.py"))["TORCH_VERSION"]
     if torch_version.split("+")[0] != built_for:
         raise OtherPyTorch(
@@ -26,11 +31,30 @@ def check(package: str, torch_version: str) -> None:
         )
 
 
-def autoload() -> None:
-    """Entry point of ``torch.backends``: PyTorch is whole."""
-    try:
-        from torch_openreg import _autoload
-    except OtherPyTorch as error:
+def report(error: Exception) -> None:
+    """Print one sentence about `error` on stderr, once a process, and remember it in `failure`."""
+    global failure
+    if failure is not None:
+        return
+    failure = error
+    if isinstance(error, OtherPyTorch):
         print(error, file=sys.stderr)
         return
-    _autoload()
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    reason = lines[0].removeprefix("openreg: ").rstrip(".")
+    print(
+        f"openreg: no simulated devices: {reason}. Run `openreg doctor` for a remedy.",
+        file=sys.stderr,
+    )
+
+
+def autoload() -> None:
+    """Load openreg at the end of ``import torch``. Called by PyTorch (``torch.backends``)."""
+    if failure is not None:  # CUDA mode failed earlier in this import
+        return
+    try:
+        from torch_openreg import _autoload
+
+        _autoload()
+    except Exception as error:
+        report(error)

@@ -136,7 +136,11 @@ class _Finder:
     def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
         step = cls._steps.pop(name, None)
         if step is not None and os.environ.get("OPENREG_DEVICE_TYPE") == "cuda":
-            step()
+            try:
+                step()
+            except Exception as error:  # must not stop `import torch`
+                _openreg_autoload.report(error)
+                cls._steps.clear()
             if not cls._steps:
                 sys.meta_path.remove(cls)
 

@@ -119,6 +119,8 @@ def _end_in_order() -> None:
     atexit.register(_C.stop_autograd_threads)
 
 
+if _openreg_autoload.failure is not None:
+    raise ImportError(str(_openreg_autoload.failure)) from _openreg_autoload.failure
 _openreg_autoload.check(os.path.dirname(__file__), torch.__version__)
 if not _in_cuda_mode():
     _register()

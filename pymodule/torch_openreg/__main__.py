@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ._version import __version__
-from .commands.words import USAGE_STATUS, make_parser
+from .commands.cli import USAGE_STATUS, make_parser
 
 # Each is a module of `commands`, with `main(words)`.
 COMMANDS = {

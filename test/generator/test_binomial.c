@@ -1,5 +1,5 @@
 /* test_binomial.c: binomial numbers with a count and a probability an element. */
-#include "generator/binomial.h"
+#include "generator/distributions/binomial.h"
 #include "check.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* test_elementary.c: how exact the float functions are, against the C library's in double. */
 #include "check.h"
-#include "generator/elementary.h"
+#include "generator/lanes/elementary.h"
 
 #include <float.h>
 #include <math.h>

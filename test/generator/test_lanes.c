@@ -1,6 +1,6 @@
 /* test_lanes.c: the hot loops in the instruction set that OPENREG_SIMD names. */
 #include "check.h"
-#include "generator/lanes.h"
+#include "generator/lanes/lanes.h"
 
 #include <math.h>
 #include <string.h>

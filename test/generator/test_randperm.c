@@ -1,6 +1,6 @@
 /* test_randperm.c: permutations, compared with a sort that does not know the keys are uniform. */
 #include "check.h"
-#include "generator/randperm.h"
+#include "generator/distributions/randperm.h"
 
 #include <math.h>
 #include <stdlib.h>

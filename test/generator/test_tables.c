@@ -1,7 +1,7 @@
 /* test_tables.c: the hot loops of the instruction set that OPENREG_SIMD names give the bits of
  * those in plain C, for every count, and write nothing else. */
 #include "check.h"
-#include "generator/lanes.h"
+#include "generator/lanes/lanes.h"
 
 #include <math.h>
 #include <string.h>

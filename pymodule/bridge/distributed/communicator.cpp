@@ -9,7 +9,7 @@
 #include <unordered_set>
 
 #include "distributed/flight_watch.h"
-#include "distributed/several_hosts.h"
+#include "distributed/multi_host_communicator.h"
 #include "distributed/work_results.h"
 
 namespace openreg {

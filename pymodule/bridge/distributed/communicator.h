@@ -12,7 +12,7 @@
 
 #include "collectives/collectives.h"
 #include "core/status.h"
-#include "distributed/neighbours.h"
+#include "distributed/same_process_ranks.h"
 
 namespace openreg {
 

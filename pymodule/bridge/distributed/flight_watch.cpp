@@ -10,7 +10,7 @@
 #include <array>
 #include <future>
 
-#include "distributed/flight_recorder.h"
+#include "distributed/flight/recorder.h"
 
 namespace openreg {
 

@@ -4,7 +4,7 @@
 #include "device/trace.h"
 #include "graph/graph.h"
 #include "launch/policy.h"
-#include "streams/turn.h"
+#include "streams/inline_guard.h"
 
 namespace openreg {
 

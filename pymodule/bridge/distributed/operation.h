@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "distributed/communicator.h"
-#include "distributed/extra_time.h"
-#include "distributed/flight_recorder.h"
+#include "distributed/ephemeral_timeout.h"
+#include "distributed/flight/recorder.h"
 #include "streams/event_owner.h"
 
 namespace openreg {

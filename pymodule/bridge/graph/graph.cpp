@@ -12,14 +12,14 @@
 #include "device/capture.h"
 #include "graph/dot.h"
 #include "launch/launch_device.h"
-#include "launch/launch_words.h"
+#include "launch/philox_offsets.h"
 #include "launch/policy.h"
-#include "memory/mempool.h"
+#include "memory/allocation/mempool.h"
 #include "operators/random/torch_generator.h"
 #include "profiler/notes.h"
 #include "streams/current.h"
-#include "streams/pace.h"
-#include "streams/watcher.h"
+#include "streams/run_ahead.h"
+#include "streams/stream_observer.h"
 
 namespace openreg {
 

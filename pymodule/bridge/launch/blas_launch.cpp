@@ -13,7 +13,7 @@
 #include "core/no_warnings.h"
 #include "core/registration.h"
 #include "core/status.h"
-#include "memory/blas_workspaces.h"
+#include "memory/allocation/blas_workspaces.h"
 
 namespace openreg {
 

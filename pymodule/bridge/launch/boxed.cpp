@@ -22,7 +22,7 @@
 #include "launch/by_dtype.h"
 #include "compat/nondeterministic.h"
 #include "compat/operator_names.h"
-#include "launch/listing.h"
+#include "launch/kernel_registry.h"
 
 namespace openreg {
 

@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "compat/operator_names.h"
-#include "launch/stand_ins.h"
+#include "launch/placeholder_inputs.h"
 #include "tensor/composite.h"
-#include "core/refusals.h"
+#include "core/unsupported.h"
 
 namespace openreg {
 

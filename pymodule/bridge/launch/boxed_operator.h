@@ -6,7 +6,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "launch/launch_device.h"
-#include "launch/forecast.h"
+#include "launch/output_plan.h"
 #include "launch/queued_launch.h"
 
 namespace openreg {

@@ -12,10 +12,10 @@
 //  4. On an idle stream a launch that takes many times as long as a hand-over is queued, for it
 //     hides the hand-over.
 //  5. In between it depends on the program: if it runs ahead of the stream the launch is queued, if
-//     it waits for it, or has nothing else to do, the launch runs inline (streams/pace.h).
+//     it waits for it, or has nothing else to do, the launch runs inline (streams/run_ahead.h).
 //  6. What is to be queued and cannot be, is waited for: the launch runs inline as soon as the
 //     stream is idle. Results must be tensors before the kernel has run, so the first launch of its
-//     kind, whose results nobody can forecast, is one such (launch/forecast.h); the others are
+//     kind, whose results nobody can forecast, is one such (launch/output_plan.h); the others are
 //     those of which can_be_queued says so, and those with composite tensors.
 //
 // Either way a kernel computes with as many threads, by its elements and by how many devices the
@@ -32,8 +32,8 @@
 #include <string>
 #include <utility>
 
-#include "streams/pace.h"
-#include "streams/turn.h"
+#include "streams/run_ahead.h"
+#include "streams/inline_guard.h"
 
 namespace openreg {
 

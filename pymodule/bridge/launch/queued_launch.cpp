@@ -11,7 +11,7 @@
 
 #include "launch/launch_device.h"
 #include "streams/denormals.h"
-#include "streams/watcher.h"
+#include "streams/stream_observer.h"
 
 namespace openreg {
 

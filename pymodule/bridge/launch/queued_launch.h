@@ -17,7 +17,7 @@
 
 #include <memory>
 
-#include "launch/forecast.h"
+#include "launch/output_plan.h"
 #include "launch/policy.h"
 #include "tensor/device_tensor.h"
 

@@ -22,7 +22,7 @@
 #include "launch/boxed_operator.h"
 #include "launch/by_dtype.h"
 #include "launch/launch_device.h"
-#include "launch/listing.h"
+#include "launch/kernel_registry.h"
 
 namespace openreg {
 

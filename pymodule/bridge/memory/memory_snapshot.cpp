@@ -3,10 +3,10 @@
 #include <torch/csrc/profiler/combined_traceback.h>
 
 #include "allocator/allocator.h"
-#include "memory/allocator_settings.h"
-#include "memory/memory.h"
-#include "memory/memory_history.h"
-#include "memory/pluggable_allocator.h"
+#include "memory/allocation/allocator_settings.h"
+#include "memory/allocation/memory.h"
+#include "memory/observation/memory_history.h"
+#include "memory/allocation/pluggable_allocator.h"
 #include "core/status.h"
 #include "streams/handle.h"
 

@@ -23,7 +23,7 @@
 #include "streams/current.h"
 #include "streams/event_owner.h"
 #include "streams/sync_debug.h"
-#include "streams/watcher.h"
+#include "streams/stream_observer.h"
 
 namespace openreg {
 

@@ -8,7 +8,7 @@
 #include "compat/native_functions.h"
 #include "core/registration.h"
 #include "tensor/device_tensor.h"
-#include "core/refusals.h"
+#include "core/unsupported.h"
 
 namespace openreg {
 

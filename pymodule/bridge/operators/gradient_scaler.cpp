@@ -13,7 +13,7 @@
 #include "core/registration.h"
 #include "launch/by_dtype.h"
 #include "launch/launch_device.h"
-#include "streams/turn.h"
+#include "streams/inline_guard.h"
 #include "amp/amp.h"
 
 namespace openreg {

@@ -7,7 +7,7 @@
 
 #include "compat/native_functions.h"
 #include "core/registration.h"
-#include "streams/turn.h"
+#include "streams/inline_guard.h"
 #include "tensor/device_tensor.h"
 
 namespace openreg {

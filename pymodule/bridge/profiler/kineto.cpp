@@ -15,7 +15,7 @@
 #include "core/status.h"
 #include "profiler/events.h"
 #include "profiler/notes.h"
-#include "streams/turn.h"
+#include "streams/inline_guard.h"
 
 namespace openreg {
 

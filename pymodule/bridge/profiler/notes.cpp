@@ -11,7 +11,7 @@
 
 #include "core/device_type.h"
 #include "core/status.h"
-#include "streams/pace.h"
+#include "streams/run_ahead.h"
 #include "launch/launch_device.h"
 
 namespace openreg {

@@ -1,9 +1,9 @@
 #include "sanitizer/blocks.h"
 
 #include "allocator/allocator.h"
-#include "memory/memory_observers.h"
+#include "memory/observation/memory_observers.h"
 #include "sanitizer/launches.h"
-#include "sanitizer/places.h"
+#include "sanitizer/call_sites.h"
 
 namespace openreg {
 

@@ -2,7 +2,7 @@
 // gives them.
 #pragma once
 
-#include "sanitizer/told_order.h"
+#include "sanitizer/report_order.h"
 
 namespace openreg {
 

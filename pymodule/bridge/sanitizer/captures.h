@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "sanitizer/accesses.h"
-#include "streams/watcher.h"
+#include "streams/stream_observer.h"
 
 namespace openreg {
 

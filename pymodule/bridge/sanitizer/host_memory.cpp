@@ -15,7 +15,7 @@
 #include "device/faults.h"
 #include "sanitizer/accesses.h"
 #include "sanitizer/descriptions.h"
-#include "sanitizer/places.h"
+#include "sanitizer/call_sites.h"
 
 namespace openreg {
 

@@ -11,7 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "sanitizer/told_order.h"
+#include "sanitizer/report_order.h"
 
 namespace openreg {
 

@@ -19,9 +19,9 @@
 #include "sanitizer/calls.h"
 #include "sanitizer/captures.h"
 #include "sanitizer/descriptions.h"
-#include "sanitizer/forwards.h"
+#include "sanitizer/forward_sites.h"
 #include "sanitizer/host_memory.h"
-#include "sanitizer/places.h"
+#include "sanitizer/call_sites.h"
 #include "sanitizer/tables.h"
 #include "streams/current.h"
 

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "sanitizer/told_order.h"
+#include "sanitizer/report_order.h"
 
 namespace openreg {
 

@@ -8,7 +8,7 @@
 
 #include "sanitizer/descriptions.h"
 #include "sanitizer/tables.h"
-#include "streams/turn.h"
+#include "streams/inline_guard.h"
 
 namespace openreg {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "allocator/allocator.h"
-#include "sanitizer/told_order.h"
+#include "sanitizer/report_order.h"
 
 namespace openreg {
 

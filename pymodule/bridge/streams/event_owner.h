@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "streams/watcher.h"
+#include "streams/stream_observer.h"
 
 namespace openreg {
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "streams/handle.h"
-#include "streams/watcher.h"
+#include "streams/stream_observer.h"
 
 namespace openreg {
 

@@ -6,10 +6,10 @@
 #include <mutex>
 
 #include "compat/tensor_shape.h"
-#include "core/refusals.h"
+#include "core/unsupported.h"
 #include "streams/current.h"
-#include "streams/turn.h"
-#include "streams/watcher.h"
+#include "streams/inline_guard.h"
+#include "streams/stream_observer.h"
 
 namespace openreg {
 

@@ -26,7 +26,7 @@
 #include <typeinfo>
 #include <unordered_map>
 
-#include "memory/memory.h"
+#include "memory/allocation/memory.h"
 #include "core/recycled.h"
 
 namespace openreg {

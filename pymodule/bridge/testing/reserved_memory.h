@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "memory/memory.h"
+#include "memory/allocation/memory.h"
 
 namespace openreg {
 

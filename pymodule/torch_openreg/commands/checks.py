@@ -18,7 +18,7 @@ from typing import Any
 
 from . import machine, run, variables
 from .executable import CannotRunError
-from .question import require_devices
+from .preflight import require_devices
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 

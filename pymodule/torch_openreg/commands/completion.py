@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from . import doctor, run, sanitize, smi
-from .words import USAGE_STATUS, make_parser
+from .cli import USAGE_STATUS, make_parser
 
 SHELLS = ("bash", "zsh")
 

@@ -36,7 +36,7 @@ from typing import Any
 from . import checks, machine, variables
 from .checks import OK, PROBLEM, WARNING, Check, size
 from .smi_table import Style
-from .words import USAGE_STATUS, make_parser
+from .cli import USAGE_STATUS, make_parser
 
 _NAME_WIDTH = 14
 _STATE_WIDTH = 9

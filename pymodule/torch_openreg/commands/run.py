@@ -6,7 +6,7 @@ and its exit status is the command's. With ``--ranks`` it becomes the launcher o
 
 What would keep the devices from being there is refused before: else a program would fall back to
 the CPU and nobody would know. That is asked of a Python that starts as the program's would
-(`question`, `_openreg_cuda_mode.problem`).
+(`preflight`, `_openreg_cuda_mode.problem`).
 
 Nothing here imports PyTorch or what imports it: the program will, and once is enough.
 """
@@ -20,8 +20,8 @@ from pathlib import Path
 
 from . import ranks
 from .executable import WRONG_ARGUMENTS, CannotRunError, become, cut, resolve
-from .question import require_devices
-from .words import make_parser
+from .preflight import require_devices
+from .cli import make_parser
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 

@@ -58,7 +58,7 @@ from .signals import (
     read_signals,
     restore_signals,
 )
-from .words import make_parser
+from .cli import make_parser
 
 _DESCRIPTION = (
     "Runs a program to its end and tells where it accesses memory in no order: between streams, "

@@ -42,9 +42,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .smi_table import Style, draw
-from .words import USAGE_STATUS, make_parser
+from .cli import USAGE_STATUS, make_parser
 
-# As long as the ledger needs to tell anything of it, and a little more: device/ledger/looks.c.
+# As long as the ledger needs to tell anything of it, and a little more: device/ledger/utilization.c.
 _BETWEEN_LOOKS_SECONDS = 0.11
 
 # The terminal's: to the upper left corner, to the end of the line, to the end of the screen.

@@ -6,11 +6,11 @@ each has a module here:
 
 - `launches`: a generated kernel is launched on the stream of its tensors' device;
 - `codegen`: generated Python calls such kernels and allocates on the right device;
-- `as_cpu`: where Inductor asks whether a device is "cpu" to choose among C++ and Triton, and for
+- `cpu_patches`: where Inductor asks whether a device is "cpu" to choose among C++ and Triton, and for
   nothing else, a device answers yes.
 
 `device` says what Inductor and Dynamo ask of a device itself, `fake` what a traced convolution's
-result looks like; `trees` has what was compiled captured once and replayed. `whole` runs a graph as
+result looks like; `cudagraph_trees` has what was compiled captured once and replayed. `graph_kernel` runs a graph as
 one kernel: `packages` those that were compiled ahead of time, `cpp_wrapper` those that are to run
 without Python.
 

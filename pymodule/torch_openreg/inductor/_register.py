@@ -29,12 +29,12 @@ def with_inductor(device_type: str) -> None:
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
 
-    from . import as_cpu, codegen, cpp_wrapper, packages, trees
+    from . import cpu_patches, codegen, cpp_wrapper, packages, cudagraph_trees
 
     packages.compile_for_host(device_type, compile_fx)
     cpp_wrapper.compile_for_host(device_type, compile_fx)
-    as_cpu.install(device_type)
-    trees.allow(device_type)
+    cpu_patches.install(device_type)
+    cudagraph_trees.allow(device_type)
     cpp_utils.DEVICE_TO_ATEN.setdefault(device_type, "at::kPrivateUse1")
     common._initialize_device_op_overrides()  # or it would come later
     common.register_device_op_overrides(device_type, codegen.OpOverrides(device_type))
@@ -50,9 +50,9 @@ def with_inductor(device_type: str) -> None:
 
 def with_trees(module: ModuleType, device_type: str) -> None:
     """Fill the module that replays compiled code."""
-    from . import trees
+    from . import cudagraph_trees
 
-    trees.read(module, device_type)
+    cudagraph_trees.read(module, device_type)
 
 
 def with_packages(device_type: str) -> None:

@@ -1,6 +1,6 @@
 """``torch._inductor.config.cpp_wrapper``: graphs without Python, each of them one launch.
 
-A graph that can be one kernel (`whole`) is compiled for the CPU, where Inductor writes a wrapper in
+A graph that can be one kernel (`graph_kernel`) is compiled for the CPU, where Inductor writes a wrapper in
 C++. Any other has its wrapper in Python, as without the option.
 """
 
@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.utils import _pytree as pytree
 
-from . import whole
+from . import graph_kernel
 
 _NAMESPACES = ("aten", "prims")
 
@@ -67,7 +67,7 @@ def _is_the_same_on_host(node: Node) -> bool:
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
         is_pytorchs = target.namespace in _NAMESPACES
-        return is_pytorchs and whole.is_of_host(target) and not whole.draws(node)
+        return is_pytorchs and graph_kernel.is_of_host(target) and not graph_kernel.draws(node)
     return getattr(target, "__module__", None) in ("operator", "_operator")
 
 
@@ -79,7 +79,7 @@ def _is_known(result: Any) -> bool:
 
 
 def _on_host(gm: GraphModule, inputs: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
-    host_gm = whole.on_host(gm)
+    host_gm = graph_kernel.on_host(gm)
     mode: Any = next(each.fake_mode for each in _tensors_of(gm))  # type: ignore[attr-defined]
     with mode:
         host_inputs = [_like(each) if isinstance(each, torch.Tensor) else each for each in inputs]
@@ -132,7 +132,7 @@ def _launched(
             arguments[place] = value
         return [each for each in compiled(arguments) if isinstance(each, torch.Tensor)]
 
-    launched = whole.Launched(program, device)
+    launched = graph_kernel.Launched(program, device)
     sources = [_source_of(each, inputs) for each in nodes[-1].args[0]]
 
     def call(arguments: list[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """AOTInductor: programs compiled ahead of time, in files that are loaded and run.
 
 The file holds a program of the CPU, with a note of the device that it was exported on; loaded, it
-is one kernel (`whole`). Its weights stay in the host's memory.
+is one kernel (`graph_kernel`). Its weights stay in the host's memory.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from . import whole
+from . import graph_kernel
 
 _NOTE = "openreg_device"  # the index
 
@@ -38,7 +38,7 @@ def compile_for_host(device_type: str, compile_fx: Any) -> None:
             note = {_NOTE: str(devices.pop().index)}
             patched = config_patches.get("aot_inductor.metadata", {})
             config_patches["aot_inductor.metadata"] = patched | note
-            model = whole.on_host(model)
+            model = graph_kernel.on_host(model)
             inputs = pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, inputs)
         return compile_aot(model, inputs, *args, config_patches=config_patches, **kwargs)
 
@@ -49,8 +49,8 @@ def _check(model: GraphModule, devices: set[torch.device]) -> None:
     """Refuse what a package would do otherwise than the program."""
     if len(devices) > 1:
         raise NotImplementedError(f"openreg: a package runs on one device, not on {devices}")
-    for node in whole.nodes_of(model):
-        if whole.draws(node):
+    for node in graph_kernel.nodes_of(model):
+        if graph_kernel.draws(node):
             raise NotImplementedError(
                 f"openreg: {node.target} draws random numbers, which in a package would be the "
                 "host's"
@@ -74,7 +74,7 @@ def load_onto_devices(device_type: str) -> None:
             if note is not None:
                 device = torch.device(device_type, int(note) if index < 0 else index)
                 on_host = super().boxed_run
-                self._launched = whole.Launched(lambda inputs, *_: on_host(inputs), device)
+                self._launched = graph_kernel.Launched(lambda inputs, *_: on_host(inputs), device)
 
         def boxed_run(self, inputs: list[torch.Tensor], *stream: Any) -> list[torch.Tensor]:
             if self._launched is None:

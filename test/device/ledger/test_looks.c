@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include "actor.h"
 #include "device/ledger/control.h"
-#include "device/streams/busy.h"
+#include "device/streams/busy_time.h"
 #include "gate.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Which devices a process sees: how the list is read, and that everything follows it. */
 #include "child.h"
-#include "device/process/visible.h"
+#include "device/process/visible_devices.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -515,5 +515,5 @@ def test_pytorch_is_not_imported_for_it(start):
         text=True,
     ).stderr
     imported = {line.rsplit("|", 1)[-1].strip() for line in told.splitlines()}
-    assert "torch_openreg.commands.question" in imported
+    assert "torch_openreg.commands.preflight" in imported
     assert "torch" not in imported

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 import torch_openreg._C
 from torch import nn
-from torch_openreg.inductor import whole
+from torch_openreg.inductor import graph_kernel
 
 from device import DEVICE
 
@@ -343,7 +343,7 @@ def difference(name):
 
 
 def count_generated():
-    return torch_openreg._C.compiled_launches() + max(whole._programs, default=0)
+    return torch_openreg._C.compiled_launches() + max(graph_kernel._programs, default=0)
 
 
 def main(names):

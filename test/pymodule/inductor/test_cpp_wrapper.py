@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch._inductor.config
 from torch import nn
-from torch_openreg.inductor import whole
+from torch_openreg.inductor import graph_kernel
 
 from device import DEVICE, module
 
@@ -202,12 +202,12 @@ def test_what_is_compiled_goes_with_its_program():
     def compile_and_count():
         compiled = torch.compile(lambda x: (x @ x).relu())
         compiled(torch.ones(4, 4, device=DEVICE))
-        return len(whole._programs)
+        return len(graph_kernel._programs)
 
     def forget():
         torch._dynamo.reset()
         gc.collect()
-        return len(whole._programs)
+        return len(graph_kernel._programs)
 
     before = forget()
     assert compile_and_count() == before + 1

@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 from torch import nn
-from torch_openreg.inductor import whole
+from torch_openreg.inductor import graph_kernel
 
 from device import DEVICE, module
 
@@ -109,14 +109,14 @@ def test_transformer_that_is_evaluated_draws_nothing(tmp_path):
 
 def test_a_package_goes_with_its_last_reference(path):
     gc.collect()
-    before = len(whole._programs)
+    before = len(graph_kernel._programs)
     package = torch._inductor.aoti_load_package(path)
     x = torch.randn(4, 8, device=DEVICE)
     result, _ = package(x)
-    assert len(whole._programs) == before + 1
+    assert len(graph_kernel._programs) == before + 1
     del package
     gc.collect()
-    assert len(whole._programs) == before
+    assert len(graph_kernel._programs) == before
     assert torch.isfinite(result).all().item()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch_openreg
-from modes import openreg_only
+from modes import cuda_only, openreg_only
 from torch_openreg._version import TORCH_VERSION
 
 from device import DEVICE, module
@@ -122,6 +122,65 @@ def test_programs_for_the_cpu_go_on_with_another_version_of_torch(python):
         rf"pip install torch=={TORCH_VERSION}",
         sentence,
     )
+
+
+def assert_reported(result, reason):
+    (sentence,) = result.stderr.splitlines()
+    assert re.fullmatch(
+        rf"openreg: no simulated devices: {reason}\. Run `openreg doctor` for a remedy\.", sentence
+    )
+
+
+@openreg_only("CUDA mode loads the extension in another way: the next test")
+def test_programs_for_the_cpu_go_on_without_the_extension(python):
+    result = python(
+        """
+        import sys
+        sys.modules["torch_openreg._C"] = None
+        import torch
+        print((torch.ones(2) + 1).tolist(), hasattr(torch, "openreg"))
+        """,
+        fresh=True,
+    )
+    assert result.stdout == "[2.0, 2.0] False\n"
+    assert_reported(result, ".*torch_openreg._C.*")
+
+
+@cuda_only("openreg mode loads the extension in another way: the test above")
+@pytest.mark.parametrize("step", ["torch._C", "torch.cuda"])
+def test_programs_for_the_cpu_go_on_where_cuda_mode_fails(python, step):
+    result = python(
+        f"""
+        import _openreg_cuda_mode
+
+        def fail():
+            raise OSError("libhwloc.so.15: cannot open shared object file\\nsecond line")
+
+        _openreg_cuda_mode._Finder._steps[{step!r}] = fail
+        import torch
+        print((torch.ones(2) + 1).tolist(), torch.cuda.is_available())
+        """,
+        fresh=True,
+    )
+    assert result.stdout == "[2.0, 2.0] False\n"
+    assert_reported(result, "libhwloc.so.15: cannot open shared object file")
+
+
+def test_importing_the_package_raises_what_import_torch_reported(python):
+    result = python(
+        """
+        import _openreg_autoload
+        _openreg_autoload.report(OSError("openreg: a reason."))
+        import torch
+        try:
+            import torch_openreg
+        except ImportError as error:
+            print(error)
+        """,
+        fresh=True,
+    )
+    assert result.stdout == "openreg: a reason.\n"
+    assert_reported(result, "a reason")
 
 
 def test_openreg_run_refuses_another_version_of_torch(tmp_path):

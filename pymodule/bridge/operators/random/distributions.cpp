@@ -14,7 +14,7 @@
 
 #include "compat/native_functions.h"
 #include "core/registration.h"
-#include "memory/memory.h"
+#include "memory/allocation/memory.h"
 #include "operators/random/random.h"
 
 namespace openreg {

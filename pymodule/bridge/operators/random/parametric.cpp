@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "core/registration.h"
-#include "memory/memory.h"
+#include "memory/allocation/memory.h"
 #include "operators/random/random.h"
 
 namespace openreg {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launch/by_dtype.h"
-#include "memory/memory.h"
+#include "memory/allocation/memory.h"
 
 namespace openreg {
 

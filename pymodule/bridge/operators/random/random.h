@@ -11,7 +11,7 @@
 
 #include "launch/policy.h"
 #include "operators/random/torch_generator.h"
-#include "streams/turn.h"
+#include "streams/inline_guard.h"
 #include "generator/generator.h"
 
 namespace openreg {

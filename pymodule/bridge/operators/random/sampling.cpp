@@ -13,7 +13,7 @@
 #include "core/registration.h"
 #include "launch/by_dtype.h"
 #include "launch/launch_device.h"
-#include "memory/memory.h"
+#include "memory/allocation/memory.h"
 #include "operators/random/random.h"
 
 namespace openreg {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "generator/generator.h"
-#include "launch/launch_words.h"
+#include "launch/philox_offsets.h"
 #include "core/status.h"
 
 namespace openreg {

@@ -1,7 +1,7 @@
 """``openreg run --ranks N COMMAND``: N processes of a program, with the variables of torchrun.
 
 A program of this Python is not started N times, for each would import PyTorch: the process becomes
-one that imports it once (`template`), and forks. Another program is executed N times. Either way
+one that imports it once (`zygote`), and forks. Another program is executed N times. Either way
 one process stands over the ranks until the last has ended (`launcher`).
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .. import executable
 from ..executable import WRONG_ARGUMENTS, CannotRunError
-from ..question import require_devices
+from ..preflight import require_devices
 from ..signals import block_signals
 from .launcher import Job, Ranks
 
@@ -23,7 +23,7 @@ __all__ = ["MOST", "Job", "Program", "resolve", "share_machine", "start"]
 MOST = 256  # ranks
 _MOST_DEVICES = 64
 
-_TEMPLATE = Path(__file__).with_name("template.py")
+_ZYGOTE = Path(__file__).with_name("zygote.py")
 
 _TORCHRUN = "torch.distributed.run"
 _LAUNCHERS = (_TORCHRUN, "torch.distributed.launch", "torch.distributed.launcher")
@@ -95,7 +95,7 @@ def share_machine(environment: dict[str, str], count: int) -> None:
 def start(job: Job, program: Program, environment: dict[str, str]) -> int:
     """Start the ranks, and return the status of the job: a program of this Python's by an exec."""
     if program.python is not None:
-        words = [sys.executable, str(_TEMPLATE), *map(str, job), *program.python]
+        words = [sys.executable, str(_ZYGOTE), *map(str, job), *program.python]
         executable.become(sys.executable, words, environment)
     require_devices(environment)
     ranks = Ranks(job, block_signals())

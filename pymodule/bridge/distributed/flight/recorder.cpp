@@ -1,0 +1,123 @@
+#include "distributed/flight/recorder.h"
+
+#include <c10/util/ApproximateClock.h>
+#include <c10/util/thread_name.h>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace openreg {
+
+namespace {
+
+constexpr int kDefaultCapacity = 2000; // PyTorch's
+constexpr double kNsPerMs = 1e6;
+
+// To the larger one of two, of which another thread may bring one, too.
+void raise_to(std::atomic<int64_t> &value, int64_t number) {
+  auto before = value.load();
+  while (before < number && !value.compare_exchange_weak(before, number)) {
+  }
+}
+
+} // namespace
+
+RecordedTensors recorded(const std::vector<at::Tensor> &tensors) {
+  RecordedTensors facts;
+  for (const auto &tensor : tensors) {
+    facts.push_back({at::DimVector(tensor.sizes()), tensor.scalar_type()});
+  }
+  return facts;
+}
+
+CallRecord::CallRecord(RecordedCall call, uint64_t id)
+    : call(std::move(call)), id(id), thread(std::this_thread::get_id()),
+      thread_name(c10::getThreadName()), created_ns(c10::getTime()) {}
+
+void CallRecord::start() {
+  started_ns_ = c10::getTime();
+  if (call.is_timed) {
+    raise_to(call.group->started, static_cast<int64_t>(call.number()));
+  }
+}
+
+void CallRecord::end(bool succeeded) {
+  if (succeeded) {
+    completed_ns_ = c10::getTime();
+    raise_to(call.group->completed, static_cast<int64_t>(call.number()));
+  }
+  is_retired_ = true;
+}
+
+double CallRecord::duration_ms() const {
+  return static_cast<double>(completed_ns_ - started_ns_) / kNsPerMs;
+}
+
+FlightRecorder &FlightRecorder::get() {
+  static auto &one = *new FlightRecorder;
+  return one;
+}
+
+FlightRecorder::FlightRecorder()
+    : capacity_(static_cast<size_t>(
+          std::max(0, c10d::getCvarInt({"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"},
+                                       kDefaultCapacity)))) {}
+
+RecordPtr FlightRecorder::add(RecordedCall call) {
+  if (!is_on()) {
+    return nullptr;
+  }
+  const std::lock_guard lock(mutex_);
+  groups_.try_emplace(call.group->id, call.group);
+  auto record = std::make_shared<CallRecord>(std::move(call), next_id_++);
+  if (ring_.size() < capacity_) {
+    ring_.push_back(record);
+  } else {
+    ring_[next_] = record;
+    next_ = (next_ + 1) % capacity_;
+  }
+  return record;
+}
+
+void FlightRecorder::add_group(const RecordedGroup &group, std::vector<uint64_t> ranks) {
+  if (!is_on()) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  for (auto &each : ranks_) {
+    if (each.name == group.name && each.description == group.description) {
+      each.ranks = std::move(ranks);
+      return;
+    }
+  }
+  ranks_.push_back({group.name, group.description, std::move(ranks)});
+}
+
+void FlightRecorder::set_library_version(std::string version) {
+  library_version_ = std::move(version);
+}
+
+void FlightRecorder::reset() {
+  std::vector<RecordPtr> old; // which end when the lock is free again
+  const std::lock_guard lock(mutex_);
+  old.swap(ring_);
+  next_ = 0;
+  next_id_ = 0;
+}
+
+// From the oldest one.
+std::vector<RecordPtr> FlightRecorder::records(bool only_active) {
+  std::vector<RecordPtr> found;
+  {
+    const std::lock_guard lock(mutex_);
+    found.assign(ring_.begin() + static_cast<std::ptrdiff_t>(next_), ring_.end());
+    found.insert(found.end(), ring_.begin(), ring_.begin() + static_cast<std::ptrdiff_t>(next_));
+  }
+  if (only_active) {
+    std::erase_if(found, [](const auto &each) { return each->completed_ns() != 0; });
+  }
+  return found;
+}
+
+} // namespace openreg

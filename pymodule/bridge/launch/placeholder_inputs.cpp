@@ -1,0 +1,68 @@
+#include "launch/placeholder_inputs.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "memory/allocation/memory.h"
+
+namespace openreg {
+
+c10::Storage StandIns::storage_of(const c10::Storage &storage) {
+  auto &copy = storages_[storage.unsafeGetStorageImpl()];
+  if (!copy) {
+    const auto bytes = storage.nbytes();
+    void *memory = std::calloc(bytes, 1); // pages that are not touched cost nothing
+    TORCH_CHECK(memory != nullptr || bytes == 0, "openreg: no host memory for ", bytes, " bytes");
+    copy = c10::Storage(c10::Storage::use_byte_size_t(), bytes,
+                        c10::DataPtr(memory, memory, &std::free, c10::Device(c10::kCPU)),
+                        redirecting_allocator(), /*resizable=*/true);
+  }
+  return copy;
+}
+
+at::Tensor StandIns::of(const at::Tensor &twin) {
+  if (!twin.defined() || !twin.has_storage()) {
+    return twin;
+  }
+  auto &copy = tensors_[twin.unsafeGetTensorImpl()];
+  if (!copy.defined()) {
+    const auto *impl = twin.unsafeGetTensorImpl();
+    auto like = impl->shallow_copy_and_detach(c10::VariableVersion(0),
+                                              /*allow_tensor_metadata_change=*/true);
+    like->set_storage_keep_dtype(storage_of(twin.storage()));
+    if (impl->is_wrapped_number()) {
+      like->set_wrapped_number(true);
+    }
+    copy = at::Tensor(std::move(like));
+    if (number_ != 0) {
+      copy.fill_(number_);
+    }
+  }
+  return copy;
+}
+
+c10::IValue StandIns::in(const c10::IValue &value) {
+  if (value.isTensor()) {
+    return of(value.toTensor());
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const auto &tensor : value.toTensorVector()) {
+      list.push_back(of(tensor));
+    }
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto &tensor : value.toOptionalTensorVector()) {
+      list.push_back(tensor.has_value() ? std::optional(of(*tensor)) : std::nullopt);
+    }
+    return list;
+  }
+  return value;
+}
+
+} // namespace openreg

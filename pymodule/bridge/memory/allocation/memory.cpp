@@ -1,0 +1,354 @@
+#include "memory/allocation/memory.h"
+
+#include <c10/core/StorageImpl.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "compat/cpu_allocator.h"
+#include "memory/allocation/allocator_settings.h"
+#include "memory/observation/memory_history.h"
+#include "memory/allocation/out_of_memory.h"
+#include "memory/allocation/pluggable_allocator.h"
+#include "memory/observation/stat.h"
+#include "streams/gpu_trace.h"
+#include "streams/inline_guard.h"
+
+namespace openreg {
+
+namespace {
+
+// What PyTorch's profiler keeps of memory, when it is told to.
+void report_to_profiler(const openreg_block *block, int64_t bytes) {
+  openreg_memory_stats stats;
+  if (openreg_memory_get_stats(block->device, &stats) != OPENREG_OK) {
+    return;
+  }
+  const auto total = [](const openreg_stat *kinds) {
+    return static_cast<size_t>(kinds[OPENREG_POOL_ALL].current);
+  };
+  c10::reportMemoryUsageToProfiler(block->address, bytes, total(stats.allocated_bytes),
+                                   total(stats.reserved_bytes),
+                                   {kDeviceType, static_cast<c10::DeviceIndex>(block->device)});
+}
+
+} // namespace
+
+void free_block(void *context) {
+  auto *block = static_cast<openreg_block *>(context);
+  const RecordedCall recorded(RecordedCall::kFree);
+  tell_watcher([](Watcher &watcher) { watcher.begin_free(); });
+  if (block->user != nullptr) {
+    // The twin storage looks at this memory without owning it: drop it first.
+    c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl *>(block->user));
+    block->user = nullptr;
+  }
+  trace_gpu([block](const auto &watcher) {
+    if (block->address != nullptr) {
+      watcher.trace_gpu_memory_deallocation(kDeviceType,
+                                            reinterpret_cast<uintptr_t>(block->address));
+    }
+  });
+  if (c10::memoryProfilingEnabled()) [[unlikely]] {
+    openreg_block shown = *block;
+    openreg_block_free(block);
+    report_to_profiler(&shown, -static_cast<int64_t>(shown.bytes));
+    return;
+  }
+  openreg_block_free(block);
+}
+
+void free_redirected(void *address) {
+  auto *block = address == nullptr ? nullptr : block_at(address);
+  if (block != nullptr && block->user == kRedirected) {
+    if (auto *log = Redirection::current_.log; log != nullptr) {
+      log->note_free(address);
+    }
+    block->user = nullptr;
+    free_block(block);
+  }
+}
+
+void Allocations::note_free(const void *kernel_address) {
+  for (size_t i = list.size(); i-- > 0;) { // the last one that was allocated there
+    if (list[i].kernel_address == kernel_address) {
+      list[i].is_freed = true;
+      return;
+    }
+  }
+}
+
+namespace {
+
+void add_reserved_by_pools(int device, c10::CachingDeviceAllocator::DeviceStats &to) {
+  openreg_mempool_stats *from = nullptr;
+  size_t count = 0;
+  check(openreg_mempool_get_stats(device, &from, &count));
+  const std::unique_ptr<openreg_mempool_stats, decltype(&std::free)> owner(from, &std::free);
+  for (size_t i = 0; i < count; ++i) {
+    auto &kinds = to.reserved_bytes_by_private_pools[{0, from[i].mempool}];
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {
+      kinds[kind] = to_stat(from[i].reserved_bytes[kind]);
+    }
+  }
+}
+
+class DeviceAllocator final : public c10::DeviceAllocator {
+public:
+  c10::DataPtr allocate(size_t bytes) override {
+    return device_pointer(
+        allocate_block(static_cast<c10::DeviceIndex>(openreg_device_current()), bytes));
+  }
+
+  // A raw pointer is a device address; the block is found again by it.
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+
+  void copy_data(void *destination, const void *source, size_t bytes) const override {
+    const Turn turn(static_cast<c10::DeviceIndex>(openreg_device_current()));
+    check(openreg_copy(destination, source, bytes));
+  }
+
+  bool initialized() override { return openreg_is_initialized(); }
+
+  void emptyCache(c10::MempoolId_t pool) override {
+    if (!openreg_is_initialized()) {
+      return;
+    }
+    if (const auto &pluggable = current_pluggable_allocator()) {
+      if (pluggable->on_reset != nullptr) {
+        pluggable->on_reset();
+      }
+      return;
+    }
+    const RecordedCall recorded(RecordedCall::kOther);
+    int count = 0;
+    check(openreg_device_count(&count));
+    for (int device = 0; device < count; ++device) {
+      wait_for_device(static_cast<c10::DeviceIndex>(device)); // queued work may still write to it
+      if (pool.second == 0) {
+        check(openreg_cache_empty(device));
+      }
+    }
+    if (pool.second != 0) {
+      check(openreg_mempool_empty(pool.second));
+    }
+  }
+
+  void recordStream(const c10::DataPtr &pointer, c10::Stream stream) override {
+    if (const auto &pluggable = current_pluggable_allocator()) {
+      if (pluggable->on_record_stream != nullptr) {
+        pluggable->on_record_stream(pointer.get(),
+                                    reinterpret_cast<void *>(handle_of_stream(stream)));
+      }
+    }
+    if (owns_block(pointer)) {
+      check(openreg_block_record_stream(block_of(pointer), static_cast<int>(stream.id())));
+      tell_watcher([&](Watcher &watcher) { watcher.record_use(pointer.get(), queue_of(stream)); });
+    }
+  }
+
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    require_own_allocator("getDeviceStats");
+    openreg_memory_stats from;
+    check(openreg_memory_get_stats(device, &from));
+    c10::CachingDeviceAllocator::DeviceStats to;
+    for (int kind = 0; kind < OPENREG_POOL_KINDS; ++kind) {
+#define X(name) to.name[kind] = to_stat(from.name[kind]);
+      OPENREG_MEMORY_STAT_LIST(X)
+#undef X
+    }
+    to.oversize_allocations = to_stat(from.oversize_allocations);
+    to.oversize_segments = to_stat(from.oversize_segments);
+    to.num_alloc_retries = from.alloc_retries;
+    to.num_ooms = from.ooms;
+    to.num_device_alloc = from.device_allocs;
+    to.num_device_free = from.device_frees;
+    to.num_sync_all_streams = from.stream_syncs;
+    to.num_oom_rejections = from.oom_rejections;
+    add_reserved_by_pools(device, to);
+    to.max_split_size = static_cast<int64_t>(from.max_split_bytes); // no limit is -1
+    return to;
+  }
+
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    require_own_allocator("resetAccumulatedStats");
+    check(openreg_memory_reset_accumulated(device));
+  }
+
+  void resetPeakStats(c10::DeviceIndex device) override {
+    require_own_allocator("resetPeakStats");
+    check(openreg_memory_reset_peak(device));
+  }
+
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    uint64_t free = 0, total = 0;
+    check(openreg_ledger_query(device, &free, &total));
+    return {free, total};
+  }
+};
+
+} // namespace
+
+class RedirectingAllocator final : public c10::Allocator {
+public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const auto [where, device, host_bytes, log] = Redirection::current_;
+    if (where == Redirection::Where::kReserved) {
+      return allocate_reserved(bytes);
+    }
+    if (where == Redirection::Where::kHost) {
+      return host_->allocate(bytes);
+    }
+    if (bytes == 0) {
+      return {nullptr, nullptr, &free_redirected, c10::Device(c10::DeviceType::CPU)};
+    }
+    if (bytes <= host_bytes) {
+      return host_->allocate(bytes);
+    }
+    if (where == Redirection::Where::kRehearsed) {
+      auto *address = host_->raw_allocate(bytes);
+      log->list.push_back({address, bytes});
+      return {address, address, &free_rehearsed, c10::Device(c10::DeviceType::CPU)};
+    }
+    auto *block = allocate_block(device, bytes);
+    block->user = kRedirected;
+    auto *address = kernel_address(block->address);
+    if (log != nullptr) {
+      log->list.push_back({address, bytes});
+    }
+    return {address, address, &free_redirected, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  // Raw memory may be freed outside of the redirection that allocated it, and the other way round.
+  c10::DeleterFnPtr raw_deleter() const override {
+    return [](void *address) {
+      if (openreg_arena_device_of(openreg_device_view(address)) < 0) {
+        const auto &current = Redirection::current_;
+        if (current.where == Redirection::Where::kRehearsed) {
+          current.log->has_raw = true;
+        }
+        the_redirecting_allocator.free_of_host(address);
+      } else if (Reservations::current_ != nullptr) { // it is the owner's
+        leave_reserved(address);
+      } else {
+        if (Redirection::current_.log != nullptr) {
+          Redirection::current_.log->has_raw = true;
+        }
+        free_redirected(address);
+      }
+    };
+  }
+
+  bool is_simple_data_ptr(const c10::DataPtr &pointer) const override {
+    return pointer.get_deleter() != &free_redirected && pointer.get_deleter() != &free_rehearsed &&
+           pointer.get_deleter() != &leave_reserved && host_->is_simple_data_ptr(pointer);
+  }
+
+  void copy_data(void *destination, const void *source, size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+
+  static RedirectingAllocator &instance() { return the_redirecting_allocator; }
+
+  void free_of_host(void *address) { host_->raw_deallocate(address); }
+
+  void install() { host_ = replace_cpu_allocator(this); }
+
+private:
+  // Its tensor, or who had it as raw memory, lets go of it; perhaps after the kernel, which does
+  // not matter then.
+  static void leave_reserved(void *address) {
+    if (Reservations::current_ == nullptr) {
+      return;
+    }
+    for (auto &reservation : Reservations::current_->reservations_) {
+      reservation.is_held &= reservation.memory.kernel_address != address;
+    }
+  }
+
+  static bool is_for(const Reservations::Reservation &reservation, size_t number) {
+    const auto &which = reservation.allocation;
+    return which.kind == WhichAllocation::Kind::kNth
+               ? which.n == number
+               : which.kind == WhichAllocation::Kind::kFirstOfItsSize && !reservation.is_held;
+  }
+
+  c10::DataPtr allocate_reserved(size_t bytes) {
+    auto &reservations = *Reservations::current_;
+    if (bytes == 0) {
+      return host_->allocate(bytes);
+    }
+    const auto number = reservations.allocations_++;
+    for (auto &reservation : reservations.reservations_) {
+      if (reservation.memory.bytes == bytes && is_for(reservation, number)) {
+        auto *address = reservation.memory.kernel_address;
+        reservation.is_held = true;
+        return {address, address, &leave_reserved, c10::Device(c10::DeviceType::CPU)};
+      }
+    }
+    return host_->allocate(bytes);
+  }
+
+  static RedirectingAllocator the_redirecting_allocator;
+  c10::Allocator *host_ = nullptr;
+};
+
+namespace {
+DeviceAllocator the_device_allocator;
+} // namespace
+
+RedirectingAllocator RedirectingAllocator::the_redirecting_allocator;
+
+constinit thread_local Redirection::Target Redirection::current_ = {Redirection::Where::kHost, -1,
+                                                                    0, nullptr};
+constinit thread_local Reservations *Reservations::current_ = nullptr;
+
+void free_rehearsed(void *address) {
+  if (auto *log = Redirection::current_.log; log != nullptr) {
+    log->note_free(address);
+  }
+  RedirectingAllocator::instance().free_of_host(address);
+}
+
+openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes) {
+  require_allocator_settings();
+  const RecordedCall recorded(RecordedCall::kAllocate);
+  openreg_block *block = nullptr;
+  const auto status = openreg_block_allocate(device, stream, bytes, &block);
+  if (status == OPENREG_OUT_OF_MEMORY) [[unlikely]] {
+    check(openreg_device_take_context(device)); // it may be that which did not fit
+    raise_out_of_memory(device);
+  }
+  check(status);
+  tell_watcher([block](Watcher &watcher) { watcher.allocated(*block); });
+  trace_gpu([block](const auto &watcher) {
+    if (block->address != nullptr) {
+      watcher.trace_gpu_memory_allocation(kDeviceType, reinterpret_cast<uintptr_t>(block->address));
+    }
+  });
+  if (c10::memoryProfilingEnabled()) [[unlikely]] {
+    report_to_profiler(block, static_cast<int64_t>(block->bytes));
+  }
+  return block;
+}
+
+openreg_block *allocate_block(c10::DeviceIndex device, size_t bytes) {
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  return allocate_block(device, stream, bytes);
+}
+
+c10::DeviceAllocator *device_allocator() {
+  return &the_device_allocator;
+}
+
+c10::Allocator *redirecting_allocator() {
+  return &RedirectingAllocator::instance();
+}
+
+void install_allocators() {
+  c10::SetAllocator(kDeviceType, &the_device_allocator);
+  RedirectingAllocator::instance().install();
+}
+
+} // namespace openreg

@@ -1,0 +1,60 @@
+#include "python/bind_streams.h"
+
+#include <torch/csrc/Event.h>
+
+#include <ctime>
+#include <memory>
+
+#include "core/status.h"
+#include "streams/current.h"
+#include "streams/handle.h"
+#include "streams/inline_guard.h"
+
+namespace py = pybind11;
+
+namespace openreg {
+
+namespace {
+
+constexpr int64_t kNsPerSecond = 1'000'000'000;
+constexpr int64_t kCyclesPerNs = 2; // about the clock of current GPUs
+
+int stream_priority(int device, int stream) {
+  int priority = 0;
+  check(openreg_stream_priority(device, stream, &priority));
+  return priority;
+}
+
+void sleep(int64_t ns) {
+  timespec left = {.tv_sec = ns / kNsPerSecond, .tv_nsec = ns % kNsPerSecond};
+  while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) != 0) {
+  }
+}
+
+void sleep_on_current_stream(int64_t cycles) {
+  const auto device = static_cast<c10::DeviceIndex>(openreg_device_current());
+  const auto ns = std::max<int64_t>(cycles, 0) / kCyclesPerNs;
+  queue_on_stream(device, [ns] { sleep(ns); });
+}
+
+// As torch.Event.elapsed_time, for classes that inherit from it, too.
+double event_elapsed_time(const py::object &start, const py::object &end) {
+  TORCH_CHECK_TYPE(THPEvent_Check(start.ptr()) && THPEvent_Check(end.ptr()), "expected two events");
+  return reinterpret_cast<THPEvent *>(start.ptr())
+      ->event.elapsedTime(reinterpret_cast<THPEvent *>(end.ptr())->event);
+}
+
+} // namespace
+
+void define_streams(py::module &module) {
+  module.def("current_stream", &current_stream);
+  module.def("set_current_stream",
+             [](int device, int stream) { check(openreg_stream_set_current(device, stream)); });
+  module.def("stream_priority", &stream_priority);
+  module.def("stream_handle", py::overload_cast<int, int64_t>(&handle_of_stream));
+  module.def("stream_of_handle", &stream_of_handle);
+  module.def("event_elapsed_time", &event_elapsed_time);
+  module.def("sleep_on_current_stream", &sleep_on_current_stream);
+}
+
+} // namespace openreg

@@ -1,0 +1,158 @@
+// torch_openreg._C: what the Python package asks of the bridge. Conversions only.
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "allocator/allocator.h"
+#include "compat/autograd_threads.h"
+#include "compat/operator_names.h"
+#include "core/unsupported.h"
+#include "core/status.h"
+#include "launch/kernel_registry.h"
+#include "launch/policy.h"
+#include "memory/observation/debug_memory.h"
+#include "registration/hooks.h"
+#include "python/bind_compile.h"
+#include "python/bind_distributed.h"
+#include "python/bind_graph.h"
+#include "python/bind_ipc.h"
+#include "python/bind_ledger.h"
+#include "python/bind_memory.h"
+#include "python/bind_pools.h"
+#include "python/bind_properties.h"
+#include "python/bind_sanitizer.h"
+#include "python/bind_streams.h"
+#include "python/bind_trees.h"
+#include "registration/registration.h"
+#include "operators/autocast.h"
+#include "operators/random/torch_generator.h"
+#include "profiler/kineto.h"
+#include "streams/gpu_trace.h"
+#include "streams/sync_debug.h"
+#include "streams/inline_guard.h"
+#include "testing/gate.h"
+#include "testing/reserved_memory.h"
+
+namespace py = pybind11;
+
+namespace openreg {
+
+namespace {
+
+int device_count() {
+  int count = 0;
+  check(openreg_device_count(&count));
+  return count;
+}
+
+// As on CUDA, whoever makes a device the current one has a context there, but for who comes back.
+void set_device(int device) {
+  check(openreg_device_take_context(device));
+  check(openreg_device_set_current(device));
+}
+
+int exchange_device(int device) {
+  const int previous = openreg_device_current();
+  if (device >= 0) {
+    set_device(device);
+  }
+  return device < 0 ? -1 : previous;
+}
+
+int maybe_exchange_device(int device) {
+  const int previous = openreg_device_current();
+  if (device >= 0 && device != previous) {
+    check(openreg_device_set_current(device));
+  }
+  return device < 0 ? -1 : previous;
+}
+
+bool can_device_access_peer(int device, int peer) {
+  bool can_access = false;
+  check(openreg_device_can_access_peer(device, peer, &can_access));
+  return can_access;
+}
+
+openreg_device_properties get_device_properties(int device) {
+  openreg_device_properties properties;
+  check(openreg_device_get_properties(device, &properties));
+  return properties;
+}
+
+using AutocastTuple = std::tuple<std::string, std::string, std::string, std::optional<std::string>>;
+
+std::vector<AutocastTuple> autocast_policies() {
+  std::vector<AutocastTuple> policies;
+  for (const auto &row : autocast_rows()) {
+    policies.emplace_back(row.operator_name, row.overload, name_of(row.policy), row.replacement);
+  }
+  return policies;
+}
+
+} // namespace
+
+PYBIND11_MODULE(_C, module) {
+  register_with_pytorch();
+
+  define_properties(module);
+  module.def("initialize", &initialize_devices);
+  module.def("is_initialized", &openreg_is_initialized);
+  module.def("in_bad_fork", &openreg_in_bad_fork);
+  module.def("device_count", &device_count);
+  module.def("current_device", &openreg_device_current);
+  module.def("set_device", &set_device);
+  module.def("exchange_device", &exchange_device);
+  module.def("maybe_exchange_device", &maybe_exchange_device);
+  module.def("get_device_properties", &get_device_properties);
+  module.def("can_device_access_peer", &can_device_access_peer);
+  module.def("synchronize", [](int device) {
+    check(openreg_device_take_context(device));
+    trace_device_synchronization(device_index(device));
+    wait_for_device(device_index(device));
+    look_for_damage(device);
+  });
+  module.def("sync_debug_mode", [] { return static_cast<int>(sync_debug_mode.load()); });
+  module.def("set_sync_debug_mode",
+             [](int mode) { sync_debug_mode.store(static_cast<SyncDebugMode>(mode)); });
+  module.def("collect_device_activity", &collect_device_activity);
+  module.def("shut_down_streams", &openreg_streams_shut_down,
+             py::call_guard<py::gil_scoped_release>());
+  module.def("queues_everything", &queues_everything);
+  module.def("queued_by_this_thread", [] { return queued_by_this_thread; });
+  module.def("set_queues_everything", &set_queues_everything);
+
+  py::class_<Gate>(module, "_Gate")
+      .def(py::init<int, int>(), py::call_guard<py::gil_scoped_release>())
+      .def("open", &Gate::open);
+  py::class_<ReservedMemory>(module, "_OfferedMemory")
+      .def(py::init<const at::Tensor &>())
+      .def("allocate", &ReservedMemory::allocate)
+      .def_static("free", &ReservedMemory::free)
+      .def_property_readonly("is_held", &ReservedMemory::is_held);
+
+  module.def("default_generator", &default_generator);
+
+  define_compile(module);
+  define_memory(module);
+  define_pools(module);
+  define_sanitizer(module);
+  define_streams(module);
+  define_graphs(module);
+  define_trees(module);
+
+  define_ipc(module);
+
+  define_ledger(module);
+
+#ifndef OPENREG_WITHOUT_GLOO
+  define_distributed(module);
+#endif
+
+  module.def("autocast_policies", &autocast_policies);
+  module.def("operators", &served_operators);
+  module.def("operators_known_by_name", &operators_known_by_name);
+
+  module.def("stop_autograd_threads", &stop_autograd_threads,
+             py::call_guard<py::gil_scoped_release>());
+}
+
+} // namespace openreg

@@ -1,0 +1,186 @@
+#include "sanitizer/call_sites.h"
+
+#include <torch/csrc/python_headers.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "sanitizer/tables.h"
+
+namespace openreg {
+
+namespace {
+
+namespace py = pybind11;
+
+// One frame: code that is kept, and where in it.
+struct Point {
+  PyCodeObject *code;
+  int instruction; // of `code`, in bytes
+  bool operator<(const Point &other) const {
+    return std::pair(code, instruction) < std::pair(other.code, other.instruction);
+  }
+};
+
+using Points = std::vector<Point>;
+
+struct Pair {
+  uint64_t here, forward;
+  bool operator<(const Pair &other) const {
+    return std::pair(here, forward) < std::pair(other.here, other.forward);
+  }
+};
+
+// Numbers: of stacks even ones, of pairs odd ones. Stacks are entered and read with the GIL.
+struct Places {
+  std::map<Points, uint64_t> numbers;
+  std::deque<const Points *> stacks;
+  std::unordered_map<PyCodeObject *, bool> is_library;
+
+  // With the lock of tables.
+  std::map<Pair, uint64_t> pair_numbers;
+  std::deque<Pair> pairs;
+};
+
+Places &places() {
+  static auto &all = *new Places(); // threads may outlive static objects
+  return all;
+}
+
+std::atomic<bool> whole_stacks{false};
+
+std::string text(PyObject *unicode) {
+  const char *const utf8 = PyUnicode_AsUTF8(unicode);
+  if (utf8 == nullptr) {
+    PyErr_Clear();
+    return "?";
+  }
+  return utf8;
+}
+
+// The folders of packages whose frames are no program's.
+const std::vector<std::string> &library_folders() {
+  static const auto &folders = *new std::vector<std::string>([] {
+    std::vector<std::string> found;
+    for (const char *const name :
+         {"torch", "torch_openreg", "contextlib", "functools", "threading", "typing_extensions"}) {
+      const py::object module = py::module_::import(name);
+      const auto file = module.attr("__file__").cast<std::string>();
+      const bool is_package = file.ends_with("/__init__.py");
+      found.push_back(is_package ? file.substr(0, file.rfind('/') + 1) : file);
+    }
+    return found;
+  }());
+  return folders;
+}
+
+bool find_is_library(PyCodeObject *code) {
+  const auto file = text(code->co_filename);
+  if (file.starts_with("<frozen")) {
+    return true;
+  }
+  for (const auto &folder : library_folders()) {
+    if (file.starts_with(folder)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Keeps the code object.
+bool is_library(PyCodeObject *code) {
+  const auto [known, is_new] = places().is_library.try_emplace(code, false);
+  if (is_new) {
+    Py_INCREF(code);
+    known->second = find_is_library(code);
+  }
+  return known->second;
+}
+
+Points points_here() {
+  Points points;
+  const bool whole = whole_stacks.load(std::memory_order_relaxed);
+  PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
+  while (frame != nullptr) {
+    PyCodeObject *const code = PyFrame_GetCode(frame);
+    const bool is_own = !is_library(code);
+    if (is_own || whole) {
+      points.push_back({code, PyFrame_GetLasti(frame)});
+    }
+    Py_DECREF(code); // is kept
+    PyFrameObject *const outer = is_own && !whole ? nullptr : PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = outer;
+  }
+  return points;
+}
+
+Stack describe_points(const Points &points) {
+  Stack stack;
+  for (const auto &point : points) {
+    stack.push_back({text(point.code->co_filename), PyCode_Addr2Line(point.code, point.instruction),
+                     text(point.code->co_name)});
+  }
+  return stack;
+}
+
+} // namespace
+
+void keep_whole_stacks(bool whole) {
+  whole_stacks.store(whole);
+}
+
+uint64_t place_here() {
+  if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0 ||
+      PyGILState_GetThisThreadState() == nullptr) {
+    return 0;
+  }
+  const py::gil_scoped_acquire gil;
+  auto points = points_here();
+  if (points.empty()) {
+    return 0;
+  }
+  auto &all = places();
+  const auto [known, is_new] = all.numbers.try_emplace(std::move(points), 0);
+  if (is_new) {
+    all.stacks.push_back(&known->first);
+    known->second = all.stacks.size() * 2;
+  }
+  return known->second;
+}
+
+uint64_t backward_place(uint64_t here, uint64_t forward) {
+  if (forward == 0) {
+    return here;
+  }
+  auto &all = places();
+  const std::lock_guard lock(tables_mutex());
+  const auto [known, is_new] = all.pair_numbers.try_emplace({here, forward}, 0);
+  if (is_new) {
+    all.pairs.push_back(known->first);
+    known->second = all.pairs.size() * 2 - 1;
+  }
+  return known->second;
+}
+
+Place describe_place(uint64_t place) {
+  auto &all = places();
+  Pair pair{place, 0};
+  if (place % 2 == 1) {
+    const std::lock_guard lock(tables_mutex());
+    pair = all.pairs[place / 2];
+  }
+  const auto stack_of = [&all](uint64_t number) {
+    return number == 0 ? Stack() : describe_points(*all.stacks[number / 2 - 1]);
+  };
+  return {stack_of(pair.here), stack_of(pair.forward)};
+}
+
+} // namespace openreg
