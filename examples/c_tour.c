@@ -1,8 +1,8 @@
-/* c_tour.c: two simulated accelerators used from C, without Python and without PyTorch.
+/* c_tour.c: uses two simulated devices from C, without Python and without PyTorch.
  *
- * Allocates on both, fills the first with random numbers as a GPU would, copies to the second,
- * reads back and prints what came out, with the allocator's figures. Run it:
- * build/c/examples/c_tour
+ * The program allocates memory on both devices. It fills the first with the random numbers of a
+ * GPU, copies them to the second and reads them back. Then it prints the numbers and the
+ * allocator's statistics. To run it: build/c/examples/c_tour
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 enum { COUNT = 1 << 20, FIRST = 0, SECOND = 1 };
 static const double MIB = 1 << 20;
 
-/* The example ends at the first failure: the last error is the sentence for a person. */
+/* Ends the program at the first failure, with the message of the last error. */
 static void check(openreg_status status) {
   if (status == OPENREG_OK)
     return;
@@ -44,8 +44,8 @@ static void print_devices(void) {
   expect(count > SECOND, "there are two devices (OPENREG_DEVICE_COUNT)");
 }
 
-/* What torch.manual_seed(seed); torch.rand(COUNT) computes on this device. A kernel works on the
- * kernel view: through the device view, the host is not allowed. */
+/* Computes torch.manual_seed(seed); torch.rand(COUNT) on this device. A kernel works on the kernel
+ * view, because the host must not touch the device view. */
 static void fill_uniform(openreg_block *block, uint64_t seed) {
   openreg_device_properties properties;
   check(openreg_device_get_properties(block->device, &properties));
@@ -75,7 +75,7 @@ static void print_figures(const float *numbers) {
          numbers[3]);
   printf("mean %.4f (expected 0.5), standard deviation %.4f (expected %.4f)\n", mean, deviation,
          1 / sqrt(12));
-  /* Six standard errors: 1 / sqrt(12 * COUNT) for the mean. */
+  /* Six standard errors of the mean; one is 1 / sqrt(12 * COUNT). */
   expect(fabs(mean - 0.5) < 6 / sqrt(12.0 * COUNT), "the mean is that of a uniform distribution");
 }
 
@@ -104,7 +104,7 @@ int main(void) {
   expect(numbers != NULL, "the host has memory for the numbers");
   check(openreg_copy(numbers, destination->address, bytes));
   expect(memcmp(numbers, openreg_kernel_view(source->address), bytes) == 0,
-         "what was read back from the second device is what the first one computed");
+         "the second device returns the numbers that the first computed");
   print_figures(numbers);
   free(numbers);
 

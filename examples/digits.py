@@ -1,4 +1,4 @@
-"""Images of handwritten digits, and a network that reads them: what the training examples share."""
+"""Images of handwritten digits and a network that classifies them, for the training examples."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -10,7 +10,7 @@ BATCH = 64
 def load_images(seed):
     """Return training images and labels, then test images and labels, split 4 to 1 at random."""
     images, labels = load_digits(return_X_y=True)
-    images = torch.tensor(images, dtype=torch.float32).view(-1, 1, 8, 8) / 16  # they are 0 to 16
+    images = torch.tensor(images, dtype=torch.float32).view(-1, 1, 8, 8) / 16  # pixels are 0 to 16
     labels = torch.tensor(labels)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     training, test = order.tensor_split([len(order) * 4 // 5])
@@ -31,7 +31,7 @@ def make_network():
 
 
 def batches(count, epochs, seed):
-    """Yield the indices of each whole batch, in an order that only the seed decides."""
+    """Yield the indices of each full batch, in an order that depends only on the seed."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
         yield from torch.randperm(count, generator=generator)[: count - count % BATCH].split(BATCH)

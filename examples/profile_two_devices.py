@@ -1,9 +1,9 @@
 """Profile a small pipeline over two simulated devices, and draw what their streams did.
 
-The first device computes the first half of a network, the second one the other half, and streams
-of their own carry what goes from one to the other while both compute. What is profiled is what
-PyTorch's profiler shows of any program: the trace opens in https://ui.perfetto.dev, or in
-chrome://tracing. The picture shows the same without a browser; it needs matplotlib.
+The first device computes the first half of a network, and the second device the second half.
+Separate streams copy batches from one to the other while both compute. The program writes a trace
+of PyTorch's profiler, which you can open in https://ui.perfetto.dev or chrome://tracing. If
+matplotlib is installed, it also draws the trace.
 """
 
 import argparse
@@ -19,7 +19,7 @@ WAIT = "cuda_sync"
 
 
 class Pipeline:
-    """Two halves of a network, and streams that carry batches from the first to the second."""
+    """Two halves of a network, and streams that copy batches from the first to the second."""
 
     def __init__(self, width):
         def half():
@@ -29,11 +29,11 @@ class Pipeline:
 
         self.halves = [half().to(device) for device in DEVICES]
         self.carrier = torch.Stream(DEVICES[0])
-        # A copy between devices waits for the current stream of either.
+        # A copy between devices waits for the current streams of both devices.
         self.receiver = torch.Stream(DEVICES[1])
 
     def step(self, batch):
-        """Return what the network makes of a batch on the first device."""
+        """Return the output of the network for a batch on the first device."""
         with record_function("first half"):
             sent = self.halves[0](batch)
         self.carrier.wait_stream(torch.accelerator.current_stream(torch.device(DEVICES[0])))
@@ -61,7 +61,7 @@ def tracks_of(trace):
 
 
 def draw(trace, path):
-    """Draw the streams side by side, in time."""
+    """Draw the work of each stream over time."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -115,7 +115,10 @@ def main():
     parser.add_argument("--batches", type=int, default=4, metavar="N")
     parser.add_argument("--width", type=int, default=512, metavar="N")
     parser.add_argument(
-        "--out", default="openreg-profile", metavar="NAME", help="of .json and .png"
+        "--out",
+        default="openreg-profile",
+        metavar="NAME",
+        help="name of the .json and .png files, without the ending",
     )
     options = parser.parse_args()
 
@@ -126,7 +129,7 @@ def main():
         torch.randn(options.width, options.width, device=DEVICES[0]) for _ in range(options.batches)
     ]
     with torch.no_grad():
-        for batch in batches[:2]:  # what runs for the first time is not queued
+        for batch in batches[:2]:  # the first launch of each kind is not queued
             pipeline.step(batch)
         for device in DEVICES:
             torch.accelerator.synchronize(torch.device(device))

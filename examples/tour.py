@@ -1,12 +1,12 @@
-"""What openreg is for, in ten lines: a GPU's numbers and a GPU's errors without a GPU."""
+"""openreg in ten lines: a GPU's random numbers, memory and errors, without a GPU."""
 
 import torch
 
 torch.manual_seed(0)
-print(torch.rand(4, device="openreg"))  # the numbers that an NVIDIA GPU prints
+print(torch.rand(4, device="openreg"))  # as on an NVIDIA GPU
 layer = torch.nn.Linear(1000, 1000, device="openreg:1")
-print(torch.openreg.memory_allocated(1), "bytes")  # counted as torch.cuda counts
-for device, rows in ("openreg:0", 1), ("openreg:1", 2**30):  # the wrong device; too much
+print(torch.openreg.memory_allocated(1), "bytes")  # counted as in torch.cuda
+for device, rows in ("openreg:0", 1), ("openreg:1", 2**30):  # wrong device; too large
     try:
         layer(torch.ones(rows, 1000, device=device))
     except RuntimeError as error:

@@ -1,19 +1,20 @@
 """Train a classifier of handwritten digits on every simulated device at once, from one process.
 
 Data-parallel training by hand: each device holds a replica of the network and computes the
-gradients of its part of a batch, the gradients are summed with copies from device to device, and
-every replica takes the same step. Nothing in `train` is special to simulated devices.
+gradients of its part of a batch. The program sums the gradients with copies from device to device,
+and every replica takes the same step. Nothing in `train` is specific to simulated devices.
 
-Three runs start from one seed, which gives them the same weights, batches and schedule:
+Three runs start from one seed. So they have the same weights, batches and schedule:
 
-1. the replicas on the simulated devices, under autocast and with a gradient scaler;
-2. as many replicas on the CPU, with the same parts of batches and the CPU's own autocast: nearly
-   the same operators without openreg, so the ratio of the times is what the simulation costs;
-3. one network, whole batches and float32 on the CPU: nothing is split, summed, cast or scaled, so
-   this is the accuracy that the first run must reach.
+1. The replicas on the simulated devices, under autocast and with a gradient scaler.
+2. The same number of replicas on the CPU, with the same parts of batches and the CPU's own
+   autocast. These are nearly the same operators without openreg, so the ratio of the times is the
+   cost of the simulation.
+3. One network on the CPU, with whole batches in float32. Nothing is split, summed, cast or scaled,
+   so this is the accuracy that the first run must reach.
 
-Ends with an error when the devices recognise less than 97 % of the test images, or differ from the
-third run by more than one point, or end with replicas that are not equal.
+The program ends with an error if the devices recognise less than 97 % of the test images, if they
+differ from the third run by more than one point, or if the replicas end with different weights.
 """
 
 import argparse
@@ -39,14 +40,14 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), default="float16")
     parser.add_argument(
-        "--out", default="openreg-digits.png", metavar="FILE", help="where the picture goes"
+        "--out", default="openreg-digits.png", metavar="FILE", help="file of the picture"
     )
     return parser.parse_args()
 
 
 options = parse_arguments()
 if options.devices is not None:
-    # It is read once, on first use: this is before anything can ask.
+    # openreg reads the variable once, on first use. Nothing has used it yet.
     os.environ["OPENREG_DEVICE_COUNT"] = str(options.devices)
 
 import matplotlib  # noqa: E402
@@ -59,7 +60,7 @@ from matplotlib import pyplot  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-LEARNING_RATE = 0.01  # at the height of the schedule
+LEARNING_RATE = 0.01  # the maximum of the schedule
 REQUIRED_ACCURACY = 97.0  # percent
 ALLOWED_DIFFERENCE = 1.0  # points; one of the 360 test images is 0.28
 MIB = 2**20
@@ -68,7 +69,7 @@ MIB = 2**20
 
 
 def compute_losses(replicas, images, labels, dtype):
-    """Return each replica's loss on its part of a batch; they add up to the batch's average."""
+    """Return the loss of each replica for its part of a batch. Their sum is the batch average."""
     losses = []
     parts = images.tensor_split(len(replicas)), labels.tensor_split(len(replicas))
     for replica, part, answers in zip(replicas, *parts, strict=True):
@@ -81,7 +82,7 @@ def compute_losses(replicas, images, labels, dtype):
 
 
 def sum_gradients(replicas):
-    """Replace the gradients of every replica by their sum over all replicas."""
+    """Replace the gradients of every replica by the sum over all replicas."""
     for parameters in zip(*(replica.parameters() for replica in replicas), strict=True):
         total, *others = (parameter.grad for parameter in parameters)
         for gradient in others:
@@ -93,13 +94,13 @@ def sum_gradients(replicas):
 def train(network, devices, dtype, images, labels, title, observe=lambda moment: None):
     """Train a copy of a network on each device; return the copies, all losses, and seconds.
 
-    `observe` is called with the name of each part of a step when that part is done. The first step,
-    which pays for all that is made only once, is not timed.
+    After each part of a step, `train` calls `observe` with the name of the part. The first step is
+    not timed, because it includes one-time costs.
     """
     replicas = [copy.deepcopy(network).to(device) for device in devices]
     kind = torch.device(devices[0]).type
-    # One optimizer and one scaler serve all devices: a gradient that overflows on one of them makes
-    # all replicas skip the step, so that they stay equal.
+    # One optimizer and one scaler serve all devices. If a gradient overflows on one device, all
+    # replicas skip the step and stay equal.
     optimizer = torch.optim.Adam([p for replica in replicas for p in replica.parameters()])
     scaler = torch.amp.GradScaler(kind, enabled=dtype == torch.float16)
     steps = options.epochs * (len(images) // BATCH)
@@ -128,7 +129,7 @@ def train(network, devices, dtype, images, labels, title, observe=lambda moment:
 
 
 def accuracy(replicas, images, labels):
-    """Return the percentage of images that are recognised, each replica seeing a part of them."""
+    """Return the percentage of recognised images. Each replica classifies a part of them."""
     right = 0
     parts = images.tensor_split(len(replicas)), labels.tensor_split(len(replicas))
     for replica, part, answers in zip(replicas, *parts, strict=True):
@@ -139,7 +140,7 @@ def accuracy(replicas, images, labels):
 
 
 def are_equal(replicas):
-    """Return whether all replicas have the same weights, to the last bit."""
+    """Return whether all replicas have the same weights, bit for bit."""
     first, *others = ([p.cpu() for p in replica.parameters()] for replica in replicas)
     return all(torch.equal(p, q) for other in others for p, q in zip(first, other, strict=True))
 
@@ -156,10 +157,10 @@ class Run(NamedTuple):
 
 
 class MemoryTrace:
-    """What the tensors of each device take, after each part of the first steps."""
+    """The memory of each device's tensors, after each part of the first steps."""
 
-    # The weights, then forward, backward and update of 4 steps: the optimizer's state appears in
-    # the first one, and the others are alike.
+    # The weights, then forward, backward and update of 4 steps. The optimizer allocates its state
+    # in the first step. The other steps are alike.
     LENGTH = 1 + 4 * 3
 
     def __init__(self, devices):
@@ -175,7 +176,7 @@ class MemoryTrace:
 
 
 def print_runs(runs):
-    """Print accuracy, last loss and time of each run, the time of the second run being 1."""
+    """Print accuracy, last loss and time of each run. Times are relative to the second run."""
     print(f"\n{'run':<40}{'accuracy':>10}{'loss':>8}{'time':>8}")
     for run in runs:
         ratio = run.seconds / runs[1].seconds
@@ -236,7 +237,7 @@ def draw_memory(figure, trace):
 
 
 def run(title, network, devices, dtype, data, observe=lambda moment: None):
-    """Train and test a network; return what came of it."""
+    """Train and test a network; return the results."""
     training_images, training_labels, test_images, test_labels = data
     replicas, history, seconds = train(
         network, devices, dtype, training_images, training_labels, title, observe
@@ -246,7 +247,7 @@ def run(title, network, devices, dtype, data, observe=lambda moment: None):
 
 
 def complaint(on_devices, on_cpu):
-    """Return the sentence for what is wrong with the run on the devices, or None."""
+    """Return a message if the run on the devices is wrong, or None."""
     if not on_devices.replicas_are_equal:
         return "the replicas on the devices are not equal"
     if on_devices.accuracy < REQUIRED_ACCURACY:

@@ -1,14 +1,14 @@
 """Train the classifier of handwritten digits with a process for each device: torch.distributed.
 
-The same network, batches and schedule as in `train_digits.py`, which does by hand in one process
-what `DistributedDataParallel` does here, or FSDP2 with `--fsdp`: then each device holds a share of
-every parameter, and has the whole of it for as long as it computes with it. Nothing is special to
-simulated devices:
+The network, batches and schedule are those of `train_digits.py`. That program sums the gradients by
+hand in one process. Here `DistributedDataParallel` does it, or FSDP2 with `--fsdp`. With FSDP2 each
+device holds a shard of every parameter, and the whole parameter only while it computes with it.
+Nothing is specific to simulated devices:
 
     openreg run --ranks 4 examples/train_digits_ddp.py
 
-and torchrun starts it as well. Ends with an error when less than 97 % of the test images are
-recognised, or when the ranks do not have the same network in the end.
+torchrun works as well. The program ends with an error if less than 97 % of the test images are
+recognised, or if the ranks end with different networks.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-LEARNING_RATE = 0.01  # at the height of the schedule
+LEARNING_RATE = 0.01  # the maximum of the schedule
 REQUIRED_ACCURACY = 97.0  # percent
 KIB = 2**10
 
@@ -37,20 +37,20 @@ def parse_arguments():
 
 
 class Summary(NamedTuple):
-    """What a rank has to tell."""
+    """The results of one rank."""
 
     device: str
     name: str
-    parameters: int  # elements that it holds
+    parameters: int  # number of elements on this rank
     peak: int  # bytes
-    loss: float  # of the last batch, over all ranks
+    loss: float  # the last batch, over all ranks
 
 
 # ---- training ------------------------------------------------------------------------------------
 
 
 def distribute(network, device, fsdp):
-    """Return the network as this rank has it."""
+    """Return the network of this rank, wrapped by DDP or FSDP2."""
     network = network.to(device)
     if not fsdp:
         return DistributedDataParallel(network, device_ids=[device])
@@ -74,7 +74,7 @@ def train(network, images, labels, options):
         part = share(batch)
         scores = network(images[part])
         loss = F.cross_entropy(scores, labels[part], reduction="sum", label_smoothing=0.1)
-        # Gradients are averaged over the ranks, whose shares need not be alike.
+        # DDP and FSDP2 average gradients over the ranks, whose shares may differ in size.
         loss = loss * dist.get_world_size() / BATCH
         loss.backward()
         optimizer.step()
@@ -86,7 +86,7 @@ def train(network, images, labels, options):
 
 
 def accuracy(network, images, labels):
-    """Return the percentage of images that are recognised, each rank seeing a part of them."""
+    """Return the percentage of recognised images. Each rank classifies a part of them."""
     part = share(torch.arange(len(images)))
     with torch.no_grad():
         right = (network(images[part]).argmax(dim=1) == labels[part]).sum()
@@ -95,12 +95,12 @@ def accuracy(network, images, labels):
 
 
 def whole(parameter):
-    """Return all of a parameter, of which this rank may have a shard."""
+    """Return the whole parameter. This rank may hold only a shard of it."""
     return parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
 
 
 def are_equal(network):
-    """Return whether all ranks have the same network, to the last bit."""
+    """Return whether all ranks have the same network, bit for bit."""
     mine = torch.cat([whole(parameter).detach().flatten() for parameter in network.parameters()])
     first = mine.clone()
     dist.broadcast(first, 0)
@@ -113,7 +113,7 @@ def are_equal(network):
 
 
 def summarize(network, device, loss):
-    """Return what this rank has to tell."""
+    """Return the results of this rank."""
     module = torch.get_device_module(device)
     parameters = network.parameters()
     held = [p.to_local() if isinstance(p, DTensor) else p for p in parameters]
@@ -127,7 +127,7 @@ def summarize(network, device, loss):
 
 
 def print_summaries(title, percent, summaries):
-    """Print a line for the training, and one for each rank."""
+    """Print one line for the training and one line per rank."""
     print(f"{title}: {percent:.2f} % of the test images, loss {summaries[0].loss:.3f}\n")
     print(f"{'rank':<6}{'device':<12}{'simulated GPU':<28}{'parameters':>12}{'memory, peak':>16}")
     for rank, summary in enumerate(summaries):
@@ -142,7 +142,7 @@ def main():
     options = parse_arguments()
     dist.init_process_group()
     kind = torch.accelerator.current_accelerator()
-    assert kind is not None  # `openreg run` gives one
+    assert kind is not None  # `openreg run` provides one
     device = torch.device(kind.type, dist.get_node_local_rank())
     torch.accelerator.set_device_index(device.index)
 

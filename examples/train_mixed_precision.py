@@ -1,13 +1,13 @@
 """Train a classifier of handwritten digits in float32, in float16 and in bfloat16, on one device.
 
-The recipe is the one for CUDA. Under autocast, each operator runs in the precision that suits it;
-the weights, their gradients and the optimizer stay in float32. In float16, small gradients would
-become 0, so a gradient scaler multiplies the loss. It finds the scale by itself: it doubles it
-after some good steps, and when gradients overflow it skips the step and halves the scale. bfloat16
-has the range of float32 and needs none of that.
+The method is the usual one for CUDA. Under autocast, each operator runs in the precision that suits
+it. The weights, their gradients and the optimizer stay in float32. In float16, small gradients
+would become 0, so a gradient scaler multiplies the loss. It finds the scale by itself: it doubles
+the scale after some good steps. When gradients overflow, it skips the step and halves the scale.
+bfloat16 has the range of float32 and needs no scaler.
 
-The three runs start from the same weights and see the same batches. Ends with an error when one in
-lower precision recognises fewer test images than float32 does, by more than half a point.
+The three runs start from the same weights and see the same batches. The program ends with an error
+if a run in lower precision recognises fewer test images than float32, by more than half a point.
 """
 
 import argparse
@@ -26,8 +26,8 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot  # noqa: E402
 
-LEARNING_RATE = 0.01  # at the height of the schedule
-GROWTH_INTERVAL = 25  # steps; the usual 2000 are more than this training has
+LEARNING_RATE = 0.01  # the maximum of the schedule
+GROWTH_INTERVAL = 25  # steps; the default, 2000, is longer than this training
 ALLOWED_LOSS = 0.5  # points; one of the 360 test images is 0.28
 
 
@@ -54,7 +54,7 @@ def parse_arguments():
     parser.add_argument("--epochs", type=positive, default=15, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument(
-        "--out", default="openreg-precision.png", metavar="FILE", help="where the picture goes"
+        "--out", default="openreg-precision.png", metavar="FILE", help="file of the picture"
     )
     return parser.parse_args()
 
@@ -63,7 +63,7 @@ def parse_arguments():
 
 
 def run(network, dtype, data, options):
-    """Train and test a copy of a network in one precision; return what came of it."""
+    """Train and test a copy of a network in one precision; return the results."""
     images, labels, test_images, test_labels = (tensor.to("openreg") for tensor in data)
     network = copy.deepcopy(network).to("openreg")
     optimizer = torch.optim.Adam(network.parameters())
@@ -97,7 +97,7 @@ def run(network, dtype, data, options):
 
 
 def complaint(runs):
-    """Return the sentence for what is wrong, or None. The first run is the one in float32."""
+    """Return a message if a run is wrong, or None. The first run must be the one in float32."""
     expected = runs[0].accuracy - ALLOWED_LOSS
     for other in runs[1:]:
         if other.accuracy < expected:
@@ -122,7 +122,7 @@ def print_runs(runs):
 
 
 def draw(runs, path):
-    """Draw the loss of every run and the scale of those that have one, and save the picture."""
+    """Draw the losses and the scales of the runs, and save the picture."""
     pyplot.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 5), layout="constrained")
     styles = (

@@ -1,18 +1,22 @@
-"""What MkDocs does with the pages of docs/ beyond Markdown: called by it as mkdocs.yml says.
+"""MkDocs hooks that complete the pages of docs/. `mkdocs.yml` names this file.
 
-Three things are done so that nothing is written twice:
+The hooks avoid writing things twice:
 
-- a line `<!-- include: FILE # HEADING -->` becomes the section of that heading in a file, without
-  the heading; its sub-headings go one level below the last heading before the line;
-- `c-api.md` is made of the layers' public headers;
-- the word `notest` behind a block's language, for the tests that run these blocks, is left out.
+- A line `<!-- include: FILE # HEADING -->` is replaced by the section of that heading in a file,
+  without the heading. Its sub-headings go one level below the last heading before the line.
+- The line `<!-- public headers -->` of `c-api.md` is replaced by the public headers of the C
+  layers.
+- The word `notest` after a block's language is removed. Tests use it to skip blocks that cannot
+  run.
 """
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ("base", "device", "allocator", "collectives", "sanitizer", "generator", "amp", "nvml")
+LAYERS = ("base", "device", "allocator", "generator", "amp", "collectives", "sanitizer", "nvml")
+# Public headers besides `<layer>/<layer>.h`.
+MORE_HEADERS = {"device": ("capture", "trace", "faults")}
 
 _INCLUDE = re.compile(r"^<!-- include: (\S+) # (.+?) -->$", re.M)
 _HEADING = re.compile(r"^(#+) (.+)$")
@@ -22,7 +26,7 @@ _HEADING = re.compile(r"^(#+) (.+)$")
 
 
 def _lines_with_levels(text):
-    """Each line with the level of the heading that it is, or 0; `#` in blocks of code is none."""
+    """Yield each line with its heading level: 0 for other lines, also those in code blocks."""
     is_code = False
     for line in text.splitlines():
         is_code ^= line.startswith("```")
@@ -41,24 +45,26 @@ def section(text, heading):
                 break
             body.append(line)
     if body is None:
-        raise ValueError(f"there is no section {heading!r}")
+        raise ValueError(f"no section {heading!r}")
     return "\n".join(body).strip(), level
 
 
 def _below(text, by):
+    """Move all headings of a text down by some levels."""
     lines = (("#" * by + line if level else line) for line, level in _lines_with_levels(text))
     return "\n".join(lines)
 
 
 def _with_links(text):
-    """Let names of pages lead to them: they are said from where the file lies, the root."""
+    """Rewrite the links of an included file, which is in the root folder, for a page of docs/."""
     text = re.sub(r"\]\((?:docs/)([\w-]+\.md)", r"](\1", text)
     text = text.replace("](CHANGELOG.md)", "](changes.md)")
+    text = text.replace("](CONTRIBUTING.md)", "](contributing.md)")
     return re.sub(r"(?<!\[)`docs/([\w-]+)\.md`", r"[\1](\1.md)", text)
 
 
 def include(markdown):
-    """Return a page with its lines of inclusion replaced."""
+    """Return a page with its include lines replaced."""
 
     def replaced(found):
         body, level = section((ROOT / found[1]).read_text(), found[2])
@@ -72,26 +78,26 @@ def include(markdown):
 
 
 def _comment(text):
-    """The words of a C comment."""
+    """Return the text of a C comment, without its delimiters."""
     lines = [re.sub(r"^ ?\* ?", "", line) for line in text[2:-2].strip().split("\n")]
     return "\n".join(lines).strip()
 
 
 def _items(text):
-    """Cut a header in comments and code, in their order."""
+    """Yield the comments and the code of a header, in their order."""
     for found in re.finditer(r"/\*.*?\*/|[^/]+|/", text, re.S):
         yield found[0]
 
 
 def _escaped(line):
-    """A line whose characters mean nothing to Markdown, but for those in backquotes."""
+    """Escape the characters that are special in Markdown, except within backquotes."""
     parts = re.split(r"(`[^`]*`)", line)
     parts[::2] = [re.sub(r"([*<>\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", part) for part in parts[::2]]
     return "".join(parts)
 
 
 def _paragraph(text):
-    """The words of a comment as Markdown: what is indented is a list, or else code."""
+    """Return the text of a comment as Markdown. Indented lines are a list or code."""
     lines, is_list, is_code = [], False, False
     for line in text.split("\n"):
         is_item = bool(re.match(r" *- ", line))
@@ -109,8 +115,8 @@ def _paragraph(text):
 
 
 def _declarations(body):
-    """A part of a header as Markdown: what stands before a declaration, then the declaration."""
-    blocks, words, code = [], [], []
+    """Return a part of a header as Markdown: each comment, then the declaration that follows it."""
+    blocks, code = [], []
 
     def flush():
         if "".join(code).strip():
@@ -121,8 +127,7 @@ def _declarations(body):
     for item in _items(body):
         if item.startswith("/*") and is_first_of_line and not _is_open("".join(code)):
             flush()
-            words = _comment(item)
-            blocks.append(_paragraph(words))
+            blocks.append(_paragraph(_comment(item)))
         else:
             code.append(item)
         is_first_of_line = item.endswith("\n") or not item.rsplit("\n", 1)[-1].strip()
@@ -131,7 +136,7 @@ def _declarations(body):
 
 
 def _is_open(code):
-    """Whether code is within braces, or in the middle of a line."""
+    """Return whether code ends within braces, or in the middle of a line."""
     return code.count("{") > code.count("}") or code.rstrip(" ").endswith(("\\", ","))
 
 
@@ -143,7 +148,7 @@ _NOISE = re.compile(
 
 
 def c_page(header):
-    """Return a public header as a page: its purpose, then each part of it."""
+    """Return a public header as Markdown: its purpose, then each of its parts."""
     first, rest = re.match(r"(/\*.*?\*/)(.*)", header, re.S).groups()
     name, _, purpose = _comment(first).partition(": ")
     parts = re.split(r"/\* -+ (.+?) -+ \*/\n", _NOISE.sub("", rest))
@@ -153,27 +158,23 @@ def c_page(header):
     return "\n\n".join(part for part in page if part)
 
 
+def _headers():
+    """Yield the paths of the public headers."""
+    for layer in LAYERS:
+        for name in (layer, *MORE_HEADERS.get(layer, ())):
+            yield ROOT / layer / f"{name}.h"
+
+
 def c_reference():
-    """Return the page of all layers."""
-    opening = (
-        "# C reference\n\nThe layers, which know nothing of PyTorch: a C program can use them, as "
-        "`examples/c_tour.c` does. This is what their public headers say, `<layer>/<layer>.h`."
-    )
-    headers = [(ROOT / layer / f"{layer}.h").read_text() for layer in LAYERS]
-    return "\n\n".join([opening, *map(c_page, headers)])
+    """Return the public headers of all layers as Markdown."""
+    return "\n\n".join(c_page(header.read_text()) for header in _headers())
 
 
 # ---- what MkDocs calls ---------------------------------------------------------------------------
 
 
-def on_files(files, config):
-    """Add the page that no file is the source of."""
-    from mkdocs.structure.files import File
-
-    files.append(File.generated(config, "c-api.md", content=c_reference()))
-    return files
-
-
 def on_page_markdown(markdown, page, config, files):
     """Complete a page."""
+    if page.file.src_uri == "c-api.md":
+        markdown = markdown.replace("<!-- public headers -->", c_reference())
     return re.sub(r"^```(\w+) notest$", r"```\1", include(markdown), flags=re.M)

@@ -1,5 +1,5 @@
 # openreg run --devices 2
-"""accelerate in two processes, each with a device: the scripts with which it tests itself."""
+"""accelerate in two processes with one device each: its own test scripts."""
 
 import subprocess
 import sys

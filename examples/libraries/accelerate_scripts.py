@@ -1,5 +1,5 @@
 # openreg run --devices 1
-"""accelerate: the scripts with which it tests an installation, and gradient accumulation."""
+"""accelerate: its own test scripts, and gradient accumulation."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""transformers and accelerate: a model spread over devices and the host, and what it generates."""
+"""transformers and accelerate: a model split over devices and the host, and what it generates."""
 
 import tempfile
 

@@ -1,4 +1,4 @@
-"""PyTorch Geometric: a network of three kinds of layers, batches of graphs, sparse matrices."""
+"""PyTorch Geometric: a network with three kinds of layers, batches of graphs, sparse matrices."""
 
 import copy
 

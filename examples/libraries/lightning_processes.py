@@ -1,5 +1,5 @@
 # openreg run --devices 2
-"""Lightning on two devices, one a process, against plain steps on the CPU over whole batches.
+"""Lightning on two devices, one process each, compared with plain steps on the CPU.
 
 Lightning starts this program again for the second device.
 """

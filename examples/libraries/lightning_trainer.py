@@ -1,4 +1,4 @@
-"""Lightning: Trainer(accelerator="gpu", devices=1) with each precision, against the CPU."""
+"""Lightning: Trainer(accelerator="gpu", devices=1) in each precision, compared with the CPU."""
 
 import tempfile
 

@@ -1,4 +1,4 @@
-"""PEFT: LoRA trained on the second device, saved, loaded onto the first, merged."""
+"""PEFT: LoRA, trained on the second device, saved, loaded onto the first device, and merged."""
 
 import copy
 import tempfile

@@ -1,4 +1,4 @@
-"""torchmetrics and einops: what they compute on a device is what they compute on the host."""
+"""torchmetrics and einops: results on a device equal those on the host."""
 
 import einops
 import torch

@@ -1,4 +1,4 @@
-"""nvidia-ml-py, gpustat, nvitop and nvidia-smi: they see this process and its memory."""
+"""nvidia-ml-py, gpustat, nvitop and nvidia-smi: they show this process and its memory."""
 
 import json
 import os

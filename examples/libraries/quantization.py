@@ -1,4 +1,4 @@
-"""torchao: weights of 8 bits compute on a device what they compute on the host."""
+"""torchao: results with 8-bit weights on a device equal those on the host."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""safetensors: files that are read into the memory of a device."""
+"""safetensors: files loaded into device memory."""
 
 import tempfile
 

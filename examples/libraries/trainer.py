@@ -1,5 +1,5 @@
 # openreg run --devices 1
-"""transformers: Trainer with each precision, a checkpoint and its resumption, against the CPU."""
+"""transformers: Trainer in each precision, and resumption from a checkpoint, as on the CPU."""
 
 import tempfile
 

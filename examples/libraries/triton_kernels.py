@@ -1,4 +1,4 @@
-"""Triton: kernels, one of them tuned, which its interpreter runs on tensors of a device."""
+"""Triton: kernels, one of them autotuned. Triton's interpreter runs them on device tensors."""
 
 import torch
 import triton
