@@ -1,8 +1,8 @@
-/* base.h: what the contracts of all layers have in common.
+/* base.h: what the public headers of all layers share.
  *
- * Statuses with their sentences, and the instruction set that kernels run with. All functions may
- * be called from any thread. The other headers of this folder are for the insides of layers.
- * Nothing here depends on another folder.
+ * It declares status codes with their messages, and the instruction set that kernels use. All
+ * functions may be called from any thread. The other headers in this folder are internal to the
+ * layers. Nothing here depends on another folder.
  */
 #ifndef OPENREG_BASE_H
 #define OPENREG_BASE_H
@@ -13,7 +13,7 @@ extern "C" {
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-/* X(name, sentence): the one list of what can go wrong. The order is the numeric value. */
+/* X(name, message): the list of all errors. The order determines the numeric value. */
 #define OPENREG_STATUS_LIST(X)                                                                     \
   X(OK, "success")                                                                                 \
   X(INVALID_ARGUMENT, "invalid argument")                                                          \
@@ -39,47 +39,48 @@ extern "C" {
     "attempt to terminate a thread-local capture sequence from another thread")
 
 typedef enum openreg_status {
-#define X(name, sentence) OPENREG_##name,
+#define X(name, message) OPENREG_##name,
   OPENREG_STATUS_LIST(X)
 #undef X
 } openreg_status;
 
-/* The constant's name without prefix ("OUT_OF_MEMORY"), and its sentence. Static storage. */
+/* The constant's name without the prefix, such as "OUT_OF_MEMORY", and its message. Static
+ * storage. */
 const char *openreg_status_name(openreg_status status);
-const char *openreg_status_sentence(openreg_status status);
+const char *openreg_status_message(openreg_status status);
 
-/* The sentence of this thread's last failure; "" before the first. Owned by the library, valid
- * until this thread's next failure. Successful calls leave it alone, and so does NOT_READY, which
- * is an answer. */
+/* Message of the calling thread's last failure; "" before the first failure. The library owns the
+ * text, which stays valid until the thread's next failure. Successful calls and NOT_READY, which is
+ * a result rather than a failure, do not change it. */
 const char *openreg_last_error(void);
 
-/* Records a failure for this thread, printf style, and returns `status`: how the layers above
- * report theirs. The sentence is kept as given; those of the layers start with "openreg: ". The
- * arguments may contain openreg_last_error() itself. */
+/* Sets the calling thread's last failure, printf style, and returns `status`. Layers report all
+ * their errors this way. The message is stored unchanged; messages of the layers begin with
+ * "openreg: ". Arguments may refer to openreg_last_error() itself. */
 openreg_status openreg_fail(openreg_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ---- environment ----------------------------------------------------------------------------- */
 
-/* Looks a variable up as getenv does: NULL when it is not set. */
+/* Looks up a variable as getenv does. NULL: not set. */
 typedef const char *(*openreg_getenv)(const char *name);
 
 /* ---- instruction sets ------------------------------------------------------------------------ */
 
-/* Kernels are compiled for each of these, narrowest first, and give the same bits with each. */
+/* Kernels are compiled for each of these, narrowest first. All variants produce identical bits. */
 typedef enum openreg_simd {
-  OPENREG_SIMD_C, /* what every machine has */
+  OPENREG_SIMD_C, /* available on every machine */
   OPENREG_SIMD_AVX2,
   OPENREG_SIMD_AVX512,
   OPENREG_SIMD_COUNT,
 } openreg_simd;
 
-/* The widest that this machine has, or, for tests, the one that the environment variable
- * OPENREG_SIMD names: c, avx2 or avx512. Decided by the first call. Ends the process with a
- * sentence when the machine does not have what is named. */
+/* The widest instruction set that this machine supports, unless the environment variable
+ * OPENREG_SIMD (c, avx2 or avx512; for tests) names another one. The first call decides. If the
+ * machine does not support the named set, prints a message and aborts the process. */
 openreg_simd openreg_simd_chosen(void);
 
-/* As OPENREG_SIMD spells it. Static storage. */
+/* The spelling that OPENREG_SIMD uses. Static storage. */
 const char *openreg_simd_name(openreg_simd simd);
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-/* What a person is told of a value: enough to recognise it. */
+/* Longest part of a value that messages quote. */
 #define SHOWN_VALUE "%.100s"
 
 const char *openreg_environment_value(openreg_getenv lookup, const char *name) {
@@ -19,7 +19,7 @@ const char *openreg_environment_value(openreg_getenv lookup, const char *name) {
 
 openreg_status openreg_environment_reject(const char *name, const char *value, const char *allowed,
                                           ...) {
-  char expected[OPENREG_SENTENCE_BYTES / 2];
+  char expected[OPENREG_MESSAGE_BYTES / 2];
   va_list arguments;
   va_start(arguments, allowed);
   vsnprintf(expected, sizeof expected, allowed, arguments);
@@ -50,7 +50,8 @@ size_t openreg_parse_digits(openreg_span text, uint64_t *number) {
   return count;
 }
 
-/* By how many bits the unit of a size shifts: "", "B", "K", "KB", "KiB", "M", ...; -1: no unit. */
+/* Number of bits that the unit of a size shifts by. Units: "", "B", "K", "KB", "KiB", "M", ... -1:
+ * not a unit. */
 static int parse_unit(openreg_span text) {
   static const char units[] = "KMGT";
   int shift = 0;

@@ -1,25 +1,26 @@
-/* forks.c: watching for forks, once for each who does. See forks.h. */
+/* forks.c: registers fork handlers once, and blocks forks. See forks.h. */
 #include "base/forks.h"
 
 #include <string.h>
 
-/* pthread_once hands nothing to the function that it calls. */
-static _Thread_local struct openreg_fork_watch *starting;
+/* pthread_once passes no argument to the function it calls. */
+static _Thread_local struct openreg_fork_handlers *starting;
 
 static void start(void) {
   starting->error =
       pthread_atfork(starting->before, starting->after_in_parent, starting->after_in_child);
 }
 
-openreg_status openreg_forks_watch(struct openreg_fork_watch *watch) {
-  starting = watch;
-  pthread_once(&watch->once, start);
-  if (watch->error != 0)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: watching for forks: %s", strerror(watch->error));
+openreg_status openreg_forks_register(struct openreg_fork_handlers *handlers) {
+  starting = handlers;
+  pthread_once(&handlers->once, start);
+  if (handlers->error != 0)
+    return openreg_fail(OPENREG_SYSTEM, "openreg: cannot register fork handlers: %s",
+                        strerror(handlers->error));
   return OPENREG_OK;
 }
 
-/* ---- holding them up ------------------------------------------------------------------------- */
+/* ---- blocking forks -------------------------------------------------------------------------- */
 
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
 
@@ -31,14 +32,14 @@ static void release(void) {
   pthread_mutex_unlock(&held);
 }
 
-openreg_status openreg_forks_hold(void) {
-  static struct openreg_fork_watch watch = OPENREG_FORK_WATCH(hold, release, release);
-  openreg_status status = openreg_forks_watch(&watch);
+openreg_status openreg_forks_block(void) {
+  static struct openreg_fork_handlers handlers = OPENREG_FORK_HANDLERS(hold, release, release);
+  openreg_status status = openreg_forks_register(&handlers);
   if (status == OPENREG_OK)
     hold();
   return status;
 }
 
-void openreg_forks_release(void) {
+void openreg_forks_unblock(void) {
   release();
 }

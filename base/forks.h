@@ -1,8 +1,9 @@
-/* forks.h: locks that are held across a fork, and what a child lets go of.
+/* forks.h: fork handlers, and blocking forks.
  *
- * A child has the memory of its parent and one thread: a lock that another thread held stays held
- * in it, with what it guards half done. So a file that has a lock takes it before a fork and gives
- * it back after, in parent and child.
+ * A forked child has its parent's memory but only one thread. If another thread held a lock at the
+ * time of the fork, the lock stays locked in the child and the data it guards may be half updated.
+ * Therefore every file with a lock acquires it before a fork and releases it afterwards, in parent
+ * and child.
  */
 #ifndef OPENREG_BASE_FORKS_H
 #define OPENREG_BASE_FORKS_H
@@ -13,25 +14,26 @@
 
 #pragma GCC visibility push(hidden)
 
-/* A static variable of whoever watches. */
-struct openreg_fork_watch {
+/* One static variable per file that registers handlers. */
+struct openreg_fork_handlers {
   pthread_once_t once;
-  void (*before)(void); /* these as pthread_atfork takes them */
+  void (*before)(void); /* arguments of pthread_atfork */
   void (*after_in_parent)(void);
   void (*after_in_child)(void);
   int error;
 };
 
-#define OPENREG_FORK_WATCH(before, after_in_parent, after_in_child)                                \
+#define OPENREG_FORK_HANDLERS(before, after_in_parent, after_in_child)                             \
   { PTHREAD_ONCE_INIT, before, after_in_parent, after_in_child, 0 }
 
-/* From the first call on the functions are called at forks. Errors: SYSTEM, at each call. */
-openreg_status openreg_forks_watch(struct openreg_fork_watch *watch);
+/* Registers the handlers on the first call; later calls do nothing. Errors: SYSTEM, on every
+ * call. */
+openreg_status openreg_forks_register(struct openreg_fork_handlers *handlers);
 
-/* Forks of this process wait while this is held, lest a child gets a half of what is being done.
- * Not to be held twice. Errors: SYSTEM. */
-openreg_status openreg_forks_hold(void);
-void openreg_forks_release(void);
+/* While blocked, forks in this process wait. This keeps a child from inheriting a half-finished
+ * operation. Not recursive. Errors: SYSTEM. */
+openreg_status openreg_forks_block(void);
+void openreg_forks_unblock(void);
 
 #pragma GCC visibility pop
 #endif

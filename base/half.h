@@ -1,13 +1,12 @@
-/* half.h: float16 and bfloat16 to float and back, for kernels of every layer.
+/* half.h: conversions between float16 or bfloat16 and float, for kernels of all layers.
  *
- * To the nearest, ties to even, subnormals included; back is exact. Without branches, so that loops
- * over them vectorise on any machine, and without need of float subnormals, so that a thread which
- * flushes those to zero gets the same results. The processor must round to nearest, as a C program
- * starts.
+ * Narrowing rounds to nearest, ties to even, including subnormals. Widening is exact. The functions
+ * have no branches, so loops over them vectorize on any machine. They do not use float subnormals,
+ * so threads that flush subnormals to zero get the same results. The processor must be in
+ * round-to-nearest mode, which is the default of C programs.
  *
- * There are two ways to narrow a NaN. Processors keep its sign and the upper bits of its payload,
- * and make it quiet; CUDA makes 0x7FFF of every one, in both types (CUDART_NAN_FP16,
- * CUDART_NAN_BF16).
+ * NaNs can be narrowed in two ways. Processors keep the sign and the upper payload bits and set the
+ * quiet bit. CUDA converts every NaN to 0x7FFF in both types (CUDART_NAN_FP16, CUDART_NAN_BF16).
  */
 #ifndef OPENREG_BASE_HALF_H
 #define OPENREG_BASE_HALF_H
@@ -26,11 +25,12 @@ enum {
   CUDA_NAN = 0x7FFF,
   FLOAT_INFINITY_BITS = 0x7F800000,
   FLOAT_QUIET_BIT = 0x00400000,
-  /* Mantissas have 23 and 10 bits, exponents are biased by 127 and 15. */
+  /* Mantissas have 23 and 10 bits; exponent biases are 127 and 15. */
   HALF_SHIFT = 23 - 10,
   HALF_EXPONENT_DISTANCE = (127 - 15) << 23,
   MINIMUM_NORMAL_AS_FLOAT = HALF_EXPONENT_DISTANCE + (1 << 23), /* 2^-14 */
-  OVERFLOW_AS_FLOAT = HALF_EXPONENT_DISTANCE + (31 << 23), /* 2^16: infinite without rounding */
+  OVERFLOW_AS_FLOAT =
+      HALF_EXPONENT_DISTANCE + (31 << 23), /* 2^16: overflows to infinity without rounding */
 };
 
 static inline uint32_t float_bits(float value) {
@@ -71,26 +71,27 @@ static inline float float_of_bfloat16(uint16_t bfloat16) {
 
 /* ---- narrowing ------------------------------------------------------------------------------- */
 
-/* Rounds away the low `dropped` bits of a number's bits: half a unit less one is added, and one
- * more where what stays is odd. A carry out of the mantissa moves to the next exponent, which is
- * the right neighbour; out of the largest number, to infinity. */
+/* Rounds away the low `dropped` bits. Adds half a unit minus one, plus one more if the remaining
+ * number is odd. A carry out of the mantissa increments the exponent, which gives the next number;
+ * beyond the largest number it gives infinity. */
 static inline uint32_t round_bits_to_even(uint32_t bits, int dropped) {
   uint32_t below_half = (UINT32_C(1) << (dropped - 1)) - 1;
   return (bits + below_half + (bits >> dropped & 1)) >> dropped;
 }
 
-/* What comes of a NaN has no meaning. */
+/* The result for a NaN is unspecified. */
 static inline uint32_t half_of_number(float value) {
   uint32_t sign = float_bits(value) >> 16 & HALF_SIGN;
   uint32_t magnitude = magnitude_bits(value);
   uint32_t normal = round_bits_to_even(magnitude - HALF_EXPONENT_DISTANCE, HALF_SHIFT);
-  /* In [0.5, 1) a float's last place is 2^-24, the smallest float16: the addition rounds. */
+  /* For numbers in [0.5, 1) a float's last place is 2^-24, which is the smallest float16. The
+   * addition therefore rounds correctly. */
   uint32_t subnormal = float_bits(float_of_bits(magnitude) + 0.5f) - float_bits(0.5f);
   uint32_t finite = magnitude < MINIMUM_NORMAL_AS_FLOAT ? subnormal : normal;
   return sign | (magnitude >= OVERFLOW_AS_FLOAT ? HALF_INFINITY : finite);
 }
 
-/* A NaN as processors have it. */
+/* Converts NaNs as processors do. */
 static inline uint16_t half_of_float(float value) {
   uint32_t sign = float_bits(value) >> 16 & HALF_SIGN;
   uint32_t payload = magnitude_bits(value) >> HALF_SHIFT & HALF_MANTISSA;
@@ -102,8 +103,8 @@ static inline uint16_t cuda_half_of_float(float value) {
   return (uint16_t)(float_is_nan(value) ? CUDA_NAN : half_of_number(value));
 }
 
-/* The bits of a float whose upper half is the bfloat16, a NaN as processors have it; what is below
- * has no meaning. */
+/* Returns a float whose upper half is the bfloat16. Converts NaNs as processors do. The lower half
+ * is unspecified. */
 static inline uint32_t bfloat16_in_upper_half(float value) {
   uint32_t bits = float_bits(value);
   uint32_t rounded = bits + 0x7FFF + (bits >> 16 & 1);

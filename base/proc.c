@@ -21,6 +21,6 @@ int openreg_proc_reopen(int file) {
 
 const char *openreg_proc_error(int error) {
   if (access(FOLDER, F_OK) != 0 && errno == ENOENT)
-    return "/proc is not mounted here, and is needed for that";
+    return "/proc is not mounted, but this operation needs it";
   return strerror(error);
 }

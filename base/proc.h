@@ -1,8 +1,9 @@
-/* proc.h: files that are opened again through /proc.
+/* proc.h: reopens files through /proc.
  *
- * A lock of range_lock.h belongs to the description of a file that open makes, and so does what a
- * mapping keeps alive: where the two must not be one, the file is opened once more. Files without a
- * name, and those of other processes, can be opened again only where /proc names them.
+ * Locks of range_lock.h belong to an open file description. Mappings and forked children keep
+ * descriptions alive. Where a lock must not share a description with a mapping, the file is opened
+ * once more. Files without a name, and files of other processes, can only be reopened through
+ * /proc.
  */
 #ifndef OPENREG_BASE_PROC_H
 #define OPENREG_BASE_PROC_H
@@ -11,15 +12,14 @@
 
 enum { OPENREG_PROC_PATH_BYTES = 40 };
 
-/* The path of a descriptor of this process. */
+/* The /proc path of a descriptor of this process. */
 void openreg_proc_path(int file, char path[OPENREG_PROC_PATH_BYTES]);
 
-/* A description of its own of the same file, for reading and writing; -1, with errno, when that is
- * refused. */
+/* Opens the same file again for reading and writing, with its own description. Returns -1 and sets
+ * errno on failure. */
 int openreg_proc_reopen(int file);
 
-/* What to say of an error of a call that went through /proc: as strerror, or that there is no
- * /proc. */
+/* Error text for a call that used /proc: strerror's, or a hint that /proc is not mounted. */
 const char *openreg_proc_error(int error);
 
 #pragma GCC visibility pop

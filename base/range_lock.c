@@ -34,7 +34,7 @@ bool openreg_range_lock_find(int file, uint64_t *start, uint64_t *bytes) {
   if (control(file, F_OFD_GETLK, &range) != 0 || range.l_type == F_UNLCK)
     return false;
   uint64_t found = (uint64_t)range.l_start > first ? (uint64_t)range.l_start : first;
-  /* A length of 0 reaches to the end of the file, however far that is. */
+  /* A length of 0 means: to the end of the file. */
   uint64_t found_end = range.l_len == 0 ? end : (uint64_t)range.l_start + (uint64_t)range.l_len;
   *start = found;
   *bytes = (found_end < end ? found_end : end) - found;

@@ -1,7 +1,7 @@
-/* simd.c: which instruction set the kernels of the other layers run with on this machine.
+/* simd.c: selects the instruction set that the kernels of the other layers use.
  *
- * The choice is made by the first caller and does not change. Threads that come first together all
- * work it out, and store the same.
+ * The first call decides, and the choice never changes. Threads that race here compute and store
+ * the same value.
  */
 #include "base/base.h"
 
@@ -13,7 +13,7 @@
 
 static const char *const names[OPENREG_SIMD_COUNT] = {"c", "avx2", "avx512"};
 
-/* The instructions are those that the build gives to the compiler for each. */
+/* The features must match the compiler flags of each variant in meson.build. */
 static bool is_there(openreg_simd simd) {
 #ifdef __x86_64__
   bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&

@@ -1,8 +1,8 @@
-/* status.c: names and sentences of statuses, and each thread's last failure.
+/* status.c: names and messages of status codes, and each thread's last failure.
  *
- * The sentence is kept per thread, so that no lock is needed and no other thread can replace it
- * between a failure and the question what it was. It lies on the heap: what a library loaded late
- * may have as a thread's variables is a kilobyte and a half, all of its layers together.
+ * Each thread has its own message buffer, so no lock is needed and no other thread can replace the
+ * message before it is read. The buffer lies on the heap because a library that is loaded late has
+ * only about 1.5 KiB of static thread-local storage for all its layers.
  */
 #include "base/status.h"
 
@@ -13,18 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local char *last_sentence; /* NULL before the thread's first failure */
-static _Thread_local bool is_lost;        /* there was no room for it */
-static pthread_key_t at_thread_end;       /* frees it */
+static _Thread_local char *last_message; /* NULL before the thread's first failure */
+static _Thread_local bool is_lost;       /* no memory for the buffer */
+static pthread_key_t at_thread_end;      /* key whose destructor frees the buffer */
 
 static const char *const names[] = {
-#define X(name, sentence) #name,
+#define X(name, message) #name,
     OPENREG_STATUS_LIST(X)
 #undef X
 };
 
-static const char *const sentences[] = {
-#define X(name, sentence) sentence,
+static const char *const messages[] = {
+#define X(name, message) message,
     OPENREG_STATUS_LIST(X)
 #undef X
 };
@@ -37,49 +37,50 @@ const char *openreg_status_name(openreg_status status) {
   return is_known(status) ? names[status] : "UNKNOWN";
 }
 
-const char *openreg_status_sentence(openreg_status status) {
-  return is_known(status) ? sentences[status] : "unknown status";
+const char *openreg_status_message(openreg_status status) {
+  return is_known(status) ? messages[status] : "unknown status";
 }
 
-static void free_sentence(void *sentence) {
-  last_sentence = NULL;
-  free(sentence);
+static void free_message(void *message) {
+  last_message = NULL;
+  free(message);
 }
 
 static void prepare(void) {
-  (void)pthread_key_create(&at_thread_end, free_sentence);
+  (void)pthread_key_create(&at_thread_end, free_message);
 }
 
 static void make_room(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, prepare);
-  last_sentence = malloc(OPENREG_SENTENCE_BYTES);
-  pthread_setspecific(at_thread_end, last_sentence);
+  last_message = malloc(OPENREG_MESSAGE_BYTES);
+  pthread_setspecific(at_thread_end, last_message);
 }
 
 const char *openreg_last_error(void) {
   if (is_lost)
-    return "openreg: something failed, and there is no host memory for the sentence that says what";
-  return last_sentence != NULL ? last_sentence : "";
+    return "openreg: out of host memory while reporting an earlier error";
+  return last_message != NULL ? last_message : "";
 }
 
 void openreg_error_clear(void) {
   is_lost = false;
-  if (last_sentence != NULL)
-    last_sentence[0] = '\0';
+  if (last_message != NULL)
+    last_message[0] = '\0';
 }
 
 openreg_status openreg_fail(openreg_status status, const char *format, ...) {
-  /* Written aside first: the arguments may contain the last sentence itself. */
-  char sentence[OPENREG_SENTENCE_BYTES];
+  /* Formatted into a local buffer first, because the arguments may refer to the last message
+   * itself. */
+  char message[OPENREG_MESSAGE_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(sentence, sizeof sentence, format, arguments);
+  vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
-  if (last_sentence == NULL)
+  if (last_message == NULL)
     make_room();
-  is_lost = last_sentence == NULL;
+  is_lost = last_message == NULL;
   if (!is_lost)
-    memcpy(last_sentence, sentence, sizeof sentence);
+    memcpy(last_message, message, sizeof message);
   return status;
 }

@@ -1,4 +1,4 @@
-/* status.h: sentences, as the layers themselves need them beside base.h. */
+/* status.h: limits and functions for messages that only the layers need, in addition to base.h. */
 #ifndef OPENREG_BASE_STATUS_H
 #define OPENREG_BASE_STATUS_H
 
@@ -6,10 +6,10 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Longest sentence that openreg_last_error holds, its final zero included. */
-enum { OPENREG_SENTENCE_BYTES = 1024 };
+/* Size of the longest message that openreg_last_error can hold, including the terminating zero. */
+enum { OPENREG_MESSAGE_BYTES = 1024 };
 
-/* Forgets the calling thread's last sentence. */
+/* Clears the calling thread's last message. */
 void openreg_error_clear(void);
 
 #pragma GCC visibility pop

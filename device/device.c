@@ -1,9 +1,9 @@
-/* device.c: starting the layer up, and what can be asked of a device.
+/* device.c: initialization, and the properties of devices.
  *
  * openreg_initialize reads the configuration, maps the arenas, loads the topology, binds the
- * arenas, joins the group's ledger and installs the fault handler, in this order. An attempt that
- * fails leaves nothing behind, so that the next one may succeed. Forks wait meanwhile, so that no
- * child sees an attempt half done. A child of a process that is ready lets go of everything.
+ * arenas, joins the group's ledger and installs the fault handler, in this order. A failed attempt
+ * leaves nothing behind, so a later one may succeed. Forks are blocked meanwhile, so no child sees
+ * a half-done attempt. A child that is forked from an initialized process releases everything.
  */
 #include "device/device.h"
 
@@ -18,9 +18,9 @@
 
 static _Thread_local int current_device;
 
-/* Written while starting, constant once ready. */
-static openreg_device_properties properties_of[OPENREG_MAX_DEVICES]; /* numbers of the group */
-static openreg_topology *topology; /* kept for threads that start later */
+/* Written during initialization, constant afterwards. */
+static openreg_device_properties properties_of[OPENREG_MAX_DEVICES]; /* by group index */
+static openreg_topology *topology; /* for threads that start later */
 
 static void after_fork_in_child(void) {
   if (!openreg_is_initialized())
@@ -30,24 +30,25 @@ static void after_fork_in_child(void) {
   openreg_process_set_state(OPENREG_PROCESS_FORKED);
 }
 
-static struct openreg_fork_watch fork_watch = OPENREG_FORK_WATCH(NULL, NULL, after_fork_in_child);
+static struct openreg_fork_handlers fork_handlers =
+    OPENREG_FORK_HANDLERS(NULL, NULL, after_fork_in_child);
 
-/* ---- starting -------------------------------------------------------------------------------- */
+/* ---- initializing ---------------------------------------------------------------------------- */
 
-static void place_device(const openreg_config *config, const char *group, int number) {
-  openreg_device_properties *properties = &properties_of[number];
-  properties->profile = config->profiles[number];
-  properties->total_memory_bytes = config->memory_bytes[number];
-  properties->number_in_group = number;
-  openreg_device_make_uuid(group, number, properties->uuid);
-  openreg_topology_list_cores(topology, number, properties->cpuset, sizeof properties->cpuset);
-  properties->numa_node = openreg_topology_node(topology, number);
+static void place_device(const openreg_config *config, const char *group, int index) {
+  openreg_device_properties *properties = &properties_of[index];
+  properties->profile = config->profiles[index];
+  properties->total_memory_bytes = config->memory_bytes[index];
+  properties->group_index = index;
+  openreg_device_make_uuid(group, index, properties->uuid);
+  openreg_topology_list_cores(topology, index, properties->cpuset, sizeof properties->cpuset);
+  properties->numa_node = openreg_topology_node(topology, index);
 }
 
 static void bind_arena(int device) {
   size_t bytes;
   void *kernel_base = openreg_arena_kernel_base(device, &bytes);
-  openreg_topology_bind(topology, openreg_visible_number(device), kernel_base, bytes);
+  openreg_topology_bind(topology, openreg_visible_group_index(device), kernel_base, bytes);
 }
 
 static openreg_status start_locked(void) {
@@ -87,32 +88,32 @@ openreg_status openreg_initialize(void) {
   openreg_status status = openreg_require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
-  status = openreg_forks_watch(&fork_watch);
+  status = openreg_forks_register(&fork_handlers);
   if (status == OPENREG_OK)
-    status = openreg_forks_hold();
+    status = openreg_forks_block();
   if (status != OPENREG_OK)
     return status;
   status = openreg_is_initialized() ? OPENREG_OK : start_locked();
-  openreg_forks_release();
+  openreg_forks_unblock();
   return status;
 }
 
 /* ---- contexts -------------------------------------------------------------------------------- */
 
-openreg_status openreg_context_open(int device) {
+openreg_status openreg_context_create(int device) {
   const openreg_config *config;
   openreg_status status = openreg_require_ready(device);
   if (status == OPENREG_OK)
     status = openreg_config_get(&config);
   if (status == OPENREG_OK && config->gpu_overhead)
-    status =
-        openreg_ledger_take_context(device, &properties_of[openreg_visible_number(device)].profile);
+    status = openreg_ledger_reserve_context(
+        device, &properties_of[openreg_visible_group_index(device)].profile);
   if (status == OPENREG_OK)
     openreg_process_set_context(device);
   return status;
 }
 
-openreg_status openreg_device_take_context(int device) {
+openreg_status openreg_device_create_context(int device) {
   const openreg_config *config;
   openreg_status status = openreg_require_device(device);
   if (status == OPENREG_OK)
@@ -123,7 +124,7 @@ openreg_status openreg_device_take_context(int device) {
 /* ---- devices --------------------------------------------------------------------------------- */
 
 void openreg_device_bind_thread(int device) {
-  openreg_topology_bind_thread(topology, device < 0 ? -1 : openreg_visible_number(device));
+  openreg_topology_bind_thread(topology, device < 0 ? -1 : openreg_visible_group_index(device));
 }
 
 int openreg_device_current(void) {
@@ -140,7 +141,7 @@ openreg_status openreg_device_set_current(int device) {
 openreg_status openreg_device_get_properties(int device, openreg_device_properties *properties) {
   openreg_status status = openreg_require_ready(device);
   if (status == OPENREG_OK)
-    *properties = properties_of[openreg_visible_number(device)];
+    *properties = properties_of[openreg_visible_group_index(device)];
   return status;
 }
 

@@ -1,8 +1,8 @@
-/* faults.h: the third contract of the device layer: who is asked about faults of the host before
- * they are told as faults of a device's memory.
+/* faults.h: lets another layer handle page faults in host memory. Public, in addition to device.h.
  *
- * Nobody, as a rule. Whoever closes pages of the host's memory, to see who touches them, can open
- * them here and have the program go on.
+ * Normally a fault in device memory ends the process with a message. A layer that protects pages of
+ * host memory, to see who accesses them, installs a resolver. The resolver can unprotect the page
+ * and let the program continue.
  */
 #ifndef OPENREG_DEVICE_FAULTS_H
 #define OPENREG_DEVICE_FAULTS_H
@@ -16,15 +16,15 @@ extern "C" {
 typedef enum openreg_fault_access {
   OPENREG_FAULT_READ,
   OPENREG_FAULT_WRITE,
-  OPENREG_FAULT_UNKNOWN, /* this processor does not say it */
+  OPENREG_FAULT_UNKNOWN, /* this processor does not report it */
 } openreg_fault_access;
 
-/* Called by the thread that touched `address`, in the handler of SIGSEGV, perhaps on a small stack.
- * Returns whether the access can be made now: it is then made anew. */
+/* Called by the thread that accessed `address`, inside the SIGSEGV handler, possibly on a small
+ * stack. Returns true if the access may be retried. */
 typedef bool (*openreg_fault_resolver)(void *address, openreg_fault_access access);
 
-/* Who is asked from now on; NULL: nobody. The devices must have been initialized. On any thread. */
-void openreg_fault_resolve_with(openreg_fault_resolver resolver);
+/* Installs a resolver; NULL removes it. Devices must have been initialized. Any thread. */
+void openreg_fault_set_resolver(openreg_fault_resolver resolver);
 
 #ifdef __cplusplus
 }

@@ -1,13 +1,13 @@
-/* trace.h: the second contract of the device layer: who is told of the work that streams do, with
- * the times at which it was done.
+/* trace.h: reports the work of streams with begin and end times. Public, in addition to device.h.
  *
- * Nobody, as a rule: then work costs a look at one flag. While somebody is, he is asked for a note
- * on the thread that gives the work to the stream, and told on the thread that does it, when it is
- * done and before others can see that it is. Work that was given to a stream before has no note.
+ * While tracing is off, work costs one load of a flag. While it is on, the tracer is called twice
+ * for each piece of work: `note` on the thread that submits the work, and `report` on the thread
+ * that runs it, after it has finished and before others can see that it has. Work that was
+ * submitted before tracing began has no note.
  *
- * - A note is told of once, however long the work waits: also when nobody is told any more.
- * - Work within inline work is a part of it.
- * - Work that is dropped because streams were shut down is told of as if it had taken no time.
+ * - Each note is reported exactly once, even if the work runs after tracing has ended.
+ * - Work inside inline work counts as part of it.
+ * - Work that is dropped because streams were shut down is reported with a duration of zero.
  */
 #ifndef OPENREG_DEVICE_TRACE_H
 #define OPENREG_DEVICE_TRACE_H
@@ -21,39 +21,38 @@ extern "C" {
 #endif
 
 typedef enum openreg_trace_kind {
-  OPENREG_TRACE_INLINE, /* a function, or whatever the thread did between begin and end */
+  OPENREG_TRACE_INLINE, /* a function, or everything a thread did between begin and end */
   OPENREG_TRACE_QUEUED,
-  OPENREG_TRACE_WAIT, /* of the stream, for a point of another */
+  OPENREG_TRACE_WAIT, /* the stream waited for a point of another stream */
 } openreg_trace_kind;
 
 typedef struct openreg_trace_work {
   openreg_trace_kind kind;
   int device, stream;
   int awaited_device, awaited_stream; /* of a wait; -1: a stream of another process */
-  int64_t begin_ns, end_ns;           /* as openreg_now_ns */
-  uint64_t
-      ahead;  /* how much work the stream had been given and not done, at `begin_ns`: with this */
-  void *note; /* NULL: the work was given to the stream before anybody was told */
+  int64_t begin_ns, end_ns;           /* as openreg_now_ns returns */
+  uint64_t queue_depth; /* unfinished submissions of the stream at `begin_ns`, including this one */
+  void *note;           /* NULL: submitted before tracing began */
 } openreg_trace_work;
 
 typedef struct openreg_tracer {
-  /* Returns a note, not NULL, about work that the calling thread gives to a stream or, of inline
-   * work, has done. Must not give work to streams. */
+  /* Returns a note (not NULL) about work that the calling thread submits or, for inline work, has
+   * finished. Must not submit work. */
   void *(*note)(openreg_trace_kind kind, int device, int stream);
-  /* Told of work, and given the note. */
-  void (*tell)(const openreg_trace_work *work);
+  /* Reports finished work. Receives the note. */
+  void (*report)(const openreg_trace_work *work);
 } openreg_tracer;
 
-/* Who is told; to be called once, before openreg_trace_begin. The tracer lives as long as the
- * process. */
+/* Installs the tracer. Call it once, before openreg_trace_begin. The tracer must live as long as
+ * the process. */
 void openreg_trace_install(const openreg_tracer *tracer);
 
-/* From now on, and until now. On any thread. */
+/* Turn tracing on and off. Any thread. */
 void openreg_trace_begin(void);
 void openreg_trace_end(void);
 
-/* Nobody is told of the inline work that this thread does on the stream: the work is not done, and
- * will be queued. */
+/* Discards the calling thread's current inline work on the stream: it will be queued instead, so
+ * the inline part must not be reported. */
 void openreg_trace_skip_inline(int device, int stream);
 
 #ifdef __cplusplus

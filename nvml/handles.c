@@ -1,4 +1,4 @@
-/* handles.c: finding devices, by number and by what they are called. */
+/* handles.c: finds devices by index, UUID and PCI bus id. */
 #include "nvml/view.h"
 
 #include <stdio.h>
@@ -22,21 +22,21 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned *count) {
   return nvmlDeviceGetCount_v2(count);
 }
 
-/* `number` in the caller's words: past the end, none is found. */
-static nvmlReturn_t give_handle(unsigned number, nvmlReturn_t if_none, nvmlDevice_t *device) {
+/* Returns the handle of device `index`, or `if_none` if there is no such device. */
+static nvmlReturn_t return_handle(unsigned index, nvmlReturn_t if_none, nvmlDevice_t *device) {
   unsigned count;
   nvmlReturn_t code = nvmlDeviceGetCount_v2(&count);
   if (code == NVML_SUCCESS && device == NULL)
     code = NVML_ERROR_INVALID_ARGUMENT;
-  if (code == NVML_SUCCESS && number >= count)
+  if (code == NVML_SUCCESS && index >= count)
     code = if_none;
   if (code == NVML_SUCCESS)
-    *device = &openreg_nvml_devices[number];
+    *device = &openreg_nvml_devices[index];
   return code;
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
-  return give_handle(index, NVML_ERROR_INVALID_ARGUMENT, device);
+  return return_handle(index, NVML_ERROR_INVALID_ARGUMENT, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
@@ -62,12 +62,12 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     code = openreg_nvml_view(false, &view);
   if (code != NVML_SUCCESS)
     return code;
-  unsigned number = find_uuid(view.group, uuid);
+  unsigned index = find_uuid(view.group, uuid);
   openreg_nvml_close(&view);
-  return give_handle(number, NVML_ERROR_NOT_FOUND, device);
+  return return_handle(index, NVML_ERROR_NOT_FOUND, device);
 }
 
-/* [domain:]bus:device[.function], hexadecimal. */
+/* Parses [domain:]bus:device[.function], hexadecimal. */
 static unsigned find_bus_id(const char *bus_id) {
   unsigned domain = 0, bus, device, function = 0;
   if (sscanf(bus_id, "%x:%x:%x.%x", &domain, &bus, &device, &function) < 3) {
@@ -84,7 +84,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *
   nvmlReturn_t code = openreg_nvml_require_initialized();
   if (code == NVML_SUCCESS && bus_id == NULL)
     code = NVML_ERROR_INVALID_ARGUMENT;
-  return code == NVML_SUCCESS ? give_handle(find_bus_id(bus_id), NVML_ERROR_NOT_FOUND, device)
+  return code == NVML_SUCCESS ? return_handle(find_bus_id(bus_id), NVML_ERROR_NOT_FOUND, device)
                               : code;
 }
 
@@ -92,7 +92,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *dev
   return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
-/* None has a serial number. */
+/* No device has a serial index. */
 nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
   nvmlReturn_t code = openreg_nvml_require_initialized();
   if (code == NVML_SUCCESS && (serial == NULL || device == NULL))

@@ -1,4 +1,4 @@
-/* identity.c: what a device is: names, numbers, and the GPU that its profile says it is. */
+/* identity.c: what a device is: its name and ids, and the GPU model of its profile. */
 #include "nvml/view.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
   nvmlReturn_t code = openreg_nvml_view_device(device, false, &view);
   if (code != NVML_SUCCESS)
     return code;
-  code = openreg_nvml_give_text(view.device->name, name, length);
+  code = openreg_nvml_copy_text(view.device->name, name, length);
   openreg_nvml_close(&view);
   return code;
 }
@@ -24,7 +24,7 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length)
   char text[4 + OPENREG_UUID_TEXT_BYTES] = "GPU-";
   openreg_device_write_uuid(view.device->uuid, text + 4);
   openreg_nvml_close(&view);
-  return openreg_nvml_give_text(text, uuid, length);
+  return openreg_nvml_copy_text(text, uuid, length);
 }
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
@@ -44,12 +44,12 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *number) {
 /* ---- PCI ------------------------------------------------------------------------------------- */
 
 enum {
-  PCI_VENDOR_NVIDIA = 0x10de, /* PCI-SIG's number; which device of theirs is not known: 0 */
+  PCI_VENDOR_NVIDIA = 0x10de, /* assigned by PCI-SIG; the device part of the id is unknown: 0 */
   PCI_CLASS_DISPLAY = 3,
   PCI_SUBCLASS_3D = 2,
 };
 
-/* The number of the device and its bus. */
+/* Checks the device and finds its bus. */
 static nvmlReturn_t find_bus(nvmlDevice_t device, const void *answer, unsigned *bus) {
   int number;
   nvmlReturn_t code = openreg_nvml_require_device(device, &number);
@@ -101,7 +101,7 @@ nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *i
   return NVML_SUCCESS;
 }
 
-/* ---- the GPU that it shows ------------------------------------------------------------------- */
+/* ---- the GPU model --------------------------------------------------------------------------- */
 
 /* NVIDIA's GPUs by compute capability: CUDA C++ Programming Guide, "Compute Capabilities". */
 static const struct generation {
@@ -114,7 +114,7 @@ static const struct generation {
     {10, 0, NVML_DEVICE_ARCH_BLACKWELL, 128},
 };
 
-/* NULL: a profile that is not known here. */
+/* Returns NULL for a profile that this version does not know. */
 static const struct generation *generation_of(const openreg_ledger_device *device) {
   const struct generation *found = NULL;
   for (size_t i = 0; i < sizeof generations / sizeof generations[0]; i++) {

@@ -1,7 +1,7 @@
-/* library.c: initializing, versions, and what is asked of the machine and not of a device.
+/* library.c: initialization, versions, and queries about the machine.
  *
- * Initializing reads the configuration and nothing else: it is what can be wrong. There is nothing
- * to shut down, but a program that asks after its last nvmlShutdown must be told.
+ * Initialization only reads the configuration, because that is what can be wrong. There is nothing
+ * to shut down, but queries after the last nvmlShutdown must fail.
  */
 #include "nvml/view.h"
 
@@ -12,13 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a machine would have on which PyTorch 2.13 runs with the newest CUDA that it is built for:
- * CUDA 13.0, and the driver's branch that came with it. */
+/* A machine that runs PyTorch 2.13 with the newest CUDA version it is built for: CUDA 13.0, and the
+ * driver branch released with it. */
 static const char driver_version[] = "580.00";
 static const char nvml_version[] = "13.580.00";
 enum { CUDA_VERSION = 13000 };
 
-static _Atomic int initialized; /* how often more than shut down */
+static _Atomic int initialized; /* number of initializations without a shutdown */
 
 /* ---- initializing ---------------------------------------------------------------------------- */
 
@@ -55,9 +55,9 @@ nvmlReturn_t openreg_nvml_require_initialized(void) {
 
 const char *nvmlErrorString(nvmlReturn_t code) {
   switch (code) {
-#define X(name, number, sentence)                                                                  \
+#define X(name, number, message)                                                                   \
   case NVML_##name:                                                                                \
-    return sentence;
+    return message;
     NVML_CODE_LIST(X)
 #undef X
   }
@@ -66,12 +66,12 @@ const char *nvmlErrorString(nvmlReturn_t code) {
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-static nvmlReturn_t give_text(const char *text, char *to, unsigned length) {
+static nvmlReturn_t copy_text(const char *text, char *to, unsigned length) {
   nvmlReturn_t code = openreg_nvml_require_initialized();
-  return code == NVML_SUCCESS ? openreg_nvml_give_text(text, to, length) : code;
+  return code == NVML_SUCCESS ? openreg_nvml_copy_text(text, to, length) : code;
 }
 
-static nvmlReturn_t give_number(unsigned number, unsigned *to) {
+static nvmlReturn_t return_value(unsigned number, unsigned *to) {
   nvmlReturn_t code = openreg_nvml_require_initialized();
   if (code == NVML_SUCCESS && to == NULL)
     code = NVML_ERROR_INVALID_ARGUMENT;
@@ -81,14 +81,14 @@ static nvmlReturn_t give_number(unsigned number, unsigned *to) {
 }
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) {
-  return give_text(driver_version, version, length);
+  return copy_text(driver_version, version, length);
 }
 
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length) {
-  return give_text(nvml_version, version, length);
+  return copy_text(nvml_version, version, length);
 }
 
-/* As with NVML, without initializing too. */
+/* As in NVML, this works without initialization. */
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
   if (version == NULL)
     return NVML_ERROR_INVALID_ARGUMENT;
@@ -101,11 +101,11 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
 }
 
 nvmlReturn_t nvmlUnitGetCount(unsigned *count) {
-  return give_number(0, count);
+  return return_value(0, count);
 }
 
 nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned *count) {
-  return give_number(0, count);
+  return return_value(0, count);
 }
 
 /* ---- processes ------------------------------------------------------------------------------- */
@@ -116,7 +116,8 @@ static nvmlReturn_t code_of_error(int error) {
   return error == EACCES || error == EPERM ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_OPERATING_SYSTEM;
 }
 
-/* The first word of a file of the process, which ends with a zero or at the line's end. */
+/* Reads the first word of a file of the process, which ends with a zero byte or at the end of the
+ * line. */
 static nvmlReturn_t read_word(unsigned pid, const char *what, char *word, size_t word_bytes) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%u/%s", pid, what);
@@ -133,8 +134,8 @@ static nvmlReturn_t read_word(unsigned pid, const char *what, char *word, size_t
   return NVML_SUCCESS;
 }
 
-/* What it was started as, cut to the caller's room; of threads of the kernel, which were not
- * started so, their name. */
+/* Returns the program's path, truncated to `length`. Kernel threads have no command line; for them,
+ * returns their name. */
 nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {
   char word[4096] = "";
   nvmlReturn_t code = openreg_nvml_require_initialized();

@@ -1,15 +1,15 @@
-/* modes.c: how a device is set up and where it is placed. Nothing here can be set. */
+/* modes.c: modes and placement of a device. Nothing here can be changed. */
 #include "nvml/view.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what is the same for all ---------------------------------------------------------------- */
+/* ---- the same for all devices ---------------------------------------------------------------- */
 
 static nvmlReturn_t answer(nvmlDevice_t device, int value, int *to) {
-  int number;
-  nvmlReturn_t code = openreg_nvml_require_device(device, &number);
+  int index;
+  nvmlReturn_t code = openreg_nvml_require_device(device, &index);
   if (code == NVML_SUCCESS && to == NULL)
     code = NVML_ERROR_INVALID_ARGUMENT;
   if (code == NVML_SUCCESS)
@@ -17,7 +17,7 @@ static nvmlReturn_t answer(nvmlDevice_t device, int value, int *to) {
   return code;
 }
 
-/* A device is made by the first process that uses it, and goes with the last. */
+/* The first process that uses a device creates it, and the last one removes it. */
 nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, int *mode) {
   return answer(device, NVML_FEATURE_DISABLED, mode);
 }
@@ -63,7 +63,7 @@ nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned *node) {
   return code;
 }
 
-/* hwloc's list, "0-3,8". What has no room is left out. */
+/* Parses hwloc's list format, "0-3,8". Cores beyond `words` are left out. */
 static void set_cpus(const char *list, unsigned words, unsigned long *cpus) {
   enum { WORD_BITS = sizeof *cpus * CHAR_BIT };
   memset(cpus, 0, words * sizeof *cpus);
@@ -95,13 +95,13 @@ nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned words, unsig
   return code;
 }
 
-/* ---- pairs ----------------------------------------------------------------------------------- */
+/* ---- pairs of devices ------------------------------------------------------------------------ */
 
 static nvmlReturn_t require_pair(nvmlDevice_t device, nvmlDevice_t other, const void *answer) {
-  int number;
-  nvmlReturn_t code = openreg_nvml_require_device(device, &number);
+  int index;
+  nvmlReturn_t code = openreg_nvml_require_device(device, &index);
   if (code == NVML_SUCCESS)
-    code = openreg_nvml_require_device(other, &number);
+    code = openreg_nvml_require_device(other, &index);
   return code == NVML_SUCCESS && answer == NULL ? NVML_ERROR_INVALID_ARGUMENT : code;
 }
 
@@ -132,7 +132,8 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvmlDevice
   return NVML_SUCCESS;
 }
 
-/* Every device reaches the memory of every other, by the host's own loads and stores. */
+/* Every device can access every other device's memory, with ordinary loads and stores of the
+ * host. */
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t other, int what,
                                     int *status) {
   nvmlReturn_t code = require_pair(device, other, status);
@@ -147,10 +148,10 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t other, int
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-/* Counters of hardware, by number: none is there. Each says so for itself. */
+/* Hardware counters, by number. None exists; each field gets its own error code. */
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
-  int number;
-  nvmlReturn_t code = openreg_nvml_require_device(device, &number);
+  int index;
+  nvmlReturn_t code = openreg_nvml_require_device(device, &index);
   if (code == NVML_SUCCESS && (count <= 0 || values == NULL))
     code = NVML_ERROR_INVALID_ARGUMENT;
   for (int i = 0; code == NVML_SUCCESS && i < count; i++)
@@ -162,8 +163,8 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 
 #define X(name)                                                                                    \
   nvmlReturn_t name(nvmlDevice_t device) {                                                         \
-    int number;                                                                                    \
-    nvmlReturn_t code = openreg_nvml_require_device(device, &number);                              \
+    int index;                                                                                     \
+    nvmlReturn_t code = openreg_nvml_require_device(device, &index);                               \
     return code == NVML_SUCCESS ? NVML_ERROR_NOT_SUPPORTED : code;                                 \
   }
 NVML_UNSUPPORTED_LIST(X)

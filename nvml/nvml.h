@@ -1,23 +1,27 @@
-/* nvml.h: the part of NVML's interface that libnvidia-ml.so.1 of this project answers.
+/* nvml.h: the part of NVML's interface that this project's libnvidia-ml.so.1 implements.
  *
- * NVML is how programs ask for the GPUs of a machine: nvidia-smi, pynvml, torch.cuda.device_count.
- * The library here has NVML's names, structs and numbers, which are its public ABI, written down
- * from its documentation, and tells of the simulated devices of this process's group
- * (device/device.h): those that the processes of the group share, or, when there are none, those
- * that a process would find that is started now. It is for programs that are not edited, and is
- * loaded by its name: nothing includes this header but the library and its tests.
+ * Programs such as nvidia-smi, pynvml and torch.cuda.device_count use NVML to find the GPUs of a
+ * machine. This library has the names, structs and numbers of NVML's public ABI, written from its
+ * documentation. It describes the simulated devices of this process's group (device/device.h): the
+ * devices that the processes of the group share or, if the group has no processes, those that a
+ * process started now would find. Programs load the library by its name, without modification. Only
+ * the library and its tests include this header.
  *
- * As with NVML: each function returns one of the codes below and writes its results only with
- * SUCCESS (and INSUFFICIENT_SIZE, which says how much is needed). All may be called from any
- * thread. Before nvmlInit and after the last nvmlShutdown they return UNINITIALIZED, but
- * nvmlErrorString. A handle is good for the life of the process. Devices are numbered as they are
- * in the group: CUDA_VISIBLE_DEVICES has no meaning here.
+ * As in NVML:
  *
- * Asking initializes no device, joins no group and reserves nothing.
+ * - Each function returns one of the codes below. It writes its results only with SUCCESS, or with
+ *   INSUFFICIENT_SIZE, which tells how much space is needed.
+ * - All functions may be called from any thread.
+ * - Before nvmlInit and after the last nvmlShutdown, all functions except nvmlErrorString return
+ *   UNINITIALIZED.
+ * - A handle is valid as long as the process lives.
+ * - Devices are numbered by group index. CUDA_VISIBLE_DEVICES has no effect.
  *
- * What a simulated device does not have (temperatures, fans, power, clocks, error correction,
- * links) is NOT_SUPPORTED: NVML_UNSUPPORTED_LIST. Functions of NVML that stand in neither of the
- * two lists do not exist here, which callers take for an older driver.
+ * Queries initialize no device, join no group and reserve nothing.
+ *
+ * Properties that simulated devices lack (temperatures, fans, power, clocks, error correction,
+ * links) return NOT_SUPPORTED: NVML_UNSUPPORTED_LIST. NVML functions in neither of the two lists do
+ * not exist here; callers treat this like an older driver.
  */
 #ifndef OPENREG_NVML_H
 #define OPENREG_NVML_H
@@ -26,45 +30,45 @@
 
 /* ---- codes ----------------------------------------------------------------------------------- */
 
-/* X(name, number, sentence) */
+/* X(name, number, message) */
 #define NVML_CODE_LIST(X)                                                                          \
   X(SUCCESS, 0, "success")                                                                         \
-  X(ERROR_UNINITIALIZED, 1, "nvmlInit was not called, or nvmlShutdown was called since")           \
-  X(ERROR_INVALID_ARGUMENT, 2, "an argument is not valid")                                         \
-  X(ERROR_NOT_SUPPORTED, 3, "a simulated device does not have this")                               \
-  X(ERROR_NO_PERMISSION, 4, "this user may not do that")                                           \
-  X(ERROR_ALREADY_INITIALIZED, 5, "the library was initialized before")                            \
-  X(ERROR_NOT_FOUND, 6, "there is no such thing")                                                  \
-  X(ERROR_INSUFFICIENT_SIZE, 7, "the caller's memory is too small for the answer")                 \
-  X(ERROR_INSUFFICIENT_POWER, 8, "the device lacks power")                                         \
+  X(ERROR_UNINITIALIZED, 1,                                                                        \
+    "the library is not initialized: nvmlInit was not called, or nvmlShutdown was called since")   \
+  X(ERROR_INVALID_ARGUMENT, 2, "invalid argument")                                                 \
+  X(ERROR_NOT_SUPPORTED, 3, "simulated devices do not support this")                               \
+  X(ERROR_NO_PERMISSION, 4, "this user has no permission for this operation")                      \
+  X(ERROR_ALREADY_INITIALIZED, 5, "the library was already initialized")                           \
+  X(ERROR_NOT_FOUND, 6, "not found")                                                               \
+  X(ERROR_INSUFFICIENT_SIZE, 7, "the result does not fit into the memory that was provided")       \
+  X(ERROR_INSUFFICIENT_POWER, 8, "the device lacks external power")                                \
   X(ERROR_DRIVER_NOT_LOADED, 9,                                                                    \
-    "there are no devices: an OPENREG_ variable has a value that is not allowed; "                 \
-    "`openreg smi` says which")                                                                    \
-  X(ERROR_TIMEOUT, 10, "it took too long")                                                         \
-  X(ERROR_IRQ_ISSUE, 11, "the device's interrupts do not arrive")                                  \
-  X(ERROR_LIBRARY_NOT_FOUND, 12, "a library was not found")                                        \
+    "no devices: an OPENREG_ variable has an invalid value; `openreg smi` names it")               \
+  X(ERROR_TIMEOUT, 10, "the operation timed out")                                                  \
+  X(ERROR_IRQ_ISSUE, 11, "interrupts of the device are not delivered")                             \
+  X(ERROR_LIBRARY_NOT_FOUND, 12, "a shared library was not found")                                 \
   X(ERROR_FUNCTION_NOT_FOUND, 13, "this library does not have that function")                      \
-  X(ERROR_CORRUPTED_INFOROM, 14, "the device's own memory is corrupt")                             \
-  X(ERROR_GPU_IS_LOST, 15, "the group has this device no more")                                    \
+  X(ERROR_CORRUPTED_INFOROM, 14, "the device's infoROM is corrupt")                                \
+  X(ERROR_GPU_IS_LOST, 15, "the group no longer has this device")                                  \
   X(ERROR_RESET_REQUIRED, 16, "the device must be reset first")                                    \
-  X(ERROR_OPERATING_SYSTEM, 17, "the operating system refused")                                    \
-  X(ERROR_LIB_RM_VERSION_MISMATCH, 18, "library and driver are of different versions")             \
+  X(ERROR_OPERATING_SYSTEM, 17, "the operating system rejected the request")                       \
+  X(ERROR_LIB_RM_VERSION_MISMATCH, 18, "the versions of library and driver do not match")          \
   X(ERROR_IN_USE, 19, "the device is in use")                                                      \
-  X(ERROR_MEMORY, 20, "there is no host memory left")                                              \
-  X(ERROR_NO_DATA, 21, "there is no data")                                                         \
-  X(ERROR_VGPU_ECC_NOT_SUPPORTED, 22, "not with error correction")                                 \
-  X(ERROR_INSUFFICIENT_RESOURCES, 23, "something that is needed has run out")                      \
-  X(ERROR_FREQ_NOT_SUPPORTED, 24, "the device does not have this frequency")                       \
-  X(ERROR_ARGUMENT_VERSION_MISMATCH, 25, "the version that an argument names is not known here")   \
-  X(ERROR_DEPRECATED, 26, "this is not done any more")                                             \
-  X(ERROR_NOT_READY, 27, "not yet")                                                                \
-  X(ERROR_GPU_NOT_FOUND, 28, "there is no GPU")                                                    \
-  X(ERROR_INVALID_STATE, 29, "not in this state")                                                  \
-  X(ERROR_RESET_TYPE_NOT_SUPPORTED, 30, "the device cannot be reset so")                           \
-  X(ERROR_UNKNOWN, 999, "an unknown error")
+  X(ERROR_MEMORY, 20, "out of host memory")                                                        \
+  X(ERROR_NO_DATA, 21, "no data is available")                                                     \
+  X(ERROR_VGPU_ECC_NOT_SUPPORTED, 22, "not supported with error correction")                       \
+  X(ERROR_INSUFFICIENT_RESOURCES, 23, "a required resource has run out")                           \
+  X(ERROR_FREQ_NOT_SUPPORTED, 24, "the device does not support this frequency")                    \
+  X(ERROR_ARGUMENT_VERSION_MISMATCH, 25, "the version of an argument's struct is not supported")   \
+  X(ERROR_DEPRECATED, 26, "this function is no longer supported")                                  \
+  X(ERROR_NOT_READY, 27, "the device is not ready")                                                \
+  X(ERROR_GPU_NOT_FOUND, 28, "no GPU was found")                                                   \
+  X(ERROR_INVALID_STATE, 29, "not allowed in this state")                                          \
+  X(ERROR_RESET_TYPE_NOT_SUPPORTED, 30, "the device does not support this kind of reset")          \
+  X(ERROR_UNKNOWN, 999, "unknown error")
 
 typedef enum nvmlReturn_t {
-#define X(name, number, sentence) NVML_##name = number,
+#define X(name, number, message) NVML_##name = number,
   NVML_CODE_LIST(X)
 #undef X
 } nvmlReturn_t;
@@ -72,13 +76,13 @@ typedef enum nvmlReturn_t {
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 enum {
-  NVML_INIT_FLAG_NO_GPUS = 1,   /* no devices are no failure */
-  NVML_INIT_FLAG_NO_ATTACH = 2, /* devices are not woken: here never */
+  NVML_INIT_FLAG_NO_GPUS = 1,   /* having no devices is not a failure */
+  NVML_INIT_FLAG_NO_ATTACH = 2, /* do not wake devices; has no effect here */
   NVML_INIT_FLAG_FORCE_INIT = 4,
 };
 
 enum { NVML_FEATURE_DISABLED = 0, NVML_FEATURE_ENABLED = 1 };
-enum { NVML_COMPUTEMODE_DEFAULT = 0 }; /* any number of processes on a device */
+enum { NVML_COMPUTEMODE_DEFAULT = 0 }; /* any number of processes may use a device */
 enum { NVML_PCI_BUS_ID_BYTES = 32, NVML_PCI_BUS_ID_V2_BYTES = 16 };
 
 enum {
@@ -100,7 +104,7 @@ enum {
 
 enum {
   NVML_TOPOLOGY_INTERNAL = 0, /* a device and itself */
-  NVML_TOPOLOGY_NODE = 40,    /* on one NUMA node */
+  NVML_TOPOLOGY_NODE = 40,    /* on the same NUMA node */
   NVML_TOPOLOGY_SYSTEM = 50,
 };
 
@@ -114,7 +118,7 @@ enum {
 };
 enum { NVML_P2P_STATUS_OK = 0, NVML_P2P_STATUS_NOT_SUPPORTED = 5 };
 
-/* Structs that tell which they are: their size, and a version in the top byte. */
+/* Versioned structs begin with their size and a version in the top byte. */
 #define NVML_STRUCT_VERSION(type, version) ((unsigned)sizeof(type) | (unsigned)(version) << 24)
 
 /* ---- structs --------------------------------------------------------------------------------- */
@@ -144,7 +148,7 @@ typedef struct nvmlPciInfoExt_v1_t {
   char busId[NVML_PCI_BUS_ID_BYTES];
 } nvmlPciInfoExt_v1_t;
 
-/* In bytes. */
+/* All in bytes. */
 typedef struct nvmlMemory_t {
   unsigned long long total, free, used;
 } nvmlMemory_t;
@@ -159,14 +163,14 @@ typedef struct nvmlProcessInfo_v1_t {
   unsigned long long usedGpuMemory; /* in bytes */
 } nvmlProcessInfo_v1_t;
 
-/* Of version 2 and 3 alike. */
+/* Versions 2 and 3 are identical. */
 typedef struct nvmlProcessInfo_t {
   unsigned pid;
   unsigned long long usedGpuMemory;
-  unsigned gpuInstanceId, computeInstanceId; /* of a divided GPU; else all ones */
+  unsigned gpuInstanceId, computeInstanceId; /* of a partitioned GPU; otherwise all ones */
 } nvmlProcessInfo_t;
 
-/* In percent of the time lately. */
+/* Recent utilization in percent. */
 typedef struct nvmlUtilization_t {
   unsigned gpu, memory;
 } nvmlUtilization_t;
@@ -191,9 +195,11 @@ _Static_assert(sizeof(nvmlFieldValue_t) == 40, "NVML's ABI");
 
 /* ---- functions ------------------------------------------------------------------------------- */
 
-/* X(name, parameters): what is answered. Text is written with its final zero, or not at all. */
+/* X(name, parameters): implemented functions. Text is written with its terminating zero, or not at
+ * all. */
 #define NVML_FUNCTION_LIST(X)                                                                      \
-  /* library.c. Init is counted; it fails with DRIVER_NOT_LOADED for a bad configuration. */       \
+  /* library.c. Initializations are counted. They fail with DRIVER_NOT_LOADED if the configuration \
+   * is invalid. */                                                                                \
   X(nvmlInit, (void))                                                                              \
   X(nvmlInit_v2, (void))                                                                           \
   X(nvmlInitWithFlags, (unsigned flags))                                                           \
@@ -205,7 +211,7 @@ _Static_assert(sizeof(nvmlFieldValue_t) == 40, "NVML's ABI");
   X(nvmlSystemGetProcessName, (unsigned pid, char *name, unsigned length))                         \
   X(nvmlUnitGetCount, (unsigned *count))                                                           \
   X(nvmlGetExcludedDeviceCount, (unsigned *count))                                                 \
-  /* handles.c. NOT_FOUND for an id that no device has. */                                         \
+  /* handles.c. Unknown ids return NOT_FOUND. */                                                   \
   X(nvmlDeviceGetCount, (unsigned *count))                                                         \
   X(nvmlDeviceGetCount_v2, (unsigned *count))                                                      \
   X(nvmlDeviceGetHandleByIndex, (unsigned index, nvmlDevice_t *device))                            \
@@ -264,8 +270,8 @@ _Static_assert(sizeof(nvmlFieldValue_t) == 40, "NVML's ABI");
   X(nvmlDeviceGetMPSComputeRunningProcesses_v3,                                                    \
     (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *processes))
 
-/* X(name): what a simulated device does not have, and what cannot be set: NOT_SUPPORTED for every
- * device. Whatever else they are given is not looked at. */
+/* X(name): features that simulated devices lack, and settings that cannot be changed. They return
+ * NOT_SUPPORTED for every device and ignore all other arguments. */
 /* clang-format off */
 #define NVML_UNSUPPORTED_LIST(X) \
   X(nvmlDeviceClearAccountingPids) X(nvmlDeviceClearCpuAffinity) \
@@ -382,7 +388,7 @@ _Static_assert(sizeof(nvmlFieldValue_t) == 40, "NVML's ABI");
   X(nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1)
 /* clang-format on */
 
-/* The sentence of a code; that of ERROR_UNKNOWN for what is none. Static storage. */
+/* The message of a code; unknown codes have that of ERROR_UNKNOWN. Static storage. */
 const char *nvmlErrorString(nvmlReturn_t code);
 
 #define X(name, parameters) nvmlReturn_t name parameters;

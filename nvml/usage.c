@@ -1,4 +1,4 @@
-/* usage.c: what is in use of a device, by whom, and how busy it is. */
+/* usage.c: memory usage, processes and utilization of a device. */
 #include "nvml/view.h"
 
 #include <stddef.h>
@@ -19,7 +19,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
   return memory != NULL ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* No driver keeps any of it for itself. */
+/* No driver reserves memory. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
   nvmlMemory_t plain;
   nvmlReturn_t code = nvmlDeviceGetMemoryInfo(device, &plain);
@@ -35,16 +35,17 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-/* A process that ended, whose memory others still have, is none any more. */
-static bool uses(const openreg_ledger_process *process, int number) {
-  return process->bytes[number] > 0 && !process->has_exited;
+/* Ended processes whose memory others still use are not listed. */
+static bool uses(const openreg_ledger_process *process, int index) {
+  return process->bytes[index] > 0 && !process->has_exited;
 }
 
-/* Gives a list as NVML does: `count` says for how many there is room, then how many there are. */
-typedef void (*give_process)(const openreg_ledger_process *process, int number, unsigned place,
-                             void *processes);
+/* Lists processes as NVML does: the caller passes the array's size in `count` and gets the number
+ * of processes. */
+typedef void (*write_process)(const openreg_ledger_process *process, int index, unsigned place,
+                              void *processes);
 
-static nvmlReturn_t give_processes(nvmlDevice_t device, give_process give, unsigned *count,
+static nvmlReturn_t list_processes(nvmlDevice_t device, write_process give, unsigned *count,
                                    void *processes) {
   struct openreg_nvml_view view;
   nvmlReturn_t code = openreg_nvml_view_device(device, false, &view);
@@ -53,10 +54,10 @@ static nvmlReturn_t give_processes(nvmlDevice_t device, give_process give, unsig
   unsigned room = count != NULL && processes != NULL ? *count : 0, found = 0;
   for (int i = 0; i < view.group->process_count; i++) {
     const openreg_ledger_process *process = &view.group->processes[i];
-    if (!uses(process, view.number))
+    if (!uses(process, view.index))
       continue;
     if (found < room)
-      give(process, view.number, found, processes);
+      give(process, view.index, found, processes);
     found++;
   }
   openreg_nvml_close(&view);
@@ -66,40 +67,40 @@ static nvmlReturn_t give_processes(nvmlDevice_t device, give_process give, unsig
   return found <= room ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
-static void give_v1(const openreg_ledger_process *process, int number, unsigned place,
-                    void *processes) {
-  ((nvmlProcessInfo_v1_t *)processes)[place] = (nvmlProcessInfo_v1_t){
-      .pid = (unsigned)process->pid, .usedGpuMemory = process->bytes[number]};
+static void write_process_v1(const openreg_ledger_process *process, int index, unsigned place,
+                             void *processes) {
+  ((nvmlProcessInfo_v1_t *)processes)[place] =
+      (nvmlProcessInfo_v1_t){.pid = (unsigned)process->pid, .usedGpuMemory = process->bytes[index]};
 }
 
-static void give_v3(const openreg_ledger_process *process, int number, unsigned place,
-                    void *processes) {
+static void write_process_v3(const openreg_ledger_process *process, int index, unsigned place,
+                             void *processes) {
   ((nvmlProcessInfo_t *)processes)[place] =
       (nvmlProcessInfo_t){.pid = (unsigned)process->pid,
-                          .usedGpuMemory = process->bytes[number],
+                          .usedGpuMemory = process->bytes[index],
                           .gpuInstanceId = ~0u,
                           .computeInstanceId = ~0u};
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
                                                   nvmlProcessInfo_v1_t *processes) {
-  return give_processes(device, give_v1, count, processes);
+  return list_processes(device, write_process_v1, count, processes);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
                                                      nvmlProcessInfo_t *processes) {
-  return give_processes(device, give_v3, count, processes);
+  return list_processes(device, write_process_v3, count, processes);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                      nvmlProcessInfo_t *processes) {
-  return give_processes(device, give_v3, count, processes);
+  return list_processes(device, write_process_v3, count, processes);
 }
 
-/* Graphics, and CUDA's service for many processes: nobody has any. */
-static nvmlReturn_t give_none(nvmlDevice_t device, unsigned *count) {
-  int number;
-  nvmlReturn_t code = openreg_nvml_require_device(device, &number);
+/* There are never processes that use graphics or CUDA's Multi-Process Service. */
+static nvmlReturn_t list_no_processes(nvmlDevice_t device, unsigned *count) {
+  int index;
+  nvmlReturn_t code = openreg_nvml_require_device(device, &index);
   if (code == NVML_SUCCESS && count == NULL)
     code = NVML_ERROR_INVALID_ARGUMENT;
   if (code == NVML_SUCCESS)
@@ -107,21 +108,21 @@ static nvmlReturn_t give_none(nvmlDevice_t device, unsigned *count) {
   return code;
 }
 
-#define NONE(name, type)                                                                           \
+#define DEFINE_EMPTY_LIST(name, type)                                                              \
   nvmlReturn_t name(nvmlDevice_t device, unsigned *count, type *processes) {                       \
     (void)processes;                                                                               \
-    return give_none(device, count);                                                               \
+    return list_no_processes(device, count);                                                       \
   }
-NONE(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
-NONE(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_t)
-NONE(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t)
-NONE(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
-NONE(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t)
-NONE(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t)
+DEFINE_EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
+DEFINE_EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_t)
+DEFINE_EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t)
+DEFINE_EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
+DEFINE_EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t)
+DEFINE_EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t)
 
-/* ---- how busy -------------------------------------------------------------------------------- */
+/* ---- utilization ----------------------------------------------------------------------------- */
 
-static nvmlReturn_t look(nvmlDevice_t device, int *percent) {
+static nvmlReturn_t get_busy_percent(nvmlDevice_t device, int *percent) {
   struct openreg_nvml_view view;
   nvmlReturn_t code = openreg_nvml_view_device(device, true, &view);
   if (code != NVML_SUCCESS)
@@ -131,15 +132,16 @@ static nvmlReturn_t look(nvmlDevice_t device, int *percent) {
   return NVML_SUCCESS;
 }
 
-/* Where nobody looked lately it waits for a tenth of a second, which is what it then tells of: the
- * ledger's shortest time. Kernels of the host's processor use memory whenever they run. */
+/* If nobody sampled utilization recently, waits a tenth of a second, the shortest interval that the
+ * ledger supports. `memory` equals `gpu`, because kernels on the host's processor access memory
+ * whenever they run. */
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
-  enum { LOOKS = 100 }; /* a limit, for a clock that does not move */
+  enum { MAX_ATTEMPTS = 100 }; /* limit in case the clock does not advance */
   int percent = -1;
-  nvmlReturn_t code = look(device, &percent);
-  for (int i = 0; code == NVML_SUCCESS && percent < 0 && i < LOOKS; i++) {
+  nvmlReturn_t code = get_busy_percent(device, &percent);
+  for (int i = 0; code == NVML_SUCCESS && percent < 0 && i < MAX_ATTEMPTS; i++) {
     nanosleep(&(struct timespec){.tv_nsec = i == 0 ? 100000000 : 1000000}, NULL);
-    code = look(device, &percent);
+    code = get_busy_percent(device, &percent);
   }
   if (code != NVML_SUCCESS)
     return code;

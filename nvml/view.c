@@ -1,8 +1,8 @@
-/* view.c: the group of this process as the ledger has it. See view.h.
+/* view.c: this process's group, from the ledger. See view.h.
  *
- * Every question is answered from a snapshot of its own, so that no answer is older than its
- * question. Only what a group without processes would be is kept: it follows from the environment,
- * which is read once, and to find the places of the devices on the machine takes milliseconds.
+ * Each query takes its own snapshot, so no result is older than the query. Only the preview of a
+ * group without processes is cached: it depends on the environment, which is read once, and finding
+ * the devices' placement takes milliseconds.
  */
 #include "nvml/view.h"
 
@@ -33,26 +33,26 @@ static nvmlReturn_t code_of(openreg_status status) {
   }
 }
 
-nvmlReturn_t openreg_nvml_require_device(nvmlDevice_t device, int *number) {
+nvmlReturn_t openreg_nvml_require_device(nvmlDevice_t device, int *index) {
   nvmlReturn_t code = openreg_nvml_require_initialized();
   if (code != NVML_SUCCESS)
     return code;
   for (int i = 0; i < OPENREG_MAX_DEVICES; i++) {
     if (device == &openreg_nvml_devices[i]) {
-      *number = i;
+      *index = i;
       return NVML_SUCCESS;
     }
   }
   return NVML_ERROR_INVALID_ARGUMENT;
 }
 
-nvmlReturn_t openreg_nvml_view(bool looks, struct openreg_nvml_view *view) {
+nvmlReturn_t openreg_nvml_view(bool with_utilization, struct openreg_nvml_view *view) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   nvmlReturn_t code = openreg_nvml_require_initialized();
   if (code != NVML_SUCCESS)
     return code;
-  *view = (struct openreg_nvml_view){.number = -1};
-  openreg_status status = openreg_ledger_find_own(looks, &view->owned);
+  *view = (struct openreg_nvml_view){.index = -1};
+  openreg_status status = openreg_ledger_find_own(with_utilization, &view->owned);
   view->group = view->owned;
   if (status == OPENREG_NOT_READY) {
     pthread_once(&once, take_preview);
@@ -62,20 +62,20 @@ nvmlReturn_t openreg_nvml_view(bool looks, struct openreg_nvml_view *view) {
   return code_of(status);
 }
 
-nvmlReturn_t openreg_nvml_view_device(nvmlDevice_t device, bool looks,
+nvmlReturn_t openreg_nvml_view_device(nvmlDevice_t device, bool with_utilization,
                                       struct openreg_nvml_view *view) {
-  int number;
-  nvmlReturn_t code = openreg_nvml_require_device(device, &number);
+  int index;
+  nvmlReturn_t code = openreg_nvml_require_device(device, &index);
   if (code == NVML_SUCCESS)
-    code = openreg_nvml_view(looks, view);
+    code = openreg_nvml_view(with_utilization, view);
   if (code != NVML_SUCCESS)
     return code;
-  if (number >= view->group->device_count) {
+  if (index >= view->group->device_count) {
     openreg_nvml_close(view);
     return NVML_ERROR_GPU_IS_LOST;
   }
-  view->number = number;
-  view->device = &view->group->devices[number];
+  view->index = index;
+  view->device = &view->group->devices[index];
   return NVML_SUCCESS;
 }
 
@@ -83,7 +83,7 @@ void openreg_nvml_close(struct openreg_nvml_view *view) {
   openreg_ledger_free_snapshots(view->owned, 1);
 }
 
-nvmlReturn_t openreg_nvml_give_text(const char *text, char *to, unsigned length) {
+nvmlReturn_t openreg_nvml_copy_text(const char *text, char *to, unsigned length) {
   size_t needed = strlen(text) + 1;
   if (to == NULL)
     return NVML_ERROR_INVALID_ARGUMENT;

@@ -1,5 +1,4 @@
-/* view.h: what the functions of this library look at: whether it is initialized, and the devices as
- * they are at the moment.
+/* view.h: whether the library is initialized, and the current state of the devices.
  */
 #ifndef OPENREG_NVML_VIEW_H
 #define OPENREG_NVML_VIEW_H
@@ -17,31 +16,33 @@ struct nvmlDevice_st {
 };
 extern struct nvmlDevice_st openreg_nvml_devices[OPENREG_MAX_DEVICES];
 
-/* SUCCESS, or UNINITIALIZED. */
+/* SUCCESS or UNINITIALIZED. */
 nvmlReturn_t openreg_nvml_require_initialized(void);
 
-/* SUCCESS and its number, UNINITIALIZED, or INVALID_ARGUMENT for what is no handle. */
-nvmlReturn_t openreg_nvml_require_device(nvmlDevice_t device, int *number);
+/* Returns SUCCESS and the device's index, UNINITIALIZED, or INVALID_ARGUMENT if `device` is not a
+ * handle. */
+nvmlReturn_t openreg_nvml_require_device(nvmlDevice_t device, int *index);
 
-/* The devices of this process's group, and its processes; with none of them in it, as they would
- * be. */
+/* The devices and processes of this process's group. If the group has no processes, a preview of
+ * its devices. */
 struct openreg_nvml_view {
   const openreg_ledger_snapshot *group;
-  openreg_ledger_snapshot *owned; /* NULL: it is a preview */
-  int number;                     /* of the device that was asked for */
+  openreg_ledger_snapshot *owned; /* NULL for a preview */
+  int index;                      /* index of the requested device */
   const openreg_ledger_device *device;
 };
 
-/* Takes a view, to be closed when it is SUCCESS. `looks` as in openreg_ledger_find_own. The second
- * is for one device, and fails with GPU_IS_LOST when the group has it no more. */
-nvmlReturn_t openreg_nvml_view(bool looks, struct openreg_nvml_view *view);
-nvmlReturn_t openreg_nvml_view_device(nvmlDevice_t device, bool looks,
+/* Take a view, which the caller closes after SUCCESS. `with_utilization`: see
+ * openreg_ledger_find_own. view_device selects one device and fails with GPU_IS_LOST if the group
+ * no longer has it. */
+nvmlReturn_t openreg_nvml_view(bool with_utilization, struct openreg_nvml_view *view);
+nvmlReturn_t openreg_nvml_view_device(nvmlDevice_t device, bool with_utilization,
                                       struct openreg_nvml_view *view);
 void openreg_nvml_close(struct openreg_nvml_view *view);
 
-/* Gives text to a caller who has room for `length` characters. INVALID_ARGUMENT, INSUFFICIENT_SIZE.
- */
-nvmlReturn_t openreg_nvml_give_text(const char *text, char *to, unsigned length);
+/* Copies text for a caller with space for `length` characters. Errors: INVALID_ARGUMENT,
+ * INSUFFICIENT_SIZE. */
+nvmlReturn_t openreg_nvml_copy_text(const char *text, char *to, unsigned length);
 
 #pragma GCC visibility pop
 #endif

@@ -1,8 +1,8 @@
-/* event_exchange.c: events that several processes have: exporting and importing them, and what
- * recording, asking and waiting are for them.
+/* event_exchange.c: events that several processes share: export, import, and their operations.
  *
- * This process's recordings of such an event are those of its shared event (shared_event.h): one
- * whose work is not done is begun there, and ended by a stamp behind that work.
+ * Recordings by this process are points of the shared event (shared_event.h). If the recorded work
+ * has not finished, the recording begins a point there, and a timestamp task behind the work ends
+ * it.
  */
 #include "device/ipc/shared_event.h"
 
@@ -11,7 +11,8 @@
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
-/* A stamp that reaches a point of the shared event, behind what was submitted to the stream. */
+/* Submits a timestamp task, which will reach a new point of the shared event behind the stream's
+ * work. */
 static openreg_status record_in_queue(openreg_event *event, int number) {
   openreg_shared_event *shared = event->shared;
   uint64_t point;
@@ -20,7 +21,7 @@ static openreg_status record_in_queue(openreg_event *event, int number) {
   if (status != OPENREG_OK)
     return status;
   openreg_event_add_reference(event);
-  struct task task = {.kind = TASK_STAMP, .stamp = {event, recording}};
+  struct task task = {.kind = TASK_TIMESTAMP, .timestamp = {event, recording}};
   status = openreg_stream_submit(&openreg_streams[event->device][number], &task, &point);
   if (status == OPENREG_OK) {
     openreg_shared_event_publish(shared, recording, openreg_recording(point, number));
@@ -39,51 +40,52 @@ static openreg_status record(openreg_event *event, int stream) {
   return openreg_shared_event_mark(event->shared, openreg_recording(point, stream));
 }
 
-/* ---- asking and waiting ---------------------------------------------------------------------- */
+/* ---- querying and waiting -------------------------------------------------------------------- */
 
-/* As a shared event is recorded now: `recorded` by this process, or a point of another one. */
-struct latest {
+/* The latest recording of a shared event: either `recorded` by this process, or a fence of another
+ * one. */
+struct latest_recording {
   uint64_t recorded;
-  struct openreg_remote_point remote; /* its file is NULL when there is none */
+  struct openreg_remote_fence remote; /* its file is NULL if there is none */
 };
 
 static openreg_status query(const openreg_event *event) {
-  struct latest latest;
+  struct latest_recording latest;
   openreg_shared_event *shared = event->shared;
   openreg_status status = openreg_shared_event_latest(shared, &latest.recorded, &latest.remote);
   if (status != OPENREG_OK)
     return status;
   if (latest.remote.file == NULL)
     return openreg_recording_is_reached(event, latest.recorded) ? OPENREG_OK : OPENREG_NOT_READY;
-  status = openreg_remote_point_query(&latest.remote);
-  openreg_shared_event_let_go(shared, &latest.remote);
+  status = openreg_remote_fence_query(&latest.remote);
+  openreg_shared_event_release_fence(shared, &latest.remote);
   return status;
 }
 
-static openreg_status await_remote_point(const struct openreg_remote_point *remote,
+static openreg_status await_remote_fence(const struct openreg_remote_fence *remote,
                                          int64_t deadline_ns) {
-  openreg_status status = openreg_remote_point_query(remote);
+  openreg_status status = openreg_remote_fence_query(remote);
   if (status == OPENREG_NOT_READY && openreg_worker_is_this_thread())
     return openreg_fail(OPENREG_NOT_PERMITTED,
-                        "openreg: a function that runs on a stream must not wait for events");
-  return status == OPENREG_NOT_READY ? openreg_remote_point_await(remote, deadline_ns) : status;
+                        "openreg: cannot wait for an event from inside work that runs on a stream");
+  return status == OPENREG_NOT_READY ? openreg_remote_fence_await(remote, deadline_ns) : status;
 }
 
 static openreg_status synchronize(const openreg_event *event, int64_t deadline_ns) {
-  struct latest latest;
+  struct latest_recording latest;
   openreg_shared_event *shared = event->shared;
   openreg_status status = openreg_shared_event_latest(shared, &latest.recorded, &latest.remote);
   if (status != OPENREG_OK)
     return status;
   if (latest.remote.file == NULL)
     return openreg_recording_await(event, latest.recorded, deadline_ns);
-  status = await_remote_point(&latest.remote, deadline_ns);
-  openreg_shared_event_let_go(shared, &latest.remote);
+  status = await_remote_fence(&latest.remote, deadline_ns);
+  openreg_shared_event_release_fence(shared, &latest.remote);
   return status == OPENREG_OK ? openreg_failure_take(event->device) : status;
 }
 
 static openreg_status wait_on_stream(int device, int stream, const openreg_event *event) {
-  struct latest latest;
+  struct latest_recording latest;
   openreg_shared_event *shared = event->shared;
   openreg_status status = openreg_shared_event_latest(shared, &latest.recorded, &latest.remote);
   if (status != OPENREG_OK)
@@ -91,15 +93,16 @@ static openreg_status wait_on_stream(int device, int stream, const openreg_event
   if (latest.remote.file == NULL)
     return openreg_recording_wait_on_stream(&openreg_streams[device][stream], event,
                                             latest.recorded);
-  status = openreg_remote_point_await_on_stream(&latest.remote, device, stream);
-  openreg_shared_event_let_go(shared, &latest.remote);
+  status = openreg_remote_fence_await_on_stream(&latest.remote, device, stream);
+  openreg_shared_event_release_fence(shared, &latest.remote);
   return status;
 }
 
 /* ---- sharing --------------------------------------------------------------------------------- */
 
-/* What was dropped by shutting down was not done: other processes are not told that it was. */
-static void stamp(openreg_event *event, uint64_t recording) {
+/* Work that was dropped by shutting down was not done, so other processes must not see it as
+ * done. */
+static void set_timestamp(openreg_event *event, uint64_t recording) {
   if (!openreg_streams_are_shut_down())
     openreg_shared_event_end(event->shared, (uint32_t)recording);
 }
@@ -113,7 +116,7 @@ static const struct openreg_event_sharing sharing = {
     .query = query,
     .synchronize = synchronize,
     .wait_on_stream = wait_on_stream,
-    .stamp = stamp,
+    .set_timestamp = set_timestamp,
     .close = close_shared,
 };
 
@@ -123,8 +126,8 @@ static bool is_shared(const openreg_event *event) {
 
 /* ---- exporting and importing ----------------------------------------------------------------- */
 
-/* What the event was recorded for before it was shared: a later point of the same stream is as
- * good, for who waits for it waits for that. */
+/* Shares a recording made before the event was shared. It uses a later point of the same stream,
+ * which is equivalent, because waiting for a point waits for all earlier ones. */
 static openreg_status share_last_recording(openreg_event *event) {
   uint64_t recorded = openreg_event_recorded(event);
   if (openreg_recording_is_reached(event, recorded))
@@ -152,15 +155,14 @@ openreg_status openreg_event_export(openreg_event *event, openreg_ipc_handle *ha
   if (status != OPENREG_OK)
     return status;
   if (event->timing)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg: the event was created with timing: only one without can be "
-                        "exported");
+    return openreg_fail(
+        OPENREG_INVALID_ARGUMENT,
+        "openreg: an event with timing cannot be exported; create it without timing");
   if (!is_shared(event))
     status = share(event);
   else if (openreg_shared_event_is_imported(event->shared))
-    return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg: the event was imported: only the process that created it exports "
-                        "it");
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: an imported event cannot be exported; "
+                                                  "only the process that created it can export it");
   if (status == OPENREG_OK)
     openreg_shared_event_pack(event->shared, handle);
   return status;

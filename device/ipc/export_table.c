@@ -1,4 +1,4 @@
-/* export_table.c: tables and entries of export_table.h. */
+/* export_table.c: export tables and their entries. See export_table.h. */
 #define _GNU_SOURCE /* MADV_DONTFORK */
 #include "device/ipc/export_table.h"
 
@@ -30,7 +30,7 @@ static void after_fork_in_parent(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* A description that a child kept would keep this process's locks when it is gone. */
+/* A child that kept the file's description would also keep this process's locks after its end. */
 static void after_fork_in_child(void) {
   for (int i = 0; i < OPENREG_MAX_DEVICES; i++)
     if (openreg_export_tables[i].entries != NULL)
@@ -38,8 +38,8 @@ static void after_fork_in_child(void) {
   pthread_mutex_unlock(&lock);
 }
 
-static struct openreg_fork_watch fork_watch =
-    OPENREG_FORK_WATCH(before_fork, after_fork_in_parent, after_fork_in_child);
+static struct openreg_fork_handlers fork_handlers =
+    OPENREG_FORK_HANDLERS(before_fork, after_fork_in_parent, after_fork_in_child);
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
@@ -48,12 +48,13 @@ openreg_status openreg_exports_map(int file, uint64_t arena_bytes,
   void *address = mmap(NULL, OPENREG_EXPORTS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file,
                        (off_t)arena_bytes);
   if (address == MAP_FAILED)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: mapping a table of exports: %s", strerror(errno));
+    return openreg_fail(OPENREG_SYSTEM, "openreg: cannot map an export table: %s", strerror(errno));
   if (madvise(address, OPENREG_EXPORTS_BYTES, MADV_DONTFORK) != 0 ||
       madvise(address, OPENREG_EXPORTS_BYTES, MADV_DONTDUMP) != 0) {
     int error = errno;
     openreg_exports_unmap(address);
-    return openreg_fail(OPENREG_SYSTEM, "openreg: keeping a table of exports out of forks: %s",
+    return openreg_fail(OPENREG_SYSTEM,
+                        "openreg: cannot exclude an export table from forked processes: %s",
                         strerror(error));
   }
   *entries = address;
@@ -73,7 +74,7 @@ static uint64_t arena_bytes_of(int device) {
 static openreg_status open_locked(int device, struct export_table *table) {
   int file = openreg_proc_reopen(openreg_arena_file(device));
   if (file < 0)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: opening the memory file of device %d again: %s",
+    return openreg_fail(OPENREG_SYSTEM, "openreg: cannot reopen the memory file of device %d: %s",
                         device, openreg_proc_error(errno));
   struct exported *exported = calloc(OPENREG_EXPORT_COUNT, sizeof *exported);
   openreg_status status =
@@ -87,18 +88,18 @@ static openreg_status open_locked(int device, struct export_table *table) {
   }
   table->exported = exported;
   table->file = file;
-  table->free = table->gone = OPENREG_NO_EXPORT;
+  table->free = table->destroyed = OPENREG_NO_EXPORT;
   for (int i = 0; i < OPENREG_EXPORT_BUCKETS; i++)
     table->buckets[i] = OPENREG_NO_EXPORT;
   return OPENREG_OK;
 }
 
-/* The lock is held when this succeeds. */
+/* On success, the caller holds the lock. */
 openreg_status openreg_export_table_lock(int device, struct export_table **table) {
   openreg_status status = openreg_require_context(device);
   if (status != OPENREG_OK)
     return status;
-  status = openreg_forks_watch(&fork_watch);
+  status = openreg_forks_register(&fork_handlers);
   if (status != OPENREG_OK)
     return status;
   *table = &openreg_export_tables[device];
@@ -131,33 +132,33 @@ void openreg_exports_unlock(void) {
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Words that name an entry in a few bits hold the upper ones of its nonce (shared_event.h). */
+/* Words that identify an entry in a few bits contain the upper bits of its nonce (shared_event.h),
+ * so those must not all be 0. */
 static openreg_status draw_nonce(uint64_t *nonce) {
   do
     if (getrandom(nonce, sizeof *nonce, 0) != sizeof *nonce)
-      return openreg_fail(OPENREG_SYSTEM, "openreg: drawing a random number: %s", strerror(errno));
+      return openreg_fail(OPENREG_SYSTEM, "openreg: cannot get a random number: %s",
+                          strerror(errno));
   while (*nonce >> 32 == 0);
   return OPENREG_OK;
 }
 
-openreg_status openreg_export_take(struct export_table *table, uint32_t *index) {
+openreg_status openreg_export_allocate(struct export_table *table, uint32_t *index) {
   if (table->free != OPENREG_NO_EXPORT) {
     *index = table->free;
     table->free = table->exported[*index].next;
     return OPENREG_OK;
   }
   if (table->used == OPENREG_EXPORT_COUNT)
-    return openreg_fail(
-        OPENREG_OUT_OF_MEMORY,
-        "openreg: device %d has %zu ranges and events in other processes' use or on "
-        "their way there, and can have no more",
-        (int)(table - openreg_export_tables), OPENREG_EXPORT_COUNT);
+    return openreg_fail(OPENREG_OUT_OF_MEMORY,
+                        "openreg: device %d has %zu exported ranges and events, the maximum",
+                        (int)(table - openreg_export_tables), OPENREG_EXPORT_COUNT);
   *index = table->used++;
   table->exported[*index].signal.shared = &table->entries[*index].signal;
   return OPENREG_OK;
 }
 
-/* The nonce comes last: with it the entry is what its handles say. */
+/* The nonce is stored last. From then on the entry is valid for its handles. */
 openreg_status openreg_export_fill(struct export_table *table, uint32_t index, uint32_t kind,
                                    uint64_t offset, uint64_t bytes) {
   struct exported *exported = &table->exported[index];
@@ -172,12 +173,12 @@ openreg_status openreg_export_fill(struct export_table *table, uint32_t index, u
   exported->nonce = nonce;
   exported->offset = offset;
   exported->bytes = bytes;
-  exported->sent = 0;
+  exported->handles_made = 0;
   atomic_store(&entry->kind, kind);
   atomic_store(&entry->offset, offset);
   atomic_store(&entry->bytes, bytes);
-  atomic_store(&entry->sent, 0);
-  atomic_store(&entry->received, 0);
+  atomic_store(&entry->handles_made, 0);
+  atomic_store(&entry->handles_opened, 0);
   atomic_store(&entry->latest, 0);
   atomic_store(&entry->nonce, nonce);
   return OPENREG_OK;
@@ -208,13 +209,13 @@ bool openreg_export_free_event(struct export_table *table, uint32_t index) {
   return true;
 }
 
-void openreg_exports_free_gone_events(struct export_table *table) {
-  uint32_t index = table->gone;
-  table->gone = OPENREG_NO_EXPORT;
+void openreg_exports_free_destroyed_events(struct export_table *table) {
+  uint32_t index = table->destroyed;
+  table->destroyed = OPENREG_NO_EXPORT;
   while (index != OPENREG_NO_EXPORT) {
     uint32_t next = table->exported[index].next;
     if (!openreg_export_free_event(table, index))
-      openreg_export_push(table, &table->gone, index);
+      openreg_export_push(table, &table->destroyed, index);
     index = next;
   }
 }

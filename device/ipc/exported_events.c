@@ -1,4 +1,4 @@
-/* exported_events.c: entries for this process's events, and for its records of events of other
+/* exported_events.c: entries for this process's events, and for its recordings of events of other
  * processes. See export_table.h.
  */
 #include "device/ipc/export_table.h"
@@ -9,12 +9,12 @@ openreg_status openreg_exports_add_event(int device, uint64_t of,
                                          struct openreg_event_entry *entry) {
   struct export_table *table;
   uint32_t index = OPENREG_NO_EXPORT;
-  uint32_t kind = of == 0 ? OPENREG_EXPORT_EVENT : OPENREG_EXPORT_RECORDS;
+  uint32_t kind = of == 0 ? OPENREG_EXPORT_EVENT : OPENREG_EXPORT_RECORDINGS;
   openreg_status status = openreg_export_table_lock(device, &table);
   if (status != OPENREG_OK)
     return status;
-  openreg_exports_free_gone_events(table);
-  status = openreg_export_take(table, &index);
+  openreg_exports_free_destroyed_events(table);
+  status = openreg_export_allocate(table, &index);
   if (status == OPENREG_OK)
     status = openreg_export_fill(table, index, kind, of, 0);
   if (status == OPENREG_OK)
@@ -32,9 +32,9 @@ void openreg_exports_remove_event(const struct openreg_event_entry *entry) {
   if (openreg_streams_are_shut_down())
     return;
   openreg_exports_lock();
-  openreg_signal_reach_all(entry->signal);
+  openreg_signal_finish_all(entry->signal);
   atomic_store(&entry->shared->nonce, 0);
   if (!openreg_export_free_event(table, entry->index))
-    openreg_export_push(table, &table->gone, entry->index);
+    openreg_export_push(table, &table->destroyed, entry->index);
   openreg_exports_unlock();
 }

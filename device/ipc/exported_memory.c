@@ -1,5 +1,4 @@
-/* exported_memory.c: ranges of this process's device memory that other processes may have. See
- * export_table.h.
+/* exported_memory.c: exported ranges of this process's device memory. See export_table.h.
  */
 #include "device/ipc/export_table.h"
 
@@ -22,9 +21,9 @@ static uint32_t find_memory(struct export_table *table, uint64_t offset) {
   return index;
 }
 
-static void set_sent(struct export_table *table, uint32_t index, uint64_t sent) {
-  table->exported[index].sent = sent;
-  atomic_store(&table->entries[index].sent, sent);
+static void set_handles_made(struct export_table *table, uint32_t index, uint64_t handles_made) {
+  table->exported[index].handles_made = handles_made;
+  atomic_store(&table->entries[index].handles_made, handles_made);
 }
 
 static openreg_status find_or_add_memory(struct export_table *table, uint64_t offset,
@@ -32,12 +31,12 @@ static openreg_status find_or_add_memory(struct export_table *table, uint64_t of
   *index = find_memory(table, offset);
   if (*index != OPENREG_NO_EXPORT && table->exported[*index].bytes != bytes)
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg: exporting %zu bytes of memory of which %zu bytes are exported "
-                        "already: a range is exported as it was before, or withdrawn first",
+                        "openreg: cannot export %zu bytes: %zu bytes at the same address are "
+                        "already exported; export the same size again, or withdraw the range first",
                         (size_t)bytes, (size_t)table->exported[*index].bytes);
   if (*index != OPENREG_NO_EXPORT)
     return OPENREG_OK;
-  openreg_status status = openreg_export_take(table, index);
+  openreg_status status = openreg_export_allocate(table, index);
   if (status == OPENREG_OK)
     status = openreg_export_fill(table, *index, OPENREG_EXPORT_MEMORY, offset, bytes);
   if (status == OPENREG_OK)
@@ -49,10 +48,10 @@ static void free_memory_entry(struct export_table *table, uint32_t index) {
   struct exported *exported = &table->exported[index];
   openreg_export_unlink(table, bucket_of(table, exported->offset), index);
   openreg_export_push(table, &table->free, index);
-  openreg_signal_reach_all(&exported->signal);
+  openreg_signal_finish_all(&exported->signal);
 }
 
-/* An export whose work before it is not done: what tells importers when it is. */
+/* Data for the task that tells importers when the work submitted before an export has finished. */
 struct pending_export {
   struct export_table *table;
   uint32_t index, point;
@@ -86,10 +85,10 @@ static void cancel(const struct pending_export *pending) {
   struct export_table *table = pending->table;
   openreg_exports_lock();
   struct exported *exported = &table->exported[pending->index];
-  assert(exported->nonce == pending->nonce && exported->sent > 0);
+  assert(exported->nonce == pending->nonce && exported->handles_made > 0);
   openreg_signal_end(&exported->signal, pending->point);
-  set_sent(table, pending->index, exported->sent - 1);
-  if (exported->sent == 0) {
+  set_handles_made(table, pending->index, exported->handles_made - 1);
+  if (exported->handles_made == 0) {
     openreg_export_clear(table, pending->index);
     free_memory_entry(table, pending->index);
   }
@@ -98,7 +97,7 @@ static void cancel(const struct pending_export *pending) {
 
 static openreg_status add_handle_locked(struct export_table *table, uint64_t offset, uint64_t bytes,
                                         bool is_idle, struct pending_export *pending) {
-  openreg_exports_free_gone_events(table);
+  openreg_exports_free_destroyed_events(table);
   openreg_status status = find_or_add_memory(table, offset, bytes, &pending->index);
   if (status != OPENREG_OK)
     return status;
@@ -109,8 +108,8 @@ static openreg_status add_handle_locked(struct export_table *table, uint64_t off
     status = openreg_signal_begin(&exported->signal, &pending->point);
   if (status == OPENREG_OK) {
     openreg_signal_publish(&exported->signal, pending->point);
-    set_sent(table, pending->index, exported->sent + 1);
-  } else if (exported->sent == 0) {
+    set_handles_made(table, pending->index, exported->handles_made + 1);
+  } else if (exported->handles_made == 0) {
     openreg_export_clear(table, pending->index);
     free_memory_entry(table, pending->index);
   }
@@ -123,8 +122,8 @@ static openreg_status require_exportable(void *device_address, size_t bytes, int
                                          int *device, uint64_t *offset) {
   openreg_status status = openreg_require_no_bad_fork();
   if (status == OPENREG_OK && bytes == 0)
-    status =
-        openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: exporting 0 bytes at %p", device_address);
+    status = openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: cannot export 0 bytes at %p",
+                          device_address);
   if (status == OPENREG_OK)
     status = openreg_arena_check_range(device_address, bytes, device);
   if (status == OPENREG_OK && *device < 0)
@@ -142,12 +141,12 @@ static openreg_status require_exportable(void *device_address, size_t bytes, int
   *offset = (uint64_t)((uintptr_t)device_address - (uintptr_t)base);
   if (*offset >= arena_bytes)
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg: the memory at %p was imported from another process: it alone can "
-                        "export it",
+                        "openreg: the memory at %p was imported from another process; only that "
+                        "process can export it",
                         device_address);
   if (*offset % OPENREG_EXPORT_ALIGNMENT != 0)
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg: exporting memory at %p: it must begin at a multiple of %d bytes",
+                        "openreg: cannot export memory at %p: its address must be a multiple of %d",
                         device_address, (int)OPENREG_EXPORT_ALIGNMENT);
   return OPENREG_OK;
 }
@@ -172,18 +171,19 @@ openreg_status openreg_ipc_export(void *device_address, size_t bytes, int stream
       cancel(&pending);
   }
   if (status == OPENREG_OK)
-    openreg_handle_pack((struct openreg_handle){.kind = OPENREG_EXPORT_MEMORY,
-                                                .number = (uint32_t)openreg_visible_number(device),
-                                                .index = pending.index,
-                                                .point = pending.point,
-                                                .nonce = pending.nonce},
-                        handle);
+    openreg_handle_pack(
+        (struct openreg_handle){.kind = OPENREG_EXPORT_MEMORY,
+                                .group_index = (uint32_t)openreg_visible_group_index(device),
+                                .index = pending.index,
+                                .point = pending.point,
+                                .nonce = pending.nonce},
+        handle);
   return status;
 }
 
 static openreg_status withdraw_locked(struct export_table *table, uint32_t index) {
   struct exported *exported = &table->exported[index];
-  if (exported->sent > atomic_load(&table->entries[index].received) ||
+  if (exported->handles_made > atomic_load(&table->entries[index].handles_opened) ||
       !openreg_export_clear_if_unused(table, index, exported->offset, exported->bytes))
     return OPENREG_NOT_READY;
   free_memory_entry(table, index);
@@ -222,7 +222,7 @@ static void *recall_locked(struct export_table *table, int device,
   void *base;
   if (openreg_arena_get(device, &base, &arena_bytes) != OPENREG_OK)
     return NULL;
-  atomic_fetch_add(&table->entries[parts->index].received, 1);
+  atomic_fetch_add(&table->entries[parts->index].handles_opened, 1);
   return (char *)base + exported->offset;
 }
 
@@ -235,7 +235,7 @@ openreg_status openreg_ipc_recall(const openreg_ipc_handle *handle, void **devic
   openreg_peer self = openreg_ledger_self();
   if (parts.group != self.group || parts.slot != self.slot || parts.identity != self.identity)
     return OPENREG_OK;
-  int device = openreg_visible_device((int)parts.number);
+  int device = openreg_visible_device((int)parts.group_index);
   bool is_possible = parts.kind == OPENREG_EXPORT_MEMORY && device >= 0 &&
                      parts.index < OPENREG_EXPORT_COUNT && parts.nonce != 0;
   openreg_exports_lock();
@@ -244,8 +244,8 @@ openreg_status openreg_ipc_recall(const openreg_ipc_handle *handle, void **devic
     *device_address = recall_locked(table, device, &parts);
   openreg_exports_unlock();
   if (*device_address == NULL)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg: the handle is refused: this process made it, and has withdrawn "
-                        "what it was for");
+    return openreg_fail(
+        OPENREG_INVALID_ARGUMENT,
+        "openreg: the handle is rejected: this process made it and has withdrawn its memory");
   return OPENREG_OK;
 }

@@ -1,4 +1,4 @@
-/* handle.c: handles to bytes and back. */
+/* handle.c: converts handles to bytes and back. */
 #include "device/ipc/handle.h"
 
 #include <stddef.h>
@@ -6,7 +6,7 @@
 
 enum { VERSION = 0x6f720001 };
 
-/* FNV-1a, 64 bits, of all that comes before it. */
+/* FNV-1a, 64 bits, of all preceding bytes. */
 static uint64_t check_of(const struct openreg_handle *parts) {
   const unsigned char *bytes = (const unsigned char *)parts;
   uint64_t hash = 0xcbf29ce484222325;

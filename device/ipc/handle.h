@@ -1,8 +1,8 @@
-/* handle.h: what is in an openreg_ipc_handle.
+/* handle.h: the contents of an openreg_ipc_handle.
  *
- * A handle names an entry of the table behind an arena (exports.h); all that is to be known of what
- * it stands for is read there. The check tells bytes that were cut or changed on their way from a
- * handle. It is no seal: who opens a handle believes nothing in it.
+ * A handle names an entry of an export table (exports.h), which holds all further information. The
+ * checksum detects bytes that were truncated or changed in transit. It does not authenticate: a
+ * process that opens a handle must not trust its contents.
  */
 #ifndef OPENREG_DEVICE_IPC_HANDLE_H
 #define OPENREG_DEVICE_IPC_HANDLE_H
@@ -13,9 +13,9 @@
 
 struct openreg_handle {
   uint32_t version;
-  uint32_t kind;   /* as in the entry */
-  uint32_t number; /* of the device, in the group */
-  uint32_t slot;   /* slot, group and identity are the exporter's openreg_peer */
+  uint32_t kind;        /* same as in the entry */
+  uint32_t group_index; /* of the device */
+  uint32_t slot;        /* slot, group and identity are the exporter's openreg_peer */
   uint64_t group, identity;
   uint32_t index; /* of the entry */
   uint32_t point; /* of the entry's signal */
@@ -26,10 +26,10 @@ struct openreg_handle {
 
 _Static_assert(sizeof(struct openreg_handle) == sizeof(openreg_ipc_handle), "all bytes are used");
 
-/* Fills in version, exporter, zero and check of a handle of this process. */
+/* Packs a handle of this process. Fills in version, exporter, zero and check. */
 void openreg_handle_pack(struct openreg_handle parts, openreg_ipc_handle *handle);
 
-/* False for bytes that no process of this version has packed. */
+/* Returns false if the bytes were not packed by a process with this version. */
 bool openreg_handle_unpack(const openreg_ipc_handle *handle, struct openreg_handle *parts);
 
 static inline openreg_peer openreg_handle_peer(const struct openreg_handle *parts) {

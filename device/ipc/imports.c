@@ -1,9 +1,9 @@
-/* imports.c: opening handles of other processes, and letting go of what they stand for.
+/* imports.c: opens and closes handles of other processes.
  *
- * Opening goes by steps whose order matters: the entry is looked at, then the range is locked, and
- * then the entry is looked at once more. The exporter clears the entry while it has a write lock,
- * and importers give memory back while they have one, after the exporter's end: so who has the read
- * lock, and then finds the entry as it was and the exporter alive, has the memory.
+ * The order of the steps matters when a handle is opened: read the entry, lock the range, read the
+ * entry again. The exporter clears an entry only while it holds a write lock. Importers return
+ * memory to the system only while they hold one, after the exporter has ended. So an importer that
+ * has the read lock, and then finds the entry unchanged and the exporter alive, has the memory.
  */
 #include "device/ipc/imports.h"
 
@@ -20,16 +20,16 @@
 
 enum { BUCKETS = 1024 };
 
-static openreg_import *by_address[BUCKETS]; /* imported memory */
+static openreg_import *by_address[BUCKETS]; /* imported memory, hashed by address */
 
 static openreg_import **bucket_of(const void *address) {
   return &by_address[(uintptr_t)address / OPENREG_EXPORT_ALIGNMENT % BUCKETS];
 }
 
-/* ---- which there are ------------------------------------------------------------------------- */
+/* ---- the imports of a file ------------------------------------------------------------------- */
 
-/* The place of the first import of the file that ends after `offset`. */
-static size_t find_place(const struct peer_file *file, uint64_t offset) {
+/* Returns the position of the first import of the file that ends after `offset`. */
+static size_t find_position(const struct peer_file *file, uint64_t offset) {
   size_t low = 0, high = file->import_count;
   while (low < high) {
     size_t middle = (low + high) / 2;
@@ -42,23 +42,23 @@ static size_t find_place(const struct peer_file *file, uint64_t offset) {
 }
 
 static openreg_status make_room(struct peer_file *file) {
-  if (file->import_count < file->import_room)
+  if (file->import_count < file->import_capacity)
     return OPENREG_OK;
-  size_t room = file->import_room == 0 ? 8 : 2 * file->import_room;
-  openreg_import **imports = realloc(file->imports, room * sizeof(openreg_import *));
+  size_t capacity = file->import_capacity == 0 ? 8 : 2 * file->import_capacity;
+  openreg_import **imports = realloc(file->imports, capacity * sizeof(openreg_import *));
   if (imports == NULL)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for an import");
   file->imports = imports;
-  file->import_room = room;
+  file->import_capacity = capacity;
   return OPENREG_OK;
 }
 
 static void insert(openreg_import *import) {
   struct peer_file *file = import->file;
-  size_t place = find_place(file, import->offset);
-  memmove(&file->imports[place + 1], &file->imports[place],
-          (file->import_count - place) * sizeof(openreg_import *));
-  file->imports[place] = import;
+  size_t position = find_position(file, import->offset);
+  memmove(&file->imports[position + 1], &file->imports[position],
+          (file->import_count - position) * sizeof(openreg_import *));
+  file->imports[position] = import;
   file->import_count++;
   if (import->mapping == NULL)
     return;
@@ -66,79 +66,80 @@ static void insert(openreg_import *import) {
   *bucket_of(import->address) = import;
 }
 
-/* Returns the place of the next one. */
+/* Returns the position of the next import. */
 static size_t remove_import(openreg_import *import) {
   struct peer_file *file = import->file;
-  size_t place = find_place(file, import->offset);
+  size_t position = find_position(file, import->offset);
   file->import_count--;
-  memmove(&file->imports[place], &file->imports[place + 1],
-          (file->import_count - place) * sizeof(openreg_import *));
+  memmove(&file->imports[position], &file->imports[position + 1],
+          (file->import_count - position) * sizeof(openreg_import *));
   if (import->mapping == NULL)
-    return place;
+    return position;
   openreg_import **link = bucket_of(import->address);
   while (*link != import)
     link = &(*link)->next_in_bucket;
   *link = import->next_in_bucket;
-  return place;
+  return position;
 }
 
-/* ---- what a handle stands for ---------------------------------------------------------------- */
+/* ---- checking handles ------------------------------------------------------------------------ */
 
-/* An entry as it was read once, and checked. */
-struct stated {
-  uint64_t offset, bytes; /* in the file */
+/* The range of an entry. It was read once and checked. */
+struct checked_range {
+  uint64_t offset, bytes; /* position in the file */
 };
 
 static bool is_current(const struct peer_file *file, const struct openreg_handle *parts) {
   return atomic_load(&file->entries[parts->index].nonce) == parts->nonce;
 }
 
-static const char *const stale = "what it was for was withdrawn by its exporter";
-static const char *const nonsense = "its exporter's table holds values that cannot be";
+static const char *const stale = "its exporter has withdrawn the memory or destroyed the event";
+static const char *const corrupt = "the exporter's table is corrupt";
 
 static openreg_status read_memory(const struct peer_file *file, const struct openreg_handle *parts,
-                                  struct stated *stated) {
+                                  struct checked_range *checked_range) {
   const struct openreg_export *entry = &file->entries[parts->index];
   uint32_t recorded = atomic_load(&entry->signal.recorded);
-  stated->offset = atomic_load(&entry->offset);
-  stated->bytes = atomic_load(&entry->bytes);
-  if (!is_current(file, parts)) /* last, so that what was read is of this entry */
+  checked_range->offset = atomic_load(&entry->offset);
+  checked_range->bytes = atomic_load(&entry->bytes);
+  if (!is_current(file, parts)) /* checked last, so that all values belong to this entry */
     return openreg_import_refuse(stale);
-  if (stated->offset % OPENREG_EXPORT_ALIGNMENT != 0 || stated->offset >= file->arena_bytes ||
-      stated->bytes == 0 || stated->bytes > file->arena_bytes - stated->offset ||
+  if (checked_range->offset % OPENREG_EXPORT_ALIGNMENT != 0 ||
+      checked_range->offset >= file->arena_bytes || checked_range->bytes == 0 ||
+      checked_range->bytes > file->arena_bytes - checked_range->offset ||
       (int32_t)(recorded - parts->point) < 0)
-    return openreg_import_refuse(nonsense);
+    return openreg_import_refuse(corrupt);
   return OPENREG_OK;
 }
 
 static openreg_status read_entry(const struct peer_file *file, const struct openreg_handle *parts,
-                                 struct stated *stated) {
+                                 struct checked_range *checked_range) {
   if (!is_current(file, parts))
     return openreg_import_refuse(stale);
   if (atomic_load(&file->entries[parts->index].kind) != parts->kind)
-    return openreg_import_refuse(nonsense);
+    return openreg_import_refuse(corrupt);
   if (parts->kind == OPENREG_EXPORT_MEMORY)
-    return read_memory(file, parts, stated);
-  stated->offset = openreg_export_position(file->arena_bytes, parts->index);
-  stated->bytes = sizeof(struct openreg_export);
+    return read_memory(file, parts, checked_range);
+  checked_range->offset = openreg_export_position(file->arena_bytes, parts->index);
+  checked_range->bytes = sizeof(struct openreg_export);
   return OPENREG_OK;
 }
 
 static const char *const ended = "the process that made it has ended";
 
-/* Gets a range that this process does not have yet, and looks again. */
+/* Locks a range that this process does not have yet, and checks the entry again. */
 static openreg_status lock_range(struct peer_file *file, const struct openreg_handle *parts,
-                                 const struct stated *stated) {
-  if (!openreg_range_lock_try(file->file, F_RDLCK, stated->offset, stated->bytes))
+                                 const struct checked_range *checked_range) {
+  if (!openreg_range_lock_try(file->file, F_RDLCK, checked_range->offset, checked_range->bytes))
     return openreg_import_refuse(stale);
   bool is_good = is_current(file, parts);
   bool has_ended = openreg_peer_file_has_ended_locked(file);
   if (is_good && !has_ended)
     return OPENREG_OK;
-  openreg_range_lock_release(file->file, stated->offset, stated->bytes);
+  openreg_range_lock_release(file->file, checked_range->offset, checked_range->bytes);
   if (!has_ended)
     return openreg_import_refuse(stale);
-  /* Another importer may have left out what was locked here. */
+  /* Another importer may have skipped this range while it was locked here. */
   openreg_reclaimer_reclaim_locked(file);
   return openreg_import_refuse(ended);
 }
@@ -157,7 +158,8 @@ static openreg_status map_range(openreg_import *import) {
 }
 
 static openreg_status make_import(struct peer_file *file, const struct openreg_handle *parts,
-                                  const struct stated *stated, openreg_import **import) {
+                                  const struct checked_range *checked_range,
+                                  openreg_import **import) {
   openreg_status status = make_room(file);
   if (status != OPENREG_OK)
     return status;
@@ -167,13 +169,13 @@ static openreg_status make_import(struct peer_file *file, const struct openreg_h
   *made = (openreg_import){.file = file,
                            .index = parts->index,
                            .nonce = parts->nonce,
-                           .offset = stated->offset,
-                           .bytes = stated->bytes};
-  status = lock_range(file, parts, stated);
+                           .offset = checked_range->offset,
+                           .bytes = checked_range->bytes};
+  status = lock_range(file, parts, checked_range);
   if (status == OPENREG_OK) {
     status = map_range(made);
     if (status != OPENREG_OK)
-      openreg_range_lock_release(file->file, stated->offset, stated->bytes);
+      openreg_range_lock_release(file->file, checked_range->offset, checked_range->bytes);
   }
   if (status != OPENREG_OK) {
     free(made);
@@ -187,24 +189,25 @@ static openreg_status make_import(struct peer_file *file, const struct openreg_h
 static openreg_status find_or_make_import(struct peer_file *file,
                                           const struct openreg_handle *parts,
                                           openreg_import **import) {
-  struct stated stated = {0};
-  openreg_status status = read_entry(file, parts, &stated);
+  struct checked_range checked_range = {0};
+  openreg_status status = read_entry(file, parts, &checked_range);
   if (status != OPENREG_OK)
     return status;
-  size_t place = find_place(file, stated.offset);
-  if (place == file->import_count || file->imports[place]->offset >= stated.offset + stated.bytes)
-    return make_import(file, parts, &stated, import);
-  openreg_import *found = file->imports[place];
+  size_t position = find_position(file, checked_range.offset);
+  if (position == file->import_count ||
+      file->imports[position]->offset >= checked_range.offset + checked_range.bytes)
+    return make_import(file, parts, &checked_range, import);
+  openreg_import *found = file->imports[position];
   if (found->index != parts->index || found->nonce != parts->nonce ||
-      found->offset != stated.offset || found->bytes != stated.bytes)
-    return openreg_import_refuse(nonsense);
+      found->offset != checked_range.offset || found->bytes != checked_range.bytes)
+    return openreg_import_refuse(corrupt);
   if (openreg_peer_file_has_ended_locked(file))
     return openreg_import_refuse(ended);
   *import = found;
   return OPENREG_OK;
 }
 
-/* The device that has that number in the group. */
+/* Finds the device with that group index. */
 static openreg_status find_device(uint32_t number, int *device) {
   const struct openreg_visible *visible;
   const openreg_config *config;
@@ -214,13 +217,14 @@ static openreg_status find_device(uint32_t number, int *device) {
   if (status != OPENREG_OK)
     return status;
   if (number >= (uint32_t)config->device_count)
-    return openreg_import_refuse("there is no such device");
+    return openreg_import_refuse("its device does not exist");
   if (visible->device_of[number] >= 0) {
     *device = visible->device_of[number];
     return OPENREG_OK;
   }
   char why[128];
-  snprintf(why, sizeof why, "it is of device %u of the group, which %s hides from this process",
+  snprintf(why, sizeof why,
+           "it belongs to device %u of the group, which %s hides from this process",
            (unsigned)number, visible->variable);
   return openreg_import_refuse(why);
 }
@@ -231,10 +235,10 @@ static openreg_status check_origin(const openreg_ipc_handle *handle, struct open
   if (status != OPENREG_OK)
     return status;
   if (!openreg_handle_unpack(handle, parts))
-    return openreg_import_refuse("it is not a handle, or not a whole one");
+    return openreg_import_refuse("it is not a handle, or it is truncated");
   if (parts->group != openreg_ledger_self().group)
-    return openreg_import_refuse("it is of another group of processes");
-  return find_device(parts->number, device);
+    return openreg_import_refuse("it belongs to another group of processes");
+  return find_device(parts->group_index, device);
 }
 
 static openreg_status check_handle(const openreg_ipc_handle *handle, uint32_t kind,
@@ -243,14 +247,14 @@ static openreg_status check_handle(const openreg_ipc_handle *handle, uint32_t ki
   if (status != OPENREG_OK)
     return status;
   if (parts->kind != kind)
-    return openreg_import_refuse(kind == OPENREG_EXPORT_MEMORY ? "it is not for memory"
-                                                               : "it is not for an event");
+    return openreg_import_refuse(kind == OPENREG_EXPORT_MEMORY ? "it is not a handle of memory"
+                                                               : "it is not a handle of an event");
   openreg_peer self = openreg_ledger_self();
   if (parts->slot == self.slot && parts->identity == self.identity)
     return openreg_import_refuse("this process made it");
   if (parts->index >= OPENREG_EXPORT_COUNT || parts->slot >= OPENREG_MAX_PROCESSES ||
       parts->nonce == 0 || parts->identity == 0)
-    return openreg_import_refuse("it holds values that cannot be");
+    return openreg_import_refuse("it contains invalid values");
   return OPENREG_OK;
 }
 
@@ -277,28 +281,29 @@ openreg_status openreg_import_open(const openreg_ipc_handle *handle, uint32_t ki
     if (status != OPENREG_OK)
       openreg_peer_file_put_locked(file);
     else if ((*import)->count++ > 0)
-      openreg_peer_file_put_locked(file); /* an import has one reference, however often opened */
+      openreg_peer_file_put_locked(
+          file); /* an import holds one reference, however often it was opened */
   }
   if (status == OPENREG_OK) {
-    atomic_fetch_add(&file->entries[parts.index].received, 1);
+    atomic_fetch_add(&file->entries[parts.index].handles_opened, 1);
     *point = parts.point;
   }
   openreg_imports_unlock();
   return status;
 }
 
-/* ---- letting go ------------------------------------------------------------------------------ */
+/* ---- closing --------------------------------------------------------------------------------- */
 
 static void close_locked(openreg_import *import) {
   if (--import->count > 0)
     return;
   struct peer_file *file = import->file;
-  size_t place = remove_import(import);
+  size_t position = remove_import(import);
   if (import->mapping != NULL)
     openreg_peer_file_unmap_locked(file, import->mapping);
   openreg_range_lock_release(file->file, import->offset, import->bytes);
   if (openreg_peer_file_has_ended_locked(file))
-    openreg_reclaimer_reclaim_range_locked(file, place, import->offset, import->bytes);
+    openreg_reclaimer_reclaim_range_locked(file, position, import->offset, import->bytes);
   openreg_peer_file_put_locked(file);
   free(import);
 }
@@ -338,8 +343,8 @@ openreg_status openreg_ipc_open(const openreg_ipc_handle *handle, int stream, vo
   if (status != OPENREG_OK)
     return status;
   int of_device = import->file->device;
-  struct openreg_remote_point remote = openreg_import_point(import, point);
-  status = openreg_remote_point_await_on_stream(&remote, of_device, stream);
+  struct openreg_remote_fence remote = openreg_import_fence(import, point);
+  status = openreg_remote_fence_await_on_stream(&remote, of_device, stream);
   if (status != OPENREG_OK) {
     openreg_import_close(import);
     return status;

@@ -1,9 +1,9 @@
-/* peer_arena.c: whole arenas of other processes, for those who compute on each other's memory.
+/* peer_arena.c: whole arenas of other processes, for processes that compute on each other's memory.
  *
- * The handle says where the memory file is, as the ledger does for parts of one. No entry of the
- * table of exports stands for it and no lock keeps the memory: the owner tells which bytes may be
- * touched and when. The mapping is an ordinary one, for the owner's device may be one that this
- * process does not see.
+ * The handle contains the location of the memory file, which otherwise comes from the ledger. There
+ * is no entry in the export table and no lock that keeps the memory: the owner tells by other means
+ * which bytes may be accessed and when. The arena is mapped at any address, because this process
+ * may not see the owner's device.
  */
 #include "device/ipc/handle.h"
 #include "device/ipc/imports.h"
@@ -22,11 +22,11 @@ openreg_status openreg_ipc_export_arena(int device, openreg_ipc_handle *handle) 
     return status;
   struct stat file;
   if (fstat(openreg_arena_file(device), &file) != 0)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: looking at the memory file of device %d: %s",
+    return openreg_fail(OPENREG_SYSTEM, "openreg: cannot examine the memory file of device %d: %s",
                         device, strerror(errno));
   struct openreg_handle parts = {
       .kind = OPENREG_EXPORT_ARENA,
-      .number = (uint32_t)device,
+      .group_index = (uint32_t)device,
       .index = (uint32_t)openreg_arena_file(device),
       .point = (uint32_t)getpid(),
       .nonce = file.st_ino,
@@ -45,16 +45,16 @@ static openreg_status map_arena(const struct openreg_handle *parts, openreg_peer
       .pid = (int)parts->point, .file = (int)parts->index, .inode = parts->nonce};
   int file;
   uint64_t bytes;
-  openreg_status status = openreg_memory_file_open(&location, &file, &bytes);
+  openreg_status status = openreg_peer_memory_file_open(&location, &file, &bytes);
   if (status != OPENREG_OK)
     return status;
   void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
   int error = errno;
   close(file);
   if (base == MAP_FAILED)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: mapping the memory of process %d: %s",
+    return openreg_fail(OPENREG_SYSTEM, "openreg: cannot map the memory of process %d: %s",
                         location.pid, strerror(error));
-  /* Of no use to a child, and not this process's to be in its core file. */
+  /* Useless for a child, and not this process's memory to put into a core file. */
   (void)madvise(base, bytes, MADV_DONTFORK);
   (void)madvise(base, bytes, MADV_DONTDUMP);
   *arena = (openreg_peer_arena){.base = base, .bytes = bytes, .pid = location.pid, .mapped = true};
@@ -67,11 +67,11 @@ openreg_status openreg_ipc_open_arena(const openreg_ipc_handle *handle, openreg_
     return status;
   struct openreg_handle parts;
   if (!openreg_handle_unpack(handle, &parts) || parts.kind != OPENREG_EXPORT_ARENA)
-    return openreg_import_refuse("it is none of a whole arena");
+    return openreg_import_refuse("it is not a handle of an arena");
   if (!is_own(&parts))
     return map_arena(&parts, arena);
   size_t bytes;
-  void *base = openreg_arena_kernel_base((int)parts.number, &bytes);
+  void *base = openreg_arena_kernel_base((int)parts.group_index, &bytes);
   *arena = (openreg_peer_arena){.base = base, .bytes = bytes, .pid = (int)parts.point};
   return OPENREG_OK;
 }

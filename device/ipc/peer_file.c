@@ -1,8 +1,8 @@
-/* peer_file.c: the memory files of other processes, as this process has them open.
+/* peer_file.c: the memory files of other processes that this process has opened.
  *
- * Which descriptor of which process it is says the ledger, which is but memory that others write:
- * so what is opened must be the very file that is meant, of this user, of the size of such a
- * device, and sealed, so that no mapping of it can lose its end.
+ * The ledger contains the process and the descriptor of each file. It is memory that others write,
+ * so the opened file is verified: it must have the expected inode, belong to this user, have the
+ * size of such a device, and be sealed so that no mapping can lose its end.
  */
 #define _GNU_SOURCE /* F_GET_SEALS */
 #include "device/ipc/imports.h"
@@ -33,22 +33,23 @@ static void after_fork_in_parent(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Nothing is mapped in a child. A description that it kept would keep this process's locks. */
+/* A child has no mappings. It must not keep a file description, which would keep this process's
+ * locks. */
 static void after_fork_in_child(void) {
   for (struct peer_file *file = openreg_peer_files; file != NULL; file = file->next) {
     close(file->file);
-    if (file->watch >= 0)
-      close(file->watch);
+    if (file->pidfd >= 0)
+      close(file->pidfd);
   }
   openreg_reclaimer_abandon();
   pthread_mutex_unlock(&lock);
 }
 
-static struct openreg_fork_watch fork_watch =
-    OPENREG_FORK_WATCH(before_fork, after_fork_in_parent, after_fork_in_child);
+static struct openreg_fork_handlers fork_handlers =
+    OPENREG_FORK_HANDLERS(before_fork, after_fork_in_parent, after_fork_in_child);
 
 openreg_status openreg_imports_lock(void) {
-  openreg_status status = openreg_forks_watch(&fork_watch);
+  openreg_status status = openreg_forks_register(&fork_handlers);
   if (status != OPENREG_OK)
     return status;
   pthread_mutex_lock(&lock);
@@ -61,8 +62,8 @@ void openreg_imports_unlock(void) {
 
 openreg_status openreg_import_refuse(const char *why) {
   return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                      "openreg: the handle is refused: %s (a handle is good for processes of the "
-                      "exporter's group, while the exporter lives and keeps what it is for)",
+                      "openreg: the handle is rejected: %s (a handle is valid in processes of the "
+                      "exporter's group, while the exporter lives and has not withdrawn it)",
                       why);
 }
 
@@ -70,7 +71,7 @@ openreg_status openreg_import_refuse(const char *why) {
 
 static const char *find_fault(const struct stat *status, int seals, uint64_t inode) {
   if (!S_ISREG(status->st_mode) || status->st_ino != inode)
-    return "what its exporter has open is not the memory file that it stated";
+    return "its exporter's open file is not the expected memory file";
   if (status->st_uid != geteuid())
     return "its exporter's memory file belongs to another user";
   if ((uint64_t)status->st_size <= OPENREG_EXPORTS_BYTES)
@@ -80,19 +81,20 @@ static const char *find_fault(const struct stat *status, int seals, uint64_t ino
   return NULL;
 }
 
-openreg_status openreg_memory_file_open(const openreg_peer_location *location, int *file,
-                                        uint64_t *arena_bytes) {
+openreg_status openreg_peer_memory_file_open(const openreg_peer_location *location, int *file,
+                                             uint64_t *arena_bytes) {
   char path[64], why[128];
   struct stat status;
   snprintf(path, sizeof path, "/proc/%d/fd/%d", location->pid, location->file);
-  /* What is opened may be no file at all: then opening must not wait, nor make a terminal ours. */
+  /* It may not be a regular file. Opening must not block, and must not acquire a controlling
+   * terminal. */
   int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (opened < 0) {
-    snprintf(why, sizeof why, "opening the memory file of process %d: %s", location->pid,
+    snprintf(why, sizeof why, "cannot open the memory file of process %d: %s", location->pid,
              openreg_proc_error(errno));
     return openreg_import_refuse(why);
   }
-  const char *fault = "its exporter's memory file cannot be looked at";
+  const char *fault = "its exporter's memory file cannot be examined";
   if (fstat(opened, &status) == 0)
     fault = find_fault(&status, fcntl(opened, F_GET_SEALS), location->inode);
   if (fault == NULL) {
@@ -106,20 +108,20 @@ openreg_status openreg_memory_file_open(const openreg_peer_location *location, i
 
 static openreg_status open_file(struct peer_file *file, const openreg_peer_location *location) {
   uint64_t arena_bytes;
-  openreg_status status = openreg_memory_file_open(location, &file->file, &arena_bytes);
+  openreg_status status = openreg_peer_memory_file_open(location, &file->file, &arena_bytes);
   if (status != OPENREG_OK || arena_bytes == file->arena_bytes)
     return status;
   close(file->file);
-  return openreg_import_refuse(
-      "its exporter's memory file has another size than the device has here");
+  return openreg_import_refuse("its exporter's memory file does not have the size of this device");
 }
 
-/* A description for mapping, to be closed at once: the one with the locks is not mapped. */
+/* Opens a separate description for mapping, to be closed at once: the one with the locks is not
+ * mapped. */
 static openreg_status open_for_mapping(const struct peer_file *file, int *mapped) {
   *mapped = openreg_proc_reopen(file->file);
   if (*mapped >= 0)
     return OPENREG_OK;
-  return openreg_fail(OPENREG_SYSTEM, "openreg: opening the memory file of process %d again: %s",
+  return openreg_fail(OPENREG_SYSTEM, "openreg: cannot reopen the memory file of process %d: %s",
                       file->pid, openreg_proc_error(errno));
 }
 
@@ -139,11 +141,11 @@ static openreg_status fill_in(struct peer_file *file, const openreg_peer_locatio
     return status;
   status = openreg_reclaimer_start_locked();
   if (status == OPENREG_OK)
-    status = openreg_ledger_remember(file->peer);
+    status = openreg_ledger_pin_record(file->peer);
   if (status == OPENREG_OK) {
     status = map_table(file);
     if (status != OPENREG_OK)
-      openreg_ledger_forget(file->peer);
+      openreg_ledger_unpin_record(file->peer);
   }
   if (status != OPENREG_OK)
     close(file->file);
@@ -153,14 +155,14 @@ static openreg_status fill_in(struct peer_file *file, const openreg_peer_locatio
 static openreg_status open_peer_file(openreg_peer peer, int device, struct peer_file **file) {
   openreg_peer_location location;
   if (!openreg_ledger_find_peer(peer, device, &location))
-    return openreg_import_refuse("no process of this group that lives made it");
+    return openreg_import_refuse("no living process of this group made it");
   struct peer_file *opened = calloc(1, sizeof *opened);
   if (opened == NULL)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for an import");
   size_t arena_bytes;
   openreg_arena_kernel_base(device, &arena_bytes);
   *opened = (struct peer_file){
-      .peer = peer, .device = device, .pid = location.pid, .watch = -1, .arena_bytes = arena_bytes};
+      .peer = peer, .device = device, .pid = location.pid, .pidfd = -1, .arena_bytes = arena_bytes};
   openreg_status status = fill_in(opened, &location);
   if (status != OPENREG_OK) {
     free(opened);
@@ -200,12 +202,13 @@ void openreg_peer_file_drop_locked(struct peer_file *file) {
   openreg_reclaimer_unwatch_locked(file);
   openreg_exports_unmap(file->entries);
   close(file->file);
-  openreg_ledger_forget(file->peer);
+  openreg_ledger_unpin_record(file->peer);
   free(file->imports);
   free(file);
 }
 
-/* The thread has still to see to what a process left, where another importer was at it. */
+/* Keeps a file whose process has ended until the thread has reclaimed its memory, which another
+ * importer may have prevented so far. */
 void openreg_peer_file_put_locked(struct peer_file *file) {
   if (--file->references == 0 && (!file->has_ended || file->is_reclaimed))
     openreg_peer_file_drop_locked(file);

@@ -1,9 +1,9 @@
-/* shared_event.c: recording an event that several processes have, and finding who did so last. The
- * argument is in shared_event.h.
+/* shared_event.c: records shared events and finds their latest recorder. shared_event.h explains
+ * the algorithm.
  *
- * A lock of the event's guards what this process records, which workers do too. It is held for a
- * few instructions, but on the first record, and never while work is given to a stream; that of
- * exports is taken after it. The other recorders are guarded by the lock of imports.
+ * Each event has a lock for this process's recordings, which workers make too. It is held for a few
+ * instructions, longer only for the first recording, and never while submitting work to a stream.
+ * The lock of exports is taken after it. The lock of imports guards the list of other recorders.
  */
 #define _GNU_SOURCE /* nanosleep */
 #include "device/ipc/shared_event.h"
@@ -15,53 +15,53 @@
 #include "device/ipc/handle.h"
 #include "device/process/visible_devices.h"
 
-/* latest: 0 when nobody recorded the event, else the recorder's
+/* Layout of `latest`: 0 if nobody recorded the event, else
  *
- *     upper bits of the entry's nonce | place in the ledger | index of the entry | whether all done
+ *     upper bits of the entry's nonce | slot in the ledger | index of the entry | DONE
  *
- * The nonce's are never all 0. 38 bits of it tell entries of one index apart that one place in the
- * ledger has had for one event. */
-enum { INDEX_SHIFT = 1, INDEX_BITS = 15, PLACE_SHIFT = INDEX_SHIFT + INDEX_BITS, PLACE_BITS = 10 };
+ * The nonce bits are never all 0. There are 38 of them. They distinguish entries with the same
+ * index, made by successive processes in the same slot for the same event. */
+enum { INDEX_SHIFT = 1, INDEX_BITS = 15, SLOT_SHIFT = INDEX_SHIFT + INDEX_BITS, SLOT_BITS = 10 };
 #define DONE       ((uint64_t)1)
-#define NONCE_MASK (~(uint64_t)0 << (PLACE_SHIFT + PLACE_BITS))
+#define NONCE_MASK (~(uint64_t)0 << (SLOT_SHIFT + SLOT_BITS))
 
 _Static_assert(OPENREG_EXPORT_COUNT <= 1 << INDEX_BITS, "an entry's index fits");
-_Static_assert(OPENREG_MAX_PROCESSES <= 1 << PLACE_BITS, "a place in the ledger fits");
-_Static_assert(PLACE_SHIFT + PLACE_BITS <= 32, "draw_nonce sets one of the nonce's bits");
+_Static_assert(OPENREG_MAX_PROCESSES <= 1 << SLOT_BITS, "a slot in the ledger fits");
+_Static_assert(SLOT_SHIFT + SLOT_BITS <= 32, "draw_nonce makes one of the nonce bits 1");
 
 /* Another process that recorded the event. */
 struct recorder {
-  struct peer_file *file; /* with a reference */
+  struct peer_file *file; /* holds a reference */
   struct recorder *next;
 };
 
 struct openreg_shared_event {
   int device;
-  int references;                /* guarded by the lock of imports, as the recorders */
-  openreg_import *import;        /* NULL: the event is this process's own */
+  int references;                /* guarded by the lock of imports, as are the recorders */
+  openreg_import *import;        /* NULL: created by this process */
   struct openreg_export *shared; /* the event's entry */
-  uint64_t nonce;                /* its */
-  uint64_t home;                 /* the word of the process whose event it is */
-  _Atomic uint64_t own;          /* this process's; 0 until it records */
-  _Atomic uint64_t recorded;     /* its last record, as the caller means it */
+  uint64_t nonce;                /* of the event's entry */
+  uint64_t owner_word;           /* word of the process that created the event */
+  _Atomic uint64_t own_word;     /* word of this process; 0 until it records */
+  _Atomic uint64_t recorded;     /* this process's last recording, in the caller's format */
   pthread_mutex_t lock;
-  struct openreg_event_entry entry; /* where it records; guarded, with what its signal points to */
+  struct openreg_event_entry entry; /* for this process's recordings; guarded, with its signal */
   struct recorder *recorders;
 };
 
 static uint64_t make_word(openreg_peer peer, uint32_t index, uint64_t nonce) {
-  return (nonce & NONCE_MASK) | (uint64_t)peer.slot << PLACE_SHIFT | (uint64_t)index << INDEX_SHIFT;
+  return (nonce & NONCE_MASK) | (uint64_t)peer.slot << SLOT_SHIFT | (uint64_t)index << INDEX_SHIFT;
 }
 
-static uint32_t place_of(uint64_t word) {
-  return (uint32_t)(word >> PLACE_SHIFT) & ((1 << PLACE_BITS) - 1);
+static uint32_t slot_of(uint64_t word) {
+  return (uint32_t)(word >> SLOT_SHIFT) & ((1 << SLOT_BITS) - 1);
 }
 
 static uint32_t index_of(uint64_t word) {
   return (uint32_t)(word >> INDEX_SHIFT) & ((1 << INDEX_BITS) - 1);
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- creating and closing -------------------------------------------------------------------- */
 
 static openreg_shared_event *make(int device) {
   openreg_shared_event *made = calloc(1, sizeof *made);
@@ -82,7 +82,7 @@ static void free_all(openreg_shared_event *event) {
 
 static void set_entry(openreg_shared_event *event, const struct openreg_event_entry *entry) {
   event->entry = *entry;
-  atomic_store(&event->own, make_word(openreg_ledger_self(), entry->index, entry->nonce));
+  atomic_store(&event->own_word, make_word(openreg_ledger_self(), entry->index, entry->nonce));
 }
 
 openreg_status openreg_shared_event_create(int device, openreg_shared_event **event) {
@@ -96,7 +96,7 @@ openreg_status openreg_shared_event_create(int device, openreg_shared_event **ev
     return status;
   }
   set_entry(made, &entry);
-  made->home = atomic_load(&made->own);
+  made->owner_word = atomic_load(&made->own_word);
   made->nonce = entry.nonce;
   made->shared = entry.shared;
   *event = made;
@@ -106,7 +106,7 @@ openreg_status openreg_shared_event_create(int device, openreg_shared_event **ev
 void openreg_shared_event_pack(const openreg_shared_event *event, openreg_ipc_handle *handle) {
   openreg_handle_pack(
       (struct openreg_handle){.kind = OPENREG_EXPORT_EVENT,
-                              .number = (uint32_t)openreg_visible_number(event->device),
+                              .group_index = (uint32_t)openreg_visible_group_index(event->device),
                               .index = event->entry.index,
                               .nonce = event->nonce},
       handle);
@@ -123,7 +123,7 @@ static openreg_status share_import(openreg_import *import, openreg_shared_event 
     shared->import = import;
     shared->shared = &import->file->entries[import->index];
     shared->nonce = import->nonce;
-    shared->home = make_word(import->file->peer, import->index, import->nonce);
+    shared->owner_word = make_word(import->file->peer, import->index, import->nonce);
     import->event = shared;
   }
   openreg_imports_unlock();
@@ -171,12 +171,12 @@ static bool is_last_reference(openreg_shared_event *event) {
 void openreg_shared_event_close(openreg_shared_event *event) {
   openreg_import *import = event->import;
   if (is_last_reference(event)) {
-    if (atomic_load(&event->own) != 0)
+    if (atomic_load(&event->own_word) != 0)
       openreg_exports_remove_event(&event->entry);
     free_all(event);
   }
   if (import != NULL)
-    openreg_import_close(import); /* last: it is what keeps the event's entry */
+    openreg_import_close(import); /* last, because the import keeps the event's entry alive */
 }
 
 bool openreg_shared_event_is_imported(const openreg_shared_event *event) {
@@ -191,7 +191,7 @@ int openreg_shared_event_device(const openreg_shared_event *event) {
 
 static openreg_status require_entry_locked(openreg_shared_event *event) {
   struct openreg_event_entry entry;
-  if (atomic_load(&event->own) != 0)
+  if (atomic_load(&event->own_word) != 0)
     return OPENREG_OK;
   openreg_status status = openreg_exports_add_event(event->device, event->nonce, &entry);
   if (status == OPENREG_OK)
@@ -200,7 +200,7 @@ static openreg_status require_entry_locked(openreg_shared_event *event) {
 }
 
 static void publish_locked(openreg_shared_event *event, uint64_t recorded) {
-  uint64_t word = atomic_load(&event->own);
+  uint64_t word = atomic_load(&event->own_word);
   atomic_store(&event->recorded, recorded);
   atomic_store(&event->shared->latest,
                openreg_signal_is_done(event->entry.signal) ? word | DONE : word);
@@ -233,145 +233,145 @@ void openreg_shared_event_publish(openreg_shared_event *event, uint32_t point, u
   pthread_mutex_unlock(&event->lock);
 }
 
-/* That all is done is said before anybody is woken: what one has seen done, nobody misses when this
- * process is killed. */
+/* DONE is set before any waiter is woken. So a waiter that has seen the work done still finds DONE
+ * if this process is killed. */
 void openreg_shared_event_end(openreg_shared_event *event, uint32_t point) {
   pthread_mutex_lock(&event->lock);
-  uint64_t word = atomic_load(&event->own);
-  if (openreg_signal_is_last_undone(event->entry.signal, point))
+  uint64_t word = atomic_load(&event->own_word);
+  if (openreg_signal_is_last_pending(event->entry.signal, point))
     atomic_compare_exchange_strong(&event->shared->latest, &word, word | DONE);
   openreg_signal_end(event->entry.signal, point);
   pthread_mutex_unlock(&event->lock);
 }
 
-/* ---- who recorded last ----------------------------------------------------------------------- */
+/* ---- finding the latest recorder ------------------------------------------------------------- */
 
-/* Reads the entry that a word names in a file of the process in that place: false when it has no
- * such entry. The nonce is read again, so that the point is of that entry. */
-static bool read_remote_point(const openreg_shared_event *event, struct peer_file *file,
-                              uint64_t word, struct openreg_remote_point *remote) {
+/* Reads the entry that a word names from a peer's file. Returns false if the peer has no such
+ * entry. The nonce is read again, so that the point belongs to that entry. */
+static bool read_fence(const openreg_shared_event *event, struct peer_file *file, uint64_t word,
+                       struct openreg_remote_fence *remote) {
   uint32_t index = index_of(word);
-  if (file->peer.slot != place_of(word) || index >= OPENREG_EXPORT_COUNT)
+  if (file->peer.slot != slot_of(word) || index >= OPENREG_EXPORT_COUNT)
     return false;
   struct openreg_export *entry = &file->entries[index];
   uint64_t nonce = atomic_load(&entry->nonce);
-  *remote = (struct openreg_remote_point){
+  *remote = (struct openreg_remote_fence){
       .file = file, .signal = &entry->signal, .point = atomic_load(&entry->signal.recorded)};
   return ((nonce ^ word) & NONCE_MASK) == 0 &&
-         atomic_load(&entry->kind) == OPENREG_EXPORT_RECORDS &&
+         atomic_load(&entry->kind) == OPENREG_EXPORT_RECORDINGS &&
          atomic_load(&entry->offset) == event->nonce && atomic_load(&entry->nonce) == nonce;
 }
 
-static bool find_known(const openreg_shared_event *event, uint64_t word,
-                       struct openreg_remote_point *remote) {
+static bool find_known_recorder(const openreg_shared_event *event, uint64_t word,
+                                struct openreg_remote_fence *remote) {
   for (const struct recorder *known = event->recorders; known != NULL; known = known->next)
-    if (read_remote_point(event, known->file, word, remote))
+    if (read_fence(event, known->file, word, remote))
       return true;
   return false;
 }
 
-static openreg_status fail_gone(const openreg_shared_event *event) {
+static openreg_status fail_recorder_died(const openreg_shared_event *event) {
   return openreg_fail(OPENREG_LAUNCH_FAILURE,
-                      "openreg: the process that recorded the event last has ended before the work "
-                      "on its device %d was done",
+                      "openreg: the process that last recorded the event ended before it finished "
+                      "the work on its device %d",
                       event->device);
 }
 
-/* Words of this process and of the event's own are known without looking: another entry of theirs
- * is of one that had their place before. */
+/* Words of this process and of the event's creator are recognized without opening a file. A
+ * different word with one of their slots belongs to an earlier process in that slot. */
 static bool can_be_other(const openreg_shared_event *event, openreg_peer peer) {
   return peer.identity != 0 && peer.slot != openreg_ledger_self().slot &&
          (event->import == NULL || peer.slot != event->import->file->peer.slot);
 }
 
-/* NOT_READY: the process lives, and its file cannot be opened now. */
+/* Returns NOT_READY if the process is alive but its file cannot be opened now. */
 static openreg_status open_file_locked(const openreg_shared_event *event, uint64_t word,
                                        struct peer_file **file) {
-  openreg_peer peer = openreg_ledger_peer_at(place_of(word));
+  openreg_peer peer = openreg_ledger_peer_at(slot_of(word));
   if (!can_be_other(event, peer))
-    return fail_gone(event);
+    return fail_recorder_died(event);
   openreg_status status = openreg_peer_file_get_locked(peer, event->device, file);
   if (status != OPENREG_INVALID_ARGUMENT)
     return status;
-  return openreg_ledger_is_alive(peer) ? OPENREG_NOT_READY : fail_gone(event);
+  return openreg_ledger_is_alive(peer) ? OPENREG_NOT_READY : fail_recorder_died(event);
 }
 
-static openreg_status meet_locked(openreg_shared_event *event, uint64_t word,
-                                  struct openreg_remote_point *remote) {
+static openreg_status add_recorder_locked(openreg_shared_event *event, uint64_t word,
+                                          struct openreg_remote_fence *remote) {
   drop_recorders_locked(event, false);
-  struct recorder *met = malloc(sizeof *met);
-  if (met == NULL)
+  struct recorder *added = malloc(sizeof *added);
+  if (added == NULL)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for an event");
-  openreg_status status = open_file_locked(event, word, &met->file);
-  if (status == OPENREG_OK && !read_remote_point(event, met->file, word, remote)) {
-    openreg_peer_file_put_locked(met->file);
-    status = fail_gone(event);
+  openreg_status status = open_file_locked(event, word, &added->file);
+  if (status == OPENREG_OK && !read_fence(event, added->file, word, remote)) {
+    openreg_peer_file_put_locked(added->file);
+    status = fail_recorder_died(event);
   }
   if (status != OPENREG_OK) {
-    free(met);
+    free(added);
     return status;
   }
-  met->next = event->recorders;
-  event->recorders = met;
+  added->next = event->recorders;
+  event->recorders = added;
   return OPENREG_OK;
 }
 
-/* With a reference to the file, which the caller has to give back. */
-static openreg_status find_remote_point(openreg_shared_event *event, uint64_t word,
-                                        struct openreg_remote_point *remote) {
+/* Adds a reference to the file, which the caller must drop. */
+static openreg_status find_fence(openreg_shared_event *event, uint64_t word,
+                                 struct openreg_remote_fence *remote) {
   openreg_status status = openreg_imports_lock();
   if (status != OPENREG_OK)
     return status;
-  if (!find_known(event, word, remote))
-    status = meet_locked(event, word, remote);
+  if (!find_known_recorder(event, word, remote))
+    status = add_recorder_locked(event, word, remote);
   if (status == OPENREG_OK)
     remote->file->references++;
   openreg_imports_unlock();
   return status;
 }
 
-/* A process that is just ending has no descriptors any more, and for a moment still its locks: that
- * is waited for. A second is more than a moment. */
-static openreg_status find_remote_point_patiently(openreg_shared_event *event, uint64_t word,
-                                                  struct openreg_remote_point *remote) {
+/* A process that is just ending has no descriptors any more but still holds its locks for a moment.
+ * Waits for that, up to a second. */
+static openreg_status find_fence_with_retries(openreg_shared_event *event, uint64_t word,
+                                              struct openreg_remote_fence *remote) {
   const struct timespec pause = {.tv_nsec = 1000000};
-  openreg_status status = find_remote_point(event, word, remote);
+  openreg_status status = find_fence(event, word, remote);
   for (int pauses = 0; status == OPENREG_NOT_READY && pauses < 1000; pauses++) {
     nanosleep(&pause, NULL);
-    status = find_remote_point(event, word, remote);
+    status = find_fence(event, word, remote);
   }
   if (status != OPENREG_NOT_READY)
     return status;
   return openreg_fail(OPENREG_SYSTEM,
-                      "openreg: the event was recorded last by a process that cannot be asked: %s",
+                      "openreg: cannot access the process that last recorded the event: %s",
                       openreg_last_error());
 }
 
 openreg_status openreg_shared_event_latest(openreg_shared_event *event, uint64_t *recorded,
-                                           struct openreg_remote_point *remote) {
+                                           struct openreg_remote_fence *remote) {
   for (;;) {
     uint64_t word = atomic_load(&event->shared->latest);
     *recorded = 0;
     remote->file = NULL;
     if (word == 0 || (word & DONE) != 0)
       return OPENREG_OK;
-    if (word == atomic_load(&event->own)) {
+    if (word == atomic_load(&event->own_word)) {
       *recorded = atomic_load(&event->recorded);
       return OPENREG_OK;
     }
-    if (word == event->home) {
+    if (word == event->owner_word) {
       uint32_t point = atomic_load(&event->shared->signal.recorded);
-      *remote = openreg_import_point(event->import, point);
+      *remote = openreg_import_fence(event->import, point);
       return OPENREG_OK;
     }
-    openreg_status status = find_remote_point_patiently(event, word, remote);
+    openreg_status status = find_fence_with_retries(event, word, remote);
     if (status != OPENREG_LAUNCH_FAILURE || atomic_load(&event->shared->latest) == word)
       return status;
   }
 }
 
-void openreg_shared_event_let_go(const openreg_shared_event *event,
-                                 const struct openreg_remote_point *remote) {
+void openreg_shared_event_release_fence(const openreg_shared_event *event,
+                                        const struct openreg_remote_fence *remote) {
   if (remote->file == NULL || (event->import != NULL && remote->file == event->import->file))
     return;
   if (openreg_imports_lock() != OPENREG_OK)

@@ -1,4 +1,4 @@
-/* shared_signal.c: reaching points and waiting for them. See shared_signal.h. */
+/* shared_signal.c: updates signals and waits for them. See shared_signal.h. */
 #define _GNU_SOURCE /* syscall */
 #include "device/ipc/shared_signal.h"
 
@@ -18,14 +18,14 @@ static bool is_at_least(uint32_t one, uint32_t other) {
   return (int32_t)(one - other) >= 0;
 }
 
-/* ---- the process whose work it is ------------------------------------------------------------ */
+/* ---- in the process that does the work ------------------------------------------------------- */
 
 static void advance(struct openreg_signal *signal) {
   uint32_t reached = signal->first == NULL ? signal->issued : signal->first->point - 1;
   if (atomic_load(&signal->shared->reached) == reached)
     return;
   atomic_store(&signal->shared->reached, reached);
-  /* Not private: those who wait are other processes. */
+  /* Not private, because other processes wait. */
   syscall(SYS_futex, &signal->shared->reached, FUTEX_WAKE, OPENREG_WAKE_ALL, NULL, NULL, 0);
 }
 
@@ -76,11 +76,11 @@ bool openreg_signal_publish(struct openreg_signal *signal, uint32_t point) {
   return true;
 }
 
-bool openreg_signal_is_last_undone(const struct openreg_signal *signal, uint32_t point) {
+bool openreg_signal_is_last_pending(const struct openreg_signal *signal, uint32_t point) {
   return signal->first != NULL && signal->first == signal->last && signal->first->point == point;
 }
 
-void openreg_signal_reach_all(struct openreg_signal *signal) {
+void openreg_signal_finish_all(struct openreg_signal *signal) {
   while (signal->first != NULL) {
     struct openreg_pending *pending = signal->first;
     signal->first = pending->next;
@@ -91,7 +91,7 @@ void openreg_signal_reach_all(struct openreg_signal *signal) {
   advance(signal);
 }
 
-/* ---- any process ----------------------------------------------------------------------------- */
+/* ---- in any process -------------------------------------------------------------------------- */
 
 bool openreg_shared_signal_reached(const struct openreg_shared_signal *signal, uint32_t point) {
   return is_at_least(atomic_load(&signal->reached), point);
@@ -106,10 +106,10 @@ static void sleep_while(_Atomic uint32_t *word, uint32_t expected, int64_t deadl
 
 bool openreg_shared_signal_wait(struct openreg_shared_signal *signal, uint32_t point,
                                 int64_t deadline_ns) {
-  for (int i = openreg_looks_before_sleep(); i > 0; i--) {
+  for (int i = openreg_spin_count(); i > 0; i--) {
     if (openreg_shared_signal_reached(signal, point))
       return true;
-    openreg_relax(i);
+    openreg_spin_pause(i);
   }
   for (;;) {
     uint32_t reached = atomic_load(&signal->reached);

@@ -1,36 +1,36 @@
-/* control.h: the control file of a group: who is in it, and how much of each device they have.
+/* control.h: the control file of a group: its processes, and how much of each device they use.
  *
  *     control_folder.c   the folder of a user's control files
- *     control.c          control files as files: opening, making and retiring them, their locks
- *     records.c          who is in one, and what they have together
- *     looks.c            how busy the devices were between two looks at one
+ *     control.c          opens, creates, removes and locks control files
+ *     records.c          the records of processes, and sums over them
+ *     utilization.c      how busy the devices were between two samples
  *
- * A file of fixed size in shared memory, /dev/shm/openreg-<user>/<group>, mapped by every process
- * of the group. The locks of the kernel on bytes of that file ("open file description locks") are
- * its mutex and its proof of life, since they end with the process that holds them, by whatever
- * death, at whatever instant, and no byte of the file can forge them:
+ * The control file is a file of fixed size in shared memory, /dev/shm/openreg-<user>/<group>, which
+ * every process of the group maps. Kernel locks on bytes of the file ("open file description
+ * locks") serve as its mutex and as proof that a process is alive. Such locks end with the process
+ * that holds them, however and whenever it dies, and no byte in the file can fake them:
  *
  *     byte 0             held while the file is changed or read as a whole
- *     byte 1 + slot      held for writing by the process in that slot, as long as it lives
- *     byte 1025 + slot   held for reading by each process that still needs that slot's record
+ *     byte 1 + slot      write lock of the process in that slot, as long as it lives
+ *     byte 1025 + slot   read lock of each process that still needs that slot's record
  *
- * The locks belong to a description of the file that no mapping refers to and no forked child
- * keeps: either would hold them longer than the process lives.
+ * The locks belong to a description of the file that no mapping uses and no forked child keeps.
+ * Either would hold the locks longer than the process lives.
  *
- * - A device is its number in the group here, whichever devices a process sees.
- * - bytes[device][slot] is what that process has, stored by it alone while it lives; what is used
- *   of a device is always their sum and stored nowhere, so no death between two stores makes it
- *   wrong. bytes of a free slot are 0.
- * - A slot is free when its identity is 0. The identity is stored last on entering and cleared last
- *   on leaving; all that lies beyond used_slots is free.
- * - A control file without its name is entered by nobody. The name is removed under the file's
- *   lock, when nobody is in it, so two control files that are in use never have one name.
+ * - Devices are identified by their group index, whichever devices a process sees.
+ * - bytes[device][slot] is what that process uses. Only that process writes it while it lives. The
+ *   usage of a device is the sum over all slots and is not stored anywhere, so a process that dies
+ *   between two stores cannot make it wrong. bytes of a free slot are 0.
+ * - A slot is free if its identity is 0. A process stores its identity last when it enters, and
+ *   clears it last when it leaves. All slots from used_slots on are free.
+ * - No process enters a control file that has lost its name. The name is removed under the file's
+ *   lock when no process is in the file. So two control files in use never have the same name.
  *
  * A process that is stopped while it holds byte 0 makes the others wait.
  *
- * The file is written by other processes of the user, which may be broken: what is read from it is
- * checked or cut where it is used. Only a file that is made shorter while it is mapped is not
- * survived: the process ends with a sentence (fault.h).
+ * Other processes of the user write to this file, and they may be broken. Values are therefore
+ * checked or clamped where they are used. Only truncating the file while it is mapped is fatal: the
+ * process ends with a message (fault.h).
  */
 #ifndef OPENREG_DEVICE_LEDGER_CONTROL_H
 #define OPENREG_DEVICE_LEDGER_CONTROL_H
@@ -51,11 +51,11 @@ struct control_device {
   char cpuset[256];
 };
 
-/* Written before the control file has a name, and constant. */
+/* Written before the control file gets its name; constant afterwards. */
 struct control_header {
   char magic[8];
   uint32_t version, control_bytes;
-  uint64_t identity; /* of this control file among all that ever were */
+  uint64_t identity; /* unique among all control files */
   uint64_t device_count;
   struct control_device devices[OPENREG_MAX_DEVICES];
 };
@@ -65,24 +65,24 @@ struct control_record {
   _Atomic int64_t started_ns;
   _Atomic int32_t pid;
   _Atomic uint32_t has_exited;
-  char name[OPENREG_NAME_BYTES];              /* changed and read under the lock */
-  _Atomic int32_t files[OPENREG_MAX_DEVICES]; /* descriptors of its memory files; -1: has none */
+  char name[OPENREG_NAME_BYTES];              /* written and read under the lock */
+  _Atomic int32_t files[OPENREG_MAX_DEVICES]; /* descriptors of its memory files; -1: none */
   _Atomic uint64_t inodes[OPENREG_MAX_DEVICES];
-  _Atomic int64_t meters[OPENREG_MAX_DEVICES]; /* device/streams/busy_time.h */
+  _Atomic int64_t busy_counters[OPENREG_MAX_DEVICES]; /* see device/streams/busy_time.h */
 };
 
-/* What the meters of all processes together said once, in ticks: under the lock. */
-struct control_look {
-  int64_t at_ticks; /* 0: never */
+/* Busy ticks of all processes together at one time. Accessed under the lock. */
+struct utilization_sample {
+  int64_t at_ticks; /* 0: no sample */
   int64_t busy_ticks[OPENREG_MAX_DEVICES];
 };
 
 struct control {
   struct control_header header;
   _Atomic uint64_t used_slots;
-  _Atomic int64_t watched_until_ns;               /* inline work is counted until then */
-  struct control_look looks[2];                   /* the one before, the last */
-  int64_t busy_ticks_before[OPENREG_MAX_DEVICES]; /* of processes that are gone; under the lock */
+  _Atomic int64_t sampled_until_ns;               /* inline work is counted until then */
+  struct utilization_sample samples[2];           /* the previous and the latest sample */
+  int64_t exited_busy_ticks[OPENREG_MAX_DEVICES]; /* of processes that have ended; under the lock */
   struct control_record processes[OPENREG_MAX_PROCESSES];
   _Atomic uint64_t bytes[OPENREG_MAX_DEVICES][OPENREG_MAX_PROCESSES];
 };
@@ -90,7 +90,7 @@ struct control {
 _Static_assert(sizeof(struct control_device) == 400, "the same in every process");
 _Static_assert(sizeof(struct control_header) == 32 + 64 * 400, "the same in every process");
 _Static_assert(sizeof(struct control_record) == 1368, "the same in every process");
-_Static_assert(sizeof(struct control_look) == 520, "the same in every process");
+_Static_assert(sizeof(struct utilization_sample) == 520, "the same in every process");
 _Static_assert(sizeof(struct control) ==
                    32 + 64 * 400 + 8 + 8 + 2 * 520 + 64 * 8 + 1024 * 1368 + 64 * 1024 * 8,
                "the same in every process");
@@ -98,96 +98,102 @@ _Static_assert(sizeof(struct control) ==
 /* A control file that this process has open. */
 struct control_file {
   struct control *control; /* mapped, not inherited by forked children; NULL: not open */
-  int locks;               /* the descriptor that holds this process's locks */
-  int own;                 /* its slot; -1: none */
+  int locks;               /* descriptor that holds this process's locks */
+  int own_slot;            /* slot of this process; -1: none */
   char path[OPENREG_CONTROL_PATH_BYTES];
-  uint32_t remembered[OPENREG_MAX_PROCESSES]; /* how often, by this process */
+  uint32_t pin_counts[OPENREG_MAX_PROCESSES]; /* how often this process pinned each record */
 };
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
 void openreg_control_folder(char path[OPENREG_CONTROL_PATH_BYTES]);
 
-/* NOT_READY: there is none. Errors: INVALID_CONFIGURATION (it is not this user's alone), SYSTEM. */
+/* Returns NOT_READY if there is no folder. Errors: INVALID_CONFIGURATION (other users can access
+ * it), SYSTEM. */
 openreg_status openreg_control_check_folder(void);
 
-/* Makes it where there is none. Errors: as above. */
+/* Creates the folder if necessary. Errors: as above. */
 openreg_status openreg_control_make_folder(void);
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* How long to wait for a control file's lock: who only looks does not hang on another's stopped
- * process. */
-enum control_patience { CONTROL_WAIT, CONTROL_WAIT_A_SECOND };
+/* How long to wait for a control file's lock. Processes that only read snapshots must not hang
+ * because another process is stopped. */
+enum control_timeout { CONTROL_WAIT_FOREVER, CONTROL_WAIT_ONE_SECOND };
 
-/* Opens the control file of a group and locks it. NOT_READY: there is none.
- * Errors: INVALID_CONFIGURATION for a file that is no sound control file of this user, or that
- * stays locked by another process, and for such a folder; SYSTEM. */
-openreg_status openreg_control_open(const char *group, enum control_patience patience,
+/* Opens and locks the control file of a group. Returns NOT_READY if there is none. Errors:
+ * INVALID_CONFIGURATION (not a valid control file or folder of this user, or locked for too long by
+ * another process), SYSTEM. */
+openreg_status openreg_control_open(const char *group, enum control_timeout timeout,
                                     struct control_file *file);
 
-/* Makes a control file that nobody is in, complete before it has its name; does nothing when the
- * group has one. Errors: those of openreg_control_make_folder. */
+/* Creates a control file without processes. It gets its name when it is complete. Does nothing if
+ * the group has a control file. Errors: as openreg_control_make_folder. */
 openreg_status openreg_control_create(const char *group, const struct control_header *header);
 
-/* Removes the name of a control file that is locked and has nobody in it: nobody enters it any
- * more. */
+/* Removes the name of a control file, so that no process can enter it any more. The file must be
+ * locked and without processes. */
 void openreg_control_retire(struct control_file *file);
 
-/* Lets go of all locks and of the mapping. */
+/* Releases all locks and the mapping. */
 void openreg_control_close(struct control_file *file);
 
 /* ---- locks ----------------------------------------------------------------------------------- */
 
-/* Excludes other descriptions of the file, not other threads that use this one. Waits.
- * Errors: SYSTEM. */
+/* Excludes other descriptions of the file, but not other threads that use this one. Waits. Errors:
+ * SYSTEM. */
 openreg_status openreg_control_lock(struct control_file *file);
 void openreg_control_unlock(struct control_file *file);
 
-/* Whether a process other than this one lives in the slot; in any slot. */
+/* Whether another process lives in the slot, or in any slot. */
 bool openreg_control_is_alive(const struct control_file *file, int slot);
 bool openreg_control_has_others(const struct control_file *file);
 
-/* Holds the slot for this process. False when another process has it. */
-bool openreg_control_claim(struct control_file *file, int slot);
-void openreg_control_unclaim(struct control_file *file, int slot);
+/* Claims the slot for this process, or releases it. Claiming returns false if another process has
+ * the slot. */
+bool openreg_control_claim_slot(struct control_file *file, int slot);
+void openreg_control_release_slot(struct control_file *file, int slot);
 
-/* Whether any process needs the slot's record. */
-bool openreg_control_is_remembered(const struct control_file *file, int slot);
+/* Whether any process has pinned the slot's record. */
+bool openreg_control_is_record_pinned(const struct control_file *file, int slot);
 
-/* Counted: as many calls of forget as of remember. Errors of remember: SYSTEM. */
-openreg_status openreg_control_remember(struct control_file *file, int slot);
-void openreg_control_forget(struct control_file *file, int slot);
+/* Pins keep a slot's record after its process has died. Counted: unpin as often as pin. Errors of
+ * pin: SYSTEM. */
+openreg_status openreg_control_pin_record(struct control_file *file, int slot);
+void openreg_control_unpin_record(struct control_file *file, int slot);
 
-/* ---- slots: all under the lock --------------------------------------------------------------- */
+/* ---- slots: call these under the lock -------------------------------------------------------- */
 
 int openreg_control_used_slots(const struct control_file *file); /* <= OPENREG_MAX_PROCESSES */
 
-/* What others see. A process may die before and after each of these. */
+/* Changes that other processes see. This process may die before or after each of them. */
 void openreg_control_set_identity(struct control_file *file, int slot, uint64_t identity);
 void openreg_control_set_used_slots(struct control_file *file, int used_slots);
 void openreg_control_set_bytes(struct control_file *file, int device, int slot, uint64_t bytes);
 
-/* What all processes together have of a device; UINT64_MAX when that is more. */
+/* The bytes that all processes together use on a device; UINT64_MAX on overflow. */
 uint64_t openreg_control_sum(const struct control_file *file, int device);
 
-/* Frees the slots of the dead, this process's own aside, and marks as exited the dead whose record
- * somebody needs. */
+/* Frees the slots of dead processes, except this process's own slot. A dead process whose record is
+ * pinned is only marked as exited. */
 void openreg_control_reclaim(struct control_file *file);
 
-/* ---- looks.c: all under the lock ---------------------------------------------------------------
- */
+/* ---- utilization.c: call these under the lock ------------------------------------------------ */
 
-/* Looks at the meters of all processes, and has them count all work for a while: how busy each
- * device was since an earlier look, in percent; -1 when there is none that is old enough. */
-void openreg_control_look(struct control_file *file, int busy_percent[OPENREG_MAX_DEVICES]);
+/* Samples the busy counters of all processes and makes them count all work for the next ten
+ * seconds. Returns each device's utilization since an earlier sample in percent, or -1 if there is
+ * no sample that is old enough. */
+void openreg_control_sample_utilization(struct control_file *file,
+                                        int busy_percent[OPENREG_MAX_DEVICES]);
 
-/* Keeps what the process in a slot worked, which has ended, and clears its meters. */
-void openreg_control_settle(struct control_file *file, int slot);
+/* Adds the busy time of a slot's process, which has ended, to exited_busy_ticks and clears its
+ * counters. */
+void openreg_control_fold_counters(struct control_file *file, int slot);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Copies text that may lack its end; what would disturb a terminal becomes '?'. */
+/* Copies text that may not be terminated. Replaces characters that could disturb a terminal with
+ * '?'. */
 void openreg_control_copy_text(char *text, size_t text_bytes, const char *source,
                                size_t source_bytes);
 

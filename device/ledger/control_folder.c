@@ -1,9 +1,9 @@
 /* control_folder.c: the folder of a user's control files. See control.h.
  *
- * Names in /dev/shm are anybody's to take, and files there anybody's to make. In a folder that only
- * its user may enter nobody else can take the name of a group, or reach a file of it. The folder
- * itself has the user's number for a name; where another user has made one of that name, it is
- * refused. It stays when it is empty: a process that starts just then would find it gone.
+ * Any user may create files with any name in /dev/shm. Only its owner can enter this folder, so no
+ * other user can occupy the name of a group or access its file. The folder is named after the
+ * user's id. If another user created a folder with that name, it is rejected. The folder is not
+ * removed when it is empty, because a process that starts at that moment would lose it.
  */
 #include "device/ledger/control.h"
 
@@ -33,9 +33,10 @@ static openreg_status check(const char *path, const struct stat *status) {
     snprintf(why, sizeof why, "it belongs to user %u, not to %u; have that user or root remove it",
              status->st_uid, geteuid());
   else if (!S_ISDIR(status->st_mode))
-    snprintf(why, sizeof why, "it is not a folder; remove it");
+    snprintf(why, sizeof why, "it is not a directory; remove it");
   else if ((status->st_mode & 077) != 0)
-    snprintf(why, sizeof why, "other users may use it (mode %03o, not 700); remove it, or chmod it",
+    snprintf(why, sizeof why,
+             "other users can access it (mode %03o, not 700); remove it, or set its mode to 700",
              status->st_mode & 0777u);
   else
     return OPENREG_OK;
@@ -48,11 +49,11 @@ openreg_status openreg_control_check_folder(void) {
   openreg_control_folder(path);
   if (lstat(path, &status) != 0)
     return errno == ENOENT ? OPENREG_NOT_READY
-                           : fail_system(path, "looking at the folder of control files");
+                           : fail_system(path, "cannot examine the folder of control files");
   openreg_status result = check(path, &status);
-  /* Its maker's umask may have left out what the user may do. */
+  /* The umask of the process that created it may have removed the user's own permissions. */
   if (result == OPENREG_OK && (status.st_mode & 0700) != 0700 && chmod(path, 0700) != 0)
-    return fail_system(path, "setting the mode of the folder of control files");
+    return fail_system(path, "cannot set the mode of the folder of control files");
   return result;
 }
 
@@ -60,8 +61,9 @@ openreg_status openreg_control_make_folder(void) {
   char path[OPENREG_CONTROL_PATH_BYTES];
   openreg_control_folder(path);
   if (mkdir(path, 0700) != 0 && errno != EEXIST)
-    return fail_system(path, "making the folder of control files");
+    return fail_system(path, "cannot create the folder of control files");
   openreg_status status = openreg_control_check_folder();
-  return status == OPENREG_NOT_READY ? fail_system(path, "making the folder of control files")
-                                     : status;
+  return status == OPENREG_NOT_READY
+             ? fail_system(path, "cannot create the folder of control files")
+             : status;
 }

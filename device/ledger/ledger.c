@@ -1,18 +1,18 @@
-/* ledger.c: what this process has of each device, and who else is in its group.
+/* ledger.c: how much of each device this process uses, and the other processes of its group.
  *
- * The group's control file (control.h) holds the figures of all processes; this process keeps its
- * own also here, and only copies them there. So whatever the file says, giving back is checked
- * against what was really taken, and needs no system call.
+ * The group's control file (control.h) has the numbers of all processes. This process also keeps
+ * its own numbers here and only copies them there. So releases are checked against what was really
+ * reserved, whatever the file says, and need no system call.
  *
- *     self.bytes[device] == control.bytes[number][own slot]       whenever self.lock is free
- *     sum of control.bytes[number] <= capacity                    whenever the file is not locked
+ *     self.bytes[device] == control.bytes[group index][own slot]   whenever self.lock is free
+ *     sum of control.bytes[group index] <= capacity                whenever the file is not locked
  *
- * where the number is the device's in the group (visible.h): the file has all devices of the group,
- * and this process those that it sees.
+ * The file has all devices of the group, and this process only those that it sees
+ * (visible_devices.h).
  *
- * self.lock keeps threads of this process apart, which the file's lock does not; it is taken first.
- * At the end of the process the slot is given up, yet the file stays mapped and the descriptor with
- * the locks open, since other threads may still come by.
+ * self.lock excludes other threads of this process, which the file's lock does not. Acquire
+ * self.lock first. When the process ends it gives up its slot, but the file stays mapped and the
+ * descriptor with the locks stays open, because other threads may still use them.
  */
 #define _GNU_SOURCE /* getrandom */
 #include "device/ledger/ledger.h"
@@ -38,25 +38,25 @@
 
 static struct {
   pthread_mutex_t lock;
-  _Atomic int joined; /* this process's id while it has a slot; 0: not yet, no more, or a child */
+  _Atomic int joined; /* this process's id while it has a slot, else 0, also in a forked child */
   struct control_file file;
-  int slot; /* as file.own, also after the slot was given up */
+  int slot; /* same as file.own_slot; also valid after the slot was given up */
   uint64_t identity;
   int device_count;
   uint64_t capacity[OPENREG_MAX_DEVICES];
-  uint64_t bytes[OPENREG_MAX_DEVICES];         /* with the context's */
-  uint64_t context_bytes[OPENREG_MAX_DEVICES]; /* 0: this process has none there */
-} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = {.locks = -1, .own = -1}};
+  uint64_t bytes[OPENREG_MAX_DEVICES];         /* including the context */
+  uint64_t context_bytes[OPENREG_MAX_DEVICES]; /* 0: no context */
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = {.locks = -1, .own_slot = -1}};
 
 /* ---- locking --------------------------------------------------------------------------------- */
 
-/* Nothing is held when it fails. */
+/* On failure, no lock is held. */
 static openreg_status lock_control(void) {
   pthread_mutex_lock(&self.lock);
   openreg_status status = OPENREG_OK;
   if (atomic_load(&self.joined) == 0)
     status = openreg_fail(OPENREG_NOT_PERMITTED,
-                          "openreg: this process is ending and has no devices any more");
+                          "openreg: this process is exiting and can no longer use devices");
   else
     status = openreg_control_lock(&self.file);
   if (status != OPENREG_OK)
@@ -77,7 +77,8 @@ static int64_t real_time_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Never 0. Without the kernel's random numbers, the time makes it unlike any other of a slot. */
+/* Never 0. If the kernel has no random numbers yet, the time still differs from earlier processes
+ * in the slot. */
 static uint64_t make_identity(void) {
   uint64_t identity = 0;
   if (getrandom(&identity, sizeof identity, GRND_NONBLOCK) != sizeof identity || identity == 0)
@@ -110,7 +111,7 @@ static bool are_same_devices(const struct control_header *a, const struct contro
   return same;
 }
 
-/* "2 x h100 of 64 MiB, t4 of 32 MiB", cut with "..." */
+/* Writes "2 x h100 of 64 MiB, t4 of 32 MiB", truncated with "...". */
 static void list_devices(const struct control_header *header, char *text, size_t text_bytes) {
   size_t used = 0;
   int count = (int)header->device_count;
@@ -135,14 +136,14 @@ static openreg_status fail_different(const openreg_config *config,
   char their_devices[256], our_devices[256];
   list_devices(theirs, their_devices, sizeof their_devices);
   list_devices(ours, our_devices, sizeof our_devices);
-  return openreg_fail(OPENREG_INVALID_CONFIGURATION,
-                      "openreg: OPENREG_GROUP=%s: running processes of this group have %s, and "
-                      "this one is configured for %s: configure it as they are, or choose another "
-                      "OPENREG_GROUP",
-                      config->group, their_devices, our_devices);
+  return openreg_fail(
+      OPENREG_INVALID_CONFIGURATION,
+      "openreg: OPENREG_GROUP=%s: running processes of this group have %s, but this process is "
+      "configured for %s; use their configuration, or choose another OPENREG_GROUP",
+      config->group, their_devices, our_devices);
 }
 
-/* The arguments that the process was started with, separated by blanks. */
+/* Reads the process's command line, separated by spaces. */
 static void read_command(char name[OPENREG_NAME_BYTES]) {
   char text[OPENREG_NAME_BYTES] = "";
   int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -160,8 +161,8 @@ static void clear_slot(struct control_record *process) {
   for (int i = 0; i < (int)self.file.control->header.device_count; i++) {
     atomic_store(&process->files[i], -1);
     atomic_store(&process->inodes[i], 0);
-    openreg_control_set_bytes(&self.file, i, self.file.own, 0);
-    atomic_store(&process->meters[i], 0);
+    openreg_control_set_bytes(&self.file, i, self.file.own_slot, 0);
+    atomic_store(&process->busy_counters[i], 0);
   }
 }
 
@@ -169,12 +170,12 @@ static openreg_status fill_slot(struct control_record *process) {
   clear_slot(process);
   for (int i = 0; i < self.device_count; i++) {
     struct stat status;
-    int file = openreg_arena_file(i), number = openreg_visible_number(i);
+    int file = openreg_arena_file(i), index = openreg_visible_group_index(i);
     if (fstat(file, &status) != 0)
-      return openreg_fail(OPENREG_SYSTEM, "openreg: device %d: looking at its memory file: %s", i,
-                          strerror(errno));
-    atomic_store(&process->files[number], file);
-    atomic_store(&process->inodes[number], status.st_ino);
+      return openreg_fail(OPENREG_SYSTEM, "openreg: device %d: cannot examine its memory file: %s",
+                          i, strerror(errno));
+    atomic_store(&process->files[index], file);
+    atomic_store(&process->inodes[index], status.st_ino);
     self.bytes[i] = 0;
   }
   read_command(process->name);
@@ -184,20 +185,20 @@ static openreg_status fill_slot(struct control_record *process) {
   return OPENREG_OK;
 }
 
-/* A slot is held before it is filled: a process that dies meanwhile leaves it free. */
+/* Claims a slot before filling it, so that the slot is free if this process dies meanwhile. */
 static openreg_status enter(void) {
   struct control *control = self.file.control;
   openreg_control_reclaim(&self.file);
   int slot = 0;
   while (slot < OPENREG_MAX_PROCESSES && (atomic_load(&control->processes[slot].identity) != 0 ||
-                                          !openreg_control_claim(&self.file, slot)))
+                                          !openreg_control_claim_slot(&self.file, slot)))
     slot++;
   if (slot == OPENREG_MAX_PROCESSES)
     return openreg_fail(OPENREG_OUT_OF_MEMORY,
-                        "openreg: %d processes use devices of this group, and no more can: end "
-                        "some, or choose another OPENREG_GROUP",
+                        "openreg: this group already has %d processes, the maximum; end some of "
+                        "them, or choose another OPENREG_GROUP",
                         OPENREG_MAX_PROCESSES);
-  self.file.own = self.slot = slot;
+  self.file.own_slot = self.slot = slot;
   openreg_status status = fill_slot(&control->processes[slot]);
   if (status != OPENREG_OK)
     return status;
@@ -205,19 +206,19 @@ static openreg_status enter(void) {
     openreg_control_set_used_slots(&self.file, slot + 1);
   self.identity = make_identity();
   openreg_control_set_identity(&self.file, slot, self.identity);
-  openreg_busy_publish(control->processes[slot].meters, &control->watched_until_ns);
+  openreg_busy_publish(control->processes[slot].busy_counters, &control->sampled_until_ns);
   atomic_store(&self.joined, (int)getpid());
   return OPENREG_OK;
 }
 
-/* Opens the group's control file, or makes one; it is locked then. One that was made for other
- * devices is replaced when nobody is in it. */
+/* Opens or creates the group's control file and leaves it locked. A file for other devices is
+ * replaced if no process is in it. */
 static openreg_status open_control(const openreg_config *config,
                                    const struct control_header *ours) {
   char group[OPENREG_GROUP_NAME_BYTES];
   openreg_config_name_group(config, group);
   for (;;) {
-    openreg_status status = openreg_control_open(group, CONTROL_WAIT, &self.file);
+    openreg_status status = openreg_control_open(group, CONTROL_WAIT_FOREVER, &self.file);
     if (status == OPENREG_OK && are_same_devices(&self.file.control->header, ours))
       return OPENREG_OK;
     if (status == OPENREG_OK && openreg_control_has_others(&self.file)) {
@@ -244,7 +245,7 @@ openreg_status openreg_ledger_join(const openreg_config *config,
   if (status != OPENREG_OK)
     return status;
   for (int i = 0; i < self.device_count; i++)
-    self.capacity[i] = config->memory_bytes[openreg_visible_number(i)];
+    self.capacity[i] = config->memory_bytes[openreg_visible_group_index(i)];
   status = enter();
   if (status == OPENREG_OK) {
     openreg_control_unlock(&self.file);
@@ -259,25 +260,25 @@ openreg_status openreg_ledger_join(const openreg_config *config,
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-/* After the handlers of atexit, which may still give memory back. */
-__attribute__((destructor)) static void leave(void) {
+/* Runs after the atexit handlers, which may still release memory. */
+__attribute__((destructor)) void openreg_leave_group(void) {
   if (atomic_load(&self.joined) != (int)getpid())
     return;
   pthread_mutex_lock(&self.lock);
   if (atomic_exchange(&self.joined, 0) != 0 && openreg_control_lock(&self.file) == OPENREG_OK) {
-    int slot = self.file.own;
+    int slot = self.file.own_slot;
     openreg_busy_publish(NULL, NULL);
-    self.file.own = -1;
+    self.file.own_slot = -1;
     openreg_control_reclaim(&self.file);
     if (!openreg_control_has_others(&self.file))
       openreg_control_retire(&self.file);
-    openreg_control_unclaim(&self.file, slot);
+    openreg_control_release_slot(&self.file, slot);
     openreg_control_unlock(&self.file);
   }
   pthread_mutex_unlock(&self.lock);
 }
 
-/* self.lock may be held by a thread that the child does not have. */
+/* A thread that the child does not have may hold self.lock. */
 void openreg_ledger_abandon(void) {
   openreg_busy_publish(NULL, NULL);
   atomic_store(&self.joined, 0);
@@ -288,20 +289,21 @@ void openreg_ledger_abandon(void) {
   self.file.control = NULL;
 }
 
-/* ---- what is in use -------------------------------------------------------------------------- */
+/* ---- reserving and releasing ----------------------------------------------------------------- */
 
 static uint64_t free_bytes_of(int device) {
-  uint64_t used = openreg_control_sum(&self.file, openreg_visible_number(device));
+  uint64_t used = openreg_control_sum(&self.file, openreg_visible_group_index(device));
   return used < self.capacity[device] ? self.capacity[device] - used : 0;
 }
 
 static void set_own(int device, uint64_t bytes) {
   self.bytes[device] = bytes;
-  openreg_control_set_bytes(&self.file, openreg_visible_number(device), self.file.own, bytes);
+  openreg_control_set_bytes(&self.file, openreg_visible_group_index(device), self.file.own_slot,
+                            bytes);
 }
 
-/* How much was free, of which `bytes` are this process's now if they fit. */
-static bool take_locked(int device, uint64_t bytes, uint64_t *free_bytes) {
+/* Reserves `bytes` if they fit. Returns how much was free before. */
+static bool reserve_locked(int device, uint64_t bytes, uint64_t *free_bytes) {
   *free_bytes = free_bytes_of(device);
   if (bytes > *free_bytes) {
     openreg_control_reclaim(&self.file);
@@ -313,43 +315,43 @@ static bool take_locked(int device, uint64_t bytes, uint64_t *free_bytes) {
   return true;
 }
 
-openreg_status openreg_ledger_take_context(int device, const openreg_profile *profile) {
+openreg_status openreg_ledger_reserve_context(int device, const openreg_profile *profile) {
   openreg_status status = lock_control();
   if (status != OPENREG_OK)
     return status;
   uint64_t free_bytes, bytes = profile->context_bytes;
-  bool taken = self.context_bytes[device] != 0 || take_locked(device, bytes, &free_bytes);
-  if (taken)
+  bool reserved = self.context_bytes[device] != 0 || reserve_locked(device, bytes, &free_bytes);
+  if (reserved)
     self.context_bytes[device] = bytes;
   unlock_control();
-  if (!taken)
-    return openreg_fail(OPENREG_OUT_OF_MEMORY,
-                        "openreg: device %d is out of memory: with OPENREG_GPU_OVERHEAD=1 each "
-                        "process that uses a device like %s has a context of %" PRIu64
-                        " MiB there, and %" PRIu64 " of %" PRIu64 " MiB are free",
-                        device, profile->name, bytes >> 20, free_bytes >> 20,
-                        self.capacity[device] >> 20);
+  if (!reserved)
+    return openreg_fail(
+        OPENREG_OUT_OF_MEMORY,
+        "openreg: device %d is out of memory: with OPENREG_GPU_OVERHEAD=1 each process needs a "
+        "context of %" PRIu64 " MiB on a device like %s, but only %" PRIu64 " of %" PRIu64
+        " MiB are free",
+        device, bytes >> 20, profile->name, free_bytes >> 20, self.capacity[device] >> 20);
   return OPENREG_OK;
 }
 
-openreg_status openreg_ledger_take(int device, uint64_t bytes) {
+openreg_status openreg_ledger_reserve(int device, uint64_t bytes) {
   openreg_status status = openreg_require_context(device);
   if (status == OPENREG_OK)
     status = lock_control();
   if (status != OPENREG_OK)
     return status;
   uint64_t free_bytes;
-  bool taken = take_locked(device, bytes, &free_bytes);
+  bool reserved = reserve_locked(device, bytes, &free_bytes);
   unlock_control();
-  if (!taken)
+  if (!reserved)
     return openreg_fail(OPENREG_OUT_OF_MEMORY,
                         "openreg: device %d is out of memory: %" PRIu64
-                        " bytes were asked for, %" PRIu64 " of %" PRIu64 " are free",
+                        " bytes were requested, but only %" PRIu64 " of %" PRIu64 " are free",
                         device, bytes, free_bytes, self.capacity[device]);
   return OPENREG_OK;
 }
 
-void openreg_ledger_give(int device, uint64_t bytes) {
+void openreg_ledger_release(int device, uint64_t bytes) {
   assert(device >= 0 && device < OPENREG_MAX_DEVICES);
   pthread_mutex_lock(&self.lock);
   if (atomic_load(&self.joined) != 0) {
@@ -389,7 +391,7 @@ openreg_peer openreg_ledger_peer_at(uint32_t slot) {
                         .slot = slot};
 }
 
-/* The record of a process, alive or not; NULL when there is none any more. */
+/* The record of a process, alive or dead; NULL if it is gone. */
 static struct control_record *record_of(openreg_peer peer) {
   struct control *control = self.file.control;
   if (control == NULL || peer.group != control->header.identity || peer.identity == 0 ||
@@ -399,8 +401,8 @@ static struct control_record *record_of(openreg_peer peer) {
   return &control->processes[peer.slot];
 }
 
-/* Without the control file's lock. Another process comes to a slot only after its identity was
- * cleared, so a lock that was seen while the identity stayed the same was this peer's. */
+/* Does not take the control file's lock. A slot gets a new process only after its identity was
+ * cleared. So if the identity has not changed, the life lock that was seen belongs to this peer. */
 bool openreg_ledger_is_alive(openreg_peer peer) {
   if (record_of(peer) == NULL)
     return false;
@@ -411,36 +413,36 @@ bool openreg_ledger_is_alive(openreg_peer peer) {
 bool openreg_ledger_find_peer(openreg_peer peer, int device, openreg_peer_location *location) {
   if (device < 0 || device >= self.device_count || lock_control() != OPENREG_OK)
     return false;
-  int number = openreg_visible_number(device);
+  int index = openreg_visible_group_index(device);
   struct control_record *process = openreg_ledger_is_alive(peer) ? record_of(peer) : NULL;
   if (process != NULL)
     *location = (openreg_peer_location){.pid = atomic_load(&process->pid),
-                                        .file = atomic_load(&process->files[number]),
-                                        .inode = atomic_load(&process->inodes[number])};
+                                        .file = atomic_load(&process->files[index]),
+                                        .inode = atomic_load(&process->inodes[index])};
   unlock_control();
   return process != NULL && location->pid > 0 && location->file >= 0;
 }
 
-openreg_status openreg_ledger_remember(openreg_peer peer) {
+openreg_status openreg_ledger_pin_record(openreg_peer peer) {
   openreg_status status = lock_control();
   if (status != OPENREG_OK)
     return status;
   if (record_of(peer) != NULL)
-    status = openreg_control_remember(&self.file, (int)peer.slot);
+    status = openreg_control_pin_record(&self.file, (int)peer.slot);
   else
     status = openreg_fail(OPENREG_INVALID_ARGUMENT,
-                          "openreg: the process that is meant has ended, or is of another group");
+                          "openreg: the process has ended or belongs to another group");
   unlock_control();
   return status;
 }
 
-/* Where the control file cannot be locked, whoever reclaims next frees the record. */
-void openreg_ledger_forget(openreg_peer peer) {
+/* If the control file cannot be locked, the next process that reclaims frees the record. */
+void openreg_ledger_unpin_record(openreg_peer peer) {
   assert(peer.slot < OPENREG_MAX_PROCESSES);
   pthread_mutex_lock(&self.lock);
   if (atomic_load(&self.joined) != 0) {
-    assert(self.file.remembered[peer.slot] > 0);
-    openreg_control_forget(&self.file, (int)peer.slot);
+    assert(self.file.pin_counts[peer.slot] > 0);
+    openreg_control_unpin_record(&self.file, (int)peer.slot);
     if (openreg_control_lock(&self.file) == OPENREG_OK) {
       openreg_control_reclaim(&self.file);
       openreg_control_unlock(&self.file);
@@ -449,14 +451,15 @@ void openreg_ledger_forget(openreg_peer peer) {
   pthread_mutex_unlock(&self.lock);
 }
 
-openreg_status openreg_ledger_set_remains(openreg_peer peer, int device, uint64_t bytes) {
+openreg_status openreg_ledger_set_orphaned_bytes(openreg_peer peer, int device, uint64_t bytes) {
   assert(device >= 0 && device < OPENREG_MAX_DEVICES);
   assert((int)peer.slot != self.slot);
   openreg_status status = lock_control();
   if (status != OPENREG_OK)
     return status;
   if (record_of(peer) != NULL)
-    openreg_control_set_bytes(&self.file, openreg_visible_number(device), (int)peer.slot, bytes);
+    openreg_control_set_bytes(&self.file, openreg_visible_group_index(device), (int)peer.slot,
+                              bytes);
   unlock_control();
   return OPENREG_OK;
 }

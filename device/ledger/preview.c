@@ -1,4 +1,4 @@
-/* preview.c: the devices as they are configured, of which none is initialized yet. */
+/* preview.c: the snapshot of a group without processes, from the configuration alone. */
 #include "device/memory/topology.h"
 
 #include <string.h>

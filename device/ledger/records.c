@@ -1,7 +1,7 @@
-/* records.c: who is in a control file, and what they have together. See control.h.
+/* records.c: the records of processes in a control file, and sums over them. See control.h.
  *
- * Who is alive is asked of the kernel, by the locks: process ids are for people and for /proc only,
- * since they are used again, and mean nothing in another container.
+ * The kernel's locks tell which processes are alive. Process ids serve only for display and for
+ * /proc, because they are reused and mean nothing in other containers.
  */
 #include "device/ledger/control.h"
 
@@ -23,7 +23,7 @@ uint64_t openreg_control_sum(const struct control_file *file, int device) {
 }
 
 static void free_slot(struct control_file *file, int slot) {
-  openreg_control_settle(file, slot);
+  openreg_control_fold_counters(file, slot);
   for (int i = 0; i < OPENREG_MAX_DEVICES; i++)
     openreg_control_set_bytes(file, i, slot, 0);
   openreg_control_set_identity(file, slot, 0);
@@ -33,11 +33,11 @@ void openreg_control_reclaim(struct control_file *file) {
   struct control_record *processes = file->control->processes;
   int used = openreg_control_used_slots(file);
   for (int i = 0; i < used; i++) {
-    if (atomic_load(&processes[i].identity) == 0 || i == file->own ||
+    if (atomic_load(&processes[i].identity) == 0 || i == file->own_slot ||
         openreg_control_is_alive(file, i))
       continue;
-    if (openreg_control_is_remembered(file, i)) {
-      openreg_control_settle(file, i);
+    if (openreg_control_is_record_pinned(file, i)) {
+      openreg_control_fold_counters(file, i);
       atomic_store(&processes[i].has_exited, 1);
     } else {
       free_slot(file, i);

@@ -1,8 +1,8 @@
-/* snapshot.c: all groups of this user, as they are seen from outside.
+/* snapshot.c: snapshots of all groups of this user.
  *
- * Each control file is opened as by a process that joins, looked at under its lock, and closed
- * again; one that nobody is in any more is removed. No fork happens meanwhile: a child would keep
- * the lock.
+ * Opens each control file as a joining process would, reads it under its lock, and closes it.
+ * Removes files that no process uses any more. Forks are blocked meanwhile, because a child would
+ * keep the lock.
  */
 #define _GNU_SOURCE /* scandir */
 #include "device/ledger/control.h"
@@ -22,7 +22,7 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
-/* Of a control file of another version of this library, perhaps: not all keys are known here. */
+/* Another version of this library may have written the file, so its profile may be unknown here. */
 static void add_profile(openreg_ledger_device *device) {
   openreg_profile profile = {0};
   openreg_profile_find(device->profile, strlen(device->profile), &profile);
@@ -68,9 +68,9 @@ static int compare_starts(const void *a, const void *b) {
   return (first > second) - (first < second);
 }
 
-static void look(struct control_file *file, openreg_ledger_snapshot *snapshot) {
+static void add_utilization(struct control_file *file, openreg_ledger_snapshot *snapshot) {
   int busy_percent[OPENREG_MAX_DEVICES];
-  openreg_control_look(file, busy_percent);
+  openreg_control_sample_utilization(file, busy_percent);
   for (int i = 0; i < snapshot->device_count; i++)
     snapshot->devices[i].busy_percent = busy_percent[i];
 }
@@ -83,8 +83,8 @@ static openreg_status snapshot_group(const struct control_file *file, const char
   snapshot->device_count = (int)file->control->header.device_count;
   snapshot->processes = calloc((size_t)used + 1, sizeof *snapshot->processes);
   if (snapshot->processes == NULL)
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no memory for a snapshot of %d processes",
-                        used);
+    return openreg_fail(OPENREG_OUT_OF_MEMORY,
+                        "openreg: no host memory for a snapshot of %d processes", used);
   snapshot_devices(file, snapshot);
   for (int i = 0; i < used; i++) {
     if (atomic_load(&file->control->processes[i].identity) != 0)
@@ -95,17 +95,19 @@ static openreg_status snapshot_group(const struct control_file *file, const char
   return OPENREG_OK;
 }
 
-/* NOT_READY: nobody is in the group. Errors: those of openreg_control_open, OUT_OF_MEMORY. */
-static openreg_status open_group(const char *group, bool looks, openreg_ledger_snapshot *snapshot) {
+/* Returns NOT_READY if no process is in the group. Errors: as openreg_control_open;
+ * OUT_OF_MEMORY. */
+static openreg_status open_group(const char *group, bool with_utilization,
+                                 openreg_ledger_snapshot *snapshot) {
   struct control_file file;
-  openreg_status status = openreg_control_open(group, CONTROL_WAIT_A_SECOND, &file);
+  openreg_status status = openreg_control_open(group, CONTROL_WAIT_ONE_SECOND, &file);
   if (status != OPENREG_OK)
     return status;
   if (openreg_control_has_others(&file)) {
     openreg_control_reclaim(&file);
     status = snapshot_group(&file, group, snapshot);
-    if (status == OPENREG_OK && looks)
-      look(&file, snapshot);
+    if (status == OPENREG_OK && with_utilization)
+      add_utilization(&file, snapshot);
   } else {
     openreg_control_retire(&file);
     status = OPENREG_NOT_READY;
@@ -124,63 +126,64 @@ static int compare_names(const struct dirent **a, const struct dirent **b) {
   return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Sentences of several control files come one after the other. */
-static void note_problem(char sentences[OPENREG_SENTENCE_BYTES]) {
-  size_t used = strlen(sentences);
-  snprintf(sentences + used, OPENREG_SENTENCE_BYTES - used, "%s%s", used > 0 ? "\n" : "",
+/* Appends the last error, so that messages about several control files are kept. */
+static void note_problem(char messages[OPENREG_MESSAGE_BYTES]) {
+  size_t used = strlen(messages);
+  snprintf(messages + used, OPENREG_MESSAGE_BYTES - used, "%s%s", used > 0 ? "\n" : "",
            openreg_last_error());
 }
 
 static openreg_status add_groups(struct dirent **entries, int entry_count,
                                  openreg_ledger_snapshot *snapshots, int *count,
-                                 char sentences[OPENREG_SENTENCE_BYTES]) {
+                                 char messages[OPENREG_MESSAGE_BYTES]) {
   openreg_status status = OPENREG_OK;
   for (int i = 0; status == OPENREG_OK && i < entry_count; i++) {
     status = open_group(entries[i]->d_name, true, &snapshots[*count]);
     if (status == OPENREG_OK)
       (*count)++;
     if (status == OPENREG_INVALID_CONFIGURATION)
-      note_problem(sentences);
+      note_problem(messages);
     if (status == OPENREG_INVALID_CONFIGURATION || status == OPENREG_NOT_READY)
       status = OPENREG_OK;
   }
   return status;
 }
 
-/* A user who never had a group has no folder. One that cannot be used is a problem of its own. */
+/* A user who never had a group has no folder. A folder that cannot be used is reported as a
+ * problem. */
 static openreg_status read_folder(struct dirent ***entries, int *count,
-                                  char sentences[OPENREG_SENTENCE_BYTES]) {
+                                  char messages[OPENREG_MESSAGE_BYTES]) {
   char folder[OPENREG_CONTROL_PATH_BYTES];
   openreg_control_folder(folder);
   *entries = NULL;
   *count = 0;
   openreg_status status = openreg_control_check_folder();
   if (status == OPENREG_INVALID_CONFIGURATION)
-    note_problem(sentences);
+    note_problem(messages);
   if (status == OPENREG_INVALID_CONFIGURATION || status == OPENREG_NOT_READY)
     return OPENREG_OK;
   if (status != OPENREG_OK)
     return status;
   int found = scandir(folder, entries, is_control_file, compare_names);
   if (found < 0)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: reading %s: %s", folder, strerror(errno));
+    return openreg_fail(OPENREG_SYSTEM, "openreg: cannot read %s: %s", folder, strerror(errno));
   *count = found;
   return OPENREG_OK;
 }
 
 static openreg_status list(openreg_ledger_snapshot **snapshots, int *count,
-                           char sentences[OPENREG_SENTENCE_BYTES]) {
+                           char messages[OPENREG_MESSAGE_BYTES]) {
   struct dirent **entries;
   int entry_count;
-  openreg_status status = read_folder(&entries, &entry_count, sentences);
+  openreg_status status = read_folder(&entries, &entry_count, messages);
   if (status != OPENREG_OK)
     return status;
   openreg_ledger_snapshot *made = calloc((size_t)entry_count + 1, sizeof *made);
   int made_count = 0;
   status = made != NULL
-               ? add_groups(entries, entry_count, made, &made_count, sentences)
+               ? add_groups(entries, entry_count, made, &made_count, messages)
                : openreg_fail(OPENREG_OUT_OF_MEMORY,
-                              "openreg: no memory for snapshots of %d groups", entry_count);
+                              "openreg: no host memory for snapshots of %d groups", entry_count);
   for (int i = 0; i < entry_count; i++)
     free(entries[i]);
   free(entries);
@@ -195,29 +198,30 @@ static openreg_status list(openreg_ledger_snapshot **snapshots, int *count,
 
 openreg_status openreg_ledger_list(openreg_ledger_snapshot **snapshots, int *count,
                                    const char **problem) {
-  openreg_status status = openreg_forks_hold();
+  openreg_status status = openreg_forks_block();
   if (status != OPENREG_OK)
     return status;
-  char sentences[OPENREG_SENTENCE_BYTES] = "";
-  status = list(snapshots, count, sentences);
-  openreg_forks_release();
+  char messages[OPENREG_MESSAGE_BYTES] = "";
+  status = list(snapshots, count, messages);
+  openreg_forks_unblock();
   if (status != OPENREG_OK)
     return status;
   *problem = NULL;
-  if (sentences[0]) {
-    openreg_fail(OPENREG_INVALID_CONFIGURATION, "%s", sentences);
+  if (messages[0]) {
+    openreg_fail(OPENREG_INVALID_CONFIGURATION, "%s", messages);
     *problem = openreg_last_error();
   }
   return OPENREG_OK;
 }
 
-/* ---- this process's own ---------------------------------------------------------------------- */
+/* ---- this process's group -------------------------------------------------------------------- */
 
-static openreg_status find(const char *group, bool looks, openreg_ledger_snapshot **snapshot) {
+static openreg_status find(const char *group, bool with_utilization,
+                           openreg_ledger_snapshot **snapshot) {
   openreg_ledger_snapshot *made = calloc(1, sizeof *made);
   if (made == NULL)
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no memory for a snapshot");
-  openreg_status status = open_group(group, looks, made);
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a snapshot");
+  openreg_status status = open_group(group, with_utilization, made);
   if (status == OPENREG_OK)
     *snapshot = made;
   else
@@ -225,17 +229,17 @@ static openreg_status find(const char *group, bool looks, openreg_ledger_snapsho
   return status;
 }
 
-openreg_status openreg_ledger_find_own(bool looks, openreg_ledger_snapshot **snapshot) {
+openreg_status openreg_ledger_find_own(bool with_utilization, openreg_ledger_snapshot **snapshot) {
   const openreg_config *config;
   char group[OPENREG_GROUP_NAME_BYTES];
   openreg_status status = openreg_config_get(&config);
   if (status == OPENREG_OK)
-    status = openreg_forks_hold();
+    status = openreg_forks_block();
   if (status != OPENREG_OK)
     return status;
   openreg_config_name_group(config, group);
-  status = find(group, looks, snapshot);
-  openreg_forks_release();
+  status = find(group, with_utilization, snapshot);
+  openreg_forks_unblock();
   return status;
 }
 

@@ -1,30 +1,31 @@
 /* arena.c: the memory of all devices.
  *
- * Each device has a memory file: its arena, whose pages are committed when they are first touched,
- * and then the table of what it exports (ipc/exports.h). As with a GPU, there are many more
- * addresses than memory: how much of the arena may be in use is what the ledger says, and where is
- * up to the allocator, which never runs out of addresses because those in use lie badly. All arenas
- * are mapped into two reservations of the same shape, one for the device views, which the host may
- * not touch, and one for the kernel views, which it may:
+ * Each device has a memory file. It holds the device's arena, whose pages are committed on first
+ * access, followed by the export table (ipc/exports.h). As on a GPU, there are many more addresses
+ * than memory. The ledger limits how much of an arena is used, and the allocator decides where;
+ * with this many addresses, fragmentation cannot exhaust them. All arenas are mapped into two
+ * reservations of the same shape: one for the device views, which the host may not access, and one
+ * for the kernel views, which it may.
  *
  *     device view:  |arena 0|imports|arena 1|imports| ... |
  *     kernel view:  |arena 0|imports|arena 1|imports| ... |       a constant distance away
  *
  *     slot i    = [base + i * stride, base + (i + 1) * stride)
- *     arena i   = its first stride - imports bytes
- *     imports i = the rest, twice the largest capacity or more: other processes' memory of device i
+ *     arena i   = the first (stride - imports) bytes of slot i
+ *     imports i = the rest, at least twice the largest capacity: memory of device i that other
+ *                 processes exported
  *     stride    = SLOT_CAPACITIES times the largest capacity, rounded up to a power of two, so that
- *                 address -> device is a shift; less where so much for all devices of the group
- *                 passes MOST_BYTES
+ *                 address -> device is a shift. It is smaller if the slots of all devices of the
+ *                 group would exceed MAX_VIEW_BYTES.
  *
- * With host access both views are one readable and writable mapping, and the distance is 0.
+ * With host access both views are the same readable and writable mapping, and the distance is 0.
  *
- * The addresses are published by storing reserved_bytes, as the last step; they never change after.
- * Neither view is inherited by a forked child, which must not write to its parent's devices.
+ * Storing reserved_bytes publishes the addresses, as the last step; they never change afterwards.
+ * Forked children inherit neither view, because they must not write to their parent's devices.
  *
- * Imports are mapped in whole granules. Two bits a granule say which are, and where each mapping
- * begins; they are read without a lock by whoever asks about an address, and a granule that is not
- * mapped is inaccessible.
+ * Imports are mapped in whole granules. Two bits per granule tell whether it is mapped and whether
+ * a mapping begins there. Any thread may read them without a lock to classify an address. Unmapped
+ * granules are inaccessible.
  */
 #define _GNU_SOURCE /* memfd_create, fallocate, seals */
 #include "device/memory/arena.h"
@@ -42,24 +43,24 @@
 #include "device/process/state.h"
 
 #ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17; older systems take the address as a hint */
+#define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17; older kernels treat the address as a hint */
 #endif
 
 enum {
-  /* Placing at the lowest address that fits needs up to M log2(n) for blocks of 1 to n units that
-   * are M in all (Robson, "Worst case fragmentation of first fit and best fit storage allocation
-   * strategies", 1977): 15 capacities of 64 GiB in granules. The rest is for ranges of addresses
-   * that are longer than the capacity, of which expandable segments take two a stream. */
+  /* First-fit placement needs at most M log2(n) addresses for blocks of 1 to n units that total M
+   * (Robson, "Worst case fragmentation of first fit and best fit storage allocation strategies",
+   * 1977). That is 15 capacities for 64 GiB in granules. The rest is for address ranges that are
+   * longer than the capacity: expandable segments reserve two of them per stream. */
   SLOT_CAPACITIES = 64,
   IMPORTS_CAPACITIES = 2,
 };
 
-/* What a view may take of a process's addresses: an eighth of the 128 TiB there are. The thread
- * sanitizer leaves a program 1.5 TiB for all mappings. */
+/* Limit of one view: an eighth of the 128 TiB of a process's address space. The thread sanitizer
+ * leaves a program only 1.5 TiB for all its mappings. */
 #ifdef __SANITIZE_THREAD__
-#define MOST_BYTES ((size_t)1 << 38)
+#define MAX_VIEW_BYTES ((size_t)1 << 38)
 #else
-#define MOST_BYTES ((size_t)1 << 44)
+#define MAX_VIEW_BYTES ((size_t)1 << 44)
 #endif
 
 intptr_t openreg_kernel_offset;
@@ -71,7 +72,7 @@ static struct {
   int device_count;
   size_t arena_bytes; /* of each device */
   int file[OPENREG_MAX_DEVICES];
-  /* Of the granules behind each arena; begins is a subset of mapped. */
+  /* One bit for each granule of the imports. begins is a subset of mapped. */
   _Atomic uint64_t *mapped[OPENREG_MAX_DEVICES], *begins[OPENREG_MAX_DEVICES];
 } arenas;
 
@@ -83,25 +84,26 @@ static void *slot_address(openreg_view view, int device) {
   return (void *)(arenas.base[view] + (uintptr_t)device * stride_bytes());
 }
 
-static bool views_are_one(void) {
+static bool is_single_view(void) {
   return arenas.base[OPENREG_DEVICE_VIEW] == arenas.base[OPENREG_KERNEL_VIEW];
 }
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
 static openreg_status fail_system(const char *what, int device) {
-  return openreg_fail(OPENREG_SYSTEM, "openreg: device %d: %s: %s", device, what, strerror(errno));
+  return openreg_fail(OPENREG_SYSTEM, "openreg: device %d: cannot %s: %s", device, what,
+                      strerror(errno));
 }
 
-/* Inaccessible addresses, aligned to a granule. */
+/* Reserves inaccessible addresses, aligned to a granule. */
 static openreg_status reserve(size_t bytes, uintptr_t *base) {
   size_t granule = OPENREG_GRANULE_BYTES;
   void *start =
       mmap(NULL, bytes + granule, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED)
     return openreg_fail(OPENREG_SYSTEM,
-                        "openreg: reserving %zu bytes of addresses for %d devices: %s (a smaller "
-                        "OPENREG_DEVICE_MEMORY or OPENREG_DEVICE_COUNT needs fewer)",
+                        "openreg: cannot reserve %zu bytes of addresses for %d devices: %s; set a "
+                        "smaller OPENREG_DEVICE_MEMORY or OPENREG_DEVICE_COUNT",
                         bytes, arenas.device_count, strerror(errno));
   size_t head = (granule - (uintptr_t)start % granule) % granule;
   *base = (uintptr_t)start + head;
@@ -111,34 +113,34 @@ static openreg_status reserve(size_t bytes, uintptr_t *base) {
   return OPENREG_OK;
 }
 
-/* The memory file of a device. Its size can never change, so that no mapping can lose its end. */
+/* Creates a device's memory file. Its size is sealed, so that no mapping can lose its end. */
 static openreg_status create_file(int device) {
   char name[32];
   snprintf(name, sizeof name, "openreg:%d", device);
   int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0)
-    return fail_system("creating a memory file", device);
+    return fail_system("create a memory file", device);
   arenas.file[device] = file;
   if (ftruncate(file, (off_t)(arenas.arena_bytes + OPENREG_EXPORTS_BYTES)) != 0)
-    return fail_system("sizing the memory file", device);
+    return fail_system("set the size of the memory file", device);
   if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
-    return fail_system("sealing the memory file", device);
+    return fail_system("seal the memory file", device);
   return OPENREG_OK;
 }
 
 static openreg_status map_at(openreg_view view, int device, size_t in_slot, int file,
                              uint64_t file_offset, size_t bytes) {
-  bool is_touchable = view == OPENREG_KERNEL_VIEW || views_are_one();
+  bool is_touchable = view == OPENREG_KERNEL_VIEW || is_single_view();
   void *address = (char *)slot_address(view, device) + in_slot;
   if (mmap(address, bytes, is_touchable ? PROT_READ | PROT_WRITE : PROT_NONE,
            MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, (off_t)file_offset) == MAP_FAILED)
-    return fail_system("mapping the memory file", device);
+    return fail_system("map the memory file", device);
   if (madvise(address, bytes, MADV_DONTFORK) != 0)
-    return fail_system("keeping the memory out of forked processes", device);
-  /* A core file would commit every page while it is written. */
+    return fail_system("exclude the memory from forked processes", device);
+  /* Writing a core file would commit every page. */
   if (madvise(address, bytes, MADV_DONTDUMP) != 0)
-    return fail_system("keeping the memory out of core files", device);
-  /* A wish only: the system may be built or set up without huge pages. */
+    return fail_system("exclude the memory from core files", device);
+  /* Optional: the system may not provide huge pages. */
   (void)madvise(address, bytes, MADV_HUGEPAGE);
   return OPENREG_OK;
 }
@@ -146,7 +148,7 @@ static openreg_status map_at(openreg_view view, int device, size_t in_slot, int 
 static openreg_status map_both_views(int device, size_t in_slot, int file, uint64_t file_offset,
                                      size_t bytes) {
   openreg_status status = map_at(OPENREG_KERNEL_VIEW, device, in_slot, file, file_offset, bytes);
-  if (status == OPENREG_OK && !views_are_one())
+  if (status == OPENREG_OK && !is_single_view())
     status = map_at(OPENREG_DEVICE_VIEW, device, in_slot, file, file_offset, bytes);
   return status;
 }
@@ -180,7 +182,7 @@ static void close_files(void) {
   }
 }
 
-/* Of each device's imports. */
+/* Number of granules of each device's imports. */
 static size_t import_granules(void) {
   return (stride_bytes() - arenas.arena_bytes) / OPENREG_GRANULE_BYTES;
 }
@@ -208,12 +210,12 @@ static void unmap(size_t bytes) {
   close_files();
   free_bitmaps();
   munmap((void *)arenas.base[OPENREG_KERNEL_VIEW], bytes);
-  if (!views_are_one())
+  if (!is_single_view())
     munmap((void *)arenas.base[OPENREG_DEVICE_VIEW], bytes);
 }
 
-/* Of the whole group, whichever devices this process sees: those who import from it expect memory
- * files of this size. */
+/* Uses the devices of the whole group, even those that this process does not see: processes that
+ * import from this one expect memory files of this size. */
 static void plan_slots(const openreg_config *config) {
   uint64_t largest = OPENREG_GRANULE_BYTES;
   for (int i = 0; i < config->device_count; i++)
@@ -226,7 +228,7 @@ static void plan_slots(const openreg_config *config) {
   arenas.stride_shift = shift;
   while (stride_bytes() < least ||
          (stride_bytes() < (size_t)SLOT_CAPACITIES << shift &&
-          2 * (size_t)config->device_count * stride_bytes() <= MOST_BYTES))
+          2 * (size_t)config->device_count * stride_bytes() <= MAX_VIEW_BYTES))
     arenas.stride_shift++;
   arenas.arena_bytes = stride_bytes() - imports;
 }
@@ -259,13 +261,13 @@ void openreg_arenas_unmap(void) {
   unmap(bytes);
 }
 
-/* Not over what may have been mapped there since the fork: hence no plain MAP_FIXED, and nothing to
- * be done when it fails. */
-static void cover(int device, size_t in_slot, size_t bytes) {
+/* The parent's mappings are gone in the child, and something else may have been mapped there since
+ * the fork. So this does not use MAP_FIXED, and ignores failure. */
+static void cover_with_reservation(int device, size_t in_slot, size_t bytes) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
   (void)mmap((char *)slot_address(OPENREG_KERNEL_VIEW, device) + in_slot, bytes, PROT_NONE, flags,
              -1, 0);
-  if (!views_are_one())
+  if (!is_single_view())
     (void)mmap((char *)slot_address(OPENREG_DEVICE_VIEW, device) + in_slot, bytes, PROT_NONE, flags,
                -1, 0);
 }
@@ -277,10 +279,11 @@ static bool test_bit(const _Atomic uint64_t *bits, size_t index) {
 void openreg_arenas_abandon(void) {
   close_files();
   for (int i = 0; i < arenas.device_count; i++) {
-    cover(i, 0, arenas.arena_bytes);
+    cover_with_reservation(i, 0, arenas.arena_bytes);
     for (size_t granule = 0; granule < import_granules(); granule++)
       if (test_bit(arenas.mapped[i], granule))
-        cover(i, arenas.arena_bytes + granule * OPENREG_GRANULE_BYTES, OPENREG_GRANULE_BYTES);
+        cover_with_reservation(i, arenas.arena_bytes + granule * OPENREG_GRANULE_BYTES,
+                               OPENREG_GRANULE_BYTES);
   }
 }
 
@@ -291,7 +294,7 @@ static bool is_imported(int device, size_t in_slot) {
          test_bit(arenas.mapped[device], (in_slot - arenas.arena_bytes) / OPENREG_GRANULE_BYTES);
 }
 
-/* Whether a range that begins in an import ends in the same one. */
+/* Whether a range that begins in an import ends in the same import. */
 static bool ends_in_import(int device, size_t in_slot, size_t bytes) {
   if (bytes > stride_bytes() - in_slot)
     return false;
@@ -303,7 +306,7 @@ static bool ends_in_import(int device, size_t in_slot, size_t bytes) {
   return true;
 }
 
-bool openreg_arena_locate(const void *address, openreg_arena_place *place) {
+bool openreg_arena_locate(const void *address, openreg_arena_location *place) {
   size_t reserved_bytes = atomic_load_explicit(&arenas.reserved_bytes, memory_order_acquire);
   if (reserved_bytes == 0)
     return false;
@@ -354,7 +357,7 @@ openreg_status openreg_arena_check_range(const void *address, size_t bytes, int 
   }
   if (!good)
     return openreg_fail(OPENREG_INVALID_ADDRESS,
-                        "openreg: the %zu bytes at %p are not all in the memory of one device",
+                        "openreg: the %zu bytes at %p do not lie within the memory of one device",
                         bytes, address);
   *device = found;
   return OPENREG_OK;
@@ -379,8 +382,7 @@ static void set_bit(_Atomic uint64_t *bits, size_t index, bool value) {
     atomic_fetch_and_explicit(&bits[index / 64], ~bit, memory_order_release);
 }
 
-/* The first of so many granules in a row that are not mapped; the number of all when there are no
- * such. */
+/* Finds the first run of `wanted` unmapped granules. Returns import_granules() if there is none. */
 static size_t find_granules(int device, size_t wanted) {
   size_t all = import_granules(), found = 0;
   for (size_t granule = 0; granule < all; granule++) {
@@ -391,8 +393,8 @@ static size_t find_granules(int device, size_t wanted) {
   return all;
 }
 
-/* Puts the reservation back where something was mapped, or half mapped. */
-static void reserve_again(int device, size_t in_slot, size_t bytes) {
+/* Restores the reservation where something was mapped, or mapped in part. */
+static void restore_reservation(int device, size_t in_slot, size_t bytes) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
   for (openreg_view view = OPENREG_DEVICE_VIEW; view <= OPENREG_KERNEL_VIEW; view++)
     (void)mmap((char *)slot_address(view, device) + in_slot, bytes, PROT_NONE, flags, -1, 0);
@@ -404,13 +406,13 @@ openreg_status openreg_arena_map_import(int device, int file, uint64_t file_offs
   size_t granules = bytes / OPENREG_GRANULE_BYTES, first = find_granules(device, granules);
   if (first == import_granules())
     return openreg_fail(OPENREG_OUT_OF_MEMORY,
-                        "openreg: device %d has no room left for %zu bytes of other processes' "
-                        "memory: let go of some that was opened before",
+                        "openreg: device %d has no addresses left for %zu bytes of other "
+                        "processes' memory; close some imported memory first",
                         device, bytes);
   size_t in_slot = arenas.arena_bytes + first * OPENREG_GRANULE_BYTES;
   openreg_status status = map_both_views(device, in_slot, file, file_offset, bytes);
   if (status != OPENREG_OK) {
-    reserve_again(device, in_slot, bytes);
+    restore_reservation(device, in_slot, bytes);
     return status;
   }
   set_bit(arenas.begins[device], first, true);
@@ -430,10 +432,10 @@ void openreg_arena_unmap_import(void *device_address, size_t bytes) {
   for (size_t i = 0; i < bytes / OPENREG_GRANULE_BYTES; i++)
     set_bit(arenas.mapped[device], first + i, false);
   set_bit(arenas.begins[device], first, false);
-  reserve_again(device, in_slot, bytes);
+  restore_reservation(device, in_slot, bytes);
 }
 
-/* ---- the public rest ------------------------------------------------------------------------- */
+/* ---- the remaining public functions ---------------------------------------------------------- */
 
 openreg_status openreg_arena_get(int device, void **base, size_t *bytes) {
   openreg_status status = openreg_require_context(device);
@@ -451,8 +453,9 @@ openreg_status openreg_arena_release(void *device_address, size_t bytes) {
   size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
   if ((uintptr_t)device_address % page_bytes != 0 || bytes % page_bytes != 0)
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg: the %zu bytes at %p are not whole pages of %zu bytes", bytes,
-                        device_address, page_bytes);
+                        "openreg: cannot release the %zu bytes at %p: start and size must be "
+                        "multiples of the page size, %zu bytes",
+                        bytes, device_address, page_bytes);
   int device;
   status = openreg_arena_check_range(device_address, bytes, &device);
   if (status != OPENREG_OK)
@@ -466,11 +469,11 @@ openreg_status openreg_arena_release(void *device_address, size_t bytes) {
       (uintptr_t)device_address - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, device);
   if (offset >= arenas.arena_bytes)
     return openreg_fail(OPENREG_INVALID_ADDRESS,
-                        "openreg: the %zu bytes at %p belong to another process, which alone gives "
-                        "pages of them back (openreg_ipc_close lets go of them)",
+                        "openreg: the %zu bytes at %p belong to another process, and only that "
+                        "process can release their pages; close the import with openreg_ipc_close",
                         bytes, device_address);
   if (fallocate(arenas.file[device], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                 (off_t)bytes) != 0)
-    return fail_system("giving pages back", device);
+    return fail_system("return pages to the system", device);
   return OPENREG_OK;
 }

@@ -1,17 +1,17 @@
-/* bulk.c: copies and fills so large that page faults and caches cost more than the instructions.
+/* bulk.c: copies and fills that are so large that page faults and caches dominate their cost.
  *
- * Two things are done differently from memcpy, each where it was measured to win (one core of a
- * Sapphire Rapids server, glibc 2.36, medians; time relative to memcpy):
+ * They differ from memcpy in two ways, each used where measurements show a gain (one core of a
+ * Sapphire Rapids server, glibc 2.36, medians; times relative to memcpy):
  *
- * - Pages that are not committed yet are committed a block at a time, with one system call in place
- *   of one fault a page: 0.6 to 0.8 to fresh arena pages, 0.45 to 0.7 to fresh host memory, from 1
- *   to 256 MiB. The question whether they are costs 0.05 at 1 MiB and 0.01 from 4 MiB on.
- * - Copies that no cache holds are stored past the caches, four pages side by side: 0.6 from 64 to
- *   128 MiB, 0.76 with the reading of the result after it counted in. memcpy does likewise, but
- *   begins at a share of the last level cache as the processor reports it, which on a virtual
- *   machine is far more than one gets: here at 181 MiB, from where on it is a draw. The plain
- *   16-byte stores that every x86-64 has are as fast as wider ones. On pages just committed, which
- *   are in the cache already, it would lose (1.25).
+ * - Uncommitted pages are committed one block at a time by a system call instead of one fault per
+ *   page: 0.6 to 0.8 for fresh arena pages and 0.45 to 0.7 for fresh host memory, from 1 to 256
+ *   MiB. Checking whether pages are committed costs 0.05 at 1 MiB and 0.01 from 4 MiB on.
+ * - Copies that fit in no cache bypass the caches, four pages in parallel: 0.6 from 64 to 128 MiB,
+ *   or 0.76 if reading the result afterwards is included. memcpy does the same, but only above a
+ *   share of the last-level cache that the processor reports. On a virtual machine the reported
+ *   cache is far larger than the usable one: the threshold is 181 MiB here, and from there on both
+ *   are equal. The 16-byte stores that every x86-64 has are as fast as wider ones. Pages that were
+ *   just committed are in the cache already, and bypassing it would be slower (1.25).
  */
 #define _GNU_SOURCE /* mincore */
 #include "device/memory/bulk.h"
@@ -23,15 +23,15 @@
 #include <emmintrin.h>
 #endif
 
-/* Linux 5.14. An older one refuses, and pages are committed by faults. */
+/* Linux 5.14. Older kernels reject it, and page faults commit the pages. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
 
 enum {
-  BLOCK_BYTES = 1 << 20,     /* committed at once: stays in a second level cache until written */
-  STREAMING_BYTES = 1 << 26, /* from here on past the caches */
-  MIN_PAGE_BYTES = 4096,     /* of any system that this runs on */
+  BLOCK_BYTES = 1 << 20,     /* committed at once; stays in a second-level cache until written */
+  STREAMING_BYTES = 1 << 26, /* size from which copies bypass the caches */
+  MIN_PAGE_BYTES = 4096,     /* of any system that this code runs on */
   STREAMED_PAGE_BYTES = 4096,
   STREAMED_PAGES = 4,
   LINE_BYTES = 64,
@@ -40,7 +40,7 @@ enum {
 /* ---- committing ------------------------------------------------------------------------------ */
 
 static bool all_resident(void *page, size_t bytes, size_t page_bytes) {
-  unsigned char resident[BLOCK_BYTES / MIN_PAGE_BYTES + 1]; /* a block may straddle a page more */
+  unsigned char resident[BLOCK_BYTES / MIN_PAGE_BYTES + 1]; /* one more if unaligned */
   if (mincore(page, bytes, resident) != 0)
     return false;
   for (size_t i = 0; i < bytes / page_bytes; i++) {
@@ -50,20 +50,20 @@ static bool all_resident(void *page, size_t bytes, size_t page_bytes) {
   return true;
 }
 
-/* Commits the pages of at most a block that is about to be written. True when there was nothing to
- * do. */
+/* Commits the pages of a range that is about to be written, at most one block. Returns true if they
+ * were committed already. */
 static bool commit(void *address, size_t bytes) {
   size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
   uintptr_t start = (uintptr_t)address & ~(page_bytes - 1);
   uintptr_t end = ((uintptr_t)address + bytes + page_bytes - 1) & ~(page_bytes - 1);
   if (all_resident((void *)start, end - start, page_bytes))
     return true;
-  /* When the system refuses, the pages come by faults, and a lack of memory is told there. */
+  /* If the system refuses, page faults commit the pages and report a lack of memory. */
   (void)madvise((void *)start, end - start, MADV_POPULATE_WRITE);
   return false;
 }
 
-/* ---- past the caches ------------------------------------------------------------------------- */
+/* ---- bypassing the caches -------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 static void stream_line(char *destination, const char *source) {
@@ -74,15 +74,17 @@ static void stream_line(char *destination, const char *source) {
     _mm_stream_si128((__m128i *)destination + i, piece[i]);
 }
 
-/* Four pages at a time, a line of each in turn: neighbouring lines of one page would wait for the
- * same bank of memory. `destination` is aligned to a line, `bytes` a multiple of the four pages. */
+/* Copies four pages at a time, one line of each in turn. Neighboring lines of one page would wait
+ * for the same memory bank. `destination` must be aligned to a line; `bytes` must be a multiple of
+ * four pages. */
 static void stream_pages(char *destination, const char *source, size_t bytes) {
   size_t group_bytes = STREAMED_PAGES * STREAMED_PAGE_BYTES;
   for (size_t group = 0; group < bytes; group += group_bytes) {
     for (size_t line = 0; line < STREAMED_PAGE_BYTES; line += LINE_BYTES) {
       for (size_t page = 0; page < STREAMED_PAGES; page++) {
         size_t offset = group + page * STREAMED_PAGE_BYTES + line;
-        /* Behind the last group this is no address of the source; a prefetch never faults. */
+        /* Behind the last group the address lies outside the source, but a prefetch never
+         * faults. */
         _mm_prefetch((const char *)((uintptr_t)source + offset + group_bytes), _MM_HINT_T0);
         stream_line(destination + offset, source + offset);
       }
@@ -109,7 +111,7 @@ void openreg_bulk_copy_streaming(void *destination, const void *source, size_t b
   memcpy(to + head + body, from + head + body, bytes - head - body);
 }
 
-/* ---- the two operations ---------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 void openreg_bulk_copy(void *destination, const void *source, size_t bytes) {
   bool streaming = bytes >= STREAMING_BYTES;

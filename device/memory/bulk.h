@@ -1,4 +1,4 @@
-/* bulk.h: copies and fills of large ranges. */
+/* bulk.h: large copies and fills. */
 #ifndef OPENREG_DEVICE_MEMORY_BULK_H
 #define OPENREG_DEVICE_MEMORY_BULK_H
 
@@ -6,14 +6,14 @@
 
 #pragma GCC visibility push(hidden)
 
-/* From this size on openreg_copy and openreg_fill come here. Source: bulk.c. */
+/* Minimum size for which openreg_copy and openreg_fill use these functions. Measured: bulk.c. */
 #define OPENREG_BULK_BYTES ((size_t)1 << 20)
 
-/* memcpy and memset for large ranges. */
+/* Equivalent to memcpy and memset, for large ranges. */
 void openreg_bulk_copy(void *destination, const void *source, size_t bytes);
 void openreg_bulk_fill(void *destination, int value, size_t bytes);
 
-/* memcpy past the caches. Any size and alignment. */
+/* memcpy that bypasses the caches. Any size and alignment. */
 void openreg_bulk_copy_streaming(void *destination, const void *source, size_t bytes);
 
 #pragma GCC visibility pop

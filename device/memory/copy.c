@@ -1,7 +1,7 @@
-/* copy.c: copies between host and devices, and fills.
+/* copy.c: copies between hosts and devices, and fills.
  *
- * Every byte is reached through kernel views, so that a copy between devices is one copy. A range
- * is host memory when it touches no arena at all; one that is partly in an arena is a mistake.
+ * All accesses go through kernel views, so a copy between devices is a single copy. A range that
+ * touches no arena is host memory. A range that lies only partly in an arena is an error.
  */
 #include "device/memory/arena.h"
 
@@ -11,13 +11,13 @@
 #include "device/memory/bulk.h"
 #include "device/process/state.h"
 
-/* A range as this process may reach it. */
-typedef struct reachable {
+/* A range, with an address that this process may access. */
+typedef struct mapped_range {
   void *address;
   int device; /* -1: host memory */
-} reachable;
+} mapped_range;
 
-static openreg_status reach(const void *address, size_t bytes, reachable *range) {
+static openreg_status resolve(const void *address, size_t bytes, mapped_range *range) {
   int device;
   openreg_status status = openreg_arena_check_range(address, bytes, &device);
   if (status != OPENREG_OK)
@@ -27,7 +27,7 @@ static openreg_status reach(const void *address, size_t bytes, reachable *range)
   return OPENREG_OK;
 }
 
-static bool are_apart(const void *one, const void *other, size_t bytes) {
+static bool are_disjoint(const void *one, const void *other, size_t bytes) {
   uintptr_t distance =
       one < other ? (uintptr_t)other - (uintptr_t)one : (uintptr_t)one - (uintptr_t)other;
   return distance >= bytes;
@@ -38,17 +38,17 @@ openreg_status openreg_copy(void *destination, const void *source, size_t bytes)
   if (status != OPENREG_OK || bytes == 0)
     return status;
   if (destination == NULL || source == NULL)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: copying %zu bytes %s NULL", bytes,
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: cannot copy %zu bytes %s NULL", bytes,
                         destination == NULL ? "to" : "from");
-  reachable to, from;
-  status = reach(destination, bytes, &to);
+  mapped_range to, from;
+  status = resolve(destination, bytes, &to);
   if (status == OPENREG_OK)
-    status = reach(source, bytes, &from);
+    status = resolve(source, bytes, &from);
   if (status != OPENREG_OK)
     return status;
-  bool apart = are_apart(to.address, from.address, bytes);
-  assert(apart);
-  (void)apart;
+  bool disjoint = are_disjoint(to.address, from.address, bytes);
+  assert(disjoint);
+  (void)disjoint;
   if (bytes >= OPENREG_BULK_BYTES)
     openreg_bulk_copy(to.address, from.address, bytes);
   else
@@ -61,9 +61,9 @@ openreg_status openreg_fill(void *destination, int value, size_t bytes) {
   if (status != OPENREG_OK || bytes == 0)
     return status;
   if (destination == NULL)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: filling %zu bytes at NULL", bytes);
-  reachable to;
-  status = reach(destination, bytes, &to);
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: cannot fill %zu bytes at NULL", bytes);
+  mapped_range to;
+  status = resolve(destination, bytes, &to);
   if (status != OPENREG_OK)
     return status;
   if (to.device < 0)

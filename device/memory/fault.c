@@ -1,12 +1,12 @@
-/* fault.c: turns a fault in the memory of a device, or in a file that was made shorter, into a
- * sentence.
+/* fault.c: reports faults in device memory, or in a truncated shared file, with a message.
  *
- * Who is asked about faults (device/faults.h) comes first, and may have the access made after all.
- * Else the handler writes which device and address were touched and what to do instead, and then
- * lets happen what would have happened without it: the previous handler runs, or the process dies
- * by the same signal. It calls only what POSIX lets a signal handler call, and reads nothing that
- * changes after the handler was installed, but for the word that says whether this is a fork, and
- * who is asked.
+ * The handler first asks the resolver (device/faults.h), which may allow the access. Otherwise it
+ * writes which device and address were accessed and what to do instead. Then it does what would
+ * have happened without it: it runs the previous handler, or lets the process die from the same
+ * signal.
+ *
+ * The handler calls only async-signal-safe functions. It reads only data that does not change after
+ * the handler was installed, except the process state (forked or not) and the resolver.
  */
 #define _GNU_SOURCE
 #include "device/memory/fault.h"
@@ -25,7 +25,7 @@
 /* ---- text without stdio ---------------------------------------------------------------------- */
 
 typedef struct text {
-  char characters[512]; /* longer than the longest sentence below */
+  char characters[512]; /* larger than the longest message below */
   size_t length;
 } text;
 
@@ -55,10 +55,10 @@ static void put_device(text *out, int device) {
   put_number(out, (uintptr_t)device, 10);
 }
 
-/* ---- the sentences --------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static struct {
-  const char *start; /* NULL: there is none */
+  const char *start; /* NULL: none */
   size_t bytes;
   const char *path;
 } shared_file;
@@ -69,49 +69,49 @@ void openreg_fault_watch_file(const void *address, size_t bytes, const char *pat
   shared_file.path = path;
 }
 
-/* The addresses stand for something else in a forked child. */
+/* In a forked child the addresses may belong to something else. */
 static bool is_in_shared_file(const void *address) {
   return shared_file.start != NULL && !openreg_in_bad_fork() &&
          (uintptr_t)address - (uintptr_t)shared_file.start < shared_file.bytes;
 }
 
 static void describe_short_file(text *out) {
-  put(out, "openreg: another program made ");
+  put(out, "openreg: another program truncated ");
   put(out, shared_file.path);
-  put(out, " shorter: the processes that share devices by it cannot go on (end them, and remove "
-           "the file)\n");
+  put(out, ": processes that share devices through this file cannot continue; end them and remove "
+           "the file\n");
 }
 
 static void describe(text *out, int signal_number, const void *address,
-                     const openreg_arena_place *place) {
+                     const openreg_arena_location *place) {
   put(out, "openreg: ");
   if (signal_number == SIGBUS) {
     put(out, "this machine has no memory left for ");
     put_device(out, place->device);
     put(out, " (no page for address ");
     put_address(out, address);
-    put(out, "; use smaller tensors, or fewer devices)\n");
+    put(out, "); use smaller tensors or fewer devices\n");
     return;
   }
   put(out,
-      openreg_in_bad_fork() ? "a forked process touched address " : "the host touched address ");
+      openreg_in_bad_fork() ? "a forked process accessed address " : "the host accessed address ");
   put_address(out, address);
   put(out, place->beyond_arena ? " beyond the end of " : " of ");
   put_device(out, place->device);
   if (place->imported)
     put(out, " that belongs to another process");
   if (openreg_in_bad_fork())
-    put(out, " (a process forked after devices were initialized has none; start it with the "
-             "'spawn' method)\n");
+    put(out, "; a process that was forked after devices were initialized cannot use them: start it "
+             "with the 'spawn' method\n");
   else if (place->beyond_arena)
     put(out, "\n");
   else
-    put(out, " (memory of a device cannot be touched by the host; use .cpu() to copy it, or set "
-             "OPENREG_HOST_ACCESS=1)\n");
+    put(out, "; host code cannot access device memory: copy it with .cpu(), or set "
+             "OPENREG_HOST_ACCESS=1\n");
 }
 
 static void report(int signal_number, const void *address) {
-  openreg_arena_place place;
+  openreg_arena_location place;
   text out = {.length = 0};
   if (signal_number == SIGBUS && is_in_shared_file(address))
     describe_short_file(&out);
@@ -119,7 +119,7 @@ static void report(int signal_number, const void *address) {
     describe(&out, signal_number, address, &place);
   else
     return;
-  /* A sentence that cannot be written has nowhere else to go. */
+  /* There is nowhere to report that writing the message failed. */
   if (write(STDERR_FILENO, out.characters, out.length) < 0)
     return;
 }
@@ -135,8 +135,8 @@ static void restore_default(int signal_number) {
 
 static void run_previous(int signal_number, siginfo_t *info, void *context) {
   const struct sigaction *previous = signal_number == SIGSEGV ? &previous_segv : &previous_bus;
-  /* Positive codes are the kernel's: the instruction faults again as soon as this returns. Others
-   * come from kill and its like, which happen once. */
+  /* The kernel uses positive codes: the faulting instruction runs again when the handler returns.
+   * Other codes come from kill and similar calls and happen once. */
   bool from_kernel = info->si_code > 0;
   if (previous->sa_flags & SA_RESETHAND)
     restore_default(signal_number);
@@ -155,8 +155,8 @@ static void run_previous(int signal_number, siginfo_t *info, void *context) {
 
 static _Atomic openreg_fault_resolver resolver;
 
-void openreg_fault_resolve_with(openreg_fault_resolver asked) {
-  atomic_store(&resolver, asked);
+void openreg_fault_set_resolver(openreg_fault_resolver new_resolver) {
+  atomic_store(&resolver, new_resolver);
 }
 
 static openreg_fault_access access_of(const void *context) {
@@ -172,8 +172,8 @@ static openreg_fault_access access_of(const void *context) {
 }
 
 static bool resolve(const siginfo_t *info, const void *context) {
-  openreg_fault_resolver asked = atomic_load(&resolver);
-  return asked && info->si_code == SEGV_ACCERR && asked(info->si_addr, access_of(context));
+  openreg_fault_resolver current = atomic_load(&resolver);
+  return current && info->si_code == SEGV_ACCERR && current(info->si_addr, access_of(context));
 }
 
 static void handle(int signal_number, siginfo_t *info, void *context) {
@@ -188,7 +188,8 @@ static void handle(int signal_number, siginfo_t *info, void *context) {
 
 static void install(int signal_number, struct sigaction *previous) {
   int failed = sigaction(signal_number, NULL, previous);
-  /* The previous handler finds the mask that it asked for, and may leave by longjmp if it could. */
+  /* The previous handler runs with the signal mask that it asked for, and may still leave by
+   * longjmp. */
   struct sigaction action = {.sa_sigaction = handle, .sa_mask = previous->sa_mask};
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | (previous->sa_flags & (SA_NODEFER | SA_RESTART));
   failed |= sigaction(signal_number, &action, NULL);

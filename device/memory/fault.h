@@ -1,4 +1,4 @@
-/* fault.h: a sentence for faults in device memory, and in a file that was made shorter. */
+/* fault.h: messages for faults in device memory, and in a truncated shared file. */
 #ifndef OPENREG_DEVICE_MEMORY_FAULT_H
 #define OPENREG_DEVICE_MEMORY_FAULT_H
 
@@ -6,11 +6,12 @@
 
 #pragma GCC visibility push(hidden)
 
-/* A mapping of a file that other programs can make shorter: a fault there names the file. One file;
- * before the handler is installed. `path` stays the caller's, and stays. */
+/* Registers a mapped file that other programs can truncate; a fault there names the file. Supports
+ * one file; call this before installing the handler. `path` stays owned by the caller and must
+ * remain valid. */
 void openreg_fault_watch_file(const void *address, size_t bytes, const char *path);
 
-/* Puts the handler before those that are installed for SIGSEGV and SIGBUS. To be called once. */
+/* Installs the handler in front of the existing handlers of SIGSEGV and SIGBUS. Call it once. */
 void openreg_fault_install(void);
 
 #pragma GCC visibility pop

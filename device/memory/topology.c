@@ -1,12 +1,13 @@
-/* topology.c: where on this machine each device lives. The only file that knows hwloc.
+/* topology.c: places devices on the cores and NUMA nodes of this machine. The only file that uses
+ * hwloc.
  *
- * Devices are spread over the machine's cores in equal shares, which puts them on different NUMA
- * nodes where there are several; a device is placed on the first node of its cores, its memory
- * comes from there, and the workers of its streams run on its cores. Nothing depends on it: a
- * machine that cannot be described, or refuses to bind, has devices all the same.
+ * Devices get equal shares of the machine's cores, which puts them on different NUMA nodes if there
+ * are several. A device is placed on the first node of its cores. Its memory is allocated there,
+ * and the workers of its streams run on its cores. Placement only affects speed: devices also work
+ * on a machine that hwloc cannot describe or that refuses to bind.
  *
- * hwloc's own variables, HWLOC_SYNTHETIC and HWLOC_XMLFILE, may describe another machine than this
- * one; cores are then those of that machine, and nothing is bound.
+ * HWLOC_SYNTHETIC and HWLOC_XMLFILE may describe another machine. Then the cores are those of that
+ * machine, and nothing is bound.
  */
 #include "device/memory/topology.h"
 
@@ -21,31 +22,33 @@ struct openreg_topology {
   hwloc_topology_t machine;
   int device_count;
   hwloc_cpuset_t cores[OPENREG_MAX_DEVICES]; /* owned */
-  hwloc_cpuset_t allowed; /* owned: where the process ran when this was loaded; NULL: not known */
+  hwloc_cpuset_t allowed; /* owned: cores that this process could use; NULL: unknown */
 };
 
-/* Slower is no failure, but a person should know why: one line on stderr a process. */
-static void say_once(const char *what, const char *why) {
+/* Being slower is not a failure, but users should know the reason: one line on stderr per
+ * process. */
+static void warn_once(const char *what, const char *why) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
   if (!atomic_flag_test_and_set(&said))
-    fprintf(stderr, "openreg: %s (%s): devices work without it, perhaps slower\n", what, why);
+    fprintf(stderr, "openreg: %s (%s); devices still work, but may be slower\n", what, why);
 }
 
-/* A process may have been confined to some of the machine's cores, by taskset or a batch system. */
+/* taskset or a batch system may have restricted the process to some cores. */
 static hwloc_cpuset_t load_allowed(hwloc_topology_t machine) {
   hwloc_cpuset_t allowed = hwloc_bitmap_alloc();
   if (allowed != NULL && hwloc_get_cpubind(machine, allowed, HWLOC_CPUBIND_PROCESS) != 0) {
     if (hwloc_topology_is_thissystem(machine))
-      say_once("the cores of this process cannot be known", strerror(errno));
+      warn_once("cannot determine which cores this process may use", strerror(errno));
     hwloc_bitmap_free(allowed);
     allowed = NULL;
   }
   return allowed;
 }
 
-/* Consecutive cores, in the machine's own order, whole ones, and equally many for each device but
- * for one more; with more devices than cores, neighbours share one. hwloc_distrib would keep to
- * packages and nodes first: of three devices on two packages one would get twice what others get.
+/* Assigns consecutive whole cores in the machine's order. The counts differ by at most one; if
+ * there are more devices than cores, neighbors share a core. hwloc_distrib would divide among
+ * packages and nodes first: of three devices on two packages, one would get twice as many cores as
+ * the others.
  */
 static bool spread_devices(openreg_topology *topology) {
   int depth = hwloc_get_type_or_below_depth(topology->machine, HWLOC_OBJ_CORE);
@@ -76,7 +79,7 @@ static openreg_topology *load(int device_count) {
     free(topology);
     return NULL;
   }
-  /* A small topology: what groups cores and memory, and nothing else. */
+  /* A small topology is enough: only the objects that group cores and memory. */
   hwloc_topology_set_all_types_filter(topology->machine, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
   hwloc_topology_set_io_types_filter(topology->machine, HWLOC_TYPE_FILTER_KEEP_NONE);
   if (hwloc_topology_load(topology->machine) != 0 || !spread_devices(topology)) {
@@ -90,8 +93,7 @@ static openreg_topology *load(int device_count) {
 openreg_topology *openreg_topology_load(int device_count) {
   openreg_topology *topology = load(device_count);
   if (topology == NULL)
-    say_once("devices are not placed on this machine's cores and memory",
-             "hwloc cannot describe it");
+    warn_once("cannot place devices on cores and NUMA nodes", "hwloc cannot describe this machine");
   return topology;
 }
 
@@ -112,13 +114,13 @@ void openreg_topology_list_cores(const openreg_topology *topology, int device, c
     return;
   int length = hwloc_bitmap_list_snprintf(list, list_bytes, topology->cores[device]);
   if (length < 0 || (size_t)length >= list_bytes) {
-    /* A list that does not fit ends after a whole range, not in the middle of a number. */
+    /* Cut a list that does not fit after a whole range, not inside a number. */
     char *last_comma = strrchr(list, ',');
     *(last_comma != NULL ? last_comma : list) = '\0';
   }
 }
 
-/* The first node of the device's cores. NULL when there is none. */
+/* Returns the first node of the device's cores, or NULL if there is none. */
 static hwloc_obj_t node_of(const openreg_topology *topology, int device) {
   hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
   hwloc_obj_t node = NULL;
@@ -143,11 +145,12 @@ bool openreg_topology_bind(const openreg_topology *topology, int device, void *a
   hwloc_obj_t node = node_of(topology, device);
   if (node == NULL)
     return false;
-  /* Not HWLOC_MEMBIND_STRICT: a full node is a reason to be slower, not to fail. */
+  /* Not HWLOC_MEMBIND_STRICT: if the node is full, memory from another node is better than a
+   * failure. */
   bool bound = hwloc_set_area_membind(topology->machine, address, bytes, node->nodeset,
                                       HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET) == 0;
   if (!bound)
-    say_once("the memory of devices cannot be bound to their NUMA nodes", strerror(errno));
+    warn_once("cannot bind device memory to NUMA nodes", strerror(errno));
   return bound;
 }
 
@@ -163,7 +166,7 @@ bool openreg_topology_bind_thread(const openreg_topology *topology, int device) 
     hwloc_bitmap_copy(cores, topology->allowed);
   bool bound = hwloc_set_cpubind(topology->machine, cores, HWLOC_CPUBIND_THREAD) == 0;
   if (!bound)
-    say_once("threads of devices cannot be bound to their cores", strerror(errno));
+    warn_once("cannot bind device threads to cores", strerror(errno));
   hwloc_bitmap_free(cores);
   return bound;
 }

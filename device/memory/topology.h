@@ -1,4 +1,4 @@
-/* topology.h: where devices are placed on this machine, and keeping memory and threads there. */
+/* topology.h: placement of devices on this machine, and binding memory and threads to it. */
 #ifndef OPENREG_DEVICE_MEMORY_TOPOLOGY_H
 #define OPENREG_DEVICE_MEMORY_TOPOLOGY_H
 
@@ -6,30 +6,29 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Where each of `device_count` devices is placed on this machine. */
+/* The placement of `device_count` devices on this machine. */
 typedef struct openreg_topology openreg_topology;
 
-/* NULL when the machine does not let itself be described; the functions below take that. */
+/* Returns NULL if the machine cannot be described; the functions below accept NULL. */
 openreg_topology *openreg_topology_load(int device_count);
 void openreg_topology_free(openreg_topology *topology);
 
-/* Writes the cores placed with the device, in hwloc's list form; "" when they are not known. */
+/* Writes the device's cores in hwloc's list format; "" if they are unknown. */
 void openreg_topology_list_cores(const openreg_topology *topology, int device, char *list,
                                  size_t list_bytes);
 
-/* hwloc's OS index of the NUMA node that the device is placed on: the first of its cores' nodes. -1
- * when that is not known. */
+/* hwloc's OS index of the device's NUMA node, the first node of its cores. -1: unknown. */
 int openreg_topology_node(const openreg_topology *topology, int device);
 
-/* Asks for the pages of a range, none of which was touched yet, to come from the device's NUMA
- * node. False when there is no choice, the system refuses, or the topology is that of another
+/* Binds a range of pages that nobody has accessed yet to the device's NUMA node. Returns false
+ * if there is only one node, if the system refuses, or if the topology describes another
  * machine. */
 bool openreg_topology_bind(const openreg_topology *topology, int device, void *address,
                            size_t bytes);
 
-/* Keeps the calling thread on those of the device's cores that the process was allowed to use when
- * the topology was loaded; on any of those when the device has none of them, or for -1. False when
- * the system refuses, or the topology is that of another machine. */
+/* Binds the calling thread to those cores of the device that the process was allowed to use when
+ * the topology was loaded. If there are none, or for -1, binds it to all allowed cores. Returns
+ * false if the system refuses or if the topology describes another machine. */
 bool openreg_topology_bind_thread(const openreg_topology *topology, int device);
 
 #pragma GCC visibility pop

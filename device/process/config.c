@@ -1,8 +1,8 @@
-/* config.c: the environment, read once, in this one place.
+/* config.c: reads the configuration from environment variables, once.
  *
- * openreg_config_read is a pure function of the variables it is given, so that every value and
- * every mistake can be tested without touching the process; openreg_config_get keeps its answer,
- * good or bad, for the life of the process. A variable that is set to "" counts as not set.
+ * openreg_config_read is a pure function of the variables it is given, so tests can check every
+ * value and every error without changing the process. openreg_config_get stores its result, valid
+ * or not, for the life of the process. A variable that is set to "" counts as not set.
  */
 #define _GNU_SOURCE /* strchrnul */
 #include "device/process/config.h"
@@ -18,10 +18,11 @@
 #define DEFAULT_DEVICE_COUNT 2
 #define DEFAULT_PROFILE      "h100"
 
-/* Addresses for two views of one such device are all that x86-64 gives a process (47 bits). */
+/* Two views of one such device use all addresses that x86-64 gives a process (47 bits). */
 #define MAX_MEMORY_BYTES ((uint64_t)64 << 40)
 
-/* A capacity, rounded down to whole granules. False when it is malformed or out of range. */
+/* Parses a capacity and rounds it down to whole granules. Returns false if it is malformed or out
+ * of range. */
 static bool parse_memory(openreg_span text, uint64_t *bytes) {
   if (!openreg_parse_bytes(text, MAX_MEMORY_BYTES, bytes))
     return false;
@@ -29,8 +30,8 @@ static bool parse_memory(openreg_span text, uint64_t *bytes) {
   return *bytes > 0;
 }
 
-/* Cuts a comma-separated list and returns its length, or 0 when it has more than one item and not
- * one for each of `device_count` devices. A single item stands for all devices. */
+/* Splits a comma-separated list and returns its length. A single item applies to all devices.
+ * Returns 0 if the list has several items, but not one for each of `device_count` devices. */
 static int split_list(const char *list, int device_count, openreg_span items[OPENREG_MAX_DEVICES]) {
   int count = 0;
   for (const char *start = list;; count++) {
@@ -62,7 +63,7 @@ static uint64_t this_machine_bytes(void) {
   return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* ---- the variables --------------------------------------------------------------------------- */
+/* ---- variables ------------------------------------------------------------------------------- */
 
 static openreg_status read_device_count(openreg_getenv lookup, openreg_config *config) {
   const char *value = openreg_environment_value(lookup, "OPENREG_DEVICE_COUNT");
@@ -79,12 +80,13 @@ static openreg_status read_device_count(openreg_getenv lookup, openreg_config *c
 }
 
 static openreg_status reject_profile(const char *value, openreg_span item, int device_count) {
-  char known[OPENREG_SENTENCE_BYTES / 4];
+  char known[OPENREG_MESSAGE_BYTES / 4];
   list_profiles(known, sizeof known);
   return openreg_environment_reject(
       "OPENREG_PROFILE", value,
-      "a GPU for all devices, or one for each of the %d, separated by commas, not "
-      "'%.*s'; known are %s, and numbers such as 48x1536",
+      "a GPU name such as h100 for all devices, or one name per device, separated by commas "
+      "(there are %d devices); '%.*s' is not allowed; known names: %s; or numbers of "
+      "multiprocessors and of threads on each, such as 48x1536",
       device_count, (int)(item.length < 40 ? item.length : 40), item.text, known);
 }
 
@@ -102,7 +104,7 @@ static openreg_status read_profiles(openreg_getenv lookup, openreg_config *confi
   return OPENREG_OK;
 }
 
-/* The smaller of the profile's memory and an equal share of the machine's. */
+/* Returns the smaller of the profile's memory and an equal share of the machine's memory. */
 static uint64_t default_memory(const openreg_profile *profile, uint64_t share_bytes) {
   uint64_t bytes = share_bytes;
   if (profile->memory_bytes != 0 && profile->memory_bytes < bytes)
@@ -127,8 +129,8 @@ static openreg_status read_memory(openreg_getenv lookup, uint64_t machine_bytes,
   if (!good)
     return openreg_environment_reject(
         "OPENREG_DEVICE_MEMORY", value,
-        "a size such as 8G or 512M, from 2M to 64T, for all devices, or one for each of "
-        "the %d, separated by commas",
+        "a size such as 8G or 512M, from 2M to 64T, for all devices, or one size per device, "
+        "separated by commas (there are %d devices)",
         config->device_count);
   return OPENREG_OK;
 }
@@ -146,7 +148,7 @@ static openreg_status read_group(openreg_getenv lookup, openreg_config *config) 
   return OPENREG_OK;
 }
 
-/* ---- what the devices lack ------------------------------------------------------------------- */
+/* ---- missing features ------------------------------------------------------------------------ */
 
 #define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
 
@@ -252,25 +254,25 @@ void openreg_config_name_group(const openreg_config *config, char group[OPENREG_
   snprintf(group, OPENREG_GROUP_NAME_BYTES, "alike-%016llx", (unsigned long long)hash);
 }
 
-/* ---- the process's own ----------------------------------------------------------------------- */
+/* ---- this process ---------------------------------------------------------------------------- */
 
 static struct {
   pthread_once_t once;
   openreg_status status;
-  char sentence[OPENREG_SENTENCE_BYTES]; /* of the failure, for the threads that ask later */
+  char message[OPENREG_MESSAGE_BYTES]; /* of the failure, for later calls */
   openreg_config config;
 } process = {.once = PTHREAD_ONCE_INIT};
 
 static void read_process_environment(void) {
   process.status = openreg_config_read(NULL, 0, &process.config);
   if (process.status != OPENREG_OK)
-    snprintf(process.sentence, sizeof process.sentence, "%s", openreg_last_error());
+    snprintf(process.message, sizeof process.message, "%s", openreg_last_error());
 }
 
 openreg_status openreg_config_get(const openreg_config **config) {
   pthread_once(&process.once, read_process_environment);
   if (process.status != OPENREG_OK)
-    return openreg_fail(process.status, "%s", process.sentence);
+    return openreg_fail(process.status, "%s", process.message);
   *config = &process.config;
   return OPENREG_OK;
 }

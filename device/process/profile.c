@@ -1,12 +1,13 @@
-/* profile.c: the table of GPUs whose numbers a device can show.
+/* profile.c: the table of GPUs that a device can pretend to be.
  *
- * Multiprocessors, threads and capability decide which random numbers a device draws, so they are
- * facts. Memory is what torch.cuda.get_device_properties prints, in MiB, on Linux where it differs;
- * it varies by some MiB with the driver; marked "estimate" it was not seen in a print-out. Cache,
- * in MiB, clocks in MHz, the memory's as the driver counts it, and the bus in bits are from data
- * sheets or from what deviceQuery of CUDA's samples prints; those of the B200 and the H20 are
- * estimates. Where the sizes of contexts come from, and which are estimates, docs/gpu-memory.md
- * says.
+ * Multiprocessors, threads and compute capability determine which random numbers a device
+ * generates, so they must be exact. Sources:
+ *
+ * - Memory, in MiB: torch.cuda.get_device_properties on Linux. It varies by a few MiB between
+ *   drivers. Values marked "estimate" were not taken from real output.
+ * - Cache in MiB, clocks in MHz (the memory clock as the driver reports it) and bus width in bits:
+ *   data sheets, or deviceQuery of the CUDA samples. Those of the B200 and the H20 are estimates.
+ * - Context sizes: docs/gpu-memory.md, which also says which ones are estimates.
  */
 #include "device/process/config.h"
 
@@ -41,15 +42,15 @@ static const openreg_profile table[] = {
 
 enum { TABLE_LENGTH = sizeof table / sizeof table[0] };
 
-/* Limits of a profile given as numbers. CUDA's random numbers come in blocks of 256 threads, of
- * which a multiprocessor must hold at least one; no GPU comes near the upper limits. */
+/* Limits of profiles given as numbers. CUDA's random number kernels use blocks of 256 threads, and
+ * a multiprocessor must hold at least one block. No GPU comes near the upper limits. */
 enum {
   MAX_MULTIPROCESSORS = 1024,
   MIN_THREADS = 256,
   MAX_THREADS = 4096,
 };
 
-/* Up to four decimal digits, all that `length` characters may be; -1 for anything else. */
+/* Parses one to four decimal digits that make up the whole text. Returns -1 for anything else. */
 static int parse_short_number(const char *text, size_t length) {
   if (length < 1 || length > 4)
     return -1;
@@ -62,8 +63,8 @@ static int parse_short_number(const char *text, size_t length) {
   return number;
 }
 
-/* 2 KiB for each thread that the GPU can hold, in pages of 2 MiB: within 5 % of what is known of
- * contexts (docs/gpu-memory.md). */
+/* 2 KiB for each thread that the GPU can hold, rounded up to pages of 2 MiB. This is within 5 % of
+ * known context sizes (docs/gpu-memory.md). */
 static uint64_t estimate_context(int multiprocessors, int threads) {
   uint64_t bytes = (uint64_t)multiprocessors * (uint64_t)threads * 2048;
   return (bytes + MIB(2) - 1) & ~(MIB(2) - 1);

@@ -1,5 +1,5 @@
-/* state.c: where this process stands. One word, which is written while forks are held and read
- * without a lock; and one bit for each device that it has begun to use. */
+/* state.c: the state of this process: one word, written while forks are blocked and read without a
+ * lock, and one bit for each device on which it has a context. */
 #include "device/process/state.h"
 
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 #include "device/process/visible_devices.h"
 
 static _Atomic int state = OPENREG_PROCESS_NEW;
-static _Atomic uint64_t contexts; /* none without initialized devices */
+static _Atomic uint64_t contexts; /* one bit per device; 0 before initialization */
 
 _Static_assert(OPENREG_MAX_DEVICES <= 64, "one bit for each");
 
@@ -32,8 +32,8 @@ bool openreg_in_bad_fork(void) {
 openreg_status openreg_require_no_bad_fork(void) {
   if (openreg_in_bad_fork())
     return openreg_fail(OPENREG_BAD_FORK,
-                        "openreg: devices were initialized before this process was forked, so it "
-                        "has none: start it with the 'spawn' method");
+                        "openreg: this process was forked after its parent initialized devices, so "
+                        "it cannot use them; start it with the 'spawn' method");
   return OPENREG_OK;
 }
 
@@ -50,12 +50,13 @@ openreg_status openreg_require_any_device(void) {
   openreg_status status = openreg_visible_get(&visible);
   if (status == OPENREG_OK && visible->count == 0)
     return openreg_fail(OPENREG_INVALID_DEVICE,
-                        "openreg: this process has no devices: %s chooses none", visible->variable);
+                        "openreg: this process sees no devices: %s selects none",
+                        visible->variable);
   return status;
 }
 
 openreg_status openreg_require_device(int device) {
-  static _Atomic int known_count; /* 0: not asked yet */
+  static _Atomic int known_count; /* 0: not read yet */
   if (device >= 0 && device < atomic_load_explicit(&known_count, memory_order_relaxed))
     return OPENREG_OK;
   int count;
@@ -80,10 +81,10 @@ void openreg_process_set_context(int device) {
   atomic_fetch_or_explicit(&contexts, (uint64_t)1 << device, memory_order_release);
 }
 
-/* Every launch comes by here. */
+/* Every launch calls this. */
 openreg_status openreg_require_context(int device) {
   uint64_t noted = atomic_load_explicit(&contexts, memory_order_acquire);
   if (device >= 0 && device < OPENREG_MAX_DEVICES && (noted >> device & 1) != 0)
     return OPENREG_OK;
-  return openreg_context_open(device);
+  return openreg_context_create(device);
 }

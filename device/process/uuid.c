@@ -1,9 +1,9 @@
-/* uuid.c: the number that tells a device from all others.
+/* uuid.c: UUIDs of devices.
  *
- * Made of what the device is shared by: the user, the group, and its place in the group. It is
- * nobody's to choose and nowhere stored, so whoever asks, from whichever process, finds the same.
- * Two 64-bit FNV-1a hashes of the same bytes, the second of them begun elsewhere, each mixed at its
- * end (the finalizer of MurmurHash3) lest devices of one group differ in a few bits alone.
+ * A UUID is computed from what identifies a device: the user, the group and the group index. It is
+ * not stored anywhere, so every process computes the same one. It consists of two 64-bit FNV-1a
+ * hashes of the same bytes with different starting values. The finalizer of MurmurHash3 is applied
+ * to each hash; without it, devices of one group would differ in only a few bits.
  */
 #include "device/process/config.h"
 
@@ -26,9 +26,9 @@ static uint64_t mix(uint64_t hash) {
   return hash ^ hash >> 33;
 }
 
-void openreg_device_make_uuid(const char *group, int number_in_group,
+void openreg_device_make_uuid(const char *group, int group_index,
                               unsigned char uuid[OPENREG_UUID_BYTES]) {
-  const uint32_t user = geteuid(), number = (uint32_t)number_in_group;
+  const uint32_t user = geteuid(), number = (uint32_t)group_index;
   uint64_t halves[2] = {0xcbf29ce484222325, 0x9ae16a3b2f90404f};
   for (int i = 0; i < 2; i++) {
     halves[i] = hash_bytes(halves[i], &user, sizeof user);
@@ -36,7 +36,7 @@ void openreg_device_make_uuid(const char *group, int number_in_group,
     halves[i] = mix(hash_bytes(halves[i], &number, sizeof number));
   }
   memcpy(uuid, halves, OPENREG_UUID_BYTES);
-  /* RFC 9562: version 8, made by whoever made it, and the variant of that document. */
+  /* RFC 9562: version 8 (custom) and the variant of that document. */
   uuid[UUID_VERSION_BYTE] = (unsigned char)((uuid[UUID_VERSION_BYTE] & 0x0f) | 0x80);
   uuid[UUID_VARIANT_BYTE] = (unsigned char)((uuid[UUID_VARIANT_BYTE] & 0x3f) | 0x80);
 }

@@ -1,13 +1,15 @@
-/* visible.c: the list of devices that the environment chooses, as CUDA's driver reads it.
+/* visible_devices.c: parses the list of visible devices in the same way as CUDA's driver.
  *
- * Not set: all devices. Set to "": none; so the variable is not read as others are. Else a list,
- * separated by commas, of numbers in the group or of UUIDs: its first item says which of both.
+ * A variable that is not set selects all devices, and "" selects none. (Other variables treat "" as
+ * not set.) Otherwise the value is a comma-separated list of group indices or of UUIDs; the first
+ * item decides which.
  *
- * - A number is what strtol finds at the beginning of an item: "1gpu" is 1.
- * - A UUID is "GPU-" and as many of its characters as no other device of the group begins with.
- * - An item that means no device ends the list: those before it are visible. Such are no number,
- * one that is negative or too large, and a UUID that is unknown or ambiguous or is not of a GPU.
- * - A device that is there twice makes none visible.
+ * - An index is what strtol finds at the beginning of an item: "1gpu" means 1.
+ * - A UUID is "GPU-" and enough of its characters to be unambiguous in the group.
+ * - An invalid item ends the list; the devices before it are visible. Invalid items are: no number,
+ *   a negative or too large number, and a UUID that is unknown, ambiguous or does not start with
+ *   "GPU-".
+ * - If a device occurs twice, no device is visible.
  */
 #include "device/process/visible_devices.h"
 
@@ -20,7 +22,7 @@
 
 #define UUID_PREFIX "GPU-"
 
-enum { UUID_PREFIX_LENGTH = sizeof UUID_PREFIX - 1, NO_NUMBER = -1 };
+enum { UUID_PREFIX_LENGTH = sizeof UUID_PREFIX - 1, NO_DEVICE = -1 };
 
 static bool is_uuid(openreg_span item) {
   return item.length >= UUID_PREFIX_LENGTH &&
@@ -29,12 +31,12 @@ static bool is_uuid(openreg_span item) {
 
 static int find_uuid(const openreg_config *config, openreg_span item) {
   if (!is_uuid(item))
-    return NO_NUMBER;
+    return NO_DEVICE;
   const char *start = item.text + UUID_PREFIX_LENGTH;
   size_t length = item.length - UUID_PREFIX_LENGTH;
   char group[OPENREG_GROUP_NAME_BYTES];
   openreg_config_name_group(config, group);
-  int found = NO_NUMBER;
+  int found = NO_DEVICE;
   for (int i = 0; i < config->device_count; i++) {
     unsigned char uuid[OPENREG_UUID_BYTES];
     char text[OPENREG_UUID_TEXT_BYTES];
@@ -42,26 +44,26 @@ static int find_uuid(const openreg_config *config, openreg_span item) {
     openreg_device_write_uuid(uuid, text);
     if (strncmp(text, start, length) != 0)
       continue;
-    if (found != NO_NUMBER)
-      return NO_NUMBER;
+    if (found != NO_DEVICE)
+      return NO_DEVICE;
     found = i;
   }
   return found;
 }
 
-/* The next item begins with a comma, where strtol stops, and is thus not taken for this one. */
-static int find_number(const openreg_config *config, openreg_span item) {
+/* The item is not terminated, but strtol stops at the comma that follows it. */
+static int find_index(const openreg_config *config, openreg_span item) {
   char *end;
-  long number = strtol(item.text, &end, 10);
-  return end > item.text && number >= 0 && number < config->device_count ? (int)number : NO_NUMBER;
+  long index = strtol(item.text, &end, 10);
+  return end > item.text && index >= 0 && index < config->device_count ? (int)index : NO_DEVICE;
 }
 
-/* False when the device is visible already. */
-static bool add(struct openreg_visible *visible, int number) {
-  if (visible->device_of[number] >= 0)
+/* Returns false if the device is in the list already. */
+static bool add(struct openreg_visible *visible, int index) {
+  if (visible->device_of[index] >= 0)
     return false;
-  visible->device_of[number] = visible->count;
-  visible->number_of[visible->count++] = number;
+  visible->device_of[index] = visible->count;
+  visible->group_index_of[visible->count++] = index;
   return true;
 }
 
@@ -77,10 +79,10 @@ static void read_list(const char *list, const openreg_config *config,
   for (const char *start = list, *end;; start = end + 1) {
     end = start + strcspn(start, ",");
     openreg_span item = {start, (size_t)(end - start)};
-    int number = by_uuid ? find_uuid(config, item) : find_number(config, item);
-    if (number == NO_NUMBER)
+    int index = by_uuid ? find_uuid(config, item) : find_index(config, item);
+    if (index == NO_DEVICE)
       return;
-    if (!add(visible, number)) {
+    if (!add(visible, index)) {
       clear(visible);
       return;
     }
@@ -108,10 +110,10 @@ void openreg_visible_read(openreg_getenv lookup, const openreg_config *config,
     add(visible, i);
 }
 
-/* ---- the process's own ----------------------------------------------------------------------- */
+/* ---- this process ---------------------------------------------------------------------------- */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct openreg_visible process; /* none while the configuration is bad */
+static struct openreg_visible process; /* empty while the configuration is invalid */
 
 static void read_process_environment(void) {
   const openreg_config *config;
@@ -130,12 +132,12 @@ openreg_status openreg_visible_get(const struct openreg_visible **visible) {
   return OPENREG_OK;
 }
 
-int openreg_visible_number(int device) {
+int openreg_visible_group_index(int device) {
   pthread_once(&once, read_process_environment);
-  return process.number_of[device];
+  return process.group_index_of[device];
 }
 
-int openreg_visible_device(int number) {
+int openreg_visible_device(int index) {
   pthread_once(&once, read_process_environment);
-  return number >= 0 && number < OPENREG_MAX_DEVICES ? process.device_of[number] : -1;
+  return index >= 0 && index < OPENREG_MAX_DEVICES ? process.device_of[index] : -1;
 }

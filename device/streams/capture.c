@@ -1,18 +1,20 @@
-/* capture.c: captures that are underway: which streams take part, and where each stands.
+/* capture.c: captures in progress: which streams take part, and the dependencies of their next
+ * nodes.
  *
- * A stream that captures holds a ticket of its timeline (timeline.h), as inline work does. So it is
- * not idle, and whoever wants to do something at once finds that he cannot; what is to be queued is
- * made a node instead, by who asks openreg_stream_is_capturing. The ticket is finished when the
- * capture ends. For each of its streams a capture knows the nodes that the next one comes behind:
+ * A capturing stream holds a sequence number of its timeline (timeline.h), as inline work does. So
+ * it is not idle, and inline work cannot begin on it. Callers that would queue work check
+ * openreg_stream_is_capturing and add a node instead. The sequence number is finished when the
+ * capture ends. For each of its streams, a capture keeps the nodes that the next node depends on:
  *
- *     begin, on the origin       no nodes
- *     a node is added            that node alone
- *     an event is recorded       the event has the stream's nodes
- *     a stream waits for one     the nodes of both; a stream that did not capture joins
- *     end                        all streams' nodes come before the origin's
+ *     begin, on the origin        no nodes
+ *     a node is added             only that node
+ *     an event is recorded        copied to the event
+ *     a stream waits for it       the union of the stream's and the event's nodes; a stream that
+ *                                 did not capture joins the capture
+ *     end                         the nodes of all streams must come before those of the origin
  *
- * One lock guards all captures. It is taken by no work, and by no call on streams that do not
- * capture.
+ * One lock guards all captures. Neither running work nor calls on streams that do not capture take
+ * it.
  */
 #include "device/streams/capture_internal.h"
 #include "device/streams/graph.h"
@@ -23,8 +25,8 @@
 
 struct member {
   struct stream *stream;
-  uint64_t ticket;
-  struct frontier frontier;
+  uint64_t sequence;
+  struct capture_dependencies dependencies;
   struct member *next;
 };
 
@@ -34,13 +36,13 @@ struct capture {
   pthread_t thread;
   bool is_invalid;
   openreg_graph *graph;
-  struct member *members; /* the last is the origin */
+  struct member *members; /* the last one is the origin */
   struct capture *next;
 };
 
 struct captured_point {
   uint64_t capture;
-  struct frontier frontier;
+  struct capture_dependencies dependencies;
 };
 
 static struct {
@@ -49,7 +51,7 @@ static struct {
   uint64_t latest;
 } captures = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static _Atomic int count; /* of captures */
+static _Atomic int count; /* number of captures in progress */
 
 static struct capture *capture_of(const struct stream *stream) {
   return atomic_load_explicit(&stream->capture, memory_order_acquire);
@@ -73,9 +75,9 @@ static openreg_status no_memory(void) {
   return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory to capture a stream");
 }
 
-/* The sentence of the status, and what it is about. */
+/* Fails with the status's message and the reason. */
 static openreg_status fail(openreg_status status, const char *what) {
-  return openreg_fail(status, "%s: %s", openreg_status_sentence(status), what);
+  return openreg_fail(status, "%s: %s", openreg_status_message(status), what);
 }
 
 static openreg_status invalidate(struct capture *capture, openreg_status status, const char *what) {
@@ -83,28 +85,29 @@ static openreg_status invalidate(struct capture *capture, openreg_status status,
   return fail(status, what);
 }
 
-/* ---- streams come and go --------------------------------------------------------------------- */
+/* ---- joining and leaving --------------------------------------------------------------------- */
 
 static bool join(struct capture *capture, struct stream *stream) {
   struct member *member = calloc(1, sizeof *member);
   if (member == NULL)
     return false;
   member->stream = stream;
-  member->ticket = openreg_timeline_take(&stream->timeline);
+  member->sequence = openreg_timeline_take_sequence(&stream->timeline);
   member->next = capture->members;
   capture->members = member;
   atomic_store_explicit(&stream->capture, capture, memory_order_release);
   return true;
 }
 
-/* Work that came before the capture is awaited: nobody may finish a ticket before its turn. */
+/* First waits for work submitted before the capture: a sequence number must not finish before its
+ * turn. */
 static void leave(struct member *member) {
   struct stream *stream = member->stream;
-  openreg_timeline_wait(&stream->timeline, member->ticket, OPENREG_NEVER);
-  openreg_stream_hold(stream);
-  openreg_stream_let_go(stream, member->ticket + 1);
+  openreg_timeline_wait(&stream->timeline, member->sequence, OPENREG_NEVER);
+  openreg_stream_begin_exclusive(stream);
+  openreg_stream_end_exclusive(stream, member->sequence + 1);
   openreg_queue_wake(&stream->queue);
-  openreg_frontier_free(&member->frontier);
+  openreg_capture_dependencies_free(&member->dependencies);
   free(member);
 }
 
@@ -116,7 +119,7 @@ static void release_members(struct member *member) {
   }
 }
 
-/* ---- beginning and ending -------------------------------------------------------------------- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 static openreg_status require_capturable(int device, int stream) {
   openreg_status status = openreg_require_context(device);
@@ -131,7 +134,7 @@ static openreg_status begin_locked(struct stream *stream, openreg_capture_mode m
                                    uint64_t mempool) {
   if (capture_of(stream) != NULL)
     return invalidate(capture_of(stream), OPENREG_CAPTURE_UNSUPPORTED,
-                      "the stream captures already");
+                      "the stream is already capturing");
   struct capture *capture = calloc(1, sizeof *capture);
   if (capture == NULL)
     return no_memory();
@@ -164,21 +167,23 @@ openreg_status openreg_capture_begin(int device, int stream, openreg_capture_mod
 
 static openreg_status require_endable(const struct capture *capture, const struct stream *stream) {
   if (capture == NULL || origin_of(capture)->stream != stream)
-    return fail(OPENREG_CAPTURE_UNMATCHED, "no capture began on the stream");
+    return fail(OPENREG_CAPTURE_UNMATCHED, "no capture began on this stream");
   if (capture->mode != OPENREG_CAPTURE_RELAXED && !pthread_equal(capture->thread, pthread_self()))
-    return fail(OPENREG_CAPTURE_WRONG_THREAD, "another thread began it, and not in relaxed mode");
+    return fail(OPENREG_CAPTURE_WRONG_THREAD,
+                "another thread began the capture, and its mode is not relaxed");
   return OPENREG_OK;
 }
 
 static bool all_have_joined(const struct capture *capture) {
-  const struct frontier *end = &origin_of(capture)->frontier;
+  const struct capture_dependencies *end = &origin_of(capture)->dependencies;
   for (const struct member *member = capture->members; member != NULL; member = member->next)
-    if (!openreg_graph_comes_before(capture->graph, &member->frontier, end))
+    if (!openreg_graph_comes_before(capture->graph, &member->dependencies, end))
       return false;
   return true;
 }
 
-/* From now on no other thread knows it, and its streams do not capture, but are not idle. */
+/* Afterwards no other thread can find the capture. Its streams no longer capture, but are not idle
+ * yet. */
 static void unlink_locked(struct capture *capture) {
   struct capture **link = &captures.first;
   while (*link != capture)
@@ -205,10 +210,11 @@ openreg_status openreg_capture_end(int device, int number, openreg_graph **graph
   if (status != OPENREG_OK)
     return status;
   if (capture->is_invalid)
-    status = fail(OPENREG_CAPTURE_INVALIDATED, "the capture has ended, and there is no graph");
+    status = fail(OPENREG_CAPTURE_INVALIDATED, "the capture has ended without a graph");
   else if (!all_have_joined(capture))
-    status = fail(OPENREG_CAPTURE_UNJOINED,
-                  "the stream that the capture began on must wait for all others");
+    status = fail(
+        OPENREG_CAPTURE_UNJOINED,
+        "the stream on which the capture began must first wait for all other capturing streams");
   release_members(capture->members);
   if (status == OPENREG_OK)
     *graph = capture->graph;
@@ -218,7 +224,7 @@ openreg_status openreg_capture_end(int device, int number, openreg_graph **graph
   return status;
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 bool openreg_captures_exist(void) {
   return atomic_load_explicit(&count, memory_order_relaxed) != 0;
@@ -247,10 +253,10 @@ uint64_t openreg_stream_capture_mempool(int device, int stream) {
   return mempool;
 }
 
-uint64_t openreg_capture_end_of(struct stream *stream) {
+uint64_t openreg_capture_timeline_end(struct stream *stream) {
   pthread_mutex_lock(&captures.lock);
   const struct capture *capture = capture_of(stream);
-  uint64_t end = capture != NULL ? member_of(capture, stream)->ticket
+  uint64_t end = capture != NULL ? member_of(capture, stream)->sequence
                                  : openreg_timeline_end(&stream->timeline);
   pthread_mutex_unlock(&captures.lock);
   return end;
@@ -264,14 +270,14 @@ openreg_status openreg_capture_add(int device, int stream, const openreg_graph_w
   pthread_mutex_lock(&captures.lock);
   struct capture *capture = capture_of(adding);
   if (capture == NULL) {
-    status = fail(OPENREG_CAPTURE_UNMATCHED, "the stream's capture has ended meanwhile");
+    status = fail(OPENREG_CAPTURE_UNMATCHED, "the stream's capture has already ended");
     if (work->destroy != NULL)
       work->destroy(work->data);
   } else {
-    struct frontier *frontier = &member_of(capture, adding)->frontier;
-    status = openreg_graph_add(capture->graph, adding, work, frontier);
+    struct capture_dependencies *dependencies = &member_of(capture, adding)->dependencies;
+    status = openreg_graph_add(capture->graph, adding, work, dependencies);
     if (status == OPENREG_OK &&
-        !openreg_frontier_set(frontier, (uint32_t)capture->graph->count - 1))
+        !openreg_capture_dependencies_set(dependencies, (uint32_t)capture->graph->count - 1))
       status = no_memory();
     capture->is_invalid |= status != OPENREG_OK;
   }
@@ -303,7 +309,7 @@ openreg_status openreg_capture_refuse(int device, int stream, const char *what) 
   return openreg_stream_refuse_in_capture(&openreg_streams[device][stream], what);
 }
 
-static bool is_endangered(const struct capture *capture) {
+static bool is_affected(const struct capture *capture) {
   return capture->mode == OPENREG_CAPTURE_GLOBAL ||
          (capture->mode == OPENREG_CAPTURE_THREAD_LOCAL &&
           pthread_equal(capture->thread, pthread_self()));
@@ -315,7 +321,7 @@ openreg_status openreg_capture_refuse_unsafe(const char *what) {
     return status;
   pthread_mutex_lock(&captures.lock);
   for (struct capture *capture = captures.first; capture != NULL; capture = capture->next)
-    if (is_endangered(capture))
+    if (is_affected(capture))
       status = invalidate(capture, OPENREG_CAPTURE_UNSUPPORTED, what);
   pthread_mutex_unlock(&captures.lock);
   return status;
@@ -326,7 +332,7 @@ openreg_status openreg_capture_refuse_unsafe(const char *what) {
 void openreg_captured_point_free(struct captured_point *point) {
   if (point == NULL)
     return;
-  openreg_frontier_free(&point->frontier);
+  openreg_capture_dependencies_free(&point->dependencies);
   free(point);
 }
 
@@ -335,7 +341,8 @@ static struct captured_point *point_of(const struct capture *capture, const stru
   if (point == NULL)
     return NULL;
   point->capture = capture->number;
-  if (openreg_frontier_add(&point->frontier, &member_of(capture, stream)->frontier))
+  if (openreg_capture_dependencies_add(&point->dependencies,
+                                       &member_of(capture, stream)->dependencies))
     return point;
   free(point);
   return NULL;
@@ -357,7 +364,7 @@ openreg_status openreg_capture_record(struct stream *stream, openreg_event *even
   return status;
 }
 
-/* The capture that the event was last recorded in; NULL when it has ended. */
+/* The capture in which the event was last recorded; NULL if it has ended. */
 static struct capture *capture_of_event(const openreg_event *event) {
   struct capture *capture = captures.first;
   while (capture != NULL && capture->number != event->captured->capture)
@@ -376,17 +383,18 @@ static openreg_status wait_locked(struct stream *stream, const openreg_event *ev
                                     "the event was not recorded in this capture");
   struct capture *other = capture_of_event(event);
   if (other == NULL)
-    return fail(OPENREG_CAPTURED_EVENT, "and that capture has ended");
+    return fail(OPENREG_CAPTURED_EVENT, "the capture in which it was recorded has ended");
   if (own != NULL && own != other) {
     other->is_invalid = true;
-    return invalidate(own, OPENREG_CAPTURE_MERGE, "the event was recorded in another one");
+    return invalidate(own, OPENREG_CAPTURE_MERGE, "the event was recorded in another capture");
   }
   if (own == NULL && openreg_stream_number(stream) == OPENREG_STREAM_DEFAULT)
     return invalidate(other, OPENREG_CAPTURE_IMPLICIT,
-                      "the default stream waits for an event of a stream that captures");
+                      "the default stream cannot wait for an event of a capturing stream");
   if (own == NULL && !join(other, stream))
     return no_memory();
-  return openreg_frontier_add(&member_of(other, stream)->frontier, &event->captured->frontier)
+  return openreg_capture_dependencies_add(&member_of(other, stream)->dependencies,
+                                          &event->captured->dependencies)
              ? OPENREG_OK
              : no_memory();
 }
@@ -406,5 +414,5 @@ openreg_status openreg_capture_refuse_event(const openreg_event *event) {
   if (capture != NULL)
     capture->is_invalid = true;
   pthread_mutex_unlock(&captures.lock);
-  return fail(OPENREG_CAPTURED_EVENT, "a graph's work is done when the graph is replayed");
+  return fail(OPENREG_CAPTURED_EVENT, "captured work runs only when the graph is replayed");
 }

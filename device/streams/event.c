@@ -1,5 +1,4 @@
-/* event.c: points on the timelines of streams, with the time at which they were reached. See
- * event.h.
+/* event.c: creates, records, queries and waits for events. See event.h.
  */
 #include "device/streams/event.h"
 #include "device/streams/capture_internal.h"
@@ -17,7 +16,7 @@ openreg_status openreg_require_event(const openreg_event *event) {
   return openreg_require_no_bad_fork();
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- creating and destroying ----------------------------------------------------------------- */
 
 openreg_status openreg_event_make(int device, bool enable_timing, openreg_event **event) {
   openreg_event *created = calloc(1, sizeof *created);
@@ -36,7 +35,7 @@ openreg_status openreg_event_create(int device, bool enable_timing, openreg_even
   return status == OPENREG_OK ? openreg_event_make(device, enable_timing, event) : status;
 }
 
-/* Releases the lock, and one reference with it. */
+/* Releases the lock and one reference. */
 static void unlock_and_release(openreg_event *event) {
   bool is_last = --event->references == 0;
   pthread_mutex_unlock(&event->lock);
@@ -67,7 +66,8 @@ void openreg_event_drop_reference(openreg_event *event) {
 void openreg_event_destroy(openreg_event *event) {
   if (event == NULL)
     return;
-  /* In a forked child a thread of the parent may have had the lock. The event is the parent's. */
+  /* In a forked child a thread of the parent may have held the lock. The event belongs to the
+   * parent. */
   if (openreg_in_bad_fork())
     return;
   openreg_event_drop_reference(event);
@@ -75,19 +75,19 @@ void openreg_event_destroy(openreg_event *event) {
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
-static void stamp_locked(openreg_event *event, uint64_t recording) {
-  if (recording > event->stamped) {
-    event->stamped = recording;
-    event->stamp_ns = openreg_now_ns();
+static void set_timestamp_locked(openreg_event *event, uint64_t recording) {
+  if (recording > event->timestamped) {
+    event->timestamped = recording;
+    event->timestamp_ns = openreg_now_ns();
   }
 }
 
-void openreg_event_stamp(openreg_event *event, uint64_t recording) {
+void openreg_event_set_timestamp(openreg_event *event, uint64_t recording) {
   pthread_mutex_lock(&event->lock);
   if (event->timing)
-    stamp_locked(event, recording);
+    set_timestamp_locked(event, recording);
   else
-    sharing_of(event)->stamp(event, recording);
+    sharing_of(event)->set_timestamp(event, recording);
   unlock_and_release(event);
 }
 
@@ -101,7 +101,7 @@ static void publish_locked(openreg_event *event, uint64_t recording, uint64_t re
 static void record_here(openreg_event *event, uint64_t recorded) {
   pthread_mutex_lock(&event->lock);
   uint64_t recording = ++event->last;
-  stamp_locked(event, recording);
+  set_timestamp_locked(event, recording);
   publish_locked(event, recording, recorded);
   pthread_mutex_unlock(&event->lock);
 }
@@ -113,7 +113,7 @@ static openreg_status record_in_queue(openreg_event *event, int number) {
   uint64_t recording = ++event->last;
   event->references++;
   pthread_mutex_unlock(&event->lock);
-  struct task task = {.kind = TASK_STAMP, .stamp = {event, recording}};
+  struct task task = {.kind = TASK_TIMESTAMP, .timestamp = {event, recording}};
   openreg_status status = openreg_stream_submit(stream, &task, &point);
   pthread_mutex_lock(&event->lock);
   if (status != OPENREG_OK) {
@@ -133,13 +133,14 @@ openreg_status openreg_event_record(openreg_event *event, int stream) {
     return status;
   struct stream *recording = &openreg_streams[event->device][stream];
   if (sharing_of(event) != NULL) {
-    status = openreg_stream_refuse_in_capture(recording, "recording an event of several processes");
+    status = openreg_stream_refuse_in_capture(
+        recording, "recording an event that is shared with other processes");
     return status == OPENREG_OK ? sharing_of(event)->record(event, stream) : status;
   }
   if (openreg_stream_captures(recording))
     return openreg_capture_record(recording, event);
   const struct timeline *timeline = &recording->timeline;
-  bool is_held = openreg_stream_is_held(recording);
+  bool is_held = openreg_stream_is_owned_by_caller(recording);
   uint64_t point =
       is_held ? openreg_timeline_finished(timeline) + 1 : openreg_timeline_end(timeline);
   if (!event->timing)
@@ -151,7 +152,7 @@ openreg_status openreg_event_record(openreg_event *event, int stream) {
   return OPENREG_OK;
 }
 
-/* ---- asking and waiting ---------------------------------------------------------------------- */
+/* ---- querying and waiting -------------------------------------------------------------------- */
 
 openreg_status openreg_event_query(const openreg_event *event) {
   openreg_status status = openreg_require_event(event);
@@ -198,7 +199,7 @@ openreg_status openreg_recording_wait_on_stream(struct stream *waiting, const op
   if (openreg_recording_is_reached(event, recorded))
     return OPENREG_OK;
   struct stream *awaited = openreg_recording_stream(event, recorded);
-  if (waiting == awaited) /* what comes later there comes later */
+  if (waiting == awaited) /* later work on this stream comes after the point anyway */
     return OPENREG_OK;
   struct task task = {.kind = TASK_WAIT,
                       .wait = {&awaited->timeline, openreg_recording_point(recorded)}};
@@ -215,7 +216,8 @@ openreg_status openreg_stream_wait_event(int device, int stream, const openreg_e
     return status;
   struct stream *waiting = &openreg_streams[device][stream];
   if (sharing_of(event) != NULL) {
-    status = openreg_stream_refuse_in_capture(waiting, "a wait for an event of several processes");
+    status = openreg_stream_refuse_in_capture(
+        waiting, "waiting for an event that is shared with other processes");
     return status == OPENREG_OK ? sharing_of(event)->wait_on_stream(device, stream, event) : status;
   }
   uint64_t recorded = openreg_event_recorded(event);
@@ -238,14 +240,14 @@ static openreg_status require_timing(const openreg_event *event, const char *whi
   return openreg_recording_is_reached(event, recorded) ? OPENREG_OK : OPENREG_NOT_READY;
 }
 
-static int64_t stamp_of(const openreg_event *event) {
-  pthread_mutex_t *lock = (pthread_mutex_t *)&event->lock; /* const is what the caller sees */
+static int64_t timestamp_of(const openreg_event *event) {
+  pthread_mutex_t *lock = (pthread_mutex_t *)&event->lock; /* callers see a constant event */
   pthread_mutex_lock(lock);
-  int64_t stamp_ns = event->stamp_ns;
-  assert(event->stamped >= event->recording ||
+  int64_t timestamp_ns = event->timestamp_ns;
+  assert(event->timestamped >= event->recording ||
          !openreg_recording_is_reached(event, openreg_event_recorded(event)));
   pthread_mutex_unlock(lock);
-  return stamp_ns;
+  return timestamp_ns;
 }
 
 openreg_status openreg_event_elapsed_ms(const openreg_event *start, const openreg_event *end,
@@ -265,6 +267,6 @@ openreg_status openreg_event_elapsed_ms(const openreg_event *start, const openre
     status = of_end == OPENREG_OK ? status : of_end;
   }
   if (status == OPENREG_OK)
-    *milliseconds = (double)(stamp_of(end) - stamp_of(start)) / 1e6;
+    *milliseconds = (double)(timestamp_of(end) - timestamp_of(start)) / 1e6;
   return status;
 }

@@ -1,7 +1,7 @@
-/* failure.c: what work on a worker failed with, kept for each device until somebody synchronizes.
+/* failure.c: keeps the first failure of each device's work until a thread synchronizes.
  *
- * `status` is read without the lock by everyone who synchronizes: it is written under the lock
- * before the work's ticket is finished, so that whoever saw the work finished sees it.
+ * Every synchronize reads `status` without the lock. It is written under the lock before the failed
+ * work's sequence number finishes, so a thread that sees the work finished also sees the failure.
  */
 #include "device/streams/stream.h"
 
@@ -13,22 +13,22 @@
 static struct failure {
   pthread_mutex_t lock;
   _Atomic int status;
-  char sentence[OPENREG_SENTENCE_BYTES];
+  char message[OPENREG_MESSAGE_BYTES];
 } failures[OPENREG_MAX_DEVICES] = {
     [0 ... OPENREG_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
 };
 
 void openreg_failure_keep(int device, openreg_status status) {
   struct failure *failure = &failures[device];
-  /* A function's sentence, or that of its status when it wrote none. NOT_READY would be taken for
-   * an unfinished wait. */
+  /* Use the function's message, or the status's message if the function set none. NOT_READY would
+   * look like an unfinished wait. */
   if (status == OPENREG_NOT_READY)
     status = OPENREG_LAUNCH_FAILURE;
   if (openreg_last_error()[0] == '\0')
-    openreg_fail(status, "openreg: %s on device %d", openreg_status_sentence(status), device);
+    openreg_fail(status, "openreg: %s on device %d", openreg_status_message(status), device);
   pthread_mutex_lock(&failure->lock);
   if (failure->status == OPENREG_OK) {
-    strcpy(failure->sentence, openreg_last_error());
+    strcpy(failure->message, openreg_last_error());
     failure->status = (int)status;
   }
   pthread_mutex_unlock(&failure->lock);
@@ -45,7 +45,7 @@ openreg_status openreg_failure_take(int device) {
   pthread_mutex_lock(&failure->lock);
   openreg_status status = (openreg_status)failure->status;
   if (status != OPENREG_OK)
-    openreg_fail(status, "%s", failure->sentence);
+    openreg_fail(status, "%s", failure->message);
   failure->status = OPENREG_OK;
   pthread_mutex_unlock(&failure->lock);
   return status;

@@ -1,5 +1,5 @@
-/* graph.c: graphs of captured work: nodes in the order of capture, which is one that their
- * dependencies allow, for a node can only depend on what there was before it.
+/* graph.c: graphs of captured work. Nodes are stored in the order of capture. Dependencies always
+ * allow this order, because a node can only depend on nodes captured before it.
  */
 #include "device/streams/graph.h"
 
@@ -27,20 +27,22 @@ void openreg_graph_destroy(openreg_graph *graph) {
 }
 
 static bool make_room(openreg_graph *graph) {
-  if (graph->count < graph->room)
+  if (graph->count < graph->capacity)
     return true;
-  size_t room = graph->room ? 2 * graph->room : 64;
-  openreg_graph_node *nodes = realloc(graph->nodes, room * sizeof *nodes);
+  size_t capacity = graph->capacity ? 2 * graph->capacity : 64;
+  openreg_graph_node *nodes = realloc(graph->nodes, capacity * sizeof *nodes);
   if (nodes == NULL)
     return false;
   graph->nodes = nodes;
-  graph->room = room;
+  graph->capacity = capacity;
   return true;
 }
 
-/* A node has a smaller number than those that depend on it: one pass downwards finds all. */
-bool openreg_graph_comes_before(const openreg_graph *graph, const struct frontier *nodes,
-                                const struct frontier *end) {
+/* Dependencies have smaller indices than the nodes that depend on them, so one backward pass finds
+ * all. */
+bool openreg_graph_comes_before(const openreg_graph *graph,
+                                const struct capture_dependencies *nodes,
+                                const struct capture_dependencies *end) {
   bool *found = calloc(graph->count + 1, sizeof *found);
   if (found == NULL)
     return false;
@@ -58,28 +60,29 @@ bool openreg_graph_comes_before(const openreg_graph *graph, const struct frontie
   return all;
 }
 
-/* Takes away what comes before the others anyway. */
-static void reduce(const openreg_graph *graph, struct frontier *frontier) {
-  for (size_t i = frontier->count; frontier->count > 1 && i-- > 0;) {
-    uint32_t node = frontier->nodes[i];
-    struct frontier one = {.nodes = &node, .count = 1};
-    frontier->nodes[i] = frontier->nodes[--frontier->count];
-    if (!openreg_graph_comes_before(graph, &one, frontier)) {
-      frontier->nodes[frontier->count++] = frontier->nodes[i];
-      frontier->nodes[i] = node;
+/* Removes nodes that come before other nodes of the set. */
+static void reduce(const openreg_graph *graph, struct capture_dependencies *dependencies) {
+  for (size_t i = dependencies->count; dependencies->count > 1 && i-- > 0;) {
+    uint32_t node = dependencies->nodes[i];
+    struct capture_dependencies one = {.nodes = &node, .count = 1};
+    dependencies->nodes[i] = dependencies->nodes[--dependencies->count];
+    if (!openreg_graph_comes_before(graph, &one, dependencies)) {
+      dependencies->nodes[dependencies->count++] = dependencies->nodes[i];
+      dependencies->nodes[i] = node;
     }
   }
 }
 
 openreg_status openreg_graph_add(openreg_graph *graph, const struct stream *stream,
-                                 const openreg_graph_work *work, struct frontier *dependencies) {
+                                 const openreg_graph_work *work,
+                                 struct capture_dependencies *dependencies) {
   reduce(graph, dependencies);
   size_t bytes = dependencies->count * sizeof *dependencies->nodes;
   uint32_t *kept = bytes ? malloc(bytes) : NULL;
   if ((bytes != 0 && kept == NULL) || !make_room(graph)) {
     free(kept);
     work_destroy(work);
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a node of a graph");
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a graph node");
   }
   if (bytes != 0)
     memcpy(kept, dependencies->nodes, bytes);
@@ -111,37 +114,38 @@ const openreg_graph_node *openreg_graph_node_at(const openreg_graph *graph, size
   return &graph->nodes[index];
 }
 
-/* ---- frontiers ------------------------------------------------------------------------------- */
+/* ---- capture dependencies -------------------------------------------------------------------- */
 
-static bool frontier_has(const struct frontier *frontier, uint32_t node) {
-  for (size_t i = 0; i < frontier->count; i++)
-    if (frontier->nodes[i] == node)
+static bool dependencies_contain(const struct capture_dependencies *dependencies, uint32_t node) {
+  for (size_t i = 0; i < dependencies->count; i++)
+    if (dependencies->nodes[i] == node)
       return true;
   return false;
 }
 
-bool openreg_frontier_add(struct frontier *frontier, const struct frontier *more) {
-  size_t room = frontier->count + more->count;
-  if (room > frontier->room) {
-    uint32_t *nodes = realloc(frontier->nodes, room * sizeof *nodes);
+bool openreg_capture_dependencies_add(struct capture_dependencies *dependencies,
+                                      const struct capture_dependencies *more) {
+  size_t capacity = dependencies->count + more->count;
+  if (capacity > dependencies->capacity) {
+    uint32_t *nodes = realloc(dependencies->nodes, capacity * sizeof *nodes);
     if (nodes == NULL)
       return false;
-    frontier->nodes = nodes;
-    frontier->room = room;
+    dependencies->nodes = nodes;
+    dependencies->capacity = capacity;
   }
   for (size_t i = 0; i < more->count; i++)
-    if (!frontier_has(frontier, more->nodes[i]))
-      frontier->nodes[frontier->count++] = more->nodes[i];
+    if (!dependencies_contain(dependencies, more->nodes[i]))
+      dependencies->nodes[dependencies->count++] = more->nodes[i];
   return true;
 }
 
-bool openreg_frontier_set(struct frontier *frontier, uint32_t node) {
-  struct frontier one = {.nodes = &node, .count = 1};
-  frontier->count = 0;
-  return openreg_frontier_add(frontier, &one);
+bool openreg_capture_dependencies_set(struct capture_dependencies *dependencies, uint32_t node) {
+  struct capture_dependencies one = {.nodes = &node, .count = 1};
+  dependencies->count = 0;
+  return openreg_capture_dependencies_add(dependencies, &one);
 }
 
-void openreg_frontier_free(struct frontier *frontier) {
-  free(frontier->nodes);
-  *frontier = (struct frontier){0};
+void openreg_capture_dependencies_free(struct capture_dependencies *dependencies) {
+  free(dependencies->nodes);
+  *dependencies = (struct capture_dependencies){0};
 }

@@ -1,4 +1,4 @@
-/* graph.h: what a graph is made of, for the files that capture. */
+/* graph.h: the structure of graphs. */
 #ifndef OPENREG_DEVICE_STREAMS_GRAPH_H
 #define OPENREG_DEVICE_STREAMS_GRAPH_H
 
@@ -9,32 +9,35 @@
 
 struct openreg_graph {
   openreg_graph_node *nodes;
-  size_t count, room;
+  size_t count, capacity;
 };
 
-/* Nodes that come before whatever is behind them: those of a stream, or of an event. Zero is none.
- */
-struct frontier {
+/* A set of nodes that the next node depends on. A stream and an event in a capture have one each.
+ * All zeros is the empty set. */
+struct capture_dependencies {
   uint32_t *nodes;
-  size_t count, room;
+  size_t count, capacity;
 };
 
-/* NULL without host memory. */
+/* Returns NULL if host memory is exhausted. */
 openreg_graph *openreg_graph_create(void);
 
-/* Owns `work` from now on. Of the dependencies those are left that say all. Errors: OUT_OF_MEMORY.
- */
+/* Adds a node, which owns `work` from now on. Removes redundant nodes from `dependencies`. Errors:
+ * OUT_OF_MEMORY. */
 openreg_status openreg_graph_add(openreg_graph *graph, const struct stream *stream,
-                                 const openreg_graph_work *work, struct frontier *dependencies);
+                                 const openreg_graph_work *work,
+                                 struct capture_dependencies *dependencies);
 
-/* Whether all of `nodes` are among those of `end`, or come before them. */
-bool openreg_graph_comes_before(const openreg_graph *graph, const struct frontier *nodes,
-                                const struct frontier *end);
+/* Whether each of `nodes` is in `end` or comes before a node of `end`. */
+bool openreg_graph_comes_before(const openreg_graph *graph,
+                                const struct capture_dependencies *nodes,
+                                const struct capture_dependencies *end);
 
-/* Makes it the union of both, or one node alone. False without host memory. */
-bool openreg_frontier_add(struct frontier *frontier, const struct frontier *more);
-bool openreg_frontier_set(struct frontier *frontier, uint32_t node);
-void openreg_frontier_free(struct frontier *frontier);
+/* Make a set the union of two sets, or a single node. Return false if host memory is exhausted. */
+bool openreg_capture_dependencies_add(struct capture_dependencies *dependencies,
+                                      const struct capture_dependencies *more);
+bool openreg_capture_dependencies_set(struct capture_dependencies *dependencies, uint32_t node);
+void openreg_capture_dependencies_free(struct capture_dependencies *dependencies);
 
 #pragma GCC visibility pop
 #endif

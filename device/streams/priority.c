@@ -1,14 +1,14 @@
-/* priority.c: work of high-priority streams begins before that of others.
+/* priority.c: work of high-priority streams begins before work of other streams.
  *
- * As on a GPU, priority is about what begins next: nothing that runs is stopped. Work that is
- * submitted to a high-priority stream whose turn it is at once (the stream was idle) is counted
- * from before it is published until its worker begins it. While any is counted, workers of the
- * device's other streams begin no function: one that has a core gives it up here, which is what
- * lets a high-priority worker start where cores are scarce. Work further back in a high-priority
- * stream is not counted, for it needs no core yet; its worker goes on to it without sleeping.
+ * As on a GPU, priority decides what begins next; running work is not stopped. Work submitted to an
+ * idle high-priority stream is counted from before its publication until its worker begins it.
+ * While any work is counted, workers of the device's other streams begin no function. A worker that
+ * has a core gives it up here, so that a high-priority worker can start when cores are scarce. Work
+ * further back in a high-priority stream is not counted, because it needs no core yet: its worker
+ * continues with it without sleeping.
  *
- * Nobody waits here for work to finish, only for a runnable thread to be given a core, so that
- * functions that wait for each other on different streams cannot be locked out. Where the system
+ * Nothing here waits for work to finish, only for a runnable thread to get a core. So functions on
+ * different streams that wait for each other cannot deadlock because of priorities. If the system
  * permits it, high-priority workers also run at a better nice value (worker.c).
  */
 #include "device/streams/stream.h"
@@ -16,8 +16,8 @@
 #include <assert.h>
 
 static struct gate {
-  _Alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint32_t ready; /* how many are counted */
-  _Atomic uint32_t yielding;                                 /* how many threads sleep on that */
+  _Alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint32_t ready; /* amount of counted work; a futex */
+  _Atomic uint32_t yielding; /* number of threads that sleep on `ready` */
 } gates[OPENREG_MAX_DEVICES];
 
 void openreg_priority_add(int device) {

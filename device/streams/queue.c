@@ -1,4 +1,4 @@
-/* queue.c: the steps of producers and worker. The argument is in queue.h. */
+/* queue.c: the steps of producers and the worker. queue.h explains why they are correct. */
 #include "device/streams/queue.h"
 
 #include <stdlib.h>
@@ -14,39 +14,39 @@ openreg_status openreg_queue_open(struct queue *queue) {
   return OPENREG_OK;
 }
 
-static void wait_for_room(struct timeline *timeline, uint64_t ticket) {
+static void wait_for_room(struct timeline *timeline, uint64_t sequence) {
   uint64_t room_at;
-  if (openreg_queue_is_full(timeline, ticket, &room_at))
+  if (openreg_queue_is_full(timeline, sequence, &room_at))
     openreg_timeline_wait(timeline, room_at, OPENREG_NEVER);
 }
 
-void openreg_queue_put(struct queue *queue, struct timeline *timeline, uint64_t ticket,
+void openreg_queue_put(struct queue *queue, struct timeline *timeline, uint64_t sequence,
                        const struct task *task) {
-  wait_for_room(timeline, ticket);
-  struct slot *slot = openreg_queue_slot(queue, ticket);
+  wait_for_room(timeline, sequence);
+  struct slot *slot = openreg_queue_slot(queue, sequence);
   slot->task = *task;
-  atomic_store(&slot->published, ticket + 1);
+  atomic_store(&slot->published, sequence + 1);
   openreg_queue_wake(queue);
 }
 
-bool openreg_queue_has_task(const struct queue *queue, uint64_t ticket) {
-  return atomic_load(&openreg_queue_slot(queue, ticket)->published) == ticket + 1;
+bool openreg_queue_has_task(const struct queue *queue, uint64_t sequence) {
+  return atomic_load(&openreg_queue_slot(queue, sequence)->published) == sequence + 1;
 }
 
 uint64_t openreg_queue_await(struct queue *queue, struct timeline *timeline) {
-  /* `finished` is read again each time: others may do inline work meanwhile. */
-  uint64_t ticket;
-  for (int i = openreg_looks_before_sleep(); i > 0; i--) {
-    if (openreg_queue_has_task(queue, ticket = openreg_timeline_finished(timeline)))
-      return ticket;
-    openreg_relax(i);
+  /* `finished` is read again each time, because other threads may run inline work meanwhile. */
+  uint64_t sequence;
+  for (int i = openreg_spin_count(); i > 0; i--) {
+    if (openreg_queue_has_task(queue, sequence = openreg_timeline_finished(timeline)))
+      return sequence;
+    openreg_spin_pause(i);
   }
   for (;;) {
     atomic_store(&queue->asleep, 1);
-    if (openreg_queue_has_task(queue, ticket = atomic_load(&timeline->finished)))
+    if (openreg_queue_has_task(queue, sequence = atomic_load(&timeline->finished)))
       break;
     openreg_futex_wait(&queue->asleep, 1, OPENREG_NEVER);
   }
   atomic_store(&queue->asleep, 0);
-  return ticket;
+  return sequence;
 }

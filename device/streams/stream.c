@@ -1,17 +1,17 @@
-/* stream.c: the streams of devices: which there are, which is current, and waiting for them. */
+/* stream.c: pools, the current stream, and waiting for streams. */
 #include "device/streams/capture_internal.h"
 
 enum { POOL_NORMAL, POOL_HIGH, POOLS };
 
 struct stream openreg_streams[OPENREG_MAX_DEVICES][OPENREG_STREAMS_PER_DEVICE];
 
-static _Atomic unsigned handed_out[OPENREG_MAX_DEVICES][POOLS];
+static _Atomic unsigned next_from_pool[OPENREG_MAX_DEVICES][POOLS];
 _Thread_local int openreg_current_streams[OPENREG_MAX_DEVICES];
 
 openreg_status openreg_require_stream(int stream) {
   if (stream < 0 || stream >= OPENREG_STREAMS_PER_DEVICE)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: stream %d: expected 0 to %d", stream,
-                        OPENREG_STREAMS_PER_DEVICE - 1);
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: invalid stream %d: expected 0 to %d",
+                        stream, OPENREG_STREAMS_PER_DEVICE - 1);
   return OPENREG_OK;
 }
 
@@ -24,7 +24,7 @@ static openreg_status require_usable(int device, int stream) {
   return status;
 }
 
-/* ---- which there are ------------------------------------------------------------------------- */
+/* ---- pools and the current stream ------------------------------------------------------------ */
 
 openreg_status openreg_stream_from_pool(int device, int priority, int *stream) {
   openreg_status status = openreg_require_no_bad_fork();
@@ -33,7 +33,8 @@ openreg_status openreg_stream_from_pool(int device, int priority, int *stream) {
   if (status != OPENREG_OK)
     return status;
   int pool = priority < 0 ? POOL_HIGH : POOL_NORMAL;
-  unsigned number = atomic_fetch_add_explicit(&handed_out[device][pool], 1, memory_order_relaxed);
+  unsigned number =
+      atomic_fetch_add_explicit(&next_from_pool[device][pool], 1, memory_order_relaxed);
   *stream = 1 + pool * OPENREG_STREAMS_PER_POOL + (int)(number % OPENREG_STREAMS_PER_POOL);
   return OPENREG_OK;
 }
@@ -68,8 +69,8 @@ openreg_status openreg_stream_set_current(int device, int stream) {
 openreg_status openreg_stream_query(int device, int stream) {
   openreg_status status = require_usable(device, stream);
   if (status == OPENREG_OK)
-    status = openreg_stream_refuse_in_capture(&openreg_streams[device][stream],
-                                              "whether the stream has finished");
+    status =
+        openreg_stream_refuse_in_capture(&openreg_streams[device][stream], "querying the stream");
   if (status != OPENREG_OK)
     return status;
   return openreg_timeline_is_idle(&openreg_streams[device][stream].timeline) ? OPENREG_OK
@@ -85,20 +86,21 @@ static openreg_status await_point(struct stream *stream, uint64_t point, int64_t
     return OPENREG_OK;
   if (openreg_worker_is_this_thread())
     return openreg_fail(OPENREG_NOT_PERMITTED,
-                        "openreg: a function that runs on a stream must not wait for streams");
-  if (openreg_stream_is_held(stream))
-    return openreg_fail(OPENREG_NOT_PERMITTED,
-                        "openreg: a thread must not wait for work behind its own inline work");
+                        "openreg: cannot wait for a stream from inside work that runs on a stream");
+  if (openreg_stream_is_owned_by_caller(stream))
+    return openreg_fail(
+        OPENREG_NOT_PERMITTED,
+        "openreg: cannot synchronize a stream from inside work running on that stream");
   return openreg_timeline_wait(&stream->timeline, point, deadline_ns) ? OPENREG_OK
                                                                       : OPENREG_NOT_READY;
 }
 
-/* For all that was submitted; the holder's own work comes after all that it can mean, and captured
- * work is not submitted. */
+/* Waits for everything submitted. If this thread owns the stream, that excludes its own work, and
+ * nothing is left to wait for. Captured work is not submitted work. */
 static openreg_status await_end(struct stream *stream, int64_t deadline_ns) {
-  if (openreg_stream_is_held(stream))
+  if (openreg_stream_is_owned_by_caller(stream))
     return OPENREG_OK;
-  uint64_t end = openreg_stream_captures(stream) ? openreg_capture_end_of(stream)
+  uint64_t end = openreg_stream_captures(stream) ? openreg_capture_timeline_end(stream)
                                                  : openreg_timeline_end(&stream->timeline);
   return await_point(stream, end, deadline_ns);
 }

@@ -1,16 +1,15 @@
-/* stream.h: what a stream is made of, for the files that make streams work.
+/* stream.h: the structure of streams.
  *
- *     timeline.h   how far it has come          queue.h      what waits for its worker
- *     worker.c     the thread that does it      submit.c     giving work, to it or inline
- *     priority.c   who may begin first          failure.c    errors of work that nobody waited for
- *     event.c      points on timelines          stream.c     pools, the current stream, waiting
- *     capture.c    recording it for graphs      graph.c      what was recorded
- *     busy.h       how long work ran, for who looks at the device from outside
- *     trace.h      what ran when, for who looks from inside
+ *     timeline.h    progress of the stream            queue.h      tasks that wait for the worker
+ *     worker.c      the thread that runs tasks        submit.c     queued and inline submission
+ *     priority.c    which stream may begin first      failure.c    failures of queued work
+ *     event.c       points on timelines               stream.c     pools, current stream, waiting
+ *     capture.c     recording work into graphs        graph.c      the recorded graphs
+ *     busy_time.h   busy counters, for utilization    trace.c      reports to the profiler
  *
- * All streams of all devices are one table of zeros, of which the system commits a page when a
- * stream in it is first used; the queue and the worker come with a stream's first queued work.
- * Nothing of a stream is ever freed, so that an event may outlive everybody's interest in it.
+ * All streams of all devices form one zero-initialized table. The system commits a page when a
+ * stream in it is first used. The first queued work creates a stream's queue and worker. Nothing of
+ * a stream is ever freed, so an event may outlive its users' interest in it.
  */
 #ifndef OPENREG_DEVICE_STREAMS_STREAM_H
 #define OPENREG_DEVICE_STREAMS_STREAM_H
@@ -25,14 +24,14 @@ struct stream {
   struct timeline timeline;
   struct queue queue;
   _Atomic bool started;              /* the queue is open and the worker runs */
-  _Atomic(struct capture *) capture; /* that the stream takes part in (capture.c); NULL: none */
+  _Atomic(struct capture *) capture; /* the stream's capture (capture.c); NULL: none */
 };
 
 /* ---- stream.c -------------------------------------------------------------------------------- */
 
 extern struct stream openreg_streams[OPENREG_MAX_DEVICES][OPENREG_STREAMS_PER_DEVICE];
 
-/* Of each device, for this thread. */
+/* The calling thread's current stream on each device. */
 extern _Thread_local int openreg_current_streams[OPENREG_MAX_DEVICES];
 
 static inline int openreg_stream_device(const struct stream *stream) {
@@ -50,33 +49,33 @@ static inline bool openreg_stream_is_high(int stream) {
 /* Errors: INVALID_ARGUMENT. */
 openreg_status openreg_require_stream(int stream);
 
-/* Waits on the host for a point, and then gives back the device's failure, if it has one.
- * Errors: NOT_READY when the deadline passed, NOT_PERMITTED on a worker and for a point behind the
- * work that this thread does, and any that work failed with. */
+/* Waits on the host for a point, then returns and clears the device's failure, if any. Errors:
+ * NOT_READY (deadline passed), NOT_PERMITTED (on a worker, or a point behind work that this thread
+ * is doing), and any failure of work. */
 openreg_status openreg_stream_await(struct stream *stream, uint64_t point, int64_t deadline_ns);
 
 /* ---- submit.c -------------------------------------------------------------------------------- */
 
-/* Gives a task to the stream, whose point behind it is returned in `point` (NULL: not wanted). In
- * blocking mode and after streams were shut down the task is done on return, and a failure of it is
- * returned. Other errors: NOT_PERMITTED, OUT_OF_MEMORY, SYSTEM. */
+/* Submits a task. Returns the point behind it in `point` (NULL: not needed). In blocking mode, and
+ * after streams were shut down, the task is done on return and its failure is returned. Other
+ * errors: NOT_PERMITTED, OUT_OF_MEMORY, SYSTEM. */
 openreg_status openreg_stream_submit(struct stream *stream, const struct task *task,
                                      uint64_t *point);
 
-/* Between these the calling thread, whose ticket's turn it is, is the stream; letting go finishes
- * the work before `point`. */
-void openreg_stream_hold(struct stream *stream);
-void openreg_stream_let_go(struct stream *stream, uint64_t point);
+/* Between these calls the calling thread owns the stream: it runs the work of sequence number
+ * `finished`. end_exclusive finishes all work before `point`. */
+void openreg_stream_begin_exclusive(struct stream *stream);
+void openreg_stream_end_exclusive(struct stream *stream, uint64_t point);
 
-/* Whether this thread does the stream's work now, inline or as its worker. */
-bool openreg_stream_is_held(const struct stream *stream);
+/* Whether the calling thread owns the stream, inline or as its worker. */
+bool openreg_stream_is_owned_by_caller(const struct stream *stream);
 
 /* ---- worker.c -------------------------------------------------------------------------------- */
 
 /* Opens the stream's queue and starts its worker, once. Errors: OUT_OF_MEMORY, SYSTEM. */
 openreg_status openreg_worker_start(struct stream *stream);
 
-/* Does the task on this thread. Errors: what its function returns. */
+/* Runs the task on this thread. Errors: those of its function. */
 openreg_status openreg_task_execute(const struct task *task);
 
 /* Whether this thread is the worker of any stream. */
@@ -86,32 +85,33 @@ bool openreg_streams_are_shut_down(void);
 
 /* ---- priority.c ------------------------------------------------------------------------------ */
 
-/* Counts work at the head of a high-priority stream of the device; before it is published. */
+/* Counts work at the head of a high-priority stream. Call it before publishing the work. */
 void openreg_priority_add(int device);
 
-/* Such work begins. */
+/* Call it when such work begins. */
 void openreg_priority_remove(int device);
 
-/* Waits until no work of the device is counted, if it must. */
+/* Waits until no work of the device is counted; must_yield tells whether there is any. */
 bool openreg_priority_must_yield(int device);
 void openreg_priority_yield(int device);
 
-/* How many threads are in openreg_priority_yield, for tests. */
+/* Number of threads in openreg_priority_yield; for tests. */
 int openreg_priority_yielding(int device);
 
 /* ---- failure.c ------------------------------------------------------------------------------- */
 
-/* Keeps what work on the device failed with, and this thread's last sentence, until it is taken.
- * The first failure is kept; those after it are its consequences, as a rule. */
+/* Keeps a failure of the device's work, with this thread's last message, until it is taken. Only
+ * the first failure is kept; later ones are usually its consequences. */
 void openreg_failure_keep(int device, openreg_status status);
 
-/* Takes the kept failure away and returns it, as this thread's last; OK when there is none. */
+/* Returns the kept failure as this thread's last failure and clears it. OK if there is none. */
 openreg_status openreg_failure_take(int device);
 
 /* ---- event.c --------------------------------------------------------------------------------- */
 
-/* Stamps a recording of a timing event with the time, and lets go of the event. */
-void openreg_event_stamp(openreg_event *event, uint64_t recording);
+/* Sets the timestamp of a recording of a timing event, and releases the task's reference to the
+ * event. */
+void openreg_event_set_timestamp(openreg_event *event, uint64_t recording);
 
 #pragma GCC visibility pop
 #endif

@@ -1,24 +1,35 @@
-/* timeline.h: how far a stream has come, as two numbers.
+/* timeline.h: the progress of a stream, as two numbers.
  *
  *     0 <= finished <= submitted
  *
- * Whoever has work for a stream takes a ticket: the value of `submitted`, which counts up. Work is
- * done in the order of tickets: the holder of ticket t may begin when finished == t and ends by
- * storing finished = t + 1. So there is never more than one thread that may write `finished`, the
- * holder of ticket `finished`, and the right passes from thread to thread in the order of tickets.
- * A point p on the timeline is reached when finished >= p: all work with tickets below p is done.
+ * To submit work, a thread takes a sequence number: the value of `submitted`, which then increases
+ * by one. Work runs in sequence order. The owner of number s may begin when finished == s, and ends
+ * by storing finished = s + 1. So at most one thread at a time may write `finished`: the owner of
+ * number `finished`. A point p on the timeline is reached when finished >= p; then all work with
+ * numbers below p is done.
  *
- * Memory: whoever sees a point reached sees all that was written before it was, by the work itself
- * and by those whose work it came after. For `finished` is stored with release and read with
- * acquire, and each holder has read what the one before stored.
+ * Memory: a thread that sees a point reached also sees everything written before it, by the work
+ * itself and by all earlier work. This holds because `finished` is stored with release and read
+ * with acquire, and each owner has read what the previous one stored.
  *
- * Sleeping: `wake_at` is the lowest point that anybody sleeps for, 0 when none does, and `wakes`
- * counts how often such a point was reached. A waiter (1) reads `wakes`, (2) lowers wake_at to its
- * point, (3) looks at `finished` once more, (4) sleeps while `wakes` is as read. A finisher (a)
- * stores `finished`, (b) reads wake_at and, when that is reached, (c) sets it to 0, (d) adds to
- * `wakes` and wakes all; those whose points are further away start again at (1). When (3) misses
- * (a), then (2) came before (b), so that the finisher sees the wait, unless another finisher had
- * taken it away at (c): but that one adds to `wakes` after (1), and so (4) does not last.
+ * Sleeping: `wake_at` is the lowest point that any thread sleeps for, or 0. `wakes` counts how
+ * often such a point was reached. A waiter
+ *
+ *     (1) reads `wakes`,
+ *     (2) lowers wake_at to its point,
+ *     (3) checks `finished` once more,
+ *     (4) sleeps while `wakes` is unchanged.
+ *
+ * A finisher
+ *
+ *     (a) stores `finished`,
+ *     (b) reads wake_at and, if that point is reached,
+ *     (c) sets wake_at to 0,
+ *     (d) increments `wakes` and wakes all waiters. Waiters for later points start again at (1).
+ *
+ * If (3) does not see (a), then (2) came before (b). So the finisher sees the waiter, unless
+ * another finisher has cleared wake_at in (c). That finisher increments `wakes` after (1), so (4)
+ * does not sleep.
  */
 #ifndef OPENREG_DEVICE_STREAMS_TIMELINE_H
 #define OPENREG_DEVICE_STREAMS_TIMELINE_H
@@ -29,19 +40,20 @@
 
 enum { OPENREG_CACHE_LINE_BYTES = 64 };
 
-/* Zero is a timeline on which nothing happened. */
+/* All zeros is a timeline without work. */
 struct timeline {
-  /* Lines of their own: producers write the first, the worker the second. */
+  /* Separate cache lines: producers write the first, the worker the second. */
   _Alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint64_t submitted;
   _Alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint64_t finished;
   _Atomic uint64_t wake_at;
   _Atomic uint32_t wakes; /* a futex */
-  unsigned depth;         /* of nested inline work; the holder's alone */
-  bool metered;           /* the inline work is counted (busy.h); the holder's alone */
-  int64_t traced_ns;      /* when traced inline work began (trace.h); 0: none; the holder's alone */
-  /* The thread that does the work of ticket `finished`, by the address of a variable of its own;
-   * NULL: none, or not yet. Beside `finished`, for both are written by whoever does work. */
-  _Atomic(const void *) holder;
+  unsigned depth;         /* nesting depth of inline work; only the owner accesses it */
+  bool counts_busy;       /* busy counters include it (busy_time.h); only the owner accesses it */
+  int64_t trace_begin_ns; /* start of traced inline work, or 0; only the owner accesses it */
+  /* The thread that runs the work of number `finished`, identified by the address of a variable of
+   * that thread. NULL: none, or not begun yet. Next to `finished`, because the same thread writes
+   * both. */
+  _Atomic(const void *) owner;
 };
 
 /* The point behind all work submitted so far. */
@@ -61,21 +73,21 @@ static inline bool openreg_timeline_is_idle(const struct timeline *timeline) {
   return openreg_timeline_reached(timeline, openreg_timeline_end(timeline));
 }
 
-static inline uint64_t openreg_timeline_take(struct timeline *timeline) {
+static inline uint64_t openreg_timeline_take_sequence(struct timeline *timeline) {
   return atomic_fetch_add(&timeline->submitted, 1);
 }
 
-/* Takes a ticket only if its turn is now: while `submitted` is what `finished` was, nobody can have
- * changed `finished`. */
-static inline bool openreg_timeline_try_take(struct timeline *timeline) {
-  uint64_t ticket = openreg_timeline_finished(timeline);
-  return atomic_compare_exchange_strong(&timeline->submitted, &ticket, ticket + 1);
+/* Takes a sequence number only if its turn is now. As long as `submitted` equals the value read
+ * from `finished`, no thread can have changed `finished`. */
+static inline bool openreg_timeline_try_take_sequence(struct timeline *timeline) {
+  uint64_t sequence = openreg_timeline_finished(timeline);
+  return atomic_compare_exchange_strong(&timeline->submitted, &sequence, sequence + 1);
 }
 
 /* Steps (c) and (d). */
 void openreg_timeline_wake(struct timeline *timeline);
 
-/* Ends the work before `point`. By the holder of ticket `point` - 1 alone. */
+/* Finishes the work before `point`. Only the owner of number `point` - 1 may call this. */
 static inline void openreg_timeline_finish(struct timeline *timeline, uint64_t point) {
   atomic_store(&timeline->finished, point);
   uint64_t wake_at = atomic_load(&timeline->wake_at);
@@ -83,7 +95,7 @@ static inline void openreg_timeline_finish(struct timeline *timeline, uint64_t p
     openreg_timeline_wake(timeline);
 }
 
-/* Waits until the point is reached; false when the deadline passed before it was. */
+/* Waits until the point is reached. Returns false if the deadline passes first. */
 bool openreg_timeline_wait(struct timeline *timeline, uint64_t point, int64_t deadline_ns);
 
 #pragma GCC visibility pop

@@ -1,4 +1,4 @@
-/* trace.c: telling the tracer. What it is told, and when, is said in trace.h. */
+/* trace.c: calls the tracer. See device/trace.h. */
 #include "device/streams/trace_internal.h"
 
 #include <assert.h>
@@ -20,20 +20,20 @@ void openreg_trace_end(void) {
 }
 
 void openreg_trace_skip_inline(int device, int stream) {
-  assert(openreg_stream_is_held(&openreg_streams[device][stream]));
-  openreg_streams[device][stream].timeline.traced_ns = 0;
+  assert(openreg_stream_is_owned_by_caller(&openreg_streams[device][stream]));
+  openreg_streams[device][stream].timeline.trace_begin_ns = 0;
 }
 
 static const openreg_tracer *tracer(void) {
   return atomic_load_explicit(&installed, memory_order_acquire);
 }
 
-static uint64_t ahead_of(const struct stream *stream) {
+static uint64_t queue_depth_of(const struct stream *stream) {
   return openreg_timeline_end(&stream->timeline) - openreg_timeline_finished(&stream->timeline);
 }
 
 void *openreg_trace_note(const struct stream *stream, const struct task *task) {
-  if (!openreg_tracing() || task->kind == TASK_STAMP)
+  if (!openreg_tracing() || task->kind == TASK_TIMESTAMP)
     return NULL;
   openreg_trace_kind kind = task->kind == TASK_WAIT ? OPENREG_TRACE_WAIT : OPENREG_TRACE_QUEUED;
   return tracer()->note(kind, openreg_stream_device(stream), openreg_stream_number(stream));
@@ -44,7 +44,8 @@ static void set_awaited(openreg_trace_work *work, const struct timeline *awaited
   const char *at = (const char *)awaited;
   if (at < first || at >= first + sizeof openreg_streams)
     return;
-  const struct stream *stream = (const struct stream *)(const void *)at; /* its first member */
+  const struct stream *stream =
+      (const struct stream *)(const void *)at; /* timeline is the first member */
   work->awaited_device = openreg_stream_device(stream);
   work->awaited_stream = openreg_stream_number(stream);
 }
@@ -53,7 +54,7 @@ _Static_assert(offsetof(struct stream, timeline) == 0, "a stream is found by its
 
 bool openreg_trace_task(const struct stream *stream, const struct task *task,
                         openreg_trace_work *work) {
-  if (task->note == NULL && (!openreg_tracing() || task->kind == TASK_STAMP))
+  if (task->note == NULL && (!openreg_tracing() || task->kind == TASK_TIMESTAMP))
     return false;
   *work = (openreg_trace_work){
       .kind = task->kind == TASK_WAIT ? OPENREG_TRACE_WAIT : OPENREG_TRACE_QUEUED,
@@ -61,7 +62,7 @@ bool openreg_trace_task(const struct stream *stream, const struct task *task,
       .stream = openreg_stream_number(stream),
       .awaited_device = -1,
       .awaited_stream = -1,
-      .ahead = ahead_of(stream),
+      .queue_depth = queue_depth_of(stream),
       .note = task->note,
   };
   if (task->kind == TASK_WAIT)
@@ -70,9 +71,9 @@ bool openreg_trace_task(const struct stream *stream, const struct task *task,
   return true;
 }
 
-void openreg_trace_tell(openreg_trace_work *work) {
+void openreg_trace_report(openreg_trace_work *work) {
   work->end_ns = openreg_now_ns();
-  tracer()->tell(work);
+  tracer()->report(work);
 }
 
 void openreg_trace_inline(const struct stream *stream, int64_t begin_ns) {
@@ -85,8 +86,8 @@ void openreg_trace_inline(const struct stream *stream, int64_t begin_ns) {
       .awaited_stream = -1,
       .begin_ns = begin_ns,
       .end_ns = openreg_now_ns(),
-      .ahead = ahead_of(stream),
+      .queue_depth = queue_depth_of(stream),
       .note = tracer()->note(OPENREG_TRACE_INLINE, device, number),
   };
-  tracer()->tell(&work);
+  tracer()->report(&work);
 }

@@ -1,5 +1,5 @@
-/* half_reference.h: float16 and bfloat16 worked out with the mathematics library, as the formats'
- * definitions say and without a look at half.h, to compare with.
+/* half_reference.h: float16 and bfloat16 computed with the mathematics library from the definitions
+ * of the formats, independently of half.h, for comparison.
  */
 #ifndef OPENREG_TEST_HALF_REFERENCE_H
 #define OPENREG_TEST_HALF_REFERENCE_H
@@ -13,7 +13,7 @@ typedef struct half_format {
 
 static const half_format F16 = {5, 10}, BF16 = {8, 7};
 
-/* The value of the half that `bits` encode. */
+/* The value that the `bits` of a half encode. */
 static inline double reference_value(half_format format, uint16_t bits) {
   int bias = (1 << (format.exponent_bits - 1)) - 1;
   int all_ones = (1 << format.exponent_bits) - 1;
@@ -43,7 +43,7 @@ static inline double reference_rounded(half_format format, double value) {
   return fabs(rounded) >= ldexp(1, bias + 1) ? copysign(INFINITY, value) : rounded;
 }
 
-/* Equal as numbers and in sign, or both NaN. */
+/* Equal in value and sign, or both NaN. */
 static inline int same_number(double a, double b) {
   return isnan(a) ? isnan(b) : a == b && !signbit(a) == !signbit(b);
 }

@@ -1,4 +1,4 @@
-/* Reading variables: values, switches, digits and sizes. */
+/* Reads environment variables: values, switches, digits and sizes. */
 #include "base/environment.h"
 #include "child.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *pretended; /* the value of every variable */
+static const char *pretended; /* value of every variable */
 
 static const char *pretend_getenv(const char *name) {
   (void)name;
@@ -48,7 +48,7 @@ static void a_rejected_value_is_named_with_what_is_allowed(void **state) {
   assert_string_equal(openreg_last_error(), "openreg: OPENREG_DEVICE_COUNT=0: expected 1 to 64");
 }
 
-static void of_a_long_value_a_hundred_characters_are_shown(void **state) {
+static void messages_show_a_hundred_characters_of_a_long_value(void **state) {
   (void)state;
   char value[301] = "", expected[256];
   memset(value, 'x', sizeof value - 1);
@@ -96,7 +96,7 @@ static void a_switch_that_is_anything_else_is_rejected(void **state) {
   }
 }
 
-/* ---- pieces of values ------------------------------------------------------------------------ */
+/* ---- parsing values -------------------------------------------------------------------------- */
 
 static void digits_are_read_from_the_front(void **state) {
   (void)state;
@@ -109,7 +109,7 @@ static void digits_are_read_from_the_front(void **state) {
   assert_true(number == UINT64_MAX);
 }
 
-static void what_are_no_digits_or_too_many_is_no_number(void **state) {
+static void malformed_and_overflowing_numbers_are_rejected(void **state) {
   (void)state;
   static const char *const texts[] = {"", "x1", "-1", "+1", " 1", "18446744073709551616"};
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -145,7 +145,7 @@ static void a_size_is_a_number_with_a_binary_unit(void **state) {
   }
 }
 
-static void what_is_malformed_is_no_size(void **state) {
+static void malformed_sizes_are_rejected(void **state) {
   (void)state;
   static const char *const texts[] = {
       "",    "G",   "8X",   "8GG",  "8iB",   "8BB", "8 G",  " 8G",
@@ -185,14 +185,14 @@ int main(void) {
       cmocka_unit_test(a_variable_that_is_empty_or_missing_has_no_value),
       cmocka_unit_test(without_a_lookup_values_are_those_of_the_process),
       cmocka_unit_test(a_rejected_value_is_named_with_what_is_allowed),
-      cmocka_unit_test(of_a_long_value_a_hundred_characters_are_shown),
+      cmocka_unit_test(messages_show_a_hundred_characters_of_a_long_value),
       cmocka_unit_test(a_switch_is_0_or_1),
       cmocka_unit_test(a_switch_that_is_not_set_is_left_as_it_is),
       cmocka_unit_test(a_switch_that_is_anything_else_is_rejected),
       cmocka_unit_test(digits_are_read_from_the_front),
-      cmocka_unit_test(what_are_no_digits_or_too_many_is_no_number),
+      cmocka_unit_test(malformed_and_overflowing_numbers_are_rejected),
       cmocka_unit_test(a_size_is_a_number_with_a_binary_unit),
-      cmocka_unit_test(what_is_malformed_is_no_size),
+      cmocka_unit_test(malformed_sizes_are_rejected),
       cmocka_unit_test(a_size_above_the_limit_is_refused_also_where_it_would_wrap_around),
       cmocka_unit_test(only_the_span_is_read),
   };

@@ -1,5 +1,5 @@
-/* Sleeping on words, deadlines, and how long to look first. That no wake-up is lost is tested where
- * threads sleep on words: streams/test_wake_ups.c.
+/* Sleeping on words, deadlines, and the spin count. test/device/streams/test_wake_ups.c tests that
+ * no wake-up is lost.
  */
 #define _GNU_SOURCE /* gettid, CPU_SET */
 #include "base/futex.h"
@@ -11,13 +11,13 @@
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-static void a_deadline_is_so_far_from_now(void **state) {
+static void a_deadline_is_relative_to_now(void **state) {
   (void)state;
   int64_t before_ns = openreg_now_ns(), deadline_ns = openreg_deadline_ns(1000);
   assert_true(before_ns + 1000 <= deadline_ns && deadline_ns <= openreg_now_ns() + 1000);
 }
 
-static void what_is_further_than_the_clock_counts_is_never(void **state) {
+static void deadlines_beyond_the_clock_never_come(void **state) {
   (void)state;
   assert_true(openreg_deadline_ns(UINT64_MAX) == OPENREG_NEVER);
   assert_true(openreg_deadline_ns(INT64_MAX) == OPENREG_NEVER);
@@ -26,7 +26,7 @@ static void what_is_further_than_the_clock_counts_is_never(void **state) {
 
 /* ---- sleeping -------------------------------------------------------------------------------- */
 
-static void nobody_sleeps_on_a_word_that_has_changed(void **state) {
+static void no_thread_sleeps_on_a_word_that_has_changed(void **state) {
   (void)state;
   _Atomic uint32_t word = 1;
   assert_true(openreg_futex_wait(&word, 0, OPENREG_NEVER));
@@ -53,7 +53,8 @@ static void *sleep_until_it_changes(void *thread) {
   return NULL;
 }
 
-/* As the kernel says: a thread of the test sleeps nowhere else once it has said its number. */
+/* Whether the kernel reports the thread as sleeping. After announcing its id, a thread of these
+ * tests sleeps only on the word. */
 static bool is_asleep(int thread) {
   char path[64], state = '?';
   snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
@@ -70,8 +71,8 @@ static void await_sleepers(void) {
       sched_yield();
 }
 
-/* The others sleep on, though the word has changed. */
-static void sleepers_are_woken_as_many_as_is_said(void **state) {
+/* The other threads stay asleep although the word has changed. */
+static void the_requested_number_of_sleepers_is_woken(void **state) {
   (void)state;
   pthread_t sleepers[SLEEPERS];
   for (int i = 0; i < SLEEPERS; i++)
@@ -92,7 +93,7 @@ static void sleepers_are_woken_as_many_as_is_said(void **state) {
   assert_int_equal(atomic_load(&awake), SLEEPERS);
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- spinning -------------------------------------------------------------------------------- */
 
 static void keep_cores(int wanted) {
   cpu_set_t all, kept;
@@ -104,27 +105,27 @@ static void keep_cores(int wanted) {
   REQUIRE(sched_setaffinity(0, sizeof kept, &kept) == 0);
 }
 
-CHILD_TEST(on_one_core_nobody_looks_before_sleeping) {
+CHILD_TEST(threads_on_one_core_do_not_spin) {
   keep_cores(1);
-  REQUIRE(openreg_looks_before_sleep() == 0);
+  REQUIRE(openreg_spin_count() == 0);
 }
 
-CHILD_TEST(on_several_cores_one_looks_before_sleeping) {
+CHILD_TEST(threads_on_several_cores_spin_before_sleeping) {
   cpu_set_t cores;
   keep_cores(2);
   REQUIRE(sched_getaffinity(0, sizeof cores, &cores) == 0);
-  REQUIRE(CPU_COUNT(&cores) < 2 || openreg_looks_before_sleep() > 0);
+  REQUIRE(CPU_COUNT(&cores) < 2 || openreg_spin_count() > 0);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_deadline_is_so_far_from_now),
-      cmocka_unit_test(what_is_further_than_the_clock_counts_is_never),
-      cmocka_unit_test(nobody_sleeps_on_a_word_that_has_changed),
+      cmocka_unit_test(a_deadline_is_relative_to_now),
+      cmocka_unit_test(deadlines_beyond_the_clock_never_come),
+      cmocka_unit_test(no_thread_sleeps_on_a_word_that_has_changed),
       cmocka_unit_test(sleep_ends_at_the_deadline),
-      cmocka_unit_test(sleepers_are_woken_as_many_as_is_said),
-      cmocka_unit_test(on_one_core_nobody_looks_before_sleeping),
-      cmocka_unit_test(on_several_cores_one_looks_before_sleeping),
+      cmocka_unit_test(the_requested_number_of_sleepers_is_woken),
+      cmocka_unit_test(threads_on_one_core_do_not_spin),
+      cmocka_unit_test(threads_on_several_cores_spin_before_sleeping),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

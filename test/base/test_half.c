@@ -1,5 +1,5 @@
-/* test_half.c: the conversions between half precision and float, each half and the roundings
- * around it, against the definitions of the formats.
+/* test_half.c: compares the conversions between half precision and float with the definitions of
+ * the formats: every half, and the roundings around it.
  */
 #include "base/half.h"
 #include "child.h"
@@ -27,8 +27,8 @@ static void assert_rounds(half_format format, uint16_t (*convert)(float), float 
     fail_msg("%a became 0x%04x, expected %a", value, bits, reference_rounded(format, value));
 }
 
-/* All floats that have one of the 2^19 leading bit patterns, with the ends of what may follow:
- * every half, every tie between two, and the neighbours of each. */
+/* Tests all floats with one of the 2^19 leading bit patterns and the extreme trailing bits: every
+ * half, every tie between two halves, and the neighbors of each. */
 static void assert_all_round(half_format format, uint16_t (*convert)(float)) {
   for (uint32_t lead = 0; lead < 1u << 19; lead++) {
     assert_rounds(format, convert, float_of_bits(lead << 13));
@@ -54,9 +54,10 @@ static void limits_of_f16_are_where_ieee_754_puts_them(void **state) {
   (void)state;
   assert_int_equal(half_of_float(65504.0f), 0x7bff); /* the largest */
   assert_int_equal(half_of_float(0x1.ffdffep15f), 0x7bff);
-  assert_int_equal(half_of_float(65520.0f), 0x7c00); /* half way to 2^16, and even is up */
+  assert_int_equal(half_of_float(65520.0f),
+                   0x7c00); /* half way to 2^16; the even neighbor is above */
   assert_int_equal(half_of_float(0x1p-24f), 0x0001); /* the smallest */
-  assert_int_equal(half_of_float(0x1p-25f), 0x0000); /* half of it, and even is 0 */
+  assert_int_equal(half_of_float(0x1p-25f), 0x0000); /* half of it; the even neighbor is 0 */
   assert_int_equal(half_of_float(0x1.000002p-25f), 0x0001);
   assert_int_equal(half_of_float(-0.0f), 0x8000);
 }
@@ -71,7 +72,7 @@ static void nan_keeps_its_sign_and_the_top_of_its_payload(void **state) {
   assert_int_equal(bfloat16_of_float(float_of_bits(0xffffffff)), 0xffff);
 }
 
-static void cuda_narrows_alike_but_for_nan(void **state) {
+static void cuda_narrows_the_same_except_for_nan(void **state) {
   (void)state;
   for (uint32_t lead = 0; lead < 1u << 19; lead++)
     for (uint32_t rest = 0; rest < 1u << 13; rest += 0x0fff) {
@@ -90,7 +91,7 @@ int main(void) {
       cmocka_unit_test(floats_round_to_the_nearest_even_bf16),
       cmocka_unit_test(limits_of_f16_are_where_ieee_754_puts_them),
       cmocka_unit_test(nan_keeps_its_sign_and_the_top_of_its_payload),
-      cmocka_unit_test(cuda_narrows_alike_but_for_nan),
+      cmocka_unit_test(cuda_narrows_the_same_except_for_nan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

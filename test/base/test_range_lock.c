@@ -1,5 +1,5 @@
-/* Locks on ranges of a file: who excludes whom, what is found of them, and their end; and opening a
- * file again, which makes another who locks.
+/* Locks on ranges of a file: which exclude each other, how they are found and when they end. Also
+ * reopening a file, which creates another lock owner.
  */
 #define _GNU_SOURCE /* memfd_create */
 #include "base/proc.h"
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int one, other; /* descriptions of one file */
+static int one, other; /* two descriptions of one file */
 
 static int open_both(void **state) {
   (void)state;
@@ -28,9 +28,9 @@ static int close_both(void **state) {
   return close(one) == 0 && (other < 0 || close(other) == 0) ? 0 : -1;
 }
 
-/* ---- who excludes whom ----------------------------------------------------------------------- */
+/* ---- exclusion ------------------------------------------------------------------------------- */
 
-static void a_writer_excludes_everybody_from_its_range_and_from_no_other(void **state) {
+static void a_write_lock_excludes_others_only_from_its_range(void **state) {
   (void)state;
   assert_true(openreg_range_lock_try(one, F_WRLCK, 100, 10));
   assert_false(openreg_range_lock_try(other, F_WRLCK, 109, 1));
@@ -39,7 +39,7 @@ static void a_writer_excludes_everybody_from_its_range_and_from_no_other(void **
   assert_true(openreg_range_lock_try(other, F_WRLCK, 90, 10));
 }
 
-static void readers_share_and_exclude_writers(void **state) {
+static void read_locks_are_shared_and_exclude_writers(void **state) {
   (void)state;
   assert_true(openreg_range_lock_try(one, F_RDLCK, 0, 10));
   assert_true(openreg_range_lock_try(other, F_RDLCK, 5, 10));
@@ -47,7 +47,7 @@ static void readers_share_and_exclude_writers(void **state) {
   assert_false(openreg_range_lock_try(one, F_WRLCK, 0, 10));
 }
 
-static void who_has_a_lock_may_have_it_again_in_another_way(void **state) {
+static void a_lock_can_be_converted_by_its_owner(void **state) {
   (void)state;
   assert_true(openreg_range_lock_try(one, F_RDLCK, 0, 10));
   assert_true(openreg_range_lock_try(one, F_WRLCK, 0, 10));
@@ -62,7 +62,7 @@ static void ranges_far_behind_the_end_of_the_file_can_be_locked(void **state) {
   assert_true(openreg_range_lock_try(other, F_WRLCK, far + 1, 1));
 }
 
-/* ---- their end ------------------------------------------------------------------------------- */
+/* ---- end of locks ---------------------------------------------------------------------------- */
 
 static void a_part_of_a_range_can_be_released(void **state) {
   (void)state;
@@ -73,7 +73,7 @@ static void a_part_of_a_range_can_be_released(void **state) {
   assert_false(openreg_range_lock_try(other, F_WRLCK, 20, 1));
 }
 
-static void they_end_when_the_description_is_closed(void **state) {
+static void locks_end_when_the_description_is_closed(void **state) {
   (void)state;
   assert_true(openreg_range_lock_try(other, F_WRLCK, 0, 10));
   assert_int_equal(close(other), 0);
@@ -81,7 +81,7 @@ static void they_end_when_the_description_is_closed(void **state) {
   assert_true(openreg_range_lock_try(one, F_WRLCK, 0, 10));
 }
 
-static void they_end_with_the_process_that_is_killed(void **state) {
+static void locks_end_with_a_killed_process(void **state) {
   (void)state;
   int ends[2], wait_status;
   char byte;
@@ -104,9 +104,9 @@ static void they_end_with_the_process_that_is_killed(void **state) {
   close(ends[1]);
 }
 
-/* ---- finding --------------------------------------------------------------------------------- */
+/* ---- finding locks --------------------------------------------------------------------------- */
 
-static void what_others_have_is_found_as_far_as_it_is_asked_for(void **state) {
+static void locks_of_others_are_found_within_the_range(void **state) {
   (void)state;
   uint64_t start = 0, bytes = 1000;
   assert_true(openreg_range_lock_try(other, F_RDLCK, 100, 50));
@@ -125,7 +125,7 @@ static void what_others_have_is_found_as_far_as_it_is_asked_for(void **state) {
   assert_int_equal(bytes, 10);
 }
 
-static void a_lock_to_the_end_of_the_file_is_found_as_far_as_it_is_asked_for(void **state) {
+static void a_lock_to_the_end_of_the_file_is_found_within_the_range(void **state) {
   (void)state;
   uint64_t start = 0, bytes = 1000;
   assert_true(openreg_range_lock_try(other, F_WRLCK, 100, 0));
@@ -144,9 +144,9 @@ static void neither_free_ranges_nor_own_locks_are_found(void **state) {
   assert_int_equal(bytes, 20);
 }
 
-/* ---- opening again --------------------------------------------------------------------------- */
+/* ---- reopening ------------------------------------------------------------------------------- */
 
-static void a_file_that_is_opened_again_is_the_same_with_a_place_of_its_own(void **state) {
+static void a_reopened_file_has_its_own_position(void **state) {
   (void)state;
   char text[4] = "";
   assert_int_equal(write(one, "abc", 3), 3);
@@ -168,17 +168,17 @@ static void a_descriptor_that_is_not_open_cannot_be_opened_again(void **state) {
 int main(void) {
 #define LOCK_TEST(name) cmocka_unit_test_setup_teardown(name, open_both, close_both)
   const struct CMUnitTest tests[] = {
-      LOCK_TEST(a_writer_excludes_everybody_from_its_range_and_from_no_other),
-      LOCK_TEST(readers_share_and_exclude_writers),
-      LOCK_TEST(who_has_a_lock_may_have_it_again_in_another_way),
+      LOCK_TEST(a_write_lock_excludes_others_only_from_its_range),
+      LOCK_TEST(read_locks_are_shared_and_exclude_writers),
+      LOCK_TEST(a_lock_can_be_converted_by_its_owner),
       LOCK_TEST(ranges_far_behind_the_end_of_the_file_can_be_locked),
       LOCK_TEST(a_part_of_a_range_can_be_released),
-      LOCK_TEST(they_end_when_the_description_is_closed),
-      LOCK_TEST(they_end_with_the_process_that_is_killed),
-      LOCK_TEST(what_others_have_is_found_as_far_as_it_is_asked_for),
-      LOCK_TEST(a_lock_to_the_end_of_the_file_is_found_as_far_as_it_is_asked_for),
+      LOCK_TEST(locks_end_when_the_description_is_closed),
+      LOCK_TEST(locks_end_with_a_killed_process),
+      LOCK_TEST(locks_of_others_are_found_within_the_range),
+      LOCK_TEST(a_lock_to_the_end_of_the_file_is_found_within_the_range),
       LOCK_TEST(neither_free_ranges_nor_own_locks_are_found),
-      LOCK_TEST(a_file_that_is_opened_again_is_the_same_with_a_place_of_its_own),
+      LOCK_TEST(a_reopened_file_has_its_own_position),
       cmocka_unit_test(a_descriptor_that_is_not_open_cannot_be_opened_again),
   };
 #undef LOCK_TEST

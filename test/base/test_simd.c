@@ -1,4 +1,4 @@
-/* test_simd.c: which instruction set is chosen. Each case is a process of its own, since the choice
+/* test_simd.c: selects the instruction set. Each case runs in its own process, because the choice
  * is made once.
  */
 #include "base/base.h"
@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What a process says that chooses with OPENREG_SIMD=`wanted`: the chosen name, or its last words.
- * Returns how it ended, as waitpid gives it. */
+/* Returns in `said` what a process with OPENREG_SIMD=`wanted` prints: the chosen name, or an error
+ * message. Returns its wait status. */
 static int choose_in_child(const char *wanted, char *said, size_t bytes) {
   int ends[2], status = 0;
   assert_int_equal(pipe(ends), 0);
@@ -34,14 +34,14 @@ static int choose_in_child(const char *wanted, char *said, size_t bytes) {
   return status;
 }
 
-static void an_unknown_instruction_set_ends_the_process_with_a_sentence(void **state) {
+static void an_unknown_instruction_set_aborts_with_a_message(void **state) {
   (void)state;
   char said[256];
   int status = choose_in_child("neon", said, sizeof said);
   assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-  const char *sentence =
+  const char *message =
       "openreg: OPENREG_SIMD=neon: expected an instruction set of this machine: c";
-  assert_memory_equal(said, sentence, strlen(sentence));
+  assert_memory_equal(said, message, strlen(message));
 }
 
 static void a_named_instruction_set_is_chosen_if_it_is_there(void **state) {
@@ -58,7 +58,7 @@ static void a_named_instruction_set_is_chosen_if_it_is_there(void **state) {
   }
 }
 
-static void without_a_name_the_widest_is_chosen(void **state) {
+static void the_widest_instruction_set_is_the_default(void **state) {
   (void)state;
   char widest[256], said[256];
   const char *expected = "c";
@@ -72,9 +72,9 @@ static void without_a_name_the_widest_is_chosen(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_unknown_instruction_set_ends_the_process_with_a_sentence),
+      cmocka_unit_test(an_unknown_instruction_set_aborts_with_a_message),
       cmocka_unit_test(a_named_instruction_set_is_chosen_if_it_is_there),
-      cmocka_unit_test(without_a_name_the_widest_is_chosen),
+      cmocka_unit_test(the_widest_instruction_set_is_the_default),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

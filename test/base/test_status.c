@@ -1,4 +1,4 @@
-/* Statuses and each thread's last failure. */
+/* Status codes and each thread's last failure. */
 #include "base/environment.h"
 #include "child.h"
 
@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void every_status_has_its_name_and_a_sentence(void **state) {
+static void every_status_has_a_name_and_a_message(void **state) {
   (void)state;
-#define X(name, sentence)                                                                          \
+#define X(name, message)                                                                           \
   assert_string_equal(openreg_status_name(OPENREG_##name), #name);                                 \
-  assert_string_equal(openreg_status_sentence(OPENREG_##name), sentence);
+  assert_string_equal(openreg_status_message(OPENREG_##name), message);
   OPENREG_STATUS_LIST(X)
 #undef X
   assert_int_equal(OPENREG_OK, 0);
@@ -19,7 +19,7 @@ static void every_status_has_its_name_and_a_sentence(void **state) {
 static void a_number_that_is_no_status_is_called_unknown(void **state) {
   (void)state;
   assert_string_equal(openreg_status_name((openreg_status)1000), "UNKNOWN");
-  assert_string_equal(openreg_status_sentence((openreg_status)-1), "unknown status");
+  assert_string_equal(openreg_status_message((openreg_status)-1), "unknown status");
 }
 
 static void a_failure_is_recorded_and_returned(void **state) {
@@ -33,7 +33,7 @@ static const char *no_variables(const char *name) {
   return NULL;
 }
 
-static void success_leaves_the_sentence_alone(void **state) {
+static void success_does_not_change_the_message(void **state) {
   (void)state;
   bool on;
   openreg_fail(OPENREG_SYSTEM, "kept");
@@ -42,14 +42,14 @@ static void success_leaves_the_sentence_alone(void **state) {
   assert_string_equal(openreg_last_error(), "kept");
 }
 
-static void a_sentence_may_contain_the_one_before(void **state) {
+static void a_message_may_contain_the_previous_one(void **state) {
   (void)state;
   openreg_fail(OPENREG_SYSTEM, "inner");
   openreg_fail(OPENREG_SYSTEM, "outer: %s", openreg_last_error());
   assert_string_equal(openreg_last_error(), "outer: inner");
 }
 
-static void a_sentence_without_end_is_cut(void **state) {
+static void a_long_message_is_truncated(void **state) {
   (void)state;
   char long_text[5000];
   memset(long_text, 'x', sizeof long_text - 1);
@@ -66,7 +66,7 @@ static void *fail_in_thread(void *before) {
   return NULL;
 }
 
-static void each_thread_has_its_own_sentence_empty_at_first(void **state) {
+static void each_thread_has_its_own_message(void **state) {
   (void)state;
   char before[5000] = "not written";
   pthread_t thread;
@@ -79,13 +79,13 @@ static void each_thread_has_its_own_sentence_empty_at_first(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_status_has_its_name_and_a_sentence),
+      cmocka_unit_test(every_status_has_a_name_and_a_message),
       cmocka_unit_test(a_number_that_is_no_status_is_called_unknown),
       cmocka_unit_test(a_failure_is_recorded_and_returned),
-      cmocka_unit_test(success_leaves_the_sentence_alone),
-      cmocka_unit_test(a_sentence_may_contain_the_one_before),
-      cmocka_unit_test(a_sentence_without_end_is_cut),
-      cmocka_unit_test(each_thread_has_its_own_sentence_empty_at_first),
+      cmocka_unit_test(success_does_not_change_the_message),
+      cmocka_unit_test(a_message_may_contain_the_previous_one),
+      cmocka_unit_test(a_long_message_is_truncated),
+      cmocka_unit_test(each_thread_has_its_own_message),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Threads of the layers' own: signals are blocked in them, they are detached and have names. */
+/* Threads that the layers start: signals are blocked, and the threads are detached and have names.
+ */
 #define _GNU_SOURCE /* pthread_getattr_np */
 #include "base/threads.h"
 #include "child.h"
@@ -21,7 +22,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                            : __real_pthread_create(thread, attributes, function, argument);
 }
 
-/* What a thread finds of itself. */
+/* What a thread observes about itself. */
 struct findings {
   sem_t done;
   sigset_t blocked;
@@ -54,7 +55,7 @@ static bool is_own_fault(int signal_number) {
          signal_number == SIGILL;
 }
 
-static void signals_are_blocked_but_those_of_its_own_instructions(void **state) {
+static void signals_are_blocked_except_those_of_its_own_instructions(void **state) {
   (void)state;
   struct findings findings;
   find(&findings);
@@ -70,7 +71,7 @@ static void require_same_mask(const sigset_t *before) {
     assert_int_equal(sigismember(&after, number), sigismember(before, number));
 }
 
-static void who_starts_it_keeps_its_own_signals(void **state) {
+static void the_starting_thread_keeps_its_signal_mask(void **state) {
   (void)state;
   struct findings findings;
   sigset_t before;
@@ -92,14 +93,14 @@ static void it_is_detached(void **state) {
   assert_int_equal(findings.detach_state, PTHREAD_CREATE_DETACHED);
 }
 
-static void it_has_the_name_that_it_takes(void **state) {
+static void it_has_the_name_it_sets(void **state) {
   (void)state;
   struct findings findings;
   find(&findings);
   assert_string_equal(findings.name, "openreg a name.");
 }
 
-static void one_that_cannot_be_started_is_an_error_number(void **state) {
+static void a_thread_that_cannot_be_started_gives_an_error_number(void **state) {
   (void)state;
   struct findings findings;
   sigset_t before;
@@ -112,11 +113,11 @@ static void one_that_cannot_be_started_is_an_error_number(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(signals_are_blocked_but_those_of_its_own_instructions),
-      cmocka_unit_test(who_starts_it_keeps_its_own_signals),
+      cmocka_unit_test(signals_are_blocked_except_those_of_its_own_instructions),
+      cmocka_unit_test(the_starting_thread_keeps_its_signal_mask),
       cmocka_unit_test(it_is_detached),
-      cmocka_unit_test(it_has_the_name_that_it_takes),
-      cmocka_unit_test(one_that_cannot_be_started_is_an_error_number),
+      cmocka_unit_test(it_has_the_name_it_sets),
+      cmocka_unit_test(a_thread_that_cannot_be_started_gives_an_error_number),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

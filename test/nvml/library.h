@@ -1,12 +1,13 @@
-/* library.h: libnvidia-ml.so.1 as programs have it: loaded by its file, asked by names.
+/* library.h: libnvidia-ml.so.1 as programs use it: loaded by its file name, functions found by
+ * name.
  *
- * The test program has a device layer of its own beside the one in the library, as a program has
- * the extension module's.
+ * The test program has its own copy of the device layer besides the one in the library, as programs
+ * that load the extension module do.
  */
 #ifndef OPENREG_TEST_NVML_LIBRARY_H
 #define OPENREG_TEST_NVML_LIBRARY_H
 
-#include "actor.h"
+#include "helper.h"
 #include "nvml/nvml.h"
 
 struct library {
@@ -18,13 +19,13 @@ struct library {
 
 extern struct library library;
 
-/* Loads it; each function of the lists must be there. */
+/* Loads the library. Each function of the lists must exist. */
 void library_load(void);
 
-/* NULL: the library does not have it. */
+/* NULL: the library does not have the function. */
 void *library_find(const char *name);
 
-/* Loads and initializes it. */
+/* Loads and initializes the library. */
 void library_start(void);
 
 nvmlDevice_t handle_of(unsigned index);

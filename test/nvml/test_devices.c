@@ -1,4 +1,4 @@
-/* Devices: how they are found, what they are, where they are. */
+/* Devices: finding them, their properties, and their placement. */
 #define _GNU_SOURCE
 #include "library.h"
 
@@ -11,13 +11,7 @@
   ENVIRONMENT("OPENREG_DEVICE_MEMORY=64M,32M", "OPENREG_PROFILE=t4,rtx4090",                       \
               "HWLOC_SYNTHETIC=numa:2 core:2 pu:1", "CUDA_VISIBLE_DEVICES=1")
 
-#define TEST_OF_TWO_DEVICES(name)                                                                  \
-  static void name##_body(void);                                                                   \
-  static void name(void **state) {                                                                 \
-    (void)state;                                                                                   \
-    child_expect_pass(name##_body, TWO_DEVICES);                                                   \
-  }                                                                                                \
-  static void name##_body(void)
+#define TEST_OF_TWO_DEVICES(name) CHILD_TEST_IN(name, TWO_DEVICES)
 
 static void hold(void) {
   REQUIRE_OK(openreg_initialize());
@@ -32,14 +26,14 @@ static void be_of_a_group_with_three_devices(void) {
   hold();
 }
 
-/* ---- how they are found ---------------------------------------------------------------------- */
+/* ---- finding devices ------------------------------------------------------------------------- */
 
-TEST_OF_TWO_DEVICES(all_devices_are_counted_and_nothing_is_made) {
+TEST_OF_TWO_DEVICES(all_devices_are_counted_and_nothing_is_created) {
   unsigned count;
   nvmlDevice_t device;
   library_start();
   REQUIRE_SUCCESS(library.nvmlDeviceGetCount_v2(&count));
-  REQUIRE(count == 2); /* CUDA_VISIBLE_DEVICES is for who asks */
+  REQUIRE(count == 2); /* CUDA_VISIBLE_DEVICES has no effect */
   REQUIRE_SUCCESS(library.nvmlDeviceGetHandleByIndex(1, &device));
   REQUIRE_CODE(ERROR_INVALID_ARGUMENT, library.nvmlDeviceGetHandleByIndex_v2(2, &device));
   REQUIRE_CODE(ERROR_INVALID_ARGUMENT, library.nvmlDeviceGetHandleByIndex_v2(0, NULL));
@@ -52,14 +46,14 @@ TEST_OF_TWO_DEVICES(the_devices_are_those_that_the_group_has) {
   char name[64];
   library_start();
   nvmlDevice_t last = handle_of(1);
-  actor other = actor_start(be_of_a_group_with_three_devices);
-  actor_hear(&other);
+  helper other = helper_start(be_of_a_group_with_three_devices);
+  helper_receive(&other);
   REQUIRE_SUCCESS(library.nvmlDeviceGetCount_v2(&count));
   REQUIRE(count == 3);
   REQUIRE_SUCCESS(library.nvmlDeviceGetName(last, name, sizeof name));
   REQUIRE(strcmp(name, "Tesla V100-SXM2-16GB") == 0);
   nvmlDevice_t third = handle_of(2);
-  actor_kill(&other);
+  helper_kill(&other);
   REQUIRE_CODE(ERROR_GPU_IS_LOST, library.nvmlDeviceGetName(third, name, sizeof name));
 }
 
@@ -111,7 +105,7 @@ TEST_OF_TWO_DEVICES(devices_are_found_by_their_place_on_the_bus) {
     REQUIRE_CODE(ERROR_NOT_FOUND, library.nvmlDeviceGetHandleByPciBusId_v2(nowhere[i], &device));
 }
 
-TEST_OF_TWO_DEVICES(the_place_on_the_bus_is_told_in_all_versions) {
+TEST_OF_TWO_DEVICES(the_bus_id_is_the_same_in_all_versions) {
   nvmlPciInfo_t info;
   nvmlPciInfo_v2_t old;
   nvmlPciInfoExt_v1_t extended = {.version = NVML_STRUCT_VERSION(nvmlPciInfoExt_v1_t, 1)};
@@ -128,7 +122,7 @@ TEST_OF_TWO_DEVICES(the_place_on_the_bus_is_told_in_all_versions) {
   REQUIRE_CODE(ERROR_INVALID_ARGUMENT, library.nvmlDeviceGetPciInfo_v3(handle_of(1), NULL));
 }
 
-/* ---- what they are --------------------------------------------------------------------------- */
+/* ---- properties ------------------------------------------------------------------------------ */
 
 TEST_OF_TWO_DEVICES(a_device_is_the_gpu_of_its_profile) {
   static const struct {
@@ -159,7 +153,7 @@ TEST_OF_TWO_DEVICES(a_device_is_the_gpu_of_its_profile) {
   }
 }
 
-TEST_OF_TWO_DEVICES(names_that_have_no_room_are_refused) {
+TEST_OF_TWO_DEVICES(names_that_do_not_fit_are_rejected) {
   char name[64];
   library_start();
   REQUIRE_CODE(ERROR_INSUFFICIENT_SIZE, library.nvmlDeviceGetName(handle_of(0), name, 8));
@@ -184,9 +178,9 @@ TEST_OF_TWO_DEVICES(modes_are_those_of_a_device_without_display) {
   REQUIRE_CODE(ERROR_INVALID_ARGUMENT, library.nvmlDeviceGetComputeMode(NULL, &mode));
 }
 
-/* ---- where they are -------------------------------------------------------------------------- */
+/* ---- placement ------------------------------------------------------------------------------- */
 
-TEST_OF_TWO_DEVICES(placement_is_that_of_the_ledger) {
+TEST_OF_TWO_DEVICES(placement_matches_the_ledger) {
   unsigned long cpus[2] = {~0ul, ~0ul};
   unsigned node;
   library_start();
@@ -229,16 +223,16 @@ TEST_OF_TWO_DEVICES(each_field_says_for_itself_that_it_is_not_there) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_devices_are_counted_and_nothing_is_made),
+      cmocka_unit_test(all_devices_are_counted_and_nothing_is_created),
       cmocka_unit_test(the_devices_are_those_that_the_group_has),
       cmocka_unit_test(devices_are_found_by_uuid),
       cmocka_unit_test(a_uuid_is_that_of_the_device_s_properties),
       cmocka_unit_test(devices_are_found_by_their_place_on_the_bus),
-      cmocka_unit_test(the_place_on_the_bus_is_told_in_all_versions),
+      cmocka_unit_test(the_bus_id_is_the_same_in_all_versions),
       cmocka_unit_test(a_device_is_the_gpu_of_its_profile),
-      cmocka_unit_test(names_that_have_no_room_are_refused),
+      cmocka_unit_test(names_that_do_not_fit_are_rejected),
       cmocka_unit_test(modes_are_those_of_a_device_without_display),
-      cmocka_unit_test(placement_is_that_of_the_ledger),
+      cmocka_unit_test(placement_matches_the_ledger),
       cmocka_unit_test(pairs_reach_each_other_through_the_host),
       cmocka_unit_test(each_field_says_for_itself_that_it_is_not_there),
   };

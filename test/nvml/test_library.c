@@ -1,4 +1,4 @@
-/* Initializing, versions, names of processes, and what is refused. */
+/* Initialization, versions, process names, and errors. */
 #define _GNU_SOURCE
 #include "library.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- initializing ---------------------------------------------------------------------------- */
+/* ---- initialization -------------------------------------------------------------------------- */
 
 CHILD_TEST(before_init_everything_is_uninitialized) {
   unsigned count;
@@ -57,14 +57,14 @@ static void with_a_bad_configuration_no_driver_is_loaded(void **state) {
   child_expect_pass(bad_configuration_body, ENVIRONMENT("OPENREG_DEVICE_COUNT=0"));
 }
 
-/* ---- what there is --------------------------------------------------------------------------- */
+/* ---- contents -------------------------------------------------------------------------------- */
 
-CHILD_TEST(versions_are_told) {
+CHILD_TEST(versions_are_reported) {
   char text[80];
   int version = 0;
   library_start();
   REQUIRE_SUCCESS(library.nvmlSystemGetDriverVersion(text, sizeof text));
-  REQUIRE(strtod(text, NULL) >= 580); /* the first whose CUDA is 13.0 */
+  REQUIRE(strtod(text, NULL) >= 580); /* the first driver branch with CUDA 13.0 */
   REQUIRE_SUCCESS(library.nvmlSystemGetCudaDriverVersion_v2(&version));
   REQUIRE(version == 13000);
   char nvml_version[80], expected[80];
@@ -73,7 +73,7 @@ CHILD_TEST(versions_are_told) {
   REQUIRE(strcmp(nvml_version, expected) == 0);
 }
 
-CHILD_TEST(text_that_has_no_room_is_not_written) {
+CHILD_TEST(text_that_does_not_fit_is_not_written) {
   char text[80] = "as it was";
   library_start();
   REQUIRE_CODE(ERROR_INSUFFICIENT_SIZE, library.nvmlSystemGetDriverVersion(text, 6));
@@ -83,7 +83,7 @@ CHILD_TEST(text_that_has_no_room_is_not_written) {
   REQUIRE_CODE(ERROR_INVALID_ARGUMENT, library.nvmlSystemGetDriverVersion(NULL, 80));
 }
 
-CHILD_TEST(processes_have_the_names_they_were_started_by) {
+CHILD_TEST(processes_are_named_by_their_command) {
   char name[256], cut[5];
   library_start();
   REQUIRE_SUCCESS(library.nvmlSystemGetProcessName((unsigned)getpid(), name, sizeof name));
@@ -94,17 +94,17 @@ CHILD_TEST(processes_have_the_names_they_were_started_by) {
   REQUIRE_CODE(ERROR_INVALID_ARGUMENT, library.nvmlSystemGetProcessName(1, NULL, 10));
 }
 
-CHILD_TEST(every_code_has_a_sentence) {
+CHILD_TEST(every_code_has_a_message) {
   library_load();
-#define X(name, number, sentence)                                                                  \
-  REQUIRE(strcmp(library.nvmlErrorString((nvmlReturn_t)number), sentence) == 0);
+#define X(name, number, message)                                                                   \
+  REQUIRE(strcmp(library.nvmlErrorString((nvmlReturn_t)number), message) == 0);
   NVML_CODE_LIST(X)
 #undef X
   REQUIRE(strcmp(library.nvmlErrorString((nvmlReturn_t)777),
                  library.nvmlErrorString(NVML_ERROR_UNKNOWN)) == 0);
 }
 
-CHILD_TEST(what_devices_do_not_have_is_not_supported) {
+CHILD_TEST(missing_device_features_are_not_supported) {
   library_start();
   int nobody;
 #define X(name)                                                                                    \
@@ -119,8 +119,9 @@ CHILD_TEST(what_devices_do_not_have_is_not_supported) {
 #undef X
 }
 
-/* Nothing of the device layer in it is to stand in for that of the program, or the other way. */
-CHILD_TEST(only_functions_of_nvml_are_seen_from_outside) {
+/* The library's copy of the device layer must not replace that of the program, or the other way
+ * around. */
+CHILD_TEST(only_nvml_functions_are_exported) {
   library_load();
   REQUIRE(library_find("openreg_initialize") == NULL);
   REQUIRE(library_find("openreg_nvml_view") == NULL);
@@ -141,7 +142,7 @@ static void *ask_again_and_again(void *unused) {
   return unused;
 }
 
-CHILD_TEST(threads_ask_at_the_same_time) {
+CHILD_TEST(threads_query_concurrently) {
   pthread_t threads[THREADS];
   library_load();
   for (int i = 0; i < THREADS; i++)
@@ -157,7 +158,7 @@ static void ask_in_a_child(void) {
   REQUIRE(count == 2);
 }
 
-CHILD_TEST(a_forked_child_goes_on_asking) {
+CHILD_TEST(a_forked_child_can_still_query) {
   library_start();
   REQUIRE_OK(openreg_initialize());
   ask_in_a_child();
@@ -170,14 +171,14 @@ int main(void) {
       cmocka_unit_test(init_and_shutdown_are_counted),
       cmocka_unit_test(unknown_flags_are_refused),
       cmocka_unit_test(with_a_bad_configuration_no_driver_is_loaded),
-      cmocka_unit_test(versions_are_told),
-      cmocka_unit_test(text_that_has_no_room_is_not_written),
-      cmocka_unit_test(processes_have_the_names_they_were_started_by),
-      cmocka_unit_test(every_code_has_a_sentence),
-      cmocka_unit_test(what_devices_do_not_have_is_not_supported),
-      cmocka_unit_test(only_functions_of_nvml_are_seen_from_outside),
-      cmocka_unit_test(threads_ask_at_the_same_time),
-      cmocka_unit_test(a_forked_child_goes_on_asking),
+      cmocka_unit_test(versions_are_reported),
+      cmocka_unit_test(text_that_does_not_fit_is_not_written),
+      cmocka_unit_test(processes_are_named_by_their_command),
+      cmocka_unit_test(every_code_has_a_message),
+      cmocka_unit_test(missing_device_features_are_not_supported),
+      cmocka_unit_test(only_nvml_functions_are_exported),
+      cmocka_unit_test(threads_query_concurrently),
+      cmocka_unit_test(a_forked_child_can_still_query),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Memory, processes and how busy devices are, of processes that come, work and go. */
+/* Memory, processes and utilization, with processes that start, work and end. */
 #include "gate.h"
 #include "library.h"
 
@@ -7,14 +7,14 @@
 enum { MIB = 1 << 20 };
 
 static void take_10_of_device_0(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 10 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 10 * MIB));
   report(0);
   await_cue();
 }
 
 static void take_20_of_both(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 20 * MIB));
-  REQUIRE_OK(openreg_ledger_take(1, 20 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 20 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(1, 20 * MIB));
   report(0);
   await_cue();
 }
@@ -35,22 +35,22 @@ CHILD_TEST(memory_is_all_free_without_processes) {
   REQUIRE(memory.total == 64 * MIB && memory.free == 64 * MIB && memory.used == 0);
 }
 
-CHILD_TEST(memory_is_what_all_processes_have) {
+CHILD_TEST(memory_usage_is_that_of_all_processes) {
   nvmlMemory_t memory;
   nvmlMemory_v2_t newer = {.version = NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2), .reserved = 1};
   library_start();
-  actor actors[2] = {actor_start(take_10_of_device_0), actor_start(take_20_of_both)};
-  actor_hear(&actors[0]);
-  actor_hear(&actors[1]);
+  helper helpers[2] = {helper_start(take_10_of_device_0), helper_start(take_20_of_both)};
+  helper_receive(&helpers[0]);
+  helper_receive(&helpers[1]);
   REQUIRE_SUCCESS(library.nvmlDeviceGetMemoryInfo(handle_of(0), &memory));
   REQUIRE(memory.total == 64 * MIB && memory.used == 30 * MIB && memory.free == 34 * MIB);
   REQUIRE_SUCCESS(library.nvmlDeviceGetMemoryInfo_v2(handle_of(1), &newer));
   REQUIRE(newer.total == 64 * MIB && newer.used == 20 * MIB && newer.free == 44 * MIB);
   REQUIRE(newer.reserved == 0);
-  actor_kill(&actors[1]);
+  helper_kill(&helpers[1]);
   REQUIRE_SUCCESS(library.nvmlDeviceGetMemoryInfo(handle_of(0), &memory));
   REQUIRE(memory.used == 10 * MIB);
-  actor_kill(&actors[0]);
+  helper_kill(&helpers[0]);
 }
 
 CHILD_TEST(memory_of_another_version_is_refused) {
@@ -67,10 +67,10 @@ CHILD_TEST(memory_of_another_version_is_refused) {
 CHILD_TEST(processes_are_listed_on_the_devices_that_they_use) {
   nvmlProcessInfo_t processes[4];
   library_start();
-  actor first = actor_start(take_10_of_device_0);
-  actor_hear(&first);
-  actor second = actor_start(take_20_of_both);
-  actor_hear(&second);
+  helper first = helper_start(take_10_of_device_0);
+  helper_receive(&first);
+  helper second = helper_start(take_20_of_both);
+  helper_receive(&second);
   unsigned count = 4;
   REQUIRE_SUCCESS(library.nvmlDeviceGetComputeRunningProcesses_v3(handle_of(0), &count, processes));
   REQUIRE(count == 2);
@@ -80,31 +80,31 @@ CHILD_TEST(processes_are_listed_on_the_devices_that_they_use) {
   count = 4;
   REQUIRE_SUCCESS(library.nvmlDeviceGetComputeRunningProcesses_v2(handle_of(1), &count, processes));
   REQUIRE(count == 1 && processes[0].pid == (unsigned)second.pid);
-  actor_kill(&second);
+  helper_kill(&second);
   count = 4;
   REQUIRE_SUCCESS(library.nvmlDeviceGetComputeRunningProcesses_v3(handle_of(0), &count, processes));
   REQUIRE(count == 1 && processes[0].pid == (unsigned)first.pid);
-  actor_kill(&first);
+  helper_kill(&first);
 }
 
 CHILD_TEST(processes_are_listed_in_the_first_version) {
   nvmlProcessInfo_v1_t processes[2] = {{0}};
   unsigned count = 2;
   library_start();
-  REQUIRE_OK(openreg_ledger_take(0, 3 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 3 * MIB));
   REQUIRE_SUCCESS(library.nvmlDeviceGetComputeRunningProcesses(handle_of(0), &count, processes));
   REQUIRE(count == 1 && processes[0].usedGpuMemory == 3 * MIB && processes[1].pid == 0);
 }
 
-CHILD_TEST(a_list_without_room_says_how_much_it_needs) {
+CHILD_TEST(a_list_that_is_too_short_reports_the_required_size) {
   nvmlProcessInfo_t processes[1];
   unsigned count = 0;
   library_start();
   REQUIRE_SUCCESS(library.nvmlDeviceGetComputeRunningProcesses_v3(handle_of(0), &count, NULL));
   REQUIRE(count == 0);
-  actor other = actor_start(take_10_of_device_0);
-  actor_hear(&other);
-  REQUIRE_OK(openreg_ledger_take(0, MIB));
+  helper other = helper_start(take_10_of_device_0);
+  helper_receive(&other);
+  REQUIRE_OK(openreg_ledger_reserve(0, MIB));
   REQUIRE_CODE(ERROR_INSUFFICIENT_SIZE,
                library.nvmlDeviceGetComputeRunningProcesses_v3(handle_of(0), &count, NULL));
   REQUIRE(count == 2);
@@ -116,32 +116,32 @@ CHILD_TEST(a_list_without_room_says_how_much_it_needs) {
                library.nvmlDeviceGetComputeRunningProcesses_v3(handle_of(0), NULL, processes));
   REQUIRE_CODE(ERROR_INVALID_ARGUMENT,
                library.nvmlDeviceGetComputeRunningProcesses_v3(handle_of(0), &count, NULL));
-  actor_kill(&other);
+  helper_kill(&other);
 }
 
-CHILD_TEST(nobody_has_graphics) {
+CHILD_TEST(no_process_uses_graphics) {
   nvmlProcessInfo_t processes[1];
   unsigned count = 1;
   library_start();
-  REQUIRE_OK(openreg_ledger_take(0, MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, MIB));
   REQUIRE_SUCCESS(
       library.nvmlDeviceGetGraphicsRunningProcesses_v3(handle_of(0), &count, processes));
   REQUIRE(count == 0);
 }
 
-/* ---- how busy -------------------------------------------------------------------------------- */
+/* ---- utilization ----------------------------------------------------------------------------- */
 
 CHILD_TEST(a_device_that_works_is_busy) {
   nvmlUtilization_t rates;
   library_start();
-  actor worker = actor_start(work_on_device_1);
-  actor_hear(&worker);
-  do /* other tests list all groups: one may have looked before the work began */
+  helper worker = helper_start(work_on_device_1);
+  helper_receive(&worker);
+  do /* other tests list all groups: one may have sampled before the work began */
     REQUIRE_SUCCESS(library.nvmlDeviceGetUtilizationRates(handle_of(1), &rates));
   while (rates.gpu != 100 || rates.memory != 100);
   REQUIRE_SUCCESS(library.nvmlDeviceGetUtilizationRates(handle_of(0), &rates));
   REQUIRE(rates.gpu == 0 && rates.memory == 0);
-  actor_kill(&worker);
+  helper_kill(&worker);
 }
 
 CHILD_TEST(without_processes_nothing_is_busy) {
@@ -155,12 +155,12 @@ CHILD_TEST(without_processes_nothing_is_busy) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_is_all_free_without_processes),
-      cmocka_unit_test(memory_is_what_all_processes_have),
+      cmocka_unit_test(memory_usage_is_that_of_all_processes),
       cmocka_unit_test(memory_of_another_version_is_refused),
       cmocka_unit_test(processes_are_listed_on_the_devices_that_they_use),
       cmocka_unit_test(processes_are_listed_in_the_first_version),
-      cmocka_unit_test(a_list_without_room_says_how_much_it_needs),
-      cmocka_unit_test(nobody_has_graphics),
+      cmocka_unit_test(a_list_that_is_too_short_reports_the_required_size),
+      cmocka_unit_test(no_process_uses_graphics),
       cmocka_unit_test(a_device_that_works_is_busy),
       cmocka_unit_test(without_processes_nothing_is_busy),
   };

@@ -49,14 +49,17 @@ const char *child_control_file(const char *group);
 #define ENVIRONMENT(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define SMALL_DEVICES    ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=64M")
 
-/* A test whose body runs in a child with two small devices. */
-#define CHILD_TEST(name)                                                                           \
+/* A test whose body runs in a child with this environment. */
+#define CHILD_TEST_IN(name, environment)                                                           \
   static void name##_body(void);                                                                   \
   static void name(void **state) {                                                                 \
     (void)state;                                                                                   \
-    child_expect_pass(name##_body, SMALL_DEVICES);                                                 \
+    child_expect_pass(name##_body, environment);                                                   \
   }                                                                                                \
   static void name##_body(void)
+
+/* A test whose body runs in a child with two small devices. */
+#define CHILD_TEST(name) CHILD_TEST_IN(name, SMALL_DEVICES)
 
 /* Runs `body` in a child forked now, and requires that it exits with 0: for forks after
  * initialization, from within a child. */

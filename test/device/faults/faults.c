@@ -1,4 +1,4 @@
-/* Faults of system calls: see faults.h. */
+/* Injects faults into system calls. See faults.h. */
 #define _GNU_SOURCE
 #include "faults.h"
 #include "child.h"
@@ -117,7 +117,7 @@ WRAP(int, hwloc_set_area_membind,
       hwloc_membind_policy_t policy, int flags),
      (topology, address, bytes, nodes, policy, flags), -1)
 
-/* The descriptor is gone even so: close(2). */
+/* The descriptor is closed even if close fails: close(2). */
 DECLARE(int, close, (int file))
 int __wrap_close(int file) {
   int error = strikes(FAULT_close) ? errno : 0;
@@ -143,7 +143,7 @@ static bool locks(int command, const void *argument) {
          ((const struct flock *)argument)->l_type != F_UNLCK;
 }
 
-/* Only waiting for a lock is interrupted; only giving one up cannot fail. */
+/* Only waiting for a lock can be interrupted. Releasing a lock cannot fail. */
 static bool fcntl_may_fail(int command, const void *argument) {
   if (fault_current->error == EINTR)
     return command == F_OFD_SETLKW && locks(command, argument);
@@ -157,7 +157,7 @@ int __wrap_fcntl64(int file, int command, void *argument) {
              : __real_fcntl64(file, command, argument);
 }
 
-/* A wake-up cannot fail; a wait may end for no reason. */
+/* A wake-up cannot fail. A wait may end spuriously. */
 DECLARE(long, syscall, (long number, long a, long b, long c, long d, long e, long f))
 long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f) {
   bool is_wake_up = number == SYS_futex && ((b & FUTEX_CMD_MASK) == FUTEX_WAKE ||

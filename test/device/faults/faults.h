@@ -1,9 +1,9 @@
-/* faults.h: system calls that fail when a test says so.
+/* faults.h: system calls that fail on request.
  *
- * The program is linked with --wrap for each call below, so that calls from the device layer, and
- * none from other libraries, come by here. A plan lies in memory that a process shares with those
- * that it forks: it says which call of which kind fails, and with what, and notes that it did. Only
- * calls of processes that are armed count.
+ * The program is linked with --wrap for each call below, so calls from the device layer (and only
+ * those) pass through these functions. A plan lies in memory shared with forked processes. It names
+ * the call that fails and its error, and records that it failed. Only calls of armed processes
+ * count.
  */
 #ifndef OPENREG_TEST_FAULTS_H
 #define OPENREG_TEST_FAULTS_H
@@ -12,11 +12,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* X(function, errors): with what it may fail, as its manual says; 0 ends them. EINTR is for those
- * that a signal of the program's can really interrupt. Names are those that the linker sees, 64
- * where files may be large. What cannot fail with good arguments is missing: sigaction,
- * clock_gettime, unlocking; so is pthread_atfork, which is asked once a process, and whose failure
- * each attempt tells of. */
+/* X(function, errors): the errors that the call's manual lists; 0 ends the list. EINTR only where a
+ * signal can really interrupt the call. Names are those that the linker sees, with 64 where files
+ * may be large. Calls that cannot fail with valid arguments are missing: sigaction, clock_gettime,
+ * unlocking. pthread_atfork is missing too: it is called once per process, and every later attempt
+ * reports its failure. */
 /* clang-format off */
 #define FAULT_LIST(X)                       \
   X(mmap64, ENOMEM, 0)                      \
@@ -70,18 +70,18 @@ enum fault {
 typedef struct fault_plan {
   enum fault kind;
   int error;
-  int call;         /* the first is 0 */
-  atomic_int calls; /* of this kind, so far */
+  int call;         /* the first call is 0 */
+  atomic_int calls; /* number of calls of this kind so far */
   atomic_bool struck;
 } fault_plan;
 
 extern fault_plan *fault_current; /* shared with processes that are forked later */
-extern atomic_bool fault_armed;   /* of this process, and of those that it forks while it is set */
+extern atomic_bool fault_armed;   /* of this process, and of children forked while it is set */
 void fault_prepare(void);
 
 const char *fault_name(enum fault kind);
 
-/* The errors that a kind may have, by number; 0 past the last. */
+/* The possible errors of a kind, by index; 0 past the last. */
 int fault_error(enum fault kind, int number);
 
 #endif

@@ -1,4 +1,4 @@
-/* Steps through the device layer: see scenarios.h. */
+/* Steps through the device layer. See scenarios.h. */
 #define _GNU_SOURCE
 #include "scenarios.h"
 #include "device/device.h"
@@ -34,17 +34,17 @@ static openreg_status query_both(void) {
 }
 
 static openreg_status take_some(void) {
-  return openreg_ledger_take(0, TAKEN_BYTES);
+  return openreg_ledger_reserve(0, TAKEN_BYTES);
 }
 
 static openreg_status take_too_much(void) {
-  openreg_status status = openreg_ledger_take(0, (uint64_t)1 << 40);
+  openreg_status status = openreg_ledger_reserve(0, (uint64_t)1 << 40);
   REQUIRE(status != OPENREG_OK);
   return status == OPENREG_OUT_OF_MEMORY ? OPENREG_OK : status;
 }
 
 static openreg_status give_all(void) {
-  openreg_ledger_give(0, TAKEN_BYTES);
+  openreg_ledger_release(0, TAKEN_BYTES);
   return OPENREG_OK;
 }
 
@@ -74,7 +74,7 @@ static int high_stream(void) {
   return 1 + OPENREG_STREAMS_PER_POOL;
 }
 
-/* A stream that does its first work in each call, for that is when it starts. */
+/* Uses a new stream in each call, because the first work starts the stream. */
 static openreg_status work_on(int device, int stream) {
   static atomic_int count;
   int before = atomic_load(&count);
@@ -121,7 +121,7 @@ static openreg_status fork_once(void) {
   return OPENREG_OK;
 }
 
-/* This process's bytes in a snapshot, which must show them; -1 when it is not in it. */
+/* This process's bytes in a snapshot, which must show them; -1 if the process is not in it. */
 static int64_t find_self(const openreg_ledger_snapshot *snapshot) {
   for (int i = 0; i < snapshot->process_count; i++)
     if (snapshot->processes[i].pid == getpid())
@@ -129,7 +129,7 @@ static int64_t find_self(const openreg_ledger_snapshot *snapshot) {
   return -1;
 }
 
-/* A group that cannot be looked at is left out, and named. */
+/* A group that cannot be read is skipped and named. */
 static openreg_status list_groups(void) {
   openreg_ledger_snapshot *snapshots;
   const char *problem;
@@ -215,7 +215,7 @@ static openreg_status wait_for_event(void) {
   return status == OPENREG_OK ? openreg_stream_synchronize(0, 0) : status;
 }
 
-/* On stream 1, where it is not done before the other process has seen it. */
+/* The work on stream 1 finishes only after the other process has seen it pending. */
 static gate seen = GATE_CLOSED;
 
 static openreg_status close_gate(void) {
@@ -268,15 +268,15 @@ static openreg_status close_memory(void) {
   return openreg_ipc_close(imported);
 }
 
-/* The exporter is the child of who imports from it. */
+/* The exporter is a child of the importer. */
 static openreg_status await_end_of_exporter(void) {
   int wait_status;
   REQUIRE(wait(&wait_status) > 0 && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
   return OPENREG_OK;
 }
 
-/* Whether nothing is used, and nobody else is in this process's group, living or dead; yes where
- * the group cannot be looked at. */
+/* Checks that nothing is in use and that no other process, living or dead, is in this process's
+ * group. Reports success if the group cannot be read. */
 static openreg_status look_for_remains(bool *none) {
   openreg_ledger_snapshot *snapshots;
   const char *problem;
@@ -292,7 +292,7 @@ static openreg_status look_for_remains(bool *none) {
   return OPENREG_OK;
 }
 
-/* What could not be given back at once is given back by the reclaimer's thread. */
+/* The reclaimer's thread releases what could not be released at once. */
 static openreg_status await_no_remains(void) {
   bool none = false;
   openreg_status status = OPENREG_OK;

@@ -1,9 +1,9 @@
-/* Each system call of the device layer fails once, at each place where it is made.
+/* Makes each system call of the device layer fail once, at each place where it is called.
  *
- * A scenario is a list of steps. It is run again and again in processes of their own, with the
- * first, the second, ... call of a kind failing, until no call is left to fail. Each time, a step
- * must succeed all the same, or fail with a sentence and succeed when it is taken again; in the end
- * nothing is in use, no descriptor is left open, and nobody is in the group.
+ * A scenario is a list of steps. It runs repeatedly in separate processes, with the first, second,
+ * ... call of a kind failing, until no call is left to fail. Each time, every step must either
+ * succeed, or fail with a message and succeed when it is repeated. At the end nothing may be in
+ * use, no descriptor open, and no process in the group.
  */
 #define _GNU_SOURCE
 #include "base/status.h"
@@ -23,34 +23,34 @@
 
 enum { MOST_CALLS = 2000, PATIENCE_SECONDS = 250 };
 
-static char group_variable[64]; /* of all runs of this program */
+static char group_variable[64]; /* the same for all runs of this program */
 
-/* What a run leaves to be looked at by the process that started it. */
+/* Results of a run, for the process that started it. */
 typedef struct outcome {
-  int expected_files, files; /* descriptors open at the end; -1: not known */
+  int expected_files, files; /* open descriptors at the end; -1: unknown */
   int failures;
   openreg_status status; /* of the last failure */
-  char step[64], sentence[OPENREG_SENTENCE_BYTES];
+  char step[64], message[OPENREG_MESSAGE_BYTES];
 } outcome;
 
 enum { FIRST, SECOND, ROLES };
 
-static outcome *outcomes; /* shared memory: one for each process of a scenario */
-static outcome *told;     /* this process's own */
+static outcome *outcomes;    /* shared memory: one per process of a scenario */
+static outcome *own_outcome; /* of this process */
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
-/* A handle whose maker cannot be looked at is refused as one that was forged is; and memory of
- * which it cannot be known that nobody has it is not given back yet. */
+/* A handle is rejected, as if it were forged, if its exporter cannot be examined. Memory is not
+ * released yet if its users are unknown. */
 static bool is_plausible(const scenario_step *step, openreg_status status) {
-  const char *sentence = openreg_last_error();
+  const char *message = openreg_last_error();
   switch (status) {
   case OPENREG_SYSTEM:
   case OPENREG_OUT_OF_MEMORY:
   case OPENREG_INVALID_CONFIGURATION:
-    return strncmp(sentence, "openreg: ", 9) == 0 && strlen(sentence) > 20;
+    return strncmp(message, "openreg: ", 9) == 0 && strlen(message) > 20;
   case OPENREG_INVALID_ARGUMENT:
-    return strncmp(sentence, "openreg: the handle is refused: ", 32) == 0;
+    return strncmp(message, "openreg: the handle is rejected: ", 33) == 0;
   case OPENREG_NOT_READY:
     return strcmp(step->name, "withdraw") == 0;
   default:
@@ -59,14 +59,14 @@ static bool is_plausible(const scenario_step *step, openreg_status status) {
 }
 
 static void note_failure(const scenario_step *step, openreg_status status) {
-  told->failures++;
-  told->status = status;
-  snprintf(told->step, sizeof told->step, "%s", step->name);
-  snprintf(told->sentence, sizeof told->sentence, "%s", openreg_last_error());
+  own_outcome->failures++;
+  own_outcome->status = status;
+  snprintf(own_outcome->step, sizeof own_outcome->step, "%s", step->name);
+  snprintf(own_outcome->message, sizeof own_outcome->message, "%s", openreg_last_error());
 }
 
-/* What a process that ended leaves is closed by the reclaimer's thread, and later where a fault put
- * that off: so it is awaited. A descriptor that nobody closes stays one too many. */
+/* The reclaimer's thread closes descriptors of ended processes, possibly later because of a fault,
+ * so this waits. A descriptor that is never closed shows up as one too many. */
 static int await_files(int expected) {
   enum { LOOKS = 20000 };
   const struct timespec pause = {.tv_nsec = 1000000};
@@ -79,21 +79,21 @@ static int await_files(int expected) {
 }
 
 static void walk(const scenario_step *steps) {
-  alarm(PATIENCE_SECONDS); /* what hangs dies */
+  alarm(PATIENCE_SECONDS); /* ends the process if it hangs */
   for (const scenario_step *step = steps; step->name != NULL; step++) {
-    snprintf(told->step, sizeof told->step, "%s", step->name);
+    snprintf(own_outcome->step, sizeof own_outcome->step, "%s", step->name);
     openreg_status status = step->take();
     if (status == OPENREG_OK)
       continue;
-    REQUIRE(atomic_load(&fault_current->struck) && told->failures == 0);
-    REQUIRE(fault_current->error != EINTR); /* which is nobody's mistake */
+    REQUIRE(atomic_load(&fault_current->struck) && own_outcome->failures == 0);
+    REQUIRE(fault_current->error != EINTR); /* an interrupted call is not an error */
     note_failure(step, status);
     REQUIRE(is_plausible(step, status));
     REQUIRE_OK(step->take());
   }
   bool armed = atomic_exchange(&fault_armed, false);
-  told->files = await_files(told->expected_files);
-  atomic_store(&fault_armed, armed); /* for the end of the process */
+  own_outcome->files = await_files(own_outcome->expected_files);
+  atomic_store(&fault_armed, armed); /* for the exit of the process */
 }
 
 static void alone_body(void) {
@@ -101,7 +101,7 @@ static void alone_body(void) {
   walk(scenario_alone);
 }
 
-/* The second is a child of the first. */
+/* The second process is a child of the first. */
 static void run_two(const scenario_step *first, const scenario_step *second, int armed) {
   int ends[2], wait_status;
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
@@ -109,13 +109,13 @@ static void run_two(const scenario_step *first, const scenario_step *second, int
   REQUIRE(child >= 0);
   int role = child == 0 ? SECOND : FIRST;
   scenario_channel = ends[role];
-  close(ends[1 - role]); /* so that the death of one is seen by the other */
-  told = &outcomes[role];
+  close(ends[1 - role]); /* so that each sees the death of the other */
+  own_outcome = &outcomes[role];
   atomic_store(&fault_armed, role == armed);
   walk(role == FIRST ? first : second);
   if (child == 0)
     exit(0);
-  /* Unless a step of the first awaited its end. */
+  /* Unless a step of the first process waited for it. */
   if (waitpid(child, &wait_status, 0) == child)
     REQUIRE(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
 }
@@ -148,14 +148,14 @@ static void group_is_empty_body(void) {
   openreg_ledger_free_snapshots(snapshots, count);
 }
 
-/* In another process, for this one stays untouched. */
+/* Runs in another process, so that this one stays uninitialized. */
 static bool group_is_empty(void) {
   static child_result result;
   child_run(&result, group_is_empty_body, NULL);
   return result.wait_status == 0;
 }
 
-/* Runs a scenario with one call failing; false when there was no such call. */
+/* Runs a scenario with one call failing. Returns false if there was no such call. */
 static bool run_once(void (*body)(void), enum fault kind, int error, int call,
                      const int files[ROLES], child_result *result) {
   for (int role = 0; role < ROLES; role++)
@@ -179,11 +179,11 @@ static void print_bad(const child_result *result, enum fault kind, int call, int
                 group_is_empty() ? "empty" : "not empty");
   for (int role = 0; role < ROLES && files[role] >= 0; role++)
     print_message("  process %d: %d descriptors of %d, last step '%s', failed with: %s\n", role,
-                  outcomes[role].files, files[role], outcomes[role].step, outcomes[role].sentence);
+                  outcomes[role].files, files[role], outcomes[role].step, outcomes[role].message);
   print_message("%s\n", result->errors);
 }
 
-/* Returns how many runs were bad, each with a few lines. */
+/* Returns the number of bad runs and prints a few lines about each. */
 static int run_all_of(void (*body)(void), enum fault kind, int error, const int files[ROLES],
                       tally *tally) {
   static child_result result;
@@ -218,7 +218,7 @@ static void fail_everything(void (*body)(void)) {
     for (int i = 0; fault_error(kind, i) != 0; i++)
       bad += run_all_of(body, kind, fault_error(kind, i), files, &tally);
     if (tally.runs > 0)
-      print_message("%-24s %4d runs: %4d went well, %4d told of an error\n", fault_name(kind),
+      print_message("%-24s %4d runs: %4d went well, %4d reported an error\n", fault_name(kind),
                     tally.runs, tally.survived, tally.reported);
   }
   assert_int_equal(bad, 0);
@@ -247,12 +247,12 @@ static void an_importer_survives_each_fault_after_the_end_of_the_exporter(void *
 static void without_room_body(void) {
   atomic_store(&fault_armed, true);
   REQUIRE(openreg_fail(OPENREG_SYSTEM, "openreg: lost") == OPENREG_SYSTEM);
-  REQUIRE(strstr(openreg_last_error(), "no host memory for the sentence") != NULL);
+  REQUIRE(strstr(openreg_last_error(), "out of host memory while reporting") != NULL);
   REQUIRE(openreg_fail(OPENREG_SYSTEM, "openreg: kept") == OPENREG_SYSTEM);
   REQUIRE(strcmp(openreg_last_error(), "openreg: kept") == 0);
 }
 
-static void a_failure_without_memory_for_its_sentence_says_so(void **state) {
+static void a_failure_without_memory_for_its_message_says_so(void **state) {
   (void)state;
   *fault_current = (fault_plan){.kind = FAULT_malloc, .error = ENOMEM, .call = 0};
   child_expect_pass(without_room_body, NULL);
@@ -264,13 +264,13 @@ int main(void) {
       cmocka_unit_test(an_exporter_survives_each_fault),
       cmocka_unit_test(an_importer_survives_each_fault),
       cmocka_unit_test(an_importer_survives_each_fault_after_the_end_of_the_exporter),
-      cmocka_unit_test(a_failure_without_memory_for_its_sentence_says_so),
+      cmocka_unit_test(a_failure_without_memory_for_its_message_says_so),
   };
   fault_prepare();
   snprintf(group_variable, sizeof group_variable, "OPENREG_GROUP=test-faults-%d-%lld",
            (int)getpid(), (long long)time(NULL));
   outcomes = mmap(NULL, ROLES * sizeof *outcomes, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  told = outcomes;
+  own_outcome = outcomes;
   return outcomes == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }

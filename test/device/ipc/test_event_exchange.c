@@ -1,4 +1,4 @@
-/* Events of other processes. */
+/* Events shared between processes. */
 #define _GNU_SOURCE
 #include "board.h"
 #include "device/ipc/exports.h"
@@ -36,19 +36,19 @@ CHILD_TEST(events_with_timing_are_not_exported) {
   openreg_event *event;
   REQUIRE_OK(openreg_event_create(0, true, &event));
   REQUIRE(openreg_event_export(event, &handle) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strstr(openreg_last_error(), "created with timing") != NULL);
+  REQUIRE(strstr(openreg_last_error(), "an event with timing cannot be exported") != NULL);
   REQUIRE(openreg_event_export(NULL, &handle) == OPENREG_INVALID_ARGUMENT);
   openreg_event_destroy(event);
 }
 
-CHILD_TEST(an_exported_event_goes_on_as_before_in_its_own_process) {
+CHILD_TEST(an_exported_event_still_works_in_its_own_process) {
   gate gate = GATE_CLOSED;
   _Atomic int counter = 0;
   openreg_ipc_handle handle;
   openreg_event *event = make_event(0);
   REQUIRE_OK(openreg_event_export(event, &handle));
   REQUIRE_OK(openreg_event_query(event));
-  REQUIRE_OK(openreg_event_record(event, 3)); /* idle */
+  REQUIRE_OK(openreg_event_record(event, 3)); /* an idle stream */
   REQUIRE_OK(openreg_event_query(event));
   gate_close_stream(&gate, 0, 3);
   REQUIRE_OK(openreg_event_record(event, 3));
@@ -85,7 +85,7 @@ static void export_and_destroy(int device, int count) {
   }
 }
 
-CHILD_TEST(events_that_are_gone_leave_no_entries) {
+CHILD_TEST(destroyed_events_leave_no_entries) {
   export_and_destroy(0, 2 * (int)OPENREG_EXPORT_COUNT);
 }
 
@@ -107,7 +107,7 @@ CHILD_TEST(an_event_may_be_destroyed_before_it_is_reached) {
 
 /* ---- importing ------------------------------------------------------------------------------- */
 
-/* An event that is recorded behind a gate, before or after it is exported. */
+/* Records an event behind a gate, before or after exporting it. */
 static void stand_at_gate(bool record_first) {
   gate gate = GATE_CLOSED;
   openreg_event *event = make_event(1);
@@ -135,9 +135,9 @@ static void export_and_record(void) {
 
 static void wait_in_every_way(void (*exporter_body)(void)) {
   board_make();
-  actor exporter = actor_start(exporter_body);
+  helper exporter = helper_start(exporter_body);
   _Atomic int counter = 0;
-  actor_hear(&exporter);
+  helper_receive(&exporter);
   openreg_event *event = import_event(0);
   REQUIRE(openreg_event_query(event) == OPENREG_NOT_READY);
   REQUIRE(openreg_event_synchronize_for(event, 1000) == OPENREG_NOT_READY);
@@ -146,7 +146,7 @@ static void wait_in_every_way(void (*exporter_body)(void)) {
   REQUIRE_OK(openreg_stream_launch(0, 4, count_up, &counter));
   REQUIRE(openreg_stream_query(0, 4) == OPENREG_NOT_READY);
   REQUIRE(counter == 0);
-  actor_cue(&exporter);
+  helper_cue(&exporter);
   REQUIRE_OK(openreg_event_synchronize(event));
   REQUIRE(board->numbers[0] == 42);
   REQUIRE_OK(openreg_event_query(event));
@@ -155,8 +155,8 @@ static void wait_in_every_way(void (*exporter_body)(void)) {
   REQUIRE_OK(openreg_stream_wait_event(0, 5, event));
   REQUIRE(openreg_stream_is_idle(0, 5));
   openreg_event_destroy(event);
-  actor_cue(&exporter);
-  actor_finish(&exporter);
+  helper_cue(&exporter);
+  helper_finish(&exporter);
 }
 
 CHILD_TEST(an_event_that_was_recorded_before_it_was_exported_is_waited_for) {
@@ -180,30 +180,30 @@ static void export_unrecorded(void) {
   await_cue();
 }
 
-CHILD_TEST(what_cannot_be_done_with_an_imported_event_is_refused) {
+CHILD_TEST(unsupported_operations_on_an_imported_event_are_rejected) {
   board_make();
-  actor exporter = actor_start(export_unrecorded);
+  helper exporter = helper_start(export_unrecorded);
   openreg_ipc_handle handle;
   double milliseconds;
-  actor_hear(&exporter);
+  helper_receive(&exporter);
   openreg_event *event = import_event(0), *again = import_event(0);
   REQUIRE_OK(openreg_event_query(event));
   REQUIRE_OK(openreg_event_synchronize(event));
   REQUIRE_OK(openreg_stream_wait_event(0, 1, event));
   REQUIRE(openreg_event_export(event, &handle) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strstr(openreg_last_error(), "the event was imported") != NULL);
+  REQUIRE(strstr(openreg_last_error(), "an imported event cannot be exported") != NULL);
   REQUIRE(openreg_event_elapsed_ms(event, again, &milliseconds) == OPENREG_INVALID_ARGUMENT);
-  actor_cue(&exporter);
-  actor_hear(&exporter);
+  helper_cue(&exporter);
+  helper_receive(&exporter);
   REQUIRE_OK(openreg_event_query(event));
   openreg_event_destroy(event);
   REQUIRE_OK(openreg_event_query(again));
   openreg_event_destroy(again);
-  actor_cue(&exporter);
-  actor_hear(&exporter);
+  helper_cue(&exporter);
+  helper_receive(&exporter);
   REQUIRE(openreg_event_import(&board->handles[0], &event) == OPENREG_INVALID_ARGUMENT);
-  actor_cue(&exporter);
-  actor_finish(&exporter);
+  helper_cue(&exporter);
+  helper_finish(&exporter);
 }
 
 static openreg_status synchronize_on_worker(void *event) {
@@ -212,12 +212,12 @@ static openreg_status synchronize_on_worker(void *event) {
 
 CHILD_TEST(work_of_streams_does_not_wait_for_imported_events) {
   board_make();
-  actor exporter = actor_start(export_and_record);
-  actor_hear(&exporter);
+  helper exporter = helper_start(export_and_record);
+  helper_receive(&exporter);
   openreg_event *event = import_event(0);
   REQUIRE_OK(openreg_stream_launch(0, 0, synchronize_on_worker, event));
   REQUIRE(openreg_stream_synchronize(0, 0) == OPENREG_NOT_PERMITTED);
-  actor_kill(&exporter);
+  helper_kill(&exporter);
 }
 
 static void destroy_behind_gate(void) {
@@ -231,7 +231,7 @@ static void destroy_behind_gate(void) {
   openreg_event_destroy(event);
   gate_open(&gate);
   REQUIRE_OK(openreg_stream_synchronize(1, 2));
-  /* The entry is the importer's still: others get others. */
+  /* The importer still has the entry, so others get different entries. */
   openreg_ipc_handle handle;
   openreg_event *other[8];
   for (int i = 0; i < 8; i++) {
@@ -248,21 +248,22 @@ static void destroy_behind_gate(void) {
 
 CHILD_TEST(an_imported_event_outlives_the_exporters) {
   board_make();
-  actor exporter = actor_start(destroy_behind_gate);
-  actor_hear(&exporter);
+  helper exporter = helper_start(destroy_behind_gate);
+  helper_receive(&exporter);
   openreg_event *event = import_event(0), *refused;
   REQUIRE(openreg_event_query(event) == OPENREG_NOT_READY);
-  actor_cue(&exporter);
-  actor_hear(&exporter);
+  helper_cue(&exporter);
+  helper_receive(&exporter);
   REQUIRE_OK(openreg_event_query(event));
   REQUIRE(openreg_event_import(&board->handles[0], &refused) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strstr(openreg_last_error(), "withdrawn by its exporter") != NULL);
-  actor_kill(&exporter);
+  REQUIRE(strstr(openreg_last_error(),
+                 "its exporter has withdrawn the memory or destroyed the event") != NULL);
+  helper_kill(&exporter);
   REQUIRE_OK(openreg_event_query(event));
   openreg_event_destroy(event);
 }
 
-/* As many others as there are entries, but for the one that was imported, come and go. */
+/* Creates and destroys as many other events as there are entries, except the imported one. */
 static void destroy_before_importers_let_go(void) {
   openreg_event *event = make_event(0);
   REQUIRE_OK(openreg_event_export(event, &board->handles[0]));
@@ -281,16 +282,16 @@ static void destroy_before_importers_let_go(void) {
     openreg_event_destroy(others[i]);
 }
 
-CHILD_TEST(entries_of_events_come_back_when_importers_let_go) {
+CHILD_TEST(entries_of_events_are_reused_after_importers_close_them) {
   board_make();
-  actor exporter = actor_start(destroy_before_importers_let_go);
-  actor_hear(&exporter);
+  helper exporter = helper_start(destroy_before_importers_let_go);
+  helper_receive(&exporter);
   openreg_event *event = import_event(0);
-  actor_cue(&exporter);
-  actor_hear(&exporter);
+  helper_cue(&exporter);
+  helper_receive(&exporter);
   openreg_event_destroy(event);
-  actor_cue(&exporter);
-  actor_finish(&exporter);
+  helper_cue(&exporter);
+  helper_finish(&exporter);
 }
 
 static openreg_status run_until_shut_down(void *unused) {
@@ -316,13 +317,13 @@ static void drop_recorded_work(void) {
 
 CHILD_TEST(work_that_was_dropped_was_not_reached) {
   board_make();
-  actor exporter = actor_start(drop_recorded_work);
-  actor_hear(&exporter);
+  helper exporter = helper_start(drop_recorded_work);
+  helper_receive(&exporter);
   openreg_event *event = import_event(0);
-  actor_cue(&exporter);
-  actor_hear(&exporter);
+  helper_cue(&exporter);
+  helper_receive(&exporter);
   REQUIRE(openreg_event_query(event) == OPENREG_NOT_READY);
-  actor_kill(&exporter);
+  helper_kill(&exporter);
   REQUIRE(openreg_event_synchronize(event) == OPENREG_LAUNCH_FAILURE);
   REQUIRE(board->numbers[0] == 0);
   openreg_event_destroy(event);
@@ -330,19 +331,19 @@ CHILD_TEST(work_that_was_dropped_was_not_reached) {
 
 CHILD_TEST(waiting_for_an_event_of_a_process_that_is_killed_fails) {
   board_make();
-  actor exporter = actor_start(export_and_record);
-  actor_hear(&exporter);
+  helper exporter = helper_start(export_and_record);
+  helper_receive(&exporter);
   openreg_event *event = import_event(0);
   REQUIRE_OK(openreg_stream_wait_event(0, 4, event));
-  actor_kill(&exporter);
+  helper_kill(&exporter);
   REQUIRE(openreg_stream_synchronize(0, 4) == OPENREG_LAUNCH_FAILURE);
   REQUIRE(openreg_event_synchronize(event) == OPENREG_LAUNCH_FAILURE);
   REQUIRE(openreg_event_query(event) == OPENREG_LAUNCH_FAILURE);
-  REQUIRE(strstr(openreg_last_error(), "before the work on its device 1 was done") != NULL);
+  REQUIRE(strstr(openreg_last_error(), "before it finished work on its device 1") != NULL);
   openreg_event_destroy(event);
 }
 
-/* ---- round and round ------------------------------------------------------------------------- */
+/* ---- taking turns ---------------------------------------------------------------------------- */
 
 enum { ROUNDS = 2000 };
 
@@ -362,7 +363,8 @@ static openreg_status check_and_set_back(void *round) {
   return OPENREG_OK;
 }
 
-/* Two processes take turns by two events; cues and reports only keep the recordings in order. */
+/* Two processes take turns by means of two events. Cues and reports only keep the recordings in
+ * order. */
 static void take_turns(void) {
   openreg_event *mine = make_event(0);
   REQUIRE_OK(openreg_event_export(mine, &board->handles[1]));
@@ -383,21 +385,21 @@ static void take_turns(void) {
 
 CHILD_TEST(two_processes_take_turns_by_events) {
   board_make();
-  actor other = actor_start(take_turns);
+  helper other = helper_start(take_turns);
   openreg_event *mine = make_event(0);
-  actor_hear(&other);
+  helper_receive(&other);
   REQUIRE_OK(openreg_event_export(mine, &board->handles[0]));
   openreg_event *theirs = import_event(1);
-  actor_cue(&other);
+  helper_cue(&other);
   for (uintptr_t round = 0; round < ROUNDS; round++) {
     REQUIRE_OK(openreg_stream_wait_event(0, 1, theirs));
     REQUIRE_OK(openreg_stream_launch(0, 1, check_and_set, number(round)));
     REQUIRE_OK(openreg_event_record(mine, 1));
-    actor_cue(&other);
-    actor_hear(&other);
+    helper_cue(&other);
+    helper_receive(&other);
   }
   REQUIRE_OK(openreg_stream_synchronize(0, 1));
-  actor_finish(&other);
+  helper_finish(&other);
   REQUIRE(board->numbers[0] == 2 * ROUNDS);
   openreg_event_destroy(mine);
   openreg_event_destroy(theirs);
@@ -406,16 +408,16 @@ CHILD_TEST(two_processes_take_turns_by_events) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(events_with_timing_are_not_exported),
-      cmocka_unit_test(an_exported_event_goes_on_as_before_in_its_own_process),
+      cmocka_unit_test(an_exported_event_still_works_in_its_own_process),
       cmocka_unit_test(an_exported_event_is_not_recorded_from_within_a_streams_own_work),
-      cmocka_unit_test(events_that_are_gone_leave_no_entries),
+      cmocka_unit_test(destroyed_events_leave_no_entries),
       cmocka_unit_test(an_event_may_be_destroyed_before_it_is_reached),
       cmocka_unit_test(an_event_that_was_recorded_before_it_was_exported_is_waited_for),
       cmocka_unit_test(an_event_that_was_recorded_after_it_was_exported_is_waited_for),
-      cmocka_unit_test(what_cannot_be_done_with_an_imported_event_is_refused),
+      cmocka_unit_test(unsupported_operations_on_an_imported_event_are_rejected),
       cmocka_unit_test(work_of_streams_does_not_wait_for_imported_events),
       cmocka_unit_test(an_imported_event_outlives_the_exporters),
-      cmocka_unit_test(entries_of_events_come_back_when_importers_let_go),
+      cmocka_unit_test(entries_of_events_are_reused_after_importers_close_them),
       cmocka_unit_test(work_that_was_dropped_was_not_reached),
       cmocka_unit_test(waiting_for_an_event_of_a_process_that_is_killed_fails),
       cmocka_unit_test(two_processes_take_turns_by_events),

@@ -1,4 +1,4 @@
-/* Handles that are wrong, forged, stale or come from elsewhere: nothing is mapped for them. */
+/* Invalid, forged, stale and foreign handles: they are rejected and nothing is mapped. */
 #define _GNU_SOURCE
 #include "device/ipc/handle.h"
 #include "device/ipc/imports.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 CHILD_TEST(a_handle_with_any_byte_changed_is_refused) {
-  actor exporter = board_with(export_two_and_an_event);
+  helper exporter = board_with(export_two_and_an_event);
   REQUIRE_OK(open_handle(&board->handles[0]));
   int descriptors = count_descriptors(), mappings = count_mappings();
   for (size_t i = 0; i < sizeof(openreg_ipc_handle); i++)
@@ -21,12 +21,12 @@ CHILD_TEST(a_handle_with_any_byte_changed_is_refused) {
     openreg_ipc_handle cut = {{0}};
     memcpy(cut.bytes, board->handles[0].bytes, length);
     if (memcmp(&cut, &board->handles[0], sizeof cut) == 0)
-      continue; /* its check ends in zeros: one in 256 does */
-    expect_refusal(&cut, "it is not a handle, or not a whole one");
+      continue; /* its checksum ends with zeros, which happens for one handle in 256 */
+    expect_refusal(&cut, "it is not a handle, or it is truncated");
   }
   REQUIRE(count_descriptors() == descriptors && count_mappings() == mappings);
   REQUIRE_OK(open_handle(&board->handles[0]));
-  actor_kill(&exporter);
+  helper_kill(&exporter);
 }
 
 CHILD_TEST(random_handles_are_refused) {
@@ -53,7 +53,7 @@ static void forge(struct openreg_handle *parts) {
     parts->kind = (uint32_t)draw_nasty(parts->kind);
     break;
   case 2:
-    parts->number = (uint32_t)draw_nasty(parts->number);
+    parts->group_index = (uint32_t)draw_nasty(parts->group_index);
     break;
   case 3:
     parts->slot = (uint32_t)draw_nasty(parts->slot);
@@ -73,7 +73,7 @@ static void forge(struct openreg_handle *parts) {
 }
 
 CHILD_TEST(forged_handles_are_refused) {
-  actor exporter = board_with(export_two_and_an_event);
+  helper exporter = board_with(export_two_and_an_event);
   for (int i = 0; i < 100000; i++) {
     struct openreg_handle honest, parts;
     openreg_ipc_handle forged;
@@ -95,26 +95,26 @@ CHILD_TEST(forged_handles_are_refused) {
   REQUIRE(openreg_handle_unpack(&board->handles[0], &parts));
   parts.point += 1;
   seal(&parts, &forged);
-  expect_refusal(&forged, "values that cannot be");
-  actor_kill(&exporter);
+  expect_refusal(&forged, "the exporter's table is corrupt");
+  helper_kill(&exporter);
 }
 
 CHILD_TEST(handles_are_for_memory_or_for_events) {
-  actor exporter = board_with(export_two_and_an_event);
+  helper exporter = board_with(export_two_and_an_event);
   openreg_event *event;
-  expect_refusal(&board->handles[2], "it is not for memory");
+  expect_refusal(&board->handles[2], "it is not a handle of memory");
   REQUIRE(openreg_event_import(&board->handles[0], &event) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strstr(openreg_last_error(), "it is not for an event") != NULL);
-  actor_kill(&exporter);
+  REQUIRE(strstr(openreg_last_error(), "it is not a handle of an event") != NULL);
+  helper_kill(&exporter);
 }
 
-CHILD_TEST(handles_of_this_very_process_are_refused) {
+CHILD_TEST(handles_of_this_process_are_rejected) {
   openreg_ipc_handle handle;
   export_memory(base_of(0), PAGE, &handle);
   expect_refusal(&handle, "this process made it");
 }
 
-CHILD_TEST(handles_that_came_back_give_the_address) {
+CHILD_TEST(returned_handles_give_the_address) {
   openreg_ipc_handle handle;
   void *address;
   export_memory((char *)base_of(1) + PAGE, PAGE, &handle);
@@ -127,7 +127,7 @@ CHILD_TEST(handles_that_came_back_give_the_address) {
 }
 
 CHILD_TEST(handles_of_others_are_not_recalled) {
-  actor exporter = board_with(export_two_and_an_event);
+  helper exporter = board_with(export_two_and_an_event);
   void *address = &exporter;
   REQUIRE_OK(openreg_ipc_recall(&board->handles[0], &address));
   REQUIRE(address == NULL);
@@ -135,7 +135,7 @@ CHILD_TEST(handles_of_others_are_not_recalled) {
   address = &exporter;
   REQUIRE_OK(openreg_ipc_recall(&garbage, &address));
   REQUIRE(address == NULL);
-  actor_kill(&exporter);
+  helper_kill(&exporter);
 }
 
 static void export_in_another_group(void) {
@@ -144,20 +144,20 @@ static void export_in_another_group(void) {
 }
 
 CHILD_TEST(handles_of_another_group_are_refused) {
-  actor exporter = board_with(export_in_another_group);
-  expect_refusal(&board->handles[0], "it is of another group of processes");
-  actor_dismiss(&exporter);
+  helper exporter = board_with(export_in_another_group);
+  expect_refusal(&board->handles[0], "it belongs to another group of processes");
+  helper_dismiss(&exporter);
 }
 
-CHILD_TEST(handles_of_what_was_withdrawn_are_refused) {
-  actor exporter = board_with(export_withdraw_export);
+CHILD_TEST(handles_of_withdrawn_memory_are_rejected) {
+  helper exporter = board_with(export_withdraw_export);
   REQUIRE_OK(open_handle(&board->handles[0]));
-  actor_step(&exporter);
-  expect_refusal(&board->handles[0], "withdrawn by its exporter");
-  actor_step(&exporter);
-  expect_refusal(&board->handles[0], "withdrawn by its exporter");
+  helper_step(&exporter);
+  expect_refusal(&board->handles[0], "its exporter has withdrawn the memory");
+  helper_step(&exporter);
+  expect_refusal(&board->handles[0], "its exporter has withdrawn the memory");
   REQUIRE_OK(open_handle(&board->handles[1]));
-  actor_kill(&exporter);
+  helper_kill(&exporter);
 }
 
 int main(void) {
@@ -166,11 +166,11 @@ int main(void) {
       cmocka_unit_test(random_handles_are_refused),
       cmocka_unit_test(forged_handles_are_refused),
       cmocka_unit_test(handles_are_for_memory_or_for_events),
-      cmocka_unit_test(handles_of_this_very_process_are_refused),
-      cmocka_unit_test(handles_that_came_back_give_the_address),
+      cmocka_unit_test(handles_of_this_process_are_rejected),
+      cmocka_unit_test(returned_handles_give_the_address),
       cmocka_unit_test(handles_of_others_are_not_recalled),
       cmocka_unit_test(handles_of_another_group_are_refused),
-      cmocka_unit_test(handles_of_what_was_withdrawn_are_refused),
+      cmocka_unit_test(handles_of_withdrawn_memory_are_rejected),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

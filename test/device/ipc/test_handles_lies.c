@@ -1,5 +1,5 @@
-/* Exporters that lie: memory files that are not what they should be, and tables that change at any
- * time. Nothing that they write can crash who opens their handles.
+/* Malicious exporters: wrong memory files, and tables that change at any time. Whatever they write
+ * must not crash a process that opens their handles.
  */
 #define _GNU_SOURCE
 #include "device/ipc/handle.h"
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the ledger says of a peer's file, when a test wants it to lie. */
+/* Replaces the location of a peer's file in the ledger. */
 bool __real_openreg_ledger_find_peer(openreg_peer peer, int device, openreg_peer_location *file);
 static openreg_peer_location lie;
 
@@ -59,21 +59,21 @@ static void offer_wrong_files(void) {
   await_cue();
 }
 
-CHILD_TEST(files_that_are_not_what_they_should_be_are_refused) {
+CHILD_TEST(wrong_files_are_rejected) {
   static const char *const why[WRONG_FILES] = {
       [NOT_SEALED] = "is not sealed",
-      [TOO_SHORT] = "has another size",
-      [TOO_LONG] = "has another size",
+      [TOO_SHORT] = "does not have the size of this device",
+      [TOO_LONG] = "does not have the size of this device",
       [OF_A_STRANGER] = "belongs to another user",
-      [A_PIPE] = "is not the memory file that it stated",
-      [A_FOLDER] = "opening the memory file of process",
+      [A_PIPE] = "open file is not the expected memory file",
+      [A_FOLDER] = "cannot open the memory file of process",
   };
-  actor exporter = board_with(offer_wrong_files);
+  helper exporter = board_with(offer_wrong_files);
   REQUIRE_OK(openreg_initialize());
   int descriptors = count_descriptors(), mappings = count_mappings();
   for (int i = 0; i < NO_FILE; i++) {
     if (i == OF_A_STRANGER && geteuid() != 0)
-      continue; /* only root can make one */
+      continue; /* only root can create one */
     lie.file = (int)(board->numbers[i] >> 48);
     lie.inode = board->numbers[i] & (((uint64_t)1 << 48) - 1);
     expect_refusal(&board->handles[0], why[i]);
@@ -81,14 +81,14 @@ CHILD_TEST(files_that_are_not_what_they_should_be_are_refused) {
   lie.file = 1000;
   expect_refusal(&board->handles[0], "No such file or directory");
   lie = (openreg_peer_location){.file = (int)(board->numbers[TOO_LONG] >> 48), .inode = 1};
-  expect_refusal(&board->handles[0], "is not the memory file that it stated");
+  expect_refusal(&board->handles[0], "open file is not the expected memory file");
   REQUIRE(count_descriptors() == descriptors && count_mappings() == mappings);
   lie.inode = 0;
   REQUIRE_OK(open_handle(&board->handles[0]));
-  actor_kill(&exporter);
+  helper_kill(&exporter);
 }
 
-/* ---- an exporter whose table changes at any time --------------------------------------------- */
+/* ---- a table that changes at any time -------------------------------------------------------- */
 
 static void mutate(struct openreg_export *entry) {
   switch (draw() % 8) {
@@ -104,7 +104,7 @@ static void mutate(struct openreg_export *entry) {
     atomic_store(&entry->bytes, draw_nasty(5 * MIB));
     break;
   case 5:
-    atomic_store(&entry->received, draw());
+    atomic_store(&entry->handles_opened, draw());
     break;
   case 6:
     atomic_store(&entry->signal.recorded, (uint32_t)draw_nasty(1));
@@ -137,7 +137,7 @@ static void export_lies(void) {
   }
 }
 
-/* Without waiting for the signal, which a liar never has to reach. */
+/* Does not wait for the signal, which a malicious exporter may never reach. */
 static bool open_and_use(const openreg_ipc_handle *handle, openreg_import **kept) {
   openreg_import *import;
   uint32_t point;
@@ -156,8 +156,8 @@ static bool open_and_use(const openreg_ipc_handle *handle, openreg_import **kept
   return true;
 }
 
-CHILD_TEST(a_table_that_changes_at_any_time_harms_nobody) {
-  actor exporter = board_with(export_lies);
+CHILD_TEST(a_table_that_changes_at_any_time_does_no_harm) {
+  helper exporter = board_with(export_lies);
   int opened = 0, refused = 0;
   openreg_import *kept[2] = {NULL, NULL};
   seed = 7;
@@ -169,7 +169,7 @@ CHILD_TEST(a_table_that_changes_at_any_time_harms_nobody) {
       refused++;
   }
   board->flag = STOP;
-  actor_finish(&exporter);
+  helper_finish(&exporter);
   for (int i = 0; i < 2; i++)
     if (kept[i] != NULL)
       openreg_import_close(kept[i]);
@@ -178,8 +178,8 @@ CHILD_TEST(a_table_that_changes_at_any_time_harms_nobody) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(files_that_are_not_what_they_should_be_are_refused),
-      cmocka_unit_test(a_table_that_changes_at_any_time_harms_nobody),
+      cmocka_unit_test(wrong_files_are_rejected),
+      cmocka_unit_test(a_table_that_changes_at_any_time_does_no_harm),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

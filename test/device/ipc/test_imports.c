@@ -1,5 +1,5 @@
-/* Importing: the same bytes in two processes. What becomes of them is in test_imports_ends.c, what
- * waits for whom in test_imports_order.c.
+/* Importing: two processes share the same bytes. test_imports_ends.c tests how imports end, and
+ * test_imports_order.c the order of work.
  */
 #define _GNU_SOURCE
 #include "device/ipc/imports.h"
@@ -29,7 +29,7 @@ static void export_and_look(void) {
 }
 
 CHILD_TEST(importer_and_exporter_have_the_same_bytes) {
-  actor exporter = board_with(export_and_look);
+  helper exporter = board_with(export_and_look);
   void *address;
   size_t bytes = 0;
   int device = -1;
@@ -39,20 +39,20 @@ CHILD_TEST(importer_and_exporter_have_the_same_bytes) {
   REQUIRE(peek(memory) == 1 && peek(memory + bytes - 1) == 2);
   poke(memory, 3);
   poke(memory + bytes - 1, 4);
-  actor_step(&exporter);
+  helper_step(&exporter);
   REQUIRE(peek(memory + PAGE) == 5);
   REQUIRE(*(char *)openreg_kernel_view(memory + PAGE) == 5);
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
-CHILD_TEST(an_import_is_memory_of_its_device_and_ends_where_it_ends) {
-  actor exporter = board_with(export_three);
+CHILD_TEST(an_import_is_device_memory_with_its_exact_size) {
+  helper exporter = board_with(export_three);
   char *small = open_memory(&board->handles[0]), *large = open_memory(&board->handles[2]);
   char host = 0;
   REQUIRE(openreg_arena_device_of(small) == 1);
   REQUIRE(openreg_arena_device_of(large + 2 * GRANULE - 1) == 1);
   REQUIRE(openreg_arena_device_of(openreg_kernel_view(small)) == -1);
-  /* Their granules lie side by side; nothing goes from one import to the other. */
+  /* Their granules may be adjacent, but a range must not cross from one import into the other. */
   REQUIRE(small + 2 * GRANULE - PAGE == large || small > large);
   REQUIRE(openreg_copy(&host, small + GRANULE - 1, 2) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_fill(large, 0, 3 * GRANULE) == OPENREG_INVALID_ADDRESS);
@@ -63,22 +63,22 @@ CHILD_TEST(an_import_is_memory_of_its_device_and_ends_where_it_ends) {
   REQUIRE_OK(openreg_ipc_close(small));
   REQUIRE(openreg_arena_device_of(small) == -1);
   REQUIRE(openreg_copy(&host, small, 1) == OPENREG_INVALID_ADDRESS);
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
 CHILD_TEST(imports_are_neither_released_nor_exported_here) {
-  actor exporter = board_with(export_three);
+  helper exporter = board_with(export_three);
   openreg_ipc_handle handle;
   char *memory = open_memory(&board->handles[0]);
   REQUIRE(openreg_arena_release(memory, PAGE) == OPENREG_INVALID_ADDRESS);
   REQUIRE(strstr(openreg_last_error(), "belong to another process") != NULL);
   REQUIRE(openreg_ipc_export(memory, 512, 0, &handle) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(openreg_ipc_withdraw(memory) == OPENREG_INVALID_ARGUMENT);
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
 CHILD_TEST(imports_of_the_same_granules_are_mapped_once) {
-  actor exporter = board_with(export_three);
+  helper exporter = board_with(export_three);
   char *first = open_memory(&board->handles[0]);
   int mappings = count_mappings();
   char *second = open_memory(&board->handles[1]);
@@ -88,11 +88,11 @@ CHILD_TEST(imports_of_the_same_granules_are_mapped_once) {
   REQUIRE(peek(second) == PATTERN);
   REQUIRE(openreg_ipc_close(first) == OPENREG_INVALID_ARGUMENT);
   REQUIRE_OK(openreg_ipc_close(second));
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
 CHILD_TEST(opening_again_gives_the_same_address_and_one_import_more) {
-  actor exporter = board_with(export_three);
+  helper exporter = board_with(export_three);
   char *first = open_memory(&board->handles[2]);
   REQUIRE(open_memory(&board->handles[2]) == first);
   REQUIRE_OK(openreg_ipc_close(first));
@@ -101,18 +101,18 @@ CHILD_TEST(opening_again_gives_the_same_address_and_one_import_more) {
   REQUIRE(openreg_arena_device_of(first) == -1);
   REQUIRE(openreg_ipc_close(first) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(strstr(openreg_last_error(), "no imported memory begins at") != NULL);
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
-CHILD_TEST(only_imports_are_closed) {
+CHILD_TEST(only_imports_can_be_closed) {
   int host;
   REQUIRE(openreg_ipc_close(&host) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(openreg_ipc_close(base_of(0)) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(openreg_ipc_close(NULL) == OPENREG_INVALID_ARGUMENT);
 }
 
-CHILD_TEST(nothing_is_left_of_imports_that_were_closed) {
-  actor exporter = board_with(export_three);
+CHILD_TEST(closed_imports_leave_nothing_behind) {
+  helper exporter = board_with(export_three);
   REQUIRE_OK(openreg_initialize());
   int descriptors = 0, mappings = count_mappings();
   for (int round = 0; round < 20; round++) {
@@ -121,31 +121,31 @@ CHILD_TEST(nothing_is_left_of_imports_that_were_closed) {
       memory[i] = open_memory(&board->handles[i]);
     for (int i = 0; i < 3; i++)
       REQUIRE_OK(openreg_ipc_close(memory[(i + round) % 3]));
-    if (round == 0) /* the first import of all starts a thread, which stays */
+    if (round == 0) /* the very first import starts a thread, which stays */
       descriptors = count_descriptors();
   }
   REQUIRE(openreg_peer_files == NULL);
   REQUIRE(count_descriptors() == descriptors);
   REQUIRE(count_mappings() == mappings);
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
 static void host_access_body(void) {
-  actor exporter = board_with(export_three);
+  helper exporter = board_with(export_three);
   char *memory = open_memory(&board->handles[1]);
   REQUIRE(memory[PAGE - 1] == PATTERN);
   REQUIRE_OK(openreg_ipc_close(memory));
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
-static void with_host_access_imports_are_touched_directly(void **state) {
+static void with_host_access_imports_are_accessed_directly(void **state) {
   (void)state;
   child_expect_pass(
       host_access_body,
       ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=64M", "OPENREG_HOST_ACCESS=1"));
 }
 
-/* ---- room ------------------------------------------------------------------------------------ */
+/* ---- address space --------------------------------------------------------------------------- */
 
 static void export_all(void) {
   fill_and_export(PAGE, 1, (struct range[]){{0, 64 * MIB}});
@@ -163,13 +163,13 @@ static void export_all_again(void) {
   await_cue();
 }
 
-CHILD_TEST(there_is_room_for_twice_as_much_as_the_device_has) {
+CHILD_TEST(there_are_addresses_for_twice_the_devices_memory) {
   board_make();
-  actor one = actor_start(export_all), other = actor_start(export_all_too);
-  actor third = actor_start(export_all_again);
-  actor_hear(&one);
-  actor_hear(&other);
-  actor_hear(&third);
+  helper one = helper_start(export_all), other = helper_start(export_all_too);
+  helper third = helper_start(export_all_again);
+  helper_receive(&one);
+  helper_receive(&other);
+  helper_receive(&third);
   void *address;
   size_t bytes;
   int device;
@@ -177,16 +177,17 @@ CHILD_TEST(there_is_room_for_twice_as_much_as_the_device_has) {
   REQUIRE_OK(openreg_ipc_open(&board->handles[2], 0, &address, &bytes, &device));
   REQUIRE(openreg_ipc_open(&board->handles[1], 0, &address, &bytes, &device) ==
           OPENREG_OUT_OF_MEMORY);
-  REQUIRE(strstr(openreg_last_error(), "device 1 has no room left for 67108864 bytes") != NULL);
+  REQUIRE(strstr(openreg_last_error(), "device 1 has no addresses left for 67108864 bytes") !=
+          NULL);
   poke(memory + 64 * MIB - 1, 1);
   REQUIRE_OK(openreg_ipc_close(memory));
   poke(open_memory(&board->handles[1]) + 64 * MIB - 1, 1);
-  actor_kill(&one);
-  actor_kill(&other);
-  actor_kill(&third);
+  helper_kill(&one);
+  helper_kill(&other);
+  helper_kill(&third);
 }
 
-/* ---- touching -------------------------------------------------------------------------------- */
+/* ---- accesses -------------------------------------------------------------------------------- */
 
 static void touch_an_import(void) {
   board_with(export_three);
@@ -194,13 +195,13 @@ static void touch_an_import(void) {
   (void)*memory;
 }
 
-static void the_host_that_touches_an_import_is_told(void **state) {
+static void the_host_gets_a_message_when_it_accesses_an_import(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, touch_an_import, SMALL_DEVICES);
-  assert_non_null(strstr(result.errors, "openreg: the host touched address"));
-  assert_non_null(strstr(result.errors, " of device 1 that belongs to another process "
-                                        "(memory of a device cannot be touched by the host"));
+  assert_non_null(strstr(result.errors, "openreg: the host accessed address"));
+  assert_non_null(strstr(result.errors, " of device 1 that belongs to another process; "
+                                        "host code cannot access device memory"));
 }
 
 static char *imported_here;
@@ -211,7 +212,7 @@ static void in_forked_child(void) {
   int device;
   REQUIRE(openreg_ipc_open(&board->handles[0], 0, &address, &bytes, &device) == OPENREG_BAD_FORK);
   REQUIRE(openreg_ipc_close(imported_here) == OPENREG_BAD_FORK);
-  REQUIRE(openreg_arena_device_of(imported_here) == 1); /* still reserved */
+  REQUIRE(openreg_arena_device_of(imported_here) == 1); /* the addresses stay reserved */
   for (int i = 3; i < 256; i++) {
     char link[64], target[256] = "";
     snprintf(link, sizeof link, "/proc/self/fd/%d", i);
@@ -221,15 +222,15 @@ static void in_forked_child(void) {
 }
 
 CHILD_TEST(a_forked_child_has_no_imports) {
-  actor exporter = board_with(export_three);
+  helper exporter = board_with(export_three);
   imported_here = open_memory(&board->handles[0]);
   child_fork_and_require(in_forked_child);
   REQUIRE(peek(imported_here) == PATTERN);
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
 CHILD_TEST(imports_fault_in_a_forked_child) {
-  actor exporter = board_with(export_three);
+  helper exporter = board_with(export_three);
   char *memory = open_memory(&board->handles[2]);
   int wait_status;
   pid_t child = fork();
@@ -241,21 +242,21 @@ CHILD_TEST(imports_fault_in_a_forked_child) {
   REQUIRE(waitpid(child, &wait_status, 0) == child);
   REQUIRE(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGSEGV);
   REQUIRE(peek(memory + GRANULE) == PATTERN);
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(importer_and_exporter_have_the_same_bytes),
-      cmocka_unit_test(an_import_is_memory_of_its_device_and_ends_where_it_ends),
+      cmocka_unit_test(an_import_is_device_memory_with_its_exact_size),
       cmocka_unit_test(imports_are_neither_released_nor_exported_here),
       cmocka_unit_test(imports_of_the_same_granules_are_mapped_once),
       cmocka_unit_test(opening_again_gives_the_same_address_and_one_import_more),
-      cmocka_unit_test(only_imports_are_closed),
-      cmocka_unit_test(nothing_is_left_of_imports_that_were_closed),
-      cmocka_unit_test(with_host_access_imports_are_touched_directly),
-      cmocka_unit_test(there_is_room_for_twice_as_much_as_the_device_has),
-      cmocka_unit_test(the_host_that_touches_an_import_is_told),
+      cmocka_unit_test(only_imports_can_be_closed),
+      cmocka_unit_test(closed_imports_leave_nothing_behind),
+      cmocka_unit_test(with_host_access_imports_are_accessed_directly),
+      cmocka_unit_test(there_are_addresses_for_twice_the_devices_memory),
+      cmocka_unit_test(the_host_gets_a_message_when_it_accesses_an_import),
       cmocka_unit_test(a_forked_child_has_no_imports),
       cmocka_unit_test(imports_fault_in_a_forked_child),
   };

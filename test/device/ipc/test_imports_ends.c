@@ -1,5 +1,5 @@
-/* Imports outlive their exporter, and what nobody imports is given back when it ends: by those who
- * do import something of it, its importers.
+/* Imports outlive their exporter. When it ends, its importers release the memory that none of them
+ * imports.
  */
 #define _GNU_SOURCE
 #include "base/proc.h"
@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 CHILD_TEST(imports_outlive_an_exporter_that_exits) {
-  actor exporter = board_with(export_three);
+  helper exporter = board_with(export_three);
   char *memory = open_memory(&board->handles[2]);
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
   REQUIRE(peek(memory) == PATTERN && peek(memory + 2 * GRANULE - 1) == PATTERN);
   poke(memory, 7);
   REQUIRE(peek(memory) == 7);
@@ -24,31 +24,31 @@ CHILD_TEST(imports_outlive_an_exporter_that_exits) {
 }
 
 CHILD_TEST(imports_outlive_an_exporter_that_is_killed) {
-  actor exporter = board_with(export_three);
+  helper exporter = board_with(export_three);
   char *memory = open_memory(&board->handles[2]);
-  actor_kill(&exporter);
+  helper_kill(&exporter);
   REQUIRE(peek(memory) == PATTERN && peek(memory + 2 * GRANULE - 1) == PATTERN);
   REQUIRE_OK(openreg_ipc_close(memory));
 }
 
 CHILD_TEST(handles_of_a_process_that_ended_are_refused) {
-  actor exporter = board_with(export_three);
+  helper exporter = board_with(export_three);
   void *address = NULL;
   size_t bytes;
   int device;
   char *memory = open_memory(&board->handles[2]);
-  actor_kill(&exporter);
+  helper_kill(&exporter);
   for (int i = 0; i < 3; i++)
     REQUIRE(openreg_ipc_open(&board->handles[i], 0, &address, &bytes, &device) ==
             OPENREG_INVALID_ARGUMENT);
   REQUIRE_OK(openreg_ipc_close(memory));
   REQUIRE(openreg_ipc_open(&board->handles[2], 0, &address, &bytes, &device) ==
           OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strstr(openreg_last_error(), "no process of this group that lives made it") != NULL);
+  REQUIRE(strstr(openreg_last_error(), "no living process of this group made it") != NULL);
   REQUIRE(address == NULL);
 }
 
-/* What the file of the only peer takes of the machine's memory. */
+/* Memory that the file of the only peer uses on this machine. */
 static size_t committed_bytes(void) {
   struct stat status;
   REQUIRE(openreg_peer_files != NULL && openreg_peer_files->next == NULL);
@@ -56,7 +56,7 @@ static size_t committed_bytes(void) {
   return (size_t)status.st_blocks * 512;
 }
 
-/* In this process's group, those that are dead and remembered too. */
+/* Number of processes in this process's group, including dead ones with a pinned record. */
 static int count_processes(void) {
   openreg_ledger_snapshot *snapshots;
   const char *problem;
@@ -82,13 +82,13 @@ static void export_apart(void) {
   fill_and_export(FILLED, 2, (struct range[]){{8 * MIB, MIB}, {20 * MIB + 512, 2 * PAGE}});
 }
 
-CHILD_TEST(what_nobody_imports_is_given_back_when_the_exporter_ends) {
-  actor exporter = board_with(export_apart);
+CHILD_TEST(unimported_memory_is_released_when_the_exporter_ends) {
+  helper exporter = board_with(export_apart);
   char *one = open_memory(&board->handles[0]), *other = open_memory(&board->handles[1]);
   REQUIRE(used_on(1) == FILLED);
   REQUIRE(committed_bytes() >= FILLED);
-  actor_kill(&exporter);
-  await_used_on(1, MIB + 3 * PAGE); /* whole pages around what is imported */
+  helper_kill(&exporter);
+  await_used_on(1, MIB + 3 * PAGE); /* whole pages around the imported memory */
   REQUIRE(committed_bytes() == MIB + 3 * PAGE + TABLE);
   for (size_t i = 0; i < MIB; i++)
     REQUIRE(((char *)openreg_kernel_view(one))[i] == PATTERN);
@@ -117,30 +117,30 @@ static void import_second(void) {
   await_cue();
 }
 
-CHILD_TEST(importers_leave_each_other_what_they_import) {
+CHILD_TEST(importers_do_not_release_each_others_memory) {
   board_make();
-  actor exporter = actor_start(export_apart), other_importer = actor_start(import_second);
-  actor_hear(&exporter);
-  actor_step(&other_importer);
+  helper exporter = helper_start(export_apart), other_importer = helper_start(import_second);
+  helper_receive(&exporter);
+  helper_step(&other_importer);
   char *memory = open_memory(&board->handles[0]);
-  actor_kill(&exporter);
+  helper_kill(&exporter);
   await_used_on(1, MIB + 3 * PAGE);
-  actor_step(&other_importer);
+  helper_step(&other_importer);
   await_used_on(1, MIB);
   REQUIRE(committed_bytes() == MIB + TABLE);
   REQUIRE(peek(memory + MIB - 1) == PATTERN);
   REQUIRE_OK(openreg_ipc_close(memory));
   REQUIRE(used_on(1) == 0);
-  actor_dismiss(&other_importer);
+  helper_dismiss(&other_importer);
 }
 
-CHILD_TEST(one_importer_at_a_time_gives_back) {
-  actor exporter = board_with(export_apart);
+CHILD_TEST(one_importer_at_a_time_reclaims) {
+  helper exporter = board_with(export_apart);
   char *memory = open_memory(&board->handles[0]);
   int other_importer = openreg_proc_reopen(openreg_peer_files->file);
   uint64_t reclaim_lock = openreg_export_position(arena_bytes(), OPENREG_EXPORT_COUNT);
   REQUIRE(openreg_range_lock_try(other_importer, F_WRLCK, reclaim_lock, 1));
-  actor_kill(&exporter);
+  helper_kill(&exporter);
   open_memory_must_fail(&board->handles[1]);
   REQUIRE(used_on(1) == FILLED && committed_bytes() >= FILLED);
   REQUIRE(close(other_importer) == 0);
@@ -149,16 +149,17 @@ CHILD_TEST(one_importer_at_a_time_gives_back) {
   REQUIRE_OK(openreg_ipc_close(memory));
 }
 
-CHILD_TEST(what_a_killed_importer_had_is_given_back_by_the_next_that_lets_go) {
+CHILD_TEST(the_next_importer_to_close_releases_memory_of_a_killed_importer) {
   board_make();
-  actor exporter = actor_start(export_apart), other_importer = actor_start(import_second_and_stay);
-  actor_hear(&exporter);
-  actor_step(&other_importer);
+  helper exporter = helper_start(export_apart),
+         other_importer = helper_start(import_second_and_stay);
+  helper_receive(&exporter);
+  helper_step(&other_importer);
   char *memory = open_memory(&board->handles[0]);
   REQUIRE(openreg_ipc_close(memory) == OPENREG_OK && open_memory(&board->handles[0]) == memory);
-  actor_kill(&exporter);
+  helper_kill(&exporter);
   await_used_on(1, MIB + 3 * PAGE);
-  actor_kill(&other_importer);
+  helper_kill(&other_importer);
   REQUIRE_OK(openreg_ipc_close(memory));
   REQUIRE(used_on(1) == 0);
 }
@@ -168,10 +169,10 @@ int main(void) {
       cmocka_unit_test(imports_outlive_an_exporter_that_exits),
       cmocka_unit_test(imports_outlive_an_exporter_that_is_killed),
       cmocka_unit_test(handles_of_a_process_that_ended_are_refused),
-      cmocka_unit_test(what_nobody_imports_is_given_back_when_the_exporter_ends),
-      cmocka_unit_test(importers_leave_each_other_what_they_import),
-      cmocka_unit_test(one_importer_at_a_time_gives_back),
-      cmocka_unit_test(what_a_killed_importer_had_is_given_back_by_the_next_that_lets_go),
+      cmocka_unit_test(unimported_memory_is_released_when_the_exporter_ends),
+      cmocka_unit_test(importers_do_not_release_each_others_memory),
+      cmocka_unit_test(one_importer_at_a_time_reclaims),
+      cmocka_unit_test(the_next_importer_to_close_releases_memory_of_a_killed_importer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

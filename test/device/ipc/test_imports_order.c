@@ -1,4 +1,5 @@
-/* Work on imported memory comes after the exporter's work that was submitted before the export. */
+/* Work on imported memory runs after the exporter's work that was submitted before the export.
+ */
 #define _GNU_SOURCE
 #include "board.h"
 #include "device/ipc/imports.h"
@@ -44,46 +45,46 @@ static char *open_on(const openreg_ipc_handle *handle, int stream) {
 }
 
 CHILD_TEST(work_behind_an_import_waits_for_the_exporters_work) {
-  actor exporter = board_with(export_behind_a_gate);
+  helper exporter = board_with(export_behind_a_gate);
   uint64_t number = 0;
   char *memory = open_on(&board->handles[0], 5);
   REQUIRE_OK(openreg_stream_launch(1, 5, read_number, &number));
   REQUIRE(openreg_stream_query(1, 5) == OPENREG_NOT_READY);
   open_on(&board->handles[1], 6); /* the other stream was idle */
   REQUIRE_OK(openreg_stream_query(1, 6));
-  actor_cue(&exporter);
+  helper_cue(&exporter);
   REQUIRE_OK(openreg_stream_synchronize(1, 5));
   REQUIRE(number == 42);
   REQUIRE_OK(openreg_ipc_close(memory));
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
 CHILD_TEST(opening_again_after_the_work_was_done_waits_for_nothing) {
-  actor exporter = board_with(export_behind_a_gate);
+  helper exporter = board_with(export_behind_a_gate);
   open_on(&board->handles[0], 5);
-  actor_cue(&exporter);
+  helper_cue(&exporter);
   REQUIRE_OK(openreg_stream_synchronize(1, 5));
   open_on(&board->handles[0], 6);
   REQUIRE(openreg_stream_is_idle(1, 6));
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
 CHILD_TEST(an_import_may_be_closed_while_its_wait_is_queued) {
-  actor exporter = board_with(export_behind_a_gate);
+  helper exporter = board_with(export_behind_a_gate);
   REQUIRE_OK(openreg_ipc_close(open_on(&board->handles[0], 5)));
   REQUIRE(openreg_stream_query(1, 5) == OPENREG_NOT_READY);
-  actor_cue(&exporter);
+  helper_cue(&exporter);
   REQUIRE_OK(openreg_stream_synchronize(1, 5));
   REQUIRE(openreg_peer_files == NULL);
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
 }
 
 CHILD_TEST(a_stream_that_waits_for_a_process_that_is_killed_fails) {
-  actor exporter = board_with(export_behind_a_gate);
+  helper exporter = board_with(export_behind_a_gate);
   char expected[64];
   snprintf(expected, sizeof expected, "openreg: process %d ended before", (int)exporter.pid);
   char *memory = open_on(&board->handles[0], 5);
-  actor_kill(&exporter);
+  helper_kill(&exporter);
   REQUIRE(openreg_stream_synchronize(1, 5) == OPENREG_LAUNCH_FAILURE);
   REQUIRE(strstr(openreg_last_error(), expected) == openreg_last_error());
   REQUIRE_OK(openreg_stream_synchronize(1, 5));
@@ -101,24 +102,24 @@ static void export_and_drop(void) {
 }
 
 CHILD_TEST(work_that_an_exiting_process_dropped_was_not_done) {
-  actor exporter = board_with(export_and_drop);
+  helper exporter = board_with(export_and_drop);
   open_on(&board->handles[0], 5);
-  actor_dismiss(&exporter);
+  helper_dismiss(&exporter);
   REQUIRE(openreg_stream_synchronize(1, 5) == OPENREG_LAUNCH_FAILURE);
 }
 
 static void await_work_of(int device, int stream) {
-  while (atomic_load(&openreg_streams[device][stream].timeline.holder) == NULL)
+  while (atomic_load(&openreg_streams[device][stream].timeline.owner) == NULL)
     sched_yield();
 }
 
 CHILD_TEST(shutting_down_does_not_wait_for_other_processes) {
-  actor exporter = board_with(export_behind_a_gate);
+  helper exporter = board_with(export_behind_a_gate);
   open_on(&board->handles[0], 5);
   await_work_of(1, 5);
   openreg_streams_shut_down();
   REQUIRE(openreg_stream_is_idle(1, 5));
-  actor_kill(&exporter);
+  helper_kill(&exporter);
 }
 
 CHILD_TEST(exit_does_not_wait_for_other_processes) {
@@ -127,20 +128,20 @@ CHILD_TEST(exit_does_not_wait_for_other_processes) {
   await_work_of(1, 5);
 }
 
-/* The exporter is started before the variable is set, so it does not block. */
+/* The exporter starts before the variable is set, so it does not block. */
 CHILD_TEST(with_blocking_launches_opening_itself_waits) {
-  actor exporter = board_with(export_behind_a_gate);
+  helper exporter = board_with(export_behind_a_gate);
   void *address;
   size_t bytes;
   int device;
   setenv("OPENREG_LAUNCH_BLOCKING", "1", 1);
-  actor_cue(&exporter);
+  helper_cue(&exporter);
   REQUIRE_OK(openreg_ipc_open(&board->handles[0], 5, &address, &bytes, &device));
   REQUIRE(board->numbers[0] == 42);
-  actor_kill(&exporter);
+  helper_kill(&exporter);
 }
 
-static void kill_when_told(void) {
+static void kill_on_cue(void) {
   await_cue();
   while (board->flag == 0)
     sched_yield();
@@ -149,20 +150,20 @@ static void kill_when_told(void) {
 
 CHILD_TEST(with_blocking_launches_opening_itself_fails) {
   board_make();
-  actor exporter = actor_start(export_behind_a_gate), killer = actor_start(kill_when_told);
+  helper exporter = helper_start(export_behind_a_gate), killer = helper_start(kill_on_cue);
   void *address = NULL;
   size_t bytes;
   int device;
-  actor_hear(&exporter);
+  helper_receive(&exporter);
   setenv("OPENREG_LAUNCH_BLOCKING", "1", 1);
   board->numbers[1] = (uint64_t)exporter.pid;
-  actor_cue(&killer);
+  helper_cue(&killer);
   board->flag = 1;
-  /* Killed before or while this waits: refused, or failed. */
+  /* The exporter is killed before or during the wait: the handle is rejected, or the work fails. */
   openreg_status status = openreg_ipc_open(&board->handles[0], 5, &address, &bytes, &device);
   REQUIRE(status == OPENREG_LAUNCH_FAILURE || status == OPENREG_INVALID_ARGUMENT);
   REQUIRE(address == NULL && openreg_peer_files == NULL);
-  actor_finish(&killer);
+  helper_finish(&killer);
 }
 
 int main(void) {

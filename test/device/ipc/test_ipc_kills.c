@@ -1,5 +1,5 @@
-/* Processes that are killed at any moment while they export, open, use and close memory: what they
- * had comes back, and nobody else loses any of theirs.
+/* Kills processes at any moment while they export, open, use and close memory. What they had is
+ * released, and other processes lose nothing.
  */
 #define _GNU_SOURCE
 #include "board.h"
@@ -20,7 +20,7 @@ static uint64_t draw(void) {
   return seed;
 }
 
-/* A moment later: none, or a few time slices. */
+/* Waits a random time: none, or a few time slices. */
 static void pass_time(void) {
   for (uint64_t i = draw() % 200; i > 0; i--)
     sched_yield();
@@ -38,7 +38,7 @@ static char value_of(int range) {
 
 static void export_all(void) {
   char *base = base_of(0);
-  REQUIRE_OK(openreg_ledger_take(0, RANGES * RANGE));
+  REQUIRE_OK(openreg_ledger_reserve(0, RANGES * RANGE));
   for (int i = 0; i < RANGES; i++) {
     REQUIRE_OK(openreg_fill(base + i * RANGE, value_of(i), RANGE));
     export_memory(base + i * RANGE, RANGE, &board->handles[i]);
@@ -47,13 +47,13 @@ static void export_all(void) {
   await_cue();
 }
 
-/* What was opened at least once, and is had by nobody who lives, comes back. */
+/* Memory that was opened at least once, and that no living process has, is released. */
 static void export_and_withdraw(void) {
   struct openreg_export *entries;
   export_all();
   REQUIRE_OK(openreg_exports_map(openreg_arena_file(0), arena_bytes(), &entries));
   for (int i = 0; i < RANGES; i++) {
-    bool was_opened = atomic_load(&entries[i].received) > 0;
+    bool was_opened = atomic_load(&entries[i].handles_opened) > 0;
     REQUIRE(openreg_ipc_withdraw(base_of(0) + i * RANGE) ==
             (was_opened ? OPENREG_OK : OPENREG_NOT_READY));
   }
@@ -71,7 +71,7 @@ static void close_kept(void) {
   }
 }
 
-/* The thread lets go of a file when another importer was at it. */
+/* The thread closes a file later if another importer was reclaiming it. */
 static void await_no_peer_files(void) {
   for (bool is_left = true; is_left; sched_yield()) {
     REQUIRE_OK(openreg_imports_lock());
@@ -80,7 +80,7 @@ static void await_no_peer_files(void) {
   }
 }
 
-/* Opens, uses and closes until the exporter is dead; handles are opened more often than once. */
+/* Opens, uses and closes memory until the exporter is dead. Opens handles more than once. */
 static void open_and_close(void) {
   report(0);
   await_cue();
@@ -112,51 +112,51 @@ static void require_nothing_in_use(void) {
   REQUIRE(free_bytes == total_bytes);
 }
 
-/* Starts an exporter and two importers, and lets them be at it for a while. */
-static void start_all(void (*exporter_body)(void), actor *exporter, actor importers[2]) {
+/* Starts an exporter and two importers and lets them run for a while. */
+static void start_all(void (*exporter_body)(void), helper *exporter, helper importers[2]) {
   board->flag = 0;
-  *exporter = actor_start(exporter_body);
-  importers[0] = actor_start(open_and_close);
-  importers[1] = actor_start(open_and_close);
-  actor_hear(exporter);
+  *exporter = helper_start(exporter_body);
+  importers[0] = helper_start(open_and_close);
+  importers[1] = helper_start(open_and_close);
+  helper_receive(exporter);
   for (int i = 0; i < 2; i++) {
-    actor_hear(&importers[i]);
-    actor_cue(&importers[i]);
+    helper_receive(&importers[i]);
+    helper_cue(&importers[i]);
   }
   while (board->flag < 10)
     sched_yield();
   pass_time();
 }
 
-CHILD_TEST(what_killed_importers_had_comes_back) {
+CHILD_TEST(memory_of_killed_importers_is_released) {
   board_make();
   for (int round = 0; round < ROUNDS; round++) {
-    actor exporter, importers[2];
+    helper exporter, importers[2];
     start_all(export_and_withdraw, &exporter, importers);
-    actor_kill(&importers[0]);
+    helper_kill(&importers[0]);
     pass_time();
-    actor_kill(&importers[1]);
-    actor_dismiss(&exporter);
+    helper_kill(&importers[1]);
+    helper_dismiss(&exporter);
   }
   require_nothing_in_use();
 }
 
-CHILD_TEST(importers_keep_all_they_have_of_a_killed_exporter) {
+CHILD_TEST(importers_keep_the_memory_of_a_killed_exporter) {
   board_make();
   for (int round = 0; round < ROUNDS; round++) {
-    actor exporter, importers[2];
+    helper exporter, importers[2];
     start_all(export_all, &exporter, importers);
     bool kill_one_too = round % 2 == 1;
     if (kill_one_too && round % 4 == 1)
-      actor_kill(&importers[0]);
+      helper_kill(&importers[0]);
     pass_time();
-    actor_kill(&exporter);
+    helper_kill(&exporter);
     pass_time();
     if (kill_one_too && round % 4 == 3)
-      actor_kill(&importers[0]);
+      helper_kill(&importers[0]);
     for (int i = kill_one_too; i < 2; i++) {
-      actor_hear(&importers[i]);
-      actor_dismiss(&importers[i]);
+      helper_receive(&importers[i]);
+      helper_dismiss(&importers[i]);
     }
   }
   require_nothing_in_use();
@@ -164,8 +164,8 @@ CHILD_TEST(importers_keep_all_they_have_of_a_killed_exporter) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_killed_importers_had_comes_back),
-      cmocka_unit_test(importers_keep_all_they_have_of_a_killed_exporter),
+      cmocka_unit_test(memory_of_killed_importers_is_released),
+      cmocka_unit_test(importers_keep_the_memory_of_a_killed_exporter),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,8 @@
 
 enum { AT = 5 * PAGE };
 
-/* The arena of this process's device 1, with a byte in it; waits, and looks for another. */
+/* Exports the arena of device 1 of this process, with a known byte in it. Then waits, and checks
+ * another byte. */
 static void export_arena_and_look(void) {
   REQUIRE_OK(openreg_ipc_export_arena(1, &board->handles[0]));
   poke(base_of(1) + AT, 1);
@@ -26,20 +27,20 @@ static void expect_no_arena(const openreg_ipc_handle *handle, const char *why) {
 }
 
 CHILD_TEST(both_processes_have_the_same_bytes) {
-  actor owner = board_with(export_arena_and_look);
+  helper owner = board_with(export_arena_and_look);
   openreg_peer_arena arena;
   REQUIRE_OK(openreg_ipc_open_arena(&board->handles[0], &arena));
   char *bytes = arena.base;
   REQUIRE(arena.bytes == arena_bytes() && arena.pid == owner.pid);
   REQUIRE(bytes[AT] == 1 && bytes[arena.bytes - 1] == 0);
   bytes[AT + 1] = 2;
-  actor_step(&owner);
+  helper_step(&owner);
   openreg_ipc_close_arena(&arena);
-  actor_dismiss(&owner);
+  helper_dismiss(&owner);
 }
 
 CHILD_TEST(it_is_opened_any_number_of_times_and_closed_as_often) {
-  actor owner = board_with(export_arena_and_look);
+  helper owner = board_with(export_arena_and_look);
   REQUIRE_OK(openreg_initialize());
   int descriptors = count_descriptors(), mappings = count_mappings();
   openreg_peer_arena arenas[2];
@@ -49,20 +50,20 @@ CHILD_TEST(it_is_opened_any_number_of_times_and_closed_as_often) {
   for (int i = 0; i < 2; i++)
     openreg_ipc_close_arena(&arenas[i]);
   REQUIRE(count_mappings() == mappings);
-  actor_kill(&owner);
+  helper_kill(&owner);
 }
 
-CHILD_TEST(the_bytes_of_an_owner_that_was_killed_stay) {
-  actor owner = board_with(export_arena_and_look);
+CHILD_TEST(the_bytes_of_a_killed_owner_remain) {
+  helper owner = board_with(export_arena_and_look);
   openreg_peer_arena arena;
   REQUIRE_OK(openreg_ipc_open_arena(&board->handles[0], &arena));
-  actor_kill(&owner);
+  helper_kill(&owner);
   REQUIRE(((char *)arena.base)[AT] == 1);
   openreg_ipc_close_arena(&arena);
-  expect_no_arena(&board->handles[0], "opening the memory file of process ");
+  expect_no_arena(&board->handles[0], "cannot open the memory file of process ");
 }
 
-CHILD_TEST(of_this_process_it_is_the_kernel_view) {
+CHILD_TEST(an_arena_of_this_process_is_its_kernel_view) {
   openreg_ipc_handle handle;
   REQUIRE_OK(openreg_ipc_export_arena(1, &handle));
   int mappings = count_mappings();
@@ -81,49 +82,49 @@ static void export_unseen(void) {
 }
 
 VIEWS_TEST(the_device_need_not_be_seen) {
-  actor owner = board_with(export_unseen);
+  helper owner = board_with(export_unseen);
   see("0");
   openreg_peer_arena arena;
   REQUIRE_OK(openreg_ipc_open_arena(&board->handles[0], &arena));
   REQUIRE(((char *)arena.base)[AT] == 1);
   openreg_ipc_close_arena(&arena);
-  actor_kill(&owner);
+  helper_kill(&owner);
 }
 
 CHILD_TEST(handles_of_other_things_are_refused) {
   openreg_ipc_handle arena, memory;
   REQUIRE_OK(openreg_ipc_export_arena(0, &arena));
   export_memory(base_of(0), PAGE, &memory);
-  expect_no_arena(&memory, "it is none of a whole arena");
+  expect_no_arena(&memory, "it is not a handle of an arena");
   expect_refusal(&arena, "");
   arena.bytes[8] ^= 1;
-  expect_no_arena(&arena, "it is none of a whole arena");
+  expect_no_arena(&arena, "it is not a handle of an arena");
 }
 
-CHILD_TEST(a_file_that_is_not_the_stated_one_is_refused) {
-  actor owner = board_with(export_arena_and_look);
+CHILD_TEST(a_file_that_is_not_the_expected_one_is_rejected) {
+  helper owner = board_with(export_arena_and_look);
   REQUIRE_OK(openreg_initialize());
   struct openreg_handle parts;
   openreg_ipc_handle handle;
   REQUIRE(openreg_handle_unpack(&board->handles[0], &parts));
   parts.nonce++;
   seal(&parts, &handle);
-  expect_no_arena(&handle, "is not the memory file that it stated");
+  expect_no_arena(&handle, "open file is not the expected memory file");
   parts.index = 0; /* standard input */
   seal(&parts, &handle);
   expect_no_arena(&handle, "");
-  actor_kill(&owner);
+  helper_kill(&owner);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(both_processes_have_the_same_bytes),
       cmocka_unit_test(it_is_opened_any_number_of_times_and_closed_as_often),
-      cmocka_unit_test(the_bytes_of_an_owner_that_was_killed_stay),
-      cmocka_unit_test(of_this_process_it_is_the_kernel_view),
+      cmocka_unit_test(the_bytes_of_a_killed_owner_remain),
+      cmocka_unit_test(an_arena_of_this_process_is_its_kernel_view),
       cmocka_unit_test(the_device_need_not_be_seen),
       cmocka_unit_test(handles_of_other_things_are_refused),
-      cmocka_unit_test(a_file_that_is_not_the_stated_one_is_refused),
+      cmocka_unit_test(a_file_that_is_not_the_expected_one_is_rejected),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What importers of a dead process let go of is given back page by page, by whichever lets go last,
- * and at a cost that does not grow with all that is left.
+/* Importers of a dead process release memory page by page. The last importer releases it, at a cost
+ * that does not depend on how much is left.
  */
 #define _GNU_SOURCE
 #include "device/ipc/imports.h"
@@ -12,9 +12,9 @@
 enum { RANGES = 200, IMPORTERS = 2 };
 
 static struct range ranges[RANGES];
-static openreg_ipc_handle *handles; /* shared: RANGES for each importer, who opens each once */
+static openreg_ipc_handle *handles; /* shared: RANGES for each importer, opened once each */
 
-/* From a few blocks in one page to several pages, with gaps and without. */
+/* Ranges from a few blocks in one page to several pages, with and without gaps. */
 static void draw_ranges(void) {
   size_t offset = 0;
   for (int i = 0; i < RANGES; i++) {
@@ -27,7 +27,7 @@ static void draw_ranges(void) {
 
 static void export_ranges(void) {
   char *base = base_of(1);
-  REQUIRE_OK(openreg_ledger_take(1, 8 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(1, 8 * MIB));
   REQUIRE_OK(openreg_fill(base, PATTERN, 8 * MIB));
   for (int i = 0; i < IMPORTERS * RANGES; i++) {
     const struct range *range = &ranges[i % RANGES];
@@ -45,7 +45,7 @@ static void prepare(void) {
   draw_ranges();
 }
 
-/* ---- calls ----------------------------------------------------------------------------------- */
+/* ---- system calls ---------------------------------------------------------------------------- */
 
 static _Atomic int lock_calls;
 
@@ -56,16 +56,17 @@ int __wrap_fcntl64(int file, int command, void *argument) {
   return __real_fcntl64(file, command, argument);
 }
 
-CHILD_TEST(letting_go_takes_as_many_calls_for_each_range) {
+CHILD_TEST(closing_takes_the_same_number_of_calls_for_each_range) {
   enum { CALLS_EACH = 16 };
   char *imported[RANGES];
   prepare();
-  actor exporter = actor_start(export_ranges);
-  actor_hear(&exporter);
+  helper exporter = helper_start(export_ranges);
+  helper_receive(&exporter);
   for (int i = 0; i < RANGES; i++)
     imported[i] = open_memory(&handles[i]);
-  actor_kill(&exporter);
-  REQUIRE_OK(openreg_ipc_close(imported[0])); /* who lets go first finds that there are no others */
+  helper_kill(&exporter);
+  REQUIRE_OK(
+      openreg_ipc_close(imported[0])); /* the first close finds that there are no other importers */
   int before = lock_calls;
   for (int i = 1; i < RANGES; i++)
     REQUIRE_OK(openreg_ipc_close(imported[i]));
@@ -90,7 +91,7 @@ static uint64_t bytes_of_all(void) {
   return bytes;
 }
 
-/* Closes what board->numbers[0] says. */
+/* Closes the range named in board->numbers[0]. */
 static void be_the_other_importer(void) {
   char *imported[RANGES];
   report(0);
@@ -121,7 +122,8 @@ static int count(int importer) {
   return sum;
 }
 
-/* Importers let go in turns; the other one is killed when it has `left_at_death` ranges. */
+/* The importers close ranges in turns. The other importer is killed when it has `left_at_death`
+ * ranges left. */
 static void share_what_is_left(int percent_of_other, int left_at_death) {
   char *imported[RANGES];
   prepare();
@@ -129,23 +131,23 @@ static void share_what_is_left(int percent_of_other, int left_at_death) {
     has[0][i] = rand() % 3 != 0;
     has[1][i] = rand() % 100 < percent_of_other;
   }
-  actor exporter = actor_start(export_ranges), other = actor_start(be_the_other_importer);
-  actor_hear(&exporter);
-  actor_hear(&other);
+  helper exporter = helper_start(export_ranges), other = helper_start(be_the_other_importer);
+  helper_receive(&exporter);
+  helper_receive(&other);
   for (int i = 0; i < RANGES; i++)
     imported[i] = has[0][i] ? open_memory(&handles[i]) : NULL;
-  actor_step(&other);
-  actor_kill(&exporter);
+  helper_step(&other);
+  helper_kill(&exporter);
   await_used_on(1, bytes_of_all());
   for (bool lives = true; count(0) + count(1) > 0;) {
     if (lives && count(1) == left_at_death && count(0) > 0) {
-      actor_kill(&other);
+      helper_kill(&other);
       memset(has[1], 0, sizeof has[1]);
       lives = false;
     }
     if (count(1) > 0 && (count(0) == 0 || rand() % 2 == 0)) {
       board->numbers[0] = (uint64_t)draw_one_that(1);
-      actor_step(&other);
+      helper_step(&other);
     } else {
       REQUIRE_OK(openreg_ipc_close(imported[draw_one_that(0)]));
     }
@@ -154,24 +156,24 @@ static void share_what_is_left(int percent_of_other, int left_at_death) {
   await_used_on(1, 0);
 }
 
-CHILD_TEST(a_sole_importer_gives_back_what_it_lets_go_of) {
+CHILD_TEST(a_sole_importer_releases_what_it_closes) {
   share_what_is_left(0, 0);
 }
 
-CHILD_TEST(importers_give_back_what_both_have_let_go_of) {
+CHILD_TEST(importers_release_memory_that_both_have_closed) {
   share_what_is_left(50, 0);
 }
 
-CHILD_TEST(an_importer_gives_back_what_a_killed_one_had) {
+CHILD_TEST(an_importer_releases_memory_of_a_killed_one) {
   share_what_is_left(80, RANGES / 3);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(letting_go_takes_as_many_calls_for_each_range),
-      cmocka_unit_test(a_sole_importer_gives_back_what_it_lets_go_of),
-      cmocka_unit_test(importers_give_back_what_both_have_let_go_of),
-      cmocka_unit_test(an_importer_gives_back_what_a_killed_one_had),
+      cmocka_unit_test(closing_takes_the_same_number_of_calls_for_each_range),
+      cmocka_unit_test(a_sole_importer_releases_what_it_closes),
+      cmocka_unit_test(importers_release_memory_that_both_have_closed),
+      cmocka_unit_test(an_importer_releases_memory_of_a_killed_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

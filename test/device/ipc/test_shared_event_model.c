@@ -1,8 +1,8 @@
-/* Processes that record events of each other at random: compared with a model of who waits for what
- * when each step is taken after the other; and all at once, with some of them killed.
+/* Processes that record and wait for each other's events at random. First one step at a time,
+ * compared with a model of all waits; then concurrently, with some of them killed.
  */
 #define _GNU_SOURCE
-#include "puppet.h"
+#include "remote_events.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static int below(int end) {
 
 enum { PROCESSES = 3, EVENTS = 2, STREAMS = 3, STEPS = 600, ROUNDS = 4, MOST_GATES = 3, NONE = -1 };
 
-/* What was submitted to a stream, in order; it is done when all before it is, and this. */
+/* A piece of work in a stream, in order of submission. It is done when it and everything before it
+ * is done. */
 struct item {
   enum { GATE, WAIT_FOR, RECORDED } kind;
   bool open; /* of a gate */
@@ -45,8 +46,8 @@ static bool is_done(const struct record *record) {
   return model.done[record->process][record->stream] > record->position;
 }
 
-/* Its own process sees a record as it is; others when the earlier ones of the process are done,
- * too. */
+/* The recording process sees a recording as it is. Other processes see it as reached only when all
+ * earlier recordings of that process are reached too. */
 static bool is_reached(int record, int seen_by) {
   const struct record *asked = &model.records[record];
   if (asked->process == seen_by)
@@ -87,7 +88,8 @@ static void submit(int process, int stream, struct item item) {
   model.items[process][stream][model.submitted[process][stream]++] = item;
 }
 
-/* The gate of a stream that was closed first, NULL when all are open; and how many are closed. */
+/* The gate of a stream that was closed first (NULL if all are open), and the number of closed
+ * gates. */
 static struct item *find_gate(int process, int stream, int *closed) {
   struct item *first = NULL;
   *closed = 0;
@@ -103,22 +105,22 @@ static struct item *find_gate(int process, int stream, int *closed) {
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static actor processes[PROCESSES];
+static helper processes[PROCESSES];
 
 static void close_or_open_gate(int process, int stream) {
   int closed;
   struct item *first = find_gate(process, stream, &closed);
   if (closed == MOST_GATES || (closed > 0 && below(2) == 0)) {
-    REQUIRE_OK(tell(&processes[process], OPEN_GATE, 0, stream));
+    REQUIRE_OK(remote_call(&processes[process], OPEN_GATE, 0, stream));
     first->open = true;
   } else {
-    REQUIRE_OK(tell(&processes[process], CLOSE_GATE, 0, stream));
+    REQUIRE_OK(remote_call(&processes[process], CLOSE_GATE, 0, stream));
     submit(process, stream, (struct item){.kind = GATE});
   }
 }
 
 static void record(int process, int stream, int event) {
-  REQUIRE_OK(tell(&processes[process], RECORD, event, stream));
+  REQUIRE_OK(remote_call(&processes[process], RECORD, event, stream));
   int number = model.record_count++;
   model.records[number] = (struct record){.process = process,
                                           .event = event,
@@ -129,22 +131,22 @@ static void record(int process, int stream, int event) {
 }
 
 static void wait_for(int process, int stream, int event) {
-  REQUIRE_OK(tell(&processes[process], WAIT, event, stream));
+  REQUIRE_OK(remote_call(&processes[process], WAIT, event, stream));
   if (model.latest[event] != NONE)
     submit(process, stream, (struct item){.kind = WAIT_FOR, .record = model.latest[event]});
 }
 
-/* What is not done in the model is not done; what is done there may take a moment. */
+/* What is pending in the model must be pending. What is done in the model may take a moment. */
 static void compare(int process, int stream, int event) {
   int latest = model.latest[event];
   if (latest == NONE || is_reached(latest, process))
-    REQUIRE_OK(tell(&processes[process], SYNCHRONIZE, event, 0));
+    REQUIRE_OK(remote_call(&processes[process], SYNCHRONIZE, event, 0));
   else
-    REQUIRE(tell(&processes[process], QUERY, event, 0) == OPENREG_NOT_READY);
+    REQUIRE(remote_call(&processes[process], QUERY, event, 0) == OPENREG_NOT_READY);
   if (model.done[process][stream] == model.submitted[process][stream])
-    REQUIRE_OK(tell(&processes[process], FINISH_STREAM, 0, stream));
+    REQUIRE_OK(remote_call(&processes[process], FINISH_STREAM, 0, stream));
   else
-    REQUIRE(tell(&processes[process], QUERY_STREAM, 0, stream) == OPENREG_NOT_READY);
+    REQUIRE(remote_call(&processes[process], QUERY_STREAM, 0, stream) == OPENREG_NOT_READY);
 }
 
 static void open_all(void) {
@@ -152,14 +154,14 @@ static void open_all(void) {
     for (int stream = 0; stream < STREAMS; stream++)
       for (int closed; find_gate(process, stream, &closed) != NULL;) {
         find_gate(process, stream, &closed)->open = true;
-        REQUIRE_OK(tell(&processes[process], OPEN_GATE, 0, stream));
+        REQUIRE_OK(remote_call(&processes[process], OPEN_GATE, 0, stream));
       }
   while (advance_one())
     ;
   for (int process = 0; process < PROCESSES; process++)
     for (int stream = 0; stream < STREAMS; stream++) {
       REQUIRE(model.done[process][stream] == model.submitted[process][stream]);
-      REQUIRE_OK(tell(&processes[process], FINISH_STREAM, 0, stream));
+      REQUIRE_OK(remote_call(&processes[process], FINISH_STREAM, 0, stream));
     }
 }
 
@@ -168,12 +170,12 @@ static void start_round(void) {
   for (int event = 0; event < EVENTS; event++)
     model.latest[event] = NONE;
   for (int i = 0; i < PROCESSES; i++)
-    processes[i] = puppet_start();
+    processes[i] = remote_start();
   for (int event = 0; event < EVENTS; event++) {
-    REQUIRE_OK(tell(&processes[event], CREATE, event, 0));
+    REQUIRE_OK(remote_call(&processes[event], CREATE, event, 0));
     for (int i = 0; i < PROCESSES; i++)
       if (i != event)
-        REQUIRE_OK(tell(&processes[i], IMPORT, event, 0));
+        REQUIRE_OK(remote_call(&processes[i], IMPORT, event, 0));
   }
 }
 
@@ -197,7 +199,7 @@ static void play_round(void) {
   }
   open_all();
   for (int i = 0; i < PROCESSES; i++)
-    puppet_dismiss(&processes[i]);
+    remote_dismiss(&processes[i]);
 }
 
 CHILD_TEST(records_and_waits_of_processes_are_as_in_the_model) {
@@ -208,7 +210,7 @@ CHILD_TEST(records_and_waits_of_processes_are_as_in_the_model) {
   }
 }
 
-/* ---- all at once ----------------------------------------------------------------------------- */
+/* ---- concurrently ---------------------------------------------------------------------------- */
 
 enum { CROWD = 4, KILL_ROUNDS = 10, TURNS = 40 };
 enum { ALL_LIVE, SOME_DIE, STOP }; /* board->flag */
@@ -268,14 +270,14 @@ static void be_of_the_crowd(void) {
   openreg_event_destroy(shared);
 }
 
-static actor crowd[CROWD];
+static helper crowd[CROWD];
 static bool is_dead[CROWD];
 
 static uint64_t turns_of(int place) {
   return __atomic_load_n(&board->numbers[place], __ATOMIC_SEQ_CST);
 }
 
-/* All that live go on: one that hangs makes this wait for ever, and the test is ended. */
+/* All living processes make progress. If one hangs, this waits forever and the test times out. */
 static void await_turns(void) {
   uint64_t from[CROWD];
   for (int i = 0; i < CROWD; i++)
@@ -289,23 +291,23 @@ static void start_crowd(void) {
   board->flag = ALL_LIVE;
   memset(is_dead, 0, sizeof is_dead);
   for (my_place = 0; my_place < CROWD; my_place++)
-    crowd[my_place] = actor_start(be_of_the_crowd);
+    crowd[my_place] = helper_start(be_of_the_crowd);
   for (int i = 0; i < CROWD; i++)
-    actor_hear(&crowd[i]);
+    helper_receive(&crowd[i]);
   for (int i = 0; i < CROWD; i++)
-    actor_step(&crowd[i]);
+    helper_step(&crowd[i]);
   for (int i = 0; i < CROWD; i++)
-    actor_cue(&crowd[i]);
+    helper_cue(&crowd[i]);
 }
 
 static void stop_crowd(void) {
   board->flag = STOP;
   for (int i = 0; i < CROWD; i++)
     if (!is_dead[i])
-      actor_hear(&crowd[i]);
+      helper_receive(&crowd[i]);
   for (int i = 0; i < CROWD; i++)
     if (!is_dead[i])
-      actor_dismiss(&crowd[i]);
+      helper_dismiss(&crowd[i]);
 }
 
 static void play_with_deaths(int deaths) {
@@ -315,20 +317,20 @@ static void play_with_deaths(int deaths) {
     int who = below(CROWD);
     board->flag = SOME_DIE;
     if (!is_dead[who])
-      actor_kill(&crowd[who]);
+      helper_kill(&crowd[who]);
     is_dead[who] = true;
     await_turns();
   }
   stop_crowd();
 }
 
-CHILD_TEST(processes_that_record_at_the_same_time_do_not_hang) {
+CHILD_TEST(concurrent_recordings_do_not_hang) {
   board_make();
   seed = 1;
   play_with_deaths(0);
 }
 
-CHILD_TEST(processes_that_record_at_the_same_time_survive_each_others_deaths) {
+CHILD_TEST(concurrent_recorders_survive_each_others_deaths) {
   board_make();
   seed = 2;
   for (int round = 0; round < KILL_ROUNDS; round++)
@@ -338,8 +340,8 @@ CHILD_TEST(processes_that_record_at_the_same_time_survive_each_others_deaths) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(records_and_waits_of_processes_are_as_in_the_model),
-      cmocka_unit_test(processes_that_record_at_the_same_time_do_not_hang),
-      cmocka_unit_test(processes_that_record_at_the_same_time_survive_each_others_deaths),
+      cmocka_unit_test(concurrent_recordings_do_not_hang),
+      cmocka_unit_test(concurrent_recorders_survive_each_others_deaths),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,9 +39,9 @@ static void points_are_reached_when_all_before_them_are(void **state) {
   assert_false(openreg_shared_signal_reached(&shared, three));
   openreg_signal_end(&signal, three);
   assert_true(openreg_shared_signal_reached(&shared, four));
-  openreg_signal_end(&signal, three); /* again: nothing */
+  openreg_signal_end(&signal, three); /* ending it again does nothing */
   assert_true(openreg_shared_signal_reached(&shared, begin(&signal) - 1));
-  openreg_signal_reach_all(&signal);
+  openreg_signal_finish_all(&signal);
 }
 
 static void numbers_wrap_around(void **state) {
@@ -63,18 +63,18 @@ static void numbers_wrap_around(void **state) {
   assert_true(openreg_shared_signal_reached(&shared, after));
 }
 
-static void reaching_all_leaves_nothing_undone(void **state) {
+static void finishing_all_points_leaves_none_pending(void **state) {
   (void)state;
   struct openreg_shared_signal shared;
   struct openreg_signal signal = signal_at(&shared, 5);
   uint32_t one = begin(&signal), two = begin(&signal);
-  openreg_signal_reach_all(&signal);
+  openreg_signal_finish_all(&signal);
   assert_true(openreg_shared_signal_reached(&shared, two));
   assert_int_equal(shared.recorded, two);
-  openreg_signal_end(&signal, one); /* nothing */
+  openreg_signal_end(&signal, one); /* does nothing */
   uint32_t three = begin(&signal);
   assert_false(openreg_shared_signal_reached(&shared, three));
-  openreg_signal_reach_all(&signal);
+  openreg_signal_finish_all(&signal);
 }
 
 static void a_wait_ends_at_its_deadline(void **state) {
@@ -122,7 +122,7 @@ int main(void) {
       cmocka_unit_test(a_signal_that_was_never_recorded_is_reached),
       cmocka_unit_test(points_are_reached_when_all_before_them_are),
       cmocka_unit_test(numbers_wrap_around),
-      cmocka_unit_test(reaching_all_leaves_nothing_undone),
+      cmocka_unit_test(finishing_all_points_leaves_none_pending),
       cmocka_unit_test(a_wait_ends_at_its_deadline),
       cmocka_unit_test(no_wake_up_is_lost),
   };

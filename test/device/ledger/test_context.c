@@ -1,4 +1,4 @@
-/* Contexts: what each process has of a device that it uses, with OPENREG_GPU_OVERHEAD=1. */
+/* Contexts: the memory that each process uses on a device with OPENREG_GPU_OVERHEAD=1. */
 #define _GNU_SOURCE
 #include "board.h"
 
@@ -8,24 +8,19 @@
 #include <string.h>
 #include <unistd.h>
 
-/* 2 KiB for each of 4 x 1024 threads, and of 6 x 1024: 8 and 12 MiB. */
+/* 2 KiB for each of 4 x 1024 and 6 x 1024 threads: 8 and 12 MiB. */
 enum { CONTEXT_0 = 8 * MIB, CONTEXT_1 = 12 * MIB };
 
 #define WITH_CONTEXTS                                                                              \
   ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=64M",                               \
               "OPENREG_PROFILE=4x1024,6x1024", "OPENREG_GPU_OVERHEAD=1")
 
-#define CONTEXT_TEST(name)                                                                         \
-  static void name##_body(void);                                                                   \
-  static void name(void **state) {                                                                 \
-    (void)state;                                                                                   \
-    child_expect_pass(name##_body, WITH_CONTEXTS);                                                 \
-  }                                                                                                \
-  static void name##_body(void)
+#define CONTEXT_TEST(name) CHILD_TEST_IN(name, WITH_CONTEXTS)
 
 static openreg_ledger_snapshot *snapshots;
 
-/* What this process's group has of a device, as everybody sees it; looking takes no context. */
+/* Memory that this process's group uses on a device, in a snapshot. Taking a snapshot creates no
+ * context. */
 static uint64_t used_on(int device) {
   int count;
   const char *problem;
@@ -38,23 +33,16 @@ static uint64_t used_on(int device) {
   return used;
 }
 
-static uint64_t free_on(int device) {
-  uint64_t free_bytes, total_bytes;
-  REQUIRE_OK(openreg_ledger_query(device, &free_bytes, &total_bytes));
-  REQUIRE(total_bytes == 64 * MIB);
-  return free_bytes;
-}
+/* ---- when contexts are created --------------------------------------------------------------- */
 
-/* ---- when ------------------------------------------------------------------------------------ */
-
-CHILD_TEST(without_the_variable_there_are_none) {
-  REQUIRE_OK(openreg_device_take_context(0));
+CHILD_TEST(without_the_variable_there_are_no_contexts) {
+  REQUIRE_OK(openreg_device_create_context(0));
   REQUIRE(!openreg_is_initialized());
   REQUIRE(free_on(0) == 64 * MIB && free_on(1) == 64 * MIB);
-  REQUIRE_OK(openreg_ledger_take(0, 64 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 64 * MIB));
 }
 
-CONTEXT_TEST(who_only_asks_what_a_device_is_has_none) {
+CONTEXT_TEST(querying_properties_creates_no_context) {
   int stream, count;
   bool can_access;
   openreg_event *event;
@@ -71,26 +59,26 @@ CONTEXT_TEST(who_only_asks_what_a_device_is_has_none) {
   REQUIRE(properties.profile.context_bytes == CONTEXT_0);
 }
 
-CONTEXT_TEST(asking_for_free_memory_takes_the_context_of_that_device_once) {
+CONTEXT_TEST(querying_free_memory_creates_the_context_once) {
   REQUIRE(free_on(1) == 64 * MIB - CONTEXT_1);
   REQUIRE(used_on(0) == 0 && used_on(1) == CONTEXT_1);
   REQUIRE(free_on(1) == 64 * MIB - CONTEXT_1);
   REQUIRE(free_on(0) == 64 * MIB - CONTEXT_0);
 }
 
-CONTEXT_TEST(taking_memory_takes_the_context_too) {
-  REQUIRE_OK(openreg_ledger_take(0, 10 * MIB));
+CONTEXT_TEST(reserving_memory_creates_the_context) {
+  REQUIRE_OK(openreg_ledger_reserve(0, 10 * MIB));
   REQUIRE(used_on(0) == 10 * MIB + CONTEXT_0);
-  openreg_ledger_give(0, 10 * MIB);
+  openreg_ledger_release(0, 10 * MIB);
   REQUIRE(used_on(0) == CONTEXT_0);
 }
 
-CONTEXT_TEST(it_is_taken_by_whoever_asks_for_it) {
-  REQUIRE_OK(openreg_device_take_context(0));
+CONTEXT_TEST(it_can_be_created_explicitly) {
+  REQUIRE_OK(openreg_device_create_context(0));
   REQUIRE(used_on(0) == CONTEXT_0 && used_on(1) == 0);
-  REQUIRE_OK(openreg_device_take_context(0));
+  REQUIRE_OK(openreg_device_create_context(0));
   REQUIRE(used_on(0) == CONTEXT_0);
-  REQUIRE(openreg_device_take_context(2) == OPENREG_INVALID_DEVICE);
+  REQUIRE(openreg_device_create_context(2) == OPENREG_INVALID_DEVICE);
 }
 
 static openreg_status do_nothing(void *data) {
@@ -98,7 +86,7 @@ static openreg_status do_nothing(void *data) {
   return OPENREG_OK;
 }
 
-CONTEXT_TEST(work_for_a_stream_takes_the_context_of_its_device) {
+CONTEXT_TEST(submitting_work_creates_the_context) {
   int stream;
   REQUIRE_OK(openreg_stream_launch(1, OPENREG_STREAM_DEFAULT, do_nothing, NULL));
   REQUIRE(used_on(1) == CONTEXT_1 && used_on(0) == 0);
@@ -117,7 +105,7 @@ static void *ask_for_free_memory(void *unused) {
   return unused;
 }
 
-CONTEXT_TEST(threads_that_begin_at_the_same_time_have_one_together) {
+CONTEXT_TEST(concurrent_threads_share_one_context) {
   pthread_t threads[THREADS];
   pthread_barrier_init(&together, NULL, THREADS);
   for (int i = 0; i < THREADS; i++)
@@ -127,13 +115,13 @@ CONTEXT_TEST(threads_that_begin_at_the_same_time_have_one_together) {
   REQUIRE(used_on(0) == CONTEXT_0);
 }
 
-/* ---- whether it fits ------------------------------------------------------------------------- */
+/* ---- size ------------------------------------------------------------------------------------ */
 
-CONTEXT_TEST(memory_runs_out_earlier_by_it) {
-  REQUIRE(openreg_ledger_take(0, 64 * MIB - CONTEXT_0 + 1) == OPENREG_OUT_OF_MEMORY);
+CONTEXT_TEST(a_context_reduces_the_available_memory) {
+  REQUIRE(openreg_ledger_reserve(0, 64 * MIB - CONTEXT_0 + 1) == OPENREG_OUT_OF_MEMORY);
   REQUIRE(strcmp(openreg_last_error(), "openreg: device 0 is out of memory: 58720257 bytes were "
-                                       "asked for, 58720256 of 67108864 are free") == 0);
-  REQUIRE_OK(openreg_ledger_take(0, 64 * MIB - CONTEXT_0));
+                                       "requested, but only 58720256 of 67108864 are free") == 0);
+  REQUIRE_OK(openreg_ledger_reserve(0, 64 * MIB - CONTEXT_0));
   REQUIRE(free_on(0) == 0);
 }
 
@@ -143,93 +131,95 @@ static void too_small_body(void) {
   REQUIRE(openreg_ledger_query(0, &free_bytes, &total_bytes) == OPENREG_OUT_OF_MEMORY);
   REQUIRE(
       strcmp(openreg_last_error(),
-             "openreg: device 0 is out of memory: with OPENREG_GPU_OVERHEAD=1 each process that "
-             "uses a device like NVIDIA H100 80GB HBM3 has a context of 520 MiB there, and 512 "
-             "of 512 MiB are free") == 0);
-  REQUIRE(openreg_ledger_take(0, 0) == OPENREG_OUT_OF_MEMORY);
+             "openreg: device 0 is out of memory: with OPENREG_GPU_OVERHEAD=1 each process needs a "
+             "context of 520 MiB on a device like NVIDIA H100 80GB HBM3, but only 512 of 512 MiB "
+             "are free") == 0);
+  REQUIRE(openreg_ledger_reserve(0, 0) == OPENREG_OUT_OF_MEMORY);
   REQUIRE(openreg_stream_launch(0, 0, do_nothing, NULL) == OPENREG_OUT_OF_MEMORY);
   REQUIRE_OK(openreg_ledger_query(1, &free_bytes, &total_bytes));
   REQUIRE(free_bytes == 504 * (uint64_t)MIB);
 }
 
-static void a_device_that_is_too_small_for_it_cannot_be_used(void **state) {
+static void a_device_smaller_than_its_context_cannot_be_used(void **state) {
   (void)state;
   child_expect_pass(too_small_body,
                     ENVIRONMENT("OPENREG_DEVICE_MEMORY=512M,1G", "OPENREG_GPU_OVERHEAD=1"));
 }
 
 static void take_60(void) {
-  REQUIRE(unsetenv("OPENREG_GPU_OVERHEAD") == 0); /* not all of a group need have contexts */
-  REQUIRE_OK(openreg_ledger_take(1, 60 * MIB));
+  REQUIRE(unsetenv("OPENREG_GPU_OVERHEAD") ==
+          0); /* processes of a group may have different settings */
+  REQUIRE_OK(openreg_ledger_reserve(1, 60 * MIB));
   report(0);
   await_cue();
 }
 
-CONTEXT_TEST(a_device_whose_memory_others_have_can_be_used_when_it_is_free) {
-  actor other = actor_start(take_60);
-  actor_hear(&other);
-  REQUIRE(openreg_ledger_take(1, 0) == OPENREG_OUT_OF_MEMORY);
-  REQUIRE(strstr(openreg_last_error(), "a context of 12 MiB there, and 4 of 64 MiB are free"));
+CONTEXT_TEST(a_device_can_be_used_when_other_processes_release_its_memory) {
+  helper other = helper_start(take_60);
+  helper_receive(&other);
+  REQUIRE(openreg_ledger_reserve(1, 0) == OPENREG_OUT_OF_MEMORY);
+  REQUIRE(strstr(openreg_last_error(), "a context of 12 MiB on a device like"));
+  REQUIRE(strstr(openreg_last_error(), "but only 4 of 64 MiB are free"));
   REQUIRE(used_on(1) == 60 * MIB);
-  actor_kill(&other);
+  helper_kill(&other);
   REQUIRE(free_on(1) == 64 * MIB - CONTEXT_1);
 }
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
 static void take_10(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 10 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 10 * MIB));
   report(0);
   await_cue();
 }
 
-CONTEXT_TEST(each_process_has_its_own_until_it_ends) {
-  actor first = actor_start(take_10), second = actor_start(take_10);
-  actor_hear(&first);
-  actor_hear(&second);
+CONTEXT_TEST(each_process_has_its_context_until_it_ends) {
+  helper first = helper_start(take_10), second = helper_start(take_10);
+  helper_receive(&first);
+  helper_receive(&second);
   REQUIRE(used_on(0) == 2 * (10 * MIB + CONTEXT_0));
   REQUIRE(free_on(0) == 64 * MIB - 2 * 10 * MIB - 3 * CONTEXT_0);
-  actor_dismiss(&first);
+  helper_dismiss(&first);
   REQUIRE(free_on(0) == 64 * MIB - 10 * MIB - 2 * CONTEXT_0);
-  actor_dismiss(&second);
+  helper_dismiss(&second);
   REQUIRE(free_on(0) == 64 * MIB - CONTEXT_0);
 }
 
-CONTEXT_TEST(a_process_that_is_killed_leaves_none) {
-  actor first = actor_start(take_10), second = actor_start(take_10);
-  actor_hear(&first);
-  actor_hear(&second);
-  actor_kill(&first);
+CONTEXT_TEST(a_killed_process_leaves_no_context) {
+  helper first = helper_start(take_10), second = helper_start(take_10);
+  helper_receive(&first);
+  helper_receive(&second);
+  helper_kill(&first);
   REQUIRE(used_on(0) == 10 * MIB + CONTEXT_0);
   REQUIRE(free_on(0) == 64 * MIB - 10 * MIB - 2 * CONTEXT_0);
-  actor_kill(&second);
+  helper_kill(&second);
   REQUIRE(free_on(0) == 64 * MIB - CONTEXT_0);
 }
 
 static void export_2(void) {
-  REQUIRE_OK(openreg_ledger_take(1, 2 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(1, 2 * MIB));
   export_memory(base_of(1), 2 * MIB, &board->handles[0]);
   report(0);
   await_cue();
 }
 
-CONTEXT_TEST(who_imports_memory_has_one_where_it_lies) {
-  actor exporter = board_with(export_2);
+CONTEXT_TEST(an_importer_gets_a_context_on_the_memorys_device) {
+  helper exporter = board_with(export_2);
   REQUIRE(used_on(1) == 2 * MIB + CONTEXT_1);
   open_memory(&board->handles[0]);
   REQUIRE(used_on(1) == 2 * MIB + 2 * CONTEXT_1 && used_on(0) == 0);
-  actor_kill(&exporter);
-  while (used_on(1) != 2 * MIB + CONTEXT_1) /* what is imported is there as long as it is */
+  helper_kill(&exporter);
+  while (used_on(1) != 2 * MIB + CONTEXT_1) /* the import keeps the memory in use */
     sched_yield();
 }
 
 static void use_a_device(void) {
   uint64_t free_bytes, total_bytes;
   REQUIRE(openreg_ledger_query(0, &free_bytes, &total_bytes) == OPENREG_BAD_FORK);
-  REQUIRE(openreg_device_take_context(0) == OPENREG_BAD_FORK);
+  REQUIRE(openreg_device_create_context(0) == OPENREG_BAD_FORK);
 }
 
-CONTEXT_TEST(a_forked_child_has_none_and_leaves_the_parents) {
+CONTEXT_TEST(a_forked_child_has_no_context_and_leaves_its_parents) {
   REQUIRE(free_on(0) == 64 * MIB - CONTEXT_0);
   child_fork_and_require(use_a_device);
   REQUIRE(used_on(0) == CONTEXT_0);
@@ -237,20 +227,20 @@ CONTEXT_TEST(a_forked_child_has_none_and_leaves_the_parents) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(without_the_variable_there_are_none),
-      cmocka_unit_test(who_only_asks_what_a_device_is_has_none),
-      cmocka_unit_test(asking_for_free_memory_takes_the_context_of_that_device_once),
-      cmocka_unit_test(taking_memory_takes_the_context_too),
-      cmocka_unit_test(it_is_taken_by_whoever_asks_for_it),
-      cmocka_unit_test(work_for_a_stream_takes_the_context_of_its_device),
-      cmocka_unit_test(threads_that_begin_at_the_same_time_have_one_together),
-      cmocka_unit_test(memory_runs_out_earlier_by_it),
-      cmocka_unit_test(a_device_that_is_too_small_for_it_cannot_be_used),
-      cmocka_unit_test(a_device_whose_memory_others_have_can_be_used_when_it_is_free),
-      cmocka_unit_test(each_process_has_its_own_until_it_ends),
-      cmocka_unit_test(a_process_that_is_killed_leaves_none),
-      cmocka_unit_test(who_imports_memory_has_one_where_it_lies),
-      cmocka_unit_test(a_forked_child_has_none_and_leaves_the_parents),
+      cmocka_unit_test(without_the_variable_there_are_no_contexts),
+      cmocka_unit_test(querying_properties_creates_no_context),
+      cmocka_unit_test(querying_free_memory_creates_the_context_once),
+      cmocka_unit_test(reserving_memory_creates_the_context),
+      cmocka_unit_test(it_can_be_created_explicitly),
+      cmocka_unit_test(submitting_work_creates_the_context),
+      cmocka_unit_test(concurrent_threads_share_one_context),
+      cmocka_unit_test(a_context_reduces_the_available_memory),
+      cmocka_unit_test(a_device_smaller_than_its_context_cannot_be_used),
+      cmocka_unit_test(a_device_can_be_used_when_other_processes_release_its_memory),
+      cmocka_unit_test(each_process_has_its_context_until_it_ends),
+      cmocka_unit_test(a_killed_process_leaves_no_context),
+      cmocka_unit_test(an_importer_gets_a_context_on_the_memorys_device),
+      cmocka_unit_test(a_forked_child_has_no_context_and_leaves_its_parents),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

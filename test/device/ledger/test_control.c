@@ -1,6 +1,8 @@
-/* Control files as files: what is refused, and that no two that are in use have one name. */
+/* Control files: which ones are rejected, and that two control files in use never have the same
+ * name.
+ */
 #define _GNU_SOURCE
-#include "actor.h"
+#include "helper.h"
 #include "device/ledger/control.h"
 #include "device/ledger/ledger.h"
 
@@ -27,7 +29,7 @@ static struct control_header two_devices(void) {
   return header;
 }
 
-/* ---- refused --------------------------------------------------------------------------------- */
+/* ---- rejected files -------------------------------------------------------------------------- */
 
 static bool has_mapped(const char *name) {
   char line[512];
@@ -40,8 +42,8 @@ static bool has_mapped(const char *name) {
   return found;
 }
 
-/* Starting fails with a sentence that names the file, and leaves nothing behind; without the file
- * it succeeds. */
+/* Initialization fails with a message that names the file, and leaves nothing behind. It succeeds
+ * once the file is removed. */
 static void require_refused(const char *why) {
   int files_before = count_descriptors();
   REQUIRE(openreg_initialize() == OPENREG_INVALID_CONFIGURATION);
@@ -52,18 +54,18 @@ static void require_refused(const char *why) {
   REQUIRE(!has_mapped("memfd:openreg") && !has_mapped("/dev/shm/openreg"));
   REQUIRE(openreg_kernel_offset == 0);
   REQUIRE(remove(own_path()) == 0);
-  REQUIRE_OK(openreg_ledger_take(0, 64 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 64 * MIB));
 }
 
-/* Returns the file, which is complete before it has its name. */
+/* Returns the file, which is complete before it gets its name. */
 static int write_control_file(const struct control_header *header, off_t bytes) {
   char draft[256];
   snprintf(draft, sizeof draft, "/dev/shm/openreg-%u/.draft-%s", geteuid(), child_group());
   int file = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   REQUIRE(file >= 0 && ftruncate(file, bytes) == 0);
   REQUIRE(pwrite(file, header, sizeof *header, 0) == sizeof *header);
-  /* As if a process lived in its last slot: a control file that nobody is in is removed by who
-   * lists. */
+  /* Simulates a process in the last slot: listing groups removes a control file without
+   * processes. */
   struct flock life = {.l_type = F_WRLCK, .l_start = OPENREG_MAX_PROCESSES, .l_len = 1};
   REQUIRE(fcntl(file, F_OFD_SETLK, &life) == 0);
   REQUIRE(rename(draft, own_path()) == 0);
@@ -78,7 +80,7 @@ static struct control_header sound_header(void) {
   return header;
 }
 
-CHILD_TEST(a_control_file_as_it_should_be_is_joined) {
+CHILD_TEST(a_valid_control_file_is_joined) {
   struct control_header header = sound_header();
   int file = write_control_file(&header, sizeof(struct control));
   REQUIRE_OK(openreg_initialize());
@@ -105,13 +107,13 @@ CHILD_TEST(a_control_file_that_others_may_use_is_refused) {
   struct control_header header = sound_header();
   write_control_file(&header, sizeof(struct control));
   REQUIRE(chmod(own_path(), 0640) == 0);
-  require_refused("other users may use it (mode 640, not 600)");
+  require_refused("other users can access it (mode 640, not 600)");
 }
 
 CHILD_TEST(a_control_file_of_another_user_is_refused) {
   struct control_header header = sound_header();
   write_control_file(&header, sizeof(struct control));
-  if (chown(own_path(), 4711, 0) != 0) { /* only root may */
+  if (chown(own_path(), 4711, 0) != 0) { /* only root can do this */
     REQUIRE(unlink(own_path()) == 0);
     return;
   }
@@ -132,10 +134,10 @@ CHILD_TEST(a_control_file_that_is_too_short_is_refused) {
     require_refused(why);                                                                          \
   }
 
-REFUSED_HEADER_TEST(a_control_file_that_begins_otherwise_is_refused, header.magic[0] = 'O',
+REFUSED_HEADER_TEST(a_control_file_with_another_magic_is_rejected, header.magic[0] = 'O',
                     "it does not begin with 'openreg'")
 REFUSED_HEADER_TEST(a_control_file_of_another_version_is_refused, header.version++,
-                    "it is of version 3")
+                    "it has version 3")
 REFUSED_HEADER_TEST(a_control_file_without_devices_is_refused, header.device_count = 0,
                     "it has 0 devices")
 REFUSED_HEADER_TEST(a_control_file_with_too_many_devices_is_refused, header.device_count = 65,
@@ -143,12 +145,13 @@ REFUSED_HEADER_TEST(a_control_file_with_too_many_devices_is_refused, header.devi
 REFUSED_HEADER_TEST(a_control_file_without_identity_is_refused, header.identity = 0,
                     "its counts are out of range")
 REFUSED_HEADER_TEST(a_control_file_with_odd_capacities_is_refused,
-                    header.devices[1].capacity_bytes++, "device 1 in it has 67108865 bytes")
+                    header.devices[1].capacity_bytes++,
+                    "device 1 has an invalid capacity of 67108865 bytes")
 REFUSED_HEADER_TEST(a_control_file_with_impossible_nodes_is_refused,
-                    header.devices[0].numa_node = -2, "device 0 in it is on NUMA node -2")
-REFUSED_HEADER_TEST(a_control_file_with_names_without_end_is_refused,
+                    header.devices[0].numa_node = -2, "device 0 has an invalid NUMA node, -2")
+REFUSED_HEADER_TEST(a_control_file_with_unterminated_names_is_refused,
                     memset(header.devices[1].cpuset, '1', sizeof header.devices[1].cpuset),
-                    "a name of device 1 in it has no end")
+                    "a name of device 1 is not terminated")
 
 /* ---- other devices --------------------------------------------------------------------------- */
 
@@ -161,18 +164,18 @@ static void hold_other_devices(void) {
 }
 
 CHILD_TEST(a_group_of_processes_with_other_devices_is_refused) {
-  actor other = actor_start(hold_other_devices);
-  actor_hear(&other);
+  helper other = helper_start(hold_other_devices);
+  helper_receive(&other);
   REQUIRE(openreg_initialize() == OPENREG_INVALID_CONFIGURATION);
   char expected[1024];
   snprintf(expected, sizeof expected,
            "openreg: OPENREG_GROUP=%s: running processes of this group have t4 of 64 MiB, 2 x h100 "
-           "of 64 MiB, and this one is configured for 2 x h100 of 64 MiB: configure it as they "
-           "are, or choose another OPENREG_GROUP",
+           "of 64 MiB, but this process is configured for 2 x h100 of 64 MiB; use their "
+           "configuration, or choose another OPENREG_GROUP",
            getenv("OPENREG_GROUP"));
   REQUIRE(strcmp(openreg_last_error(), expected) == 0);
-  actor_kill(&other);
-  REQUIRE_OK(openreg_ledger_take(1, 64 * MIB));
+  helper_kill(&other);
+  REQUIRE_OK(openreg_ledger_reserve(1, 64 * MIB));
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -183,25 +186,25 @@ static void open_and_report_control_file(void) {
   report(openreg_ledger_self().group);
 }
 
-/* It waits for the control file, or comes to it later. */
+/* It waits for the control file, or opens it later. */
 CHILD_TEST(a_control_file_that_is_retired_while_it_is_opened_is_not_entered) {
   struct control_header header = two_devices();
   struct control_file file;
   REQUIRE_OK(openreg_control_create(child_group(), &header));
-  REQUIRE_OK(openreg_control_open(child_group(), CONTROL_WAIT, &file));
-  actor other = actor_start(open_and_report_control_file);
-  actor_hear(&other);
+  REQUIRE_OK(openreg_control_open(child_group(), CONTROL_WAIT_FOREVER, &file));
+  helper other = helper_start(open_and_report_control_file);
+  helper_receive(&other);
   openreg_control_retire(&file);
   openreg_control_close(&file);
-  REQUIRE(actor_hear(&other) != 77);
-  actor_finish(&other);
+  REQUIRE(helper_receive(&other) != 77);
+  helper_finish(&other);
 }
 
-CHILD_TEST(a_control_file_whose_name_was_removed_serves_those_who_are_in_it) {
-  REQUIRE_OK(openreg_ledger_take(0, 10 * MIB));
+CHILD_TEST(a_control_file_without_its_name_still_serves_its_processes) {
+  REQUIRE_OK(openreg_ledger_reserve(0, 10 * MIB));
   REQUIRE(unlink(own_path()) == 0);
-  REQUIRE_OK(openreg_ledger_take(0, 54 * MIB));
-  REQUIRE(openreg_ledger_take(0, 1) == OPENREG_OUT_OF_MEMORY);
+  REQUIRE_OK(openreg_ledger_reserve(0, 54 * MIB));
+  REQUIRE(openreg_ledger_reserve(0, 1) == OPENREG_OUT_OF_MEMORY);
 }
 
 static void join_and_wait(void) {
@@ -210,24 +213,25 @@ static void join_and_wait(void) {
   await_cue();
 }
 
-CHILD_TEST(a_control_file_without_its_name_leaves_the_name_to_the_control_file_that_has_it) {
-  actor first = actor_start(join_and_wait);
-  uint64_t first_control_file = actor_hear(&first);
+CHILD_TEST(retiring_leaves_a_name_that_another_control_file_has) {
+  helper first = helper_start(join_and_wait);
+  uint64_t first_control_file = helper_receive(&first);
   REQUIRE(unlink(own_path()) == 0);
-  actor second = actor_start(join_and_wait);
-  uint64_t second_control_file = actor_hear(&second);
+  helper second = helper_start(join_and_wait);
+  uint64_t second_control_file = helper_receive(&second);
   REQUIRE(first_control_file != second_control_file);
-  actor_dismiss(&first);
-  actor third = actor_start(join_and_wait);
-  REQUIRE(actor_hear(&third) == second_control_file);
-  actor_kill(&second);
-  actor_kill(&third);
+  helper_dismiss(&first);
+  helper third = helper_start(join_and_wait);
+  REQUIRE(helper_receive(&third) == second_control_file);
+  helper_kill(&second);
+  helper_kill(&third);
 }
 
 static void open_or_make(struct control_file *file) {
   struct control_header header = two_devices();
   openreg_status status;
-  while ((status = openreg_control_open(child_group(), CONTROL_WAIT, file)) == OPENREG_NOT_READY)
+  while ((status = openreg_control_open(child_group(), CONTROL_WAIT_FOREVER, file)) ==
+         OPENREG_NOT_READY)
     REQUIRE_OK(openreg_control_create(child_group(), &header));
   REQUIRE_OK(status);
 }
@@ -243,7 +247,7 @@ static void come_and_go(void) {
     struct control_file file;
     int slot = 0;
     open_or_make(&file);
-    while (!openreg_control_claim(&file, slot))
+    while (!openreg_control_claim_slot(&file, slot))
       slot++;
     openreg_control_unlock(&file);
     require_own_control_file_has_the_name(&file);
@@ -257,46 +261,46 @@ static void come_and_go(void) {
 
 CHILD_TEST(processes_that_come_and_go_at_once_are_never_in_two_control_files) {
   enum { PROCESSES = 4 };
-  actor actors[PROCESSES];
+  helper helpers[PROCESSES];
   for (int i = 0; i < PROCESSES; i++)
-    actors[i] = actor_start(come_and_go);
+    helpers[i] = helper_start(come_and_go);
   for (int i = 0; i < PROCESSES; i++)
-    actor_finish(&actors[i]);
+    helper_finish(&helpers[i]);
   REQUIRE(access(own_path(), F_OK) != 0);
 }
 
-/* ---- made shorter ---------------------------------------------------------------------------- */
+/* ---- truncated files ------------------------------------------------------------------------- */
 
 static void take_after_another_made_it_shorter(void) {
   REQUIRE_OK(openreg_initialize());
   REQUIRE(truncate(own_path(), 0) == 0);
   fprintf(stderr, "made %s shorter\n", own_path());
   fflush(stderr);
-  (void)openreg_ledger_take(0, MIB);
+  (void)openreg_ledger_reserve(0, MIB);
 }
 
-static void the_end_by_a_control_file_that_is_made_shorter_is_told(void **state) {
+static void truncating_the_control_file_ends_its_processes_with_a_message(void **state) {
   (void)state;
   child_result result;
   char path[256] = "", expected[1024];
   child_expect_signal(&result, SIGBUS, take_after_another_made_it_shorter, SMALL_DEVICES);
-  const char *told = strstr(result.errors, "made /dev/shm/");
-  assert_non_null(told);
-  assert_int_equal(sscanf(told, "made %255s", path), 1);
+  const char *message = strstr(result.errors, "truncated /dev/shm/");
+  assert_non_null(message);
+  assert_int_equal(sscanf(message, "truncated %255[^:]", path), 1);
   snprintf(expected, sizeof expected,
-           "openreg: another program made %s shorter: the processes that share devices by it "
-           "cannot go on (end them, and remove the file)\n",
+           "openreg: another program truncated %s: processes that share devices through this file "
+           "cannot continue; end them and remove the file\n",
            path);
   assert_non_null(strstr(result.errors, expected));
 }
 
 /* ---- a full control file --------------------------------------------------------------------- */
 
-CHILD_TEST(one_process_too_many_is_told_so) {
+CHILD_TEST(one_process_too_many_gets_an_error) {
   struct control_file file;
   open_or_make(&file);
   for (int i = 0; i < OPENREG_MAX_PROCESSES; i++) {
-    REQUIRE(openreg_control_claim(&file, i));
+    REQUIRE(openreg_control_claim_slot(&file, i));
     openreg_control_set_identity(&file, i, 1 + (uint64_t)i);
     openreg_control_set_bytes(&file, 1, i, 1024);
   }
@@ -305,19 +309,19 @@ CHILD_TEST(one_process_too_many_is_told_so) {
   openreg_control_unlock(&file);
   REQUIRE(openreg_initialize() == OPENREG_OUT_OF_MEMORY);
   REQUIRE(strcmp(openreg_last_error(),
-                 "openreg: 1024 processes use devices of this group, and no more can: end some, or "
-                 "choose another OPENREG_GROUP") == 0);
-  openreg_control_unclaim(&file, 1000);
+                 "openreg: this group already has 1024 processes, the maximum; "
+                 "end some of them, or choose another OPENREG_GROUP") == 0);
+  openreg_control_release_slot(&file, 1000);
   REQUIRE_OK(openreg_initialize());
   REQUIRE(openreg_ledger_self().slot == 1000);
   uint64_t free_bytes, total_bytes;
   REQUIRE_OK(openreg_ledger_query(1, &free_bytes, &total_bytes));
   REQUIRE(free_bytes == 63 * MIB + 1024);
   openreg_control_close(&file);
-  REQUIRE_OK(openreg_ledger_take(1, 64 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(1, 64 * MIB));
 }
 
-/* In which tests put files of their own. */
+/* Tests put their own files into it. */
 static int make_folder(void **state) {
   (void)state;
   return openreg_control_make_folder() == OPENREG_OK ? 0 : -1;
@@ -325,29 +329,28 @@ static int make_folder(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_control_file_as_it_should_be_is_joined),
+      cmocka_unit_test(a_valid_control_file_is_joined),
       cmocka_unit_test(a_symbolic_link_is_refused),
       cmocka_unit_test(a_folder_is_refused),
       cmocka_unit_test(a_pipe_is_refused),
       cmocka_unit_test(a_control_file_that_others_may_use_is_refused),
       cmocka_unit_test(a_control_file_of_another_user_is_refused),
       cmocka_unit_test(a_control_file_that_is_too_short_is_refused),
-      cmocka_unit_test(a_control_file_that_begins_otherwise_is_refused),
+      cmocka_unit_test(a_control_file_with_another_magic_is_rejected),
       cmocka_unit_test(a_control_file_of_another_version_is_refused),
       cmocka_unit_test(a_control_file_without_devices_is_refused),
       cmocka_unit_test(a_control_file_with_too_many_devices_is_refused),
       cmocka_unit_test(a_control_file_without_identity_is_refused),
       cmocka_unit_test(a_control_file_with_odd_capacities_is_refused),
       cmocka_unit_test(a_control_file_with_impossible_nodes_is_refused),
-      cmocka_unit_test(a_control_file_with_names_without_end_is_refused),
+      cmocka_unit_test(a_control_file_with_unterminated_names_is_refused),
       cmocka_unit_test(a_group_of_processes_with_other_devices_is_refused),
       cmocka_unit_test(a_control_file_that_is_retired_while_it_is_opened_is_not_entered),
-      cmocka_unit_test(a_control_file_whose_name_was_removed_serves_those_who_are_in_it),
-      cmocka_unit_test(
-          a_control_file_without_its_name_leaves_the_name_to_the_control_file_that_has_it),
+      cmocka_unit_test(a_control_file_without_its_name_still_serves_its_processes),
+      cmocka_unit_test(retiring_leaves_a_name_that_another_control_file_has),
       cmocka_unit_test(processes_that_come_and_go_at_once_are_never_in_two_control_files),
-      cmocka_unit_test(the_end_by_a_control_file_that_is_made_shorter_is_told),
-      cmocka_unit_test(one_process_too_many_is_told_so),
+      cmocka_unit_test(truncating_the_control_file_ends_its_processes_with_a_message),
+      cmocka_unit_test(one_process_too_many_gets_an_error),
   };
   return cmocka_run_group_tests(tests, make_folder, NULL);
 }

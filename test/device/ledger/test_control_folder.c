@@ -1,10 +1,10 @@
-/* The folder of a user's control files: it is this user's alone, or refused with what to do.
+/* The folder of a user's control files: it belongs to this user alone, or is rejected with advice.
  *
- * What depends on who one is is tried as a user that nobody is, which only root can become: run by
- * anybody else, these tests look at nothing.
+ * Tests that depend on the user run as an unused user id, which only root can switch to. Run by
+ * anybody else, these tests check nothing.
  */
 #define _GNU_SOURCE
-#include "actor.h"
+#include "helper.h"
 #include "device/ledger/control.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static uid_t first_user; /* two for each process that directs a test, which removes their folders */
+static uid_t first_user; /* two for each test process, which removes their folders */
 
 static uid_t some_user(int which) {
   return first_user + (uid_t)which;
@@ -34,16 +34,16 @@ static bool choose_users(void) {
 
 static void become(uid_t user) {
   REQUIRE(setgid(user) == 0 && setuid(user) == 0);
-  REQUIRE(prctl(PR_SET_DUMPABLE, 1) == 0); /* else /proc/self is root's */
+  REQUIRE(prctl(PR_SET_DUMPABLE, 1) == 0); /* otherwise root owns /proc/self */
 }
 
-/* For the director: as the user, to the end. */
+/* Runs `body` as the user until the test ends. */
 static void act(void (*body)(void)) {
-  actor other = actor_start(body);
-  actor_finish(&other);
+  helper other = helper_start(body);
+  helper_finish(&other);
 }
 
-/* ---- made ------------------------------------------------------------------------------------ */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static void require_own_folder(void) {
   struct stat status;
@@ -90,12 +90,12 @@ static void list_without_a_folder(void) {
   REQUIRE(access(folder_of(some_user(0)), F_OK) != 0);
 }
 
-CHILD_TEST(who_has_no_folder_has_no_groups) {
+CHILD_TEST(a_user_without_a_folder_has_no_groups) {
   if (choose_users())
     act(list_without_a_folder);
 }
 
-/* ---- closed to others ------------------------------------------------------------------------ */
+/* ---- no access for others -------------------------------------------------------------------- */
 
 static void hold_a_group(void) {
   become(some_user(0));
@@ -113,17 +113,17 @@ static void try_to_reach_it(void) {
   REQUIRE(rename(folder_of(some_user(0)), "/dev/shm/openreg-elsewhere") != 0);
 }
 
-CHILD_TEST(another_user_cannot_reach_what_is_in_it) {
+CHILD_TEST(another_user_cannot_access_its_files) {
   if (!choose_users())
     return;
-  actor holder = actor_start(hold_a_group);
-  actor_hear(&holder);
+  helper holder = helper_start(hold_a_group);
+  helper_receive(&holder);
   act(try_to_reach_it);
-  actor_dismiss(&holder);
+  helper_dismiss(&holder);
   REQUIRE(rmdir(folder_of(some_user(0))) == 0);
 }
 
-/* ---- refused --------------------------------------------------------------------------------- */
+/* ---- rejected folders ------------------------------------------------------------------------ */
 
 static char expected[512];
 
@@ -133,7 +133,8 @@ static void expect_refusal(const char *why) {
            folder_of(some_user(0)), why);
 }
 
-/* Starting fails, and a list is empty and says why; when what is there was removed, both go on. */
+/* Initialization fails, and listing finds nothing and says why. After the obstacle is removed, both
+ * work. */
 static void be_refused(void) {
   openreg_ledger_snapshot *snapshots;
   const char *problem;
@@ -151,10 +152,10 @@ static void be_refused(void) {
 }
 
 static void require_refused(int (*remove_it)(const char *path)) {
-  actor other = actor_start(be_refused);
-  actor_hear(&other);
+  helper other = helper_start(be_refused);
+  helper_receive(&other);
   REQUIRE(remove_it(folder_of(some_user(0))) == 0);
-  actor_dismiss(&other);
+  helper_dismiss(&other);
   REQUIRE(rmdir(folder_of(some_user(0))) == 0);
 }
 
@@ -173,7 +174,8 @@ CHILD_TEST(a_folder_that_another_user_made_is_refused) {
 CHILD_TEST(a_folder_that_others_may_use_is_refused) {
   if (!choose_users())
     return;
-  expect_refusal("other users may use it (mode 750, not 700); remove it, or chmod it");
+  expect_refusal(
+      "other users can access it (mode 750, not 700); remove it, or set its mode to 700");
   REQUIRE(mkdir(folder_of(some_user(0)), 0750) == 0);
   REQUIRE(chown(folder_of(some_user(0)), some_user(0), some_user(0)) == 0);
   require_refused(rmdir);
@@ -182,7 +184,7 @@ CHILD_TEST(a_folder_that_others_may_use_is_refused) {
 CHILD_TEST(a_link_instead_of_the_folder_is_refused) {
   if (!choose_users())
     return;
-  expect_refusal("it is not a folder; remove it");
+  expect_refusal("it is not a directory; remove it");
   REQUIRE(symlink("/tmp", folder_of(some_user(0))) == 0);
   REQUIRE(lchown(folder_of(some_user(0)), some_user(0), some_user(0)) == 0);
   require_refused(unlink);
@@ -192,8 +194,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_folder_is_made_for_its_user_alone_and_stays),
       cmocka_unit_test(a_folder_is_made_whatever_the_umask),
-      cmocka_unit_test(who_has_no_folder_has_no_groups),
-      cmocka_unit_test(another_user_cannot_reach_what_is_in_it),
+      cmocka_unit_test(a_user_without_a_folder_has_no_groups),
+      cmocka_unit_test(another_user_cannot_access_its_files),
       cmocka_unit_test(a_folder_that_another_user_made_is_refused),
       cmocka_unit_test(a_folder_that_others_may_use_is_refused),
       cmocka_unit_test(a_link_instead_of_the_folder_is_refused),

@@ -1,6 +1,8 @@
-/* Control files with random bytes: figures may be wrong, yet nobody crashes or reads elsewhere. */
+/* Control files with random bytes: numbers may be wrong, but no process crashes or accesses other
+ * memory.
+ */
 #define _GNU_SOURCE
-#include "actor.h"
+#include "helper.h"
 #include "device/ledger/control.h"
 #include "device/ledger/ledger.h"
 
@@ -20,7 +22,7 @@ static uint32_t random_below(uint64_t end) {
   return (uint32_t)((random_state >> 32) * end >> 32);
 }
 
-/* After those of other tests, whose names they would be listed before. */
+/* Sorts after the groups of other tests; otherwise it would be listed before them. */
 static void choose_group(void) {
   char group[32];
   snprintf(group, sizeof group, "z-test-%d", (int)getpid());
@@ -28,22 +30,22 @@ static void choose_group(void) {
 }
 
 static void hold(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 8 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 8 * MIB));
   report(0);
   await_cue();
 }
 
 /* ---- mutations ------------------------------------------------------------------------------- */
 
-/* Header, slots and figures alike, although the figures are most of the control file: somewhere
- * within the first so many bytes of any of them. */
+/* Chooses header, slots and numbers with equal probability, although the numbers fill most of the
+ * file. Within each, chooses one of the first bytes. */
 static size_t random_place(void) {
   static const size_t regions[][2] = {
       {0, 32},
       {0, sizeof(struct control_header)},
       {offsetof(struct control, used_slots), 8},
-      {offsetof(struct control, watched_until_ns),
-       offsetof(struct control, processes) - offsetof(struct control, watched_until_ns)},
+      {offsetof(struct control, sampled_until_ns),
+       offsetof(struct control, processes) - offsetof(struct control, sampled_until_ns)},
       {offsetof(struct control, processes), 2 * sizeof(struct control_record)},
       {offsetof(struct control, processes), sizeof(((struct control *)0)->processes)},
       {offsetof(struct control, bytes), 64},
@@ -64,7 +66,7 @@ static void mutate(unsigned char *bytes) {
   }
 }
 
-/* Not the size: mapped memory without a file behind it is not survived, as control.h says. */
+/* Does not change the size: mapped memory without a file behind it is fatal, as control.h says. */
 static unsigned char *map_own_control_file(void) {
   int file = open(child_control_file(child_group()), O_RDWR | O_CLOEXEC);
   REQUIRE(file >= 0);
@@ -74,16 +76,16 @@ static unsigned char *map_own_control_file(void) {
   return bytes;
 }
 
-/* A control file in which another process is, with a copy of what it held when it was sound. */
+/* A control file with another process in it, and a copy of its valid contents. */
 typedef struct kept_control {
-  actor process; /* which keeps the control file from being removed */
+  helper process; /* keeps the control file from being removed */
   unsigned char *bytes, *sound;
 } kept_control;
 
 static kept_control keep_own_control_file(void) {
   choose_group();
-  kept_control kept = {.process = actor_start(hold)};
-  actor_hear(&kept.process);
+  kept_control kept = {.process = helper_start(hold)};
+  helper_receive(&kept.process);
   kept.bytes = map_own_control_file();
   kept.sound = malloc(sizeof(struct control));
   REQUIRE(kept.sound != NULL);
@@ -96,7 +98,7 @@ static void mend(const kept_control *kept) {
 }
 
 static void let_go(kept_control *kept) {
-  actor_dismiss(&kept->process);
+  helper_dismiss(&kept->process);
   munmap(kept->bytes, sizeof(struct control));
   free(kept->sound);
 }
@@ -116,13 +118,13 @@ static void look_at_everything(void) {
   openreg_ledger_free_snapshots(snapshots, count);
 }
 
-/* As who joins and who asks do; every tenth time also as who lists, which opens the control files
- * of all tests that run at the time. */
+/* Opens the file like joining and querying processes; every tenth time also like a listing process,
+ * which opens the control files of all tests that run at the time. */
 static void open_own_control_file(int round) {
   char group[OPENREG_GROUP_NAME_BYTES];
   struct control_file file;
   snprintf(group, sizeof group, "group-%s", getenv("OPENREG_GROUP"));
-  openreg_status status = openreg_control_open(group, CONTROL_WAIT, &file);
+  openreg_status status = openreg_control_open(group, CONTROL_WAIT_FOREVER, &file);
   REQUIRE(status == OPENREG_OK || status == OPENREG_INVALID_CONFIGURATION);
   if (status == OPENREG_OK) {
     openreg_control_reclaim(&file);
@@ -147,19 +149,19 @@ CHILD_TEST(snapshots_of_mutated_control_files) {
 }
 
 static void join(void) {
-  openreg_status status = openreg_ledger_take(0, 1 * MIB);
+  openreg_status status = openreg_ledger_reserve(0, 1 * MIB);
   REQUIRE(status == OPENREG_OK || status == OPENREG_INVALID_CONFIGURATION ||
           status == OPENREG_OUT_OF_MEMORY);
   if (status == OPENREG_OK)
-    openreg_ledger_give(0, 1 * MIB);
+    openreg_ledger_release(0, 1 * MIB);
 }
 
 CHILD_TEST(processes_that_join_mutated_control_files) {
   kept_control kept = keep_own_control_file();
   for (int i = 0; i < JOINS; i++) {
     mutate(kept.bytes);
-    actor next = actor_start(join);
-    actor_finish(&next);
+    helper next = helper_start(join);
+    helper_finish(&next);
     mend(&kept);
   }
   let_go(&kept);
@@ -172,25 +174,25 @@ static openreg_peer random_peer(openreg_peer self) {
   return peer;
 }
 
-/* What it took itself it can give back, whatever the control file says. */
+/* A process can release what it reserved, whatever the control file says. */
 static void use(void) {
   uint64_t bytes = random_below(2 * MIB), free_bytes, total_bytes;
   int device = (int)random_below(2);
-  openreg_status status = openreg_ledger_take(device, bytes);
+  openreg_status status = openreg_ledger_reserve(device, bytes);
   REQUIRE(status == OPENREG_OK || status == OPENREG_OUT_OF_MEMORY);
   REQUIRE_OK(openreg_ledger_query(device, &free_bytes, &total_bytes));
   REQUIRE(total_bytes == 64 * MIB && free_bytes <= total_bytes);
   if (status == OPENREG_OK)
-    openreg_ledger_give(device, bytes);
+    openreg_ledger_release(device, bytes);
   openreg_peer peer = random_peer(openreg_ledger_self());
   openreg_peer_location file;
   if (openreg_ledger_find_peer(peer, device, &file))
     REQUIRE(file.pid > 0 && file.file >= 0);
   (void)openreg_ledger_is_alive(peer);
-  if (openreg_ledger_remember(peer) == OPENREG_OK)
-    openreg_ledger_forget(peer);
+  if (openreg_ledger_pin_record(peer) == OPENREG_OK)
+    openreg_ledger_unpin_record(peer);
   if (peer.slot != openreg_ledger_self().slot)
-    REQUIRE_OK(openreg_ledger_set_remains(peer, device, bytes));
+    REQUIRE_OK(openreg_ledger_set_orphaned_bytes(peer, device, bytes));
 }
 
 CHILD_TEST(processes_in_a_control_file_that_is_mutated) {

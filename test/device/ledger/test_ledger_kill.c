@@ -1,11 +1,12 @@
-/* SIGKILL at every step that a process takes with the ledger: while it joins, takes, gives back,
- * reclaims, retires a control file and leaves. Whatever it had comes back, and nothing is left
- * behind.
+/* Kills a process with SIGKILL at every step of its use of the ledger: joining, reserving,
+ * releasing, reclaiming, retiring a control file and leaving. What it had is released, and nothing
+ * is left behind.
  *
- * Steps are the system calls on the file and the stores in it that others see; a process can be
- * killed before and after each. They are counted by functions that the linker puts before them. */
+ * Steps are the system calls on the file and the stores in it that other processes see. A process
+ * can be killed before and after each step. Functions intercepted by the linker count them.
+ */
 #define _GNU_SOURCE
-#include "actor.h"
+#include "helper.h"
 #include "device/ledger/control.h"
 
 #include <signal.h>
@@ -18,7 +19,7 @@
 
 enum { MIB = 1 << 20, PATIENCE_SECONDS = 250 };
 
-static int last_step; /* at which to die; 0: none */
+static int last_step; /* step at which to die; 0: none */
 static int steps;
 
 static void step(void) {
@@ -48,7 +49,7 @@ static void step(void) {
   }
 STEPS(WRAP)
 
-/* Nothing to return: before the store is after what came before it. */
+/* No result: before a store is the same as after the previous step. */
 #define STORES(X)                                                                                  \
   X(openreg_control_set_bytes, (struct control_file * file, int device, int slot, uint64_t bytes), \
     (file, device, slot, bytes))                                                                   \
@@ -67,7 +68,7 @@ STEPS(WRAP)
   }
 STORES(WRAP_STORE)
 
-/* ---- lives ----------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 static uint64_t free_on(int device) {
   uint64_t free_bytes, total_bytes;
@@ -75,18 +76,18 @@ static uint64_t free_on(int device) {
   return free_bytes;
 }
 
-/* Ends by exit, and so leaves. */
+/* Ends by exit, and so leaves the group. */
 static void live(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 30 * MIB));
-  REQUIRE_OK(openreg_ledger_take(1, 20 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 30 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(1, 20 * MIB));
   (void)free_on(0);
-  openreg_ledger_give(0, 10 * MIB);
+  openreg_ledger_release(0, 10 * MIB);
 }
 
 static void live_until_the_step(void) {
   steps = 0;
   signal(SIGALRM, SIG_DFL);
-  alarm(PATIENCE_SECONDS); /* a lock that a dead process kept would stop it for ever */
+  alarm(PATIENCE_SECONDS); /* a lock kept by a dead process would block it forever */
   live();
 }
 
@@ -97,13 +98,13 @@ static void live_with_contexts_until_the_step(void) {
 
 static void find_everything_free(void) {
   alarm(PATIENCE_SECONDS);
-  REQUIRE_OK(openreg_ledger_take(0, 64 * MIB));
-  REQUIRE_OK(openreg_ledger_take(1, 64 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 64 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(1, 64 * MIB));
 }
 
 static void die_with_all(void) {
   uint64_t all = free_on(0);
-  REQUIRE_OK(openreg_ledger_take(0, all));
+  REQUIRE_OK(openreg_ledger_reserve(0, all));
   REQUIRE(kill(getpid(), SIGKILL) == 0);
 }
 
@@ -112,23 +113,23 @@ static void die_with_other_devices(void) {
   die_with_all();
 }
 
-static void wait_for(const actor *actor, int *wait_status) {
-  REQUIRE(waitpid(actor->pid, wait_status, 0) == actor->pid);
-  close(actor->commands);
-  close(actor->reports);
+static void wait_for(const helper *helper, int *wait_status) {
+  REQUIRE(waitpid(helper->pid, wait_status, 0) == helper->pid);
+  close(helper->commands);
+  close(helper->reports);
 }
 
 static void be_dead(void (*body)(void)) {
-  actor other = actor_start(body);
+  helper other = helper_start(body);
   int wait_status;
   wait_for(&other, &wait_status);
   REQUIRE(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL);
 }
 
-/* False when the process ended by itself: it has no such step. */
+/* Returns false if the process ended by itself, because it has no such step. */
 static bool die_living(void (*life)(void), int step_number) {
   last_step = step_number;
-  actor other = actor_start(life);
+  helper other = helper_start(life);
   last_step = 0;
   int wait_status;
   wait_for(&other, &wait_status);
@@ -145,25 +146,19 @@ static bool has_control_file(void) {
 }
 
 static void require_nothing_left(void) {
-  actor next = actor_start(find_everything_free);
-  actor_finish(&next);
+  helper next = helper_start(find_everything_free);
+  helper_finish(&next);
   REQUIRE(!has_control_file());
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-enum { FEWEST_STEPS = 100 }; /* fewer would mean that they are not counted any more */
+enum { FEWEST_STEPS = 100 }; /* fewer would mean that steps are not counted any more */
 
-/* The machine is described in words, which starts processes faster. */
+/* A synthetic machine starts processes faster. */
 #define KILL_TEST(name)                                                                            \
-  static void name##_body(void);                                                                   \
-  static void name(void **state) {                                                                 \
-    (void)state;                                                                                   \
-    child_expect_pass(name##_body,                                                                 \
-                      ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=64M",           \
-                                  "HWLOC_SYNTHETIC=core:2 pu:1"));                                 \
-  }                                                                                                \
-  static void name##_body(void)
+  CHILD_TEST_IN(name, ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=64M",           \
+                                  "HWLOC_SYNTHETIC=core:2 pu:1"))
 
 KILL_TEST(a_process_alone_may_die_at_each_step) {
   int number = 1;
@@ -173,7 +168,7 @@ KILL_TEST(a_process_alone_may_die_at_each_step) {
   REQUIRE(!has_control_file());
 }
 
-/* The profile's contexts are 2 MiB. */
+/* The contexts of this profile have 2 MiB. */
 static void has_contexts_body(void) {
   int number = 1;
   for (; die_living(live_with_contexts_until_the_step, number); number++)
@@ -190,7 +185,7 @@ static void a_process_with_contexts_may_die_at_each_step(void **state) {
 }
 
 static void stay(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 4 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 4 * MIB));
   for (;;) {
     report(free_on(0));
     await_cue();
@@ -198,15 +193,15 @@ static void stay(void) {
 }
 
 KILL_TEST(a_process_that_shares_devices_may_die_at_each_step) {
-  actor other = actor_start(stay);
-  REQUIRE(actor_hear(&other) == 60 * MIB);
+  helper other = helper_start(stay);
+  REQUIRE(helper_receive(&other) == 60 * MIB);
   int number = 1;
   for (; die_at(number); number++) {
-    actor_cue(&other);
-    REQUIRE(actor_hear(&other) == 60 * MIB);
+    helper_cue(&other);
+    REQUIRE(helper_receive(&other) == 60 * MIB);
   }
   REQUIRE(number > FEWEST_STEPS);
-  actor_kill(&other);
+  helper_kill(&other);
   require_nothing_left();
 }
 
@@ -230,7 +225,7 @@ KILL_TEST(a_process_that_replaces_a_control_file_may_die_at_each_step) {
   REQUIRE(number > FEWEST_STEPS);
 }
 
-/* ---- at random ------------------------------------------------------------------------------- */
+/* ---- random kills ---------------------------------------------------------------------------- */
 
 enum { KILLS = 200, SEED = 20260713 };
 
@@ -246,23 +241,24 @@ static void take_and_give_for_ever(void) {
   for (;;) {
     uint64_t bytes = random_below(16 * MIB);
     int device = (int)random_below(2);
-    if (openreg_ledger_take(device, bytes) == OPENREG_OK)
-      openreg_ledger_give(device, bytes);
+    if (openreg_ledger_reserve(device, bytes) == OPENREG_OK)
+      openreg_ledger_release(device, bytes);
     report(0);
   }
 }
 
-/* Where they are when they are killed depends on the machine; how far they are let on the seed. */
+/* The machine determines where processes are when they are killed; the seed determines how far they
+ * may run. */
 KILL_TEST(processes_may_die_at_any_time) {
   enum { AT_ONCE = 3 };
-  actor others[AT_ONCE];
+  helper others[AT_ONCE];
   for (int i = 0; i < KILLS + AT_ONCE; i++) {
     if (i >= AT_ONCE)
-      actor_kill(&others[i % AT_ONCE]);
+      helper_kill(&others[i % AT_ONCE]);
     if (i < KILLS) {
-      others[i % AT_ONCE] = actor_start(take_and_give_for_ever);
+      others[i % AT_ONCE] = helper_start(take_and_give_for_ever);
       for (uint32_t turns = random_below(40); turns > 0; turns--)
-        actor_hear(&others[i % AT_ONCE]);
+        helper_receive(&others[i % AT_ONCE]);
     }
   }
   require_nothing_left();

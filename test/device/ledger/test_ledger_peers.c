@@ -1,7 +1,9 @@
-/* What processes of a group know of each other: who lives, where its memory files are, and what is
- * left of it when it is dead. */
+/* What processes of a group know about each other: which are alive, where their memory files are,
+ * and what remains after their death.
+ */
 #define _GNU_SOURCE
-#include "actor.h"
+#include "devices.h"
+#include "helper.h"
 #include "device/ledger/ledger.h"
 #include "device/memory/arena.h"
 
@@ -11,14 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MIB = 1 << 20 };
-
-static uint64_t free_on(int device) {
-  uint64_t free_bytes, total_bytes;
-  REQUIRE_OK(openreg_ledger_query(device, &free_bytes, &total_bytes));
-  return free_bytes;
-}
-
 static void report_self(void) {
   openreg_peer self = openreg_ledger_self();
   report(self.group);
@@ -26,14 +20,14 @@ static void report_self(void) {
   report(self.slot);
 }
 
-static openreg_peer hear_peer(actor *actor) {
-  openreg_peer peer = {.group = actor_hear(actor), .identity = actor_hear(actor)};
-  peer.slot = (uint32_t)actor_hear(actor);
+static openreg_peer hear_peer(helper *helper) {
+  openreg_peer peer = {.group = helper_receive(helper), .identity = helper_receive(helper)};
+  peer.slot = (uint32_t)helper_receive(helper);
   return peer;
 }
 
 static void take_8(void) {
-  REQUIRE_OK(openreg_ledger_take(1, 8 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(1, 8 * MIB));
   report_self();
   await_cue();
 }
@@ -49,7 +43,7 @@ CHILD_TEST(a_process_knows_itself) {
 }
 
 CHILD_TEST(the_memory_files_of_a_living_peer_are_found) {
-  actor other = actor_start(take_8);
+  helper other = helper_start(take_8);
   openreg_peer peer = hear_peer(&other);
   REQUIRE_OK(openreg_initialize());
   REQUIRE(peer.group == openreg_ledger_self().group && peer.slot != openreg_ledger_self().slot);
@@ -65,7 +59,7 @@ CHILD_TEST(the_memory_files_of_a_living_peer_are_found) {
     REQUIRE(readlink(path, name, sizeof name - 1) > 0 && strcmp(name, expected) == 0);
     REQUIRE(stat(path, &status) == 0 && status.st_ino == file.inode);
   }
-  actor_kill(&other);
+  helper_kill(&other);
 }
 
 CHILD_TEST(devices_that_a_peer_does_not_have_are_not_found) {
@@ -79,12 +73,13 @@ static void require_unknown(openreg_peer peer) {
   openreg_peer_location file;
   REQUIRE(!openreg_ledger_is_alive(peer));
   REQUIRE(!openreg_ledger_find_peer(peer, 0, &file));
-  REQUIRE(openreg_ledger_remember(peer) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE_OK(openreg_ledger_set_remains((openreg_peer){peer.group, peer.identity, 5}, 0, MIB));
+  REQUIRE(openreg_ledger_pin_record(peer) == OPENREG_INVALID_ARGUMENT);
+  REQUIRE_OK(
+      openreg_ledger_set_orphaned_bytes((openreg_peer){peer.group, peer.identity, 5}, 0, MIB));
   REQUIRE(free_on(0) == 64 * MIB);
 }
 
-CHILD_TEST(whoever_is_not_of_the_group_is_unknown) {
+CHILD_TEST(processes_outside_the_group_are_unknown) {
   REQUIRE_OK(openreg_initialize());
   openreg_peer self = openreg_ledger_self();
   require_unknown((openreg_peer){self.group + 1, self.identity, self.slot});
@@ -95,88 +90,88 @@ CHILD_TEST(whoever_is_not_of_the_group_is_unknown) {
   require_unknown((openreg_peer){self.group, self.identity, UINT32_MAX});
 }
 
-/* The control file stays meanwhile, since there is a third. */
-CHILD_TEST(the_dead_are_not_taken_for_who_has_their_place) {
-  actor third = actor_start(take_8);
+/* A third process keeps the control file. */
+CHILD_TEST(dead_peers_are_not_mistaken_for_later_processes_in_their_slot) {
+  helper third = helper_start(take_8);
   (void)hear_peer(&third);
-  actor first = actor_start(take_8), second;
+  helper first = helper_start(take_8), second;
   openreg_peer dead = hear_peer(&first);
-  actor_kill(&first);
-  second = actor_start(take_8);
+  helper_kill(&first);
+  second = helper_start(take_8);
   openreg_peer living = hear_peer(&second);
   REQUIRE_OK(openreg_initialize());
   REQUIRE(living.slot == dead.slot && living.group == dead.group);
   REQUIRE(openreg_ledger_is_alive(living));
   require_unknown(dead);
-  actor_kill(&second);
+  helper_kill(&second);
   openreg_peer_location file;
   REQUIRE(!openreg_ledger_is_alive(living) && !openreg_ledger_find_peer(living, 0, &file));
   REQUIRE(free_on(1) == 56 * MIB);
   require_unknown(living);
-  actor_kill(&third);
+  helper_kill(&third);
 }
 
-/* ---- what is left of the dead ---------------------------------------------------------------- */
+/* ---- after death ----------------------------------------------------------------------------- */
 
-static void remains_body(void (*end)(actor *)) {
-  actor other = actor_start(take_8);
+static void remains_body(void (*end)(helper *)) {
+  helper other = helper_start(take_8);
   openreg_peer peer = hear_peer(&other);
   REQUIRE_OK(openreg_initialize());
-  REQUIRE_OK(openreg_ledger_remember(peer));
-  REQUIRE_OK(openreg_ledger_remember(peer));
+  REQUIRE_OK(openreg_ledger_pin_record(peer));
+  REQUIRE_OK(openreg_ledger_pin_record(peer));
   end(&other);
   REQUIRE(!openreg_ledger_is_alive(peer));
   REQUIRE(free_on(1) == 56 * MIB);
-  REQUIRE_OK(openreg_ledger_set_remains(peer, 1, 3 * MIB));
+  REQUIRE_OK(openreg_ledger_set_orphaned_bytes(peer, 1, 3 * MIB));
   REQUIRE(free_on(1) == 61 * MIB);
-  openreg_ledger_forget(peer);
+  openreg_ledger_unpin_record(peer);
   REQUIRE(free_on(1) == 61 * MIB);
-  openreg_ledger_forget(peer);
+  openreg_ledger_unpin_record(peer);
   REQUIRE(free_on(1) == 64 * MIB);
   require_unknown(peer);
 }
 
-static void cue_and_finish(actor *actor) {
-  actor_cue(actor);
-  actor_finish(actor);
+static void cue_and_finish(helper *helper) {
+  helper_cue(helper);
+  helper_finish(helper);
 }
 
-CHILD_TEST(memory_of_a_killed_process_counts_while_it_is_remembered) {
-  remains_body(actor_kill);
+CHILD_TEST(memory_of_a_killed_process_counts_while_its_record_is_pinned) {
+  remains_body(helper_kill);
 }
 
-CHILD_TEST(memory_of_a_process_that_exits_counts_while_it_is_remembered) {
+CHILD_TEST(memory_of_an_exited_process_counts_while_its_record_is_pinned) {
   remains_body(cue_and_finish);
 }
 
 static openreg_peer to_remember;
 
 static void remember(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 0));
-  REQUIRE_OK(openreg_ledger_remember(to_remember));
+  REQUIRE_OK(openreg_ledger_reserve(0, 0));
+  REQUIRE_OK(openreg_ledger_pin_record(to_remember));
   report(0);
   await_cue();
 }
 
-CHILD_TEST(what_only_a_killed_process_remembered_is_free_again) {
-  actor other = actor_start(take_8);
+CHILD_TEST(memory_pinned_only_by_a_killed_process_is_free_again) {
+  helper other = helper_start(take_8);
   to_remember = hear_peer(&other);
-  actor importer = actor_start(remember);
-  actor_hear(&importer);
-  actor_kill(&other);
+  helper importer = helper_start(remember);
+  helper_receive(&importer);
+  helper_kill(&other);
   REQUIRE(free_on(1) == 56 * MIB);
-  actor_kill(&importer);
+  helper_kill(&importer);
   REQUIRE(free_on(1) == 64 * MIB);
 }
 
-CHILD_TEST(the_memory_of_the_living_is_not_touched_by_forgetting_them) {
-  actor other = actor_start(take_8);
+CHILD_TEST(unpinning_does_not_affect_a_living_process) {
+  helper other = helper_start(take_8);
   openreg_peer peer = hear_peer(&other);
   REQUIRE_OK(openreg_initialize());
-  REQUIRE_OK(openreg_ledger_remember(peer));
-  openreg_ledger_forget(peer);
+  REQUIRE_OK(openreg_ledger_pin_record(peer));
+  openreg_ledger_unpin_record(peer);
   REQUIRE(free_on(1) == 56 * MIB && openreg_ledger_is_alive(peer));
-  actor_kill(&other);
+  helper_kill(&other);
 }
 
 int main(void) {
@@ -184,12 +179,12 @@ int main(void) {
       cmocka_unit_test(a_process_knows_itself),
       cmocka_unit_test(the_memory_files_of_a_living_peer_are_found),
       cmocka_unit_test(devices_that_a_peer_does_not_have_are_not_found),
-      cmocka_unit_test(whoever_is_not_of_the_group_is_unknown),
-      cmocka_unit_test(the_dead_are_not_taken_for_who_has_their_place),
-      cmocka_unit_test(memory_of_a_killed_process_counts_while_it_is_remembered),
-      cmocka_unit_test(memory_of_a_process_that_exits_counts_while_it_is_remembered),
-      cmocka_unit_test(what_only_a_killed_process_remembered_is_free_again),
-      cmocka_unit_test(the_memory_of_the_living_is_not_touched_by_forgetting_them),
+      cmocka_unit_test(processes_outside_the_group_are_unknown),
+      cmocka_unit_test(dead_peers_are_not_mistaken_for_later_processes_in_their_slot),
+      cmocka_unit_test(memory_of_a_killed_process_counts_while_its_record_is_pinned),
+      cmocka_unit_test(memory_of_an_exited_process_counts_while_its_record_is_pinned),
+      cmocka_unit_test(memory_pinned_only_by_a_killed_process_is_free_again),
+      cmocka_unit_test(unpinning_does_not_affect_a_living_process),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

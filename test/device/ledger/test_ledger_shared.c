@@ -1,6 +1,8 @@
-/* The ledger among processes: capacity is shared, and comes back from whoever ends, in any way. */
+/* The ledger among processes: capacity is shared, and is released by processes that end in any way.
+ */
 #define _GNU_SOURCE
-#include "actor.h"
+#include "devices.h"
+#include "helper.h"
 #include "device/ledger/control.h"
 
 #include <pthread.h>
@@ -13,15 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MIB = 1 << 20 };
-
-static uint64_t free_on(int device) {
-  uint64_t free_bytes, total_bytes;
-  REQUIRE_OK(openreg_ledger_query(device, &free_bytes, &total_bytes));
-  REQUIRE(total_bytes == 64 * MIB);
-  return free_bytes;
-}
-
 static bool has_control_file(void) {
   return access(child_control_file(child_group()), F_OK) == 0;
 }
@@ -33,7 +26,7 @@ static void hold(void) {
 }
 
 static void take_40(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 40 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 40 * MIB));
   report(0);
   await_cue();
 }
@@ -42,31 +35,33 @@ static void take_40(void) {
 
 static void take_40_then_what_the_director_gives_back(void) {
   take_40();
-  REQUIRE(openreg_ledger_take(0, 1) == OPENREG_OUT_OF_MEMORY);
+  REQUIRE(openreg_ledger_reserve(0, 1) == OPENREG_OUT_OF_MEMORY);
   report(0);
   await_cue();
-  REQUIRE_OK(openreg_ledger_take(0, 10 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 10 * MIB));
   report(0);
   await_cue();
 }
 
 CHILD_TEST(two_processes_share_the_capacity_of_each_device) {
-  actor other = actor_start(take_40_then_what_the_director_gives_back);
-  actor_hear(&other);
+  helper other = helper_start(take_40_then_what_the_director_gives_back);
+  helper_receive(&other);
   REQUIRE(free_on(0) == 24 * MIB && free_on(1) == 64 * MIB);
-  REQUIRE(openreg_ledger_take(0, 25 * MIB) == OPENREG_OUT_OF_MEMORY);
-  REQUIRE(strcmp(openreg_last_error(),
-                 "openreg: device 0 is out of memory: 26214400 bytes were asked for, 25165824 of "
-                 "67108864 are free") == 0);
-  REQUIRE_OK(openreg_ledger_take(0, 24 * MIB));
-  actor_cue(&other);
-  actor_hear(&other);
-  openreg_ledger_give(0, 10 * MIB);
-  actor_cue(&other);
-  actor_hear(&other);
+  REQUIRE(openreg_ledger_reserve(0, 25 * MIB) == OPENREG_OUT_OF_MEMORY);
+  REQUIRE(
+      strcmp(
+          openreg_last_error(),
+          "openreg: device 0 is out of memory: 26214400 bytes were requested, but only 25165824 of "
+          "67108864 are free") == 0);
+  REQUIRE_OK(openreg_ledger_reserve(0, 24 * MIB));
+  helper_cue(&other);
+  helper_receive(&other);
+  openreg_ledger_release(0, 10 * MIB);
+  helper_cue(&other);
+  helper_receive(&other);
   REQUIRE(free_on(0) == 0);
-  actor_cue(&other);
-  actor_finish(&other);
+  helper_cue(&other);
+  helper_finish(&other);
   REQUIRE(free_on(0) == 50 * MIB);
 }
 
@@ -74,21 +69,21 @@ static void take_all_in_another_group(void) {
   char group[64];
   snprintf(group, sizeof group, "%s-else", getenv("OPENREG_GROUP"));
   REQUIRE(setenv("OPENREG_GROUP", group, 1) == 0);
-  REQUIRE_OK(openreg_ledger_take(0, 64 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 64 * MIB));
   report(0);
   await_cue();
 }
 
 CHILD_TEST(groups_do_not_see_each_other) {
-  actor other = actor_start(take_all_in_another_group);
-  actor_hear(&other);
+  helper other = helper_start(take_all_in_another_group);
+  helper_receive(&other);
   REQUIRE(free_on(0) == 64 * MIB);
-  actor_cue(&other);
-  actor_finish(&other);
+  helper_cue(&other);
+  helper_finish(&other);
 }
 
-/* Devices that no other process has: of the kinds that numbers make there are nearly as many as
- * processes. */
+/* Configures devices that no other process has. Numeric profiles allow nearly as many kinds as
+ * there are processes. */
 static void configure_alike(uint64_t more) {
   char memory[64], profile[64];
   int director = getppid();
@@ -113,40 +108,40 @@ static void report_free_with_other_devices(void) {
   report(free_on(0));
 }
 
-CHILD_TEST(without_a_name_the_group_is_who_is_configured_alike) {
-  actor first = actor_start(configured_alike);
-  actor_hear(&first);
-  actor second = actor_start(report_free), third = actor_start(report_free_with_other_devices);
-  REQUIRE(actor_hear(&second) == 24 * MIB);
-  REQUIRE(actor_hear(&third) == 64 * MIB);
-  actor_finish(&second);
-  actor_finish(&third);
-  actor_cue(&first);
-  actor_finish(&first);
+CHILD_TEST(an_unnamed_group_has_all_processes_with_the_same_configuration) {
+  helper first = helper_start(configured_alike);
+  helper_receive(&first);
+  helper second = helper_start(report_free), third = helper_start(report_free_with_other_devices);
+  REQUIRE(helper_receive(&second) == 24 * MIB);
+  REQUIRE(helper_receive(&third) == 64 * MIB);
+  helper_finish(&second);
+  helper_finish(&third);
+  helper_cue(&first);
+  helper_finish(&first);
 }
 
-/* ---- ends ------------------------------------------------------------------------------------ */
+/* ---- ends of processes ----------------------------------------------------------------------- */
 
-CHILD_TEST(what_a_killed_process_had_is_free_again) {
-  actor other = actor_start(take_40);
-  actor_hear(&other);
+CHILD_TEST(memory_reserved_by_a_killed_process_is_free_again) {
+  helper other = helper_start(take_40);
+  helper_receive(&other);
   REQUIRE(free_on(0) == 24 * MIB);
-  actor_kill(&other);
+  helper_kill(&other);
   REQUIRE(free_on(0) == 64 * MIB);
 }
 
-CHILD_TEST(taking_finds_what_a_killed_process_had_by_itself) {
-  actor other = actor_start(take_40);
-  actor_hear(&other);
-  REQUIRE_OK(openreg_ledger_take(0, 24 * MIB));
-  actor_kill(&other);
-  REQUIRE_OK(openreg_ledger_take(0, 40 * MIB));
-  REQUIRE(openreg_ledger_take(0, 1) == OPENREG_OUT_OF_MEMORY);
+CHILD_TEST(reserving_reclaims_memory_of_killed_processes) {
+  helper other = helper_start(take_40);
+  helper_receive(&other);
+  REQUIRE_OK(openreg_ledger_reserve(0, 24 * MIB));
+  helper_kill(&other);
+  REQUIRE_OK(openreg_ledger_reserve(0, 40 * MIB));
+  REQUIRE(openreg_ledger_reserve(0, 1) == OPENREG_OUT_OF_MEMORY);
 }
 
-CHILD_TEST(a_process_that_nobody_has_waited_for_is_dead_all_the_same) {
-  actor other = actor_start(take_40);
-  actor_hear(&other);
+CHILD_TEST(a_zombie_process_counts_as_dead) {
+  helper other = helper_start(take_40);
+  helper_receive(&other);
   REQUIRE(free_on(0) == 24 * MIB);
   siginfo_t end;
   REQUIRE(kill(other.pid, SIGKILL) == 0);
@@ -156,70 +151,70 @@ CHILD_TEST(a_process_that_nobody_has_waited_for_is_dead_all_the_same) {
 }
 
 CHILD_TEST(a_process_that_is_stopped_keeps_what_it_has) {
-  actor other = actor_start(take_40);
-  actor_hear(&other);
+  helper other = helper_start(take_40);
+  helper_receive(&other);
   siginfo_t stop;
   REQUIRE(kill(other.pid, SIGSTOP) == 0);
   REQUIRE(waitid(P_PID, (id_t)other.pid, &stop, WSTOPPED) == 0);
   REQUIRE(free_on(0) == 24 * MIB);
-  actor_kill(&other);
+  helper_kill(&other);
   REQUIRE(free_on(0) == 64 * MIB);
 }
 
-/* As when the id of a dead process was given to another: here, to this one. */
+/* Simulates that the id of a dead process was reused, here for this process. */
 CHILD_TEST(a_process_id_that_is_in_use_again_keeps_nobody_alive) {
-  actor other = actor_start(take_40);
-  actor_hear(&other);
+  helper other = helper_start(take_40);
+  helper_receive(&other);
   REQUIRE(free_on(0) == 24 * MIB);
   char group[OPENREG_GROUP_NAME_BYTES];
   struct control_file file;
   snprintf(group, sizeof group, "group-%s", getenv("OPENREG_GROUP"));
-  REQUIRE_OK(openreg_control_open(group, CONTROL_WAIT, &file));
+  REQUIRE_OK(openreg_control_open(group, CONTROL_WAIT_FOREVER, &file));
   REQUIRE(file.control->processes[0].pid == other.pid);
   file.control->processes[0].pid = getpid();
   openreg_control_close(&file);
-  actor_kill(&other);
+  helper_kill(&other);
   REQUIRE(free_on(0) == 64 * MIB);
 }
 
 static void take_and_exit(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 40 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 40 * MIB));
 }
 
 static void take_and_vanish(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 40 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 40 * MIB));
   _exit(0);
 }
 
-CHILD_TEST(what_is_not_given_back_by_the_end_is_free_again) {
-  actor holder = actor_start(hold), tidy = actor_start(take_and_exit);
-  actor_hear(&holder);
-  actor_finish(&tidy);
-  actor untidy = actor_start(take_and_vanish);
-  actor_finish(&untidy);
+CHILD_TEST(memory_not_released_before_exit_is_free_again) {
+  helper holder = helper_start(hold), tidy = helper_start(take_and_exit);
+  helper_receive(&holder);
+  helper_finish(&tidy);
+  helper untidy = helper_start(take_and_vanish);
+  helper_finish(&untidy);
   REQUIRE(free_on(0) == 64 * MIB);
-  actor_cue(&holder);
-  actor_finish(&holder);
+  helper_cue(&holder);
+  helper_finish(&holder);
 }
 
 static void take_40_with_a_child_that_lives_on(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 40 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 40 * MIB));
   pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    openreg_ledger_give(0, 1);
+    openreg_ledger_release(0, 1);
     report((uint64_t)getpid());
-    alarm(600); /* should its director fail */
+    alarm(600); /* in case the test process fails */
     pause();
   }
   pause();
 }
 
-CHILD_TEST(a_forked_child_does_not_keep_what_its_parent_had) {
-  actor other = actor_start(take_40_with_a_child_that_lives_on);
-  pid_t orphan = (pid_t)actor_hear(&other);
+CHILD_TEST(a_forked_child_does_not_keep_its_parents_memory) {
+  helper other = helper_start(take_40_with_a_child_that_lives_on);
+  pid_t orphan = (pid_t)helper_receive(&other);
   REQUIRE(free_on(0) == 24 * MIB);
-  actor_kill(&other);
+  helper_kill(&other);
   REQUIRE(kill(orphan, 0) == 0);
   REQUIRE(free_on(0) == 64 * MIB);
   REQUIRE(kill(orphan, SIGKILL) == 0);
@@ -227,36 +222,36 @@ CHILD_TEST(a_forked_child_does_not_keep_what_its_parent_had) {
 
 /* ---- the control file ------------------------------------------------------------------------ */
 
-/* There is room for it beside 40 MiB. */
+/* It fits beside the 40 MiB. */
 static void take_20_and_exit(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 20 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 20 * MIB));
 }
 
 CHILD_TEST(the_control_file_goes_with_the_last_process) {
   REQUIRE(!has_control_file());
-  actor first = actor_start(take_40), second;
-  actor_hear(&first);
+  helper first = helper_start(take_40), second;
+  helper_receive(&first);
   REQUIRE(has_control_file());
-  second = actor_start(take_20_and_exit);
-  actor_cue(&first);
-  actor_finish(&first);
-  actor_finish(&second);
+  second = helper_start(take_20_and_exit);
+  helper_cue(&first);
+  helper_finish(&first);
+  helper_finish(&second);
   REQUIRE(!has_control_file());
 }
 
 CHILD_TEST(the_control_file_stays_while_there_is_a_process) {
-  actor first = actor_start(hold), second = actor_start(hold);
-  actor_hear(&first);
-  actor_hear(&second);
-  actor_cue(&first);
-  actor_finish(&first);
+  helper first = helper_start(hold), second = helper_start(hold);
+  helper_receive(&first);
+  helper_receive(&second);
+  helper_cue(&first);
+  helper_finish(&first);
   REQUIRE(has_control_file());
-  actor_cue(&second);
-  actor_finish(&second);
+  helper_cue(&second);
+  helper_finish(&second);
   REQUIRE(!has_control_file());
 }
 
-CHILD_TEST(nobody_else_may_use_the_control_file) {
+CHILD_TEST(only_its_user_can_access_the_control_file) {
   struct stat status;
   umask(0);
   REQUIRE_OK(openreg_initialize());
@@ -270,8 +265,8 @@ static void *take_and_give_for_ever(void *unused) {
   (void)unused;
   for (;;) {
     uint64_t free_bytes, total_bytes;
-    if (openreg_ledger_take(0, MIB) == OPENREG_OK)
-      openreg_ledger_give(0, MIB);
+    if (openreg_ledger_reserve(0, MIB) == OPENREG_OK)
+      openreg_ledger_release(0, MIB);
     (void)openreg_ledger_query(0, &free_bytes, &total_bytes);
   }
   return NULL;
@@ -285,14 +280,14 @@ static void start_threads(void) {
 }
 
 static void exit_among_threads(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 40 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 40 * MIB));
   start_threads();
 }
 
 CHILD_TEST(a_process_may_end_while_its_threads_take_and_give) {
   for (int i = 0; i < 20; i++) {
-    actor other = actor_start(exit_among_threads);
-    actor_finish(&other);
+    helper other = helper_start(exit_among_threads);
+    helper_finish(&other);
     REQUIRE(!has_control_file());
   }
 }
@@ -304,8 +299,8 @@ static void fork_among_threads(void) {
     pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-      openreg_ledger_give(0, MIB);
-      _exit(openreg_ledger_take(0, MIB) == OPENREG_BAD_FORK ? 0 : 1);
+      openreg_ledger_release(0, MIB);
+      _exit(openreg_ledger_reserve(0, MIB) == OPENREG_BAD_FORK ? 0 : 1);
     }
     int wait_status;
     REQUIRE(waitpid(child, &wait_status, 0) == child && wait_status == 0);
@@ -313,8 +308,8 @@ static void fork_among_threads(void) {
 }
 
 CHILD_TEST(a_process_may_fork_while_its_threads_take_and_give) {
-  actor other = actor_start(fork_among_threads);
-  actor_finish(&other);
+  helper other = helper_start(fork_among_threads);
+  helper_finish(&other);
   REQUIRE(free_on(0) == 64 * MIB);
 }
 
@@ -322,17 +317,17 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(two_processes_share_the_capacity_of_each_device),
       cmocka_unit_test(groups_do_not_see_each_other),
-      cmocka_unit_test(without_a_name_the_group_is_who_is_configured_alike),
-      cmocka_unit_test(what_a_killed_process_had_is_free_again),
-      cmocka_unit_test(taking_finds_what_a_killed_process_had_by_itself),
-      cmocka_unit_test(a_process_that_nobody_has_waited_for_is_dead_all_the_same),
+      cmocka_unit_test(an_unnamed_group_has_all_processes_with_the_same_configuration),
+      cmocka_unit_test(memory_reserved_by_a_killed_process_is_free_again),
+      cmocka_unit_test(reserving_reclaims_memory_of_killed_processes),
+      cmocka_unit_test(a_zombie_process_counts_as_dead),
       cmocka_unit_test(a_process_that_is_stopped_keeps_what_it_has),
       cmocka_unit_test(a_process_id_that_is_in_use_again_keeps_nobody_alive),
-      cmocka_unit_test(what_is_not_given_back_by_the_end_is_free_again),
-      cmocka_unit_test(a_forked_child_does_not_keep_what_its_parent_had),
+      cmocka_unit_test(memory_not_released_before_exit_is_free_again),
+      cmocka_unit_test(a_forked_child_does_not_keep_its_parents_memory),
       cmocka_unit_test(the_control_file_goes_with_the_last_process),
       cmocka_unit_test(the_control_file_stays_while_there_is_a_process),
-      cmocka_unit_test(nobody_else_may_use_the_control_file),
+      cmocka_unit_test(only_its_user_can_access_the_control_file),
       cmocka_unit_test(a_process_may_end_while_its_threads_take_and_give),
       cmocka_unit_test(a_process_may_fork_while_its_threads_take_and_give),
   };

@@ -1,6 +1,6 @@
-/* Snapshots of all groups, as a person sees them. */
+/* Snapshots of all groups. */
 #define _GNU_SOURCE
-#include "actor.h"
+#include "helper.h"
 #include "device/ledger/control.h"
 
 #include <fcntl.h>
@@ -30,15 +30,15 @@ static const openreg_ledger_snapshot *snapshot_of(const char *group) {
 }
 
 static void take_8_and_5(void) {
-  REQUIRE_OK(openreg_ledger_take(0, 8 * MIB));
-  REQUIRE_OK(openreg_ledger_take(1, 5 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(0, 8 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(1, 5 * MIB));
   report(0);
   await_cue();
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-CHILD_TEST(a_snapshot_initializes_nothing_and_joins_nobody) {
+CHILD_TEST(a_snapshot_initializes_nothing_and_joins_no_group) {
   look();
   REQUIRE(snapshot_of(child_group()) == NULL && !openreg_is_initialized());
   REQUIRE(access(child_control_file(child_group()), F_OK) != 0);
@@ -52,10 +52,10 @@ static int64_t now_ns(void) {
 
 static void shows_body(void) {
   int64_t before = now_ns();
-  actor first = actor_start(take_8_and_5);
-  actor_hear(&first);
-  actor second = actor_start(take_8_and_5);
-  actor_hear(&second);
+  helper first = helper_start(take_8_and_5);
+  helper_receive(&first);
+  helper second = helper_start(take_8_and_5);
+  helper_receive(&second);
   look();
   const openreg_ledger_snapshot *snapshot = snapshot_of(child_group());
   REQUIRE(snapshot != NULL && snapshot->device_count == 2 && snapshot->process_count == 2);
@@ -76,12 +76,12 @@ static void shows_body(void) {
     REQUIRE(strstr(process->name, "test_device_snapshot") != NULL);
     REQUIRE(process->bytes[0] == 8 * MIB && process->bytes[1] == 5 * MIB);
   }
-  actor_kill(&first);
+  helper_kill(&first);
   look();
   snapshot = snapshot_of(child_group());
   REQUIRE(snapshot->process_count == 1 && snapshot->processes[0].pid == second.pid);
   REQUIRE(snapshot->devices[0].used_bytes == 8 * MIB);
-  actor_kill(&second);
+  helper_kill(&second);
 }
 
 static void a_snapshot_shows_devices_and_processes(void **state) {
@@ -92,7 +92,7 @@ static void a_snapshot_shows_devices_and_processes(void **state) {
 }
 
 CHILD_TEST(a_process_sees_itself) {
-  REQUIRE_OK(openreg_ledger_take(1, 7 * MIB));
+  REQUIRE_OK(openreg_ledger_reserve(1, 7 * MIB));
   look();
   const openreg_ledger_snapshot *snapshot = snapshot_of(child_group());
   REQUIRE(snapshot != NULL && snapshot->process_count == 1);
@@ -107,10 +107,10 @@ static void take_in_named_group(void) {
 }
 
 CHILD_TEST(all_groups_are_shown_in_the_order_of_their_names) {
-  actor actors[3];
+  helper helpers[3];
   for (int i = 0; i < 3; i++) {
-    actors[i] = actor_start(take_in_named_group);
-    actor_hear(&actors[i]);
+    helpers[i] = helper_start(take_in_named_group);
+    helper_receive(&helpers[i]);
   }
   look();
   int found = 0;
@@ -120,24 +120,25 @@ CHILD_TEST(all_groups_are_shown_in_the_order_of_their_names) {
   }
   REQUIRE(found == 3);
   for (int i = 0; i < 3; i++) {
-    actor_cue(&actors[i]);
-    actor_finish(&actors[i]);
+    helper_cue(&helpers[i]);
+    helper_finish(&helpers[i]);
   }
 }
 
 CHILD_TEST(the_control_file_of_dead_processes_is_removed) {
-  actor other = actor_start(take_8_and_5);
-  actor_hear(&other);
+  helper other = helper_start(take_8_and_5);
+  helper_receive(&other);
   REQUIRE(access(child_control_file(child_group()), F_OK) == 0);
-  actor_kill(&other);
+  helper_kill(&other);
   look();
   REQUIRE(snapshot_of(child_group()) == NULL);
   REQUIRE(access(child_control_file(child_group()), F_OK) != 0);
 }
 
-CHILD_TEST(a_corrupt_control_file_is_left_out_and_named) {
+CHILD_TEST(a_corrupt_control_file_is_skipped_and_named) {
   char corrupt[OPENREG_GROUP_NAME_BYTES + 16];
-  snprintf(corrupt, sizeof corrupt, "-%s", child_group()); /* the first, lest it is cut off */
+  snprintf(corrupt, sizeof corrupt, "-%s",
+           child_group()); /* sorts first, so that its message is not cut off */
   REQUIRE_OK(openreg_control_make_folder());
   int file = open(child_control_file(corrupt), O_WRONLY | O_CREAT | O_EXCL, 0600);
   REQUIRE(file >= 0 && write(file, "?", 1) == 1 && close(file) == 0);
@@ -149,21 +150,21 @@ CHILD_TEST(a_corrupt_control_file_is_left_out_and_named) {
   REQUIRE(snapshot_of(corrupt) == NULL && snapshot_of(child_group()) != NULL);
 }
 
-/* Problems of other tests' groups at the same time may leave no room for later ones. */
+/* Problems of other tests' groups may leave no space for later ones. */
 static void be_among_the_first(void) {
   char group[64];
   snprintf(group, sizeof group, "-%s", getenv("OPENREG_GROUP"));
   REQUIRE(setenv("OPENREG_GROUP", group, 1) == 0);
 }
 
-CHILD_TEST(a_control_file_that_stays_locked_is_left_out_and_named) {
+CHILD_TEST(a_control_file_that_stays_locked_is_skipped_and_named) {
   struct control_file file;
   be_among_the_first();
   REQUIRE_OK(openreg_initialize());
-  REQUIRE_OK(openreg_control_open(child_group(), CONTROL_WAIT, &file));
+  REQUIRE_OK(openreg_control_open(child_group(), CONTROL_WAIT_FOREVER, &file));
   look();
   REQUIRE(problem != NULL && strstr(problem, child_control_file(child_group())) != NULL);
-  REQUIRE(strstr(problem, "is one of its group stopped?") != NULL);
+  REQUIRE(strstr(problem, "check whether a process of the group is stopped") != NULL);
   REQUIRE(snapshot_of(child_group()) == NULL);
   openreg_control_close(&file);
   look();
@@ -181,21 +182,21 @@ CHILD_TEST(a_forked_child_sees_its_parent) {
   look_in_a_child();
 }
 
-CHILD_TEST(no_snapshots_can_be_freed) {
+CHILD_TEST(an_empty_list_of_snapshots_can_be_freed) {
   openreg_ledger_free_snapshots(NULL, 0);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_snapshot_initializes_nothing_and_joins_nobody),
+      cmocka_unit_test(a_snapshot_initializes_nothing_and_joins_no_group),
       cmocka_unit_test(a_snapshot_shows_devices_and_processes),
       cmocka_unit_test(a_process_sees_itself),
       cmocka_unit_test(all_groups_are_shown_in_the_order_of_their_names),
       cmocka_unit_test(the_control_file_of_dead_processes_is_removed),
-      cmocka_unit_test(a_corrupt_control_file_is_left_out_and_named),
-      cmocka_unit_test(a_control_file_that_stays_locked_is_left_out_and_named),
+      cmocka_unit_test(a_corrupt_control_file_is_skipped_and_named),
+      cmocka_unit_test(a_control_file_that_stays_locked_is_skipped_and_named),
       cmocka_unit_test(a_forked_child_sees_its_parent),
-      cmocka_unit_test(no_snapshots_can_be_freed),
+      cmocka_unit_test(an_empty_list_of_snapshots_can_be_freed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
-/* Arenas: two views of memory that is committed when touched and private to the process. */
+/* Arenas: two views of memory that is committed on first access and private to the process. */
 #define _GNU_SOURCE
-#include "child.h"
-#include "device/device.h"
+#include "devices.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,24 +19,7 @@
 #endif
 #endif
 
-enum { MIB = 1 << 20, PAGE = 4096 };
-
-static char *base_of(int device) {
-  void *base;
-  size_t bytes;
-  REQUIRE_OK(openreg_arena_get(device, &base, &bytes));
-  return base;
-}
-
-/* Of each device. */
-static size_t arena_bytes(void) {
-  void *base;
-  size_t bytes;
-  REQUIRE_OK(openreg_arena_get(0, &base, &bytes));
-  return bytes;
-}
-
-/* The descriptor of a device's memory file, found as any other process would; -1: none. */
+/* The descriptor of a device's memory file, found as another process would find it; -1: none. */
 static int memory_file(int device) {
   char wanted[64];
   snprintf(wanted, sizeof wanted, "/memfd:openreg:%d (deleted)", device);
@@ -102,7 +84,7 @@ static void addresses_tell_their_device(void **state) {
                     ENVIRONMENT("OPENREG_DEVICE_COUNT=3", "OPENREG_DEVICE_MEMORY=6M,2M,64M"));
 }
 
-CHILD_TEST(one_constant_leads_from_every_device_view_to_its_kernel_view) {
+CHILD_TEST(one_offset_leads_from_every_device_view_to_its_kernel_view) {
   REQUIRE_OK(openreg_initialize());
   REQUIRE(openreg_kernel_offset != 0);
   for (int i = 0; i < 2; i++) {
@@ -134,7 +116,7 @@ static void sixty_four_devices_body(void) {
 static void sixty_four_devices_of_80_gib_are_only_addresses(void **state) {
   (void)state;
 #ifdef THREAD_SANITIZER
-  skip(); /* it leaves a program 1.5 TiB of addresses for all mappings */
+  skip(); /* the thread sanitizer leaves a program 1.5 TiB of addresses for all mappings */
 #endif
   child_expect_pass(sixty_four_devices_body,
                     ENVIRONMENT("OPENREG_DEVICE_COUNT=64", "OPENREG_DEVICE_MEMORY=80G"));
@@ -179,7 +161,7 @@ CHILD_TEST(fresh_memory_reads_as_zeros) {
     REQUIRE(seen[i] == 0);
 }
 
-CHILD_TEST(release_gives_the_pages_back_and_no_others) {
+CHILD_TEST(release_returns_only_its_pages) {
   char *base = base_of(0), seen = 0;
   REQUIRE_OK(openreg_fill(base, 0x5A, 8 * MIB));
   size_t before = committed_bytes(0);
@@ -210,16 +192,16 @@ CHILD_TEST(release_of_nothing_is_allowed) {
   REQUIRE_OK(openreg_arena_release(base_of(0), 0));
 }
 
-CHILD_TEST(release_refuses_what_is_not_whole_pages) {
+CHILD_TEST(release_rejects_partial_pages) {
   char *base = base_of(0);
   REQUIRE(openreg_arena_release(base + 1, PAGE) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(openreg_arena_release(base, PAGE - 1) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strstr(openreg_last_error(), "not whole pages of 4096 bytes") != NULL);
+  REQUIRE(strstr(openreg_last_error(), "multiples of the page size, 4096 bytes") != NULL);
 }
 
-CHILD_TEST(release_refuses_what_is_not_in_one_arena) {
+CHILD_TEST(release_rejects_ranges_outside_one_arena) {
   static char host[2 * PAGE] __attribute__((aligned(PAGE)));
-  REQUIRE(openreg_arena_release(host, PAGE) == OPENREG_INVALID_ADDRESS); /* uninitialized */
+  REQUIRE(openreg_arena_release(host, PAGE) == OPENREG_INVALID_ADDRESS); /* not initialized */
   char *base = base_of(0);
   REQUIRE(openreg_arena_release(host, PAGE) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_arena_release(NULL, PAGE) == OPENREG_INVALID_ADDRESS);
@@ -238,7 +220,7 @@ CHILD_TEST(there_is_no_arena_of_a_device_that_does_not_exist) {
   REQUIRE(base == &base && bytes == 1);
 }
 
-/* ---- what the system is told of the memory --------------------------------------------------- */
+/* ---- properties of the mappings -------------------------------------------------------------- */
 
 CHILD_TEST(memory_files_cannot_change_size_and_close_on_exec) {
   REQUIRE_OK(openreg_initialize());
@@ -248,7 +230,7 @@ CHILD_TEST(memory_files_cannot_change_size_and_close_on_exec) {
   REQUIRE(fcntl(file, F_GETFD) & FD_CLOEXEC);
 }
 
-/* The VmFlags line of the mapping that starts at `address`, in /proc/self/smaps. */
+/* Reads the VmFlags line of the mapping that starts at `address` from /proc/self/smaps. */
 static void read_flags(const void *address, char *flags, size_t flags_bytes) {
   char line[512], start[32];
   bool inside = false;
@@ -279,7 +261,7 @@ CHILD_TEST(both_views_stay_out_of_forks_and_core_files) {
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Returns what the limit was. */
+/* Returns the previous limit. */
 static rlim_t limit_files(rlim_t count) {
   struct rlimit limit;
   REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -295,7 +277,7 @@ CHILD_TEST(a_failed_initialization_leaves_nothing_and_may_be_repeated) {
   rlim_t limit = limit_files((rlim_t)next_file + 1);
   for (int i = 0; i < 2; i++) {
     REQUIRE(openreg_initialize() == OPENREG_SYSTEM);
-    REQUIRE(strstr(openreg_last_error(), "device 1: creating a memory file: "
+    REQUIRE(strstr(openreg_last_error(), "device 1: cannot create a memory file: "
                                          "Too many open files") != NULL);
     REQUIRE(!openreg_is_initialized());
     REQUIRE(dup(STDERR_FILENO) == next_file && close(next_file) == 0);
@@ -344,16 +326,16 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_arena_has_many_times_its_capacity_and_is_aligned),
       cmocka_unit_test(addresses_tell_their_device),
-      cmocka_unit_test(one_constant_leads_from_every_device_view_to_its_kernel_view),
+      cmocka_unit_test(one_offset_leads_from_every_device_view_to_its_kernel_view),
       cmocka_unit_test(sixty_four_devices_of_80_gib_are_only_addresses),
       cmocka_unit_test(with_host_access_the_views_are_one),
       cmocka_unit_test(nothing_is_committed_until_it_is_touched),
       cmocka_unit_test(fresh_memory_reads_as_zeros),
-      cmocka_unit_test(release_gives_the_pages_back_and_no_others),
+      cmocka_unit_test(release_returns_only_its_pages),
       cmocka_unit_test(released_memory_can_be_used_again),
       cmocka_unit_test(release_of_nothing_is_allowed),
-      cmocka_unit_test(release_refuses_what_is_not_whole_pages),
-      cmocka_unit_test(release_refuses_what_is_not_in_one_arena),
+      cmocka_unit_test(release_rejects_partial_pages),
+      cmocka_unit_test(release_rejects_ranges_outside_one_arena),
       cmocka_unit_test(there_is_no_arena_of_a_device_that_does_not_exist),
       cmocka_unit_test(memory_files_cannot_change_size_and_close_on_exec),
       cmocka_unit_test(both_views_stay_out_of_forks_and_core_files),

@@ -1,4 +1,4 @@
-/* Large copies and fills, against memcpy and memset, with bytes around them that must stay. */
+/* Compares large copies and fills with memcpy and memset. Bytes around them must not change. */
 #define _GNU_SOURCE
 #include "child.h"
 #include "device/memory/bulk.h"
@@ -48,7 +48,7 @@ static void streaming_copies_every_size_and_alignment(void **state) {
   free(target);
 }
 
-/* 64 MiB and more: past the caches on pages that are there, through them on those that are not. */
+/* 64 MiB and more: bypasses the caches on committed pages, but not on uncommitted ones. */
 static void expect_large_copy(bool committed) {
   size_t bytes = 65 * MIB + 12345, room = bytes + 2 * MARGIN + 4096;
   unsigned char *source = fresh_pages(room), *target = fresh_pages(room);

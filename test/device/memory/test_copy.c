@@ -1,27 +1,9 @@
 /* Copies between host and devices, and fills. */
-#include "child.h"
-#include "device/device.h"
+#include "devices.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MIB = 1 << 20 };
-
-static char *base_of(int device) {
-  void *base;
-  size_t bytes;
-  REQUIRE_OK(openreg_arena_get(device, &base, &bytes));
-  return base;
-}
-
-/* Of each device. */
-static size_t arena_bytes(void) {
-  void *base;
-  size_t bytes;
-  REQUIRE_OK(openreg_arena_get(0, &base, &bytes));
-  return bytes;
-}
 
 static unsigned char pattern(size_t i) {
   return (unsigned char)(i * 2654435761u >> 11);
@@ -79,13 +61,13 @@ CHILD_TEST(copying_nothing_touches_nothing) {
 CHILD_TEST(null_is_refused) {
   char byte = 0;
   REQUIRE(openreg_copy(NULL, &byte, 1) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strcmp(openreg_last_error(), "openreg: copying 1 bytes to NULL") == 0);
+  REQUIRE(strcmp(openreg_last_error(), "openreg: cannot copy 1 bytes to NULL") == 0);
   REQUIRE(openreg_copy(&byte, NULL, 1) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strcmp(openreg_last_error(), "openreg: copying 1 bytes from NULL") == 0);
+  REQUIRE(strcmp(openreg_last_error(), "openreg: cannot copy 1 bytes from NULL") == 0);
   REQUIRE(openreg_fill(NULL, 0, 1) == OPENREG_INVALID_ARGUMENT);
 }
 
-CHILD_TEST(ranges_that_leave_their_arena_are_refused) {
+CHILD_TEST(ranges_that_cross_the_end_of_an_arena_are_rejected) {
   static char host[4096];
   char *base = base_of(0), *end = base + arena_bytes();
   REQUIRE(openreg_copy(end - 1, host, 2) == OPENREG_INVALID_ADDRESS);
@@ -96,7 +78,7 @@ CHILD_TEST(ranges_that_leave_their_arena_are_refused) {
   REQUIRE(openreg_fill(base, 0, 2 * arena_bytes()) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_copy(host, base, SIZE_MAX) == OPENREG_INVALID_ADDRESS);
   REQUIRE(openreg_copy((void *)(UINTPTR_MAX - 1), host, 16) == OPENREG_INVALID_ADDRESS);
-  REQUIRE(strstr(openreg_last_error(), "not all in the memory of one device") != NULL);
+  REQUIRE(strstr(openreg_last_error(), "do not lie within the memory of one device") != NULL);
 }
 
 static void spare_addresses_body(void) {
@@ -151,7 +133,7 @@ static void ranges_that_overlap_are_asserted_against(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGABRT, copy_onto_itself, SMALL_DEVICES);
-  assert_non_null(strstr(result.errors, "apart"));
+  assert_non_null(strstr(result.errors, "disjoint"));
 }
 #endif
 
@@ -163,7 +145,7 @@ int main(void) {
       cmocka_unit_test(a_whole_arena_can_be_copied_to_another),
       cmocka_unit_test(copying_nothing_touches_nothing),
       cmocka_unit_test(null_is_refused),
-      cmocka_unit_test(ranges_that_leave_their_arena_are_refused),
+      cmocka_unit_test(ranges_that_cross_the_end_of_an_arena_are_rejected),
       cmocka_unit_test(addresses_between_arenas_are_refused),
       cmocka_unit_test(a_fill_sets_its_bytes_and_no_others),
       cmocka_unit_test(host_memory_is_not_filled),

@@ -1,7 +1,6 @@
-/* What is said of a fault in the memory of a device, and what happens then. */
+/* Faults in device memory: the message, and what happens afterwards. */
 #define _GNU_SOURCE
-#include "child.h"
-#include "device/device.h"
+#include "devices.h"
 #include "device/faults.h"
 
 #include <pthread.h>
@@ -15,34 +14,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MIB = 1 << 20 };
-
-/* Of this machine it might be said that devices cannot be placed on it, among what is expected. */
+/* On the real machine, a warning about placement might appear in the expected output. */
 #define IMAGINED_MACHINE "HWLOC_SYNTHETIC=core:2 pu:1"
 #define QUIET_DEVICES                                                                              \
   ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=64M", IMAGINED_MACHINE)
 
-static volatile char *base_of(int device) {
-  void *base;
-  size_t bytes;
-  REQUIRE_OK(openreg_arena_get(device, &base, &bytes));
-  return base;
+/* The compiler must not remove an access. */
+static volatile char *volatile_base(int device) {
+  return base_of(device);
 }
 
-static size_t arena_bytes(void) {
-  void *base;
-  size_t bytes;
-  REQUIRE_OK(openreg_arena_get(0, &base, &bytes));
-  return bytes;
-}
-
-/* The address is not known before the child ran: it says it first. */
+/* The address is not known before the child runs, so the child prints it first. */
 static void announce(const volatile void *address) {
   fprintf(stderr, "about to touch %p\n", (void *)(uintptr_t)address);
   fflush(stderr);
 }
 
-static void expect_sentence(const child_result *result, const char *before, const char *after) {
+static void expect_message(const child_result *result, const char *before, const char *after) {
   void *address;
   char expected[512];
   assert_int_equal(sscanf(result->errors, "about to touch %p", &address), 1);
@@ -53,63 +41,62 @@ static void expect_sentence(const child_result *result, const char *before, cons
 }
 
 #define NO_HOST_ACCESS                                                                             \
-  "(memory of a device cannot be touched by the host; use .cpu() to copy it, or set "              \
-  "OPENREG_HOST_ACCESS=1)"
+  "; host code cannot access device memory: copy it with .cpu(), or set OPENREG_HOST_ACCESS=1"
 
-/* ---- the sentence and the death -------------------------------------------------------------- */
+/* ---- message and death ----------------------------------------------------------------------- */
 
 static void read_device_memory(void) {
-  volatile char *address = base_of(1) + 4097;
+  volatile char *address = volatile_base(1) + 4097;
   announce(address);
   (void)*address;
 }
 
-static void reading_device_memory_is_told_and_kills(void **state) {
+static void reading_device_memory_is_reported_and_kills(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, read_device_memory, QUIET_DEVICES);
-  expect_sentence(&result, "the host touched address", "of device 1 " NO_HOST_ACCESS);
+  expect_message(&result, "the host accessed address", "of device 1" NO_HOST_ACCESS);
 }
 
 static void write_device_memory(void) {
-  volatile char *address = base_of(0);
+  volatile char *address = volatile_base(0);
   announce(address);
   *address = 1;
 }
 
-static void writing_device_memory_is_told_and_kills(void **state) {
+static void writing_device_memory_is_reported_and_kills(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, write_device_memory, QUIET_DEVICES);
-  expect_sentence(&result, "the host touched address", "of device 0 " NO_HOST_ACCESS);
+  expect_message(&result, "the host accessed address", "of device 0" NO_HOST_ACCESS);
 }
 
 static void read_beyond_the_end(void) {
-  volatile char *address = base_of(0) + arena_bytes();
+  volatile char *address = volatile_base(0) + arena_bytes();
   announce(address);
   (void)*address;
 }
 
-static void touching_beyond_the_end_says_so(void **state) {
+static void accesses_beyond_the_end_are_reported(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, read_beyond_the_end,
                       ENVIRONMENT("OPENREG_DEVICE_MEMORY=6M", IMAGINED_MACHINE));
-  expect_sentence(&result, "the host touched address", "beyond the end of device 0");
+  expect_message(&result, "the host accessed address", "beyond the end of device 0");
 }
 
 static void run_off_the_kernel_view(void) {
-  volatile char *address = openreg_kernel_view((char *)base_of(0) + arena_bytes());
+  volatile char *address = openreg_kernel_view((char *)volatile_base(0) + arena_bytes());
   announce(address);
   *address = 1;
 }
 
-static void kernels_that_run_off_the_end_are_told_too(void **state) {
+static void kernels_that_run_past_the_end_are_reported_too(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, run_off_the_kernel_view,
                       ENVIRONMENT("OPENREG_DEVICE_MEMORY=6M", IMAGINED_MACHINE));
-  expect_sentence(&result, "the host touched address", "beyond the end of device 0");
+  expect_message(&result, "the host accessed address", "beyond the end of device 0");
 }
 
 static void read_elsewhere(void) {
@@ -119,7 +106,7 @@ static void read_elsewhere(void) {
   (void)*page;
 }
 
-static void other_faults_kill_without_a_sentence(void **state) {
+static void other_faults_kill_without_a_message(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, read_elsewhere, QUIET_DEVICES);
@@ -152,7 +139,7 @@ static void install(int signal_number, int flags, void (*with_info)(int, siginfo
 
 static void touch_twice_and_survive(void) {
   install(SIGSEGV, SA_SIGINFO, previous_with_info, NULL);
-  volatile char *address = base_of(1) + 100;
+  volatile char *address = volatile_base(1) + 100;
   for (volatile int i = 0; i < 2; i++) {
     if (sigsetjmp(back, 1) == 0)
       (void)*address;
@@ -167,9 +154,9 @@ static void a_previous_handler_is_called_each_time_and_may_jump_out(void **state
   child_result result;
   child_run(&result, touch_twice_and_survive, QUIET_DEVICES);
   assert_int_equal(result.wait_status, 0);
-  const char *first = strstr(result.errors, "device 1 " NO_HOST_ACCESS);
+  const char *first = strstr(result.errors, "device 1" NO_HOST_ACCESS);
   assert_non_null(first);
-  assert_non_null(strstr(first + 1, "device 1 " NO_HOST_ACCESS));
+  assert_non_null(strstr(first + 1, "device 1" NO_HOST_ACCESS));
   assert_non_null(strstr(first, "survived"));
 }
 
@@ -182,17 +169,17 @@ static void previous_plain(int signal_number) {
 
 static void touch_with_plain_handler(void) {
   install(SIGSEGV, 0, NULL, previous_plain);
-  (void)*base_of(0);
+  (void)*volatile_base(0);
 }
 
-static void a_plain_previous_handler_is_called_after_the_sentence(void **state) {
+static void a_plain_previous_handler_is_called_after_the_message(void **state) {
   (void)state;
   child_result result;
   child_run(&result, touch_with_plain_handler, QUIET_DEVICES);
   assert_int_equal(result.wait_status, 42 << 8);
-  const char *sentence = strstr(result.errors, NO_HOST_ACCESS);
-  assert_non_null(sentence);
-  assert_non_null(strstr(sentence, "previous handler"));
+  const char *message = strstr(result.errors, NO_HOST_ACCESS);
+  assert_non_null(message);
+  assert_non_null(strstr(message, "previous handler"));
 }
 
 static void elsewhere_with_plain_handler(void) {
@@ -215,7 +202,7 @@ static void return_only(int signal_number) {
 
 static void touch_with_one_shot_handler(void) {
   install(SIGSEGV, SA_RESETHAND, NULL, return_only);
-  (void)*base_of(0);
+  (void)*volatile_base(0);
 }
 
 static void a_previous_handler_for_one_shot_is_called_once(void **state) {
@@ -226,7 +213,7 @@ static void a_previous_handler_for_one_shot_is_called_once(void **state) {
 
 static void touch_with_ignored_signal(void) {
   install(SIGSEGV, 0, NULL, SIG_IGN);
-  (void)*base_of(0);
+  (void)*volatile_base(0);
 }
 
 static void a_fault_kills_even_when_the_signal_was_ignored(void **state) {
@@ -235,21 +222,21 @@ static void a_fault_kills_even_when_the_signal_was_ignored(void **state) {
   child_expect_signal(&result, SIGSEGV, touch_with_ignored_signal, QUIET_DEVICES);
 }
 
-/* ---- signals that somebody sent -------------------------------------------------------------- */
+/* ---- signals sent by processes --------------------------------------------------------------- */
 
 static void raise_by_default(void) {
   REQUIRE_OK(openreg_initialize());
   raise(SIGSEGV);
 }
 
-static void a_signal_that_was_sent_kills_as_before(void **state) {
+static void a_sent_signal_still_kills(void **state) {
   (void)state;
   child_result result;
   child_expect_signal(&result, SIGSEGV, raise_by_default, QUIET_DEVICES);
   assert_null(strstr(result.errors, "openreg:"));
 }
 
-CHILD_TEST(a_signal_that_was_sent_and_ignored_stays_ignored) {
+CHILD_TEST(a_sent_signal_that_is_ignored_stays_ignored) {
   install(SIGSEGV, 0, NULL, SIG_IGN);
   REQUIRE_OK(openreg_initialize());
   raise(SIGSEGV);
@@ -257,7 +244,8 @@ CHILD_TEST(a_signal_that_was_sent_and_ignored_stays_ignored) {
 
 /* ---- no memory left -------------------------------------------------------------------------- */
 
-/* What the kernel sends when it has no page for an address; it lets a process send it to itself. */
+/* Sends what the kernel sends if it has no page for an address. A process may send this signal to
+ * itself. */
 static void pretend_lack_of_memory(void *address) {
   siginfo_t info = {.si_signo = SIGBUS, .si_code = BUS_ADRERR};
   info.si_addr = address;
@@ -266,12 +254,12 @@ static void pretend_lack_of_memory(void *address) {
 
 static void lack_memory(void) {
   install(SIGBUS, 0, NULL, previous_plain);
-  volatile char *address = openreg_kernel_view((char *)base_of(1) + 5);
+  volatile char *address = openreg_kernel_view((char *)volatile_base(1) + 5);
   announce(address);
   pretend_lack_of_memory((void *)(uintptr_t)address);
 }
 
-static void a_machine_without_memory_is_told(void **state) {
+static void a_machine_without_memory_is_reported(void **state) {
   (void)state;
   child_result result;
   child_run(&result, lack_memory, QUIET_DEVICES);
@@ -284,7 +272,7 @@ static void a_machine_without_memory_is_told(void **state) {
 /* ---- forked children ------------------------------------------------------------------------- */
 
 static void fork_and_touch(bool kernel_view) {
-  volatile char *parents_address = base_of(1);
+  volatile char *parents_address = volatile_base(1);
   if (kernel_view)
     parents_address = openreg_kernel_view((char *)parents_address);
   pid_t child = fork();
@@ -299,13 +287,13 @@ static void fork_and_touch(bool kernel_view) {
   REQUIRE(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGSEGV);
 }
 
-static void expect_forked_sentence(void (*body)(void)) {
+static void expect_forked_message(void (*body)(void)) {
   child_result result;
   child_run(&result, body, QUIET_DEVICES);
   assert_int_equal(result.wait_status, 0);
-  expect_sentence(&result, "a forked process touched address",
-                  "of device 1 (a process forked after devices were initialized has none; "
-                  "start it with the 'spawn' method)");
+  expect_message(&result, "a forked process accessed address",
+                 "of device 1; a process that was forked after devices were initialized cannot use "
+                 "them: start it with the 'spawn' method");
 }
 
 static void fork_and_touch_device_view(void) {
@@ -315,26 +303,26 @@ static void fork_and_touch_kernel_view(void) {
   fork_and_touch(true);
 }
 
-static void a_forked_child_that_touches_a_device_view_is_told_of_the_fork(void **state) {
+static void a_forked_child_that_accesses_a_device_view_gets_a_message_about_the_fork(void **state) {
   (void)state;
-  expect_forked_sentence(fork_and_touch_device_view);
+  expect_forked_message(fork_and_touch_device_view);
 }
 
 static void a_forked_child_cannot_reach_the_kernel_view(void **state) {
   (void)state;
-  expect_forked_sentence(fork_and_touch_kernel_view);
+  expect_forked_message(fork_and_touch_kernel_view);
 }
 
-static void with_host_access_too_the_child_cannot(void **state) {
+static void a_forked_child_cannot_access_memory_with_host_access_either(void **state) {
   (void)state;
   child_result result;
   child_run(&result, fork_and_touch_device_view,
             ENVIRONMENT("OPENREG_DEVICE_MEMORY=4M", "OPENREG_HOST_ACCESS=1"));
   assert_int_equal(result.wait_status, 0);
-  assert_non_null(strstr(result.errors, "openreg: a forked process touched address"));
+  assert_non_null(strstr(result.errors, "openreg: a forked process accessed address"));
 }
 
-/* ---- who is asked first ---------------------------------------------------------------------- */
+/* ---- resolvers ------------------------------------------------------------------------------- */
 
 static char *closed_pages;
 static _Atomic int asked, asked_for_write;
@@ -355,10 +343,10 @@ static void *write_there(void *argument) {
 }
 
 static void close_and_touch(void) {
-  (void)base_of(0);
+  (void)volatile_base(0);
   closed_pages = mmap(NULL, MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(closed_pages != MAP_FAILED);
-  openreg_fault_resolve_with(open_pages);
+  openreg_fault_set_resolver(open_pages);
   REQUIRE(*(volatile char *)(closed_pages + 9) == 0);
   REQUIRE(asked == 1);
 #ifdef __x86_64__
@@ -373,7 +361,7 @@ static void close_and_touch(void) {
   fprintf(stderr, "went on\n");
 }
 
-static void who_is_asked_may_have_the_access_made(void **state) {
+static void a_resolver_may_allow_the_access(void **state) {
   (void)state;
   child_result result;
   child_run(&result, close_and_touch, QUIET_DEVICES);
@@ -383,40 +371,40 @@ static void who_is_asked_may_have_the_access_made(void **state) {
 
 static void close_and_refuse(void) {
   closed_pages = NULL;
-  volatile char *address = base_of(1);
-  openreg_fault_resolve_with(open_pages);
+  volatile char *address = volatile_base(1);
+  openreg_fault_set_resolver(open_pages);
   announce(address);
   (void)*address;
 }
 
-static void what_is_not_resolved_is_told_as_before(void **state) {
+static void unresolved_faults_are_reported_as_before(void **state) {
   (void)state;
   child_result result;
   child_run(&result, close_and_refuse, QUIET_DEVICES);
-  expect_sentence(&result, "the host touched address", "of device 1 " NO_HOST_ACCESS);
+  expect_message(&result, "the host accessed address", "of device 1" NO_HOST_ACCESS);
   assert_true(WIFSIGNALED(result.wait_status));
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reading_device_memory_is_told_and_kills),
-      cmocka_unit_test(writing_device_memory_is_told_and_kills),
-      cmocka_unit_test(touching_beyond_the_end_says_so),
-      cmocka_unit_test(kernels_that_run_off_the_end_are_told_too),
-      cmocka_unit_test(other_faults_kill_without_a_sentence),
+      cmocka_unit_test(reading_device_memory_is_reported_and_kills),
+      cmocka_unit_test(writing_device_memory_is_reported_and_kills),
+      cmocka_unit_test(accesses_beyond_the_end_are_reported),
+      cmocka_unit_test(kernels_that_run_past_the_end_are_reported_too),
+      cmocka_unit_test(other_faults_kill_without_a_message),
       cmocka_unit_test(a_previous_handler_is_called_each_time_and_may_jump_out),
-      cmocka_unit_test(a_plain_previous_handler_is_called_after_the_sentence),
+      cmocka_unit_test(a_plain_previous_handler_is_called_after_the_message),
       cmocka_unit_test(faults_elsewhere_go_to_the_previous_handler_only),
       cmocka_unit_test(a_previous_handler_for_one_shot_is_called_once),
       cmocka_unit_test(a_fault_kills_even_when_the_signal_was_ignored),
-      cmocka_unit_test(a_signal_that_was_sent_kills_as_before),
-      cmocka_unit_test(a_signal_that_was_sent_and_ignored_stays_ignored),
-      cmocka_unit_test(a_machine_without_memory_is_told),
-      cmocka_unit_test(a_forked_child_that_touches_a_device_view_is_told_of_the_fork),
+      cmocka_unit_test(a_sent_signal_still_kills),
+      cmocka_unit_test(a_sent_signal_that_is_ignored_stays_ignored),
+      cmocka_unit_test(a_machine_without_memory_is_reported),
+      cmocka_unit_test(a_forked_child_that_accesses_a_device_view_gets_a_message_about_the_fork),
       cmocka_unit_test(a_forked_child_cannot_reach_the_kernel_view),
-      cmocka_unit_test(with_host_access_too_the_child_cannot),
-      cmocka_unit_test(who_is_asked_may_have_the_access_made),
-      cmocka_unit_test(what_is_not_resolved_is_told_as_before),
+      cmocka_unit_test(a_forked_child_cannot_access_memory_with_host_access_either),
+      cmocka_unit_test(a_resolver_may_allow_the_access),
+      cmocka_unit_test(unresolved_faults_are_reported_as_before),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Where devices are placed, on machines that hwloc is told to imagine. */
+/* Placement of devices on synthetic machines of hwloc. */
 #define _GNU_SOURCE
 #include "child.h"
 #include "device/memory/topology.h"
@@ -55,8 +55,8 @@ static void each_device_gets_a_node_when_there_are_as_many(void **state) {
       ENVIRONMENT("OPENREG_DEVICE_COUNT=8", "OPENREG_DEVICE_MEMORY=2M", LARGE_MACHINE));
 }
 
-/* Every thread of the machine belongs to one device, cores are whole, shares are equal within one
- * core, and each device is placed on the node of its first core. */
+/* Every thread of the machine belongs to one device, cores are not divided, shares differ by at
+ * most one core, and each device is placed on the node of its first core. */
 static void require_shares(int threads_of_a_core) {
   int count, covered = 0;
   hwloc_bitmap_t cores = hwloc_bitmap_alloc();
@@ -122,10 +122,10 @@ static void more_devices_than_cores_share_whole_cores(void **state) {
                                 "HWLOC_SYNTHETIC=package:2 core:2 pu:2"));
 }
 
-/* Of linux/mempolicy.h: policies, and that it is an address of which the policy is asked. */
+/* From linux/mempolicy.h: policies, and the flag for querying the policy of an address. */
 enum { SYSTEM_DEFAULT, PREFERRED, OF_ADDRESS = 1 << 1 };
 
-/* The nodes that memory at an address comes from, one bit each, asked without hwloc; 0: any. */
+/* The nodes from which memory at an address comes, one bit each, queried without hwloc; 0: any. */
 static unsigned long nodes_behind(const void *device_address) {
   int policy;
   unsigned long nodes[16] = {0};
@@ -135,7 +135,7 @@ static unsigned long nodes_behind(const void *device_address) {
   return told && policy != SYSTEM_DEFAULT ? nodes[0] : 0;
 }
 
-/* Whether the system binds to a node, asked without hwloc. */
+/* Whether the system can bind to a node, queried without hwloc. */
 static bool system_binds_to(int node) {
   unsigned long mask = 1ul << node;
   void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -156,7 +156,7 @@ static void on_an_imagined_machine_body(void) {
   }
 }
 
-static void nothing_is_bound_to_an_imagined_machine(void **state) {
+static void nothing_is_bound_to_a_synthetic_machine(void **state) {
   (void)state;
   child_expect_pass(on_an_imagined_machine_body,
                     ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=2M",
@@ -204,7 +204,7 @@ static void working_body(void) {
   }
 }
 
-static void devices_work_without_the_description_that_was_asked_for(void **state) {
+static void devices_work_without_the_requested_topology(void **state) {
   (void)state;
   static const char *const descriptions[] = {
       "HWLOC_XMLFILE=/nonexistent", "HWLOC_XMLFILE=/dev/null", "HWLOC_SYNTHETIC=no machine"};
@@ -283,7 +283,7 @@ static void workers_run_on_the_cores_of_their_device(void **state) {
                     ENVIRONMENT("OPENREG_DEVICE_MEMORY=64M", "OPENREG_VISIBLE_DEVICES=1,0"));
 }
 
-/* All threads of this process: a sanitizer may have one of its own. */
+/* Restricts all threads of this process; a sanitizer may have started one. */
 static void confine_to(const cpu_set_t *cores) {
   DIR *tasks = opendir("/proc/self/task");
   REQUIRE(tasks != NULL);
@@ -312,7 +312,7 @@ static void workers_on_an_imagined_machine_body(void) {
   require_worker_on(0, &allowed);
 }
 
-static void workers_are_not_bound_to_cores_of_an_imagined_machine(void **state) {
+static void workers_are_not_bound_to_cores_of_a_synthetic_machine(void **state) {
   (void)state;
   child_expect_pass(
       workers_on_an_imagined_machine_body,
@@ -325,15 +325,15 @@ int main(void) {
       cmocka_unit_test(any_number_of_devices_has_equal_shares_of_whole_cores),
       cmocka_unit_test(devices_share_the_machine_equally),
       cmocka_unit_test(more_devices_than_cores_share_whole_cores),
-      cmocka_unit_test(nothing_is_bound_to_an_imagined_machine),
+      cmocka_unit_test(nothing_is_bound_to_a_synthetic_machine),
       cmocka_unit_test(a_device_is_bound_to_its_node_and_works_where_that_is_refused),
       cmocka_unit_test(devices_work_on_a_machine_that_cannot_be_described),
-      cmocka_unit_test(devices_work_without_the_description_that_was_asked_for),
+      cmocka_unit_test(devices_work_without_the_requested_topology),
       cmocka_unit_test(a_list_of_cores_too_long_is_cut_after_a_whole_range),
       cmocka_unit_test(devices_on_this_machine_have_cores),
       cmocka_unit_test(workers_run_on_the_cores_of_their_device),
       cmocka_unit_test(workers_stay_on_the_cores_to_which_the_process_is_confined),
-      cmocka_unit_test(workers_are_not_bound_to_cores_of_an_imagined_machine),
+      cmocka_unit_test(workers_are_not_bound_to_cores_of_a_synthetic_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

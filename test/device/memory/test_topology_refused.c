@@ -1,7 +1,9 @@
-/* Where the system refuses to place devices: they work, and a person is told why, once.
+/* The system refuses to bind devices: they still work, and the user gets one message with the
+ * reason.
  *
- * hwloc's functions that bind are the test's own; the machine is one that hwloc is told to imagine
- * and to take for this one. */
+ * The test replaces hwloc's binding functions. The machine is synthetic, and hwloc treats it as
+ * this machine.
+ */
 #include "child.h"
 #include "device/memory/topology.h"
 
@@ -42,7 +44,7 @@ static void use_workers(void) {
   }
 }
 
-static void refuse_memory(void) {
+static void invalidate_memory(void) {
   refuses_memory = true;
   use_workers();
 }
@@ -73,52 +75,51 @@ static void expect_said(void (*body)(void), const char *const variables[], const
   ENVIRONMENT("OPENREG_DEVICE_COUNT=2", "OPENREG_DEVICE_MEMORY=2M",                                \
               "HWLOC_SYNTHETIC=numa:2 core:2 pu:1", __VA_ARGS__)
 
-static const char memory_said[] =
-    "openreg: the memory of devices cannot be bound to their NUMA nodes (Function not implemented):"
-    " devices work without it, perhaps slower\n";
+static const char memory_said[] = "openreg: cannot bind device memory to NUMA nodes (Function not "
+                                  "implemented); devices still work, but may be slower\n";
 
-static void memory_that_cannot_be_bound_is_said(void **state) {
+static void memory_that_cannot_be_bound_is_reported(void **state) {
   (void)state;
-  expect_said(refuse_memory, TWO_NODES("HWLOC_THISSYSTEM=1"), memory_said);
+  expect_said(invalidate_memory, TWO_NODES("HWLOC_THISSYSTEM=1"), memory_said);
 }
 
-static void threads_that_cannot_be_bound_are_said(void **state) {
+static void threads_that_cannot_be_bound_are_reported(void **state) {
   (void)state;
   expect_said(refuse_cores, TWO_NODES("HWLOC_THISSYSTEM=1"),
-              "openreg: threads of devices cannot be bound to their cores (Operation not "
-              "permitted): devices work without it, perhaps slower\n");
+              "openreg: cannot bind device threads to cores (Operation not "
+              "permitted); devices still work, but may be slower\n");
 }
 
-static void one_line_is_said_in_all(void **state) {
+static void only_one_line_is_printed(void **state) {
   (void)state;
   expect_said(refuse_both, TWO_NODES("HWLOC_THISSYSTEM=1"), memory_said);
 }
 
-static void a_machine_that_cannot_be_described_is_said_once(void **state) {
+static void a_machine_that_cannot_be_described_is_reported_once(void **state) {
   (void)state;
   expect_said(load_again, ENVIRONMENT("OPENREG_DEVICE_MEMORY=2M", "HWLOC_COMPONENTS=stop"),
-              "openreg: devices are not placed on this machine's cores and memory (hwloc cannot "
-              "describe it): devices work without it, perhaps slower\n");
+              "openreg: cannot place devices on cores and NUMA nodes (hwloc cannot describe this "
+              "machine); devices still work, but may be slower\n");
 }
 
-static void of_another_machine_nothing_is_said(void **state) {
+static void nothing_is_reported_for_another_machine(void **state) {
   (void)state;
   expect_said(refuse_both, TWO_NODES("HWLOC_THISSYSTEM=0"), "");
 }
 
-static void where_nothing_is_refused_nothing_is_said(void **state) {
+static void nothing_is_printed_if_binding_works(void **state) {
   (void)state;
   expect_said(use_workers, TWO_NODES("HWLOC_THISSYSTEM=1"), "");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(memory_that_cannot_be_bound_is_said),
-      cmocka_unit_test(threads_that_cannot_be_bound_are_said),
-      cmocka_unit_test(one_line_is_said_in_all),
-      cmocka_unit_test(a_machine_that_cannot_be_described_is_said_once),
-      cmocka_unit_test(of_another_machine_nothing_is_said),
-      cmocka_unit_test(where_nothing_is_refused_nothing_is_said),
+      cmocka_unit_test(memory_that_cannot_be_bound_is_reported),
+      cmocka_unit_test(threads_that_cannot_be_bound_are_reported),
+      cmocka_unit_test(only_one_line_is_printed),
+      cmocka_unit_test(a_machine_that_cannot_be_described_is_reported_once),
+      cmocka_unit_test(nothing_is_reported_for_another_machine),
+      cmocka_unit_test(nothing_is_printed_if_binding_works),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

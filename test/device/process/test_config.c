@@ -1,4 +1,4 @@
-/* What the environment may hold, and what is said of it when it holds something else. */
+/* The configuration variables: valid values, and messages for invalid ones. */
 #include "child.h"
 #include "device/process/config.h"
 
@@ -10,7 +10,7 @@
 #define GIB           ((uint64_t)1 << 30)
 #define MACHINE_BYTES (100 * GIB)
 
-/* The environment of the moment: name, value, name, value, NULL. */
+/* The current environment: name, value, name, value, NULL. */
 static const char *const *pretended;
 
 static const char *pretend_getenv(const char *name) {
@@ -31,7 +31,7 @@ static openreg_status read_machine(const char *const *variables, uint64_t machin
 #define READ(config, ...)                                                                          \
   read_machine((const char *const[]){__VA_ARGS__, NULL}, MACHINE_BYTES, config)
 
-static void nothing_set_gives_the_defaults(void **state) {
+static void an_empty_environment_gives_the_defaults(void **state) {
   (void)state;
   openreg_config config;
   assert_int_equal(READ(&config, NULL), OPENREG_OK);
@@ -59,7 +59,7 @@ static void an_empty_value_counts_as_not_set(void **state) {
   assert_string_equal(config.profiles[1].key, "h100");
 }
 
-static void device_counts_from_1_to_64_are_taken(void **state) {
+static void device_counts_from_1_to_64_are_accepted(void **state) {
   (void)state;
   openreg_config config;
   assert_int_equal(READ(&config, "OPENREG_DEVICE_COUNT", "1"), OPENREG_OK);
@@ -89,7 +89,7 @@ static void sizes_are_taken_in_every_spelling_and_rounded_down(void **state) {
   }
 }
 
-static void a_list_gives_each_device_its_own(void **state) {
+static void a_list_has_one_value_per_device(void **state) {
   (void)state;
   openreg_config config;
   assert_int_equal(READ(&config, "OPENREG_DEVICE_COUNT", "3", "OPENREG_DEVICE_MEMORY", "8G,2M,1G",
@@ -115,7 +115,7 @@ static void capacity_is_the_smaller_of_the_profile_and_the_share(void **state) {
   assert_int_equal(config.memory_bytes[2], share);
 }
 
-static void capacity_is_never_nothing(void **state) {
+static void capacity_is_never_zero(void **state) {
   (void)state;
   openreg_config config;
   const char *const variables[] = {NULL};
@@ -158,7 +158,7 @@ static void switches_are_0_or_1(void **state) {
   assert_true(config.host_access);
 }
 
-static void contexts_and_workspaces_are_asked_for(void **state) {
+static void gpu_overhead_is_read(void **state) {
   (void)state;
   openreg_config config;
   assert_int_equal(READ(&config, "OPENREG_GPU_OVERHEAD", "1"), OPENREG_OK);
@@ -189,15 +189,15 @@ static void debugging_memory_makes_launches_blocking(void **state) {
     openreg_config_name_group(&config, name);                                                      \
   } while (0)
 
-static void a_group_with_a_name_is_called_by_it(void **state) {
+static void a_named_group_has_that_name(void **state) {
   (void)state;
   char name[OPENREG_GROUP_NAME_BYTES];
   NAME(name, "OPENREG_GROUP", "alike-0123456789abcdef");
   assert_string_equal(name, "group-alike-0123456789abcdef");
 }
 
-/* The number is FNV-1a of 0x8000000 and "h100" with its zero, twice, computed elsewhere. */
-static void a_group_without_a_name_is_called_by_its_devices(void **state) {
+/* The number is FNV-1a of 0x8000000 and "h100" with its zero byte, twice, computed elsewhere. */
+static void an_unnamed_group_is_named_after_its_devices(void **state) {
   (void)state;
   char name[OPENREG_GROUP_NAME_BYTES];
   NAME(name, "OPENREG_DEVICE_MEMORY", "128M");
@@ -218,7 +218,7 @@ static void groups_differ_by_number_capacity_and_profile_of_devices(void **state
       assert_string_not_equal(names[i], names[j]);
 }
 
-static void groups_do_not_differ_by_how_processes_use_devices(void **state) {
+static void process_settings_do_not_change_the_group(void **state) {
   (void)state;
   char first[OPENREG_GROUP_NAME_BYTES], second[OPENREG_GROUP_NAME_BYTES];
   NAME(first, "OPENREG_DEVICE_MEMORY", "128M");
@@ -296,7 +296,7 @@ static void bad_values_are_refused_with_what_is_allowed(void **state) {
   }
 }
 
-static void what_devices_lack_is_kept_as_written(void **state) {
+static void lists_of_missing_features_are_kept_as_written(void **state) {
   (void)state;
   openreg_config config;
   assert_int_equal(READ(&config, NULL), OPENREG_OK);
@@ -322,23 +322,23 @@ static void a_list_that_does_not_fit_is_refused(void **state) {
   assert_string_equal(config.block_operators, list);
 }
 
-static void an_unknown_profile_is_named_and_the_known_are_listed(void **state) {
+static void an_unknown_profile_is_named_and_known_ones_are_listed(void **state) {
   (void)state;
   openreg_config config;
   assert_int_equal(READ(&config, "OPENREG_PROFILE", "t4,h1000"), OPENREG_INVALID_CONFIGURATION);
   assert_non_null(strstr(openreg_last_error(), "openreg: OPENREG_PROFILE=t4,h1000: expected "));
-  assert_non_null(strstr(openreg_last_error(), "not 'h1000'"));
+  assert_non_null(strstr(openreg_last_error(), "'h1000' is not allowed"));
   for (int i = 0; openreg_profile_at(i) != NULL; i++)
     assert_non_null(strstr(openreg_last_error(), openreg_profile_at(i)->key));
   assert_non_null(strstr(openreg_last_error(), "48x1536"));
 }
 
-static void profiles_must_be_one_or_one_a_device(void **state) {
+static void profiles_are_one_for_all_or_one_per_device(void **state) {
   (void)state;
   openreg_config config;
   assert_int_equal(READ(&config, "OPENREG_DEVICE_COUNT", "4", "OPENREG_PROFILE", "t4,t4"),
                    OPENREG_INVALID_CONFIGURATION);
-  assert_non_null(strstr(openreg_last_error(), "one for each of the 4"));
+  assert_non_null(strstr(openreg_last_error(), "there are 4 devices"));
   assert_int_equal(READ(&config, "OPENREG_PROFILE", "t4,"), OPENREG_INVALID_CONFIGURATION);
 }
 
@@ -368,7 +368,7 @@ static void the_process_environment_is_read_once(void **state) {
   child_expect_pass(the_process_environment_is_read_body, ENVIRONMENT("OPENREG_DEVICE_COUNT=5"));
 }
 
-static void a_bad_environment_is_told_each_time_body(void) {
+static void an_invalid_environment_body(void) {
   const openreg_config *config = NULL;
   int count;
   for (int i = 0; i < 2; i++) {
@@ -383,38 +383,37 @@ static void a_bad_environment_is_told_each_time_body(void) {
   REQUIRE(!openreg_is_initialized());
 }
 
-static void a_bad_environment_is_told_each_time(void **state) {
+static void an_invalid_environment_is_reported_each_time(void **state) {
   (void)state;
-  child_expect_pass(a_bad_environment_is_told_each_time_body,
-                    ENVIRONMENT("OPENREG_DEVICE_COUNT=0"));
+  child_expect_pass(an_invalid_environment_body, ENVIRONMENT("OPENREG_DEVICE_COUNT=0"));
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(nothing_set_gives_the_defaults),
+      cmocka_unit_test(an_empty_environment_gives_the_defaults),
       cmocka_unit_test(an_empty_value_counts_as_not_set),
-      cmocka_unit_test(device_counts_from_1_to_64_are_taken),
+      cmocka_unit_test(device_counts_from_1_to_64_are_accepted),
       cmocka_unit_test(sizes_are_taken_in_every_spelling_and_rounded_down),
-      cmocka_unit_test(a_list_gives_each_device_its_own),
+      cmocka_unit_test(a_list_has_one_value_per_device),
       cmocka_unit_test(capacity_is_the_smaller_of_the_profile_and_the_share),
-      cmocka_unit_test(capacity_is_never_nothing),
+      cmocka_unit_test(capacity_is_never_zero),
       cmocka_unit_test(this_machine_is_shared_when_no_other_is_given),
       cmocka_unit_test(groups_are_names_of_up_to_63_characters),
       cmocka_unit_test(switches_are_0_or_1),
-      cmocka_unit_test(contexts_and_workspaces_are_asked_for),
+      cmocka_unit_test(gpu_overhead_is_read),
       cmocka_unit_test(debugging_memory_makes_launches_blocking),
-      cmocka_unit_test(a_group_with_a_name_is_called_by_it),
-      cmocka_unit_test(a_group_without_a_name_is_called_by_its_devices),
+      cmocka_unit_test(a_named_group_has_that_name),
+      cmocka_unit_test(an_unnamed_group_is_named_after_its_devices),
       cmocka_unit_test(groups_differ_by_number_capacity_and_profile_of_devices),
-      cmocka_unit_test(groups_do_not_differ_by_how_processes_use_devices),
+      cmocka_unit_test(process_settings_do_not_change_the_group),
       cmocka_unit_test(bad_values_are_refused_with_what_is_allowed),
-      cmocka_unit_test(what_devices_lack_is_kept_as_written),
+      cmocka_unit_test(lists_of_missing_features_are_kept_as_written),
       cmocka_unit_test(a_list_that_does_not_fit_is_refused),
-      cmocka_unit_test(an_unknown_profile_is_named_and_the_known_are_listed),
-      cmocka_unit_test(profiles_must_be_one_or_one_a_device),
+      cmocka_unit_test(an_unknown_profile_is_named_and_known_ones_are_listed),
+      cmocka_unit_test(profiles_are_one_for_all_or_one_per_device),
       cmocka_unit_test(a_list_longer_than_any_machine_is_refused),
       cmocka_unit_test(the_process_environment_is_read_once),
-      cmocka_unit_test(a_bad_environment_is_told_each_time),
+      cmocka_unit_test(an_invalid_environment_is_reported_each_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

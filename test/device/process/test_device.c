@@ -1,4 +1,4 @@
-/* Starting up, forks, the current device, and properties. */
+/* Initialization, forks, the current device, and properties. */
 #include "child.h"
 #include "device/device.h"
 
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- starting -------------------------------------------------------------------------------- */
+/* ---- initialization -------------------------------------------------------------------------- */
 
-CHILD_TEST(counting_and_choosing_devices_initializes_nothing) {
+CHILD_TEST(counting_and_selecting_devices_initializes_nothing) {
   int count = 0;
   REQUIRE_OK(openreg_device_count(&count));
   REQUIRE(count == 2);
@@ -28,7 +28,7 @@ CHILD_TEST(initializing_twice_is_initializing_once) {
   REQUIRE(first == second);
 }
 
-CHILD_TEST(what_needs_devices_initializes_them) {
+CHILD_TEST(functions_that_need_devices_initialize_them) {
   openreg_device_properties properties;
   REQUIRE_OK(openreg_device_get_properties(0, &properties));
   REQUIRE(openreg_is_initialized());
@@ -155,7 +155,7 @@ CHILD_TEST(devices_that_do_not_exist_have_no_properties) {
   REQUIRE(properties.numa_node == 77);
 }
 
-CHILD_TEST(different_devices_are_peers_and_a_device_is_not_its_own) {
+CHILD_TEST(different_devices_are_peers_but_not_a_device_and_itself) {
   bool can_access = true;
   REQUIRE_OK(openreg_device_can_access_peer(0, 0, &can_access));
   REQUIRE(!can_access);
@@ -175,9 +175,9 @@ CHILD_TEST(devices_that_do_not_exist_are_no_peers) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(counting_and_choosing_devices_initializes_nothing),
+      cmocka_unit_test(counting_and_selecting_devices_initializes_nothing),
       cmocka_unit_test(initializing_twice_is_initializing_once),
-      cmocka_unit_test(what_needs_devices_initializes_them),
+      cmocka_unit_test(functions_that_need_devices_initialize_them),
       cmocka_unit_test(threads_that_initialize_together_get_the_same_arenas),
       cmocka_unit_test(a_child_forked_after_initialization_has_no_devices),
       cmocka_unit_test(a_child_forked_before_initialization_has_its_own_devices),
@@ -185,7 +185,7 @@ int main(void) {
       cmocka_unit_test(a_device_that_does_not_exist_cannot_be_current),
       cmocka_unit_test(properties_are_the_profile_with_the_configured_memory),
       cmocka_unit_test(devices_that_do_not_exist_have_no_properties),
-      cmocka_unit_test(different_devices_are_peers_and_a_device_is_not_its_own),
+      cmocka_unit_test(different_devices_are_peers_but_not_a_device_and_itself),
       cmocka_unit_test(devices_that_do_not_exist_are_no_peers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* The table of GPUs, against what NVIDIA publishes of them. */
+/* Compares the table of GPUs with NVIDIA's publications. */
 #include "child.h"
 #include "device/process/config.h"
 
@@ -12,10 +12,10 @@ static openreg_profile find(const char *text) {
   return profile;
 }
 
-static void the_table_holds_what_nvidia_publishes(void **state) {
+static void the_table_matches_nvidias_publications(void **state) {
   (void)state;
-  /* CUDA cores of the data sheet / cores a multiprocessor of that capability (programming guide,
-   * "Arithmetic Instructions"): 64 for 7.x, 8.0; 128 for 8.6 and later. */
+  /* CUDA cores of the data sheet / cores per multiprocessor of that compute capability (programming
+   * guide, "Arithmetic Instructions"): 64 for 7.x and 8.0; 128 for 8.6 and later. */
   static const struct {
     const char *key;
     int cuda_cores, cores_each, threads, capability;
@@ -41,7 +41,7 @@ static void the_table_holds_what_nvidia_publishes(void **state) {
   assert_null(openreg_profile_at((int)count));
 }
 
-static void keys_are_found_in_any_case_and_in_full_only(void **state) {
+static void keys_match_in_any_case_but_only_in_full(void **state) {
   (void)state;
   openreg_profile profile;
   assert_string_equal(find("H100-PCIe").name, "NVIDIA H100 PCIe");
@@ -61,7 +61,7 @@ static void keys_are_in_lower_case_and_differ(void **state) {
   }
 }
 
-static void memory_is_a_little_less_than_what_is_on_the_box(void **state) {
+static void memory_is_a_little_less_than_advertised(void **state) {
   (void)state;
   static const struct {
     const char *key;
@@ -78,7 +78,7 @@ static void memory_is_a_little_less_than_what_is_on_the_box(void **state) {
   }
 }
 
-/* What is known of contexts, in docs/gpu-memory.md, is near 2 KiB for each thread of the GPU. */
+/* Known context sizes (docs/gpu-memory.md) are about 2 KiB for each thread of the GPU. */
 static void contexts_are_as_large_as_the_gpu(void **state) {
   (void)state;
   for (int i = 0; openreg_profile_at(i) != NULL; i++) {
@@ -95,7 +95,7 @@ static void every_profile_has_a_name(void **state) {
     assert_true(strlen(openreg_profile_at(i)->name) > 0);
 }
 
-static void positions_outside_the_table_are_null(void **state) {
+static void indices_outside_the_table_give_null(void **state) {
   (void)state;
   assert_non_null(openreg_profile_at(0));
   assert_null(openreg_profile_at(-1));
@@ -131,13 +131,13 @@ static void numbers_out_of_range_or_malformed_make_none(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_table_holds_what_nvidia_publishes),
-      cmocka_unit_test(keys_are_found_in_any_case_and_in_full_only),
+      cmocka_unit_test(the_table_matches_nvidias_publications),
+      cmocka_unit_test(keys_match_in_any_case_but_only_in_full),
       cmocka_unit_test(keys_are_in_lower_case_and_differ),
-      cmocka_unit_test(memory_is_a_little_less_than_what_is_on_the_box),
+      cmocka_unit_test(memory_is_a_little_less_than_advertised),
       cmocka_unit_test(contexts_are_as_large_as_the_gpu),
       cmocka_unit_test(every_profile_has_a_name),
-      cmocka_unit_test(positions_outside_the_table_are_null),
+      cmocka_unit_test(indices_outside_the_table_give_null),
       cmocka_unit_test(numbers_make_a_profile),
       cmocka_unit_test(numbers_out_of_range_or_malformed_make_none),
   };

@@ -1,4 +1,4 @@
-/* UUIDs of devices: always the same, and no two alike. */
+/* UUIDs of devices: always the same, and all different. */
 #include "child.h"
 #include "device/device.h"
 
@@ -36,8 +36,8 @@ CHILD_TEST(a_uuid_is_written_in_five_parts) {
   REQUIRE(strcmp(text, "0012abff-0405-0607-0809-0a0b0c0d0e0f") == 0);
 }
 
-/* Before anything is initialized, by who looks from outside, and by the process itself. */
-CHILD_TEST(all_who_ask_are_told_the_same_uuid) {
+/* Before initialization, in a snapshot, and in the process itself. */
+CHILD_TEST(every_query_returns_the_same_uuid) {
   static openreg_ledger_snapshot preview;
   openreg_ledger_snapshot *group;
   openreg_device_properties properties;
@@ -58,7 +58,7 @@ int main(void) {
       cmocka_unit_test(devices_of_groups_have_different_uuids),
       cmocka_unit_test(a_uuid_has_the_form_of_one),
       cmocka_unit_test(a_uuid_is_written_in_five_parts),
-      cmocka_unit_test(all_who_ask_are_told_the_same_uuid),
+      cmocka_unit_test(every_query_returns_the_same_uuid),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Streams that capture: what becomes a node, in which order, and what is refused. */
+/* Capturing streams: what becomes a node, in which order, and what is rejected. */
 #include "child.h"
 #include "device/capture.h"
 #include "gate.h"
@@ -10,7 +10,7 @@
 
 enum { MEMPOOL = 7, MOST = 64 };
 
-/* ---- work that writes down its number -------------------------------------------------------- */
+/* ---- work that records its number ------------------------------------------------------------ */
 
 static char written[MOST + 1];
 static _Atomic int destroyed;
@@ -73,7 +73,7 @@ static openreg_event *make_event(void) {
   return event;
 }
 
-/* `later` waits for what `earlier` was given. */
+/* `later` waits for the work that `earlier` was given. */
 static void join(int later, int earlier) {
   openreg_event *event = make_event();
   REQUIRE_OK(openreg_event_record(event, earlier));
@@ -102,7 +102,7 @@ CHILD_TEST(captured_work_is_not_done_before_its_graph_runs_and_then_each_time) {
   REQUIRE(atomic_load(&destroyed) == 2);
 }
 
-CHILD_TEST(a_graph_ends_with_what_a_node_fails_with) {
+CHILD_TEST(a_graph_stops_with_the_failure_of_a_node) {
   begin(1);
   REQUIRE_OK(add(1, 'a'));
   REQUIRE_OK(add_failing(1, 'b', OPENREG_SYSTEM));
@@ -113,7 +113,7 @@ CHILD_TEST(a_graph_ends_with_what_a_node_fails_with) {
   openreg_graph_destroy(graph);
 }
 
-CHILD_TEST(nodes_depend_on_what_their_stream_was_behind) {
+CHILD_TEST(nodes_depend_on_the_previous_work_of_their_stream) {
   begin(1);
   REQUIRE_OK(add(1, 'a'));
   join(2, 1);
@@ -175,12 +175,12 @@ CHILD_TEST(a_stream_joins_by_waiting_and_leaves_with_the_capture) {
   begin(1);
   join(2, 1);
   REQUIRE(openreg_stream_is_capturing(0, 2));
-  openreg_graph_destroy(end(1)); /* it was given nothing: nothing has to come back */
+  openreg_graph_destroy(end(1)); /* it was given no work, so nothing must be joined */
   REQUIRE(!openreg_stream_is_capturing(0, 2));
   REQUIRE_OK(openreg_stream_synchronize(0, 2));
 }
 
-CHILD_TEST(work_that_came_before_goes_on_and_is_awaited_by_the_end) {
+CHILD_TEST(work_before_a_capture_continues_and_its_end_waits_for_it) {
   gate gate = GATE_CLOSED;
   REQUIRE_OK(openreg_stream_launch(0, 1, gate_pass, &gate));
   begin(1);
@@ -206,7 +206,7 @@ CHILD_TEST(two_captures_at_a_time_are_two_graphs) {
   openreg_graph_destroy(second);
 }
 
-CHILD_TEST(an_event_of_a_capture_is_free_again_when_it_is_recorded_anew) {
+CHILD_TEST(a_captured_event_can_be_recorded_again) {
   openreg_event *event = make_event();
   begin(1);
   REQUIRE_OK(openreg_event_record(event, 1));
@@ -219,7 +219,7 @@ CHILD_TEST(an_event_of_a_capture_is_free_again_when_it_is_recorded_anew) {
   openreg_event_destroy(event);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- rejected operations --------------------------------------------------------------------- */
 
 CHILD_TEST(the_default_stream_is_not_captured) {
   REQUIRE(openreg_capture_begin(0, 0, OPENREG_CAPTURE_GLOBAL, MEMPOOL) ==
@@ -256,7 +256,7 @@ static openreg_status refuse(void) {
   return openreg_capture_refuse(0, 1, "a copy to pageable memory");
 }
 
-CHILD_TEST(what_cannot_be_captured_fails_and_the_stream_is_usable_after) {
+CHILD_TEST(operations_that_cannot_be_captured_fail_and_the_stream_stays_usable) {
   openreg_status (*const calls[])(void) = {wait_for_stream, wait_for_device, ask_stream,
                                            launch,          capture_again,   refuse};
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -269,10 +269,10 @@ CHILD_TEST(what_cannot_be_captured_fails_and_the_stream_is_usable_after) {
     REQUIRE_OK(launch());
     REQUIRE_OK(wait_for_device());
   }
-  REQUIRE_OK(refuse()); /* nothing captures */
+  REQUIRE_OK(refuse()); /* no stream captures */
 }
 
-CHILD_TEST(asking_for_an_event_of_a_capture_fails) {
+CHILD_TEST(querying_a_captured_event_fails) {
   openreg_event *event = make_event();
   begin(1);
   REQUIRE_OK(openreg_event_record(event, 1));
@@ -306,7 +306,7 @@ CHILD_TEST(captures_do_not_merge) {
   openreg_event_destroy(event);
 }
 
-CHILD_TEST(work_that_the_origin_does_not_wait_for_is_unjoined) {
+CHILD_TEST(work_that_the_origin_does_not_wait_for_is_an_error) {
   begin(1);
   join(2, 1);
   REQUIRE_OK(add(2, 'a'));
@@ -340,7 +340,7 @@ static openreg_status do_unsafe_elsewhere(void) {
   return status;
 }
 
-CHILD_TEST(modes_say_whom_a_capture_forbids_what_may_disturb_it) {
+CHILD_TEST(modes_decide_which_threads_must_not_disturb_a_capture) {
   static const struct {
     openreg_capture_mode mode;
     openreg_status here, elsewhere;
@@ -369,7 +369,7 @@ static void *end_elsewhere(void *status) {
   return NULL;
 }
 
-CHILD_TEST(another_thread_ends_a_relaxed_capture_alone) {
+CHILD_TEST(another_thread_can_end_only_a_relaxed_capture) {
   pthread_t thread;
   openreg_status status = OPENREG_OK;
   begin(1);
@@ -392,23 +392,23 @@ CHILD_TEST(the_process_ends_while_a_stream_captures) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(captured_work_is_not_done_before_its_graph_runs_and_then_each_time),
-      cmocka_unit_test(a_graph_ends_with_what_a_node_fails_with),
-      cmocka_unit_test(nodes_depend_on_what_their_stream_was_behind),
+      cmocka_unit_test(a_graph_stops_with_the_failure_of_a_node),
+      cmocka_unit_test(nodes_depend_on_the_previous_work_of_their_stream),
       cmocka_unit_test(an_empty_capture_is_a_graph_of_nothing),
       cmocka_unit_test(a_stream_that_captures_says_so_and_is_not_idle),
       cmocka_unit_test(a_stream_joins_by_waiting_and_leaves_with_the_capture),
-      cmocka_unit_test(work_that_came_before_goes_on_and_is_awaited_by_the_end),
+      cmocka_unit_test(work_before_a_capture_continues_and_its_end_waits_for_it),
       cmocka_unit_test(two_captures_at_a_time_are_two_graphs),
-      cmocka_unit_test(an_event_of_a_capture_is_free_again_when_it_is_recorded_anew),
+      cmocka_unit_test(a_captured_event_can_be_recorded_again),
       cmocka_unit_test(the_default_stream_is_not_captured),
-      cmocka_unit_test(what_cannot_be_captured_fails_and_the_stream_is_usable_after),
-      cmocka_unit_test(asking_for_an_event_of_a_capture_fails),
+      cmocka_unit_test(operations_that_cannot_be_captured_fail_and_the_stream_stays_usable),
+      cmocka_unit_test(querying_a_captured_event_fails),
       cmocka_unit_test(a_capture_does_not_depend_on_work_outside),
       cmocka_unit_test(captures_do_not_merge),
-      cmocka_unit_test(work_that_the_origin_does_not_wait_for_is_unjoined),
+      cmocka_unit_test(work_that_the_origin_does_not_wait_for_is_an_error),
       cmocka_unit_test(only_the_origin_ends_a_capture),
-      cmocka_unit_test(modes_say_whom_a_capture_forbids_what_may_disturb_it),
-      cmocka_unit_test(another_thread_ends_a_relaxed_capture_alone),
+      cmocka_unit_test(modes_decide_which_threads_must_not_disturb_a_capture),
+      cmocka_unit_test(another_thread_can_end_only_a_relaxed_capture),
       cmocka_unit_test(the_process_ends_while_a_stream_captures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Events on idle streams: reached when recorded, in the order of the clock. */
+/* Events on idle streams: reached when recorded, with times in order. */
 #include "child.h"
 #include "device/device.h"
 
@@ -31,13 +31,13 @@ static double now_ms(void) {
   return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* For the clock to move, so that a wrong unit shows; how long that really takes does not matter. */
+/* Lets the clock advance, so that a wrong unit shows. The exact duration does not matter. */
 static void wait_until_ms(double goal) {
   while (now_ms() < goal) {
   }
 }
 
-/* 1 us of slack: doubles of milliseconds since boot are not exact. */
+/* 1 us of tolerance, because doubles of milliseconds since boot are not exact. */
 CHILD_TEST(elapsed_time_is_that_between_the_records) {
   openreg_event *start = create(0), *end = create(0);
   double before = now_ms(), elapsed = -1;

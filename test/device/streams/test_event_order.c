@@ -1,4 +1,4 @@
-/* Events on streams that have work: what is reached when, and who waits for what. */
+/* Events on busy streams: when they are reached, and what waits for them. */
 #include "device/streams/stream.h"
 #include "gate.h"
 
@@ -23,7 +23,8 @@ static void reach_with_the_work_before_it(bool enable_timing) {
   gate_open(&first);
   REQUIRE_OK(openreg_event_synchronize(event));
   REQUIRE_OK(openreg_event_query(event));
-  REQUIRE(openreg_stream_query(0, 1) == OPENREG_NOT_READY); /* what came later is no matter */
+  REQUIRE(openreg_stream_query(0, 1) ==
+          OPENREG_NOT_READY); /* work submitted later does not matter */
   gate_open(&second);
   REQUIRE_OK(openreg_stream_synchronize(0, 1));
   openreg_event_destroy(event);
@@ -43,7 +44,8 @@ static void wait_on_another_stream(bool enable_timing, int device, int stream) {
   REQUIRE_OK(openreg_stream_wait_event(device, stream, event));
   openreg_event_destroy(event); /* the wait is for a point, not for the event */
   REQUIRE_OK(openreg_stream_launch(device, stream, count_up, &counter));
-  while (atomic_load(&openreg_streams[0][1].timeline.wake_at) == 0) /* the worker came to wait */
+  while (atomic_load(&openreg_streams[0][1].timeline.wake_at) ==
+         0) /* the worker has begun to wait */
     sched_yield();
   REQUIRE(counter == 0);
   gate_open(&gate);
@@ -61,7 +63,7 @@ CHILD_TEST(a_stream_waits_for_an_event_of_another_device) {
   wait_on_another_stream(true, 1, 40);
 }
 
-CHILD_TEST(waiting_costs_nothing_for_what_is_reached_or_of_the_same_stream) {
+CHILD_TEST(waiting_is_free_if_reached_or_on_the_same_stream) {
   gate gate = GATE_CLOSED;
   openreg_event *reached = create(0, false), *own = create(1, false);
   REQUIRE_OK(openreg_event_record(reached, 1));
@@ -76,7 +78,8 @@ CHILD_TEST(waiting_costs_nothing_for_what_is_reached_or_of_the_same_stream) {
   openreg_event_destroy(own);
 }
 
-/* Recorded behind a second gate, the event is not reached; who waited for the first goes on. */
+/* The event is recorded again behind a second gate and not reached. Work that waited for the first
+ * recording continues. */
 CHILD_TEST(recording_again_does_not_change_earlier_waits) {
   gate first = GATE_CLOSED, second = GATE_CLOSED;
   _Atomic int counter = 0;
@@ -96,7 +99,7 @@ CHILD_TEST(recording_again_does_not_change_earlier_waits) {
   openreg_event_destroy(event);
 }
 
-CHILD_TEST(time_is_stamped_when_the_stream_comes_to_the_event) {
+CHILD_TEST(the_timestamp_is_taken_when_the_stream_reaches_the_event) {
   gate gate = GATE_CLOSED;
   double to_end, to_here;
   openreg_event *start = create(0, true), *end = create(0, true), *here = create(0, true);
@@ -104,7 +107,7 @@ CHILD_TEST(time_is_stamped_when_the_stream_comes_to_the_event) {
   gate_close_stream(&gate, 0, 1);
   REQUIRE_OK(openreg_event_record(end, 1));
   REQUIRE(openreg_event_elapsed_ms(start, end, &to_end) == OPENREG_NOT_READY);
-  REQUIRE_OK(openreg_event_record(here, 2)); /* an idle stream: now, after `end` was recorded */
+  REQUIRE_OK(openreg_event_record(here, 2)); /* an idle stream: recorded now, after `end` */
   gate_open(&gate);
   REQUIRE_OK(openreg_event_synchronize(end));
   REQUIRE_OK(openreg_event_elapsed_ms(start, end, &to_end));
@@ -115,8 +118,9 @@ CHILD_TEST(time_is_stamped_when_the_stream_comes_to_the_event) {
   openreg_event_destroy(here);
 }
 
-/* The younger recording is reached first; the stamp of the older must not replace its. */
-CHILD_TEST(an_older_recording_never_replaces_the_stamp_of_a_younger) {
+/* The newer recording is reached first. The timestamp of the older one must not replace the newer
+ * one's. */
+CHILD_TEST(an_older_recording_never_replaces_the_timestamp_of_a_newer_one) {
   gate gate = GATE_CLOSED;
   double elapsed, again;
   openreg_event *start = create(0, true), *event = create(0, true);
@@ -133,7 +137,7 @@ CHILD_TEST(an_older_recording_never_replaces_the_stamp_of_a_younger) {
   openreg_event_destroy(event);
 }
 
-CHILD_TEST(events_are_destroyed_while_their_stamps_are_queued) {
+CHILD_TEST(events_are_destroyed_while_their_timestamps_are_queued) {
   gate gate = GATE_CLOSED;
   gate_close_stream(&gate, 0, 1);
   for (int i = 0; i < 100; i++) {
@@ -143,7 +147,7 @@ CHILD_TEST(events_are_destroyed_while_their_stamps_are_queued) {
     openreg_event_destroy(event);
   }
   gate_open(&gate);
-  REQUIRE_OK(openreg_stream_synchronize(0, 1)); /* the address sanitizer watches */
+  REQUIRE_OK(openreg_stream_synchronize(0, 1)); /* the address sanitizer checks this */
 }
 
 static openreg_event *shared;
@@ -197,11 +201,11 @@ int main(void) {
       cmocka_unit_test(an_event_is_reached_with_the_work_before_it),
       cmocka_unit_test(a_stream_waits_for_an_event_of_another),
       cmocka_unit_test(a_stream_waits_for_an_event_of_another_device),
-      cmocka_unit_test(waiting_costs_nothing_for_what_is_reached_or_of_the_same_stream),
+      cmocka_unit_test(waiting_is_free_if_reached_or_on_the_same_stream),
       cmocka_unit_test(recording_again_does_not_change_earlier_waits),
-      cmocka_unit_test(time_is_stamped_when_the_stream_comes_to_the_event),
-      cmocka_unit_test(an_older_recording_never_replaces_the_stamp_of_a_younger),
-      cmocka_unit_test(events_are_destroyed_while_their_stamps_are_queued),
+      cmocka_unit_test(the_timestamp_is_taken_when_the_stream_reaches_the_event),
+      cmocka_unit_test(an_older_recording_never_replaces_the_timestamp_of_a_newer_one),
+      cmocka_unit_test(events_are_destroyed_while_their_timestamps_are_queued),
       cmocka_unit_test(threads_may_share_an_event),
       cmocka_unit_test(an_event_without_timing_has_no_time),
   };

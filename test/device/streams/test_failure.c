@@ -1,4 +1,4 @@
-/* Failures of work on workers: kept for the device until somebody synchronizes. */
+/* Failures of work on workers: the device keeps them until a thread synchronizes. */
 #include "gate.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static void finish(int device, int stream) {
 }
 
 static openreg_status synchronize_stream(void) {
-  return openreg_stream_synchronize(0, 40); /* not the one that failed */
+  return openreg_stream_synchronize(0, 40); /* not the stream that failed */
 }
 
 static openreg_status synchronize_device(void) {
@@ -30,11 +30,11 @@ static openreg_status synchronize_with_time(void) {
   return openreg_device_synchronize_for(0, UINT64_MAX);
 }
 
-CHILD_TEST(every_kind_of_synchronize_gives_a_failure_back_once) {
+CHILD_TEST(every_kind_of_synchronize_returns_a_failure_once) {
   openreg_status (*const kinds[])(void) = {synchronize_stream, synchronize_device,
                                            synchronize_event, synchronize_with_time};
   for (int i = 0; i < 4; i++) {
-    REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_sentence, "openreg: it broke"));
+    REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_message, "openreg: it broke"));
     finish(0, 0);
     openreg_fail(OPENREG_SYSTEM, "another");
     REQUIRE(kinds[i]() == OPENREG_LAUNCH_FAILURE);
@@ -45,7 +45,7 @@ CHILD_TEST(every_kind_of_synchronize_gives_a_failure_back_once) {
 
 CHILD_TEST(the_device_works_on_after_a_failure) {
   _Atomic int counter = 0;
-  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_sentence, "broken"));
+  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_message, "broken"));
   REQUIRE_OK(openreg_stream_launch(0, 0, count_up, &counter));
   REQUIRE(openreg_stream_synchronize(0, 0) == OPENREG_LAUNCH_FAILURE);
   REQUIRE(counter == 1);
@@ -55,40 +55,40 @@ CHILD_TEST(the_device_works_on_after_a_failure) {
 }
 
 CHILD_TEST(the_first_of_several_failures_is_kept) {
-  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_sentence, "first"));
-  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_sentence, "second"));
+  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_message, "first"));
+  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_message, "second"));
   REQUIRE(openreg_device_synchronize(0) == OPENREG_LAUNCH_FAILURE);
   REQUIRE(strcmp(openreg_last_error(), "first") == 0);
   REQUIRE_OK(openreg_device_synchronize(0));
 }
 
 CHILD_TEST(a_failure_is_of_one_device) {
-  REQUIRE_OK(openreg_stream_launch(1, 5, fail_with_sentence, "of the second"));
+  REQUIRE_OK(openreg_stream_launch(1, 5, fail_with_message, "of the second"));
   finish(1, 5);
   REQUIRE_OK(openreg_device_synchronize(0));
   REQUIRE(openreg_device_synchronize(1) == OPENREG_LAUNCH_FAILURE);
 }
 
-static void *synchronize_in_thread(void *sentence) {
+static void *synchronize_in_thread(void *message) {
   REQUIRE(openreg_device_synchronize(0) == OPENREG_LAUNCH_FAILURE);
-  strcpy(sentence, openreg_last_error());
+  strcpy(message, openreg_last_error());
   return NULL;
 }
 
-CHILD_TEST(any_thread_may_be_told_and_then_no_other_is) {
-  char sentence[1024];
+CHILD_TEST(a_failure_is_returned_to_one_thread_only) {
+  char message[1024];
   pthread_t thread;
-  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_sentence, "told"));
+  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_message, "told"));
   finish(0, 0);
-  REQUIRE(pthread_create(&thread, NULL, synchronize_in_thread, sentence) == 0);
+  REQUIRE(pthread_create(&thread, NULL, synchronize_in_thread, message) == 0);
   REQUIRE(pthread_join(thread, NULL) == 0);
-  REQUIRE(strcmp(sentence, "told") == 0);
+  REQUIRE(strcmp(message, "told") == 0);
   REQUIRE_OK(openreg_device_synchronize(0));
 }
 
 CHILD_TEST(a_synchronize_that_gives_up_leaves_the_failure) {
   gate gate = GATE_CLOSED;
-  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_sentence, "still there"));
+  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_message, "still there"));
   gate_close_stream(&gate, 0, 0);
   REQUIRE(openreg_stream_synchronize_for(0, 0, 0) == OPENREG_NOT_READY);
   gate_open(&gate);
@@ -99,8 +99,8 @@ static openreg_status fail_silently(void *status) {
   return (openreg_status)(intptr_t)status;
 }
 
-CHILD_TEST(a_failure_without_a_sentence_gets_that_of_its_status) {
-  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_sentence, "an older sentence"));
+CHILD_TEST(a_failure_without_a_message_gets_that_of_its_status) {
+  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_message, "an older message"));
   REQUIRE(openreg_stream_synchronize(0, 0) == OPENREG_LAUNCH_FAILURE);
   REQUIRE_OK(openreg_stream_launch(0, 0, fail_silently, (void *)OPENREG_OUT_OF_MEMORY));
   REQUIRE(openreg_stream_synchronize(0, 0) == OPENREG_OUT_OF_MEMORY);
@@ -114,13 +114,13 @@ CHILD_TEST(a_function_that_returns_not_ready_has_failed) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_kind_of_synchronize_gives_a_failure_back_once),
+      cmocka_unit_test(every_kind_of_synchronize_returns_a_failure_once),
       cmocka_unit_test(the_device_works_on_after_a_failure),
       cmocka_unit_test(the_first_of_several_failures_is_kept),
       cmocka_unit_test(a_failure_is_of_one_device),
-      cmocka_unit_test(any_thread_may_be_told_and_then_no_other_is),
+      cmocka_unit_test(a_failure_is_returned_to_one_thread_only),
       cmocka_unit_test(a_synchronize_that_gives_up_leaves_the_failure),
-      cmocka_unit_test(a_failure_without_a_sentence_gets_that_of_its_status),
+      cmocka_unit_test(a_failure_without_a_message_gets_that_of_its_status),
       cmocka_unit_test(a_function_that_returns_not_ready_has_failed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,6 @@
-/* Inline work: in the order of its stream, and never beside other work of it. */
+/* Inline work: runs in the order of its stream, and never concurrently with other work of the
+ * stream.
+ */
 #include "device/streams/stream.h"
 #include "gate.h"
 
@@ -14,7 +16,7 @@ CHILD_TEST(inline_work_begins_on_an_idle_stream_only) {
   REQUIRE(openreg_stream_is_idle(0, 2));
   gate_close_stream(&gate, 0, 2);
   REQUIRE(openreg_stream_try_begin_inline(0, 2) == OPENREG_NOT_READY);
-  REQUIRE_OK(openreg_stream_try_begin_inline(0, 3)); /* another stream's work is no matter */
+  REQUIRE_OK(openreg_stream_try_begin_inline(0, 3)); /* work of another stream does not matter */
   openreg_stream_end_inline(0, 3);
   gate_open(&gate);
   REQUIRE_OK(openreg_stream_synchronize(0, 2));
@@ -31,7 +33,8 @@ CHILD_TEST(inline_work_begins_on_the_current_stream_of_the_thread) {
   REQUIRE(openreg_stream_query(1, 5) == OPENREG_NOT_READY);
   openreg_stream_end_inline(1, 5);
   REQUIRE_OK(openreg_stream_query(1, 5));
-  REQUIRE_OK(openreg_stream_try_begin_current(0, &stream)); /* each device has its own */
+  REQUIRE_OK(
+      openreg_stream_try_begin_current(0, &stream)); /* each device has its own current stream */
   REQUIRE(stream == OPENREG_STREAM_DEFAULT);
   openreg_stream_end_inline(0, OPENREG_STREAM_DEFAULT);
   gate_close_stream(&gate, 1, 5);
@@ -50,8 +53,8 @@ static void *launch_and_synchronize(void *counter) {
   return NULL;
 }
 
-/* Once with a worker that is yet to start, then with one that sleeps. */
-CHILD_TEST(what_others_submit_meanwhile_comes_after) {
+/* First with a worker that is not started yet, then with a sleeping one. */
+CHILD_TEST(work_submitted_meanwhile_runs_after_inline_work) {
   struct stream *stream = &openreg_streams[0][0];
   for (int i = 0; i < 100; i++) {
     _Atomic int counter = 0;
@@ -74,7 +77,7 @@ CHILD_TEST(what_others_submit_meanwhile_comes_after) {
 CHILD_TEST(inline_work_nests_and_ends_with_the_outermost) {
   REQUIRE_OK(openreg_stream_try_begin_inline(1, 0));
   REQUIRE_OK(openreg_stream_try_begin_inline(1, 0));
-  REQUIRE_OK(openreg_stream_try_begin_inline(0, 0)); /* and on several streams at once */
+  REQUIRE_OK(openreg_stream_try_begin_inline(0, 0)); /* on several streams at once */
   openreg_stream_end_inline(1, 0);
   REQUIRE(openreg_stream_query(1, 0) == OPENREG_NOT_READY);
   openreg_stream_end_inline(0, 0);
@@ -83,15 +86,15 @@ CHILD_TEST(inline_work_nests_and_ends_with_the_outermost) {
   REQUIRE_OK(openreg_stream_query(0, 0));
 }
 
-CHILD_TEST(within_inline_work_its_stream_takes_no_work_and_waits_for_what_was_before) {
+CHILD_TEST(inside_inline_work_its_stream_accepts_no_work) {
   openreg_event *event, *timing;
   double elapsed;
   REQUIRE_OK(openreg_event_create(0, false, &event));
   REQUIRE_OK(openreg_event_create(0, true, &timing));
   REQUIRE_OK(openreg_stream_try_begin_inline(0, 0));
   REQUIRE(openreg_stream_launch(0, 0, count_up, NULL) == OPENREG_NOT_PERMITTED);
-  REQUIRE(strcmp(openreg_last_error(), "openreg: a thread must not give work to stream 0 of device "
-                                       "0 while it does inline work on it") == 0);
+  REQUIRE(strcmp(openreg_last_error(), "openreg: cannot submit work to stream 0 of device 0 from "
+                                       "inside inline work on that stream") == 0);
   REQUIRE_OK(openreg_stream_synchronize(0, 0));
   REQUIRE_OK(openreg_device_synchronize(0));
   REQUIRE_OK(openreg_event_record(event, 0));
@@ -112,7 +115,7 @@ enum { THREADS = 4, BEGINNINGS = 5000 };
 enum { THREADS = 4, BEGINNINGS = 100000 };
 #endif
 
-static int not_atomic; /* whoever works on the stream counts */
+static int not_atomic; /* incremented by all work of the stream */
 
 static openreg_status count_queued(void *unused) {
   (void)unused;
@@ -131,13 +134,13 @@ static void *begin_or_launch(void *unused) {
       if (i % 100 == 0)
         REQUIRE_OK(openreg_stream_launch(0, 0, count_queued, NULL));
       else
-        i--; /* again, so that threads meet at the door */
+        i--; /* try again, so that the threads contend */
     }
   }
   return unused;
 }
 
-CHILD_TEST(one_thread_at_a_time_is_the_stream) {
+CHILD_TEST(only_one_thread_at_a_time_owns_the_stream) {
   pthread_t threads[THREADS];
   for (int i = 0; i < THREADS; i++)
     REQUIRE(pthread_create(&threads[i], NULL, begin_or_launch, NULL) == 0);
@@ -153,7 +156,7 @@ static void *synchronize_stream(void *argument) {
   return NULL;
 }
 
-CHILD_TEST(the_end_of_inline_work_wakes_who_waits_for_it) {
+CHILD_TEST(the_end_of_inline_work_wakes_waiters) {
   for (int i = 0; i < 100; i++) {
     pthread_t other;
     REQUIRE_OK(openreg_stream_try_begin_inline(0, 0));
@@ -169,11 +172,11 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(inline_work_begins_on_an_idle_stream_only),
       cmocka_unit_test(inline_work_begins_on_the_current_stream_of_the_thread),
-      cmocka_unit_test(what_others_submit_meanwhile_comes_after),
+      cmocka_unit_test(work_submitted_meanwhile_runs_after_inline_work),
       cmocka_unit_test(inline_work_nests_and_ends_with_the_outermost),
-      cmocka_unit_test(within_inline_work_its_stream_takes_no_work_and_waits_for_what_was_before),
-      cmocka_unit_test(one_thread_at_a_time_is_the_stream),
-      cmocka_unit_test(the_end_of_inline_work_wakes_who_waits_for_it),
+      cmocka_unit_test(inside_inline_work_its_stream_accepts_no_work),
+      cmocka_unit_test(only_one_thread_at_a_time_owns_the_stream),
+      cmocka_unit_test(the_end_of_inline_work_wakes_waiters),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Priorities: work at the head of a high-priority stream begins before other streams' work. */
+/* Priorities: work at the head of a high-priority stream begins before work of other streams.
+ */
 #include "device/streams/stream.h"
 #include "gate.h"
 
@@ -23,7 +24,7 @@ CHILD_TEST(the_priority_of_a_stream_is_that_of_its_pool) {
 
 enum { NORMAL = 1, HIGH = 40 };
 
-/* The test stands for a worker that was given work and is yet to get a core. */
+/* The test acts as a worker that was given work and has not got a core yet. */
 CHILD_TEST(work_of_other_streams_waits_while_high_priority_work_has_not_begun) {
   _Atomic int normal = 0, high = 0, elsewhere = 0;
   openreg_priority_add(0);
@@ -31,7 +32,7 @@ CHILD_TEST(work_of_other_streams_waits_while_high_priority_work_has_not_begun) {
   while (openreg_priority_yielding(0) == 0)
     sched_yield();
   REQUIRE_OK(openreg_stream_launch(1, NORMAL, count_up, &elsewhere));
-  REQUIRE_OK(openreg_stream_synchronize(1, NORMAL)); /* each device for itself */
+  REQUIRE_OK(openreg_stream_synchronize(1, NORMAL)); /* each device separately */
   REQUIRE_OK(openreg_stream_launch(0, HIGH, count_up, &high));
   REQUIRE_OK(openreg_stream_synchronize(0, HIGH));
   REQUIRE(high == 1 && elsewhere == 1 && normal == 0);
@@ -40,8 +41,8 @@ CHILD_TEST(work_of_other_streams_waits_while_high_priority_work_has_not_begun) {
   REQUIRE(normal == 1);
 }
 
-/* Else two functions that wait for each other on different streams would wait for ever. */
-CHILD_TEST(high_priority_work_that_runs_or_waits_behind_it_holds_nobody_up) {
+/* Otherwise two functions on different streams that wait for each other would deadlock. */
+CHILD_TEST(running_high_priority_work_does_not_delay_other_streams) {
   gate gate = GATE_CLOSED;
   _Atomic int normal = 0, high = 0;
   gate_close_stream(&gate, 0, HIGH);
@@ -53,7 +54,7 @@ CHILD_TEST(high_priority_work_that_runs_or_waits_behind_it_holds_nobody_up) {
   REQUIRE_OK(openreg_stream_synchronize(0, HIGH));
 }
 
-CHILD_TEST(work_that_comes_to_the_gate_as_it_opens_and_closes_gets_through) {
+CHILD_TEST(work_is_not_blocked_while_priorities_change) {
   _Atomic int counter = 0;
   for (int i = 0; i < 20000; i++) {
     REQUIRE_OK(openreg_stream_launch(0, NORMAL, count_up, &counter));
@@ -68,8 +69,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_priority_of_a_stream_is_that_of_its_pool),
       cmocka_unit_test(work_of_other_streams_waits_while_high_priority_work_has_not_begun),
-      cmocka_unit_test(high_priority_work_that_runs_or_waits_behind_it_holds_nobody_up),
-      cmocka_unit_test(work_that_comes_to_the_gate_as_it_opens_and_closes_gets_through),
+      cmocka_unit_test(running_high_priority_work_does_not_delay_other_streams),
+      cmocka_unit_test(work_is_not_blocked_while_priorities_change),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,15 @@
-/* The queue and its timeline as small steps, run in every order that there is.
+/* A model of the queue and its timeline as small steps, executed in every possible order.
  *
  * The steps are those of queue.c, timeline.h and submit.c, one for each access to memory that
- * another thread may see; all of these are sequentially consistent there, so that an execution is
- * an order of steps. The actors: two producers that submit two tasks each, the worker, a thread
- * that does inline work if it finds the stream idle, and one that synchronizes. The ring has two
- * slots, so that producers wait for room. A depth-first search visits every state that can be
- * reached and checks in each step that tasks run alone, once and in order, and in each state from
- * which nothing follows that nobody sleeps but the idle worker.
+ * another thread may see. All these accesses are sequentially consistent, so an execution is an
+ * order of steps. The threads are: two producers that submit two tasks each, the worker, a thread
+ * that does inline work if the stream is idle, and a thread that synchronizes. The ring has two
+ * slots, so producers have to wait for space. A depth-first search visits every reachable state. In
+ * each step it checks that tasks run exclusively, once and in order. In each final state it checks
+ * that no thread sleeps except the idle worker.
  *
- * A check that finds nothing proves little by itself. So each rule that the argument in queue.h and
- * timeline.h rests on is broken in turn, and the search must find what comes of it.
+ * A check that finds nothing proves little by itself. So each rule that the arguments in queue.h
+ * and timeline.h depend on is broken in turn, and the search must find the consequence.
  */
 #include "child.h"
 #include "device/device.h"
@@ -18,75 +18,75 @@
 #include <string.h>
 
 enum { SLOTS = 2, PRODUCERS = 2, TASKS_EACH = 2 };
-enum { WORKER = PRODUCERS, HOLDER, WAITER, ACTORS };
+enum { WORKER = PRODUCERS, INLINE_THREAD, WAITER, THREADS };
 
-/* A rule that is broken. */
+/* A broken rule. */
 enum mistake {
   NONE,
-  WORKER_SLEEPS_WITHOUT_LOOKING_AGAIN,
-  PRODUCER_LOOKS_FOR_SLEEPER_BEFORE_PUBLISHING,
-  PRODUCER_WAITS_FOR_NO_ROOM,
-  INLINE_WITHOUT_TICKET,
+  WORKER_SLEEPS_WITHOUT_CHECKING_AGAIN,
+  PRODUCER_CHECKS_ASLEEP_BEFORE_PUBLISHING,
+  PRODUCER_IGNORES_FULL_RING,
+  INLINE_WITHOUT_SEQUENCE,
   INLINE_WAKES_NOBODY,
   FINISHED_BEFORE_DONE,
-  FINISHER_LOOKS_FOR_WISH_BEFORE_FINISHING,
-  WAITER_READS_BELL_AFTER_LOOKING,
-  BELL_DOES_NOT_CHANGE,
+  FINISHER_CHECKS_WAKE_AT_BEFORE_FINISHING,
+  WAITER_READS_WAKES_AFTER_CHECKING,
+  WAKES_DOES_NOT_CHANGE,
 };
 
-/* What an actor does next, in the order of the code. */
+/* The next step of a thread, in the order of the code. */
 enum step {
-  TAKE_TICKET, /* producer */
+  TAKE_SEQUENCE, /* producer */
   CHECK_ROOM,
   WRITE_TASK,
-  LOOK_FOR_SLEEPER_EARLY, /* a mistake */
+  CHECK_ASLEEP_EARLY, /* broken rule */
   PUBLISH,
-  LOOK_FOR_SLEEPER, /* producer and holder */
-  CLEAR_SLEEPER,
-  WAKE_SLEEPER,
+  CHECK_ASLEEP, /* producer and inline thread */
+  CLEAR_ASLEEP,
+  WAKE_WORKER,
   AFTER_WAKING,
-  READ_BELL, /* waiter, and producer without room */
-  WISH,
-  LOOK,
-  READ_BELL_LATE, /* a mistake */
-  SLEEP_ON_BELL,
+  READ_WAKES, /* waiter, and producer if the ring is full */
+  LOWER_WAKE_AT,
+  CHECK_FINISHED,
+  READ_WAKES_LATE, /* broken rule */
+  SLEEP_ON_WAKES,
   SPIN_FINISHED, /* worker */
   SPIN_PUBLISHED,
-  SAY_ASLEEP,
+  SET_ASLEEP,
   READ_FINISHED,
   READ_PUBLISHED,
   SLEEP_ON_QUEUE,
-  SAY_AWAKE,
-  BEGIN, /* worker and holder */
+  CLEAR_OWN_ASLEEP,
+  BEGIN, /* worker and inline thread */
   END,
-  LOOK_FOR_WISH_EARLY, /* a mistake */
+  CHECK_WAKE_AT_EARLY, /* broken rule */
   FINISH,
-  LOOK_FOR_WISH,
-  TAKE_WISH,
-  CHANGE_BELL,
-  RING,
+  CHECK_WAKE_AT,
+  CLEAR_WAKE_AT,
+  INCREMENT_WAKES,
+  WAKE_WAITERS,
   AFTER_FINISHING,
-  READ_IDLE, /* holder */
+  READ_IDLE, /* inline thread */
   TRY_TAKE,
-  SLEEPING_ON_BELL, /* from here on an actor does nothing by itself */
+  SLEEPING_ON_WAKES, /* from here on the thread cannot continue by itself */
   SLEEPING_ON_QUEUE,
   DONE,
 };
 
-struct actor {
-  uint8_t step, ticket, wake_up, point, seen, count;
+struct thread {
+  uint8_t step, sequence, wakes, point, seen, count;
 };
 
 /* Bytes only, so that states can be compared as memory. */
 struct state {
-  uint8_t submitted, finished, wake_at, wake_up, asleep;
+  uint8_t submitted, finished, wake_at, wakes, asleep;
   uint8_t published[SLOTS], tasks[SLOTS]; /* a task: 1 + producer * TASKS_EACH + its number */
   uint8_t running, last[PRODUCERS];
-  struct actor actors[ACTORS];
+  struct thread threads[THREADS];
 };
 
-static enum mistake made;
-static const char *found; /* the first thing wrong */
+static enum mistake mistake_made;
+static const char *found; /* the first error found */
 
 static void report(const char *what) {
   if (found == NULL)
@@ -96,111 +96,112 @@ static void report(const char *what) {
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 static void produce(struct state *state, int producer) {
-  struct actor *self = &state->actors[producer];
+  struct thread *self = &state->threads[producer];
   switch (self->step) {
-  case TAKE_TICKET:
-    self->ticket = state->submitted++;
-    self->step = made == PRODUCER_WAITS_FOR_NO_ROOM ? WRITE_TASK : CHECK_ROOM;
+  case TAKE_SEQUENCE:
+    self->sequence = state->submitted++;
+    self->step = mistake_made == PRODUCER_IGNORES_FULL_RING ? WRITE_TASK : CHECK_ROOM;
     break;
   case CHECK_ROOM:
-    self->point = (uint8_t)(self->ticket - SLOTS + 1);
-    self->step = self->ticket < state->finished + SLOTS ? WRITE_TASK : READ_BELL;
+    self->point = (uint8_t)(self->sequence - SLOTS + 1);
+    self->step = self->sequence < state->finished + SLOTS ? WRITE_TASK : READ_WAKES;
     break;
   case WRITE_TASK:
-    state->tasks[self->ticket % SLOTS] = (uint8_t)(1 + producer * TASKS_EACH + self->count++);
+    state->tasks[self->sequence % SLOTS] = (uint8_t)(1 + producer * TASKS_EACH + self->count++);
     self->step =
-        made == PRODUCER_LOOKS_FOR_SLEEPER_BEFORE_PUBLISHING ? LOOK_FOR_SLEEPER_EARLY : PUBLISH;
+        mistake_made == PRODUCER_CHECKS_ASLEEP_BEFORE_PUBLISHING ? CHECK_ASLEEP_EARLY : PUBLISH;
     break;
-  case LOOK_FOR_SLEEPER_EARLY:
+  case CHECK_ASLEEP_EARLY:
     self->seen = state->asleep;
     self->step = PUBLISH;
     break;
   case PUBLISH:
-    state->published[self->ticket % SLOTS] = self->ticket + 1;
-    self->step = LOOK_FOR_SLEEPER;
+    state->published[self->sequence % SLOTS] = self->sequence + 1;
+    self->step = CHECK_ASLEEP;
     break;
   case AFTER_WAKING:
-    self->step = self->count < TASKS_EACH ? TAKE_TICKET : DONE;
+    self->step = self->count < TASKS_EACH ? TAKE_SEQUENCE : DONE;
     break;
   }
 }
 
-static void wake(struct state *state, struct actor *self) {
-  bool early = made == PRODUCER_LOOKS_FOR_SLEEPER_BEFORE_PUBLISHING;
+static void wake(struct state *state, struct thread *self) {
+  bool early = mistake_made == PRODUCER_CHECKS_ASLEEP_BEFORE_PUBLISHING;
   switch (self->step) {
-  case LOOK_FOR_SLEEPER:
-    self->step = (early ? self->seen : state->asleep) ? CLEAR_SLEEPER : AFTER_WAKING;
+  case CHECK_ASLEEP:
+    self->step = (early ? self->seen : state->asleep) ? CLEAR_ASLEEP : AFTER_WAKING;
     break;
-  case CLEAR_SLEEPER:
-    self->step = state->asleep ? WAKE_SLEEPER : AFTER_WAKING;
+  case CLEAR_ASLEEP:
+    self->step = state->asleep ? WAKE_WORKER : AFTER_WAKING;
     state->asleep = 0;
     break;
-  case WAKE_SLEEPER:
-    if (state->actors[WORKER].step == SLEEPING_ON_QUEUE)
-      state->actors[WORKER].step = SAY_ASLEEP;
+  case WAKE_WORKER:
+    if (state->threads[WORKER].step == SLEEPING_ON_QUEUE)
+      state->threads[WORKER].step = SET_ASLEEP;
     self->step = AFTER_WAKING;
     break;
   }
 }
 
-static void wait(struct state *state, struct actor *self, int after) {
-  bool late = made == WAITER_READS_BELL_AFTER_LOOKING;
+static void wait(struct state *state, struct thread *self, int after) {
+  bool late = mistake_made == WAITER_READS_WAKES_AFTER_CHECKING;
   switch (self->step) {
-  case READ_BELL:
-    self->wake_up = state->wake_up;
-    self->step = WISH;
+  case READ_WAKES:
+    self->wakes = state->wakes;
+    self->step = LOWER_WAKE_AT;
     break;
-  case WISH:
+  case LOWER_WAKE_AT:
     if (state->wake_at == 0 || state->wake_at > self->point)
       state->wake_at = self->point;
-    self->step = LOOK;
+    self->step = CHECK_FINISHED;
     break;
-  case LOOK:
-    self->step = state->finished >= self->point ? after : late ? READ_BELL_LATE : SLEEP_ON_BELL;
+  case CHECK_FINISHED:
+    self->step = state->finished >= self->point ? after : late ? READ_WAKES_LATE : SLEEP_ON_WAKES;
     break;
-  case READ_BELL_LATE:
-    self->wake_up = state->wake_up;
-    self->step = SLEEP_ON_BELL;
+  case READ_WAKES_LATE:
+    self->wakes = state->wakes;
+    self->step = SLEEP_ON_WAKES;
     break;
-  case SLEEP_ON_BELL:
-    self->step = state->wake_up == self->wake_up ? SLEEPING_ON_BELL : READ_BELL;
+  case SLEEP_ON_WAKES:
+    self->step = state->wakes == self->wakes ? SLEEPING_ON_WAKES : READ_WAKES;
     break;
   }
 }
 
-static bool is_published(const struct state *state, int ticket) {
-  return state->published[ticket % SLOTS] == ticket + 1;
+static bool is_published(const struct state *state, int sequence) {
+  return state->published[sequence % SLOTS] == sequence + 1;
 }
 
-static void work(struct state *state, struct actor *self) {
+static void work(struct state *state, struct thread *self) {
   switch (self->step) {
   case SPIN_FINISHED:
-    self->ticket = state->finished;
+    self->sequence = state->finished;
     self->step = SPIN_PUBLISHED;
     break;
   case SPIN_PUBLISHED:
-    self->step = is_published(state, self->ticket) ? BEGIN : SAY_ASLEEP;
+    self->step = is_published(state, self->sequence) ? BEGIN : SET_ASLEEP;
     break;
-  case SAY_ASLEEP:
+  case SET_ASLEEP:
     state->asleep = 1;
-    self->step = made == WORKER_SLEEPS_WITHOUT_LOOKING_AGAIN ? SLEEP_ON_QUEUE : READ_FINISHED;
+    self->step =
+        mistake_made == WORKER_SLEEPS_WITHOUT_CHECKING_AGAIN ? SLEEP_ON_QUEUE : READ_FINISHED;
     break;
   case READ_FINISHED:
-    self->ticket = state->finished;
+    self->sequence = state->finished;
     self->step = READ_PUBLISHED;
     break;
   case READ_PUBLISHED:
-    self->step = is_published(state, self->ticket) ? SAY_AWAKE : SLEEP_ON_QUEUE;
+    self->step = is_published(state, self->sequence) ? CLEAR_OWN_ASLEEP : SLEEP_ON_QUEUE;
     break;
   case SLEEP_ON_QUEUE:
-    self->step = state->asleep ? SLEEPING_ON_QUEUE : SAY_ASLEEP;
+    self->step = state->asleep ? SLEEPING_ON_QUEUE : SET_ASLEEP;
     break;
-  case SAY_AWAKE:
+  case CLEAR_OWN_ASLEEP:
     state->asleep = 0;
     self->step = BEGIN;
     break;
   case AFTER_FINISHING:
-    self->step = made == FINISHED_BEFORE_DONE ? END : SPIN_FINISHED;
+    self->step = mistake_made == FINISHED_BEFORE_DONE ? END : SPIN_FINISHED;
     break;
   }
 }
@@ -217,77 +218,78 @@ static void begin(struct state *state, int task) {
   state->last[producer] = (uint8_t)(number + 1);
 }
 
-static void run(struct state *state, int actor) {
-  struct actor *self = &state->actors[actor];
-  bool early = made == FINISHED_BEFORE_DONE && actor == WORKER;
+static void run(struct state *state, int thread) {
+  struct thread *self = &state->threads[thread];
+  bool early = mistake_made == FINISHED_BEFORE_DONE && thread == WORKER;
   switch (self->step) {
   case BEGIN:
-    begin(state, actor == WORKER ? state->tasks[self->ticket % SLOTS] : 0);
+    begin(state, thread == WORKER ? state->tasks[self->sequence % SLOTS] : 0);
     self->step = early ? FINISH : END;
     break;
   case END:
     state->running = 0;
-    if (made == INLINE_WITHOUT_TICKET && actor == HOLDER)
+    if (mistake_made == INLINE_WITHOUT_SEQUENCE && thread == INLINE_THREAD)
       self->step = DONE;
     else if (early)
       self->step = SPIN_FINISHED;
     else
-      self->step = made == FINISHER_LOOKS_FOR_WISH_BEFORE_FINISHING ? LOOK_FOR_WISH_EARLY : FINISH;
+      self->step =
+          mistake_made == FINISHER_CHECKS_WAKE_AT_BEFORE_FINISHING ? CHECK_WAKE_AT_EARLY : FINISH;
     break;
   }
 }
 
-static void finish(struct state *state, struct actor *self) {
-  bool early = made == FINISHER_LOOKS_FOR_WISH_BEFORE_FINISHING;
+static void finish(struct state *state, struct thread *self) {
+  bool early = mistake_made == FINISHER_CHECKS_WAKE_AT_BEFORE_FINISHING;
   switch (self->step) {
-  case LOOK_FOR_WISH_EARLY:
+  case CHECK_WAKE_AT_EARLY:
     self->seen = state->wake_at;
     self->step = FINISH;
     break;
   case FINISH:
-    state->finished = self->ticket + 1;
-    self->step = LOOK_FOR_WISH;
+    state->finished = self->sequence + 1;
+    self->step = CHECK_WAKE_AT;
     break;
-  case LOOK_FOR_WISH: {
-    int wish = early ? self->seen : state->wake_at;
-    self->step = wish != 0 && wish <= self->ticket + 1 ? TAKE_WISH : AFTER_FINISHING;
+  case CHECK_WAKE_AT: {
+    int wake_at = early ? self->seen : state->wake_at;
+    self->step = wake_at != 0 && wake_at <= self->sequence + 1 ? CLEAR_WAKE_AT : AFTER_FINISHING;
     break;
   }
-  case TAKE_WISH:
+  case CLEAR_WAKE_AT:
     state->wake_at = 0;
-    self->step = CHANGE_BELL;
+    self->step = INCREMENT_WAKES;
     break;
-  case CHANGE_BELL:
-    state->wake_up += made != BELL_DOES_NOT_CHANGE;
-    self->step = RING;
+  case INCREMENT_WAKES:
+    state->wakes += mistake_made != WAKES_DOES_NOT_CHANGE;
+    self->step = WAKE_WAITERS;
     break;
-  case RING:
-    for (int i = 0; i < ACTORS; i++)
-      if (state->actors[i].step == SLEEPING_ON_BELL)
-        state->actors[i].step = READ_BELL;
+  case WAKE_WAITERS:
+    for (int i = 0; i < THREADS; i++)
+      if (state->threads[i].step == SLEEPING_ON_WAKES)
+        state->threads[i].step = READ_WAKES;
     self->step = AFTER_FINISHING;
     break;
   }
 }
 
-static void hold(struct state *state, struct actor *self) {
+static void run_inline(struct state *state, struct thread *self) {
   switch (self->step) {
   case READ_IDLE:
-    self->ticket = state->finished;
+    self->sequence = state->finished;
     self->step = TRY_TAKE;
     break;
   case TRY_TAKE:
-    if (state->submitted != self->ticket) {
+    if (state->submitted != self->sequence) {
       self->step = DONE;
       break;
     }
-    state->submitted += made != INLINE_WITHOUT_TICKET;
+    state->submitted += mistake_made != INLINE_WITHOUT_SEQUENCE;
     self->step = BEGIN;
     break;
   case AFTER_FINISHING:
-    self->step = state->submitted == self->ticket + 1 || made == INLINE_WAKES_NOBODY
+    self->step = state->submitted == self->sequence + 1 || mistake_made == INLINE_WAKES_NOBODY
                      ? DONE
-                     : LOOK_FOR_SLEEPER;
+                     : CHECK_ASLEEP;
     break;
   case AFTER_WAKING:
     self->step = DONE;
@@ -295,32 +297,33 @@ static void hold(struct state *state, struct actor *self) {
   }
 }
 
-/* One step of one actor; false when it has none to take. */
-static bool take_step(struct state *state, int actor) {
-  struct actor *self = &state->actors[actor];
+/* Executes one step of a thread. Returns false if the thread has no step to take. */
+static bool take_step(struct state *state, int thread) {
+  struct thread *self = &state->threads[thread];
   int step = self->step;
-  if (step >= SLEEPING_ON_BELL)
+  if (step >= SLEEPING_ON_WAKES)
     return false;
-  if (step >= LOOK_FOR_SLEEPER && step < AFTER_WAKING)
+  if (step >= CHECK_ASLEEP && step < AFTER_WAKING)
     wake(state, self);
-  else if (step >= READ_BELL && step <= SLEEP_ON_BELL)
-    wait(state, self, actor == WAITER ? DONE : WRITE_TASK);
+  else if (step >= READ_WAKES && step <= SLEEP_ON_WAKES)
+    wait(state, self, thread == WAITER ? DONE : WRITE_TASK);
   else if (step == BEGIN || step == END)
-    run(state, actor);
-  else if (step >= LOOK_FOR_WISH_EARLY && step < AFTER_FINISHING)
+    run(state, thread);
+  else if (step >= CHECK_WAKE_AT_EARLY && step < AFTER_FINISHING)
     finish(state, self);
-  else if (actor == WORKER)
+  else if (thread == WORKER)
     work(state, self);
-  else if (actor == HOLDER)
-    hold(state, self);
+  else if (thread == INLINE_THREAD)
+    run_inline(state, self);
   else
-    produce(state, actor);
+    produce(state, thread);
   return true;
 }
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
-/* States seen, by a 64-bit hash: of some millions, two share one with a chance below 10^-5. */
+/* Visited states, as 64-bit hashes. Among a few million states, the probability of a collision is
+ * below 10^-5. */
 static struct {
   uint64_t *hashes; /* 0: free */
   size_t capacity, count;
@@ -338,12 +341,12 @@ static uint64_t hash_of(const struct state *state) {
 }
 
 static bool insert(uint64_t hash) {
-  size_t place = hash & (visited.capacity - 1);
-  while (visited.hashes[place] != 0 && visited.hashes[place] != hash)
-    place = (place + 1) & (visited.capacity - 1);
-  if (visited.hashes[place] == hash)
+  size_t position = hash & (visited.capacity - 1);
+  while (visited.hashes[position] != 0 && visited.hashes[position] != hash)
+    position = (position + 1) & (visited.capacity - 1);
+  if (visited.hashes[position] == hash)
     return false;
-  visited.hashes[place] = hash;
+  visited.hashes[position] = hash;
   visited.count++;
   return true;
 }
@@ -361,27 +364,27 @@ static void grow(void) {
   free(old);
 }
 
-/* Clears what an actor writes again before it reads it, for that does not tell states apart; of the
- * wake_up only counts how far it is from what was read of it. */
-static void forget_unread(struct state *state, int actor) {
-  struct actor *self = &state->actors[actor];
+/* Clears what a thread will write before it reads it, because that does not distinguish states. Of
+ * `wakes` only the difference from the value that was read matters. */
+static void forget_unread(struct state *state, int thread) {
+  struct thread *self = &state->threads[thread];
   int step = self->step;
-  bool waits = step > READ_BELL && step <= SLEEP_ON_BELL;
-  self->wake_up = waits ? (uint8_t)(state->wake_up - self->wake_up) : 0;
-  if (actor != WAITER && !waits && step != READ_BELL && step != SLEEPING_ON_BELL)
+  bool waits = step > READ_WAKES && step <= SLEEP_ON_WAKES;
+  self->wakes = waits ? (uint8_t)(state->wakes - self->wakes) : 0;
+  if (thread != WAITER && !waits && step != READ_WAKES && step != SLEEPING_ON_WAKES)
     self->point = 0;
-  bool has_ticket = step != SPIN_FINISHED && !(step >= SAY_ASLEEP && step <= READ_FINISHED) &&
-                    step != SLEEP_ON_QUEUE && step < SLEEPING_ON_QUEUE &&
-                    !(step > PUBLISH && step <= AFTER_WAKING);
-  if (!has_ticket)
-    self->ticket = 0;
+  bool has_sequence = step != SPIN_FINISHED && !(step >= SET_ASLEEP && step <= READ_FINISHED) &&
+                      step != SLEEP_ON_QUEUE && step < SLEEPING_ON_QUEUE &&
+                      !(step > PUBLISH && step <= AFTER_WAKING);
+  if (!has_sequence)
+    self->sequence = 0;
 }
 
 static bool is_new(const struct state *state) {
   struct state read = *state;
-  for (int i = 0; i < ACTORS; i++)
+  for (int i = 0; i < THREADS; i++)
     forget_unread(&read, i);
-  read.wake_up = 0;
+  read.wakes = 0;
   if (2 * visited.count >= visited.capacity)
     grow();
   return insert(hash_of(&read));
@@ -389,20 +392,20 @@ static bool is_new(const struct state *state) {
 
 static void check_end(const struct state *state) {
   bool well = state->finished == state->submitted;
-  for (int i = 0; i < ACTORS; i++)
-    well = well && state->actors[i].step == (i == WORKER ? SLEEPING_ON_QUEUE : DONE);
+  for (int i = 0; i < THREADS; i++)
+    well = well && state->threads[i].step == (i == WORKER ? SLEEPING_ON_QUEUE : DONE);
   for (int i = 0; i < PRODUCERS; i++)
-    well = well && state->last[i] == state->actors[i].count;
+    well = well && state->last[i] == state->threads[i].count;
   if (!well)
     report("stuck");
 }
 
-/* As deep as the longest execution: some hundred steps. */
+/* Recursion is as deep as the longest execution: a few hundred steps. */
 static void search(const struct state *state) {
   bool ended = true;
   if (found != NULL || !is_new(state))
     return;
-  for (int i = 0; i < ACTORS; i++) {
+  for (int i = 0; i < THREADS; i++) {
     struct state next = *state;
     if (take_step(&next, i)) {
       ended = false;
@@ -413,17 +416,17 @@ static void search(const struct state *state) {
     check_end(state);
 }
 
-/* Searches from the start with the first `producers` producers, and the others as given. */
-static const char *search_with(enum mistake mistake, int producers, bool with_holder,
+/* Searches from the start with the first `producers` producers and the given other threads. */
+static const char *search_with(enum mistake mistake, int producers, bool with_inline,
                                bool with_waiter) {
   struct state start = {0};
   for (int i = producers; i < PRODUCERS; i++)
-    start.actors[i].step = DONE;
-  start.actors[WORKER].step = SPIN_FINISHED;
-  start.actors[HOLDER].step = with_holder ? READ_IDLE : DONE;
-  start.actors[WAITER].step = with_waiter ? READ_BELL : DONE;
-  start.actors[WAITER].point = (uint8_t)(producers * TASKS_EACH);
-  made = mistake;
+    start.threads[i].step = DONE;
+  start.threads[WORKER].step = SPIN_FINISHED;
+  start.threads[INLINE_THREAD].step = with_inline ? READ_IDLE : DONE;
+  start.threads[WAITER].step = with_waiter ? READ_WAKES : DONE;
+  start.threads[WAITER].point = (uint8_t)(producers * TASKS_EACH);
+  mistake_made = mistake;
   found = NULL;
   search(&start);
   free(visited.hashes);
@@ -433,8 +436,8 @@ static const char *search_with(enum mistake mistake, int producers, bool with_ho
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* All five actors together have 40 million states, half a minute's search, which ended well too; it
- * is run in parts. */
+/* All five threads together have 40 million states. That search takes half a minute and also
+ * passed; here it runs in parts. */
 static void every_order_of_steps_ends_well(void **state) {
   (void)state;
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* 3 million states */
@@ -452,15 +455,15 @@ static void expect_found(enum mistake mistake, const char *what) {
 
 static void every_rule_is_needed(void **state) {
   (void)state;
-  expect_found(WORKER_SLEEPS_WITHOUT_LOOKING_AGAIN, "stuck");
-  expect_found(PRODUCER_LOOKS_FOR_SLEEPER_BEFORE_PUBLISHING, "stuck");
-  expect_found(PRODUCER_WAITS_FOR_NO_ROOM, "stuck"); /* a task is gone */
-  expect_found(INLINE_WITHOUT_TICKET, "two run at once");
+  expect_found(WORKER_SLEEPS_WITHOUT_CHECKING_AGAIN, "stuck");
+  expect_found(PRODUCER_CHECKS_ASLEEP_BEFORE_PUBLISHING, "stuck");
+  expect_found(PRODUCER_IGNORES_FULL_RING, "stuck"); /* a task was overwritten */
+  expect_found(INLINE_WITHOUT_SEQUENCE, "two run at once");
   expect_found(INLINE_WAKES_NOBODY, "stuck");
   expect_found(FINISHED_BEFORE_DONE, "two run at once");
-  expect_found(FINISHER_LOOKS_FOR_WISH_BEFORE_FINISHING, "stuck");
-  expect_found(WAITER_READS_BELL_AFTER_LOOKING, "stuck");
-  expect_found(BELL_DOES_NOT_CHANGE, "stuck");
+  expect_found(FINISHER_CHECKS_WAKE_AT_BEFORE_FINISHING, "stuck");
+  expect_found(WAITER_READS_WAKES_AFTER_CHECKING, "stuck");
+  expect_found(WAKES_DOES_NOT_CHANGE, "stuck");
 }
 
 int main(void) {

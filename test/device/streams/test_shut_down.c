@@ -1,4 +1,4 @@
-/* The end of a process whose streams have work, and forks of such a process. */
+/* Exit of a process whose streams have work, and forks of such a process. */
 #include "device/streams/stream.h"
 #include "gate.h"
 
@@ -27,7 +27,7 @@ static openreg_status run_on_after_shut_down(void *unused) {
   return OPENREG_OK;
 }
 
-CHILD_TEST(shutting_down_waits_for_what_runs) {
+CHILD_TEST(shutting_down_waits_for_running_work) {
   REQUIRE_OK(openreg_stream_launch(0, 0, run_on_after_shut_down, NULL));
   while (!is_running)
     sched_yield();
@@ -40,7 +40,7 @@ static openreg_status must_not_run(void *unused) {
   child_give_up(__FILE__, __LINE__, "work that was dropped is not done");
 }
 
-CHILD_TEST(exit_drops_queued_work_and_waits_for_what_runs) {
+CHILD_TEST(exit_drops_queued_work_and_waits_for_running_work) {
   openreg_event *event;
   atexit(openreg_streams_shut_down);
   REQUIRE_OK(openreg_event_create(0, false, &event));
@@ -70,12 +70,12 @@ CHILD_TEST(after_shutting_down_work_is_done_at_once_by_the_caller) {
   REQUIRE_OK(openreg_stream_launch(0, 0, run_until_shut_down, NULL));
   REQUIRE_OK(openreg_event_record(event, 0));
   openreg_streams_shut_down();
-  REQUIRE_OK(openreg_stream_query(0, 0)); /* what was dropped counts as finished */
+  REQUIRE_OK(openreg_stream_query(0, 0)); /* dropped work counts as finished */
   REQUIRE_OK(openreg_event_query(event));
   REQUIRE_OK(openreg_event_elapsed_ms(event, event, &milliseconds));
   REQUIRE_OK(openreg_stream_launch(0, 0, count_up, &counter));
   REQUIRE(counter == 1);
-  openreg_streams_shut_down(); /* again */
+  openreg_streams_shut_down(); /* a second time */
   REQUIRE_OK(openreg_device_synchronize(0));
   openreg_event_destroy(event);
 }
@@ -91,9 +91,9 @@ static openreg_status note_if_late(void *producer) {
 
 static void *produce(void *unused) {
   (void)unused;
-  pthread_t me = pthread_self();
+  pthread_t thread_tag = pthread_self();
   for (int i = 0; i < 20000; i++) {
-    REQUIRE_OK(openreg_stream_launch(0, 0, note_if_late, &me));
+    REQUIRE_OK(openreg_stream_launch(0, 0, note_if_late, &thread_tag));
     atomic_fetch_add(&launched, 1);
   }
   REQUIRE_OK(openreg_stream_synchronize(0, 0));
@@ -145,7 +145,7 @@ CHILD_TEST(a_child_forked_while_work_is_pending_does_not_hang) {
   REQUIRE_OK(openreg_stream_launch(0, 0, count_up, &counter));
   child_fork_and_require(forked_body);
   gate_open(&gate);
-  REQUIRE_OK(openreg_stream_synchronize(0, 0)); /* and its parent goes on */
+  REQUIRE_OK(openreg_stream_synchronize(0, 0)); /* and the parent continues */
   REQUIRE(counter == 1);
 }
 
@@ -164,9 +164,9 @@ CHILD_TEST(a_forked_child_exits_while_its_parent_has_work) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(exit_drops_queued_work_and_waits_for_what_runs),
+      cmocka_unit_test(exit_drops_queued_work_and_waits_for_running_work),
       cmocka_unit_test(exit_without_shutting_down_neither_hangs_nor_crashes),
-      cmocka_unit_test(shutting_down_waits_for_what_runs),
+      cmocka_unit_test(shutting_down_waits_for_running_work),
       cmocka_unit_test(after_shutting_down_work_is_done_at_once_by_the_caller),
       cmocka_unit_test(producers_and_shutting_down_at_the_same_time),
       cmocka_unit_test(shutting_down_on_a_worker_does_not_wait_for_itself),

@@ -1,4 +1,4 @@
-/* Streams: numbers, pools, and which is current. */
+/* Streams: numbers, pools, and the current stream. */
 #include "child.h"
 #include "device/device.h"
 
@@ -95,7 +95,7 @@ CHILD_TEST(devices_that_do_not_exist_have_no_streams) {
 CHILD_TEST(streams_that_do_not_exist_are_refused) {
   require_all_refuse(0, -1, OPENREG_INVALID_ARGUMENT);
   require_all_refuse(0, OPENREG_STREAMS_PER_DEVICE, OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strcmp(openreg_last_error(), "openreg: stream 65: expected 0 to 64") == 0);
+  REQUIRE(strcmp(openreg_last_error(), "openreg: invalid stream 65: expected 0 to 64") == 0);
   int stream = -1;
   REQUIRE_OK(openreg_stream_current(0, &stream));
   REQUIRE(stream == OPENREG_STREAM_DEFAULT);

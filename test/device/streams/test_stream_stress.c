@@ -1,6 +1,7 @@
-/* Eight threads give a million pieces of work to four streams of two devices: launches, inline
- * work, and waits across streams. What each stream's work touches has no lock and is not atomic, so
- * that the thread sanitizer finds work that runs beside other work, or does not see what it must.
+/* Eight threads submit a million pieces of work to four streams of two devices: launches, inline
+ * work, and waits across streams. The data that a stream's work accesses has no lock and is not
+ * atomic. So the thread sanitizer finds work that runs concurrently with other work or does not see
+ * its writes.
  */
 #include "gate.h"
 
@@ -16,13 +17,14 @@ enum { PRODUCERS = 8, STREAMS = 4, EACH = SUBMISSIONS / PRODUCERS, CROSSING = 50
 
 static const struct { int device, stream; } places[STREAMS] = {{0, 0}, {0, 40}, {1, 0}, {1, 1}};
 
-/* Touched by the work of one stream alone. */
+/* Accessed only by the work of one stream. */
 static struct {
   int done;
-  int last[PRODUCERS]; /* the number of the last piece of each producer */
+  int last[PRODUCERS]; /* number of the last piece of each producer */
 } tallies[STREAMS];
 
-/* Written by work of one stream, read by work of another that waited for an event behind it. */
+/* Written by work of one stream, and read by work of another one that waited for an event behind
+ * it. */
 static int crossed[PRODUCERS][EACH / CROSSING + 1];
 
 static void do_piece(int place, int producer, int number) {

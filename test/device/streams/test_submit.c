@@ -1,4 +1,4 @@
-/* Launching: order, what finished means, waiting, a full queue, and blocking mode. */
+/* Launching: order, completion, waiting, a full queue, and blocking mode. */
 #include "device/streams/stream.h"
 #include "gate.h"
 
@@ -10,7 +10,8 @@
 
 enum { MS = 1000000 };
 
-/* By their names: a sanitizer may have threads of its own. A worker that did work has its name. */
+/* Counts threads by name, because a sanitizer may have its own. A worker that did work has its
+ * name. */
 static int count_workers(void) {
   int count = 0;
   DIR *tasks = opendir("/proc/self/task");
@@ -21,7 +22,7 @@ static int count_workers(void) {
     FILE *file = fopen(path, "r");
     if (file == NULL) /* "." and ".." */
       continue;
-    /* A thread that was joined may be listed a moment longer, without a name. */
+    /* A joined thread may be listed a moment longer, without a name. */
     bool is_there = fgets(name, sizeof name, file) != NULL;
     fclose(file);
     count += is_there && strncmp(name, "openreg ", 8) == 0;
@@ -82,7 +83,7 @@ CHILD_TEST(finished_means_that_the_function_has_returned) {
   REQUIRE(openreg_stream_is_idle(1, 4));
 }
 
-CHILD_TEST(not_ready_is_an_answer_without_a_sentence) {
+CHILD_TEST(not_ready_sets_no_message) {
   gate gate = GATE_CLOSED;
   openreg_fail(OPENREG_SYSTEM, "kept");
   gate_close_stream(&gate, 0, 0);
@@ -97,7 +98,7 @@ CHILD_TEST(not_ready_is_an_answer_without_a_sentence) {
 
 CHILD_TEST(streams_do_not_wait_for_each_other) {
   gate gates[4] = {GATE_CLOSED, GATE_CLOSED, GATE_CLOSED, GATE_CLOSED};
-  for (int i = 0; i < 4; i++) /* returns only when the function runs */
+  for (int i = 0; i < 4; i++) /* returns only when the function is running */
     gate_close_stream(&gates[i], i % 2, i / 2 * 40);
   for (int i = 0; i < 4; i++) {
     REQUIRE(openreg_stream_query(i % 2, i / 2 * 40) == OPENREG_NOT_READY);
@@ -106,7 +107,7 @@ CHILD_TEST(streams_do_not_wait_for_each_other) {
   }
 }
 
-CHILD_TEST(device_synchronize_waits_for_all_streams_of_the_device_alone) {
+CHILD_TEST(device_synchronize_waits_only_for_the_devices_streams) {
   gate mine = GATE_CLOSED, others = GATE_CLOSED;
   gate_close_stream(&mine, 0, 64);
   gate_close_stream(&others, 1, 0);
@@ -131,9 +132,9 @@ CHILD_TEST(a_full_queue_holds_the_producer_back) {
   const struct timeline *timeline = &openreg_streams[0][0].timeline;
   gate_close_stream(&gate, 0, 0);
   REQUIRE(pthread_create(&producer, NULL, launch_too_many, &counter) == 0);
-  while (atomic_load(&timeline->wake_at) == 0) /* it has begun to wait for room */
+  while (atomic_load(&timeline->wake_at) == 0) /* it has begun to wait for space */
     sched_yield();
-  /* The gate, a full ring with it, and the one that finds no room. */
+  /* The gate, a full ring, and the submission that finds no space. */
   REQUIRE(atomic_load(&timeline->submitted) == OPENREG_STREAM_QUEUE_LENGTH + 1);
   REQUIRE(atomic_load(&timeline->finished) == 0);
   REQUIRE(counter == 0);
@@ -143,17 +144,17 @@ CHILD_TEST(a_full_queue_holds_the_producer_back) {
   REQUIRE(counter == MANY);
 }
 
-CHILD_TEST(room_in_a_queue_can_be_waited_for_with_a_time) {
+CHILD_TEST(waiting_for_space_in_a_queue_has_a_timeout) {
   gate gate = GATE_CLOSED;
   _Atomic int counter = 0;
   gate_close_stream(&gate, 0, 0);
-  for (int i = 1; i < OPENREG_STREAM_QUEUE_LENGTH; i++) { /* the gate is in the ring as well */
+  for (int i = 1; i < OPENREG_STREAM_QUEUE_LENGTH; i++) { /* the gate occupies a slot too */
     REQUIRE_OK(openreg_stream_await_room_for(0, 0, 0));
     REQUIRE_OK(openreg_stream_launch(0, 0, count_up, &counter));
   }
   REQUIRE(openreg_stream_await_room_for(0, 0, 0) == OPENREG_NOT_READY);
   REQUIRE(openreg_stream_await_room_for(0, 0, MS) == OPENREG_NOT_READY);
-  REQUIRE_OK(openreg_stream_await_room_for(0, 1, 0)); /* another stream's queue is no matter */
+  REQUIRE_OK(openreg_stream_await_room_for(0, 1, 0)); /* another stream's queue does not matter */
   REQUIRE(openreg_stream_await_room_for(0, -1, 0) == OPENREG_INVALID_ARGUMENT);
   gate_open(&gate);
   REQUIRE_OK(openreg_stream_await_room_for(0, 0, OPENREG_NEVER));
@@ -178,7 +179,7 @@ CHILD_TEST(sleepers_are_woken_each_time) {
     while (atomic_load(&stream->queue.asleep) == 0)
       sched_yield();
   }
-  for (int i = 0; i < 30000; i++) { /* at whatever moment it happens to be */
+  for (int i = 0; i < 30000; i++) { /* at any moment */
     REQUIRE_OK(openreg_stream_launch(0, 7, count_up, &counter));
     if (i % 3 == 0)
       REQUIRE_OK(openreg_stream_synchronize(0, 7));
@@ -190,8 +191,10 @@ CHILD_TEST(sleepers_are_woken_each_time) {
 static openreg_status use_streams(void *argument) {
   openreg_event *const *events = argument;
   REQUIRE(openreg_stream_launch(0, 1, count_up, NULL) == OPENREG_NOT_PERMITTED);
-  REQUIRE(strcmp(openreg_last_error(), "openreg: a function that runs on a stream must not give "
-                                       "work to streams") == 0);
+  REQUIRE(
+      strcmp(openreg_last_error(),
+             "openreg: cannot submit work to a stream from inside work that runs on a stream") ==
+      0);
   REQUIRE(openreg_stream_synchronize(0, 1) == OPENREG_NOT_PERMITTED);
   REQUIRE(openreg_device_synchronize(0) == OPENREG_NOT_PERMITTED);
   REQUIRE(openreg_event_record(events[0], 1) == OPENREG_NOT_PERMITTED);
@@ -228,7 +231,7 @@ CHILD_TEST(a_function_on_a_worker_may_use_its_own_stream_but_no_other) {
   openreg_event_destroy(events[1]);
 }
 
-CHILD_TEST(bad_launches_are_refused) {
+CHILD_TEST(invalid_launches_are_rejected) {
   REQUIRE(openreg_stream_launch(2, 0, count_up, NULL) == OPENREG_INVALID_DEVICE);
   REQUIRE(openreg_stream_launch(0, 65, count_up, NULL) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(openreg_stream_launch(0, 0, NULL, NULL) == OPENREG_INVALID_ARGUMENT);
@@ -284,11 +287,11 @@ static void blocking_body(void) {
   REQUIRE_OK(openreg_stream_launch(0, 0, note_thread, &counter));
   REQUIRE(counter == 1 && pthread_equal(runner, pthread_self()));
   REQUIRE_OK(openreg_stream_query(0, 0));
-  REQUIRE(openreg_stream_launch(0, 0, fail_with_sentence, "at once") == OPENREG_LAUNCH_FAILURE);
+  REQUIRE(openreg_stream_launch(0, 0, fail_with_message, "at once") == OPENREG_LAUNCH_FAILURE);
   REQUIRE(strcmp(openreg_last_error(), "at once") == 0);
-  REQUIRE_OK(openreg_device_synchronize(0)); /* it was given back already */
+  REQUIRE_OK(openreg_device_synchronize(0)); /* it was returned already */
 
-  /* Behind the work of another thread, in turn. */
+  /* In stream order, behind work of another thread. */
   gate gate = GATE_CLOSED;
   pthread_t first, second;
   REQUIRE(pthread_create(&first, NULL, block_stream, &gate) == 0);
@@ -319,14 +322,14 @@ int main(void) {
       cmocka_unit_test(only_queued_work_starts_a_thread),
       cmocka_unit_test(work_is_done_in_the_order_of_the_calls),
       cmocka_unit_test(finished_means_that_the_function_has_returned),
-      cmocka_unit_test(not_ready_is_an_answer_without_a_sentence),
+      cmocka_unit_test(not_ready_sets_no_message),
       cmocka_unit_test(streams_do_not_wait_for_each_other),
-      cmocka_unit_test(device_synchronize_waits_for_all_streams_of_the_device_alone),
+      cmocka_unit_test(device_synchronize_waits_only_for_the_devices_streams),
       cmocka_unit_test(a_full_queue_holds_the_producer_back),
-      cmocka_unit_test(room_in_a_queue_can_be_waited_for_with_a_time),
+      cmocka_unit_test(waiting_for_space_in_a_queue_has_a_timeout),
       cmocka_unit_test(sleepers_are_woken_each_time),
       cmocka_unit_test(a_function_on_a_worker_may_use_its_own_stream_but_no_other),
-      cmocka_unit_test(bad_launches_are_refused),
+      cmocka_unit_test(invalid_launches_are_rejected),
       cmocka_unit_test(sixty_four_devices_work_side_by_side),
       cmocka_unit_test(blocking_mode_runs_work_on_the_caller_in_turn),
   };

@@ -1,4 +1,4 @@
-/* The tracer: what it is told of, on which thread it is asked, and that each note is given back. */
+/* The tracer: what is reported, on which thread, and that each note is returned. */
 #include "device/streams/stream.h"
 #include "device/trace.h"
 #include "gate.h"
@@ -10,7 +10,7 @@ enum { MOST = 64 };
 
 struct told {
   openreg_trace_work work;
-  bool by_who_waits; /* told on the thread that runs the test */
+  bool by_who_waits; /* reported on the thread that runs the test */
 };
 
 static struct told all[MOST];
@@ -24,7 +24,7 @@ static void *note(openreg_trace_kind kind, int device, int stream) {
   return malloc(1);
 }
 
-static void tell(const openreg_trace_work *work) {
+static void report(const openreg_trace_work *work) {
   if (work->note != NULL)
     atomic_fetch_sub(&notes, 1);
   free(work->note);
@@ -33,7 +33,7 @@ static void tell(const openreg_trace_work *work) {
   all[place] = (struct told){*work, is_test};
 }
 
-static const openreg_tracer tracer = {note, tell};
+static const openreg_tracer tracer = {note, report};
 
 static void begin(void) {
   is_test = true;
@@ -47,7 +47,7 @@ static openreg_status nothing(void *data) {
   return OPENREG_OK;
 }
 
-CHILD_TEST(nobody_is_told_before_it_begins_and_after_it_ends) {
+CHILD_TEST(nothing_is_reported_before_tracing_begins_or_after_it_ends) {
   begin();
   openreg_trace_end();
   REQUIRE_OK(openreg_stream_launch(0, 0, nothing, NULL));
@@ -55,20 +55,20 @@ CHILD_TEST(nobody_is_told_before_it_begins_and_after_it_ends) {
   REQUIRE(told_count == 0 && notes == 0);
 }
 
-CHILD_TEST(inline_work_is_told_of_when_it_ends) {
+CHILD_TEST(inline_work_is_reported_when_it_ends) {
   begin();
   REQUIRE_OK(openreg_stream_try_begin_inline(1, 2));
-  REQUIRE_OK(openreg_stream_try_begin_inline(1, 2)); /* a part of it */
+  REQUIRE_OK(openreg_stream_try_begin_inline(1, 2)); /* part of the same work */
   openreg_stream_end_inline(1, 2);
   REQUIRE(told_count == 0);
   openreg_stream_end_inline(1, 2);
   const openreg_trace_work *work = &all[0].work;
   REQUIRE(told_count == 1 && notes == 0 && all[0].by_who_waits);
   REQUIRE(work->kind == OPENREG_TRACE_INLINE && work->device == 1 && work->stream == 2);
-  REQUIRE(work->ahead == 1 && work->begin_ns <= work->end_ns);
+  REQUIRE(work->queue_depth == 1 && work->begin_ns <= work->end_ns);
 }
 
-CHILD_TEST(inline_work_that_was_not_done_is_not_told_of) {
+CHILD_TEST(discarded_inline_work_is_not_reported) {
   begin();
   REQUIRE_OK(openreg_stream_try_begin_inline(1, 2));
   openreg_trace_skip_inline(1, 2);
@@ -76,7 +76,7 @@ CHILD_TEST(inline_work_that_was_not_done_is_not_told_of) {
   REQUIRE(told_count == 0 && notes == 0);
 }
 
-CHILD_TEST(queued_work_is_told_of_by_who_does_it_before_it_is_done) {
+CHILD_TEST(queued_work_is_reported_by_its_worker_before_it_counts_as_done) {
   begin();
   for (int i = 0; i < 3; i++)
     REQUIRE_OK(openreg_stream_launch(0, 1, nothing, NULL));
@@ -88,7 +88,7 @@ CHILD_TEST(queued_work_is_told_of_by_who_does_it_before_it_is_done) {
   }
 }
 
-CHILD_TEST(work_ahead_is_counted_when_work_begins) {
+CHILD_TEST(queue_depth_is_counted_when_work_begins) {
   gate gate = GATE_CLOSED;
   begin();
   gate_close_stream(&gate, 0, 1);
@@ -96,10 +96,10 @@ CHILD_TEST(work_ahead_is_counted_when_work_begins) {
     REQUIRE_OK(openreg_stream_launch(0, 1, nothing, NULL));
   gate_open(&gate);
   REQUIRE_OK(openreg_stream_synchronize(0, 1));
-  REQUIRE(all[1].work.ahead == 2 && all[2].work.ahead == 1);
+  REQUIRE(all[1].work.queue_depth == 2 && all[2].work.queue_depth == 1);
 }
 
-CHILD_TEST(a_wait_says_for_which_stream) {
+CHILD_TEST(a_wait_reports_the_awaited_stream) {
   gate gate = GATE_CLOSED;
   openreg_event *event;
   begin();
@@ -122,7 +122,7 @@ CHILD_TEST(a_wait_says_for_which_stream) {
   openreg_event_destroy(event);
 }
 
-CHILD_TEST(work_that_was_given_before_has_no_note) {
+CHILD_TEST(work_submitted_before_tracing_has_no_note) {
   gate gate = GATE_CLOSED;
   is_test = true;
   REQUIRE_OK(openreg_initialize());
@@ -131,10 +131,11 @@ CHILD_TEST(work_that_was_given_before_has_no_note) {
   begin();
   gate_open(&gate);
   REQUIRE_OK(openreg_stream_synchronize(0, 0));
-  REQUIRE(told_count == 1 && all[0].work.note == NULL); /* not of the gate, which had begun */
+  REQUIRE(told_count == 1 &&
+          all[0].work.note == NULL); /* the gate is not reported, because it had begun */
 }
 
-CHILD_TEST(a_note_is_given_back_after_the_end) {
+CHILD_TEST(a_note_is_returned_after_tracing_ended) {
   gate gate = GATE_CLOSED;
   begin();
   gate_close_stream(&gate, 0, 0);
@@ -153,21 +154,21 @@ CHILD_TEST(work_that_is_waited_for_is_inline) {
   REQUIRE_OK(openreg_stream_launch(0, 0, nothing, NULL));
   REQUIRE(told_count == 1 && all[0].work.kind == OPENREG_TRACE_INLINE && all[0].by_who_waits);
   REQUIRE_OK(openreg_event_create(0, true, &event));
-  REQUIRE_OK(openreg_event_record(event, 0)); /* no work */
+  REQUIRE_OK(openreg_event_record(event, 0)); /* recording is not work */
   REQUIRE(told_count == 1 && notes == 0);
   openreg_event_destroy(event);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(nobody_is_told_before_it_begins_and_after_it_ends),
-      cmocka_unit_test(inline_work_is_told_of_when_it_ends),
-      cmocka_unit_test(inline_work_that_was_not_done_is_not_told_of),
-      cmocka_unit_test(queued_work_is_told_of_by_who_does_it_before_it_is_done),
-      cmocka_unit_test(work_ahead_is_counted_when_work_begins),
-      cmocka_unit_test(a_wait_says_for_which_stream),
-      cmocka_unit_test(work_that_was_given_before_has_no_note),
-      cmocka_unit_test(a_note_is_given_back_after_the_end),
+      cmocka_unit_test(nothing_is_reported_before_tracing_begins_or_after_it_ends),
+      cmocka_unit_test(inline_work_is_reported_when_it_ends),
+      cmocka_unit_test(discarded_inline_work_is_not_reported),
+      cmocka_unit_test(queued_work_is_reported_by_its_worker_before_it_counts_as_done),
+      cmocka_unit_test(queue_depth_is_counted_when_work_begins),
+      cmocka_unit_test(a_wait_reports_the_awaited_stream),
+      cmocka_unit_test(work_submitted_before_tracing_has_no_note),
+      cmocka_unit_test(a_note_is_returned_after_tracing_ended),
       cmocka_unit_test(work_that_is_waited_for_is_inline),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

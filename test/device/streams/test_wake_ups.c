@@ -1,12 +1,12 @@
-/* Lost wake-ups: one side goes to sleep while the other brings about what it waits for.
+/* Lost wake-ups: one side goes to sleep while the other one triggers its condition.
  *
- * Threads here look once and sleep at once, and the other side comes a little later each time, so
- * that both meet in every step of the protocol. The host's thread is kept off the worker's cores
- * where there are others, for on one core memory is never out of order. A stand-in for the futex
- * keeps sleepers awake in a loop, or waking them would take so long that the two seldom met. A
- * wake-up that is lost shows as a test that does not end. Where others want the cores too, a round
- * may take as long as a time slice, and the two do not meet in it: after some of these it is
- * enough.
+ * Threads here check once and then sleep at once. The other side starts a little later each time,
+ * so that the two sides meet in every step of the protocol. The main thread is kept off the
+ * worker's cores if there are others, because memory is never reordered on a single core. A
+ * replacement for the futex keeps sleepers in a loop; waking real sleepers takes so long that the
+ * two sides would rarely meet. A lost wake-up shows as a test that does not end. If other programs
+ * use the cores, a round may take as long as a time slice and the two sides do not meet; after a
+ * few such rounds the test stops.
  */
 #include "device/streams/stream.h"
 #include "gate.h"
@@ -21,17 +21,17 @@ enum { ROUNDS = 200000 };
 #endif
 
 enum {
-  LONGEST_DELAY = 64, /* some nanoseconds each: past what either side does before sleeping */
+  LONGEST_DELAY = 64, /* a few nanoseconds each: longer than either side needs before it sleeps */
   ENOUGH_SLOW_ROUNDS = 300,
 };
 
-/* ---- stand-ins ------------------------------------------------------------------------------- */
+/* ---- replacements ---------------------------------------------------------------------------- */
 
-int __wrap_openreg_looks_before_sleep(void);
+int __wrap_openreg_spin_count(void);
 bool __wrap_openreg_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_ns);
 void __wrap_openreg_futex_wake(_Atomic uint32_t *word, int count);
 
-int __wrap_openreg_looks_before_sleep(void) {
+int __wrap_openreg_spin_count(void) {
   return 0;
 }
 
@@ -39,7 +39,8 @@ static _Atomic uint32_t wakes;
 
 static _Atomic uint32_t times_away;
 
-/* Between two looks of a thread that must be quick but may have the other's core. */
+/* Pause between two checks of a thread that must be fast but may share a core with the other
+ * one. */
 static void look_away(unsigned look) {
   if (look % 1000 != 999)
     return;
@@ -103,7 +104,7 @@ CHILD_TEST(a_worker_that_goes_to_sleep_is_woken_by_a_launch) {
   REQUIRE(counter == rounds.begun);
 }
 
-/* What both sides of a race are to do, so that they begin it together. */
+/* What both sides of a race do, so that they start at the same time. */
 static _Atomic bool entered, go;
 
 static openreg_status return_soon(void *turns) {
@@ -114,7 +115,7 @@ static openreg_status return_soon(void *turns) {
   return OPENREG_OK;
 }
 
-CHILD_TEST(a_thread_that_goes_to_sleep_is_woken_by_the_end_of_work) {
+CHILD_TEST(a_waiter_that_goes_to_sleep_is_woken_by_the_end_of_work) {
   struct rounds rounds = {0};
   keep_off_the_worker();
   while (begin_round(&rounds, ROUNDS)) {
@@ -160,7 +161,7 @@ CHILD_TEST(a_worker_that_goes_to_sleep_is_woken_by_the_end_of_inline_work) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_worker_that_goes_to_sleep_is_woken_by_a_launch),
-      cmocka_unit_test(a_thread_that_goes_to_sleep_is_woken_by_the_end_of_work),
+      cmocka_unit_test(a_waiter_that_goes_to_sleep_is_woken_by_the_end_of_work),
       cmocka_unit_test(a_worker_that_goes_to_sleep_is_woken_by_the_end_of_inline_work),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

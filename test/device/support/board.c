@@ -1,4 +1,4 @@
-/* What director and actors share: see board.h. */
+/* Memory shared between a test process and its helpers. See board.h. */
 #define _GNU_SOURCE
 #include "board.h"
 
@@ -13,25 +13,11 @@ void board_make(void) {
   REQUIRE(board != MAP_FAILED);
 }
 
-actor board_with(void (*body)(void)) {
+helper board_with(void (*body)(void)) {
   board_make();
-  actor first = actor_start(body);
-  actor_hear(&first);
+  helper first = helper_start(body);
+  helper_receive(&first);
   return first;
-}
-
-char *base_of(int device) {
-  void *base;
-  size_t bytes;
-  REQUIRE_OK(openreg_arena_get(device, &base, &bytes));
-  return base;
-}
-
-size_t arena_bytes(void) {
-  void *base;
-  size_t bytes;
-  REQUIRE_OK(openreg_arena_get(0, &base, &bytes));
-  return bytes;
 }
 
 char *open_memory(const openreg_ipc_handle *handle) {

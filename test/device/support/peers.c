@@ -1,11 +1,11 @@
-/* Processes that export and import: see peers.h. */
+/* Processes that export and import memory. See peers.h. */
 #include "peers.h"
 
 #include <sched.h>
 
 void fill_and_export(size_t bytes, int count, const struct range ranges[]) {
   char *base = base_of(1);
-  REQUIRE_OK(openreg_ledger_take(1, bytes));
+  REQUIRE_OK(openreg_ledger_reserve(1, bytes));
   REQUIRE_OK(openreg_fill(base, PATTERN, bytes));
   for (int i = 0; i < count; i++)
     export_memory(base + ranges[i].offset, ranges[i].bytes, &board->handles[i]);

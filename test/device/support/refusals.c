@@ -1,4 +1,4 @@
-/* Handles that must be refused: see refusals.h. */
+/* Handles that must be rejected. See refusals.h. */
 #include "refusals.h"
 #include "device/ipc/imports.h"
 
@@ -41,7 +41,8 @@ openreg_status open_handle(const openreg_ipc_handle *handle) {
 
 void expect_refusal(const openreg_ipc_handle *handle, const char *why) {
   REQUIRE(open_handle(handle) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strstr(openreg_last_error(), "openreg: the handle is refused: ") == openreg_last_error());
+  REQUIRE(strstr(openreg_last_error(), "openreg: the handle is rejected: ") ==
+          openreg_last_error());
   REQUIRE(strstr(openreg_last_error(), why) != NULL);
   REQUIRE(openreg_peer_files == NULL);
 }

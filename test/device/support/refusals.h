@@ -1,37 +1,38 @@
-/* refusals.h: handles that must be refused, what they are made from, and how they are tried. */
+/* refusals.h: makes and tries handles that must be rejected. */
 #ifndef OPENREG_TEST_REFUSALS_H
 #define OPENREG_TEST_REFUSALS_H
 
 #include "board.h"
 #include "device/ipc/handle.h"
 
-/* ---- actors that export memory of device 0 --------------------------------------------------- */
+/* ---- helpers that export memory of device 0 -------------------------------------------------- */
 
-/* A page, 5 MiB and an event, in this order; reports, and stays until it is cued. */
+/* Exports a page, 5 MiB and an event, in this order; reports, and waits for a cue. */
 void export_two_and_an_event(void);
 
-/* A page; when cued, withdraws it; when cued again, exports it again, as the second handle. Reports
- * after each, and stays until it is cued. */
+/* Exports a page. When cued, withdraws it; when cued again, exports it again as the second handle.
+ * Reports after each step and waits for a cue. */
 void export_withdraw_export(void);
 
 /* ---- trying handles -------------------------------------------------------------------------- */
 
-/* Opens a handle for memory, and closes what was opened. */
+/* Opens a handle of memory, and closes it again. */
 openreg_status open_handle(const openreg_ipc_handle *handle);
 
-/* Requires that it is refused with a sentence that holds `why`, and that nothing of it is kept. */
+/* Requires that the handle is rejected with a message that contains `why`, and that nothing remains
+ * open. */
 void expect_refusal(const openreg_ipc_handle *handle, const char *why);
 
-/* Makes a handle of parts of any process, with the check that belongs to them. */
+/* Makes a handle from parts of any process, with the correct checksum. */
 void seal(struct openreg_handle *parts, openreg_ipc_handle *handle);
 
-/* ---- numbers at random ----------------------------------------------------------------------- */
+/* ---- random numbers -------------------------------------------------------------------------- */
 
-/* A generator of its own, so that a failure can be repeated anywhere. */
+/* A private generator, so that failures can be reproduced anywhere. */
 extern uint64_t seed;
 uint64_t draw(void);
 
-/* Anything, but often on the edge of what is valid, or next to the honest value. */
+/* Any value, but often at the limit of valid values, or next to the valid value. */
 uint64_t draw_nasty(uint64_t honest);
 
 #endif

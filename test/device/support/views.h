@@ -1,4 +1,4 @@
-/* views.h: tests of processes that see different devices of one group of three. Who includes it
+/* views.h: tests of processes that see different devices of a group of three. The including file
  * defines THREE_DEVICES, the ENVIRONMENT of the group.
  */
 #ifndef OPENREG_TEST_VIEWS_H
@@ -8,15 +8,9 @@
 
 #include <stdlib.h>
 
-#define VIEWS_TEST(name)                                                                           \
-  static void name##_body(void);                                                                   \
-  static void name(void **state) {                                                                 \
-    (void)state;                                                                                   \
-    child_expect_pass(name##_body, THREE_DEVICES);                                                 \
-  }                                                                                                \
-  static void name##_body(void)
+#define VIEWS_TEST(name) CHILD_TEST_IN(name, THREE_DEVICES)
 
-/* Before this process initializes: which devices it sees. */
+/* Sets which devices this process sees. Call it before initialization. */
 static inline void see(const char *list) {
   setenv("OPENREG_VISIBLE_DEVICES", list, 1);
 }

@@ -1,23 +1,23 @@
-/* Actors that use events as they are told: see puppet.h. */
-#include "puppet.h"
+/* Helpers that execute event operations. See remote_events.h. */
+#include "remote_events.h"
 #include "device/streams/stream.h"
 #include "gate.h"
 
 #include <sched.h>
 #include <stdlib.h>
 
-/* Where an order is on the board. */
-enum { ORDER = 0, EVENT = 1, STREAM = 2 };
+/* Where the operation is stored on the board. */
+enum { OPERATION = 0, EVENT = 1, STREAM = 2 };
 
 struct closed_gate {
   gate gate;
   bool was_opened;
-  struct closed_gate *next; /* that was closed later */
+  struct closed_gate *next; /* closed later */
 };
 
-static openreg_event *events[PUPPET_EVENTS];
-static openreg_event *first_events[PUPPET_EVENTS]; /* of those that were imported again */
-static struct closed_gate *gates[PUPPET_STREAMS];
+static openreg_event *events[REMOTE_EVENTS];
+static openreg_event *first_events[REMOTE_EVENTS]; /* of events that were imported again */
+static struct closed_gate *gates[REMOTE_STREAMS];
 
 static openreg_status close_gate(int stream) {
   struct closed_gate *closed = calloc(1, sizeof *closed), **link = &gates[stream];
@@ -67,8 +67,8 @@ static openreg_status shut_down(void) {
   return OPENREG_OK;
 }
 
-static openreg_status obey(enum puppet_order order, int event, int stream) {
-  switch (order) {
+static openreg_status execute(enum remote_operation operation, int event, int stream) {
+  switch (operation) {
   case CREATE:
     return create(event);
   case IMPORT:
@@ -105,36 +105,37 @@ static openreg_status obey(enum puppet_order order, int event, int stream) {
   exit(0);
 }
 
-static void be_a_puppet(void) {
+static void remote_main(void) {
   report(OPENREG_OK);
   for (;;) {
     await_cue();
-    enum puppet_order order = (enum puppet_order)board->numbers[ORDER];
+    enum remote_operation operation = (enum remote_operation)board->numbers[OPERATION];
     int event = (int)board->numbers[EVENT], stream = (int)board->numbers[STREAM];
-    report(OPENREG_OK); /* the board is free */
-    report(obey(order, event, stream));
+    report(OPENREG_OK); /* the board may be reused */
+    report(execute(operation, event, stream));
   }
 }
 
-actor puppet_start(void) {
-  actor puppet = actor_start(be_a_puppet);
-  actor_hear(&puppet);
-  return puppet;
+helper remote_start(void) {
+  helper process = helper_start(remote_main);
+  helper_receive(&process);
+  return process;
 }
 
-void begin_to_tell(actor *puppet, enum puppet_order order, int event, int stream) {
-  board->numbers[ORDER] = order;
+void remote_begin_call(helper *process, enum remote_operation operation, int event, int stream) {
+  board->numbers[OPERATION] = operation;
   board->numbers[EVENT] = (uint64_t)event;
   board->numbers[STREAM] = (uint64_t)stream;
-  actor_step(puppet);
+  helper_step(process);
 }
 
-openreg_status tell(actor *puppet, enum puppet_order order, int event, int stream) {
-  begin_to_tell(puppet, order, event, stream);
-  return (openreg_status)actor_hear(puppet);
+openreg_status remote_call(helper *process, enum remote_operation operation, int event,
+                           int stream) {
+  remote_begin_call(process, operation, event, stream);
+  return (openreg_status)helper_receive(process);
 }
 
-void puppet_dismiss(actor *puppet) {
-  begin_to_tell(puppet, LEAVE, 0, 0);
-  actor_finish(puppet);
+void remote_dismiss(helper *process) {
+  remote_begin_call(process, LEAVE, 0, 0);
+  helper_finish(process);
 }

@@ -1,5 +1,5 @@
-/* Meters: what counts as work, and what is read from them. Nothing is timed: whether work is
- * counted shows in whether the meter stands.
+/* Busy counters: what counts as work, and how counters are read. Nothing is timed: whether work is
+ * counted shows in whether the counter is running.
  */
 #include "device/streams/stream.h"
 #include "gate.h"
@@ -8,23 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Atomic int64_t meters[OPENREG_MAX_DEVICES];
-static _Atomic int64_t watched_until_ns;
+static _Atomic int64_t busy_counters[OPENREG_MAX_DEVICES];
+static _Atomic int64_t sampled_until_ns;
 
-/* Meters that the test can read, instead of those in the control file. */
+/* Uses counters that the test can read instead of those in the control file. */
 static void use_own_meters(bool watched) {
   REQUIRE_OK(openreg_initialize());
-  atomic_store(&watched_until_ns, watched ? OPENREG_NEVER : 0);
-  openreg_busy_publish(meters, &watched_until_ns);
+  atomic_store(&sampled_until_ns, watched ? OPENREG_NEVER : 0);
+  openreg_busy_publish(busy_counters, &sampled_until_ns);
 }
 
 static int64_t ticks_after(int device, int64_t ticks) {
-  return openreg_busy_ticks(atomic_load(&meters[device]), openreg_busy_now_ticks() + ticks) -
-         openreg_busy_ticks(atomic_load(&meters[device]), openreg_busy_now_ticks());
+  return openreg_busy_ticks(atomic_load(&busy_counters[device]), openreg_busy_now_ticks() + ticks) -
+         openreg_busy_ticks(atomic_load(&busy_counters[device]), openreg_busy_now_ticks());
 }
 
-/* How many streams have work: each adds its share of the time. Asked of a moment far ahead, so that
- * the clock's own progress is no matter. */
+/* How many streams run work: each adds its share of the time. Evaluated for a time far in the
+ * future, so that the clock's progress does not matter. */
 static int running(int device) {
   const int64_t far = (int64_t)1 << 40;
   return (int)((ticks_after(device, far) + far / 2) / far);
@@ -37,7 +37,7 @@ static void await_running(int device, int count) {
 
 /* ---- what counts ----------------------------------------------------------------------------- */
 
-CHILD_TEST(queued_work_counts_while_it_runs) {
+CHILD_TEST(queued_work_counts_while_it_is_running) {
   gate gate = GATE_CLOSED;
   use_own_meters(false);
   gate_close_stream(&gate, 1, 2);
@@ -60,7 +60,7 @@ CHILD_TEST(each_stream_counts) {
   await_running(0, 0);
 }
 
-CHILD_TEST(work_counts_for_the_devices_number_in_the_group) {
+CHILD_TEST(work_counts_for_the_devices_group_index) {
   gate gate = GATE_CLOSED;
   setenv("OPENREG_VISIBLE_DEVICES", "1", 1);
   use_own_meters(false);
@@ -92,37 +92,37 @@ CHILD_TEST(a_stream_that_waits_for_another_does_not_count) {
   openreg_event_destroy(event);
 }
 
-CHILD_TEST(inline_work_counts_while_somebody_looks) {
+CHILD_TEST(inline_work_counts_while_utilization_is_sampled) {
   use_own_meters(true);
   REQUIRE_OK(openreg_stream_try_begin_inline(0, 0));
   REQUIRE(running(0) == 1);
-  REQUIRE_OK(openreg_stream_try_begin_inline(0, 0)); /* within it: the same work */
+  REQUIRE_OK(openreg_stream_try_begin_inline(0, 0)); /* nested: the same work */
   openreg_stream_end_inline(0, 0);
   REQUIRE(running(0) == 1);
   openreg_stream_end_inline(0, 0);
   REQUIRE(running(0) == 0 && running(1) == 0);
 }
 
-CHILD_TEST(inline_work_leaves_the_meter_alone_otherwise) {
+CHILD_TEST(inline_work_is_not_counted_otherwise) {
   use_own_meters(false);
   REQUIRE_OK(openreg_stream_try_begin_inline(0, 0));
-  atomic_store(&watched_until_ns, OPENREG_NEVER); /* what has begun does not count */
-  REQUIRE(meters[0] == 0);
+  atomic_store(&sampled_until_ns, OPENREG_NEVER); /* work that has begun does not count */
+  REQUIRE(busy_counters[0] == 0);
   openreg_stream_end_inline(0, 0);
-  REQUIRE(meters[0] == 0);
+  REQUIRE(busy_counters[0] == 0);
 }
 
-CHILD_TEST(who_has_not_looked_for_long_is_forgotten) {
+CHILD_TEST(old_samples_are_discarded) {
   use_own_meters(false);
-  atomic_store(&watched_until_ns, 1); /* since the machine was started */
+  atomic_store(&sampled_until_ns, 1); /* expired long ago */
   REQUIRE_OK(openreg_stream_try_begin_inline(0, 0));
-  REQUIRE(meters[0] == 0 && watched_until_ns == 0);
+  REQUIRE(busy_counters[0] == 0 && sampled_until_ns == 0);
   openreg_stream_end_inline(0, 0);
 }
 
 /* ---- what is read ---------------------------------------------------------------------------- */
 
-CHILD_TEST(a_meter_is_the_time_of_work) {
+CHILD_TEST(a_busy_counter_measures_the_time_of_work) {
   const int64_t began = 1000, ended = 1700, running_one = (int64_t)1 << 54;
   REQUIRE(openreg_busy_ticks(0, 5000) == 0);
   REQUIRE(openreg_busy_ticks(running_one - began, 1700) == 700);
@@ -130,20 +130,20 @@ CHILD_TEST(a_meter_is_the_time_of_work) {
   REQUIRE(openreg_busy_ticks(2 * running_one - 1000 - 1200 + 700, 2000) == 1000 + 800 + 700);
 }
 
-CHILD_TEST(all_streams_of_a_device_fit_into_a_meter) {
+CHILD_TEST(all_streams_of_a_device_fit_into_a_busy_counter) {
   const int64_t year = INT64_C(365) * 24 * 3600 * 1000000000 / 1024;
-  int64_t meter = 0, now = 4 * year;
+  int64_t counter = 0, now = 4 * year;
   for (int i = 0; i < OPENREG_STREAMS_PER_DEVICE; i++)
-    meter += ((int64_t)1 << 54) - now;
-  REQUIRE(openreg_busy_ticks(meter, now + 10) == 10 * OPENREG_STREAMS_PER_DEVICE);
+    counter += ((int64_t)1 << 54) - now;
+  REQUIRE(openreg_busy_ticks(counter, now + 10) == 10 * OPENREG_STREAMS_PER_DEVICE);
 }
 
-/* Of a control file that is corrupt. */
-CHILD_TEST(whatever_a_meter_says_the_time_is_not_negative) {
-  uint64_t meter = 1;
+/* As in a corrupt control file. */
+CHILD_TEST(busy_time_is_never_negative_for_any_counter) {
+  uint64_t counter = 1;
   for (int i = 0; i < 100000; i++) {
-    meter = meter * 6364136223846793005u + 1442695040888963407u;
-    REQUIRE(openreg_busy_ticks((int64_t)meter, (int64_t)(meter >> 8)) >= 0);
+    counter = counter * 6364136223846793005u + 1442695040888963407u;
+    REQUIRE(openreg_busy_ticks((int64_t)counter, (int64_t)(counter >> 8)) >= 0);
   }
   REQUIRE(openreg_busy_ticks(INT64_MIN, INT64_MAX) >= 0);
   REQUIRE(openreg_busy_ticks(INT64_MAX, INT64_MAX) >= 0);
@@ -151,16 +151,16 @@ CHILD_TEST(whatever_a_meter_says_the_time_is_not_negative) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(queued_work_counts_while_it_runs),
+      cmocka_unit_test(queued_work_counts_while_it_is_running),
       cmocka_unit_test(each_stream_counts),
-      cmocka_unit_test(work_counts_for_the_devices_number_in_the_group),
+      cmocka_unit_test(work_counts_for_the_devices_group_index),
       cmocka_unit_test(a_stream_that_waits_for_another_does_not_count),
-      cmocka_unit_test(inline_work_counts_while_somebody_looks),
-      cmocka_unit_test(inline_work_leaves_the_meter_alone_otherwise),
-      cmocka_unit_test(who_has_not_looked_for_long_is_forgotten),
-      cmocka_unit_test(a_meter_is_the_time_of_work),
-      cmocka_unit_test(all_streams_of_a_device_fit_into_a_meter),
-      cmocka_unit_test(whatever_a_meter_says_the_time_is_not_negative),
+      cmocka_unit_test(inline_work_counts_while_utilization_is_sampled),
+      cmocka_unit_test(inline_work_is_not_counted_otherwise),
+      cmocka_unit_test(old_samples_are_discarded),
+      cmocka_unit_test(a_busy_counter_measures_the_time_of_work),
+      cmocka_unit_test(all_streams_of_a_device_fit_into_a_busy_counter),
+      cmocka_unit_test(busy_time_is_never_negative_for_any_counter),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

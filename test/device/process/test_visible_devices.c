@@ -1,4 +1,4 @@
-/* Which devices a process sees: how the list is read, and that everything follows it. */
+/* Visible devices: how the list is parsed, and that everything uses it. */
 #include "child.h"
 #include "device/process/visible_devices.h"
 
@@ -8,7 +8,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* ---- reading the list ------------------------------------------------------------------------ */
+/* ---- parsing the list ------------------------------------------------------------------------ */
 
 static const char *pretended_type, *pretended_list;
 
@@ -27,30 +27,30 @@ static struct openreg_visible read_list_of(int device_count, const char *list) {
   for (int number = 0; number < OPENREG_MAX_DEVICES; number++) {
     int device = visible.device_of[number];
     assert_true(device == -1 || (device >= 0 && device < visible.count));
-    assert_true(device == -1 || visible.number_of[device] == number);
+    assert_true(device == -1 || visible.group_index_of[device] == number);
   }
   for (int device = 0; device < visible.count; device++)
-    assert_int_equal(visible.device_of[visible.number_of[device]], device);
+    assert_int_equal(visible.device_of[visible.group_index_of[device]], device);
   return visible;
 }
 
-/* `numbers` are digits, as "20" for 2 and then 0. */
+/* `numbers` are digits: "20" means 2 and then 0. */
 static void expect(const char *list, const char *numbers) {
   struct openreg_visible visible = read_list_of(4, list);
   char seen[OPENREG_MAX_DEVICES + 1] = "";
   for (int i = 0; i < visible.count; i++)
-    seen[i] = (char)('0' + visible.number_of[i]);
+    seen[i] = (char)('0' + visible.group_index_of[i]);
   if (strcmp(seen, numbers) != 0)
     fail_msg("\"%s\" makes \"%s\" visible, not \"%s\"", list, seen, numbers);
 }
 
-static void without_the_variable_all_devices_are_visible(void **state) {
+static void all_devices_are_visible_by_default(void **state) {
   (void)state;
   expect(NULL, "0123");
   struct openreg_visible all = read_list_of(OPENREG_MAX_DEVICES, NULL);
   assert_int_equal(all.count, OPENREG_MAX_DEVICES);
   for (int i = 0; i < OPENREG_MAX_DEVICES; i++)
-    assert_int_equal(all.number_of[i], i);
+    assert_int_equal(all.group_index_of[i], i);
 }
 
 static void an_empty_list_makes_none_visible(void **state) {
@@ -59,7 +59,7 @@ static void an_empty_list_makes_none_visible(void **state) {
   expect(" ", "");
 }
 
-static void numbers_choose_devices_and_their_order(void **state) {
+static void indices_select_devices_and_their_order(void **state) {
   (void)state;
   expect("0", "0");
   expect("3", "3");
@@ -67,7 +67,7 @@ static void numbers_choose_devices_and_their_order(void **state) {
   expect("3,2,1,0", "3210");
 }
 
-static void a_number_is_what_an_item_begins_with(void **state) {
+static void an_index_is_the_number_at_the_start_of_an_item(void **state) {
   (void)state;
   expect("1gpu2,2ampere", "12");
   expect(" 2, +3,\t-0", "230");
@@ -75,7 +75,7 @@ static void a_number_is_what_an_item_begins_with(void **state) {
   expect("2.5", "2");
 }
 
-static void what_is_no_device_ends_the_list(void **state) {
+static void an_invalid_item_ends_the_list(void **state) {
   (void)state;
   expect("0,2,-1,1", "02");
   expect("-1", "");
@@ -102,7 +102,7 @@ static void a_device_that_is_listed_twice_makes_none_visible(void **state) {
   expect("0,4,0", "0");
 }
 
-/* The beginning of a device's UUID, as nvidia-smi prints it; 36 characters are all. */
+/* The beginning of a device's UUID, as nvidia-smi prints it; 36 characters are the whole UUID. */
 static const char *uuid_of(int number, int characters) {
   static char texts[8][48];
   static int next;
@@ -122,7 +122,7 @@ static void expect_uuids(const char *numbers, const char *first, const char *sec
   expect(list, numbers);
 }
 
-static void uuids_choose_devices_and_their_order(void **state) {
+static void uuids_select_devices_and_their_order(void **state) {
   (void)state;
   expect(uuid_of(3, 36), "3");
   expect_uuids("203", uuid_of(2, 36), uuid_of(0, 36), uuid_of(3, 36));
@@ -133,7 +133,7 @@ static void a_uuid_that_is_unknown_or_ambiguous_ends_the_list(void **state) {
   (void)state;
   expect_uuids("1", uuid_of(1, 36), "GPU-00000000-0000", uuid_of(2, 36));
   expect_uuids("1", uuid_of(1, 36), "GPU-", uuid_of(2, 36));
-  expect_uuids("1", uuid_of(1, 36), uuid_of(4, 36), uuid_of(2, 36)); /* there are four */
+  expect_uuids("1", uuid_of(1, 36), uuid_of(4, 36), uuid_of(2, 36)); /* there are four devices */
   char longer[64];
   snprintf(longer, sizeof longer, "%s0", uuid_of(2, 36));
   expect_uuids("1", uuid_of(1, 36), longer, uuid_of(2, 36));
@@ -148,7 +148,7 @@ static void a_uuid_that_is_listed_twice_makes_none_visible(void **state) {
   expect_uuids("", uuid_of(1, 36), uuid_of(2, 36), uuid_of(1, 20));
 }
 
-static void a_list_is_of_numbers_or_of_uuids(void **state) {
+static void a_list_contains_indices_or_uuids(void **state) {
   (void)state;
   expect_uuids("1", uuid_of(1, 36), "2", uuid_of(3, 36));
   expect_uuids("1", "1", uuid_of(2, 36), "3");
@@ -179,13 +179,13 @@ static void the_variable_is_that_of_the_mode(void **state) {
     pretended_type = cases[i].type;
     openreg_visible_read(both_getenv, &config, &visible);
     assert_int_equal(visible.count, 1);
-    assert_int_equal(visible.number_of[0], cases[i].number);
+    assert_int_equal(visible.group_index_of[0], cases[i].number);
     assert_string_equal(visible.variable, cases[i].variable);
   }
   pretended_type = NULL;
 }
 
-/* ---- when it is read ------------------------------------------------------------------------- */
+/* ---- when the list is read ------------------------------------------------------------------- */
 
 static int count_devices(void) {
   int count = -1;
@@ -202,7 +202,7 @@ CHILD_TEST(the_list_is_read_on_first_use_and_never_again) {
   REQUIRE(count_devices() == 1);
   openreg_device_properties properties;
   REQUIRE_OK(openreg_device_get_properties(0, &properties));
-  REQUIRE(properties.number_in_group == 1);
+  REQUIRE(properties.group_index == 1);
   REQUIRE(config->device_count == 2);
 }
 
@@ -211,7 +211,7 @@ static void sees_one(void) {
   setenv("OPENREG_VISIBLE_DEVICES", "0,1", 1);
   REQUIRE(count_devices() == 1);
   REQUIRE_OK(openreg_device_get_properties(0, &properties));
-  REQUIRE(properties.number_in_group == 1);
+  REQUIRE(properties.group_index == 1);
 }
 
 static void sees_both(void) {
@@ -219,14 +219,14 @@ static void sees_both(void) {
   REQUIRE(count_devices() == 2);
 }
 
-CHILD_TEST(a_child_keeps_what_its_parent_has_read) {
+CHILD_TEST(a_child_keeps_the_choice_its_parent_read) {
   setenv("OPENREG_VISIBLE_DEVICES", "1", 1);
   child_fork_and_require(sees_both);
   REQUIRE(count_devices() == 1);
   child_fork_and_require(sees_one);
 }
 
-/* ---- what follows it ------------------------------------------------------------------------- */
+/* ---- effects --------------------------------------------------------------------------------- */
 
 #define THREE_DEVICES(list)                                                                        \
   ENVIRONMENT("OPENREG_DEVICE_COUNT=3", "OPENREG_DEVICE_MEMORY=32M,64M,128M",                      \
@@ -244,7 +244,7 @@ static void reversed_body(void) {
     unsigned char uuid[OPENREG_UUID_BYTES];
     REQUIRE_OK(openreg_device_get_properties(i, &of[i]));
     openreg_device_make_uuid(child_group(), 2 - i, uuid);
-    REQUIRE(of[i].number_in_group == 2 - i && of[i].numa_node == 2 - i);
+    REQUIRE(of[i].group_index == 2 - i && of[i].numa_node == 2 - i);
     REQUIRE(memcmp(of[i].uuid, uuid, sizeof uuid) == 0);
   }
   REQUIRE(strcmp(of[0].profile.key, "48x1536") == 0 && strcmp(of[1].profile.key, "t4") == 0);
@@ -252,11 +252,11 @@ static void reversed_body(void) {
   REQUIRE(of[0].total_memory_bytes == 128 * MIB && of[1].total_memory_bytes == 64 * MIB);
   REQUIRE_OK(openreg_ledger_query(0, &free_bytes, &total_bytes));
   REQUIRE(free_bytes == 128 * MIB && total_bytes == 128 * MIB);
-  REQUIRE_OK(openreg_ledger_take(1, 64 * MIB));
-  REQUIRE(openreg_ledger_take(1, 1) == OPENREG_OUT_OF_MEMORY);
+  REQUIRE_OK(openreg_ledger_reserve(1, 64 * MIB));
+  REQUIRE(openreg_ledger_reserve(1, 1) == OPENREG_OUT_OF_MEMORY);
   REQUIRE_OK(openreg_ledger_query(0, &free_bytes, &total_bytes));
   REQUIRE(free_bytes == 128 * MIB);
-  openreg_ledger_give(1, 64 * MIB);
+  openreg_ledger_release(1, 64 * MIB);
   REQUIRE_OK(openreg_device_can_access_peer(0, 1, &can_access));
   REQUIRE(can_access);
 }
@@ -282,7 +282,7 @@ static void memory_body(void) {
   REQUIRE_OK(openreg_device_synchronize(1));
 }
 
-static void devices_that_are_seen_have_memory_and_streams(void **state) {
+static void visible_devices_have_memory_and_streams(void **state) {
   (void)state;
   child_expect_pass(memory_body, THREE_DEVICES("2,0"));
 }
@@ -291,10 +291,10 @@ static void cuda_body(void) {
   openreg_device_properties properties;
   REQUIRE(count_devices() == 1);
   REQUIRE_OK(openreg_device_get_properties(0, &properties));
-  REQUIRE(properties.number_in_group == 1);
+  REQUIRE(properties.group_index == 1);
 }
 
-static void with_cuda_as_device_type_cudas_variable_is_read(void **state) {
+static void with_cuda_as_device_type_cuda_visible_devices_is_read(void **state) {
   (void)state;
   child_expect_pass(cuda_body,
                     ENVIRONMENT("OPENREG_DEVICE_TYPE=cuda", "CUDA_VISIBLE_DEVICES=1",
@@ -305,8 +305,8 @@ static void with_cuda_as_device_type_cudas_variable_is_read(void **state) {
 
 static void require_none(openreg_status status) {
   REQUIRE(status == OPENREG_INVALID_DEVICE);
-  REQUIRE(strcmp(openreg_last_error(), "openreg: this process has no devices: "
-                                       "OPENREG_VISIBLE_DEVICES chooses none") == 0);
+  REQUIRE(strcmp(openreg_last_error(), "openreg: this process sees no devices: "
+                                       "OPENREG_VISIBLE_DEVICES selects none") == 0);
 }
 
 static void none_body(void) {
@@ -321,7 +321,7 @@ static void none_body(void) {
   require_none(openreg_device_set_current(0));
   require_none(openreg_device_get_properties(0, &properties));
   require_none(openreg_arena_get(0, &base, &bytes));
-  require_none(openreg_ledger_take(0, 1));
+  require_none(openreg_ledger_reserve(0, 1));
   require_none(openreg_stream_from_pool(0, 0, &stream));
   require_none(openreg_stream_synchronize(0, 0));
   require_none(openreg_event_create(0, false, &event));
@@ -331,7 +331,7 @@ static void none_body(void) {
   REQUIRE(openreg_ledger_find_own(false, &group) == OPENREG_NOT_READY);
 }
 
-static void who_sees_no_devices_can_use_none(void **state) {
+static void a_process_that_sees_no_devices_can_use_none(void **state) {
   (void)state;
   child_expect_pass(none_body, THREE_DEVICES(""));
   child_expect_pass(none_body, THREE_DEVICES("3,0"));
@@ -344,31 +344,31 @@ static void bad_body(void) {
   REQUIRE(strstr(openreg_last_error(), "OPENREG_DEVICE_COUNT=0") != NULL);
 }
 
-static void a_bad_configuration_is_told_first(void **state) {
+static void an_invalid_configuration_is_reported_first(void **state) {
   (void)state;
   child_expect_pass(bad_body, ENVIRONMENT("OPENREG_DEVICE_COUNT=0", "OPENREG_VISIBLE_DEVICES="));
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(without_the_variable_all_devices_are_visible),
+      cmocka_unit_test(all_devices_are_visible_by_default),
       cmocka_unit_test(an_empty_list_makes_none_visible),
-      cmocka_unit_test(numbers_choose_devices_and_their_order),
-      cmocka_unit_test(a_number_is_what_an_item_begins_with),
-      cmocka_unit_test(what_is_no_device_ends_the_list),
+      cmocka_unit_test(indices_select_devices_and_their_order),
+      cmocka_unit_test(an_index_is_the_number_at_the_start_of_an_item),
+      cmocka_unit_test(an_invalid_item_ends_the_list),
       cmocka_unit_test(a_device_that_is_listed_twice_makes_none_visible),
-      cmocka_unit_test(uuids_choose_devices_and_their_order),
+      cmocka_unit_test(uuids_select_devices_and_their_order),
       cmocka_unit_test(a_uuid_that_is_unknown_or_ambiguous_ends_the_list),
       cmocka_unit_test(a_uuid_that_is_listed_twice_makes_none_visible),
-      cmocka_unit_test(a_list_is_of_numbers_or_of_uuids),
+      cmocka_unit_test(a_list_contains_indices_or_uuids),
       cmocka_unit_test(the_variable_is_that_of_the_mode),
       cmocka_unit_test(the_list_is_read_on_first_use_and_never_again),
-      cmocka_unit_test(a_child_keeps_what_its_parent_has_read),
+      cmocka_unit_test(a_child_keeps_the_choice_its_parent_read),
       cmocka_unit_test(devices_are_counted_in_the_order_of_the_list),
-      cmocka_unit_test(devices_that_are_seen_have_memory_and_streams),
-      cmocka_unit_test(with_cuda_as_device_type_cudas_variable_is_read),
-      cmocka_unit_test(who_sees_no_devices_can_use_none),
-      cmocka_unit_test(a_bad_configuration_is_told_first),
+      cmocka_unit_test(visible_devices_have_memory_and_streams),
+      cmocka_unit_test(with_cuda_as_device_type_cuda_visible_devices_is_read),
+      cmocka_unit_test(a_process_that_sees_no_devices_can_use_none),
+      cmocka_unit_test(an_invalid_configuration_is_reported_first),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

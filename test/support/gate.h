@@ -1,5 +1,5 @@
-/* gate.h: functions for streams that wait until a test lets them go on, so that what is queued
- * behind them stays queued for as long as the test wants.
+/* gate.h: functions for streams that wait until the test opens a gate, so that work queued behind
+ * them stays queued as long as the test needs.
  */
 #ifndef OPENREG_TEST_GATE_H
 #define OPENREG_TEST_GATE_H
@@ -19,19 +19,19 @@ typedef struct gate {
 #define GATE_CLOSED                                                                                \
   { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER }
 
-/* For openreg_stream_launch: stands before the gate until it is open. */
+/* Function for openreg_stream_launch: waits at the gate until it is open. */
 openreg_status gate_pass(void *gate);
 
-/* Returns when somebody stands before the gate. */
+/* Returns when a function waits at the gate. */
 void gate_await(gate *gate);
 
 void gate_open(gate *gate);
 
-/* Launches gate_pass and waits until it runs. */
+/* Launches gate_pass and waits until it is running. */
 void gate_close_stream(gate *gate, int device, int stream);
 
-/* For openreg_stream_launch: adds 1 to an _Atomic int, or fails. */
+/* Functions for openreg_stream_launch: add 1 to an _Atomic int, or fail. */
 openreg_status count_up(void *counter);
-openreg_status fail_with_sentence(void *sentence);
+openreg_status fail_with_message(void *message);
 
 #endif

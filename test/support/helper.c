@@ -1,5 +1,5 @@
-/* Other processes: see actor.h. */
-#include "actor.h"
+/* Helper processes. See helper.h. */
+#include "helper.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int cues, reports; /* of this process, when it is an actor */
+static int cues, reports; /* of this process, if it is a helper */
 
 static bool read_whole(int file, void *bytes, size_t count) {
   ssize_t got;
@@ -19,7 +19,7 @@ static bool read_whole(int file, void *bytes, size_t count) {
   return got == (ssize_t)count;
 }
 
-actor actor_start(void (*body)(void)) {
+helper helper_start(void (*body)(void)) {
   int commands[2], answers[2];
   REQUIRE(pipe(commands) == 0 && pipe(answers) == 0);
   fflush(NULL);
@@ -36,46 +36,46 @@ actor actor_start(void (*body)(void)) {
   }
   close(commands[0]);
   close(answers[1]);
-  return (actor){.pid = pid, .commands = commands[1], .reports = answers[0]};
+  return (helper){.pid = pid, .commands = commands[1], .reports = answers[0]};
 }
 
-uint64_t actor_hear(actor *actor) {
+uint64_t helper_receive(helper *helper) {
   uint64_t what = 0;
-  REQUIRE(read_whole(actor->reports, &what, sizeof what));
+  REQUIRE(read_whole(helper->reports, &what, sizeof what));
   return what;
 }
 
-void actor_cue(actor *actor) {
-  REQUIRE(write(actor->commands, "", 1) == 1);
+void helper_cue(helper *helper) {
+  REQUIRE(write(helper->commands, "", 1) == 1);
 }
 
-uint64_t actor_step(actor *actor) {
-  actor_cue(actor);
-  return actor_hear(actor);
+uint64_t helper_step(helper *helper) {
+  helper_cue(helper);
+  return helper_receive(helper);
 }
 
-static void end(actor *actor, int *wait_status) {
-  REQUIRE(waitpid(actor->pid, wait_status, 0) == actor->pid);
-  close(actor->commands);
-  close(actor->reports);
+static void end(helper *helper, int *wait_status) {
+  REQUIRE(waitpid(helper->pid, wait_status, 0) == helper->pid);
+  close(helper->commands);
+  close(helper->reports);
 }
 
-void actor_kill(actor *actor) {
+void helper_kill(helper *helper) {
   int wait_status;
-  REQUIRE(kill(actor->pid, SIGKILL) == 0);
-  end(actor, &wait_status);
+  REQUIRE(kill(helper->pid, SIGKILL) == 0);
+  end(helper, &wait_status);
   REQUIRE(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL);
 }
 
-void actor_finish(actor *actor) {
+void helper_finish(helper *helper) {
   int wait_status;
-  end(actor, &wait_status);
+  end(helper, &wait_status);
   REQUIRE(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
 }
 
-void actor_dismiss(actor *actor) {
-  actor_cue(actor);
-  actor_finish(actor);
+void helper_dismiss(helper *helper) {
+  helper_cue(helper);
+  helper_finish(helper);
 }
 
 void report(uint64_t what) {

@@ -1,4 +1,4 @@
-/* Gates for functions on streams: see gate.h. */
+/* Gates for functions on streams. See gate.h. */
 #include "gate.h"
 
 openreg_status gate_pass(void *argument) {
@@ -36,6 +36,6 @@ openreg_status count_up(void *counter) {
   return OPENREG_OK;
 }
 
-openreg_status fail_with_sentence(void *sentence) {
-  return openreg_fail(OPENREG_LAUNCH_FAILURE, "%s", (const char *)sentence);
+openreg_status fail_with_message(void *message) {
+  return openreg_fail(OPENREG_LAUNCH_FAILURE, "%s", (const char *)message);
 }
