@@ -1,49 +1,55 @@
-/* allocator.c: the policy, which is that of PyTorch's CUDA caching allocator, and the functions
- * that allocate and free by it.
+/* allocator.c: the allocation policy of PyTorch's CUDA caching allocator, and the functions that
+ * allocate and free blocks by it.
  *
- * The driver is slow and waits for the device, so memory that a program frees is kept. A *segment*
- * is what was had from the driver: 2 MiB for requests of up to 1 MiB, which is the small pool; 20
- * MiB for those below 10 MiB, and multiples of 2 MiB that fit for the rest, which is the large
- * pool. Segments are cut into *blocks*, all of one stream: what its work frees, its later work may
- * have at once. A request gets, of its pool and stream, the smallest free block that is long
- * enough, of equals the one in the oldest segment (pool.c); the front of it, when what is left is
- * worth a block: 512 bytes in the small pool, more than 1 MiB in the large one (split.c). Freed
- * blocks become one with free neighbours of their segment. Those that other streams use wait for
- * these (events.c).
+ * Asking the driver for memory is slow and waits for the device, so the allocator keeps memory that
+ * the program frees. A *segment* is memory that came from the driver. Requests of up to 1 MiB use
+ * the small pool, whose segments have 2 MiB. Larger requests use the large pool: segments have 20
+ * MiB for requests below 10 MiB, and otherwise the smallest multiple of 2 MiB that fits. A segment
+ * is cut into *blocks*, which all belong to one stream: later work of the stream may reuse at once
+ * what earlier work freed.
  *
- * When no block fits, it goes on in this order, until something does:
+ * A request takes the smallest free block of its pool and stream that is large enough; among equal
+ * ones, the one in the oldest segment (pool.c). If the rest is worth a block, the request gets only
+ * the front: the rest must have 512 bytes in the small pool, and more than 1 MiB in the large pool
+ * (split.c). A freed block merges with free neighbours in its segment. A block that other streams
+ * use waits for them first (events.c).
  *
- *     1. with a limit and a garbage_collection_threshold: old segments are given back (reclaim.c)
- *     2. a new segment, if the limit and the device allow it (segment.c, expandable.c)
- *     3. the free memory of private pools that were made with use_on_oom
- *     4. with max_split_size: large cached blocks are given back until it fits, and 2 again
- *     5. all events are waited for, all segments that are one free block are given back, and 2
- * again
- *     6. OUT_OF_MEMORY (report.c)
+ * If no free block fits, the allocator takes these steps in order until one succeeds:
  *
- * The statistics are CUDA's, and so are the numbers in them. Whenever a device's lock is free and
- * `again` was accounted for, openreg_memory_is_valid (check.c) finds that
+ *     1. with a limit and a garbage_collection_threshold: release old segments (reclaim.c)
+ *     2. reserve a new segment, if the limit and the device allow it (segment.c, expandable.c)
+ *     3. use free memory of private pools that were created with use_on_oom
+ *     4. with max_split_size: release large cached blocks until the request fits; repeat step 2
+ *     5. wait for all events, release all segments that are one free block; repeat step 2
+ *     6. fail with OUT_OF_MEMORY (report.c)
  *
- *     a segment's blocks cover it: block.address + block.bytes == block.next.address
+ * The statistics are CUDA's, with CUDA's numbers. While the lock of a device is free and
+ * last_allocation has been flushed, these invariants hold; openreg_memory_is_valid (check.c) checks
+ * them:
+ *
+ *     the blocks of a segment cover it: block.address + block.bytes == block.next.address
  *     block.state == FREE        =>  block.next.state != FREE, and it is in its pool's tree
- *     block.state == ALLOCATED  <=>  starts[unit of block.address] == block
- *     block.events               ==  the uses of it in all streams' queues
+ *     block.state == ALLOCATED  <=>  address_map[unit of block.address] == block
+ *     block.events               ==  its entries in the stream_use queues of all streams
  *     allocated_bytes            ==  sum of blocks that are ALLOCATED or AWAITING_IMPORTERS
  *     active_bytes               ==  allocated_bytes + sum of blocks that are AWAITING_STREAMS
- *     reserved_bytes             ==  sum of segments, of expandable ones as far as mapped
+ *     reserved_bytes             ==  sum of segments; of expandable ones the mapped part
  *     reserved_bytes             ==  active_bytes + sum of blocks that are FREE
- *     inactive_split_bytes       ==  sum of FREE blocks that are not all of their segment
+ *     inactive_split_bytes       ==  sum of FREE blocks that are only a part of their segment
  *
- * the last but for expandable segments. Four things differ from a GPU: blocks that other processes
- * have stay allocated until these let go of them (shared.c); a block waits for its own stream where
- * work runs inline ahead (events.c); with OPENREG_DEBUG_MEMORY=1 each block is 512 bytes longer
- * (debug.c); and where memory lies is the arena's affair (segment.c).
+ * The last one excludes expandable segments. Four things differ from a GPU:
  *
- * Each device has one allocator and one lock, made on first use and kept for the life of the
- * process. Allocators share nothing, so that devices never wait for each other. Locks are not held
- * while waiting for a stream. A process forked after initialization has no devices, and forgets
- * their allocators: a lock may have been held by a thread that does not exist there.
+ *   - Blocks that other processes imported stay allocated until those release them (shared.c).
+ *   - A block waits for its own stream while that stream has pending inline work (events.c).
+ *   - With OPENREG_DEBUG_MEMORY=1 each block is 512 bytes longer (debug.c).
+ *   - The arena decides the addresses (segment.c).
+ *
+ * Each device has one allocator with one lock. It is created on first use and lives as long as the
+ * process. Allocators share nothing, so devices never wait for each other. The allocator does not
+ * hold its lock while it waits for a stream. A process that was forked after initialization has no
+ * devices and drops the allocators: a thread that does not exist there may have held a lock.
  */
+#include "allocator/fast_path.h"
 #include "allocator/stats.h"
 
 #include <pthread.h>
@@ -59,7 +65,7 @@ static struct allocator *allocator_make(int device, char *base, size_t arena_byt
   openreg_device_properties properties;
   if (openreg_device_get_properties(device, &properties) != OPENREG_OK)
     return NULL;
-  size_t starts_bytes = arena_bytes / GRANULE_BYTES * sizeof(struct starts *);
+  size_t starts_bytes = arena_bytes / GRANULE_BYTES * sizeof(struct address_map *);
   struct allocator *allocator = openreg_pages_map(sizeof *allocator + starts_bytes);
   if (!allocator)
     return NULL;
@@ -67,34 +73,34 @@ static struct allocator *allocator_make(int device, char *base, size_t arena_byt
   allocator->base = base;
   allocator->arena_bytes = arena_bytes;
   allocator->capacity = properties.total_memory_bytes;
-  allocator->starts = (struct starts **)(allocator + 1);
-  allocator->source = openreg_source_of_process();
+  allocator->address_map = (struct address_map **)(allocator + 1);
+  allocator->custom = openreg_custom_allocator_of_process();
   allocator->blocks.record_bytes = sizeof(struct block);
   allocator->segments.record_bytes = sizeof(struct segment);
-  allocator->uses.record_bytes = sizeof(struct use);
+  allocator->stream_uses.record_bytes = sizeof(struct stream_use);
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
     allocator->pools[kind].kind = kind;
   openreg_events_initialize(allocator);
   openreg_settings_initialize(allocator);
-  if (!openreg_debug_open(allocator))
+  if (!openreg_debug_initialize(allocator))
     return NULL;
   return allocator;
 }
 
-/* What most calls need: the device's allocator if it was used and can still be, else NULL. */
+/* Returns the device's allocator if the device was used and can still be used, else NULL. Most
+ * calls need only this. */
 struct allocator *openreg_allocator_ready(int device) {
   if ((unsigned)device >= OPENREG_MAX_DEVICES)
     return NULL;
   return atomic_load_explicit(&allocators[device], memory_order_acquire);
 }
 
-openreg_status openreg_allocator_peek(int device, struct allocator **allocator) {
+openreg_status openreg_allocator_get_existing(int device, struct allocator **allocator) {
   *allocator = openreg_allocator_ready(device);
   if (*allocator)
     return OPENREG_OK;
   if (openreg_in_bad_fork())
-    return openreg_fail(OPENREG_BAD_FORK, "openreg: devices cannot be used in a process forked "
-                                          "after they were initialized: start it with spawn");
+    return openreg_require_no_bad_fork();
   int count;
   openreg_status status = openreg_device_count(&count);
   if (status != OPENREG_OK)
@@ -107,24 +113,24 @@ openreg_status openreg_allocator_peek(int device, struct allocator **allocator) 
   return OPENREG_OK;
 }
 
-/* In a forked process. It has no devices, and whoever had a lock may not be there. */
-static void forget_allocators(void) {
+/* Runs in a forked process. The process has no devices, and the thread that held a lock may not
+ * exist there. */
+static void drop_allocators_after_fork(void) {
   for (int device = 0; device < OPENREG_MAX_DEVICES; device++)
     atomic_store_explicit(&allocators[device], NULL, memory_order_relaxed);
 }
 
-static bool watch_forks(void) {
+static bool register_fork_handler(void) {
   static bool watching;
-  int error = watching ? 0 : pthread_atfork(NULL, NULL, forget_allocators);
+  int error = watching ? 0 : pthread_atfork(NULL, NULL, drop_allocators_after_fork);
   watching = error == 0;
   if (!watching)
-    openreg_fail(OPENREG_SYSTEM, "openreg: no host memory to be told of forks: %s",
-                 strerror(error));
+    openreg_fail(OPENREG_SYSTEM, "openreg: cannot register a fork handler: %s", strerror(error));
   return watching;
 }
 
 openreg_status openreg_allocator_open(int device, struct allocator **allocator) {
-  openreg_status status = openreg_allocator_peek(device, allocator);
+  openreg_status status = openreg_allocator_get_existing(device, allocator);
   if (status != OPENREG_OK || *allocator)
     return status;
   void *base;
@@ -134,7 +140,7 @@ openreg_status openreg_allocator_open(int device, struct allocator **allocator) 
     return status;
   pthread_mutex_lock(&making);
   *allocator = atomic_load_explicit(&allocators[device], memory_order_relaxed);
-  if (!*allocator && watch_forks()) {
+  if (!*allocator && register_fork_handler()) {
     *allocator = allocator_make(device, base, bytes);
     atomic_store_explicit(&allocators[device], *allocator, memory_order_release);
   }
@@ -142,8 +148,8 @@ openreg_status openreg_allocator_open(int device, struct allocator **allocator) 
   return *allocator ? OPENREG_OK : OPENREG_SYSTEM;
 }
 
-struct allocator *openreg_allocator_of(const struct block *block) {
-  return atomic_load_explicit(&allocators[block->shown.device], memory_order_acquire);
+struct allocator *openreg_allocator_of_block(const struct block *block) {
+  return atomic_load_explicit(&allocators[block->base.device], memory_order_acquire);
 }
 
 openreg_status openreg_allocator_wait_idle(struct allocator *allocator) {
@@ -154,103 +160,23 @@ openreg_status openreg_allocator_wait_idle(struct allocator *allocator) {
   return status;
 }
 
-/* ---- the fast path: the same again ----------------------------------------------------------- */
+/* ---- allocating ------------------------------------------------------------------------------ */
 
-/* Of the block that was allocated last: nothing is done, but for saying so. */
-static bool free_again(struct allocator *allocator, struct block *block) {
-  struct again *again = &allocator->again;
-  if (again->block != block || block->uses || block->is_shared ||
-      openreg_stream_has_inline_ahead(block->shown.device, block->shown.stream))
-    return false;
-  assert(!again->is_free && block->state == BLOCK_ALLOCATED);
-  again->is_free = true;
-  block->state = BLOCK_PARKED;
-  __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
-  return true;
-}
-
-/* The block that was freed last, for a request like the one that it served. */
-static openreg_block *allocate_again(struct allocator *allocator, int stream, size_t bytes,
-                                     uint64_t mempool) {
-  struct again *again = &allocator->again;
-  struct block *block = again->block;
-  if (!again->is_free || block->shown.requested_bytes != bytes || block->shown.stream != stream ||
-      pool_mempool(block->pool) != mempool || allocator->event_count || allocator->awaiting_idle)
-    return NULL;
-  again->is_free = false;
-  again->times++;
-  block->shown.user = NULL;
-  block->state = BLOCK_ALLOCATED;
-  __atomic_store_n(allocator_start(allocator, block->shown.address), block, __ATOMIC_RELEASE);
-  return &block->shown;
-}
-
-/* Whether the next free and allocation may be left to `again`. */
-static bool can_come_again(const struct allocator *allocator) {
-  return !memory_is_observed() && !memory_is_debugged() &&
-         (allocator->allowed_bytes == SIZE_MAX ||
-          allocator->settings.garbage_collection_threshold == 0);
-}
-
-/* The program does not have a block any more, and no one else has. */
-static void count_taken_back(struct allocator *allocator, struct block *block) {
-  openreg_memory_stats *stats = &allocator->stats;
-  int kind = block->pool->kind;
-  stats_decrease(stats->allocation, kind, 1);
-  stats_decrease(stats->allocated_bytes, kind, block->shown.bytes);
-  if (block->shown.bytes >= allocator->settings.max_split_bytes)
-    stat_decrease(&stats->oversize_allocations, 1);
-  if (memory_is_observed())
-    openreg_observe_block(OPENREG_MEMORY_FREE_REQUESTED, block);
-}
-
-/* Frees and allocates a block once, and counts that as often as it was done. */
-static void repeat_again(struct allocator *allocator, struct block *block, int64_t times) {
-  const openreg_block shown = block->shown;
-  const openreg_memory_stats before = allocator->stats;
-  struct request request = {
-      .bytes = shown.requested_bytes, .mempool = pool_mempool(block->pool), .stream = shown.stream};
-  bool complete = openreg_request_complete(allocator, &request);
-  count_taken_back(allocator, block);
-  openreg_block_make_free(allocator, block);
-  struct block *same = openreg_pool_take(allocator, &request);
-  assert(complete && same == block && block->shown.address == shown.address);
-  (void)complete;
-  openreg_block_hand_out(allocator, same, &request);
-  block->shown.user = shown.user;
-  const openreg_memory_stats after = allocator->stats;
-  openreg_stats_repeat(&allocator->stats, &before, &after, times - 1);
-}
-
-void openreg_allocator_account_again(struct allocator *allocator) {
-  const struct again again = allocator->again;
-  allocator->again = (struct again){0};
-  if (again.times)
-    repeat_again(allocator, again.block, again.times);
-  if (again.is_free) {
-    __atomic_store_n(allocator_start(allocator, again.block->shown.address), NULL,
-                     __ATOMIC_RELAXED);
-    count_taken_back(allocator, again.block);
-    openreg_block_make_free(allocator, again.block);
-  }
-}
-
-/* ---- the general path ------------------------------------------------------------------------ */
-
-static openreg_status allocate_nothing(struct allocator *allocator, int stream,
-                                       openreg_block **result) {
+static openreg_status allocate_empty(struct allocator *allocator, int stream,
+                                     openreg_block **result) {
   if (!slab_ensure(&allocator->blocks, 1))
     return OPENREG_SYSTEM;
   struct block *block = block_take_record(allocator);
-  *block = (struct block){.shown = {.device = allocator->device, .stream = stream},
+  *block = (struct block){.base = {.device = allocator->device, .stream = stream},
                           .state = BLOCK_ALLOCATED};
   allocator->empty_blocks++;
-  *result = &block->shown;
+  *result = &block->base;
   return OPENREG_OK;
 }
 
-/* Memory that is free in private pools which were made for that. */
-static struct block *take_from_private_pools(struct allocator *allocator, struct request *request) {
+/* Takes free memory of the private pools that were created with use_on_oom. */
+static struct block *allocate_from_private_pools(struct allocator *allocator,
+                                                 struct request *request) {
   if (request->mempool != 0)
     return NULL;
   for (uint64_t mempool = 0; (mempool = openreg_mempool_next_on_oom(mempool)) != 0;) {
@@ -270,15 +196,15 @@ static struct block *take_from_private_pools(struct allocator *allocator, struct
   return NULL;
 }
 
-/* The steps of the policy for a request that no free block of its pool serves. */
-static openreg_status find_elsewhere(struct allocator *allocator, struct request *request,
-                                     struct block **block) {
+/* Steps 1 to 5 of the policy, for a request that no free block of its pool serves. */
+static openreg_status allocate_from_elsewhere(struct allocator *allocator, struct request *request,
+                                              struct block **block) {
   openreg_status status = openreg_collect_garbage(allocator);
   if (status == OPENREG_OK)
     status = openreg_segment_reserve(allocator, request, block);
   if (status != OPENREG_OUT_OF_MEMORY || request->is_rejected)
     return status;
-  *block = take_from_private_pools(allocator, request);
+  *block = allocate_from_private_pools(allocator, request);
   if (*block)
     return OPENREG_OK;
   status = openreg_release_oversize(allocator, request);
@@ -293,7 +219,8 @@ static openreg_status find_elsewhere(struct allocator *allocator, struct request
   return openreg_segment_reserve(allocator, request, block);
 }
 
-static struct block *find_cached(struct allocator *allocator, const struct request *request) {
+static struct block *allocate_from_cache(struct allocator *allocator,
+                                         const struct request *request) {
   struct block *block = openreg_pool_take(allocator, request);
   if (block || !allocator->awaiting_importers || !openreg_shared_poll(allocator))
     return block;
@@ -307,35 +234,35 @@ static openreg_status allocate_uncached(struct allocator *allocator, struct requ
   if (status == OPENREG_OUT_OF_MEMORY)
     return openreg_report_out_of_memory(allocator, request);
   if (status == OPENREG_OK)
-    *result = openreg_block_hand_out(allocator, block, request);
+    *result = openreg_block_mark_allocated(allocator, block, request);
   return status;
 }
 
 static openreg_status allocate(struct allocator *allocator, struct request *request,
                                openreg_block **result) {
   if (request->bytes == 0)
-    return allocate_nothing(allocator, request->stream, result);
+    return allocate_empty(allocator, request->stream, result);
   request->is_rejected = request->bytes >= MOST_REQUESTED_BYTES;
   if (request->is_rejected)
     return openreg_report_out_of_memory(allocator, request);
   if (allocator->event_count || allocator->awaiting_idle)
     openreg_events_process(allocator);
-  if (allocator->settings.is_cache_off || allocator->source.allocate)
+  if (allocator->settings.is_cache_off || allocator->custom.allocate)
     return allocate_uncached(allocator, request, result);
   if (!slab_ensure(&allocator->blocks, 1) || !openreg_request_complete(allocator, request))
     return OPENREG_SYSTEM;
-  struct block *block = find_cached(allocator, request);
+  struct block *block = allocate_from_cache(allocator, request);
   bool was_cached = block != NULL;
   if (!was_cached) {
-    openreg_status status = find_elsewhere(allocator, request, &block);
+    openreg_status status = allocate_from_elsewhere(allocator, request, &block);
     if (status == OPENREG_OUT_OF_MEMORY)
       return openreg_report_out_of_memory(allocator, request);
     if (status != OPENREG_OK)
       return status;
   }
-  *result = openreg_block_hand_out(allocator, block, request);
-  if (was_cached && can_come_again(allocator))
-    allocator->again.block = block;
+  *result = openreg_block_mark_allocated(allocator, block, request);
+  if (was_cached)
+    fast_path_offer(allocator, block);
   return OPENREG_OK;
 }
 
@@ -347,16 +274,16 @@ static openreg_status refuse(openreg_block **block, int stream) {
                       OPENREG_STREAMS_PER_DEVICE - 1);
 }
 
-/* An allocation that is not the same again. Takes a stack, and gives the lock back. */
-__attribute__((noinline)) static openreg_status
-allocate_unlike(struct allocator *allocator, int stream, size_t bytes, uint64_t mempool,
-                struct stack *stack, openreg_block **block) {
+/* Allocates through the pools. Takes ownership of `stack`, and releases the lock. */
+static openreg_status allocate_slow_path(struct allocator *allocator, int stream, size_t bytes,
+                                         uint64_t mempool, struct stack *stack,
+                                         openreg_block **block) {
   struct request request = {.bytes = bytes, .mempool = mempool, .stream = stream, .stack = stack};
-  allocator_account(allocator);
+  allocator_flush_fast_path(allocator);
   openreg_status status = allocate(allocator, &request, block);
   allocator_unlock(allocator);
   if (stack)
-    openreg_debug_drop(stack);
+    openreg_debug_drop_stack(stack);
   return status;
 }
 
@@ -370,62 +297,62 @@ openreg_status openreg_block_allocate(int device, int stream, size_t bytes, open
   if (__builtin_expect(!block || (unsigned)stream >= OPENREG_STREAMS_PER_DEVICE, 0))
     return refuse(block, stream);
   uint64_t mempool = mempool_current(device, stream);
-  struct stack *stack = memory_is_debugged() ? openreg_debug_capture() : NULL;
+  struct stack *stack = memory_debug_is_on() ? openreg_debug_capture_stack() : NULL;
   lock_take(&allocator->lock);
-  openreg_block *again = allocate_again(allocator, stream, bytes, mempool);
-  if (!again)
-    return allocate_unlike(allocator, stream, bytes, mempool, stack, block);
-  *block = again;
+  openreg_block *allocated = allocate_fast_path(allocator, stream, bytes, mempool);
+  if (!allocated)
+    return allocate_slow_path(allocator, stream, bytes, mempool, stack, block);
+  *block = allocated;
   lock_give(&allocator->lock);
   return OPENREG_OK;
 }
 
 /* ---- freeing --------------------------------------------------------------------------------- */
 
-void openreg_allocator_take_back(struct allocator *allocator, struct block *block) {
+void openreg_allocator_return_block(struct allocator *allocator, struct block *block) {
   if (block_is_uncached(block)) {
     openreg_uncached_free(allocator, block);
     return;
   }
-  count_taken_back(allocator, block);
-  if (block->uses || openreg_stream_has_inline_ahead(allocator->device, block->shown.stream))
+  openreg_block_count_freed(allocator, block);
+  if (block->stream_uses ||
+      openreg_stream_has_pending_inline(allocator->device, block->base.stream))
     openreg_events_defer(allocator, block);
   else
-    openreg_block_make_free(allocator, block);
+    openreg_block_mark_free(allocator, block);
 }
 
-/* A free that is not of the block that was allocated last. Gives the lock back. */
-__attribute__((noinline)) static void free_unlike(struct allocator *allocator,
-                                                  struct block *block) {
-  allocator_account(allocator);
+/* Frees any block but the one that was allocated last. Releases the lock. */
+static void free_slow_path(struct allocator *allocator, struct block *block) {
+  allocator_flush_fast_path(allocator);
   if (block->is_shared) {
     openreg_shared_free(allocator, block);
-  } else if (block->shown.bytes == 0) {
+  } else if (block->base.bytes == 0) {
     allocator->empty_blocks--;
     block_put_record(allocator, block);
   } else {
     assert(block->state == BLOCK_ALLOCATED);
-    __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
-    openreg_allocator_take_back(allocator, block);
+    __atomic_store_n(address_map_slot(allocator, block->base.address), NULL, __ATOMIC_RELAXED);
+    openreg_allocator_return_block(allocator, block);
   }
   allocator_unlock(allocator);
 }
 
-void openreg_block_free(openreg_block *shown) {
-  if (!shown)
+void openreg_block_free(openreg_block *base) {
+  if (!base)
     return;
-  struct block *block = block_of(shown);
-  struct allocator *allocator = openreg_allocator_of(block);
-  if (!allocator) /* the memory is the parent's */
+  struct block *block = block_of(base);
+  struct allocator *allocator = openreg_allocator_of_block(block);
+  if (!allocator) /* in a forked process: the memory belongs to the parent */
     return;
   lock_take(&allocator->lock);
-  if (free_again(allocator, block))
+  if (free_fast_path(allocator, block))
     lock_give(&allocator->lock);
   else
-    free_unlike(allocator, block);
+    free_slow_path(allocator, block);
 }
 
-/* Without the lock: whoever asks for an allocated block learnt its address from its allocation. */
+/* Takes no lock: a caller that looks up an allocated block has its address from the allocation. */
 openreg_block *openreg_block_find(const void *address) {
   struct allocator *allocator = openreg_allocator_ready(openreg_arena_device_of(address));
   if (!allocator || (uintptr_t)address % UNIT_BYTES != 0)
@@ -433,8 +360,8 @@ openreg_block *openreg_block_find(const void *address) {
   if ((size_t)((const char *)address - allocator->base) >= allocator->arena_bytes)
     return openreg_shared_find(allocator, address);
   size_t granule = (size_t)((const char *)address - allocator->base) / GRANULE_BYTES;
-  if (!__atomic_load_n(&allocator->starts[granule], __ATOMIC_ACQUIRE))
+  if (!__atomic_load_n(&allocator->address_map[granule], __ATOMIC_ACQUIRE))
     return NULL;
-  struct block *block = __atomic_load_n(allocator_start(allocator, address), __ATOMIC_ACQUIRE);
-  return block ? &block->shown : NULL;
+  struct block *block = __atomic_load_n(address_map_slot(allocator, address), __ATOMIC_ACQUIRE);
+  return block ? &block->base : NULL;
 }

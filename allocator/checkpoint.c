@@ -1,11 +1,11 @@
-/* checkpoint.c: what is allocated in a memory pool, taken down and brought back.
+/* checkpoint.c: saves which blocks of a memory pool are allocated, and restores that state.
  *
- * The replay of a graph uses memory of its pool without asking for it. Whoever captures another
- * graph behind it must find the pool as the first capture left it, lest it be given memory in which
- * results of the replay lie. As with CUDA a pool is brought back by allocating all blocks that
- * there were, each at its place, and then freeing those that were free: so the statistics are
- * CUDA's, but for blocks that are still what they were: CUDA frees these, too, and allocates them
- * again.
+ * The replay of a graph uses memory of its pool without allocating it. Whoever captures another
+ * graph after the replay must find the pool as the first capture left it. Otherwise the second
+ * capture could get memory in which results of the replay lie. As on CUDA, restoring allocates
+ * every block of the checkpoint at its place, and then frees those that were free. So the
+ * statistics are CUDA's, with one exception: CUDA also frees and reallocates blocks that have not
+ * changed.
  */
 #include "allocator/internal.h"
 
@@ -14,10 +14,10 @@
 struct piece {
   char *address;
   size_t bytes;
-  enum block_state state; /* FREE, UNMAPPED, ALLOCATED for whatever is active */
+  enum block_state state; /* FREE, UNMAPPED, or ALLOCATED for any active block */
 };
 
-/* The pieces of all segments of the pool, in their order; those of one segment cover it. */
+/* The blocks of all segments of the pool, in order. The pieces of one segment cover it. */
 struct openreg_mempool_checkpoint {
   int device;
   uint64_t mempool;
@@ -29,7 +29,7 @@ static bool is_of(const struct segment *segment, uint64_t mempool) {
   return pool_mempool(segment->pool) == mempool && !block_is_uncached(segment->first);
 }
 
-/* The blocks of a pool, one after the other: NULL begins, and ends. */
+/* Iterates over the blocks of a pool. Pass NULL for the first; returns NULL after the last. */
 static struct block *next_block(const struct allocator *allocator, uint64_t mempool,
                                 const struct block *block) {
   if (block && block->next)
@@ -47,10 +47,10 @@ static size_t count_blocks(const struct allocator *allocator, uint64_t mempool) 
   return count;
 }
 
-/* An array for as many as the pool has blocks, with `header_bytes` before it: the lock is let go
- * meanwhile, and held when this returns. NULL without host memory. */
-static void *make_room(struct allocator *allocator, uint64_t mempool, size_t header_bytes,
-                       size_t element_bytes) {
+/* Allocates an array with one element for each block of the pool, after `header_bytes`. Releases
+ * the lock meanwhile, and holds it on return. NULL if the host has no memory. */
+static void *allocate_array(struct allocator *allocator, uint64_t mempool, size_t header_bytes,
+                            size_t element_bytes) {
   for (;;) {
     size_t count = count_blocks(allocator, mempool);
     allocator_unlock(allocator);
@@ -69,19 +69,19 @@ static openreg_status open_pool(int device, uint64_t mempool, const void *result
     status = openreg_mempool_require(mempool);
   if (status == OPENREG_OK && (mempool == 0 || !result))
     status = openreg_fail(OPENREG_INVALID_ARGUMENT,
-                          result ? "openreg: the blocks of memory pool 0 are everybody's: expected "
-                                   "a pool that was created"
-                                 : "openreg: no place for a memory pool's blocks: it is NULL");
+                          result ? "openreg: memory pool 0 cannot be saved or restored: expected a "
+                                   "pool that was created"
+                                 : "openreg: the result for a memory pool's blocks is NULL");
   return status;
 }
 
 static openreg_status fail_without_memory(uint64_t mempool) {
-  return openreg_fail(OPENREG_OUT_OF_MEMORY,
-                      "openreg: no host memory for a list of the blocks of memory pool %" PRIu64,
-                      mempool);
+  return openreg_fail(
+      OPENREG_OUT_OF_MEMORY,
+      "openreg: out of host memory for a list of the blocks of memory pool %" PRIu64, mempool);
 }
 
-/* ---- taking down ----------------------------------------------------------------------------- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 openreg_status openreg_mempool_blocks(int device, uint64_t mempool, openreg_block ***blocks,
                                       size_t *count) {
@@ -91,10 +91,10 @@ openreg_status openreg_mempool_blocks(int device, uint64_t mempool, openreg_bloc
     return status;
   *count = 0;
   allocator_lock(allocator);
-  openreg_block **list = make_room(allocator, mempool, 0, sizeof *list);
+  openreg_block **list = allocate_array(allocator, mempool, 0, sizeof *list);
   for (struct block *block = NULL; list && (block = next_block(allocator, mempool, block));)
     if (block->state == BLOCK_ALLOCATED)
-      list[(*count)++] = &block->shown;
+      list[(*count)++] = &block->base;
   allocator_unlock(allocator);
   if (!list)
     return fail_without_memory(mempool);
@@ -110,13 +110,13 @@ openreg_status openreg_mempool_take_checkpoint(int device, uint64_t mempool,
     return status;
   allocator_lock(allocator);
   openreg_mempool_checkpoint *made =
-      make_room(allocator, mempool, sizeof *made, sizeof made->pieces[0]);
+      allocate_array(allocator, mempool, sizeof *made, sizeof made->pieces[0]);
   if (made) {
     *made = (openreg_mempool_checkpoint){.device = device, .mempool = mempool};
     for (struct block *block = NULL; (block = next_block(allocator, mempool, block));)
       made->pieces[made->count++] =
           (struct piece){.address = block_address(block),
-                         .bytes = block->shown.bytes,
+                         .bytes = block->base.bytes,
                          .state = block_is_active(block) ? BLOCK_ALLOCATED : block->state};
   }
   allocator_unlock(allocator);
@@ -126,11 +126,12 @@ openreg_status openreg_mempool_take_checkpoint(int device, uint64_t mempool,
   return OPENREG_OK;
 }
 
-/* ---- bringing back --------------------------------------------------------------------------- */
+/* ---- restoring ------------------------------------------------------------------------------- */
 
-/* The block that an address lies in, looked for from `from` on; NULL begins, and is nobody's. */
-static struct block *block_around(const struct allocator *allocator, uint64_t mempool,
-                                  struct block *from, const char *address) {
+/* Returns the block of the pool that contains an address, or NULL. Starts the search at `from`;
+ * NULL starts at the first block. */
+static struct block *block_containing(const struct allocator *allocator, uint64_t mempool,
+                                      struct block *from, const char *address) {
   struct block *block = from ? from : next_block(allocator, mempool, NULL);
   while (block && (address < block_address(block) || block_end(block) <= address))
     block = next_block(allocator, mempool, block);
@@ -145,9 +146,9 @@ static size_t count_in_state(const struct allocator *allocator, uint64_t mempool
   return count;
 }
 
-static bool is_as_it_was(const struct block *block, const struct piece *piece) {
+static bool is_unchanged(const struct block *block, const struct piece *piece) {
   return piece->state == BLOCK_ALLOCATED && block->state == BLOCK_ALLOCATED &&
-         block_address(block) == piece->address && block->shown.bytes == piece->bytes;
+         block_address(block) == piece->address && block->base.bytes == piece->bytes;
 }
 
 static bool has_room(const struct block *block, const struct piece *piece) {
@@ -156,15 +157,15 @@ static bool has_room(const struct block *block, const struct piece *piece) {
 
 static openreg_status refuse(const openreg_mempool_checkpoint *checkpoint, const char *why) {
   return openreg_fail(OPENREG_NOT_PERMITTED,
-                      "openreg: memory pool %" PRIu64 " on device %d cannot be brought back: %s",
+                      "openreg: memory pool %" PRIu64 " on device %d cannot be restored: %s",
                       checkpoint->mempool, checkpoint->device, why);
 }
 
-/* Whether each piece is there, or there is room for it; and records are. */
+/* Checks that each piece is still there or has room, and ensures the records for all of them. */
 static openreg_status require_restorable(struct allocator *allocator,
                                          const openreg_mempool_checkpoint *checkpoint) {
   const uint64_t mempool = checkpoint->mempool;
-  /* What freed blocks are still used for must be over, as the memory is handed out at once. */
+  /* Streams must have finished with freed blocks, because the memory is reallocated at once. */
   openreg_status status = OPENREG_OK;
   if (count_in_state(allocator, mempool, BLOCK_AWAITING_STREAMS) > 0)
     status = openreg_events_synchronize(allocator, &mempool);
@@ -176,23 +177,23 @@ static openreg_status require_restorable(struct allocator *allocator,
     const struct piece *piece = &checkpoint->pieces[i];
     if (piece->state == BLOCK_UNMAPPED)
       continue;
-    block = block_around(allocator, mempool, block, piece->address);
+    block = block_containing(allocator, mempool, block, piece->address);
     if (!block || block->state == BLOCK_UNMAPPED)
-      return refuse(checkpoint, "memory that it had was given back");
-    if (is_as_it_was(block, piece))
+      return refuse(checkpoint, "memory of its segments was released since");
+    if (is_unchanged(block, piece))
       kept++;
     else if (!has_room(block, piece))
-      return refuse(checkpoint, "a block is allocated that it did not have");
+      return refuse(checkpoint, "a block is allocated that was not allocated in the checkpoint");
   }
   if (kept != count_in_state(allocator, mempool, BLOCK_ALLOCATED))
-    return refuse(checkpoint, "a block is allocated that it did not have");
+    return refuse(checkpoint, "a block is allocated that was not allocated in the checkpoint");
   return slab_ensure(&allocator->blocks, 2 * checkpoint->count) ? OPENREG_OK : OPENREG_SYSTEM;
 }
 
-/* Allocates a piece of a free block. What lies before it stays free, which is more than there was
- * of expandable segments only. */
-static struct block *allocate_piece(struct allocator *allocator, struct block *block,
-                                    const struct piece *piece) {
+/* Allocates a piece of a free block. The part before it stays free; only expandable segments have
+ * more of that than the checkpoint. */
+static struct block *restore_block(struct allocator *allocator, struct block *block,
+                                   const struct piece *piece) {
   pool_remove(block);
   if (block_address(block) < piece->address) {
     size_t before = (size_t)(piece->address - block_address(block));
@@ -204,26 +205,27 @@ static struct block *allocate_piece(struct allocator *allocator, struct block *b
                             .rounded_bytes = piece->bytes,
                             .mempool = pool_mempool(block->pool),
                             .pool = block->pool,
-                            .stream = block->shown.stream,
+                            .stream = block->base.stream,
                             .is_expandable = block_is_expandable(block),
                             .is_exact = true};
-  return block_of(openreg_block_hand_out(allocator, block, &request));
+  return block_of(openreg_block_mark_allocated(allocator, block, &request));
 }
 
-/* `made` has room for a block of each piece, and has those that were made when this returns. */
-static size_t bring_back(struct allocator *allocator, const openreg_mempool_checkpoint *checkpoint,
-                         openreg_block **made) {
+/* `made` must have room for one block of each piece. Returns how many blocks were restored; these
+ * are at its front. */
+static size_t restore_blocks(struct allocator *allocator,
+                             const openreg_mempool_checkpoint *checkpoint, openreg_block **made) {
   struct block *block = NULL;
   for (size_t i = 0; i < checkpoint->count; i++) {
     const struct piece *piece = &checkpoint->pieces[i];
     made[i] = NULL;
     if (piece->state == BLOCK_UNMAPPED)
       continue;
-    block = block_around(allocator, checkpoint->mempool, block, piece->address);
-    if (is_as_it_was(block, piece))
+    block = block_containing(allocator, checkpoint->mempool, block, piece->address);
+    if (is_unchanged(block, piece))
       continue;
-    block = allocate_piece(allocator, block, piece);
-    made[i] = &block->shown;
+    block = restore_block(allocator, block, piece);
+    made[i] = &block->base;
   }
   size_t count = 0;
   for (size_t i = 0; i < checkpoint->count; i++) {
@@ -233,8 +235,8 @@ static size_t bring_back(struct allocator *allocator, const openreg_mempool_chec
       made[count++] = made[i];
       continue;
     }
-    __atomic_store_n(allocator_start(allocator, made[i]->address), NULL, __ATOMIC_RELAXED);
-    openreg_allocator_take_back(allocator, block_of(made[i]));
+    __atomic_store_n(address_map_slot(allocator, made[i]->address), NULL, __ATOMIC_RELAXED);
+    openreg_allocator_return_block(allocator, block_of(made[i]));
   }
   return count;
 }
@@ -254,7 +256,7 @@ openreg_status openreg_mempool_restore(const openreg_mempool_checkpoint *checkpo
   allocator_lock(allocator);
   status = require_restorable(allocator, checkpoint);
   if (status == OPENREG_OK)
-    *count = bring_back(allocator, checkpoint, made);
+    *count = restore_blocks(allocator, checkpoint, made);
   allocator_unlock(allocator);
   if (status != OPENREG_OK)
     free(made);

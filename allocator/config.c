@@ -1,14 +1,13 @@
-/* config.c: what of the policy can be set: CUDA's allocator settings, and the limit of a process.
- */
+/* config.c: the settings of the allocation policy, and the memory limit of the process. */
 #include "allocator/internal.h"
 
 #include <pthread.h>
 
 #define MIB ((size_t)1 << 20)
 
-/* CUDA's defaults. */
+/* The values are CUDA's defaults. */
 static struct {
-  pthread_mutex_t lock; /* taken before a device's */
+  pthread_mutex_t lock; /* taken before a device's lock */
   openreg_memory_settings settings;
 } current = {.lock = PTHREAD_MUTEX_INITIALIZER,
              .settings = {.max_split_bytes = SIZE_MAX,
@@ -31,8 +30,7 @@ void openreg_settings_initialize(struct allocator *allocator) {
 
 static openreg_status require_valid(const openreg_memory_settings *settings) {
   if (openreg_in_bad_fork())
-    return openreg_fail(OPENREG_BAD_FORK, "openreg: memory cannot be set up in a process forked "
-                                          "after devices were initialized: start it with spawn");
+    return openreg_require_no_bad_fork();
   if (!settings)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_memory_set_settings: settings is NULL");
   if (settings->large_segment_bytes <= OWN_SEGMENT_BYTES ||
@@ -57,7 +55,8 @@ static openreg_status require_valid(const openreg_memory_settings *settings) {
       !(settings->garbage_collection_threshold >= 0 && settings->garbage_collection_threshold < 1))
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
                         "openreg_memory_set_settings: memory_fraction=%g, "
-                        "garbage_collection_threshold=%g: expected 0 to 1, and less than 1",
+                        "garbage_collection_threshold=%g: expected 0 to 1, and the threshold below "
+                        "1",
                         settings->memory_fraction, settings->garbage_collection_threshold);
   return OPENREG_OK;
 }
@@ -81,7 +80,8 @@ openreg_status openreg_memory_set_settings(const openreg_memory_settings *settin
 }
 
 void openreg_memory_get_settings(openreg_memory_settings *settings) {
-  bool is_locked = !openreg_in_bad_fork(); /* there, who had the lock may not be */
+  bool is_locked = !openreg_in_bad_fork(); /* in a forked process the thread that held the lock may
+                                            * not exist */
   if (is_locked)
     pthread_mutex_lock(&current.lock);
   *settings = current.settings;
@@ -89,7 +89,7 @@ void openreg_memory_get_settings(openreg_memory_settings *settings) {
     pthread_mutex_unlock(&current.lock);
 }
 
-/* ---- the limit of a process ------------------------------------------------------------------ */
+/* ---- the limit of the process ---------------------------------------------------------------- */
 
 openreg_status openreg_memory_set_fraction(int device, double fraction) {
   struct allocator *allocator;
@@ -107,7 +107,7 @@ openreg_status openreg_memory_set_fraction(int device, double fraction) {
 
 openreg_status openreg_memory_get_fraction(int device, double *fraction) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_get_existing(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!fraction)

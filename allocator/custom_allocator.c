@@ -1,51 +1,53 @@
-/* source.c: memory that is had from functions of the program, in the place of the device.
+/* custom_allocator.c: device memory that functions of the program provide.
  *
- * A memory pool that was made with a source has its segments from there, and goes on as any other.
- * A source of the process gives each block, and nothing is kept (uncached.c). Either lies in memory
- * that the program has of the device, in a segment or block of its own: so such segments are in a
- * list of their own, for those of the other list do not overlap.
+ * A memory pool with a custom allocator takes its segments from there and otherwise works like any
+ * other pool. A custom allocator of the process provides each block, and nothing is cached
+ * (uncached.c). In both cases the memory lies inside a segment or block that the program already
+ * holds. So these segments have a list of their own, because segments of the main list do not
+ * overlap.
  *
- * Sources are the program's: they may allocate, wait, or be Python. So no lock is held while they
- * are asked; and what goes back to them is put aside until the lock is given up anyway.
+ * Custom allocators belong to the program: they may allocate, wait, or be written in Python. So the
+ * allocator calls them without holding a lock. It collects memory that goes back to them until it
+ * releases its lock anyway.
  */
 #include "allocator/internal.h"
 
-static openreg_memory_source source_of_process;
+static openreg_custom_allocator process_allocator;
 
-openreg_memory_source openreg_source_of_process(void) {
-  return source_of_process;
+openreg_custom_allocator openreg_custom_allocator_of_process(void) {
+  return process_allocator;
 }
 
-openreg_status openreg_source_require(const openreg_memory_source *source) {
-  if (!source || (source->allocate && source->free))
+openreg_status openreg_custom_allocator_require(const openreg_custom_allocator *custom) {
+  if (!custom || (custom->allocate && custom->free))
     return OPENREG_OK;
   return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                      "openreg: a source of memory without a function that %s: expected both, "
+                      "openreg: a custom allocator has no function that %s: expected both "
                       "`allocate` and `free`",
-                      source->allocate ? "frees" : "allocates");
+                      custom->allocate ? "frees" : "allocates");
 }
 
-/* Read when a device is first used, which is later. */
-openreg_status openreg_memory_set_source(const openreg_memory_source *source) {
-  openreg_status status = openreg_source_require(source);
+/* A device reads this when it is first used. */
+openreg_status openreg_set_custom_allocator(const openreg_custom_allocator *custom) {
+  openreg_status status = openreg_custom_allocator_require(custom);
   if (status != OPENREG_OK)
     return status;
   if (openreg_in_bad_fork())
-    return openreg_fail(OPENREG_BAD_FORK, "openreg: the devices of a process forked after they "
-                                          "were initialized cannot be used: start it with spawn");
+    return openreg_require_no_bad_fork();
   if (openreg_is_initialized())
     return openreg_fail(
         OPENREG_NOT_PERMITTED,
-        "openreg: the allocator cannot be changed after it was initialized: expected "
-        "that before the first use of a device");
-  source_of_process = source ? *source : (openreg_memory_source){0};
+        "openreg: the allocator cannot be changed after it was initialized: change it "
+        "before the first use of a device");
+  process_allocator = custom ? *custom : (openreg_custom_allocator){0};
   return OPENREG_OK;
 }
 
-/* ---- taking ---------------------------------------------------------------------------------- */
+/* ---- reserving ------------------------------------------------------------------------------- */
 
-/* Whether the program has this memory, and nothing was allocated in it that begins there. */
-static bool is_the_programs(const struct allocator *allocator, const char *address, size_t bytes) {
+/* Whether the program holds this memory, and no allocated block starts there already. */
+static bool is_program_memory(const struct allocator *allocator, const char *address,
+                              size_t bytes) {
   const struct segment *segment = allocator->lowest;
   while (segment && address >= segment->address + segment->bytes)
     segment = segment->above;
@@ -55,29 +57,31 @@ static bool is_the_programs(const struct allocator *allocator, const char *addre
   return block && address >= block_address(block) &&
          bytes <= (size_t)(block_end(block) - address) && block->state == BLOCK_ALLOCATED &&
          (size_t)(address - block_address(block)) % UNIT_BYTES == 0 &&
-         !*allocator_start(allocator, address);
+         !*address_map_slot(allocator, address);
 }
 
 static openreg_status add(struct allocator *allocator, const struct request *request,
-                          const openreg_memory_source *source, char *address, size_t bytes,
+                          const openreg_custom_allocator *custom, char *address, size_t bytes,
                           struct segment **segment) {
-  if (!is_the_programs(allocator, address, bytes))
-    return openreg_fail(OPENREG_INVALID_ADDRESS,
-                        "openreg: an allocator of the program gave %p for %zu bytes of device %d: "
-                        "expected memory that it has of that device, where nothing else begins, or "
-                        "NULL",
-                        (void *)address, bytes, allocator->device);
-  /* As of who asked; others may have used those records. */
+  if (!is_program_memory(allocator, address, bytes))
+    return openreg_fail(
+        OPENREG_INVALID_ADDRESS,
+        "openreg: a custom allocator returned %p for %zu bytes of device %d: expected "
+        "memory of that device that the program holds and in which no block starts "
+        "there yet, or NULL",
+        (void *)address, bytes, allocator->device);
+  /* The caller ensured these records, but other threads may have used them meanwhile. */
   if (!slab_ensure(&allocator->blocks, 3) || !slab_ensure(&allocator->segments, 1))
     return OPENREG_SYSTEM;
-  *segment = openreg_segment_add(allocator, request, address, bytes, source);
+  *segment = openreg_segment_add(allocator, request, address, bytes, custom);
   return OPENREG_OK;
 }
 
-openreg_status openreg_source_take(struct allocator *allocator, const struct request *request,
-                                   const openreg_memory_source *source, size_t bytes,
-                                   struct segment **segment) {
-  const openreg_memory_source asked = *source;
+openreg_status openreg_custom_allocator_reserve(struct allocator *allocator,
+                                                const struct request *request,
+                                                const openreg_custom_allocator *custom,
+                                                size_t bytes, struct segment **segment) {
+  const openreg_custom_allocator asked = *custom;
   allocator_unlock(allocator);
   char *address = asked.allocate(asked.context, bytes, allocator->device, request->stream);
   allocator_lock(allocator);
@@ -92,19 +96,19 @@ openreg_status openreg_source_take(struct allocator *allocator, const struct req
   return status;
 }
 
-/* ---- giving back ----------------------------------------------------------------------------- */
+/* ---- releasing ------------------------------------------------------------------------------- */
 
-void openreg_source_return(struct allocator *allocator) {
-  struct segment *returned = allocator->returned;
-  allocator->returned = NULL;
+void openreg_custom_allocator_release(struct allocator *allocator) {
+  struct segment *segments_to_return = allocator->segments_to_return;
+  allocator->segments_to_return = NULL;
   allocator_unlock(allocator);
-  for (struct segment *segment = returned; segment; segment = segment->above) {
-    const openreg_memory_source *source = &segment->source;
-    source->free(source->context, segment->address, segment->bytes, allocator->device,
+  for (struct segment *segment = segments_to_return; segment; segment = segment->above) {
+    const openreg_custom_allocator *custom = &segment->custom;
+    custom->free(custom->context, segment->address, segment->bytes, allocator->device,
                  segment->stream);
   }
   allocator_lock(allocator);
-  for (struct segment *segment = returned, *next; segment; segment = next) {
+  for (struct segment *segment = segments_to_return, *next; segment; segment = next) {
     next = segment->above;
     slab_put(&allocator->segments, segment);
   }

@@ -1,19 +1,20 @@
-/* debug.c: OPENREG_DEBUG_MEMORY=1, which finds who writes where nothing is his.
+/* debug.c: OPENREG_DEBUG_MEMORY=1, which finds writes to memory that the writer does not own.
  *
- * Between two operations of the allocator, with the lock free,
+ * While the lock is free, and as long as the program writes only to its own memory, these hold:
  *
- *   free memory                               holds FREED
- *   a block, from requested_bytes to its end  holds ZONE
+ *     free memory                               contains FREED
+ *     a block, from requested_bytes to its end  contains ZONE
  *
- * as long as the program only writes to what it has. Requests are made ZONE_BYTES longer, so
- * whatever lies above a block, its own zone comes first. Patterns are written and looked at when no
- * work can use the memory: a block that streams wait for when they are done.
+ * Requests are RED_ZONE_BYTES longer, so the first thing above a block is its own red zone. The
+ * allocator writes and checks patterns only when no work can use the memory. For a block that waits
+ * for streams, that is when they are done.
  *
- * What is found is mended at once, so that it is reported once; but it is reported when the lock is
- * free, for the program's stacks may need locks of their own (allocator_unlock).
+ * Damage is repaired at once, so that it is reported once. The report waits until the lock is free,
+ * because the program's stacks may need locks of their own (allocator_unlock).
  *
- * A stack is kept where an allocation began until that memory is somebody else's, and then where
- * the rest of it begins: so freed memory, however merged, still has the stack of who had it last.
+ * A stack is kept at the address where its allocation started, until another allocation gets that
+ * memory; then it moves to the start of the rest. So freed memory, even if merged, still has the
+ * stack of its last owner.
  */
 #include "allocator/internal.h"
 
@@ -25,14 +26,15 @@
 
 /* ---- stacks ---------------------------------------------------------------------------------- */
 
-/* Of an allocation, with what it got. */
+/* The stack of an allocation, and the memory that it got. */
 struct stack {
   atomic_int references;
-  const openreg_memory_stacks *maker; /* NULL: `made` are frames */
+  const openreg_stack_provider *provider; /* NULL: `made` holds frames of the C library's backtrace
+                                           */
   void *made;
-  char *start, *end; /* of the extent */
+  char *start, *end; /* of the block */
   size_t requested_bytes;
-  struct stack *next; /* of those to drop */
+  struct stack *next; /* in the list of stacks to drop */
 };
 
 struct frames {
@@ -40,27 +42,29 @@ struct frames {
   void *at[OPENREG_DEBUG_STACK_FRAMES];
 };
 
-/* Each is kept for good, for there are stacks that only it can describe and drop. */
-struct maker {
-  openreg_memory_stacks stacks;
-  struct maker *before;
+/* Providers are never freed, because existing stacks can be described and dropped only by their
+ * own. */
+struct provider {
+  openreg_stack_provider stacks;
+  struct provider *before;
 };
 
-static pthread_mutex_t maker_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct maker *makers;
-static _Atomic(const openreg_memory_stacks *) current_maker;
+static pthread_mutex_t provider_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct provider *providers;
+static _Atomic(const openreg_stack_provider *) current_provider;
 
-void openreg_memory_set_stacks(const openreg_memory_stacks *stacks) {
-  struct maker *maker = stacks ? malloc(sizeof *maker) : NULL;
-  if (stacks && !maker)
+void openreg_memory_set_stack_provider(const openreg_stack_provider *stacks) {
+  struct provider *provider = stacks ? malloc(sizeof *provider) : NULL;
+  if (stacks && !provider)
     return;
-  pthread_mutex_lock(&maker_lock);
-  if (maker) {
-    *maker = (struct maker){*stacks, makers};
-    makers = maker;
+  pthread_mutex_lock(&provider_lock);
+  if (provider) {
+    *provider = (struct provider){*stacks, providers};
+    providers = provider;
   }
-  atomic_store_explicit(&current_maker, maker ? &maker->stacks : NULL, memory_order_release);
-  pthread_mutex_unlock(&maker_lock);
+  atomic_store_explicit(&current_provider, provider ? &provider->stacks : NULL,
+                        memory_order_release);
+  pthread_mutex_unlock(&provider_lock);
 }
 
 static void *frames_capture(void) {
@@ -70,14 +74,14 @@ static void *frames_capture(void) {
   return frames;
 }
 
-/* NULL when the host has no memory: then nobody can tell who allocated. */
-struct stack *openreg_debug_capture(void) {
+/* Returns NULL if the host has no memory. Then reports cannot name the allocation. */
+struct stack *openreg_debug_capture_stack(void) {
   struct stack *stack = calloc(1, sizeof *stack);
   if (!stack)
     return NULL;
   atomic_init(&stack->references, 1);
-  stack->maker = atomic_load_explicit(&current_maker, memory_order_acquire);
-  stack->made = stack->maker ? stack->maker->capture() : frames_capture();
+  stack->provider = atomic_load_explicit(&current_provider, memory_order_acquire);
+  stack->made = stack->provider ? stack->provider->capture() : frames_capture();
   return stack;
 }
 
@@ -87,11 +91,11 @@ static struct stack *stack_share(struct stack *stack) {
   return stack;
 }
 
-void openreg_debug_drop(struct stack *stack) {
+void openreg_debug_drop_stack(struct stack *stack) {
   if (!stack || atomic_fetch_sub(&stack->references, 1) > 1)
     return;
-  if (stack->maker && stack->made)
-    stack->maker->drop(stack->made);
+  if (stack->provider && stack->made)
+    stack->provider->drop(stack->made);
   else
     free(stack->made);
   free(stack);
@@ -109,15 +113,15 @@ static void print_frames(FILE *file, const struct frames *frames) {
 
 static void print_stack(FILE *file, const struct stack *stack) {
   if (!stack || !stack->made) {
-    fputs("  (who allocated it is not known)\n", file);
+    fputs("  (the allocation is not known)\n", file);
     return;
   }
-  if (!stack->maker) {
+  if (!stack->provider) {
     print_frames(file, stack->made);
     return;
   }
-  char *text = stack->maker->describe(stack->made);
-  fputs(text ? text : "  (cannot be described)\n", file);
+  char *text = stack->provider->describe(stack->made);
+  fputs(text ? text : "  (the stack has no description)\n", file);
   if (text && *text && text[strlen(text) - 1] != '\n')
     fputc('\n', file);
   free(text);
@@ -125,9 +129,9 @@ static void print_stack(FILE *file, const struct stack *stack) {
 
 /* ---- the stacks of a device ------------------------------------------------------------------ */
 
-atomic_bool openreg_memory_debugged;
+atomic_bool openreg_memory_debug_is_on;
 
-bool openreg_debug_open(struct allocator *allocator) {
+bool openreg_debug_initialize(struct allocator *allocator) {
   const openreg_config *config;
   if (openreg_config_get(&config) != OPENREG_OK || !config->debug_memory)
     return true;
@@ -135,7 +139,7 @@ bool openreg_debug_open(struct allocator *allocator) {
       openreg_pages_map(allocator->arena_bytes / UNIT_BYTES * sizeof(struct stack *));
   if (!allocator->debug.stacks)
     return false;
-  atomic_store_explicit(&openreg_memory_debugged, true, memory_order_relaxed);
+  atomic_store_explicit(&openreg_memory_debug_is_on, true, memory_order_relaxed);
   return true;
 }
 
@@ -143,7 +147,7 @@ static struct stack **stack_at(const struct allocator *allocator, const char *ad
   return &allocator->debug.stacks[(size_t)(address - allocator->base) / UNIT_BYTES];
 }
 
-/* Of the allocation that last had an address of a segment, or NULL. */
+/* Returns the stack of the last allocation that contained an address of a segment, or NULL. */
 static struct stack *stack_of(const struct allocator *allocator, const struct segment *segment,
                               const char *address) {
   size_t first = (size_t)(segment->address - allocator->base) / UNIT_BYTES;
@@ -155,8 +159,8 @@ static struct stack *stack_of(const struct allocator *allocator, const struct se
   return NULL;
 }
 
-/* Nobody had the memory of a range of addresses before. What reaches further stays if `rest_stays`.
- * Stacks are dropped when the lock is free. */
+/* Removes the stacks of a range. A stack whose memory extends beyond the range stays if
+ * `rest_stays`. The others are dropped when the lock is free. */
 static void forget_stacks(struct allocator *allocator, char *from, char *to, bool rest_stays) {
   for (char *at = from; at < to; at += UNIT_BYTES) {
     struct stack *stack = *stack_at(allocator, at);
@@ -172,35 +176,18 @@ static void forget_stacks(struct allocator *allocator, char *from, char *to, boo
   }
 }
 
-/* ---- patterns -------------------------------------------------------------------------------- */
-
-static void fill(char *address, size_t bytes, int value) {
-  memset(openreg_kernel_view(address), value, bytes);
-}
-
-/* The first of the bytes that is not `value`; `bytes` when all are. */
-static size_t first_other(const char *address, size_t bytes, int value) {
-  const unsigned char *memory = openreg_kernel_view(address);
-  if (bytes == 0 || (memory[0] == value && memcmp(memory, memory + 1, bytes - 1) == 0))
-    return bytes;
-  size_t at = 0;
-  while (memory[at] == value)
-    at++;
-  return at;
-}
-
-/* ---- what is found --------------------------------------------------------------------------- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 struct damage {
   openreg_memory_damage kind;
-  char *address;       /* of the byte that was written */
-  unsigned found;      /* in it */
-  struct stack *stack; /* NULL: nobody's that is known */
+  char *address;       /* of the first byte that was overwritten */
+  unsigned found;      /* its value */
+  struct stack *stack; /* NULL: unknown */
   struct damage *next;
 };
 
-static void found_damage(struct allocator *allocator, const struct segment *segment,
-                         openreg_memory_damage kind, char *address) {
+static void record_damage(struct allocator *allocator, const struct segment *segment,
+                          openreg_memory_damage kind, char *address) {
   struct damage *damage = calloc(1, sizeof *damage), **end = &allocator->debug.found;
   if (!damage) {
     fprintf(stderr, "openreg: memory of device %d was damaged at %p\n", allocator->device,
@@ -216,38 +203,39 @@ static void found_damage(struct allocator *allocator, const struct segment *segm
   *end = damage;
 }
 
-/* Looks whether a range holds what it must, and mends it. */
-static void look(struct allocator *allocator, const struct segment *segment,
-                 openreg_memory_damage kind, char *address, size_t bytes) {
+/* Checks that a range holds its pattern, and repairs it. */
+static void check_pattern(struct allocator *allocator, const struct segment *segment,
+                          openreg_memory_damage kind, char *address, size_t bytes) {
   int value = kind == OPENREG_DAMAGE_OVERFLOW ? OPENREG_DEBUG_ZONE : OPENREG_DEBUG_FREED;
-  size_t at = first_other(address, bytes, value);
-  if (at == bytes)
+  size_t begin, end;
+  if (!openreg_pattern_find_damage(address, bytes, value, &begin, &end))
     return;
-  found_damage(allocator, segment, kind, address + at);
-  fill(address + at, bytes - at, value);
+  record_damage(allocator, segment, kind, address + begin);
+  openreg_pattern_fill(address + begin, end - begin, value);
 }
 
-static void look_behind(struct allocator *allocator, const struct block *block) {
-  const openreg_block *shown = &block->shown;
-  look(allocator, block->segment, OPENREG_DAMAGE_OVERFLOW,
-       block_address(block) + shown->requested_bytes, shown->bytes - shown->requested_bytes);
+static void check_red_zone(struct allocator *allocator, const struct block *block) {
+  const openreg_block *base = &block->base;
+  check_pattern(allocator, block->segment, OPENREG_DAMAGE_OVERFLOW,
+                block_address(block) + base->requested_bytes, base->bytes - base->requested_bytes);
 }
 
-void openreg_debug_reserved(char *address, size_t bytes) {
-  fill(address, bytes, OPENREG_DEBUG_FREED);
+void openreg_debug_on_reserve(char *address, size_t bytes) {
+  openreg_pattern_fill(address, bytes, OPENREG_DEBUG_FREED);
 }
 
-void openreg_debug_release(struct allocator *allocator, const struct block *block, char *address,
-                           size_t bytes) {
-  look(allocator, block->segment, OPENREG_DAMAGE_USE_AFTER_FREE, address, bytes);
+void openreg_debug_on_release(struct allocator *allocator, const struct block *block, char *address,
+                              size_t bytes) {
+  check_pattern(allocator, block->segment, OPENREG_DAMAGE_USE_AFTER_FREE, address, bytes);
   forget_stacks(allocator, address, address + bytes, address + bytes < block_end(block));
 }
 
-void openreg_debug_handed_out(struct allocator *allocator, const struct block *block,
-                              struct stack *stack) {
-  size_t requested_bytes = block->shown.requested_bytes;
+void openreg_debug_on_allocate(struct allocator *allocator, const struct block *block,
+                               struct stack *stack) {
+  size_t requested_bytes = block->base.requested_bytes;
   char *start = block_address(block), *end = block_end(block);
-  look(allocator, block->segment, OPENREG_DAMAGE_USE_AFTER_FREE, start, (size_t)(end - start));
+  check_pattern(allocator, block->segment, OPENREG_DAMAGE_USE_AFTER_FREE, start,
+                (size_t)(end - start));
   forget_stacks(allocator, start, end, true);
   if (stack) {
     stack->start = start;
@@ -255,21 +243,22 @@ void openreg_debug_handed_out(struct allocator *allocator, const struct block *b
     stack->requested_bytes = requested_bytes;
     *stack_at(allocator, start) = stack_share(stack);
   }
-  fill(start, requested_bytes, OPENREG_DEBUG_FRESH);
-  fill(start + requested_bytes, (size_t)(end - start) - requested_bytes, OPENREG_DEBUG_ZONE);
+  openreg_pattern_fill(start, requested_bytes, OPENREG_DEBUG_FRESH);
+  openreg_pattern_fill(start + requested_bytes, (size_t)(end - start) - requested_bytes,
+                       OPENREG_DEBUG_ZONE);
 }
 
-void openreg_debug_freed(struct allocator *allocator, const struct block *block) {
-  look_behind(allocator, block);
-  fill(block->shown.address, block->shown.bytes, OPENREG_DEBUG_FREED);
+void openreg_debug_on_free(struct allocator *allocator, const struct block *block) {
+  check_red_zone(allocator, block);
+  openreg_pattern_fill(block->base.address, block->base.bytes, OPENREG_DEBUG_FREED);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-/* Records the sentence of a damage. */
-static openreg_status describe(int device, const struct damage *damage) {
+/* Records the message of a damage. */
+static openreg_status record_error(int device, const struct damage *damage) {
   bool overflow = damage->kind == OPENREG_DAMAGE_OVERFLOW;
-  char where[128] = "memory that no known block had";
+  char where[128] = "memory of no known block";
   if (damage->stack)
     snprintf(where, sizeof where, "the block of %zu bytes at %p, offset %zu",
              damage->stack->requested_bytes, (void *)damage->stack->start,
@@ -277,11 +266,11 @@ static openreg_status describe(int device, const struct damage *damage) {
   return openreg_fail(
       OPENREG_LAUNCH_FAILURE,
       "openreg: device %d: memory was written %s: %s: the byte at %p is 0x%02x instead of 0x%02x",
-      device, overflow ? "behind the end of a block" : "after it was freed", where,
+      device, overflow ? "past the end of a block" : "after it was freed", where,
       (void *)damage->address, damage->found, overflow ? OPENREG_DEBUG_ZONE : OPENREG_DEBUG_FREED);
 }
 
-/* In one piece, though other threads print as well. */
+/* Prints in one piece, because other threads may print too. */
 static void print_damage(const struct damage *damage) {
   char *text = NULL;
   size_t bytes = 0;
@@ -297,63 +286,63 @@ static void print_damage(const struct damage *damage) {
   free(text);
 }
 
-static struct debug take_news(struct allocator *allocator) {
-  struct debug news = allocator->debug;
+static struct debug take_pending_reports(struct allocator *allocator) {
+  struct debug pending = allocator->debug;
   allocator->debug.found = NULL;
   allocator->debug.to_drop = NULL;
-  return news;
+  return pending;
 }
 
-/* Without the lock. The first one's sentence is the last that is recorded. */
-static openreg_status tell(int device, const struct debug *news) {
+/* Call without the lock. Records the message of the first damage last. */
+static openreg_status report_damage(int device, const struct debug *pending) {
   openreg_status status = OPENREG_OK;
-  for (struct damage *damage = news->found; damage; damage = damage->next) {
-    status = describe(device, damage);
+  for (struct damage *damage = pending->found; damage; damage = damage->next) {
+    status = record_error(device, damage);
     print_damage(damage);
   }
-  if (news->found)
-    describe(device, news->found);
-  for (struct damage *damage = news->found, *next; damage; damage = next) {
+  if (pending->found)
+    record_error(device, pending->found);
+  for (struct damage *damage = pending->found, *next; damage; damage = next) {
     next = damage->next;
-    openreg_debug_drop(damage->stack);
+    openreg_debug_drop_stack(damage->stack);
     free(damage);
   }
-  for (struct stack *stack = news->to_drop, *next; stack; stack = next) {
+  for (struct stack *stack = pending->to_drop, *next; stack; stack = next) {
     next = stack->next;
-    openreg_debug_drop(stack);
+    openreg_debug_drop_stack(stack);
   }
   return status;
 }
 
 void openreg_debug_unlock(struct allocator *allocator) {
-  struct debug news = take_news(allocator);
+  struct debug pending = take_pending_reports(allocator);
   lock_give(&allocator->lock);
-  char sentence[1024]; /* of the operation itself, which may have failed */
-  snprintf(sentence, sizeof sentence, "%s", openreg_last_error());
-  openreg_status status = tell(allocator->device, &news);
+  char message[1024]; /* the error of the operation itself, which may have failed */
+  snprintf(message, sizeof message, "%s", openreg_last_error());
+  openreg_status status = report_damage(allocator->device, &pending);
   if (status != OPENREG_OK)
     openreg_device_keep_failure(allocator->device, status);
-  openreg_fail(OPENREG_OK, "%s", sentence);
+  openreg_fail(OPENREG_OK, "%s", message);
 }
 
-static void look_at_everything(struct allocator *allocator) {
+static void check_all_memory(struct allocator *allocator) {
   for (struct segment *segment = NULL; (segment = segment_next(allocator, segment));)
     for (struct block *block = segment->first; block; block = block->next)
       if (block_is_active(block))
-        look_behind(allocator, block);
+        check_red_zone(allocator, block);
       else if (block->state == BLOCK_FREE)
-        look(allocator, segment, OPENREG_DAMAGE_USE_AFTER_FREE, block->shown.address,
-             block->shown.bytes);
+        check_pattern(allocator, segment, OPENREG_DAMAGE_USE_AFTER_FREE, block->base.address,
+                      block->base.bytes);
 }
 
 openreg_status openreg_memory_check(int device) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_peek(device, &allocator);
-  if (status != OPENREG_OK || !allocator || !memory_is_debugged())
+  openreg_status status = openreg_allocator_get_existing(device, &allocator);
+  if (status != OPENREG_OK || !allocator || !memory_debug_is_on())
     return status;
   lock_take(&allocator->lock);
-  look_at_everything(allocator);
-  struct debug news = take_news(allocator);
+  check_all_memory(allocator);
+  struct debug pending = take_pending_reports(allocator);
   lock_give(&allocator->lock);
-  return tell(device, &news);
+  return report_damage(device, &pending);
 }

@@ -1,21 +1,21 @@
 /* expandable.c: segments that grow (expandable_segments:True).
  *
- * Such a segment is a range of addresses longer than the device has memory, for one pool and
- * stream; it is mapped page by page, where a page is 2 MiB in the small pool and as much as a large
- * segment in the large one. What is not mapped are blocks, too: UNMAPPED ones, of whole pages.
+ * Such a segment is a range of addresses for one pool and stream, which is larger than the device's
+ * memory. It is mapped in pages: 2 MiB in the small pool, the size of a large segment in the large
+ * pool. Addresses without memory are also blocks, with state UNMAPPED, and consist of whole pages.
  *
  *     segment.bytes == whole pages >= capacity + capacity / 8
  *     an UNMAPPED block's address and size are multiples of page_bytes from the segment's start
  *     no two neighbours are UNMAPPED, and no two are FREE
  *
- * So memory from which the middle was given back is joined again when it grows together. A mapping
- * takes from the ledger all that it lacks, or nothing.
+ * So if pages in the middle are released and mapped again, the parts merge again. A mapping takes
+ * all the bytes that it needs from the ledger, or none.
  */
 #include "allocator/stats.h"
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
-/* A new one, or NULL when no addresses are left. */
+/* Creates a segment without memory. NULL if no addresses are left. */
 static struct block *reserve_addresses(struct allocator *allocator, const struct request *request) {
   size_t page_bytes = request->pool->kind == OPENREG_POOL_SMALL
                           ? SMALL_SEGMENT_BYTES
@@ -28,11 +28,11 @@ static struct block *reserve_addresses(struct allocator *allocator, const struct
   return segment->first;
 }
 
-/* Whether free and unmapped blocks from here on are long enough together. */
+/* Whether free and unmapped blocks, starting with this one, are large enough together. */
 static bool has_room(const struct block *block, size_t bytes) {
   size_t found = 0;
   for (; found < bytes && block && !block_is_active(block); block = block->next)
-    found += block->shown.bytes;
+    found += block->base.bytes;
   return found >= bytes;
 }
 
@@ -41,8 +41,8 @@ static bool is_of(const struct segment *segment, const struct request *request) 
          segment->stream == request->stream;
 }
 
-/* Where a request fits if memory is mapped: the lowest unmapped block, or the free one before it.
- */
+/* Finds the place where mapping would serve a request: the lowest unmapped block, or the free block
+ * before it. */
 static struct block *find_room(const struct allocator *allocator, const struct request *request) {
   for (struct segment *segment = allocator->lowest; segment; segment = segment->above) {
     if (!is_of(segment, request))
@@ -58,26 +58,26 @@ static struct block *find_room(const struct allocator *allocator, const struct r
   return NULL;
 }
 
-/* Maps the first pages of an unmapped block, enough for `bytes`; it is free then, with the free
- * ones beside it. Uses one record. */
+/* Maps enough pages for `bytes` at the start of an unmapped block. The block becomes free and
+ * merges with its free neighbours. Uses one record. */
 static openreg_status map(struct allocator *allocator, struct block *block, size_t bytes) {
   const struct segment *segment = block->segment;
   size_t mapped = round_up(bytes, segment->page_bytes);
-  if (!openreg_starts_make(allocator, block_address(block), mapped))
+  if (!openreg_address_map_cover(allocator, block_address(block), mapped))
     return OPENREG_SYSTEM;
-  openreg_status status = openreg_ledger_take(allocator->device, mapped);
+  openreg_status status = openreg_ledger_reserve(allocator->device, mapped);
   if (status != OPENREG_OK)
     return status;
   char *address = block_address(block);
-  if (mapped < block->shown.bytes)
+  if (mapped < block->base.bytes)
     openreg_block_cut(allocator, block, mapped)->state = BLOCK_UNMAPPED;
-  if (memory_is_debugged())
-    openreg_debug_reserved(address, mapped);
+  if (memory_debug_is_on())
+    openreg_debug_on_reserve(address, mapped);
   openreg_block_merge(allocator, block, BLOCK_FREE);
   pool_insert(block);
   stats_increase(allocator->stats.reserved_bytes, block->pool->kind, mapped);
   allocator->stats.device_allocs++;
-  openreg_mempool_account(allocator, block->pool, (int64_t)mapped);
+  openreg_mempool_count_reserved(allocator, block->pool, (int64_t)mapped);
   if (memory_is_observed())
     openreg_observe_segment(OPENREG_MEMORY_SEGMENT_MAPPED, allocator, segment, address, mapped);
   return OPENREG_OK;
@@ -97,13 +97,13 @@ openreg_status openreg_expandable_reserve(struct allocator *allocator,
     return OPENREG_OUT_OF_MEMORY;
   openreg_status status = OPENREG_OK;
   if (block->state == BLOCK_UNMAPPED)
-    status = map(allocator, block, smaller(block->shown.bytes, bytes));
-  while (status == OPENREG_OK && block->shown.bytes < bytes) {
+    status = map(allocator, block, smaller(block->base.bytes, bytes));
+  while (status == OPENREG_OK && block->base.bytes < bytes) {
     struct block *next = block->next;
     if (!next || next->state != BLOCK_UNMAPPED)
       return OPENREG_OUT_OF_MEMORY;
-    size_t lacking = smaller(bytes - block->shown.bytes, next->shown.bytes);
-    /* For what stays unmapped, and for what will be split off. */
+    size_t lacking = smaller(bytes - block->base.bytes, next->base.bytes);
+    /* One record for the part that stays unmapped, one for the part that will be split off. */
     status = slab_ensure(&allocator->blocks, 2) ? map(allocator, next, lacking) : OPENREG_SYSTEM;
     block = next;
   }
@@ -116,7 +116,7 @@ openreg_status openreg_expandable_reserve(struct allocator *allocator,
 
 /* ---- unmapping ------------------------------------------------------------------------------- */
 
-/* Makes what lies outside of the pages of a block that is in no tree free blocks of their own. */
+/* Turns the parts outside of the pages of a block, which is in no tree, into free blocks. */
 static struct block *cut_ends(struct allocator *allocator, struct block *block, char *from,
                               char *to) {
   if (to < block_end(block))
@@ -133,7 +133,7 @@ openreg_status openreg_expandable_unmap(struct allocator *allocator, struct bloc
   struct pool *pool = block->pool;
   size_t offset = (size_t)(block_address(block) - segment->address);
   char *from = segment->address + round_up(offset, segment->page_bytes);
-  size_t end = offset + block->shown.bytes;
+  size_t end = offset + block->base.bytes;
   char *to = segment->address + end / segment->page_bytes * segment->page_bytes;
   if (from >= to)
     return OPENREG_OK;
@@ -149,7 +149,7 @@ openreg_status openreg_expandable_unmap(struct allocator *allocator, struct bloc
   openreg_block_merge(allocator, block, BLOCK_UNMAPPED);
   stats_decrease(allocator->stats.reserved_bytes, pool->kind, bytes);
   allocator->stats.device_frees++;
-  openreg_mempool_account(allocator, pool, -(int64_t)bytes);
+  openreg_mempool_count_reserved(allocator, pool, -(int64_t)bytes);
   if (memory_is_observed())
     openreg_observe_segment(OPENREG_MEMORY_SEGMENT_UNMAPPED, allocator, segment, from, bytes);
   if (!block_is_split(block))

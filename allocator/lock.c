@@ -1,10 +1,10 @@
-/* lock.c: waiting for a lock, in three stages; and forks.
+/* lock.c: waiting for a lock in three stages, and fork handlers.
  *
- * A holder that is running is done within some hundred instructions: the waiter looks on, with
- * pauses that leave the core's other thread alone, and tries to write only when it saw the lock
- * free, so that waiters do not take the cache line from the holder. One that was interrupted wants
- * this core: the waiter yields. One that waits for the system, or has a lower real-time priority
- * than all who yield, needs longer: the waiter naps.
+ * A holder that is running finishes within some hundred instructions. So the waiter first polls,
+ * with pauses that leave the core to its other thread. It writes only after it saw the lock free,
+ * so that waiters do not take the cache line from the holder. A holder that was preempted may need
+ * this core, so the waiter then yields. A holder that waits for the system, or has a lower
+ * real-time priority than all yielding threads, needs longer, so the waiter then sleeps.
  */
 #include "allocator/lock.h"
 
@@ -14,8 +14,9 @@
 
 enum {
   LOOKS = 100,    /* x86's pause takes 10 to 140 cycles (Intel's optimization manual) */
-  YIELDS = 100,   /* half a microsecond each on an idle core, a time slice on a busy one */
-  NAP_NS = 50000, /* as long as the kernel's default timer slack makes any nap (prctl(2)) */
+  YIELDS = 100,   /* each takes half a microsecond on an idle core, a time slice on a busy one */
+  NAP_NS = 50000, /* the kernel's default timer slack makes any sleep at least this long (prctl(2))
+                   */
 };
 
 static void relax(void) {
@@ -41,6 +42,6 @@ void openreg_lock_await(struct lock *lock) {
     wait_a_while(round);
 }
 
-int openreg_lock_watch_forks(void (*before)(void), void (*after)(void)) {
+int openreg_lock_register_fork_handlers(void (*before)(void), void (*after)(void)) {
   return pthread_atfork(before, after, after);
 }

@@ -1,10 +1,10 @@
-/* lock.h: the lock of a device's allocator and of the pinned pool: held for some tens of
- * nanoseconds, by one thread almost always.
+/* lock.h: the lock of a device's allocator and of the pinned pool. It is held for some tens of
+ * nanoseconds, almost always by one thread.
  *
- * Taking it is one exchange and giving it back one store, where a mutex that can put waiters to
- * sleep needs a second exchange to learn of them. Hence waiting is polling, ever more patiently
- * (lock.c), which also bears the rare long hold of a system call. All zeros is a free lock. It
- * knows no owner: taking it twice hangs.
+ * Taking it is one exchange and releasing it one store. A mutex that can put waiters to sleep needs
+ * a second exchange to find out about them. So waiting means polling, with growing pauses (lock.c),
+ * which also tolerates the rare long hold during a system call. All zeros is a free lock. The lock
+ * does not know its owner: taking it twice hangs.
  */
 #ifndef OPENREG_ALLOCATOR_LOCK_H
 #define OPENREG_ALLOCATOR_LOCK_H
@@ -20,7 +20,7 @@ struct lock {
   atomic_bool taken;
 };
 
-/* Waits until the lock was seen free. */
+/* Returns when the lock was seen free. */
 void openreg_lock_await(struct lock *lock);
 
 static inline void lock_take(struct lock *lock) {
@@ -38,9 +38,9 @@ static inline void lock_give(struct lock *lock) {
   atomic_store_explicit(&lock->taken, false, memory_order_release);
 }
 
-/* Has fork call `before`, and then `after` in both processes. Between these a lock can be held that
- * the new process goes on to use: no thread that is not there has it. Gives 0 or an errno value. */
-int openreg_lock_watch_forks(void (*before)(void), void (*after)(void));
+/* Makes fork call `before`, and then `after` in both processes. If `before` takes a lock, the child
+ * can use it: no thread that does not exist there holds it. Returns 0 or an errno value. */
+int openreg_lock_register_fork_handlers(void (*before)(void), void (*after)(void));
 
 #pragma GCC visibility pop
 #endif

@@ -1,9 +1,9 @@
-/* mempool.c: which memory pools there are, and which one each thread allocates in.
+/* mempool.c: which memory pools exist, and in which one each thread allocates.
  *
- * A memory pool is a number, and on each device where it is used a small and a large pool of its
- * own (pool.c). Here is what they have in common: the list of those that are kept, by their users
- * or a thread that allocates there: these keep their free memory when a cache is emptied. A pool
- * that is not kept lives on as the number that its segments bear.
+ * A memory pool is identified by a number. On each device that uses it, it has a small and a large
+ * pool of its own (pool.c). This file has what they share: the list of pools that are kept, by
+ * users or by threads that allocate there. A kept pool retains its free memory when the cache is
+ * emptied. A pool that is not kept lives on only as the number of its segments.
  */
 #include "allocator/internal.h"
 
@@ -14,13 +14,13 @@
 
 struct mempool {
   uint64_t number;
-  unsigned how;
-  openreg_memory_source source;
+  unsigned flags;
+  openreg_custom_allocator custom;
   int64_t users;
-  int threads; /* whose current pool it is, on each device */
+  int threads; /* how many threads and devices have it as their current pool */
 };
 
-/* pools[i].number < pools[i + 1].number; the lock is taken under a device's. */
+/* pools[i].number < pools[i + 1].number. The lock is taken while a device's lock is held. */
 static struct {
   pthread_mutex_t lock;
   struct mempool *pools;
@@ -30,16 +30,17 @@ static struct {
 
 atomic_bool openreg_mempools_exist;
 
-/* Each thread's array of current pools, by device. A key, for a thread-local array would be room
- * that every thread has: that of a library which is loaded late is scarce. */
+/* Each thread's array of current pools, by device. A pthread key, not a thread-local array: static
+ * thread-local storage is scarce for a library that is loaded late, and every thread would pay for
+ * it. */
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int key_error;
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* The first pool whose number is `number` or more: where it is, or would be. */
-static size_t place_of(uint64_t number) {
+/* Returns the index of the first pool whose number is `number` or larger. */
+static size_t index_of(uint64_t number) {
   size_t low = 0, high = list.count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -71,7 +72,7 @@ static bool insert(size_t place, const struct mempool *pool) {
   return true;
 }
 
-/* Takes a pool out of the list that nobody keeps any more. */
+/* Removes a pool from the list unless it is kept. */
 static void remove_unless_kept(size_t place) {
   const struct mempool *pool = &list.pools[place];
   if (pool->users > 0 || pool->threads > 0)
@@ -87,10 +88,10 @@ static uint64_t next_number(void) {
   return number;
 }
 
-/* One more user for a pool, which is made if it is not there. */
+/* Adds a user to a pool, and adds the pool if necessary. */
 static bool add_user(const struct mempool *pool) {
   pthread_mutex_lock(&list.lock);
-  size_t place = place_of(pool->number);
+  size_t place = index_of(pool->number);
   bool found = is_at(place, pool->number) || insert(place, pool);
   if (found)
     list.pools[place].users++;
@@ -100,7 +101,7 @@ static bool add_user(const struct mempool *pool) {
 
 static bool drop_user(uint64_t mempool) {
   pthread_mutex_lock(&list.lock);
-  size_t place = place_of(mempool);
+  size_t place = index_of(mempool);
   bool found = is_at(place, mempool) && list.pools[place].users > 0;
   if (found) {
     list.pools[place].users--;
@@ -112,7 +113,7 @@ static bool drop_user(uint64_t mempool) {
 
 static void add_thread(uint64_t mempool, int change) {
   pthread_mutex_lock(&list.lock);
-  size_t place = place_of(mempool);
+  size_t place = index_of(mempool);
   if (is_at(place, mempool)) {
     list.pools[place].threads += change;
     remove_unless_kept(place);
@@ -122,7 +123,7 @@ static void add_thread(uint64_t mempool, int change) {
 
 int64_t openreg_mempool_use_count(uint64_t mempool) {
   pthread_mutex_lock(&list.lock);
-  size_t place = place_of(mempool);
+  size_t place = index_of(mempool);
   int64_t users = is_at(place, mempool) ? list.pools[place].users : 0;
   pthread_mutex_unlock(&list.lock);
   return users;
@@ -132,17 +133,17 @@ bool openreg_mempool_is_kept(uint64_t mempool) {
   if (mempool == 0)
     return false;
   pthread_mutex_lock(&list.lock);
-  bool found = is_at(place_of(mempool), mempool);
+  bool found = is_at(index_of(mempool), mempool);
   pthread_mutex_unlock(&list.lock);
   return found;
 }
 
-void openreg_mempool_describe(struct private_pool *pool) {
+void openreg_mempool_get_options(struct private_pool *pool) {
   pthread_mutex_lock(&list.lock);
-  size_t place = place_of(pool->mempool);
+  size_t place = index_of(pool->mempool);
   if (is_at(place, pool->mempool)) {
-    pool->is_unsplit = list.pools[place].how & OPENREG_MEMPOOL_NO_SPLIT;
-    pool->source = list.pools[place].source;
+    pool->is_unsplit = list.pools[place].flags & OPENREG_MEMPOOL_NO_SPLIT;
+    pool->custom = list.pools[place].custom;
   }
   pthread_mutex_unlock(&list.lock);
 }
@@ -159,7 +160,7 @@ uint64_t openreg_mempool_next_on_oom(uint64_t mempool) {
   pthread_mutex_lock(&list.lock);
   for (size_t i = 0; i < list.count; i++) {
     const struct mempool *pool = &list.pools[i];
-    if (pool->users > 0 && pool->how & OPENREG_MEMPOOL_USE_ON_OOM &&
+    if (pool->users > 0 && pool->flags & OPENREG_MEMPOOL_USE_ON_OOM &&
         mempool_hash(pool->number) > mempool_hash(mempool) &&
         (next == 0 || mempool_hash(pool->number) < mempool_hash(next)))
       next = pool->number;
@@ -183,7 +184,7 @@ static void set_current(uint64_t *current, int device, uint64_t mempool) {
     add_thread(before, -1);
 }
 
-/* At the end of a thread. */
+/* Runs when a thread ends. */
 static void drop_current(void *current) {
   for (int device = 0; device < OPENREG_MAX_DEVICES; device++)
     set_current(current, device, 0);
@@ -194,7 +195,7 @@ static void make_key(void) {
   key_error = pthread_key_create(&key, drop_current);
 }
 
-/* The calling thread's array; NULL without host memory. */
+/* Returns the calling thread's array; NULL if the host has no memory. */
 static uint64_t *current_ensure(void) {
   uint64_t *current = pthread_getspecific(key);
   if (current)
@@ -209,13 +210,6 @@ static uint64_t *current_ensure(void) {
 
 /* ---- public ---------------------------------------------------------------------------------- */
 
-static openreg_status require_no_bad_fork(void) {
-  if (!openreg_in_bad_fork())
-    return OPENREG_OK;
-  return openreg_fail(OPENREG_BAD_FORK, "openreg: memory pools cannot be used in a process forked "
-                                        "after devices were initialized: start it with spawn");
-}
-
 static openreg_status refuse(uint64_t mempool) {
   return openreg_fail(OPENREG_INVALID_ARGUMENT,
                       "openreg: memory pool %" PRIu64 " does not exist: expected one that was "
@@ -224,13 +218,13 @@ static openreg_status refuse(uint64_t mempool) {
 }
 
 openreg_status openreg_mempool_require(uint64_t mempool) {
-  openreg_status status = require_no_bad_fork();
+  openreg_status status = openreg_require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
   return mempool == 0 || openreg_mempool_use_count(mempool) > 0 ? OPENREG_OK : refuse(mempool);
 }
 
-/* As CUDA does, so that emptying it is counted even if it was never used. */
+/* As on CUDA, so that emptying the pool is counted even if it was never used. */
 static bool open_on_current_device(uint64_t mempool) {
   struct allocator *allocator = openreg_allocator_ready(openreg_device_current());
   if (!allocator)
@@ -244,68 +238,69 @@ static bool open_on_current_device(uint64_t mempool) {
 static openreg_status retain(const struct mempool *pool) {
   pthread_once(&key_once, make_key);
   if (key_error != 0)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: a key for memory pools: %s", strerror(key_error));
+    return openreg_fail(OPENREG_SYSTEM, "openreg: cannot create a thread key for memory pools: %s",
+                        strerror(key_error));
   bool kept = add_user(pool);
   if (!kept || !open_on_current_device(pool->number)) {
     if (kept)
       drop_user(pool->number);
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for one more memory pool");
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: out of host memory for a new memory pool");
   }
   atomic_store_explicit(&openreg_mempools_exist, true, memory_order_relaxed);
   return OPENREG_OK;
 }
 
-openreg_status openreg_mempool_create(unsigned how, const openreg_memory_source *source,
+openreg_status openreg_mempool_create(unsigned flags, const openreg_custom_allocator *custom,
                                       uint64_t *mempool) {
-  openreg_status status = require_no_bad_fork();
+  openreg_status status = openreg_require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
   if (!mempool)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_mempool_create: mempool is NULL");
   const unsigned known = OPENREG_MEMPOOL_USE_ON_OOM | OPENREG_MEMPOOL_NO_SPLIT;
-  if (how & ~known)
+  if (flags & ~known)
     return openreg_fail(
         OPENREG_INVALID_ARGUMENT,
-        "openreg_mempool_create: how=%u: expected any of OPENREG_MEMPOOL_USE_ON_OOM "
+        "openreg_mempool_create: flags=%u: expected any of OPENREG_MEMPOOL_USE_ON_OOM "
         "(1) and OPENREG_MEMPOOL_NO_SPLIT (2)",
-        how);
-  status = openreg_source_require(source);
+        flags);
+  status = openreg_custom_allocator_require(custom);
   if (status != OPENREG_OK)
     return status;
-  struct mempool pool = {.number = next_number(), .how = how};
-  if (source)
-    pool.source = *source;
+  struct mempool pool = {.number = next_number(), .flags = flags};
+  if (custom)
+    pool.custom = *custom;
   status = retain(&pool);
   if (status == OPENREG_OK)
     *mempool = pool.number;
   return status;
 }
 
-openreg_status openreg_mempool_name(uint64_t *mempool) {
-  openreg_status status = require_no_bad_fork();
+openreg_status openreg_mempool_allocate_id(uint64_t *mempool) {
+  openreg_status status = openreg_require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
   if (!mempool)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_mempool_name: mempool is NULL");
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_mempool_allocate_id: mempool is NULL");
   *mempool = next_number();
   return OPENREG_OK;
 }
 
 openreg_status openreg_mempool_retain(uint64_t mempool) {
-  openreg_status status = require_no_bad_fork();
+  openreg_status status = openreg_require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
   return was_named(mempool) ? retain(&(struct mempool){.number = mempool}) : refuse(mempool);
 }
 
 openreg_status openreg_mempool_release(uint64_t mempool) {
-  openreg_status status = require_no_bad_fork();
+  openreg_status status = openreg_require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
   return drop_user(mempool) ? OPENREG_OK : refuse(mempool);
 }
 
-/* Empties on all devices, and gives back the first failure. */
+/* Empties the pool on all devices. Returns the first error. */
 static openreg_status empty_everywhere(uint64_t mempool) {
   openreg_status first = OPENREG_OK;
   for (int device = 0; device < OPENREG_MAX_DEVICES; device++) {
@@ -324,7 +319,7 @@ static openreg_status empty_everywhere(uint64_t mempool) {
 }
 
 openreg_status openreg_mempool_empty(uint64_t mempool) {
-  openreg_status status = require_no_bad_fork();
+  openreg_status status = openreg_require_no_bad_fork();
   if (status != OPENREG_OK)
     return status;
   if (!was_named(mempool))
@@ -334,7 +329,7 @@ openreg_status openreg_mempool_empty(uint64_t mempool) {
 
 openreg_status openreg_mempool_current(int device, uint64_t *mempool) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_get_existing(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!mempool)
@@ -348,14 +343,14 @@ openreg_status openreg_mempool_current(int device, uint64_t *mempool) {
 
 openreg_status openreg_mempool_set_current(int device, uint64_t mempool) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_get_existing(device, &allocator);
   if (status == OPENREG_OK)
     status = openreg_mempool_require(mempool);
   if (status != OPENREG_OK || !atomic_load_explicit(&openreg_mempools_exist, memory_order_relaxed))
     return status;
   uint64_t *current = current_ensure();
   if (!current)
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a thread's pools");
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: out of host memory for a thread's pools");
   set_current(current, device, mempool);
   return OPENREG_OK;
 }

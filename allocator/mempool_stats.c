@@ -1,56 +1,59 @@
 /* mempool_stats.c: what each memory pool has reserved of a device.
  *
- * One account for each pool that ever allocated there, for good, as with CUDA: `current` falls to 0
- * when the pool is gone, and the rest tells what it was. An account is made before its pool can
- * reserve anything, so that accounting cannot fail.
+ * As on CUDA, every pool that ever allocated there keeps its statistics: `current` falls to 0 when
+ * the pool is gone, and the other values stay. They are created before the pool reserves memory, so
+ * that counting cannot fail.
  */
 #include "allocator/stats.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static openreg_mempool_stats *account_of(const struct allocator *allocator, uint64_t mempool) {
-  for (size_t i = allocator->accounts.count; i-- > 0;)
-    if (allocator->accounts.list[i].mempool == mempool)
-      return &allocator->accounts.list[i];
+static openreg_mempool_stats *stats_of_mempool(const struct allocator *allocator,
+                                               uint64_t mempool) {
+  for (size_t i = allocator->mempool_stats.count; i-- > 0;)
+    if (allocator->mempool_stats.list[i].mempool == mempool)
+      return &allocator->mempool_stats.list[i];
   return NULL;
 }
 
-bool openreg_mempool_account_open(struct allocator *allocator, uint64_t mempool) {
-  struct accounts *accounts = &allocator->accounts;
-  if (mempool == 0 || account_of(allocator, mempool))
+bool openreg_mempool_ensure_stats(struct allocator *allocator, uint64_t mempool) {
+  struct mempool_stats *mempool_stats = &allocator->mempool_stats;
+  if (mempool == 0 || stats_of_mempool(allocator, mempool))
     return true;
-  if (accounts->count == accounts->room) {
-    size_t room = accounts->room ? 2 * accounts->room : 64;
+  if (mempool_stats->count == mempool_stats->room) {
+    size_t room = mempool_stats->room ? 2 * mempool_stats->room : 64;
     openreg_mempool_stats *longer = openreg_pages_map(room * sizeof *longer);
     if (!longer)
       return false;
-    if (accounts->count > 0)
-      memcpy(longer, accounts->list, accounts->count * sizeof *longer);
-    accounts->list = longer;
-    accounts->room = room;
+    if (mempool_stats->count > 0)
+      memcpy(longer, mempool_stats->list, mempool_stats->count * sizeof *longer);
+    mempool_stats->list = longer;
+    mempool_stats->room = room;
   }
-  accounts->list[accounts->count++] = (openreg_mempool_stats){.mempool = mempool};
+  mempool_stats->list[mempool_stats->count++] = (openreg_mempool_stats){.mempool = mempool};
   return true;
 }
 
-void openreg_mempool_account(struct allocator *allocator, const struct pool *pool, int64_t change) {
+void openreg_mempool_count_reserved(struct allocator *allocator, const struct pool *pool,
+                                    int64_t change) {
   if (pool->owner)
-    stats_change(account_of(allocator, pool_mempool(pool))->reserved_bytes, pool->kind, change);
+    stats_change(stats_of_mempool(allocator, pool_mempool(pool))->reserved_bytes, pool->kind,
+                 change);
 }
 
-void openreg_mempool_accounts_each(struct allocator *allocator,
-                                   void (*change)(openreg_stat *stat)) {
-  for (size_t i = 0; i < allocator->accounts.count; i++)
+void openreg_mempool_for_each_stats(struct allocator *allocator,
+                                    void (*change)(openreg_stat *stat)) {
+  for (size_t i = 0; i < allocator->mempool_stats.count; i++)
     for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++)
-      change(&allocator->accounts.list[i].reserved_bytes[kind]);
+      change(&allocator->mempool_stats.list[i].reserved_bytes[kind]);
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */
 
 openreg_status openreg_mempool_get_stats(int device, openreg_mempool_stats **stats, size_t *count) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_get_existing(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!stats || !count)
@@ -60,15 +63,16 @@ openreg_status openreg_mempool_get_stats(int device, openreg_mempool_stats **sta
   size_t copied = 0;
   if (allocator) {
     allocator_lock(allocator);
-    copied = allocator->accounts.count;
+    copied = allocator->mempool_stats.count;
     copy = copied ? malloc(copied * sizeof *copy) : NULL;
     if (copy)
-      memcpy(copy, allocator->accounts.list, copied * sizeof *copy);
+      memcpy(copy, allocator->mempool_stats.list, copied * sizeof *copy);
     allocator_unlock(allocator);
   }
   if (copied && !copy)
     return openreg_fail(OPENREG_OUT_OF_MEMORY,
-                        "openreg: no host memory for the statistics of %zu memory pools", copied);
+                        "openreg: out of host memory for the statistics of %zu memory pools",
+                        copied);
   *stats = copy;
   *count = copied;
   return OPENREG_OK;

@@ -1,5 +1,5 @@
-/* pages.c: where memory of the host comes from: the allocator's only calls to the system, but for
- * those of its locks. */
+/* pages.c: host memory from the system. The allocator makes no other system calls, except in its
+ * locks. */
 #include "allocator/internal.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@ static void *map(size_t bytes, int flags, const char *purpose) {
       mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (pages != MAP_FAILED)
     return pages;
-  openreg_fail(OPENREG_SYSTEM, "openreg: no host memory for %s: %zu bytes: %s", purpose, bytes,
+  openreg_fail(OPENREG_SYSTEM, "openreg: out of host memory for %s: %zu bytes: %s", purpose, bytes,
                strerror(errno));
   return NULL;
 }
@@ -27,6 +27,6 @@ void *openreg_pages_map_pinned(size_t bytes) {
 openreg_status openreg_pages_unmap(void *pages, size_t bytes) {
   if (munmap(pages, bytes) == 0)
     return OPENREG_OK;
-  return openreg_fail(OPENREG_SYSTEM, "openreg: giving %zu bytes of host memory back: %s", bytes,
+  return openreg_fail(OPENREG_SYSTEM, "openreg: cannot return %zu bytes of host memory: %s", bytes,
                       strerror(errno));
 }

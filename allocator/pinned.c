@@ -1,24 +1,24 @@
 /* pinned.c: the pool of pinned host memory.
  *
- * A block is a mapping of its own, or a part of the reserved segment, if there is one and it has
- * room. It is as long as the request rounded up to a power of two, or as the request where the
- * settings say so; its class is the logarithm of that length, rounded up. When it is freed it lives
- * on in the list of its class until the cache is emptied, unless it is longer than what may be
- * cached. All blocks, cached ones too, are kept in one array in the order of their addresses: a
- * binary search finds the block that an address lies in, and the array moves only when blocks are
- * made or end.
+ * A block is a mapping of its own, or a part of the reserved segment if there is one with room. Its
+ * size is the request rounded up to a power of two, or the request itself where the settings say
+ * so. Its size class is the logarithm of that size, rounded up. A freed block stays in the list of
+ * its class until the cache is emptied, unless it is too large to be cached. One array holds all
+ * blocks, including cached ones, in address order: a binary search finds the block that contains an
+ * address. The array changes only when blocks are created or destroyed.
  *
- *   directory[i].address + bytes <= directory[i + 1].address
- *   block.is_free  <=> block is in the list of its class
+ *     directory[i].address + bytes <= directory[i + 1].address
+ *     block.is_free  <=> block is in the list of its class
  *
- * The lengths of a class differ where requests are not rounded: what is used again is the block
- * freed last of those that the request fits into. CUDA takes the last, even if it does not fit.
+ * If requests are not rounded, the sizes within a class differ. Then a request reuses the block
+ * that was freed last among those that are large enough. CUDA takes the last one even if it is too
+ * small.
  *
- * The reserved segment is handed out once, from its beginning to its end. A block of it that ends
- * leaves the figures and the array, as CUDA's does, but its memory stays with the segment.
+ * Memory of the reserved segment is used once, from its start to its end. As on CUDA, a block of it
+ * that is destroyed leaves the statistics and the array, but its memory stays with the segment.
  *
- * fork takes the lock, so that a child never inherits the pool half changed. Blocks are private
- * mappings: what a child does to them, and to the pool, is its own.
+ * fork takes the lock, so a child never inherits a pool in the middle of a change. Blocks are
+ * private mappings, so a child's changes to them and to the pool affect only the child.
  */
 #include "allocator/stats.h"
 
@@ -32,7 +32,7 @@ struct pinned_block {
   char *address;
   size_t bytes;
   bool is_free;
-  struct pinned_block *after; /* free: in the list of its class */
+  struct pinned_block *after; /* free: the next in the list of its class */
 };
 
 struct class {
@@ -47,15 +47,15 @@ static struct {
   size_t count, room;
   struct class classes[CLASSES];
   struct {
-    bool is_decided; /* whether there is one, when the first block was made */
+    bool is_decided; /* whether the first block was created, and with it the segment, if any */
     char *address, *next, *end;
   } segment;
   openreg_pinned_settings settings;
-  openreg_pinned_stats stats; /* but what is counted by class */
+  openreg_pinned_stats stats; /* without the statistics that each class has */
 } pool = {.records = {.record_bytes = sizeof(struct pinned_block)},
           .settings = {.max_round_bytes = SIZE_MAX, .max_cached_bytes = SIZE_MAX}};
 
-/* ---- the lock, and forks --------------------------------------------------------------------- */
+/* ---- the lock and forks ---------------------------------------------------------------------- */
 
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static int fork_error;
@@ -68,12 +68,12 @@ static void after_fork(void) {
   lock_give(&pool.lock);
 }
 
-static void watch_forks(void) {
-  fork_error = openreg_lock_watch_forks(before_fork, after_fork);
+static void register_fork_handler(void) {
+  fork_error = openreg_lock_register_fork_handlers(before_fork, after_fork);
 }
 
 static void enter(void) {
-  pthread_once(&fork_once, watch_forks);
+  pthread_once(&fork_once, register_fork_handler);
   lock_take(&pool.lock);
 }
 
@@ -83,7 +83,7 @@ static void leave(void) {
 
 /* ---- the directory --------------------------------------------------------------------------- */
 
-/* How many blocks begin at `address` or below it. */
+/* Returns how many blocks start at or below `address`. */
 static size_t count_up_to(const char *address) {
   size_t low = 0, high = pool.count;
   while (low < high) {
@@ -96,15 +96,15 @@ static size_t count_up_to(const char *address) {
   return low;
 }
 
-/* The block, allocated or cached, that an address lies in. */
-static struct pinned_block *block_around(const void *address) {
+/* Returns the block, allocated or cached, that contains an address; or NULL. */
+static struct pinned_block *block_containing(const void *address) {
   size_t count = count_up_to(address);
   struct pinned_block *block = count > 0 ? pool.directory[count - 1] : NULL;
   return block && (const char *)address < block->address + block->bytes ? block : NULL;
 }
 
-/* Makes sure of room for one more block. An array that became too short is left behind: all of
- * these together are shorter than the one that is used. */
+/* Makes room for one more block. An array that became too small is abandoned: all of these together
+ * are smaller than the current one. */
 static bool directory_ensure(void) {
   if (pool.count < pool.room)
     return true;
@@ -137,7 +137,7 @@ static void directory_remove(const struct pinned_block *block) {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* The logarithm of the smallest power of two that is not less than `bytes`. */
+/* Returns the logarithm of the smallest power of two that is at least `bytes`. */
 static int logarithm(size_t bytes) {
   return bytes > 1 ? 64 - __builtin_clzll(bytes - 1) : 0;
 }
@@ -166,7 +166,7 @@ static void *map_pages(size_t bytes) {
   return pages;
 }
 
-/* Reserves the segment before the first block is made, or never. */
+/* Reserves the segment before the first block is created, or never. */
 static bool segment_ensure(void) {
   if (pool.segment.is_decided)
     return true;
@@ -249,7 +249,7 @@ static size_t rounded(size_t bytes) {
   return is_rounded ? (size_t)1 << logarithm(bytes) : bytes;
 }
 
-static struct pinned_block *take_cached(struct class *class, size_t requested_bytes) {
+static struct pinned_block *reuse_cached(struct class *class, size_t requested_bytes) {
   struct pinned_block **place = &class->cached;
   while (*place && (*place)->bytes < requested_bytes)
     place = &(*place)->after;
@@ -262,7 +262,7 @@ static struct pinned_block *take_cached(struct class *class, size_t requested_by
 static openreg_status allocate(size_t requested_bytes, void **address) {
   size_t bytes = rounded(requested_bytes);
   struct class *class = &pool.classes[logarithm(bytes)];
-  struct pinned_block *block = take_cached(class, requested_bytes);
+  struct pinned_block *block = reuse_cached(class, requested_bytes);
   if (!block)
     block = create(bytes);
   if (!block) {
@@ -280,7 +280,7 @@ static openreg_status allocate(size_t requested_bytes, void **address) {
   return OPENREG_OK;
 }
 
-/* What the system does not take stays cached, however long it is. */
+/* A block that the system does not take back stays cached, whatever its size. */
 static void cache_or_destroy(struct class *class, struct pinned_block *block) {
   if (block->bytes > pool.settings.max_cached_bytes && destroy(block) == OPENREG_OK)
     return;
@@ -296,17 +296,16 @@ openreg_status openreg_pinned_allocate(size_t bytes, void **address) {
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_pinned_allocate: address is NULL");
   if (logarithm(bytes) >= CLASSES)
     return openreg_fail(OPENREG_OUT_OF_MEMORY,
-                        "openreg: %zu bytes of pinned memory: more than there are addresses",
-                        bytes);
+                        "openreg: %zu bytes of pinned memory exceed the address space", bytes);
   if (bytes == 0) {
     *address = NULL;
     return OPENREG_OK;
   }
   enter();
   openreg_status status =
-      fork_error == 0
-          ? allocate(bytes, address)
-          : openreg_fail(OPENREG_SYSTEM, "openreg: watching for forks: %s", strerror(fork_error));
+      fork_error == 0 ? allocate(bytes, address)
+                      : openreg_fail(OPENREG_SYSTEM, "openreg: cannot register a fork handler: %s",
+                                     strerror(fork_error));
   leave();
   return status;
 }
@@ -315,7 +314,7 @@ void openreg_pinned_free(void *address) {
   if (!address)
     return;
   enter();
-  struct pinned_block *block = block_around(address);
+  struct pinned_block *block = block_containing(address);
   assert(block && block->address == address && !block->is_free);
   struct class *class = &pool.classes[logarithm(block->bytes)];
   stat_decrease(&class->active_requests, 1);
@@ -326,7 +325,7 @@ void openreg_pinned_free(void *address) {
 
 bool openreg_pinned_contains(const void *address) {
   enter();
-  const struct pinned_block *block = block_around(address);
+  const struct pinned_block *block = block_containing(address);
   bool contains = block && !block->is_free;
   leave();
   return contains;
@@ -379,7 +378,7 @@ openreg_status openreg_pinned_get_stats(openreg_pinned_stats *stats) {
   return OPENREG_OK;
 }
 
-/* Calls `change` on every statistic, and the other one on every duration. */
+/* Calls `change` on every statistic and `change_duration` on every duration. */
 static void each_stat(void (*change)(openreg_stat *stat),
                       void (*change_duration)(openreg_duration *duration)) {
   enter();

@@ -1,8 +1,8 @@
-/* pool.c: the pools of a device, how large a block a request gets, and the search for the best fit.
+/* pool.c: the pools of a device, the size of blocks, and the best-fit search.
  *
  * Memory pool 0 and each private pool have a small and a large pool. Sizes are rounded by CUDA's
- * rules: to multiples of 512 bytes, or, where roundup_power2_divisions says so, to the next of so
- * many steps between two powers of two. The rounded size chooses the pool.
+ * rules: up to a multiple of 512 bytes, or, with roundup_power2_divisions, up to the next of that
+ * many steps between two powers of two. The rounded size selects the pool.
  */
 #include "allocator/internal.h"
 
@@ -12,7 +12,7 @@ static int floor_log2(size_t value) {
   return 63 - __builtin_clzll(value);
 }
 
-/* The interval of a size: from 2^i MiB to below twice that; the first and the last are open. */
+/* The intervals go from 2^i MiB to below twice that. The first and the last one are open. */
 static size_t divisions_of(const openreg_memory_settings *settings, size_t bytes) {
   int interval = floor_log2(bytes) - floor_log2(SMALL_BYTES);
   if (interval < 0)
@@ -60,7 +60,7 @@ struct private_pool *openreg_private_pool_open(struct allocator *allocator, uint
   if (!pool)
     return NULL;
   *pool = (struct private_pool){.mempool = mempool};
-  openreg_mempool_describe(pool);
+  openreg_mempool_get_options(pool);
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++)
     pool->pools[kind] = (struct pool){.kind = kind, .owner = pool};
   struct private_pool **link = &allocator->private_pools;
@@ -72,7 +72,7 @@ struct private_pool *openreg_private_pool_open(struct allocator *allocator, uint
 
 bool openreg_request_complete(struct allocator *allocator, struct request *request) {
   const openreg_memory_settings *settings = &allocator->settings;
-  request->rounded_bytes = openreg_round_size(settings, request->bytes) + zone_bytes();
+  request->rounded_bytes = openreg_round_size(settings, request->bytes) + red_zone_bytes();
   request->segment_bytes = segment_bytes_for(settings, request->rounded_bytes);
   request->is_expandable = settings->expandable_segments;
   struct pool *pools = allocator->pools;
@@ -91,17 +91,17 @@ bool openreg_request_complete(struct allocator *allocator, struct request *reque
 
 static struct block *next_of_stream(const struct request *request, const struct block *block) {
   struct block *next = openreg_tree_after(request->pool->free, block);
-  return next && next->shown.stream == request->stream ? next : NULL;
+  return next && next->base.stream == request->stream ? next : NULL;
 }
 
-/* What a free block could become if the addresses behind it were mapped. */
+/* Returns the size that a free block would have if the addresses behind it were mapped. */
 static size_t bytes_expanded(const struct block *block) {
   const struct block *next = block->next;
-  return block->shown.bytes + (next && next->state == BLOCK_UNMAPPED ? next->shown.bytes : 0);
+  return block->base.bytes + (next && next->state == BLOCK_UNMAPPED ? next->base.bytes : 0);
 }
 
-/* A block that can grow counts as large as it can become. So a larger one that cannot is preferred
- * to it, and the smallest is found among those that follow. */
+/* As on CUDA, an expandable block counts with the size to which it can grow. So a larger block that
+ * cannot grow is preferred, and the smallest is chosen among the blocks that follow. */
 static struct block *least_expanded(const struct request *request, struct block *block) {
   while (block_is_expandable(block)) {
     struct block *next = next_of_stream(request, block);
@@ -124,18 +124,17 @@ struct block *openreg_pool_take(struct allocator *allocator, const struct reques
   if (allocator->allowed_bytes != SIZE_MAX && settings->garbage_collection_threshold > 0)
     pool->searches++;
   struct block *block = openreg_tree_at_least(pool->free, request->stream, request->rounded_bytes);
-  if (!block || block->shown.stream != request->stream)
+  if (!block || block->base.stream != request->stream)
     return NULL;
   block = request->is_expandable ? least_expanded(request, block)
                                  : first_not_expandable(request, block);
   if (!block)
     return NULL;
-  bool is_oversize = block->shown.bytes >= settings->max_split_bytes;
+  bool is_oversize = block->base.bytes >= settings->max_split_bytes;
   if (request->rounded_bytes < settings->max_split_bytes) {
     if (is_oversize)
       return NULL;
-  } else if (block->shown.bytes >=
-             request->rounded_bytes + settings->max_non_split_rounding_bytes) {
+  } else if (block->base.bytes >= request->rounded_bytes + settings->max_non_split_rounding_bytes) {
     return NULL;
   }
   pool_remove(block);

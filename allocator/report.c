@@ -1,4 +1,4 @@
-/* report.c: what is told of a request that did not fit: every figure that explains why. */
+/* report.c: reports a request that did not fit, with every value that explains why. */
 #include "allocator/stats.h"
 
 #include <inttypes.h>
@@ -6,15 +6,15 @@
 
 enum { SIZE_TEXT_BYTES = 32 };
 
-/* Not of the room that threads have from their start, which is scarce in a library loaded late. */
-static _Thread_local openreg_memory_refusal last_refusal
+/* Dynamic thread-local storage: the static kind is scarce in a library that is loaded late. */
+static _Thread_local openreg_out_of_memory_info last_info
     __attribute__((tls_model("global-dynamic")));
 
-void openreg_memory_last_refusal(openreg_memory_refusal *refusal) {
-  *refusal = last_refusal;
+void openreg_memory_last_out_of_memory(openreg_out_of_memory_info *info) {
+  *info = last_info;
 }
 
-/* "512 bytes", "1.50 MiB": as PyTorch prints sizes in its own sentences. */
+/* Formats sizes as PyTorch does in its messages: "512 bytes", "1.50 MiB". */
 static const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES]) {
   static const char *const units[] = {"KiB", "MiB", "GiB"};
   if (bytes <= 1024) {
@@ -34,15 +34,15 @@ static uint64_t free_bytes_of(const struct private_pool *pool) {
   for (int kind = OPENREG_POOL_SMALL; kind <= OPENREG_POOL_LARGE; kind++) {
     struct block *tree = pool->pools[kind].free, *block;
     for (block = openreg_tree_at_least(tree, 0, 0); block; block = openreg_tree_after(tree, block))
-      bytes += block->shown.bytes;
+      bytes += block->base.bytes;
   }
   return bytes;
 }
 
-static openreg_status take_figures(struct allocator *allocator, const struct request *request,
-                                   openreg_memory_refusal *refusal) {
+static openreg_status fill_refusal(struct allocator *allocator, const struct request *request,
+                                   openreg_out_of_memory_info *info) {
   const openreg_memory_stats *stats = &allocator->stats;
-  *refusal = (openreg_memory_refusal){
+  *info = (openreg_out_of_memory_info){
       .bytes = request->bytes,
       .rounded_bytes = request->rounded_bytes,
       .tried_bytes = request->segment_bytes,
@@ -50,29 +50,29 @@ static openreg_status take_figures(struct allocator *allocator, const struct req
       .allocated_bytes = (uint64_t)stats->allocated_bytes[OPENREG_POOL_ALL].current,
       .reserved_bytes = (uint64_t)stats->reserved_bytes[OPENREG_POOL_ALL].current};
   for (const struct private_pool *pool = allocator->private_pools; pool; pool = pool->next)
-    refusal->mempool_bytes += free_bytes_of(pool);
-  return openreg_ledger_query(allocator->device, &refusal->free_bytes, &refusal->capacity_bytes);
+    info->mempool_bytes += free_bytes_of(pool);
+  return openreg_ledger_query(allocator->device, &info->free_bytes, &info->capacity_bytes);
 }
 
 openreg_status openreg_report_out_of_memory(struct allocator *allocator,
                                             const struct request *request) {
-  openreg_memory_refusal *refusal = &last_refusal;
-  openreg_status status = take_figures(allocator, request, refusal);
+  openreg_out_of_memory_info *info = &last_info;
+  openreg_status status = fill_refusal(allocator, request, info);
   if (status != OPENREG_OK)
     return status;
-  refusal->is_rejection = request->is_rejected;
+  info->is_rejection = request->is_rejected;
   if (request->is_rejected) {
     allocator->stats.oom_rejections += request->bytes < MOST_REQUESTED_BYTES;
     return openreg_fail(OPENREG_OUT_OF_MEMORY,
-                        "openreg: %zu bytes were refused, since they would pass the limit of this "
-                        "process",
+                        "openreg: a request for %zu bytes was rejected: it would exceed the memory "
+                        "limit of this process",
                         request->bytes);
   }
   allocator->stats.ooms++;
   openreg_observe_memory(&(openreg_memory_event){.action = OPENREG_MEMORY_EXHAUSTED,
                                                  .device = allocator->device,
                                                  .stream = request->stream,
-                                                 .address = refusal->free_bytes,
+                                                 .address = info->free_bytes,
                                                  .bytes = request->rounded_bytes,
                                                  .mempool = request->mempool});
   char request_text[SIZE_TEXT_BYTES], capacity_text[SIZE_TEXT_BYTES], free_text[SIZE_TEXT_BYTES],
@@ -83,8 +83,8 @@ openreg_status openreg_report_out_of_memory(struct allocator *allocator,
       "which %s is free. This process has reserved %s: %s is allocated, %s is reserved but "
       "unallocated.",
       size_text(request->bytes, request_text), request->bytes, allocator->device,
-      size_text(refusal->capacity_bytes, capacity_text), size_text(refusal->free_bytes, free_text),
-      size_text(refusal->reserved_bytes, reserved_text),
-      size_text(refusal->allocated_bytes, allocated_text),
-      size_text(refusal->reserved_bytes - refusal->allocated_bytes, idle_text));
+      size_text(info->capacity_bytes, capacity_text), size_text(info->free_bytes, free_text),
+      size_text(info->reserved_bytes, reserved_text),
+      size_text(info->allocated_bytes, allocated_text),
+      size_text(info->reserved_bytes - info->allocated_bytes, idle_text));
 }

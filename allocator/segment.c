@@ -1,11 +1,11 @@
-/* segment.c: memory from the driver: segments of the arena, and what they hold of the ledger.
+/* segment.c: segments of the arena, and the bytes that they take from the ledger.
  *
- * As cudaMalloc does, a segment takes memory, which runs out, and addresses, which do not: it lies
- * at the lowest addresses of the arena where it fits. Segments are never joined, even if they
+ * As with cudaMalloc, a segment needs memory, which can run out, and addresses, which do not. It
+ * lies at the lowest addresses of the arena where it fits. Segments never merge, even if they
  * touch.
  *
  *     segment.address + segment.bytes <= segment.above.address
- *     all segments up to below_gap lie without a gap, from the arena's base on
+ *     from the arena's base to the end of last_contiguous there is no gap between segments
  */
 #include "allocator/stats.h"
 
@@ -19,18 +19,18 @@ static struct segment *above(const struct allocator *allocator, const struct seg
   return segment ? segment->above : allocator->lowest;
 }
 
-/* Moves below_gap on over those that lie without one. */
-static void skip_neighbours(struct allocator *allocator) {
-  struct segment *segment = allocator->below_gap, *next;
+/* Advances last_contiguous to the last segment before a gap. */
+static void extend_contiguous(struct allocator *allocator) {
+  struct segment *segment = allocator->last_contiguous, *next;
   while ((next = above(allocator, segment)) && next->address == end_of(allocator, segment))
     segment = next;
-  allocator->below_gap = segment;
+  allocator->last_contiguous = segment;
 }
 
-/* The segment behind which there is room, or `*found` false. */
+/* Returns the segment behind which there is room; NULL is the arena's base. Sets `*found`. */
 static struct segment *find_room(const struct allocator *allocator, size_t bytes, bool *found) {
   const char *arena_end = allocator->base + allocator->arena_bytes;
-  struct segment *below = allocator->below_gap;
+  struct segment *below = allocator->last_contiguous;
   for (;;) {
     const struct segment *next = above(allocator, below);
     const char *end = next ? next->address : arena_end;
@@ -41,15 +41,15 @@ static struct segment *find_room(const struct allocator *allocator, size_t bytes
   }
 }
 
-/* A segment that is one block, in no list. */
+/* Creates a segment that is one block. It is in no list yet. */
 static struct segment *segment_make(struct allocator *allocator, const struct request *request,
                                     char *address, size_t bytes) {
   struct segment *segment = slab_take(&allocator->segments);
   struct block *block = block_take_record(allocator);
-  *block = (struct block){.shown = {.address = address,
-                                    .bytes = bytes,
-                                    .device = allocator->device,
-                                    .stream = request->stream},
+  *block = (struct block){.base = {.address = address,
+                                   .bytes = bytes,
+                                   .device = allocator->device,
+                                   .stream = request->stream},
                           .state = BLOCK_UNMAPPED,
                           .segment = segment,
                           .pool = request->pool};
@@ -76,32 +76,33 @@ struct segment *openreg_segment_place(struct allocator *allocator, const struct 
   if (segment->above)
     segment->above->below = segment;
   *(below ? &below->above : &allocator->lowest) = segment;
-  skip_neighbours(allocator);
+  extend_contiguous(allocator);
   return segment;
 }
 
 struct segment *openreg_segment_add(struct allocator *allocator, const struct request *request,
                                     char *address, size_t bytes,
-                                    const openreg_memory_source *source) {
+                                    const openreg_custom_allocator *custom) {
   struct segment *segment = segment_make(allocator, request, address, bytes);
-  segment->source = *source;
-  segment->below = allocator->last_sourced;
-  *(segment->below ? &segment->below->above : &allocator->first_sourced) = segment;
-  allocator->last_sourced = segment;
+  segment->custom = *custom;
+  segment->below = allocator->last_custom;
+  *(segment->below ? &segment->below->above : &allocator->first_custom) = segment;
+  allocator->last_custom = segment;
   return segment;
 }
 
-/* Takes it out of its list. */
+/* Removes a segment from its list. */
 static void unlink_segment(struct allocator *allocator, struct segment *segment) {
-  bool is_sourced = segment_is_sourced(segment);
-  if (!is_sourced && allocator->below_gap && allocator->below_gap->address >= segment->address)
-    allocator->below_gap = segment->below;
-  struct segment **first = is_sourced ? &allocator->first_sourced : &allocator->lowest;
+  bool is_custom = segment_is_custom(segment);
+  if (!is_custom && allocator->last_contiguous &&
+      allocator->last_contiguous->address >= segment->address)
+    allocator->last_contiguous = segment->below;
+  struct segment **first = is_custom ? &allocator->first_custom : &allocator->lowest;
   *(segment->below ? &segment->below->above : first) = segment->above;
   if (segment->above)
     segment->above->below = segment->below;
-  else if (is_sourced)
-    allocator->last_sourced = segment->below;
+  else if (is_custom)
+    allocator->last_custom = segment->below;
 }
 
 void openreg_segment_remove(struct allocator *allocator, struct segment *segment) {
@@ -109,33 +110,34 @@ void openreg_segment_remove(struct allocator *allocator, struct segment *segment
   if (segment->pool->owner)
     segment->pool->owner->segments--;
   block_put_record(allocator, segment->first);
-  if (segment_is_sourced(segment)) {
-    segment->above = allocator->returned;
-    allocator->returned = segment;
+  if (segment_is_custom(segment)) {
+    segment->above = allocator->segments_to_return;
+    allocator->segments_to_return = segment;
     return;
   }
   slab_put(&allocator->segments, segment);
-  skip_neighbours(allocator);
+  extend_contiguous(allocator);
 }
 
-/* How many granules in a row have none, from `first` to `last` at most. */
-static size_t granules_without(const struct allocator *allocator, size_t first, size_t last) {
+/* Counts the granules without an address map from `first` on, up to `last`. */
+static size_t count_unmapped_granules(const struct allocator *allocator, size_t first,
+                                      size_t last) {
   size_t granule = first;
-  while (granule <= last && !allocator->starts[granule])
+  while (granule <= last && !allocator->address_map[granule])
     granule++;
   return granule - first;
 }
 
-bool openreg_starts_make(struct allocator *allocator, const char *address, size_t bytes) {
+bool openreg_address_map_cover(struct allocator *allocator, const char *address, size_t bytes) {
   size_t first = (size_t)(address - allocator->base) / GRANULE_BYTES;
   size_t last = ((size_t)(address - allocator->base) + bytes - 1) / GRANULE_BYTES;
   for (size_t granule = first; granule <= last; granule++) {
-    size_t count = granules_without(allocator, granule, last);
-    struct starts *made = count > 0 ? openreg_pages_map(count * sizeof *made) : NULL;
+    size_t count = count_unmapped_granules(allocator, granule, last);
+    struct address_map *made = count > 0 ? openreg_pages_map(count * sizeof *made) : NULL;
     if (count > 0 && !made)
       return false;
     for (size_t i = 0; i < count; i++)
-      __atomic_store_n(&allocator->starts[granule + i], &made[i], __ATOMIC_RELEASE);
+      __atomic_store_n(&allocator->address_map[granule + i], &made[i], __ATOMIC_RELEASE);
     granule += count;
   }
   return true;
@@ -143,7 +145,7 @@ bool openreg_starts_make(struct allocator *allocator, const char *address, size_
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Whether a request is refused without asking the device (throw_on_cudamalloc_oom). */
+/* Whether a request is rejected without asking the device (throw_on_cudamalloc_oom). */
 static bool is_rejected(const struct allocator *allocator, size_t bytes) {
   const openreg_memory_settings *settings = &allocator->settings;
   const double reserved = (double)allocator->stats.reserved_bytes[OPENREG_POOL_ALL].current;
@@ -157,13 +159,13 @@ openreg_status openreg_segment_take(struct allocator *allocator, const struct re
   if (openreg_captures_exist() && !openreg_stream_is_capturing(allocator->device, request->stream))
     status = openreg_capture_refuse_unsafe("memory from the device for another stream");
   if (status == OPENREG_OK)
-    status = openreg_ledger_take(allocator->device, bytes);
+    status = openreg_ledger_reserve(allocator->device, bytes);
   if (status != OPENREG_OK)
     return status;
   *segment = openreg_segment_place(allocator, request, bytes);
-  if (*segment && openreg_starts_make(allocator, (*segment)->address, bytes))
+  if (*segment && openreg_address_map_cover(allocator, (*segment)->address, bytes))
     return OPENREG_OK;
-  openreg_ledger_give(allocator->device, bytes);
+  openreg_ledger_release(allocator->device, bytes);
   if (!*segment)
     return OPENREG_OUT_OF_MEMORY;
   openreg_segment_remove(allocator, *segment);
@@ -174,10 +176,10 @@ openreg_status openreg_segment_reserve(struct allocator *allocator, struct reque
                                        struct block **block) {
   openreg_memory_stats *stats = &allocator->stats;
   size_t bytes = request->segment_bytes;
-  /* For the segment, for what stays unmapped of it, and for what will be split off; the last also
-   * when this fails and a private pool serves the request. */
+  /* Records for the segment, for the part that stays unmapped, and for the part that will be split
+   * off. The last one is also needed if this fails and a private pool serves the request. */
   if (!slab_ensure(&allocator->blocks, 3) || !slab_ensure(&allocator->segments, 1) ||
-      !openreg_mempool_account_open(allocator, request->mempool))
+      !openreg_mempool_ensure_stats(allocator, request->mempool))
     return OPENREG_SYSTEM;
   if (allocator->allowed_bytes != SIZE_MAX &&
       (size_t)stats->reserved_bytes[OPENREG_POOL_ALL].current + bytes > allocator->allowed_bytes)
@@ -186,18 +188,19 @@ openreg_status openreg_segment_reserve(struct allocator *allocator, struct reque
   if (request->is_rejected)
     return OPENREG_OUT_OF_MEMORY;
   const struct private_pool *owner = request->pool->owner;
-  bool is_sourced = owner && owner->source.allocate;
-  if (request->is_expandable && is_sourced)
+  bool is_custom = owner && owner->custom.allocate;
+  if (request->is_expandable && is_custom)
     return openreg_fail(
         OPENREG_NOT_PERMITTED,
-        "openreg: a memory pool with an allocator of its own cannot have expandable "
-        "segments: expected expandable_segments:False while it is used");
+        "openreg: a memory pool with a custom allocator cannot have expandable segments: "
+        "expected expandable_segments:False while it is used");
   if (request->is_expandable)
     return openreg_expandable_reserve(allocator, request, block);
   struct segment *segment;
   openreg_status status =
-      is_sourced ? openreg_source_take(allocator, request, &owner->source, bytes, &segment)
-                 : openreg_segment_take(allocator, request, bytes, &segment);
+      is_custom
+          ? openreg_custom_allocator_reserve(allocator, request, &owner->custom, bytes, &segment)
+          : openreg_segment_take(allocator, request, bytes, &segment);
   if (status != OPENREG_OK)
     return status;
   *block = segment->first;
@@ -207,18 +210,18 @@ openreg_status openreg_segment_reserve(struct allocator *allocator, struct reque
   if (bytes >= allocator->settings.max_split_bytes)
     stat_increase(&stats->oversize_segments, 1);
   stats->device_allocs++;
-  openreg_mempool_account(allocator, request->pool, (int64_t)bytes);
-  if (memory_is_debugged())
-    openreg_debug_reserved(segment->address, bytes);
+  openreg_mempool_count_reserved(allocator, request->pool, (int64_t)bytes);
+  if (memory_debug_is_on())
+    openreg_debug_on_reserve(segment->address, bytes);
   if (memory_is_observed())
     openreg_observe_segment(OPENREG_MEMORY_SEGMENT_ALLOCATED, allocator, segment, segment->address,
                             bytes);
   return OPENREG_OK;
 }
 
-/* ---- giving back ----------------------------------------------------------------------------- */
+/* ---- releasing ------------------------------------------------------------------------------- */
 
-/* cudaFree waits for all work of the device, which may show in events that are done then. */
+/* cudaFree waits for all work of the device. Afterwards events may be done that were not before. */
 static bool is_idle(const struct allocator *allocator) {
   for (int stream = 0; stream < OPENREG_STREAMS_PER_DEVICE; stream++)
     if (!openreg_stream_is_idle(allocator->device, stream))
@@ -230,22 +233,22 @@ openreg_status openreg_segment_give_back(struct allocator *allocator, const stru
                                          char *address, size_t bytes) {
   if (!allocator->has_waited && !is_idle(allocator))
     return OPENREG_NOT_READY;
-  if (segment_is_sourced(block->segment)) {
-    if (memory_is_debugged())
-      openreg_debug_release(allocator, block, address, bytes);
+  if (segment_is_custom(block->segment)) {
+    if (memory_debug_is_on())
+      openreg_debug_on_release(allocator, block, address, bytes);
     return OPENREG_OK;
   }
-  /* Work that was queued before the memory was freed may still use it: none is left, and none
-   * begins, while this thread is the stream. */
-  openreg_status status = openreg_stream_try_begin_inline(allocator->device, block->shown.stream);
+  /* Work that was queued before the memory was freed may still use it. While this thread runs
+   * inline on the stream, there is no such work, and none begins. */
+  openreg_status status = openreg_stream_try_begin_inline(allocator->device, block->base.stream);
   if (status != OPENREG_OK)
     return status;
-  if (memory_is_debugged())
-    openreg_debug_release(allocator, block, address, bytes);
+  if (memory_debug_is_on())
+    openreg_debug_on_release(allocator, block, address, bytes);
   status = openreg_arena_release(address, bytes);
-  openreg_stream_end_inline(allocator->device, block->shown.stream);
+  openreg_stream_end_inline(allocator->device, block->base.stream);
   if (status == OPENREG_OK)
-    openreg_ledger_give(allocator->device, bytes);
+    openreg_ledger_release(allocator->device, bytes);
   return status;
 }
 
@@ -266,7 +269,7 @@ openreg_status openreg_segment_release(struct allocator *allocator, struct block
   stats_decrease(stats->reserved_bytes, pool->kind, bytes);
   if (bytes >= allocator->settings.max_split_bytes)
     stat_decrease(&stats->oversize_segments, 1);
-  openreg_mempool_account(allocator, pool, -(int64_t)bytes);
+  openreg_mempool_count_reserved(allocator, pool, -(int64_t)bytes);
   pool_remove(block);
   openreg_segment_remove(allocator, segment);
   return OPENREG_OK;

@@ -1,34 +1,35 @@
-/* shared.c: blocks that more than one process has: exported ones, and those of other processes.
+/* shared.c: blocks that several processes hold: exported ones, and imports of other processes'
+ * blocks.
  *
- * The device layer knows who has what (device.h). A block that was exported and is freed stays as
- * it is, and counts as allocated, until no other process has it; CUDA's tensors that were sent are
- * kept alive as long. An import is let go of when no stream of this process can use it any more. To
- * ask costs system calls, so those that have to wait are not looked after by each allocation but by
- * those that reserve memory, by exports, and whenever a cache is emptied.
+ * The device layer knows which process holds what (device.h). A freed block that was exported stays
+ * as it is, and counts as allocated, until no other process holds it. CUDA also keeps tensors alive
+ * that were sent. An import is released when no stream of this process can use it any more.
+ * Checking costs system calls, so not every allocation checks the waiting blocks. Requests that
+ * reserve memory, exports, and emptying a cache do.
  */
 #include "allocator/internal.h"
 
-/* ---- giving back ----------------------------------------------------------------------------- */
+/* ---- freeing --------------------------------------------------------------------------------- */
 
-/* Ends the waiting of a freed block if it is over; the block must be in no list. */
-static bool try_to_end(struct allocator *allocator, struct block *block) {
+/* Frees a waiting block if its wait is over. The block must be in no list. */
+static bool try_to_finish(struct allocator *allocator, struct block *block) {
   if (block->state == BLOCK_CLOSING_IMPORT) {
-    if (openreg_uses_are_busy(block))
+    if (openreg_stream_uses_are_busy(block))
       return false;
-    openreg_uses_drop(allocator, block);
-    openreg_status closed = openreg_ipc_close(block->shown.address);
+    openreg_stream_uses_drop(allocator, block);
+    openreg_status closed = openreg_ipc_close(block->base.address);
     assert(closed == OPENREG_OK);
     (void)closed;
     block->is_shared = false;
     block_put_record(allocator, block);
     return true;
   }
-  openreg_status status = openreg_ipc_withdraw(block->shown.address);
+  openreg_status status = openreg_ipc_withdraw(block->base.address);
   assert(status == OPENREG_OK || status == OPENREG_NOT_READY);
   if (status != OPENREG_OK)
     return false;
   block->is_shared = false;
-  openreg_allocator_take_back(allocator, block);
+  openreg_allocator_return_block(allocator, block);
   return true;
 }
 
@@ -44,10 +45,10 @@ void openreg_shared_free(struct allocator *allocator, struct block *block) {
     block->state = BLOCK_CLOSING_IMPORT;
   } else {
     assert(block->state == BLOCK_ALLOCATED);
-    __atomic_store_n(allocator_start(allocator, block->shown.address), NULL, __ATOMIC_RELAXED);
+    __atomic_store_n(address_map_slot(allocator, block->base.address), NULL, __ATOMIC_RELAXED);
     block->state = BLOCK_AWAITING_IMPORTERS;
   }
-  if (try_to_end(allocator, block))
+  if (try_to_finish(allocator, block))
     return;
   block->waiting = allocator->awaiting_importers;
   allocator->awaiting_importers = block;
@@ -60,7 +61,7 @@ bool openreg_shared_poll(struct allocator *allocator) {
   while (waiting) {
     struct block *block = waiting;
     waiting = block->waiting;
-    if (try_to_end(allocator, block)) {
+    if (try_to_finish(allocator, block)) {
       any = true;
       continue;
     }
@@ -70,9 +71,9 @@ bool openreg_shared_poll(struct allocator *allocator) {
   return any;
 }
 
-openreg_status openreg_memory_collect(int device) {
+openreg_status openreg_memory_collect_shared(int device) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_get_existing(device, &allocator);
   if (status != OPENREG_OK || !allocator)
     return status;
   allocator_lock(allocator);
@@ -83,8 +84,8 @@ openreg_status openreg_memory_collect(int device) {
 
 /* ---- exports --------------------------------------------------------------------------------- */
 
-/* Makes what is submitted to `stream` from now on come after the work of `other`. */
-static openreg_status put_behind(int device, int stream, int other) {
+/* Orders later work of `stream` after the current work of `other`. */
+static openreg_status order_after(int device, int stream, int other) {
   openreg_event *event;
   openreg_status status = openreg_event_create(device, false, &event);
   if (status != OPENREG_OK)
@@ -96,38 +97,37 @@ static openreg_status put_behind(int device, int stream, int other) {
   return status;
 }
 
-static openreg_status require_exportable(const openreg_block *shown,
+static openreg_status require_exportable(const openreg_block *base,
                                          const openreg_ipc_handle *handle) {
   if (openreg_in_bad_fork())
-    return openreg_fail(OPENREG_BAD_FORK, "openreg: a block's memory stays with the process that "
-                                          "allocated it: it cannot be exported after fork");
-  if (!shown || !handle)
+    return openreg_require_no_bad_fork();
+  if (!base || !handle)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg_block_export: %s is NULL",
-                        shown ? "handle" : "block");
-  if (shown->bytes == 0)
+                        base ? "handle" : "block");
+  if (base->bytes == 0)
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
                         "openreg_block_export: the block has 0 bytes: there is nothing to export");
-  if (openreg_block_is_imported(shown))
+  if (openreg_block_is_imported(base))
     return openreg_fail(OPENREG_NOT_PERMITTED,
                         "openreg_block_export: the block at %p was imported: its memory can only "
                         "be exported by the process that allocated it",
-                        shown->address);
+                        base->address);
   return OPENREG_OK;
 }
 
-openreg_status openreg_block_export(openreg_block *shown, int stream, openreg_ipc_handle *handle) {
-  openreg_status status = require_exportable(shown, handle);
+openreg_status openreg_block_export(openreg_block *base, int stream, openreg_ipc_handle *handle) {
+  openreg_status status = require_exportable(base, handle);
   if (status == OPENREG_OK)
-    status = openreg_memory_collect(shown->device); /* there is a limit to what can be exported */
-  if (status == OPENREG_OK && stream != shown->stream)
-    status = put_behind(shown->device, stream, shown->stream);
+    status = openreg_memory_collect_shared(base->device); /* the number of exports is limited */
+  if (status == OPENREG_OK && stream != base->stream)
+    status = order_after(base->device, stream, base->stream);
   /* Without the lock: this may wait for room in the stream's queue. */
   if (status == OPENREG_OK)
-    status = openreg_ipc_export(shown->address, shown->requested_bytes, stream, handle);
+    status = openreg_ipc_export(base->address, base->requested_bytes, stream, handle);
   if (status != OPENREG_OK)
     return status;
-  struct block *block = block_of(shown);
-  struct allocator *allocator = openreg_allocator_of(block);
+  struct block *block = block_of(base);
+  struct allocator *allocator = openreg_allocator_of_block(block);
   allocator_lock(allocator);
   assert(block->state == BLOCK_ALLOCATED);
   block->is_shared = true;
@@ -137,8 +137,8 @@ openreg_status openreg_block_export(openreg_block *shown, int stream, openreg_ip
 
 /* ---- imports --------------------------------------------------------------------------------- */
 
-bool openreg_block_is_imported(const openreg_block *shown) {
-  return shown && ((const struct block *)shown)->state == BLOCK_IMPORTED;
+bool openreg_block_is_imported(const openreg_block *base) {
+  return base && ((const struct block *)base)->state == BLOCK_IMPORTED;
 }
 
 static struct block *import_make(struct allocator *allocator) {
@@ -151,20 +151,20 @@ static struct block *import_make(struct allocator *allocator) {
   return allocator->imports = block;
 }
 
-/* A block over memory that was opened. */
-static openreg_status import_opened(const openreg_block *shown, openreg_block **result) {
+/* Creates a block over memory that was opened. */
+static openreg_status import_opened(const openreg_block *base, openreg_block **result) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_open(shown->device, &allocator);
+  openreg_status status = openreg_allocator_open(base->device, &allocator);
   if (status != OPENREG_OK)
     return status;
   allocator_lock(allocator);
   struct block *block = import_make(allocator);
   if (block)
-    block->shown = *shown;
+    block->base = *base;
   allocator_unlock(allocator);
   if (!block)
     return OPENREG_SYSTEM;
-  *result = &block->shown;
+  *result = &block->base;
   return OPENREG_OK;
 }
 
@@ -177,25 +177,25 @@ openreg_status openreg_block_import(const openreg_ipc_handle *handle, int stream
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
                         "openreg_block_import: stream %d: expected 0 to %d", stream,
                         OPENREG_STREAMS_PER_DEVICE - 1);
-  openreg_block shown = {.stream = stream};
+  openreg_block base = {.stream = stream};
   int device;
   openreg_status status =
-      openreg_ipc_open(handle, stream, &shown.address, &shown.requested_bytes, &device);
+      openreg_ipc_open(handle, stream, &base.address, &base.requested_bytes, &device);
   if (status != OPENREG_OK)
     return status;
-  shown.device = device;
-  shown.bytes = round_up(shown.requested_bytes, UNIT_BYTES);
-  status = import_opened(&shown, result);
+  base.device = device;
+  base.bytes = round_up(base.requested_bytes, UNIT_BYTES);
+  status = import_opened(&base, result);
   if (status != OPENREG_OK)
-    openreg_ipc_close(shown.address);
+    openreg_ipc_close(base.address);
   return status;
 }
 
 openreg_block *openreg_shared_find(struct allocator *allocator, const void *address) {
   allocator_lock(allocator);
   struct block *block = allocator->imports;
-  while (block && block->shown.address != address)
+  while (block && block->base.address != address)
     block = block->next;
   allocator_unlock(allocator);
-  return block ? &block->shown : NULL;
+  return block ? &block->base : NULL;
 }

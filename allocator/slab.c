@@ -1,12 +1,12 @@
-/* slab.c: the records of blocks, segments and uses.
+/* slab.c: slabs of records for blocks, segments and stream uses.
  *
- * Records are cut from chunks of pages and recycled last in, first out; a chunk is never given
- * back, so a stale pointer to a record still points to one. Callers ensure what an operation may
- * need before they change anything, which is why taking cannot fail.
+ * Records are cut from chunks of pages and reused last in, first out. A chunk is never released, so
+ * a stale pointer to a record still points to a record. Callers ensure all records of an operation
+ * before they change anything, so taking one cannot fail.
  */
 #include "allocator/internal.h"
 
-enum { CHUNK_BYTES = 64 << 10 }; /* some 500 blocks: a system call is rare, waste is small */
+enum { CHUNK_BYTES = 64 << 10 }; /* about 500 blocks: system calls are rare and little is wasted */
 
 bool openreg_slab_grow(struct slab *slab, size_t count) {
   while (slab->available < count) {

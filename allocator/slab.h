@@ -1,7 +1,7 @@
-/* slab.h: where records come from: pages of the host, and slabs that cut records from them.
+/* slab.h: host pages, and slabs that divide them into records.
  *
- * Blocks, segments, uses of blocks and pinned blocks are such records. Callers hold the lock of
- * whoever's slab it is.
+ * Blocks, segments, stream uses and pinned blocks are such records. Callers hold the lock of the
+ * slab's owner.
  */
 #ifndef OPENREG_ALLOCATOR_SLAB_H
 #define OPENREG_ALLOCATOR_SLAB_H
@@ -12,28 +12,28 @@
 
 #pragma GCC visibility push(hidden)
 
-/* ---- the host's memory (pages.c) ------------------------------------------------------------- */
+/* ---- host memory (pages.c) ------------------------------------------------------------------- */
 
-/* Zeroed memory for records, of which only what is touched ever counts, and which is never given
- * back; NULL and the sentence when the host has none. */
+/* Returns zeroed memory for records. Only pages that are touched count, and they are never
+ * returned. NULL and a recorded error if the host has no memory. */
 void *openreg_pages_map(size_t bytes);
-/* The same for the program's use: refused when the host plainly lacks it. Private to the process,
- * so that a forked one has its own copy. */
+/* The same for memory of the program. The system refuses it if there is plainly not enough. It is
+ * private to the process, so a forked process has its own copy. */
 void *openreg_pages_map_pinned(size_t bytes);
-/* Gives whole pages back. Errors: SYSTEM. */
+/* Returns whole pages to the system. Errors: SYSTEM. */
 openreg_status openreg_pages_unmap(void *pages, size_t bytes);
 
-/* ---- slabs: records that are recycled (slab.c) ----------------------------------------------- */
+/* ---- slabs (slab.c) -------------------------------------------------------------------------- */
 
 struct slab {
-  void *first; /* a record that is not taken, which begins with the address of the next */
+  void *first; /* the list of unused records; each begins with the address of the next */
   size_t record_bytes;
   size_t available, made;
 };
 
-/* Makes at least `count` records available. False when the host has no memory. */
+/* Makes at least `count` records available. Returns false if the host has no memory. */
 bool openreg_slab_grow(struct slab *slab, size_t count);
-/* Makes sure that the next `count` takes succeed, so that work once begun cannot fail half-way. */
+/* Ensures that the next `count` takes succeed, so that an operation cannot fail half-way. */
 static inline bool slab_ensure(struct slab *slab, size_t count) {
   return slab->available >= count || openreg_slab_grow(slab, count);
 }
@@ -41,7 +41,7 @@ static inline size_t slab_taken(const struct slab *slab) {
   return slab->made - slab->available;
 }
 
-/* A record whose fields are those of its last use, but for what it begins with. */
+/* Takes a record. Its fields have the values of its last use, except the first 8 bytes. */
 static inline void *slab_take(struct slab *slab) {
   void *record = slab->first;
   assert(record);

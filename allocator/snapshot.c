@@ -1,8 +1,8 @@
-/* snapshot.c: one picture of all segments of a device and the blocks in them. What is mapped of an
- * expandable segment is shown as segments, one for each part without a gap.
+/* snapshot.c: a snapshot of all segments of a device and their blocks. Each mapped part of an
+ * expandable segment appears as a segment.
  *
- * Host memory for the picture is had without the lock, as much as there may be records; when there
- * have come to be more meanwhile, it is tried again.
+ * The memory for the snapshot is allocated without the lock, for as many records as exist. If there
+ * are more by then, it is tried again.
  */
 #include "allocator/internal.h"
 
@@ -12,8 +12,8 @@ struct room {
   size_t segments, blocks;
 };
 
-/* At least as many as there are. */
-static struct room room_needed(const struct allocator *allocator) {
+/* Returns an upper bound of the numbers of segments and blocks. */
+static struct room capacity_needed(const struct allocator *allocator) {
   return (struct room){slab_taken(&allocator->segments) + slab_taken(&allocator->blocks) + 1,
                        slab_taken(&allocator->blocks) + 1};
 }
@@ -32,18 +32,18 @@ static void add_block(openreg_memory_snapshot *snapshot, openreg_segment_info *s
                       const struct block *block) {
   openreg_block_info *info = &snapshot->blocks[snapshot->block_count++];
   segment->block_count++;
-  info->address = (uintptr_t)block->shown.address;
-  info->bytes = block->shown.bytes;
+  info->address = (uintptr_t)block->base.address;
+  info->bytes = block->base.bytes;
   info->state = OPENREG_BLOCK_FREE;
   info->requested_bytes = 0;
   if (block->state == BLOCK_FREE)
     return;
   bool waits = block->state == BLOCK_AWAITING_STREAMS;
   info->state = waits ? OPENREG_BLOCK_AWAITING_FREE : OPENREG_BLOCK_ALLOCATED;
-  info->requested_bytes = block->shown.requested_bytes;
-  segment->allocated_bytes += waits ? 0 : block->shown.bytes;
-  segment->active_bytes += block->shown.bytes;
-  segment->requested_bytes += block->shown.requested_bytes;
+  info->requested_bytes = block->base.requested_bytes;
+  segment->allocated_bytes += waits ? 0 : block->base.bytes;
+  segment->active_bytes += block->base.bytes;
+  segment->requested_bytes += block->base.requested_bytes;
 }
 
 /* Adds a segment that begins with the block. */
@@ -51,8 +51,8 @@ static openreg_segment_info *add_segment(openreg_memory_snapshot *snapshot,
                                          const struct block *block) {
   openreg_segment_info *segment = &snapshot->segments[snapshot->segment_count++];
   *segment = (openreg_segment_info){
-      .address = (uintptr_t)block->shown.address,
-      .stream = block->shown.stream,
+      .address = (uintptr_t)block->base.address,
+      .stream = block->base.stream,
       .kind = block->pool->kind,
       .is_expandable = block_is_expandable(block),
       .mempool = pool_mempool(block->pool),
@@ -72,15 +72,15 @@ static void add_segments(openreg_memory_snapshot *snapshot, const struct segment
     }
     if (!segment)
       segment = add_segment(snapshot, block);
-    segment->bytes += block->shown.bytes;
+    segment->bytes += block->base.bytes;
     add_block(snapshot, segment, block);
   }
 }
 
-/* False when it would not fit. */
+/* Fills the snapshot. Returns false if it is too small. */
 static bool draw(struct allocator *allocator, const struct room *room,
                  openreg_memory_snapshot *snapshot) {
-  struct room needed = room_needed(allocator);
+  struct room needed = capacity_needed(allocator);
   if (needed.segments > room->segments || needed.blocks > room->blocks)
     return false;
   for (const struct segment *segment = NULL; (segment = segment_next(allocator, segment));)
@@ -90,7 +90,7 @@ static bool draw(struct allocator *allocator, const struct room *room,
 
 openreg_status openreg_memory_take_snapshot(int device, openreg_memory_snapshot *snapshot) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_get_existing(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!snapshot)
@@ -100,15 +100,16 @@ openreg_status openreg_memory_take_snapshot(int device, openreg_memory_snapshot 
   while (allocator) {
     allocator_lock(allocator);
     bool drawn = draw(allocator, &room, snapshot);
-    struct room needed = room_needed(allocator);
+    struct room needed = capacity_needed(allocator);
     allocator_unlock(allocator);
     if (drawn)
       break;
     room = (struct room){needed.segments + needed.segments / 8, needed.blocks + needed.blocks / 8};
     if (!grow(snapshot, &room))
-      return openreg_fail(OPENREG_OUT_OF_MEMORY,
-                          "openreg: no host memory for a snapshot of %zu segments and %zu blocks",
-                          room.segments, room.blocks);
+      return openreg_fail(
+          OPENREG_OUT_OF_MEMORY,
+          "openreg: out of host memory for a snapshot of %zu segments and %zu blocks",
+          room.segments, room.blocks);
   }
   return OPENREG_OK;
 }

@@ -1,9 +1,9 @@
-/* stats.c: asking for the statistics, and resetting them. How they are counted is in stats.h. */
+/* stats.c: reads and resets the statistics. stats.h has the counting. */
 #include "allocator/stats.h"
 
 #include <string.h>
 
-void openreg_stats_each(openreg_memory_stats *stats, void (*change)(openreg_stat *stat)) {
+void openreg_stats_for_each(openreg_memory_stats *stats, void (*change)(openreg_stat *stat)) {
   for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++) {
 #define X(name) change(&stats->name[kind]);
     OPENREG_MEMORY_STAT_LIST(X)
@@ -34,7 +34,7 @@ void openreg_stats_repeat(openreg_memory_stats *stats, const openreg_memory_stat
 
 openreg_status openreg_memory_get_stats(int device, openreg_memory_stats *stats) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_get_existing(device, &allocator);
   if (status != OPENREG_OK)
     return status;
   if (!stats)
@@ -50,25 +50,25 @@ openreg_status openreg_memory_get_stats(int device, openreg_memory_stats *stats)
 
 openreg_status openreg_memory_reset_peak(int device) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_get_existing(device, &allocator);
   if (status != OPENREG_OK || !allocator)
     return status;
   allocator_lock(allocator);
-  openreg_stats_each(&allocator->stats, stat_reset_peak);
-  openreg_mempool_accounts_each(allocator, stat_reset_peak);
+  openreg_stats_for_each(&allocator->stats, stat_reset_peak);
+  openreg_mempool_for_each_stats(allocator, stat_reset_peak);
   allocator_unlock(allocator);
   return OPENREG_OK;
 }
 
 openreg_status openreg_memory_reset_accumulated(int device) {
   struct allocator *allocator;
-  openreg_status status = openreg_allocator_peek(device, &allocator);
+  openreg_status status = openreg_allocator_get_existing(device, &allocator);
   if (status != OPENREG_OK || !allocator)
     return status;
   allocator_lock(allocator);
   openreg_memory_stats *stats = &allocator->stats;
-  openreg_stats_each(stats, stat_reset_accumulated);
-  openreg_mempool_accounts_each(allocator, stat_reset_accumulated);
+  openreg_stats_for_each(stats, stat_reset_accumulated);
+  openreg_mempool_for_each_stats(allocator, stat_reset_accumulated);
   stats->alloc_retries = stats->ooms = stats->oom_rejections = 0;
   stats->device_allocs = stats->device_frees = stats->stream_syncs = 0;
   allocator_unlock(allocator);

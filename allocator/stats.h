@@ -1,5 +1,5 @@
-/* stats.h: how statistics are counted. Each is kept for the small and the large pools, and for all
- * together: the peaks of the kinds need not have been at one time. */
+/* stats.h: how statistics are counted. Each exists for the small pools, the large pools, and both
+ * together. The peaks of the kinds need not have occurred at the same time. */
 #ifndef OPENREG_ALLOCATOR_STATS_H
 #define OPENREG_ALLOCATOR_STATS_H
 
@@ -14,7 +14,7 @@ static inline void stat_increase(openreg_stat *stat, int64_t amount) {
     stat->peak = stat->current;
 }
 
-/* Of oversize blocks it may come to be below 0, as with CUDA, when their limit is changed. */
+/* As on CUDA, the statistics of oversize blocks can become negative when their limit is changed. */
 static inline void stat_decrease(openreg_stat *stat, int64_t amount) {
   stat->current -= amount;
   stat->freed += amount;
@@ -28,7 +28,7 @@ static inline void stat_reset_accumulated(openreg_stat *stat) {
   stat->allocated = stat->freed = 0;
 }
 
-/* Of a kind of pool, and of all. */
+/* Changes the statistic of one kind of pool and that of all. */
 static inline void stats_increase(openreg_stat stats[OPENREG_POOL_KINDS], int kind, size_t amount) {
   stat_increase(&stats[OPENREG_POOL_ALL], (int64_t)amount);
   stat_increase(&stats[kind], (int64_t)amount);
@@ -48,8 +48,8 @@ static inline void stats_change(openreg_stat stats[OPENREG_POOL_KINDS], int kind
 }
 
 /* Calls `change` on every statistic. */
-void openreg_stats_each(openreg_memory_stats *stats, void (*change)(openreg_stat *stat));
-/* Adds what `times` operations accumulate that each lead from `before` to `after`. */
+void openreg_stats_for_each(openreg_memory_stats *stats, void (*change)(openreg_stat *stat));
+/* Adds what `times` operations accumulate, each of which changes `before` to `after`. */
 void openreg_stats_repeat(openreg_memory_stats *stats, const openreg_memory_stats *before,
                           const openreg_memory_stats *after, int64_t times);
 

@@ -1,7 +1,8 @@
-/* amp.h: the whole contract of the mixed-precision layer: the two kernels of the gradient scaler.
+/* amp.h: the public interface of the mixed-precision layer, which has the two kernels of the
+ * gradient scaler.
  *
- * All functions work on the memory they are given, plain addressable memory, and may be called from
- * any thread. Which operators autocast casts is PyTorch's to say: the bridge takes it from there.
+ * All functions work on the plain addressable memory that they are given. Any thread may call them.
+ * PyTorch decides which operators autocast converts; the bridge asks it.
  */
 #ifndef OPENREG_AMP_H
 #define OPENREG_AMP_H
@@ -13,11 +14,11 @@
 extern "C" {
 #endif
 
-/* Multiplies `count` gradients by `inverse_scale` in place, computing in float (double for f64)
- * and rounding the product to nearest even, and sets *found_inf to 1 when any gradient was infinite
- * or NaN before the multiplication; leaves *found_inf alone otherwise. With inverse_scale == 1 only
- * checks. `gradients` holds IEEE binary16, bfloat16, binary32 or binary64 values, naturally
- * aligned. Results are the same with every instruction set that openreg_simd_chosen chooses. */
+/* Multiply `count` gradients by `inverse_scale` in place. They compute in float (double for f64)
+ * and round the product to nearest even. If any gradient was infinite or NaN before the
+ * multiplication, they set *found_inf to 1, else they leave it. With inverse_scale == 1 they only
+ * check. `gradients` holds IEEE binary16, bfloat16, binary32 or binary64 values, naturally aligned.
+ * Results are the same with every instruction set that openreg_simd_chosen returns. */
 void openreg_amp_unscale_f16(uint16_t *gradients, size_t count, float inverse_scale,
                              float *found_inf);
 void openreg_amp_unscale_bf16(uint16_t *gradients, size_t count, float inverse_scale,
@@ -26,9 +27,10 @@ void openreg_amp_unscale_f32(float *gradients, size_t count, float inverse_scale
 void openreg_amp_unscale_f64(double *gradients, size_t count, float inverse_scale,
                              float *found_inf);
 
-/* The scaler's step: when found_inf is not 0, scale *= backoff_factor and the tracker becomes 0;
- * otherwise the tracker counts up and, on reaching growth_interval, scale *= growth_factor (kept
- * as it was if that would overflow float32) and the tracker becomes 0. As CUDA does it. */
+/* Updates the scale, as CUDA does. If found_inf is not 0, it multiplies the scale by backoff_factor
+ * and sets the tracker to 0. Otherwise it increments the tracker. When that reaches
+ * growth_interval, it multiplies the scale by growth_factor, unless that overflows float32, and
+ * sets the tracker to 0. */
 void openreg_amp_update_scale(float *scale, int32_t *growth_tracker, float found_inf,
                               double growth_factor, double backoff_factor, int growth_interval);
 

@@ -1,6 +1,5 @@
-/* unscale.c: divides gradients by the loss scale and looks for infinities and NaN among them. The
- * work is done by the loops for the instruction set that the device layer chooses.
- */
+/* unscale.c: divides gradients by the loss scale and detects infinities and NaN. It calls the loops
+ * for the instruction set that the device layer selects. */
 #include "amp/amp.h"
 
 #include "base/base.h"

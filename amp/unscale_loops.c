@@ -1,9 +1,9 @@
-/* unscale_loops.c: multiplies gradients and looks for infinities and NaN among them, in one pass.
- * See unscale_loops.h; the build defines UNSCALE_TABLE, the name of the table.
+/* unscale_loops.c: multiplies gradients and detects infinities and NaN in one pass. See
+ * unscale_loops.h. The build defines UNSCALE_TABLE, the name of the table.
  *
- * The loops keep what they found in a local variable, for a store through a pointer in each turn
- * would keep them from vectorising. A factor of 1 is left out, as CUDA does: the values then keep
- * their bits, those of a signalling NaN too.
+ * The loops keep their finding in a local variable, because a store through a pointer in each
+ * iteration would prevent vectorization. Like CUDA, they skip a factor of 1: the values keep their
+ * bits, even those of a signaling NaN.
  */
 #include "amp/unscale_loops.h"
 
@@ -98,8 +98,8 @@ static bool wide_f16(uint16_t *gradients, size_t count, float factor) {
 #endif
 }
 
-/* Two in a word: each half of it is the upper half of a float, so that nothing is unpacked and
- * packed again. Which of them comes first in memory does not matter. */
+/* Each 32-bit word has two values, and each half of it is the upper half of a float. So nothing is
+ * unpacked and packed again. The order of the two in memory does not matter. */
 static bool wide_bf16(uint16_t *gradients, size_t count, float factor) {
   const uint32_t upper = 0xffff0000;
   uint32_t bad = 0;

@@ -1,8 +1,8 @@
 /* unscale_loops.h: the loops of the unscale kernels, compiled once for each instruction set.
  *
- * unscale_loops.c is plain C that compilers vectorise, but for the conversion of binary16, which
- * has instructions of its own. The build compiles it for the plain processor, for AVX2 with F16C
- * and for AVX-512, into one table each; unscale.c takes the widest that the machine has. All tables
+ * unscale_loops.c is plain C that compilers vectorize, except the conversion of binary16, which has
+ * its own instructions. The build compiles it for the baseline processor, for AVX2 with F16C and
+ * for AVX-512, into one table each. unscale.c uses the widest one that the machine has. All tables
  * give the same bits.
  */
 #ifndef OPENREG_AMP_UNSCALE_LOOPS_H
@@ -22,7 +22,7 @@ typedef struct unscale_loops {
   bool (*f64)(double *gradients, size_t count, float factor);
 } unscale_loops;
 
-/* The tables that the build makes; on a processor that is not x86-64, the first alone. */
+/* The tables that the build makes. On a processor that is not x86-64 only the first exists. */
 extern const unscale_loops openreg_unscale_loops_c, openreg_unscale_loops_avx2,
     openreg_unscale_loops_avx512;
 

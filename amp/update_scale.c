@@ -1,7 +1,8 @@
-/* update_scale.c: how the loss scale follows from whether gradients overflowed.
+/* update_scale.c: updates the loss scale after a step, depending on whether gradients overflowed.
  *
- * The arithmetic is CUDA's to the bit: float32 scale times float64 factor, rounded once. CUDA tests
- * that the growth interval is reached, not passed: a tracker that starts beyond it counts on.
+ * The arithmetic is bit-exact with CUDA's: float32 scale times float64 factor, rounded once. CUDA
+ * tests whether the tracker equals the growth interval, so a tracker that starts beyond it
+ * continues to count.
  */
 #include "amp/amp.h"
 

@@ -1,9 +1,9 @@
-/* generator.c: the generator object: where the next operator starts.
+/* generator.c: the generator object, which holds the position where the next operator starts.
  *
- * A generator is a seed and an offset that are read and moved together, so a mutex guards the
- * pair; it is held for a few instructions and never while anything else is called. Two operators
- * that take words at the same time get disjoint ranges, in one order or the other.
- * The offset is always a multiple of 4: every operator starts at a whole block of Philox.
+ * A generator is a seed and an offset that are read and advanced together under a mutex. The mutex
+ * is held for a few instructions, and never while other functions are called. Two operators that
+ * take words at the same time get disjoint ranges, in either order. The offset is always a multiple
+ * of 4: every operator starts at a whole Philox block.
  */
 #include "generator/generator.h"
 
@@ -21,7 +21,7 @@ static bool is_whole_block(uint64_t offset) {
   return offset % 4 == 0;
 }
 
-/* Wraps to 0 beyond 2^64 - 4, as offsets themselves do. */
+/* Wraps to 0 beyond 2^64 - 4, as offsets do. */
 static uint64_t round_up_to_blocks(uint64_t words) {
   return (words / 4 + (words % 4 != 0)) * 4;
 }
@@ -73,8 +73,8 @@ openreg_philox openreg_generator_take(openreg_generator *generator, uint64_t inc
   return before;
 }
 
-/* The system's random bytes, hashed with the time and the process. A system that refuses the bytes
- * (a sandbox) leaves zeros, and the rest still differs from one call to the next. */
+/* Hashes the system's random bytes with the time and the process. If the system (a sandbox) refuses
+ * the bytes, they are zeros, and the rest still differs between calls. */
 uint64_t openreg_generator_entropy(void) {
   uint32_t counter[4] = {0};
   (void)!getentropy(counter, sizeof counter);

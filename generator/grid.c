@@ -1,10 +1,10 @@
-/* grid.c: running an operator over the grid, part by part, batch by batch. See grid.h.
+/* grid.c: runs an operator over the grid, part by part and batch by batch. See grid.h.
  *
- * A tensor that 32-bit indices do not reach is cut, and then the words of the whole are taken once
- * and used by nobody, before each part takes its own: that is how the recursion in PyTorch's
- * distribution_nullary_kernel comes out. Everything below writes only its own elements and depends
- * on nothing but its arguments: parts, calls and batches can run in any order, and shares of them
- * at the same time.
+ * A tensor that exceeds 32-bit indices is split. Then the words of the whole tensor are taken once
+ * and not used, and each part takes its own. That is the effect of the recursion in PyTorch's
+ * distribution_nullary_kernel. All functions below write only their own elements and depend only on
+ * their arguments. So parts, calls and batches can run in any order, and shares of them in
+ * parallel.
  */
 #include "generator/grid.h"
 
@@ -33,17 +33,17 @@ uint64_t openreg_grid_increment(uint64_t n, openreg_grid grid, int results_per_c
   return ((n - 1) / (openreg_grid_threads(n, grid) * (uint64_t)results_per_call) + 1) * 4;
 }
 
-/* What the parts of one operator have in common, and where the next part starts. */
+/* What the parts of one operator share, and where the next part starts. */
 typedef struct run {
   openreg_grid grid;
   int results_per_call;
   openreg_share share;
   uint64_t seed, offset;
-  grid_converter *convert; /* NULL: only count */
+  grid_converter *convert; /* NULL: only count words */
   const void *parameters;
 } run;
 
-/* One call of subsequences first, ..., first + count - 1. */
+/* Runs one call of subsequences first, ..., first + count - 1. */
 static void fill_batch(const run *run, const layout *part, uint64_t threads, uint64_t call,
                        uint64_t first, unsigned count) {
   _Alignas(64) char scattered[4][PHILOX_BATCH * sizeof(uint64_t)];
@@ -65,7 +65,7 @@ static void fill_batch(const run *run, const layout *part, uint64_t threads, uin
     openreg_layout_store(part, elements[l], batch.counts[l], batch.values[l]);
 }
 
-/* Batch after batch, call after call, which is also the order in memory of the calls' results. */
+/* Goes batch by batch, call by call, which is also the memory order of the results. */
 static void fill_part(const layout *part, void *context) {
   run *run = context;
   if (run->convert && part->n > 0) {
@@ -92,7 +92,7 @@ static void visit(const openreg_output *output, run *run) {
   openreg_layout_in_memory_order(&whole, output);
   if (!openreg_layout_is_within(&whole, LAYOUT_INDEX_LIMIT))
     run->offset += openreg_grid_increment(whole.n, run->grid, run->results_per_call);
-  openreg_layout_visit_parts(&whole, LAYOUT_INDEX_LIMIT, fill_part, run);
+  openreg_layout_for_each_part(&whole, LAYOUT_INDEX_LIMIT, fill_part, run);
 }
 
 uint64_t openreg_grid_words(const openreg_output *output, openreg_grid grid, int results_per_call) {

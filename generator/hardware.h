@@ -1,9 +1,9 @@
-/* hardware.h: float functions that a GPU approximates by hardware, as CUDA's __logf, __expf and
+/* hardware.h: float functions that a GPU approximates in hardware, as CUDA's __logf, __expf and
  * __tanf compose them.
  *
  * No table of the hardware's last bits exists. Each function here takes the same steps with an
- * accurate inner function, so results agree with the GPU within rounding, not bit for bit. Doubles
- * have no such hardware: they take the C library's functions.
+ * accurate inner function, so results agree with the GPU within rounding, not bit for bit. GPUs
+ * have no such hardware for doubles, so those use the C library's functions.
  */
 #ifndef OPENREG_GENERATOR_HARDWARE_H
 #define OPENREG_GENERATOR_HARDWARE_H

@@ -1,16 +1,16 @@
-/* layout.c: order, merging and cutting of strided outputs. See layout.h.
+/* layout.c: orders, merges and splits strided outputs. See layout.h.
  *
- * What must stay true: an output whose elements fill a range of memory without gaps has, in memory
- * order, one dimension of stride 1 whatever its shape was, so that dense, transposed and
- * channels-last tensors take the same fast path and get the same numbers in memory order.
- * Where CUDA cuts a tensor is part of its numbers: each part draws for itself.
+ * Invariant: an output whose elements fill a memory range without gaps has one dimension of stride
+ * 1 in memory order, whatever its shape was. So dense, transposed and channels-last tensors take
+ * the same fast path and get the same numbers in memory order. Where CUDA splits a tensor affects
+ * its numbers, because each part takes its own words.
  */
 #include "generator/layout.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Appends dimension by dimension, the fastest last, without those of one element. */
+/* Appends the dimensions, the fastest last, without those of one element. */
 static void start(layout *layout, const openreg_output *output) {
   assert(output->dimensions >= 0 && output->dimensions <= OPENREG_MAX_DIMENSIONS);
   layout->data = output->data;
@@ -29,7 +29,7 @@ static void start(layout *layout, const openreg_output *output) {
   }
 }
 
-/* Insertion sort: stable, and there are few dimensions. */
+/* Insertion sort: it is stable, and there are few dimensions. */
 static void sort_by_stride(layout *layout) {
   for (int i = 1; i < layout->dimensions; i++) {
     int64_t size = layout->sizes[i], stride = layout->strides[i];
@@ -43,7 +43,7 @@ static void sort_by_stride(layout *layout) {
   }
 }
 
-/* Joins neighbours of which the slower one starts where the faster one ends. */
+/* Merges neighbors where the slower one starts at the end of the faster one. */
 static void merge(layout *layout) {
   int kept = 0;
   for (int d = 0; d < layout->dimensions; d++) {
@@ -141,7 +141,7 @@ bool openreg_layout_is_within(const layout *layout, uint64_t limit) {
   return layout->n == 0 || reach <= limit;
 }
 
-/* The dimension to cut: the greatest extent, of equals the slowest. */
+/* Returns the dimension to split: the one with the largest extent, among equals the slowest. */
 static int widest(const layout *layout) {
   int best = layout->dimensions - 1;
   for (int d = best - 1; d >= 0; d--) {
@@ -160,9 +160,9 @@ static layout piece(const layout *whole, int dimension, int64_t first, int64_t s
   return part;
 }
 
-/* The depth is at most the number of halvings: 63 for each dimension, about 40 in practice. */
-void openreg_layout_visit_parts(const layout *whole, uint64_t limit, layout_visitor *visit,
-                                void *context) {
+/* The recursion depth is at most the number of halvings: 63 per dimension, about 40 in practice. */
+void openreg_layout_for_each_part(const layout *whole, uint64_t limit, layout_visitor *visit,
+                                  void *context) {
   if (openreg_layout_is_within(whole, limit) || whole->n < 2) {
     visit(whole, context);
     return;
@@ -170,7 +170,7 @@ void openreg_layout_visit_parts(const layout *whole, uint64_t limit, layout_visi
   int dimension = widest(whole);
   int64_t size = whole->sizes[dimension];
   layout part = piece(whole, dimension, 0, size / 2);
-  openreg_layout_visit_parts(&part, limit, visit, context);
+  openreg_layout_for_each_part(&part, limit, visit, context);
   part = piece(whole, dimension, size / 2, size - size / 2);
-  openreg_layout_visit_parts(&part, limit, visit, context);
+  openreg_layout_for_each_part(&part, limit, visit, context);
 }

@@ -1,6 +1,6 @@
-/* philox.c: the function Philox4x32-10, once and for a batch. See rounds.h.
+/* philox.c: the function Philox4x32-10, for one block and for a batch. See rounds.h.
  *
- * It has no state: nothing to initialise, nothing to fail, any order of evaluation.
+ * It has no state: it cannot fail and can be evaluated in any order.
  */
 #include "generator/philox.h"
 

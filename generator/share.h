@@ -1,4 +1,4 @@
-/* share.h: which pieces of a kernel's work are those of one share. */
+/* share.h: which pieces of a kernel's work belong to a share. */
 #ifndef OPENREG_GENERATOR_SHARE_H
 #define OPENREG_GENERATOR_SHARE_H
 
@@ -11,8 +11,8 @@ typedef struct pieces {
   uint64_t first, end;
 } pieces;
 
-/* The first of `count` pieces that belongs to share `index` or a later one. In two steps, for the
- * product of count and index may be beyond 64 bits. */
+/* Returns the first of `count` pieces that belongs to share `index` or a later one. It computes in
+ * two steps, because the product of count and index may exceed 64 bits. */
 static inline uint64_t share_start(uint64_t count, uint64_t index, uint64_t shares) {
   return count / shares * index + count % shares * index / shares;
 }

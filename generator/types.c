@@ -1,5 +1,5 @@
-/* types.c: sizes of types and conversion of single elements. See types.h; the loops over batches
- * are in lanes_types.h. */
+/* types.c: sizes of types, and conversion of single elements. See types.h. lanes_types.h has the
+ * loops over batches. */
 #include "generator/types.h"
 
 #include "base/half.h"

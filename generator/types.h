@@ -1,8 +1,8 @@
-/* types.h: how computed values become elements of a type.
+/* types.h: converts computed values to elements of a type.
  *
- * Kernels compute in float, double or 64-bit integers, a batch at a time, and store the batch
- * through these functions: converting as C++'s static_cast does in PyTorch's kernels. 16-bit floats
- * are reached through float, as c10's are: an int64 is rounded to float first, then again.
+ * Kernels compute batches in float, double or 64-bit integers, and store them with these functions.
+ * They convert as C++'s static_cast does in PyTorch's kernels. 16-bit floats are converted through
+ * float, as c10's are: an int64 is rounded to float first, then again.
  */
 #ifndef OPENREG_GENERATOR_TYPES_H
 #define OPENREG_GENERATOR_TYPES_H
@@ -13,37 +13,39 @@
 
 bool openreg_type_is_floating(openreg_type type);
 
-/* Floating types but float64, whose kernels compute in float. */
+/* Whether kernels of this type compute in float: floating types except float64. */
 bool openreg_type_is_float_computed(openreg_type type);
 
-/* `values` becomes `count` elements of `type`; openreg_type_is_float_computed must hold. */
+/* Converts `values` to `count` elements of `type`, for which openreg_type_is_float_computed must
+ * hold. */
 void openreg_type_store_floats(openreg_type type, const float *values, size_t count,
                                void *elements);
 
-/* Where to compute floats that are to become `elements`: there, if they are of float32, and then
- * openreg_type_store_floats has nothing left to do; else in `room`. */
-static inline float *type_place_for_floats(openreg_type type, void *elements, float *room) {
+/* Returns where to compute floats that will become `elements`. For float32 that is `elements`
+ * itself, and openreg_type_store_floats has nothing left to do. Otherwise it is `room`. */
+static inline float *type_float_buffer(openreg_type type, void *elements, float *room) {
   return type == OPENREG_FLOAT32 ? elements : room;
 }
 
-/* The way back, exact. */
+/* The inverse conversion, which is exact. */
 void openreg_type_load_floats(openreg_type type, const void *elements, size_t count, float *values);
 
 /* Replaces values by the nearest ones that the type holds. */
 void openreg_type_round_floats(openreg_type type, float *values, size_t count);
 float openreg_type_round_float(openreg_type type, float value);
 
-/* One element of a floating type as a double, exactly, and a double as an element, rounded: to
- * float first for 16-bit types. */
+/* Load one element of a floating type as a double, exactly, and store a double as an element,
+ * rounded. For 16-bit types it is rounded to float first. */
 double openreg_type_load_real(openreg_type type, const void *elements, uint64_t index);
 void openreg_type_store_real(openreg_type type, double value, void *elements, uint64_t index);
 
-/* The precision in which kernels of a floating type compute: float, or double for float64. A sum,
- * product, quotient or root of numbers of that precision, worked out in double and rounded by this,
- * is what the precision itself gives: 53 bits are more than twice 24 and 2. */
+/* Rounds to the precision in which kernels of a floating type compute: float, or double for
+ * float64. A sum, product, quotient or root of numbers of that precision, computed in double and
+ * rounded by this, equals the result in that precision, because 53 bits are more than twice 24 and
+ * 2. */
 double openreg_type_round_computed(openreg_type type, double value);
 
-/* The type's own precision. */
+/* Rounds to the type's own precision. */
 double openreg_type_round_real(openreg_type type, double value);
 
 /* Every type; for bool, whether the value is not 0. */

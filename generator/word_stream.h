@@ -1,17 +1,18 @@
-/* stream.h: one subsequence of Philox read word by word, as a CUDA thread with a curandState does.
+/* word_stream.h: one subsequence of Philox read word by word, as a CUDA thread with a curandState
+ * does.
  *
- * For operators whose elements draw as often as they need: rejection methods, and shuffling. A
- * single normal takes two words (four in double) and keeps its pair's cosine for the next call;
- * words drawn in between do not disturb it.
+ * It is for operators whose elements draw as often as they need: rejection methods and shuffling. A
+ * single normal number takes two words (four in double) and keeps the cosine of its pair for the
+ * next call. Words drawn in between do not affect it.
  */
-#ifndef OPENREG_GENERATOR_STREAM_H
-#define OPENREG_GENERATOR_STREAM_H
+#ifndef OPENREG_GENERATOR_WORD_STREAM_H
+#define OPENREG_GENERATOR_WORD_STREAM_H
 
 #include "generator/distributions/box_muller.h"
 #include "generator/generator.h"
 #include "generator/words.h"
 
-/* A stream gives float normals or double ones, not both: they share the place of the cosine. */
+/* A stream returns either float normals or double ones: they share the storage of the cosine. */
 typedef struct stream {
   uint64_t seed, subsequence;
   uint64_t block; /* the next one to compute; offsets end at 2^64 words, so it does not wrap */

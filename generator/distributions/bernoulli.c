@@ -1,8 +1,8 @@
 /* bernoulli.c: ones with a given probability, else zeros.
  *
- * Two operators that differ in more than their argument, as on CUDA: with one probability, u < p on
- * the grid, in double for a double output; with a probability an element, u <= p, four neighbours
- * (in row-major order) of one subsequence, and u is a float whatever the output is.
+ * As on CUDA, the two operators differ in more than their argument. With one probability: u < p on
+ * the grid, in double for a double output. With a probability per element: u <= p, where four
+ * neighbors in row-major order share one subsequence and u is always a float.
  */
 #include "generator/grid.h"
 #include "generator/lanes/lanes.h"
@@ -22,7 +22,7 @@ static void convert_from_floats(const void *context, const grid_batch *batch) {
   const parameters *p = context;
   for (int lane = 0; lane < 4; lane++) {
     float room[PHILOX_BATCH];
-    float *ones = type_place_for_floats(p->type, batch->values[lane], room);
+    float *ones = type_float_buffer(p->type, batch->values[lane], room);
     int32_t integers[PHILOX_BATCH];
     const unsigned count = batch->counts[lane];
     openreg_lanes_chosen()->below(batch->words->lane[lane], count, (float)p->probability, ones);
@@ -58,7 +58,7 @@ void openreg_bernoulli(const openreg_output *output, openreg_share share, openre
                     &p);
 }
 
-/* PyTorch's kernel asks for 10 words, which its generator rounds up. */
+/* PyTorch's kernel asks for 10 words, and its generator rounds that up. */
 enum { TENSOR_WORDS = 12 };
 
 enum { BATCH_ELEMENTS = 4 * PHILOX_BATCH };

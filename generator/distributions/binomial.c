@@ -1,13 +1,15 @@
-/* binomial.c: binomial numbers with a count and a probability an element.
+/* binomial.c: binomial numbers with a count and a probability per element.
  *
- * Small means add up geometric numbers until they exceed the count; large ones use the transformed
- * rejection of W. Hoermann, "The generation of binomial random variates", 1993 (BTRS). Which
- * element draws what is this kernel's own: blocks of 128 threads of 8 elements, and the elements of
- * a thread read one subsequence in turn, so what one draws depends on those before it.
+ * For small means, it adds geometric numbers until they exceed the count. For large means, it uses
+ * the transformed rejection of W. Hoermann, "The generation of binomial random variates", 1993
+ * (BTRS). The mapping of elements to words is this kernel's own: blocks of 128 threads with 8
+ * elements each, and the elements of a thread read one subsequence in turn. So the draws of an
+ * element depend on those before it.
  *
- * PyTorch's arithmetic mixes three precisions: parameters and the result have the type's own,
- * intermediate values that of computation, and what a decimal constant touches is double until it
- * is stored. Here all is double, rounded where a value of PyTorch's has less: `own` and `computed`.
+ * PyTorch's arithmetic mixes three precisions. Parameters and the result have the type's own
+ * precision, and intermediate values have the compute precision. Whatever a decimal constant
+ * touches is double until it is stored. Here everything is double, rounded where a value of PyTorch
+ * has less: `own` and `computed`.
  */
 #include "generator/distributions/binomial.h"
 
@@ -20,7 +22,7 @@
 #include <math.h>
 
 enum {
-  WORDS = 44, /* PyTorch's kernel asks for 42, which its generator rounds up */
+  WORDS = 44, /* PyTorch's kernel asks for 42, and its generator rounds that up */
   BLOCK_THREADS = 128,
   THREAD_ELEMENTS = 8,
   BLOCK_ELEMENTS = BLOCK_THREADS * THREAD_ELEMENTS
@@ -30,7 +32,7 @@ uint64_t openreg_binomial_words(uint64_t n) {
   return n ? WORDS : 0;
 }
 
-/* Where one element's draws come from, and the precision it is worked out in. */
+/* The words of one element, and the precision of its computation. */
 typedef struct source {
   openreg_type type;
   stream stream;
@@ -44,7 +46,8 @@ static double computed(const source *s, double value) {
   return openreg_type_round_computed(s->type, value);
 }
 
-/* In [0, 1), of 24 bits: not cuRAND's, whose 1 the logarithms here could not do with. */
+/* Returns a 24-bit number in [0, 1). It is not cuRAND's uniform, whose 1 the logarithms here could
+ * not handle. */
 static double uniform_24(source *s) {
   return (double)(stream_word(&s->stream) & 0xFFFFFF) * 0x1p-24;
 }
@@ -53,8 +56,8 @@ static double log_of(const source *s, double value) {
   return computed(s, log(value));
 }
 
-/* How many geometric numbers fit into the count. */
-static double by_inversion(source *s, double count, double p) {
+/* Counts how many geometric numbers fit into the count. */
+static double sample_by_inversion(source *s, double count, double p) {
   const double log_of_failure = computed(s, log1p(-p));
   double sum = 0, successes = 0;
   for (;;) {
@@ -66,7 +69,7 @@ static double by_inversion(source *s, double count, double p) {
   }
 }
 
-/* What Stirling's formula leaves of ln k!: exact values, then a series in 1 / (k + 1). */
+/* Returns the error of Stirling's formula for ln k!: exact values, then a series in 1 / (k + 1). */
 static double stirling_tail(const source *s, double k) {
   static const double tails[] = {0.0810614667953272,  0.0413406959554092, 0.0276779256849983,
                                  0.02079067210376509, 0.0166446911898211, 0.0138761288230707,
@@ -78,8 +81,8 @@ static double stirling_tail(const source *s, double k) {
   return computed(s, (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / next);
 }
 
-/* The names of the paper: b, a, c shape the candidates; v_r is the height below which the box is
- * tight; r are the odds; m is the mode. */
+/* The names are the paper's: b, a, c shape the candidates; v_r is the height below which the box is
+ * tight; r is the odds; m is the mode. */
 typedef struct btrs {
   double count, b, a, c, v_r, r, alpha, m;
 } btrs;
@@ -98,7 +101,7 @@ static btrs btrs_of(const source *s, double count, double p) {
   return t;
 }
 
-/* The logarithm of the probability of k, relative to that of the mode. */
+/* Returns the logarithm of the probability of k, relative to that of the mode. */
 static double log_likelihood(const source *s, const btrs *t, double k) {
   const double m = t->m;
   const double failures_of_mode = computed(s, t->count - m), failures = own(s, t->count - k);
@@ -112,7 +115,7 @@ static double log_likelihood(const source *s, const btrs *t, double k) {
                          stirling_tail(s, failures));
 }
 
-static double by_rejection(source *s, double count, double p) {
+static double sample_by_rejection(source *s, double count, double p) {
   const btrs t = btrs_of(s, count, p);
   for (;;) {
     const double u = uniform_24(s) - 0.5, v = uniform_24(s);
@@ -130,9 +133,10 @@ static double by_rejection(source *s, double count, double p) {
   }
 }
 
-/* The method that suits the mean; both ask for p <= 1/2. */
-static double successes_of(source *s, double count, double p) {
-  return own(s, count * p) >= 10 ? by_rejection(s, count, p) : by_inversion(s, count, p);
+/* Uses the method for the mean. Both require p <= 1/2. */
+static double sample_by_mean(source *s, double count, double p) {
+  return own(s, count * p) >= 10 ? sample_by_rejection(s, count, p)
+                                 : sample_by_inversion(s, count, p);
 }
 
 static double sample(source *s, double count, double p) {
@@ -143,8 +147,8 @@ static double sample(source *s, double count, double p) {
   if (p >= 1)
     return count;
   if (p <= 0.5)
-    return successes_of(s, count, p);
-  return own(s, count - successes_of(s, count, own(s, 1 - p)));
+    return sample_by_mean(s, count, p);
+  return own(s, count - sample_by_mean(s, count, own(s, 1 - p)));
 }
 
 typedef struct job {
@@ -155,7 +159,8 @@ typedef struct job {
   openreg_philox philox;
 } job;
 
-/* Elements first, ..., first + n - 1 of the job, as the GPU's blocks and threads count them. */
+/* Draws elements first, ..., first + n - 1 of the job, numbered as by the GPU's blocks and threads.
+ */
 static void draw(const job *job, uint64_t first, uint64_t n) {
   const pieces blocks = pieces_of(job->share, (n + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS);
   for (uint64_t block = blocks.first; block < blocks.end; block++) {
@@ -186,7 +191,7 @@ void openreg_binomial_within(uint64_t limit, openreg_type type, uint64_t n, cons
   job job = {type, count, p, result, share, philox};
   layout whole;
   openreg_layout_in_memory_order(&whole, &output);
-  openreg_layout_visit_parts(&whole, limit, draw_part, &job);
+  openreg_layout_for_each_part(&whole, limit, draw_part, &job);
 }
 
 void openreg_binomial(openreg_type type, uint64_t n, const void *count, const void *p, void *result,

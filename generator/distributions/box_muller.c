@@ -15,8 +15,9 @@ void openreg_box_muller_floats(const uint32_t *first, const uint32_t *second, un
                                   cosines);
 }
 
-/* sin and cos of pi * v for v in (0, 2]: v less the nearest multiple of 1/2 is exact and at most
- * 1/4 away, so the argument's one rounding costs no more than a last place of the result. */
+/* Return sin and cos of pi * v for v in (0, 2]. v minus the nearest multiple of 1/2 is exact and at
+ * most 1/4 from 0. So the single rounding of the argument costs at most the last place of the
+ * result. */
 static double sine_of_pi_times(double v) {
   int quarter_turns = (int)(2.0 * v + 0.5);
   double x = 3.141592653589793 * (v - 0.5 * quarter_turns);

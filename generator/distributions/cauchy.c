@@ -1,8 +1,8 @@
 /* cauchy.c: Cauchy numbers: median + sigma * tan(pi * (u - 1/2)).
  *
- * A float u is kept an epsilon away from 0 and 1, where the GPU's tangent would overflow; a double
- * is taken as it is. Near those ends the tangent magnifies whatever the GPU's approximation is off
- * by: floats agree with the GPU within 1e-6 of their distance from the median only in the middle.
+ * A float u is kept an epsilon away from 0 and 1, where the GPU's tangent would overflow. A double
+ * is used as it is. Near those ends the tangent magnifies the error of the GPU's approximation. So
+ * floats agree with the GPU within 1e-6 of their distance from the median only in the middle.
  */
 #include "generator/grid.h"
 #include "generator/hardware.h"

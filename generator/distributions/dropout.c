@@ -1,10 +1,10 @@
 /* dropout.c: the forward kernel of native_dropout.
  *
- * CUDA runs it in one of two shapes. Where x can be read several elements at a time (a vector), a
- * vector of V neighbours comes from one subsequence: V consecutive words, of which a block has 4;
- * V = 2 throws half of its block away, V = 8 reads two blocks. Else the elements are those of the
- * grid. The words taken are the same in every case, so V = 8 can read words that the next operator
- * reads again: that is how the GPU behaves. The uniforms are floats also for doubles.
+ * CUDA has two variants. If x can be read as vectors of V elements, V neighbors come from one
+ * subsequence: V consecutive words. A block has 4 words. V = 2 discards half of its block, and V
+ * = 8 reads two blocks. Otherwise the elements are those of the grid. The number of words taken is
+ * always the same, so with V = 8 the next operator can read some of the same words. That is the
+ * GPU's behavior. The uniforms are floats for doubles too.
  */
 #include "generator/grid.h"
 #include "generator/lanes/lanes.h"
@@ -37,7 +37,7 @@ typedef struct job {
   double keep, scale; /* rounded to float unless the type is double */
 } job;
 
-/* result = x * mask * scale, left to right, for `count` elements and their uniforms. */
+/* Computes result = x * mask * scale, left to right, for `count` elements and their uniforms. */
 static void drop_doubles(const job *job, uint64_t first, unsigned count, const float *uniforms) {
   const double *x = (const double *)job->x + first;
   double *result = (double *)job->result + first;
@@ -66,7 +66,7 @@ static void drop(const job *job, uint64_t first, unsigned count, const float *un
     drop_floats(job, first, count, uniforms);
 }
 
-/* Vector v comes from subsequence v mod threads; its call is v / threads. */
+/* Vector v comes from subsequence v mod threads, in call v / threads. */
 static void drop_vectors(const job *job, uint64_t n, unsigned width, openreg_share share,
                          openreg_philox philox, uint64_t threads) {
   const uint64_t vectors = n / width, batches = threads / PHILOX_BATCH;
@@ -87,7 +87,7 @@ static void drop_vectors(const job *job, uint64_t n, unsigned width, openreg_sha
   }
 }
 
-/* The mapping of the grid, element by element; CUDA does not cut large tensors here. */
+/* Uses the mapping of the grid, element by element. CUDA does not split large tensors here. */
 static void drop_elements(const job *job, uint64_t n, openreg_share share, openreg_philox philox,
                           uint64_t threads) {
   const uint64_t call_elements = threads * GRID_RESULTS_32, batches = threads / PHILOX_BATCH;

@@ -1,8 +1,8 @@
 /* exponential.c: exponential numbers: -log(u) / lambda.
  *
- * The logarithm of a u that is 1 or next to it is replaced by -epsilon/2, so that 0 never comes,
- * as PyTorch does on CUDA. Floats agree with the GPU within rounding: the hardware approximates the
- * logarithm, of which no table exists.
+ * As PyTorch does on CUDA, the logarithm of a u that is 1 or next to it is replaced by -epsilon/2,
+ * so that 0 never occurs. Floats agree with the GPU within rounding: its hardware approximates the
+ * logarithm, and no table of that exists.
  */
 #include "generator/grid.h"
 #include "generator/lanes/lanes.h"
@@ -18,12 +18,12 @@ typedef struct float_parameters {
   float factor; /* -1 / lambda */
 } float_parameters;
 
-/* The logarithms above -epsilon/2 are those of the uniforms from 1 - epsilon/2 on. */
+/* The logarithms above -epsilon/2 are those of uniforms of at least 1 - epsilon/2. */
 static void convert_to_floats(const void *parameters, const grid_batch *batch) {
   const float_parameters *p = parameters;
   for (int lane = 0; lane < 4; lane++) {
     float room[PHILOX_BATCH];
-    float *values = type_place_for_floats(p->type, batch->values[lane], room);
+    float *values = type_float_buffer(p->type, batch->values[lane], room);
     const unsigned count = batch->counts[lane];
     openreg_lanes_chosen()->logarithms(batch->words->lane[lane], count, values);
     openreg_lanes_chosen()->limit_and_multiply(values, count, -FLT_EPSILON / 2, p->factor);

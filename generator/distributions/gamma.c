@@ -1,11 +1,11 @@
-/* gamma.c: gamma numbers with a shape an element.
+/* gamma.c: gamma numbers with a shape per element.
  *
- * G. Marsaglia, W. W. Tsang, "A simple method for generating gamma variables", ACM TOMS 26 (2000):
- * the cube of a shifted normal number is accepted or rejected; a shape below 1 takes one uniform
- * more. Every element has a subsequence of its own; its normals and uniforms are floats, and
- * PyTorch's constants are floats too, also where the arithmetic is double. Here it is written once,
- * in double, and rounded after each step to the precision of the type (see
- * openreg_type_round_computed).
+ * The method is G. Marsaglia, W. W. Tsang, "A simple method for generating gamma variables", ACM
+ * TOMS 26 (2000). It accepts or rejects the cube of a shifted normal number; a shape below 1 takes
+ * one more uniform. Each element has its own subsequence. Its normal numbers and uniforms are
+ * floats, and PyTorch's constants are floats too, even where the arithmetic is double. Here all
+ * types share one implementation in double, which rounds after each step to the precision of the
+ * type (see openreg_type_round_computed).
  */
 #include "generator/share.h"
 #include "generator/word_stream.h"
@@ -15,7 +15,7 @@
 #include <float.h>
 #include <math.h>
 
-/* PyTorch's kernel asks for 10 words, which its generator rounds up. */
+/* PyTorch's kernel asks for 10 words, and its generator rounds that up. */
 enum { WORDS = 12 };
 
 uint64_t openreg_gamma_words(uint64_t n) {
@@ -28,13 +28,13 @@ static double smallest_normal(openreg_type type) {
   return type == OPENREG_FLOAT16 ? 0x1p-14 : (double)FLT_MIN; /* bfloat16 has float's exponents */
 }
 
-/* (1 - u)^(1 / shape), which makes a number of shape + 1 one of `shape`. */
+/* Returns (1 - u)^(1 / shape), the factor from a number of shape + 1 to one of `shape`. */
 static double boost(openreg_type type, stream *stream, double shape) {
   const double base = openreg_type_round_computed(type, 1 - (double)stream_uniform(stream));
   return openreg_type_round_computed(type, pow(base, openreg_type_round_computed(type, 1 / shape)));
 }
 
-/* Whether v = (1 + c z)^3 is kept: a bound that is quick to work out, then the exact rule. */
+/* Whether v = (1 + c z)^3 is accepted. It tries a cheap bound first, then the exact rule. */
 static bool is_accepted(openreg_type type, double u, double z, double v, double d) {
   const double square = openreg_type_round_computed(type, z * z);
   const double part = openreg_type_round_computed(type, (double)0.0331f * square);

@@ -1,9 +1,10 @@
-/* geometric.c: how many trials up to the first success: ceil(log(u) / log(1 - p)), of every type.
+/* geometric.c: the number of trials up to the first success, ceil(log(u) / log(1 - p)), for every
+ * type.
  *
- * Computed in float, for a double output in double. u can be 1, and then the result is 0, as on the
- * GPU; and for p below about 2^-25, where 1 - p is 1 as a float, no finite number comes out. A
- * quotient next to an integer may be rounded up by the GPU's logarithm and not by this one, or the
- * other way round: see hardware.h.
+ * It computes in float, or in double for a double output. As on the GPU, u can be 1, and then the
+ * result is 0; and for p below about 2^-25, where 1 - p is 1 as a float, the result is not finite.
+ * The logarithms of the GPU and of this file differ in their last bits, so a quotient next to an
+ * integer may be rounded differently: see hardware.h.
  */
 #include "generator/grid.h"
 #include "generator/hardware.h"
@@ -19,8 +20,8 @@ typedef struct float_parameters {
   float log_of_failure;
 } float_parameters;
 
-/* What a GPU's conversion gives: the ends of the range beyond them, and for NaN the lowest. */
-static int64_t saturated(float value) {
+/* Converts as a GPU does: values beyond the range become its ends, and NaN the lowest value. */
+static int64_t saturate(float value) {
   if (!(value >= -0x1p63f))
     return INT64_MIN;
   return value < 0x1p63f ? (int64_t)value : INT64_MAX;
@@ -40,7 +41,7 @@ static void convert_from_floats(const void *parameters, const grid_batch *batch)
       openreg_type_store_floats(p->type, values, count, batch->values[lane]);
     } else {
       for (unsigned j = 0; j < count; j++)
-        integers[j] = saturated(values[j]);
+        integers[j] = saturate(values[j]);
       openreg_type_store_int64s(p->type, integers, count, batch->values[lane]);
     }
   }

@@ -1,8 +1,8 @@
 /* integers.c: random integers, the three forms of random_, for every type.
  *
- * A form is a kind of word (32 or 64 bits), a modulus and a base; the rest is one formula modulo
- * 2^64: word mod modulus, plus base, read as a signed number and converted to the type. Half and
- * bfloat16 are reached through float, as c10's types are.
+ * A form consists of a kind of word (32 or 64 bits), a modulus and a base. The rest is one formula
+ * modulo 2^64: word mod modulus, plus base, read as a signed number and converted to the type. Half
+ * and bfloat16 are converted through float, as c10's types are.
  */
 #include "generator/grid.h"
 #include "generator/lanes/lanes.h"
@@ -10,22 +10,22 @@
 
 #include <assert.h>
 
-/* From this range on PyTorch's CUDA kernel takes 64-bit words, whatever the type: it accepts a skew
- * of the remainder of about 5 % below it. */
-#define LEAST_RANGE_64 (UINT64_C(1) << 28)
+/* From this range on, PyTorch's CUDA kernel takes 64-bit words for every type. It accepts a bias of
+ * the remainder of about 5 % below it. */
+#define MIN_RANGE_64 (UINT64_C(1) << 28)
 
 typedef struct recipe {
   openreg_type type;
   int results_per_call;
   uint64_t modulus; /* 0: the whole word */
   int64_t base;
-  divisor divisor;       /* by the modulus, for words of 32 bits */
-  divisor_64 divisor_64; /* by the modulus, for words of 64 bits */
+  divisor divisor;       /* for words of 32 bits */
+  divisor_64 divisor_64; /* for words of 64 bits */
 } recipe;
 
-/* How many different values random_() gives: the non-negative ones of an integer type, and for a
- * floating type with d binary digits 0 to 2^d, all of which it holds exactly. CUDA has no random_()
- * for the three wide unsigned types; they get their whole range here. */
+/* Returns the number of different values of random_(): the non-negative ones of an integer type,
+ * and for a floating type with d binary digits 0 to 2^d, which it holds exactly. CUDA has no
+ * random_() for the three wide unsigned types; they get their whole range here. */
 static uint64_t whole_type_modulus(openreg_type type) {
   switch (type) {
   case OPENREG_BOOL:
@@ -63,7 +63,7 @@ static recipe recipe_of(openreg_type type, openreg_random_form form, uint64_t ra
   switch (form) {
   case OPENREG_RANDOM_FROM_TO:
     assert(range >= 1);
-    recipe.results_per_call = range < LEAST_RANGE_64 ? GRID_RESULTS_32 : GRID_RESULTS_64;
+    recipe.results_per_call = range < MIN_RANGE_64 ? GRID_RESULTS_32 : GRID_RESULTS_64;
     recipe.modulus = range;
     recipe.base = base;
     break;
@@ -82,7 +82,7 @@ static recipe recipe_of(openreg_type type, openreg_random_form form, uint64_t ra
   return recipe;
 }
 
-/* Whether the largest value fits in 32 bits; the least, the base, must too. */
+/* Whether the largest value fits in 32 bits. The smallest value, the base, must fit too. */
 static bool is_narrow(const recipe *p) {
   return p->base >= INT32_MIN && p->base <= INT32_MAX && p->modulus <= INT32_MAX &&
          p->base + (int64_t)p->modulus <= INT32_MAX;

@@ -1,7 +1,8 @@
-/* multinomial.c: categories drawn with replacement, more than one sample a row.
+/* multinomial.c: categories drawn with replacement, for more than one sample per row.
  *
- * One uniform a sample, looked up in the running sums of the row. CUDA starts one row of blocks for
- * each distribution, at most as many as its grid is high, and goes round with the next call.
+ * Each sample is one uniform, looked up in the cumulative sums of its row. CUDA starts one row of
+ * blocks for each distribution, at most as many as its grid has rows, and continues with the next
+ * call.
  */
 #include "generator/philox.h"
 #include "generator/types.h"
@@ -11,7 +12,7 @@
 
 enum {
   BLOCK_THREADS = 128, /* of PyTorch's sampleMultinomialWithReplacement */
-  GRID_ROWS = 65535    /* CUDA's limit on a grid's second dimension, on every device */
+  GRID_ROWS = 65535    /* CUDA's limit for a grid's second dimension, on every device */
 };
 
 static uint64_t rows_at_once(uint64_t rows) {
@@ -30,9 +31,9 @@ typedef struct distribution {
   uint64_t categories;
 } distribution;
 
-/* The first category whose running sum reaches u (doubles compare as the elements do). Where
- * rounding left none, the last one that has a weight: the same steps, in the same order, as the
- * GPU's search. */
+/* Returns the first category whose cumulative sum reaches u (doubles compare as the elements do).
+ * If rounding left none, returns the last one with a weight. These are the steps of the GPU's
+ * search, in the same order. */
 static uint64_t choose(const distribution *d, double u) {
   uint64_t start = 0, end = d->categories;
   while (start < end) {

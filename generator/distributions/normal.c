@@ -1,8 +1,9 @@
-/* normal.c: normal numbers, fma(z, standard deviation, mean) of a standard normal z, and numbers
- * whose logarithms are normal, the exponential of that.
+/* normal.c: normal numbers, fma(z, standard deviation, mean) of a standard normal z, and log-normal
+ * numbers, which are the exponential of normal ones.
  *
- * How close they are to the GPU's is said in box_muller.h and, of the exponential of floats, in
- * hardware.h. In 16-bit types that is taken of the float, not of a rounded normal number.
+ * box_muller.h says how close normal numbers are to the GPU's, and hardware.h says it for the
+ * exponential of floats. For 16-bit types the exponential is taken of the float, not of a rounded
+ * normal number.
  */
 #include "generator/distributions/box_muller.h"
 #include "generator/grid.h"
@@ -28,8 +29,8 @@ static void convert_to_floats(const void *parameters, const grid_batch *batch) {
   const distribution *d = parameters;
   for (int lane = 0; lane < 4; lane += 2) {
     float rooms[2][PHILOX_BATCH];
-    float *sines = type_place_for_floats(d->type, batch->values[lane], rooms[0]);
-    float *cosines = type_place_for_floats(d->type, batch->values[lane + 1], rooms[1]);
+    float *sines = type_float_buffer(d->type, batch->values[lane], rooms[0]);
+    float *cosines = type_float_buffer(d->type, batch->values[lane + 1], rooms[1]);
     const unsigned sine_count = batch->counts[lane], cosine_count = batch->counts[lane + 1];
     openreg_box_muller_floats(batch->words->lane[lane], batch->words->lane[lane + 1], sine_count,
                               cosine_count, (float)d->standard_deviation, (float)d->mean, sines,

@@ -1,10 +1,10 @@
-/* poisson.c: Poisson numbers with a mean an element, by the three methods of cuRAND.
+/* poisson.c: Poisson numbers with a mean per element, by the three methods of cuRAND.
  *
- * Below a mean of 64 as many uniforms are multiplied as it takes; above 4000 a double normal number
- * is scaled; in between a candidate from a function that resembles the distribution is accepted or
- * rejected. Every element has a subsequence of its own. The middle method works in float, and the
- * GPU uses approximating hardware for its logarithm, exponential and roots: where a candidate is
- * about to be rejected, the GPU may decide otherwise.
+ * Below a mean of 64, it multiplies as many uniforms as necessary. Above 4000, it scales a double
+ * normal number. In between, it accepts or rejects a candidate of a function that resembles the
+ * distribution. Each element has its own subsequence. The middle method computes in float, and the
+ * GPU uses approximating hardware for its logarithm, exponential and roots. So the GPU may decide
+ * differently about a candidate at the boundary of rejection.
  */
 #include "generator/hardware.h"
 #include "generator/share.h"
@@ -13,26 +13,26 @@
 
 #include <assert.h>
 
-/* Where cuRAND changes the method. */
-#define LEAST_OF_REJECTION 64.0
-#define MOST_OF_REJECTION  4000.0
+/* cuRAND changes the method at these means. */
+#define REJECTION_MIN_LAMBDA 64.0
+#define MOST_OF_REJECTION    4000.0
 
-/* PyTorch's kernel asks for as many. */
+/* PyTorch's kernel asks for this number of words. */
 enum { WORDS = 20 };
 
 uint64_t openreg_poisson_words(uint64_t n) {
   return n ? WORDS : 0;
 }
 
-/* The GPU's conversion to unsigned int. */
-static double saturated(double value) {
+/* Converts as a GPU does to unsigned int. */
+static double saturate(double value) {
   if (!(value > 0))
     return 0;
   return value < (double)UINT32_MAX ? (double)(uint32_t)value : (double)UINT32_MAX;
 }
 
-/* How many uniforms fit into a product of at least e^-lambda. */
-static double by_multiplication(stream *stream, float lambda) {
+/* Counts how many uniforms fit into a product of at least e^-lambda. */
+static double sample_by_multiplication(stream *stream, float lambda) {
   uint32_t count = 0;
   float product = expf(lambda);
   do {
@@ -43,11 +43,11 @@ static double by_multiplication(stream *stream, float lambda) {
 }
 
 static double by_normal(stream *stream, double lambda) {
-  return saturated(fma(sqrt(lambda), stream_normal_double(stream), lambda) + 0.5);
+  return saturate(fma(sqrt(lambda), stream_normal_double(stream), lambda) + 0.5);
 }
 
-/* cuRAND's stand-in for the incomplete gamma function of its argument's parameter `lambda`:
- * 1 / (1 + e^(steepness (lambda - x) - shift))^2. */
+/* cuRAND's approximation of the incomplete gamma function with parameter `lambda`: 1 / (1 +
+ * e^(steepness (lambda - x) - shift))^2. */
 typedef struct envelope {
   float lambda, steepness, shift;
 } envelope;
@@ -83,15 +83,15 @@ static double by_rejection(stream *stream, float lambda) {
     const float most = 1.3f * (envelope_at(&e, x + 1.0f) - envelope_at(&e, x));
     const float likelihood = hardware_expf(fmaf(x, log_lambda, -lambda) - log_of_factorial(x));
     if (t * most < likelihood && (double)most >= 1e-20)
-      return saturated((double)x);
+      return saturate((double)x);
   }
 }
 
 static double sample(stream *stream, double lambda) {
   if (!(lambda >= 0))
     return (double)NAN;
-  if (lambda < LEAST_OF_REJECTION)
-    return by_multiplication(stream, (float)lambda);
+  if (lambda < REJECTION_MIN_LAMBDA)
+    return sample_by_multiplication(stream, (float)lambda);
   if (lambda > MOST_OF_REJECTION)
     return by_normal(stream, lambda);
   return by_rejection(stream, (float)lambda);

@@ -1,18 +1,18 @@
-/* randperm.c: random permutations: 0 ... n-1 sorted by random keys, then ties shuffled.
+/* randperm.c: random permutations: the numbers 0 ... n-1 sorted by random keys, with ties shuffled.
  *
- * Keys have just so many bits that ties are rare; a tie keeps the order of the numbers, which would
- * be a bias, so every run of equal keys is shuffled by draws of a second request.
+ * Keys have just enough bits that ties are rare. A tie would keep the order of the numbers, which
+ * is a bias, so each run of equal keys is shuffled with words of a second request.
  *
- * What is sorted are 64-bit entries: the number in the lower bits, above it as many of the key's
- * upper bits as there is room for. Entries are different, so no sort needs to be stable. Up to 2^20
- * numbers the whole key has room; beyond, a few entries agree in what they show of their keys, and
- * the keys are drawn once more to put those in order.
+ * The sort works on 64-bit entries: the number in the lower bits, and above it as many upper bits
+ * of the key as fit. All entries differ, so the sort need not be stable. Up to 2^20 numbers the
+ * whole key fits. Beyond that, a few entries agree in their stored bits, and the keys are generated
+ * again to order those.
  *
- * The sort uses that keys are uniform. Entries are dealt by their uppermost bits to buckets that
- * fit in a second-level cache. In a bucket, a radix sort of nearly so many bits as it takes to tell
- * its entries apart leaves each, on average, a place or two from where it belongs, and one
- * insertion sort finishes in linear expected time. Keys are not an adversary's: they come from
- * Philox alone.
+ * The sort relies on uniform keys. It distributes entries by their uppermost bits to buckets that
+ * fit in a second-level cache. Within a bucket, a radix sort uses almost as many bits as
+ * distinguish the entries. That leaves each entry one or two places from its final place on
+ * average, and one insertion sort finishes in linear expected time. Nobody can choose bad keys:
+ * they come from Philox alone.
  */
 #include "generator/distributions/randperm.h"
 
@@ -24,20 +24,21 @@
 
 enum {
   SMALL_KEY_BITS = 32,      /* up to here keys are int32, else int64 */
-  MOST_BUCKET_BITS = 11,    /* 2048 streams of writing, whose pages processors can keep in mind */
-  BUCKET_ENTRIES_BITS = 13, /* 64 KiB a bucket, while MOST_BUCKET_BITS allows */
+  MOST_BUCKET_BITS = 11,    /* 2048 write streams, whose pages fit in a TLB */
+  BUCKET_ENTRIES_BITS = 13, /* 64 KiB per bucket, while MOST_BUCKET_BITS allows that */
   DIGIT_BITS = 12           /* 16 KiB of counters */
 };
 
-/* Bits of a key such that all n are different with probability 0.9 at least: the bound in
- * PyTorch's "Algorithm of randperm". */
+/* Returns the bits of a key with which all n keys differ with a probability of at least 0.9: the
+ * bound in PyTorch's "Algorithm of randperm". */
 static int key_bits(uint64_t n) {
   const double count = (double)n;
   const double bits = ceil(log2(count - (6 * count * count + 1) / (12 * log(0.9))));
   return bits < 64 ? (int)bits : 64;
 }
 
-/* The request for keys: random_(lowest, largest) of the keys' type, which excludes the largest. */
+/* The request for keys is random_(lowest, largest) of the keys' type, which excludes the largest
+ * value. */
 static openreg_output key_output(int64_t *keys, const int64_t *n, const int64_t *stride) {
   const bool small = key_bits((uint64_t)*n) <= SMALL_KEY_BITS;
   return (openreg_output){keys, small ? OPENREG_INT32 : OPENREG_INT64, 1, n, stride};
@@ -63,10 +64,10 @@ static int bits_of(uint64_t number) {
   return number ? 64 - __builtin_clzll(number) : 0;
 }
 
-/* What the steps of one permutation have in common. */
+/* What the steps of one permutation share. */
 typedef struct job {
   uint64_t n;
-  int key_bits, shown_bits; /* of a key, in its entry */
+  int key_bits, stored_bits; /* bits of a key, and how many of them an entry stores */
   openreg_philox philox;
   openreg_grid grid;
 } job;
@@ -75,17 +76,16 @@ static bool has_small_keys(const job *job) {
   return job->key_bits <= SMALL_KEY_BITS;
 }
 
-/* Into `drawn`, as int32 or int64. */
-static void draw_keys(const job *job, int64_t *drawn) {
+/* Writes the keys into `drawn`, as int32 or int64. */
+static void fill_keys(const job *job, int64_t *drawn) {
   const int64_t size = (int64_t)job->n, stride = 1;
   const openreg_output keys = key_output(drawn, &size, &stride);
   openreg_random(&keys, openreg_whole, job->philox, job->grid, OPENREG_RANDOM_FROM_TO,
                  key_range(&keys), has_small_keys(job) ? INT32_MIN : INT64_MIN);
 }
 
-/* The key of number i, its uppermost bit at the top. Masked keys are unsigned; those of all the
- * bits of their type are compared as signed numbers, which is the same after the sign bit has been
- * turned around. */
+/* Returns the key of number i, aligned to the top bit. Masked keys are unsigned. Keys that use all
+ * bits of their type compare as signed numbers; inverting the sign bit gives the same order. */
 static uint64_t key_of(const job *job, const int64_t *drawn, uint64_t i) {
   const uint64_t key =
       has_small_keys(job) ? (uint64_t)((const int32_t *)drawn)[i] : (uint64_t)drawn[i];
@@ -93,9 +93,9 @@ static uint64_t key_of(const job *job, const int64_t *drawn, uint64_t i) {
   return (key << (64 - job->key_bits)) ^ (uint64_t)is_signed << 63;
 }
 
-/* The bits of an entry that are the number's. */
+/* The bits of an entry that hold the number. */
 static uint64_t number_mask(const job *job) {
-  return job->shown_bits < 64 ? UINT64_MAX >> job->shown_bits : 0;
+  return job->stored_bits < 64 ? UINT64_MAX >> job->stored_bits : 0;
 }
 
 static uint64_t entry_of(const job *job, const int64_t *drawn, uint64_t i) {
@@ -104,7 +104,7 @@ static uint64_t entry_of(const job *job, const int64_t *drawn, uint64_t i) {
 
 /* ---- sorting --------------------------------------------------------------------------------- */
 
-/* One pass by the `bits` that start at bit `shift`; it keeps the order of what agrees in them. */
+/* Sorts by the `bits` that start at bit `shift`. The pass is stable. */
 static void sort_by_digit(const uint64_t *from, uint64_t *to, uint32_t n, int shift, int bits) {
   const uint32_t digits = UINT32_C(1) << bits;
   uint32_t next[1 << DIGIT_BITS];
@@ -133,7 +133,7 @@ static void sort_by_insertion(uint64_t *entries, uint32_t n) {
 
 /* Sorts a bucket of `from`, whose entries agree in their uppermost `dealt` bits, into `to`. */
 static void sort_bucket(uint64_t *from, uint64_t *to, uint32_t n, int dealt) {
-  const int telling = bits_of(n) > 2 ? bits_of(n) - 2 : 0; /* 2 to 4 entries a value */
+  const int telling = bits_of(n) > 2 ? bits_of(n) - 2 : 0; /* 2 to 4 entries per value */
   const int passes = (telling + DIGIT_BITS - 1) / DIGIT_BITS;
   const int bits = passes ? (telling + passes - 1) / passes : 0;
   uint64_t *sorted = from, *other = to;
@@ -148,12 +148,12 @@ static void sort_bucket(uint64_t *from, uint64_t *to, uint32_t n, int dealt) {
   sort_by_insertion(to, n);
 }
 
-/* In two steps, for `dealt` bits may be none. */
+/* Shifts in two steps, because `dealt` may be 0. */
 static uint64_t bucket_of(uint64_t entry, int dealt) {
   return entry >> (63 - dealt) >> 1;
 }
 
-/* Turns the keys in `numbers` into sorted entries there. `room` has n places. */
+/* Replaces the keys in `numbers` by sorted entries. `room` has n elements. */
 static void sort_entries(const job *job, int64_t *numbers, uint64_t *room) {
   const int surplus = bits_of(job->n) - BUCKET_ENTRIES_BITS;
   const int dealt = surplus < 0 ? 0 : surplus < MOST_BUCKET_BITS ? surplus : MOST_BUCKET_BITS;
@@ -178,7 +178,7 @@ static void sort_entries(const job *job, int64_t *numbers, uint64_t *room) {
 
 /* ---- equal keys ------------------------------------------------------------------------------ */
 
-/* A run of equal keys that starts at sorted position t draws word after word of subsequence t. */
+/* A run of equal keys that starts at sorted position t uses the words of subsequence t. */
 static void shuffle_run(int64_t *run, uint64_t length, openreg_philox philox, uint64_t t) {
   stream words = stream_start(philox, t);
   for (uint64_t j = length - 1; j > 0; j--) {
@@ -189,7 +189,7 @@ static void shuffle_run(int64_t *run, uint64_t length, openreg_philox philox, ui
   }
 }
 
-/* By key, then number: numbers come in ascending order, and insertion keeps it. */
+/* Sorts by key, then by number: numbers arrive in ascending order, and insertion sort is stable. */
 static void sort_by_whole_key(const job *job, const int64_t *drawn, int64_t *run, uint64_t length) {
   for (uint64_t i = 1; i < length; i++) {
     const int64_t moved = run[i];
@@ -201,7 +201,7 @@ static void sort_by_whole_key(const job *job, const int64_t *drawn, int64_t *run
   }
 }
 
-/* Numbers at places t, ..., end - 1, whose entries showed the same bits of their keys. */
+/* Handles positions t, ..., end - 1, whose entries store the same bits of their keys. */
 static void resolve_ties_by_whole_key(const job *job, const int64_t *drawn, int64_t *numbers,
                                       uint64_t t, uint64_t end, openreg_philox second) {
   sort_by_whole_key(job, drawn, numbers + t, end - t);
@@ -216,8 +216,8 @@ static void resolve_ties_by_whole_key(const job *job, const int64_t *drawn, int6
   }
 }
 
-/* Turns sorted entries into numbers, shuffling runs of equal keys. Where entries do not show whole
- * keys, `drawn` has the keys of all numbers; else it is NULL. */
+/* Replaces sorted entries by numbers, and shuffles runs of equal keys. If entries do not store
+ * whole keys, `drawn` has the keys of all numbers; else it is NULL. */
 static void resolve_ties(const job *job, int64_t *entries, const int64_t *drawn,
                          openreg_philox second) {
   const uint64_t mask = number_mask(job);
@@ -232,8 +232,8 @@ static void resolve_ties(const job *job, int64_t *entries, const int64_t *drawn,
   }
 }
 
-bool openreg_randperm_showing(int most_bits, int64_t *output, uint64_t n, openreg_philox philox,
-                              openreg_grid grid) {
+bool openreg_randperm_with_key_bits(int most_bits, int64_t *output, uint64_t n,
+                                    openreg_philox philox, openreg_grid grid) {
   if (n == 0)
     return true;
   if (n > SIZE_MAX / sizeof *output)
@@ -242,13 +242,13 @@ bool openreg_randperm_showing(int most_bits, int64_t *output, uint64_t n, openre
   if (!room)
     return false;
   job job = {.n = n, .key_bits = key_bits(n), .philox = philox, .grid = grid};
-  job.shown_bits = 64 - bits_of(n - 1);
-  job.shown_bits = job.shown_bits < most_bits ? job.shown_bits : most_bits;
-  const bool shows_whole_keys = job.shown_bits >= job.key_bits;
-  draw_keys(&job, output);
+  job.stored_bits = 64 - bits_of(n - 1);
+  job.stored_bits = job.stored_bits < most_bits ? job.stored_bits : most_bits;
+  const bool shows_whole_keys = job.stored_bits >= job.key_bits;
+  fill_keys(&job, output);
   sort_entries(&job, output, room);
   if (!shows_whole_keys)
-    draw_keys(&job, (int64_t *)room);
+    fill_keys(&job, (int64_t *)room);
   const openreg_philox second = {philox.seed, philox.offset + key_words(n, grid)};
   resolve_ties(&job, output, shows_whole_keys ? NULL : (const int64_t *)room, second);
   free(room);
@@ -256,5 +256,5 @@ bool openreg_randperm_showing(int most_bits, int64_t *output, uint64_t n, openre
 }
 
 bool openreg_randperm(int64_t *output, uint64_t n, openreg_philox philox, openreg_grid grid) {
-  return openreg_randperm_showing(64, output, n, philox, grid);
+  return openreg_randperm_with_key_bits(64, output, n, philox, grid);
 }

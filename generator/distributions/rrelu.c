@@ -1,8 +1,8 @@
-/* rrelu.c: randomized leaky rectifier, in training: negative slopes are uniform.
+/* rrelu.c: the randomized leaky rectifier in training, whose negative slopes are uniform.
  *
- * Elements are those of the grid, and each takes its draw whether it needs a slope or not. The
- * uniform is rounded to the type, scaled in double, and rounded again; u can be 1, so a slope can
- * be `upper`. CUDA does not cut large tensors here.
+ * Elements are those of the grid. Each takes its word, whether it needs a slope or not. The uniform
+ * is rounded to the type, scaled in double, and rounded again. u can be 1, so a slope can be
+ * `upper`. CUDA does not split large tensors here.
  */
 #include "generator/grid.h"
 #include "generator/share.h"

@@ -1,8 +1,8 @@
-/* uniform.c: uniform numbers of [from, to).
+/* uniform.c: uniform numbers in [from, to).
  *
- * cuRAND's uniform lies in (0, 1]; PyTorch turns the interval around by giving `from` wherever the
- * result, rounded to the output's type, equals `to`. In 16-bit types that is every u that rounds
- * to 1. The bounds and their difference are rounded to the output's type before use.
+ * cuRAND's uniform lies in (0, 1]. PyTorch reverses the interval: it returns `from` where the
+ * result, rounded to the output's type, equals `to`. For 16-bit types that is every u that rounds
+ * to 1. The bounds and their difference are rounded to the output's type first.
  */
 #include "generator/grid.h"
 #include "generator/lanes/lanes.h"
@@ -19,7 +19,7 @@ static void convert_to_floats(const void *parameters, const grid_batch *batch) {
   const float_parameters *p = parameters;
   for (int lane = 0; lane < 4; lane++) {
     float room[PHILOX_BATCH];
-    float *values = type_place_for_floats(p->type, batch->values[lane], room);
+    float *values = type_float_buffer(p->type, batch->values[lane], room);
     const unsigned count = batch->counts[lane];
     openreg_lanes_chosen()->scale(batch->words->lane[lane], count, p->range, p->from, values);
     openreg_type_round_floats(p->type, values, count);

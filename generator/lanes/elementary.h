@@ -1,18 +1,19 @@
-/* elementary.h: the logarithm, sine and cosine of floats, in operations that every machine has.
+/* elementary.h: logarithm, sine and cosine of floats, from operations that every machine has.
  *
- * Single additions and multiplications, never fused (-ffp-contract=off), no branch, no table: loops
- * of them become vector instructions, and every instruction set and every C library gives the same
- * bits. Coefficients are minimax fits, made for these intervals and rounded to float.
+ * They use single additions and multiplications, never fused (-ffp-contract=off), and no branches
+ * or tables. So loops of them become vector instructions, and every instruction set and C library
+ * gives the same bits. The coefficients are minimax fits for these intervals, rounded to float.
  */
 #ifndef OPENREG_GENERATOR_ELEMENTARY_H
 #define OPENREG_GENERATOR_ELEMENTARY_H
 
 #include "base/half.h"
 
-/* ln x of a positive normal x, within a unit of its last place; exactly 0 for 1.
+/* Returns ln x of a positive normal x, within one unit in the last place; exactly 0 for 1.
  *
- * With x = 2^e (1 + f), f from sqrt(1/2) - 1 to sqrt(2) - 1: ln(1 + f) = f - f^2/2 + f^3 P(f), and
- * ln 2 is split so that e times its upper part is exact. The fit's relative error is 2^-27. */
+ * With x = 2^e (1 + f), f from sqrt(1/2) - 1 to sqrt(2) - 1: ln(1 + f) = f - f^2/2 + f^3 P(f). ln 2
+ * is split so that e times its upper part is exact. The relative error of the fit is 2^-27.
+ */
 static inline float logarithm(float x) {
   const uint32_t root_of_half_bits = 0x3F3504F3;
   const float upper = 0x1.62e4p-1f, lower = 0x1.7f7d1cp-20f;
@@ -31,10 +32,12 @@ static inline float logarithm(float x) {
   return (float)e * upper + (f + (tail - 0.5f * square));
 }
 
-/* The sine and cosine of an angle from 0 to 2 pi, within 2^-23.
+/* Returns the sine and cosine of an angle from 0 to 2 pi, within 2^-23.
  *
- * The angle less the nearest multiple of pi/2, of which the upper part is exact in the product,
- * lies within pi/4 of 0, where both are polynomials; what is left is to exchange and negate. */
+ * The angle minus the nearest multiple of pi/2, whose upper part is exact in the product, lies
+ * within pi/4 of 0, where both are polynomials. Then the results are exchanged and negated as
+ * necessary.
+ */
 static inline void sine_and_cosine(float angle, float *sine, float *cosine) {
   const float upper = 0x1.921fcp+0f, lower = -0x1.5777a6p-21f;
   const int32_t quarter_turns = (int32_t)(angle * 0x1.45f306p-1f + 0.5f);
@@ -44,7 +47,7 @@ static inline void sine_and_cosine(float angle, float *sine, float *cosine) {
   const float c = (square * 2.4438379e-05f - 0.0013887367f) * square + 0.041666646f;
   const float near_sine = x + x * square * s;
   const float near_cosine = 1.0f - (0.5f * square - square * square * c);
-  const uint32_t odd = -((uint32_t)quarter_turns & 1); /* all ones, or none */
+  const uint32_t odd = -((uint32_t)quarter_turns & 1); /* all ones, or zero */
   const uint32_t sine_sign = ((uint32_t)quarter_turns & 2) << 30;
   const uint32_t cosine_sign = ((uint32_t)(quarter_turns + 1) & 2) << 30;
   const uint32_t a = float_bits(near_sine), b = float_bits(near_cosine);

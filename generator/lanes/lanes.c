@@ -1,4 +1,4 @@
-/* lanes.c: the hot loops. See lanes.h; the build defines LANES_TABLE, the name of the table. */
+/* lanes.c: the hot loops. See lanes.h. The build defines LANES_TABLE, the name of the table. */
 #include "generator/lanes/lanes.h"
 
 #include "generator/lanes/elementary.h"
@@ -34,8 +34,8 @@ static void fill(uint64_t seed, uint64_t first, uint64_t block, unsigned count,
 
 /* ---- words to numbers ------------------------------------------------------------------------ */
 
-/* With from = 0 the product alone is the same number, and without FMA instructions a loop without
- * a call. */
+/* With from = 0 the product alone is the same number. Without FMA instructions this loop needs no
+ * function call. */
 static void scale(const uint32_t *words, unsigned count, float range, float from, float *values) {
   if (from == 0.0f) {
     for (unsigned j = 0; j < count; j++)
@@ -56,7 +56,7 @@ static void logarithms(const uint32_t *words, unsigned count, float *values) {
     values[j] = logarithm(uniform_float(words[j]));
 }
 
-/* 2 pi as cuRAND has it in float, times the steps of a word. All three are exact in binary. */
+/* 2 pi as cuRAND has it in float, times the step of a word. All three are exact in binary. */
 #define TWO_PI_FLOAT 6.2831855f
 #define ANGLE_STEP   (0x1p-32f * TWO_PI_FLOAT)
 #define ANGLE_START  (0x1p-33f * TWO_PI_FLOAT)
@@ -140,7 +140,7 @@ static void limit_and_multiply(float *values, unsigned count, float limit, float
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* A loop for each width, which the compiler knows. */
+/* The compiler makes one loop for each constant width. */
 static inline __attribute__((always_inline)) void
 interleave_width(const philox_words words[2], unsigned count, unsigned width, float *uniforms) {
   for (unsigned j = 0; j < count; j++) {

@@ -1,12 +1,12 @@
 /* lanes.h: the hot loops of this layer, compiled once for each instruction set.
  *
- * lanes.c is plain C that compilers vectorise, but for the rounds of Philox (rounds_wide.h). The
- * build compiles it for the plain processor, for AVX2 and for AVX-512, into one table each;
- * openreg_lanes_chosen gives that of openreg_simd_chosen, of the device layer. All tables give the
- * same bits: every operation is on integers, exact, or one IEEE rounding.
+ * lanes.c is plain C that compilers vectorize, except the rounds of Philox (rounds_wide.h). The
+ * build compiles it for the baseline processor, for AVX2 and for AVX-512, into one table each.
+ * openreg_lanes_chosen returns the table that matches openreg_simd_chosen of the device layer. All
+ * tables give the same bits: every operation is on integers, exact, or one IEEE rounding.
  *
- * A kernel draws a batch of words and passes it through two or three of these loops; what lies in
- * between stays in the first-level cache. Counts of words are at most PHILOX_BATCH.
+ * A kernel generates a batch of words and passes it through two or three of these loops.
+ * Intermediate values stay in the first-level cache. Counts of words are at most PHILOX_BATCH.
  */
 #ifndef OPENREG_GENERATOR_LANES_H
 #define OPENREG_GENERATOR_LANES_H
@@ -15,8 +15,8 @@
 
 #pragma GCC visibility push(hidden)
 
-/* A division by a number that is the same for all: T. Granlund, P. Montgomery, "Division by
- * invariant integers using multiplication", PLDI 1994, figure 4.1, for 32 and for 64 bits. */
+/* Division by an invariant number: T. Granlund, P. Montgomery, "Division by invariant integers
+ * using multiplication", PLDI 1994, figure 4.1, for 32 and for 64 bits. */
 typedef struct divisor {
   uint32_t value, multiplier;
   int first_shift, second_shift;
@@ -27,8 +27,8 @@ typedef struct divisor_64 {
   int first_shift, second_shift;
 } divisor_64;
 
-divisor openreg_divisor_of(uint32_t value);       /* > 0 */
-divisor_64 openreg_divisor_64_of(uint64_t value); /* > 0 */
+divisor openreg_divisor_of(uint32_t value);       /* value > 0 */
+divisor_64 openreg_divisor_64_of(uint64_t value); /* value > 0 */
 
 typedef struct lanes {
   /* As openreg_philox_fill. */
@@ -42,7 +42,7 @@ typedef struct lanes {
   void (*below)(const uint32_t *words, unsigned count, float p, float *ones);
   /* ln u. */
   void (*logarithms)(const uint32_t *words, unsigned count, float *values);
-  /* fma(z, deviation, mean) of normals z: see box_muller.h. */
+  /* fma(z, deviation, mean) of normal numbers z: see box_muller.h. */
   void (*normals)(const uint32_t *first, const uint32_t *second, unsigned sine_count,
                   unsigned cosine_count, float deviation, float mean, float *sines, float *cosines);
   /* words mod the divisor, plus base, mod 2^32. */
@@ -66,16 +66,16 @@ typedef struct lanes {
 
   /* ---- numbers to numbers -------------------------------------------------------------------- */
 
-  /* `replacement` wherever `value` stands. */
+  /* Replaces each `value` by `replacement`. */
   void (*replace)(float *values, unsigned count, float value, float replacement);
   void (*replace_doubles)(double *values, unsigned count, double value, double replacement);
-  /* The lesser of value and limit, times factor. */
+  /* The smaller of value and limit, times factor. */
   void (*limit_and_multiply)(float *values, unsigned count, float limit, float factor);
 
   /* ---- dropout ------------------------------------------------------------------------------- */
 
-  /* Uniforms of a vector of `width` elements (1, 2, 4 or 8) after the other: element e of vector j
-   * is that of word e mod 4 of words[e / 4], subsequence j. */
+  /* The uniforms of vectors of `width` elements (1, 2, 4 or 8), one vector after the other: element
+   * e of vector j comes from word e mod 4 of words[e / 4], subsequence j. */
   void (*interleave)(const philox_words words[2], unsigned count, unsigned width, float *uniforms);
   /* mask = u < keep, values = values * mask * scale, left to right; any count. */
   void (*drop)(const float *uniforms, unsigned count, float keep, float scale, bool *mask,
@@ -90,10 +90,10 @@ typedef struct lanes {
   void (*store_int64s)(openreg_type type, const int64_t *values, size_t count, void *elements);
 } lanes;
 
-/* The tables that the build makes; on a processor that is not x86-64, the first alone. */
+/* The tables that the build makes. On a processor that is not x86-64 only the first exists. */
 extern const lanes openreg_lanes_c, openreg_lanes_avx2, openreg_lanes_avx512;
 
-/* The same table on every call; safe from any thread. */
+/* Returns the same table on every call. Thread-safe. */
 const lanes *openreg_lanes_chosen(void);
 
 #pragma GCC visibility pop

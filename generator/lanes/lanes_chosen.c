@@ -1,6 +1,5 @@
-/* openreg_lanes_chosen.c: which of the tables of lanes.h runs on this machine; and divisors, which
- * are the same for all.
- */
+/* lanes_chosen.c: selects the table of lanes.h for this machine; and computes divisors, which are
+ * the same for all tables. */
 #include "generator/lanes/lanes.h"
 
 #include "base/base.h"

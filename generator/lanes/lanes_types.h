@@ -1,6 +1,8 @@
-/* lanes_types.h: batches of numbers to elements of a type and back, for lanes.c. See types.h.
+/* lanes_types.h: converts batches of numbers to elements of a type and back, for lanes.c. See
+ * types.h.
  *
- * Loops over whole arrays, one a type, with the switch outside: what compilers vectorise.
+ * The loops run over whole arrays, one for each type, with the switch outside, so that compilers
+ * vectorize them.
  */
 #ifndef OPENREG_GENERATOR_LANES_TYPES_H
 #define OPENREG_GENERATOR_LANES_TYPES_H
@@ -55,11 +57,11 @@ static void round_floats(openreg_type type, float *values, size_t count) {
       to[j] = convert(values[j]);                                                                  \
   }
 
-/* 16-bit floats are reached through float. */
+/* 16-bit floats are converted through float. */
 #define HALF_OF_INTEGER(value)     cuda_half_of_float((float)(value))
 #define BFLOAT16_OF_INTEGER(value) cuda_bfloat16_of_float((float)(value))
 
-/* Signed and unsigned integers of one width store the same bits. */
+/* Signed and unsigned integers of the same width store the same bits. */
 #define STORE_INTEGERS(name, number)                                                               \
   STORE_AS(name##_as_8, number, uint8_t, (uint8_t))                                                \
   STORE_AS(name##_as_16, number, uint16_t, (uint16_t))                                             \

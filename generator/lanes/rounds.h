@@ -1,8 +1,8 @@
-/* rounds.h: the ten rounds of Philox4x32, once, as an inline function of scalars.
+/* rounds.h: the ten rounds of Philox4x32 as an inline function of scalars.
  *
  * J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2,
- * 3", SC11. No branch, no state: a loop of it over a batch has no dependence between iterations,
- * and compilers turn it into vector instructions.
+ * 3", SC11. There are no branches and no state. A loop over a batch has no dependence between
+ * iterations, so compilers turn it into vector instructions.
  */
 #ifndef OPENREG_GENERATOR_ROUNDS_H
 #define OPENREG_GENERATOR_ROUNDS_H

@@ -1,10 +1,9 @@
-/* rounds_wide.h: the ten rounds of Philox4x32 for as many counters as a vector has 32-bit numbers,
- * where the instruction set has AVX2 or AVX-512.
+/* rounds_wide.h: the ten rounds of Philox4x32 for a vector of counters, with AVX2 or AVX-512.
  *
  * Compilers do not find this by themselves. The vector multiplication takes the lower halves of
- * 64-bit numbers, so counters lie in 64-bit numbers, one vector for those at even places and one
- * for those at odd ones. What is in the upper halves never matters: no instruction is spent on
- * clearing them, and the two vectors of a result are put together without a permutation.
+ * 64-bit numbers. So counters lie in 64-bit numbers: one vector for those at even positions and one
+ * for those at odd positions. The contents of the upper halves never matter, so no instruction
+ * clears them, and the two result vectors combine without a permutation.
  */
 #ifndef OPENREG_GENERATOR_ROUNDS_WIDE_H
 #define OPENREG_GENERATOR_ROUNDS_WIDE_H
@@ -53,15 +52,15 @@ static inline void wide_store(uint32_t *words, wide even, wide odd) {
   memcpy(words, &both, sizeof both);
 }
 
-/* Words of subsequences c2, c2 + 1, ... (lower halves, which must not wrap); the rest of the
- * counter is the same for all. Lane l goes to words[l * stride]. */
+/* Computes words of subsequences c2, c2 + 1, ... (the lower halves, which must not wrap). The rest
+ * of the counter is the same for all. Lane l goes to words[l * stride]. */
 static inline __attribute__((always_inline)) void wide_rounds(uint32_t c0, uint32_t c1, uint32_t c2,
                                                               uint32_t c3, uint32_t k0, uint32_t k1,
                                                               uint32_t *words, unsigned stride) {
   static const uint32_t steps[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   wide c2s;
   memcpy(&c2s, steps, sizeof c2s);
-  c2s += wide_of(c2) | wide_of(c2) << 32; /* two sums in one, for neither wraps */
+  c2s += wide_of(c2) | wide_of(c2) << 32; /* two sums in one, because neither wraps */
   wide_quadruple even = {wide_of(c0), wide_of(c1), c2s, wide_of(c3)}, odd = even;
   odd.z = c2s >> 32;
 #pragma GCC unroll 10

@@ -1,12 +1,13 @@
-/* chaos_worker.c: a process that allocates, fills, sends, receives and frees at random.
+/* chaos_worker.c: a process that allocates, fills, sends, receives and frees blocks at random.
  *
- * Every block is filled once, by work on its stream, with a pattern that only its seed decides, and
- * holds it until it is freed: its owner looks at the end, every receiver when the block arrives and
- * when it lets go. So memory that was used again too early, or two ideas of where it is, show.
+ * Work on a block's stream fills it once with a pattern that only its seed determines. The block
+ * keeps the pattern until it is freed: its owner checks it then, and every receiver checks it on
+ * arrival and on release. So memory that was reused too early, or processes that disagree about
+ * where it is, are found.
  *
- * What a living process sent must arrive. Handles of the dead may be refused, and waiting for their
- * work may fail; who meets that waits until the death was seen by all. An event is recorded by all
- * who have it, so that a wait for it may fail with any of them.
+ * What a living process sent must arrive. Handles of dead processes may be rejected, and waiting
+ * for their work may fail; then a process waits until everyone has noticed the death. Every holder
+ * of an event records it, so a wait for it may fail because of any of them.
  */
 #include "chaos.h"
 
@@ -22,11 +23,11 @@ enum {
   MOST_OWN = 24,
   MOST_RECEIVED = 12,
   STREAMS = 4,
-  PATIENCE_MS = 60000, /* for a death to be seen: never reached unless something is wrong */
+  PATIENCE_MS = 60000, /* to notice a death; never reached unless something is wrong */
 };
 
 struct own {
-  openreg_block *block; /* NULL: nothing here */
+  openreg_block *block; /* NULL: the slot is empty */
   uint64_t seed;
 };
 
@@ -80,7 +81,7 @@ static openreg_status fill(void *data) {
   return OPENREG_OK;
 }
 
-/* Work that takes long, so that its process may well be killed before it is done. */
+/* Work that takes long, so that its process is often killed before it is done. */
 static openreg_status linger(void *unused) {
   (void)unused;
   nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
@@ -101,17 +102,17 @@ static void require_pattern(openreg_block *block, uint64_t seed) {
   REQUIRE(!task.differs);
 }
 
-/* ---- the dead -------------------------------------------------------------------------------- */
+/* ---- dead processes -------------------------------------------------------------------------- */
 
 static void require_dead(const struct chaos_parcel *parcel) {
   const struct timespec pause = {.tv_nsec = 1000000};
   for (int i = 0; atomic_load(&chaos->places[parcel->sender].life) == parcel->sender_life; i++) {
-    REQUIRE(i < PATIENCE_MS); /* else the sender lives: what it sent must be good */
+    REQUIRE(i < PATIENCE_MS); /* the sender lives, so what it sent must be valid */
     nanosleep(&pause, NULL);
   }
 }
 
-/* Whoever it was that died: a place has had one more life than its first. */
+/* It does not matter who died: some slot must have had more than one process. */
 static void require_some_death(void) {
   const struct timespec pause = {.tv_nsec = 1000000};
   for (int i = 0;; i++) {
@@ -203,7 +204,7 @@ static bool pack_event(void) {
   return true;
 }
 
-/* Others have recorded it, too. */
+/* Other processes have recorded it too. */
 static void look_at_own_event(void) {
   openreg_event *event = events[below(TEST_DEVICES)];
   if (event == NULL)
@@ -215,7 +216,8 @@ static void look_at_own_event(void) {
     REQUIRE_OK(status);
 }
 
-/* One parcel at a time: who exports and then forgets the handle keeps the memory for ever. */
+/* Sends one parcel at a time: a process that exports and then loses the handle keeps the memory
+ * forever. */
 static void send_something(void) {
   if (unsent_to < 0 && (below(4) == 0 ? pack_event() : pack_memory()))
     unsent_to = (me + 1 + below(CHAOS_WORKERS - 1)) % CHAOS_WORKERS;
@@ -225,7 +227,7 @@ static void send_something(void) {
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Whether the stream has done all that it had to; if not, `parcel` is of the dead. */
+/* Whether the stream finished its work; if not, the sender of `parcel` must be dead. */
 static bool finish(int device, int stream, const struct chaos_parcel *parcel) {
   openreg_status status = openreg_stream_synchronize(device, stream);
   if (status != OPENREG_LAUNCH_FAILURE) {
@@ -237,7 +239,7 @@ static bool finish(int device, int stream, const struct chaos_parcel *parcel) {
   return false;
 }
 
-static void let_go(struct received *received) {
+static void release_block(struct received *received) {
   require_pattern(received->block, received->parcel.seed);
   openreg_block_free(received->block);
   received->block = NULL;
@@ -261,7 +263,7 @@ static void open_memory(struct received *received) {
   REQUIRE_OK(openreg_stream_launch(block->device, stream, compare, &task));
   if (!finish(block->device, stream, parcel)) {
     REQUIRE_OK(openreg_stream_synchronize(block->device, stream));
-    openreg_block_free(block); /* whose content nobody can vouch for */
+    openreg_block_free(block); /* its content is undefined */
     return;
   }
   REQUIRE(!task.differs);
@@ -306,10 +308,10 @@ static void open_event(const struct chaos_parcel *parcel) {
   openreg_event_destroy(event);
 }
 
-static void receive_or_let_go(void) {
+static void receive_or_release(void) {
   struct received *received = &imports[below(MOST_RECEIVED)];
   if (received->block != NULL) {
-    let_go(received);
+    release_block(received);
     return;
   }
   ssize_t got =
@@ -325,13 +327,13 @@ static void receive_or_let_go(void) {
     open_event(&received->parcel);
 }
 
-/* ---- everything ------------------------------------------------------------------------------ */
+/* ---- main loop ------------------------------------------------------------------------------- */
 
 static void keep_house(void) {
   int device = below(TEST_DEVICES);
   switch (below(3)) {
   case 0:
-    REQUIRE_OK(openreg_memory_collect(device));
+    REQUIRE_OK(openreg_memory_collect_shared(device));
     break;
   case 1:
     REQUIRE_OK(openreg_cache_empty(device));
@@ -341,7 +343,7 @@ static void keep_house(void) {
   }
 }
 
-/* Every other process has expandable segments. */
+/* Every other process uses expandable segments. */
 static void choose_settings(void) {
   openreg_memory_settings settings = default_settings();
   settings.expandable_segments = me % 2;
@@ -360,7 +362,7 @@ _Noreturn void chaos_work(struct chaos *shared, int place, uint64_t random_seed)
     else if (choice < 20)
       send_something();
     else if (choice < 31)
-      receive_or_let_go();
+      receive_or_release();
     else if (below(2) == 0)
       look_at_own_event();
     else

@@ -16,7 +16,8 @@ void configure(void) {
   struct timespec now;
   for (size_t i = 0; i < sizeof strange / sizeof *strange; i++)
     unsetenv(strange[i]);
-  clock_gettime(CLOCK_REALTIME, &now); /* containers may share /dev/shm and have the same numbers */
+  clock_gettime(CLOCK_REALTIME, &now); /* containers may share /dev/shm and have the same process
+                                        * ids */
   snprintf(group, sizeof group, "test-allocator-%d-%llx%08lx", (int)getpid(),
            (unsigned long long)now.tv_sec, (unsigned long)now.tv_nsec);
   setenv("OPENREG_GROUP", group, 1);
@@ -33,7 +34,7 @@ void check_status(openreg_status status, openreg_status expected, const char *ca
   _fail(file, line);
 }
 
-void assert_sentence(const char *part) {
+void assert_error(const char *part) {
   if (strstr(openreg_last_error(), part))
     return;
   print_error("\"%s\" is not in \"%s\"\n", part, openreg_last_error());
@@ -59,7 +60,7 @@ int devices_check(void **state) {
   for (int device = 0; device < TEST_DEVICES; device++) {
     if (!openreg_memory_is_valid(device))
       fail_msg("%s", openreg_last_error());
-    assert_ok(openreg_cache_empty(device)); /* blocks that streams used are free after it */
+    assert_ok(openreg_cache_empty(device)); /* afterwards blocks that streams used are free */
     assert_int_equal(stats_of(device).active[OPENREG_POOL_ALL].current, 0);
     if (!openreg_memory_is_valid(device))
       fail_msg("%s", openreg_last_error());
@@ -74,12 +75,12 @@ openreg_block *take(int device, int stream, size_t bytes) {
   return block;
 }
 
-openreg_memory_refusal refused(int device, int stream, size_t bytes) {
+openreg_out_of_memory_info refused(int device, int stream, size_t bytes) {
   openreg_block *none = NULL;
-  openreg_memory_refusal refusal;
+  openreg_out_of_memory_info refusal;
   assert_status(openreg_block_allocate(device, stream, bytes, &none), OPENREG_OUT_OF_MEMORY);
   assert_null(none);
-  openreg_memory_last_refusal(&refusal);
+  openreg_memory_last_out_of_memory(&refusal);
   assert_int_equal(refusal.bytes, bytes);
   return refusal;
 }
@@ -206,7 +207,7 @@ void gate_open(struct gate *gate) {
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
 /* `is_split`: whether the block, if it is free, counts as a part of a segment. */
-static void add_block(figures *sums, int kind, const openreg_block_info *block, bool is_split) {
+static void add_block(totals *sums, int kind, const openreg_block_info *block, bool is_split) {
   assert_true(block->bytes > 0 && block->bytes % 512 == 0);
   if (block->state == OPENREG_BLOCK_FREE) {
     assert_int_equal(block->requested_bytes, 0);
@@ -222,10 +223,11 @@ static void add_block(figures *sums, int kind, const openreg_block_info *block, 
   sums->requested_bytes[kind] += (int64_t)block->requested_bytes;
 }
 
-/* The blocks of a segment cover it, no two free ones touch, and its own sums are theirs. */
-static void add_segment(figures *sums, const openreg_memory_snapshot *snapshot,
+/* Checks that the blocks of a segment cover it, that no two free ones touch, and that its sums are
+ * theirs. */
+static void add_segment(totals *sums, const openreg_memory_snapshot *snapshot,
                         const openreg_segment_info *segment) {
-  figures own = {0};
+  totals own = {0};
   uintptr_t address = segment->address;
   bool was_free = false, is_split = segment->block_count > 1 && !segment->is_expandable;
   for (size_t i = 0; i < segment->block_count; i++) {
@@ -250,8 +252,8 @@ static void add_segment(figures *sums, const openreg_memory_snapshot *snapshot,
 #undef X
 }
 
-figures add_up(const openreg_memory_snapshot *snapshot) {
-  figures sums = {0};
+totals add_up(const openreg_memory_snapshot *snapshot) {
+  totals sums = {0};
   size_t blocks = 0;
   for (size_t i = 0; i < snapshot->segment_count; i++) {
     const openreg_segment_info *segment = &snapshot->segments[i], *below = segment - 1;
@@ -273,7 +275,7 @@ openreg_memory_snapshot snapshot_of(int device) {
 
 void assert_snapshot_agrees(int device) {
   openreg_memory_snapshot snapshot = snapshot_of(device);
-  figures sums = add_up(&snapshot);
+  totals sums = add_up(&snapshot);
   openreg_memory_stats stats = stats_of(device);
   for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++) {
 #define X(name) assert_int_equal(sums.name[kind], stats.name[kind].current);
@@ -281,4 +283,20 @@ void assert_snapshot_agrees(int device) {
 #undef X
   }
   openreg_memory_free_snapshot(&snapshot);
+}
+
+/* ---- OPENREG_DEBUG_MEMORY -------------------------------------------------------------------- */
+
+unsigned char *memory(const void *address) {
+  return openreg_kernel_view(address);
+}
+
+void assert_filled(const void *address, size_t bytes, int value) {
+  for (size_t i = 0; i < bytes; i++)
+    assert_int_equal(memory(address)[i], value);
+}
+
+void assert_clean(int device) {
+  assert_ok(openreg_device_synchronize(device));
+  assert_ok(openreg_memory_check(device));
 }

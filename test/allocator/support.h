@@ -1,7 +1,7 @@
-/* support.h: what the allocator's tests share: cmocka, devices of known size, short forms.
+/* support.h: what the allocator's tests share: cmocka, devices of a known size, and helpers.
  *
- * Every test starts and ends with empty devices and CUDA's settings, so that figures can be written
- * down by hand, and ends with a walk over every structure.
+ * Every test starts and ends with empty devices and CUDA's settings, so that expected values can be
+ * computed by hand. It ends with a check of every structure.
  */
 #ifndef OPENREG_TEST_ALLOCATOR_SUPPORT_H
 #define OPENREG_TEST_ALLOCATOR_SUPPORT_H
@@ -18,10 +18,11 @@
 
 enum { TEST_DEVICES = 2, KIB = 1 << 10, MIB = 1 << 20, CAPACITY = 64 * MIB };
 
-/* Two devices of CAPACITY bytes, shared with no other process. Call it first in main. */
+/* Configures two devices of CAPACITY bytes, which no other process shares. Call it first in main.
+ */
 void configure(void);
 
-/* A test between empty devices. */
+/* A test that starts and ends with empty devices. */
 #define ON_EMPTY_DEVICES(test) cmocka_unit_test_setup_teardown(test, devices_reset, devices_check)
 int devices_reset(void **state);
 int devices_check(void **state);
@@ -30,34 +31,35 @@ int devices_check(void **state);
 #define assert_ok(call)               assert_status(call, OPENREG_OK)
 void check_status(openreg_status status, openreg_status expected, const char *call,
                   const char *file, int line);
-/* The last error holds `part`. */
-void assert_sentence(const char *part);
+/* Asserts that the last error contains `part`. */
+void assert_error(const char *part);
 
-/* A block that must be had. */
+/* Allocates a block; fails the test otherwise. */
 openreg_block *take(int device, int stream, size_t bytes);
-/* A request that must be refused for lack of memory, and its figures. */
-openreg_memory_refusal refused(int device, int stream, size_t bytes);
-/* Where a block lies, from the beginning of its device's arena. */
+/* Makes a request that must run out of memory, and returns the values of its error. */
+openreg_out_of_memory_info refused(int device, int stream, size_t bytes);
+/* Returns a block's offset in its device's arena. */
 size_t place_of(const openreg_block *block);
-/* CUDA's settings where nothing is said, and changes of them, until the next test. */
+/* Return CUDA's default settings, and change the settings until the next test. */
 openreg_memory_settings default_settings(void);
 void set_settings(openreg_memory_settings settings);
-/* A memory pool that must be had, and a block in it. */
+/* Create a memory pool, and allocate a block in it; fail the test otherwise. */
 uint64_t make_mempool(bool use_on_oom);
-/* Blocks of a memory pool, on all devices, that are allocated or await something. */
+/* Counts a memory pool's blocks, on all devices, that are allocated or wait for something. */
 int64_t active_blocks_of(uint64_t mempool);
 openreg_block *take_in(uint64_t mempool, int device, int stream, size_t bytes);
 openreg_memory_stats stats_of(int device);
 uint64_t ledger_free(int device);
 
-/* Pinned memory that must be had, and its figures. */
+/* Allocate pinned memory or fail the test, and return the statistics. */
 char *pin(size_t bytes);
 openreg_pinned_stats pinned_stats(void);
-/* Before a test: nothing cached or counted; after it: nothing held. */
+/* Before a test: empties the cache and resets the statistics. After it: asserts that nothing is
+ * allocated. */
 int pinned_reset(void **state);
 int pinned_all_freed(void **state);
 void set_pinned_settings(openreg_pinned_settings settings);
-/* Whether the page of an address is there at all. */
+/* Whether the page of an address is mapped. */
 bool is_mapped(char *address);
 
 /* Keeps a stream busy from `close` to `open`, which waits until the stream is idle. */
@@ -68,18 +70,24 @@ struct gate {
 void gate_close(struct gate *gate, int device, int stream);
 void gate_open(struct gate *gate);
 
-/* What a snapshot adds up to, under the names of the statistics. */
-typedef struct figures {
+/* Return the kernel view of device memory, and whether all its bytes have a value. */
+unsigned char *memory(const void *address);
+void assert_filled(const void *address, size_t bytes, int value);
+/* With OPENREG_DEBUG_MEMORY=1: asserts that no damage was found. */
+void assert_clean(int device);
+
+/* The sums of a snapshot, under the names of the statistics. */
+typedef struct totals {
 #define X(name) int64_t name[OPENREG_POOL_KINDS];
   OPENREG_MEMORY_STAT_LIST(X)
 #undef X
-} figures;
+} totals;
 
-/* Adds up a snapshot, whose parts must fit together without a gap. */
-figures add_up(const openreg_memory_snapshot *snapshot);
-/* A snapshot that must be had, and freed. */
+/* Adds up a snapshot, and checks that its parts fit together without a gap. */
+totals add_up(const openreg_memory_snapshot *snapshot);
+/* Takes a snapshot; the caller frees it. */
 openreg_memory_snapshot snapshot_of(int device);
-/* What snapshot and statistics say at this moment is the same. */
+/* Asserts that the snapshot and the statistics agree. */
 void assert_snapshot_agrees(int device);
 
 #define assert_stat(stat, now, top, in, out)                                                       \

@@ -1,7 +1,7 @@
-/* test_blocks.c: what a block is, and which arguments are refused. */
+/* test_blocks.c: the fields of a block, and invalid arguments. */
 #include "support.h"
 
-static void a_block_shows_what_was_asked(void **state) {
+static void a_block_has_the_requested_values(void **state) {
   (void)state;
   openreg_block *block = take(1, 5, 513);
   assert_int_equal(block->bytes, 1024);
@@ -14,7 +14,7 @@ static void a_block_shows_what_was_asked(void **state) {
   openreg_block_free(block);
 }
 
-static void a_recycled_block_shows_nothing_of_its_past(void **state) {
+static void a_recycled_block_keeps_nothing_of_its_past(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 4096);
   block->user = state;
@@ -47,9 +47,9 @@ static void a_device_that_does_not_exist_is_refused(void **state) {
   (void)state;
   openreg_block *block = (openreg_block *)state;
   assert_status(openreg_block_allocate(-1, 0, 1, &block), OPENREG_INVALID_DEVICE);
-  assert_sentence("device -1");
+  assert_error("device -1");
   assert_status(openreg_block_allocate(TEST_DEVICES, 0, 1, &block), OPENREG_INVALID_DEVICE);
-  assert_sentence("expected 0 to 1");
+  assert_error("expected 0 to 1");
   assert_status(openreg_block_allocate(1 << 20, 0, 1, &block), OPENREG_INVALID_DEVICE);
   assert_ptr_equal(block, state); /* no result is written on failure */
 }
@@ -58,7 +58,7 @@ static void a_stream_that_does_not_exist_is_refused(void **state) {
   (void)state;
   openreg_block *block = (openreg_block *)state;
   assert_status(openreg_block_allocate(0, -1, 1, &block), OPENREG_INVALID_ARGUMENT);
-  assert_sentence("stream -1: expected 0 to 64");
+  assert_error("stream -1: expected 0 to 64");
   assert_status(openreg_block_allocate(0, OPENREG_STREAMS_PER_DEVICE, 1, &block),
                 OPENREG_INVALID_ARGUMENT);
   assert_ptr_equal(block, state);
@@ -94,8 +94,8 @@ static void a_block_is_found_by_its_first_address_while_it_is_allocated(void **s
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
-      ON_EMPTY_DEVICES(a_block_shows_what_was_asked),
-      ON_EMPTY_DEVICES(a_recycled_block_shows_nothing_of_its_past),
+      ON_EMPTY_DEVICES(a_block_has_the_requested_values),
+      ON_EMPTY_DEVICES(a_recycled_block_keeps_nothing_of_its_past),
       ON_EMPTY_DEVICES(a_block_of_no_bytes_has_no_address_and_counts_as_nothing),
       ON_EMPTY_DEVICES(a_device_that_does_not_exist_is_refused),
       ON_EMPTY_DEVICES(a_stream_that_does_not_exist_is_refused),

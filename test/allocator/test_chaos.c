@@ -1,9 +1,10 @@
-/* test_chaos.c: processes that share memory of devices are killed at random, many times, and leave
+/* test_chaos.c: processes that share device memory are killed at random, many times, and leave
  * nothing behind.
  *
- * What each process must find while it lives is in chaos_worker.c. Here: no process stops getting
- * on, whoever was killed beside it; at any time the ledger makes sense; and when all are gone,
- * devices are empty, the control file has no name, and this process has what it had before.
+ * chaos_worker.c checks what each process must find while it lives. This file checks that no
+ * process stops making progress when others are killed, and that the ledger is consistent at any
+ * time. When all are gone, devices must be empty, the control file must have no name, and this
+ * process must have what it had before.
  */
 #include "chaos.h"
 
@@ -27,9 +28,9 @@ enum { DEATHS = 200 };
 #endif
 
 enum {
-  MOST_DEATHS = 50 * DEATHS, /* until everything that is waited for has happened */
+  MOST_DEATHS = 50 * DEATHS, /* until every event of interest has happened */
   MOST_STEPS = 400,          /* of a process between two deaths */
-  PATIENCE_MS = 90000,       /* until the process that is waited for has got that far */
+  PATIENCE_MS = 90000,       /* until the process that is waited for has progressed far enough */
 };
 
 static struct chaos *chaos;
@@ -47,13 +48,13 @@ static void start(int place) {
   workers[place] = fork();
   assert_true(workers[place] >= 0);
   if (workers[place] == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* none outlives a test that failed */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* no process outlives a failed test */
     chaos_work(chaos, place, random_seed);
   }
 }
 
-/* Sees the dead, and says so. A death that nobody caused is a failure. */
-static void bury(bool start_again) {
+/* Notices deaths and publishes them. A death that nobody caused is a failure. */
+static void notice_deaths(bool start_again) {
   for (int place = 0; place < CHAOS_WORKERS; place++) {
     int status;
     if (workers[place] == 0 || waitpid(workers[place], &status, WNOHANG) != workers[place])
@@ -84,43 +85,44 @@ static void await_steps(int place, uint64_t steps) {
       fail_msg("process %d has stood still at step %" PRIu64, place,
                atomic_load(&chaos->places[place].steps));
     pause_a_moment();
-    bury(true);
+    notice_deaths(true);
   }
 }
 
-/* ---- the ledger, as others see it ------------------------------------------------------------ */
+/* ---- the ledger, as other processes see it --------------------------------------------------- */
 
-static bool is_ours(const openreg_ledger_snapshot *picture) {
-  return strstr(picture->group, getenv("OPENREG_GROUP")) != NULL;
+static bool is_ours(const openreg_ledger_snapshot *snapshot) {
+  return strstr(snapshot->group, getenv("OPENREG_GROUP")) != NULL;
 }
 
-static void check_picture(const openreg_ledger_snapshot *picture) {
-  assert_int_equal(picture->device_count, TEST_DEVICES);
+static void check_snapshot(const openreg_ledger_snapshot *snapshot) {
+  assert_int_equal(snapshot->device_count, TEST_DEVICES);
   for (int device = 0; device < TEST_DEVICES; device++) {
     uint64_t sum = 0;
-    for (int i = 0; i < picture->process_count; i++)
-      sum += picture->processes[i].bytes[device];
-    assert_int_equal(picture->devices[device].used_bytes, sum);
-    assert_int_equal(picture->devices[device].total_bytes, CAPACITY);
+    for (int i = 0; i < snapshot->process_count; i++)
+      sum += snapshot->processes[i].bytes[device];
+    assert_int_equal(snapshot->devices[device].used_bytes, sum);
+    assert_int_equal(snapshot->devices[device].total_bytes, CAPACITY);
     assert_true(sum <= CAPACITY);
   }
 }
 
-/* Checks the picture of our group. Returns how many processes are in it; -1: there is no group. */
-static int look_at_ledger(void) {
-  openreg_ledger_snapshot *pictures;
+/* Checks the snapshot of our group. Returns its number of processes; -1 if there is no group. */
+static int check_ledger(void) {
+  openreg_ledger_snapshot *snapshots;
   const char *problem;
   int count, processes = -1;
-  assert_ok(openreg_ledger_list(&pictures, &count, &problem));
+  assert_ok(openreg_ledger_list(&snapshots, &count, &problem));
   if (problem != NULL && strstr(problem, getenv("OPENREG_GROUP")) != NULL &&
-      strstr(problem, "is one of its group stopped?") == NULL) /* or the machine is busy */
+      strstr(problem, "check whether a process of the group is stopped") ==
+          NULL) /* or the machine is busy */
     fail_msg("%s", problem);
   for (int i = 0; i < count; i++)
-    if (is_ours(&pictures[i])) {
-      check_picture(&pictures[i]);
-      processes = pictures[i].process_count;
+    if (is_ours(&snapshots[i])) {
+      check_snapshot(&snapshots[i]);
+      processes = snapshots[i].process_count;
     }
-  openreg_ledger_free_snapshots(pictures, count);
+  openreg_ledger_free_snapshots(snapshots, count);
   return processes;
 }
 
@@ -136,7 +138,7 @@ static int entries(const char *folder, const char *part) {
   return count;
 }
 
-/* In a process of its own, since whoever initializes takes part. */
+/* Runs in its own process, because a process that initializes devices joins the group. */
 static void require_empty_devices(void) {
   fflush(NULL);
   pid_t pid = fork();
@@ -170,7 +172,7 @@ static void end_all(void) {
     if (workers[place] != 0)
       kill(workers[place], SIGKILL);
   for (int place = 0; place < CHAOS_WORKERS;) {
-    bury(false);
+    notice_deaths(false);
     if (workers[place] == 0)
       place++;
     else
@@ -178,8 +180,8 @@ static void end_all(void) {
   }
 }
 
-/* Whether all that must be survived has happened. How many deaths that takes, chance decides, and
- * how fast the machine is. */
+/* Whether every event that must be survived has happened. Chance and the machine's speed decide how
+ * many deaths that takes. */
 static bool has_seen_enough(void) {
   const struct chaos_counts *counts = &chaos->counts;
   return killed >= DEATHS && left > 0 && counts->opened > DEATHS && counts->verified > DEATHS &&
@@ -195,9 +197,10 @@ static void kill_at_random(void) {
       atomic_store(&chaos->places[place].must_leave, true);
     else
       kill(workers[place], SIGKILL);
-    int processes = look_at_ledger();
-    assert_true(processes <= 2 * CHAOS_WORKERS); /* with those that exited and are remembered */
-    bury(true);
+    int processes = check_ledger();
+    assert_true(processes <= 2 * CHAOS_WORKERS); /* including those that exited and are still
+                                                  * recorded */
+    notice_deaths(true);
   }
 }
 
@@ -224,12 +227,12 @@ static void processes_that_are_killed_leave_nothing_behind(void **state) {
   end_all();
   print_counts();
 
-  assert_int_equal(look_at_ledger(), -1);
+  assert_int_equal(check_ledger(), -1);
   char control_files[64];
   snprintf(control_files, sizeof control_files, "/dev/shm/openreg-%u", geteuid());
   assert_int_equal(entries(control_files, getenv("OPENREG_GROUP")), 0);
   require_empty_devices();
-  assert_int_equal(look_at_ledger(), -1);
+  assert_int_equal(check_ledger(), -1);
   for (int place = 0; place < CHAOS_WORKERS; place++)
     for (int end = 0; end < 2; end++)
       close(chaos->inboxes[place][end]);

@@ -1,6 +1,5 @@
-/* test_check.c: openreg_memory_is_valid sees what is broken. Each test breaks one thing behind the
- * allocator's back, looks, and mends it.
- */
+/* test_check.c: openreg_memory_is_valid finds broken invariants. Each test breaks one thing
+ * directly, checks, and repairs it. */
 #include "support.h"
 
 #include "allocator/internal.h"
@@ -11,22 +10,22 @@ static struct allocator *opened(void) {
   return allocator;
 }
 
-static void assert_broken(const char *sentence) {
+static void assert_broken(const char *message) {
   assert_false(openreg_memory_is_valid(0));
-  assert_sentence("the allocator of device 0 is broken");
-  assert_sentence(sentence);
+  assert_error("the allocator of device 0 is broken");
+  assert_error(message);
 }
 
-#define assert_breaks(place, value, sentence)                                                      \
+#define assert_breaks(place, value, message)                                                       \
   do {                                                                                             \
     __typeof__(place) mended = (place);                                                            \
     (place) = (value);                                                                             \
-    assert_broken(sentence);                                                                       \
+    assert_broken(message);                                                                        \
     (place) = mended;                                                                              \
     assert_true(openreg_memory_is_valid(0));                                                       \
   } while (0)
 
-/* A block in use, and the free one above it: all of a small segment. */
+/* An allocated block, and the free one above it, which together fill a small segment. */
 static struct block *used;
 static struct block *rest;
 
@@ -38,7 +37,7 @@ static int one_block(void **state) {
 }
 
 static int no_block(void **state) {
-  openreg_block_free(&used->shown);
+  openreg_block_free(&used->base);
   return devices_check(state);
 }
 
@@ -46,31 +45,31 @@ static int no_block(void **state) {
 
 static void where_blocks_lie(void **state) {
   (void)state;
-  assert_breaks(used->shown.bytes, 0, "of 0 bytes does not lie where it should");
-  assert_breaks(used->shown.bytes, 4096 + 17, "of 4113 bytes does not lie");
-  assert_breaks(used->shown.bytes, 4 * MIB, "does not lie where it should");
-  assert_breaks(rest->shown.address, used->shown.address, "does not lie where it should");
+  assert_breaks(used->base.bytes, 0, "of 0 bytes does not lie where it should");
+  assert_breaks(used->base.bytes, 4096 + 17, "of 4113 bytes does not lie");
+  assert_breaks(used->base.bytes, 4 * MIB, "does not lie where it should");
+  assert_breaks(rest->base.address, used->base.address, "does not lie where it should");
   assert_breaks(rest->prev, rest, "is not linked where it lies");
-  assert_breaks(rest->shown.bytes, 512, "do not fill it");
+  assert_breaks(rest->base.bytes, 512, "do not fill it");
 }
 
 static void what_blocks_show(void **state) {
   (void)state;
   struct allocator *allocator = opened();
   struct segment other = *used->segment;
-  assert_breaks(used->shown.bytes, 3584, "has 3584 bytes of 4096 requested");
-  assert_breaks(used->shown.requested_bytes, 0, "of 0 requested");
-  assert_breaks(used->shown.stream, 3, "not of its segment's pool and stream");
-  assert_breaks(used->shown.device, 1, "not of its segment's pool and stream");
+  assert_breaks(used->base.bytes, 3584, "has 3584 bytes of 4096 requested");
+  assert_breaks(used->base.requested_bytes, 0, "of 0 requested");
+  assert_breaks(used->base.stream, 3, "not of its segment's pool and stream");
+  assert_breaks(used->base.device, 1, "not of its segment's pool and stream");
   assert_breaks(used->pool, &allocator->pools[OPENREG_POOL_LARGE], "not of its segment's pool");
   assert_breaks(used->segment, &other, "of another segment");
-  assert_breaks(*allocator_start(allocator, used->shown.address), NULL, "is not found");
-  assert_breaks(*allocator_start(allocator, block_address(rest) + 512), rest, "starts of blocks");
+  assert_breaks(*address_map_slot(allocator, used->base.address), NULL, "is not found");
+  assert_breaks(*address_map_slot(allocator, block_address(rest) + 512), rest, "starts of blocks");
 }
 
 static void states_of_blocks(void **state) {
   (void)state;
-  struct block **start = allocator_start(opened(), used->shown.address);
+  struct block **start = address_map_slot(opened(), used->base.address);
   assert_breaks(used->state, BLOCK_FREE, "were not merged");
   assert_breaks(rest->state, BLOCK_UNMAPPED, "is not mapped");
   assert_breaks(rest->state, BLOCK_PARKED, "has state 3");
@@ -101,7 +100,7 @@ static void unmapped_blocks(void **state) {
   openreg_block_free(block);
 }
 
-/* Segments of 2, 20 and 20 MiB, of which the second is given back. */
+/* Segments of 2, 20 and 20 MiB; the second one is released. */
 static void segments(void **state) {
   (void)state;
   struct allocator *allocator = opened();
@@ -114,14 +113,15 @@ static void segments(void **state) {
   assert_breaks(low->bytes, 40 * MIB, "is not linked where it lies");
   assert_breaks(high->bytes, 512, "do not fill it");
   assert_breaks(high->pool, low->pool, "not of its segment's pool");
-  assert_breaks(allocator->below_gap, high, "there is a gap below segment");
+  assert_breaks(allocator->last_contiguous, high, "there is a gap below segment");
   assert_breaks(allocator->arena_bytes, 2 * MIB, "do not fit into the arena");
   openreg_block_free(held);
 }
 
 /* ---- trees and lists ------------------------------------------------------------------------- */
 
-/* Three free blocks between others: the root has a child, on the wrong side when swapped. */
+/* Three free blocks between others: the root has a child, which is on the wrong side when swapped.
+ */
 static void free_blocks_in_their_order(void **state) {
   (void)state;
   openreg_block *blocks[6];
@@ -130,13 +130,13 @@ static void free_blocks_in_their_order(void **state) {
   for (int i = 0; i < 6; i += 2)
     openreg_block_free(blocks[i]);
   assert_true(openreg_memory_is_valid(0));
-  struct block *root = used->pool->free, *child = root->less;
-  assert_true(root->less || root->greater);
-  root->less = root->greater;
-  root->greater = child;
+  struct block *root = used->pool->free, *child = root->left;
+  assert_true(root->left || root->right);
+  root->left = root->right;
+  root->right = child;
   assert_broken("free blocks are not in order");
-  root->greater = root->less;
-  root->less = child;
+  root->right = root->left;
+  root->left = child;
   assert_true(openreg_memory_is_valid(0));
   for (int i = 1; i < 6; i += 2)
     openreg_block_free(blocks[i]);
@@ -163,7 +163,7 @@ static void private_pools(void **state) {
 static void blocks_that_wait_for_streams(void **state) {
   (void)state;
   struct allocator *allocator = opened();
-  struct block **start = allocator_start(allocator, used->shown.address);
+  struct block **start = address_map_slot(allocator, used->base.address);
   assert_breaks(allocator->event_count, 1, "are not those that are listed");
   *start = NULL;
   used->state = BLOCK_AWAITING_STREAMS;
@@ -178,7 +178,7 @@ static void blocks_that_wait_for_streams(void **state) {
 static void blocks_that_wait_for_processes(void **state) {
   (void)state;
   struct allocator *allocator = opened();
-  struct block **start = allocator_start(allocator, used->shown.address);
+  struct block **start = address_map_slot(allocator, used->base.address);
   used->waiting = NULL;
   assert_breaks(allocator->awaiting_importers, used, "waits for no process");
   assert_breaks(allocator->imports, used, "does not show what it is");
@@ -199,7 +199,8 @@ static void records(void **state) {
   struct slab *blocks = &allocator->blocks, *segments = &allocator->segments;
   assert_breaks(blocks->made, blocks->made + 1, "3 records of blocks are taken, 2 blocks exist");
   assert_breaks(segments->made, segments->available, "0 records of segments are taken, 1 segments");
-  assert_breaks(allocator->uses.made, allocator->uses.made + 1, "1 records of uses are taken, 0");
+  assert_breaks(allocator->stream_uses.made, allocator->stream_uses.made + 1,
+                "1 records of uses are taken, 0");
   assert_breaks(allocator->empty_blocks, 1, "2 records of blocks are taken, 3 blocks exist");
 }
 

@@ -1,5 +1,4 @@
-/* test_checkpoint.c: what is allocated in a memory pool is taken down and brought back, block by
- * block at its address. */
+/* test_checkpoint.c: a checkpoint of a memory pool restores each allocated block at its address. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -13,7 +12,7 @@ static openreg_mempool_checkpoint *checkpoint_of(uint64_t mempool) {
   return checkpoint;
 }
 
-/* Frees what is allocated in a pool, whoever has it. */
+/* Frees all allocated blocks of a pool, also those that are in use. */
 static size_t free_all(uint64_t mempool) {
   openreg_block **blocks = NULL;
   size_t count;
@@ -37,14 +36,14 @@ static size_t restore(const openreg_mempool_checkpoint *checkpoint) {
 }
 
 /* The allocated blocks of a pool, as the snapshot shows them. */
-struct picture {
+struct pool_state {
   uintptr_t address[MOST];
   size_t bytes[MOST], count;
 };
 
-static struct picture picture_of(uint64_t mempool) {
-  struct picture picture;
-  memset(&picture, 0, sizeof picture);
+static struct pool_state pool_state_of(uint64_t mempool) {
+  struct pool_state pool_state;
+  memset(&pool_state, 0, sizeof pool_state);
   openreg_memory_snapshot snapshot = snapshot_of(0);
   for (size_t i = 0; i < snapshot.segment_count; i++) {
     const openreg_segment_info *segment = &snapshot.segments[i];
@@ -52,16 +51,16 @@ static struct picture picture_of(uint64_t mempool) {
       const openreg_block_info *block = &snapshot.blocks[segment->first_block + j];
       if (block->state == OPENREG_BLOCK_FREE)
         continue;
-      assert_true(picture.count < MOST);
-      picture.address[picture.count] = block->address;
-      picture.bytes[picture.count++] = block->bytes;
+      assert_true(pool_state.count < MOST);
+      pool_state.address[pool_state.count] = block->address;
+      pool_state.bytes[pool_state.count++] = block->bytes;
     }
   }
   openreg_memory_free_snapshot(&snapshot);
-  return picture;
+  return pool_state;
 }
 
-/* Changes what is allocated in a pool of stream 0 and 1 at random. */
+/* Randomly allocates and frees blocks of a pool on streams 0 and 1. */
 static void play(uint64_t mempool, unsigned *random, int steps) {
   openreg_block **held = NULL;
   size_t count;
@@ -91,11 +90,11 @@ static void play_and_restore(bool expandable) {
   for (int round = 0; round < ROUNDS; round++) {
     play(mempool, &random, 30);
     openreg_mempool_checkpoint *checkpoint = checkpoint_of(mempool);
-    struct picture before = picture_of(mempool);
+    struct pool_state before = pool_state_of(mempool);
     play(mempool, &random, 30);
     free_all(mempool);
     assert_int_equal(restore(checkpoint), before.count);
-    struct picture after = picture_of(mempool);
+    struct pool_state after = pool_state_of(mempool);
     assert_memory_equal(&before, &after, sizeof before);
     assert_snapshot_agrees(0);
     assert_true(openreg_memory_is_valid(0));
@@ -105,17 +104,17 @@ static void play_and_restore(bool expandable) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-static void blocks_come_back_where_they_were(void **state) {
+static void blocks_are_restored_at_their_addresses(void **state) {
   (void)state;
   play_and_restore(false);
 }
 
-static void blocks_of_expandable_segments_come_back_where_they_were(void **state) {
+static void blocks_of_expandable_segments_are_restored_at_their_addresses(void **state) {
   (void)state;
   play_and_restore(true);
 }
 
-/* As CUDA counts: each block that there was is allocated, and those that were free are freed. */
+/* CUDA allocates each block of the checkpoint, and then frees those that were free. */
 static void the_statistics_are_those_of_allocating_and_freeing(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
@@ -140,7 +139,7 @@ static void the_statistics_are_those_of_allocating_and_freeing(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-static void what_was_reserved_since_stays_free(void **state) {
+static void segments_reserved_since_the_checkpoint_stay_free(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
   take_in(mempool, 0, 0, 512);
@@ -155,7 +154,7 @@ static void what_was_reserved_since_stays_free(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-static void what_is_still_allocated_stays_as_it_is(void **state) {
+static void blocks_that_are_still_allocated_do_not_change(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
   openreg_block *first = take_in(mempool, 0, 0, 512), *second = take_in(mempool, 0, 0, 512),
@@ -175,20 +174,20 @@ static void what_is_still_allocated_stays_as_it_is(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-static void blocks_are_cut_as_they_were_whatever_the_settings_are_now(void **state) {
+static void blocks_are_split_as_they_were_whatever_the_settings(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
   openreg_block_free(take_in(mempool, 0, 0, 30 * MIB));
   take_in(mempool, 0, 0, 21 * MIB);
   take_in(mempool, 0, 0, 6 * MIB);
   openreg_mempool_checkpoint *checkpoint = checkpoint_of(mempool);
-  struct picture before = picture_of(mempool);
+  struct pool_state before = pool_state_of(mempool);
   free_all(mempool);
   openreg_memory_settings settings = default_settings();
   settings.max_split_bytes = 20 * MIB;
   set_settings(settings);
   assert_int_equal(restore(checkpoint), 2);
-  struct picture after = picture_of(mempool);
+  struct pool_state after = pool_state_of(mempool);
   assert_memory_equal(&before, &after, sizeof before);
   free_all(mempool);
   free(checkpoint);
@@ -206,7 +205,7 @@ static openreg_status open_gate(void *open) {
   return OPENREG_OK;
 }
 
-static void what_streams_still_use_is_waited_for(void **state) {
+static void restoring_waits_for_streams(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
   openreg_block *block = take_in(mempool, 0, 0, 512);
@@ -224,7 +223,7 @@ static void what_streams_still_use_is_waited_for(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-static void what_cannot_be_brought_back_is_refused(void **state) {
+static void a_pool_that_cannot_be_restored_is_an_error(void **state) {
   (void)state;
   openreg_block **blocks = NULL;
   size_t count = 0;
@@ -233,23 +232,23 @@ static void what_cannot_be_brought_back_is_refused(void **state) {
   openreg_mempool_checkpoint *checkpoint = checkpoint_of(mempool);
   openreg_block *more = take_in(mempool, 0, 0, 512);
   assert_status(openreg_mempool_restore(checkpoint, &blocks, &count), OPENREG_NOT_PERMITTED);
-  assert_sentence("a block is allocated that it did not have");
+  assert_error("a block is allocated that was not allocated in the checkpoint");
   openreg_block_free(more);
   openreg_block_free(block);
   more = take_in(mempool, 0, 0, 1024);
   assert_status(openreg_mempool_restore(checkpoint, &blocks, &count), OPENREG_NOT_PERMITTED);
-  assert_sentence("a block is allocated that it did not have");
+  assert_error("a block is allocated that was not allocated in the checkpoint");
   openreg_block_free(more);
-  more = take_in(mempool, 0, 1, 512); /* in a segment that it did not have */
+  more = take_in(mempool, 0, 1, 512); /* in a segment that the checkpoint does not have */
   assert_status(openreg_mempool_restore(checkpoint, &blocks, &count), OPENREG_NOT_PERMITTED);
-  assert_sentence("a block is allocated that it did not have");
+  assert_error("a block is allocated that was not allocated in the checkpoint");
   openreg_block_free(more);
   assert_ok(openreg_mempool_release(mempool));
   assert_status(openreg_mempool_restore(checkpoint, &blocks, &count), OPENREG_INVALID_ARGUMENT);
   assert_ok(openreg_mempool_empty(mempool));
   assert_ok(openreg_mempool_retain(mempool));
   assert_status(openreg_mempool_restore(checkpoint, &blocks, &count), OPENREG_NOT_PERMITTED);
-  assert_sentence("memory that it had was given back");
+  assert_error("memory of its segments was released since");
   assert_null(blocks);
   free(checkpoint);
   assert_ok(openreg_mempool_release(mempool));
@@ -272,7 +271,7 @@ static void bad_arguments_are_refused(void **state) {
   openreg_mempool_checkpoint *checkpoint = NULL;
   uint64_t mempool = make_mempool(false);
   assert_status(openreg_mempool_blocks(0, 0, &blocks, &count), OPENREG_INVALID_ARGUMENT);
-  assert_sentence("memory pool 0 are everybody's");
+  assert_error("memory pool 0 cannot be saved");
   assert_status(openreg_mempool_blocks(0, mempool, NULL, &count), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_blocks(0, mempool, &blocks, NULL), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_blocks(0, mempool + 1, &blocks, &count), OPENREG_INVALID_ARGUMENT);
@@ -291,14 +290,14 @@ static void bad_arguments_are_refused(void **state) {
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
-      ON_EMPTY_DEVICES(blocks_come_back_where_they_were),
-      ON_EMPTY_DEVICES(blocks_of_expandable_segments_come_back_where_they_were),
+      ON_EMPTY_DEVICES(blocks_are_restored_at_their_addresses),
+      ON_EMPTY_DEVICES(blocks_of_expandable_segments_are_restored_at_their_addresses),
       ON_EMPTY_DEVICES(the_statistics_are_those_of_allocating_and_freeing),
-      ON_EMPTY_DEVICES(what_was_reserved_since_stays_free),
-      ON_EMPTY_DEVICES(what_is_still_allocated_stays_as_it_is),
-      ON_EMPTY_DEVICES(blocks_are_cut_as_they_were_whatever_the_settings_are_now),
-      ON_EMPTY_DEVICES(what_streams_still_use_is_waited_for),
-      ON_EMPTY_DEVICES(what_cannot_be_brought_back_is_refused),
+      ON_EMPTY_DEVICES(segments_reserved_since_the_checkpoint_stay_free),
+      ON_EMPTY_DEVICES(blocks_that_are_still_allocated_do_not_change),
+      ON_EMPTY_DEVICES(blocks_are_split_as_they_were_whatever_the_settings),
+      ON_EMPTY_DEVICES(restoring_waits_for_streams),
+      ON_EMPTY_DEVICES(a_pool_that_cannot_be_restored_is_an_error),
       ON_EMPTY_DEVICES(a_pool_without_memory_has_an_empty_checkpoint),
       ON_EMPTY_DEVICES(bad_arguments_are_refused),
   };

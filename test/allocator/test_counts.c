@@ -1,7 +1,7 @@
-/* test_counts.c: figures that others published of CUDA's caching allocator, from their programs'
- * requests.
+/* test_counts.c: numbers that others published about CUDA's caching allocator, reproduced with
+ * their programs' requests.
  *
- * Each case names its source. Sizes there are those of tensors: elements times bytes an element.
+ * Each case names its source. Sizes are those of tensors: elements times bytes per element.
  */
 #include "support.h"
 
@@ -12,14 +12,14 @@ enum { SMALL = OPENREG_POOL_SMALL, LARGE = OPENREG_POOL_LARGE, FLOAT = 4, MOST =
 static openreg_block *held[MOST];
 static int count;
 
-/* The number of the block, by which it is let go. */
+/* Returns the number of the block, with which it is freed. */
 static int hold(size_t bytes) {
   assert_true(count < MOST);
   held[count] = take(0, 0, bytes);
   return count++;
 }
 
-static void let_go(int number) {
+static void release_block(int number) {
   openreg_block_free(held[number]);
   held[number] = NULL;
 }
@@ -42,7 +42,7 @@ static int start(void **state) {
 static int finish(void **state) {
   (void)state;
   while (count > 0)
-    let_go(--count);
+    release_block(--count);
   assert_ok(openreg_cache_empty(0));
   assert_true(openreg_memory_is_valid(0));
   return 0;
@@ -59,7 +59,7 @@ static void every_size_is_rounded_up_to_512_bytes(void **state) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     int number = hold(sizes[i][0]);
     assert_int_equal(allocated(), sizes[i][1]);
-    let_go(number);
+    release_block(number);
   }
   hold(1000 * 1000 * FLOAT);
   hold(1000 * FLOAT);
@@ -82,14 +82,14 @@ static void a_kilobyte_of_floats_that_comes_and_goes(void **state) {
   int x = hold(1024 * FLOAT);
   assert_int_equal(reserved(), 2097152);
   assert_int_equal(allocated(), 4096);
-  let_go(x);
+  release_block(x);
   assert_int_equal(reserved(), 2097152);
   assert_int_equal(allocated(), 0);
 }
 
 /* https://github.com/pytorch/pytorch/pull/91854: the memory summary after zeros(1024 * 1024,
  * dtype=torch.uint8): allocated and active 1024 KiB, all of it from the small pool. */
-static void one_mebibyte_is_of_the_small_pool(void **state) {
+static void one_mebibyte_uses_the_small_pool(void **state) {
   (void)state;
   hold(1024 * 1024);
   openreg_memory_stats stats = stats_of(0);
@@ -117,7 +117,7 @@ static void a_training_step_of_a_small_perceptron(void **state) {
   assert_int_equal(allocated(), 6.0 * KIB);
   for (int i = 0; i < 5; i++)
     hold(leaves[i] * FLOAT);
-  let_go(activation);
+  release_block(activation);
   assert_int_equal(allocated(), 10.0 * KIB);
 }
 
@@ -138,7 +138,7 @@ static void forty_layers_of_4096_by_4096(void **state) {
   for (int layer = 0; layer < LAYERS; layer++) {
     int sum = hold(rows);
     hold(rows); /* what ReLU makes of it is kept for backward */
-    let_go(sum);
+    release_block(sum);
   }
   assert_int_equal(allocated(), 3224.75 * MIB);
   assert_int_equal(stats_of(0).allocated_bytes[0].peak, 3240.75 * MIB);
@@ -151,7 +151,7 @@ int main(void) {
   setenv("OPENREG_DEVICE_MEMORY", "4G", 1);
   const struct CMUnitTest tests[] = {
       COUNTED(every_size_is_rounded_up_to_512_bytes),    COUNTED(a_linear_layer_of_100_by_100),
-      COUNTED(a_kilobyte_of_floats_that_comes_and_goes), COUNTED(one_mebibyte_is_of_the_small_pool),
+      COUNTED(a_kilobyte_of_floats_that_comes_and_goes), COUNTED(one_mebibyte_uses_the_small_pool),
       COUNTED(a_training_step_of_a_small_perceptron),    COUNTED(forty_layers_of_4096_by_4096),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

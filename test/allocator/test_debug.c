@@ -1,7 +1,8 @@
-/* test_debug.c: with OPENREG_DEBUG_MEMORY=1, what is written where nothing is one's own is found.
+/* test_debug.c: with OPENREG_DEBUG_MEMORY=1, writes to memory that the program does not own are
+ * found.
  *
- * The linker puts functions in front of the device layer's, by which streams seem busy and other
- * processes seem to have blocks. What goes to stderr is read from a file in its place.
+ * The linker replaces functions of the device layer, so that streams can seem busy and other
+ * processes can seem to hold blocks. A file replaces stderr, so that the test can read it.
  */
 #define _GNU_SOURCE
 #include "support.h"
@@ -17,7 +18,7 @@
 
 enum { ALL = OPENREG_POOL_ALL };
 
-/* ---- in front of the device layer ------------------------------------------------------------ */
+/* ---- replaced functions of the device layer -------------------------------------------------- */
 
 static bool busy, shared;
 
@@ -43,7 +44,7 @@ openreg_status __wrap_openreg_ipc_withdraw(void *address) {
   return shared ? OPENREG_NOT_READY : OPENREG_OK;
 }
 
-/* ---- what is printed ------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static int paper = -1, real_stderr = -1;
 
@@ -55,7 +56,8 @@ static void watch_stderr(void) {
   assert_int_equal(dup2(paper, STDERR_FILENO), STDERR_FILENO);
 }
 
-/* What was printed since; to be called before anything is asserted, so that it shows. */
+/* Returns what was printed since the last call. Call it before assertions, so that they can be
+ * read. */
 static const char *printed(void) {
   static char text[1 << 16];
   fflush(stderr);
@@ -76,25 +78,10 @@ __attribute__((noinline)) static void assert_contains(const char *text, const ch
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static unsigned char *memory(const void *address) {
-  return openreg_kernel_view(address);
-}
-
-static void assert_filled(const void *address, size_t bytes, int value) {
-  for (size_t i = 0; i < bytes; i++)
-    assert_int_equal(memory(address)[i], value);
-}
-
-/* Nothing was found, and nothing is to be found. */
-static void assert_clean(int device) {
-  assert_ok(openreg_device_synchronize(device));
-  assert_ok(openreg_memory_check(device));
-}
-
-/* That synchronizing gives back the failure, once. */
+/* Asserts that synchronizing returns the failure once. */
 static void assert_kept(int device, const char *part) {
   assert_status(openreg_device_synchronize(device), OPENREG_LAUNCH_FAILURE);
-  assert_sentence(part);
+  assert_error(part);
   assert_clean(device);
 }
 
@@ -117,8 +104,8 @@ static void each_kind_of_memory_has_its_pattern(void **state) {
   assert_clean(0);
 }
 
-/* All of a block that was not split, behind what was requested. */
-static void what_was_not_split_off_is_zone_too(void **state) {
+/* The rest of a block that was not split off, behind the requested bytes. */
+static void a_rest_that_was_not_split_off_is_red_zone_too(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 11 * MIB);
   char *address = block->address;
@@ -131,7 +118,7 @@ static void what_was_not_split_off_is_zone_too(void **state) {
   assert_kept(0, "offset 12582911: ");
 }
 
-/* ---- writing behind the end ------------------------------------------------------------------ */
+/* ---- writes past the end --------------------------------------------------------------------- */
 
 static void found_when_freed(size_t offset) {
   char part[200];
@@ -142,7 +129,7 @@ static void found_when_freed(size_t offset) {
   openreg_block_free(block);
   const char *text = printed();
   snprintf(part, sizeof part,
-           "openreg: device 0: memory was written behind the end of a block: the block of 1000 "
+           "openreg: device 0: memory was written past the end of a block: the block of 1000 "
            "bytes at %p, offset %zu: the byte at %p is 0x07 instead of 0xfb",
            (void *)address, offset, (void *)(address + offset));
   assert_contains(text, part);
@@ -152,14 +139,14 @@ static void found_when_freed(size_t offset) {
   assert_filled(address, 1536, OPENREG_DEBUG_FREED);
 }
 
-static void writing_behind_the_end_is_found_when_freed(void **state) {
+static void a_write_past_the_end_is_found_when_the_block_is_freed(void **state) {
   (void)state;
   const size_t offsets[] = {1000, 1023, 1024, 1535};
   for (int i = 0; i < 4; i++)
     found_when_freed(offsets[i]);
 }
 
-static void writing_before_the_beginning_hits_the_zone_below(void **state) {
+static void a_write_before_the_start_hits_the_red_zone_below(void **state) {
   (void)state;
   openreg_block *low = take(0, 0, 512), *high = take(0, 0, 512);
   assert_ptr_equal((char *)low->address + 1024, high->address);
@@ -168,16 +155,16 @@ static void writing_before_the_beginning_hits_the_zone_below(void **state) {
   openreg_status status = openreg_memory_check(0);
   const char *text = printed();
   assert_status(status, OPENREG_LAUNCH_FAILURE);
-  assert_sentence("behind the end of a block: the block of 512 bytes");
-  assert_sentence("offset 1023: ");
+  assert_error("past the end of a block: the block of 512 bytes");
+  assert_error("offset 1023: ");
   assert_contains(text, "offset 1023");
-  assert_clean(0); /* it was mended, and is not reported by freeing */
+  assert_clean(0); /* it was repaired, so freeing does not report it */
   openreg_block_free(high);
   openreg_block_free(low);
   assert_clean(0);
 }
 
-static void blocks_of_memory_pools_are_watched_too(void **state) {
+static void blocks_of_memory_pools_are_checked_too(void **state) {
   (void)state;
   uint64_t mempool;
   assert_ok(openreg_mempool_create(false, NULL, &mempool));
@@ -189,13 +176,13 @@ static void blocks_of_memory_pools_are_watched_too(void **state) {
   openreg_block_free(block);
   printed();
   assert_kept(1,
-              "device 1: memory was written behind the end of a block: the block of 3145728 bytes");
+              "device 1: memory was written past the end of a block: the block of 3145728 bytes");
   assert_ok(openreg_mempool_release(mempool));
 }
 
 /* ---- writing to freed memory ----------------------------------------------------------------- */
 
-static void writing_to_freed_memory_is_found_when_it_is_used_again(void **state) {
+static void a_write_to_freed_memory_is_found_when_it_is_reused(void **state) {
   (void)state;
   openreg_block *held = take(0, 0, 512), *block = take(0, 0, 2048);
   char *address = block->address;
@@ -214,29 +201,30 @@ static void writing_to_freed_memory_is_found_when_it_is_used_again(void **state)
   openreg_block_free(held);
 }
 
-/* Two freed neighbours are one free block, and a third is cut from its beginning. */
-static void the_block_that_had_it_is_known_after_merging_and_cutting(void **state) {
+/* Two freed neighbors merge, and a third block is split off at their start. */
+static void the_last_owner_is_known_after_merging_and_splitting(void **state) {
   (void)state;
   openreg_block *low = take(0, 0, 1024), *high = take(0, 0, 8192), *held = take(0, 0, 512);
   char *address = high->address;
   openreg_block_free(low);
   openreg_block_free(high);
   openreg_block *other = take(0, 0, 4096);
-  assert_true((char *)other->address + other->bytes + 512 > address); /* part of `high` is its */
+  assert_true((char *)other->address + other->bytes + 512 > address); /* it contains a part of
+                                                                       * `high` */
   memory(address)[8191] = 1;
   watch_stderr();
   openreg_status status = openreg_memory_check(0);
   printed();
   assert_status(status, OPENREG_LAUNCH_FAILURE);
-  assert_sentence("after it was freed: the block of 8192 bytes");
-  assert_sentence("offset 8191: ");
+  assert_error("after it was freed: the block of 8192 bytes");
+  assert_error("offset 8191: ");
   openreg_block_free(other);
   openreg_block_free(held);
   assert_clean(0);
 }
 
-/* The first page of 20 MiB of a freed block of 30 is unmapped. */
-static void the_block_that_had_it_is_known_after_unmapping(void **state) {
+/* The first page, 20 MiB of a freed block of 30 MiB, is unmapped. */
+static void the_last_owner_is_known_after_unmapping(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.expandable_segments = true;
@@ -250,13 +238,13 @@ static void the_block_that_had_it_is_known_after_unmapping(void **state) {
   openreg_status status = openreg_memory_check(0);
   printed();
   assert_status(status, OPENREG_LAUNCH_FAILURE);
-  assert_sentence("after it was freed: the block of 31457280 bytes");
-  assert_sentence("offset 26214400: ");
+  assert_error("after it was freed: the block of 31457280 bytes");
+  assert_error("offset 26214400: ");
   openreg_block_free(held);
   assert_clean(0);
 }
 
-static void memory_that_nobody_had_is_watched(void **state) {
+static void memory_that_was_never_allocated_is_checked(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 512);
   memory(block->address)[100000] = 1;
@@ -264,11 +252,11 @@ static void memory_that_nobody_had_is_watched(void **state) {
   openreg_status status = openreg_memory_check(0);
   printed();
   assert_status(status, OPENREG_LAUNCH_FAILURE);
-  assert_sentence("after it was freed: memory that no known block had");
+  assert_error("after it was freed: memory of no known block");
   openreg_block_free(block);
 }
 
-static void emptying_the_cache_looks_first(void **state) {
+static void emptying_the_cache_checks_it_first(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 4 * MIB);
   char *address = block->address;
@@ -283,7 +271,7 @@ static void emptying_the_cache_looks_first(void **state) {
 
 /* ---- memory that is still in use ------------------------------------------------------------- */
 
-static void memory_that_a_stream_uses_is_left_alone(void **state) {
+static void memory_that_a_stream_uses_is_not_checked(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 512);
   unsigned char *bytes = memory(block->address);
@@ -302,7 +290,7 @@ static void memory_that_a_stream_uses_is_left_alone(void **state) {
   assert_kept(0, "offset 512: ");
 }
 
-static void memory_that_another_process_has_is_left_alone(void **state) {
+static void memory_that_another_process_holds_is_not_checked(void **state) {
   (void)state;
   openreg_ipc_handle handle;
   openreg_block *block = take(0, 0, 512);
@@ -313,7 +301,7 @@ static void memory_that_another_process_has_is_left_alone(void **state) {
   assert_ok(openreg_memory_check(0));
   assert_int_equal(bytes[0], 1);
   shared = false;
-  assert_ok(openreg_memory_collect(0));
+  assert_ok(openreg_memory_collect_shared(0));
   assert_int_equal(bytes[0], OPENREG_DEBUG_FREED);
   assert_clean(0);
 }
@@ -339,11 +327,11 @@ static void drop(void *stack) {
 static void stacks_of_the_program_are_used_and_dropped(void **state) {
   (void)state;
   assert_ok(openreg_cache_empty(0));
-  openreg_memory_set_stacks(&(openreg_memory_stacks){capture, describe, drop});
+  openreg_memory_set_stack_provider(&(openreg_stack_provider){capture, describe, drop});
   openreg_block *block = take(0, 0, 512), *other = take(0, 0, 512), *none;
   assert_status(openreg_block_allocate(0, 0, 65 * MIB, &none), OPENREG_OUT_OF_MEMORY);
   openreg_block_free(take(0, 0, 0));
-  openreg_memory_set_stacks(NULL);
+  openreg_memory_set_stack_provider(NULL);
   assert_int_equal(captured, 4);
   assert_int_equal(dropped, 2);
   memory(block->address)[600] = 0;
@@ -351,14 +339,14 @@ static void stacks_of_the_program_are_used_and_dropped(void **state) {
   openreg_block_free(block);
   const char *text = printed();
   assert_contains(text, "It was allocated at:\nwritten by the program\n");
-  assert_kept(0, "behind the end");
+  assert_kept(0, "past the end");
   openreg_block_free(other);
-  openreg_block_free(take(0, 0, 512)); /* at an address of theirs */
+  openreg_block_free(take(0, 0, 512)); /* at an address that had such a stack */
   assert_ok(openreg_cache_empty(0));
   assert_int_equal(dropped, 4);
 }
 
-static void the_sentence_of_a_failed_request_is_its_own(void **state) {
+static void a_report_does_not_replace_the_error_of_a_request(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 4 * MIB), *none;
   char *address = block->address;
@@ -368,11 +356,11 @@ static void the_sentence_of_a_failed_request_is_its_own(void **state) {
   openreg_status status = openreg_block_allocate(0, 0, 64 * MIB, &none);
   printed();
   assert_status(status, OPENREG_OUT_OF_MEMORY);
-  assert_sentence("out of memory");
+  assert_error("out of memory");
   assert_kept(0, "after it was freed");
 }
 
-/* ---- arguments, and without the mode --------------------------------------------------------- */
+/* ---- arguments, and without debugging -------------------------------------------------------- */
 
 static void devices_that_do_not_exist_are_refused(void **state) {
   (void)state;
@@ -380,7 +368,7 @@ static void devices_that_do_not_exist_are_refused(void **state) {
   assert_status(openreg_memory_check(-1), OPENREG_INVALID_DEVICE);
 }
 
-/* In a process of its own, for the configuration is read once. */
+/* Runs in its own process, because the configuration is read once. */
 static void check_without_the_mode(void) {
   configure();
   unsetenv("OPENREG_DEBUG_MEMORY");
@@ -391,13 +379,13 @@ static void check_without_the_mode(void) {
   _exit(openreg_memory_check(0) == OPENREG_OK && memory(block->address)[0] == 0 ? 0 : 1);
 }
 
-static void nothing_is_watched_without_the_mode(void **state) {
+static void nothing_is_checked_without_debugging(void **state) {
   int status = *(int *)*state;
   assert_true(WIFEXITED(status));
   assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* So that the stacks of freed memory are dropped, too. */
+/* Also drops the stacks of freed memory. */
 static int empty_caches(void **state) {
   (void)state;
   return openreg_cache_empty(0) != OPENREG_OK || openreg_cache_empty(1) != OPENREG_OK;
@@ -414,21 +402,21 @@ int main(void) {
   setenv("OPENREG_DEBUG_MEMORY", "1", 1);
   const struct CMUnitTest tests[] = {
       ON_EMPTY_DEVICES(each_kind_of_memory_has_its_pattern),
-      ON_EMPTY_DEVICES(what_was_not_split_off_is_zone_too),
-      ON_EMPTY_DEVICES(writing_behind_the_end_is_found_when_freed),
-      ON_EMPTY_DEVICES(writing_before_the_beginning_hits_the_zone_below),
-      ON_EMPTY_DEVICES(blocks_of_memory_pools_are_watched_too),
-      ON_EMPTY_DEVICES(writing_to_freed_memory_is_found_when_it_is_used_again),
-      ON_EMPTY_DEVICES(the_block_that_had_it_is_known_after_merging_and_cutting),
-      ON_EMPTY_DEVICES(the_block_that_had_it_is_known_after_unmapping),
-      ON_EMPTY_DEVICES(memory_that_nobody_had_is_watched),
-      ON_EMPTY_DEVICES(emptying_the_cache_looks_first),
-      ON_EMPTY_DEVICES(memory_that_a_stream_uses_is_left_alone),
-      ON_EMPTY_DEVICES(memory_that_another_process_has_is_left_alone),
+      ON_EMPTY_DEVICES(a_rest_that_was_not_split_off_is_red_zone_too),
+      ON_EMPTY_DEVICES(a_write_past_the_end_is_found_when_the_block_is_freed),
+      ON_EMPTY_DEVICES(a_write_before_the_start_hits_the_red_zone_below),
+      ON_EMPTY_DEVICES(blocks_of_memory_pools_are_checked_too),
+      ON_EMPTY_DEVICES(a_write_to_freed_memory_is_found_when_it_is_reused),
+      ON_EMPTY_DEVICES(the_last_owner_is_known_after_merging_and_splitting),
+      ON_EMPTY_DEVICES(the_last_owner_is_known_after_unmapping),
+      ON_EMPTY_DEVICES(memory_that_was_never_allocated_is_checked),
+      ON_EMPTY_DEVICES(emptying_the_cache_checks_it_first),
+      ON_EMPTY_DEVICES(memory_that_a_stream_uses_is_not_checked),
+      ON_EMPTY_DEVICES(memory_that_another_process_holds_is_not_checked),
       ON_EMPTY_DEVICES(stacks_of_the_program_are_used_and_dropped),
-      ON_EMPTY_DEVICES(the_sentence_of_a_failed_request_is_its_own),
+      ON_EMPTY_DEVICES(a_report_does_not_replace_the_error_of_a_request),
       cmocka_unit_test(devices_that_do_not_exist_are_refused),
-      cmocka_unit_test_prestate(nothing_is_watched_without_the_mode, &without_the_mode),
+      cmocka_unit_test_prestate(nothing_is_checked_without_debugging, &without_the_mode),
   };
   return cmocka_run_group_tests(tests, NULL, empty_caches);
 }

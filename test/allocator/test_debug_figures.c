@@ -1,6 +1,5 @@
-/* test_debug_figures.c: with OPENREG_DEBUG_MEMORY=1, what the zones cost, and that a correct
- * program is not complained about. What is complained about is in test_debug.c.
- */
+/* test_debug_figures.c: with OPENREG_DEBUG_MEMORY=1, how red zones change the statistics, and that
+ * a correct program causes no report. test_debug.c has the reports. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -8,24 +7,9 @@
 
 enum { ALL = OPENREG_POOL_ALL };
 
-static unsigned char *memory(const void *address) {
-  return openreg_kernel_view(address);
-}
+/* ---- statistics ------------------------------------------------------------------------------ */
 
-static void assert_filled(const void *address, size_t bytes, int value) {
-  for (size_t i = 0; i < bytes; i++)
-    assert_int_equal(memory(address)[i], value);
-}
-
-/* Nothing was found, and nothing is to be found. */
-static void assert_clean(int device) {
-  assert_ok(openreg_device_synchronize(device));
-  assert_ok(openreg_memory_check(device));
-}
-
-/* ---- figures --------------------------------------------------------------------------------- */
-
-static void all_figures_but_the_requested_bytes_are_more(void **state) {
+static void red_zones_are_in_all_statistics_except_requested_bytes(void **state) {
   (void)state;
   enum { BLOCKS = 4096 };
   static openreg_block *blocks[BLOCKS];
@@ -49,8 +33,8 @@ static void all_figures_but_the_requested_bytes_are_more(void **state) {
   assert_clean(0);
 }
 
-/* A request of 1 MiB is one of the large pool so. */
-static void the_zone_counts_when_a_pool_is_chosen(void **state) {
+/* With a red zone a request of 1 MiB belongs to the large pool. */
+static void the_red_zone_counts_in_the_choice_of_a_pool(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, MIB);
   assert_int_equal(block->bytes, MIB + 512);
@@ -58,8 +42,8 @@ static void the_zone_counts_when_a_pool_is_chosen(void **state) {
   openreg_block_free(block);
 }
 
-/* 10 MiB less 512 bytes have a segment of their own so, and 12 MiB one of 14. */
-static void the_zone_counts_when_a_segment_is_made(void **state) {
+/* With a red zone, 10 MiB minus 512 bytes get a segment of their own, and 12 MiB one of 14. */
+static void the_red_zone_counts_in_the_size_of_a_segment(void **state) {
   (void)state;
   openreg_block_free(take(0, 0, 10 * MIB - 512));
   assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 10 * MIB);
@@ -67,15 +51,15 @@ static void the_zone_counts_when_a_segment_is_made(void **state) {
   assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 24 * MIB);
 }
 
-static void the_zone_counts_in_a_refusal(void **state) {
+static void the_red_zone_counts_in_an_out_of_memory_error(void **state) {
   (void)state;
-  openreg_memory_refusal refusal = refused(0, 0, CAPACITY);
+  openreg_out_of_memory_info refusal = refused(0, 0, CAPACITY);
   assert_int_equal(refusal.rounded_bytes, CAPACITY + 512);
   assert_int_equal(refusal.tried_bytes, CAPACITY + 2 * MIB);
 }
 
-/* The size is rounded without it, so that steps between powers of two are as ever. */
-static void the_zone_is_added_to_the_rounded_size(void **state) {
+/* The size is rounded without the red zone, so steps between powers of two do not change. */
+static void the_red_zone_is_added_to_the_rounded_size(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.roundup_power2_divisions[1] = 4;
@@ -85,16 +69,16 @@ static void the_zone_is_added_to_the_rounded_size(void **state) {
   openreg_block_free(block);
 }
 
-/* ---- no false alarm -------------------------------------------------------------------------- */
+/* ---- no false alarms ------------------------------------------------------------------------- */
 
 static uint32_t seed = 1;
 
 static uint32_t random_below(uint32_t bound) {
-  seed = seed * 1664525 + 1013904223; /* Knuth's and Lewis's, Numerical Recipes 7.1 */
+  seed = seed * 1664525 + 1013904223; /* Knuth and Lewis, Numerical Recipes 7.1 */
   return (seed >> 8) % bound;
 }
 
-/* A correct program, which writes to all that it has, is not complained about. */
+/* A correct program that writes to all its memory causes no report. */
 static void leave_a_correct_program_alone(void) {
   enum { HELD = 64, ROUNDS = 20000 };
   openreg_block *held[HELD] = {NULL};
@@ -125,12 +109,12 @@ static void leave_a_correct_program_alone(void) {
   assert_clean(1);
 }
 
-static void a_correct_program_is_left_alone(void **state) {
+static void a_correct_program_causes_no_report(void **state) {
   (void)state;
   leave_a_correct_program_alone();
 }
 
-static void so_it_is_with_expandable_segments(void **state) {
+static void a_correct_program_with_expandable_segments_causes_no_report(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.expandable_segments = true;
@@ -142,13 +126,13 @@ int main(void) {
   configure();
   setenv("OPENREG_DEBUG_MEMORY", "1", 1);
   const struct CMUnitTest tests[] = {
-      ON_EMPTY_DEVICES(all_figures_but_the_requested_bytes_are_more),
-      ON_EMPTY_DEVICES(the_zone_counts_when_a_pool_is_chosen),
-      ON_EMPTY_DEVICES(the_zone_counts_when_a_segment_is_made),
-      ON_EMPTY_DEVICES(the_zone_counts_in_a_refusal),
-      ON_EMPTY_DEVICES(the_zone_is_added_to_the_rounded_size),
-      ON_EMPTY_DEVICES(a_correct_program_is_left_alone),
-      ON_EMPTY_DEVICES(so_it_is_with_expandable_segments),
+      ON_EMPTY_DEVICES(red_zones_are_in_all_statistics_except_requested_bytes),
+      ON_EMPTY_DEVICES(the_red_zone_counts_in_the_choice_of_a_pool),
+      ON_EMPTY_DEVICES(the_red_zone_counts_in_the_size_of_a_segment),
+      ON_EMPTY_DEVICES(the_red_zone_counts_in_an_out_of_memory_error),
+      ON_EMPTY_DEVICES(the_red_zone_is_added_to_the_rounded_size),
+      ON_EMPTY_DEVICES(a_correct_program_causes_no_report),
+      ON_EMPTY_DEVICES(a_correct_program_with_expandable_segments_causes_no_report),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

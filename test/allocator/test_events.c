@@ -1,7 +1,7 @@
-/* test_events.c: memory that other streams still use is not used again.
+/* test_events.c: memory that other streams still use is not reused.
  *
- * The linker puts functions in front of the device layer's, which count events and fail when the
- * test says so. A stream is busy while a gate on it is closed.
+ * The linker replaces functions of the device layer, which count events and fail when the test says
+ * so. A stream is busy while a gate on it is closed.
  */
 #include "support.h"
 
@@ -9,7 +9,7 @@ enum { ALL = OPENREG_POOL_ALL, LAST = OPENREG_STREAMS_PER_DEVICE - 1 };
 
 static int created, destroyed, recorded, queries, drains, failing_create;
 static openreg_status drain_result;
-static struct gate *opened_by_drain; /* the stream's work ends when it is waited for */
+static struct gate *opened_by_drain; /* its stream's work ends when it is drained */
 
 openreg_status __real_openreg_event_create(int device, bool timing, openreg_event **event);
 openreg_status __wrap_openreg_event_create(int device, bool timing, openreg_event **event);
@@ -69,7 +69,7 @@ static int all_destroyed(void **state) {
   return result;
 }
 
-/* A block of stream 0 that the streams given use. */
+/* Returns a block of stream 0 that two other streams use. */
 static openreg_block *used_block(size_t bytes, int one, int other) {
   openreg_block *block = take(0, 0, bytes);
   assert_ok(openreg_block_record_stream(block, one));
@@ -110,7 +110,7 @@ static void without_an_event_nothing_is_recorded(void **state) {
   openreg_block *block = take(0, 0, 512);
   failing_create = 1;
   assert_status(openreg_block_record_stream(block, 4), OPENREG_OUT_OF_MEMORY);
-  assert_sentence("no event");
+  assert_error("no event");
   assert_true(openreg_memory_is_valid(0));
   openreg_block_free(block);
   assert_int_equal(active(), 0);
@@ -122,7 +122,7 @@ static void bad_arguments_are_refused(void **state) {
   assert_status(openreg_block_record_stream(block, -1), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_block_record_stream(block, OPENREG_STREAMS_PER_DEVICE),
                 OPENREG_INVALID_ARGUMENT);
-  assert_sentence("stream 65: expected 0 to 64");
+  assert_error("stream 65: expected 0 to 64");
   assert_status(openreg_block_record_stream(NULL, 0), OPENREG_INVALID_ARGUMENT);
   openreg_block_free(block);
   assert_int_equal(created, 0);
@@ -151,7 +151,7 @@ static void a_freed_block_that_a_stream_uses_is_active_and_not_allocated(void **
   gate_open(&gate);
 }
 
-/* It neither takes in free neighbours nor is taken in. */
+/* It does not merge with free neighbors, in either direction. */
 static void a_block_that_waits_is_not_merged(void **state) {
   (void)state;
   struct gate gate;
@@ -166,11 +166,11 @@ static void a_block_that_waits_is_not_merged(void **state) {
   gate_open(&gate);
 }
 
-static void even_of_idle_streams_it_is_free_at_the_next_request_only(void **state) {
+static void a_block_of_idle_streams_is_free_at_the_next_request(void **state) {
   (void)state;
   openreg_block_free(used_block(512, 1, LAST));
   assert_int_equal(active(), 1);
-  openreg_block_free(take(0, 0, 0));   /* no request for memory */
+  openreg_block_free(take(0, 0, 0));   /* not a request for memory */
   openreg_block_free(take(1, 0, 512)); /* of another device */
   assert_int_equal(active(), 1);
   assert_int_equal(queries, 0);
@@ -180,7 +180,7 @@ static void even_of_idle_streams_it_is_free_at_the_next_request_only(void **stat
   openreg_block_free(block);
 }
 
-static void a_request_of_any_stream_looks(void **state) {
+static void a_request_of_any_stream_processes_events(void **state) {
   (void)state;
   openreg_block_free(used_block(512, 1, 2));
   openreg_block *block = take(0, 9, 512);
@@ -205,7 +205,7 @@ static void a_block_is_free_when_its_last_stream_has_finished(void **state) {
   openreg_block_free(block);
 }
 
-/* What a stream began after the free does not matter. */
+/* Work that a stream begins after the free does not matter. */
 static void only_work_before_the_free_is_waited_for(void **state) {
   (void)state;
   struct gate before, after;
@@ -220,8 +220,8 @@ static void only_work_before_the_free_is_waited_for(void **state) {
   gate_open(&after);
 }
 
-/* Of ten blocks, two streams: each is asked once in vain, and no more. */
-static void each_stream_is_asked_up_to_the_first_event_that_is_not_done(void **state) {
+/* Ten blocks and two streams: each stream is queried once in vain, and no more. */
+static void each_stream_is_queried_up_to_the_first_event_that_is_not_done(void **state) {
   (void)state;
   struct gate one, other;
   openreg_block *blocks[10];
@@ -240,9 +240,9 @@ static void each_stream_is_asked_up_to_the_first_event_that_is_not_done(void **s
   gate_open(&other);
 }
 
-/* ---- when memory is given back --------------------------------------------------------------- */
+/* ---- releasing memory ------------------------------------------------------------------------ */
 
-/* Of the streams that were recorded, and no others. */
+/* It waits for the streams that were recorded, and no others. */
 static void emptying_waits_for_the_events(void **state) {
   (void)state;
   struct gate gate, other;
@@ -283,7 +283,7 @@ static void an_error_of_the_wait_is_reported(void **state) {
   openreg_block_free(block);
   drain_result = OPENREG_SYSTEM;
   assert_status(openreg_cache_empty(0), OPENREG_SYSTEM);
-  assert_sentence("no wait");
+  assert_error("no wait");
   assert_status(openreg_block_allocate(0, 0, 40 * MIB, &none), OPENREG_SYSTEM);
   assert_int_equal(active(), 1);
   assert_true(openreg_memory_is_valid(0));
@@ -304,11 +304,11 @@ int main(void) {
       COUNTED(bad_arguments_are_refused),
       COUNTED(a_freed_block_that_a_stream_uses_is_active_and_not_allocated),
       COUNTED(a_block_that_waits_is_not_merged),
-      COUNTED(even_of_idle_streams_it_is_free_at_the_next_request_only),
-      COUNTED(a_request_of_any_stream_looks),
+      COUNTED(a_block_of_idle_streams_is_free_at_the_next_request),
+      COUNTED(a_request_of_any_stream_processes_events),
       COUNTED(a_block_is_free_when_its_last_stream_has_finished),
       COUNTED(only_work_before_the_free_is_waited_for),
-      COUNTED(each_stream_is_asked_up_to_the_first_event_that_is_not_done),
+      COUNTED(each_stream_is_queried_up_to_the_first_event_that_is_not_done),
       COUNTED(emptying_waits_for_the_events),
       COUNTED(a_request_that_would_fail_waits_for_the_events),
       COUNTED(an_error_of_the_wait_is_reported),

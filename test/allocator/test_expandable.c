@@ -1,7 +1,7 @@
-/* test_expandable.c: segments that are ranges of addresses, mapped in pages as they are needed.
+/* test_expandable.c: segments that are address ranges, mapped in pages as needed.
  *
- * With 64 MiB a range of the large pool has 80 MiB, of pages of 20; one of the small pool 72, of
- * pages of 2.
+ * With a capacity of 64 MiB, a range of the large pool has 80 MiB in pages of 20, and a range of
+ * the small pool 72 MiB in pages of 2.
  */
 #include "support.h"
 
@@ -59,8 +59,8 @@ static void a_request_of_several_pages_is_one_mapping(void **state) {
   openreg_block_free(block);
 }
 
-/* Of pages of 20 MiB the first has 5 left, to which one more is mapped. */
-static void a_free_end_is_extended_by_what_it_lacks(void **state) {
+/* The first page of 20 MiB has 5 left; one more page is mapped. */
+static void a_free_end_is_extended_by_the_missing_bytes(void **state) {
   (void)state;
   openreg_block *low = take(0, 0, 15 * MIB), *high = take(0, 0, 10 * MIB);
   assert_int_equal(place_of(high), 15 * MIB);
@@ -68,7 +68,7 @@ static void a_free_end_is_extended_by_what_it_lacks(void **state) {
   assert_int_equal(stats_of(0).device_allocs, 2);
   openreg_block_free(low);
   openreg_block_free(high);
-  openreg_block *whole = take(0, 0, 40 * MIB); /* they grew together */
+  openreg_block *whole = take(0, 0, 40 * MIB); /* they have merged */
   assert_int_equal(place_of(whole), 0);
   assert_int_equal(stats_of(0).device_allocs, 2);
   openreg_block_free(whole);
@@ -111,7 +111,8 @@ static void a_memory_pool_has_a_range_of_its_own(void **state) {
   assert_int_equal(reserved(), 0);
 }
 
-/* 60 of 64 MiB are mapped, of which 10 are free at the end: 15 would need another page of 20. */
+/* 60 of 64 MiB are mapped, and the last 10 are free: a request for 15 would need another page of
+ * 20. */
 static void a_mapping_that_fails_maps_nothing(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 50 * MIB);
@@ -125,8 +126,9 @@ static void a_mapping_that_fails_maps_nothing(void **state) {
   openreg_block_free(block);
 }
 
-/* 20 are reserved, 10 more are a segment of 10: within 32, though a page of 20 is mapped. */
-static void the_limit_is_asked_with_the_size_of_an_ordinary_segment(void **state) {
+/* 20 MiB are reserved, and 10 more count as a segment of 10. That is within 32, though a page of 20
+ * is mapped. */
+static void the_limit_is_compared_with_the_size_of_an_ordinary_segment(void **state) {
   (void)state;
   assert_ok(openreg_memory_set_fraction(0, 0.5));
   openreg_block *low = take(0, 0, 15 * MIB), *high = take(0, 0, 10 * MIB);
@@ -138,8 +140,8 @@ static void the_limit_is_asked_with_the_size_of_an_ordinary_segment(void **state
 
 /* ---- best fit -------------------------------------------------------------------------------- */
 
-/* [0, 8) and [14, 20) are free: the latter is shorter, but can be extended. */
-static void a_closed_block_is_preferred_to_one_that_can_grow(void **state) {
+/* [0, 8) and [14, 20) are free. The latter is smaller, but can be extended. */
+static void a_block_that_cannot_grow_is_preferred(void **state) {
   (void)state;
   openreg_block *hole = take(0, 0, 8 * MIB), *wall = take(0, 0, 6 * MIB);
   openreg_block_free(hole);
@@ -149,7 +151,7 @@ static void a_closed_block_is_preferred_to_one_that_can_grow(void **state) {
   openreg_block_free(wall);
 }
 
-static void off_again_their_free_blocks_are_passed_over(void **state) {
+static void switched_off_their_free_blocks_are_not_used(void **state) {
   (void)state;
   openreg_block *held = take(0, 0, 3 * MIB);
   turn(false);
@@ -165,7 +167,7 @@ static void off_again_their_free_blocks_are_passed_over(void **state) {
   openreg_block_free(held);
 }
 
-static void blocks_of_ordinary_segments_are_used_when_it_is_on(void **state) {
+static void switched_on_blocks_of_ordinary_segments_are_used(void **state) {
   (void)state;
   turn(false);
   openreg_block_free(take(0, 0, 12 * MIB));
@@ -177,7 +179,7 @@ static void blocks_of_ordinary_segments_are_used_when_it_is_on(void **state) {
 
 /* ---- unmapping ------------------------------------------------------------------------------- */
 
-/* [0, 30) is free, [30, 35) held: of 40 the first page goes. */
+/* [0, 30) is free and [30, 35) allocated. Of the 40 mapped MiB, the first page is unmapped. */
 static void emptying_unmaps_the_whole_pages_of_free_blocks(void **state) {
   (void)state;
   openreg_block *low = take(0, 0, 30 * MIB), *held = take(0, 0, 5 * MIB);
@@ -191,7 +193,7 @@ static void emptying_unmaps_the_whole_pages_of_free_blocks(void **state) {
   openreg_block_free(held);
 }
 
-/* As before; 25 MiB fit into the page that went and the 10 MiB behind it. */
+/* The same situation: 25 MiB fit into the unmapped page and the 10 MiB behind it. */
 static void memory_is_mapped_at_the_lowest_place_with_room(void **state) {
   (void)state;
   openreg_block *low = take(0, 0, 30 * MIB), *held = take(0, 0, 5 * MIB);
@@ -204,8 +206,8 @@ static void memory_is_mapped_at_the_lowest_place_with_room(void **state) {
   openreg_block_free(held);
 }
 
-/* Pages of 10 in ranges of 80: 30 at the bottom and 40 at the top are unmapped, 45 are asked for.
- */
+/* Pages of 10 in ranges of 80: 30 at the bottom and 40 at the top are unmapped, and 45 are
+ * requested. */
 static void where_no_range_has_room_there_is_another(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
@@ -229,12 +231,12 @@ static void a_range_without_pages_is_gone(void **state) {
   assert_ok(openreg_cache_empty(0));
   assert_int_equal(reserved(), 0);
   turn(false);
-  openreg_block *block = take(0, 0, 512); /* where it was */
+  openreg_block *block = take(0, 0, 512); /* at its old address */
   assert_int_equal(place_of(block), 0);
   openreg_block_free(block);
 }
 
-/* One block reaches over pages that two mappings made: they go as one. */
+/* One block covers pages of two mappings: they are unmapped together. */
 static void pages_that_lie_together_are_unmapped_together(void **state) {
   (void)state;
   openreg_block *low = take(0, 0, 20 * MIB), *high = take(0, 0, 20 * MIB);
@@ -283,15 +285,15 @@ int main(void) {
       ON_EXPANDABLE(a_first_request_maps_whole_pages),
       ON_EXPANDABLE(expandable_segments_count_as_no_segments_and_no_splits),
       ON_EXPANDABLE(a_request_of_several_pages_is_one_mapping),
-      ON_EXPANDABLE(a_free_end_is_extended_by_what_it_lacks),
+      ON_EXPANDABLE(a_free_end_is_extended_by_the_missing_bytes),
       ON_EXPANDABLE(pages_are_as_long_as_large_segments),
       ON_EXPANDABLE(each_stream_and_pool_has_a_range_of_its_own),
       ON_EXPANDABLE(a_memory_pool_has_a_range_of_its_own),
       ON_EXPANDABLE(a_mapping_that_fails_maps_nothing),
-      ON_EXPANDABLE(the_limit_is_asked_with_the_size_of_an_ordinary_segment),
-      ON_EXPANDABLE(a_closed_block_is_preferred_to_one_that_can_grow),
-      ON_EXPANDABLE(off_again_their_free_blocks_are_passed_over),
-      ON_EXPANDABLE(blocks_of_ordinary_segments_are_used_when_it_is_on),
+      ON_EXPANDABLE(the_limit_is_compared_with_the_size_of_an_ordinary_segment),
+      ON_EXPANDABLE(a_block_that_cannot_grow_is_preferred),
+      ON_EXPANDABLE(switched_off_their_free_blocks_are_not_used),
+      ON_EXPANDABLE(switched_on_blocks_of_ordinary_segments_are_used),
       ON_EXPANDABLE(emptying_unmaps_the_whole_pages_of_free_blocks),
       ON_EXPANDABLE(memory_is_mapped_at_the_lowest_place_with_room),
       ON_EXPANDABLE(where_no_range_has_room_there_is_another),

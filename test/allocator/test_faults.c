@@ -1,7 +1,8 @@
-/* test_faults.c: each thing that the allocator asks of others fails, once at every place.
+/* test_faults.c: each call of the allocator to other layers and the system fails once at every
+ * place.
  *
- * The linker puts these functions in front of the real ones. After each failure everything must be
- * valid, nothing may be lost, and the same request must succeed when nothing fails.
+ * The linker replaces these functions. After each failure all invariants must hold, nothing may be
+ * lost, and the same request must succeed without the failure.
  */
 #include "support.h"
 
@@ -9,14 +10,14 @@
 
 enum { ALL = OPENREG_POOL_ALL };
 
-/* The call that fails, counted from 1; 0: none. */
+/* Which call fails, counted from 1; 0: none. */
 static int failing_pages, failing_take, failing_release, failing_arena, failing_query;
 static openreg_status take_result;
 
 void *__real_openreg_pages_map(size_t bytes);
 void *__wrap_openreg_pages_map(size_t bytes);
-openreg_status __real_openreg_ledger_take(int device, uint64_t bytes);
-openreg_status __wrap_openreg_ledger_take(int device, uint64_t bytes);
+openreg_status __real_openreg_ledger_reserve(int device, uint64_t bytes);
+openreg_status __wrap_openreg_ledger_reserve(int device, uint64_t bytes);
 openreg_status __real_openreg_arena_release(void *address, size_t bytes);
 openreg_status __wrap_openreg_arena_release(void *address, size_t bytes);
 
@@ -33,10 +34,10 @@ void *__wrap_openreg_pages_map(size_t bytes) {
   return __real_openreg_pages_map(bytes);
 }
 
-openreg_status __wrap_openreg_ledger_take(int device, uint64_t bytes) {
+openreg_status __wrap_openreg_ledger_reserve(int device, uint64_t bytes) {
   if (failing_take && --failing_take == 0)
     return openreg_fail(take_result, "no ledger");
-  return __real_openreg_ledger_take(device, bytes);
+  return __real_openreg_ledger_reserve(device, bytes);
 }
 
 openreg_status __wrap_openreg_arena_release(void *address, size_t bytes) {
@@ -63,23 +64,23 @@ static void a_device_that_could_not_be_opened_opens_later(void **state) {
   openreg_block *block = NULL;
   failing_arena = 1;
   assert_status(openreg_block_allocate(1, 2, 512, &block), OPENREG_SYSTEM);
-  assert_sentence("no arena");
-  /* The allocator, blocks, segments, starts: each attempt gets one further. */
+  assert_error("no arena");
+  /* The allocator, blocks, segments, address map: each attempt succeeds one step further. */
   for (int attempt = 0; attempt < 4; attempt++) {
     failing_pages = attempt == 0 ? 1 : 2;
     assert_status(openreg_block_allocate(1, 2, 512, &block), OPENREG_SYSTEM);
-    assert_sentence("no pages");
+    assert_error("no pages");
     assert_int_equal(failing_pages, 0);
     assert_true(openreg_memory_is_valid(1));
   }
   failing_pages = 2;
   assert_ok(openreg_block_allocate(1, 2, 512, &block));
-  assert_int_equal(failing_pages, 1); /* nothing else was needed but starts */
+  assert_int_equal(failing_pages, 1); /* only the address map needed pages */
   failing_pages = 0;
   openreg_block_free(block);
 }
 
-static void a_record_that_cannot_be_had_loses_nothing(void **state) {
+static void a_failed_record_allocation_loses_nothing(void **state) {
   (void)state;
   enum { MANY = 2000 }; /* more than the records of one chunk */
   static openreg_block *blocks[MANY];
@@ -119,7 +120,7 @@ static void another_error_of_the_ledger_is_passed_on(void **state) {
   failing_take = 1;
   take_result = OPENREG_SYSTEM;
   assert_status(openreg_block_allocate(0, 0, 512, &none), OPENREG_SYSTEM);
-  assert_sentence("no ledger");
+  assert_error("no ledger");
   openreg_memory_stats stats = stats_of(0);
   assert_int_equal(stats.alloc_retries, 0);
   assert_int_equal(stats.reserved_bytes[ALL].current, 0);
@@ -132,7 +133,7 @@ static void pages_that_cannot_be_released_stay_reserved(void **state) {
   openreg_block_free(take(0, 2, 14 * MIB));
   failing_release = 2;
   assert_status(openreg_cache_empty(0), OPENREG_SYSTEM);
-  assert_sentence("no release");
+  assert_error("no release");
   assert_true(openreg_memory_is_valid(0));
   assert_int_equal(stats_of(0).reserved_bytes[ALL].current, 14 * MIB);
   assert_int_equal(ledger_free(0), CAPACITY - 14 * MIB);
@@ -147,24 +148,24 @@ static void a_request_that_would_empty_the_cache_passes_the_error_on(void **stat
   openreg_block_free(take(0, 1, 40 * MIB));
   failing_release = 1;
   assert_status(openreg_block_allocate(0, 0, 40 * MIB, &none), OPENREG_SYSTEM);
-  assert_sentence("no release");
+  assert_error("no release");
   assert_true(openreg_memory_is_valid(0));
   assert_int_equal(stats_of(0).ooms, 0);
   openreg_block_free(take(0, 0, 40 * MIB));
 }
 
-static void memory_that_the_host_does_not_have_is_a_sentence(void **state) {
+static void missing_host_memory_is_an_error(void **state) {
   (void)state;
   assert_null(__real_openreg_pages_map((size_t)1 << 60));
-  assert_sentence("no host memory for the allocator's records: 1152921504606846976 bytes");
+  assert_error("out of host memory for the allocator's records: 1152921504606846976 bytes");
 }
 
-static void figures_that_cannot_be_had_are_an_error_of_their_own(void **state) {
+static void values_that_cannot_be_read_are_an_error_of_their_own(void **state) {
   (void)state;
   openreg_block *none;
   failing_query = 1;
   assert_status(openreg_block_allocate(0, 0, CAPACITY + 1, &none), OPENREG_SYSTEM);
-  assert_sentence("no figures");
+  assert_error("no figures");
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -173,7 +174,7 @@ enum { MOST = 4096 };
 static struct block *hidden[MOST];
 static int hidden_count;
 
-/* Leaves so many records of blocks, and none can be had. */
+/* Leaves `left` records of blocks, and makes allocating more fail. */
 static struct slab *hide_records(size_t left) {
   struct allocator *allocator;
   assert_ok(openreg_allocator_open(0, &allocator));
@@ -191,22 +192,22 @@ static void show_records(struct slab *blocks) {
   assert_true(openreg_memory_is_valid(0));
 }
 
-/* A segment needs up to four: with fewer left it is refused before it begins. */
+/* A segment needs up to four records: with fewer, the request fails before it changes anything. */
 static void too_few_records_are_not_enough_for_a_segment(void **state) {
   (void)state;
   openreg_block *none;
-  openreg_block_free(take(0, 5, 512)); /* some records were made */
+  openreg_block_free(take(0, 5, 512)); /* creates some records */
   assert_ok(openreg_cache_empty(0));
   struct slab *blocks = hide_records(2);
   assert_status(openreg_block_allocate(0, 5, 512, &none), OPENREG_SYSTEM);
-  assert_sentence("no pages");
+  assert_error("no pages");
   assert_int_equal(ledger_free(0), CAPACITY);
   openreg_block *block = take(0, 5, 512);
   show_records(blocks);
   openreg_block_free(block);
 }
 
-static void a_block_that_cannot_be_cut_is_not_taken(void **state) {
+static void a_block_that_cannot_be_split_is_not_allocated(void **state) {
   (void)state;
   openreg_block *none, *held = take(0, 0, 512);
   openreg_memory_stats before = stats_of(0);
@@ -218,7 +219,7 @@ static void a_block_that_cannot_be_cut_is_not_taken(void **state) {
   openreg_block_free(held);
 }
 
-/* Pages in the middle of a free block make three of it. */
+/* Unmapping pages in the middle of a free block divides it in three. */
 static void pages_are_not_unmapped_without_records(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
@@ -230,7 +231,7 @@ static void pages_are_not_unmapped_without_records(void **state) {
   openreg_memory_stats before = stats_of(0);
   struct slab *blocks = hide_records(1);
   assert_status(openreg_cache_empty(0), OPENREG_SYSTEM);
-  assert_sentence("no pages");
+  assert_error("no pages");
   openreg_memory_stats after = stats_of(0);
   assert_int_equal(after.stream_syncs, before.stream_syncs + 1);
   after.stream_syncs = before.stream_syncs;
@@ -249,13 +250,13 @@ static void a_use_without_a_record_is_not_recorded(void **state) {
   static struct use *uses[MOST];
   int count = 0;
   assert_ok(openreg_allocator_open(0, &allocator));
-  while (allocator->uses.available > 0 && count < MOST)
-    uses[count++] = slab_take(&allocator->uses);
+  while (allocator->stream_uses.available > 0 && count < MOST)
+    uses[count++] = slab_take(&allocator->stream_uses);
   failing_pages = 1;
   assert_status(openreg_block_record_stream(block, 1), OPENREG_SYSTEM);
-  assert_sentence("no pages");
+  assert_error("no pages");
   while (count > 0)
-    slab_put(&allocator->uses, uses[--count]);
+    slab_put(&allocator->stream_uses, uses[--count]);
   assert_true(openreg_memory_is_valid(0));
   openreg_block_free(block);
   assert_int_equal(stats_of(0).active[ALL].current, 0);
@@ -265,15 +266,15 @@ int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_device_that_could_not_be_opened_opens_later),
-      ON_EMPTY_DEVICES(a_record_that_cannot_be_had_loses_nothing),
+      ON_EMPTY_DEVICES(a_failed_record_allocation_loses_nothing),
       ON_EMPTY_DEVICES(a_full_ledger_is_tried_again_after_emptying),
       ON_EMPTY_DEVICES(another_error_of_the_ledger_is_passed_on),
       ON_EMPTY_DEVICES(pages_that_cannot_be_released_stay_reserved),
       ON_EMPTY_DEVICES(a_request_that_would_empty_the_cache_passes_the_error_on),
-      ON_EMPTY_DEVICES(memory_that_the_host_does_not_have_is_a_sentence),
-      ON_EMPTY_DEVICES(figures_that_cannot_be_had_are_an_error_of_their_own),
+      ON_EMPTY_DEVICES(missing_host_memory_is_an_error),
+      ON_EMPTY_DEVICES(values_that_cannot_be_read_are_an_error_of_their_own),
       ON_EMPTY_DEVICES(too_few_records_are_not_enough_for_a_segment),
-      ON_EMPTY_DEVICES(a_block_that_cannot_be_cut_is_not_taken),
+      ON_EMPTY_DEVICES(a_block_that_cannot_be_split_is_not_allocated),
       ON_EMPTY_DEVICES(pages_are_not_unmapped_without_records),
       ON_EMPTY_DEVICES(a_use_without_a_record_is_not_recorded),
   };

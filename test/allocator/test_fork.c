@@ -1,7 +1,7 @@
-/* test_fork.c: in a process forked after initialization nothing works, and nothing hangs.
+/* test_fork.c: in a process that was forked after initialization nothing works, and nothing hangs.
  *
- * A child answers by its exit status: the line of the first thing that was not as it must be,
- * modulo 256, or 0. An alarm ends one that hangs.
+ * A child returns the line of the first failed check modulo 256 as its exit status, or 0. An alarm
+ * ends a child that hangs.
  */
 #include "support.h"
 
@@ -11,19 +11,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static void observe(const openreg_memory_event *event) {
+  (void)event;
+}
+
 static sem_t inside, go_on;
 static bool stopping;
 
-openreg_status __real_openreg_ledger_take(int device, uint64_t bytes);
-openreg_status __wrap_openreg_ledger_take(int device, uint64_t bytes);
+openreg_status __real_openreg_ledger_reserve(int device, uint64_t bytes);
+openreg_status __wrap_openreg_ledger_reserve(int device, uint64_t bytes);
 
 /* Called with the lock of the device held: a gate inside it. */
-openreg_status __wrap_openreg_ledger_take(int device, uint64_t bytes) {
+openreg_status __wrap_openreg_ledger_reserve(int device, uint64_t bytes) {
   if (stopping) {
     sem_post(&inside);
     sem_wait(&go_on);
   }
-  return __real_openreg_ledger_take(device, bytes);
+  return __real_openreg_ledger_reserve(device, bytes);
 }
 
 #define EXPECT(truth)                                                                              \
@@ -59,7 +63,7 @@ static void child(openreg_block *block) {
   openreg_memory_snapshot snapshot;
   EXPECT(openreg_mempool_create(false, NULL, &mempool) == OPENREG_BAD_FORK);
   EXPECT(openreg_mempool_release(1) == OPENREG_BAD_FORK);
-  EXPECT(openreg_mempool_name(&mempool) == OPENREG_BAD_FORK);
+  EXPECT(openreg_mempool_allocate_id(&mempool) == OPENREG_BAD_FORK);
   EXPECT(openreg_mempool_retain(1) == OPENREG_BAD_FORK);
   EXPECT(openreg_mempool_blocks(0, 1, &blocks, &count) == OPENREG_BAD_FORK);
   EXPECT(openreg_mempool_take_checkpoint(0, 1, &checkpoint) == OPENREG_BAD_FORK);
@@ -69,9 +73,10 @@ static void child(openreg_block *block) {
   openreg_mempool_stats *accounts;
   EXPECT(openreg_mempool_get_stats(0, &accounts, &count) == OPENREG_BAD_FORK);
   EXPECT(openreg_block_export(block, 0, &handle) == OPENREG_BAD_FORK);
-  EXPECT(openreg_memory_collect(0) == OPENREG_BAD_FORK);
+  EXPECT(openreg_memory_collect_shared(0) == OPENREG_BAD_FORK);
   EXPECT(openreg_memory_take_snapshot(0, &snapshot) == OPENREG_BAD_FORK);
-  openreg_memory_observe(NULL);
+  EXPECT(openreg_memory_add_observer(observe) == OPENREG_BAD_FORK);
+  openreg_memory_remove_observer(observe);
   EXPECT(openreg_memory_reset_peak(0) == OPENREG_BAD_FORK);
   EXPECT(openreg_memory_reset_accumulated(0) == OPENREG_BAD_FORK);
   EXPECT(!openreg_memory_is_valid(0));

@@ -1,8 +1,8 @@
-/* test_lock.c: the lock excludes, and waits ever more patiently.
+/* test_lock.c: the lock excludes other threads, and waiters pause longer and longer.
  *
- * The linker puts functions in front of the system's. While a test watches them, a nap ends the
- * wait by giving the lock back: so a thread can wait for itself, and nothing is timed. A second
- * thread is there meanwhile, for one that is alone takes the lock without looking.
+ * The linker replaces functions of the system. While a test watches them, a sleep ends the wait by
+ * releasing the lock. So a thread can wait for itself, and nothing is timed. A second thread exists
+ * meanwhile, because a single thread takes the lock without checking it.
  */
 #include "support.h"
 
@@ -63,10 +63,10 @@ static int look_away(void **state) {
   return pthread_join(company, NULL);
 }
 
-/* Runs first: later the C library may not say so any more. */
-static void a_thread_that_is_alone_takes_it_too(void **state) {
+/* Runs first: later the C library may not report a single thread any more. */
+static void a_single_thread_takes_the_lock_too(void **state) {
   (void)state;
-  if (!__libc_single_threaded) /* as with a sanitizer that has a thread of its own */
+  if (!__libc_single_threaded) /* as with a sanitizer that has its own thread */
     skip();
   for (int i = 0; i < 2; i++) {
     assert_false(atomic_load(&lock.taken));
@@ -86,7 +86,7 @@ static void a_free_lock_is_taken_without_waiting(void **state) {
   assert_int_equal(naps, 0);
 }
 
-static void a_waiter_yields_then_naps_until_the_lock_is_given_back(void **state) {
+static void a_waiter_yields_then_sleeps_until_the_lock_is_released(void **state) {
   (void)state;
   naps_to_wait = 3;
   lock_take(&lock);
@@ -103,8 +103,8 @@ static void *give_when_told(void *argument) {
   return argument;
 }
 
-/* A thread that was alone when it took the lock is waited for as any other. */
-static void a_lock_taken_alone_is_taken_for_those_who_come(void **state) {
+/* A thread that took the lock while it was alone excludes later threads. */
+static void a_lock_taken_by_a_single_thread_excludes_later_threads(void **state) {
   (void)state;
   pthread_t thread;
   sem_t told;
@@ -121,7 +121,7 @@ static void a_lock_taken_alone_is_taken_for_those_who_come(void **state) {
 enum { THREADS = 4, ROUNDS = 50000 };
 
 static struct lock shared;
-static int64_t counted; /* not atomic: the lock makes it whole */
+static int64_t counted; /* not atomic: the lock protects it */
 
 static void *count(void *argument) {
   for (int i = 0; i < ROUNDS; i++) {
@@ -146,10 +146,10 @@ static void threads_exclude_each_other(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_thread_that_is_alone_takes_it_too),
-      cmocka_unit_test(a_lock_taken_alone_is_taken_for_those_who_come),
+      cmocka_unit_test(a_single_thread_takes_the_lock_too),
+      cmocka_unit_test(a_lock_taken_by_a_single_thread_excludes_later_threads),
       WATCHED(a_free_lock_is_taken_without_waiting),
-      WATCHED(a_waiter_yields_then_naps_until_the_lock_is_given_back),
+      WATCHED(a_waiter_yields_then_sleeps_until_the_lock_is_released),
       cmocka_unit_test(threads_exclude_each_other),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,4 @@
-/* test_mempool.c: memory pools: what is in one is kept apart from all else, until its owner has
- * destroyed it. */
+/* test_mempool.c: memory pools are separate from other memory until their owner destroys them. */
 #include "support.h"
 
 #include <pthread.h>
@@ -11,7 +10,7 @@ static int maps;
 void *__real_openreg_pages_map(size_t bytes);
 void *__wrap_openreg_pages_map(size_t bytes);
 
-/* Counts how often the allocator asks for memory for its records; -1 refuses. */
+/* Counts how often the allocator allocates pages for its records; -1 makes it fail. */
 void *__wrap_openreg_pages_map(size_t bytes) {
   if (maps >= 0) {
     maps++;
@@ -21,7 +20,7 @@ void *__wrap_openreg_pages_map(size_t bytes) {
   return NULL;
 }
 
-/* Bytes reserved for a pool, as the snapshot shows them. */
+/* Returns the bytes reserved for a pool, according to the snapshot. */
 static size_t reserved_by(uint64_t mempool, int device) {
   openreg_memory_snapshot snapshot = snapshot_of(device);
   size_t bytes = 0;
@@ -103,7 +102,7 @@ static void the_current_pool_is_that_of_one_device(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-/* ---- giving back ----------------------------------------------------------------------------- */
+/* ---- releasing ------------------------------------------------------------------------------- */
 
 static void emptying_the_cache_leaves_pools_their_memory(void **state) {
   (void)state;
@@ -126,7 +125,7 @@ static void emptying_a_pool_that_is_kept_does_nothing(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-static void destroying_a_pool_changes_no_figure(void **state) {
+static void destroying_a_pool_changes_no_statistic(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
   openreg_block_free(take_in(mempool, 0, 0, 4 * MIB));
@@ -155,7 +154,7 @@ static void emptying_a_destroyed_pool_leaves_all_others_theirs(void **state) {
   assert_ok(openreg_mempool_release(other));
 }
 
-/* And there is nothing to wait for any more. */
+/* And nothing waits for streams any more. */
 static void a_pool_without_memory_is_gone(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
@@ -166,7 +165,7 @@ static void a_pool_without_memory_is_gone(void **state) {
   assert_int_equal(stats_of(0).stream_syncs, 1);
 }
 
-static void blocks_of_a_destroyed_pool_are_given_back_when_they_are_free(void **state) {
+static void blocks_of_a_destroyed_pool_are_released_when_they_are_free(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
   openreg_block *kept = take_in(mempool, 0, 0, 12 * MIB), *freed = take_in(mempool, 0, 0, 14 * MIB);
@@ -177,11 +176,11 @@ static void blocks_of_a_destroyed_pool_are_given_back_when_they_are_free(void **
   assert_true(openreg_memory_is_valid(0));
   openreg_block_free(kept);
   assert_int_equal(reserved_by(mempool, 0), 12 * MIB);
-  assert_ok(openreg_cache_empty(0)); /* which does it too */
+  assert_ok(openreg_cache_empty(0)); /* which also frees it */
   assert_int_equal(ledger_free(0), CAPACITY);
 }
 
-static void a_thread_goes_on_in_a_pool_that_was_destroyed(void **state) {
+static void a_thread_continues_in_a_destroyed_pool(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false), current;
   assert_ok(openreg_mempool_set_current(0, mempool));
@@ -199,15 +198,15 @@ static void a_thread_goes_on_in_a_pool_that_was_destroyed(void **state) {
   assert_int_equal(ledger_free(0), CAPACITY);
 }
 
-/* ---- when memory is used up ------------------------------------------------------------------ */
+/* ---- running out of memory ------------------------------------------------------------------- */
 
-/* Two pools that fill the device, each with as much free memory as `bytes`. */
+/* Two pools fill the device; each has `bytes` of free memory. */
 static void fill(uint64_t one, uint64_t other, int stream, size_t bytes) {
   openreg_block_free(take_in(one, 0, stream, bytes));
   openreg_block_free(take_in(other, 0, stream, bytes));
 }
 
-static void a_request_that_fits_nowhere_else_is_served_by_pools_made_for_that(void **state) {
+static void a_request_that_fits_nowhere_else_uses_a_pool_with_use_on_oom(void **state) {
   (void)state;
   uint64_t no = make_mempool(false), yes = make_mempool(true);
   fill(no, yes, 0, 32 * MIB);
@@ -236,8 +235,8 @@ static void other_pools_keep_their_free_memory(void **state) {
   assert_ok(openreg_mempool_release(no));
 }
 
-/* 24 MiB are cached for another stream, and would do as well. */
-static void such_pools_come_before_what_is_cached_elsewhere(void **state) {
+/* 24 MiB are cached for another stream, and would fit too. */
+static void pools_with_use_on_oom_come_before_other_cached_memory(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(true);
   openreg_block_free(take(0, 1, 24 * MIB));
@@ -249,9 +248,9 @@ static void such_pools_come_before_what_is_cached_elsewhere(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-/* Runs first: the order depends on the numbers. Each pool has a segment of 2 MiB, half of it free;
- * a GPU tried twelve of them in this order. */
-static void such_pools_are_tried_in_cudas_order(void **state) {
+/* Runs first, because the order depends on the pools' numbers. Each pool has a segment of 2 MiB,
+ * half of it free. A GPU tried twelve of them in this order. */
+static void pools_with_use_on_oom_are_tried_in_cudas_order(void **state) {
   (void)state;
   static const uint64_t order[] = {5, 10, 2, 7, 12, 4, 9, 1, 6, 11, 3, 8};
   enum { POOLS = sizeof order / sizeof *order };
@@ -274,7 +273,7 @@ static void such_pools_are_tried_in_cudas_order(void **state) {
   openreg_block_free(rest);
 }
 
-static void such_pools_serve_their_stream_and_pool_0_only(void **state) {
+static void pools_with_use_on_oom_serve_their_stream_and_pool_0_only(void **state) {
   (void)state;
   uint64_t no = make_mempool(false), yes = make_mempool(true);
   openreg_block *none;
@@ -300,7 +299,7 @@ static void a_request_in_a_pool_empties_the_cache_if_need_be(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-static void the_use_count_is_of_those_who_keep_it(void **state) {
+static void the_use_count_counts_users(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false), named;
   assert_int_equal(openreg_mempool_use_count(mempool), 1);
@@ -315,12 +314,12 @@ static void the_use_count_is_of_those_who_keep_it(void **state) {
   assert_ok(openreg_mempool_empty(mempool));
   assert_int_equal(reserved_by(mempool, 0), 0);
 
-  assert_ok(openreg_mempool_name(&named));
+  assert_ok(openreg_mempool_allocate_id(&named));
   assert_int_equal(openreg_mempool_use_count(named), 0);
   assert_status(openreg_mempool_set_current(0, named), OPENREG_INVALID_ARGUMENT);
   uint64_t later = make_mempool(false);
   assert_true(named < later);
-  assert_ok(openreg_mempool_retain(named)); /* stands before the later one in the list */
+  assert_ok(openreg_mempool_retain(named)); /* comes before the later one in the list */
   openreg_block *block = take_in(named, 0, 0, 512), *other = take_in(later, 0, 0, 512);
   assert_int_equal(reserved_by(named, 0), 2 * MIB);
   openreg_block_free(block);
@@ -329,14 +328,14 @@ static void the_use_count_is_of_those_who_keep_it(void **state) {
   assert_ok(openreg_mempool_release(later));
 }
 
-/* But for a line in the device's accounts, whose room is doubled now and then. */
+/* Except an entry in the device's statistics, whose array is doubled now and then. */
 static void pools_that_come_and_go_need_no_more_host_memory(void **state) {
   (void)state;
   uint64_t last = 0;
   for (int i = 0; i < 100; i++) {
     maps = i < 2 ? 0 : maps;
     uint64_t mempool = make_mempool(i % 2);
-    assert_true(mempool > last); /* never the same again */
+    assert_true(mempool > last); /* numbers are never reused */
     last = mempool;
     openreg_block_free(take_in(mempool, 0, i % 3, 512));
     openreg_block_free(take_in(mempool, 0, i % 3, 2 * MIB));
@@ -347,7 +346,7 @@ static void pools_that_come_and_go_need_no_more_host_memory(void **state) {
   assert_true(maps <= 2);
 }
 
-/* Runs early: later ones find records that can be used again. */
+/* Runs early: later pools reuse records. */
 static void a_pool_that_cannot_be_made_on_a_device_loses_nothing(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
@@ -355,7 +354,7 @@ static void a_pool_that_cannot_be_made_on_a_device_loses_nothing(void **state) {
   assert_ok(openreg_mempool_set_current(1, mempool));
   maps = -1;
   assert_status(openreg_block_allocate(1, 0, 512, &none), OPENREG_SYSTEM);
-  assert_sentence("no pages");
+  assert_error("no pages");
   maps = 0;
   assert_true(openreg_memory_is_valid(1));
   openreg_block_free(take(1, 0, 512));
@@ -364,17 +363,17 @@ static void a_pool_that_cannot_be_made_on_a_device_loses_nothing(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-static void a_pool_that_cannot_be_made_is_no_pool(void **state) {
+static void a_pool_whose_creation_fails_does_not_exist(void **state) {
   (void)state;
   enum { MOST = 100 };
   uint64_t mempools[MOST], mempool = 77;
   int made = 0;
-  for (maps = 0; maps == 0 && made < MOST; made++) /* until no record of an earlier one is left */
+  for (maps = 0; maps == 0 && made < MOST; made++) /* until no record of an earlier pool is left */
     mempools[made] = make_mempool(false);
   maps = -1;
   assert_true(openreg_mempool_create(OPENREG_MEMPOOL_USE_ON_OOM, NULL, &mempool) != OPENREG_OK);
   maps = 0;
-  assert_sentence("no host memory for one more memory pool");
+  assert_error("out of host memory for a new memory pool");
   assert_int_equal(mempool, 77);
   assert_true(openreg_memory_is_valid(0));
   assert_ok(openreg_mempool_release(make_mempool(false)));
@@ -382,7 +381,7 @@ static void a_pool_that_cannot_be_made_is_no_pool(void **state) {
     assert_ok(openreg_mempool_release(mempools[--made]));
 }
 
-static void what_does_not_exist_is_refused(void **state) {
+static void a_pool_that_does_not_exist_is_refused(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false), current = 77;
   assert_ok(openreg_mempool_release(mempool));
@@ -393,7 +392,7 @@ static void what_does_not_exist_is_refused(void **state) {
     assert_int_equal(openreg_mempool_use_count(bad[i]), 0);
     assert_status(openreg_mempool_set_current(0, bad[i]), OPENREG_INVALID_ARGUMENT);
   }
-  assert_sentence("memory pool 18446744073709551615 does not exist");
+  assert_error("memory pool 18446744073709551615 does not exist");
   assert_status(openreg_mempool_release(0), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_empty(0), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_set_current(TEST_DEVICES, 0), OPENREG_INVALID_DEVICE);
@@ -401,7 +400,7 @@ static void what_does_not_exist_is_refused(void **state) {
   assert_status(openreg_mempool_create(false, NULL, NULL), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_retain(0), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_retain(mempool + 1), OPENREG_INVALID_ARGUMENT);
-  assert_status(openreg_mempool_name(NULL), OPENREG_INVALID_ARGUMENT);
+  assert_status(openreg_mempool_allocate_id(NULL), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_mempool_current(0, NULL), OPENREG_INVALID_ARGUMENT);
   assert_int_equal(current, 77);
 }
@@ -409,8 +408,8 @@ static void what_does_not_exist_is_refused(void **state) {
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
-      ON_EMPTY_DEVICES(such_pools_are_tried_in_cudas_order),
-      ON_EMPTY_DEVICES(a_pool_that_cannot_be_made_is_no_pool),
+      ON_EMPTY_DEVICES(pools_with_use_on_oom_are_tried_in_cudas_order),
+      ON_EMPTY_DEVICES(a_pool_whose_creation_fails_does_not_exist),
       ON_EMPTY_DEVICES(a_pool_that_cannot_be_made_on_a_device_loses_nothing),
       ON_EMPTY_DEVICES(pools_share_no_segment),
       ON_EMPTY_DEVICES(free_memory_of_one_pool_serves_no_other),
@@ -418,19 +417,19 @@ int main(void) {
       ON_EMPTY_DEVICES(the_current_pool_is_that_of_one_device),
       ON_EMPTY_DEVICES(emptying_the_cache_leaves_pools_their_memory),
       ON_EMPTY_DEVICES(emptying_a_pool_that_is_kept_does_nothing),
-      ON_EMPTY_DEVICES(destroying_a_pool_changes_no_figure),
+      ON_EMPTY_DEVICES(destroying_a_pool_changes_no_statistic),
       ON_EMPTY_DEVICES(emptying_a_destroyed_pool_leaves_all_others_theirs),
       ON_EMPTY_DEVICES(a_pool_without_memory_is_gone),
-      ON_EMPTY_DEVICES(blocks_of_a_destroyed_pool_are_given_back_when_they_are_free),
-      ON_EMPTY_DEVICES(a_thread_goes_on_in_a_pool_that_was_destroyed),
-      ON_EMPTY_DEVICES(a_request_that_fits_nowhere_else_is_served_by_pools_made_for_that),
+      ON_EMPTY_DEVICES(blocks_of_a_destroyed_pool_are_released_when_they_are_free),
+      ON_EMPTY_DEVICES(a_thread_continues_in_a_destroyed_pool),
+      ON_EMPTY_DEVICES(a_request_that_fits_nowhere_else_uses_a_pool_with_use_on_oom),
       ON_EMPTY_DEVICES(other_pools_keep_their_free_memory),
-      ON_EMPTY_DEVICES(such_pools_come_before_what_is_cached_elsewhere),
-      ON_EMPTY_DEVICES(such_pools_serve_their_stream_and_pool_0_only),
+      ON_EMPTY_DEVICES(pools_with_use_on_oom_come_before_other_cached_memory),
+      ON_EMPTY_DEVICES(pools_with_use_on_oom_serve_their_stream_and_pool_0_only),
       ON_EMPTY_DEVICES(a_request_in_a_pool_empties_the_cache_if_need_be),
-      ON_EMPTY_DEVICES(the_use_count_is_of_those_who_keep_it),
+      ON_EMPTY_DEVICES(the_use_count_counts_users),
       ON_EMPTY_DEVICES(pools_that_come_and_go_need_no_more_host_memory),
-      ON_EMPTY_DEVICES(what_does_not_exist_is_refused),
+      ON_EMPTY_DEVICES(a_pool_that_does_not_exist_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* The account of a pool on a device; `mempool` is 0 in it when there is none. */
+/* Returns the statistics of a pool on a device; `mempool` is 0 if there are none. */
 static openreg_mempool_stats account_of(int device, uint64_t mempool) {
   openreg_mempool_stats *stats, found = {0};
   size_t count;
@@ -15,7 +15,7 @@ static openreg_mempool_stats account_of(int device, uint64_t mempool) {
   return found;
 }
 
-static void a_pool_that_did_not_allocate_has_no_account(void **state) {
+static void a_pool_that_did_not_allocate_has_no_stats(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
   openreg_block_free(take(0, 0, 3 * MIB));
@@ -24,7 +24,7 @@ static void a_pool_that_did_not_allocate_has_no_account(void **state) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-static void an_account_is_of_one_device_and_all_streams(void **state) {
+static void stats_are_of_one_device_and_all_streams(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false), other = make_mempool(false);
   openreg_block *blocks[] = {
@@ -45,7 +45,7 @@ static void an_account_is_of_one_device_and_all_streams(void **state) {
   assert_ok(openreg_mempool_release(other));
 }
 
-static void an_account_outlives_its_pool(void **state) {
+static void stats_outlive_their_pool(void **state) {
   (void)state;
   uint64_t mempool = make_mempool(false);
   openreg_block_free(take_in(mempool, 0, 0, 3 * MIB));
@@ -59,7 +59,7 @@ static void an_account_outlives_its_pool(void **state) {
   assert_stat(account.reserved_bytes[OPENREG_POOL_ALL], 0, 0, 0, 0);
 }
 
-static void many_pools_have_an_account_each(void **state) {
+static void many_pools_have_stats(void **state) {
   (void)state;
   enum { POOLS = 40 };
   uint64_t mempools[POOLS];
@@ -103,10 +103,10 @@ static void bad_arguments_are_refused(void **state) {
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
-      ON_EMPTY_DEVICES(a_pool_that_did_not_allocate_has_no_account),
-      ON_EMPTY_DEVICES(an_account_is_of_one_device_and_all_streams),
-      ON_EMPTY_DEVICES(an_account_outlives_its_pool),
-      ON_EMPTY_DEVICES(many_pools_have_an_account_each),
+      ON_EMPTY_DEVICES(a_pool_that_did_not_allocate_has_no_stats),
+      ON_EMPTY_DEVICES(stats_are_of_one_device_and_all_streams),
+      ON_EMPTY_DEVICES(stats_outlive_their_pool),
+      ON_EMPTY_DEVICES(many_pools_have_stats),
       ON_EMPTY_DEVICES(waits_for_streams_are_counted),
       ON_EMPTY_DEVICES(bad_arguments_are_refused),
   };

@@ -3,9 +3,9 @@
 
 enum { ALL = OPENREG_POOL_ALL };
 
-static uint64_t made(unsigned how) {
+static uint64_t made(unsigned flags) {
   uint64_t mempool;
-  assert_ok(openreg_mempool_create(how, NULL, &mempool));
+  assert_ok(openreg_mempool_create(flags, NULL, &mempool));
   assert_ok(openreg_mempool_set_current(0, mempool));
   return mempool;
 }
@@ -15,7 +15,7 @@ static void destroyed(uint64_t mempool) {
   assert_ok(openreg_mempool_release(mempool));
 }
 
-/* As the snapshot shows it: a block, and as long as its segment. */
+/* Asserts that each segment in the snapshot is one block. */
 static void assert_blocks_are_segments(size_t count) {
   openreg_memory_snapshot snapshot;
   assert_ok(openreg_memory_take_snapshot(0, &snapshot));
@@ -68,7 +68,7 @@ static void a_request_takes_all_of_the_smallest_segment_that_fits(void **state) 
   destroyed(mempool);
 }
 
-static void emptying_gives_back_what_is_free(void **state) {
+static void emptying_releases_free_blocks(void **state) {
   (void)state;
   uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
   openreg_block *low = take(0, 0, 12 * MIB), *middle = take(0, 0, 14 * MIB),
@@ -82,8 +82,8 @@ static void emptying_gives_back_what_is_free(void **state) {
   openreg_block_free(high);
 }
 
-/* All that is mapped for a request is its block; neighbours that are free are one. */
-static void of_expandable_segments_a_block_is_whole_pages(void **state) {
+/* Everything that is mapped for a request is its block, and free neighbors merge. */
+static void a_block_of_an_expandable_segment_is_whole_pages(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.expandable_segments = true;
@@ -102,7 +102,7 @@ static void of_expandable_segments_a_block_is_whole_pages(void **state) {
   destroyed(mempool);
 }
 
-/* In which a thread goes on to allocate, on a stream that it did not use before. */
+/* A thread continues to allocate in it, on a stream that it did not use before. */
 static void a_destroyed_pool_splits_no_more_than_before(void **state) {
   (void)state;
   uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT);
@@ -129,8 +129,8 @@ static void the_records_of_its_pools_serve_others_split(void **state) {
   destroyed(mempool);
 }
 
-/* For the program outside of it, when memory is used up. */
-static void it_can_help_out(void **state) {
+/* Requests of the default pool use it when memory runs out. */
+static void an_unsplit_pool_can_have_use_on_oom(void **state) {
   (void)state;
   uint64_t mempool = made(OPENREG_MEMPOOL_NO_SPLIT | OPENREG_MEMPOOL_USE_ON_OOM);
   openreg_block_free(take(0, 0, 4 * MIB));
@@ -142,12 +142,12 @@ static void it_can_help_out(void **state) {
   destroyed(mempool);
 }
 
-static void other_ways_to_make_a_pool_are_refused(void **state) {
+static void unknown_flags_are_refused(void **state) {
   (void)state;
   uint64_t mempool;
   assert_status(openreg_mempool_create(4, NULL, &mempool), OPENREG_INVALID_ARGUMENT);
-  assert_sentence(
-      "openreg_mempool_create: how=4: expected any of OPENREG_MEMPOOL_USE_ON_OOM (1) and "
+  assert_error(
+      "openreg_mempool_create: flags=4: expected any of OPENREG_MEMPOOL_USE_ON_OOM (1) and "
       "OPENREG_MEMPOOL_NO_SPLIT (2)");
 }
 
@@ -156,12 +156,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       ON_EMPTY_DEVICES(each_block_is_a_segment),
       ON_EMPTY_DEVICES(a_request_takes_all_of_the_smallest_segment_that_fits),
-      ON_EMPTY_DEVICES(emptying_gives_back_what_is_free),
-      ON_EMPTY_DEVICES(of_expandable_segments_a_block_is_whole_pages),
+      ON_EMPTY_DEVICES(emptying_releases_free_blocks),
+      ON_EMPTY_DEVICES(a_block_of_an_expandable_segment_is_whole_pages),
       ON_EMPTY_DEVICES(a_destroyed_pool_splits_no_more_than_before),
       ON_EMPTY_DEVICES(the_records_of_its_pools_serve_others_split),
-      ON_EMPTY_DEVICES(it_can_help_out),
-      ON_EMPTY_DEVICES(other_ways_to_make_a_pool_are_refused),
+      ON_EMPTY_DEVICES(an_unsplit_pool_can_have_use_on_oom),
+      ON_EMPTY_DEVICES(unknown_flags_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

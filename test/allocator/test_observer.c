@@ -1,5 +1,4 @@
-/* test_observer.c: the observer is told of everything that happens, in its order, with the figures
- * of each thing. */
+/* test_observer.c: observers see every event, in order, with its values. */
 #include "support.h"
 
 #include <pthread.h>
@@ -10,10 +9,10 @@ enum { MOST = 64 };
 
 static openreg_memory_event events[MOST];
 static int count;
-static pthread_t teller;
+static pthread_t event_thread;
 
 static void keep(const openreg_memory_event *event) {
-  teller = pthread_self();
+  event_thread = pthread_self();
   if (count < MOST)
     events[count] = *event;
   count++;
@@ -22,12 +21,12 @@ static void keep(const openreg_memory_event *event) {
 static int observed(void **state) {
   devices_reset(state);
   count = 0;
-  openreg_memory_observe(keep);
+  assert_ok(openreg_memory_add_observer(keep));
   return 0;
 }
 
 static int not_observed(void **state) {
-  openreg_memory_observe(NULL);
+  openreg_memory_remove_observer(keep);
   return devices_check(state);
 }
 
@@ -56,7 +55,7 @@ static void a_block_from_its_segments_begin_to_its_end(void **state) {
   assert_event(4, OPENREG_MEMORY_SEGMENT_FREED, 3, address, 20 * MIB, 0);
 }
 
-static void a_request_from_the_cache_begins_no_segment(void **state) {
+static void a_request_from_the_cache_reserves_no_segment(void **state) {
   (void)state;
   openreg_block *low = take(0, 0, 3 * MIB), *high = take(0, 0, 3 * MIB);
   assert_int_equal(count, 3);
@@ -65,7 +64,8 @@ static void a_request_from_the_cache_begins_no_segment(void **state) {
   openreg_block_free(high);
 }
 
-/* 15 MiB in a page of 20, and 10 more, for which another is mapped; both go as one. */
+/* 15 MiB in a page of 20, and 10 more, for which another page is mapped. Both are unmapped
+ * together. */
 static void pages_of_expandable_segments_come_and_go(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
@@ -85,7 +85,7 @@ static void pages_of_expandable_segments_come_and_go(void **state) {
   assert_event(8, OPENREG_MEMORY_SEGMENT_UNMAPPED, 2, address, 40 * MIB, 0);
 }
 
-/* Of each pool in the order of streams, then sizes, then age: large ones first. */
+/* Large segments first; within a pool in the order of streams, sizes, and age. */
 static void emptying_goes_through_large_segments_before_small_ones(void **state) {
   (void)state;
   openreg_block *blocks[] = {take(0, 0, 512), take(0, 4, 10 * MIB), take(0, 2, 14 * MIB),
@@ -104,7 +104,7 @@ static void emptying_goes_through_large_segments_before_small_ones(void **state)
   assert_event(3, OPENREG_MEMORY_SEGMENT_FREED, 0, addresses[0], 2 * MIB, 0);
 }
 
-static void blocks_of_nothing_are_nothing(void **state) {
+static void empty_blocks_cause_no_events(void **state) {
   (void)state;
   openreg_block_free(take(0, 0, 0));
   openreg_block_free(NULL);
@@ -135,7 +135,7 @@ static void a_request_that_fails_says_what_was_free(void **state) {
   openreg_block_free(block);
 }
 
-static void a_request_that_is_rejected_is_not_told(void **state) {
+static void a_rejected_request_causes_no_event(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.throws_on_oom = true;
@@ -167,23 +167,61 @@ static void the_memory_pool_is_named(void **state) {
   assert_event(5, OPENREG_MEMORY_SEGMENT_FREED, 0, (void *)segment, 2 * MIB, mempool);
 }
 
-static void only_the_latest_observer_is_told(void **state) {
+static int others[OPENREG_MEMORY_OBSERVERS - 1];
+
+static void count_0(const openreg_memory_event *event) {
+  (void)event;
+  others[0]++;
+}
+static void count_1(const openreg_memory_event *event) {
+  (void)event;
+  others[1]++;
+}
+static void count_2(const openreg_memory_event *event) {
+  (void)event;
+  others[2]++;
+}
+static void one_too_many(const openreg_memory_event *event) {
+  (void)event;
+}
+
+static void all_observers_see_each_event(void **state) {
   (void)state;
-  openreg_memory_observe(NULL);
+  assert_ok(openreg_memory_add_observer(count_0));
+  assert_ok(openreg_memory_add_observer(keep)); /* again, without effect */
+  assert_ok(openreg_memory_add_observer(count_1));
+  assert_ok(openreg_memory_add_observer(count_2));
+  assert_status(openreg_memory_add_observer(one_too_many), OPENREG_NOT_PERMITTED);
+  assert_status(openreg_memory_add_observer(NULL), OPENREG_INVALID_ARGUMENT);
+  openreg_block *block = take(0, 0, 512);
+  openreg_memory_remove_observer(count_0);
+  openreg_memory_remove_observer(one_too_many);
+  openreg_block_free(block);
+  openreg_memory_remove_observer(count_1);
+  openreg_memory_remove_observer(count_2);
+  assert_int_equal(count, 4); /* a segment and a block, and the two events of the free */
+  assert_int_equal(others[0], 2);
+  assert_int_equal(others[1], 4);
+  assert_int_equal(others[2], 4);
+}
+
+static void a_removed_observer_sees_nothing(void **state) {
+  (void)state;
+  openreg_memory_remove_observer(keep);
   openreg_block *block = take(0, 0, 512);
   assert_int_equal(count, 0);
-  openreg_memory_observe(keep);
+  assert_ok(openreg_memory_add_observer(keep));
   openreg_block_free(block);
   assert_int_equal(count, 2);
 }
 
-/* What comes and goes is accounted for later, which is not when it happened. */
-static void what_came_before_is_not_told(void **state) {
+/* Operations on the fast path are flushed later than they happened. */
+static void earlier_operations_cause_no_event(void **state) {
   (void)state;
-  openreg_memory_observe(NULL);
+  openreg_memory_remove_observer(keep);
   for (int i = 0; i < 3; i++)
     openreg_block_free(take(0, 0, 512));
-  openreg_memory_observe(keep);
+  assert_ok(openreg_memory_add_observer(keep));
   assert_int_equal(stats_of(0).allocation[OPENREG_POOL_ALL].freed, 3);
   assert_int_equal(count, 0);
 }
@@ -193,26 +231,26 @@ static void *take_one(void *result) {
   return NULL;
 }
 
-static void it_is_told_by_the_thread_that_does_it(void **state) {
+static void events_are_reported_by_the_thread_that_causes_them(void **state) {
   (void)state;
   pthread_t thread;
   openreg_block *block = NULL;
   assert_int_equal(pthread_create(&thread, NULL, take_one, &block), 0);
   assert_int_equal(pthread_join(thread, NULL), 0);
   assert_int_equal(count, 2);
-  assert_true(pthread_equal(teller, thread));
+  assert_true(pthread_equal(event_thread, thread));
   openreg_block_free(block);
-  assert_true(pthread_equal(teller, pthread_self()));
+  assert_true(pthread_equal(event_thread, pthread_self()));
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
 static atomic_bool stop;
-static atomic_int told;
+static atomic_int call_count;
 
-static void tell(const openreg_memory_event *event) {
+static void count_call(const openreg_memory_event *event) {
   (void)event;
-  atomic_fetch_add(&told, 1);
+  atomic_fetch_add(&call_count, 1);
 }
 
 static void *allocate_until_stopped(void *device) {
@@ -225,27 +263,27 @@ static void *allocate_until_stopped(void *device) {
   return NULL;
 }
 
-/* An observer that was taken away is not called any more, whoever is at work. */
-static void no_call_outlasts_the_exchange(void **state) {
+/* A removed observer is not called any more, whatever other threads do. */
+static void a_removed_observer_is_not_running(void **state) {
   (void)state;
   pthread_t threads[TEST_DEVICES];
   int devices[TEST_DEVICES] = {0, 1};
-  openreg_memory_observe(NULL);
+  openreg_memory_remove_observer(keep);
   atomic_store(&stop, false);
   for (int i = 0; i < TEST_DEVICES; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, allocate_until_stopped, &devices[i]), 0);
   for (int round = 0; round < 20; round++) {
-    int before = atomic_load(&told);
-    openreg_memory_observe(tell);
-    while (atomic_load(&told) == before)
+    int before = atomic_load(&call_count);
+    assert_ok(openreg_memory_add_observer(count_call));
+    while (atomic_load(&call_count) == before)
       ;
-    openreg_memory_observe(NULL);
-    int after = atomic_load(&told);
+    openreg_memory_remove_observer(count_call);
+    int after = atomic_load(&call_count);
     openreg_memory_stats from = stats_of(0), to;
-    do /* work goes on */
+    do /* work continues */
       to = stats_of(0);
     while (to.allocation[0].allocated < from.allocation[0].allocated + 10);
-    assert_int_equal(atomic_load(&told), after);
+    assert_int_equal(atomic_load(&call_count), after);
   }
   atomic_store(&stop, true);
   for (int i = 0; i < TEST_DEVICES; i++)
@@ -258,18 +296,19 @@ int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
       OBSERVED(a_block_from_its_segments_begin_to_its_end),
-      OBSERVED(a_request_from_the_cache_begins_no_segment),
+      OBSERVED(a_request_from_the_cache_reserves_no_segment),
       OBSERVED(pages_of_expandable_segments_come_and_go),
       OBSERVED(emptying_goes_through_large_segments_before_small_ones),
-      OBSERVED(blocks_of_nothing_are_nothing),
+      OBSERVED(empty_blocks_cause_no_events),
       OBSERVED(a_block_that_waits_is_free_at_the_next_request),
       OBSERVED(a_request_that_fails_says_what_was_free),
-      OBSERVED(a_request_that_is_rejected_is_not_told),
+      OBSERVED(a_rejected_request_causes_no_event),
       OBSERVED(the_memory_pool_is_named),
-      OBSERVED(it_is_told_by_the_thread_that_does_it),
-      OBSERVED(what_came_before_is_not_told),
-      OBSERVED(only_the_latest_observer_is_told),
-      OBSERVED(no_call_outlasts_the_exchange),
+      OBSERVED(events_are_reported_by_the_thread_that_causes_them),
+      OBSERVED(earlier_operations_cause_no_event),
+      OBSERVED(all_observers_see_each_event),
+      OBSERVED(a_removed_observer_sees_nothing),
+      OBSERVED(a_removed_observer_is_not_running),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,5 @@
-/* test_oversize.c: blocks of max_split_bytes and more: they are counted, and given back before the
- * rest of the cache. Which requests they serve is in test_pool.c and test_split.c.
- */
+/* test_oversize.c: blocks of at least max_split_bytes are counted, and released before the rest of
+ * the cache. test_pool.c and test_split.c test which requests they serve. */
 #include "support.h"
 
 enum { ALL = OPENREG_POOL_ALL };
@@ -26,8 +25,8 @@ static void oversize_blocks_and_segments_are_counted(void **state) {
   assert_stat(stats.oversize_segments, 0, 2, 2, 2);
 }
 
-/* 40 MiB are cached, which is too long for 20; 14 are left. */
-static void an_oversize_block_that_is_too_long_makes_room_for_a_shorter(void **state) {
+/* 40 MiB are cached, which is too large for a request of 20; 14 are left. */
+static void an_oversize_block_that_is_too_large_is_released(void **state) {
   (void)state;
   set_max_split(20 * MIB);
   openreg_block_free(take(0, 0, 40 * MIB));
@@ -42,7 +41,7 @@ static void an_oversize_block_that_is_too_long_makes_room_for_a_shorter(void **s
 }
 
 /* 22 and 20 MiB are cached, and 20 are left: 42 need both. The small pool keeps its segment. */
-static void oversize_blocks_go_from_the_largest_on_until_it_fits(void **state) {
+static void oversize_blocks_are_released_largest_first_until_it_fits(void **state) {
   (void)state;
   set_max_split(20 * MIB);
   openreg_block *one = take(0, 0, 20 * MIB), *other = take(0, 0, 22 * MIB);
@@ -56,8 +55,8 @@ static void oversize_blocks_go_from_the_largest_on_until_it_fits(void **state) {
   openreg_block_free(block);
 }
 
-/* 28 MiB are given back, with which 34 are free, and 50 are needed. */
-static void oversize_blocks_that_are_not_enough_are_gone_nevertheless(void **state) {
+/* 28 MiB are released, which leaves 34 free, and 50 are requested. */
+static void oversize_blocks_are_released_even_if_not_enough(void **state) {
   (void)state;
   set_max_split(20 * MIB);
   openreg_block_free(take(0, 0, 28 * MIB));
@@ -78,7 +77,8 @@ static void oversize_blocks_of_other_streams_wait_for_the_last_attempt(void **st
   openreg_block_free(block);
 }
 
-/* Nor do they help those of the stream over the bound: 20 and 22 MiB would be enough for 42. */
+/* Nor do smaller ones help, which exist for the stream above the limit: 20 and 22 MiB would be
+ * enough for 42. */
 static void oversize_blocks_of_two_streams_are_not_added_up(void **state) {
   (void)state;
   set_max_split(20 * MIB);
@@ -89,10 +89,10 @@ static void oversize_blocks_of_two_streams_are_not_added_up(void **state) {
   openreg_block_free(block);
 }
 
-/* ---- a bound that is lowered ----------------------------------------------------------------- */
+/* ---- a lower limit --------------------------------------------------------------------------- */
 
-/* As CUDA's: what was not oversize when it came is so when it goes. */
-static void counts_of_oversize_blocks_may_fall_below_none(void **state) {
+/* As on CUDA: a block that was not oversize when it was allocated may be when it is freed. */
+static void counts_of_oversize_blocks_may_be_negative(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 40 * MIB);
   set_max_split(20 * MIB);
@@ -102,8 +102,8 @@ static void counts_of_oversize_blocks_may_fall_below_none(void **state) {
   assert_stat(stats_of(0).oversize_segments, -1, 0, 0, 1);
 }
 
-/* 10 of 40 MiB are held. CUDA fails here. */
-static void a_split_block_is_not_given_back_as_oversize(void **state) {
+/* 10 of 40 MiB are allocated. CUDA fails here. */
+static void a_split_block_is_not_released_as_oversize(void **state) {
   (void)state;
   openreg_block_free(take(0, 0, 40 * MIB));
   openreg_block *block = take(0, 0, 10 * MIB);
@@ -120,13 +120,13 @@ int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
       ON_EMPTY_DEVICES(oversize_blocks_and_segments_are_counted),
-      ON_EMPTY_DEVICES(an_oversize_block_that_is_too_long_makes_room_for_a_shorter),
-      ON_EMPTY_DEVICES(oversize_blocks_go_from_the_largest_on_until_it_fits),
-      ON_EMPTY_DEVICES(oversize_blocks_that_are_not_enough_are_gone_nevertheless),
+      ON_EMPTY_DEVICES(an_oversize_block_that_is_too_large_is_released),
+      ON_EMPTY_DEVICES(oversize_blocks_are_released_largest_first_until_it_fits),
+      ON_EMPTY_DEVICES(oversize_blocks_are_released_even_if_not_enough),
       ON_EMPTY_DEVICES(oversize_blocks_of_other_streams_wait_for_the_last_attempt),
       ON_EMPTY_DEVICES(oversize_blocks_of_two_streams_are_not_added_up),
-      ON_EMPTY_DEVICES(counts_of_oversize_blocks_may_fall_below_none),
-      ON_EMPTY_DEVICES(a_split_block_is_not_given_back_as_oversize),
+      ON_EMPTY_DEVICES(counts_of_oversize_blocks_may_be_negative),
+      ON_EMPTY_DEVICES(a_split_block_is_not_released_as_oversize),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

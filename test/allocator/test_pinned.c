@@ -1,4 +1,4 @@
-/* test_pinned.c: pinned host memory: sizes, reuse, what the pool knows again, and its figures. */
+/* test_pinned.c: pinned host memory: sizes, reuse, lookup by address, and statistics. */
 #include "support.h"
 
 #include <pthread.h>
@@ -32,7 +32,7 @@ static void sizes_are_rounded_up_to_powers_of_two(void **state) {
   }
 }
 
-static void no_bytes_have_no_address_and_count_as_nothing(void **state) {
+static void zero_bytes_have_no_address_and_are_not_counted(void **state) {
   (void)state;
   void *address = state;
   assert_ok(openreg_pinned_allocate(0, &address));
@@ -43,7 +43,7 @@ static void no_bytes_have_no_address_and_count_as_nothing(void **state) {
   openreg_pinned_free(address);
 }
 
-static void a_freed_block_is_used_again_by_its_rounded_size(void **state) {
+static void a_freed_block_is_reused_by_its_rounded_size(void **state) {
   (void)state;
   char *address = pin(5000);
   openreg_pinned_free(address);
@@ -82,7 +82,7 @@ static void every_address_of_an_allocated_block_is_known(void **state) {
   char *below = pin(5000), *address = pin(5000), *above = pin(5000);
   assert_true(openreg_pinned_contains(address));
   assert_true(openreg_pinned_contains(address + 1));
-  assert_true(openreg_pinned_contains(address + 8191)); /* of the rounded size */
+  assert_true(openreg_pinned_contains(address + 8191)); /* the rounded size counts */
   openreg_pinned_free(below);
   openreg_pinned_free(above);
   assert_false(openreg_pinned_contains(address - 1));
@@ -125,7 +125,7 @@ static void freeing_null_is_allowed(void **state) {
   openreg_pinned_free(NULL);
 }
 
-static void emptying_gives_back_what_is_cached_and_nothing_else(void **state) {
+static void emptying_releases_cached_blocks_only(void **state) {
   (void)state;
   char *kept = pin(100), *small = pin(100), *large = pin(3 * MIB);
   memset(kept, 7, 100);
@@ -141,7 +141,7 @@ static void emptying_gives_back_what_is_cached_and_nothing_else(void **state) {
   openreg_pinned_free(kept);
 }
 
-static void figures_follow_what_is_held_and_what_there_is(void **state) {
+static void statistics_follow_allocations_and_frees(void **state) {
   (void)state;
   char *small = pin(100), *large = pin(5000);
   openreg_pinned_stats stats = pinned_stats();
@@ -170,7 +170,7 @@ static void peaks_are_added_up_over_the_powers_of_two(void **state) {
   openreg_pinned_free(pin(100));
   openreg_pinned_free(pin(5000));
   openreg_pinned_stats stats = pinned_stats();
-  assert_stat(stats.active_requests, 0, 2, 2, 2); /* though there was one at a time */
+  assert_stat(stats.active_requests, 0, 2, 2, 2); /* though there was only one at a time */
   assert_stat(stats.active_bytes, 0, 8320, 8320, 8320);
   openreg_pinned_reset_peak();
   stats = pinned_stats();
@@ -178,7 +178,7 @@ static void peaks_are_added_up_over_the_powers_of_two(void **state) {
   assert_stat(stats.active_bytes, 0, 0, 8320, 8320);
 }
 
-static void figures_are_reset_in_their_two_ways(void **state) {
+static void statistics_are_reset_in_two_ways(void **state) {
   (void)state;
   char *kept = pin(100);
   openreg_pinned_free(pin(5000));
@@ -195,10 +195,10 @@ static void figures_are_reset_in_their_two_ways(void **state) {
   openreg_pinned_free(kept);
 }
 
-static void time_is_spent_where_the_system_is_asked(void **state) {
+static void times_count_system_calls_only(void **state) {
   (void)state;
   openreg_pinned_free(pin(4096));
-  openreg_pinned_free(pin(4096)); /* the same block: nobody is asked */
+  openreg_pinned_free(pin(4096)); /* the same block: no system call */
   openreg_pinned_stats stats = pinned_stats();
   assert_int_equal(stats.host_alloc_time.count, 1);
   assert_int_equal(stats.host_free_time.count, 0);
@@ -220,19 +220,19 @@ static void time_is_spent_where_the_system_is_asked(void **state) {
 static void bad_arguments_are_refused(void **state) {
   (void)state;
   assert_status(openreg_pinned_allocate(100, NULL), OPENREG_INVALID_ARGUMENT);
-  assert_sentence("openreg_pinned_allocate: address is NULL");
+  assert_error("openreg_pinned_allocate: address is NULL");
   assert_status(openreg_pinned_get_stats(NULL), OPENREG_INVALID_ARGUMENT);
-  assert_sentence("openreg_pinned_get_stats: stats is NULL");
+  assert_error("openreg_pinned_get_stats: stats is NULL");
 }
 
-static void more_than_there_is_fails(void **state) {
+static void more_than_the_host_has_fails(void **state) {
   (void)state;
   static const size_t requests[] = {(size_t)1 << 60, (size_t)1 << 63, ((size_t)1 << 63) + 1,
                                     SIZE_MAX};
   for (int i = 0; i < 4; i++) {
     void *address = state;
     assert_status(openreg_pinned_allocate(requests[i], &address), OPENREG_OUT_OF_MEMORY);
-    assert_sentence(i < 2 ? "no host memory for a pinned block" : "more than there are addresses");
+    assert_error(i < 2 ? "out of host memory for a pinned block" : "exceed the address space");
     assert_ptr_equal(address, state);
   }
   openreg_pinned_stats stats = pinned_stats();
@@ -241,7 +241,7 @@ static void more_than_there_is_fails(void **state) {
 
 /* ---- against a model ------------------------------------------------------------------------- */
 
-enum { MOST = 1500, OPERATIONS = 20000 }; /* more blocks than the first directory has room for */
+enum { MOST = 1500, OPERATIONS = 20000 }; /* more blocks than fit in the first directory */
 
 struct held {
   char *address;
@@ -343,8 +343,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       ON_EMPTY_POOL(new_memory_is_page_aligned_and_zeroed),
       ON_EMPTY_POOL(sizes_are_rounded_up_to_powers_of_two),
-      ON_EMPTY_POOL(no_bytes_have_no_address_and_count_as_nothing),
-      ON_EMPTY_POOL(a_freed_block_is_used_again_by_its_rounded_size),
+      ON_EMPTY_POOL(zero_bytes_have_no_address_and_are_not_counted),
+      ON_EMPTY_POOL(a_freed_block_is_reused_by_its_rounded_size),
       ON_EMPTY_POOL(the_block_freed_last_is_used_first),
       ON_EMPTY_POOL(other_sizes_get_blocks_of_their_own),
       ON_EMPTY_POOL(every_address_of_an_allocated_block_is_known),
@@ -352,13 +352,13 @@ int main(void) {
       ON_EMPTY_POOL(a_cached_block_is_not_known),
       ON_EMPTY_POOL(other_memory_is_not_known),
       ON_EMPTY_POOL(freeing_null_is_allowed),
-      ON_EMPTY_POOL(emptying_gives_back_what_is_cached_and_nothing_else),
-      ON_EMPTY_POOL(figures_follow_what_is_held_and_what_there_is),
+      ON_EMPTY_POOL(emptying_releases_cached_blocks_only),
+      ON_EMPTY_POOL(statistics_follow_allocations_and_frees),
       ON_EMPTY_POOL(peaks_are_added_up_over_the_powers_of_two),
-      ON_EMPTY_POOL(figures_are_reset_in_their_two_ways),
-      ON_EMPTY_POOL(time_is_spent_where_the_system_is_asked),
+      ON_EMPTY_POOL(statistics_are_reset_in_two_ways),
+      ON_EMPTY_POOL(times_count_system_calls_only),
       ON_EMPTY_POOL(bad_arguments_are_refused),
-      ON_EMPTY_POOL(more_than_there_is_fails),
+      ON_EMPTY_POOL(more_than_the_host_has_fails),
       ON_EMPTY_POOL(blocks_are_known_as_a_model_knows_them),
       ON_EMPTY_POOL(threads_share_the_pool),
       cmocka_unit_test(no_device_was_initialized),

@@ -1,6 +1,5 @@
-/* test_pinned_faults.c: each thing that the pinned pool asks of the system fails, at every place.
- * After each failure nothing is lost, and the same request succeeds when nothing fails.
- */
+/* test_pinned_faults.c: each system call of the pinned pool fails once at every place. After each
+ * failure nothing is lost, and the same request succeeds without the failure. */
 #include "support.h"
 
 #include <errno.h>
@@ -35,8 +34,8 @@ void *__real_openreg_pages_map_pinned(size_t bytes);
 void *__wrap_openreg_pages_map_pinned(size_t bytes);
 openreg_status __real_openreg_pages_unmap(void *pages, size_t bytes);
 openreg_status __wrap_openreg_pages_unmap(void *pages, size_t bytes);
-int __real_openreg_lock_watch_forks(void (*before)(void), void (*after)(void));
-int __wrap_openreg_lock_watch_forks(void (*before)(void), void (*after)(void));
+int __real_openreg_lock_register_fork_handlers(void (*before)(void), void (*after)(void));
+int __wrap_openreg_lock_register_fork_handlers(void (*before)(void), void (*after)(void));
 
 void *__wrap_openreg_pages_map(size_t bytes) {
   if (!fails(&records))
@@ -58,8 +57,8 @@ openreg_status __wrap_openreg_pages_unmap(void *pages, size_t bytes) {
   return openreg_fail(OPENREG_SYSTEM, "no way back");
 }
 
-int __wrap_openreg_lock_watch_forks(void (*before)(void), void (*after)(void)) {
-  return watch_error ? watch_error : __real_openreg_lock_watch_forks(before, after);
+int __wrap_openreg_lock_register_fork_handlers(void (*before)(void), void (*after)(void)) {
+  return watch_error ? watch_error : __real_openreg_lock_register_fork_handlers(before, after);
 }
 
 static int nothing_fails_any_more(void **state) {
@@ -72,20 +71,21 @@ static int nothing_fails_any_more(void **state) {
 static void assert_refused(size_t bytes, openreg_status status, const char *sentence) {
   void *address = &address;
   assert_status(openreg_pinned_allocate(bytes, &address), status);
-  assert_sentence(sentence);
+  assert_error(sentence);
   assert_ptr_equal(address, &address);
 }
 
-/* Forks are watched from the first call on, which must be in a process of its own. */
-static void forks_that_cannot_be_watched_are_an_error(void **state) {
+/* Fork handlers are registered by the first call, which must be in its own process. */
+static void a_failed_fork_handler_is_an_error(void **state) {
   (void)state;
   pid_t pid = fork();
   assert_true(pid >= 0);
   if (pid == 0) {
     void *address;
     watch_error = ENOMEM;
-    bool refused = openreg_pinned_allocate(100, &address) == OPENREG_SYSTEM &&
-                   strstr(openreg_last_error(), "watching for forks: Cannot allocate memory");
+    bool refused =
+        openreg_pinned_allocate(100, &address) == OPENREG_SYSTEM &&
+        strstr(openreg_last_error(), "cannot register a fork handler: Cannot allocate memory");
     _exit(refused ? 0 : 1);
   }
   int status;
@@ -94,19 +94,21 @@ static void forks_that_cannot_be_watched_are_an_error(void **state) {
   assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* Runs on a pool without records. A request asks for them twice: again after emptying the cache. */
-static void records_that_cannot_be_had_are_an_error(void **state) {
+/* Runs on a pool without records. A request allocates them twice: again after emptying the cache.
+ */
+static void missing_records_are_an_error(void **state) {
   (void)state;
   records = (struct fault){.failing = 2};
   assert_refused(100, OPENREG_OUT_OF_MEMORY, "no records");
-  records = (struct fault){.passing = 1, .failing = 2}; /* the block's is had, the directory not */
+  records = (struct fault){.passing = 1, .failing = 2}; /* the block's record succeeds, the
+                                                         * directory fails */
   assert_refused(100, OPENREG_OUT_OF_MEMORY, "no records");
   openreg_pinned_free(pin(100));
 }
 
 static void a_directory_that_cannot_grow_keeps_what_it_has(void **state) {
   (void)state;
-  enum { ROOM = 512 }; /* as many as the first directory holds; there are records for more */
+  enum { ROOM = 512 }; /* as many as fit in the first directory; there are records for more */
   void *addresses[ROOM];
   for (int i = 0; i < ROOM; i++)
     addresses[i] = pin(1);
@@ -143,20 +145,20 @@ static void a_request_that_would_fail_gets_the_cached_memory(void **state) {
   openreg_pinned_free(address);
 }
 
-static void what_cannot_be_given_back_stays_cached(void **state) {
+static void a_block_that_the_system_refuses_stays_cached(void **state) {
   (void)state;
   void *small = pin(100), *large = pin(5000);
   openreg_pinned_free(small);
   openreg_pinned_free(large);
   unmap = (struct fault){.passing = 1, .failing = 1};
   assert_status(openreg_pinned_empty_cache(), OPENREG_SYSTEM);
-  assert_sentence("no way back");
+  assert_error("no way back");
   assert_int_equal(pinned_stats().allocated_bytes.current, 8192);
   assert_ptr_equal(pin(5000), large);
   openreg_pinned_free(large);
 }
 
-static void a_cache_that_cannot_be_given_back_is_an_error_of_the_request(void **state) {
+static void a_cache_that_cannot_be_released_fails_the_request(void **state) {
   (void)state;
   void *cached = pin(100);
   openreg_pinned_free(cached);
@@ -167,7 +169,7 @@ static void a_cache_that_cannot_be_given_back_is_an_error_of_the_request(void **
   openreg_pinned_free(cached);
 }
 
-static void what_is_not_to_be_cached_is_when_it_cannot_be_given_back(void **state) {
+static void a_large_block_that_the_system_refuses_is_cached(void **state) {
   (void)state;
   openreg_pinned_settings settings, none_cached;
   openreg_pinned_get_settings(&settings);
@@ -187,9 +189,9 @@ static void what_is_not_to_be_cached_is_when_it_cannot_be_given_back(void **stat
   set_pinned_settings(settings);
 }
 
-static void pages_that_are_none_cannot_be_given_back(void **state) {
+static void unmapping_invalid_pages_fails(void **state) {
   assert_status(__real_openreg_pages_unmap((char *)state + 1, 1), OPENREG_SYSTEM);
-  assert_sentence("giving 1 bytes of host memory back: Invalid argument");
+  assert_error("cannot return 1 bytes of host memory: Invalid argument");
 }
 
 #define ON_EMPTY_POOL(test)                                                                        \
@@ -199,15 +201,15 @@ int main(void) {
   configure();
   /* In this order: the first two need a pool that was never used. */
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(forks_that_cannot_be_watched_are_an_error),
-      cmocka_unit_test(records_that_cannot_be_had_are_an_error),
+      cmocka_unit_test(a_failed_fork_handler_is_an_error),
+      cmocka_unit_test(missing_records_are_an_error),
       ON_EMPTY_POOL(a_directory_that_cannot_grow_keeps_what_it_has),
       ON_EMPTY_POOL(memory_that_the_host_does_not_have_is_an_error),
       ON_EMPTY_POOL(a_request_that_would_fail_gets_the_cached_memory),
-      ON_EMPTY_POOL(what_cannot_be_given_back_stays_cached),
-      ON_EMPTY_POOL(a_cache_that_cannot_be_given_back_is_an_error_of_the_request),
-      ON_EMPTY_POOL(what_is_not_to_be_cached_is_when_it_cannot_be_given_back),
-      ON_EMPTY_POOL(pages_that_are_none_cannot_be_given_back),
+      ON_EMPTY_POOL(a_block_that_the_system_refuses_stays_cached),
+      ON_EMPTY_POOL(a_cache_that_cannot_be_released_fails_the_request),
+      ON_EMPTY_POOL(a_large_block_that_the_system_refuses_is_cached),
+      ON_EMPTY_POOL(unmapping_invalid_pages_fails),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

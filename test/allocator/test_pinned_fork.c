@@ -1,8 +1,7 @@
-/* test_pinned_fork.c: a forked process has pinned memory of its own, whatever was initialized
- * before.
+/* test_pinned_fork.c: a forked process has its own pinned memory, whatever was initialized before.
  *
- * A child answers by its exit status: the line of the first thing that was not as it must be,
- * modulo 255, plus 1; or 0. An alarm ends one that hangs.
+ * A child returns the line of the first failed check modulo 255, plus 1, as its exit status; or 0.
+ * An alarm ends a child that hangs.
  */
 #include "support.h"
 
@@ -48,7 +47,7 @@ static void child(char *kept, char *freed) {
 
 static void a_child_frees_what_it_inherited_without_harm(void **state) {
   (void)state;
-  openreg_block_free(take(0, 0, 512)); /* devices are initialized: the child has none */
+  openreg_block_free(take(0, 0, 512)); /* initializes devices, which the child does not have */
   char *kept = pin(8192), *freed = pin(100);
   memset(kept, 7, 8192);
   memset(freed, 7, 100);
@@ -78,7 +77,8 @@ static void *allocate_all_the_time(void *argument) {
   return argument;
 }
 
-/* The lock is held most of the time, for the other thread maps and unmaps in it. */
+/* The other thread holds the lock most of the time, because it maps and unmaps while it holds it.
+ */
 static void a_fork_while_a_thread_allocates_hangs_nothing(void **state) {
   (void)state;
   enum { FORKS = 30 };

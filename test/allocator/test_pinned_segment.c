@@ -1,5 +1,5 @@
-/* test_pinned_segment.c: pinned blocks that are parts of a reserved segment, in a process that set
- * one before its first block. What is handed out stays so: the tests use it up, in their order. */
+/* test_pinned_segment.c: pinned blocks in a reserved segment, in a process that sets one before its
+ * first block. The segment's memory is used only once: the tests use it up, in their order. */
 #include "support.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ void *__wrap_openreg_pages_map_pinned(size_t bytes) {
   return NULL;
 }
 
-/* Where the segment begins: every test but the first knows. */
+/* The start of the segment; known after the first test. */
 static char *segment;
 
 static openreg_pinned_settings settings = {.max_round_bytes = SIZE_MAX,
@@ -43,11 +43,11 @@ static int all_freed(void **state) {
 }
 
 /* Both when the request begins, and after the cache was emptied for it. */
-static void a_segment_that_cannot_be_had_fails_the_request(void **state) {
+static void a_segment_that_cannot_be_mapped_fails_the_request(void **state) {
   void *address = state;
   failing = 2;
   assert_status(openreg_pinned_allocate(100, &address), OPENREG_OUT_OF_MEMORY);
-  assert_sentence("no pages");
+  assert_error("no pages");
   assert_ptr_equal(address, state);
   assert_int_equal(asked_bytes, SEGMENT_BYTES);
   assert_stat(pinned_stats().allocations, 0, 0, 0, 0);
@@ -89,7 +89,7 @@ static void blocks_lie_behind_each_other_in_steps_and_take_no_time(void **state)
   openreg_pinned_free(four);
 }
 
-static void a_block_that_ends_leaves_the_figures_but_not_the_segment(void **state) {
+static void a_destroyed_block_leaves_the_statistics_but_not_the_segment(void **state) {
   (void)state;
   char *address = pin(100);
   memset(address, 7, 100);
@@ -136,7 +136,7 @@ static void later_settings_change_no_segment(void **state) {
   assert_int_equal(asked, 0);
 }
 
-static void what_does_not_fit_has_pages_of_its_own(void **state) {
+static void a_block_that_does_not_fit_has_its_own_pages(void **state) {
   (void)state;
   char *large = pin(SEGMENT_BYTES);
   assert_int_equal(asked, 1);
@@ -152,7 +152,7 @@ static void what_does_not_fit_has_pages_of_its_own(void **state) {
   assert_int_equal(pinned_stats().host_free_time.count, 1);
 }
 
-static void it_is_handed_out_to_its_last_byte(void **state) {
+static void the_segment_is_used_to_its_last_byte(void **state) {
   (void)state;
   enum { MOST = SEGMENT_BYTES / STEP };
   char *blocks[MOST];
@@ -172,14 +172,14 @@ static void it_is_handed_out_to_its_last_byte(void **state) {
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
-      ON_EMPTY_POOL(a_segment_that_cannot_be_had_fails_the_request),
+      ON_EMPTY_POOL(a_segment_that_cannot_be_mapped_fails_the_request),
       ON_EMPTY_POOL(it_is_reserved_before_the_first_block_and_counts_as_time_alone),
       ON_EMPTY_POOL(blocks_lie_behind_each_other_in_steps_and_take_no_time),
-      ON_EMPTY_POOL(a_block_that_ends_leaves_the_figures_but_not_the_segment),
+      ON_EMPTY_POOL(a_destroyed_block_leaves_the_statistics_but_not_the_segment),
       ON_EMPTY_POOL(a_block_that_is_not_to_be_cached_is_lost_to_the_segment),
       ON_EMPTY_POOL(later_settings_change_no_segment),
-      ON_EMPTY_POOL(what_does_not_fit_has_pages_of_its_own),
-      ON_EMPTY_POOL(it_is_handed_out_to_its_last_byte),
+      ON_EMPTY_POOL(a_block_that_does_not_fit_has_its_own_pages),
+      ON_EMPTY_POOL(the_segment_is_used_to_its_last_byte),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
-/* test_pinned_settings.c: which pinned blocks are rounded up and cached, what is used again where
- * sizes differ, and what that counts. */
+/* test_pinned_settings.c: which pinned blocks are rounded up and cached, which are reused if sizes
+ * differ, and how that is counted. */
 #include "support.h"
 
 #include <string.h>
 
-/* CUDA's. */
+/* CUDA's defaults. */
 static const openreg_pinned_settings defaults = {.max_round_bytes = SIZE_MAX,
                                                  .max_cached_bytes = SIZE_MAX};
 
@@ -27,7 +27,7 @@ static int begin(void **state) {
 
 /* ---- setting --------------------------------------------------------------------------------- */
 
-/* Runs first: nothing was set. */
+/* Runs first, before anything is set. */
 static void the_first_settings_are_cudas_defaults(void **state) {
   (void)state;
   openreg_pinned_settings settings;
@@ -38,7 +38,7 @@ static void the_first_settings_are_cudas_defaults(void **state) {
   assert_int_equal(settings.reserved_segment_bytes, 0);
 }
 
-static void what_was_set_is_given_back(void **state) {
+static void get_returns_the_settings(void **state) {
   (void)state;
   openreg_pinned_settings settings = {1, 2, 4096}, got;
   set_pinned_settings(settings);
@@ -46,10 +46,10 @@ static void what_was_set_is_given_back(void **state) {
   assert_memory_equal(&got, &settings, sizeof got);
 }
 
-static void assert_refused(const openreg_pinned_settings *settings, const char *sentence) {
+static void assert_refused(const openreg_pinned_settings *settings, const char *message) {
   openreg_pinned_settings got;
   assert_status(openreg_pinned_set_settings(settings), OPENREG_INVALID_ARGUMENT);
-  assert_sentence(sentence);
+  assert_error(message);
   openreg_pinned_get_settings(&got);
   assert_memory_equal(&got, &defaults, sizeof got);
 }
@@ -98,7 +98,7 @@ static void requests_that_are_not_to_be_cached_are_not_rounded(void **state) {
 
 /* ---- caching --------------------------------------------------------------------------------- */
 
-static void blocks_above_the_limit_go_back_when_they_are_freed(void **state) {
+static void blocks_above_the_limit_are_released_when_they_are_freed(void **state) {
   (void)state;
   cache_up_to(MIB);
   char *cached = pin(MIB), *gone = pin(MIB + 1);
@@ -136,7 +136,7 @@ static void the_limit_is_that_of_the_moment_of_freeing(void **state) {
   char *cached = pin(2 * MIB), *held = pin(2 * MIB);
   openreg_pinned_free(cached);
   cache_up_to(MIB);
-  assert_true(is_mapped(cached)); /* and used again */
+  assert_true(is_mapped(cached)); /* and reused */
   assert_ptr_equal(pin(2 * MIB), cached);
   openreg_pinned_free(held);
   assert_false(is_mapped(held));
@@ -145,9 +145,9 @@ static void the_limit_is_that_of_the_moment_of_freeing(void **state) {
   assert_true(is_mapped(cached));
 }
 
-/* ---- what is used again ---------------------------------------------------------------------- */
+/* ---- reuse ----------------------------------------------------------------------------------- */
 
-static void a_block_is_used_again_for_what_fits_into_it(void **state) {
+static void a_block_is_reused_for_requests_that_fit(void **state) {
   (void)state;
   round_up_to(0);
   char *address = pin(1500);
@@ -156,12 +156,12 @@ static void a_block_is_used_again_for_what_fits_into_it(void **state) {
   assert_true(openreg_pinned_contains(address + 1499));
   assert_int_equal(pinned_stats().allocations.allocated, 1);
   openreg_pinned_free(address);
-  char *below = pin(1024); /* of other powers of two */
+  char *below = pin(1024); /* between other powers of two */
   assert_int_equal(pinned_stats().allocations.allocated, 2);
   openreg_pinned_free(below);
 }
 
-static void blocks_that_are_too_short_are_passed_over(void **state) {
+static void blocks_that_are_too_small_are_skipped(void **state) {
   (void)state;
   round_up_to(0);
   char *shorter = pin(1100), *longer = pin(1500), *shortest = pin(1050);
@@ -192,7 +192,7 @@ static void a_request_that_is_rounded_up_may_get_a_block_that_was_not(void **sta
   openreg_pinned_free(other);
 }
 
-/* As with CUDA, whose active bytes come to be below 0, too, and stay wrong. */
+/* As on CUDA, where active bytes can become negative too, and stay wrong. */
 static void a_block_counts_as_its_request_and_is_freed_as_itself(void **state) {
   (void)state;
   int64_t before = pinned_stats().active_bytes.current;
@@ -230,16 +230,16 @@ int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_first_settings_are_cudas_defaults),
-      ON_EMPTY_POOL(what_was_set_is_given_back),
+      ON_EMPTY_POOL(get_returns_the_settings),
       ON_EMPTY_POOL(bad_settings_are_refused_and_change_nothing),
       ON_EMPTY_POOL(requests_above_the_limit_are_not_rounded),
       ON_EMPTY_POOL(requests_that_are_not_to_be_cached_are_not_rounded),
-      ON_EMPTY_POOL(blocks_above_the_limit_go_back_when_they_are_freed),
+      ON_EMPTY_POOL(blocks_above_the_limit_are_released_when_they_are_freed),
       ON_EMPTY_POOL(a_block_that_was_rounded_up_above_the_limit_goes_back),
       ON_EMPTY_POOL(nothing_at_all_can_be_cached),
       ON_EMPTY_POOL(the_limit_is_that_of_the_moment_of_freeing),
-      ON_EMPTY_POOL(a_block_is_used_again_for_what_fits_into_it),
-      ON_EMPTY_POOL(blocks_that_are_too_short_are_passed_over),
+      ON_EMPTY_POOL(a_block_is_reused_for_requests_that_fit),
+      ON_EMPTY_POOL(blocks_that_are_too_small_are_skipped),
       ON_EMPTY_POOL(a_request_that_is_rounded_up_may_get_a_block_that_was_not),
       ON_EMPTY_POOL(a_block_counts_as_its_request_and_is_freed_as_itself),
       ON_EMPTY_POOL(a_segment_is_not_reserved_after_the_first_block),

@@ -1,4 +1,4 @@
-/* test_pool.c: how large a block a request gets, and which of the free ones. */
+/* test_pool.c: the size of the block that a request gets, and which free block it is. */
 #include "support.h"
 
 #include "allocator/internal.h"
@@ -32,7 +32,7 @@ static openreg_memory_settings all_divided_by(size_t divisions) {
   return settings;
 }
 
-/* Steps of a quarter of the power of two below: of 4 KiB, 1 KiB; of 2 MiB, 512 KiB. */
+/* Steps of a quarter of the power of two below: 1 KiB above 4 KiB; 512 KiB above 2 MiB. */
 static void divisions_are_steps_between_powers_of_two(void **state) {
   (void)state;
   openreg_memory_settings settings = all_divided_by(4);
@@ -44,7 +44,7 @@ static void divisions_are_steps_between_powers_of_two(void **state) {
   assert_rounded(&settings, 3 * MIB, 3 * MIB);
 }
 
-/* Up to 512 bytes for each step, multiples of 512 bytes are as fine. */
+/* Up to 512 bytes per step, multiples of 512 bytes are as fine. */
 static void small_sizes_are_not_divided(void **state) {
   (void)state;
   openreg_memory_settings settings = all_divided_by(4);
@@ -63,7 +63,7 @@ static void one_division_is_none(void **state) {
   assert_rounded(&settings, 5 * MIB + 1, 5 * MIB + 512);
 }
 
-/* The first is for all sizes below 2 MiB, the last for all from 32 GiB on. */
+/* The first interval is for all sizes below 2 MiB, the last for all from 32 GiB. */
 static void each_interval_of_sizes_has_its_divisions(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
@@ -143,7 +143,7 @@ static void the_smallest_free_block_that_fits_is_used(size_t unit) {
   assert_int_equal(place_of(four), places[0]);
   openreg_block *six = take(0, 0, 6 * unit), *rest = take(0, 0, 3 * unit);
   assert_int_equal(place_of(six), places[2]);
-  assert_int_equal(place_of(rest), places[2] + 6 * unit); /* what is left of the nine */
+  assert_int_equal(place_of(rest), places[2] + 6 * unit); /* the rest of the nine */
   openreg_block *blocks[] = {three, four, six, rest};
   for (int i = 0; i < 4; i++)
     openreg_block_free(blocks[i]);
@@ -180,7 +180,7 @@ static void of_equal_blocks_of_a_segment_the_lowest_is_used(void **state) {
     openreg_block_free(walls[i]);
 }
 
-/* The segment made last lies lowest, where the first one was. */
+/* The newest segment has the lowest address, where the first one was. */
 static void of_equal_blocks_that_of_the_oldest_segment_is_used(void **state) {
   (void)state;
   openreg_block *gone = take(0, 0, 12 * MIB), *old = take(0, 0, 12 * MIB);
@@ -208,7 +208,7 @@ static void a_smaller_request_gets_no_block_of_max_split_bytes(void **state) {
   openreg_block_free(block);
 }
 
-/* 20 MiB longer is too long. */
+/* 20 MiB larger is too large. */
 static void a_larger_request_gets_a_block_that_is_not_much_longer(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();

@@ -1,9 +1,9 @@
-/* test_random.c: operations at random on two devices, against a model that is too simple to be
- * wrong: the blocks that somebody has, which never overlap, and their sums. The same seed gives the
- * same operations. The policy itself is compared with a second implementation by policy/.
+/* test_random.c: random operations on two devices, compared with a model that is too simple to be
+ * wrong: the blocks that somebody holds, which never overlap, and their sums. The same seed gives
+ * the same operations. policy/ compares the policy itself with a second implementation.
  *
- * The linker puts functions in front of the device layer's, so that the test says which exported
- * blocks another process has.
+ * The linker replaces functions of the device layer, so that the test decides which exported blocks
+ * another process holds.
  */
 #include "support.h"
 
@@ -16,7 +16,7 @@ enum { OPERATIONS = 20000 };
 enum { OPERATIONS = 100000 };
 #endif
 
-/* What the program holds, or another process after the program freed it. */
+/* A block that the program holds, or that another process holds after the program freed it. */
 struct live {
   openreg_block *block;
   char *from, *to;
@@ -31,7 +31,7 @@ static int64_t refusals[TEST_DEVICES];
 static uint64_t mempools[POOLS];
 static size_t latest; /* the request that was freed last */
 
-/* ---- numbers at random ----------------------------------------------------------------------- */
+/* ---- random numbers -------------------------------------------------------------------------- */
 
 static uint64_t state_of_random;
 
@@ -52,7 +52,7 @@ static size_t random_size(void) {
   return 1 + next_random() % (uint64_t)limits[below(8)];
 }
 
-/* ---- in front of the device layer ------------------------------------------------------------ */
+/* ---- replaced functions of the device layer -------------------------------------------------- */
 
 openreg_status __wrap_openreg_ipc_export(void *address, size_t bytes, int stream,
                                          openreg_ipc_handle *handle);
@@ -65,7 +65,7 @@ openreg_status __wrap_openreg_ipc_export(void *address, size_t bytes, int stream
   return OPENREG_OK;
 }
 
-/* Another process has it as long as it is in the model. */
+/* Another process holds the block as long as it is in the model. */
 openreg_status __wrap_openreg_ipc_withdraw(void *address) {
   for (int i = 0; i < count; i++)
     if (live[i].from == address && live[i].is_freed)
@@ -107,8 +107,8 @@ static void allocate(void) {
   live[count++] = new;
 }
 
-/* What another process has is let go of there, what the program holds is freed. */
-static void let_go(int number) {
+/* The program frees its blocks; another process releases its own. */
+static void release_block(int number) {
   struct live *one = &live[number];
   latest = one->requested;
   if (one->is_freed) {
@@ -156,7 +156,7 @@ static void assert_stats_are_the_models(int device) {
       bytes += live[i].to - live[i].from;
       requested += (int64_t)live[i].requested;
     }
-  assert_ok(openreg_memory_collect(device));
+  assert_ok(openreg_memory_collect_shared(device));
   openreg_memory_stats stats = stats_of(device);
   assert_int_equal(stats.allocation[ALL].current, blocks);
   assert_int_equal(stats.allocation[ALL].current,
@@ -170,7 +170,7 @@ static void assert_stats_are_the_models(int device) {
               stats.active_bytes[ALL].current + stats.inactive_split_bytes[ALL].current);
 }
 
-/* Nothing waits for a stream after it, and only pools that are kept have whole segments. */
+/* Afterwards no block waits for a stream, and only kept pools have whole free segments. */
 static void empty_and_compare(int device) {
   assert_ok(openreg_cache_empty(device));
   openreg_memory_stats stats = stats_of(device);
@@ -193,7 +193,7 @@ static void look_at_everything(int operation) {
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 static void do_something(int operation, int most, const openreg_memory_settings *settings) {
-  bool filling = operation / 3000 % 2 == 0; /* and draining, so that every level is seen */
+  bool filling = operation / 3000 % 2 == 0; /* then draining, so that every level occurs */
   int drawn = below(2048);
   if (drawn < 40 && count > 0) {
     export_one(&live[below(count)]);
@@ -208,7 +208,7 @@ static void do_something(int operation, int most, const openreg_memory_settings 
   } else if (count == 0 || (below(8) < (filling ? 5 : 3) && count < most)) {
     allocate();
   } else {
-    let_go(below(count));
+    release_block(below(count));
   }
 }
 
@@ -226,7 +226,7 @@ static void run(uint64_t seed, int most, const openreg_memory_settings *settings
       look_at_everything(i);
   }
   while (count > 0)
-    let_go(0);
+    release_block(0);
   for (int pool = 0; pool < POOLS; pool++)
     for (int device = 0; device < TEST_DEVICES; device++)
       assert_ok(openreg_mempool_set_current(device, 0));
@@ -240,20 +240,20 @@ static void run(uint64_t seed, int most, const openreg_memory_settings *settings
   }
 }
 
-static void no_two_have_the_same_memory(void **state) {
+static void blocks_never_overlap(void **state) {
   (void)state;
   const openreg_memory_settings settings = default_settings();
   run(88172645463325252u, 24, &settings);
 }
 
-static void the_same_holds_when_memory_runs_out_all_the_time(void **state) {
+static void blocks_never_overlap_when_memory_runs_out_often(void **state) {
   (void)state;
   const openreg_memory_settings settings = default_settings();
   run(362436069u, MOST, &settings);
   assert_true(refusals[0] > 100 && refusals[1] > 100);
 }
 
-static void the_same_holds_for_expandable_segments_on_and_off(void **state) {
+static void blocks_never_overlap_with_expandable_segments_on_and_off(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.expandable_segments = true;
@@ -261,7 +261,7 @@ static void the_same_holds_for_expandable_segments_on_and_off(void **state) {
   assert_true(refusals[0] > 10 && refusals[1] > 10);
 }
 
-static void the_same_holds_with_a_limit_and_every_setting(void **state) {
+static void blocks_never_overlap_with_a_limit_and_every_setting(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.max_split_bytes = 20 * MIB;
@@ -277,10 +277,10 @@ static void the_same_holds_with_a_limit_and_every_setting(void **state) {
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
-      ON_EMPTY_DEVICES(no_two_have_the_same_memory),
-      ON_EMPTY_DEVICES(the_same_holds_when_memory_runs_out_all_the_time),
-      ON_EMPTY_DEVICES(the_same_holds_for_expandable_segments_on_and_off),
-      ON_EMPTY_DEVICES(the_same_holds_with_a_limit_and_every_setting),
+      ON_EMPTY_DEVICES(blocks_never_overlap),
+      ON_EMPTY_DEVICES(blocks_never_overlap_when_memory_runs_out_often),
+      ON_EMPTY_DEVICES(blocks_never_overlap_with_expandable_segments_on_and_off),
+      ON_EMPTY_DEVICES(blocks_never_overlap_with_a_limit_and_every_setting),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_reclaim.c: what is given back to the device, when, and in which order. */
+/* test_reclaim.c: which memory is released to the device, when, and in which order. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static int64_t reserved(void) {
 
 /* ---- emptying -------------------------------------------------------------------------------- */
 
-/* Pages of a block that the system holds. */
+/* Counts the committed pages of a block. */
 static size_t committed_pages(void *address, size_t bytes) {
   size_t pages = bytes / (size_t)sysconf(_SC_PAGESIZE), count = 0;
   unsigned char *resident = malloc(pages);
@@ -24,7 +24,7 @@ static size_t committed_pages(void *address, size_t bytes) {
   return count;
 }
 
-static void emptying_gives_back_the_ledger_and_the_pages(void **state) {
+static void emptying_releases_ledger_bytes_and_pages(void **state) {
   (void)state;
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   openreg_block *block = take(0, 0, 12 * MIB);
@@ -92,7 +92,7 @@ static void emptying_a_device_that_does_not_exist_is_refused(void **state) {
   assert_status(openreg_cache_empty(TEST_DEVICES), OPENREG_INVALID_DEVICE);
 }
 
-/* ---- the last attempt ------------------------------------------------------------------------ */
+/* ---- running out of memory ------------------------------------------------------------------- */
 
 static void a_request_that_does_not_fit_gets_the_cache_of_all_streams(void **state) {
   (void)state;
@@ -108,7 +108,7 @@ static void a_request_that_does_not_fit_gets_the_cache_of_all_streams(void **sta
   openreg_block_free(block);
 }
 
-static void under_a_limit_the_cache_is_given_up_too(void **state) {
+static void under_a_limit_the_cache_is_released_too(void **state) {
   (void)state;
   assert_ok(openreg_memory_set_fraction(0, 0.25));
   openreg_block_free(take(0, 1, 16 * MIB));
@@ -116,7 +116,7 @@ static void under_a_limit_the_cache_is_given_up_too(void **state) {
   assert_int_equal(stats_of(0).alloc_retries, 1);
 }
 
-/* The attempt counts though there was nothing to give back. */
+/* The retry counts though there was nothing to release. */
 static void running_out_leaves_the_rest_as_it_was(void **state) {
   (void)state;
   openreg_block *held = take(0, 0, 40 * MIB);
@@ -142,8 +142,8 @@ static void collect_from(double threshold, double fraction) {
   assert_ok(openreg_memory_set_fraction(0, fraction));
 }
 
-/* Of 48 MiB allowed 36 are reserved, more than half. */
-static void garbage_goes_before_a_segment_is_made(void **state) {
+/* 36 of the allowed 48 MiB are reserved, more than half. */
+static void garbage_is_released_before_a_segment_is_reserved(void **state) {
   (void)state;
   collect_from(0.5, 0.75);
   openreg_block *garbage = take(0, 0, 12 * MIB), *held = take(0, 0, 24 * MIB);
@@ -198,9 +198,9 @@ static void small_and_split_segments_are_no_garbage(void **state) {
   openreg_block_free(block);
 }
 
-/* Two free segments of 10 MiB, of which one is older by a search. 30 MiB are reserved; of the
- * 57.6 allowed 40 per cent are 23.04, so that 6.96 are to go. */
-static void only_garbage_of_at_least_average_age_goes(void **state) {
+/* Two free segments of 10 MiB; one is older by one search. 30 MiB are reserved. 40 percent of the
+ * allowed 57.6 are 23.04, so 6.96 must go. */
+static void only_garbage_of_at_least_average_age_is_released(void **state) {
   (void)state;
   collect_from(0.4, 0.9);
   openreg_block *old = take(0, 0, 10 * MIB), *young = take(0, 0, 10 * MIB);
@@ -219,7 +219,7 @@ static void only_garbage_of_at_least_average_age_goes(void **state) {
   openreg_block_free(block);
 }
 
-/* The same with 10 per cent: the younger one goes in a second round. */
+/* The same with 10 percent: the younger one goes in a second round. */
 static void rounds_go_on_until_enough_is_collected(void **state) {
   (void)state;
   collect_from(0.1, 0.9);
@@ -235,7 +235,7 @@ static void rounds_go_on_until_enough_is_collected(void **state) {
   openreg_block_free(block);
 }
 
-/* Both are as old, and one would have been enough. */
+/* Both have the same age, and one would have been enough. */
 static void a_round_does_not_stop_half_way(void **state) {
   (void)state;
   collect_from(0.4, 0.9);
@@ -251,21 +251,21 @@ static void a_round_does_not_stop_half_way(void **state) {
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
-      ON_EMPTY_DEVICES(emptying_gives_back_the_ledger_and_the_pages),
+      ON_EMPTY_DEVICES(emptying_releases_ledger_bytes_and_pages),
       ON_EMPTY_DEVICES(emptying_leaves_segments_alone_that_are_in_use),
       ON_EMPTY_DEVICES(emptying_reaches_every_stream_and_both_pools),
       ON_EMPTY_DEVICES(emptying_counts_as_a_wait_each_time),
       ON_EMPTY_DEVICES(emptying_one_device_leaves_the_other),
       ON_EMPTY_DEVICES(emptying_a_device_that_does_not_exist_is_refused),
       ON_EMPTY_DEVICES(a_request_that_does_not_fit_gets_the_cache_of_all_streams),
-      ON_EMPTY_DEVICES(under_a_limit_the_cache_is_given_up_too),
+      ON_EMPTY_DEVICES(under_a_limit_the_cache_is_released_too),
       ON_EMPTY_DEVICES(running_out_leaves_the_rest_as_it_was),
-      ON_EMPTY_DEVICES(garbage_goes_before_a_segment_is_made),
+      ON_EMPTY_DEVICES(garbage_is_released_before_a_segment_is_reserved),
       ON_EMPTY_DEVICES(small_requests_collect_large_garbage),
       ON_EMPTY_DEVICES(up_to_the_threshold_nothing_is_garbage),
       ON_EMPTY_DEVICES(without_a_limit_nothing_is_garbage),
       ON_EMPTY_DEVICES(small_and_split_segments_are_no_garbage),
-      ON_EMPTY_DEVICES(only_garbage_of_at_least_average_age_goes),
+      ON_EMPTY_DEVICES(only_garbage_of_at_least_average_age_is_released),
       ON_EMPTY_DEVICES(rounds_go_on_until_enough_is_collected),
       ON_EMPTY_DEVICES(a_round_does_not_stop_half_way),
   };

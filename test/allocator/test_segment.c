@@ -1,4 +1,4 @@
-/* test_segment.c: how large segments are, where they lie, what limits them, and how they end. */
+/* test_segment.c: the size and address of segments, what limits them, and how they are released. */
 #include "support.h"
 
 #include <math.h>
@@ -23,7 +23,8 @@ static void a_small_segment_is_2_mebibytes(void **state) {
   openreg_block_free(third);
 }
 
-/* By the rounded size: the last of 20 MiB, the first of its own, the first of the next step. */
+/* By the rounded size: the last of 20 MiB, the first with its own size, the first of the next step.
+ */
 static void a_large_segment_is_20_mebibytes_or_fits_its_request(void **state) {
   (void)state;
   static const size_t requests[] = {MIB + 1,      10 * MIB - 512, 10 * MIB - 511, 10 * MIB,
@@ -104,7 +105,8 @@ static void the_whole_device_can_be_one_block(void **state) {
   openreg_block_free(block);
 }
 
-/* Memory runs out, addresses do not: 20 MiB fit, though no 20 lie together below the capacity. */
+/* Memory runs out, addresses do not: 20 MiB fit, though there is no gap of 20 below the capacity.
+ */
 static void free_memory_in_pieces_is_enough(void **state) {
   (void)state;
   openreg_block *blocks[3] = {take(0, 0, 10 * MIB), take(0, 1, 44 * MIB), take(0, 0, 10 * MIB)};
@@ -122,21 +124,21 @@ static void free_memory_in_pieces_is_enough(void **state) {
 static void the_limit_is_of_what_is_reserved(void **state) {
   (void)state;
   assert_ok(openreg_memory_set_fraction(0, 0.25));
-  openreg_block *block = take(0, 0, 16 * MIB); /* just as much */
+  openreg_block *block = take(0, 0, 16 * MIB); /* exactly the limit */
   assert_int_equal(refused(0, 0, 1).allowed_bytes, 16 * MIB);
   assert_ok(openreg_memory_set_fraction(0, 1));
   openreg_block_free(take(0, 0, 1));
   openreg_block_free(block);
 }
 
-static void the_limit_is_asked_with_the_size_of_the_segment(void **state) {
+static void the_limit_is_compared_with_the_size_of_the_segment(void **state) {
   (void)state;
   assert_ok(openreg_memory_set_fraction(0, 0.25));
-  refused(0, 0, 2 * MIB); /* of 20 MiB */
+  refused(0, 0, 2 * MIB); /* a segment of 20 MiB */
   openreg_block_free(take(0, 0, 10 * MIB));
 }
 
-static void what_is_reserved_beyond_a_lower_limit_stays(void **state) {
+static void memory_beyond_a_lower_limit_stays(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 3 * MIB);
   assert_ok(openreg_memory_set_fraction(0, 0.25));
@@ -169,7 +171,7 @@ static void the_limit_is_kept_for_each_device(void **state) {
   double fraction;
   assert_ok(openreg_memory_set_fraction(1, 0.3));
   assert_ok(openreg_memory_get_fraction(1, &fraction));
-  assert_true(fraction == (double)20132659 / CAPACITY); /* what is in force */
+  assert_true(fraction == (double)20132659 / CAPACITY); /* the actual limit */
   assert_ok(openreg_memory_get_fraction(0, &fraction));
   assert_true(fraction == 1);
 }
@@ -189,7 +191,7 @@ static void a_fraction_outside_0_to_1_is_refused(void **state) {
 
 /* ---- rejection (throw_on_cudamalloc_oom) ----------------------------------------------------- */
 
-/* 40 MiB are cached, which nobody looks at. */
+/* 40 MiB are cached, and are not considered. */
 static void a_rejected_request_tries_nothing_else(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
@@ -205,7 +207,7 @@ static void a_rejected_request_tries_nothing_else(void **state) {
   assert_int_equal(stats.reserved_bytes[ALL].current, 40 * MIB);
 }
 
-/* The fraction of the settings, not the one in force; up to it nothing is rejected. */
+/* The fraction of the settings counts, not the current one; up to it nothing is rejected. */
 static void requests_are_rejected_beyond_the_fraction_of_the_settings(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
@@ -217,7 +219,7 @@ static void requests_are_rejected_beyond_the_fraction_of_the_settings(void **sta
   openreg_block_free(block);
 }
 
-static void what_the_limit_refuses_is_not_rejected(void **state) {
+static void a_request_beyond_the_limit_is_not_rejected(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.throws_on_oom = true;
@@ -241,15 +243,15 @@ int main(void) {
       ON_EMPTY_DEVICES(the_whole_device_can_be_one_block),
       ON_EMPTY_DEVICES(free_memory_in_pieces_is_enough),
       ON_EMPTY_DEVICES(the_limit_is_of_what_is_reserved),
-      ON_EMPTY_DEVICES(the_limit_is_asked_with_the_size_of_the_segment),
-      ON_EMPTY_DEVICES(what_is_reserved_beyond_a_lower_limit_stays),
+      ON_EMPTY_DEVICES(the_limit_is_compared_with_the_size_of_the_segment),
+      ON_EMPTY_DEVICES(memory_beyond_a_lower_limit_stays),
       ON_EMPTY_DEVICES(a_limit_of_nothing_allows_nothing),
       ON_EMPTY_DEVICES(the_limit_is_rounded_to_the_nearest_byte),
       ON_EMPTY_DEVICES(the_limit_is_kept_for_each_device),
       ON_EMPTY_DEVICES(a_fraction_outside_0_to_1_is_refused),
       ON_EMPTY_DEVICES(a_rejected_request_tries_nothing_else),
       ON_EMPTY_DEVICES(requests_are_rejected_beyond_the_fraction_of_the_settings),
-      ON_EMPTY_DEVICES(what_the_limit_refuses_is_not_rejected),
+      ON_EMPTY_DEVICES(a_request_beyond_the_limit_is_not_rejected),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

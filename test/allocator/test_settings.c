@@ -1,4 +1,4 @@
-/* test_settings.c: what can be set, when it takes effect, and what is refused. */
+/* test_settings.c: the settings, when they take effect, and invalid values. */
 #include "support.h"
 
 #include <math.h>
@@ -10,12 +10,12 @@ static void assert_refused(const openreg_memory_settings *settings, const char *
   openreg_memory_settings before, after;
   openreg_memory_get_settings(&before);
   assert_status(openreg_memory_set_settings(settings), OPENREG_INVALID_ARGUMENT);
-  assert_sentence(sentence);
+  assert_error(sentence);
   openreg_memory_get_settings(&after);
   assert_memory_equal(&before, &after, sizeof before);
 }
 
-/* Runs first: nothing was set. */
+/* Runs first, before anything is set. */
 static void the_first_settings_are_cudas_defaults(void **state) {
   (void)state;
   openreg_memory_settings settings;
@@ -77,7 +77,7 @@ static void settings_are_of_all_devices_at_once(void **state) {
   }
 }
 
-static void what_was_set_is_given_back(void **state) {
+static void get_returns_the_settings(void **state) {
   (void)state;
   openreg_memory_settings settings, got;
   memset(&settings, 0, sizeof settings);
@@ -145,13 +145,13 @@ static void no_settings_are_refused(void **state) {
 
 int main(void) {
   configure();
-  /* In this order: the first two need a process and a device that nobody used. */
+  /* In this order: the first two need an unused process and device. */
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_first_settings_are_cudas_defaults),
       cmocka_unit_test(a_device_begins_with_the_settings_of_its_first_use),
       ON_EMPTY_DEVICES(later_settings_change_neither_limit_nor_the_split_that_is_shown),
       ON_EMPTY_DEVICES(settings_are_of_all_devices_at_once),
-      ON_EMPTY_DEVICES(what_was_set_is_given_back),
+      ON_EMPTY_DEVICES(get_returns_the_settings),
       ON_EMPTY_DEVICES(a_large_segment_of_10_mebibytes_or_less_is_refused),
       ON_EMPTY_DEVICES(a_max_split_below_the_large_segment_is_refused),
       ON_EMPTY_DEVICES(divisions_that_are_no_powers_of_two_are_refused),

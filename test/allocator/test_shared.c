@@ -1,7 +1,7 @@
-/* test_shared.c: what becomes of exported blocks that are freed, and of imports.
+/* test_shared.c: exported blocks that are freed, and imports.
  *
- * The linker puts these functions in front of the device layer's, so that the test says who has
- * what. test_shared_processes.c does the same with processes.
+ * The linker replaces functions of the device layer, so that the test decides which process holds
+ * what. test_shared_processes.c does the same with real processes.
  */
 #include "support.h"
 
@@ -12,8 +12,8 @@
 
 enum { ALL = OPENREG_POOL_ALL };
 
-/* The exported range, and how many others have it; the range that can be imported, how often it was
- * opened and closed. */
+/* The exported range and how many others hold it; the range that can be imported, and how often it
+ * was opened and closed. */
 static struct {
   void *address;
   size_t bytes;
@@ -96,7 +96,7 @@ static int nobody_has_anything(void **state) {
   export_result = open_result = OPENREG_OK;
   failing_pages = 0;
   assert_ok(openreg_arena_get(1, &base, &bytes));
-  foreign.address = (char *)base + bytes; /* where imports lie: beyond the arena */
+  foreign.address = (char *)base + bytes; /* imports lie beyond the arena */
   foreign.bytes = 1000;
   foreign.device = 1;
   return devices_reset(state);
@@ -121,7 +121,7 @@ static openreg_block *imported(int stream) {
 
 /* ---- exports --------------------------------------------------------------------------------- */
 
-static void an_exported_block_is_the_programs_as_before(void **state) {
+static void an_exported_block_stays_allocated(void **state) {
   (void)state;
   openreg_block *block = exported_block(1000);
   assert_ptr_equal(exported.address, block->address);
@@ -135,7 +135,7 @@ static void an_exported_block_is_the_programs_as_before(void **state) {
   openreg_block_free(block);
 }
 
-static void freed_while_nobody_has_it_it_is_free_at_once(void **state) {
+static void an_exported_block_that_nobody_imported_is_free_at_once(void **state) {
   (void)state;
   openreg_block *block = exported_block(512);
   void *address = block->address;
@@ -144,11 +144,11 @@ static void freed_while_nobody_has_it_it_is_free_at_once(void **state) {
   assert_int_equal(stats_of(0).active[ALL].current, 0);
   block = take(0, 0, 512);
   assert_ptr_equal(block->address, address);
-  openreg_block_free(block); /* an ordinary one again */
+  openreg_block_free(block); /* an ordinary block again */
   assert_int_equal(exported.withdrawals, 1);
 }
 
-static void freed_while_others_have_it_it_stays_allocated(void **state) {
+static void an_exported_block_that_others_hold_stays_allocated(void **state) {
   (void)state;
   openreg_block *block = exported_block(1000);
   void *address = block->address;
@@ -165,20 +165,20 @@ static void freed_while_others_have_it_it_stays_allocated(void **state) {
   assert_ptr_not_equal(other->address, address);
   openreg_block_free(other);
   exported.holders = 0;
-  assert_ok(openreg_memory_collect(0));
+  assert_ok(openreg_memory_collect_shared(0));
   stats = stats_of(0);
   assert_stat(stats.allocation[ALL], 0, 2, 2, 2);
   assert_stat(stats.active_bytes[ALL], 0, 2048, 2048, 2048);
 }
 
-static void requests_that_need_no_memory_do_not_ask(void **state) {
+static void requests_that_need_no_memory_do_not_poll(void **state) {
   (void)state;
   openreg_block_free(exported_block(512));
   assert_int_equal(exported.withdrawals, 1);
   for (int i = 0; i < 100; i++)
     openreg_block_free(take(0, 0, 1024));
   assert_int_equal(exported.withdrawals, 1);
-  openreg_block_free(take(0, 1, 512)); /* reserves */
+  openreg_block_free(take(0, 1, 512)); /* reserves a segment */
   assert_int_equal(exported.withdrawals, 2);
   exported.holders = 0;
   assert_ok(openreg_cache_empty(0));
@@ -186,7 +186,7 @@ static void requests_that_need_no_memory_do_not_ask(void **state) {
   assert_int_equal(ledger_free(0), CAPACITY);
 }
 
-static void a_request_takes_what_has_come_back_before_it_reserves(void **state) {
+static void a_request_uses_returned_blocks_before_it_reserves(void **state) {
   (void)state;
   openreg_block *block = exported_block(40 * MIB);
   void *address = block->address;
@@ -200,7 +200,7 @@ static void a_request_takes_what_has_come_back_before_it_reserves(void **state) 
   openreg_block_free(block);
 }
 
-static void an_export_looks_after_those_before_it(void **state) {
+static void an_export_collects_earlier_ones(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 512);
   openreg_block_free(exported_block(1024));
@@ -218,7 +218,7 @@ static openreg_status wait_until_open(void *open) {
   return OPENREG_OK;
 }
 
-static void what_comes_back_still_waits_for_its_streams(void **state) {
+static void a_returned_block_still_waits_for_its_streams(void **state) {
   (void)state;
   atomic_int open = 0;
   openreg_block *block = exported_block(512);
@@ -227,7 +227,7 @@ static void what_comes_back_still_waits_for_its_streams(void **state) {
   openreg_block_free(block);
   assert_true(openreg_memory_is_valid(0));
   exported.holders = 0;
-  assert_ok(openreg_memory_collect(0));
+  assert_ok(openreg_memory_collect_shared(0));
   openreg_memory_stats stats = stats_of(0);
   assert_int_equal(stats.allocation[ALL].current, 0);
   assert_int_equal(stats.active[ALL].current, 1);
@@ -249,8 +249,8 @@ static openreg_status see_finished(void *seen) {
   return OPENREG_OK;
 }
 
-/* What the handle stands for on `stream` comes after the work of the block's own stream. */
-static void an_export_on_another_stream_is_behind_the_blocks_own(void **state) {
+/* What the handle represents on `stream` comes after the work of the block's own stream. */
+static void an_export_on_another_stream_is_ordered_after_the_blocks_own(void **state) {
   (void)state;
   atomic_int open = 0, seen = -1;
   openreg_ipc_handle handle;
@@ -272,12 +272,12 @@ static void an_export_that_fails_leaves_an_ordinary_block(void **state) {
   openreg_block *block = take(0, 0, 512);
   export_result = OPENREG_OUT_OF_MEMORY;
   assert_status(openreg_block_export(block, 0, &handle), OPENREG_OUT_OF_MEMORY);
-  assert_sentence("no export");
+  assert_error("no export");
   openreg_block_free(block);
   assert_int_equal(exported.withdrawals, 0);
 }
 
-static void what_cannot_be_exported_is_refused(void **state) {
+static void bad_exports_are_refused(void **state) {
   (void)state;
   openreg_ipc_handle handle;
   openreg_block *block = take(0, 0, 512), *nothing = take(0, 0, 0), *import = imported(0);
@@ -294,7 +294,7 @@ static void what_cannot_be_exported_is_refused(void **state) {
 
 /* ---- imports --------------------------------------------------------------------------------- */
 
-static void an_import_is_a_block_that_counts_as_nothing(void **state) {
+static void an_import_is_a_block_that_is_not_counted(void **state) {
   (void)state;
   openreg_memory_stats before = stats_of(1);
   openreg_block *block = imported(5);
@@ -336,11 +336,11 @@ static void an_import_is_closed_when_its_own_stream_has_finished(void **state) {
   assert_int_equal(foreign.closed, 0);
   assert_null(openreg_block_find(foreign.address));
   assert_true(openreg_memory_is_valid(1));
-  assert_ok(openreg_memory_collect(1));
+  assert_ok(openreg_memory_collect_shared(1));
   assert_int_equal(foreign.closed, 0);
   atomic_store(&open, 1);
   assert_ok(openreg_stream_synchronize(1, 5));
-  assert_ok(openreg_memory_collect(1));
+  assert_ok(openreg_memory_collect_shared(1));
   assert_int_equal(foreign.closed, 1);
 }
 
@@ -364,13 +364,13 @@ static void a_handle_that_is_refused_makes_no_block(void **state) {
   openreg_block *block = NULL;
   openreg_ipc_handle handle = {{0}};
   assert_status(openreg_block_import(&handle, 0, &block), OPENREG_INVALID_ARGUMENT);
-  assert_sentence("no such handle");
+  assert_error("no such handle");
   assert_status(openreg_block_import(NULL, 0, &block), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_block_import(&handle, 0, NULL), OPENREG_INVALID_ARGUMENT);
   memset(&handle, 7, sizeof handle);
   assert_status(openreg_block_import(&handle, -1, &block), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_block_import(&handle, 65, &block), OPENREG_INVALID_ARGUMENT);
-  assert_sentence("stream 65: expected 0 to 64");
+  assert_error("stream 65: expected 0 to 64");
   assert_null(block);
   assert_int_equal(foreign.opened, 0);
 }
@@ -389,7 +389,7 @@ static void an_import_without_a_record_is_closed_again(void **state) {
     taken[count++] = slab_take(&allocator->blocks);
   failing_pages = 1;
   assert_status(openreg_block_import(&handle, 0, &block), OPENREG_SYSTEM);
-  assert_sentence("no pages");
+  assert_error("no pages");
   assert_null(block);
   assert_int_equal(foreign.opened, 1);
   assert_int_equal(foreign.closed, 1);
@@ -399,8 +399,8 @@ static void an_import_without_a_record_is_closed_again(void **state) {
 
 static void collecting_on_what_does_not_exist_is_refused(void **state) {
   (void)state;
-  assert_status(openreg_memory_collect(-1), OPENREG_INVALID_DEVICE);
-  assert_status(openreg_memory_collect(TEST_DEVICES), OPENREG_INVALID_DEVICE);
+  assert_status(openreg_memory_collect_shared(-1), OPENREG_INVALID_DEVICE);
+  assert_status(openreg_memory_collect_shared(TEST_DEVICES), OPENREG_INVALID_DEVICE);
   assert_false(openreg_block_is_imported(NULL));
 }
 
@@ -409,17 +409,17 @@ static void collecting_on_what_does_not_exist_is_refused(void **state) {
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
-      ALONE(an_exported_block_is_the_programs_as_before),
-      ALONE(freed_while_nobody_has_it_it_is_free_at_once),
-      ALONE(freed_while_others_have_it_it_stays_allocated),
-      ALONE(requests_that_need_no_memory_do_not_ask),
-      ALONE(a_request_takes_what_has_come_back_before_it_reserves),
-      ALONE(an_export_looks_after_those_before_it),
-      ALONE(what_comes_back_still_waits_for_its_streams),
-      ALONE(an_export_on_another_stream_is_behind_the_blocks_own),
+      ALONE(an_exported_block_stays_allocated),
+      ALONE(an_exported_block_that_nobody_imported_is_free_at_once),
+      ALONE(an_exported_block_that_others_hold_stays_allocated),
+      ALONE(requests_that_need_no_memory_do_not_poll),
+      ALONE(a_request_uses_returned_blocks_before_it_reserves),
+      ALONE(an_export_collects_earlier_ones),
+      ALONE(a_returned_block_still_waits_for_its_streams),
+      ALONE(an_export_on_another_stream_is_ordered_after_the_blocks_own),
       ALONE(an_export_that_fails_leaves_an_ordinary_block),
-      ALONE(what_cannot_be_exported_is_refused),
-      ALONE(an_import_is_a_block_that_counts_as_nothing),
+      ALONE(bad_exports_are_refused),
+      ALONE(an_import_is_a_block_that_is_not_counted),
       ALONE(each_import_is_closed_once),
       ALONE(an_import_is_closed_when_its_own_stream_has_finished),
       ALONE(an_import_is_closed_when_recorded_streams_have_finished),

@@ -1,7 +1,7 @@
-/* test_shared_processes.c: blocks that go from one process to another, and come back.
+/* test_shared_processes.c: blocks that are sent to another process and released there.
  *
- * Puppets are processes that were forked before anything was initialized, and do one thing each
- * time they are told to. A puppet that has answered has done it.
+ * Puppets are processes that were forked before anything was initialized. They do one thing for
+ * each command, and answer when it is done.
  */
 #include "support.h"
 
@@ -124,7 +124,7 @@ static void fork_puppets(void) {
   }
 }
 
-/* One that no test has used. */
+/* Returns a puppet that no test has used. */
 static struct puppet *a_puppet(void) {
   assert_true(used_puppets < PUPPETS);
   return &puppets[used_puppets++];
@@ -211,7 +211,7 @@ static void a_freed_block_stays_until_the_importer_frees_it(void **state) {
   openreg_block *other = filled(0, 0x22);
   assert_int_equal(must(puppet, ORDER(READ, .offset = 99)).value, 0x21);
   must(puppet, ORDER(FREE));
-  assert_ok(openreg_memory_collect(0));
+  assert_ok(openreg_memory_collect_shared(0));
   assert_int_equal(stats_of(0).allocation[ALL].current, 1);
   openreg_block_free(other);
   assert_ok(openreg_cache_empty(0));
@@ -219,7 +219,7 @@ static void a_freed_block_stays_until_the_importer_frees_it(void **state) {
   stop(puppet);
 }
 
-static void an_importer_that_is_killed_lets_go(void **state) {
+static void an_importer_that_is_killed_releases_the_block(void **state) {
   (void)state;
   struct puppet *puppet = a_puppet();
   openreg_block *block = filled(0, 1);
@@ -227,7 +227,7 @@ static void an_importer_that_is_killed_lets_go(void **state) {
   openreg_block_free(block);
   assert_int_equal(stats_of(0).allocation[ALL].current, 1);
   kill_hard(puppet);
-  assert_ok(openreg_memory_collect(0));
+  assert_ok(openreg_memory_collect_shared(0));
   assert_int_equal(stats_of(0).allocation[ALL].current, 0);
 }
 
@@ -237,12 +237,12 @@ static void a_handle_on_its_way_keeps_the_block(void **state) {
   openreg_block *block = filled(0, 0x33);
   openreg_ipc_handle handle = handle_of(block, 0);
   openreg_block_free(block);
-  assert_ok(openreg_memory_collect(0));
+  assert_ok(openreg_memory_collect_shared(0));
   assert_int_equal(stats_of(0).allocation[ALL].current, 1);
   must(puppet, ORDER(IMPORT, .handle = handle));
   assert_int_equal(must(puppet, ORDER(READ)).value, 0x33);
   must(puppet, ORDER(FREE));
-  assert_ok(openreg_memory_collect(0));
+  assert_ok(openreg_memory_collect_shared(0));
   assert_int_equal(stats_of(0).allocation[ALL].current, 0);
   assert_int_equal(tell(puppet, ORDER(IMPORT, .handle = handle)).status, OPENREG_INVALID_ARGUMENT);
   stop(puppet);
@@ -261,7 +261,7 @@ static openreg_status write_when_open(void *data) {
   return OPENREG_OK;
 }
 
-/* Of the block's own stream, though it is exported on another. */
+/* The work of the block's own stream, though it is exported on another. */
 static void the_importers_stream_waits_for_the_exporters_work(void **state) {
   (void)state;
   struct puppet *puppet = a_puppet();
@@ -279,7 +279,7 @@ static void the_importers_stream_waits_for_the_exporters_work(void **state) {
   stop(puppet);
 }
 
-static void a_block_in_a_memory_pool_goes_back_to_it(void **state) {
+static void a_block_of_a_memory_pool_returns_to_it(void **state) {
   (void)state;
   struct puppet *puppet = a_puppet();
   uint64_t mempool;
@@ -292,7 +292,7 @@ static void a_block_in_a_memory_pool_goes_back_to_it(void **state) {
   assert_int_equal(active_blocks_of(mempool), 1);
   assert_ok(openreg_mempool_release(mempool));
   must(puppet, ORDER(FREE));
-  assert_ok(openreg_cache_empty(0)); /* collects, and gives back */
+  assert_ok(openreg_cache_empty(0)); /* collects the block, and releases it */
   assert_int_equal(ledger_free(0), CAPACITY);
   stop(puppet);
 }
@@ -314,7 +314,7 @@ static void a_handle_of_this_process_is_refused(void **state) {
   openreg_ipc_handle handle = handle_of(block, 0);
   assert_status(openreg_block_import(&handle, 0, &none), OPENREG_INVALID_ARGUMENT);
   assert_null(none);
-  struct puppet *puppet = a_puppet(); /* opens it, so that the block comes back */
+  struct puppet *puppet = a_puppet(); /* opens it, so that the block can be returned */
   must(puppet, ORDER(IMPORT, .handle = handle));
   must(puppet, ORDER(FREE));
   openreg_block_free(block);
@@ -354,11 +354,11 @@ static void an_import_is_kept_while_a_stream_uses_it(void **state) {
   assert_ok(openreg_stream_launch(0, 9, &write_when_open, &gated));
   assert_ok(openreg_block_record_stream(block, 9));
   openreg_block_free(block);
-  assert_ok(openreg_memory_collect(0));
+  assert_ok(openreg_memory_collect_shared(0));
   atomic_store(&gated.open, 1);
   assert_ok(openreg_stream_synchronize(0, 9));
   assert_int_equal(must(puppet, ORDER(READ)).value, 0x44);
-  assert_ok(openreg_memory_collect(0));
+  assert_ok(openreg_memory_collect_shared(0));
   assert_int_equal(must(puppet, ORDER(FREE)).allocated_bytes, 0);
   stop(puppet);
 }
@@ -369,10 +369,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       ON_EMPTY_DEVICES(importer_and_exporter_have_the_same_bytes),
       ON_EMPTY_DEVICES(a_freed_block_stays_until_the_importer_frees_it),
-      ON_EMPTY_DEVICES(an_importer_that_is_killed_lets_go),
+      ON_EMPTY_DEVICES(an_importer_that_is_killed_releases_the_block),
       ON_EMPTY_DEVICES(a_handle_on_its_way_keeps_the_block),
       ON_EMPTY_DEVICES(the_importers_stream_waits_for_the_exporters_work),
-      ON_EMPTY_DEVICES(a_block_in_a_memory_pool_goes_back_to_it),
+      ON_EMPTY_DEVICES(a_block_of_a_memory_pool_returns_to_it),
       ON_EMPTY_DEVICES(an_import_is_not_exported_again),
       ON_EMPTY_DEVICES(a_handle_of_this_process_is_refused),
       ON_EMPTY_DEVICES(an_import_outlives_its_exporter),

@@ -1,4 +1,4 @@
-/* test_snapshot.c: a snapshot shows every segment and block, and adds up to the statistics. */
+/* test_snapshot.c: a snapshot contains every segment and block, and agrees with the statistics. */
 #include "support.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 enum { SMALL = OPENREG_POOL_SMALL, LARGE = OPENREG_POOL_LARGE };
 
-/* The call of calloc that fails, counted from 1; 0: none. And what comes between two pictures. */
+/* Which call of calloc fails, counted from 1; 0: none. And what happens between two attempts. */
 static int failing_calloc;
 static void (*meanwhile)(void);
 
@@ -32,7 +32,7 @@ static void assert_block(const openreg_block_info *info, const void *address, si
   assert_int_equal(info->state, is);
 }
 
-/* A large segment of stream 2: allocated, awaiting, free. */
+/* A large segment of stream 2: allocated, awaiting free, free. */
 static void segments_show_their_blocks(void **state) {
   (void)state;
   struct gate gate;
@@ -79,7 +79,7 @@ static void segments_come_by_address_with_their_owner(void **state) {
   assert_ok(openreg_mempool_set_current(0, 0));
 
   openreg_memory_snapshot snapshot = snapshot_of(0);
-  assert_int_equal(snapshot.segment_count, 3); /* as they were made: from the bottom */
+  assert_int_equal(snapshot.segment_count, 3); /* in the order of creation, from the bottom */
   for (int i = 0; i < 3; i++) {
     const openreg_segment_info *segment = &snapshot.segments[i];
     assert_int_equal(segment->stream, i == 1 ? 4 : 1);
@@ -119,14 +119,14 @@ static void a_device_without_segments_has_an_empty_snapshot(void **state) {
   openreg_memory_free_snapshot(NULL);
 }
 
-static void without_host_memory_there_is_none(void **state) {
+static void without_host_memory_a_snapshot_fails(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 512);
   for (int call = 1; call <= 2; call++) {
     openreg_memory_snapshot snapshot;
     failing_calloc = call;
     assert_status(openreg_memory_take_snapshot(0, &snapshot), OPENREG_OUT_OF_MEMORY);
-    assert_sentence("no host memory for a snapshot");
+    assert_error("out of host memory for a snapshot");
     assert_null(snapshot.segments);
     assert_null(snapshot.blocks);
     assert_int_equal(snapshot.segment_count, 0);
@@ -143,7 +143,7 @@ static void take_many(void) {
     late[i] = take(0, i % 20, 512);
 }
 
-static void what_is_added_while_memory_is_found_is_shown_too(void **state) {
+static void a_snapshot_has_what_is_added_while_memory_is_allocated(void **state) {
   (void)state;
   meanwhile = take_many;
   openreg_memory_snapshot snapshot = snapshot_of(0);
@@ -162,9 +162,9 @@ static void bad_arguments_are_refused(void **state) {
   assert_int_equal(snapshot.block_count, 77);
 }
 
-/* ---- while threads are at work --------------------------------------------------------------- */
+/* ---- while threads allocate ------------------------------------------------------------------ */
 
-enum { WORKERS = 3, OPERATIONS = 30000, PICTURES = 300, SLOTS = 64 };
+enum { WORKERS = 3, OPERATIONS = 30000, SNAPSHOTS = 300, SLOTS = 64 };
 
 static _Atomic(openreg_block *) slots[SLOTS];
 static atomic_int errors, working;
@@ -188,7 +188,7 @@ static void *work(void *number) {
   return NULL;
 }
 
-/* Each statistic agrees with itself and with the others. */
+/* Each statistic is consistent with itself and with the others. */
 static void assert_stats_are_consistent(const openreg_memory_stats *stats) {
   for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++) {
 #define X(name)                                                                                    \
@@ -205,13 +205,13 @@ static void assert_stats_are_consistent(const openreg_memory_stats *stats) {
   }
 }
 
-/* A picture lies between the statistics before and after it: what there was, less what was freed
+/* A snapshot lies between the statistics before and after it: the first minus what was freed
  * meanwhile, or plus what was allocated. */
-static void take_picture_between(int device) {
+static void take_snapshot_between(int device) {
   openreg_memory_stats before = stats_of(device);
   openreg_memory_snapshot snapshot = snapshot_of(device);
   openreg_memory_stats after = stats_of(device);
-  figures sums = add_up(&snapshot);
+  totals sums = add_up(&snapshot);
   openreg_memory_free_snapshot(&snapshot);
   assert_stats_are_consistent(&before);
   for (int kind = 0; kind < OPENREG_POOL_KINDS; kind++) {
@@ -225,15 +225,15 @@ static void take_picture_between(int device) {
   }
 }
 
-static void each_picture_is_consistent_while_threads_work(void **state) {
+static void each_snapshot_is_consistent_while_threads_work(void **state) {
   (void)state;
   pthread_t threads[WORKERS];
   unsigned numbers[WORKERS] = {1, 2, 3};
   atomic_store(&working, WORKERS);
   for (int i = 0; i < WORKERS; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, work, &numbers[i]), 0);
-  for (int i = 0; i < PICTURES || atomic_load(&working) > 0; i++)
-    take_picture_between(i % 2);
+  for (int i = 0; i < SNAPSHOTS || atomic_load(&working) > 0; i++)
+    take_snapshot_between(i % 2);
   for (int i = 0; i < WORKERS; i++)
     assert_int_equal(pthread_join(threads[i], NULL), 0);
   assert_int_equal(atomic_load(&errors), 0);
@@ -250,10 +250,10 @@ int main(void) {
       ON_EMPTY_DEVICES(segments_come_by_address_with_their_owner),
       ON_EMPTY_DEVICES(free_neighbours_are_one_block),
       ON_EMPTY_DEVICES(a_device_without_segments_has_an_empty_snapshot),
-      ON_EMPTY_DEVICES(without_host_memory_there_is_none),
-      ON_EMPTY_DEVICES(what_is_added_while_memory_is_found_is_shown_too),
+      ON_EMPTY_DEVICES(without_host_memory_a_snapshot_fails),
+      ON_EMPTY_DEVICES(a_snapshot_has_what_is_added_while_memory_is_allocated),
       ON_EMPTY_DEVICES(bad_arguments_are_refused),
-      ON_EMPTY_DEVICES(each_picture_is_consistent_while_threads_work),
+      ON_EMPTY_DEVICES(each_snapshot_is_consistent_while_threads_work),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

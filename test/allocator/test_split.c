@@ -1,6 +1,5 @@
-/* test_split.c: what a request gets of a block, what is left of it, and how freed blocks become
- * one.
- */
+/* test_split.c: which part of a block a request gets, what happens to the rest, and how freed
+ * blocks merge. */
 #include "support.h"
 
 enum { ALL = OPENREG_POOL_ALL, SMALL = OPENREG_POOL_SMALL, LARGE = OPENREG_POOL_LARGE };
@@ -11,7 +10,7 @@ static void assert_splits(int kind, int64_t count, int64_t bytes) {
   assert_int_equal(stats.inactive_split_bytes[kind].current, bytes);
 }
 
-/* ---- cutting --------------------------------------------------------------------------------- */
+/* ---- splitting ------------------------------------------------------------------------------- */
 
 static void a_request_gets_the_front_of_a_block(void **state) {
   (void)state;
@@ -36,7 +35,7 @@ static void in_the_small_pool_a_rest_of_512_bytes_is_a_block(void **state) {
   openreg_block_free(third);
 }
 
-/* A segment of 12 MiB: with the request that leaves 1 MiB, and with the next smaller one. */
+/* A segment of 12 MiB, with the request that leaves 1 MiB, and with the next smaller one. */
 static void in_the_large_pool_a_rest_of_more_than_a_mebibyte_is_a_block(void **state) {
   (void)state;
   openreg_block *whole = take(0, 0, 11 * MIB);
@@ -61,8 +60,8 @@ static void what_is_not_split_off_counts_as_allocated(void **state) {
   openreg_block_free(block);
 }
 
-/* 9 and 9 of 20 MiB leave 2, of which 512 bytes more than one are asked for. */
-static void a_rest_that_is_used_up_is_no_split_block_any_more(void **state) {
+/* 9 and 9 of 20 MiB leave 2; the request is 512 bytes larger than one. */
+static void a_rest_that_is_used_up_is_not_counted_as_split(void **state) {
   (void)state;
   openreg_block *low = take(0, 0, 9 * MIB), *high = take(0, 0, 9 * MIB);
   assert_splits(LARGE, 1, 2 * MIB);
@@ -88,7 +87,7 @@ static void from_max_split_bytes_on_a_request_gets_all_of_a_block(void **state) 
   openreg_block_free(block);
 }
 
-static void below_max_split_bytes_a_block_is_cut_as_ever(void **state) {
+static void below_max_split_bytes_a_block_is_split_as_usual(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.max_split_bytes = 40 * MIB + 512;
@@ -100,7 +99,7 @@ static void below_max_split_bytes_a_block_is_cut_as_ever(void **state) {
   openreg_block_free(block);
 }
 
-/* The rule of the mode, whatever segment it is. */
+/* The rule of expandable segments applies to any segment. */
 static void with_expandable_segments_on_a_large_rest_of_512_bytes_is_a_block(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
@@ -136,7 +135,7 @@ static void freed_neighbours_become_one_block_in_any_order(void **state) {
   assert_int_equal(stats_of(0).reserved_bytes[ALL].peak, 20 * MIB);
 }
 
-/* Of three the middle one is freed last, between two that are free; a fourth stays. */
+/* The middle one of three is freed last, between two free ones; a fourth stays allocated. */
 static void the_block_freed_last_is_one_with_its_neighbours(size_t bytes) {
   openreg_block *blocks[3], *wall;
   for (int i = 0; i < 3; i++)
@@ -173,7 +172,7 @@ static void a_large_block_freed_last_is_one_with_its_neighbours(void **state) {
   the_block_freed_last_is_one_with_its_neighbours(4 * MIB + MIB / 2); /* 2 of 20 are left */
 }
 
-/* Cutting a split block shrinks it: one net change, as small as the request. */
+/* Splitting a split block shrinks it: one net change by the size of the request. */
 static void split_blocks_are_counted_by_the_net_change_of_an_operation(void **state) {
   (void)state;
   openreg_block *first = take(0, 0, 512), *second = take(0, 0, 1024), *third = take(0, 0, 512);
@@ -181,11 +180,11 @@ static void split_blocks_are_counted_by_the_net_change_of_an_operation(void **st
   const int64_t top = 2 * MIB - 512;
   assert_stat(stats.inactive_split[SMALL], 1, 1, 1, 0);
   assert_stat(stats.inactive_split_bytes[SMALL], 2 * MIB - 2048, top, top, 1536);
-  openreg_block_free(second); /* a hole between two blocks in use */
+  openreg_block_free(second); /* a hole between two allocated blocks */
   stats = stats_of(0);
   assert_stat(stats.inactive_split[SMALL], 2, 2, 2, 0);
   assert_stat(stats.inactive_split_bytes[SMALL], 2 * MIB - 1024, top, top + 1024, 1536);
-  openreg_block_free(third); /* joins hole and rest */
+  openreg_block_free(third); /* joins the hole and the rest */
   stats = stats_of(0);
   assert_stat(stats.inactive_split[SMALL], 1, 2, 2, 1);
   assert_stat(stats.inactive_split_bytes[SMALL], top, top, top + 1536, 1536);
@@ -202,9 +201,9 @@ int main(void) {
       ON_EMPTY_DEVICES(in_the_small_pool_a_rest_of_512_bytes_is_a_block),
       ON_EMPTY_DEVICES(in_the_large_pool_a_rest_of_more_than_a_mebibyte_is_a_block),
       ON_EMPTY_DEVICES(what_is_not_split_off_counts_as_allocated),
-      ON_EMPTY_DEVICES(a_rest_that_is_used_up_is_no_split_block_any_more),
+      ON_EMPTY_DEVICES(a_rest_that_is_used_up_is_not_counted_as_split),
       ON_EMPTY_DEVICES(from_max_split_bytes_on_a_request_gets_all_of_a_block),
-      ON_EMPTY_DEVICES(below_max_split_bytes_a_block_is_cut_as_ever),
+      ON_EMPTY_DEVICES(below_max_split_bytes_a_block_is_split_as_usual),
       ON_EMPTY_DEVICES(with_expandable_segments_on_a_large_rest_of_512_bytes_is_a_block),
       ON_EMPTY_DEVICES(freed_neighbours_become_one_block_in_any_order),
       ON_EMPTY_DEVICES(a_small_block_freed_last_is_one_with_its_neighbours),

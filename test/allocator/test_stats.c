@@ -1,5 +1,5 @@
-/* test_stats.c: the statistics after sequences whose figures were worked out by hand from the rules
- * that CUDA's caching allocator states for each. */
+/* test_stats.c: the statistics after sequences whose values were computed by hand, from the rules
+ * that CUDA's caching allocator states for each statistic. */
 #include "support.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ static void one_small_block(void **state) {
   assert_int_equal(stats.device_frees, 1);
 }
 
-/* A hole that is freed and taken again, six times, without anyone looking in between. */
+/* A hole is allocated and freed six times, without reading the statistics in between. */
 static void a_block_that_comes_and_goes_is_counted_each_time(void **state) {
   (void)state;
   openreg_block *hole = take(0, 0, 1024), *wall = take(0, 0, 512);
@@ -67,7 +67,7 @@ static void a_block_that_comes_and_goes_is_counted_each_time(void **state) {
   openreg_block_free(wall);
 }
 
-/* A request that needs all of a segment shows what is counted as split, and what is not. */
+/* A request that needs a whole segment shows what counts as split and what does not. */
 static void one_large_block_that_is_not_split(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 13 * MIB);
@@ -87,7 +87,7 @@ static void one_large_block_that_is_not_split(void **state) {
   openreg_block_free(block);
 }
 
-/* The peaks of the kinds are of different times: 4 MiB and 1 MiB were never held at once. */
+/* The peaks of the kinds occurred at different times: 4 MiB and 1 MiB were never held at once. */
 static void the_peak_of_all_is_not_the_sum_of_the_peaks(void **state) {
   (void)state;
   openreg_block_free(take(0, 0, 4 * MIB));

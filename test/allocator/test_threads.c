@@ -1,6 +1,5 @@
-/* test_threads.c: threads that allocate and free at once, on one device and on two, their own
- * blocks and each other's.
- */
+/* test_threads.c: threads that allocate and free concurrently, on one device and on two, their own
+ * blocks and each other's. */
 #include "support.h"
 
 #include <pthread.h>
@@ -9,7 +8,7 @@
 
 enum { THREADS = 4, OPERATIONS = 20000, SLOTS = 64 };
 
-/* Blocks lie in slots until a thread, whichever, swaps them out and frees them. */
+/* Any thread can swap a block out of its slot and free it. */
 static _Atomic(openreg_block *) slots[SLOTS];
 static atomic_int errors;
 
@@ -90,7 +89,7 @@ static void threads_on_two_devices(void **state) {
   hammer(true);
 }
 
-/* Allocates in pools of its own, one after the other, while others empty the caches. */
+/* Allocates in a sequence of its own pools, while others empty the caches. */
 static void *work_in_pools(void *argument) {
   struct worker *worker = argument;
   for (int i = 0; i < OPERATIONS / 20; i++) {
@@ -105,7 +104,7 @@ static void *work_in_pools(void *argument) {
     expect(openreg_mempool_set_current(device, 0) == OPENREG_OK);
     expect(openreg_block_allocate(device, 0, bytes, &outside) == OPENREG_OK);
     expect(openreg_mempool_blocks(device, mempool, &blocks, &count) == OPENREG_OK);
-    /* Of a pool that helps out, others may have a block, too. */
+    /* Requests of other threads may have used a pool with OPENREG_MEMPOOL_USE_ON_OOM. */
     expect(count == 1 || (i % 2 == OPENREG_MEMPOOL_USE_ON_OOM && count > 1));
     free(blocks);
     openreg_block_free(inside);

@@ -37,7 +37,7 @@ static void they_use_no_cached_memory_and_leave_none(void **state) {
   assert_int_equal(ledger_free(0), CAPACITY - 4 * MIB);
   set_settings(default_settings());
   openreg_block *cached = take(0, 0, 512);
-  openreg_block_free(block); /* is given back, though the cache is on */
+  openreg_block_free(block); /* released, though the cache is on again */
   assert_int_equal(ledger_free(0), CAPACITY - 2 * MIB);
   openreg_block_free(cached);
 }
@@ -65,7 +65,7 @@ static void freeing_waits_for_the_work_of_the_device(void **state) {
   openreg_block shown = *block;
   for (int i = 0; i < 20; i++)
     assert_ok(openreg_stream_launch(0, 3, write_late, &shown));
-  assert_ok(openreg_block_record_stream(block, 3)); /* says nothing: all streams are waited for */
+  assert_ok(openreg_block_record_stream(block, 3)); /* no effect: the free waits for all streams */
   openreg_block_free(block);
   assert_int_equal(openreg_stream_query(0, 3), OPENREG_OK);
   assert_int_equal(ledger_free(0), CAPACITY);
@@ -78,7 +78,7 @@ static openreg_status free_on_worker(void *block) {
 }
 
 /* A worker cannot wait for its own stream. */
-static void what_a_worker_frees_is_given_back_by_the_next_allocation(void **state) {
+static void what_a_worker_frees_is_released_by_the_next_allocation(void **state) {
   (void)state;
   turn_cache_off();
   assert_ok(openreg_stream_launch(0, 0, free_on_worker, take(0, 0, 4 * MIB)));
@@ -108,7 +108,7 @@ int main(void) {
       ON_EMPTY_DEVICES(they_use_no_cached_memory_and_leave_none),
       ON_EMPTY_DEVICES(a_block_from_before_goes_to_the_cache),
       ON_EMPTY_DEVICES(freeing_waits_for_the_work_of_the_device),
-      ON_EMPTY_DEVICES(what_a_worker_frees_is_given_back_by_the_next_allocation),
+      ON_EMPTY_DEVICES(what_a_worker_frees_is_released_by_the_next_allocation),
       ON_EMPTY_DEVICES(memory_runs_out_at_the_capacity),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* check.h: cmocka with the headers that it needs before itself. */
+/* check.h: cmocka with the headers that must precede it. */
 #ifndef OPENREG_TEST_AMP_CHECK_H
 #define OPENREG_TEST_AMP_CHECK_H
 

@@ -1,7 +1,7 @@
-/* test_unscale.c: the unscale kernels of the four types, through one description of each type.
+/* test_unscale.c: the unscale kernels of the four types, with one description of each type.
  *
- * Gradients lie in a buffer whose other bytes hold a pattern, so that a write beside them shows.
- * Halves are put into memory with half.h, which test_half.c holds against the definitions.
+ * Gradients lie in a buffer whose other bytes hold a pattern, so that a write outside of them is
+ * found. half.h converts halves; test_half.c tests half.h against the definitions.
  */
 #include "check.h"
 
@@ -128,7 +128,7 @@ static void gradients_of_every_length_and_start_are_multiplied(void **state) {
       }
 }
 
-static void what_is_not_finite_is_found_wherever_it_is(void **state) {
+static void nonfinite_gradients_are_found_everywhere(void **state) {
   (void)state;
   const double bad[] = {INFINITY, -INFINITY, NAN};
   const float scales[] = {0.25f, 1};
@@ -146,7 +146,7 @@ static void what_is_not_finite_is_found_wherever_it_is(void **state) {
         }
 }
 
-static void what_is_not_finite_beside_the_gradients_is_not_looked_at(void **state) {
+static void nonfinite_values_outside_the_gradients_are_ignored(void **state) {
   (void)state;
   for (size_t t = 0; t < LENGTH(types); t++)
     for (size_t count = 0; count < LONGEST; count++) {
@@ -161,7 +161,7 @@ static void what_is_not_finite_beside_the_gradients_is_not_looked_at(void **stat
     }
 }
 
-/* The bits of a signalling NaN, which any arithmetic would make quiet, in the order of `types`. */
+/* The bits of a signaling NaN, which any arithmetic would make quiet, in the order of `types`. */
 static const uint64_t signalling_nan[] = {0x7c01, 0x7f81, 0x7f800001, 0x7ff0000000000001};
 
 static void a_scale_of_one_keeps_every_bit(void **state) {
@@ -178,7 +178,7 @@ static void a_scale_of_one_keeps_every_bit(void **state) {
   }
 }
 
-/* The same NaN in every instruction set: quiet, with its sign and payload. */
+/* Every instruction set gives the same NaN: quiet, with its sign and payload. */
 static void a_signalling_nan_becomes_a_quiet_one(void **state) {
   (void)state;
   const uint64_t quiet_nan[] = {0x7e01, 0x7fc1, 0x7fc00001, 0x7ff8000000000001};
@@ -207,7 +207,7 @@ static void finite_gradients_leave_what_was_found_before(void **state) {
     }
 }
 
-static void no_gradients_are_no_work(void **state) {
+static void zero_gradients_are_allowed(void **state) {
   (void)state;
   for (size_t t = 0; t < LENGTH(types); t++) {
     float found_inf = 0;
@@ -257,7 +257,7 @@ static void the_sign_of_zero_is_kept(void **state) {
   }
 }
 
-/* Each half once, through one call: 2^16 gradients. */
+/* Each half once, in one call: 2^16 gradients. */
 static void assert_every_half_is_multiplied(const type *type) {
   enum { HALVES = 1 << 16 };
   static uint16_t halves[HALVES];
@@ -288,7 +288,7 @@ static void every_bf16_is_multiplied(void **state) {
   assert_every_half_is_multiplied(&types[1]);
 }
 
-/* Float has no room for the last bit of 1 + 2^-52. */
+/* Float cannot hold the last bit of 1 + 2^-52. */
 static void doubles_are_multiplied_in_double(void **state) {
   (void)state;
   double gradient = 1 + DBL_EPSILON;
@@ -300,12 +300,12 @@ static void doubles_are_multiplied_in_double(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gradients_of_every_length_and_start_are_multiplied),
-      cmocka_unit_test(what_is_not_finite_is_found_wherever_it_is),
-      cmocka_unit_test(what_is_not_finite_beside_the_gradients_is_not_looked_at),
+      cmocka_unit_test(nonfinite_gradients_are_found_everywhere),
+      cmocka_unit_test(nonfinite_values_outside_the_gradients_are_ignored),
       cmocka_unit_test(a_scale_of_one_keeps_every_bit),
       cmocka_unit_test(a_signalling_nan_becomes_a_quiet_one),
       cmocka_unit_test(finite_gradients_leave_what_was_found_before),
-      cmocka_unit_test(no_gradients_are_no_work),
+      cmocka_unit_test(zero_gradients_are_allowed),
       cmocka_unit_test(an_overflow_of_the_product_is_not_reported),
       cmocka_unit_test(subnormals_are_multiplied_and_rounded_to_even),
       cmocka_unit_test(the_sign_of_zero_is_kept),

@@ -11,7 +11,7 @@ typedef struct scaler {
   int32_t tracker;
 } scaler;
 
-/* One step with the factors that torch.amp.GradScaler has by default. */
+/* One step with the default factors of torch.amp.GradScaler. */
 static scaler step(scaler before, float found_inf, int growth_interval) {
   openreg_amp_update_scale(&before.scale, &before.tracker, found_inf, 2.0, 0.5, growth_interval);
   return before;
@@ -38,7 +38,7 @@ static void an_interval_of_one_grows_with_each_good_step(void **state) {
   assert_scaler(step(step((scaler){4, 0}, 0, 1), 0, 1), 16, 0);
 }
 
-static void an_overflow_backs_off_and_starts_counting_anew(void **state) {
+static void an_overflow_backs_off_and_resets_the_tracker(void **state) {
   (void)state;
   assert_scaler(step((scaler){65536, 7}, 1, 2000), 32768, 0);
 }
@@ -55,7 +55,7 @@ static void every_value_but_zero_counts_as_found(void **state) {
   assert_scaler(step((scaler){8, 3}, -0.0f, 2000), 8, 4);
 }
 
-static void growth_beyond_float_leaves_the_scale_and_starts_counting_anew(void **state) {
+static void growth_beyond_float_keeps_the_scale_and_resets_the_tracker(void **state) {
   (void)state;
   assert_scaler(step((scaler){0x1p127f, 1999}, 0, 2000), 0x1p127f, 0);
   assert_scaler(step((scaler){FLT_MAX, 1999}, 0, 2000), FLT_MAX, 0);
@@ -83,7 +83,7 @@ static void factors_keep_their_double_precision(void **state) {
   assert_scaler(backed_off, (float)(3 * 0.7), 0);
 }
 
-static void a_tracker_past_the_interval_counts_on(void **state) {
+static void a_tracker_past_the_interval_continues_to_count(void **state) {
   (void)state;
   assert_scaler(step((scaler){8, 2000}, 0, 2000), 8, 2001);
 }
@@ -99,14 +99,14 @@ int main(void) {
       cmocka_unit_test(a_good_step_is_counted),
       cmocka_unit_test(the_scale_grows_when_the_interval_is_reached),
       cmocka_unit_test(an_interval_of_one_grows_with_each_good_step),
-      cmocka_unit_test(an_overflow_backs_off_and_starts_counting_anew),
+      cmocka_unit_test(an_overflow_backs_off_and_resets_the_tracker),
       cmocka_unit_test(an_overflow_on_the_step_that_would_grow_backs_off),
       cmocka_unit_test(every_value_but_zero_counts_as_found),
-      cmocka_unit_test(growth_beyond_float_leaves_the_scale_and_starts_counting_anew),
+      cmocka_unit_test(growth_beyond_float_keeps_the_scale_and_resets_the_tracker),
       cmocka_unit_test(growth_up_to_the_largest_float_is_taken),
       cmocka_unit_test(backoff_reaches_subnormals_and_zero),
       cmocka_unit_test(factors_keep_their_double_precision),
-      cmocka_unit_test(a_tracker_past_the_interval_counts_on),
+      cmocka_unit_test(a_tracker_past_the_interval_continues_to_count),
       cmocka_unit_test(the_largest_interval_is_reached_without_overflow),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* check.h: cmocka, and what every test of this layer starts from. */
+/* check.h: cmocka, and what all tests of this layer share. */
 #ifndef OPENREG_TEST_GENERATOR_CHECK_H
 #define OPENREG_TEST_GENERATOR_CHECK_H
 
@@ -12,11 +12,11 @@
 #include "generator/generator.h"
 #include "reference.h"
 
-/* Fills buffers before use. No operator gives an element of these bytes but by chance: a number
- * below 0 that is nearly 0, an integer of one value in 2^16 or more, a bool that is none. */
+/* Fills buffers before use. Operators give an element of these bytes only by chance: a negative
+ * number near 0, one integer value of 2^16 or more, an invalid bool. */
 enum { PATTERN = 0xA5 };
 
-/* An H100, and a GPU so small that a few thousand elements go round its grid several times. */
+/* An H100, and a GPU so small that a few thousand elements wrap around its grid several times. */
 static const openreg_grid h100 __attribute__((unused)) = {132, 2048};
 static const openreg_grid tiny __attribute__((unused)) = {2, 512};
 

@@ -20,7 +20,7 @@ static int by_value(const void *a, const void *b) {
   return (left > right) - (left < right);
 }
 
-/* The places of all elements, sorted: what memory order means, said without strides. */
+/* Returns the positions of all elements, sorted: the definition of memory order without strides. */
 static int64_t *sorted_places(int dimensions, const int64_t *sizes, const int64_t *strides,
                               uint64_t n) {
   int64_t *places = malloc((n + 1) * sizeof *places);

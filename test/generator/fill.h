@@ -1,7 +1,7 @@
-/* fill.h: filling tensors of every shape with an operator on the grid, and checking each element.
+/* fill.h: fills tensors of every shape with an operator on the grid, and checks each element.
  *
- * A test says what element i must be; these functions run the operator on a contiguous, transposed
- * or gappy tensor in a buffer full of PATTERN and check every element and every gap.
+ * A test defines what element i must be. These functions run the operator on a contiguous,
+ * transposed or gappy tensor in a buffer full of PATTERN, and check every element and every gap.
  */
 #ifndef OPENREG_TEST_GENERATOR_FILL_H
 #define OPENREG_TEST_GENERATOR_FILL_H
@@ -15,7 +15,7 @@ struct operation {
   openreg_philox philox;
   openreg_grid grid;
   int results_per_call;
-  double a, b;      /* the operator's own parameters: bounds, moments, rate, probability */
+  double a, b;      /* the operator's parameters: bounds, moments, rate, probability */
   double tolerance; /* relative or absolute; 0 for bit-exact */
   openreg_random_form form;
   uint64_t range;
@@ -25,15 +25,15 @@ struct operation {
   double (*expected)(const operation *, const reference_draw *);
 };
 
-/* Contiguous, n elements; the words taken are those of the formula. */
+/* A contiguous tensor of n elements. Also checks the number of words. */
 void fill_check_contiguous(const operation *operation, uint64_t n);
 
-/* A tensor of `dimensions` whose element `order` (in memory order) is compared. */
+/* A tensor of `dimensions`; element `order` in memory order is compared. */
 void fill_check_strided(const operation *operation, int dimensions, const int64_t *sizes,
                         const int64_t *strides);
 
-/* The shapes every operator is tried with: none, one, short of and beyond a wave, several calls,
- * transposed, channels-last, with gaps. */
+/* The shapes that every operator is tested with: empty, one element, less and more than a wave,
+ * several calls, transposed, channels-last, with gaps. */
 void fill_check_all_shapes(const operation *operation);
 
 #endif

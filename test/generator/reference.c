@@ -58,7 +58,7 @@ double reference_uniform(const reference_draw *draw, bool in_double) {
   return ldexp(two_words(pair[0], pair[1]), -53) + ldexp(1.0, -54);
 }
 
-/* In long double, so that only the implementation's own rounding shows. */
+/* In long double, so that only the implementation's own rounding differs. */
 double reference_normal(const reference_draw *draw, bool in_double) {
   long double u, angle;
   if (in_double) {
@@ -160,7 +160,7 @@ double reference_element(openreg_type type, const void *elements, uint64_t index
   return NAN;
 }
 
-/* Numbers of a 16-bit type that are not negative rise with their bits. */
+/* Non-negative numbers of a 16-bit type have the order of their bits. */
 static uint16_t encode(openreg_type type, double value) {
   const uint16_t sign = signbit(value) ? 0x8000 : 0;
   uint16_t bits = 0;

@@ -1,4 +1,4 @@
-/* test_bernoulli_tensor.c: bernoulli with a probability an element. */
+/* test_bernoulli_tensor.c: bernoulli with a probability per element. */
 #include "check.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static double probability_of(uint64_t i) {
   return (double)(i * 37 % 101) / 100.0;
 }
 
-/* Row-major element i lies at `place`, of sizes `rows` x `columns` and the given strides. */
+/* Row-major element i lies at `place`, for sizes `rows` x `columns` and the given strides. */
 static void check(openreg_type type, int64_t rows, int64_t columns, int64_t row_stride,
                   int64_t column_stride) {
   const openreg_philox philox = {21, 40};
@@ -91,7 +91,7 @@ static void double_probabilities_are_not_rounded(void **state) {
   assert_true(value == 0);
 }
 
-static void nothing_takes_nothing(void **state) {
+static void zero_elements_take_no_words(void **state) {
   (void)state;
   const int64_t sizes[] = {3, 0}, strides[] = {1, 1};
   float value = 7;
@@ -107,7 +107,7 @@ int main(void) {
       cmocka_unit_test(elements_are_counted_in_row_major_order),
       cmocka_unit_test(probability_equal_to_the_uniform_gives_one),
       cmocka_unit_test(double_probabilities_are_not_rounded),
-      cmocka_unit_test(nothing_takes_nothing),
+      cmocka_unit_test(zero_elements_take_no_words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

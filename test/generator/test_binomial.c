@@ -1,4 +1,4 @@
-/* test_binomial.c: binomial numbers with a count and a probability an element. */
+/* test_binomial.c: binomial numbers with a count and a probability per element. */
 #include "generator/distributions/binomial.h"
 #include "check.h"
 
@@ -25,7 +25,7 @@ static double by_inversion(reference_stream *stream, double count, double p) {
   }
 }
 
-/* The likelihood of k in proportion to that of m, by gamma functions and not by Stirling's series.
+/* Returns the ratio of the likelihoods of k and m, by gamma functions instead of Stirling's series.
  */
 static double log_ratio(double count, double p, double k, double m) {
   return lgamma(m + 1) + lgamma(count - m + 1) - lgamma(k + 1) - lgamma(count - k + 1) +
@@ -57,7 +57,8 @@ static double sample(reference_stream *stream, double count, double p) {
   return count * p < 10 ? by_inversion(stream, count, p) : by_rejection(stream, count, p);
 }
 
-/* Fills `expected` as the GPU's threads would: 128 of them a block, 8 elements each, in turn. */
+/* Fills `expected` as the GPU's threads would: blocks of 128 threads with 8 elements each, in turn.
+ */
 static void sample_all(double *expected, const double *count, const double *p, uint64_t n) {
   reference_stream *streams = calloc((n / 1024 + 1) * 128, sizeof *streams);
   assert_non_null(streams);
@@ -75,7 +76,7 @@ static void sample_all(double *expected, const double *count, const double *p, u
 enum { MOST = 5000 };
 static double count_of[MOST], p_of[MOST], expected[MOST];
 
-/* How many elements differ; counts and probabilities are in count_of and p_of. */
+/* Counts how many elements differ. Counts and probabilities are in count_of and p_of. */
 static uint64_t differences(openreg_type type, uint64_t n) {
   static double counts[MOST], ps[MOST], result[MOST + 1];
   for (uint64_t i = 0; i < n; i++) {
@@ -103,7 +104,7 @@ static uint64_t differences_of_equal_elements(openreg_type type, uint64_t n, dou
   return differences(type, n);
 }
 
-/* Elements that have to wait for those of their thread before them: all kinds in turn. */
+/* All kinds of elements in turn, which depend on earlier elements of their thread. */
 static void fill_with_all_kinds(uint64_t n) {
   const double counts[] = {10, 100, 0, 37, 1000, 3, 250, 1};
   const double ps[] = {0.25, 0.5, 0.75, 0, 1, 0.125, 0.875};
@@ -142,9 +143,9 @@ static void large_means_reject(void **state) {
   assert_in_range(differences_of_equal_elements(OPENREG_FLOAT32, MOST, 10000, 0.5), 0, 50);
 }
 
-/* Where neither the mean nor any count of the formulas is rounded, 16-bit types differ from double
- * only by the odds, which are a third; but one draw more or less tells in all that follow in its
- * thread. */
+/* Where neither the mean nor a count in the formulas is rounded, 16-bit types differ from double
+ * only by the odds, for a third of the elements. But one more or less draw changes all later
+ * elements of the thread. */
 static void large_means_reject_in_16_bits(void **state) {
   (void)state;
   assert_in_range(differences_of_equal_elements(OPENREG_FLOAT16, MOST, 64, 0.25), 0, 25);
@@ -158,7 +159,7 @@ static void probability_above_a_half_counts_failures(void **state) {
   assert_int_equal(differences_of_equal_elements(OPENREG_FLOAT64, 2000, 500, 0.9), 0);
 }
 
-/* A mean of 9.998 is 10 as a half: the method is chosen by the type's own product. */
+/* A mean of 9.998 is 10 as a half: the type's own product selects the method. */
 static void method_is_chosen_by_the_product_in_the_type(void **state) {
   (void)state;
   const uint16_t count = 0x5640 /* 100 */, p = 0x2E66 /* 0.09998 */;
@@ -181,7 +182,7 @@ static void certain_outcomes_draw_nothing(void **state) {
     assert_true(result[i] == certain[i]);
 }
 
-static void no_parameters_give_nan(void **state) {
+static void invalid_parameters_give_nan(void **state) {
   (void)state;
   const float counts[] = {NAN, 10, NAN}, ps[] = {0.5f, NAN, 0};
   float result[3] = {0, 0, 0};
@@ -211,8 +212,9 @@ static void mean_and_variance_are_those_of_the_distribution(void **state) {
   }
 }
 
-/* 1000 doubles with a limit of 4000 bytes are cut into two parts: each starts anew. */
-static void parts_of_a_cut_tensor_start_from_the_same_place(void **state) {
+/* 1000 doubles with a limit of 4000 bytes are split in two parts, which both start at the same
+ * position. */
+static void parts_of_a_split_tensor_start_at_the_same_position(void **state) {
   (void)state;
   enum { N = 1000, PART = 500 };
   double cut[N], part[PART];
@@ -225,7 +227,7 @@ static void parts_of_a_cut_tensor_start_from_the_same_place(void **state) {
   }
 }
 
-static void nothing_takes_nothing_and_anything_44_words(void **state) {
+static void zero_elements_take_no_words_and_others_take_44(void **state) {
   (void)state;
   assert_int_equal(openreg_binomial_words(0), 0);
   assert_int_equal(openreg_binomial_words(1), 44);
@@ -242,10 +244,10 @@ int main(void) {
       cmocka_unit_test(probability_above_a_half_counts_failures),
       cmocka_unit_test(method_is_chosen_by_the_product_in_the_type),
       cmocka_unit_test(certain_outcomes_draw_nothing),
-      cmocka_unit_test(no_parameters_give_nan),
+      cmocka_unit_test(invalid_parameters_give_nan),
       cmocka_unit_test(mean_and_variance_are_those_of_the_distribution),
-      cmocka_unit_test(parts_of_a_cut_tensor_start_from_the_same_place),
-      cmocka_unit_test(nothing_takes_nothing_and_anything_44_words),
+      cmocka_unit_test(parts_of_a_split_tensor_start_at_the_same_position),
+      cmocka_unit_test(zero_elements_take_no_words_and_others_take_44),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,8 +13,8 @@ static void run(const operation *operation, const openreg_output *output) {
                  operation->b);
 }
 
-/* The tangent of pi (u - 1/2) is the negative cotangent of pi u. The angle is a float, which near
- * the poles tells in the tangent: it is rounded here as well. */
+/* The tangent of pi (u - 1/2) is the negative cotangent of pi u. The angle is a float, whose
+ * rounding matters near the poles, so it is rounded here too. */
 static double expected(const operation *operation, const reference_draw *draw) {
   const bool in_double = operation->type == OPENREG_FLOAT64;
   const double u = reference_uniform(draw, in_double);
@@ -51,7 +51,7 @@ static void every_type_gives_each_element_its_number(void **state) {
   check(OPENREG_FLOAT64, 1e-11);
 }
 
-/* A uniform of 1, whose tangent would be that of a quarter turn, is taken an epsilon lower. */
+/* A uniform of 1, whose tangent would be that of a quarter turn, is reduced by epsilon. */
 static void uniform_of_one_is_kept_an_epsilon_away(void **state) {
   (void)state;
   /* Found by search: the first block of subsequence 0 of seed 0 that starts with such a word. */

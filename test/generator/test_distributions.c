@@ -1,5 +1,5 @@
-/* test_distributions.c: uniform, normal, exponential and bernoulli on the grid: every type, shapes
- * of all kinds, several calls of a thread, each element compared with its formula. */
+/* test_distributions.c: uniform, normal, exponential and bernoulli on the grid: every type, all
+ * kinds of shapes, several calls per thread, and each element compared with its formula. */
 #include "fill.h"
 
 #include <float.h>
@@ -104,7 +104,7 @@ static void uniform_of_one_gives_the_lower_bound(void **state) {
   assert_true(value == 0.0f);
 }
 
-/* Between 0 and the smallest double every number rounds to one of the two, and half of them to the
+/* Between 0 and the smallest double every number rounds to one of the two, half of them to the
  * upper bound. */
 static void uniform_double_never_gives_its_upper_bound(void **state) {
   (void)state;
@@ -132,7 +132,8 @@ static double normal_expected(const operation *operation, const reference_draw *
   return reference_normal(draw, in_double(operation)) * operation->b + operation->a;
 }
 
-/* What a result may be off by: a last place of the type, or what float sine and cosine are off. */
+/* The allowed error of a result: one last place of the type, or the error of the float sine and
+ * cosine. */
 static double tolerance_of(openreg_type type) {
   switch (type) {
   case OPENREG_FLOAT16:
@@ -268,8 +269,7 @@ static void bernoulli_of_certainties_is_certain(void **state) {
     assert_int_equal(values[i], 1);
 }
 
-/* Strict: a uniform that equals the probability gives 0. The first uniform of seed 0 is such a p.
- */
+/* Strict: a uniform that equals the probability gives 0. p is the first uniform of seed 0. */
 static void bernoulli_needs_less_than_its_probability(void **state) {
   (void)state;
   uint32_t words[4];

@@ -1,4 +1,4 @@
-/* test_dropout.c: native_dropout's forward kernel, every vector width and type. */
+/* test_dropout.c: the forward kernel of native_dropout, for every vector width and type. */
 #include "check.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 static const openreg_type floating[] = {OPENREG_FLOAT16, OPENREG_BFLOAT16, OPENREG_FLOAT32,
                                         OPENREG_FLOAT64};
 
-/* The table of widths: which word of which block of which subsequence element i gets. */
+/* The table of widths: the word, block and subsequence of element i. */
 static float uniform_of(uint64_t i, uint64_t n, int width, openreg_philox philox,
                         openreg_grid grid) {
   const uint64_t threads = reference_threads(n, grid), v = (uint64_t)width, b = philox.offset / 4;
@@ -32,7 +32,7 @@ static double expected_of(openreg_type type, double x, bool kept, double p) {
   return reference_round(type, (double)((float)x * (float)kept * scale));
 }
 
-/* x of a type, from small integers that all types hold. */
+/* Returns x of a type, made of small integers that all types hold. */
 static void *make_x(openreg_type type, uint64_t n) {
   static const uint16_t half[] = {0xC000, 0xBC00, 0, 0x3C00, 0x4200};
   static const uint16_t bfloat16[] = {0xC000, 0xBF80, 0, 0x3F80, 0x4040};
@@ -110,7 +110,7 @@ static void scale_is_one_over_the_rounded_keep_probability(void **state) {
   }
 }
 
-/* Strict: a uniform that equals the keep probability drops. */
+/* Strict: a uniform that equals the keep probability drops the element. */
 static void uniform_must_be_less_than_the_keep_probability(void **state) {
   (void)state;
   const openreg_philox philox = {0, 0};
@@ -131,7 +131,7 @@ static void no_elements_write_nothing(void **state) {
   check(OPENREG_FLOAT16, 0, 8, 0.5);
 }
 
-/* 0 times infinity: the mask multiplies, it does not choose. */
+/* 0 times infinity: the mask multiplies, it does not select. */
 static void dropped_infinity_is_not_a_number(void **state) {
   (void)state;
   const float x[2] = {INFINITY, -1};

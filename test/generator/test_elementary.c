@@ -1,11 +1,11 @@
-/* test_elementary.c: how exact the float functions are, against the C library's in double. */
+/* test_elementary.c: the error of the float functions, compared with the C library's in double. */
 #include "check.h"
 #include "generator/lanes/elementary.h"
 
 #include <float.h>
 #include <math.h>
 
-/* A prime number of floats apart. */
+/* The distance of the tested floats, a prime number. */
 enum { STEP = 211 };
 
 static void logarithm_is_within_a_unit_of_its_last_place(void **state) {
@@ -39,7 +39,7 @@ static void sine_and_cosine_are_within_their_bound(void **state) {
   }
 }
 
-/* What Box and Muller's method needs of small angles: the sine itself, not only its place. */
+/* The Box-Muller method needs the sine of small angles with a small relative error. */
 static void sine_of_a_small_angle_is_the_angle(void **state) {
   (void)state;
   float sine, cosine;

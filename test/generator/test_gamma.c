@@ -1,4 +1,4 @@
-/* test_gamma.c: gamma numbers with a shape an element. */
+/* test_gamma.c: gamma numbers with a shape per element. */
 #include "check.h"
 
 #include <float.h>
@@ -8,7 +8,7 @@
 
 static const openreg_philox philox = {43, 24};
 
-/* Single normals of a stream: sine, then the cosine that was kept. */
+/* Single normal numbers of a stream: the sine, then the stored cosine. */
 typedef struct normals {
   reference_draw draw;
   bool has_cosine;
@@ -76,7 +76,7 @@ static void every_type_gives_each_element_its_number(void **state) {
   }
 }
 
-/* Also the shape of 0, and shapes so small that every power vanishes. */
+/* Including the shape 0, and shapes so small that every power underflows. */
 static void numbers_are_at_least_the_smallest_normal(void **state) {
   (void)state;
   float alpha[] = {0, 1e-6f, FLT_TRUE_MIN}, result[3] = {0, 0, 0};
@@ -116,7 +116,7 @@ static void mean_and_variance_are_the_shape(void **state) {
   }
 }
 
-static void no_shape_gives_nan(void **state) {
+static void an_invalid_shape_gives_nan(void **state) {
   (void)state;
   const float alpha[] = {-1, NAN};
   float result[2] = {0, 0};
@@ -124,7 +124,7 @@ static void no_shape_gives_nan(void **state) {
   assert_true(isnan(result[0]) && isnan(result[1]));
 }
 
-static void nothing_takes_nothing_and_anything_twelve_words(void **state) {
+static void zero_elements_take_no_words_and_others_take_twelve(void **state) {
   (void)state;
   assert_int_equal(openreg_gamma_words(0), 0);
   assert_int_equal(openreg_gamma_words(1), 12);
@@ -137,8 +137,8 @@ int main(void) {
       cmocka_unit_test(every_type_gives_each_element_its_number),
       cmocka_unit_test(numbers_are_at_least_the_smallest_normal),
       cmocka_unit_test(mean_and_variance_are_the_shape),
-      cmocka_unit_test(no_shape_gives_nan),
-      cmocka_unit_test(nothing_takes_nothing_and_anything_twelve_words),
+      cmocka_unit_test(an_invalid_shape_gives_nan),
+      cmocka_unit_test(zero_elements_take_no_words_and_others_take_twelve),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

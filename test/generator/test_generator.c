@@ -43,7 +43,7 @@ static void take_rounds_up_to_whole_blocks(void **state) {
   }
 }
 
-static void take_of_nothing_moves_nothing(void **state) {
+static void taking_zero_words_changes_nothing(void **state) {
   openreg_generator_set(*state, (openreg_philox){3, 12});
   openreg_philox before = openreg_generator_take(*state, 0);
   assert_true(before.seed == 3 && before.offset == 12);
@@ -75,7 +75,7 @@ static void state_is_seed_and_offset_little_endian(void **state) {
   assert_memory_equal(bytes, expected, sizeof bytes);
 }
 
-static void state_of_16_bytes_comes_back(void **state) {
+static void state_of_16_bytes_is_restored(void **state) {
   uint8_t bytes[16];
   openreg_generator_set(*state, (openreg_philox){UINT64_MAX - 1, 1024});
   openreg_generator_get_state(*state, bytes);
@@ -108,7 +108,7 @@ static void state_with_an_offset_inside_a_block_is_refused(void **state) {
   assert_at(*state, 7, 8);
 }
 
-/* Stands in for malloc in everything this test links (-Wl,--wrap). */
+/* Replaces malloc in everything that this test links (-Wl,--wrap). */
 static bool memory_is_gone;
 void *__real_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes);
@@ -116,7 +116,7 @@ void *__wrap_malloc(size_t bytes) {
   return memory_is_gone ? NULL : __real_malloc(bytes);
 }
 
-static void creation_without_memory_gives_nothing(void **state) {
+static void creation_without_memory_returns_null(void **state) {
   (void)state;
   memory_is_gone = true;
   openreg_generator *generator = openreg_generator_create();
@@ -124,7 +124,7 @@ static void creation_without_memory_gives_nothing(void **state) {
   assert_null(generator);
 }
 
-static void destroying_nothing_is_allowed(void **state) {
+static void destroying_null_is_allowed(void **state) {
   (void)state;
   openreg_generator_destroy(NULL);
 }
@@ -202,17 +202,17 @@ int main(void) {
       TEST(new_generator_has_the_default_seed),
       TEST(seeding_resets_the_offset),
       TEST(take_rounds_up_to_whole_blocks),
-      TEST(take_of_nothing_moves_nothing),
+      TEST(taking_zero_words_changes_nothing),
       TEST(offset_wraps_around),
       TEST(set_refuses_an_offset_inside_a_block),
       TEST(state_is_seed_and_offset_little_endian),
-      TEST(state_of_16_bytes_comes_back),
+      TEST(state_of_16_bytes_is_restored),
       TEST(state_of_8_bytes_is_a_seed),
       TEST(state_of_another_length_is_refused),
       TEST(state_with_an_offset_inside_a_block_is_refused),
       TEST(concurrent_takes_are_disjoint_and_leave_no_gap),
-      cmocka_unit_test(creation_without_memory_gives_nothing),
-      cmocka_unit_test(destroying_nothing_is_allowed),
+      cmocka_unit_test(creation_without_memory_returns_null),
+      cmocka_unit_test(destroying_null_is_allowed),
       cmocka_unit_test(entropy_differs_and_fits_a_double),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

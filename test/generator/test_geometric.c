@@ -1,4 +1,4 @@
-/* test_geometric.c: trials up to the first success. */
+/* test_geometric.c: the number of trials up to the first success. */
 #include "fill.h"
 
 #include <math.h>
@@ -63,7 +63,7 @@ static void uniform_of_one_gives_zero(void **state) {
   assert_true(value == 0);
 }
 
-static void probability_that_float_does_not_tell_from_zero_gives_the_lowest(void **state) {
+static void a_probability_that_rounds_to_zero_gives_the_lowest_value(void **state) {
   (void)state;
   float value = 0;
   const openreg_output floats = {&value, OPENREG_FLOAT32, 0, NULL, NULL};
@@ -84,7 +84,7 @@ int main(void) {
       cmocka_unit_test(every_type_gives_each_element_its_number),
       cmocka_unit_test(small_probabilities_give_large_numbers),
       cmocka_unit_test(uniform_of_one_gives_zero),
-      cmocka_unit_test(probability_that_float_does_not_tell_from_zero_gives_the_lowest),
+      cmocka_unit_test(a_probability_that_rounds_to_zero_gives_the_lowest_value),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,8 +13,8 @@ static void random_run(const operation *operation, const openreg_output *output)
                  operation->range, operation->base);
 }
 
-/* What a type makes of a 64-bit integer. Doubles compare exactly what fits them; the 64-bit types
- * have tests of their own. */
+/* Converts a 64-bit integer to a type. Doubles compare exactly what fits them; the 64-bit types
+ * have their own tests. */
 static double as_type(openreg_type type, int64_t value) {
   switch (type) {
   case OPENREG_UINT8:
@@ -101,7 +101,7 @@ static void full_range_is_the_whole_word(void **state) {
   }
 }
 
-/* Of the types as `random_()` without arguments documents them: largest value, or 2^digits. */
+/* The documented range of `random_()` without arguments: the largest value, or 2^digits. */
 static double whole_expected(const operation *operation, const reference_draw *draw) {
   const uint64_t word = reference_word(draw, operation->results_per_call);
   switch (operation->type) {

@@ -1,7 +1,7 @@
-/* test_known_answers.c: runs every line of known_answers.txt, whose head explains the form.
+/* test_known_answers.c: runs every line of known_answers.txt, whose head explains the format.
  *
- * One test a line, named by the line. Buffers are full of PATTERN before the operator runs, and
- * after it no element may be, and everything behind the last element must be.
+ * Each line is a test, named by the line. Buffers are full of PATTERN before the operator runs.
+ * Afterwards no element may be PATTERN, and everything behind the last element must be.
  */
 #include "check.h"
 
@@ -129,7 +129,7 @@ static uint64_t run_bernoulli_tensor(const answer *answer, const openreg_output 
   return openreg_bernoulli_tensor_words(output);
 }
 
-/* The three operators with parameters an element, all elements alike. */
+/* The three operators with parameters per element; all elements have the same. */
 static uint64_t run_with_parameters(const answer *answer, const openreg_output *output,
                                     openreg_philox philox) {
   const char *name = answer->operator;
@@ -158,7 +158,7 @@ static uint64_t run_with_parameters(const answer *answer, const openreg_output *
   return words;
 }
 
-/* The output is the noise, of elements that are all below 0. */
+/* The output is the noise; all elements of x are negative. */
 static uint64_t run_rrelu(const answer *answer, const openreg_output *output, openreg_philox philox,
                           openreg_grid grid) {
   const uint64_t n = (uint64_t)output->sizes[0];
@@ -172,8 +172,7 @@ static uint64_t run_rrelu(const answer *answer, const openreg_output *output, op
   return openreg_rrelu_words(output->type, n, grid);
 }
 
-/* The output is the mask; x is zeros at an aligned address, and what becomes of it is tested where
- * dropout is. */
+/* The output is the mask; x is zeros at an aligned address. test_dropout.c tests the result. */
 static uint64_t run_dropout(const answer *answer, const openreg_output *output,
                             openreg_philox philox, openreg_grid grid) {
   const uint64_t n = (uint64_t)output->sizes[0];
@@ -263,7 +262,7 @@ static uint64_t run_operator(const answer *answer, const openreg_output *output,
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* Half a unit of the last printed digit, and what float sine and logarithm may differ by. */
+/* Allows half a unit of the last printed digit, and the error of the float sine and logarithm. */
 static void assert_printed(double got, const char *expected, int digits) {
   const double value = strtod(expected, NULL);
   const double allowed = digits ? 0.5 * pow(10, -digits) + 2e-6 : 0;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Every count up to a batch: vectors and what is left over. The words are edges, then anything. */
+/* Every count up to a batch: whole vectors and rests. The words are edge cases, then arbitrary. */
 enum { COUNT = PHILOX_BATCH };
 static uint32_t words[COUNT];
 

@@ -1,7 +1,7 @@
-/* test_large.c: tensors that 32-bit indices do not reach: the words they take, and their numbers.
+/* test_large.c: tensors that exceed 32-bit indices: their number of words, and their numbers.
  *
- * Words need no memory. Numbers are tried on tensors of few elements that lie far apart, in address
- * space that is reserved and never touched in between.
+ * Counting words needs no memory. Numbers are tested with few elements that lie far apart, in
+ * reserved address space that is never touched in between.
  */
 #include "check.h"
 
@@ -14,7 +14,7 @@ static openreg_output line(openreg_type type, const int64_t *n) {
   return (openreg_output){NULL, type, 1, n, &one};
 }
 
-static void words_of_what_just_fits_are_those_of_one_part(void **state) {
+static void a_tensor_that_just_fits_takes_the_words_of_one_part(void **state) {
   (void)state;
   int64_t n = INT64_C(1) << 29;
   openreg_output output = line(OPENREG_FLOAT32, &n);
@@ -25,7 +25,7 @@ static void words_of_what_just_fits_are_those_of_one_part(void **state) {
                    reference_increment((uint64_t)n, h100, 4));
 }
 
-static void words_of_halves_come_on_top_of_those_of_the_whole(void **state) {
+static void words_of_halves_are_added_to_those_of_the_whole(void **state) {
   (void)state;
   const int64_t n = (INT64_C(1) << 29) + 1;
   const uint64_t half = UINT64_C(1) << 28;
@@ -38,7 +38,7 @@ static void words_of_halves_come_on_top_of_those_of_the_whole(void **state) {
   assert_int_equal(openreg_exponential_words(&output, h100), expected);
 }
 
-/* 2^33 numbers of 8 bytes, of which 2^28 just fit. */
+/* 2^33 numbers of 8 bytes; parts of 2^28 just fit. */
 static void words_of_many_parts_are_summed(void **state) {
   (void)state;
   const int64_t n = INT64_C(1) << 33;
@@ -58,9 +58,9 @@ static void words_of_a_large_permutation_include_those_of_its_parts(void **state
                    reference_increment(n, h100, 2) + 2 * reference_increment(half, h100, 2) + n);
 }
 
-/* Rows that lie 2^31 - 1 bytes apart. The whole takes 4 words that nobody uses, then each row 4;
- * the two rows that stay together at first and are cut again take none for themselves. */
-static void parts_draw_for_themselves_one_after_the_other(void **state) {
+/* Rows that lie 2^31 - 1 bytes apart. The whole tensor takes 4 words that are not used, then each
+ * row takes 4. The two rows that stay together at first and are split later take none together. */
+static void parts_take_words_one_after_the_other(void **state) {
   (void)state;
   enum { ROWS = 3, COLUMNS = 5 };
   const int64_t far = INT32_MAX;
@@ -87,11 +87,11 @@ static void parts_draw_for_themselves_one_after_the_other(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(words_of_what_just_fits_are_those_of_one_part),
-      cmocka_unit_test(words_of_halves_come_on_top_of_those_of_the_whole),
+      cmocka_unit_test(a_tensor_that_just_fits_takes_the_words_of_one_part),
+      cmocka_unit_test(words_of_halves_are_added_to_those_of_the_whole),
       cmocka_unit_test(words_of_many_parts_are_summed),
       cmocka_unit_test(words_of_a_large_permutation_include_those_of_its_parts),
-      cmocka_unit_test(parts_draw_for_themselves_one_after_the_other),
+      cmocka_unit_test(parts_take_words_one_after_the_other),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_layout.c: the order of elements, storing through it, and where large tensors are cut. */
+/* test_layout.c: the order of elements, storing in that order, and where large tensors are split.
+ */
 #include "check.h"
 #include "generator/layout.h"
 
@@ -39,7 +40,7 @@ static void dense_tensors_of_any_shape_become_one_dimension(void **state) {
   assert_dense(4, (int64_t[]){2, 3, 5, 7}, (int64_t[]){105, 1, 21, 3});
 }
 
-static void dimensions_of_one_element_count_for_nothing(void **state) {
+static void dimensions_of_one_element_are_ignored(void **state) {
   (void)state;
   assert_dense(3, (int64_t[]){2, 1, 3}, (int64_t[]){3, 100, 1});
   assert_dense(3, (int64_t[]){2, 1, 3}, (int64_t[]){3, 0, 1});
@@ -150,7 +151,7 @@ static void note(const layout *part, void *context) {
 static void assert_parts(const layout *layout, uint64_t limit, int count, const int64_t *starts,
                          const uint64_t *lengths) {
   parts parts = {0};
-  openreg_layout_visit_parts(layout, limit, note, &parts);
+  openreg_layout_for_each_part(layout, limit, note, &parts);
   assert_int_equal(parts.count, count);
   for (int i = 0; i < count; i++) {
     assert_int_equal(parts.starts[i], starts[i]);
@@ -171,19 +172,19 @@ static void dense_layout_is_halved_until_it_fits(void **state) {
   assert_parts(&layout, 12, 4, (int64_t[]){0, 2, 5, 8}, (uint64_t[]){2, 3, 3, 3});
 }
 
-static void cut_is_at_the_widest_dimension(void **state) {
+static void the_widest_dimension_is_split(void **state) {
   (void)state;
   const layout layout = memory_order(2, (int64_t[]){3, 2}, (int64_t[]){2, 100});
   assert_parts(&layout, 24, 2, (int64_t[]){0, 100}, (uint64_t[]){3, 3});
 }
 
-static void cut_can_be_at_the_fastest_dimension(void **state) {
+static void the_fastest_dimension_can_be_split(void **state) {
   (void)state;
   const layout layout = memory_order(2, (int64_t[]){50, 2}, (int64_t[]){2, 3});
   assert_parts(&layout, 400, 2, (int64_t[]){0, 50}, (uint64_t[]){50, 50});
 }
 
-static void cut_of_equally_wide_dimensions_is_at_the_slowest(void **state) {
+static void of_equally_wide_dimensions_the_slowest_is_split(void **state) {
   (void)state;
   const layout layout = memory_order(2, (int64_t[]){7, 3}, (int64_t[]){2, 6});
   assert_parts(&layout, 80, 2, (int64_t[]){0, 6}, (uint64_t[]){7, 14});
@@ -195,7 +196,7 @@ static void parts_cover_every_element_once(void **state) {
   for (uint64_t limit = 16; limit < 1000; limit += 7) {
     const layout layout = memory_order(3, sizes, strides);
     parts parts = {0};
-    openreg_layout_visit_parts(&layout, limit, note, &parts);
+    openreg_layout_for_each_part(&layout, limit, note, &parts);
     uint64_t sum = 0;
     for (int i = 0; i < parts.count; i++) {
       sum += parts.lengths[i];
@@ -208,7 +209,7 @@ static void parts_cover_every_element_once(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(dense_tensors_of_any_shape_become_one_dimension),
-      cmocka_unit_test(dimensions_of_one_element_count_for_nothing),
+      cmocka_unit_test(dimensions_of_one_element_are_ignored),
       cmocka_unit_test(memory_order_is_by_ascending_stride),
       cmocka_unit_test(neighbours_that_follow_each_other_are_merged),
       cmocka_unit_test(row_major_order_keeps_the_dimensions),
@@ -218,9 +219,9 @@ int main(void) {
       cmocka_unit_test(limit_counts_elements_and_reach_in_bytes),
       cmocka_unit_test(layout_within_the_limit_is_one_part),
       cmocka_unit_test(dense_layout_is_halved_until_it_fits),
-      cmocka_unit_test(cut_is_at_the_widest_dimension),
-      cmocka_unit_test(cut_can_be_at_the_fastest_dimension),
-      cmocka_unit_test(cut_of_equally_wide_dimensions_is_at_the_slowest),
+      cmocka_unit_test(the_widest_dimension_is_split),
+      cmocka_unit_test(the_fastest_dimension_can_be_split),
+      cmocka_unit_test(of_equally_wide_dimensions_the_slowest_is_split),
       cmocka_unit_test(parts_cover_every_element_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_log_normal.c: numbers whose logarithms are normal. */
+/* test_log_normal.c: log-normal numbers. */
 #include "fill.h"
 
 #include <math.h>
@@ -17,7 +17,8 @@ static double expected(const operation *operation, const reference_draw *draw) {
   return exp(z * operation->b + operation->a);
 }
 
-/* Half a place of the type, and what the exponential makes of a normal that is off by 2e-6. */
+/* Half a last place of the type, and the exponential's error for a normal number with an error of
+ * 2e-6. */
 static operation log_normal(openreg_type type, double place, double mean, double deviation) {
   const bool in_double = type == OPENREG_FLOAT64;
   return (operation){.type = type,

@@ -12,7 +12,7 @@ enum { CATEGORIES = 5 };
 static const double weights_of_a_row[CATEGORIES] = {0.125, 0, 0.5, 0.375, 0};
 static const double sums_of_a_row[CATEGORIES] = {0.125, 0.125, 0.625, 1, 1};
 
-/* Sums rise to exactly 1, so the search by hand never runs out. */
+/* The sums reach exactly 1, so this search always finds a category. */
 static int64_t first_that_reaches(double u) {
   int64_t category = 0;
   while (sums_of_a_row[category] < u)
@@ -63,7 +63,8 @@ static void rows_beyond_the_height_of_the_grid_take_the_next_call(void **state) 
   check(OPENREG_FLOAT32, 70000, 2);
 }
 
-/* Sums so far below 1 that no uniform reaches them, as rounding does with many small weights. */
+/* Sums so far below 1 that some uniforms do not reach them, as many small weights can cause by
+ * rounding. */
 static void uniform_beyond_the_sums_gives_the_last_category_with_a_weight(void **state) {
   (void)state;
   const float weights[] = {1e-6f, 1e-6f, 1e-20f, 0, 0};
@@ -92,7 +93,7 @@ static void words_grow_with_the_rows_beyond_the_height_of_the_grid(void **state)
   assert_int_equal(openreg_multinomial_words(3 * 65535 + 1, 2), 16);
 }
 
-static void nothing_takes_nothing(void **state) {
+static void zero_elements_take_no_words(void **state) {
   (void)state;
   int64_t untouched = 5;
   assert_int_equal(openreg_multinomial_words(0, 5), 0);
@@ -109,7 +110,7 @@ int main(void) {
       cmocka_unit_test(uniform_beyond_the_sums_gives_the_last_category_with_a_weight),
       cmocka_unit_test(weights_of_zero_leave_the_first_category),
       cmocka_unit_test(words_grow_with_the_rows_beyond_the_height_of_the_grid),
-      cmocka_unit_test(nothing_takes_nothing),
+      cmocka_unit_test(zero_elements_take_no_words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,4 @@
-/* test_philox.c: the function itself, alone and in batches. Published vectors: known_answers.txt.
- */
+/* test_philox.c: the function, alone and in batches. known_answers.txt has published vectors. */
 #include "check.h"
 #include "generator/philox.h"
 

@@ -48,7 +48,7 @@ static double by_rejection(reference_stream *stream, double a) {
   }
 }
 
-/* How many of n elements of mean `lambda` differ from those of the given method. */
+/* Counts how many of n elements with mean `lambda` differ from those of the given method. */
 static int differences(openreg_type type, double lambda, uint64_t n,
                        double (*method)(reference_stream *, double)) {
   double *parameters = malloc(n * sizeof *parameters), *result = malloc((n + 1) * sizeof *result);
@@ -87,8 +87,8 @@ static void mean_of_zero_gives_zero(void **state) {
   assert_true(result == 0);
 }
 
-/* Likelihoods worked out in float are off by the rounding of numbers up to 4000 ln 4000, whose last
- * place is 1/256: few elements are decided otherwise. */
+/* The likelihoods are computed in float. Their error is the rounding of numbers up to 4000 ln 4000,
+ * whose last place is 1/256. So few elements are decided differently. */
 static void means_from_64_to_4000_reject(void **state) {
   (void)state;
   assert_in_range(differences(OPENREG_FLOAT32, 64, 5000, by_rejection), 0, 2);
@@ -119,7 +119,7 @@ static void counts_end_with_32_bits(void **state) {
   assert_true(result[1] == (double)UINT32_MAX || result[1] == 0);
 }
 
-/* Five standard errors of the mean, and of the variance, which is the mean as well. */
+/* Five standard errors of the mean, and of the variance, which equals the mean. */
 static void mean_and_variance_are_lambda(void **state) {
   (void)state;
   enum { N = 20000 };
@@ -139,7 +139,7 @@ static void mean_and_variance_are_lambda(void **state) {
   }
 }
 
-static void no_mean_gives_nan(void **state) {
+static void an_invalid_mean_gives_nan(void **state) {
   (void)state;
   const float lambda[] = {-1, NAN, 0};
   float result[3] = {0, 0, 7};
@@ -147,7 +147,7 @@ static void no_mean_gives_nan(void **state) {
   assert_true(isnan(result[0]) && isnan(result[1]) && result[2] == 0);
 }
 
-static void nothing_takes_nothing(void **state) {
+static void zero_elements_take_no_words(void **state) {
   (void)state;
   assert_int_equal(openreg_poisson_words(0), 0);
   openreg_poisson(OPENREG_FLOAT32, 0, NULL, NULL, openreg_whole, philox);
@@ -161,8 +161,8 @@ int main(void) {
       cmocka_unit_test(means_above_4000_scale_a_normal_number),
       cmocka_unit_test(counts_end_with_32_bits),
       cmocka_unit_test(mean_and_variance_are_lambda),
-      cmocka_unit_test(no_mean_gives_nan),
-      cmocka_unit_test(nothing_takes_nothing),
+      cmocka_unit_test(an_invalid_mean_gives_nan),
+      cmocka_unit_test(zero_elements_take_no_words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_randperm.c: permutations, compared with a sort that does not know the keys are uniform. */
+/* test_randperm.c: permutations, compared with a sort that does not rely on uniform keys. */
 #include "check.h"
 #include "generator/distributions/randperm.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct entry {
-  int64_t key; /* as compared: signed of full width, else masked */
+  int64_t key; /* as compared: signed at full width, else masked */
   int64_t value;
 } entry;
 
@@ -35,7 +35,7 @@ static int64_t key_of(uint64_t i, uint64_t n, openreg_philox philox, openreg_gri
   return (int64_t)(key & ((UINT64_C(1) << bits) - 1));
 }
 
-/* Runs of equal keys, by the draws of the second request; returns how many runs there were. */
+/* Shuffles runs of equal keys with words of the second request; returns the number of runs. */
 static int shuffle_runs(entry *entries, uint64_t n, openreg_philox second) {
   int runs = 0;
   for (uint64_t t = 0; t < n; t++) {
@@ -69,7 +69,7 @@ static int check_showing(int most_bits, uint64_t n, openreg_philox philox, openr
   const int runs = shuffle_runs(entries, n, (openreg_philox){philox.seed, philox.offset + first});
   memset(output, PATTERN, (n + 1) * sizeof *output);
   assert_int_equal(openreg_randperm_words(n, grid), first + (n + 3) / 4 * 4);
-  assert_true(openreg_randperm_showing(most_bits, output, n, philox, grid));
+  assert_true(openreg_randperm_with_key_bits(most_bits, output, n, philox, grid));
   for (uint64_t i = 0; i < n; i++)
     assert_int_equal(output[i], entries[i].value);
   assert_true(reference_is_untouched(OPENREG_INT64, output, n, PATTERN));
@@ -104,7 +104,7 @@ static void large_permutations_sort_64_bit_keys(void **state) {
   check(300000, (openreg_philox){5, 8}, h100);
 }
 
-/* One permutation in ten has equal keys; of 300 of a few numbers some do. */
+/* One permutation in ten has equal keys; among 300 short ones some do. */
 static void equal_keys_are_shuffled(void **state) {
   (void)state;
   int runs = 0;
@@ -113,8 +113,9 @@ static void equal_keys_are_shuffled(void **state) {
   assert_in_range(runs, 10, 60);
 }
 
-/* Of 2^21 numbers a key has no room in 64 bits; with fewer bits to show, small ones do the same. */
-static void keys_that_are_not_shown_whole_count_whole(void **state) {
+/* With 2^21 numbers a key does not fit in 64 bits. With fewer stored bits, small permutations
+ * behave the same. */
+static void keys_that_are_not_stored_whole_are_compared_whole(void **state) {
   (void)state;
   check_showing(15, 40000, (openreg_philox){6, 4}, h100);
   check_showing(8, 1000, (openreg_philox){7, 4}, h100);
@@ -125,13 +126,13 @@ static void keys_that_are_not_shown_whole_count_whole(void **state) {
   assert_in_range(runs, 10, 60);
 }
 
-/* More buckets than one, of more digits than one. */
-static void permutation_of_many_is_dealt_to_buckets(void **state) {
+/* More than one bucket, and more than one digit. */
+static void a_large_permutation_uses_several_buckets(void **state) {
   (void)state;
   check(1 << 20, (openreg_philox){9, 0}, h100);
 }
 
-static void permutation_of_nothing_takes_nothing(void **state) {
+static void an_empty_permutation_takes_no_words(void **state) {
   (void)state;
   int64_t untouched = 5;
   assert_int_equal(openreg_randperm_words(0, h100), 0);
@@ -139,7 +140,7 @@ static void permutation_of_nothing_takes_nothing(void **state) {
   assert_int_equal(untouched, 5);
 }
 
-/* Stands in for malloc in everything this test links (-Wl,--wrap). */
+/* Replaces malloc in everything that this test links (-Wl,--wrap). */
 static bool memory_is_gone;
 void *__real_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes);
@@ -168,9 +169,9 @@ int main(void) {
       cmocka_unit_test(keys_of_32_bits_are_compared_as_signed_numbers),
       cmocka_unit_test(large_permutations_sort_64_bit_keys),
       cmocka_unit_test(equal_keys_are_shuffled),
-      cmocka_unit_test(keys_that_are_not_shown_whole_count_whole),
-      cmocka_unit_test(permutation_of_many_is_dealt_to_buckets),
-      cmocka_unit_test(permutation_of_nothing_takes_nothing),
+      cmocka_unit_test(keys_that_are_not_stored_whole_are_compared_whole),
+      cmocka_unit_test(a_large_permutation_uses_several_buckets),
+      cmocka_unit_test(an_empty_permutation_takes_no_words),
       cmocka_unit_test(permutation_without_memory_is_refused),
       cmocka_unit_test(permutation_beyond_all_memory_is_refused),
   };

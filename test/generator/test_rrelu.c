@@ -9,7 +9,7 @@ static const openreg_type floating[] = {OPENREG_FLOAT16, OPENREG_BFLOAT16, OPENR
                                         OPENREG_FLOAT64};
 
 static double input_of(uint64_t i) {
-  return (double)(i * 29 % 41) / 7 - 3; /* one in 41 is 0, half are below */
+  return (double)(i * 29 % 41) / 7 - 3; /* one in 41 is 0, half are negative */
 }
 
 static void check(openreg_type type, uint64_t n, double lower, double upper) {
@@ -72,7 +72,7 @@ static void nan_passes_with_a_noise_of_one(void **state) {
   assert_true(isnan(result) && noise == 1);
 }
 
-static void nothing_takes_nothing(void **state) {
+static void zero_elements_take_no_words(void **state) {
   (void)state;
   assert_int_equal(openreg_rrelu_words(OPENREG_FLOAT32, 0, h100), 0);
   openreg_rrelu(OPENREG_FLOAT32, 0, NULL, NULL, NULL, openreg_whole, (openreg_philox){5, 4}, h100,
@@ -84,7 +84,7 @@ int main(void) {
       cmocka_unit_test(elements_are_those_of_the_grid_in_every_type),
       cmocka_unit_test(result_may_be_the_input),
       cmocka_unit_test(nan_passes_with_a_noise_of_one),
-      cmocka_unit_test(nothing_takes_nothing),
+      cmocka_unit_test(zero_elements_take_no_words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
-/* test_shares.c: what kernels write in shares is what they write at once.
+/* test_shares.c: kernels write the same in shares as at once.
  *
- * Lengths lie round a batch, a wave and a call of a small GPU; outputs start one element behind an
- * aligned address. Each share runs alone into a buffer full of PATTERN, so that what it leaves to
- * others shows.
+ * Lengths are near those of a batch, a wave and a call of a small GPU. Outputs start one element
+ * behind an aligned address. Each share runs alone into a buffer full of PATTERN, so that elements
+ * of other shares are recognized.
  */
 #include "check.h"
 
@@ -13,7 +13,7 @@ enum { MOST = 9000, GUARD = 64 };
 
 static const openreg_philox philox = {77, 12};
 
-/* Runs a kernel for one share on n elements of `type`. */
+/* Runs a kernel for one share of n elements of `type`. */
 typedef void kernel(openreg_type type, uint64_t n, void *elements, openreg_share share);
 
 static openreg_output line(openreg_type type, const int64_t *n, void *elements) {
@@ -88,7 +88,7 @@ static void dropout_mask(openreg_type type, uint64_t n, void *elements, openreg_
                   0.3);
 }
 
-/* Elements that share `index` of `count` wrote, all as in `whole`. */
+/* Counts the elements that share `index` of `count` wrote, which must equal those of `whole`. */
 static uint64_t check_share(kernel *run, openreg_type type, uint64_t n, const uint8_t *whole,
                             openreg_share share) {
   const size_t bytes = openreg_type_bytes(type);
@@ -151,7 +151,7 @@ static void shares_of_integers_make_the_whole(void **state) {
   }
 }
 
-static void shares_of_kernels_with_a_parameter_an_element_make_the_whole(void **state) {
+static void shares_of_kernels_with_parameters_per_element_make_the_whole(void **state) {
   (void)state;
   kernel *const kernels[] = {poisson, gamma_numbers, binomial, rrelu};
   for (size_t k = 0; k < LENGTH(kernels); k++)
@@ -166,7 +166,7 @@ static void shares_of_dropout_make_the_whole(void **state) {
   check_lengths(dropout_mask, OPENREG_BOOL);
 }
 
-/* An output of gaps, and of less than a share each. */
+/* An output with gaps, and one with fewer elements than shares. */
 static void shares_of_strided_outputs_make_the_whole(void **state) {
   (void)state;
   const int64_t sizes[] = {37, 3, 29}, strides[] = {100, 1, 3};
@@ -185,7 +185,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(shares_of_kernels_on_the_grid_make_the_whole),
       cmocka_unit_test(shares_of_integers_make_the_whole),
-      cmocka_unit_test(shares_of_kernels_with_a_parameter_an_element_make_the_whole),
+      cmocka_unit_test(shares_of_kernels_with_parameters_per_element_make_the_whole),
       cmocka_unit_test(shares_of_dropout_make_the_whole),
       cmocka_unit_test(shares_of_strided_outputs_make_the_whole),
   };

@@ -1,4 +1,4 @@
-/* test_stream.c: a subsequence read word by word, and single normals on it. */
+/* test_stream.c: a subsequence read word by word, and single normal numbers from it. */
 #include "check.h"
 #include "generator/word_stream.h"
 
@@ -14,7 +14,7 @@ static void words_are_those_of_block_after_block(void **state) {
     assert_int_equal(stream_word(&stream), reference_stream_word(&expected));
 }
 
-/* A normal takes two words, and its cosine waits while other words are drawn. */
+/* A normal number takes two words, and its cosine is kept while other words are drawn. */
 static void float_normals_come_in_pairs_around_other_draws(void **state) {
   (void)state;
   uint32_t words[8];

@@ -1,4 +1,4 @@
-/* test_tables.c: the hot loops of the instruction set that OPENREG_SIMD names give the bits of
+/* test_tables.c: the hot loops of the instruction set that OPENREG_SIMD names give the same bits as
  * those in plain C, for every count, and write nothing else. */
 #include "check.h"
 #include "generator/lanes/lanes.h"
@@ -10,7 +10,7 @@ enum { COUNT = PHILOX_BATCH, WIDEST = 8, ROOM = COUNT * WIDEST };
 
 static philox_words words[2];
 
-/* Edges first, then anything. */
+/* Edge cases first, then arbitrary words. */
 static int draw_words(void **state) {
   (void)state;
   static const uint32_t edges[] = {0,          1,          2,          0x7FFFFFFF,
@@ -26,7 +26,7 @@ static int draw_words(void **state) {
   return 0;
 }
 
-/* Two outputs of a loop, from the plain table and from the chosen one. */
+/* The outputs of a loop from the plain table and from the selected one. */
 typedef union output {
   float floats[ROOM];
   double doubles[ROOM];
@@ -169,7 +169,7 @@ static void elements_are_those_of_plain_c(void **state) {
   }
 }
 
-/* The divisions of two loops are known to be right by division. */
+/* Two loops divide by multiplication; the processor's division gives the expected result. */
 static void remainders_of_64_bits_are_those_of_division(void **state) {
   (void)state;
   const uint32_t *a = words[0].lane[0], *b = words[0].lane[1];

@@ -46,8 +46,8 @@ static void every_16_bit_number_widens_to_its_value_and_comes_back(void **state)
   }
 }
 
-/* Between every two neighbours, the last of which is infinite: the middle goes to the even one, a
- * hair more or less to the nearer one. Infinity's place as a number is one step above the largest.
+/* Between every two neighbors, including the largest and infinity: the middle rounds to the even
+ * one, and a little more or less to the nearer one. Infinity counts as one step above the largest.
  */
 static void middles_go_to_even_and_neighbours_of_middles_to_the_nearest(void **state) {
   (void)state;
@@ -145,7 +145,7 @@ static void bool_is_whether_the_integer_is_not_zero(void **state) {
 }
 
 /* 2^24 + 2^16 + 1 is a little more than the middle of two bfloat16 numbers. Rounded once it would
- * go up; float loses the little, and the middle goes down, to the even one. */
+ * go up. Float loses the difference, and then the middle rounds down to the even one. */
 static void integers_reach_16_bits_through_float(void **state) {
   (void)state;
   const int64_t value = (INT64_C(1) << 24) + (INT64_C(1) << 16) + 1;

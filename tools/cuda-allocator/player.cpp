@@ -1,6 +1,6 @@
-// player CAPACITY SETTINGS: PyTorch's own CUDA caching allocator, driven by a trace over a stub of
-// CUDA. The protocol is that of test/allocator/policy/README.md. SETTINGS stand in for the variable
-// PYTORCH_CUDA_ALLOC_CONF. With PLAYER_VERBOSE the sentences of OutOfMemoryError go to standard
+// player CAPACITY SETTINGS: drives PyTorch's own CUDA caching allocator with a trace, over a stub
+// of CUDA. test/allocator/policy/README.md documents the protocol. SETTINGS replace the variable
+// PYTORCH_CUDA_ALLOC_CONF. With PLAYER_VERBOSE the messages of OutOfMemoryError go to standard
 // error.
 
 #include "stub.h"
@@ -38,14 +38,14 @@ constexpr int kStreams = 8;
 
 std::map<uint64_t, c10::DataPtr> blocks;
 
-[[noreturn]] void end(const std::string &sentence) {
-  std::cerr << "player: " << sentence << std::endl;
+[[noreturn]] void end(const std::string &message) {
+  std::cerr << "player: " << message << std::endl;
   std::_Exit(2);
 }
 
 // ---- streams ------------------------------------------------------------------------------------
 
-// The allocator goes through the streams that have events in the order of a hash table. Of these
+// The allocator iterates over the streams that have events in the order of a hash table. With these
 // handles that is the order of the streams' numbers, once the table has room for all of them.
 c10::cuda::CUDAStream stream_of(int number) {
   static constexpr uintptr_t kHandles[kStreams] = {0,      0x1a50, 0x2c30, 0x3d80,
@@ -151,16 +151,16 @@ std::string snapshot() {
 
 // ---- out of memory ------------------------------------------------------------------------------
 
-struct Refusal {
+struct OutOfMemory {
   bool is_told = false;
   size_t tried, allowed, free; // allowed: the capacity where there is no limit
-} refusal;
+} error;
 
 void note_refusal(int64_t, size_t tried, size_t allowed, size_t free) {
-  refusal = {true, tried, allowed, free};
+  error = {true, tried, allowed, free};
 }
 
-// As the sentence has it.
+// Formats sizes as the message does.
 std::string size_text(uint64_t bytes) {
   constexpr double kKibi = 1024;
   if (bytes <= kKibi) {
@@ -191,29 +191,29 @@ uint64_t free_bytes_of_private_pools() {
   return bytes;
 }
 
-// The figures of a sentence, in bytes. It is looked whether they are those of the sentence, which
-// counts free blocks of private pools as allocated.
-std::string refusal_answer(const std::string &sentence) {
+// Extracts the numbers of a message, in bytes. Checks that they agree with the statistics; the
+// message counts free blocks of private pools as allocated.
+std::string out_of_memory_answer(const std::string &message) {
   const auto stats = allocator::getDeviceStats(0);
   const uint64_t in_pools = free_bytes_of_private_pools();
   const uint64_t allocated = stats.allocated_bytes[0].current + in_pools;
   const uint64_t unallocated = stats.reserved_bytes[0].current - allocated;
-  const bool is_limited = sentence.find(" allowed; ") != std::string::npos;
-  const bool names_pools = in_pools != 0 || sentence.find(" private pools") != std::string::npos;
+  const bool is_limited = message.find(" allowed; ") != std::string::npos;
+  const bool names_pools = in_pools != 0 || message.find(" private pools") != std::string::npos;
   for (const std::string &part :
-       {"Tried to allocate " + size_text(refusal.tried) + ".",
-        "of which " + size_text(refusal.free) + " is free.",
-        is_limited ? size_text(refusal.allowed) + " allowed; " : "",
+       {"Tried to allocate " + size_text(error.tried) + ".",
+        "of which " + size_text(error.free) + " is free.",
+        is_limited ? size_text(error.allowed) + " allowed; " : "",
         "Of the allocated memory " + size_text(allocated) + " is allocated by PyTorch",
         names_pools ? "with " + size_text(in_pools) + " allocated in private pools" : "",
         "and " + size_text(unallocated) + " is reserved by PyTorch but unallocated"}) {
-    if (sentence.find(part) == std::string::npos) {
-      end("\"" + part + "\" is not in: " + sentence);
+    if (message.find(part) == std::string::npos) {
+      end("\"" + part + "\" is not in: " + message);
     }
   }
   std::ostringstream out;
-  out << "oom " << refusal.tried << ' ' << refusal.free << ' '
-      << (is_limited ? static_cast<int64_t>(refusal.allowed) : -1) << ' ' << allocated << ' '
+  out << "oom " << error.tried << ' ' << error.free << ' '
+      << (is_limited ? static_cast<int64_t>(error.allowed) : -1) << ' ' << allocated << ' '
       << in_pools << ' ' << unallocated;
   return out.str();
 }
@@ -248,7 +248,7 @@ std::string allocate(std::istream &words) {
 void record(std::istream &words) {
   const auto block = blocks.find(next<uint64_t>(words));
   const int stream = next<int>(words);
-  if (block != blocks.end()) { // its allocation was not refused
+  if (block != blocks.end()) { // its allocation succeeded
     allocator::recordStream(block->second, stream_of(stream));
   }
 }
@@ -259,7 +259,8 @@ void set(std::istream &words) {
   c10::CachingAllocator::setAllocatorSettings(settings);
 }
 
-// What torch.cuda.MemPool and torch.cuda.use_mem_pool do; ~MemPool is pool_destroy and pool_empty.
+// Does what torch.cuda.MemPool and torch.cuda.use_mem_pool do; ~MemPool is pool_destroy and
+// pool_empty.
 
 void create_pool(std::istream &words) {
   const auto pool = next_pool(words);
@@ -288,7 +289,7 @@ void destroy_pool(std::istream &words) {
   allocator::releasePool(0, pool);
 }
 
-// Those whose answer is ok.
+// Commands that are answered with ok.
 const std::map<std::string, void (*)(std::istream &)> actions = {
     {"free", [](std::istream &words) { blocks.erase(next<uint64_t>(words)); }},
     {"record", record},
@@ -335,14 +336,14 @@ std::string error_answer(const std::exception &error) {
 }
 
 std::string answer(const std::string &line) {
-  refusal.is_told = false;
+  error.is_told = false;
   try {
     return act(line);
   } catch (const c10::OutOfMemoryError &error) {
     if (getenv("PLAYER_VERBOSE")) {
       std::cerr << text_of(error) << std::endl;
     }
-    return refusal.is_told ? refusal_answer(text_of(error)) : error_answer(error);
+    return error.is_told ? out_of_memory_answer(text_of(error)) : error_answer(error);
   } catch (const std::exception &error) {
     return error_answer(error);
   }
@@ -350,7 +351,8 @@ std::string answer(const std::string &line) {
 
 // ---- the start ----------------------------------------------------------------------------------
 
-// The settings are read as libc10_cuda is loaded, which is before main: the program starts anew.
+// libc10_cuda reads the settings when it is loaded, which is before main: the program restarts
+// itself.
 void require_settings(char **arguments) {
   const char *settings = getenv(kSettings);
   if (settings && std::string(settings) == arguments[2]) {
@@ -390,5 +392,5 @@ int main(int count, char **arguments) {
     print_statistics();
     std::cout << std::endl;
   }
-  std::_Exit(0); // blocks that are left are not freed
+  std::_Exit(0); // without freeing the remaining blocks
 }

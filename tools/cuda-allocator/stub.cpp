@@ -1,12 +1,11 @@
-// A stand-in for libcudart and for the functions of the driver that PyTorch's CUDA caching
-// allocator takes from it: one device whose memory is only counted, and streams on which nothing
-// runs.
+// Replaces libcudart and the driver functions that PyTorch's CUDA caching allocator uses: one
+// device whose memory is only counted, and streams on which nothing runs.
 //
-// A stream is idle unless it is held. Waiting ends what is waited for: for an event or a stream the
-// held work of that stream, for the device, as cudaFree and cuMemUnmap do, that of all streams.
-// Addresses are the lowest that fit, in pages of 2 MiB, and memory has others than ranges that are
-// reserved. Functions that the allocator does not call are not here: libc10_cuda looks functions up
-// when it first calls them, and the process ends where one is missing.
+// A stream is idle unless it is held. Waiting ends held work: waiting for an event or a stream ends
+// that of the stream; waiting for the device, as cudaFree and cuMemUnmap do, ends that of all
+// streams. Addresses are the lowest that fit, in pages of 2 MiB. Memory and reserved ranges have
+// different addresses. Functions that the allocator does not call are missing: libc10_cuda looks
+// functions up when it first calls them, and the process ends if one is missing.
 
 #include "stub.h"
 
@@ -18,7 +17,7 @@
 #include <map>
 #include <utility>
 
-// What is behind cudaEvent_t: the hold under which an event was recorded, 0 for none.
+// What cudaEvent_t points to: the hold under which an event was recorded, 0 for none.
 struct CUevent_st {
   uint64_t stream, hold;
 };
@@ -33,9 +32,9 @@ using Ranges = std::map<uint64_t, uint64_t>; // from address to bytes
 
 uint64_t capacity_bytes, used_bytes;
 Ranges memory, reserved;
-std::map<CUmemGenericAllocationHandle, uint64_t> pages; // bytes of what cuMemCreate made
+std::map<CUmemGenericAllocationHandle, uint64_t> pages; // the bytes that cuMemCreate created
 std::string handed_out;
-std::map<uint64_t, uint64_t> holds; // the hold that a stream is under
+std::map<uint64_t, uint64_t> holds; // the hold of each held stream
 cudaError_t last_error = cudaSuccess;
 
 uint64_t number_of(cudaStream_t stream) {
@@ -55,7 +54,7 @@ uint64_t round_up(uint64_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-// Puts a range at the lowest address that has room for it.
+// Places a range at the lowest address that has room for it.
 uint64_t place(Ranges &ranges, uint64_t first, uint64_t bytes, const char *prefix) {
   uint64_t address = first;
   for (const auto &[other, other_bytes] : ranges) {
@@ -246,7 +245,7 @@ CUresult unmap(CUdeviceptr, size_t) {
   return CUDA_SUCCESS;
 }
 
-// In the place of functions that are looked up, but not called.
+// Stands for functions that are looked up, but not called.
 void end() {
   fputs("stub: a function was called that is not here\n", stderr);
   abort();
@@ -282,7 +281,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, 
 
 // ---- NVML ---------------------------------------------------------------------------------------
 
-// The sentence of OutOfMemoryError names the processes that use the device: none.
+// The message of OutOfMemoryError names the processes that use the device: none.
 
 extern "C" {
 

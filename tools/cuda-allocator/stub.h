@@ -1,4 +1,4 @@
-// What the player asks of the stub of the CUDA runtime and driver, besides CUDA's own functions.
+// What the player needs from the stub of the CUDA runtime and driver, besides CUDA's own functions.
 
 #pragma once
 
@@ -7,15 +7,15 @@
 
 namespace stub {
 
-// Bytes of the device's memory; a multiple of 2 MiB. Called before CUDA's functions.
+// Sets the bytes of the device's memory, a multiple of 2 MiB. Call it before CUDA's functions.
 void set_capacity(uint64_t bytes);
 
-// Begins and ends work on a stream that is otherwise idle. Both do nothing the second time.
+// Begin and end work on an otherwise idle stream. Repeating either has no effect.
 void hold(uint64_t stream);
 void go(uint64_t stream);
 
-// What was handed out since the last call, in order and separated by commas: ADDRESS:SIZE of
-// memory, rADDRESS:SIZE of addresses.
+// Returns what was placed since the last call, in order and separated by commas: ADDRESS:SIZE of
+// memory, rADDRESS:SIZE of address ranges.
 std::string take_segments();
 
 } // namespace stub

@@ -1,13 +1,13 @@
-"""Plays random traces by a player and by the model side by side, and stops at a difference.
+"""Plays random traces on a player and on the model side by side, and stops at a difference.
 
     python compare.py --player CMD... --seeds A-B --steps N --jobs J
     python compare.py --player CMD... --replay FILE
 
-A command whose words begin with dashes is given as one quoted word. With --numbers the player is
-given settings as numbers (settings_numbers.py).
+Quote a command as one word if its words begin with dashes. With --numbers the player gets settings
+as numbers (settings_numbers.py).
 
-The model takes the addresses of segments from the player's answers; all else it predicts. Every
-answer is compared whole. The exit status is 1 when something differs.
+The model takes the addresses of segments from the player's answers, and predicts everything else.
+Answers are compared completely. The exit status is 1 if something differs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UnexpectedSegment(Exception):
 
 
 class ReportedPlacement:
-    """Takes the addresses that the player reported for the command that is being played."""
+    """Takes the addresses that the player reported for the current command."""
 
     def __init__(self) -> None:
         self.reported: list[str] = []
@@ -77,13 +77,13 @@ class ReportedPlacement:
 
 @dataclass
 class Player:
-    """A program that plays traces; with `numbers` it is given settings as numbers."""
+    """A program that plays traces; with `numbers` it gets settings as numbers."""
 
     command: list[str]
     numbers: bool = False
 
     def start(self, trace: Trace, errors: IO[str]) -> tuple[subprocess.Popen[str], Trace]:
-        """The running program, and the trace as it is to be told it."""
+        """Return the running program, and the trace in the form that it needs."""
         if self.numbers:
             trace = with_numbers(trace)
         process = subprocess.Popen(
@@ -99,11 +99,11 @@ class Player:
 @dataclass
 class Difference:
     step: int
-    figures: list[str]
+    values: list[str]
 
 
 def compare_answers(player: str, model: str, known: bool) -> list[str]:
-    """The figures that differ, one line each; `known` is whether the command's block is held."""
+    """Return the values that differ, one line each; `known`: the command's block is held."""
     ours, theirs = model.split(";"), player.split(";")
     if len(theirs) != 3:
         return [f"answer: player {player[:200]!r} is not RESULT;SEGMENTS;STATS"]
@@ -157,13 +157,13 @@ def _feed(process: subprocess.Popen[str], commands: list[str]) -> None:
         process.stdin.write("\n".join(commands) + "\n")
         process.stdin.close()
     except (BrokenPipeError, ValueError):
-        pass  # the player has ended; the reader notices it by the missing answers
+        pass  # the player has ended; the reader notices the missing answers
 
 
 def play(player: Player, trace: Trace, timeout: float, check: int) -> Difference | None:
-    """Compare one trace; `check` is the number of steps between walks over the model, 0 for none.
+    """Compare one trace; `check` is the number of steps between checks of the model, 0 for none.
 
-    The player gets the whole trace ahead of its answers, from a thread of its own, so neither side
+    A separate thread sends the whole trace to the player ahead of its answers, so neither side
     waits for a full pipe.
     """
     with tempfile.TemporaryFile("w+") as errors:
@@ -185,7 +185,7 @@ def play(player: Player, trace: Trace, timeout: float, check: int) -> Difference
             errors.seek(0)
             text = errors.read()[-2000:]
             if text:
-                difference.figures.append(f"the player's standard error: {text}")
+                difference.values.append(f"the player's standard error: {text}")
         return difference
 
 
@@ -219,18 +219,18 @@ def _follow(process: subprocess.Popen[str], trace: Trace, check: int) -> Differe
         except (AssertionError, LookupError):
             return Difference(step, [f"the model itself failed: {traceback.format_exc()}"])
         if answer != expected:
-            figures = compare_answers(answer, expected, known)
-            if figures:
-                return Difference(step, figures)
+            values = compare_answers(answer, expected, known)
+            if values:
+                return Difference(step, values)
         if check and step % check == 0:
-            invariants(session.allocator)  # raises at a mistake of the model itself
+            invariants(session.allocator)  # raises if the model itself is wrong
     return None
 
 
 def follows_protocol(commands: list[str]) -> bool:
-    """Whether no stream is held twice, and pools exist and are not begun inside another."""
+    """Return whether no stream is held twice, and pools exist and are not nested."""
     held: set[str] = set()
-    pools: set[str] = set()  # those not yet destroyed
+    pools: set[str] = set()  # not yet destroyed
     destroyed: set[str] = set()
     begun = ""
     for command in commands:
@@ -262,7 +262,7 @@ def follows_protocol(commands: list[str]) -> bool:
 
 
 def shrink(player: Player, trace: Trace, difference: Difference, timeout: float) -> Trace:
-    """Leave out commands, in ever smaller runs, as long as some difference remains."""
+    """Remove commands, in ever smaller runs, as long as some difference remains."""
     deadline = time.monotonic() + timeout
     commands = trace.commands[: difference.step]
     run = len(commands) // 2
@@ -297,8 +297,8 @@ def report(name: str, trace: Trace, difference: Difference, arguments: argparse.
     step = difference.step
     print(f"{name}: capacity {trace.capacity}, settings {trace.settings!r}")
     print(f"step {step}: {trace.commands[step - 1]}")
-    for figure in difference.figures:
-        print(f"  {figure}")
+    for value in difference.values:
+        print(f"  {value}")
     print(f"the last {LAST_COMMANDS} commands:")
     for number in range(max(0, step - LAST_COMMANDS), step):
         print(f"  {number + 1}: {trace.commands[number]}")

@@ -11,7 +11,7 @@ GIB = 1 << 30
 
 
 class Game:
-    """Plays commands and keeps the model's invariants checked after each."""
+    """Plays commands, and checks the model's invariants after each."""
 
     def __init__(self, capacity: int = GIB, settings: str = "") -> None:
         self.session = Session(capacity, settings)
@@ -26,19 +26,19 @@ class Game:
         return [self.play(command) for command in commands]
 
     def alloc(self, number: int, size: float, stream: int = 0) -> tuple[int, int]:
-        """Address and size of the block; (0, 0) also where memory is out."""
+        """Return address and size of the block; (0, 0) also if memory runs out."""
         words = self.play(f"alloc {number} {int(size)} {stream}").split()
         return (int(words[1]), int(words[2])) if words[0] == "block" else (0, 0)
 
     def oom(self, size: float, stream: int = 0) -> list[int]:
-        word, *figures = self.play(f"alloc 999999 {int(size)} {stream}").split()
+        word, *values = self.play(f"alloc 999999 {int(size)} {stream}").split()
         assert word == "oom"
-        return [int(figure) for figure in figures]
+        return [int(figure) for figure in values]
 
     def figure(self, name: str) -> int:
         return self.session.allocator.stats.values[NAMES.index(name)]
 
-    def figures(self, name: str) -> list[int]:
+    def values(self, name: str) -> list[int]:
         """current, peak, allocated, freed"""
         return [self.figure(f"{name}.{f}") for f in ("current", "peak", "allocated", "freed")]
 

@@ -1,4 +1,4 @@
-"""What must hold of the model between two commands, checked by a walk over all its blocks."""
+"""The model's invariants between two commands, checked by a walk over all its blocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from policy_stats import (
 
 
 def invariants(allocator: Allocator) -> None:
-    """Raise AssertionError at the first thing that does not hold."""
+    """Raise AssertionError for the first broken invariant."""
     for pool in _pools(allocator):
         _check_pool(pool)
     blocks = list(all_blocks(allocator))
@@ -93,7 +93,7 @@ def _check_block(block: Block) -> None:
 
 
 def _check_coverage(allocator: Allocator, blocks: list[Block]) -> None:
-    """Blocks do not overlap, and the driver has given exactly what they cover."""
+    """Check that blocks do not overlap, and cover exactly what the driver returned."""
     end = 0
     for block in sorted(blocks, key=lambda b: b.address):
         assert block.address >= end, "blocks overlap"

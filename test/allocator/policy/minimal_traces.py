@@ -1,4 +1,4 @@
-"""Short traces, each of which shows one thing that the real allocator does and one might not guess.
+"""Short traces, each of which shows one behaviour of CUDA's allocator that is easy to get wrong.
 
 Sizes are in bytes, or in MiB with an M behind them.
 """
@@ -238,7 +238,7 @@ _TRACES: dict[str, tuple[int, str, str]] = {
 
 
 def _order_of_twelve() -> str:
-    """Twelve pools with use_on_oom, of which each has one free block."""
+    """Return a trace of twelve pools with use_on_oom, each with one free block."""
     numbers = range(1, 13)
     create = [f"pool_create {n} 1 0" for n in numbers]
     fill = [f"pool_begin {n}; alloc {n} 10M 0; pool_end {n}" for n in numbers]

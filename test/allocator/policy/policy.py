@@ -1,8 +1,8 @@
-"""The policy of PyTorch's CUDA caching allocator, for one device, as a second implementation.
+"""A second implementation of the policy of PyTorch's CUDA caching allocator, for one device.
 
-It decides what block a request gets, what is asked of the driver and given back to it, and counts
-as CUDA does, including the order of increases and decreases that peaks and sums depend on. Where
-segments lie it asks of a `Placement`. It is written to be compared with, not to be fast.
+It decides which block a request gets, and what the allocator takes from and returns to the driver.
+It counts as CUDA does, including the order of increases and decreases on which peaks and sums
+depend. A `Placement` decides where segments lie. The code is made for comparison, not for speed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from policy_stats import (
 
 SMALL_SIZE = 1 * MIB  # the largest request of the small pool
 SMALL_SEGMENT = 2 * MIB
-MIN_LARGE_SEGMENT_REQUEST = 10 * MIB  # from here on a segment fits its request
+MIN_LARGE_SEGMENT_REQUEST = 10 * MIB  # larger requests get segments of their size
 ROUND_LARGE = 2 * MIB
 
 
 @dataclass
 class OutOfMemoryError(Exception):
-    """The numbers of the sentence, in bytes; `allowed` is -1 without a limit."""
+    """The numbers of the message, in bytes; `allowed` is -1 without a limit."""
 
     tried: int
     free: int
@@ -54,7 +54,7 @@ class OutOfMemoryError(Exception):
 
 
 class OutOfMemoryRejected(Exception):
-    """A new segment that throw_on_cudamalloc_oom does not even try to get."""
+    """A new segment that throw_on_cudamalloc_oom rejects without trying."""
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Allocator:
     # The program's calls
 
     def malloc(self, requested: int, stream: int) -> Block | None:
-        """The block for `requested` bytes, None for 0.
+        """Return the block for `requested` bytes, None for 0.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class Allocator:
         self.config.parse(settings)
 
     def pool_empty(self, number: int) -> None:
-        """Give back what a destroyed pool has free; of a pool in use nothing."""
+        """Release the free memory of a destroyed pool; nothing of a pool in use."""
         pool = self.private_pools.pools.get(number)
         if pool is None or pool.use_count > 0:
             return
@@ -169,7 +169,7 @@ class Allocator:
     def reserved(self) -> int:
         return self.stats.values[RESERVED_BYTES]
 
-    # How a request is met
+    # Serving a request
 
     def _request(self, requested: int, stream: int) -> Request:
         size = self.config.round_size(requested)
@@ -187,7 +187,7 @@ class Allocator:
         return -(-size // ROUND_LARGE) * ROUND_LARGE
 
     def _find_free_block(self, request: Request) -> bool:
-        """Best fit among the free blocks; the block found leaves its pool."""
+        """Find the best fit among the free blocks, and remove it from its pool."""
         pool, config = request.pool, self.config
         if self._collects_garbage():
             pool.searches += 1
@@ -213,7 +213,7 @@ class Allocator:
         return True
 
     def _find_elsewhere(self, request: Request) -> tuple[Request, bool]:
-        """Meet a request that no free block of its pool fits; also the request that was met."""
+        """Serve a request that no free block of its pool fits; return what was served."""
         if self._allocate_segment(request):
             return request, True
         overflow = self._find_in_overflow_pools(request)
@@ -258,7 +258,7 @@ class Allocator:
         return True
 
     def _reject_beyond_fraction(self, size: int) -> None:
-        """What throw_on_cudamalloc_oom forbids goes by its key, not by the limit in force."""
+        """Apply throw_on_cudamalloc_oom, which uses the settings' fraction, not the limit."""
         if self.config.throw_on_cudamalloc_oom:
             fraction = self.config.per_process_memory_fraction
             if self.reserved() + size > int(fraction * float(self.device.capacity)):
@@ -273,7 +273,7 @@ class Allocator:
         return request.size < self.config.max_split_size and left > SMALL_SIZE
 
     def _take(self, request: Request, block: Block, requested: int) -> Block:
-        """Hand out the front of a block that is in no pool, or all of it."""
+        """Allocate the front of a block that is in no pool, or all of it."""
         stats, pool = self.stats, request.pool
         kind = pool.kind
         was_split = block.is_split()
@@ -306,7 +306,7 @@ class Allocator:
         return block
 
     def _free_block(self, block: Block) -> None:
-        """Put a block that nothing uses any more among the free ones."""
+        """Add a block that nothing uses any more to the free ones."""
         stats, pool = self.stats, block.pool
         size, requested = block.size, block.requested
         del self.active[block.address]
@@ -328,7 +328,7 @@ class Allocator:
         stats.decrease(ACTIVE_BYTES, pool.kind, size)
         stats.decrease(REQUESTED_BYTES, pool.kind, requested)
 
-    # What is given back
+    # Releasing memory
 
     def _collects_garbage(self) -> bool:
         return self.allowed_maximum is not None and self.config.garbage_collection_threshold > 0.0
@@ -351,7 +351,7 @@ class Allocator:
                 self._release_block(block)
 
     def _release_available_cached_blocks(self, request: Request) -> bool:
-        """Give back oversize blocks until they sum to the request; whether they do."""
+        """Release oversize blocks until they sum to the request; return whether they do."""
         limit = self.config.max_split_size
         if limit == UNLIMITED:
             return False

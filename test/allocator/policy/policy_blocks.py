@@ -1,10 +1,11 @@
 """Blocks, and the pools that hold the free ones.
 
 A block is a run of bytes of one segment, or of one address range when segments are expandable.
-Neighbours in a segment are linked. A free block lies in its pool's `free` lists, one sorted list
-of (size, registration, address) for each stream; an unmapped one in `unmapped`, sorted by address.
+Neighbours in a segment are linked. A free block lies in its pool's `free` lists: for each stream
+one sorted list of (size, registration, address). An unmapped block lies in `unmapped`, sorted by
+address.
 
-A block must leave its pool before its size or address changes, and enter it again afterwards.
+Remove a block from its pool before its size or address changes, and insert it again afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class Block:
     """One run of bytes.
 
-    `registration` numbers its segment or range, in the order in which the driver handed them out.
+    `registration` numbers its segment or range, in the order in which the driver returned them.
     """
 
     __slots__ = (
@@ -62,24 +63,24 @@ class Block:
         self.allocated = False
         self.requested = 0
         self.event_count = 0
-        self.stream_uses: set[int] | None = None  # recorded, no event made of them yet
+        self.stream_uses: set[int] | None = None  # recorded, without an event yet
         self.age_base = 0
         self.prev: Block | None = None
         self.next: Block | None = None
 
     def part(self, address: int, size: int) -> Block:
-        """A new block of the same segment, not yet linked."""
+        """Return a new block of the same segment, not yet linked."""
         return Block(address, size, self.stream, self.pool, self.registration, self.segment)
 
     def order(self) -> tuple[int, int, int]:
-        """How free blocks of one stream are sorted: of equal sizes the oldest segment's first."""
+        """Return the sort key within a stream: size, then the age of the segment."""
         return self.size, self.registration, self.address
 
     def is_split(self) -> bool:
         return self.prev is not None or self.next is not None
 
     def is_available(self) -> bool:
-        """Neither held nor waiting for events; true of unmapped blocks too."""
+        """Return whether it is neither held nor waiting; also true of unmapped blocks."""
         return not self.allocated and self.event_count == 0 and not self.stream_uses
 
     def insert_before(self, following: Block) -> None:
@@ -131,13 +132,13 @@ class BlockPool:
         del self.unmapped_blocks[block.address]
 
     def in_order(self) -> Iterator[Block]:
-        """The free blocks at this moment, by stream, then in `order`."""
+        """Return the current free blocks, by stream, then in `order`."""
         for stream in sorted(self.free):
             for entry in list(self.free[stream]):
                 yield self.block_of(entry)
 
     def block_of(self, entry: tuple[int, int, int]) -> Block:
-        """The block of an entry of `free`."""
+        """Return the block of an entry of `free`."""
         return self.blocks[entry[2]]
 
     def age(self, block: Block) -> int:
@@ -145,7 +146,7 @@ class BlockPool:
 
 
 def try_merge(into: Block, neighbour: Block | None) -> int:
-    """Let `into`, which is in no pool, swallow a neighbour; the bytes won, 0 where it may not."""
+    """Merge a neighbour into `into`, which is in no pool; return the added bytes."""
     if neighbour is None or neighbour.mapped != into.mapped or not neighbour.is_available():
         return 0
     if neighbour.mapped:

@@ -1,9 +1,9 @@
 """The settings string of the caching allocator: its grammar, its checks, its defaults.
 
-A string is read token by token and takes effect as it is read, so what stands before a mistake
-stays in force. The keys common to all devices are read first, then CUDA's own. A token's place
-tells what it is: after a key come a separator, its value, and a separator, and what the separators
-are is not looked at.
+The parser reads a string token by token, and settings take effect as they are read, so those before
+a mistake take effect. It reads the keys common to all devices first, then CUDA's own. The position
+of a token determines its meaning: a key is followed by a separator, its value, and a separator. The
+separators themselves are not checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 MIB = 1 << 20
 UNLIMITED = (1 << 64) - 1
 ROUNDUP_INTERVALS = 16
-ROUNDUP_FIRST_LOG2 = 20  # intervals start at 1 MiB; the first one also holds what is smaller
+ROUNDUP_FIRST_LOG2 = 20  # intervals start at 1 MiB; the first one also contains smaller sizes
 MIN_BLOCK_SIZE = 512
 
 DEFAULT_LARGE_SEGMENT_SIZE = 20 * MIB
@@ -31,7 +31,7 @@ class ConfigError(ValueError):
 
 
 class Config:
-    """What is in force; `parse` changes it.
+    """The current settings; `parse` changes them.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Config:
         self.common_keys: dict[str, Callable[[Tokens, int], int]] = {
             "max_split_size_mb": self._max_split_size,
             "max_non_split_rounding_mb": self._max_non_split_rounding,
-            "large_segment_size_mb": _check_number,  # it is in force already
+            "large_segment_size_mb": _check_number,  # it has taken effect already
             "garbage_collection_threshold": self._garbage_collection_threshold,
             "roundup_power2_divisions": self._roundup,
             "expandable_segments": self._expandable_segments,
@@ -71,7 +71,7 @@ class Config:
         self.parse(settings)
 
     def parse(self, settings: str) -> None:
-        """Put `settings` in force; at a ConfigError, what stands before the mistake."""
+        """Apply `settings`; at a ConfigError, those before the mistake."""
         self.max_split_size = UNLIMITED
         self.garbage_collection_threshold = 0.0
         self.roundup_divisions = [0] * ROUNDUP_INTERVALS
@@ -84,7 +84,7 @@ class Config:
         self._assign(tokens, self.cuda_keys)
 
     def round_size(self, size: int) -> int:
-        """Bytes of the block that a request of `size` > 0 bytes asks for."""
+        """Return the bytes of the block for a request of `size` > 0 bytes."""
         if size >= MIN_BLOCK_SIZE:
             interval = max(0, size.bit_length() - 1 - ROUNDUP_FIRST_LOG2)
             divisions = self.roundup_divisions[min(interval, ROUNDUP_INTERVALS - 1)]
@@ -94,7 +94,7 @@ class Config:
         return -(-size // MIN_BLOCK_SIZE) * MIN_BLOCK_SIZE
 
     def _assign(self, tokens: Tokens, keys: dict[str, Callable[[Tokens, int], int]]) -> None:
-        """Read the values of `keys` and pass over those of the other ones that there are."""
+        """Read the values of `keys`, and skip those of the other known keys."""
         place = 0
         while place < len(tokens.words):
             key = tokens.words[place]
@@ -103,7 +103,7 @@ class Config:
             read = keys.get(key, _skip)
             place = read(tokens, place + 2) + 2
 
-    # Each takes the place of a value, and returns the place of the value's last token.
+    # Each takes the position of a value, and returns the position of the value's last token.
 
     def _large_segment_size(self, tokens: Tokens, place: int) -> None:
         megabytes = tokens.number(place)
@@ -157,7 +157,7 @@ class Config:
         return place
 
     def _roundup_list(self, tokens: Tokens, place: int) -> int:
-        """interval:divisions,... of which the first fills the intervals below it too."""
+        """Parse interval:divisions,... The first one also fills the intervals below it."""
         last = 0
         first = True
         while tokens.at(place) != "]":
@@ -194,14 +194,14 @@ class Tokens:
         return self.words[place]
 
     def number(self, place: int) -> int:
-        """The whole number that the token begins with; a negative one wraps as in C."""
+        """Return the whole number at the start of the token; a negative one wraps as in C."""
         found = WHOLE_NUMBER.match(self.at(place))
         if found is None or abs(int(found[0])) > UNLIMITED:
             raise ConfigError(f"{self.at(place)}: expected a whole number")
         return int(found[0]) & UNLIMITED
 
     def fraction(self, place: int) -> float:
-        """The number that the token begins with."""
+        """Return the number at the start of the token."""
         found = FRACTION.match(self.at(place))
         if found is None:
             raise ConfigError(f"{self.at(place)}: expected a number")

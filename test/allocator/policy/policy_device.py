@@ -1,9 +1,8 @@
-"""The device beneath the allocator: how much memory it has, where the driver puts what is asked
-for, and which streams are held.
+"""The device below the allocator: its memory, the addresses that the driver chooses, held streams.
 
-Where a segment goes is the driver's choice and not the policy's, so it is asked of a `Placement`.
-An event recorded on a stream that is not held is done at once; one recorded on a held stream is
-done when that hold ends.
+The driver, not the policy, decides where a segment lies, so a `Placement` decides it here. An event
+recorded on a stream that is not held is done at once. One recorded on a held stream is done when
+that hold ends.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from policy_config import MIB
 
 
 class Placement(Protocol):
-    """Chooses addresses; `reservation` tells an address range from a segment."""
+    """Chooses addresses; `reservation` distinguishes an address range from a segment."""
 
     def place(self, size: int, reservation: bool) -> int: ...
 
@@ -24,7 +23,7 @@ class Placement(Protocol):
 
 
 class GapPlacement:
-    """Places in the gaps between what is placed, at 2 MiB multiples.
+    """Places memory in the gaps between other memory, at multiples of 2 MiB.
 
     Parameters
     ----------
@@ -80,9 +79,9 @@ class Device:
         self.capacity = capacity
         self.placement = placement
         self.used = 0
-        self.placed: list[str] = []  # what the driver handed out since `take_placed`
-        self.placed_count = 0  # segments and ranges it ever handed out
-        self.holds: dict[int, int] = {}  # the number of the hold that each held stream is in
+        self.placed: list[str] = []  # what the driver returned since `take_placed`
+        self.placed_count = 0  # segments and ranges that it ever returned
+        self.holds: dict[int, int] = {}  # the number of each held stream's hold
         self.ended: dict[int, int] = {}  # the last hold of each stream that has ended
         self.hold_count = 0
 
@@ -141,7 +140,7 @@ class Device:
             self.go(stream)
 
     def record_event(self, stream: int) -> int:
-        """The hold that the event waits for; 0 for none."""
+        """Return the hold that the event waits for; 0 for none."""
         return self.holds.get(stream, 0)
 
     def event_is_done(self, stream: int, hold: int) -> bool:

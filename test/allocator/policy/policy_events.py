@@ -1,6 +1,7 @@
 """Blocks that the program has freed and other streams may still use.
 
-One queue of (event, block) for each stream; a block is free when its last event is seen to be done.
+There is one queue of (event, block) for each stream. A block is free when its last event is seen to
+be done.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class EventQueues:
             self.queues.setdefault(stream, deque()).append((event, block))
 
     def process(self) -> None:
-        """Look at the events: of each stream in order, up to the first that is not done."""
+        """Check the events: for each stream in order, up to the first that is not done."""
         for stream in sorted(self.queues):
             queue = self.queues[stream]
             while queue and self.device.event_is_done(stream, queue[0][0]):

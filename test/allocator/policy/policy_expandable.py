@@ -1,6 +1,6 @@
-"""Expandable segments: ranges of addresses in which pages are mapped as they are needed.
+"""Expandable segments: ranges of addresses in which pages are mapped as needed.
 
-The blocks of a range lie in one chain, mapped and unmapped ones. Unmapped blocks begin and end at
+The blocks of a range are one chain of mapped and unmapped blocks. Unmapped blocks begin and end at
 page boundaries, and no two of them are neighbours.
 """
 
@@ -38,7 +38,7 @@ class ExpandableMemory:
         self.segments: list[ExpandableSegment] = []
 
     def allocate(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """A mapped block of at least `size` bytes that is in no pool, or None."""
+        """Return a mapped block of at least `size` bytes that is in no pool, or None."""
         candidate = self._find(pool, stream, size)
         if not candidate.mapped and not self._map(candidate, min(candidate.size, size)):
             return None
@@ -53,13 +53,13 @@ class ExpandableMemory:
         return candidate
 
     def give_back(self, block: Block) -> None:
-        """Unmap the whole pages inside a free block, and let go of a range that has none left."""
+        """Unmap the whole pages inside a free block, and release a range that has no pages left."""
         self._unmap(block)
         if not block.is_split() and not block.mapped:
             self._release_range(block)
 
     def _find(self, pool: BlockPool, stream: int, size: int) -> Block:
-        """The lowest place where free and unmapped neighbours suffice; a new range if none."""
+        """Return the lowest place where free and unmapped neighbours suffice, or a new range."""
         for address in pool.unmapped.get(stream, ()):
             block = pool.unmapped_blocks[address]
             if block.prev is not None and block.prev.is_available():
@@ -125,7 +125,7 @@ class ExpandableMemory:
         self.stats.count(NUM_DEVICE_FREE)
 
     def _keep_edges(self, block: Block, start: int, end: int) -> None:
-        """Make free blocks of what lies outside the pages from `start` to `end`."""
+        """Turn what lies outside the pages from `start` to `end` into free blocks."""
         before = start - block.address
         if before > 0:
             edge = block.part(block.address, before)
@@ -146,7 +146,7 @@ class ExpandableMemory:
 
 
 def expandable_size(block: Block) -> int:
-    """Bytes of a free block and of the unmapped space behind it."""
+    """Return the bytes of a free block and of the unmapped space behind it."""
     following = block.next
     if following is not None and not following.mapped:
         return block.size + following.size
@@ -154,7 +154,7 @@ def expandable_size(block: Block) -> int:
 
 
 def find_expandable(pool: BlockPool, stream: int, place: int) -> int:
-    """Of the blocks from `place` on, the one to take: while the next can grow to less, the next."""
+    """Return the block to take from `place` on: while the next can grow to less, the next."""
     entries = pool.free[stream]
     block = pool.block_of(entries[place])
     while block.segment is not None and place + 1 < len(entries):
@@ -167,7 +167,7 @@ def find_expandable(pool: BlockPool, stream: int, place: int) -> int:
 
 
 def skip_expandable(pool: BlockPool, stream: int, place: int) -> int:
-    """The first block from `place` on that is of an ordinary segment; past the end if none is."""
+    """Return the first block of an ordinary segment from `place` on; past the end if none."""
     entries = pool.free[stream]
     while place < len(entries) and pool.block_of(entries[place]).segment is not None:
         place += 1

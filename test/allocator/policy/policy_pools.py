@@ -1,4 +1,4 @@
-"""The program's private pools: made, begun, ended, let go of."""
+"""The program's private pools: how they are created, begun, ended and destroyed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class AllocatorError(RuntimeError):
     """A call that CUDA's allocator refuses or asserts against."""
 
 
-# Pools with use_on_oom are tried in the order of a hash table that hashes their numbers so. Numbers
-# that share a slot of it (1 and 9, where there are only these) come in the order in which it was
-# filled, which is not modelled.
+# Pools with use_on_oom are tried in the order of a hash table that hashes their numbers in this
+# way. Numbers that share a slot (1 and 9, if there are only these) come in the order of insertion,
+# which is not modelled.
 FIBONACCI_MULTIPLIER = 11400714819323198485
 
 
 class PoolPair:
-    """The small and the large pool of one owner, who has number 0 if it is the device."""
+    """The small and the large pool of one owner, which has number 0 if it is the device."""
 
     def __init__(self, number: int = 0, use_on_oom: bool = False, no_split: bool = False) -> None:
         self.number = number
@@ -27,7 +27,7 @@ class PoolPair:
         self.no_split = no_split
         self.small = BlockPool(SMALL, self)
         self.large = BlockPool(LARGE, self)
-        self.reserved = 0  # bytes that it has of the driver
+        self.reserved = 0  # bytes reserved from the driver
         self.use_count = 1
 
     @property
@@ -40,10 +40,10 @@ class PoolPair:
 
 
 class PrivatePools:
-    """All private pools that exist, in the order in which they were made.
+    """All private pools that exist, in the order of creation.
 
-    A pool's `use_count` counts its owner and a pool_begin in force; at 0 its memory may be given
-    back, and when it has none left the pool is gone.
+    A pool's `use_count` counts its owner and a current pool_begin. At 0 its memory may be released,
+    and the pool is gone when it has none left.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class PrivatePools:
         return [pool for pool in self if pool.use_count == 0]
 
     def with_use_on_oom(self) -> list[PoolPair]:
-        """Those that requests of the default pool may use, in the order in which they are tried."""
+        """Return the pools that requests of the default pool may use, in the order of trying."""
         pools = [pool for pool in self if pool.use_on_oom]
         return sorted(pools, key=lambda pool: pool.number * FIBONACCI_MULTIPLIER % 2**64)
 

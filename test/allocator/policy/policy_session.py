@@ -1,4 +1,4 @@
-"""Commands of the trace protocol in, its answer lines out, by the model."""
+"""Plays commands of the trace protocol on the model, and returns its answer lines."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ class Session:
 
 
 def all_blocks(allocator: Allocator) -> Iterator[Block]:
-    """The mapped blocks, in no order."""
+    """Return the mapped blocks, in no order."""
     yield from allocator.active.values()
     for owner in (allocator.default_pool, *allocator.private_pools):
         yield from owner.free_blocks()
 
 
 def snapshot(allocator: Allocator) -> list[str]:
-    """Each segment, or mapped run of an expandable one, by address."""
+    """Return each segment, or mapped run of an expandable one, by address."""
     heads = [b for b in all_blocks(allocator) if b.prev is None or not b.prev.mapped]
     return [_segment(head) for head in sorted(heads, key=lambda block: block.address)]
 

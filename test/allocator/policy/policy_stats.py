@@ -1,8 +1,8 @@
-"""The allocator's statistics, kept in the order in which a player prints them.
+"""The allocator's statistics, in the order in which a player prints them.
 
-`values` is one flat list of 122 numbers: nine statistics for each of all, small and large with
-current, peak, allocated and freed; the two oversize ones; five counters and max_split_size.
-A change below touches the `all` entry and that of one pool kind.
+`values` is one flat list of 122 numbers: nine statistics for each of all, small and large, with
+current, peak, allocated and freed; the two oversize ones; five counters and max_split_size. A
+change below affects the `all` entry and that of one pool kind.
 """
 
 from __future__ import annotations

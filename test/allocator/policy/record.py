@@ -2,9 +2,9 @@
 
     python record.py --player CMD... --output DIR [--traces DIR]
 
-The set is the minimal traces and random ones, and those of training.py that lie in a folder. None
-of them hangs on where the driver puts things, and together they have every command and every key
-of the settings that this model knows the effect of.
+The set contains the minimal traces, random ones, and those of training.py that lie in a folder. No
+answer depends on where the driver places memory. Together they contain every command, and every
+settings key whose effect this model knows.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from compare import read_trace, with_snapshots
 from minimal_traces import minimal_traces
 from policy_device import GapPlacement
 from policy_session import Session
-from recorded import Recording, relative_answers, write_recording
+from recorded import RECORDED_TORCH, Recording, relative_answers, write_recording
 from traces import Trace, generate
 
-ORIGIN = "PyTorch 2.13.0+cu130, libc10_cuda.so over a stub driver"
+ORIGIN = f"{RECORDED_TORCH}, libc10_cuda.so over a stub driver"
 SNAPSHOT_EVERY = 50
 PLACES = ("lowest", "highest", "random")
 
-# Of the first 3000 seeds those, taken one after the other, that added most to what happens seldom:
-# each kind of outcome (a retry that succeeds, a block of a pool with use_on_oom, ...) under each
-# kind of settings.
+# Of the first 3000 seeds, taken one after the other, these added most to rare events: each kind of
+# outcome (a retry that succeeds, a block of a pool with use_on_oom, ...) under each kind of
+# settings.
 SEEDS = [
     108, 157, 197, 217, 218, 277, 302, 388, 404, 406, 466, 524, 693, 788, 800, 813, 829, 897, 912,
     934, 1037, 1080, 1116, 1216, 1218, 1232, 1244, 1340, 1364, 1492, 1493, 1522, 1551, 1616, 1665,
@@ -47,7 +47,7 @@ KEYS = """
 
 
 def random_trace(seed: int) -> Trace:
-    """150 to 300 steps, some of them snapshots, the last one too."""
+    """Return 150 to 300 steps, some of them snapshots, the last one too."""
     steps = 150 + seed % 140
     whole = generate(seed, steps)
     commands = [*whole.commands[:steps], "snapshot"]
@@ -55,7 +55,7 @@ def random_trace(seed: int) -> Trace:
 
 
 def traces() -> dict[str, Trace]:
-    """All of them by name."""
+    """Return all of them by name."""
     random = {f"random-{seed:04}": random_trace(seed) for seed in SEEDS}
     return {**minimal_traces(), **random}
 
@@ -70,7 +70,7 @@ def model_answers(trace: Trace, place: str = "lowest") -> list[str]:
 
 
 def is_placement_free(trace: Trace) -> bool:
-    """Whether the answers are the same wherever the driver puts segments."""
+    """Return whether the answers are the same wherever the driver puts segments."""
     first, *others = (model_answers(trace, place) for place in PLACES)
     return all(answers == first for answers in others)
 
@@ -87,7 +87,7 @@ def player_answers(command: list[str], trace: Trace) -> list[str]:
 
 
 def check_coverage(chosen: dict[str, Trace]) -> None:
-    """Raise ValueError for a command or a key that no trace has, or a trace that is not fit."""
+    """Raise ValueError for a command or key that no trace has, or a trace that is not suitable."""
     commands = {c.partition(" ")[0] for trace in chosen.values() for c in trace.commands}
     if commands != set(COMMANDS.split()):
         raise ValueError(f"the traces do not have all commands and no other, but {commands}")

@@ -1,14 +1,14 @@
-"""Traces with recorded answers: one gzip'd text file each, read and written here.
+"""Reads and writes traces with recorded answers: one gzip'd text file each.
 
-A file begins with the lines `# ORIGIN`, `# capacity BYTES` and `# settings STRING`; one line for
+A file begins with the lines `# ORIGIN`, `# capacity BYTES` and `# settings STRING`. One line for
 each step follows:
 
     COMMAND -> RESULT;SEGMENTS;CHANGES
 
-An address depends on the driver, so it is written N+OFFSET: so far into the N-th segment or range
-that the driver handed out, which is the last one that has it. SEGMENTS are the sizes of what was
-handed out during the step, with r before that of a range. CHANGES are the statistics that are not
-what they were before the step: INDEX+AMOUNT or INDEX-AMOUNT. Of an error there is only the word.
+An address depends on the driver. So it is written N+OFFSET, the offset in the N-th segment or range
+that the driver returned, which is the last one that contains it. SEGMENTS are the sizes that the
+driver returned during the step, with r before that of a range. CHANGES are the statistics that the
+step changed: INDEX+AMOUNT or INDEX-AMOUNT. An error is only its word.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from policy_stats import MAX_SPLIT_SIZE, NAMES
 from traces import Trace
 
 CHANGE = re.compile(r"(\d+)([+-]\d+)")
+PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+TORCH_VERSION = re.search(r'"torch==([\d.]+)"', PROJECT.read_text())[1]
+RECORDED_TORCH = f"PyTorch {TORCH_VERSION}+cu130"
 
 
 @dataclass
@@ -32,17 +35,17 @@ class Recording:
 
 
 class RelativeAnswers:
-    """Turns the answers of one trace, in order, into what is recorded of them."""
+    """Turns the answers of one trace, in order, into their recorded form."""
 
     def __init__(self) -> None:
-        self.placed: list[tuple[int, int]] = []  # (address, size) as handed out
-        self.figures = [0] * len(NAMES)
-        self.figures[MAX_SPLIT_SIZE] = -1
+        self.placed: list[tuple[int, int]] = []  # (address, size) in order
+        self.values = [0] * len(NAMES)
+        self.values[MAX_SPLIT_SIZE] = -1
 
     def take(self, answer: str) -> str:
-        result, segments, figures = answer.split(";")[-3:]
+        result, segments, values = answer.split(";")[-3:]
         sizes = [self._place(segment) for segment in segments.split(",") if segment]
-        return f"{self._result(result)};{','.join(sizes)};{self._changes(figures)}"
+        return f"{self._result(result)};{','.join(sizes)};{self._changes(values)}"
 
     def _place(self, segment: str) -> str:
         address, _, size = segment.removeprefix("r").partition(":")
@@ -50,8 +53,8 @@ class RelativeAnswers:
         return f"r{size}" if segment.startswith("r") else size
 
     def _changes(self, text: str) -> str:
-        before, self.figures = self.figures, [int(figure) for figure in text.split()]
-        rows = enumerate(zip(before, self.figures, strict=True))
+        before, self.values = self.values, [int(value) for value in text.split()]
+        rows = enumerate(zip(before, self.values, strict=True))
         return " ".join(f"{index}{new - old:+}" for index, (old, new) in rows if new != old)
 
     def _result(self, result: str) -> str:
@@ -67,7 +70,7 @@ class RelativeAnswers:
         return result
 
     def _segment(self, text: str) -> tuple[tuple[int, int], str]:
-        """A segment of a snapshot, and what such segments are sorted by."""
+        """Return a segment of a snapshot, and its sort key."""
         address, size, stream, kind, expandable, pool, *blocks = text.split()
         number, offset = self._place_of(int(address))
         words = [f"{number}+{offset}", size, stream, kind, expandable, pool]
@@ -96,7 +99,7 @@ def relative_answers(answers: list[str]) -> list[str]:
 
 
 def name_changes(answer: str) -> str:
-    """The answer with the names of the statistics, for people."""
+    """Return the answer with the names of the statistics, for people."""
     result, segments, changes = answer.split(";")
     named = CHANGE.sub(lambda found: f"{NAMES[int(found[1])]}{found[2]}", changes)
     return f"{result};{segments};{named}"

@@ -1,8 +1,8 @@
-/* replay.c: the allocator, driven by a trace: `replay CAPACITY SETTINGS`, commands on standard
- * input, one line of figures for each on standard output. protocol.md says which. SETTINGS are the
- * numbers of openreg_memory_settings in its order, separated by commas.
+/* replay.c: drives the allocator with a trace. `replay CAPACITY SETTINGS` reads commands from
+ * standard input and prints one line of statistics for each. README.md documents the commands.
+ * SETTINGS are the numbers of openreg_memory_settings in order, separated by commas.
  *
- * Waiting ends held work: the functions by which the allocator waits are wrapped, and open the
+ * Waiting ends held work: the functions with which the allocator waits are wrapped, and open the
  * gates of the streams that they wait for.
  */
 #include "allocator/internal.h"
@@ -20,7 +20,7 @@ static openreg_block *blocks[MOST_BLOCKS];
 static uint64_t pools[MOST_POOLS];
 static bool is_held[STREAMS];
 static sem_t gates[STREAMS];
-static char made[LINE_BYTES]; /* segments of this command */
+static char made[LINE_BYTES]; /* the segments of this command */
 
 static void require(openreg_status status) {
   if (status == OPENREG_OK)
@@ -76,7 +76,7 @@ static void note_segment(const openreg_memory_event *event) {
              event->bytes);
 }
 
-/* Ranges of addresses for expandable segments; segments that are allocated are placed elsewhere. */
+/* Reports address ranges of expandable segments; other segments are reported by the observer. */
 struct segment *__real_openreg_segment_place(struct allocator *allocator,
                                              const struct request *request, size_t bytes);
 struct segment *__wrap_openreg_segment_place(struct allocator *allocator,
@@ -140,17 +140,17 @@ static void allocate(unsigned id, size_t bytes, int stream, char *answer) {
   }
   if (status != OPENREG_OUT_OF_MEMORY)
     require(status);
-  openreg_memory_refusal figures;
-  openreg_memory_last_refusal(&figures);
-  if (figures.is_rejection) {
+  openreg_out_of_memory_info info;
+  openreg_memory_last_out_of_memory(&info);
+  if (info.is_rejection) {
     snprintf(answer, LINE_BYTES, "error rejected");
     return;
   }
   snprintf(answer, LINE_BYTES, "oom %zu %" PRIu64 " %" PRId64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
-           figures.tried_bytes, figures.free_bytes,
-           figures.allowed_bytes == UINT64_MAX ? -1 : (int64_t)figures.allowed_bytes,
-           figures.allocated_bytes + figures.mempool_bytes, figures.mempool_bytes,
-           figures.reserved_bytes - figures.allocated_bytes - figures.mempool_bytes);
+           info.tried_bytes, info.free_bytes,
+           info.allowed_bytes == UINT64_MAX ? -1 : (int64_t)info.allowed_bytes,
+           info.allocated_bytes + info.mempool_bytes, info.mempool_bytes,
+           info.reserved_bytes - info.allocated_bytes - info.mempool_bytes);
 }
 
 static uint64_t trace_number_of(uint64_t mempool) {
@@ -186,7 +186,7 @@ static void print_snapshot(void) {
     require(OPENREG_INVALID_ARGUMENT);
 }
 
-/* The commands of private pools. */
+/* The commands for private pools. */
 static void do_pool(const char *command, const unsigned arguments[4]) {
   uint64_t *pool = &pools[arguments[0]];
   if (strcmp(command, "pool_create") == 0)
@@ -255,10 +255,11 @@ int main(int count, char **arguments) {
   for (int stream = 0; stream < STREAMS; stream++)
     sem_init(&gates[stream], 0, 0);
   set(arguments[2]);
-  openreg_memory_observe(note_segment);
+  require(openreg_memory_add_observer(note_segment));
   openreg_memory_settings settings;
   openreg_memory_get_settings(&settings);
-  require(openreg_memory_set_fraction(0, settings.memory_fraction)); /* it exists from now on */
+  require(openreg_memory_set_fraction(0, settings.memory_fraction)); /* creates the device's
+                                                                      * allocator */
   static char line[LINE_BYTES];
   while (fgets(line, sizeof line, stdin)) {
     line[strcspn(line, "\n")] = '\0';

@@ -1,4 +1,4 @@
-"""Settings as comma-separated numbers, for players that read no settings strings.
+"""Settings as comma-separated numbers, for players that cannot read settings strings.
 
 The order: max_split_size, max_non_split_rounding, large_segment_size, the 16 roundup divisions,
 garbage_collection_threshold, per_process_memory_fraction, expandable_segments and
@@ -28,9 +28,10 @@ def as_numbers(config: Config) -> str:
 
 
 def with_numbers(trace: Trace) -> Trace:
-    """The same trace with each settings string as what is in force after it.
+    """Return the same trace, with each settings string replaced by the settings after it.
 
-    A refused string becomes what of it is in force; that it was refused, a player cannot tell.
+    A refused string becomes the part of it that takes effect. A player cannot tell that it was
+    refused.
     """
     config = Config(trace.settings)
     first = as_numbers(config)

@@ -1,4 +1,4 @@
-"""The comparison itself: the model agrees with itself, and a wrong player is found out."""
+"""The comparison itself: the model agrees with itself, and a wrong player is detected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from traces import Trace, generate
 
 PLAYER_COMMAND = [sys.executable, str(Path(__file__).with_name("player.py"))]
 
-# A player that is the model except that it merges no block with the one behind it.
+# This player is the model, except that it merges no block with the one behind it.
 WRONG_PLAYER = """
 import sys
 sys.path.insert(0, {folder!r})
@@ -89,14 +89,14 @@ def test_random_traces_follow_the_protocol():
 def test_player_that_ends_early_is_a_difference():
     difference = play(Player([sys.executable, "-c", "pass"]), Trace(1 << 30, "", ["empty"]), 60, 0)
     assert difference is not None
-    assert "no answer" in difference.figures[0]
+    assert "no answer" in difference.values[0]
 
 
 def test_differences_are_named():
     session = Session(1 << 30, "", GapPlacement())
     answer = session.answer("alloc 1 4 0")
-    figures = answer.split(";")[2].split()
-    figures[1] = "9"
-    wrong = ";".join(["block 512 512", "", " ".join(figures)])
+    values = answer.split(";")[2].split()
+    values[1] = "9"
+    wrong = ";".join(["block 512 512", "", " ".join(values)])
     found = compare_answers(wrong, answer, known=True)
     assert [line.split(":")[0] for line in found] == ["result", "segments", "allocation.all.peak"]

@@ -1,4 +1,4 @@
-"""The model against numbers worked out by hand from the rules of the allocator."""
+"""The model, compared with numbers computed by hand from the rules of the allocator."""
 
 from __future__ import annotations
 
@@ -61,21 +61,21 @@ def test_large_remainder_is_split_off_only_above_one_mebibyte():
     game = Game()
     assert game.alloc(1, 11 * MIB)[1] == 12 * MIB
     assert game.alloc(2, 11 * MIB - 512)[1] == 11 * MIB - 512
-    assert game.figures("inactive_split.all") == [1, 1, 1, 0]
+    assert game.values("inactive_split.all") == [1, 1, 1, 0]
 
 
 def test_neighbours_merge_and_count_one_net_change():
     game = Game()
     for number in (1, 2, 3):
         game.alloc(number, 2 * MIB)
-    assert game.figures("inactive_split_bytes.large") == [14 * MIB, 18 * MIB, 18 * MIB, 4 * MIB]
+    assert game.values("inactive_split_bytes.large") == [14 * MIB, 18 * MIB, 18 * MIB, 4 * MIB]
     game.play("free 1")
     game.play("free 3")
-    assert game.figures("inactive_split.large") == [2, 2, 2, 0]
-    assert game.figures("inactive_split_bytes.large") == [18 * MIB, 18 * MIB, 22 * MIB, 4 * MIB]
+    assert game.values("inactive_split.large") == [2, 2, 2, 0]
+    assert game.values("inactive_split_bytes.large") == [18 * MIB, 18 * MIB, 22 * MIB, 4 * MIB]
     game.play("free 2")
-    assert game.figures("inactive_split.large") == [0, 2, 2, 2]
-    assert game.figures("inactive_split_bytes.large") == [0, 18 * MIB, 22 * MIB, 22 * MIB]
+    assert game.values("inactive_split.large") == [0, 2, 2, 2]
+    assert game.values("inactive_split_bytes.large") == [0, 18 * MIB, 22 * MIB, 22 * MIB]
     assert game.states() == [f"{20 * MIB}:free"]
 
 
@@ -108,8 +108,8 @@ def test_limit_counts_the_segment_and_may_be_reached():
 def test_max_split_size_keeps_large_blocks_whole():
     game = Game(settings="max_split_size_mb:40")
     big = game.alloc(1, 50 * MIB)
-    assert game.figures("oversize_allocations") == [1, 1, 1, 0]
-    assert game.figures("oversize_segments") == [1, 1, 1, 0]
+    assert game.values("oversize_allocations") == [1, 1, 1, 0]
+    assert game.values("oversize_segments") == [1, 1, 1, 0]
     assert game.figure("max_split_size") == 40 * MIB
     game.play("free 1")
     assert game.alloc(2, 30 * MIB)[0] != big[0]
@@ -131,14 +131,14 @@ def test_oversize_blocks_are_given_back_before_the_retry():
     assert game.alloc(5, 90 * MIB)[1] == 90 * MIB
     assert game.figure("num_alloc_retries") == 0
     assert game.figure("num_device_free") == 2
-    assert game.figures("oversize_segments") == [3, 4, 5, 2]
+    assert game.values("oversize_segments") == [3, 4, 5, 2]
     assert game.alloc(6, 60 * MIB)[1] == 60 * MIB
     assert game.figure("num_device_free") == 3
     assert game.figure("num_alloc_retries") == 1
 
 
 def aged_blocks(threshold: float) -> Game:
-    """Blocks of 32 MiB with ages 2, 1 and 0, beside a segment of 20 MiB in use; limit 180 MiB."""
+    """Create blocks of 32 MiB of ages 2, 1 and 0, and a used segment of 20; limit 180 MiB."""
     game = Game(200 * MIB, f"garbage_collection_threshold:{threshold}")
     game.play("fraction 0.9")
     for number in (1, 2, 3):
@@ -181,9 +181,9 @@ def test_resets():
     game.alloc(1, 4 * MIB)
     game.alloc(2, 4 * MIB)
     game.play_all("free 2", "reset_peak")
-    assert game.figures("allocated_bytes.all") == [4 * MIB, 4 * MIB, 8 * MIB, 4 * MIB]
+    assert game.values("allocated_bytes.all") == [4 * MIB, 4 * MIB, 8 * MIB, 4 * MIB]
     game.play("reset_accumulated")
-    assert game.figures("allocated_bytes.all") == [4 * MIB, 4 * MIB, 0, 0]
+    assert game.values("allocated_bytes.all") == [4 * MIB, 4 * MIB, 0, 0]
     assert game.figure("num_device_alloc") == 0
 
 
@@ -227,7 +227,7 @@ def test_of_equal_free_blocks_that_of_the_older_segment_is_taken():
     low = game.alloc(1, 12 * MIB)
     high = game.alloc(2, 12 * MIB)
     game.play_all("free 1", "empty")
-    assert game.alloc(3, 12 * MIB) == low  # a younger segment in the older one's place
+    assert game.alloc(3, 12 * MIB) == low  # a younger segment at the older one's address
     game.play_all("free 2", "free 3")
     assert game.alloc(4, 12 * MIB) == high
 
@@ -259,7 +259,7 @@ def test_max_split_statistic_is_that_of_the_start():
     game.play("settings max_split_size_mb:25")
     assert game.figure("max_split_size") == -1
     game.alloc(1, 30 * MIB)
-    assert game.figures("oversize_allocations") == [1, 1, 1, 0]
+    assert game.values("oversize_allocations") == [1, 1, 1, 0]
 
 
 def test_fraction_key_at_run_time_sets_no_limit():
@@ -288,7 +288,7 @@ def test_throw_on_cudamalloc_oom_goes_by_its_key():
     game.play("settings per_process_memory_fraction:0.3125")
     assert game.alloc(2, 4 * MIB)[1] == 4 * MIB
     game.play("fraction 0.25")
-    assert game.oom(20 * MIB)[2] == 16 * MIB  # the limit in force refuses first
+    assert game.oom(20 * MIB)[2] == 16 * MIB  # the current limit refuses first
     game.play("fraction 1.0")
     assert game.play(f"alloc 3 {20 * MIB} 0") == "error rejected"
     game.play("settings throw_on_cudamalloc_oom:False")

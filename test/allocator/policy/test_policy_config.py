@@ -1,4 +1,4 @@
-"""Settings strings: what they set, what they put back, what is refused."""
+"""Settings strings: what they set, what they reset, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks that other streams use: when they are free again, by hand from the rules."""
+"""Blocks that other streams use: when they are free again, computed by hand from the rules."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_events_are_looked_at_in_the_order_of_streams():
         game.alloc(number, 512)
     game.play_all("record 2 1", "record 3 2", "free 3", "free 2")
     game.alloc(4, 2 * MIB)
-    assert game.figures("inactive_split.small") == [1, 2, 2, 1]
+    assert game.values("inactive_split.small") == [1, 2, 2, 1]
 
 
 def test_giving_back_a_segment_ends_held_work_without_events():

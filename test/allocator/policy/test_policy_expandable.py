@@ -1,4 +1,4 @@
-"""Expandable segments: what is mapped and given back, by hand from the rules."""
+"""Expandable segments: what is mapped and unmapped, computed by hand from the rules."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_expandable_mapping_is_rejected_by_the_segment_size():
     game.alloc(1, 40 * MIB)
     assert game.play(f"alloc 2 {26 * MIB} 0") == "error rejected"
     game.play("free 1")
-    assert game.play(f"alloc 3 {50 * MIB} 0") == "error rejected"  # 20 MiB of pages would do
+    assert game.play(f"alloc 3 {50 * MIB} 0") == "error rejected"  # 20 MiB of pages would be enough
 
 
 def test_ordinary_blocks_are_split_by_the_rule_of_expandable_ones_while_it_is_on():

@@ -1,4 +1,4 @@
-"""Private pools: whose memory a request gets and when it goes, by hand from the rules."""
+"""Private pools: which memory a request gets and when it is released, by hand from the rules."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_destroyed_pool_is_emptied_while_another_is_begun():
 
 
 def pool_with(game: Game, number: int, use_on_oom: bool, size: int) -> int:
-    """The address of the one block, a free one, of a new pool."""
+    """Return the address of the only block, a free one, of a new pool."""
     game.play_all(f"pool_create {number} {int(use_on_oom)} 0", f"pool_begin {number}")
     address, _ = game.alloc(1000 + number, size)
     game.play_all(f"pool_end {number}", f"free {1000 + number}")

@@ -1,7 +1,7 @@
-"""The answers that PyTorch's own CUDA caching allocator gave, and those of the model.
+"""Compares the model with the answers that PyTorch's own CUDA caching allocator gave.
 
-Another player is asked too where POLICY_PLAYER holds its command; POLICY_PLAYER_NUMBERS=1 says that
-it is given settings as numbers.
+If POLICY_PLAYER holds the command of another player, that is compared too. POLICY_PLAYER_NUMBERS=1
+gives it settings as numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from record import PLACES, model_answers, player_answers
-from recorded import Recording, name_changes, read_recording
+from recorded import RECORDED_TORCH, Recording, name_changes, read_recording
 from settings_numbers import with_numbers
 
 PATHS = sorted((Path(__file__).parent / "recorded").glob("*.txt.gz"))
@@ -40,7 +40,7 @@ def assert_same(recording: Recording, answers: list[str]) -> None:
 def test_recordings_are_there_and_say_where_they_are_from():
     assert len(PATHS) > 90
     for path in PATHS:
-        assert read_recording(path).origin.startswith("PyTorch 2.13.0+cu130")
+        assert read_recording(path).origin.startswith(RECORDED_TORCH)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name.removesuffix(".txt.gz"))

@@ -1,4 +1,4 @@
-"""Settings strings as numbers: what is in force after each, and not what the string names."""
+"""Settings strings as numbers: the settings after each string, not what the string names."""
 
 from __future__ import annotations
 

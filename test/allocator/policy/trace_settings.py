@@ -1,9 +1,9 @@
 """Random settings strings for traces.
 
 `max_split_size_mb` is drawn once and named in every later string of a trace: CUDA's allocator fails
-when it is lowered, and a string that does not name it raises it to no limit. With it, expandable
-segments are only ever switched off: on again, they let ordinary oversize blocks be split, and CUDA
-then gives back the free part of a segment that is in use.
+when it is lowered, and a string that does not name it sets it to no limit. With it, expandable
+segments are only ever switched off. Switched on again, they let ordinary oversize blocks be split,
+and CUDA then releases the free part of a segment that is in use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SettingsGenerator:
         self.max_split: list[str] = self._max_split() if random.random() < 0.35 else []
 
     def first(self) -> str:
-        """The string that a player is started with."""
+        """Return the string that a player is started with."""
         parts = list(self.max_split)
         if self.names_large_segment_size:
             parts.append(f"large_segment_size_mb:{self.large_segment_size}")
@@ -47,7 +47,7 @@ class SettingsGenerator:
         return self._joined(parts + self._varying())
 
     def later(self) -> str:
-        """One that changes the settings of a running trace."""
+        """Return one that changes the settings of a running trace."""
         parts = list(self.max_split)
         if self.expandable == "changes":
             choices = ("False",) if self.max_split else ("True", "False")

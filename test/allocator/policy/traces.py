@@ -1,8 +1,7 @@
 """Random traces of the protocol, the same ones for the same seed.
 
 A trace is written without looking at answers: a block that an `alloc` did not get is freed and
-recorded like any other, which players answer with nothing done. Left out is what CUDA's allocator
-fails at:
+recorded like any other, and players do nothing then. Traces omit what CUDA's allocator fails at:
 
 - `max_split_size_mb` does not change after the start, and with it expandable segments are not
   switched on again;
@@ -35,7 +34,7 @@ class Trace:
 
 
 class TraceWriter:
-    """Writes one trace; the world it has in mind is one in which every request is met."""
+    """Writes one trace, assuming that every request succeeds."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self.random = random = Random(seed)
@@ -49,13 +48,13 @@ class TraceWriter:
         if random.random() < 0.7 and 0 not in self.streams:
             self.streams[0] = 0
         self.commands: list[str] = []
-        self.blocks: list[tuple[int, int]] = []  # (number, bytes) of those the program holds
+        self.blocks: list[tuple[int, int]] = []  # (number, bytes) of those that the program holds
         self.bytes = 0
         self.allowed = self.capacity
-        self.fullness = 1.0  # how much of what is allowed the program holds at most
+        self.fullness = 1.0  # the fraction of its limit that the program holds at most
         self.number = 0
-        self.held: set[int] = set()  # streams held since the last `go` that was sent
-        self.pools: list[int] = []  # private pools not yet destroyed
+        self.held: set[int] = set()  # streams held since the last `go`
+        self.pools: list[int] = []  # private pools that are not yet destroyed
         self.destroyed: list[int] = []
         self.most_pools = random.choice((1, 2, 3, 6))
         self.begun: int | None = None
@@ -100,7 +99,7 @@ class TraceWriter:
             self.random.choices(actions, weights)[0]()
 
     def _iterations(self) -> None:
-        """The same requests again and again, as of a training loop."""
+        """Repeat the same requests, as a training loop does."""
         sizes = [self._size() for _ in range(self.random.randint(2, 30))]
         stream = self.random.choice(self.streams)
         for _ in range(self.random.randint(2, 6)):
@@ -230,7 +229,7 @@ class TraceWriter:
         self._say(f"pool_create {number} {int(use_on_oom)} {int(no_split)}")
 
     def _pool_turn(self) -> None:
-        """The next thing in the life of the private pools."""
+        """Write the next step in the life of the private pools."""
         random = self.random
         if self.begun is not None:
             if random.random() < 0.5:
@@ -272,7 +271,7 @@ class TraceWriter:
 
 
 def generate(seed: int, steps: int) -> Trace:
-    """A trace of about `steps` commands."""
+    """Return a trace of about `steps` commands."""
     return TraceWriter(seed, steps).write()
 
 

@@ -1,9 +1,9 @@
-"""Traces of training steps: what programs ask of the allocator, as the memory history tells it.
+"""Traces of training steps: the requests of real programs, taken from the memory history.
 
     python training.py --output DIR
 
-Makes a trace of each program at a capacity that holds it with ease, and at one that is less than it
-reserves, so that the cache has to be given back and some requests fail. record.py adds the answers.
+Makes two traces of each program: at a capacity that easily holds it, and at one that is less than
+it reserves, so that the cache must be released and some requests fail. record.py adds the answers.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from traces import Trace
 MIB = 1 << 20
 AMPLE = 16 << 30
 STEPS = 2
-TIGHT = 0.85  # of what is reserved at most
+TIGHT = 0.85  # of the peak of reserved memory
 
 
 def train(model: nn.Module, shape: tuple[int, ...], parts: int = 1, segments: int = 0) -> None:
-    """Train for some steps; batches of two sizes, since real ones are not all alike.
+    """Train for some steps; batches have two sizes, because real ones vary.
 
     Parameters
     ----------
     parts : int
         How many backward passes add up to the gradient of a step.
     segments : int
-        How many segments of the model are computed again in the backward pass; 0 for none.
+        How many segments of the model are recomputed in the backward pass; 0 for none.
     """
     model.to("openreg").train()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -85,13 +85,13 @@ PROGRAMS: dict[str, Callable[[], None]] = {
 
 
 def commands_of(program: Callable[[], None]) -> list[str]:
-    """What a program asks of the allocator."""
+    """Return a program's requests to the allocator."""
     memory = torch.openreg.memory
     memory._record_memory_history(context=None, max_entries=1 << 20, clear_history=True)
     torch.manual_seed(0)
     program()
     gc.collect()
-    identities: dict[int, int] = {}  # of what is at an address now
+    identities: dict[int, int] = {}  # of the current block at an address
     commands: list[str] = []
     count = 0
     for event in memory._snapshot()["device_traces"][0]:
@@ -106,7 +106,7 @@ def commands_of(program: Callable[[], None]) -> list[str]:
 
 
 def peak_of(trace: Trace) -> int:
-    """The most bytes that are reserved."""
+    """Return the most bytes that are reserved."""
     session = Session(trace.capacity, trace.settings, GapPlacement())
     answers = [session.answer(command) for command in trace.commands]
     return int(answers[-1].split(";")[2].split()[NAMES.index("reserved_bytes.all.peak")])

@@ -1,4 +1,4 @@
-/* test_unused.c: what can be asked of devices before their first use, and without one. */
+/* test_unused_device.c: functions that work before the first use of a device, and without one. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -6,7 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void looking_does_not_initialize(void **state) {
+static void observe(const openreg_memory_event *event) {
+  (void)event;
+}
+
+static void queries_do_not_initialize(void **state) {
   (void)state;
   openreg_memory_stats stats, zeros;
   double fraction = 0;
@@ -20,8 +24,8 @@ static void looking_does_not_initialize(void **state) {
   assert_ok(openreg_memory_reset_accumulated(1));
   assert_ok(openreg_cache_empty(1));
   assert_true(openreg_memory_is_valid(1));
-  openreg_memory_refusal refusal;
-  openreg_memory_last_refusal(&refusal);
+  openreg_out_of_memory_info refusal;
+  openreg_memory_last_out_of_memory(&refusal);
   assert_int_equal(refusal.bytes, 0);
   openreg_memory_settings settings;
   openreg_memory_get_settings(&settings);
@@ -41,11 +45,12 @@ static void looking_does_not_initialize(void **state) {
   assert_int_equal(openreg_mempool_use_count(mempool), 1);
   assert_ok(openreg_mempool_empty(mempool));
   assert_ok(openreg_mempool_release(mempool));
-  assert_ok(openreg_memory_collect(1));
+  assert_ok(openreg_memory_collect_shared(1));
   assert_ok(openreg_memory_take_snapshot(1, &snapshot));
   assert_int_equal(snapshot.segment_count, 0);
   openreg_memory_free_snapshot(&snapshot);
-  openreg_memory_observe(NULL);
+  assert_ok(openreg_memory_add_observer(observe));
+  openreg_memory_remove_observer(observe);
   assert_null(openreg_block_find(&stats));
   assert_null(openreg_block_find(NULL));
   openreg_block_free(NULL);
@@ -60,7 +65,7 @@ static void bad_arguments_do_not_initialize(void **state) {
   assert_false(openreg_is_initialized());
 }
 
-/* The configuration is read once a process, so a child forked before that reads its own. */
+/* The configuration is read once per process, so a child that was forked before reads its own. */
 static void a_bad_configuration_is_reported_by_all(void **state) {
   (void)state;
   pid_t pid = fork();
@@ -78,7 +83,7 @@ static void a_bad_configuration_is_reported_by_all(void **state) {
                openreg_memory_get_fraction(0, &fraction) == OPENREG_INVALID_CONFIGURATION &&
                openreg_memory_get_stats(0, &stats) == OPENREG_INVALID_CONFIGURATION &&
                openreg_memory_take_snapshot(0, &snapshot) == OPENREG_INVALID_CONFIGURATION &&
-               openreg_memory_collect(0) == OPENREG_INVALID_CONFIGURATION &&
+               openreg_memory_collect_shared(0) == OPENREG_INVALID_CONFIGURATION &&
                openreg_mempool_current(0, &mempool) == OPENREG_INVALID_CONFIGURATION &&
                openreg_mempool_set_current(0, 0) == OPENREG_INVALID_CONFIGURATION &&
                openreg_memory_reset_peak(0) == OPENREG_INVALID_CONFIGURATION &&
@@ -93,7 +98,7 @@ static void a_bad_configuration_is_reported_by_all(void **state) {
   assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* A child forked before initialization has devices of its own. */
+/* A child that was forked before initialization has its own devices. */
 static void a_process_forked_before_initialization_works(void **state) {
   (void)state;
   pid_t pid = fork();
@@ -128,7 +133,7 @@ int main(void) {
       cmocka_unit_test(a_bad_configuration_is_reported_by_all),
       cmocka_unit_test(a_process_forked_before_initialization_works),
       cmocka_unit_test(bad_arguments_do_not_initialize),
-      cmocka_unit_test(looking_does_not_initialize),
+      cmocka_unit_test(queries_do_not_initialize),
       cmocka_unit_test(setting_the_fraction_comes_before_the_first_block),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

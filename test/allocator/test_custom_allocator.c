@@ -1,5 +1,4 @@
-/* test_source.c: memory straight from the device, and memory that functions of the program give in
- * the place of the device. */
+/* test_custom_allocator.c: memory straight from the device, and memory from custom allocators. */
 #include "support.h"
 
 #include <pthread.h>
@@ -9,13 +8,13 @@
 
 enum { ALL = OPENREG_POOL_ALL, MOST = 32 };
 
-/* A source that has its memory of openreg_device_malloc, and notes what it was asked. */
+/* A custom allocator that takes its memory from openreg_device_malloc, and records its calls. */
 struct notes {
   int allocations, frees;
   size_t bytes[MOST];
   int device, stream;
-  void *next;    /* given in the place of fresh memory, if not NULL */
-  bool is_empty; /* gives NULL */
+  void *next;    /* returned instead of fresh memory, if not NULL */
+  bool is_empty; /* return NULL */
 };
 
 static void *allocate_noted(void *context, size_t bytes, int device, int stream) {
@@ -40,12 +39,12 @@ static void free_noted(void *context, void *address, size_t bytes, int device, i
     assert_ok(openreg_device_free(address));
 }
 
-static openreg_memory_source source_of(struct notes *notes) {
-  return (openreg_memory_source){&allocate_noted, &free_noted, notes};
+static openreg_custom_allocator source_of(struct notes *notes) {
+  return (openreg_custom_allocator){&allocate_noted, &free_noted, notes};
 }
 
 static uint64_t make_mempool_of(struct notes *notes) {
-  openreg_memory_source source = source_of(notes);
+  openreg_custom_allocator source = source_of(notes);
   uint64_t mempool = 0;
   assert_ok(openreg_mempool_create(0, &source, &mempool));
   return mempool;
@@ -62,7 +61,7 @@ static uint64_t free_bytes(void) {
   return bytes;
 }
 
-static void memory_of_the_device_counts_in_no_statistic(void **state) {
+static void raw_memory_is_in_no_statistic(void **state) {
   (void)state;
   void *one = NULL, *other = NULL;
   assert_ok(openreg_device_malloc(0, 1, &one));
@@ -83,13 +82,13 @@ static void memory_of_the_device_counts_in_no_statistic(void **state) {
   assert_ok(openreg_device_free(other));
 }
 
-static void what_is_not_of_the_device_is_not_freed(void **state) {
+static void other_addresses_are_not_freed(void **state) {
   (void)state;
   openreg_block *block = take(0, 0, 512);
   void *address = NULL;
   assert_status(openreg_device_free(block->address), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_device_free(&address), OPENREG_INVALID_ARGUMENT);
-  assert_sentence("no memory of openreg_device_malloc begins at");
+  assert_error("no memory of openreg_device_malloc starts at");
   assert_ok(openreg_device_free(NULL));
   assert_status(openreg_device_malloc(TEST_DEVICES, 1, &address), OPENREG_INVALID_DEVICE);
   assert_status(openreg_device_malloc(0, 0, &address), OPENREG_INVALID_ARGUMENT);
@@ -103,7 +102,7 @@ static void what_is_not_of_the_device_is_not_freed(void **state) {
   openreg_block_free(block);
 }
 
-static void a_pools_segments_are_had_from_its_source(void **state) {
+static void a_pool_takes_segments_from_its_custom_allocator(void **state) {
   (void)state;
   struct notes notes = {0};
   uint64_t mempool = make_mempool_of(&notes);
@@ -119,10 +118,10 @@ static void a_pools_segments_are_had_from_its_source(void **state) {
   assert_snapshot_agrees(0);
   assert_true(openreg_memory_is_valid(0));
   openreg_block_free(small);
-  openreg_block_free(take_in(mempool, 0, 3, 1024)); /* the cache is the pool's own */
+  openreg_block_free(take_in(mempool, 0, 3, 1024)); /* the cache belongs to the pool */
   assert_int_equal(notes.allocations, 2);
   assert_ok(openreg_cache_empty(0));
-  assert_int_equal(notes.frees, 0); /* it is kept */
+  assert_int_equal(notes.frees, 0); /* it is cached */
   assert_ok(openreg_mempool_release(mempool));
   assert_ok(openreg_cache_empty(0));
   assert_int_equal(notes.frees, 1);
@@ -132,7 +131,7 @@ static void a_pools_segments_are_had_from_its_source(void **state) {
   assert_int_equal(free_bytes(), CAPACITY);
 }
 
-static void other_pools_have_theirs_from_the_device(void **state) {
+static void other_pools_take_segments_from_the_device(void **state) {
   (void)state;
   struct notes notes = {0};
   uint64_t mempool = make_mempool_of(&notes), plain = make_mempool(false);
@@ -144,7 +143,7 @@ static void other_pools_have_theirs_from_the_device(void **state) {
   give_up(mempool);
 }
 
-static void an_empty_source_is_out_of_memory_after_the_cache_was_given_back(void **state) {
+static void an_empty_custom_allocator_is_out_of_memory_after_the_cache_was_released(void **state) {
   (void)state;
   struct notes notes = {.is_empty = true};
   uint64_t mempool = make_mempool_of(&notes);
@@ -158,7 +157,7 @@ static void an_empty_source_is_out_of_memory_after_the_cache_was_given_back(void
   give_up(mempool);
 }
 
-static void a_source_may_give_parts_of_what_the_program_has(void **state) {
+static void a_custom_allocator_may_return_parts_of_a_block(void **state) {
   (void)state;
   openreg_block *whole = take(0, 0, 12 * MIB);
   struct notes notes = {.next = (char *)whole->address + 4096};
@@ -174,7 +173,7 @@ static void a_source_may_give_parts_of_what_the_program_has(void **state) {
   openreg_block_free(whole);
 }
 
-static void what_is_not_the_programs_is_refused(void **state) {
+static void memory_that_the_program_does_not_hold_is_refused(void **state) {
   (void)state;
   openreg_block *whole = take(0, 0, 12 * MIB), *freed = take(0, 0, 16 * MIB);
   char *there = whole->address, *gone = freed->address;
@@ -187,7 +186,7 @@ static void what_is_not_the_programs_is_refused(void **state) {
     openreg_block *block = NULL;
     assert_ok(openreg_mempool_set_current(0, mempool));
     assert_status(openreg_block_allocate(0, 0, 512, &block), OPENREG_INVALID_ADDRESS);
-    assert_sentence("for 2097152 bytes of device 0: expected memory that it has of that device");
+    assert_error("for 2097152 bytes of device 0: expected memory of that device");
     assert_ok(openreg_mempool_set_current(0, 0));
     assert_int_equal(notes.frees, 0);
     give_up(mempool);
@@ -195,7 +194,7 @@ static void what_is_not_the_programs_is_refused(void **state) {
   openreg_block_free(whole);
 }
 
-static void a_source_and_expandable_segments_exclude_each_other(void **state) {
+static void a_custom_allocator_and_expandable_segments_exclude_each_other(void **state) {
   (void)state;
   struct notes notes = {0};
   uint64_t mempool = make_mempool_of(&notes);
@@ -205,12 +204,12 @@ static void a_source_and_expandable_segments_exclude_each_other(void **state) {
   openreg_block *block = NULL;
   assert_ok(openreg_mempool_set_current(0, mempool));
   assert_status(openreg_block_allocate(0, 0, 512, &block), OPENREG_NOT_PERMITTED);
-  assert_sentence("expected expandable_segments:False");
+  assert_error("expected expandable_segments:False");
   assert_ok(openreg_mempool_set_current(0, 0));
   give_up(mempool);
 }
 
-static void a_checkpoint_of_such_a_pool_is_brought_back(void **state) {
+static void a_checkpoint_of_such_a_pool_is_restored(void **state) {
   (void)state;
   struct notes notes = {0};
   uint64_t mempool = make_mempool_of(&notes);
@@ -231,19 +230,19 @@ static void a_checkpoint_of_such_a_pool_is_brought_back(void **state) {
   give_up(mempool);
 }
 
-static void half_a_source_is_refused(void **state) {
+static void a_custom_allocator_needs_both_functions(void **state) {
   (void)state;
-  openreg_memory_source source = {.allocate = &allocate_noted};
+  openreg_custom_allocator source = {.allocate = &allocate_noted};
   uint64_t mempool;
   assert_status(openreg_mempool_create(0, &source, &mempool), OPENREG_INVALID_ARGUMENT);
-  assert_sentence("without a function that frees");
-  assert_status(openreg_memory_set_source(&source), OPENREG_INVALID_ARGUMENT);
-  source = (openreg_memory_source){.free = &free_noted};
-  assert_status(openreg_memory_set_source(&source), OPENREG_INVALID_ARGUMENT);
-  assert_sentence("without a function that allocates");
+  assert_error("has no function that frees");
+  assert_status(openreg_set_custom_allocator(&source), OPENREG_INVALID_ARGUMENT);
+  source = (openreg_custom_allocator){.free = &free_noted};
+  assert_status(openreg_set_custom_allocator(&source), OPENREG_INVALID_ARGUMENT);
+  assert_error("has no function that allocates");
   source = source_of(NULL);
-  assert_status(openreg_memory_set_source(&source), OPENREG_NOT_PERMITTED);
-  assert_sentence("before the first use of a device");
+  assert_status(openreg_set_custom_allocator(&source), OPENREG_NOT_PERMITTED);
+  assert_error("before the first use of a device");
 }
 
 struct taker {
@@ -264,8 +263,8 @@ static void *take_and_free(void *argument) {
   return NULL;
 }
 
-/* The lock is let go while a source is asked: others come between. */
-static void threads_may_use_a_device_while_a_source_is_asked(void **state) {
+/* The lock is free while the custom allocator runs, so other threads can use the device. */
+static void threads_may_use_a_device_while_a_custom_allocator_runs(void **state) {
   (void)state;
   struct notes notes = {0};
   struct taker takers[] = {{.mempool = make_mempool_of(&notes)}, {.mempool = 0}};
@@ -280,13 +279,13 @@ static void threads_may_use_a_device_while_a_source_is_asked(void **state) {
   give_up(takers[0].mempool);
 }
 
-/* In a process of its own, whose devices were never used. */
-static int use_a_source_of_all(void) {
+/* Runs in its own process, whose devices were never used. */
+static int use_a_custom_allocator_for_all(void) {
   struct notes notes = {0};
-  openreg_memory_source source = source_of(&notes);
+  openreg_custom_allocator source = source_of(&notes);
   openreg_block *block = NULL, *other = NULL;
   openreg_memory_stats stats;
-  bool good = openreg_memory_set_source(&source) == OPENREG_OK &&
+  bool good = openreg_set_custom_allocator(&source) == OPENREG_OK &&
               openreg_block_allocate(0, 2, 1000, &block) == OPENREG_OK &&
               openreg_block_allocate(0, 2, 5000, &other) == OPENREG_OK;
   good = good && notes.allocations == 2 && notes.bytes[0] == 1000 + 24 && notes.stream == 2 &&
@@ -304,7 +303,7 @@ int main(void) {
   configure();
   pid_t child = fork(); /* before the devices are used */
   if (child == 0)
-    _exit(use_a_source_of_all());
+    _exit(use_a_custom_allocator_for_all());
   int status = -1;
   waitpid(child, &status, 0);
   if (status != 0) {
@@ -312,17 +311,17 @@ int main(void) {
     return 1;
   }
   const struct CMUnitTest tests[] = {
-      ON_EMPTY_DEVICES(memory_of_the_device_counts_in_no_statistic),
-      ON_EMPTY_DEVICES(what_is_not_of_the_device_is_not_freed),
-      ON_EMPTY_DEVICES(a_pools_segments_are_had_from_its_source),
-      ON_EMPTY_DEVICES(other_pools_have_theirs_from_the_device),
-      ON_EMPTY_DEVICES(an_empty_source_is_out_of_memory_after_the_cache_was_given_back),
-      ON_EMPTY_DEVICES(a_source_may_give_parts_of_what_the_program_has),
-      ON_EMPTY_DEVICES(what_is_not_the_programs_is_refused),
-      ON_EMPTY_DEVICES(a_source_and_expandable_segments_exclude_each_other),
-      ON_EMPTY_DEVICES(a_checkpoint_of_such_a_pool_is_brought_back),
-      ON_EMPTY_DEVICES(half_a_source_is_refused),
-      ON_EMPTY_DEVICES(threads_may_use_a_device_while_a_source_is_asked),
+      ON_EMPTY_DEVICES(raw_memory_is_in_no_statistic),
+      ON_EMPTY_DEVICES(other_addresses_are_not_freed),
+      ON_EMPTY_DEVICES(a_pool_takes_segments_from_its_custom_allocator),
+      ON_EMPTY_DEVICES(other_pools_take_segments_from_the_device),
+      ON_EMPTY_DEVICES(an_empty_custom_allocator_is_out_of_memory_after_the_cache_was_released),
+      ON_EMPTY_DEVICES(a_custom_allocator_may_return_parts_of_a_block),
+      ON_EMPTY_DEVICES(memory_that_the_program_does_not_hold_is_refused),
+      ON_EMPTY_DEVICES(a_custom_allocator_and_expandable_segments_exclude_each_other),
+      ON_EMPTY_DEVICES(a_checkpoint_of_such_a_pool_is_restored),
+      ON_EMPTY_DEVICES(a_custom_allocator_needs_both_functions),
+      ON_EMPTY_DEVICES(threads_may_use_a_device_while_a_custom_allocator_runs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
-/* test_inline_turns.c: memory of queued work does not go to the inline work before it.
+/* test_inline_work.c: memory of queued work is not given to inline work that runs before it.
  *
- * Inline work allocates while it runs. Another thread may meanwhile queue work behind it and free
- * what that work uses: the order of the frees is not the order of the work.
+ * Inline work allocates while it runs. Meanwhile another thread may queue work behind it and free
+ * the memory of that work: the order of the frees is not the order of the work.
  */
 #include "support.h"
 
@@ -51,7 +51,7 @@ static void inline_work_does_not_get_what_queued_work_reads(void **state) {
   openreg_stream_end_inline(0, STREAM);
   assert_ok(openreg_stream_synchronize(0, STREAM));
   assert_int_equal(atomic_load(&seen), WRITTEN);
-  openreg_block *again = take(0, STREAM, BYTES); /* its time has come */
+  openreg_block *again = take(0, STREAM, BYTES); /* now it may be reused */
   assert_ptr_equal(again->address, address);
   openreg_block_free(again);
   openreg_block_free(mine);
@@ -71,7 +71,7 @@ static void inline_work_gets_back_what_it_frees_itself(void **state) {
   openreg_block_free(block);
   openreg_stream_end_inline(0, STREAM);
   assert_ok(openreg_stream_synchronize(0, STREAM));
-  openreg_block_free(take(0, STREAM, BYTES)); /* looks after what waits */
+  openreg_block_free(take(0, STREAM, BYTES)); /* processes waiting blocks */
 }
 
 static openreg_status wait_until_open(void *open) {

@@ -1,7 +1,8 @@
-/* test_emptying.c: giving memory back while others work: nobody waits for ever, and no memory goes
- * back that work still writes to.
+/* test_empty_cache.c: releasing memory while other threads work: nobody waits forever, and no
+ * memory is released that work still writes to.
  *
- * The linker puts openreg_device_drain here, so that things happen just when a cache is emptied.
+ * The linker replaces openreg_device_drain, so that things can happen exactly while a cache is
+ * emptied.
  */
 #include "support.h"
 
@@ -49,7 +50,7 @@ static openreg_status free_when_emptied(void *data) {
 static void work_may_free_memory_while_it_is_waited_for(void **state) {
   (void)state;
   block = take(0, 0, 12 * MIB);
-  openreg_block_free(take(0, 1, 12 * MIB)); /* without anything to give back there is no wait */
+  openreg_block_free(take(0, 1, 12 * MIB)); /* without memory to release there is no wait */
   assert_ok(openreg_stream_launch(0, 3, &free_when_emptied, NULL));
   assert_ok(openreg_cache_empty(0));
   assert_int_equal(ledger_free(0), CAPACITY);
@@ -112,8 +113,9 @@ static openreg_status queue_and_free(int waits) {
   return status;
 }
 
-/* The block is freed, with work queued that writes to it, when the streams had been waited for. */
-static void memory_that_new_work_writes_to_goes_back_after_it(void **state) {
+/* After the streams have been drained, the block is freed while work that writes to it is queued.
+ */
+static void memory_that_new_work_writes_to_is_released_after_it(void **state) {
   (void)state;
   unsigned char resident;
   block = take(0, 0, 2 * MIB);
@@ -129,14 +131,14 @@ static void memory_that_new_work_writes_to_goes_back_after_it(void **state) {
   assert_int_equal(resident & 1, 0); /* it was written to before */
 }
 
-/* ---- what else gives memory back ------------------------------------------------------------- */
+/* ---- other operations that release memory ---------------------------------------------------- */
 
-/* Stream 3 works until the device is waited for. */
+/* Stream 3 works until the device is drained. */
 static void keep_the_device_busy(void) {
   assert_ok(openreg_stream_launch(0, 3, &end_when_emptied, NULL));
 }
 
-static void garbage_goes_when_the_device_is_idle(void **state) {
+static void garbage_is_released_when_the_device_is_idle(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.garbage_collection_threshold = 0.5;
@@ -151,7 +153,7 @@ static void garbage_goes_when_the_device_is_idle(void **state) {
   openreg_block_free(other);
 }
 
-static void oversize_blocks_go_when_the_device_is_idle(void **state) {
+static void oversize_blocks_are_released_when_the_device_is_idle(void **state) {
   (void)state;
   openreg_memory_settings settings = default_settings();
   settings.max_split_bytes = 20 * MIB;
@@ -183,7 +185,7 @@ static void a_request_that_the_cache_serves_does_not_wait(void **state) {
   openreg_block_free(take(0, 0, 512));
   keep_the_device_busy();
   openreg_block_free(take(0, 0, 1024));
-  openreg_block_free(take(0, 0, 3 * MIB)); /* nor one that needs a segment */
+  openreg_block_free(take(0, 0, 3 * MIB)); /* nor does one that needs a segment */
   assert_int_equal(atomic_load(&emptying), 0);
   atomic_store(&emptying, 1);
   assert_ok(openreg_stream_synchronize(0, 3));
@@ -197,13 +199,13 @@ static openreg_status end_after_the_next_wait(void *data) {
   return OPENREG_OK;
 }
 
-/* Another thread would be as quick: the stream of the cached memory has work again at once. */
+/* As another thread could: the stream of the cached memory has new work at once. */
 static openreg_status submit_again(int waits) {
   atomic_store(&rounds, waits);
   return openreg_stream_launch(0, 0, &end_after_the_next_wait, NULL);
 }
 
-static void a_stream_that_never_rests_is_given_up(void **state) {
+static void emptying_gives_up_on_a_stream_that_never_is_idle(void **state) {
   (void)state;
   openreg_block_free(take(0, 0, 512));
   assert_ok(submit_again(0));
@@ -220,17 +222,17 @@ static void a_stream_that_never_rests_is_given_up(void **state) {
 
 int main(void) {
   configure();
-  alarm(600); /* what hangs, fails */
+  alarm(600); /* a hang fails the test */
   const struct CMUnitTest tests[] = {
       UNDISTURBED(work_may_free_memory_while_it_is_waited_for),
       UNDISTURBED(inline_work_may_allocate_while_it_is_waited_for),
       UNDISTURBED(a_request_of_inline_work_may_empty_the_cache),
-      UNDISTURBED(memory_that_new_work_writes_to_goes_back_after_it),
-      UNDISTURBED(garbage_goes_when_the_device_is_idle),
-      UNDISTURBED(oversize_blocks_go_when_the_device_is_idle),
+      UNDISTURBED(memory_that_new_work_writes_to_is_released_after_it),
+      UNDISTURBED(garbage_is_released_when_the_device_is_idle),
+      UNDISTURBED(oversize_blocks_are_released_when_the_device_is_idle),
       UNDISTURBED(pages_are_unmapped_when_the_device_is_idle),
       UNDISTURBED(a_request_that_the_cache_serves_does_not_wait),
-      UNDISTURBED(a_stream_that_never_rests_is_given_up),
+      UNDISTURBED(emptying_gives_up_on_a_stream_that_never_is_idle),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
