@@ -1,38 +1,37 @@
-/* collectives.h: the whole contract of the collectives layer.
+/* collectives.h: the public interface of the collectives layer.
  *
- * Ranks that compute together on the memory of their devices: to simulated devices what NCCL is to
- * GPUs, and in its words. A communicator joins ranks of one machine. Ranks are processes, threads
- * of one, or both; each has one device. They meet in a control segment, a memory file without a
- * name, and read each other's arenas directly, which each maps once, when the communicator is made.
+ * This layer is to simulated devices what NCCL is to GPUs, and it uses NCCL's terms. A communicator
+ * joins ranks of one machine. A rank is a process or a thread of a process, and owns one device.
+ * Ranks meet in a control segment, which is an anonymous memory file. Each rank maps the arenas of
+ * all ranks when the communicator is created, and then reads and writes them directly.
  *
- * Order. The operations of a communicator are numbered by each rank in the order in which it calls
- * them; what has the same number belongs together. A rank calls one collective at a time. Messages
- * (send and receive) are numbered by themselves, for each pair of ranks and each direction, and one
- * thread at a time may be at each of these; so they pass each other, collectives, and messages of
- * other pairs.
+ * Order. Each rank numbers its collectives in the order of its calls. Collectives with the same
+ * number belong together. A rank runs one collective at a time. Messages (send and receive) have
+ * their own numbers, one sequence for each pair of ranks and direction, and one thread at a time
+ * may use each sequence. So messages may overtake collectives and the messages of other pairs.
  *
- * Waiting is done on the calling thread: a stream's worker, or whoever has the stream's turn. It
- * sleeps, and looks for a moment before only when there are cores for all ranks. An operation
- * touches device memory of its arguments on all ranks between its call and its return: the work
- * that wrote them must have finished before the call.
+ * Threads. The calling thread waits: a stream's worker, or the thread that runs inline work. It
+ * sleeps. If the process may use a core for each rank, it spins briefly first. An operation reads
+ * and writes device memory of its arguments on all ranks between its call and its return, so the
+ * work that produced them must have finished before the call.
  *
- * Results are the same bits on all ranks and in all runs: reductions are done in the order of the
- * ranks. float16, bfloat16 and their complex are computed in float32 and rounded once.
+ * Results are bitwise equal on all ranks and in all runs: reductions run in rank order. float16,
+ * bfloat16 and complex32 are computed in float32 and rounded once.
  *
- * Failure. The first of these ends a communicator, for all its ranks, with one sentence:
- *   - ranks that call different things under one number (operation, dtype, reduction, count, root):
- *     names two ranks and both calls;
- *   - a rank whose process was killed: names it;
- *   - a rank that did not come within an operation's time: names rank, number and operation;
+ * Failure. The first of these events aborts a communicator for all its ranks, with one message:
+ *   - Ranks call different things under one number (operation, dtype, reduction, count, root). The
+ *     message names two ranks and both calls.
+ *   - A rank's process was killed. The message names the rank.
+ *   - A rank did not arrive within the timeout. The message names rank, number and operation.
  *   - openreg_comm_abort.
- * Who waits then, and who calls later, gets COMMUNICATION_FAILURE with that sentence. What had all
- * that it needs succeeds nevertheless. When a call has failed, no other rank writes to this rank's
- * memory any more, but one whose process is stopped in the middle of a write, which is waited for
- * for a second only. A rank that left (openreg_comm_destroy, or an end of its process that ran its
- * exit handlers) fails only those who wait for it.
+ * Ranks that wait, and ranks that call later, get COMMUNICATION_FAILURE with that message. A call
+ * that already has all it needs still succeeds. After a call has failed, no other rank writes to
+ * this rank's memory. The one exception is a process that is stopped in the middle of a write:
+ * the failing call waits for it for at most one second. A rank that left (openreg_comm_destroy, or
+ * a process that ran its exit handlers) fails only the ranks that wait for it.
  *
- * Functions return a status as device.h says and may be called from any thread, for one
- * communicator as said above. They take no lock of the caller's.
+ * Functions return a status, as device.h describes, and may be called from any thread within the
+ * limits above. They take none of the caller's locks.
  */
 #ifndef OPENREG_COLLECTIVES_H
 #define OPENREG_COLLECTIVES_H
@@ -48,14 +47,14 @@ extern "C" {
 #endif
 
 enum {
-  OPENREG_MAX_RANKS = 256,     /* of a communicator */
-  OPENREG_COMM_NAME_BYTES = 64 /* of a communicator, for sentences */
+  OPENREG_MAX_RANKS = 256,     /* ranks of a communicator */
+  OPENREG_COMM_NAME_BYTES = 64 /* a communicator's name in error messages, with the final NUL */
 };
 
-/* ---- what is computed ------------------------------------------------------------------------ */
+/* ---- data types and reductions --------------------------------------------------------------- */
 
-/* X(name, bytes, what a sentence calls it): the order is the numeric value. The last ones are for
- * what is only moved, whatever its type. */
+/* X(name, bytes, text in messages). The order defines the numeric values. FLOAT8 and BYTES are for
+ * elements that are only moved, whatever their type. */
 #define OPENREG_DTYPE_LIST(X)                                                                      \
   X(BOOL, 1, "bool")                                                                               \
   X(UINT8, 1, "uint8")                                                                             \
@@ -83,17 +82,19 @@ typedef enum openreg_dtype {
       OPENREG_DTYPE_COUNT
 } openreg_dtype;
 
-size_t openreg_dtype_bytes(openreg_dtype dtype);
-const char *openreg_dtype_name(openreg_dtype dtype);
+size_t openreg_dtype_bytes(openreg_dtype dtype);     /* bytes of one element */
+const char *openreg_dtype_name(openreg_dtype dtype); /* "float32"; a static string */
 
-/* X(name, what a sentence calls it).
+/* X(name, text in messages).
  *
- * AVG is the sum divided by the number of ranks; of integers it is cut, as C divides. PREMUL_SUM
- * sums each rank's elements times its factor. MIN and MAX of a number and a NaN are the number, as
- * of fmin. Of bool SUM and MAX are "or", PRODUCT and MIN "and", and results are 0 or 1.
+ * AVG is the sum divided by the number of ranks; integers are truncated, as C divides. PREMUL_SUM
+ * multiplies each rank's elements by that rank's factor and sums the products. MIN and MAX of a
+ * number and a NaN are the number, as fmin returns. For bool, SUM and MAX are "or", PRODUCT and MIN
+ * are "and", and results are 0 or 1.
  *
- * Not defined, and refused: AVG and PREMUL_SUM of bool, PREMUL_SUM of integers, MIN and MAX of
- * complex numbers, BAND, BOR and BXOR of all but bool and integers, all of FLOAT8 and BYTES. */
+ * Not defined, and rejected: AVG and PREMUL_SUM of bool; PREMUL_SUM of integers; MIN and MAX of
+ * complex numbers; BAND, BOR and BXOR of everything except bool and integers; any reduction of
+ * FLOAT8 and BYTES. */
 #define OPENREG_REDUCTION_LIST(X)                                                                  \
   X(SUM, "sum")                                                                                    \
   X(AVG, "avg")                                                                                    \
@@ -115,69 +116,70 @@ typedef enum openreg_reduction {
 const char *openreg_reduction_name(openreg_reduction reduction);
 bool openreg_reduction_is_defined(openreg_reduction reduction, openreg_dtype dtype);
 
-/* The arithmetic alone, on memory that this process can read and write. */
+/* A reduction of arrays in memory that this process can read and write, without ranks. */
 typedef struct openreg_reduction_job {
-  openreg_reduction reduction; /* defined for the dtype */
+  openreg_reduction reduction; /* must be defined for the dtype */
   openreg_dtype dtype;
-  int source_count, destination_count; /* 1 or more each */
+  int source_count, destination_count; /* at least 1 each */
   const void *const *sources;          /* in the order in which they are reduced */
-  void *const *destinations;           /* all get the same bits */
-  const double *factors;               /* of PREMUL_SUM: one for each source; else NULL */
-  int divisor;                         /* of AVG; 0: the number of sources */
-  size_t count;                        /* elements of each */
+  void *const *destinations;           /* all receive the same bits */
+  const double *factors;               /* PREMUL_SUM: one for each source; otherwise NULL */
+  int divisor;                         /* AVG; 0 means the number of sources */
+  size_t count;                        /* elements of each array */
 } openreg_reduction_job;
 
-/* Reduces tile by tile: a tile of all sources is read before it is written to any destination, so a
- * destination may be a source, element for element; they must not overlap otherwise. All addresses
- * are multiples of the element's bytes. `is_ended` (NULL: never) is asked between tiles, and ends
- * the work when it holds; returns false then. */
-bool openreg_reduce(const openreg_reduction_job *job, bool (*is_ended)(const void *),
+/* Reduces tile by tile. It reads a tile of all sources before it writes that tile to a destination.
+ * So a destination may be a source, element for element; arrays must not overlap otherwise. All
+ * addresses must be multiples of the element size. Between tiles it calls `is_canceled` with
+ * `context`, unless that is NULL. When `is_canceled` returns true, it stops and returns false. */
+bool openreg_reduce(const openreg_reduction_job *job, bool (*is_canceled)(const void *),
                     const void *context);
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
 typedef struct openreg_comm openreg_comm;
 
-/* Names a control segment to the processes of this machine, by any means: what ncclUniqueId is. It
- * proves that two processes share memory: where it cannot be opened, they do not. */
+/* Identifies a control segment to the processes of this machine, as ncclUniqueId does. The program
+ * may pass it to other processes by any means. It also proves that two processes share memory: a
+ * process that cannot open the segment shares none with its creator. */
 typedef struct openreg_comm_id {
   unsigned char bytes[64];
 } openreg_comm_id;
 
-/* Makes a control segment for so many ranks, 1 to OPENREG_MAX_RANKS. This process holds it open for
- * others until all have joined, or until it ends or drops it; of it nothing is left behind.
- * Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, SYSTEM. */
+/* Creates a control segment for `size` ranks, 1 to OPENREG_MAX_RANKS, and writes its id to `id`.
+ * This process holds the segment open until all ranks have joined, the id is dropped, or the
+ * process ends. Nothing remains after that. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, SYSTEM. */
 openreg_status openreg_comm_id_create(int size, openreg_comm_id *id);
 
-/* Lets go of a segment that this process created. Who has joined keeps it. Does nothing for one
- * that all have joined. */
+/* Closes a segment that this process created. Ranks that have joined keep it. Does nothing when all
+ * ranks have joined, or when another process created it. */
 void openreg_comm_id_drop(const openreg_comm_id *id);
 
-/* Whether the process that created the id lives on this machine, and this process may open what it
- * has: then the id can be joined here. Touches nothing. */
+/* Returns whether this process could join the id: its creator runs on this machine, and this
+ * process may open the creator's files. Changes nothing. */
 bool openreg_comm_id_is_reachable(const openreg_comm_id *id);
 
 typedef struct openreg_comm_options {
-  const char *name;    /* for sentences; NULL: none. Cut to OPENREG_COMM_NAME_BYTES - 1. */
-  uint64_t timeout_ns; /* for the others to join */
-  /* What the ranks of the communicator are called in sentences, `size` numbers that are copied, for
-   * groups that are a part of a larger one; NULL: as they are. */
+  const char *name;    /* for messages; NULL: none. Cut to OPENREG_COMM_NAME_BYTES - 1. */
+  uint64_t timeout_ns; /* how long to wait for the other ranks to join */
+  /* The rank numbers that messages show: `size` numbers, which are copied. For a group that is a
+   * part of a larger one. NULL: 0 to size - 1. */
   const int *rank_names;
-  bool share_device; /* two ranks may have one device: OPENREG_SHARE_DEVICE */
+  bool share_device; /* allow two ranks to have one device: OPENREG_SHARE_DEVICE */
 } openreg_comm_options;
 
-/* Joins as `rank` of `size`, with the memory of a device of this process, and waits until all have
- * joined. Several threads of a process may join, each as a rank. `options` may be NULL: no name,
- * and any time to join. Errors: INVALID_ARGUMENT (a rank out of range, one that has joined already,
- * another size than the id was created for, bytes that are no id, an id that cannot be reached),
- * INVALID_DEVICE, COMMUNICATION_FAILURE (two ranks with one device: names both; ranks that did not
- * come in time: names them; one that ended meanwhile), OUT_OF_MEMORY, SYSTEM, and those of
- * openreg_arena_get. */
+/* Joins as `rank` of `size` with the memory of `device`, a device of this process, and waits until
+ * all ranks have joined. Several threads of a process may join, each as one rank. `options` may be
+ * NULL: no name and no time limit. The caller destroys `*comm`. Errors: INVALID_ARGUMENT (rank out
+ * of range, rank already joined, a size that differs from the id's, bytes that are not an id, an id
+ * that cannot be reached), INVALID_DEVICE, COMMUNICATION_FAILURE (two ranks with one device, ranks
+ * that did not join in time, a rank that died or left meanwhile; the message names them),
+ * OUT_OF_MEMORY, SYSTEM, and the errors of openreg_arena_get. */
 openreg_status openreg_comm_init(const openreg_comm_id *id, int size, int rank, int device,
                                  const openreg_comm_options *options, openreg_comm **comm);
 
-/* Communicators of one process among themselves, rank i with devices[i], as ncclCommInitAll makes:
- * for a thread that has several devices. Errors: as openreg_comm_init; then none is made. */
+/* Creates `size` communicators of one process, as ncclCommInitAll does: rank i with devices[i], for
+ * a thread that uses several devices. Errors: as openreg_comm_init; then it creates none. */
 openreg_status openreg_comm_init_all(int size, const int devices[],
                                      const openreg_comm_options *options, openreg_comm *comms[]);
 
@@ -185,96 +187,143 @@ int openreg_comm_rank(const openreg_comm *comm);
 int openreg_comm_size(const openreg_comm *comm);
 int openreg_comm_device(const openreg_comm *comm);
 
-/* OK, or COMMUNICATION_FAILURE with the sentence, if the communicator was ended. */
+/* Returns OK, or COMMUNICATION_FAILURE with the message when the communicator was aborted. */
 openreg_status openreg_comm_check(const openreg_comm *comm);
 
-/* Ends it for all ranks, unless it was ended: who waits in it returns. `why` for the sentence:
- * "rank 2 aborted the group: <why>"; NULL: no reason is given. */
+/* Aborts the communicator for all ranks, unless it was aborted before. Ranks that wait in it
+ * return. The message is "rank 2 aborted the group: <why>"; `why` may be NULL. */
 void openreg_comm_abort(openreg_comm *comm, const char *why);
 
-/* Leaves it, and frees what this rank has of it. No call on it may be running. NULL is allowed. */
+/* Leaves the communicator and frees this rank's resources. No call on it may be running. NULL is
+ * allowed. */
 void openreg_comm_destroy(openreg_comm *comm);
+
+/* Leaves all communicators of the process, as its end does. For processes that end without running
+ * destructors. No communicator may be used afterwards. */
+void openreg_comm_leave(void);
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-/* X(name, what a sentence calls it). */
+/* How many buffers one side of a collective (inputs or outputs) has. Where a side has one buffer
+ * per rank, the caller may pass a single buffer instead that holds chunks of equal length, one
+ * after the other. */
+typedef enum openreg_buffer_rule {
+  OPENREG_BUFFERS_NONE,
+  OPENREG_BUFFERS_ONE,
+  OPENREG_BUFFERS_PER_RANK,
+  OPENREG_BUFFERS_ONE_AT_ROOT,
+  OPENREG_BUFFERS_PER_RANK_AT_ROOT,
+} openreg_buffer_rule;
+
+static inline bool openreg_buffers_are_per_rank(openreg_buffer_rule rule) {
+  return rule == OPENREG_BUFFERS_PER_RANK || rule == OPENREG_BUFFERS_PER_RANK_AT_ROOT;
+}
+
+/* Which lengths must agree between ranks. */
+typedef enum openreg_length_rule {
+  OPENREG_LENGTHS_NONE,     /* the collective moves no elements */
+  OPENREG_LENGTHS_EQUAL,    /* all ranks pass buffers of the same length */
+  OPENREG_LENGTHS_INPUTS,   /* all ranks pass the same list of input lengths */
+  OPENREG_LENGTHS_OUTPUTS,  /* all ranks pass the same list of output lengths */
+  OPENREG_LENGTHS_PAIRWISE, /* what rank i sends to rank j is as long as what j receives from i */
+} openreg_length_rule;
+
+enum openreg_collective_flags {
+  OPENREG_HAS_ROOT = 1 << 0,               /* one rank is the root */
+  OPENREG_REDUCES = 1 << 1,                /* combines elements by an openreg_reduction */
+  OPENREG_ROOT_OUTPUT_IS_OPTIONAL = 1 << 2 /* the root may pass no output */
+};
+
+/* One row for each collective; everything that depends on the kind reads it.
+ *
+ * X(name, text in messages, rule of the inputs, rule of the outputs, lengths that must agree,
+ * flags, the function move_... of movement.c that does a rank's share) */
 #define OPENREG_COLLECTIVE_LIST(X)                                                                 \
-  X(ALL_REDUCE, "all_reduce")                                                                      \
-  X(REDUCE, "reduce")                                                                              \
-  X(REDUCE_SCATTER, "reduce_scatter")                                                              \
-  X(BROADCAST, "broadcast")                                                                        \
-  X(ALL_GATHER, "all_gather")                                                                      \
-  X(GATHER, "gather")                                                                              \
-  X(SCATTER, "scatter")                                                                            \
-  X(ALL_TO_ALL, "all_to_all")                                                                      \
-  X(BARRIER, "barrier")
+  X(ALL_REDUCE, "all_reduce", ONE, ONE, EQUAL, OPENREG_REDUCES, reduced)                           \
+  X(REDUCE, "reduce", ONE, ONE_AT_ROOT, EQUAL, OPENREG_HAS_ROOT | OPENREG_REDUCES, reduced)        \
+  X(REDUCE_SCATTER, "reduce_scatter", PER_RANK, ONE, INPUTS, OPENREG_REDUCES, reduced_chunk)       \
+  X(BROADCAST, "broadcast", ONE_AT_ROOT, ONE, EQUAL,                                               \
+    OPENREG_HAS_ROOT | OPENREG_ROOT_OUTPUT_IS_OPTIONAL, from_root)                                 \
+  X(ALL_GATHER, "all_gather", ONE, PER_RANK, OUTPUTS, 0, from_all)                                 \
+  X(GATHER, "gather", ONE, PER_RANK_AT_ROOT, PAIRWISE, OPENREG_HAS_ROOT, from_all)                 \
+  X(SCATTER, "scatter", PER_RANK_AT_ROOT, ONE, PAIRWISE, OPENREG_HAS_ROOT, from_root)              \
+  X(ALL_TO_ALL, "all_to_all", PER_RANK, PER_RANK, PAIRWISE, 0, from_all)                           \
+  X(BARRIER, "barrier", NONE, NONE, NONE, 0, nothing)
 
 typedef enum openreg_collective_kind {
-#define X(name, text) OPENREG_COLLECTIVE_##name,
+#define X(name, text, inputs, outputs, lengths, flags, move) OPENREG_COLLECTIVE_##name,
   OPENREG_COLLECTIVE_LIST(X)
 #undef X
       OPENREG_COLLECTIVE_COUNT
 } openreg_collective_kind;
 
+typedef struct openreg_collective_traits {
+  const char *name; /* "all_reduce" */
+  openreg_buffer_rule inputs, outputs;
+  openreg_length_rule lengths;
+  bool has_root, reduces, is_root_output_optional;
+} openreg_collective_traits;
+
+/* The row of a collective; never freed. */
+const openreg_collective_traits *openreg_collective_traits_of(openreg_collective_kind kind);
+
 const char *openreg_collective_name(openreg_collective_kind kind);
 
 /* Elements at a device address of this rank's device. */
-typedef struct openreg_part {
+typedef struct openreg_comm_buffer {
   void *address;
-  size_t count;
-} openreg_part;
+  size_t count; /* elements of the call's dtype */
+} openreg_comm_buffer;
 
-/* One rank's side of a collective. What goes in and comes out are lists of parts, which may lie
+/* One rank's arguments of a collective. Inputs and outputs are lists of buffers, which may lie
  * anywhere in the device's memory:
  *
- *     kind             inputs                        outputs
- *     ALL_REDUCE       1                             1, as long
- *     REDUCE           1                             1 at the root, as long
- *     REDUCE_SCATTER   n: part i is for rank i       1, as long as this rank's part
- *     BROADCAST        1 at the root                 1, as long; at the root it may be left out
- *     ALL_GATHER       1                             n: part i is from rank i
- *     GATHER           1                             n at the root
- *     SCATTER          n at the root                 1
- *     ALL_TO_ALL       n: part i is for rank i       n: part i is from rank i
- *     BARRIER          0                             0
+ *     kind             inputs                            outputs
+ *     ALL_REDUCE       1                                 1 of the same length
+ *     REDUCE           1                                 1 of the same length at the root
+ *     REDUCE_SCATTER   n: buffer i is for rank i         1, as long as this rank's input
+ *     BROADCAST        1 at the root                     1 of the same length; optional at the root
+ *     ALL_GATHER       1                                 n: buffer i is from rank i
+ *     GATHER           1                                 n at the root
+ *     SCATTER          n at the root                     1
+ *     ALL_TO_ALL       n: buffer i is for rank i         n: buffer i is from rank i
+ *     BARRIER          0                                 0
  *
- * Where n parts follow each other in memory and are of one length, one part that holds them all may
- * be given instead. Counts may be 0, and differ between ranks where parts are moved; what rank i
- * sends to rank j must be as long as what j takes from i. An output may be the very memory of an
- * input that goes to the same place (in place: of ALL_REDUCE and REDUCE; this rank's own part of
- * the others); they must not overlap otherwise. */
+ * Counts may be 0. Where elements are only moved, counts may differ between ranks, but what rank i
+ * sends to rank j must be as long as what j receives from i. An output may be the same memory as
+ * the input that goes to the same place (in place: the whole buffer of ALL_REDUCE and REDUCE, this
+ * rank's own chunk otherwise). Buffers must not overlap otherwise. */
 typedef struct openreg_collective {
   openreg_collective_kind kind;
   openreg_dtype dtype;
-  openreg_reduction reduction; /* of the three that reduce */
-  double factor;               /* of PREMUL_SUM: this rank's; rounded to the dtype */
-  const void *factor_address;  /* or where on the device it is, one element of the dtype; or NULL */
-  int root;                    /* of those that have one */
-  const openreg_part *inputs, *outputs;
+  openreg_reduction reduction; /* only for collectives that reduce */
+  double factor;               /* PREMUL_SUM: this rank's factor, rounded to the dtype */
+  const void *factor_address;  /* or its device address, one element of the dtype; NULL: `factor` */
+  int root;                    /* only for collectives that have one */
+  const openreg_comm_buffer *inputs, *outputs;
   int input_count, output_count;
-  uint64_t timeout_ns; /* from the call on; UINT64_MAX: for ever */
+  uint64_t timeout_ns; /* from the call on; UINT64_MAX: none */
 } openreg_collective;
 
-/* Does a collective; returns when this rank's outputs are written and nobody reads its inputs any
- * more. Errors: INVALID_ARGUMENT (counts of parts, a root out of range, a reduction that is not
- * defined), INVALID_ADDRESS (memory of another device, or of another process that this one
- * imported): found before anything is told to the others, the number is not used up;
- * COMMUNICATION_FAILURE. */
+/* Runs a collective. Returns when this rank's outputs are written and no rank reads its inputs any
+ * more. Errors: INVALID_ARGUMENT (numbers of buffers, lengths, root out of range, undefined
+ * reduction), INVALID_ADDRESS (memory of another device, or imported from another process): these
+ * are found before other ranks see the call, and do not use up a number. COMMUNICATION_FAILURE. */
 openreg_status openreg_comm_run(openreg_comm *comm, const openreg_collective *collective);
 
-/* The same in two steps, for a caller that tries for a moment and leaves the rest to another
- * thread: begin tells the others and does not wait for them; finish waits for at most `patience_ns`
- * and answers NOT_READY, to be called again, by any thread. What `collective` points to must stay
- * as it is until finish has answered something else. Errors: as openreg_comm_run, all but
- * COMMUNICATION_FAILURE by begin. */
+/* The same in two steps, for a caller that tries briefly and leaves the rest to another thread.
+ * Begin publishes the call to the other ranks and does not wait for them. Finish waits for at most
+ * `patience_ns` and returns NOT_READY after that; any thread may call it again. What `collective`
+ * points to must stay valid and unchanged until finish returns something else. Errors: as
+ * openreg_comm_run; begin reports all except COMMUNICATION_FAILURE of this call. */
 openreg_status openreg_comm_begin(openreg_comm *comm, const openreg_collective *collective);
 openreg_status openreg_comm_finish(openreg_comm *comm, uint64_t patience_ns);
 
-/* Whether the calling process may use a core for each rank, and more than one. If not, who waits
- * for the others gains nothing from another thread that could wait instead. */
-bool openreg_comm_has_cores(const openreg_comm *comm);
+/* Returns whether the process may use a core for each rank, and more than one. If not, a rank that
+ * waits gains nothing by handing the wait to another thread. */
+bool openreg_comm_has_core_per_rank(const openreg_comm *comm);
 
-/* The number that the next collective of this rank has; the first has 1. */
+/* The number of this rank's next collective; the first has number 1. */
 uint64_t openreg_comm_next_number(const openreg_comm *comm);
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -283,25 +332,25 @@ typedef struct openreg_message {
   bool is_send;
   int peer; /* another rank, or this one: then a send and a receive of one call belong together */
   openreg_dtype dtype;
-  openreg_part part;
+  openreg_comm_buffer buffer;
 } openreg_message;
 
-/* Sends and receives, all of them at the same time, as NCCL does within a group call: none waits
- * for another one of the call to be done. Messages of a pair in one direction are matched in order.
- * Returns when all that is received has arrived, and all that is sent may be written again: small
- * messages do not wait for the receiver. A message and what it meets must be of one dtype and
- * length. Errors: as openreg_comm_run; a message that nobody took in time names the peer. */
+/* Sends and receives `count` messages concurrently, as NCCL does within a group call: no message of
+ * the call waits for another one to finish. Messages of one pair and direction are matched in
+ * order. Returns when all received data has arrived and all sent buffers may be written again.
+ * Small sends do not wait for the receiver. A send and its receive must have the same dtype and
+ * length. Errors: as openreg_comm_run. A timeout's message names the peer. */
 openreg_status openreg_comm_exchange(openreg_comm *comm, const openreg_message *messages, int count,
                                      uint64_t timeout_ns);
 
 /* ---- processes of ranks ---------------------------------------------------------------------- */
 
-/* When a process was started, in the clock ticks of /proc; 0: not known. A number alone may by now
- * be another one's. */
+/* When a process started, in clock ticks as /proc reports them; 0: unknown. A process id alone may
+ * have been reused by now. */
 uint64_t openreg_process_started(int pid);
 
-/* Whether the process that was started then has ended; false, too, when that cannot be found out.
- * `started` may be 0: then the number alone counts. */
+/* Returns whether the process `pid` that started at `started` has ended; false when that is
+ * unknown. With `started` 0 the process id alone decides. */
 bool openreg_process_has_ended(int pid, uint64_t started);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* comm.c: joining a communicator, and leaving it.
  *
- * All join, then each maps the arenas of all. Meanwhile there is no watchdog yet: who waits looks
- * for itself, ten times a second, whether those who have joined still live.
+ * All ranks join; then each rank maps the arenas of all. No watchdog runs during that time, so each
+ * waiting rank checks ten times a second whether the ranks that have joined still live.
  */
 #include "collectives/comm.h"
 
@@ -14,9 +14,9 @@
 #include "collectives/liveness.h"
 #include "collectives/error_text.h"
 
-enum { LOOK_EVERY_NS = 100000000 };
+enum { POLL_INTERVAL_NS = 100000000 };
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creating -------------------------------------------------------------------------------- */
 
 static void free_comm(openreg_comm *comm) {
   if (!openreg_in_bad_fork() && comm->arenas != NULL)
@@ -29,13 +29,13 @@ static void free_comm(openreg_comm *comm) {
 static openreg_status make_comm(int size, int rank, int device, openreg_comm **made) {
   openreg_comm *comm = calloc(1, sizeof *comm);
   if (comm == NULL)
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a communicator");
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: out of host memory for a communicator");
   *comm = (openreg_comm){.size = size, .rank = rank, .device = device, .left_rank = -1};
   comm->arenas = calloc((size_t)size, sizeof *comm->arenas);
   void *base;
   openreg_status status = OPENREG_OK;
   if (comm->arenas == NULL)
-    status = openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a communicator");
+    status = openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: out of host memory for a communicator");
   if (status == OPENREG_OK)
     status = openreg_arena_get(device, &base, &comm->arena_bytes);
   if (status != OPENREG_OK) {
@@ -48,14 +48,16 @@ static openreg_status make_comm(int size, int rank, int device, openreg_comm **m
 }
 
 static openreg_status check_id(const openreg_comm_id *id, int size, int rank,
-                               struct openreg_segment_name *name) {
-  if (!openreg_segment_name_read(id, name))
-    return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg: these bytes are no id of a communicator");
-  if (size < 1 || (uint32_t)size != name->size)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                        "openreg: a communicator made for %u ranks cannot have %d",
-                        (unsigned)name->size, size);
+                               struct openreg_comm_shm_locator *locator) {
+  if (!openreg_comm_shm_locator_decode(id, locator))
+    return openreg_fail(
+        OPENREG_INVALID_ARGUMENT,
+        "openreg: not a communicator id; pass the id that openreg_comm_id_create made");
+  if (size < 1 || (uint32_t)size != locator->size)
+    return openreg_fail(
+        OPENREG_INVALID_ARGUMENT,
+        "openreg: cannot join with size %d: the communicator was created for %u ranks", size,
+        (unsigned)locator->size);
   if (rank < 0 || rank >= size)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: rank %d: expected 0 to %d", rank,
                         size - 1);
@@ -64,9 +66,9 @@ static openreg_status check_id(const openreg_comm_id *id, int size, int rank,
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
-/* Everything that can fail is done before the place is taken. */
-static openreg_status take_place(openreg_comm *comm) {
-  struct openreg_member *member = &comm->segment->members[comm->rank];
+/* Does everything that can fail before it claims the rank. */
+static openreg_status claim_rank(openreg_comm *comm) {
+  struct openreg_member *member = &comm->shm->members[comm->rank];
   openreg_device_properties properties;
   openreg_ipc_handle arena;
   openreg_status status = openreg_device_get_properties(comm->device, &properties);
@@ -74,40 +76,40 @@ static openreg_status take_place(openreg_comm *comm) {
     status = openreg_ipc_export_arena(comm->device, &arena);
   if (status != OPENREG_OK)
     return status;
-  if (!openreg_attachment_take_place(comm->attachment, comm->rank)) {
+  if (!openreg_mapping_claim_rank(comm->mapping, comm->rank)) {
     char name[OPENREG_RANK_TEXT_BYTES], group[OPENREG_GROUP_TEXT_BYTES];
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: %s%s has joined already",
-                        openreg_rank_text(comm->attachment, comm->rank, name),
-                        openreg_group_text(comm->attachment, group));
+                        openreg_rank_text(comm->mapping, comm->rank, name),
+                        openreg_group_text(comm->mapping, group));
   }
   member->pid = getpid();
   member->started = openreg_process_started(getpid());
   memcpy(member->uuid, properties.uuid, sizeof member->uuid);
   member->arena = arena;
   atomic_store(&member->state, OPENREG_MEMBER_JOINED);
-  atomic_fetch_add(&comm->segment->joined, 1);
-  openreg_attachment_ring_all(comm->attachment);
+  atomic_fetch_add(&comm->shm->joined_count, 1);
+  openreg_mapping_wake_all(comm->mapping);
   return OPENREG_OK;
 }
 
 static openreg_status join(const openreg_comm_id *id, int size, int rank, int device,
                            const openreg_comm_options *options, openreg_comm **joined) {
-  struct openreg_segment_name name;
+  struct openreg_comm_shm_locator locator;
   openreg_comm *comm = NULL;
-  openreg_status status = check_id(id, size, rank, &name);
+  openreg_status status = check_id(id, size, rank, &locator);
   if (status == OPENREG_OK)
     status = make_comm(size, rank, device, &comm);
   if (status != OPENREG_OK)
     return status;
-  status = openreg_attachment_get(&name, options, &comm->attachment);
+  status = openreg_mapping_get(&locator, options, &comm->mapping);
   if (status == OPENREG_OK) {
-    comm->segment = comm->attachment->segment;
-    status = take_place(comm);
+    comm->shm = comm->mapping->shm;
+    status = claim_rank(comm);
     if (status == OPENREG_OK) {
       *joined = comm;
       return OPENREG_OK;
     }
-    openreg_attachment_put(comm->attachment);
+    openreg_mapping_put(comm->mapping);
   }
   free_comm(comm);
   return status;
@@ -117,79 +119,80 @@ static openreg_status join(const openreg_comm_id *id, int size, int rank, int de
 
 struct gathering {
   openreg_comm *comm;
-  _Atomic uint32_t *count; /* how many are there */
+  _Atomic uint32_t *count; /* ranks that have arrived */
 };
 
-static bool are_all_there(const struct gathering *gathering) {
+static bool have_all_arrived(const struct gathering *gathering) {
   return atomic_load(gathering->count) == (uint32_t)gathering->comm->size;
 }
 
 static bool is_gathering_over(void *context) {
   const struct gathering *gathering = context;
-  return are_all_there(gathering) || openreg_attachment_has_ended(gathering->comm->attachment) ||
-         atomic_load(&gathering->comm->segment->left) > 0;
+  return have_all_arrived(gathering) || openreg_mapping_is_aborted(gathering->comm->mapping) ||
+         atomic_load(&gathering->comm->shm->left_count) > 0;
 }
 
 static bool is_missing(const void *context, int rank) {
-  enum openreg_member_state state = openreg_attachment_state_of(context, rank);
+  enum openreg_member_state state = openreg_mapping_member_state(context, rank);
   return state == OPENREG_MEMBER_ABSENT || state == OPENREG_MEMBER_JOINING;
 }
 
 static bool has_left(const void *context, int rank) {
-  return openreg_attachment_state_of(context, rank) == OPENREG_MEMBER_LEFT;
+  return openreg_mapping_member_state(context, rank) == OPENREG_MEMBER_LEFT;
 }
 
-/* Ends it when one that has joined lives no more. */
-static void look_for_dead(openreg_comm *comm) {
+/* Aborts when a rank that has joined has died. */
+static void abort_if_rank_died(openreg_comm *comm) {
   for (int rank = 0; rank < comm->size; rank++) {
-    const struct openreg_member *member = &comm->segment->members[rank];
-    if (openreg_attachment_state_of(comm->attachment, rank) != OPENREG_MEMBER_JOINED ||
+    const struct openreg_member *member = &comm->shm->members[rank];
+    if (openreg_mapping_member_state(comm->mapping, rank) != OPENREG_MEMBER_JOINED ||
         member->pid == getpid() || !openreg_process_has_ended(member->pid, member->started))
       continue;
     char name[OPENREG_RANK_TEXT_BYTES], group[OPENREG_GROUP_TEXT_BYTES];
-    openreg_attachment_end(comm->attachment, "openreg: %s%s has died (process %d)",
-                           openreg_rank_text(comm->attachment, rank, name),
-                           openreg_group_text(comm->attachment, group), member->pid);
+    openreg_mapping_abort(comm->mapping, "openreg: %s%s has died (process %d)",
+                          openreg_rank_text(comm->mapping, rank, name),
+                          openreg_group_text(comm->mapping, group), member->pid);
   }
 }
 
-static void end_late(openreg_comm *comm, uint64_t timeout_ns) {
+static void abort_for_timeout(openreg_comm *comm, uint64_t timeout_ns) {
   char ranks[OPENREG_RANKS_TEXT_BYTES], group[OPENREG_GROUP_TEXT_BYTES];
   char time[OPENREG_TIME_TEXT_BYTES];
-  bool all_joined = atomic_load(&comm->segment->joined) == (uint32_t)comm->size;
+  bool all_joined = atomic_load(&comm->shm->joined_count) == (uint32_t)comm->size;
   openreg_time_text(timeout_ns, time);
-  openreg_group_text(comm->attachment, group);
+  openreg_group_text(comm->mapping, group);
   if (all_joined)
-    openreg_attachment_end(comm->attachment, "openreg: not all ranks%s were ready within %s", group,
-                           time);
+    openreg_mapping_abort(comm->mapping, "openreg: not all ranks%s were ready within %s", group,
+                          time);
   else
-    openreg_attachment_end(
-        comm->attachment, "openreg: %s%s did not join within %s",
-        openreg_ranks_text(comm->attachment, is_missing, comm->attachment, ranks), group, time);
+    openreg_mapping_abort(comm->mapping, "openreg: %s%s did not join within %s",
+                          openreg_ranks_text(comm->mapping, is_missing, comm->mapping, ranks),
+                          group, time);
 }
 
-static void end_left(openreg_comm *comm) {
+static void abort_for_departure(openreg_comm *comm) {
   char ranks[OPENREG_RANKS_TEXT_BYTES], group[OPENREG_GROUP_TEXT_BYTES];
-  openreg_attachment_end(comm->attachment, "openreg: %s%s left before all had joined",
-                         openreg_ranks_text(comm->attachment, has_left, comm->attachment, ranks),
-                         openreg_group_text(comm->attachment, group));
+  openreg_mapping_abort(comm->mapping, "openreg: %s%s left before all had joined",
+                        openreg_ranks_text(comm->mapping, has_left, comm->mapping, ranks),
+                        openreg_group_text(comm->mapping, group));
 }
 
-static openreg_status await_all(openreg_comm *comm, _Atomic uint32_t *count, int64_t deadline_ns,
-                                uint64_t timeout_ns) {
+static openreg_status wait_for_all(openreg_comm *comm, _Atomic uint32_t *count, int64_t deadline_ns,
+                                   uint64_t timeout_ns) {
   struct gathering gathering = {.comm = comm, .count = count};
-  while (!are_all_there(&gathering)) {
-    if (openreg_attachment_has_ended(comm->attachment))
-      return openreg_comm_fail(comm);
+  while (!have_all_arrived(&gathering)) {
+    if (openreg_mapping_is_aborted(comm->mapping))
+      return openreg_comm_fail_aborted(comm);
     int64_t now_ns = openreg_now_ns();
-    if (atomic_load(&comm->segment->left) > 0)
-      end_left(comm);
+    if (atomic_load(&comm->shm->left_count) > 0)
+      abort_for_departure(comm);
     else if (now_ns >= deadline_ns)
-      end_late(comm, timeout_ns);
+      abort_for_timeout(comm, timeout_ns);
     else
-      look_for_dead(comm);
-    int64_t next_ns = now_ns + LOOK_EVERY_NS < deadline_ns ? now_ns + LOOK_EVERY_NS : deadline_ns;
-    openreg_doorbell_await(&comm->segment->bell, 0, next_ns, is_gathering_over, &gathering);
+      abort_if_rank_died(comm);
+    int64_t next_ns =
+        now_ns + POLL_INTERVAL_NS < deadline_ns ? now_ns + POLL_INTERVAL_NS : deadline_ns;
+    openreg_doorbell_wait(&comm->shm->bell, 0, next_ns, is_gathering_over, &gathering);
   }
   return OPENREG_OK;
 }
@@ -197,11 +200,11 @@ static openreg_status await_all(openreg_comm *comm, _Atomic uint32_t *count, int
 /* ---- when all have joined -------------------------------------------------------------------- */
 
 static bool share_device(const openreg_comm *comm, int one, int other) {
-  const struct openreg_member *members = comm->segment->members;
+  const struct openreg_member *members = comm->shm->members;
   return memcmp(members[one].uuid, members[other].uuid, OPENREG_UUID_BYTES) == 0;
 }
 
-/* All come to the same sentence. */
+/* All ranks find the same pair, so all report the same message. */
 static void check_devices(openreg_comm *comm) {
   for (int other = 1; other < comm->size; other++)
     for (int one = 0; one < other; one++) {
@@ -209,13 +212,13 @@ static void check_devices(openreg_comm *comm) {
         continue;
       char name[OPENREG_RANK_TEXT_BYTES], second[OPENREG_RANK_TEXT_BYTES];
       char group[OPENREG_GROUP_TEXT_BYTES];
-      openreg_attachment_end(
-          comm->attachment,
-          "openreg: %s and %s%s have the same device: each rank needs one of its own, or "
-          "OPENREG_SHARE_DEVICE=1 allows ranks to share them",
-          openreg_rank_text(comm->attachment, one, name),
-          openreg_rank_text(comm->attachment, other, second),
-          openreg_group_text(comm->attachment, group));
+      openreg_mapping_abort(
+          comm->mapping,
+          "openreg: %s and %s%s have the same device: give each rank its own device, or set "
+          "OPENREG_SHARE_DEVICE=1",
+          openreg_rank_text(comm->mapping, one, name),
+          openreg_rank_text(comm->mapping, other, second),
+          openreg_group_text(comm->mapping, group));
       return;
     }
 }
@@ -223,40 +226,40 @@ static void check_devices(openreg_comm *comm) {
 static openreg_status map_arenas(openreg_comm *comm) {
   for (int rank = 0; rank < comm->size; rank++) {
     openreg_status status =
-        openreg_ipc_open_arena(&comm->segment->members[rank].arena, &comm->arenas[rank]);
+        openreg_ipc_open_arena(&comm->shm->members[rank].arena, &comm->arenas[rank]);
     if (status == OPENREG_OK)
       continue;
     char name[OPENREG_RANK_TEXT_BYTES], group[OPENREG_GROUP_TEXT_BYTES];
-    openreg_attachment_end(comm->attachment, "openreg: %s%s could not reach the memory of others",
-                           openreg_rank_text(comm->attachment, comm->rank, name),
-                           openreg_group_text(comm->attachment, group));
+    openreg_mapping_abort(comm->mapping, "openreg: %s%s could not map the memory of another rank",
+                          openreg_rank_text(comm->mapping, comm->rank, name),
+                          openreg_group_text(comm->mapping, group));
     return status;
   }
   return OPENREG_OK;
 }
 
 static openreg_status watch(openreg_comm *comm) {
-  openreg_status status = openreg_attachments_lock();
+  openreg_status status = openreg_mappings_lock();
   if (status != OPENREG_OK)
     return status;
-  status = openreg_watchdog_add_locked(comm->attachment);
-  openreg_attachments_unlock();
+  status = openreg_watchdog_add_locked(comm->mapping);
+  openreg_mappings_unlock();
   return status;
 }
 
-/* For a rank when all have joined. */
+/* What each rank does after all have joined. */
 static openreg_status prepare(openreg_comm *comm, const openreg_comm_options *options) {
   if (!options->share_device)
     check_devices(comm);
-  if (openreg_attachment_has_ended(comm->attachment))
-    return openreg_comm_fail(comm);
+  if (openreg_mapping_is_aborted(comm->mapping))
+    return openreg_comm_fail_aborted(comm);
   openreg_status status = map_arenas(comm);
   if (status == OPENREG_OK)
     status = watch(comm);
   if (status != OPENREG_OK)
     return status;
-  atomic_fetch_add(&comm->segment->mapped, 1);
-  openreg_attachment_ring_all(comm->attachment);
+  atomic_fetch_add(&comm->shm->mapped_count, 1);
+  openreg_mapping_wake_all(comm->mapping);
   return OPENREG_OK;
 }
 
@@ -273,14 +276,14 @@ openreg_status openreg_comm_init(const openreg_comm_id *id, int size, int rank, 
   openreg_status status = join(id, size, rank, device, options, &joined);
   if (status != OPENREG_OK)
     return status;
-  struct openreg_segment *segment = joined->segment;
-  status = await_all(joined, &segment->joined, deadline_ns, options->timeout_ns);
+  struct openreg_comm_shm *shm = joined->shm;
+  status = wait_for_all(joined, &shm->joined_count, deadline_ns, options->timeout_ns);
   if (status == OPENREG_OK) {
     openreg_comm_id_drop(id);
     status = prepare(joined, options);
   }
   if (status == OPENREG_OK)
-    status = await_all(joined, &segment->mapped, deadline_ns, options->timeout_ns);
+    status = wait_for_all(joined, &shm->mapped_count, deadline_ns, options->timeout_ns);
   if (status != OPENREG_OK) {
     openreg_comm_destroy(joined);
     return status;
@@ -325,35 +328,36 @@ int openreg_comm_device(const openreg_comm *comm) {
   return comm->device;
 }
 
-openreg_status openreg_comm_require(const openreg_comm *comm) {
+openreg_status openreg_comm_require_usable(const openreg_comm *comm) {
   if (openreg_in_bad_fork())
-    return openreg_fail(OPENREG_BAD_FORK,
-                        "openreg: a communicator was made before this process was forked, so it is "
-                        "its parent's alone");
-  if (!openreg_attachment_has_ended(comm->attachment))
+    return openreg_fail(
+        OPENREG_BAD_FORK,
+        "openreg: a communicator cannot be used in a forked child; create it after the "
+        "fork or use spawn");
+  if (!openreg_mapping_is_aborted(comm->mapping))
     return OPENREG_OK;
   return openreg_fail(OPENREG_COMMUNICATION_FAILURE, "%s",
-                      openreg_attachment_sentence(comm->attachment));
+                      openreg_mapping_abort_message(comm->mapping));
 }
 
 openreg_status openreg_comm_check(const openreg_comm *comm) {
-  return openreg_comm_require(comm);
+  return openreg_comm_require_usable(comm);
 }
 
 void openreg_comm_abort(openreg_comm *comm, const char *why) {
   if (openreg_in_bad_fork())
     return;
   char name[OPENREG_RANK_TEXT_BYTES], group[OPENREG_GROUP_TEXT_BYTES];
-  openreg_group_text(comm->attachment, group);
-  openreg_attachment_end(comm->attachment, "openreg: %s%s aborted the group%s%s",
-                         openreg_rank_text(comm->attachment, comm->rank, name), group,
-                         why == NULL ? "" : ": ", why == NULL ? "" : why);
+  openreg_group_text(comm->mapping, group);
+  openreg_mapping_abort(comm->mapping, "openreg: %s%s aborted the group%s%s",
+                        openreg_rank_text(comm->mapping, comm->rank, name), group,
+                        why == NULL ? "" : ": ", why == NULL ? "" : why);
 }
 
 void openreg_comm_destroy(openreg_comm *comm) {
   if (comm == NULL)
     return;
-  openreg_attachment_leave(comm->attachment, comm->rank);
-  openreg_attachment_put(comm->attachment);
+  openreg_mapping_release_rank(comm->mapping, comm->rank);
+  openreg_mapping_put(comm->mapping);
   free_comm(comm);
 }

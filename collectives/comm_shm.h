@@ -1,17 +1,17 @@
-/* segment.h: the control segment of a communicator, a memory file that all its ranks map.
+/* comm_shm.h: the control segment of a communicator, a memory file that all its ranks map.
  *
- * One page for all, then for each member: what it is, the calls it published, small slots for data,
- * and a mailbox for each pair. The file is as long as its largest use and sparse: what is not
- * touched costs nothing.
+ * The segment has one page for all ranks. Then it has for each rank: its member record, the calls
+ * it published, buffers for small inputs, and a mailbox for each peer. The file is sparse and sized
+ * for the largest use; pages that nobody touches cost nothing.
  *
- * Phases. Members pass one phase after another together: `arrivals` counts them, and who is the
- * last one of phase p stores p in `phase`. Nobody arrives at p+1 before it saw p complete. A
- * collective takes one or two phases; what a member published for call k is read by others from the
- * first phase of k on, and not any more when all have arrived in call k+1: so two buffers suffice,
- * used in turn, and need no other synchronization.
+ * Barrier rounds. All members pass one round of the barrier after another. `arrivals` counts
+ * arrivals; the last member to arrive in round r stores r in `completed_round`. No member arrives
+ * in round r+1 before it has seen round r complete. A collective takes one or two rounds. Others
+ * read what a member published for call k from the first round of call k on, and no longer once all
+ * have arrived in call k+1. So two buffers, used in turn, suffice without further synchronization.
  */
-#ifndef OPENREG_COLLECTIVES_SEGMENT_H
-#define OPENREG_COLLECTIVES_SEGMENT_H
+#ifndef OPENREG_COLLECTIVES_COMM_SHM_H
+#define OPENREG_COLLECTIVES_COMM_SHM_H
 
 #include "collectives/collectives.h"
 #include "collectives/doorbell.h"
@@ -21,115 +21,129 @@
 #pragma GCC visibility push(hidden)
 
 enum {
-  OPENREG_LINE = 64,                 /* of a processor's cache */
-  OPENREG_SLOT_BYTES = 16 << 10,     /* inputs of a collective up to this go through a slot */
-  OPENREG_LETTERS = 4,               /* that a mailbox holds */
-  OPENREG_LETTER_BYTES = 4 << 10,    /* messages up to this go through the mailbox */
-  OPENREG_END_SENTENCE_BYTES = 1000, /* why a communicator was ended */
+  OPENREG_CACHE_LINE_BYTES = 64,
+  OPENREG_INLINE_INPUT_BYTES = 16 << 10,  /* inputs up to this size are copied into the segment */
+  OPENREG_MAILBOX_SLOTS = 4,              /* messages that a mailbox holds */
+  OPENREG_INLINE_MESSAGE_BYTES = 4 << 10, /* messages up to this size are copied into the mailbox */
+  OPENREG_ABORT_MESSAGE_BYTES = 1000,     /* the reason for an abort, with the final NUL */
 };
 
 enum openreg_member_state {
   OPENREG_MEMBER_ABSENT,
-  OPENREG_MEMBER_JOINING, /* fills in what it is */
+  OPENREG_MEMBER_JOINING, /* is writing its record */
   OPENREG_MEMBER_JOINED,
   OPENREG_MEMBER_LEFT,
-  OPENREG_MEMBER_DEAD, /* without having left; seen by a watchdog */
+  OPENREG_MEMBER_DEAD, /* died without leaving; a watchdog found that */
 };
 
 struct openreg_member {
-  alignas(OPENREG_LINE) _Atomic uint32_t state;
+  alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint32_t state;
   int pid;
-  uint64_t started; /* see liveness.h */
+  uint64_t started; /* openreg_process_started() */
   unsigned char uuid[OPENREG_UUID_BYTES];
   openreg_ipc_handle arena;
 
-  alignas(OPENREG_LINE) struct openreg_doorbell letters; /* something changed in its mailboxes */
+  /* Rings when something changes in one of the member's mailboxes. */
+  alignas(OPENREG_CACHE_LINE_BYTES) struct openreg_doorbell mailbox_bell;
 
-  alignas(OPENREG_LINE) _Atomic uint64_t arrived; /* the last phase */
-  _Atomic uint32_t moving; /* threads that may write to another member's memory, or read it */
+  alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint64_t arrived_round; /* the last one */
+  _Atomic uint32_t active_transfers; /* threads that may access another member's memory */
 };
 
-/* What must be the same of a call on all ranks. */
+/* The properties of a call that must be equal on all ranks. */
 struct openreg_signature {
   uint32_t kind, dtype;
-  uint32_t reduction, root; /* 0 where there is none */
-  uint64_t layout;          /* of counts that must agree: their digest */
-  uint64_t elements;        /* for sentences, and where two ranks must agree by themselves */
+  uint32_t reduction, root; /* 0 where the collective has no such argument */
+  uint64_t layout;          /* hash of the lengths that must agree */
+  uint64_t elements;        /* for messages, and for lengths that must agree pairwise */
 };
 
-struct openreg_published {
-  alignas(OPENREG_LINE) struct openreg_signature signature;
-  bool is_direct; /* the inputs are in the arena, else in the slot; then others touch memory, and
-                     the call has a second phase */
-  uint64_t input_offset, output_offset; /* of the first part, in arena or slot; in the arena */
+struct openreg_published_call {
+  alignas(OPENREG_CACHE_LINE_BYTES) struct openreg_signature signature;
+  /* True: the inputs are in the member's arena, so others access its memory and the call has a
+   * second barrier round. False: the inputs were copied into the segment. */
+  bool is_direct;
+  uint64_t input_offset;  /* of the first input: in the arena, or in the copied inputs */
+  uint64_t output_offset; /* of the first output in the arena */
   double factor;
 };
 
-/* Of kinds with a part for each rank. */
-struct openreg_published_part {
+/* For collectives with one buffer per rank: the chunk for one rank, or from it. */
+struct openreg_published_chunk {
   uint64_t input_offset; /* as above */
   uint64_t input_count, output_count;
 };
 
-struct openreg_letter {
+struct openreg_message_slot {
   uint32_t dtype;
-  bool is_direct; /* in the sender's arena, else in the mailbox */
+  bool is_direct; /* the data is in the sender's arena; otherwise in the mailbox */
   uint64_t offset;
   uint64_t count;
 };
 
-/* From one rank to another. Letters are numbered from 0 on; number i lies at i % OPENREG_LETTERS.
- */
+/* Messages from one rank to another. Messages are numbered from 0; message i is in slot
+ * i % OPENREG_MAILBOX_SLOTS. */
 struct openreg_mailbox {
-  alignas(OPENREG_LINE) _Atomic uint64_t sent;  /* how many; the sender's to write */
-  alignas(OPENREG_LINE) _Atomic uint64_t taken; /* the receiver's */
-  alignas(OPENREG_LINE) struct openreg_letter letters[OPENREG_LETTERS];
-  alignas(OPENREG_LINE) unsigned char data[OPENREG_LETTERS][OPENREG_LETTER_BYTES];
+  alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint64_t sent;  /* count; written by the sender */
+  alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint64_t taken; /* count; written by the receiver */
+  alignas(OPENREG_CACHE_LINE_BYTES) struct openreg_message_slot slots[OPENREG_MAILBOX_SLOTS];
+  alignas(OPENREG_CACHE_LINE_BYTES) unsigned char data[OPENREG_MAILBOX_SLOTS]
+                                                      [OPENREG_INLINE_MESSAGE_BYTES];
 };
 
-enum openreg_end { OPENREG_NOT_ENDED, OPENREG_END_BEGINS, OPENREG_ENDED };
+/* Where the parts of a segment begin, in bytes from its start. A function of the number of ranks.
+ */
+struct openreg_comm_shm_layout {
+  uint64_t calls, chunks, inline_inputs, mailboxes, end;
+};
 
-struct openreg_segment {
+enum openreg_abort_state { OPENREG_NOT_ABORTED, OPENREG_ABORTING, OPENREG_ABORTED };
+
+struct openreg_comm_shm {
   uint64_t magic, nonce;
-  uint64_t bytes;
-  uint32_t size;
+  struct openreg_comm_shm_layout layout;
+  uint32_t size; /* ranks */
 
-  alignas(OPENREG_LINE) _Atomic uint32_t end; /* written once, seldom: all look at it often */
-  _Atomic uint32_t left;                      /* how many members have left */
-  _Atomic uint32_t joined, mapped;            /* how many have joined, and mapped all arenas */
-  char sentence[OPENREG_END_SENTENCE_BYTES];  /* valid when ENDED */
+  /* Written once at most, and read often. */
+  alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint32_t abort_state;
+  _Atomic uint32_t left_count;                     /* members that have left */
+  _Atomic uint32_t joined_count, mapped_count;     /* that have joined; that mapped all arenas */
+  char abort_message[OPENREG_ABORT_MESSAGE_BYTES]; /* valid when ABORTED */
 
-  alignas(OPENREG_LINE) _Atomic uint64_t arrivals;
-  alignas(OPENREG_LINE) _Atomic uint64_t phase;
-  struct openreg_doorbell bell; /* of phases, joining, leaving and ends */
+  alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint64_t arrivals;
+  alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint64_t completed_round;
+  struct openreg_doorbell bell; /* rings for rounds, joining, leaving and aborts */
 
-  alignas(OPENREG_LINE) struct openreg_member members[];
+  alignas(OPENREG_CACHE_LINE_BYTES) struct openreg_member members[];
 };
 
-/* Where things lie. `number` of a call: its parity chooses the buffer. */
-struct openreg_published *openreg_segment_call(struct openreg_segment *segment, int rank,
-                                               uint64_t number);
-struct openreg_published_part *openreg_segment_parts(struct openreg_segment *segment, int rank,
+/* The parts of a segment. The parity of a call's `number` selects one of two buffers. */
+struct openreg_published_call *openreg_comm_shm_call(struct openreg_comm_shm *shm, int rank,
                                                      uint64_t number);
-unsigned char *openreg_segment_slot(struct openreg_segment *segment, int rank, uint64_t number);
-struct openreg_mailbox *openreg_segment_mailbox(struct openreg_segment *segment, int source,
-                                                int destination);
+struct openreg_published_chunk *openreg_comm_shm_chunks(struct openreg_comm_shm *shm, int rank,
+                                                        uint64_t number);
+unsigned char *openreg_comm_shm_inline_input(struct openreg_comm_shm *shm, int rank,
+                                             uint64_t number);
+struct openreg_mailbox *openreg_comm_shm_mailbox(struct openreg_comm_shm *shm, int source,
+                                                 int destination);
 
-/* What an id says. */
-struct openreg_segment_name {
+/* The content of an id. */
+struct openreg_comm_shm_locator {
   uint64_t magic;
-  int32_t pid, file; /* who holds it open, as which descriptor */
+  int32_t pid, file; /* the process that holds the file open, and its descriptor */
   uint64_t inode, nonce;
-  uint32_t size;
+  uint32_t size; /* ranks */
 };
 
-/* False for bytes that are no id. */
-bool openreg_segment_name_read(const openreg_comm_id *id, struct openreg_segment_name *name);
+/* Returns false for bytes that are not an id. */
+bool openreg_comm_shm_locator_decode(const openreg_comm_id *id,
+                                     struct openreg_comm_shm_locator *locator);
 
-/* Opens the segment and maps it. Errors: INVALID_ARGUMENT when it cannot be reached, SYSTEM. */
-openreg_status openreg_segment_map(const struct openreg_segment_name *name,
-                                   struct openreg_segment **segment);
-void openreg_segment_unmap(struct openreg_segment *segment);
+/* Opens and maps the segment; the caller unmaps it. Errors: INVALID_ARGUMENT when the segment
+ * cannot be reached, SYSTEM. */
+openreg_status openreg_comm_shm_map(const struct openreg_comm_shm_locator *locator,
+                                    struct openreg_comm_shm **shm);
+void openreg_comm_shm_unmap(struct openreg_comm_shm *shm);
 
 #pragma GCC visibility pop
 #endif

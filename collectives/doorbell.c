@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Not private: who sleeps and who rings are different processes. */
+/* Not FUTEX_PRIVATE: the sleeper and the ringer may be different processes. */
 static void sleep_while(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_ns) {
   struct timespec deadline = {.tv_sec = deadline_ns / 1000000000,
                               .tv_nsec = deadline_ns % 1000000000};
@@ -24,11 +24,11 @@ void openreg_doorbell_ring(struct openreg_doorbell *bell) {
     syscall(SYS_futex, &bell->rings, FUTEX_WAKE, OPENREG_WAKE_ALL, NULL, NULL, 0);
 }
 
-static bool sleep_until(struct openreg_doorbell *bell, int64_t deadline_ns, bool (*look)(void *),
-                        void *context) {
+static bool sleep_until(struct openreg_doorbell *bell, int64_t deadline_ns,
+                        bool (*condition)(void *), void *context) {
   for (;;) {
     uint32_t rings = atomic_load(&bell->rings);
-    if (look(context))
+    if (condition(context))
       return true;
     if (deadline_ns != OPENREG_NEVER && openreg_now_ns() >= deadline_ns)
       return false;
@@ -36,15 +36,15 @@ static bool sleep_until(struct openreg_doorbell *bell, int64_t deadline_ns, bool
   }
 }
 
-bool openreg_doorbell_await(struct openreg_doorbell *bell, int looks, int64_t deadline_ns,
-                            bool (*look)(void *), void *context) {
-  for (int i = looks; i > 0; i--) {
-    if (look(context))
+bool openreg_doorbell_wait(struct openreg_doorbell *bell, int spins, int64_t deadline_ns,
+                           bool (*condition)(void *), void *context) {
+  for (int i = spins; i > 0; i--) {
+    if (condition(context))
       return true;
-    openreg_relax(i);
+    openreg_spin_pause(i);
   }
   atomic_fetch_add(&bell->sleepers, 1);
-  bool seen = sleep_until(bell, deadline_ns, look, context);
+  bool is_true = sleep_until(bell, deadline_ns, condition, context);
   atomic_fetch_sub(&bell->sleepers, 1);
-  return seen;
+  return is_true;
 }

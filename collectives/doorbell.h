@@ -1,7 +1,8 @@
-/* doorbell.h: sleeping until another thread, of whichever process, rings; and the look before it.
+/* doorbell.h: sleeping until a thread of any process rings, after spinning briefly.
  *
- * A word in the control segment. As with futex.h: whoever brings something about writes it and then
- * rings; whoever waits says that it sleeps and then looks, so that no ring is lost.
+ * A doorbell is a futex word in the control segment. As in futex.h, no ring is lost: a thread that
+ * changes something writes the change first and then rings; a thread that waits first counts itself
+ * as a sleeper and then checks its condition.
  */
 #ifndef OPENREG_COLLECTIVES_DOORBELL_H
 #define OPENREG_COLLECTIVES_DOORBELL_H
@@ -13,15 +14,19 @@
 #pragma GCC visibility push(hidden)
 
 struct openreg_doorbell {
-  _Atomic uint32_t rings, sleepers; /* who was killed asleep stays counted: that costs a call */
+  /* A process that was killed asleep stays counted, which costs a needless system call for each
+   * ring.
+   */
+  _Atomic uint32_t rings, sleepers;
 };
 
 void openreg_doorbell_ring(struct openreg_doorbell *bell);
 
-/* Returns true as soon as `look` does, which is asked `looks` times before sleeping, at least once,
- * and after each ring; false when the deadline has passed. */
-bool openreg_doorbell_await(struct openreg_doorbell *bell, int looks, int64_t deadline_ns,
-                            bool (*look)(void *), void *context);
+/* Waits until `condition(context)` returns true, and returns true; or returns false when the
+ * deadline has passed. Checks the condition `spins` times before it sleeps, at least once, and
+ * after each ring. */
+bool openreg_doorbell_wait(struct openreg_doorbell *bell, int spins, int64_t deadline_ns,
+                           bool (*condition)(void *), void *context);
 
 #pragma GCC visibility pop
 #endif

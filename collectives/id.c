@@ -1,7 +1,7 @@
-/* id.c: control segments that this process made, held open until all ranks have joined.
+/* id.c: the control segments that this process created and holds open until all ranks have joined.
  *
- * The creator need not be a rank. So what all have joined is let go of by its own joining, or when
- * the next one is made.
+ * The creator need not be a rank. So a segment that all ranks have joined is closed when the
+ * creator itself joins it, or when it creates the next one.
  */
 #define _GNU_SOURCE /* memfd_create */
 #include "collectives/collectives.h"
@@ -30,7 +30,7 @@ struct held {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct held *first;
 
-static void let_go(struct held **link) {
+static void close_held(struct held **link) {
   struct held *held = *link;
   *link = held->next;
   close(held->file);
@@ -47,65 +47,66 @@ static void after_fork_in_parent(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* An id names the process that made it. */
+/* An id names the process that created it, so the child drops the parent's segments. */
 static void after_fork_in_child(void) {
   while (first != NULL)
-    let_go(&first);
+    close_held(&first);
   pthread_mutex_unlock(&lock);
 }
 
-static struct openreg_fork_watch fork_watch =
-    OPENREG_FORK_WATCH(before_fork, after_fork_in_parent, after_fork_in_child);
+static struct openreg_fork_handlers fork_watch =
+    OPENREG_FORK_HANDLERS(before_fork, after_fork_in_parent, after_fork_in_child);
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creating -------------------------------------------------------------------------------- */
 
 static bool have_all_joined(int file) {
   uint32_t size, joined;
-  return pread(file, &size, sizeof size, offsetof(struct openreg_segment, size)) == sizeof size &&
-         pread(file, &joined, sizeof joined, offsetof(struct openreg_segment, joined)) ==
+  return pread(file, &size, sizeof size, offsetof(struct openreg_comm_shm, size)) == sizeof size &&
+         pread(file, &joined, sizeof joined, offsetof(struct openreg_comm_shm, joined_count)) ==
              sizeof joined &&
          joined == size;
 }
 
-static void let_go_of_joined(void) {
+static void close_fully_joined(void) {
   for (struct held **link = &first; *link != NULL;) {
     if (have_all_joined((*link)->file))
-      let_go(link);
+      close_held(link);
     else
       link = &(*link)->next;
   }
 }
 
-static bool fill(int file, int size, uint64_t nonce) {
-  uint64_t bytes = openreg_segment_bytes(size);
+static bool init_file(int file, int size, uint64_t nonce) {
+  uint64_t bytes = openreg_comm_shm_bytes(size);
   if (ftruncate(file, (off_t)bytes) != 0 ||
       fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return false;
-  struct openreg_segment head;
+  struct openreg_comm_shm head;
   memset(&head, 0, sizeof head);
-  openreg_segment_begin(&head, size, nonce);
+  openreg_comm_shm_init(&head, size, nonce);
   return pwrite(file, &head, sizeof head, 0) == sizeof head;
 }
 
-static openreg_status make(int size, struct held *held, struct openreg_segment_name *name) {
+static openreg_status make(int size, struct held *held, struct openreg_comm_shm_locator *locator) {
   struct stat status;
   uint64_t nonce = 0;
   held->file = memfd_create("openreg-collectives", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (held->file < 0)
-    return openreg_fail(OPENREG_SYSTEM, "openreg: making a control segment: %s", strerror(errno));
-  if (getrandom(&nonce, sizeof nonce, 0) != sizeof nonce || !fill(held->file, size, nonce) ||
+    return openreg_fail(OPENREG_SYSTEM, "openreg: cannot create a control segment: %s",
+                        strerror(errno));
+  if (getrandom(&nonce, sizeof nonce, 0) != sizeof nonce || !init_file(held->file, size, nonce) ||
       fstat(held->file, &status) != 0) {
     int error = errno;
     close(held->file);
-    return openreg_fail(OPENREG_SYSTEM, "openreg: making a control segment for %d ranks: %s", size,
-                        strerror(error));
+    return openreg_fail(OPENREG_SYSTEM, "openreg: cannot create a control segment for %d ranks: %s",
+                        size, strerror(error));
   }
   held->nonce = nonce;
-  *name = (struct openreg_segment_name){.pid = getpid(),
-                                        .file = held->file,
-                                        .inode = status.st_ino,
-                                        .nonce = nonce,
-                                        .size = (uint32_t)size};
+  *locator = (struct openreg_comm_shm_locator){.pid = getpid(),
+                                               .file = held->file,
+                                               .inode = status.st_ino,
+                                               .nonce = nonce,
+                                               .size = (uint32_t)size};
   return OPENREG_OK;
 }
 
@@ -114,16 +115,17 @@ openreg_status openreg_comm_id_create(int size, openreg_comm_id *id) {
     return openreg_fail(OPENREG_INVALID_ARGUMENT,
                         "openreg: a communicator of %d ranks: expected 1 to %d", size,
                         OPENREG_MAX_RANKS);
-  openreg_status status = openreg_forks_watch(&fork_watch);
+  openreg_status status = openreg_forks_register(&fork_watch);
   if (status != OPENREG_OK)
     return status;
   struct held *held = malloc(sizeof *held);
   if (held == NULL)
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a communicator's id");
-  struct openreg_segment_name name;
+    return openreg_fail(OPENREG_OUT_OF_MEMORY,
+                        "openreg: out of host memory for a communicator's id");
+  struct openreg_comm_shm_locator locator;
   pthread_mutex_lock(&lock);
-  let_go_of_joined();
-  status = make(size, held, &name);
+  close_fully_joined();
+  status = make(size, held, &locator);
   if (status == OPENREG_OK) {
     held->next = first;
     first = held;
@@ -133,18 +135,18 @@ openreg_status openreg_comm_id_create(int size, openreg_comm_id *id) {
     free(held);
     return status;
   }
-  openreg_segment_name_write(name, id);
+  openreg_comm_shm_locator_encode(locator, id);
   return OPENREG_OK;
 }
 
 void openreg_comm_id_drop(const openreg_comm_id *id) {
-  struct openreg_segment_name name;
-  if (!openreg_segment_name_read(id, &name) || name.pid != getpid())
+  struct openreg_comm_shm_locator locator;
+  if (!openreg_comm_shm_locator_decode(id, &locator) || locator.pid != getpid())
     return;
   pthread_mutex_lock(&lock);
   for (struct held **link = &first; *link != NULL; link = &(*link)->next) {
-    if ((*link)->nonce == name.nonce) {
-      let_go(link);
+    if ((*link)->nonce == locator.nonce) {
+      close_held(link);
       break;
     }
   }
@@ -152,11 +154,11 @@ void openreg_comm_id_drop(const openreg_comm_id *id) {
 }
 
 bool openreg_comm_id_is_reachable(const openreg_comm_id *id) {
-  struct openreg_segment_name name;
+  struct openreg_comm_shm_locator locator;
   const char *fault;
-  if (!openreg_segment_name_read(id, &name))
+  if (!openreg_comm_shm_locator_decode(id, &locator))
     return false;
-  int file = openreg_segment_open(&name, &fault);
+  int file = openreg_comm_shm_open(&locator, &fault);
   if (file < 0)
     return false;
   close(file);

@@ -1,4 +1,4 @@
-/* liveness.h: whether a process lives, beside collectives.h. */
+/* liveness.h: watching another process; see also the end of collectives.h. */
 #ifndef OPENREG_COLLECTIVES_LIVENESS_H
 #define OPENREG_COLLECTIVES_LIVENESS_H
 
@@ -6,9 +6,9 @@
 
 #pragma GCC visibility push(hidden)
 
-/* A descriptor that polls as readable when the process has ended; -1 when there is none to be had,
- * because the system refuses or because it has ended. */
-int openreg_process_watch(int pid);
+/* Returns a descriptor that polls as readable when the process has ended; the caller closes it.
+ * Returns -1 when the system provides none, or when the process has ended. */
+int openreg_process_open_pidfd(int pid);
 
 #pragma GCC visibility pop
 #endif

@@ -1,9 +1,10 @@
 /* message.c: sends and receives.
  *
- * Each pair has a mailbox for each direction, with a few letters. What is small is put into it, and
- * done. Of what is large the letter says where it is; the receiver copies it, and takes the letter:
- * then it is done. So what a rank sends waits for nobody but a receiver, and one that serves all
- * messages of a call in turn, whichever is ready, never waits in a circle.
+ * Each pair of ranks has a mailbox for each direction, with a few slots. A small message is copied
+ * into the mailbox, and the send is done. For a large message the slot holds the address; the
+ * receiver copies the data and frees the slot, and then the send is done. So a send waits for its
+ * receiver only. A rank serves all messages of a call in turn, whichever is ready, so
+ * ranks never wait for each other in a cycle.
  */
 #include "collectives/comm.h"
 
@@ -20,7 +21,7 @@ enum progress { TO_DO, IN_MAILBOX, DONE };
 struct task {
   openreg_message message;
   enum progress progress;
-  uint64_t number; /* in the mailbox, when it is there */
+  uint64_t number; /* of the message in the mailbox, once it is there */
 };
 
 struct exchange {
@@ -29,7 +30,8 @@ struct exchange {
   int count, undone;
 };
 
-/* Ranks whose messages of one direction must wait in this pass: those behind one that waits. */
+/* The ranks whose messages of one direction must wait in this pass, because an earlier message of
+ * the pair and direction waits. */
 struct blocked {
   uint64_t ranks[2][OPENREG_MAX_RANKS / 64];
 };
@@ -43,29 +45,29 @@ static void block(struct blocked *blocked, const openreg_message *message) {
 }
 
 static size_t bytes_of(const openreg_message *message) {
-  return message->part.count * openreg_dtype_bytes(message->dtype);
+  return message->buffer.count * openreg_dtype_bytes(message->dtype);
 }
 
 static struct openreg_mailbox *mailbox_of(const openreg_comm *comm,
                                           const openreg_message *message) {
-  return message->is_send ? openreg_segment_mailbox(comm->segment, comm->rank, message->peer)
-                          : openreg_segment_mailbox(comm->segment, message->peer, comm->rank);
+  return message->is_send ? openreg_comm_shm_mailbox(comm->shm, comm->rank, message->peer)
+                          : openreg_comm_shm_mailbox(comm->shm, message->peer, comm->rank);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-static void write_letter(const openreg_comm *comm, const openreg_message *message,
-                         struct openreg_mailbox *mailbox, uint64_t number) {
+static void fill_message_slot(const openreg_comm *comm, const openreg_message *message,
+                              struct openreg_mailbox *mailbox, uint64_t number) {
   size_t bytes = bytes_of(message);
-  struct openreg_letter *letter = &mailbox->letters[number % OPENREG_LETTERS];
-  *letter = (struct openreg_letter){.dtype = (uint32_t)message->dtype,
-                                    .is_direct = bytes > OPENREG_LETTER_BYTES,
-                                    .count = message->part.count};
-  if (letter->is_direct)
-    letter->offset = openreg_comm_offset(comm, &message->part);
+  struct openreg_message_slot *slot = &mailbox->slots[number % OPENREG_MAILBOX_SLOTS];
+  *slot = (struct openreg_message_slot){.dtype = (uint32_t)message->dtype,
+                                        .is_direct = bytes > OPENREG_INLINE_MESSAGE_BYTES,
+                                        .count = message->buffer.count};
+  if (slot->is_direct)
+    slot->offset = openreg_comm_offset(comm, &message->buffer);
   else if (bytes > 0)
-    memcpy(mailbox->data[number % OPENREG_LETTERS], openreg_kernel_view(message->part.address),
-           bytes);
+    memcpy(mailbox->data[number % OPENREG_MAILBOX_SLOTS],
+           openreg_kernel_view(message->buffer.address), bytes);
 }
 
 /* Returns whether anything changed. */
@@ -80,40 +82,40 @@ static bool try_send(const openreg_comm *comm, struct task *task) {
     return true;
   }
   uint64_t number = atomic_load(&mailbox->sent);
-  if (number - taken >= OPENREG_LETTERS)
+  if (number - taken >= OPENREG_MAILBOX_SLOTS)
     return false;
-  write_letter(comm, message, mailbox, number);
+  fill_message_slot(comm, message, mailbox, number);
   task->number = number;
-  task->progress = bytes_of(message) > OPENREG_LETTER_BYTES ? IN_MAILBOX : DONE;
+  task->progress = bytes_of(message) > OPENREG_INLINE_MESSAGE_BYTES ? IN_MAILBOX : DONE;
   atomic_store(&mailbox->sent, number + 1);
-  openreg_doorbell_ring(&comm->segment->members[message->peer].letters);
+  openreg_doorbell_ring(&comm->shm->members[message->peer].mailbox_bell);
   return true;
 }
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-static void end_different(const openreg_comm *comm, const openreg_message *message,
-                          const struct openreg_letter *letter, uint64_t number) {
-  openreg_attachment *attachment = comm->attachment;
+static void abort_for_mismatch(const openreg_comm *comm, const openreg_message *message,
+                               const struct openreg_message_slot *slot, uint64_t number) {
+  openreg_segment_mapping *mapping = comm->mapping;
   char one[OPENREG_RANK_TEXT_BYTES], other[OPENREG_RANK_TEXT_BYTES];
   char group[OPENREG_GROUP_TEXT_BYTES];
-  openreg_attachment_end(
-      attachment,
+  openreg_mapping_abort(
+      mapping,
       "openreg: %s%s sends message #%" PRIu64 " (%s, %" PRIu64 " elements) to %s, which "
       "receives (%s, %zu elements)",
-      openreg_rank_text(attachment, message->peer, one), openreg_group_text(attachment, group),
-      number + 1, openreg_dtype_name((openreg_dtype)letter->dtype), letter->count,
-      openreg_rank_text(attachment, comm->rank, other), openreg_dtype_name(message->dtype),
-      message->part.count);
+      openreg_rank_text(mapping, message->peer, one), openreg_group_text(mapping, group),
+      number + 1, openreg_dtype_name((openreg_dtype)slot->dtype), slot->count,
+      openreg_rank_text(mapping, comm->rank, other), openreg_dtype_name(message->dtype),
+      message->buffer.count);
 }
 
 static bool copy_direct(openreg_comm *comm, const openreg_message *message, uint64_t offset) {
-  if (!openreg_moving_begin(comm))
+  if (!openreg_transfer_begin(comm))
     return false;
   bool is_done =
-      openreg_copy_tiles(comm, openreg_kernel_view(message->part.address),
+      openreg_copy_tiles(comm, openreg_kernel_view(message->buffer.address),
                          openreg_comm_memory(comm, message->peer, offset), bytes_of(message));
-  openreg_moving_end(comm);
+  openreg_transfer_end(comm);
   return is_done;
 }
 
@@ -123,26 +125,27 @@ static bool try_receive(openreg_comm *comm, struct task *task) {
   uint64_t number = atomic_load(&mailbox->taken);
   if (atomic_load(&mailbox->sent) == number)
     return false;
-  const struct openreg_letter *letter = &mailbox->letters[number % OPENREG_LETTERS];
+  const struct openreg_message_slot *slot = &mailbox->slots[number % OPENREG_MAILBOX_SLOTS];
   size_t bytes = bytes_of(message);
-  if (letter->dtype != (uint32_t)message->dtype || letter->count != message->part.count) {
-    end_different(comm, message, letter, number);
+  if (slot->dtype != (uint32_t)message->dtype || slot->count != message->buffer.count) {
+    abort_for_mismatch(comm, message, slot, number);
     return false;
   }
-  if (letter->is_direct && !copy_direct(comm, message, letter->offset))
+  if (slot->is_direct && !copy_direct(comm, message, slot->offset))
     return false;
-  if (!letter->is_direct && bytes > 0)
-    memcpy(openreg_kernel_view(message->part.address), mailbox->data[number % OPENREG_LETTERS],
-           bytes);
+  if (!slot->is_direct && bytes > 0)
+    memcpy(openreg_kernel_view(message->buffer.address),
+           mailbox->data[number % OPENREG_MAILBOX_SLOTS], bytes);
   task->progress = DONE;
   atomic_store(&mailbox->taken, number + 1);
-  openreg_doorbell_ring(&comm->segment->members[message->peer].letters);
+  openreg_doorbell_ring(&comm->shm->members[message->peer].mailbox_bell);
   return true;
 }
 
-/* ---- serving all ----------------------------------------------------------------------------- */
+/* ---- serving all messages of a call ---------------------------------------------------------- */
 
-/* A message waits behind one of its pair and direction that is not in the mailbox yet. */
+/* A message waits behind an earlier one of its pair and direction that is not in the mailbox yet.
+ * Returns whether anything changed. */
 static bool serve(struct exchange *exchange, bool sends) {
   struct blocked blocked = {0};
   bool has_changed = false;
@@ -166,24 +169,24 @@ static bool serve_all(struct exchange *exchange) {
   return serve(exchange, false) || has_sent;
 }
 
-/* A peer of an undone message that has left; -1: none. */
+/* The peer of an unfinished message that has left; -1: none. */
 static int find_left(const struct exchange *exchange) {
   const openreg_comm *comm = exchange->comm;
-  if (atomic_load(&comm->segment->left) == 0)
+  if (atomic_load(&comm->shm->left_count) == 0)
     return -1;
   for (int i = 0; i < exchange->count; i++) {
     const struct task *task = &exchange->tasks[i];
     if (task->progress != DONE &&
-        openreg_attachment_state_of(comm->attachment, task->message.peer) == OPENREG_MEMBER_LEFT)
+        openreg_mapping_member_state(comm->mapping, task->message.peer) == OPENREG_MEMBER_LEFT)
       return task->message.peer;
   }
   return -1;
 }
 
-static bool has_news(void *context) {
+static bool should_wake(void *context) {
   struct exchange *exchange = context;
   return serve_all(exchange) || exchange->undone == 0 ||
-         openreg_attachment_has_ended(exchange->comm->attachment) || find_left(exchange) >= 0;
+         openreg_mapping_is_aborted(exchange->comm->mapping) || find_left(exchange) >= 0;
 }
 
 /* ---- giving up ------------------------------------------------------------------------------- */
@@ -200,19 +203,18 @@ static openreg_status fail_late(const struct exchange *exchange, uint64_t timeou
                                                    : atomic_load(&mailbox->sent);
   char peer[OPENREG_RANK_TEXT_BYTES], self[OPENREG_RANK_TEXT_BYTES];
   char group[OPENREG_GROUP_TEXT_BYTES], time[OPENREG_TIME_TEXT_BYTES];
-  openreg_attachment_end(
-      comm->attachment,
+  openreg_mapping_abort(
+      comm->mapping,
       "openreg: %s did not %s message #%" PRIu64 " (%s, %zu elements) %s %s%s within %s",
-      openreg_rank_text(comm->attachment, message->peer, peer),
-      message->is_send ? "receive" : "send", number + 1, openreg_dtype_name(message->dtype),
-      message->part.count, message->is_send ? "from" : "to",
-      openreg_rank_text(comm->attachment, comm->rank, self),
-      openreg_group_text(comm->attachment, group), openreg_time_text(timeout_ns, time));
-  return openreg_comm_fail(comm);
+      openreg_rank_text(comm->mapping, message->peer, peer), message->is_send ? "receive" : "send",
+      number + 1, openreg_dtype_name(message->dtype), message->buffer.count,
+      message->is_send ? "from" : "to", openreg_rank_text(comm->mapping, comm->rank, self),
+      openreg_group_text(comm->mapping, group), openreg_time_text(timeout_ns, time));
+  return openreg_comm_fail_aborted(comm);
 }
 
-/* Others may still read what this rank has in their mailboxes, and would get what comes there next:
- * then it is over for all. */
+/* Other ranks may still read the buffers of this call's sends, and the caller may overwrite those
+ * after the failure. Then the communicator is aborted. */
 static openreg_status fail_left(const struct exchange *exchange, int left_rank) {
   openreg_comm *comm = exchange->comm;
   bool is_read = false;
@@ -222,45 +224,46 @@ static openreg_status fail_left(const struct exchange *exchange, int left_rank) 
   openreg_status status = openreg_comm_fail_left(comm, left_rank);
   if (!is_read)
     return status;
-  openreg_attachment_end(comm->attachment, "%s", openreg_last_error());
-  return openreg_comm_fail(comm);
+  openreg_mapping_abort(comm->mapping, "%s", openreg_last_error());
+  return openreg_comm_fail_aborted(comm);
 }
 
-static openreg_status await_all(struct exchange *exchange, uint64_t timeout_ns) {
+static openreg_status wait_for_all(struct exchange *exchange, uint64_t timeout_ns) {
   openreg_comm *comm = exchange->comm;
   int64_t deadline_ns = openreg_deadline_ns(timeout_ns);
-  struct openreg_doorbell *bell = &comm->segment->members[comm->rank].letters;
+  struct openreg_doorbell *bell = &comm->shm->members[comm->rank].mailbox_bell;
   while (exchange->undone > 0) {
     bool is_seen =
-        openreg_doorbell_await(bell, comm->attachment->looks, deadline_ns, has_news, exchange);
+        openreg_doorbell_wait(bell, comm->mapping->spins, deadline_ns, should_wake, exchange);
     if (exchange->undone == 0)
       break;
     if (!is_seen)
       return fail_late(exchange, timeout_ns);
-    /* Whatever happened first: it may have been done since. */
-    bool has_ended = openreg_attachment_has_ended(comm->attachment);
+    /* Whatever woke this rank, its messages may have finished since. */
+    bool has_ended = openreg_mapping_is_aborted(comm->mapping);
     int left_rank = find_left(exchange);
     if ((!has_ended && left_rank < 0) || serve_all(exchange))
       continue;
-    return has_ended ? openreg_comm_fail(comm) : fail_left(exchange, left_rank);
+    return has_ended ? openreg_comm_fail_aborted(comm) : fail_left(exchange, left_rank);
   }
   return OPENREG_OK;
 }
 
-/* ---- what is asked --------------------------------------------------------------------------- */
+/* ---- checks and messages to oneself ---------------------------------------------------------- */
 
 static openreg_status check(const openreg_comm *comm, const openreg_message *message) {
   if (message->peer < 0 || message->peer >= comm->size)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: a message %s rank %d: expected 0 to %d",
+    return openreg_fail(OPENREG_INVALID_ARGUMENT,
+                        "openreg: a message %s rank %d: expected rank 0 to %d",
                         message->is_send ? "to" : "from", message->peer, comm->size - 1);
   if ((unsigned)message->dtype >= OPENREG_DTYPE_COUNT)
-    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: there is no dtype %d",
-                        (int)message->dtype);
-  return openreg_comm_check_part(comm, &message->part, message->dtype);
+    return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: unknown dtype %d: expected 0 to %d",
+                        (int)message->dtype, OPENREG_DTYPE_COUNT - 1);
+  return openreg_comm_check_buffer(comm, &message->buffer, message->dtype);
 }
 
-/* The next message of one direction to this rank itself, from `i` on; the end when there is none.
- */
+/* The index of the next message of one direction between this rank and itself, from `i` on; `count`
+ * when there is none. */
 static int find_own(const openreg_comm *comm, const openreg_message *messages, int count, int i,
                     bool is_send) {
   while (i < count && (messages[i].peer != comm->rank || messages[i].is_send != is_send))
@@ -268,21 +271,21 @@ static int find_own(const openreg_comm *comm, const openreg_message *messages, i
   return i;
 }
 
-/* Goes through the pairs of what a rank sends itself; copies when `does_copy`. */
+/* Checks the pairs of messages that a rank sends to itself, and copies them if `does_copy`. */
 static openreg_status serve_own(const openreg_comm *comm, const openreg_message *messages,
                                 int count, bool does_copy) {
   int send = find_own(comm, messages, count, 0, true);
   int receive = find_own(comm, messages, count, 0, false);
   while (send < count && receive < count) {
     const openreg_message *from = &messages[send], *to = &messages[receive];
-    if (from->dtype != to->dtype || from->part.count != to->part.count)
+    if (from->dtype != to->dtype || from->buffer.count != to->buffer.count)
       return openreg_fail(OPENREG_INVALID_ARGUMENT,
-                          "openreg: rank %d sends itself (%s, %zu elements), and receives (%s, %zu "
+                          "openreg: rank %d sends itself (%s, %zu elements), but receives (%s, %zu "
                           "elements)",
-                          comm->rank, openreg_dtype_name(from->dtype), from->part.count,
-                          openreg_dtype_name(to->dtype), to->part.count);
+                          comm->rank, openreg_dtype_name(from->dtype), from->buffer.count,
+                          openreg_dtype_name(to->dtype), to->buffer.count);
     if (does_copy && bytes_of(from) > 0)
-      memmove(openreg_kernel_view(to->part.address), openreg_kernel_view(from->part.address),
+      memmove(openreg_kernel_view(to->buffer.address), openreg_kernel_view(from->buffer.address),
               bytes_of(from));
     send = find_own(comm, messages, count, send + 1, true);
     receive = find_own(comm, messages, count, receive + 1, false);
@@ -298,9 +301,10 @@ openreg_status openreg_comm_exchange(openreg_comm *comm, const openreg_message *
                                      uint64_t timeout_ns) {
   enum { FEW = 32 };
   struct task few[FEW];
-  openreg_status status = openreg_comm_require(comm);
+  openreg_status status = openreg_comm_require_usable(comm);
   if (status == OPENREG_OK && count < 0)
-    status = openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: %d messages", count);
+    status =
+        openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: %d messages: expected 0 or more", count);
   for (int i = 0; status == OPENREG_OK && i < count; i++)
     status = check(comm, &messages[i]);
   if (status == OPENREG_OK)
@@ -311,14 +315,15 @@ openreg_status openreg_comm_exchange(openreg_comm *comm, const openreg_message *
   if (count > FEW)
     exchange.tasks = malloc((size_t)count * sizeof *exchange.tasks);
   if (exchange.tasks == NULL)
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for %d messages", count);
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: out of host memory for %d messages",
+                        count);
   for (int i = 0; i < count; i++) {
     bool is_own = messages[i].peer == comm->rank;
     exchange.tasks[i] = (struct task){.message = messages[i], .progress = is_own ? DONE : TO_DO};
     exchange.undone += !is_own;
   }
   serve_own(comm, messages, count, true);
-  status = await_all(&exchange, timeout_ns);
+  status = wait_for_all(&exchange, timeout_ns);
   if (exchange.tasks != few)
     free(exchange.tasks);
   return status;

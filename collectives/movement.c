@@ -1,9 +1,10 @@
-/* movement.c: the data of a collective, when all have published where theirs is.
+/* movement.c: moves the data of a collective, after all ranks have published their calls.
  *
- * Inputs are in slots or in arenas; it makes no difference to who reads them. When they are small,
- * each rank computes all of its output. When they are large, what all want is computed once: rank i
- * reduces slice i and writes it into the outputs of all. All else is read by who wants it. Each
- * begins with the rank behind itself, so that not all read from one.
+ * Inputs are in the control segment (small ones, copied) or in arenas; readers treat both alike.
+ * For small inputs each rank computes its whole output. For large inputs a result that all ranks
+ * want is computed once: rank i reduces slice i and writes it to the outputs of all ranks. In every
+ * other case the rank that wants data reads it. Each rank begins with the rank after itself, so
+ * that not all ranks read from the same one.
  */
 #include "collectives/comm.h"
 
@@ -11,59 +12,55 @@
 
 #include "collectives/reduction.h"
 
-static bool has_ended(const void *context) {
+static bool is_aborted(const void *context) {
   const openreg_comm *comm = context;
-  return openreg_attachment_has_ended(comm->attachment);
+  return openreg_mapping_is_aborted(comm->mapping);
 }
 
-/* ---- where things are ------------------------------------------------------------------------ */
+/* ---- locating inputs and outputs ------------------------------------------------------------- */
 
-static const struct openreg_published *published_by(const openreg_comm *comm, int rank) {
-  return openreg_segment_call(comm->segment, rank, comm->call.number);
+static const struct openreg_published_call *published_by(const openreg_comm *comm, int rank) {
+  return openreg_comm_shm_call(comm->shm, rank, comm->call.number);
 }
 
 static const void *locate(const openreg_comm *comm, int rank, uint64_t offset) {
   if (published_by(comm, rank)->is_direct)
     return openreg_comm_memory(comm, rank, offset);
-  return openreg_segment_slot(comm->segment, rank, comm->call.number) + offset;
+  return openreg_comm_shm_inline_input(comm->shm, rank, comm->call.number) + offset;
 }
 
-/* The one input of a rank, and its part for another. */
+/* The only input of a rank. */
 static const void *input_of(const openreg_comm *comm, int rank) {
   return locate(comm, rank, published_by(comm, rank)->input_offset);
 }
 
-static const void *part_for(const openreg_comm *comm, int rank, int destination) {
-  const struct openreg_published_part *parts =
-      openreg_segment_parts(comm->segment, rank, comm->call.number);
-  return locate(comm, rank, parts[destination].input_offset);
-}
-
-static openreg_part output_part(const openreg_comm *comm, int rank) {
-  const openreg_collective *what = &comm->call.what;
-  return openreg_part_of(what->outputs, what->output_count, comm->size, what->dtype, rank);
+/* The chunk of a rank's inputs that is for `destination`. */
+static const void *chunk_for(const openreg_comm *comm, int rank, int destination) {
+  const struct openreg_published_chunk *chunks =
+      openreg_comm_shm_chunks(comm->shm, rank, comm->call.number);
+  return locate(comm, rank, chunks[destination].input_offset);
 }
 
 static void *output(const openreg_comm *comm) {
-  return openreg_kernel_view(comm->call.what.outputs[0].address);
+  return openreg_kernel_view(comm->call.outputs.buffers[0].address);
 }
 
 /* ---- reducing -------------------------------------------------------------------------------- */
 
-/* What a rank reduces: `count` elements from `first` on. */
-struct share {
+/* The elements that a rank reduces. */
+struct slice {
   size_t first, count;
 };
 
-/* Slices begin and end at lines of the cache. */
-static struct share slice_of(const openreg_comm *comm, size_t count) {
-  size_t per_line = OPENREG_LINE / openreg_dtype_bytes(comm->call.what.dtype);
+/* Slices begin at multiples of a cache line. */
+static struct slice slice_of(const openreg_comm *comm, size_t count) {
+  size_t per_line = OPENREG_CACHE_LINE_BYTES / comm->call.element_bytes;
   size_t slice = (count + (size_t)comm->size - 1) / (size_t)comm->size;
   slice = (slice + per_line - 1) / per_line * per_line;
   size_t first = (size_t)comm->rank * slice;
   if (first >= count)
-    return (struct share){0, 0};
-  return (struct share){first, count - first < slice ? count - first : slice};
+    return (struct slice){0, 0};
+  return (struct slice){first, count - first < slice ? count - first : slice};
 }
 
 static bool reduce_all(const openreg_comm *comm, const void *const sources[], int destination_count,
@@ -74,24 +71,25 @@ static bool reduce_all(const openreg_comm *comm, const void *const sources[], in
   for (int rank = 0; rank < comm->size; rank++)
     factors[rank] = published_by(comm, rank)->factor;
   openreg_reduction_job job = {
-      .reduction = comm->call.what.reduction,
-      .dtype = comm->call.what.dtype,
+      .reduction = comm->call.collective.reduction,
+      .dtype = comm->call.collective.dtype,
       .source_count = comm->size,
       .destination_count = destination_count,
       .sources = sources,
       .destinations = destinations,
-      .factors = comm->call.what.reduction == OPENREG_REDUCE_PREMUL_SUM ? factors : NULL,
+      .factors = comm->call.collective.reduction == OPENREG_REDUCE_PREMUL_SUM ? factors : NULL,
       .count = count,
   };
-  return openreg_reduce(&job, comm->call.is_direct ? has_ended : NULL, comm);
+  return openreg_reduce(&job, comm->call.is_direct ? is_aborted : NULL, comm);
 }
 
-/* The outputs that get a slice: of the root alone, or of all. */
+/* Lists the addresses of the outputs that receive a slice: the root's alone, or those of all ranks.
+ * Returns their number. */
 static int list_outputs(const openreg_comm *comm, size_t first_byte, void *destinations[]) {
-  bool to_root = comm->call.what.kind == OPENREG_COLLECTIVE_REDUCE;
+  bool to_root = comm->call.traits->outputs == OPENREG_BUFFERS_ONE_AT_ROOT;
   int count = to_root ? 1 : comm->size;
   for (int i = 0; i < count; i++) {
-    int rank = to_root ? comm->call.what.root : i;
+    int rank = to_root ? comm->call.collective.root : i;
     destinations[i] =
         openreg_comm_memory(comm, rank, published_by(comm, rank)->output_offset + first_byte);
   }
@@ -99,39 +97,38 @@ static int list_outputs(const openreg_comm *comm, size_t first_byte, void *desti
 }
 
 static bool move_reduced(const openreg_comm *comm) {
-  const openreg_collective *what = &comm->call.what;
+  const struct openreg_call *call = &comm->call;
   const void *sources[OPENREG_MAX_RANKS];
   void *destinations[OPENREG_MAX_RANKS];
-  struct share share = {0, what->inputs[0].count};
+  struct slice slice = {0, call->inputs.buffers[0].count};
   int destination_count = 1;
-  if (comm->call.is_direct) {
-    share = slice_of(comm, share.count);
-    destination_count =
-        list_outputs(comm, share.first * openreg_dtype_bytes(what->dtype), destinations);
-  } else if (what->output_count > 0) {
+  if (call->is_direct) {
+    slice = slice_of(comm, slice.count);
+    destination_count = list_outputs(comm, slice.first * call->element_bytes, destinations);
+  } else if (call->outputs.count > 0) {
     destinations[0] = output(comm);
   } else {
     return true;
   }
   for (int rank = 0; rank < comm->size; rank++)
-    sources[rank] = (const unsigned char *)input_of(comm, rank) +
-                    share.first * openreg_dtype_bytes(what->dtype);
-  return reduce_all(comm, sources, destination_count, destinations, share.count);
+    sources[rank] = (const unsigned char *)input_of(comm, rank) + slice.first * call->element_bytes;
+  return reduce_all(comm, sources, destination_count, destinations, slice.count);
 }
 
-static bool move_reduce_scatter(const openreg_comm *comm) {
+static bool move_reduced_chunk(const openreg_comm *comm) {
   const void *sources[OPENREG_MAX_RANKS];
   void *destinations[] = {output(comm)};
   for (int rank = 0; rank < comm->size; rank++)
-    sources[rank] = part_for(comm, rank, comm->rank);
-  return reduce_all(comm, sources, 1, destinations, comm->call.what.outputs[0].count);
+    sources[rank] = chunk_for(comm, rank, comm->rank);
+  return reduce_all(comm, sources, 1, destinations, comm->call.outputs.buffers[0].count);
 }
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-/* From slots a rank has all that it needs, whatever happened to the others since. */
-static bool copy_elements(const openreg_comm *comm, const openreg_part *to, const void *from) {
-  size_t bytes = to->count * openreg_dtype_bytes(comm->call.what.dtype);
+/* Copied inputs stay valid whatever happens to the other ranks, so that case ignores aborts. */
+static bool copy_elements(const openreg_comm *comm, const openreg_comm_buffer *to,
+                          const void *from) {
+  size_t bytes = to->count * comm->call.element_bytes;
   if (bytes == 0)
     return true;
   void *destination = openreg_kernel_view(to->address);
@@ -143,47 +140,48 @@ static bool copy_elements(const openreg_comm *comm, const openreg_part *to, cons
 }
 
 static bool move_from_root(const openreg_comm *comm) {
-  const openreg_collective *what = &comm->call.what;
-  if (what->output_count == 0)
+  const struct openreg_call *call = &comm->call;
+  int root = call->collective.root;
+  if (call->outputs.count == 0)
     return true;
-  if (what->kind == OPENREG_COLLECTIVE_SCATTER)
-    return copy_elements(comm, &what->outputs[0], part_for(comm, what->root, comm->rank));
-  const void *source = comm->rank == what->root ? openreg_kernel_view(what->inputs[0].address)
-                                                : input_of(comm, what->root);
-  return copy_elements(comm, &what->outputs[0], source);
+  const void *source;
+  if (openreg_buffers_are_per_rank(call->traits->inputs))
+    source = chunk_for(comm, root, comm->rank);
+  else if (comm->rank == root)
+    source = openreg_kernel_view(call->inputs.buffers[0].address);
+  else
+    source = input_of(comm, root);
+  return copy_elements(comm, &call->outputs.buffers[0], source);
 }
 
 static bool move_from_all(const openreg_comm *comm) {
-  if (comm->call.what.output_count == 0)
+  const struct openreg_call *call = &comm->call;
+  if (call->outputs.count == 0)
     return true;
-  bool is_exchange = comm->call.what.kind == OPENREG_COLLECTIVE_ALL_TO_ALL;
+  bool has_chunks = openreg_buffers_are_per_rank(call->traits->inputs);
   for (int i = 1; i <= comm->size; i++) {
     int rank = (comm->rank + i) % comm->size;
-    openreg_part to = output_part(comm, rank);
+    openreg_comm_buffer to = openreg_chunk_of(call, &call->outputs, rank);
     if (!copy_elements(comm, &to,
-                       is_exchange ? part_for(comm, rank, comm->rank) : input_of(comm, rank)))
+                       has_chunks ? chunk_for(comm, rank, comm->rank) : input_of(comm, rank)))
       return false;
   }
   return true;
 }
 
+static bool move_nothing(const openreg_comm *comm) {
+  (void)comm;
+  return true;
+}
+
 static bool move(const openreg_comm *comm) {
-  switch (comm->call.what.kind) {
-  case OPENREG_COLLECTIVE_ALL_REDUCE:
-  case OPENREG_COLLECTIVE_REDUCE:
-    return move_reduced(comm);
-  case OPENREG_COLLECTIVE_REDUCE_SCATTER:
-    return move_reduce_scatter(comm);
-  case OPENREG_COLLECTIVE_BROADCAST:
-  case OPENREG_COLLECTIVE_SCATTER:
-    return move_from_root(comm);
-  case OPENREG_COLLECTIVE_ALL_GATHER:
-  case OPENREG_COLLECTIVE_GATHER:
-  case OPENREG_COLLECTIVE_ALL_TO_ALL:
-    return move_from_all(comm);
-  default:
-    return true;
-  }
+  static bool (*const functions[])(const openreg_comm *) = {
+#define X(name, text, inputs, outputs, lengths, flags, move)                                       \
+  [OPENREG_COLLECTIVE_##name] = move_##move,
+      OPENREG_COLLECTIVE_LIST(X)
+#undef X
+  };
+  return functions[comm->call.collective.kind](comm);
 }
 
 static bool is_any_direct(const openreg_comm *comm) {
@@ -193,13 +191,13 @@ static bool is_any_direct(const openreg_comm *comm) {
   return false;
 }
 
-bool openreg_call_move(openreg_comm *comm) {
+bool openreg_call_move_data(openreg_comm *comm) {
   comm->call.is_direct = is_any_direct(comm);
   if (!comm->call.is_direct)
     return move(comm);
-  if (!openreg_moving_begin(comm))
+  if (!openreg_transfer_begin(comm))
     return false;
   bool is_done = move(comm);
-  openreg_moving_end(comm);
+  openreg_transfer_end(comm);
   return is_done;
 }

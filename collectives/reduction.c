@@ -1,4 +1,4 @@
-/* reduction.c: reductions tile by tile. See reduction.h. */
+/* reduction.c: reduces arrays tile by tile. See reduction.h. */
 #include "collectives/reduction.h"
 
 #include <assert.h>
@@ -6,11 +6,11 @@
 #include <string.h>
 
 enum {
-  /* An accumulator that stays in a core's first cache, with tiles of two sources and a destination.
-   */
+  /* An accumulator of this size stays in a core's L1 cache, with tiles of two sources and a
+   * destination. */
   TILE_BYTES = 8 << 10,
-  /* Where there is none, for what is asked between tiles only. */
-  STRAIGHT_BYTES = 64 << 10
+  /* Without an accumulator a tile only limits how often `is_canceled` is called. */
+  DIRECT_TILE_BYTES = 64 << 10
 };
 
 static openreg_reduction_table *chosen_table(void) {
@@ -23,17 +23,17 @@ static openreg_reduction_table *chosen_table(void) {
   return tables[openreg_simd_chosen()];
 }
 
-/* Whether sources go into destinations without an accumulator between them. */
-static bool is_straight(const openreg_reduction_job *job,
-                        const struct openreg_reduction_loops *loops) {
+/* Whether the loops can write results to the destinations without an accumulator. */
+static bool needs_no_accumulator(const openreg_reduction_job *job,
+                                 const struct openreg_reduction_loops *loops) {
   return loops->store == NULL && job->source_count <= 2;
 }
 
 struct tile {
   const openreg_reduction_job *job;
   const struct openreg_reduction_loops *loops;
-  size_t offset_bytes, bytes; /* in sources and destinations */
-  size_t count;               /* numbers */
+  size_t offset_bytes, bytes; /* in each source and destination */
+  size_t count;               /* numbers; a complex element may be two */
 };
 
 static const void *source_at(const struct tile *tile, int index) {
@@ -64,9 +64,9 @@ static void accumulate(const struct tile *tile, void *accumulator, void *also) {
 static void reduce_tile(const struct tile *tile) {
   alignas(64) unsigned char accumulator[TILE_BYTES];
   const openreg_reduction_job *job = tile->job;
-  int written = 1; /* destinations that have the result */
+  int written = 1; /* destinations that hold the result */
   char *first = destination_at(tile, 0);
-  if (is_straight(job, tile->loops)) { /* nothing is read after it is written */
+  if (needs_no_accumulator(job, tile->loops)) { /* no element is read after it is written */
     written = job->source_count == 2 && job->destination_count > 1 ? 2 : 1;
     accumulate(tile, first, written == 2 ? destination_at(tile, 1) : NULL);
   } else {
@@ -81,18 +81,18 @@ static void reduce_tile(const struct tile *tile) {
     memcpy(destination_at(tile, i), first, tile->bytes);
 }
 
-bool openreg_reduce(const openreg_reduction_job *job, bool (*is_ended)(const void *),
+bool openreg_reduce(const openreg_reduction_job *job, bool (*is_canceled)(const void *),
                     const void *context) {
   assert(openreg_reduction_is_defined(job->reduction, job->dtype));
   assert(job->source_count >= 1 && job->destination_count >= 1);
   const struct openreg_reduction_loops *loops = chosen_table()(job->reduction, job->dtype);
   size_t element = openreg_dtype_bytes(job->dtype);
-  size_t most = (is_straight(job, loops) ? STRAIGHT_BYTES : TILE_BYTES) /
-                (loops->accumulator_bytes * loops->numbers);
-  for (size_t begin = 0; begin < job->count; begin += most) {
-    if (is_ended != NULL && is_ended(context))
+  size_t tile_elements = (needs_no_accumulator(job, loops) ? DIRECT_TILE_BYTES : TILE_BYTES) /
+                         (loops->accumulator_bytes * loops->numbers);
+  for (size_t begin = 0; begin < job->count; begin += tile_elements) {
+    if (is_canceled != NULL && is_canceled(context))
       return false;
-    size_t elements = job->count - begin < most ? job->count - begin : most;
+    size_t elements = job->count - begin < tile_elements ? job->count - begin : tile_elements;
     const struct tile tile = {
         .job = job,
         .loops = loops,

@@ -1,8 +1,8 @@
-/* reduction.h: the loops of openreg_reduce, once for each instruction set.
+/* reduction.h: the loops of openreg_reduce, compiled once for each instruction set.
  *
- * A tile of each source goes into an accumulator, one after the other, and the accumulator into the
- * destinations. The accumulator has the numbers' own type, but float for 16-bit floats. Complex
- * numbers are pairs of numbers to all but products.
+ * A loop adds a tile of each source to an accumulator, one source after the other, and then stores
+ * the accumulator to the destinations. The accumulator has the type of the elements, except that
+ * 16-bit floats use float. All reductions except products treat a complex number as two numbers.
  */
 #ifndef OPENREG_COLLECTIVES_REDUCTION_H
 #define OPENREG_COLLECTIVES_REDUCTION_H
@@ -11,21 +11,21 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Elements from `from` on, each times the factor, if the reduction has one. `to` may be a source of
- * elements itself, at the same place. */
+/* The loops of one reduction and dtype. They multiply each element by the factor if the reduction
+ * has one. A destination may be the same array as a source. */
 struct openreg_reduction_loops {
   void (*load)(void *to, const void *from, size_t count, double factor);
-  /* Load, then add; the same into `also`, unless that is NULL. */
+  /* Loads `one` and adds `other`. Writes the result to `also`, too, unless that is NULL. */
   void (*load_two)(void *to, void *also, const void *one, double one_factor, const void *other,
                    double other_factor, size_t count);
   void (*add)(void *accumulator, const void *from, size_t count, double factor);
-  /* Rounds and divides; NULL where the accumulator is the result. */
+  /* Rounds and divides. NULL where the accumulator is the result. */
   void (*store)(void *to, const void *accumulator, size_t count, int divisor);
-  size_t accumulator_bytes; /* of an element */
-  size_t numbers;           /* that an element of the dtype is */
+  size_t accumulator_bytes; /* of one number */
+  size_t numbers;           /* numbers in an element of the dtype */
 };
 
-/* NULL for what is not defined. */
+/* Returns NULL for a reduction that is not defined for the dtype. */
 typedef const struct openreg_reduction_loops *openreg_reduction_table(openreg_reduction reduction,
                                                                       openreg_dtype dtype);
 openreg_reduction_table openreg_reduction_c, openreg_reduction_avx2, openreg_reduction_avx512;

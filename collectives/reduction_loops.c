@@ -1,6 +1,8 @@
-/* reduction_loops.c: the loops of reduction.h; the build defines REDUCTION_TABLE, the name of the
- * table. Sums and products of integers wrap, so they are done on unsigned numbers as wide as int or
- * wider.
+/* reduction_loops.c: the loops of reduction.h.
+ *
+ * The build compiles this file once for each instruction set and defines REDUCTION_TABLE, the name
+ * of its table. Sums and products of integers wrap around, so they are computed on unsigned numbers
+ * of at least the width of int.
  */
 #include "collectives/reduction.h"
 
@@ -8,7 +10,7 @@
 
 #define UNUSED __attribute__((unused))
 
-/* Iterations are independent: what is written is at most what the same one read. */
+/* Iterations are independent: an iteration writes at most the elements that it read itself. */
 #define EACH _Pragma("GCC ivdep") for (size_t i = 0; i < count; i++)
 
 /* ---- elements to accumulators and back ------------------------------------------------------- */
@@ -19,25 +21,26 @@
 #define FACTOR_NONE(x, factor)  (x)
 #define FACTOR_GIVEN(x, factor) ((x) * (factor))
 
-/* A factor, rounded to the dtype. */
+/* Rounds a factor to the dtype. */
 #define ROUND_FLOAT16(factor)  float_of_half(half_of_float((float)(factor)))
 #define ROUND_BFLOAT16(factor) float_of_bfloat16(bfloat16_of_float((float)(factor)))
 #define ROUND_FLOAT32(factor)  ((float)(factor))
 #define ROUND_FLOAT64(factor)  (factor)
 #define ROUND_NONE(factor)     0
 
-/* ---- combining the earlier x and the later y ------------------------------------------------- */
+/* ---- combining x, of an earlier source, and y, of a later one -------------------------------- */
 
 #define SUM(x, y)     ((x) + (y))
 #define PRODUCT(x, y) ((x) * (y))
 #define BAND(x, y)    ((x) & (y))
 #define BOR(x, y)     ((x) | (y))
 #define BXOR(x, y)    ((x) ^ (y))
-/* The number of a number and a NaN, and the earlier one of equals. */
+/* A number wins over a NaN, and the earlier of two equal values wins. */
 #define MIN(x, y) ((y) < (x) || (x) != (x) ? (y) : (x))
 #define MAX(x, y) ((y) > (x) || (x) != (x) ? (y) : (x))
 
-/* LOOPS: of elements T, accumulated as A; COMBINE is computed as W. */
+/* LOOPS defines the loops for elements of type T that are accumulated in type A. COMBINE is
+ * computed in type W. */
 #define LOOPS(NAME, T, A, W, LOAD, FACTOR, ROUND, COMBINE)                                         \
   static void NAME##_load(void *to, const void *from, size_t count, UNUSED double given) {         \
     A *a = to;                                                                                     \
@@ -69,7 +72,8 @@
     }                                                                                              \
   }
 
-/* STORE: accumulators A to elements T, as they are; DIVIDE: divided as Q. */
+/* STORE defines a loop that stores accumulators of type A as elements of type T. DIVIDE divides
+ * them in type Q first. */
 #define STORE(NAME, T, A, BACK)                                                                    \
   static void NAME##_store(void *to, const void *accumulator, size_t count, UNUSED int divisor) {  \
     T *x = to;                                                                                     \
@@ -84,9 +88,9 @@
     EACH x[i] = (T)BACK((Q)a[i] / by);                                                             \
   }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- the loops of all dtypes ----------------------------------------------------------------- */
 
-/* X(dtype, element, accumulator, what it is combined as, what it is divided as). */
+/* X(dtype, element type, accumulator type, type to combine in, type to divide in). */
 #define INTEGERS(X)                                                                                \
   X(UINT8, uint8_t, uint8_t, unsigned, uint64_t)                                                   \
   X(INT8, int8_t, int8_t, unsigned, int64_t)                                                       \
@@ -97,7 +101,7 @@
   X(UINT64, uint64_t, uint64_t, uint64_t, uint64_t)                                                \
   X(INT64, int64_t, int64_t, uint64_t, int64_t)
 
-/* X(dtype, element, accumulator, to it, back). */
+/* X(dtype, element type, accumulator type, conversion to it, conversion back). */
 #define FLOATS(X)                                                                                  \
   X(FLOAT16, uint16_t, float, float_of_half, half_of_float)                                        \
   X(BFLOAT16, uint16_t, float, float_of_bfloat16, bfloat16_of_float)                               \
@@ -130,8 +134,8 @@ LOOPS(OR_BOOL, uint8_t, uint8_t, uint8_t, LOAD_BOOL, FACTOR_NONE, ROUND_NONE, BO
 LOOPS(AND_BOOL, uint8_t, uint8_t, uint8_t, LOAD_BOOL, FACTOR_NONE, ROUND_NONE, BAND)
 LOOPS(XOR_BOOL, uint8_t, uint8_t, uint8_t, LOAD_BOOL, FACTOR_NONE, ROUND_NONE, BXOR)
 
-/* Products of complex numbers, accumulated as pairs of A. The barrier: gcc 12 makes a fused
- * multiply and add of the alternating sums although it is told not to. */
+/* Products of complex numbers, accumulated as pairs of A. The volatile variables prevent gcc 12
+ * from fusing multiplication and addition, which it does here in spite of -ffp-contract=off. */
 #define COMPLEX_PRODUCT(NAME, T, A, LOAD)                                                          \
   static inline void NAME##_multiply(A *to, const A x[2], const A y[2]) {                          \
     const volatile A real = x[1] * y[1];                                                           \
@@ -178,7 +182,8 @@ static void COMPLEX32_store(void *to, const void *accumulator, size_t count, UNU
 #define ENTRY(NAME, STORE, BYTES, NUMBERS)                                                         \
   { NAME##_load, NAME##_load_two, NAME##_add, STORE, BYTES, NUMBERS }
 
-/* Rows of a dtype whose accumulator is the result but for AVG, and of one that is rounded back. */
+/* The store function of a dtype: KEPT where the accumulator is the result (except for AVG), BACK
+ * where it is rounded to the dtype. */
 #define KEPT(D) NULL
 #define BACK(D) D##_store
 
@@ -200,7 +205,7 @@ static void COMPLEX32_store(void *to, const void *accumulator, size_t count, UNU
       OTHER(D, PRODUCT, PRODUCT_##D, STORE(D), A), OTHER(D, MIN, MIN_##D, STORE(D), A),            \
       OTHER(D, MAX, MAX_##D, STORE(D), A)
 
-/* Sums of their numbers, and products. */
+/* Sums of complex numbers use the loops of their parts; products have their own. */
 #define COMPLEX_ROW(C, D, STORE, A, PRODUCT_STORE)                                                 \
   SUMS(C, D, STORE, A, 2),                                                                         \
       [OPENREG_DTYPE_##C][OPENREG_REDUCE_PREMUL_SUM] =                                             \

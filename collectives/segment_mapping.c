@@ -1,7 +1,7 @@
-/* attachment.c: the control segments that this process has mapped. See attachment.h.
+/* segment_mapping.c: the control segments that this process has mapped. See segment_mapping.h.
  *
- * A process that ends by exit marks its ranks as having left; one that is killed cannot, which is
- * the difference that others see. A forked child has no segment mapped and nothing to leave.
+ * A process that exits marks its ranks as having left. A process that is killed cannot, and that is
+ * how others tell the two apart. A forked child has no segment mapped and no ranks to release.
  */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "collectives/segment_mapping.h"
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static openreg_attachment *first;
+static openreg_segment_mapping *first;
 
 /* ---- the lock and forks ---------------------------------------------------------------------- */
 
@@ -30,186 +30,187 @@ static void after_fork_in_parent(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* What the parent had mapped is not mapped here, and the addresses may come to be used otherwise.
+/* The parent's mappings do not exist in the child (MADV_DONTFORK), and their addresses may be
+ * reused.
  */
 static void after_fork_in_child(void) {
-  for (openreg_attachment *attachment = first; attachment != NULL; attachment = attachment->next)
-    attachment->segment = NULL;
+  for (openreg_segment_mapping *mapping = first; mapping != NULL; mapping = mapping->next)
+    mapping->shm = NULL;
   first = NULL;
-  openreg_watchdog_abandon();
+  openreg_watchdog_close_after_fork();
   pthread_mutex_unlock(&lock);
 }
 
-static struct openreg_fork_watch fork_watch =
-    OPENREG_FORK_WATCH(before_fork, after_fork_in_parent, after_fork_in_child);
+static struct openreg_fork_handlers fork_watch =
+    OPENREG_FORK_HANDLERS(before_fork, after_fork_in_parent, after_fork_in_child);
 
-openreg_status openreg_attachments_lock(void) {
-  openreg_status status = openreg_forks_watch(&fork_watch);
+openreg_status openreg_mappings_lock(void) {
+  openreg_status status = openreg_forks_register(&fork_watch);
   if (status == OPENREG_OK)
     pthread_mutex_lock(&lock);
   return status;
 }
 
-void openreg_attachments_unlock(void) {
+void openreg_mappings_unlock(void) {
   pthread_mutex_unlock(&lock);
 }
 
-openreg_attachment *openreg_attachments_first(void) {
+openreg_segment_mapping *openreg_mappings_first(void) {
   return first;
 }
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
-static int choose_looks(int size) {
+static int choose_spins(int size) {
   cpu_set_t cores;
   bool enough = sched_getaffinity(getpid(), sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= size;
-  return enough ? openreg_looks_before_sleep() : 0;
+  return enough ? openreg_spin_count() : 0;
 }
 
-static openreg_status take_names(openreg_attachment *attachment,
+static openreg_status copy_names(openreg_segment_mapping *mapping,
                                  const openreg_comm_options *options) {
-  snprintf(attachment->name, sizeof attachment->name, "%s",
-           options->name == NULL ? "" : options->name);
+  snprintf(mapping->name, sizeof mapping->name, "%s", options->name == NULL ? "" : options->name);
   if (options->rank_names == NULL)
     return OPENREG_OK;
-  size_t bytes = (size_t)attachment->size * sizeof(int);
-  attachment->rank_names = malloc(bytes);
-  if (attachment->rank_names == NULL)
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a communicator");
-  memcpy(attachment->rank_names, options->rank_names, bytes);
+  size_t bytes = (size_t)mapping->size * sizeof(int);
+  mapping->rank_names = malloc(bytes);
+  if (mapping->rank_names == NULL)
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: out of host memory for a communicator");
+  memcpy(mapping->rank_names, options->rank_names, bytes);
   return OPENREG_OK;
 }
 
-static openreg_status make(const struct openreg_segment_name *name,
-                           const openreg_comm_options *options, openreg_attachment **made) {
-  openreg_attachment *attachment = calloc(1, sizeof *attachment);
-  if (attachment == NULL)
-    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a communicator");
-  attachment->nonce = name->nonce;
-  attachment->size = (int)name->size;
-  attachment->looks = choose_looks(attachment->size);
-  openreg_status status = take_names(attachment, options);
+static openreg_status make(const struct openreg_comm_shm_locator *locator,
+                           const openreg_comm_options *options, openreg_segment_mapping **made) {
+  openreg_segment_mapping *mapping = calloc(1, sizeof *mapping);
+  if (mapping == NULL)
+    return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: out of host memory for a communicator");
+  mapping->nonce = locator->nonce;
+  mapping->size = (int)locator->size;
+  mapping->spins = choose_spins(mapping->size);
+  openreg_status status = copy_names(mapping, options);
   if (status == OPENREG_OK)
-    status = openreg_segment_map(name, &attachment->segment);
+    status = openreg_comm_shm_map(locator, &mapping->shm);
   if (status != OPENREG_OK) {
-    free(attachment->rank_names);
-    free(attachment);
+    free(mapping->rank_names);
+    free(mapping);
     return status;
   }
-  attachment->next = first;
-  first = attachment;
-  *made = attachment;
+  mapping->next = first;
+  first = mapping;
+  *made = mapping;
   return OPENREG_OK;
 }
 
-openreg_status openreg_attachment_get(const struct openreg_segment_name *name,
-                                      const openreg_comm_options *options,
-                                      openreg_attachment **attachment) {
-  openreg_status status = openreg_attachments_lock();
+openreg_status openreg_mapping_get(const struct openreg_comm_shm_locator *locator,
+                                   const openreg_comm_options *options,
+                                   openreg_segment_mapping **mapping) {
+  openreg_status status = openreg_mappings_lock();
   if (status != OPENREG_OK)
     return status;
-  openreg_attachment *found = first;
-  while (found != NULL && found->nonce != name->nonce)
+  openreg_segment_mapping *found = first;
+  while (found != NULL && found->nonce != locator->nonce)
     found = found->next;
   if (found == NULL)
-    status = make(name, options, &found);
+    status = make(locator, options, &found);
   if (status == OPENREG_OK) {
     found->users++;
-    *attachment = found;
+    *mapping = found;
   }
   pthread_mutex_unlock(&lock);
   return status;
 }
 
-static void forget_locked(openreg_attachment *attachment) {
-  openreg_watchdog_remove_locked(attachment);
-  openreg_attachment **link = &first;
-  while (*link != attachment)
+static void unmap_locked(openreg_segment_mapping *mapping) {
+  openreg_watchdog_remove_locked(mapping);
+  openreg_segment_mapping **link = &first;
+  while (*link != mapping)
     link = &(*link)->next;
-  *link = attachment->next;
-  openreg_segment_unmap(attachment->segment);
+  *link = mapping->next;
+  openreg_comm_shm_unmap(mapping->shm);
 }
 
-void openreg_attachment_put(openreg_attachment *attachment) {
+void openreg_mapping_put(openreg_segment_mapping *mapping) {
   pthread_mutex_lock(&lock);
-  bool is_last = --attachment->users == 0;
-  if (is_last && attachment->segment != NULL)
-    forget_locked(attachment);
+  bool is_last = --mapping->users == 0;
+  if (is_last && mapping->shm != NULL)
+    unmap_locked(mapping);
   pthread_mutex_unlock(&lock);
   if (!is_last)
     return;
-  free(attachment->rank_names);
-  free(attachment);
+  free(mapping->rank_names);
+  free(mapping);
 }
 
-/* ---- places ---------------------------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
-bool openreg_attachment_take_place(openreg_attachment *attachment, int rank) {
+bool openreg_mapping_claim_rank(openreg_segment_mapping *mapping, int rank) {
   uint32_t absent = OPENREG_MEMBER_ABSENT;
   pthread_mutex_lock(&lock);
-  bool is_taken = atomic_compare_exchange_strong(&attachment->segment->members[rank].state, &absent,
-                                                 OPENREG_MEMBER_JOINING);
-  if (is_taken)
-    attachment->own[rank] = true;
+  bool is_claimed = atomic_compare_exchange_strong(&mapping->shm->members[rank].state, &absent,
+                                                   OPENREG_MEMBER_JOINING);
+  if (is_claimed)
+    mapping->is_local_rank[rank] = true;
   pthread_mutex_unlock(&lock);
-  return is_taken;
+  return is_claimed;
 }
 
-static void leave_locked(openreg_attachment *attachment, int rank) {
-  if (attachment->segment == NULL || !attachment->own[rank])
+static void release_locked(openreg_segment_mapping *mapping, int rank) {
+  if (mapping->shm == NULL || !mapping->is_local_rank[rank])
     return;
-  attachment->own[rank] = false;
-  atomic_store(&attachment->segment->members[rank].state, OPENREG_MEMBER_LEFT);
-  atomic_fetch_add(&attachment->segment->left, 1);
-  openreg_attachment_ring_all(attachment);
+  mapping->is_local_rank[rank] = false;
+  atomic_store(&mapping->shm->members[rank].state, OPENREG_MEMBER_LEFT);
+  atomic_fetch_add(&mapping->shm->left_count, 1);
+  openreg_mapping_wake_all(mapping);
 }
 
-void openreg_attachment_leave(openreg_attachment *attachment, int rank) {
+void openreg_mapping_release_rank(openreg_segment_mapping *mapping, int rank) {
   pthread_mutex_lock(&lock);
-  leave_locked(attachment, rank);
+  release_locked(mapping, rank);
   pthread_mutex_unlock(&lock);
 }
 
-/* At the end of a process that ends by itself. */
-__attribute__((destructor)) static void leave_all(void) {
+/* Runs when the process exits; a killed process does not run it. */
+__attribute__((destructor)) void openreg_comm_leave(void) {
   pthread_mutex_lock(&lock);
-  for (openreg_attachment *attachment = first; attachment != NULL; attachment = attachment->next)
-    for (int rank = 0; rank < attachment->size; rank++)
-      leave_locked(attachment, rank);
+  for (openreg_segment_mapping *mapping = first; mapping != NULL; mapping = mapping->next)
+    for (int rank = 0; rank < mapping->size; rank++)
+      release_locked(mapping, rank);
   pthread_mutex_unlock(&lock);
 }
 
-/* ---- ends ------------------------------------------------------------------------------------ */
+/* ---- waking and aborting --------------------------------------------------------------------- */
 
-void openreg_attachment_ring_all(const openreg_attachment *attachment) {
-  struct openreg_segment *segment = attachment->segment;
-  openreg_doorbell_ring(&segment->bell);
-  for (int rank = 0; rank < attachment->size; rank++)
-    openreg_doorbell_ring(&segment->members[rank].letters);
+void openreg_mapping_wake_all(const openreg_segment_mapping *mapping) {
+  struct openreg_comm_shm *shm = mapping->shm;
+  openreg_doorbell_ring(&shm->bell);
+  for (int rank = 0; rank < mapping->size; rank++)
+    openreg_doorbell_ring(&shm->members[rank].mailbox_bell);
 }
 
-void openreg_attachment_end(openreg_attachment *attachment, const char *format, ...) {
-  struct openreg_segment *segment = attachment->segment;
-  uint32_t not_ended = OPENREG_NOT_ENDED;
-  if (!atomic_compare_exchange_strong(&segment->end, &not_ended, OPENREG_END_BEGINS))
+void openreg_mapping_abort(openreg_segment_mapping *mapping, const char *format, ...) {
+  struct openreg_comm_shm *shm = mapping->shm;
+  uint32_t not_aborted = OPENREG_NOT_ABORTED;
+  if (!atomic_compare_exchange_strong(&shm->abort_state, &not_aborted, OPENREG_ABORTING))
     return;
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(segment->sentence, sizeof segment->sentence, format, arguments);
+  vsnprintf(shm->abort_message, sizeof shm->abort_message, format, arguments);
   va_end(arguments);
-  atomic_store(&segment->end, OPENREG_ENDED);
-  openreg_attachment_ring_all(attachment);
+  atomic_store(&shm->abort_state, OPENREG_ABORTED);
+  openreg_mapping_wake_all(mapping);
 }
 
-/* Who ends it writes a sentence: that takes a moment, or for ever, if it is killed meanwhile. */
-const char *openreg_attachment_sentence(const openreg_attachment *attachment) {
+/* The rank that aborts writes the message after it has claimed the abort. It may be killed in
+ * between, so this waits for a moment only. */
+const char *openreg_mapping_abort_message(const openreg_segment_mapping *mapping) {
   enum { MOMENT_NS = 100000000 };
-  struct openreg_segment *segment = attachment->segment;
+  struct openreg_comm_shm *shm = mapping->shm;
   int64_t deadline_ns = openreg_deadline_ns(MOMENT_NS);
-  while (atomic_load(&segment->end) != OPENREG_ENDED) {
+  while (atomic_load(&shm->abort_state) != OPENREG_ABORTED) {
     if (openreg_now_ns() >= deadline_ns)
-      return "openreg: a rank ended the group, and died before it said why";
+      return "openreg: a rank aborted the group and died before it wrote the reason";
     sched_yield();
   }
-  return segment->sentence;
+  return shm->abort_message;
 }

@@ -97,7 +97,7 @@ void run_as_processes(int size, int ranks_each, void (*body)(rank *), const void
 }
 
 void start_ranks(int size, void (*body)(rank *), const void *context, pid_t pids[]) {
-  static openreg_comm_id id; /* the children's to read */
+  static openreg_comm_id id; /* the children read it */
   REQUIRE_OK(openreg_comm_id_create(size, &id));
   for (int i = 0; i < size; i++)
     pids[i] = start(&id, size, i, 1, body, context);
@@ -119,4 +119,15 @@ void *share_memory(size_t bytes) {
   void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(memory != MAP_FAILED);
   return memory;
+}
+
+openreg_collective byte_call(openreg_collective_kind kind, openreg_comm_buffer *input,
+                             openreg_comm_buffer *output) {
+  return (openreg_collective){.kind = kind,
+                              .dtype = OPENREG_DTYPE_UINT8,
+                              .inputs = input,
+                              .outputs = output,
+                              .input_count = 1,
+                              .output_count = 1,
+                              .timeout_ns = AGES_NS};
 }

@@ -1,7 +1,8 @@
-/* Eight processes that do collectives and messages, drawn in one order for all, until one of them
- * is killed at any moment: what succeeds is right, and all others hear of it.
+/* Eight processes run collectives and messages in one random order until one of them is killed at a
+ * random moment. Calls that succeed have correct results, and all other processes learn of the
+ * death.
  *
- * CHAOS_ROUNDS sets how often; CHAOS_SEED where to begin.
+ * CHAOS_ROUNDS sets the number of rounds, CHAOS_SEED the first seed.
  */
 #include "ranks.h"
 
@@ -15,7 +16,7 @@
 
 enum { SIZE = 8, DEFAULT_ROUNDS = 8 };
 
-static _Atomic uint32_t *calls; /* of each rank */
+static _Atomic uint32_t *calls; /* made by each rank */
 
 static uint64_t draw(uint64_t *state) {
   *state ^= *state << 13;
@@ -36,14 +37,8 @@ static void require_all(const void *address, uint64_t value, size_t bytes) {
 }
 
 static openreg_status reduce(rank *self, uint64_t call, size_t count) {
-  openreg_part in = {self->memory, count}, out = {self->memory + MEMORY_BYTES / 2, count};
-  openreg_collective what = {.kind = OPENREG_COLLECTIVE_ALL_REDUCE,
-                             .dtype = OPENREG_DTYPE_UINT8,
-                             .inputs = &in,
-                             .outputs = &out,
-                             .input_count = 1,
-                             .output_count = 1,
-                             .timeout_ns = AGES_NS};
+  openreg_comm_buffer in = {self->memory, count}, out = {self->memory + MEMORY_BYTES / 2, count};
+  openreg_collective what = byte_call(OPENREG_COLLECTIVE_ALL_REDUCE, &in, &out);
   write_all(in.address, call + (uint64_t)self->rank, count);
   openreg_status status = openreg_comm_run(self->comm, &what);
   if (status == OPENREG_OK)
@@ -52,15 +47,9 @@ static openreg_status reduce(rank *self, uint64_t call, size_t count) {
 }
 
 static openreg_status all_to_all(rank *self, uint64_t call, size_t count) {
-  openreg_part in = {self->memory, SIZE * count};
-  openreg_part out = {self->memory + MEMORY_BYTES / 2, SIZE * count};
-  openreg_collective what = {.kind = OPENREG_COLLECTIVE_ALL_TO_ALL,
-                             .dtype = OPENREG_DTYPE_UINT8,
-                             .inputs = &in,
-                             .outputs = &out,
-                             .input_count = 1,
-                             .output_count = 1,
-                             .timeout_ns = AGES_NS};
+  openreg_comm_buffer in = {self->memory, SIZE * count};
+  openreg_comm_buffer out = {self->memory + MEMORY_BYTES / 2, SIZE * count};
+  openreg_collective what = byte_call(OPENREG_COLLECTIVE_ALL_TO_ALL, &in, &out);
   for (int i = 0; i < SIZE; i++)
     write_all(self->memory + (size_t)i * count, call + (uint64_t)(self->rank * SIZE + i), count);
   openreg_status status = openreg_comm_run(self->comm, &what);
@@ -126,12 +115,13 @@ static void play(void) {
   }
 }
 
-static void a_rank_killed_at_any_moment_is_heard_of(void **state) {
+static void all_ranks_learn_of_a_rank_killed_at_any_moment(void **state) {
   (void)state;
   child_expect_pass(play, MANY_DEVICES);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(a_rank_killed_at_any_moment_is_heard_of)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_ranks_learn_of_a_rank_killed_at_any_moment)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,14 @@
-/* Every kind of collective, against a plain reference: sizes, counts, in place or not. */
+/* Every collective against a plain reference: numbers of ranks, lengths, in place or not. */
 #include "ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Every kind, in the order of the list of parts: elements are 32-bit integers that say whose they
- * are: sender, receiver, place. */
+/* One test case. Elements are 32-bit integers that encode sender, receiver and index. */
 struct plan {
   openreg_collective_kind kind;
-  size_t count; /* of a part, of which some are longer when uneven */
+  size_t count; /* elements of a buffer; some are longer when is_uneven */
   bool is_in_place, is_uneven, is_whole;
 };
 
@@ -17,7 +16,7 @@ static int32_t value_of(int sender, int receiver, size_t place) {
   return (int32_t)((size_t)sender * 7919 + (size_t)receiver * 104729 + place * 13);
 }
 
-/* What goes from one rank to another. */
+/* How many elements go from one rank to another. */
 static size_t length(const struct plan *plan, int sender, int receiver) {
   switch (plan->kind) {
   case OPENREG_COLLECTIVE_REDUCE_SCATTER:
@@ -33,23 +32,23 @@ static size_t length(const struct plan *plan, int sender, int receiver) {
   }
 }
 
-static bool has_parts_in(openreg_collective_kind kind) {
+static bool has_inputs_per_rank(openreg_collective_kind kind) {
   return kind == OPENREG_COLLECTIVE_REDUCE_SCATTER || kind == OPENREG_COLLECTIVE_SCATTER ||
          kind == OPENREG_COLLECTIVE_ALL_TO_ALL;
 }
 
-static bool has_parts_out(openreg_collective_kind kind) {
+static bool has_outputs_per_rank(openreg_collective_kind kind) {
   return kind == OPENREG_COLLECTIVE_ALL_GATHER || kind == OPENREG_COLLECTIVE_GATHER ||
          kind == OPENREG_COLLECTIVE_ALL_TO_ALL;
 }
 
-static bool gives(openreg_collective_kind kind, bool is_root) {
+static bool has_input(openreg_collective_kind kind, bool is_root) {
   if (kind == OPENREG_COLLECTIVE_BROADCAST || kind == OPENREG_COLLECTIVE_SCATTER)
     return is_root;
   return kind != OPENREG_COLLECTIVE_BARRIER;
 }
 
-static bool takes(openreg_collective_kind kind, bool is_root) {
+static bool has_output(openreg_collective_kind kind, bool is_root) {
   if (kind == OPENREG_COLLECTIVE_REDUCE || kind == OPENREG_COLLECTIVE_GATHER)
     return is_root;
   return kind != OPENREG_COLLECTIVE_BARRIER;
@@ -62,27 +61,27 @@ static bool reduces(openreg_collective_kind kind) {
 
 enum { HALF_OF_MEMORY = MEMORY_BYTES / 2, GUARD = 0x55 };
 
-/* Writes what this rank sends; returns how many parts. */
-static int lay_inputs(const rank *self, const struct plan *plan, openreg_part parts[]) {
-  int count = has_parts_in(plan->kind) ? self->size : 1;
+/* Writes this rank's inputs; returns their number. */
+static int lay_inputs(const rank *self, const struct plan *plan, openreg_comm_buffer buffers[]) {
+  int count = has_inputs_per_rank(plan->kind) ? self->size : 1;
   unsigned char *place = self->memory;
   for (int i = 0; i < count; i++) {
     size_t elements = length(plan, self->rank, i);
     int32_t *seen = see(place);
     for (size_t j = 0; j < elements; j++)
-      seen[j] = value_of(self->rank, has_parts_in(plan->kind) ? i : 0, j);
-    parts[i] = (openreg_part){elements == 0 ? NULL : place, elements};
+      seen[j] = value_of(self->rank, has_inputs_per_rank(plan->kind) ? i : 0, j);
+    buffers[i] = (openreg_comm_buffer){elements == 0 ? NULL : place, elements};
     place += elements * sizeof(int32_t);
   }
   return count;
 }
 
-static int lay_outputs(const rank *self, const struct plan *plan, openreg_part parts[]) {
-  int count = has_parts_out(plan->kind) ? self->size : 1;
+static int lay_outputs(const rank *self, const struct plan *plan, openreg_comm_buffer buffers[]) {
+  int count = has_outputs_per_rank(plan->kind) ? self->size : 1;
   unsigned char *place = self->memory + HALF_OF_MEMORY;
   for (int i = 0; i < count; i++) {
     size_t elements = length(plan, i, self->rank);
-    parts[i] = (openreg_part){elements == 0 ? NULL : place, elements};
+    buffers[i] = (openreg_comm_buffer){elements == 0 ? NULL : place, elements};
     place += elements * sizeof(int32_t);
   }
   memset(see(self->memory + HALF_OF_MEMORY), GUARD,
@@ -90,14 +89,14 @@ static int lay_outputs(const rank *self, const struct plan *plan, openreg_part p
   return count;
 }
 
-/* The output is where the input is that goes to the same place. */
-static void share_memory_in_place(const rank *self, const struct plan *plan, openreg_part inputs[],
-                                  openreg_part outputs[]) {
-  if (has_parts_in(plan->kind) && has_parts_out(plan->kind))
+/* Puts each output where the input is that goes to the same place. */
+static void share_memory_in_place(const rank *self, const struct plan *plan,
+                                  openreg_comm_buffer inputs[], openreg_comm_buffer outputs[]) {
+  if (has_inputs_per_rank(plan->kind) && has_outputs_per_rank(plan->kind))
     outputs[self->rank] = inputs[self->rank];
-  else if (has_parts_in(plan->kind))
+  else if (has_inputs_per_rank(plan->kind))
     outputs[0] = inputs[self->rank];
-  else if (has_parts_out(plan->kind)) {
+  else if (has_outputs_per_rank(plan->kind)) {
     memcpy(see(outputs[self->rank].address), see(inputs[0].address),
            inputs[0].count * sizeof(int32_t));
     inputs[0] = outputs[self->rank];
@@ -108,9 +107,10 @@ static void share_memory_in_place(const rank *self, const struct plan *plan, ope
 
 static int32_t expected(const rank *self, const struct plan *plan, int root, int sender,
                         size_t place) {
-  bool scatters = has_parts_in(plan->kind);
+  bool scatters = has_inputs_per_rank(plan->kind);
   if (!reduces(plan->kind))
-    return value_of(has_parts_out(plan->kind) ? sender : root, scatters ? self->rank : 0, place);
+    return value_of(has_outputs_per_rank(plan->kind) ? sender : root, scatters ? self->rank : 0,
+                    place);
   uint32_t sum = 0;
   for (int i = 0; i < self->size; i++)
     sum += (uint32_t)value_of(i, scatters ? self->rank : 0, place);
@@ -118,13 +118,13 @@ static int32_t expected(const rank *self, const struct plan *plan, int root, int
 }
 
 static void require_outputs(const rank *self, const struct plan *plan, int root,
-                            const openreg_part outputs[], int count) {
+                            const openreg_comm_buffer outputs[], int count) {
   for (int i = 0; i < count; i++) {
     const int32_t *seen = see(outputs[i].address);
     for (size_t j = 0; j < outputs[i].count; j++)
       if (seen[j] != expected(self, plan, root, i, j)) {
         fprintf(
-            stderr, "%s of %zu, %s%s%s rank %d of %d, root %d: part %d, place %zu: %d, not %d\n",
+            stderr, "%s of %zu, %s%s%s rank %d of %d, root %d: buffer %d, index %zu: %d, not %d\n",
             openreg_collective_name(plan->kind), plan->count, plan->is_in_place ? "in place, " : "",
             plan->is_uneven ? "uneven, " : "", plan->is_whole ? "whole, " : "", self->rank,
             self->size, root, i, j, seen[j], expected(self, plan, root, i, j));
@@ -134,15 +134,15 @@ static void require_outputs(const rank *self, const struct plan *plan, int root,
 }
 
 static void run_plan(rank *self, const struct plan *plan, int root) {
-  openreg_part inputs[MOST_RANKS], outputs[MOST_RANKS];
+  openreg_comm_buffer inputs[MOST_RANKS], outputs[MOST_RANKS];
   bool is_root = self->rank == root;
   int input_count = lay_inputs(self, plan, inputs);
   int output_count = lay_outputs(self, plan, outputs);
   unsigned char *end = (unsigned char *)outputs[output_count - 1].address +
                        outputs[output_count - 1].count * sizeof(int32_t);
-  if (plan->is_in_place && gives(plan->kind, is_root) && takes(plan->kind, is_root))
+  if (plan->is_in_place && has_input(plan->kind, is_root) && has_output(plan->kind, is_root))
     share_memory_in_place(self, plan, inputs, outputs);
-  openreg_part whole_in = {inputs[0].address, 0}, whole_out = {outputs[0].address, 0};
+  openreg_comm_buffer whole_in = {inputs[0].address, 0}, whole_out = {outputs[0].address, 0};
   for (int i = 0; i < input_count; i++)
     whole_in.count += inputs[i].count;
   for (int i = 0; i < output_count; i++)
@@ -153,8 +153,8 @@ static void run_plan(rank *self, const struct plan *plan, int root) {
       .root = root,
       .inputs = plan->is_whole ? &whole_in : inputs,
       .outputs = plan->is_whole ? &whole_out : outputs,
-      .input_count = gives(plan->kind, is_root) ? (plan->is_whole ? 1 : input_count) : 0,
-      .output_count = takes(plan->kind, is_root) ? (plan->is_whole ? 1 : output_count) : 0,
+      .input_count = has_input(plan->kind, is_root) ? (plan->is_whole ? 1 : input_count) : 0,
+      .output_count = has_output(plan->kind, is_root) ? (plan->is_whole ? 1 : output_count) : 0,
       .timeout_ns = AGES_NS,
   };
   REQUIRE_OK(openreg_comm_run(self->comm, &what));
@@ -177,7 +177,7 @@ static void run_all_plans(rank *self) {
                             .is_uneven = form / 2 == 1,
                             .is_whole = form / 2 == 2};
         if (plan.is_whole && plan.is_in_place)
-          continue; /* then the parts are not one behind the other */
+          continue; /* then the buffers do not follow each other */
         run_plan(self, &plan, (kind + form + (int)i) % self->size);
       }
 }

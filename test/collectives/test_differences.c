@@ -1,16 +1,16 @@
-/* What ranks call differently under one number ends the group, with a sentence that names two of
- * them; what a rank calls wrongly by itself is refused, and reaches nobody. */
+/* Ranks that call different collectives under one number abort the communicator, and the message
+ * names two of them. A call with wrong arguments is rejected and does not reach the other ranks. */
 #include "ranks.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static openreg_part part;
+static openreg_comm_buffer host_memory;
 
 static openreg_collective reduce_floats(rank *self, size_t count) {
-  static _Thread_local openreg_part in, out;
-  in = (openreg_part){self->memory, count};
-  out = (openreg_part){self->memory + (MEMORY_BYTES / 2), count};
+  static _Thread_local openreg_comm_buffer in, out;
+  in = (openreg_comm_buffer){self->memory, count};
+  out = (openreg_comm_buffer){self->memory + (MEMORY_BYTES / 2), count};
   return (openreg_collective){.kind = OPENREG_COLLECTIVE_ALL_REDUCE,
                               .dtype = OPENREG_DTYPE_FLOAT32,
                               .inputs = &in,
@@ -20,10 +20,10 @@ static openreg_collective reduce_floats(rank *self, size_t count) {
                               .timeout_ns = AGES_NS};
 }
 
-/* What rank 2 of 3 does otherwise, and the sentence. */
+/* How rank 2 of 3 changes its call, and the expected message. */
 struct difference {
   void (*change)(openreg_collective *what);
-  const char *sentence;
+  const char *message;
 };
 
 static void other_kind(openreg_collective *what) {
@@ -40,8 +40,8 @@ static void other_reduction(openreg_collective *what) {
 }
 
 static void other_count(openreg_collective *what) {
-  ((openreg_part *)what->inputs)->count--;
-  ((openreg_part *)what->outputs)->count--;
+  ((openreg_comm_buffer *)what->inputs)->count--;
+  ((openreg_comm_buffer *)what->outputs)->count--;
 }
 
 static void barrier_instead(openreg_collective *what) {
@@ -67,9 +67,9 @@ static void differ(rank *self) {
   REQUIRE_OK(openreg_comm_run(self->comm, &what));
   if (self->rank == 2)
     difference->change(&what);
-  require_failure(openreg_comm_run(self->comm, &what), difference->sentence);
-  require_failure(openreg_comm_check(self->comm), difference->sentence);
-  require_failure(openreg_comm_run(self->comm, &what), difference->sentence);
+  require_failure(openreg_comm_run(self->comm, &what), difference->message);
+  require_failure(openreg_comm_check(self->comm), difference->message);
+  require_failure(openreg_comm_run(self->comm, &what), difference->message);
 }
 
 static void differ_in_each(void) {
@@ -95,8 +95,8 @@ static void differ_in_root(rank *self) {
                   "rank 1 called broadcast #1 (float32, 10 elements, root 1)");
 }
 
-static void differ_in_parts(rank *self) {
-  openreg_part in[] = {{self->memory, 10}, {self->memory, 20}}, out = {self->memory, 0};
+static void differ_in_lengths(rank *self) {
+  openreg_comm_buffer in[] = {{self->memory, 10}, {self->memory, 20}}, out = {self->memory, 0};
   if (self->rank == 1)
     in[0].count = 20, in[1].count = 10;
   out.count = in[self->rank].count;
@@ -105,13 +105,13 @@ static void differ_in_parts(rank *self) {
   what.inputs = in;
   what.input_count = 2;
   what.outputs = &out;
-  require_failure(openreg_comm_run(self->comm, &what), "their parts are of other lengths");
+  require_failure(openreg_comm_run(self->comm, &what), "the lengths for each rank differ");
 }
 
-/* Rank 0 sends 1 what 1 does not expect: both hear of it, in all three kinds. */
+/* Rank 0 sends a length that rank 1 does not expect: both report it, in all three collectives. */
 static void differ_in_exchange(rank *self) {
-  openreg_part in[] = {{self->memory, 8}, {self->memory, 9}};
-  openreg_part out[] = {{self->memory + 1024, 8}, {self->memory + 2048, 8}};
+  openreg_comm_buffer in[] = {{self->memory, 8}, {self->memory, 9}};
+  openreg_comm_buffer out[] = {{self->memory + 1024, 8}, {self->memory + 2048, 8}};
   if (self->rank == 1)
     in[0].count = in[1].count = 8;
   openreg_collective what = reduce_floats(self, 10);
@@ -120,46 +120,47 @@ static void differ_in_exchange(rank *self) {
   what.outputs = out;
   what.input_count = what.output_count = 2;
   require_failure(openreg_comm_run(self->comm, &what),
-                  "openreg: in all_to_all #1 of group 'test' rank 0 gives 9 elements of float32 to "
-                  "rank 1, which takes 8");
+                  "openreg: in all_to_all #1 of group 'test' rank 0 sends 9 elements of float32 to "
+                  "rank 1, which expects 8");
 }
 
 static void differ_in_scatter(rank *self) {
-  openreg_part in[] = {{self->memory, 8}, {self->memory, 9}}, out = {self->memory + 1024, 8};
+  openreg_comm_buffer in[] = {{self->memory, 8}, {self->memory, 9}}, out = {self->memory + 1024, 8};
   openreg_collective what = reduce_floats(self, 10);
   what.kind = OPENREG_COLLECTIVE_SCATTER;
   what.inputs = in;
   what.input_count = self->rank == 0 ? 2 : 0;
   what.outputs = &out;
   require_failure(openreg_comm_run(self->comm, &what),
-                  "rank 0 gives 9 elements of float32 to rank 1, which takes 8");
+                  "rank 0 sends 9 elements of float32 to rank 1, which expects 8");
 }
 
 static void differ_in_gather(rank *self) {
-  openreg_part out[] = {{self->memory, 8}, {self->memory + 1024, 9}}, in = {self->memory + 2048, 8};
+  openreg_comm_buffer out[] = {{self->memory, 8}, {self->memory + 1024, 9}},
+                      in = {self->memory + 2048, 8};
   openreg_collective what = reduce_floats(self, 10);
   what.kind = OPENREG_COLLECTIVE_GATHER;
   what.outputs = out;
   what.output_count = self->rank == 0 ? 2 : 0;
   what.inputs = &in;
   require_failure(openreg_comm_run(self->comm, &what),
-                  "rank 1 gives 8 elements of float32 to rank 0, which takes 9");
+                  "rank 1 sends 8 elements of float32 to rank 0, which expects 9");
 }
 
 static void differ_by_pairs(void) {
   run_as_processes(2, 1, differ_in_root, NULL);
-  run_as_processes(2, 1, differ_in_parts, NULL);
+  run_as_processes(2, 1, differ_in_lengths, NULL);
   run_as_processes(2, 1, differ_in_exchange, NULL);
   run_as_processes(2, 1, differ_in_scatter, NULL);
   run_as_processes(2, 1, differ_in_gather, NULL);
 }
 
-static void roots_and_lengths_of_parts_must_fit(void **state) {
+static void roots_and_lengths_must_match(void **state) {
   (void)state;
   child_expect_pass(differ_by_pairs, MANY_DEVICES);
 }
 
-/* ---- refused --------------------------------------------------------------------------------- */
+/* ---- rejected -------------------------------------------------------------------------------- */
 
 static void require_refused(rank *self, openreg_status expected, const openreg_collective *what) {
   REQUIRE(openreg_comm_begin(self->comm, what) == expected);
@@ -168,10 +169,10 @@ static void require_refused(rank *self, openreg_status expected, const openreg_c
 }
 
 static void call_wrongly(rank *self) {
-  openreg_part one = {self->memory, 4}, other = {self->memory, 5}, host = {&part, 1};
-  openreg_part beyond = {self->memory + 8, (size_t)1 << 40}, odd = {self->memory + 1, 1};
-  openreg_part many = {self->memory, SIZE_MAX / 2}, neighbour = {NULL, 1};
-  openreg_part three[] = {one, one, one};
+  openreg_comm_buffer one = {self->memory, 4}, other = {self->memory, 5}, host = {&host_memory, 1};
+  openreg_comm_buffer beyond = {self->memory + 8, (size_t)1 << 40}, odd = {self->memory + 1, 1};
+  openreg_comm_buffer many = {self->memory, SIZE_MAX / 2}, neighbour = {NULL, 1};
+  openreg_comm_buffer three[] = {one, one, one};
   openreg_collective good = reduce_floats(self, 4), what = good;
   size_t bytes;
   REQUIRE_OK(openreg_arena_get(self->device + 2, &neighbour.address, &bytes));
@@ -201,13 +202,13 @@ static void call_wrongly(rank *self) {
   what.inputs = &other, what.input_count = 1; /* 5 elements for 2 ranks */
   require_refused(self, OPENREG_INVALID_ARGUMENT, &what);
 
-  const openreg_part *const bad[] = {&host, &beyond, &odd, &many, &neighbour};
+  const openreg_comm_buffer *const bad[] = {&host, &beyond, &odd, &many, &neighbour};
   for (int i = 0; i < 5; i++) {
     bool is_too_long = bad[i] == &beyond || bad[i] == &many;
     what = good, what.inputs = what.outputs = bad[i];
     require_refused(self, is_too_long ? OPENREG_INVALID_ARGUMENT : OPENREG_INVALID_ADDRESS, &what);
   }
-  what = good, what.reduction = OPENREG_REDUCE_PREMUL_SUM, what.factor_address = &part;
+  what = good, what.reduction = OPENREG_REDUCE_PREMUL_SUM, what.factor_address = &host_memory;
   require_refused(self, OPENREG_INVALID_ADDRESS, &what);
 
   REQUIRE(openreg_comm_finish(self->comm, 0) == OPENREG_INVALID_ARGUMENT);
@@ -218,7 +219,7 @@ static void call_wrongly_everywhere(void) {
   run_as_processes(2, 1, call_wrongly, NULL);
 }
 
-static void what_is_wrong_by_itself_is_refused_and_uses_no_number(void **state) {
+static void wrong_arguments_are_rejected_and_use_no_number(void **state) {
   (void)state;
   child_expect_pass(call_wrongly_everywhere, MANY_DEVICES);
 }
@@ -244,13 +245,13 @@ static void begin_and_finish(rank *self) {
   }
 }
 
-/* While rank 1 has not come, rank 0 is not ready, however often it asks. */
+/* Rank 0 is not ready until rank 1 has called, however often it asks. */
 static void wait_for_late(rank *self) {
   openreg_collective what = reduce_floats(self, 10);
   openreg_message message = {.is_send = self->rank == 0,
                              .peer = 1 - self->rank,
                              .dtype = OPENREG_DTYPE_BYTES,
-                             .part = {self->memory, 1}};
+                             .buffer = {self->memory, 1}};
   if (self->rank == 1) {
     REQUIRE_OK(openreg_comm_exchange(self->comm, &message, 1, AGES_NS));
     REQUIRE_OK(openreg_comm_run(self->comm, &what));
@@ -268,7 +269,7 @@ static void in_two_steps_everywhere(void) {
   run_as_processes(2, 1, wait_for_late, NULL);
 }
 
-static void a_collective_in_two_steps_is_not_ready_until_all_have_come(void **state) {
+static void a_collective_in_two_steps_is_not_ready_until_all_have_called_it(void **state) {
   (void)state;
   child_expect_pass(in_two_steps_everywhere, MANY_DEVICES);
 }
@@ -276,9 +277,9 @@ static void a_collective_in_two_steps_is_not_ready_until_all_have_come(void **st
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_difference_names_two_ranks_and_both_calls),
-      cmocka_unit_test(roots_and_lengths_of_parts_must_fit),
-      cmocka_unit_test(what_is_wrong_by_itself_is_refused_and_uses_no_number),
-      cmocka_unit_test(a_collective_in_two_steps_is_not_ready_until_all_have_come),
+      cmocka_unit_test(roots_and_lengths_must_match),
+      cmocka_unit_test(wrong_arguments_are_rejected_and_use_no_number),
+      cmocka_unit_test(a_collective_in_two_steps_is_not_ready_until_all_have_called_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* Every reduction of every dtype for which it is defined, through the kinds that reduce, small and
- * large; and factors. Values are small numbers, which every dtype holds exactly, so that all
- * results are known; how numbers are rounded is the arithmetic's own test.
+/* Every defined reduction of every dtype, through each collective that reduces, small and large,
+ * with factors. The values are small numbers that every dtype represents exactly, so all results
+ * are known. test_reduction.c tests how results are rounded.
  */
 #include "base/half.h"
 #include "ranks.h"
@@ -10,12 +10,12 @@
 
 enum { SIZE = 3, OUT = MEMORY_BYTES / 2 };
 
-/* ---- numbers as they lie in memory ----------------------------------------------------------- */
+/* ---- numbers in memory ----------------------------------------------------------------------- */
 
-/* Writes a number, or the real part of one whose imaginary part is 0. */
+/* Writes a number; the imaginary part of a complex one is 0. */
 static void store(openreg_dtype dtype, void *memory, size_t place, double number) {
   unsigned char *at = (unsigned char *)memory + place * openreg_dtype_bytes(dtype);
-  int64_t integer = (int64_t)number; /* little endian: of any length */
+  int64_t integer = (int64_t)number; /* little endian, so its first bytes serve all lengths */
   uint16_t half;
   float single = (float)number;
   memset(at, 0, openreg_dtype_bytes(dtype));
@@ -42,12 +42,13 @@ static void store(openreg_dtype dtype, void *memory, size_t place, double number
   }
 }
 
-/* ---- what is expected ------------------------------------------------------------------------ */
+/* ---- expected results ------------------------------------------------------------------------ */
 
 static double input_of(openreg_dtype dtype, int rank, size_t place) {
   if (dtype == OPENREG_DTYPE_BOOL)
     return (double)((place >> rank) & 1);
-  return (double)(2 * (place % 5) + 2 + 2 * (size_t)rank); /* even, and their sum is 3 times one */
+  return (double)(2 * (place % 5) + 2 +
+                  2 * (size_t)rank); /* even numbers whose sum is a multiple of 3 */
 }
 
 static const double factors[SIZE] = {0.5, 2, 1.5};
@@ -110,9 +111,9 @@ static void reduce(rank *self, openreg_collective what, openreg_collective_kind 
                    bool is_in_place) {
   bool scatters = kind == OPENREG_COLLECTIVE_REDUCE_SCATTER;
   size_t first = scatters ? (size_t)self->rank * count : 0;
-  openreg_part in = {self->memory, scatters ? SIZE * count : count};
-  openreg_part out = {self->memory + (is_in_place ? first * openreg_dtype_bytes(what.dtype) : OUT),
-                      count};
+  openreg_comm_buffer in = {self->memory, scatters ? SIZE * count : count};
+  openreg_comm_buffer out = {
+      self->memory + (is_in_place ? first * openreg_dtype_bytes(what.dtype) : OUT), count};
   what.kind = kind;
   what.root = 1;
   what.inputs = &in;
@@ -167,13 +168,13 @@ static void every_reduction_of_every_dtype(void **state) {
   child_expect_pass(reduce_all_dtypes, MANY_DEVICES);
 }
 
-/* ---- moved ----------------------------------------------------------------------------------- */
+/* ---- moving ---------------------------------------------------------------------------------- */
 
-/* Bytes of any kind arrive as they were. */
+/* Every byte pattern arrives unchanged. */
 static void move_everything(rank *self) {
   for (int i = 0; i < OPENREG_DTYPE_COUNT; i++)
     for (size_t count = 3; count < 60000; count *= 19) {
-      openreg_part in = {self->memory, count}, out = {self->memory + OUT, SIZE * count};
+      openreg_comm_buffer in = {self->memory, count}, out = {self->memory + OUT, SIZE * count};
       openreg_collective what = {.kind = OPENREG_COLLECTIVE_ALL_GATHER,
                                  .dtype = (openreg_dtype)i,
                                  .inputs = &in,
@@ -196,7 +197,7 @@ static void move_all_dtypes(void) {
   run_as_processes(SIZE, 1, move_everything, NULL);
 }
 
-static void every_dtype_is_moved_as_it_is(void **state) {
+static void every_dtype_is_moved_unchanged(void **state) {
   (void)state;
   child_expect_pass(move_all_dtypes, MANY_DEVICES);
 }
@@ -204,7 +205,7 @@ static void every_dtype_is_moved_as_it_is(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_reduction_of_every_dtype),
-      cmocka_unit_test(every_dtype_is_moved_as_it_is),
+      cmocka_unit_test(every_dtype_is_moved_unchanged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Ranks that do not come in time, that leave, and that end the group; and what others still get. */
+/* Ranks that are late, that leave, and that abort the group; and which calls of the others succeed.
+ */
 #include "collectives/comm.h"
 #include "ranks.h"
 
@@ -11,7 +12,7 @@
 
 enum { SHORT_NS = 50000000, LARGE = 1 << 20 };
 
-/* Of all ranks of a test. */
+/* Shared by all ranks of a test. */
 struct board {
   _Atomic int done;
 };
@@ -28,7 +29,7 @@ static openreg_status run_barrier(rank *self, uint64_t timeout_ns) {
 }
 
 static openreg_status reduce_bytes(rank *self, size_t count, uint64_t timeout_ns) {
-  openreg_part in = {self->memory, count}, out = {self->memory + MEMORY_BYTES / 2, count};
+  openreg_comm_buffer in = {self->memory, count}, out = {self->memory + MEMORY_BYTES / 2, count};
   openreg_collective sum = call_of(OPENREG_COLLECTIVE_ALL_REDUCE, timeout_ns);
   sum.dtype = OPENREG_DTYPE_UINT8;
   sum.inputs = &in;
@@ -50,13 +51,13 @@ static void await_done(int count) {
 /* ---- late ------------------------------------------------------------------------------------ */
 
 static void be_late(rank *self) {
-  static const char expected[] = "openreg: ranks 1, 3 of 4 did not come to all_reduce #2 (sum, "
+  static const char expected[] = "openreg: ranks 1, 3 of 4 did not reach all_reduce #2 (sum, "
                                  "uint8, 10 elements) of group 'test' within 0.05 s";
   REQUIRE_OK(run_barrier(self, AGES_NS));
   if (self->rank % 2 == 1)
     await_done(2);
-  /* Rank 0 gives up, when rank 2 has come. */
-  while (self->rank == 0 && atomic_load(&self->comm->segment->members[2].arrived) < 2)
+  /* Rank 0 gives up after rank 2 has arrived. */
+  while (self->rank == 0 && atomic_load(&self->comm->shm->members[2].arrived_round) < 2)
     usleep(1000);
   require_failure(reduce_bytes(self, 10, self->rank == 0 ? SHORT_NS : AGES_NS), expected);
   require_failure(openreg_comm_check(self->comm), expected);
@@ -70,7 +71,7 @@ static void be_late_everywhere(void) {
   run_as_threads(4, be_late, NULL);
 }
 
-static void who_does_not_come_in_time_is_named(void **state) {
+static void a_late_rank_is_named(void **state) {
   (void)state;
   child_expect_pass(be_late_everywhere, MANY_DEVICES);
 }
@@ -105,7 +106,7 @@ static void pass_late(void) {
   run_as_processes(2, 1, wait_for_receiver, NULL);
 }
 
-static void a_message_that_nobody_takes_or_sends_names_the_peer(void **state) {
+static void a_message_without_its_counterpart_names_the_peer(void **state) {
   (void)state;
   child_expect_pass(pass_late, MANY_DEVICES);
 }
@@ -113,7 +114,7 @@ static void a_message_that_nobody_takes_or_sends_names_the_peer(void **state) {
 static void call_with_names(rank *self) {
   if (self->rank == 0)
     require_failure(run_barrier(self, SHORT_NS),
-                    "openreg: rank 30 did not come to barrier #1 of group 'tp' within 0.05 s");
+                    "openreg: rank 30 did not reach barrier #1 of group 'tp' within 0.05 s");
   else
     await_done(1);
   atomic_fetch_add(&board->done, 1);
@@ -128,21 +129,21 @@ static void name_ranks(void) {
   run_as_processes(2, 1, call_with_names, NULL);
 }
 
-static void ranks_have_the_names_of_their_larger_group(void **state) {
+static void messages_show_the_rank_names_of_the_larger_group(void **state) {
   (void)state;
   child_expect_pass(name_ranks, MANY_DEVICES);
 }
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-/* Rank 2 ends, by exit; the others still reach each other by messages, and get what it sent. */
+/* Rank 2 exits; the others can still exchange messages, and receive what it sent before. */
 static void leave_early(rank *self) {
   REQUIRE_OK(run_barrier(self, AGES_NS));
   if (self->rank == 2) {
     memset(see(self->memory), 9, 100);
     REQUIRE_OK(pass(self, true, 0, 100, AGES_NS));
     if (self->context == NULL)
-      exit(0); /* without having destroyed it */
+      exit(0); /* without destroying the communicator */
     return;
   }
   require_failure(run_barrier(self, AGES_NS), "openreg: rank 2 of group 'test' has left");
@@ -164,14 +165,14 @@ static void leave_everywhere(void) {
   run_as_threads(3, leave_early, "");
 }
 
-static void a_rank_that_left_fails_who_waits_for_it(void **state) {
+static void a_rank_that_left_fails_the_ranks_that_wait_for_it(void **state) {
   (void)state;
   child_expect_pass(leave_everywhere, MANY_DEVICES);
 }
 
-/* Rank 1 has a letter of rank 0 that says where to read, when rank 0 gives up on rank 2: what is
- * there next must not be taken for what was sent. */
-static void leave_a_letter(rank *self) {
+/* Rank 0 has published a buffer that rank 1 may read, and gives up on rank 2. Rank 1 must not take
+ * what rank 0 writes there next for the message. */
+static void leave_a_message(rank *self) {
   if (self->rank == 2)
     return;
   if (self->rank == 1) {
@@ -187,17 +188,17 @@ static void leave_a_letter(rank *self) {
   atomic_fetch_add(&board->done, 1);
 }
 
-static void leave_a_letter_everywhere(void) {
+static void leave_a_message_everywhere(void) {
   board = share_memory(sizeof *board);
-  run_as_processes(3, 1, leave_a_letter, NULL);
+  run_as_processes(3, 1, leave_a_message, NULL);
 }
 
-static void a_letter_left_behind_ends_the_group(void **state) {
+static void an_unread_message_of_a_failed_call_aborts_the_group(void **state) {
   (void)state;
-  child_expect_pass(leave_a_letter_everywhere, MANY_DEVICES);
+  child_expect_pass(leave_a_message_everywhere, MANY_DEVICES);
 }
 
-/* All come to the last barrier; who is slow finds others gone, and succeeds. */
+/* All arrive in the last round. A slow rank finds that others have left, and succeeds. */
 static void end_together(rank *self) {
   for (int i = 0; i < 20; i++)
     REQUIRE_OK(reduce_bytes(self, i % 2 == 0 ? 10 : 50000, AGES_NS));
@@ -208,7 +209,7 @@ static void end_together_often(void) {
     run_as_processes(4, 1, end_together, NULL);
 }
 
-static void what_had_all_it_needs_succeeds_when_others_have_left(void **state) {
+static void a_call_that_has_all_it_needs_succeeds_when_others_have_left(void **state) {
   (void)state;
   child_expect_pass(end_together_often, MANY_DEVICES);
 }
@@ -238,12 +239,12 @@ static void an_abort_wakes_all_with_its_reason(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(who_does_not_come_in_time_is_named),
-      cmocka_unit_test(a_message_that_nobody_takes_or_sends_names_the_peer),
-      cmocka_unit_test(ranks_have_the_names_of_their_larger_group),
-      cmocka_unit_test(a_rank_that_left_fails_who_waits_for_it),
-      cmocka_unit_test(a_letter_left_behind_ends_the_group),
-      cmocka_unit_test(what_had_all_it_needs_succeeds_when_others_have_left),
+      cmocka_unit_test(a_late_rank_is_named),
+      cmocka_unit_test(a_message_without_its_counterpart_names_the_peer),
+      cmocka_unit_test(messages_show_the_rank_names_of_the_larger_group),
+      cmocka_unit_test(a_rank_that_left_fails_the_ranks_that_wait_for_it),
+      cmocka_unit_test(an_unread_message_of_a_failed_call_aborts_the_group),
+      cmocka_unit_test(a_call_that_has_all_it_needs_succeeds_when_others_have_left),
       cmocka_unit_test(an_abort_wakes_all_with_its_reason),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,12 @@
-/* Each system call of the layer fails once, at each place where it is made, in one of two ranks.
+/* Makes each system call of the layer fail once, at each place where it is made, in one of two
+ * ranks.
  *
- * Joining fails with a sentence then, or succeeds all the same. When it failed, it is taken again:
- * it succeeds, or the rank has left its place, and the other one has heard of it. In the end no
- * descriptor is left open.
+ * Joining then fails with a message, or succeeds nevertheless. After a failure the rank joins
+ * again: that succeeds, or its rank was released and the other rank has learned of it. At the end
+ * no descriptor is left open.
  */
 #include "faults.h"
-#include "actor.h"
+#include "helper.h"
 #include "ranks.h"
 
 #include <sched.h>
@@ -18,17 +19,11 @@
 
 enum { SMALL = 1000, LARGE = 100000 };
 
-static openreg_comm_id *id; /* of both */
+static openreg_comm_id *id; /* for both ranks */
 
 static openreg_status reduce(openreg_comm *comm, void *memory, size_t count) {
-  openreg_part part = {memory, count};
-  openreg_collective sum = {.kind = OPENREG_COLLECTIVE_ALL_REDUCE,
-                            .dtype = OPENREG_DTYPE_UINT8,
-                            .inputs = &part,
-                            .outputs = &part,
-                            .input_count = 1,
-                            .output_count = 1,
-                            .timeout_ns = AGES_NS};
+  openreg_comm_buffer part = {memory, count};
+  openreg_collective sum = byte_call(OPENREG_COLLECTIVE_ALL_REDUCE, &part, &part);
   return openreg_comm_run(comm, &sum);
 }
 
@@ -45,13 +40,13 @@ static openreg_status exchange(openreg_comm *comm, unsigned char *memory, int co
 }
 
 static void require_plausible(openreg_status status) {
-  const char *sentence = openreg_last_error();
+  const char *message = openreg_last_error();
   REQUIRE(status == OPENREG_SYSTEM || status == OPENREG_OUT_OF_MEMORY ||
           status == OPENREG_INVALID_ARGUMENT || status == OPENREG_COMMUNICATION_FAILURE);
-  REQUIRE(strncmp(sentence, "openreg: ", 9) == 0 && strlen(sentence) > 20);
+  REQUIRE(strncmp(message, "openreg: ", 9) == 0 && strlen(message) > 20);
 }
 
-/* A call that the fault can make fail is taken again. */
+/* Repeats the call when the fault has made it fail. */
 static openreg_status join(int rank, openreg_comm **comm) {
   openreg_status status = openreg_comm_init(id, 2, rank, rank, NULL, comm);
   if (status == OPENREG_OK || !atomic_load(&fault_armed))
@@ -78,7 +73,7 @@ static void be_rank(int rank, bool is_armed) {
   size_t bytes;
   REQUIRE_OK(openreg_arena_get(rank, &memory, &bytes));
   openreg_comm *warm[1];
-  REQUIRE_OK(openreg_comm_init_all(1, &rank, NULL, warm)); /* what is done once a process */
+  REQUIRE_OK(openreg_comm_init_all(1, &rank, NULL, warm)); /* does what is done once in a process */
   openreg_comm_destroy(warm[0]);
   int files = count_descriptors();
   if (rank == 0) {
@@ -104,7 +99,7 @@ static void be_rank(int rank, bool is_armed) {
   }
   atomic_store(&fault_armed, false);
   openreg_comm_id_drop(id);
-  while (count_descriptors() > files) /* the watchdog closes its own when it ends */
+  while (count_descriptors() > files) /* the watchdog closes its descriptors when it ends */
     sched_yield();
 }
 
@@ -124,16 +119,16 @@ static void joiner(void) {
   be_rank(1, false);
 }
 
-/* Returns whether there was such a call. */
+/* Returns whether the layer made such a call. */
 static bool run_once(enum fault kind, int error, int call, int armed) {
   *fault_current = (fault_plan){.kind = kind, .error = error, .call = call};
-  actor first = actor_start(armed == 0 ? armed_creator : creator);
-  actor second = actor_start(armed == 1 ? armed_joiner : joiner);
-  actor_hear(&first);
-  actor_cue(&first);
-  actor_cue(&second);
-  actor_finish(&first);
-  actor_finish(&second);
+  helper first = helper_start(armed == 0 ? armed_creator : creator);
+  helper second = helper_start(armed == 1 ? armed_joiner : joiner);
+  helper_receive(&first);
+  helper_cue(&first);
+  helper_cue(&second);
+  helper_finish(&first);
+  helper_finish(&second);
   return atomic_load(&fault_current->struck);
 }
 
@@ -145,7 +140,7 @@ static const enum fault kinds[] = {
 };
 
 static void fail_each(void) {
-  enum { MOST_CALLS = 60 }; /* of waiting there are any number */
+  enum { MOST_CALLS = 60 }; /* a wait may make any number of calls */
   id = share_memory(sizeof *id);
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
     for (int armed = 0; armed < 2; armed++) {

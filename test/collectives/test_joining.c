@@ -1,4 +1,4 @@
-/* Joining a communicator: what is refused, who is missing, and that nothing is left behind. */
+/* Joining a communicator: rejected arguments, missing ranks, and that no resources leak. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "collectives/doorbell.h"
 #include "ranks.h"
@@ -23,7 +23,7 @@ static openreg_status join(int size, int rank, int device, uint64_t timeout_ns,
   return openreg_comm_init(&id, size, rank, device, &options, comm);
 }
 
-/* As a process of its own: forked before this one initializes its devices. */
+/* Runs `body` in a process that is forked before this one initializes its devices. */
 static pid_t start(void (*body)(int), int rank) {
   pid_t pid = fork();
   REQUIRE(pid >= 0);
@@ -53,7 +53,7 @@ static void require_barrier(openreg_comm *comm) {
 
 /* ---- refused --------------------------------------------------------------------------------- */
 
-CHILD_TEST(ids_that_cannot_be_joined_are_refused) {
+CHILD_TEST(ids_that_cannot_be_joined_are_rejected) {
   openreg_comm *comm;
   REQUIRE(openreg_comm_id_create(0, &id) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(openreg_comm_id_create(OPENREG_MAX_RANKS + 1, &id) == OPENREG_INVALID_ARGUMENT);
@@ -87,32 +87,32 @@ static void make_shared_id(int rank) {
   REQUIRE(openreg_comm_id_is_reachable(shared_id));
 }
 
-CHILD_TEST(an_id_goes_with_the_process_that_made_it) {
+CHILD_TEST(an_id_is_unreachable_when_its_creator_has_ended) {
   shared_id = share_memory(sizeof *shared_id);
   expect_exit(start(make_shared_id, 0));
   REQUIRE(!openreg_comm_id_is_reachable(shared_id));
 }
 
-/* ---- who is missing -------------------------------------------------------------------------- */
+/* ---- missing ranks --------------------------------------------------------------------------- */
 
 static _Atomic int *joined;
 
-/* Who has joined begins to wait for the others. */
-bool __real_openreg_doorbell_await(struct openreg_doorbell *bell, int looks, int64_t deadline_ns,
-                                   bool (*look)(void *), void *context);
-bool __wrap_openreg_doorbell_await(struct openreg_doorbell *bell, int looks, int64_t deadline_ns,
-                                   bool (*look)(void *), void *context);
+/* A rank that has joined begins to wait for the others. */
+bool __real_openreg_doorbell_wait(struct openreg_doorbell *bell, int spins, int64_t deadline_ns,
+                                  bool (*condition)(void *), void *context);
+bool __wrap_openreg_doorbell_wait(struct openreg_doorbell *bell, int spins, int64_t deadline_ns,
+                                  bool (*condition)(void *), void *context);
 
-bool __wrap_openreg_doorbell_await(struct openreg_doorbell *bell, int looks, int64_t deadline_ns,
-                                   bool (*look)(void *), void *context) {
+bool __wrap_openreg_doorbell_wait(struct openreg_doorbell *bell, int spins, int64_t deadline_ns,
+                                  bool (*condition)(void *), void *context) {
   static bool is_counted;
   if (joined != NULL && !is_counted)
     atomic_fetch_add(joined, 1);
   is_counted = true;
-  return __real_openreg_doorbell_await(bell, looks, deadline_ns, look, context);
+  return __real_openreg_doorbell_wait(bell, spins, deadline_ns, condition, context);
 }
 
-/* Rank 0 gives up, and has seen rank 1 wait. */
+/* Rank 0 gives up after it has seen rank 1 wait. */
 static void join_in_vain(int rank) {
   openreg_comm *comm;
   while (rank == 0 && atomic_load(joined) == 0)
@@ -132,7 +132,7 @@ static void ranks_that_do_not_join_are_named(void **state) {
   child_expect_pass(join_two_of_five, SMALL_DEVICES);
 }
 
-/* Rank 1 is killed when it waits for rank 2, which never joins. */
+/* Rank 1 is killed while it waits for rank 2, which never joins. */
 static void wait_for_the_dead(int rank) {
   openreg_comm *comm;
   openreg_status status = join(3, rank, rank, AGES_NS, &comm);
@@ -176,7 +176,7 @@ static void share_devices(void) {
   run_all(3, share_by_option);
 }
 
-static void two_ranks_with_one_device_are_an_error_unless_they_may(void **state) {
+static void two_ranks_with_one_device_are_an_error_unless_allowed(void **state) {
   (void)state;
   child_expect_pass(share_devices, MANY_DEVICES);
 }
@@ -194,7 +194,7 @@ static void join_twice_each(void) {
   run_all(2, join_twice);
 }
 
-static void a_place_is_taken_once(void **state) {
+static void a_rank_joins_once(void **state) {
   (void)state;
   child_expect_pass(join_twice_each, SMALL_DEVICES);
 }
@@ -219,11 +219,11 @@ CHILD_TEST(one_thread_joins_with_all_its_devices) {
   openreg_comm_destroy(NULL);
 }
 
-/* As many as there may be, which take turns: one thread carries all of them on. */
+/* The largest number of ranks; one thread runs all of them in turn. */
 CHILD_TEST(the_largest_group_computes) {
   static int devices[OPENREG_MAX_RANKS];
   static openreg_comm *comms[OPENREG_MAX_RANKS];
-  static openreg_part in[OPENREG_MAX_RANKS], out[OPENREG_MAX_RANKS];
+  static openreg_comm_buffer in[OPENREG_MAX_RANKS], out[OPENREG_MAX_RANKS];
   enum { SPACE = 16384 };
   openreg_comm_options options = {.timeout_ns = AGES_NS, .share_device = true};
   REQUIRE(openreg_comm_init_all(OPENREG_MAX_RANKS + 1, devices, &options, comms) ==
@@ -238,8 +238,9 @@ CHILD_TEST(the_largest_group_computes) {
                             .output_count = 1,
                             .timeout_ns = AGES_NS};
   for (int i = 0; i < OPENREG_MAX_RANKS; i++) {
-    in[i] = (openreg_part){(char *)base + (size_t)i * SPACE, SPACE / 8}; /* not through slots */
-    out[i] = (openreg_part){(char *)in[i].address + SPACE / 2, SPACE / 8};
+    in[i] = (openreg_comm_buffer){(char *)base + (size_t)i * SPACE,
+                                  SPACE / 8}; /* too large to be copied into the segment */
+    out[i] = (openreg_comm_buffer){(char *)in[i].address + SPACE / 2, SPACE / 8};
     for (int j = 0; j < SPACE / 8; j++)
       ((int32_t *)see(in[i].address))[j] = i + j;
     sum.inputs = &in[i];
@@ -263,7 +264,7 @@ CHILD_TEST(the_largest_group_computes) {
       REQUIRE(((int32_t *)see(out[i].address))[j] == 256 * 255 / 2 + 256 * j);
 }
 
-/* ---- what is left ---------------------------------------------------------------------------- */
+/* ---- leaks ----------------------------------------------------------------------------------- */
 
 static int count_lines(const char *path, const char *text) {
   char line[512];
@@ -276,7 +277,7 @@ static int count_lines(const char *path, const char *text) {
   return count;
 }
 
-/* Rounds of joining and leaving. The watchdog closes what it has when it ends, a little later. */
+/* Joins and leaves repeatedly. The watchdog closes its descriptors when it ends, a little later. */
 static void join_often(int rank) {
   openreg_comm *comm;
   REQUIRE_OK(openreg_initialize());
@@ -301,14 +302,14 @@ static void join_and_leave(void) {
   for (int round = 0; round < 6; round++)
     REQUIRE_OK(openreg_comm_id_create(2, &shared_id[round]));
   run_all(2, join_often);
-  /* What all have joined goes when the next one is made. */
+  /* A segment that all ranks have joined is closed when the next one is created. */
   REQUIRE_OK(openreg_comm_id_create(2, &id));
   REQUIRE(!openreg_comm_id_is_reachable(&shared_id[0]));
   openreg_comm_id_drop(&id);
   REQUIRE(count_descriptors() == descriptors);
 }
 
-static void nothing_is_left_of_communicators(void **state) {
+static void communicators_leak_nothing(void **state) {
   (void)state;
   child_expect_pass(join_and_leave, SMALL_DEVICES);
 }
@@ -333,7 +334,7 @@ static void count_cores(rank *self) {
   cpu_set_t cores;
   REQUIRE(sched_getaffinity(0, sizeof cores, &cores) == 0);
   bool has_cores = CPU_COUNT(&cores) >= self->size && CPU_COUNT(&cores) > 1;
-  REQUIRE(openreg_comm_has_cores(self->comm) == has_cores);
+  REQUIRE(openreg_comm_has_core_per_rank(self->comm) == has_cores);
 }
 
 static void count_cores_of_two_and_of_many(void) {
@@ -341,7 +342,7 @@ static void count_cores_of_two_and_of_many(void) {
   run_as_processes(MOST_RANKS, 1, count_cores, NULL);
 }
 
-static void ranks_know_whether_there_are_cores_for_all(void **state) {
+static void ranks_know_whether_each_has_a_core(void **state) {
   (void)state;
   child_expect_pass(count_cores_of_two_and_of_many, MANY_DEVICES);
 }
@@ -349,7 +350,7 @@ static void ranks_know_whether_there_are_cores_for_all(void **state) {
 static void fork_with_communicator(int rank) {
   REQUIRE_OK(join(2, rank, rank, AGES_NS, &inherited));
   child_fork_and_require(use_in_child);
-  require_barrier(inherited); /* the child ended, and has left nothing */
+  require_barrier(inherited); /* the child has ended and released no rank */
   openreg_comm_destroy(inherited);
 }
 
@@ -363,23 +364,23 @@ static void a_forked_child_has_no_communicators(void **state) {
   child_expect_pass(fork_both, SMALL_DEVICES);
 }
 
-static void who_dies_while_others_join_is_named(void **state) {
+static void a_rank_that_dies_while_others_join_is_named(void **state) {
   (void)state;
   child_expect_pass(kill_while_joining, MANY_DEVICES);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ids_that_cannot_be_joined_are_refused),
-      cmocka_unit_test(an_id_goes_with_the_process_that_made_it),
+      cmocka_unit_test(ids_that_cannot_be_joined_are_rejected),
+      cmocka_unit_test(an_id_is_unreachable_when_its_creator_has_ended),
       cmocka_unit_test(ranks_that_do_not_join_are_named),
-      cmocka_unit_test(who_dies_while_others_join_is_named),
-      cmocka_unit_test(two_ranks_with_one_device_are_an_error_unless_they_may),
-      cmocka_unit_test(a_place_is_taken_once),
+      cmocka_unit_test(a_rank_that_dies_while_others_join_is_named),
+      cmocka_unit_test(two_ranks_with_one_device_are_an_error_unless_allowed),
+      cmocka_unit_test(a_rank_joins_once),
       cmocka_unit_test(one_thread_joins_with_all_its_devices),
       cmocka_unit_test(the_largest_group_computes),
-      cmocka_unit_test(ranks_know_whether_there_are_cores_for_all),
-      cmocka_unit_test(nothing_is_left_of_communicators),
+      cmocka_unit_test(ranks_know_whether_each_has_a_core),
+      cmocka_unit_test(communicators_leak_nothing),
       cmocka_unit_test(a_forked_child_has_no_communicators),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
-/* Ranks that are killed, or stopped, at each place of a call: the others hear of it, by the
- * watchdog, and get what had all that it needs; and when a call has failed, nobody writes to its
- * rank's memory any more.
+/* Ranks that are killed or stopped at each point of a call. The others learn it from the watchdog,
+ * and calls that have all they need succeed. After a call has failed, nobody writes to its rank's
+ * memory.
  */
 #include "collectives/comm.h"
 #include "collectives/reduction.h"
@@ -23,21 +23,21 @@ enum place {
   BEFORE_ARRIVAL,
   AFTER_ARRIVAL,
   BEFORE_MATCHING,
-  WHILE_MOVING, /* has begun, and moved nothing */
+  WHILE_MOVING, /* has begun, but moved nothing */
   WHILE_REDUCING,
   WHILE_COPYING,
   BEFORE_SECOND_ARRIVAL,
   AFTER_SECOND_ARRIVAL,
-  WHILE_MAPPING,       /* of joining */
-  ENDED_BEFORE_MOVING, /* nobody dies */
+  WHILE_MAPPING,         /* while it joins */
+  ABORTED_BEFORE_MOVING, /* nobody dies */
 };
 
 static enum place place; /* of this process */
 static int signal_number = SIGKILL;
 
-/* When all have come, for what the others get is certain then. */
+/* Dies when all have arrived, because it is certain then which calls of the others succeed. */
 static void die_after_arrival(openreg_comm *comm, enum place here) {
-  while (place == here && atomic_load(&comm->segment->phase) < comm->phase)
+  while (place == here && atomic_load(&comm->shm->completed_round) < comm->round)
     sched_yield();
   if (place == here)
     REQUIRE(raise(signal_number) == 0);
@@ -48,12 +48,12 @@ static void die_at(enum place here) {
     REQUIRE(raise(signal_number) == 0);
 }
 
-void __real_openreg_phase_arrive(openreg_comm *comm);
-void __wrap_openreg_phase_arrive(openreg_comm *comm);
-void __wrap_openreg_phase_arrive(openreg_comm *comm) {
+void __real_openreg_barrier_arrive(openreg_comm *comm);
+void __wrap_openreg_barrier_arrive(openreg_comm *comm);
+void __wrap_openreg_barrier_arrive(openreg_comm *comm) {
   bool is_second = comm->call.has_moved;
   die_at(is_second ? BEFORE_SECOND_ARRIVAL : BEFORE_ARRIVAL);
-  __real_openreg_phase_arrive(comm);
+  __real_openreg_barrier_arrive(comm);
   die_after_arrival(comm, is_second ? AFTER_SECOND_ARRIVAL : AFTER_ARRIVAL);
 }
 
@@ -64,42 +64,42 @@ bool __wrap_openreg_calls_match(openreg_comm *comm) {
   return __real_openreg_calls_match(comm);
 }
 
-bool __real_openreg_moving_begin(openreg_comm *comm);
-bool __wrap_openreg_moving_begin(openreg_comm *comm);
-bool __wrap_openreg_moving_begin(openreg_comm *comm) {
-  if (place == ENDED_BEFORE_MOVING)
+bool __real_openreg_transfer_begin(openreg_comm *comm);
+bool __wrap_openreg_transfer_begin(openreg_comm *comm);
+bool __wrap_openreg_transfer_begin(openreg_comm *comm) {
+  if (place == ABORTED_BEFORE_MOVING)
     openreg_comm_abort(comm, "too late");
-  bool may_move = __real_openreg_moving_begin(comm);
-  REQUIRE(place != ENDED_BEFORE_MOVING || !may_move);
+  bool may_move = __real_openreg_transfer_begin(comm);
+  REQUIRE(place != ABORTED_BEFORE_MOVING || !may_move);
   die_at(WHILE_MOVING);
   return may_move;
 }
 
-static _Atomic int *gate; /* not NULL: for the test of writes after an end */
+static _Atomic int *gate; /* not NULL: for the test of writes after an abort */
 
-bool __real_openreg_reduce(const openreg_reduction_job *job, bool (*is_ended)(const void *),
+bool __real_openreg_reduce(const openreg_reduction_job *job, bool (*is_canceled)(const void *),
                            const void *context);
-bool __wrap_openreg_reduce(const openreg_reduction_job *job, bool (*is_ended)(const void *),
+bool __wrap_openreg_reduce(const openreg_reduction_job *job, bool (*is_canceled)(const void *),
                            const void *context);
-bool __wrap_openreg_reduce(const openreg_reduction_job *job, bool (*is_ended)(const void *),
+bool __wrap_openreg_reduce(const openreg_reduction_job *job, bool (*is_canceled)(const void *),
                            const void *context) {
   openreg_reduction_job half = *job;
   half.count /= 2;
   if (place == WHILE_REDUCING)
-    REQUIRE(__real_openreg_reduce(&half, is_ended, context));
+    REQUIRE(__real_openreg_reduce(&half, is_canceled, context));
   die_at(WHILE_REDUCING);
   const openreg_comm *comm = context;
   if (gate != NULL && comm->rank == 0) {
-    while (!is_ended(context))
+    while (!is_canceled(context))
       sched_yield();
-    for (int i = 0; i < 1000; i++) { /* who does not wait for this rank is done by now */
+    for (int i = 0; i < 1000; i++) { /* a rank that does not wait for this one is done by now */
       REQUIRE(atomic_load(gate) == 0);
       sched_yield();
     }
-    REQUIRE(!__real_openreg_reduce(job, is_ended, context));
+    REQUIRE(!__real_openreg_reduce(job, is_canceled, context));
     return false;
   }
-  return __real_openreg_reduce(job, is_ended, context);
+  return __real_openreg_reduce(job, is_canceled, context);
 }
 
 bool __real_openreg_copy_tiles(const openreg_comm *comm, void *destination, const void *source,
@@ -129,16 +129,11 @@ openreg_status __wrap_openreg_ipc_open_arena(const openreg_ipc_handle *handle,
 static openreg_status run(rank *self, openreg_collective_kind kind, size_t count,
                           uint64_t timeout_ns) {
   size_t all = count * (size_t)self->size;
-  openreg_part one = {self->memory, count}, out = {self->memory + MEMORY_BYTES / 2, all};
+  openreg_comm_buffer one = {self->memory, count}, out = {self->memory + MEMORY_BYTES / 2, all};
   if (kind == OPENREG_COLLECTIVE_ALL_REDUCE)
     out.count = count;
-  openreg_collective what = {.kind = kind,
-                             .dtype = OPENREG_DTYPE_UINT8,
-                             .inputs = &one,
-                             .outputs = &out,
-                             .input_count = 1,
-                             .output_count = 1,
-                             .timeout_ns = timeout_ns};
+  openreg_collective what = byte_call(kind, &one, &out);
+  what.timeout_ns = timeout_ns;
   return openreg_comm_run(self->comm, &what);
 }
 
@@ -149,7 +144,7 @@ static openreg_status pass(rank *self, bool is_send, int peer, size_t count, uin
 
 /* ---- killed ---------------------------------------------------------------------------------- */
 
-/* Where a rank dies in which call, and whether the others get what they called. */
+/* Where in which call a rank dies, and whether the others' call succeeds. */
 struct death {
   enum place place;
   openreg_collective_kind kind;
@@ -199,17 +194,17 @@ static void die_everywhere(void) {
     run_with_victim(4, see_death, &deaths[i]);
 }
 
-static void a_rank_killed_anywhere_in_a_call_ends_it_for_all(void **state) {
+static void a_rank_killed_anywhere_in_a_call_aborts_the_group(void **state) {
   (void)state;
   child_expect_pass(die_everywhere, MANY_DEVICES);
 }
 
-/* With system calls refused that watch a process, it is looked for. */
-int __real_openreg_process_watch(int pid);
-int __wrap_openreg_process_watch(int pid);
+/* Without pidfds the watchdog polls for dead processes. */
+int __real_openreg_process_open_pidfd(int pid);
+int __wrap_openreg_process_open_pidfd(int pid);
 static bool has_no_pidfds;
-int __wrap_openreg_process_watch(int pid) {
-  return has_no_pidfds ? -1 : __real_openreg_process_watch(pid);
+int __wrap_openreg_process_open_pidfd(int pid) {
+  return has_no_pidfds ? -1 : __real_openreg_process_open_pidfd(pid);
 }
 
 static void die_without_pidfds(void) {
@@ -217,7 +212,7 @@ static void die_without_pidfds(void) {
   run_with_victim(3, see_death, &deaths[0]);
 }
 
-static void it_is_seen_without_pidfds_too(void **state) {
+static void a_death_is_detected_without_pidfds(void **state) {
   (void)state;
   child_expect_pass(die_without_pidfds, MANY_DEVICES);
 }
@@ -233,8 +228,8 @@ static void die_receiving(rank *self) {
   require_failure(pass(self, true, VICTIM, LARGE, AGES_NS), "rank 1 of group 'test' has died");
 }
 
-/* What it sent before is received all the same, if the letter was written before its death was
- * seen: the receiver has looked for nothing yet. */
+/* A message that was sent before the death can be received, unless the death is detected first: the
+ * receiver has not started to look when the sender dies. */
 static void die_sending(rank *self) {
   if (self->rank == VICTIM) {
     REQUIRE_OK(pass(self, true, 0, SMALL, AGES_NS));
@@ -251,7 +246,7 @@ static void die_with_messages(void) {
   run_with_victim(2, die_sending, NULL);
 }
 
-static void a_peer_killed_ends_messages(void **state) {
+static void a_killed_peer_fails_messages(void **state) {
   (void)state;
   child_expect_pass(die_with_messages, MANY_DEVICES);
 }
@@ -268,7 +263,7 @@ static void join_and_see_death(int number) {
   openreg_status status = openreg_comm_init(&id, 3, number, number, &options, &comm);
   if (status == OPENREG_COMMUNICATION_FAILURE)
     require_failure(status, "openreg: rank ");
-  else /* the memory of who died cannot be reached any more */
+  else /* the memory of the dead process cannot be reached any more */
     REQUIRE(status == OPENREG_INVALID_ARGUMENT || status == OPENREG_SYSTEM);
   exit(0);
 }
@@ -292,24 +287,18 @@ static void a_rank_killed_while_it_maps_fails_joining(void **state) {
   child_expect_pass(die_joining, MANY_DEVICES);
 }
 
-/* ---- writes after an end --------------------------------------------------------------------- */
+/* ---- writes after an abort ------------------------------------------------------------------- */
 
-/* What it points to stays as it is. */
+/* The arguments must stay valid, so they are static. */
 static openreg_status begin_large(rank *self) {
-  static openreg_part in, out; /* one rank of a test does this */
-  in = (openreg_part){self->memory, LARGE};
-  out = (openreg_part){self->memory + MEMORY_BYTES / 2, LARGE};
-  openreg_collective what = {.kind = OPENREG_COLLECTIVE_ALL_REDUCE,
-                             .dtype = OPENREG_DTYPE_UINT8,
-                             .inputs = &in,
-                             .outputs = &out,
-                             .input_count = 1,
-                             .output_count = 1,
-                             .timeout_ns = AGES_NS};
+  static openreg_comm_buffer in, out; /* one rank of a test does this */
+  in = (openreg_comm_buffer){self->memory, LARGE};
+  out = (openreg_comm_buffer){self->memory + MEMORY_BYTES / 2, LARGE};
+  openreg_collective what = byte_call(OPENREG_COLLECTIVE_ALL_REDUCE, &in, &out);
   return openreg_comm_begin(self->comm, &what);
 }
 
-/* Rank 0 moves until the group is ended, and then a little longer. */
+/* Rank 0 moves data until the group is aborted, and then a little longer. */
 static void fail_while_others_move(rank *self) {
   if (self->rank == 2) {
     REQUIRE_OK(begin_large(self));
@@ -329,37 +318,37 @@ static void fail_and_wait(void) {
   run_as_threads(3, fail_while_others_move, NULL);
 }
 
-static void a_failed_call_waits_for_those_who_move(void **state) {
+static void a_failed_call_waits_for_active_transfers(void **state) {
   (void)state;
   child_expect_pass(fail_and_wait, MANY_DEVICES);
 }
 
-/* Who comes to move when the group was ended does not begin. */
+/* A rank that wants to move data after an abort does not begin. */
 static void move_too_late(rank *self) {
   if (self->rank == 0)
-    place = ENDED_BEFORE_MOVING;
+    place = ABORTED_BEFORE_MOVING;
   require_failure(run(self, OPENREG_COLLECTIVE_ALL_REDUCE, LARGE, AGES_NS), "too late");
-  REQUIRE(atomic_load(&self->comm->segment->members[self->rank].moving) == 0);
+  REQUIRE(atomic_load(&self->comm->shm->members[self->rank].active_transfers) == 0);
 }
 
 static void move_too_late_everywhere(void) {
   run_as_processes(3, 1, move_too_late, NULL);
 }
 
-static void nobody_begins_to_move_after_the_end(void **state) {
+static void no_transfer_begins_after_an_abort(void **state) {
   (void)state;
   child_expect_pass(move_too_late_everywhere, MANY_DEVICES);
 }
 
 /* ---- stopped --------------------------------------------------------------------------------- */
 
-/* A rank that is stopped in the middle of its move is late; the others do not wait for it long.
- * Rank 2 gives up when rank 0 has moved its share, and has seen the victim move. */
+/* A rank that is stopped during a transfer is late, and the others do not wait for it long. Rank 2
+ * gives up after rank 0 has moved its share, and after it has seen the victim's transfer begin. */
 static void see_stopped(rank *self) {
   static const char expected[] = "openreg: rank 1 of 3 did not finish all_reduce #2 (sum, uint8, "
                                  "1048576 elements) of group 'test' within 300 s";
   openreg_comm *comm = self->comm;
-  const struct openreg_member *members = comm->segment->members;
+  const struct openreg_member *members = comm->shm->members;
   REQUIRE_OK(run(self, OPENREG_COLLECTIVE_ALL_REDUCE, LARGE, AGES_NS));
   if (self->rank == VICTIM) {
     place = WHILE_MOVING;
@@ -371,7 +360,8 @@ static void see_stopped(rank *self) {
   }
   REQUIRE_OK(begin_large(self));
   while (openreg_comm_finish(comm, 0) == OPENREG_NOT_READY)
-    if (atomic_load(&members[0].arrived) == 4 && atomic_load(&members[VICTIM].moving) == 1)
+    if (atomic_load(&members[0].arrived_round) == 4 &&
+        atomic_load(&members[VICTIM].active_transfers) == 1)
       comm->call.deadline_ns = 0;
   require_failure(openreg_comm_check(comm), expected);
 }
@@ -385,37 +375,37 @@ static void stop_one(void) {
   expect_exit(pids[VICTIM]);
 }
 
-static void a_stopped_rank_is_late_and_hears_of_it(void **state) {
+static void a_stopped_rank_is_late_and_fails_too(void **state) {
   (void)state;
   child_expect_pass(stop_one, MANY_DEVICES);
 }
 
-/* Who ends a group writes a sentence, and may be killed in the middle of it. */
-static void end_without_sentence(rank *self) {
-  atomic_store(&self->comm->segment->end, OPENREG_END_BEGINS);
+/* A rank that aborts a group may be killed before it has written the message. */
+static void abort_without_message(rank *self) {
+  atomic_store(&self->comm->shm->abort_state, OPENREG_ABORTING);
   require_failure(run(self, OPENREG_COLLECTIVE_ALL_REDUCE, SMALL, AGES_NS),
-                  "died before it said why");
+                  "died before it wrote the reason");
 }
 
-static void end_in_the_middle(void) {
-  run_as_processes(2, 1, end_without_sentence, NULL);
+static void abort_in_the_middle(void) {
+  run_as_processes(2, 1, abort_without_message, NULL);
 }
 
-static void an_end_without_a_sentence_is_one_too(void **state) {
+static void an_abort_without_a_message_is_an_abort(void **state) {
   (void)state;
-  child_expect_pass(end_in_the_middle, MANY_DEVICES);
+  child_expect_pass(abort_in_the_middle, MANY_DEVICES);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_rank_killed_anywhere_in_a_call_ends_it_for_all),
-      cmocka_unit_test(it_is_seen_without_pidfds_too),
-      cmocka_unit_test(a_peer_killed_ends_messages),
+      cmocka_unit_test(a_rank_killed_anywhere_in_a_call_aborts_the_group),
+      cmocka_unit_test(a_death_is_detected_without_pidfds),
+      cmocka_unit_test(a_killed_peer_fails_messages),
       cmocka_unit_test(a_rank_killed_while_it_maps_fails_joining),
-      cmocka_unit_test(a_failed_call_waits_for_those_who_move),
-      cmocka_unit_test(nobody_begins_to_move_after_the_end),
-      cmocka_unit_test(a_stopped_rank_is_late_and_hears_of_it),
-      cmocka_unit_test(an_end_without_a_sentence_is_one_too),
+      cmocka_unit_test(a_failed_call_waits_for_active_transfers),
+      cmocka_unit_test(no_transfer_begins_after_an_abort),
+      cmocka_unit_test(a_stopped_rank_is_late_and_fails_too),
+      cmocka_unit_test(an_abort_without_a_message_is_an_abort),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

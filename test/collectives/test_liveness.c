@@ -1,4 +1,4 @@
-/* Whether a process lives: one that ended, is a zombie, or has the number of one that ended. */
+/* Detects processes that have ended, are zombies, or have the reused id of an ended process. */
 #include "collectives/liveness.h"
 
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void a_process_lives_and_was_started_at_one_time(void **state) {
+static void a_living_process_has_one_start_time(void **state) {
   (void)state;
   uint64_t started = openreg_process_started(getpid());
   assert_true(started > 0);
@@ -21,12 +21,12 @@ static void a_process_lives_and_was_started_at_one_time(void **state) {
   assert_false(openreg_process_has_ended(getpid(), 0));
 }
 
-static void another_process_with_the_number_is_not_meant(void **state) {
+static void a_process_with_a_reused_id_is_another_one(void **state) {
   (void)state;
   assert_true(openreg_process_has_ended(getpid(), openreg_process_started(getpid()) - 1));
 }
 
-/* A name may hold what stands between the fields. */
+/* A name may contain the separators of the fields. */
 static void the_name_does_not_matter(void **state) {
   (void)state;
   char before[16];
@@ -37,7 +37,7 @@ static void the_name_does_not_matter(void **state) {
   assert_int_equal(prctl(PR_SET_NAME, before), 0);
 }
 
-static void who_was_killed_has_ended_before_it_is_awaited(void **state) {
+static void a_killed_process_has_ended_before_it_is_reaped(void **state) {
   (void)state;
   pid_t pid = fork();
   assert_true(pid >= 0);
@@ -45,7 +45,7 @@ static void who_was_killed_has_ended_before_it_is_awaited(void **state) {
     for (;;)
       pause();
   uint64_t started = openreg_process_started(pid);
-  int watch = openreg_process_watch(pid);
+  int watch = openreg_process_open_pidfd(pid);
   struct pollfd one = {.fd = watch, .events = POLLIN};
   assert_false(openreg_process_has_ended(pid, started));
   if (watch >= 0)
@@ -61,15 +61,15 @@ static void who_was_killed_has_ended_before_it_is_awaited(void **state) {
   assert_int_equal(waitpid(pid, NULL, 0), pid);
   assert_true(openreg_process_has_ended(pid, started));
   assert_true(openreg_process_started(pid) == 0);
-  assert_int_equal(openreg_process_watch(pid), -1);
+  assert_int_equal(openreg_process_open_pidfd(pid), -1);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_process_lives_and_was_started_at_one_time),
-      cmocka_unit_test(another_process_with_the_number_is_not_meant),
+      cmocka_unit_test(a_living_process_has_one_start_time),
+      cmocka_unit_test(a_process_with_a_reused_id_is_another_one),
       cmocka_unit_test(the_name_does_not_matter),
-      cmocka_unit_test(who_was_killed_has_ended_before_it_is_awaited),
+      cmocka_unit_test(a_killed_process_has_ended_before_it_is_reaped),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

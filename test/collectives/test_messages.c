@@ -1,4 +1,4 @@
-/* Sends and receives: small and large, several at a time, to oneself, and what does not fit. */
+/* Sends and receives: small and large, several at a time, to oneself, and mismatches. */
 #include "ranks.h"
 
 #include <stdatomic.h>
@@ -30,7 +30,7 @@ static void require_all(const void *address, int value, size_t bytes) {
     REQUIRE(seen[i] == (unsigned char)value);
 }
 
-/* Each to its next, many times, with buffers that are written again right after. */
+/* Each rank sends to the next, many times, and overwrites its buffer right after. */
 static void pass_around(rank *self) {
   static const size_t sizes[] = {0, 1, SMALL, 4096, 4097, LARGE};
   int next = (self->rank + 1) % self->size, before = (self->rank + self->size - 1) % self->size;
@@ -45,7 +45,7 @@ static void pass_around(rank *self) {
   }
 }
 
-/* All with all in one call, in whatever order, more of a pair than a mailbox holds. */
+/* All ranks exchange with all in one call, with more messages for a pair than a mailbox holds. */
 static void exchange_all(rank *self) {
   enum { EACH = 7 };
   openreg_message messages[2 * EACH * MOST_RANKS];
@@ -67,8 +67,8 @@ static void exchange_all(rank *self) {
       require_all(in, peer * 32 + self->rank * 8 + i, i % 2 == 0 ? SMALL : 20000);
 }
 
-/* A small message does not wait for who receives it: rank 1 receives what 0 sent before the barrier
- * only after it. */
+/* A small send does not wait for its receiver: rank 0 sends before a barrier, and rank 1 receives
+ * after it. */
 static void send_before_barrier(rank *self) {
   openreg_collective barrier = {.kind = OPENREG_COLLECTIVE_BARRIER, .timeout_ns = AGES_NS};
   openreg_message message =
@@ -82,7 +82,7 @@ static void send_before_barrier(rank *self) {
   require_all(self->memory, 77, 4096);
 }
 
-/* Two threads of a rank send and receive while a third one does collectives. */
+/* Two threads of a rank send and receive while a third one runs collectives. */
 static void *send_many(void *given) {
   rank *self = given;
   for (int i = 0; i < 200; i++) {
@@ -110,22 +110,16 @@ static void side_by_side(rank *self) {
   REQUIRE(pthread_create(&sender, NULL, send_many, self) == 0);
   REQUIRE(pthread_create(&receiver, NULL, receive_many, self) == 0);
   for (int i = 0; i < 200; i++) {
-    openreg_part in = {self->memory + 4 * MIB, 10000}, out = {self->memory + 8 * MIB, 10000};
+    openreg_comm_buffer in = {self->memory + 4 * MIB, 10000}, out = {self->memory + 8 * MIB, 10000};
     fill(in.address, i, in.count);
-    openreg_collective sum = {.kind = OPENREG_COLLECTIVE_ALL_REDUCE,
-                              .dtype = OPENREG_DTYPE_UINT8,
-                              .inputs = &in,
-                              .outputs = &out,
-                              .input_count = 1,
-                              .output_count = 1,
-                              .timeout_ns = AGES_NS};
+    openreg_collective sum = byte_call(OPENREG_COLLECTIVE_ALL_REDUCE, &in, &out);
     REQUIRE_OK(openreg_comm_run(self->comm, &sum));
     require_all(out.address, 2 * i, out.count);
   }
   REQUIRE(pthread_join(sender, NULL) == 0 && pthread_join(receiver, NULL) == 0);
 }
 
-/* ---- refused --------------------------------------------------------------------------------- */
+/* ---- rejected -------------------------------------------------------------------------------- */
 
 static void require_refused(rank *self, openreg_status expected, openreg_message message) {
   REQUIRE(exchange(self, &message, 1) == expected);
@@ -141,10 +135,10 @@ static void send_nonsense(rank *self) {
   openreg_message own[] = {send_to(self->rank, memory, 8), receive_from(self->rank, memory, 9)};
   REQUIRE(exchange(self, own, 2) == OPENREG_INVALID_ARGUMENT);
   own[1].dtype = OPENREG_DTYPE_BYTES;
-  own[1].part.count = 8;
+  own[1].buffer.count = 8;
   REQUIRE(exchange(self, own, 2) == OPENREG_INVALID_ARGUMENT);
   REQUIRE_OK(exchange(self, NULL, 0));
-  pass_around(self); /* nothing of it reached the other */
+  pass_around(self); /* the other rank has seen none of these messages */
 }
 
 static void differ_in_length(rank *self) {
@@ -181,25 +175,25 @@ static void differ_in_dtype(rank *self) {
     child_expect_pass(name##_processes, MANY_DEVICES);                                             \
   }
 
-PASSES(messages_of_all_sizes_go_around, 4, pass_around)
-PASSES(a_pair_passes_messages, 2, pass_around)
+PASSES(messages_of_all_sizes_arrive, 4, pass_around)
+PASSES(a_pair_exchanges_messages, 2, pass_around)
 PASSES(one_call_exchanges_with_all_and_itself, 4, exchange_all)
 PASSES(a_small_send_waits_for_nobody, 2, send_before_barrier)
-PASSES(messages_pass_collectives_and_each_other, 2, side_by_side)
-PASSES(what_is_refused_reaches_nobody, 2, send_nonsense)
-PASSES(another_length_ends_the_group, 2, differ_in_length)
-PASSES(another_dtype_ends_the_group, 2, differ_in_dtype)
+PASSES(messages_overtake_collectives_and_each_other, 2, side_by_side)
+PASSES(rejected_messages_reach_nobody, 2, send_nonsense)
+PASSES(another_length_aborts_the_group, 2, differ_in_length)
+PASSES(another_dtype_aborts_the_group, 2, differ_in_dtype)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(messages_of_all_sizes_go_around),
-      cmocka_unit_test(a_pair_passes_messages),
+      cmocka_unit_test(messages_of_all_sizes_arrive),
+      cmocka_unit_test(a_pair_exchanges_messages),
       cmocka_unit_test(one_call_exchanges_with_all_and_itself),
       cmocka_unit_test(a_small_send_waits_for_nobody),
-      cmocka_unit_test(messages_pass_collectives_and_each_other),
-      cmocka_unit_test(what_is_refused_reaches_nobody),
-      cmocka_unit_test(another_length_ends_the_group),
-      cmocka_unit_test(another_dtype_ends_the_group),
+      cmocka_unit_test(messages_overtake_collectives_and_each_other),
+      cmocka_unit_test(rejected_messages_reach_nobody),
+      cmocka_unit_test(another_length_aborts_the_group),
+      cmocka_unit_test(another_dtype_aborts_the_group),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

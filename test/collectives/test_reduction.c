@@ -1,4 +1,4 @@
-/* The arithmetic, against a plain one that shares nothing with it: an element at a time, 16-bit
+/* Reductions against an independent reference that computes one element at a time. It rounds 16-bit
  * floats by the compiler's _Float16 and by comparing distances.
  */
 #include "child.h"
@@ -13,8 +13,8 @@ enum { MOST_SOURCES = 8, LONGEST = 8200, GUARD = 64, MOST_BYTES = 16 };
 /* ---- a number of any dtype ------------------------------------------------------------------- */
 
 struct number {
-  double real, imaginary; /* of floats */
-  uint64_t bits;          /* of integers, extended by their sign */
+  double real, imaginary; /* floats */
+  uint64_t bits;          /* integers, sign-extended */
 };
 
 static double from_bfloat16(uint16_t bits) {
@@ -32,7 +32,7 @@ static uint16_t to_bfloat16(float value) {
     return below | 0x40;
   if (isinf(value))
     return below;
-  /* What lies above the largest number is 2^128, which is as far as another step. */
+  /* The next number above the largest one would be 2^128, one more step of the same size. */
   double high = (above & 0x7FFF) == 0x7F80 ? copysign(0x1p128, value) : from_bfloat16(above);
   double to_below = fabs((double)value - from_bfloat16(below)), to_above = fabs(high - value);
   if (to_below != to_above)
@@ -165,15 +165,15 @@ static bool is_signed(openreg_dtype dtype) {
          dtype == OPENREG_DTYPE_INT32 || dtype == OPENREG_DTYPE_INT64;
 }
 
-/* Every step is rounded to the accumulator: double, or float for all that is narrower. What is too
- * large for a float is infinite, which the compiler need not see to where it computes ahead. */
+/* Rounds every step to the accumulator: double, or float for narrower types. A value too large for
+ * a float becomes infinite: `volatile` forces the compiler to round it when the program runs. */
 static double step(openreg_dtype dtype, double value) {
   volatile float narrow = (float)value;
   bool is_double = dtype == OPENREG_DTYPE_FLOAT64 || dtype == OPENREG_DTYPE_COMPLEX128;
   return is_double ? value : (double)narrow;
 }
 
-/* ---- the plain reductions -------------------------------------------------------------------- */
+/* ---- the reference --------------------------------------------------------------------------- */
 
 static struct number combine_floats(openreg_dtype dtype, openreg_reduction reduction,
                                     struct number x, struct number y) {
@@ -224,7 +224,7 @@ static uint64_t combine_bits(openreg_dtype dtype, openreg_reduction reduction, u
   }
 }
 
-/* A sum has wrapped by now: it is taken as the dtype has it. */
+/* Wraps the sum around in the dtype before it divides. */
 static uint64_t divide_bits(openreg_dtype dtype, uint64_t sum, int by) {
   unsigned char bytes[MOST_BYTES];
   write_number(dtype, (struct number){.bits = sum}, bytes);
@@ -274,7 +274,7 @@ static void reduce_plainly(const openreg_reduction_job *job, unsigned char *resu
   }
 }
 
-/* ---- inputs, and comparing ------------------------------------------------------------------- */
+/* ---- inputs and comparison ------------------------------------------------------------------- */
 
 static uint64_t state = 88172645463325252;
 static uint64_t draw(void) {
@@ -284,7 +284,7 @@ static uint64_t draw(void) {
   return state;
 }
 
-/* Any bits for integers; for floats numbers of many sizes, and now and then what is special. */
+/* Random bits for integers; for floats numbers of many magnitudes, and sometimes special values. */
 static void fill(openreg_dtype dtype, unsigned char *bytes, size_t count) {
   static const double special[] = {INFINITY, -INFINITY, NAN, 0.0, -0.0, 0x1p-24, 65504, 1e38};
   size_t element = openreg_dtype_bytes(dtype);
@@ -317,7 +317,7 @@ static bool is_same(openreg_dtype dtype, const unsigned char *one, const unsigne
   return true;
 }
 
-/* Sources, one behind the other with guards between them. */
+/* Sources, one after the other with guard bytes between them. */
 static unsigned char *memory[MOST_SOURCES + 2];
 static unsigned char expected[LONGEST * MOST_BYTES];
 

@@ -1,4 +1,4 @@
-"""Which of PyTorch's tests are expected to fail: `expected.py`."""
+"""Marks the tests of PyTorch that are expected to fail, by `expected.py`."""
 
 import os
 
@@ -9,7 +9,7 @@ from expected import expected
 def pytest_collection_modifyitems(items):
     failures = expected(os.environ["BACKEND"])
     unknown = set(failures) - {item.name for item in items}
-    if len(items) > 100 and unknown:  # not where some were chosen
+    if len(items) > 100 and unknown:  # not if only some tests were chosen
         raise pytest.UsageError(f"no such tests: {', '.join(sorted(unknown))}")
     for item in items:
         if item.name in failures:

@@ -1,6 +1,6 @@
-"""What of PyTorch's tests fails, and why. Whoever mends one removes its line."""
+"""The tests of PyTorch that fail, and why. Remove a line when you fix its test."""
 
-# Backends, and what fails on them: a reason for each test.
+# The failing tests of each backend, with reasons.
 EXPECTED: dict[tuple[str, ...], dict[str, str]] = {}
 
 

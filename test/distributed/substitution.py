@@ -1,7 +1,7 @@
-"""PyTorch's files of tests, with words replaced in their text before it is compiled.
+"""Loads PyTorch's test files with words replaced in their source before it is compiled.
 
-They say `cuda` and `nccl`; loaded through this, they may say another device type, and "occl". No
-file is changed.
+The files say `cuda` and `nccl`; this module can replace these by another device type and by "occl".
+It does not change the files.
 """
 
 import importlib.abc
@@ -14,11 +14,11 @@ FILES = (
     "torch.testing._internal.distributed.distributed_test",
 )
 
-# The images of one test, for which a processor would need half an hour.
+# Smaller images for one test, which would take half an hour on a CPU.
 FOR_ALL = ((r"^( +)dim = 1000\n +batch = 1$", r"\1dim = 100\n\1batch = 1"),)
 
-# In their order; {name} is the device type. What is no name of a device stays: the names of tests,
-# of arguments, of modules that are imported, of modules of torch.cuda that are about NCCL.
+# Applied in this order; {name} is the device type. Words that are not device names stay: names of
+# tests, arguments and imported modules, and the modules of torch.cuda for NCCL.
 FOR_OTHERS = (
     (r"\bTEST_CUDA,\n", "TEST_PRIVATEUSE1 as TEST_CUDA,\n"),
     (r"\btorch\.cuda\.(?!amp\b|nccl\b)", r"torch.{name}."),
@@ -31,7 +31,7 @@ FOR_OTHERS = (
     (r'"nccl"', '"occl"'),
     (r"\bBackend\.NCCL\b", "Backend.OCCL"),
     (r"\bProcessGroupNCCL\b", "ProcessGroupOCCL"),
-    (r"\bis_nccl_available\(\)", "is_gloo_available()"),  # occl is there where Gloo is
+    (r"\bis_nccl_available\(\)", "is_gloo_available()"),  # occl is available where Gloo is
     (r"\btorch\.cuda\.nccl\.version\(\)", "(2, 29, 7)"),
     (r"\b(autocast|GradScaler)\(\)", r'torch.amp.\1("{name}")'),
 )
@@ -67,6 +67,6 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install(device_type):
-    """Load the files, which nobody may have imported yet, with the name of a device type."""
+    """Load the files with the name of a device type. They must not have been imported before."""
     assert not set(FILES) & set(sys.modules)
     sys.meta_path.insert(0, _Finder(device_type))

@@ -1,8 +1,8 @@
 """PyTorch's own tests of torch.distributed, `distributed_test.py` of the wheel, on these devices.
 
 PyTorch starts an interpreter for each rank of each test; here the ranks are forks of this process,
-which has imported PyTorch and uses no device itself. What the tests ask for stands in variables
-that `tools/test-distributed` sets: BACKEND, WORLD_SIZE and OPENREG_DEVICE_TYPE.
+which has imported PyTorch and uses no device itself. `tools/test-distributed` sets the variables
+that the tests read: BACKEND, WORLD_SIZE and OPENREG_DEVICE_TYPE.
 """
 
 import os

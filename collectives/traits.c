@@ -1,4 +1,4 @@
-/* names.c: what is computed, in words and numbers. */
+/* traits.c: properties of dtypes, reductions and collectives, from the lists of collectives.h. */
 #include "collectives/collectives.h"
 
 #include <assert.h>
@@ -33,14 +33,27 @@ const char *openreg_reduction_name(openreg_reduction reduction) {
   return names[reduction];
 }
 
-const char *openreg_collective_name(openreg_collective_kind kind) {
-  static const char *const names[] = {
-#define X(name, text) text,
+const openreg_collective_traits *openreg_collective_traits_of(openreg_collective_kind kind) {
+  static const openreg_collective_traits rows[] = {
+#define X(kind_name, text, input_rule, output_rule, length_rule, flags, move)                      \
+  [OPENREG_COLLECTIVE_##kind_name] = {                                                             \
+      .name = text,                                                                                \
+      .inputs = OPENREG_BUFFERS_##input_rule,                                                      \
+      .outputs = OPENREG_BUFFERS_##output_rule,                                                    \
+      .lengths = OPENREG_LENGTHS_##length_rule,                                                    \
+      .has_root = ((flags)&OPENREG_HAS_ROOT) != 0,                                                 \
+      .reduces = ((flags)&OPENREG_REDUCES) != 0,                                                   \
+      .is_root_output_optional = ((flags)&OPENREG_ROOT_OUTPUT_IS_OPTIONAL) != 0,                   \
+  },
       OPENREG_COLLECTIVE_LIST(X)
 #undef X
   };
   assert(kind < OPENREG_COLLECTIVE_COUNT);
-  return names[kind];
+  return &rows[kind];
+}
+
+const char *openreg_collective_name(openreg_collective_kind kind) {
+  return openreg_collective_traits_of(kind)->name;
 }
 
 static bool is_integer(openreg_dtype dtype) {
