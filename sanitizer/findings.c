@@ -1,7 +1,7 @@
-/* findings.c: what was found, each once for its kind and both sites.
+/* findings.c: the findings, each stored once for its kind and both call sites.
  *
- * A race and an unordered event are one kind here until it is known which it is, so that tokens are
- * looked through once for a pair of sites and not each time.
+ * The table treats a race and an unordered event as one kind. So the search through the tokens,
+ * which tells them apart, runs once for a pair of call sites, not for each occurrence.
  */
 #include "sanitizer/state.h"
 
@@ -32,25 +32,25 @@ static uint64_t hash(openreg_sanitizer_kind kind, uint64_t first, uint64_t secon
   return word ^ (word >> 32);
 }
 
-/* The place of a finding in the table, or that for it: which must not be full. */
-static uint32_t *place_of(const struct findings *findings, openreg_sanitizer_kind kind,
-                          uint64_t first, uint64_t second) {
+/* Returns the table slot of a finding, or the free slot for it. The table must not be full. */
+static uint32_t *table_slot(const struct findings *findings, openreg_sanitizer_kind kind,
+                            uint64_t first, uint64_t second) {
   uint32_t mask = 2 * findings->capacity - 1;
   for (uint64_t i = hash(kind, first, second);; i++) {
     uint32_t *place = &findings->table[i & mask];
     if (*place == 0)
       return place;
     const openreg_sanitizer_finding *found = &findings->found[*place - 1];
-    if (class_of(found->kind) == class_of(kind) && found->first.site == first &&
-        found->second.site == second)
+    if (class_of(found->kind) == class_of(kind) && found->first.call_site == first &&
+        found->second.call_site == second)
       return place;
   }
 }
 
-static void enter_all(struct findings *findings) {
+static void fill_table(struct findings *findings) {
   for (uint32_t i = 0; i < findings->count; i++) {
     const openreg_sanitizer_finding *found = &findings->found[i];
-    *place_of(findings, found->kind, found->first.site, found->second.site) = i + 1;
+    *table_slot(findings, found->kind, found->first.call_site, found->second.call_site) = i + 1;
   }
 }
 
@@ -72,15 +72,15 @@ static bool grow(openreg_sanitizer *sanitizer) {
   findings->table = table;
   findings->found = found;
   findings->capacity = capacity;
-  enter_all(findings);
+  fill_table(findings);
   return true;
 }
 
-/* Counts a finding that was found before. */
+/* Counts another occurrence of a known finding. */
 static bool is_known(openreg_sanitizer *sanitizer, openreg_sanitizer_kind kind, uint64_t first,
                      uint64_t second) {
   struct findings *findings = &sanitizer->findings;
-  uint32_t index = findings->count == 0 ? 0 : *place_of(findings, kind, first, second);
+  uint32_t index = findings->count == 0 ? 0 : *table_slot(findings, kind, first, second);
   if (index != 0)
     findings->found[index - 1].count++;
   return index != 0;
@@ -88,23 +88,23 @@ static bool is_known(openreg_sanitizer *sanitizer, openreg_sanitizer_kind kind, 
 
 static void add(openreg_sanitizer *sanitizer, const openreg_sanitizer_finding *finding) {
   struct findings *findings = &sanitizer->findings;
-  if (findings->count >= sanitizer->options.most_findings ||
+  if (findings->count >= sanitizer->options.max_findings ||
       (findings->count == findings->capacity && !grow(sanitizer))) {
     sanitizer->counters.lost_findings++;
     return;
   }
-  *place_of(findings, finding->kind, finding->first.site, finding->second.site) =
+  *table_slot(findings, finding->kind, finding->first.call_site, finding->second.call_site) =
       findings->count + 1;
   findings->found[findings->count++] = *finding;
   findings->found[findings->count - 1].count = 1;
-  struct news *news = sanitizer->options.callback == NULL ? NULL : malloc(sizeof *news);
-  if (news == NULL)
+  struct pending *pending = sanitizer->options.callback == NULL ? NULL : malloc(sizeof *pending);
+  if (pending == NULL)
     return;
-  *news = (struct news){NULL, findings->found[findings->count - 1]};
-  if (findings->news == NULL)
-    findings->last_news = &findings->news;
-  *findings->last_news = news;
-  findings->last_news = &news->next;
+  *pending = (struct pending){NULL, findings->found[findings->count - 1]};
+  if (findings->pending == NULL)
+    findings->last_pending = &findings->pending;
+  *findings->last_pending = pending;
+  findings->last_pending = &pending->next;
 }
 
 void openreg_findings_clear(openreg_sanitizer *sanitizer) {
@@ -118,101 +118,106 @@ void openreg_findings_clear(openreg_sanitizer *sanitizer) {
   findings->count = findings->capacity = 0;
 }
 
-/* ---- what is found --------------------------------------------------------------------------- */
+/* ---- making findings ------------------------------------------------------------------------- */
 
-static openreg_sanitizer_side side_of(const struct doing *doing, const struct extent *extent) {
-  return (openreg_sanitizer_side){.site = doing->site,
-                                  .tag = doing->tag,
-                                  .actor = doing->actor->tag,
-                                  .actor_kind = doing->actor->kind,
-                                  .mode = doing->mode,
-                                  .begin = doing->box->low,
-                                  .end = doing->box->high,
-                                  .block = extent->block};
+static openreg_sanitizer_side side_of(const struct current_access *current,
+                                      const struct shadow_block *shadow) {
+  return (openreg_sanitizer_side){.call_site = current->call_site,
+                                  .tag = current->tag,
+                                  .thread = current->thread->tag,
+                                  .thread_kind = current->thread->kind,
+                                  .mode = current->mode,
+                                  .begin = current->strided->low,
+                                  .end = current->strided->high,
+                                  .block = shadow->block};
 }
 
-static openreg_sanitizer_kind kind_of(const struct record *first, const struct doing *second) {
+static openreg_sanitizer_kind kind_of(const struct record *first,
+                                      const struct current_access *second) {
   if (first->origin != NULL)
     return OPENREG_SANITIZER_USE_AFTER_FREE;
   if ((first->mode & OPENREG_SANITIZER_DEFERRED) != 0)
     return OPENREG_SANITIZER_NEVER_WAITED;
-  if (first->actor_kind == OPENREG_SANITIZER_HOST || second->actor->kind == OPENREG_SANITIZER_HOST)
+  if (first->thread_kind == OPENREG_SANITIZER_HOST ||
+      second->thread->kind == OPENREG_SANITIZER_HOST)
     return OPENREG_SANITIZER_HOST_ACCESS;
   return OPENREG_SANITIZER_RACE;
 }
 
-/* A race is an unordered event where a token was meant to order the two. */
-static void look_for_token(const openreg_sanitizer *sanitizer, const struct record *first,
-                           const struct doing *second, openreg_sanitizer_finding *finding) {
+/* Turns a race into an unordered event if a token was meant to order both accesses. */
+static void find_token(const openreg_sanitizer *sanitizer, const struct record *first,
+                       const struct current_access *second, openreg_sanitizer_finding *finding) {
   struct recording recorded;
   struct waiting waited;
   const openreg_sanitizer_token *token = openreg_token_find(
-      &sanitizer->order, first->slot, first->time, second->actor, &recorded, &waited);
+      &sanitizer->clocks, first->slot, first->epoch, second->thread, &recorded, &waited);
   if (token == NULL || !openreg_sanitizer_reports(sanitizer, OPENREG_SANITIZER_UNORDERED_EVENT))
     return;
   finding->kind = OPENREG_SANITIZER_UNORDERED_EVENT;
   finding->token = token->tag;
-  finding->recorded_site = recorded.site;
-  finding->waited_site = waited.site;
+  finding->recorded_call_site = recorded.call_site;
+  finding->waited_call_site = waited.call_site;
   finding->waited_early = waited.number < recorded.number;
 }
 
-void openreg_findings_conflict(openreg_sanitizer *sanitizer, const struct extent *extent,
-                               const struct record *first, const struct doing *second) {
+void openreg_findings_conflict(openreg_sanitizer *sanitizer, const struct shadow_block *shadow,
+                               const struct record *first, const struct current_access *second) {
   openreg_sanitizer_kind kind = kind_of(first, second);
   bool may_be_event = kind == OPENREG_SANITIZER_RACE &&
                       openreg_sanitizer_reports(sanitizer, OPENREG_SANITIZER_UNORDERED_EVENT);
   if (!openreg_sanitizer_reports(sanitizer, kind) && !may_be_event)
     return;
-  if (is_known(sanitizer, kind, first->site, second->site))
+  if (is_known(sanitizer, kind, first->call_site, second->call_site))
     return;
   openreg_sanitizer_finding finding = {
       .kind = kind,
-      .first = {.site = first->site,
+      .first = {.call_site = first->call_site,
                 .tag = first->tag,
-                .actor = first->actor,
-                .actor_kind = (openreg_sanitizer_actor_kind)first->actor_kind,
+                .thread = first->thread,
+                .thread_kind = (openreg_sanitizer_thread_kind)first->thread_kind,
                 .mode = first->mode,
                 .begin = first->low,
                 .end = first->high,
-                .block = first->origin != NULL ? first->origin->block : extent->block},
-      .second = side_of(second, extent)};
+                .block = first->origin != NULL ? first->origin->block : shadow->block},
+      .second = side_of(second, shadow)};
   if (may_be_event)
-    look_for_token(sanitizer, first, second, &finding);
+    find_token(sanitizer, first, second, &finding);
   if (!openreg_sanitizer_reports(sanitizer, finding.kind))
     return;
-  struct box box = openreg_record_box(first);
-  finding.bytes = openreg_boxes_common(&box, second->box);
+  struct strided_region strided = openreg_record_region(first);
+  finding.bytes = openreg_strided_common(&strided, second->strided);
   add(sanitizer, &finding);
 }
 
-static void found_in_block(openreg_sanitizer *sanitizer, openreg_sanitizer_kind kind,
-                           const struct extent *extent, uint64_t site, const struct doing *second,
-                           openreg_sanitizer_run bytes) {
-  if (!openreg_sanitizer_reports(sanitizer, kind) || is_known(sanitizer, kind, site, second->site))
+static void report_in_block(openreg_sanitizer *sanitizer, openreg_sanitizer_kind kind,
+                            const struct shadow_block *shadow, uint64_t call_site,
+                            const struct current_access *second, openreg_sanitizer_run bytes) {
+  if (!openreg_sanitizer_reports(sanitizer, kind) ||
+      is_known(sanitizer, kind, call_site, second->call_site))
     return;
   openreg_sanitizer_finding finding = {.kind = kind,
-                                       .first = {.site = site, .block = extent->block},
-                                       .second = side_of(second, extent),
+                                       .first = {.call_site = call_site, .block = shadow->block},
+                                       .second = side_of(second, shadow),
                                        .bytes = bytes};
   add(sanitizer, &finding);
 }
 
-void openreg_findings_unwritten(openreg_sanitizer *sanitizer, const struct extent *extent,
-                                const struct doing *reading, openreg_sanitizer_run bytes) {
-  found_in_block(sanitizer, OPENREG_SANITIZER_UNINITIALISED_READ, extent, extent->block.site,
-                 reading, bytes);
+void openreg_findings_uninitialized(openreg_sanitizer *sanitizer, const struct shadow_block *shadow,
+                                    const struct current_access *reading,
+                                    openreg_sanitizer_run bytes) {
+  report_in_block(sanitizer, OPENREG_SANITIZER_UNINITIALISED_READ, shadow, shadow->block.call_site,
+                  reading, bytes);
 }
 
-void openreg_findings_freed(openreg_sanitizer *sanitizer, const struct extent *extent,
-                            const struct doing *doing) {
-  openreg_sanitizer_run bytes = {doing->box->low, doing->box->high};
-  openreg_box_find(doing->box, extent->begin, extent->end, &bytes);
-  found_in_block(sanitizer, OPENREG_SANITIZER_USE_AFTER_FREE, extent, extent->block.freed_site,
-                 doing, bytes);
+void openreg_findings_freed(openreg_sanitizer *sanitizer, const struct shadow_block *shadow,
+                            const struct current_access *current) {
+  openreg_sanitizer_run bytes = {current->strided->low, current->strided->high};
+  openreg_strided_find(current->strided, shadow->begin, shadow->end, &bytes);
+  report_in_block(sanitizer, OPENREG_SANITIZER_USE_AFTER_FREE, shadow,
+                  shadow->block.freed_call_site, current, bytes);
 }
 
-/* ---- asked from outside ---------------------------------------------------------------------- */
+/* ---- public functions ------------------------------------------------------------------------ */
 
 size_t openreg_sanitizer_finding_count(openreg_sanitizer *sanitizer) {
   openreg_sanitizer_enter(sanitizer);
@@ -241,7 +246,7 @@ void openreg_sanitizer_report(openreg_sanitizer *sanitizer,
                               const openreg_sanitizer_finding *finding) {
   openreg_sanitizer_enter(sanitizer);
   if (openreg_sanitizer_reports(sanitizer, finding->kind) &&
-      !is_known(sanitizer, finding->kind, finding->first.site, finding->second.site))
+      !is_known(sanitizer, finding->kind, finding->first.call_site, finding->second.call_site))
     add(sanitizer, finding);
   openreg_sanitizer_leave(sanitizer);
 }

@@ -1,4 +1,4 @@
-/* heap.h: the host memory of one sanitizer, counted. */
+/* heap.h: counts the host memory of one sanitizer. */
 #ifndef OPENREG_SANITIZER_HEAP_H
 #define OPENREG_SANITIZER_HEAP_H
 
@@ -9,14 +9,15 @@
 
 struct heap {
   uint64_t bytes;
-  uint64_t most; /* what is only remembered is not to go beyond it; 0: no limit */
+  uint64_t max; /* a limit for remembered accesses; 0: none */
 };
 
 static inline bool openreg_heap_is_full(const struct heap *heap) {
-  return heap->most != 0 && heap->bytes > heap->most;
+  return heap->max != 0 && heap->bytes > heap->max;
 }
 
-/* As realloc: from `old_bytes`, 0 for none, to `bytes`, 0 to free it, which cannot fail. */
+/* Like realloc: from `old_bytes` (0: a new allocation) to `bytes` (0: frees it, which cannot fail).
+ */
 static inline void *openreg_heap_resize(struct heap *heap, void *old, size_t old_bytes,
                                         size_t bytes) {
   void *made = NULL;

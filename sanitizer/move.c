@@ -1,25 +1,25 @@
-/* move.c: where unwritten bytes go when memory is moved.
+/* move.c: copies the state "unwritten" along with the bytes when memory is copied.
  *
- * Both regions have the same sizes, so a move is a nest of loops, as a copy is: dimensions that
- * continue each other in both become one, and if the innermost is contiguous in both, a whole row
- * of elements is one step. What is unwritten is looked up for each step.
+ * Both regions have the same sizes, so a copy is a nest of loops. Dimensions that continue each
+ * other in both regions become one loop. If the innermost loop is contiguous in both, a whole row
+ * of elements is one step. Each step looks up the unwritten bytes of its source.
  */
 #include "sanitizer/state.h"
 
-enum { MOST_STEPS = 1 << 16 };
+enum { MAX_STEPS = 1 << 16 };
 
 struct loop {
-  int64_t size, from, to; /* steps in bytes */
+  int64_t size, from, to; /* strides in bytes */
 };
 
 struct nest {
   int loops;
-  struct loop loop[OPENREG_SANITIZER_MAX_DIMS]; /* from the innermost on */
+  struct loop loop[OPENREG_SANITIZER_MAX_DIMS]; /* innermost first */
   uint64_t from_bytes, to_bytes;                /* of an element */
-  uint64_t row;                                 /* elements of each step */
+  uint64_t row;                                 /* elements per step */
 };
 
-/* What the steps give, in any order. */
+/* The unwritten runs of all steps, in any order. */
 struct pieces {
   openreg_sanitizer_run *piece;
   uint32_t count, capacity;
@@ -30,7 +30,7 @@ static int64_t length(int64_t stride) {
   return stride < 0 ? -stride : stride;
 }
 
-/* The innermost loop is that with the smallest steps in the memory that is written. */
+/* The innermost loop is the one with the smallest stride in the destination. */
 static void sort_loops(struct nest *nest) {
   for (int i = 1; i < nest->loops; i++) {
     struct loop moved = nest->loop[i];
@@ -86,8 +86,8 @@ static bool add_piece(openreg_sanitizer *sanitizer, struct pieces *pieces, uint6
   return true;
 }
 
-/* A row of elements: an element is unwritten if one of its bytes was, or, if the sizes are equal,
- * each byte for itself. */
+/* Copies a row of elements. If the element sizes differ, an element is unwritten if one of its
+ * bytes is. Otherwise each byte counts for itself. */
 static bool move_row(openreg_sanitizer *sanitizer, const struct nest *nest,
                      const struct runs *unwritten, uint64_t from, uint64_t to,
                      struct pieces *pieces) {
@@ -114,7 +114,7 @@ static bool move_rows(openreg_sanitizer *sanitizer, const struct nest *nest,
   uint32_t steps = 0;
   for (;;) {
     int k = 0;
-    if (++steps > MOST_STEPS || !move_row(sanitizer, nest, unwritten, from, to, pieces))
+    if (++steps > MAX_STEPS || !move_row(sanitizer, nest, unwritten, from, to, pieces))
       return false;
     for (; k < nest->loops; k++) {
       const struct loop *loop = &nest->loop[k];
@@ -137,11 +137,11 @@ static int compare(const void *left, const void *right) {
 }
 
 static bool collect(openreg_sanitizer *sanitizer, struct pieces *pieces, struct runs *moved) {
-  uint32_t most = sanitizer->options.most_intervals;
+  uint32_t max = sanitizer->options.max_intervals;
   if (!pieces->is_ascending)
     qsort(pieces->piece, pieces->count, sizeof *pieces->piece, compare);
   for (uint32_t i = 0; i < pieces->count; i++)
-    if (!openreg_runs_append(moved, &sanitizer->heap, pieces->piece[i], most))
+    if (!openreg_runs_append(moved, &sanitizer->heap, pieces->piece[i], max))
       return false;
   return true;
 }
@@ -153,18 +153,18 @@ bool openreg_move_unwritten(openreg_sanitizer *sanitizer, const struct runs *unw
   struct dim room[OPENREG_SANITIZER_MAX_DIMS];
   openreg_sanitizer_run met;
   struct nest nest;
-  struct box box;
-  if (!openreg_box_make(&box, room, from))
+  struct strided_region strided;
+  if (!openreg_strided_make(&strided, room, from))
     return false;
-  if (openreg_box_is_empty(&box) ||
-      openreg_runs_meet(unwritten, &box, &met) == OPENREG_SANITIZER_NO)
+  if (openreg_strided_is_empty(&strided) ||
+      openreg_runs_meet(unwritten, &strided, &met) == OPENREG_SANITIZER_NO)
     return true;
   const openreg_sanitizer_run *run =
-      openreg_runs_of(unwritten) + openreg_runs_find(unwritten, box.low);
-  if (run->begin <= box.low && box.high <= run->end) /* all of it is unwritten */
-    return openreg_box_make(&box, room, to) &&
-           openreg_runs_add(moved, &sanitizer->heap, &box, UINT64_MAX,
-                            sanitizer->options.most_intervals);
+      openreg_runs_of(unwritten) + openreg_runs_find(unwritten, strided.low);
+  if (run->begin <= strided.low && strided.high <= run->end) /* the whole source is unwritten */
+    return openreg_strided_make(&strided, room, to) &&
+           openreg_runs_add(moved, &sanitizer->heap, &strided, UINT64_MAX,
+                            sanitizer->options.max_intervals);
   make_nest(&nest, from, to);
   bool is_moved = move_rows(sanitizer, &nest, unwritten, from->address, to->address, &pieces) &&
                   collect(sanitizer, &pieces, moved);

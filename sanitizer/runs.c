@@ -1,21 +1,22 @@
 /* runs.c: sets of bytes.
  *
- * Each operation makes a new set from the old one, in one pass over both sides, but for the one
- * that is frequent: a contiguous write to a set of one run. A box is passed through run by run,
- * from the first byte on that matters, so that what lies outside of the set costs nothing.
+ * Each operation makes a new set in one pass over both operands. The exception is the most frequent
+ * operation: a contiguous write to a set of one run. The code visits the runs of a region from the
+ * first byte that matters, so runs outside of the set cost nothing.
  */
 #include "sanitizer/runs.h"
 
 #include <string.h>
 
-/* To find the runs of a box that is not nested one after the other takes long: only few are. */
-enum { MOST_TANGLED_RUNS = 256 };
+/* Finding the runs of a region that is not nested takes long, so the code visits only few of them.
+ */
+enum { MAX_INTERLEAVED_RUNS = 256 };
 
-static bool is_tangled(const struct box *box) {
+static bool has_too_many_runs(const struct strided_region *strided) {
   uint64_t runs = 1;
-  for (int i = 0; i < box->dims && runs <= MOST_TANGLED_RUNS; i++)
-    runs *= box->dim[i].size;
-  return !box->is_nested && runs > MOST_TANGLED_RUNS;
+  for (int i = 0; i < strided->dims && runs <= MAX_INTERLEAVED_RUNS; i++)
+    runs *= strided->dim[i].size;
+  return !strided->is_nested && runs > MAX_INTERLEAVED_RUNS;
 }
 
 void openreg_runs_clear(struct runs *set, struct heap *heap) {
@@ -36,17 +37,18 @@ uint32_t openreg_runs_find(const struct runs *set, uint64_t address) {
   return low;
 }
 
-openreg_sanitizer_answer openreg_runs_meet(const struct runs *set, const struct box *box,
+openreg_sanitizer_answer openreg_runs_meet(const struct runs *set,
+                                           const struct strided_region *strided,
                                            openreg_sanitizer_run *found) {
   const openreg_sanitizer_run *runs = openreg_runs_of(set);
-  uint64_t begin = box->low;
+  uint64_t begin = strided->low;
   uint32_t index = openreg_runs_find(set, begin);
-  if (is_tangled(box))
+  if (has_too_many_runs(strided))
     return OPENREG_SANITIZER_UNKNOWN;
-  while (index < set->count && runs[index].begin < box->high) {
+  while (index < set->count && runs[index].begin < strided->high) {
     if (begin < runs[index].begin)
       begin = runs[index].begin;
-    openreg_sanitizer_answer answer = openreg_box_find(box, begin, box->high, found);
+    openreg_sanitizer_answer answer = openreg_strided_find(strided, begin, strided->high, found);
     if (answer != OPENREG_SANITIZER_YES)
       return answer;
     if (found->begin < runs[index].end) {
@@ -62,7 +64,7 @@ openreg_sanitizer_answer openreg_runs_meet(const struct runs *set, const struct 
 }
 
 bool openreg_runs_append(struct runs *set, struct heap *heap, openreg_sanitizer_run run,
-                         uint32_t most) {
+                         uint32_t max) {
   openreg_sanitizer_run *last = set->many != NULL ? &set->many[set->count - 1] : &set->one;
   if (run.begin == run.end)
     return true;
@@ -76,7 +78,7 @@ bool openreg_runs_append(struct runs *set, struct heap *heap, openreg_sanitizer_
     set->count = 1;
     return true;
   }
-  if (set->count >= most)
+  if (set->count >= max)
     return false;
   if (set->count >= set->capacity) {
     uint32_t capacity = set->capacity == 0 ? 4 : 2 * set->capacity;
@@ -97,15 +99,15 @@ bool openreg_runs_append(struct runs *set, struct heap *heap, openreg_sanitizer_
 }
 
 static bool append_part(struct runs *made, struct heap *heap, openreg_sanitizer_run run,
-                        uint64_t begin, uint64_t end, uint32_t most) {
+                        uint64_t begin, uint64_t end, uint32_t max) {
   if (run.begin < begin)
     run.begin = begin;
   if (run.end > end)
     run.end = end;
-  return run.begin >= run.end || openreg_runs_append(made, heap, run, most);
+  return run.begin >= run.end || openreg_runs_append(made, heap, run, max);
 }
 
-/* The new set takes the place of the old one, if it was made. */
+/* Replaces a set by the new one, if the new one could be made. */
 static bool replace(struct runs *set, struct heap *heap, struct runs *made, bool is_made) {
   openreg_runs_clear(is_made ? set : made, heap);
   if (is_made)
@@ -114,7 +116,7 @@ static bool replace(struct runs *set, struct heap *heap, struct runs *made, bool
 }
 
 static bool remove_contiguous(struct runs *set, struct heap *heap, uint64_t begin, uint64_t end,
-                              uint32_t most) {
+                              uint32_t max) {
   const openreg_sanitizer_run *runs = openreg_runs_of(set);
   struct runs made = {.count = 0};
   bool is_made = true;
@@ -125,93 +127,97 @@ static bool remove_contiguous(struct runs *set, struct heap *heap, uint64_t begi
     return true;
   }
   for (uint32_t i = 0; i < set->count && is_made; i++)
-    is_made = append_part(&made, heap, runs[i], 0, begin, most) &&
-              append_part(&made, heap, runs[i], end, UINT64_MAX, most);
+    is_made = append_part(&made, heap, runs[i], 0, begin, max) &&
+              append_part(&made, heap, runs[i], end, UINT64_MAX, max);
   return replace(set, heap, &made, is_made);
 }
 
-/* Forgetting needs memory only if the bounds lie within a run; then all of that is forgotten. */
-static void forget(struct runs *set, struct heap *heap, const struct box *box) {
-  if (!remove_contiguous(set, heap, box->low, box->high, UINT32_MAX))
+/* Removing only needs memory if the bounds lie inside of a run. If there is none, clears the whole
+ * set. */
+static void forget(struct runs *set, struct heap *heap, const struct strided_region *strided) {
+  if (!remove_contiguous(set, heap, strided->low, strided->high, UINT32_MAX))
     openreg_runs_clear(set, heap);
 }
 
-static bool remove_strided(struct runs *set, struct heap *heap, const struct box *box,
-                           struct runs *made, uint32_t most) {
+static bool remove_strided(struct runs *set, struct heap *heap,
+                           const struct strided_region *strided, struct runs *made, uint32_t max) {
   const openreg_sanitizer_run *runs = openreg_runs_of(set);
   openreg_sanitizer_run taken;
-  if (is_tangled(box))
+  if (has_too_many_runs(strided))
     return false;
   for (uint32_t i = 0; i < set->count; i++) {
     uint64_t begin = runs[i].begin, end = runs[i].end;
     openreg_sanitizer_answer answer;
-    while ((answer = openreg_box_find(box, begin, end, &taken)) == OPENREG_SANITIZER_YES) {
-      if (!openreg_runs_append(made, heap, (openreg_sanitizer_run){begin, taken.begin}, most))
+    while ((answer = openreg_strided_find(strided, begin, end, &taken)) == OPENREG_SANITIZER_YES) {
+      if (!openreg_runs_append(made, heap, (openreg_sanitizer_run){begin, taken.begin}, max))
         return false;
       begin = taken.end;
     }
     if (answer == OPENREG_SANITIZER_UNKNOWN ||
-        !openreg_runs_append(made, heap, (openreg_sanitizer_run){begin, end}, most))
+        !openreg_runs_append(made, heap, (openreg_sanitizer_run){begin, end}, max))
       return false;
   }
   return true;
 }
 
-bool openreg_runs_remove(struct runs *set, struct heap *heap, const struct box *box,
-                         uint32_t most) {
+bool openreg_runs_remove(struct runs *set, struct heap *heap, const struct strided_region *strided,
+                         uint32_t max) {
   struct runs made = {.count = 0};
   openreg_sanitizer_run found;
-  if (set->count == 0 || openreg_box_is_empty(box))
+  if (set->count == 0 || openreg_strided_is_empty(strided))
     return true;
-  if (openreg_box_is_contiguous(box)) {
-    if (remove_contiguous(set, heap, box->low, box->high, most))
+  if (openreg_strided_is_contiguous(strided)) {
+    if (remove_contiguous(set, heap, strided->low, strided->high, max))
       return true;
   } else {
-    if (openreg_runs_meet(set, box, &found) == OPENREG_SANITIZER_NO)
+    if (openreg_runs_meet(set, strided, &found) == OPENREG_SANITIZER_NO)
       return true;
-    if (replace(set, heap, &made, remove_strided(set, heap, box, &made, most)))
+    if (replace(set, heap, &made, remove_strided(set, heap, strided, &made, max)))
       return true;
   }
-  forget(set, heap, box);
+  forget(set, heap, strided);
   return false;
 }
 
-/* A box whose runs touch was made of more of them than it has. */
-static bool list_runs(const struct box *box, struct heap *heap, struct runs *list, uint32_t most) {
+/* Lists the runs of a region. Some may touch, so the list may be shorter than the number of runs.
+ */
+static bool list_runs(const struct strided_region *strided, struct heap *heap, struct runs *list,
+                      uint32_t max) {
   openreg_sanitizer_answer answer;
   openreg_sanitizer_run run;
-  uint64_t begin = box->low;
-  if (is_tangled(box))
+  uint64_t begin = strided->low;
+  if (has_too_many_runs(strided))
     return false;
-  while ((answer = openreg_box_find(box, begin, box->high, &run)) == OPENREG_SANITIZER_YES) {
-    if (!openreg_runs_append(list, heap, run, most))
+  while ((answer = openreg_strided_find(strided, begin, strided->high, &run)) ==
+         OPENREG_SANITIZER_YES) {
+    if (!openreg_runs_append(list, heap, run, max))
       return false;
     begin = run.end;
   }
   return answer == OPENREG_SANITIZER_NO;
 }
 
-bool openreg_runs_add(struct runs *set, struct heap *heap, const struct box *box, uint64_t end,
-                      uint32_t most) {
+bool openreg_runs_add(struct runs *set, struct heap *heap, const struct strided_region *strided,
+                      uint64_t end, uint32_t max) {
   struct runs list = {.count = 0};
-  bool is_listed = list_runs(box, heap, &list, most);
-  bool is_added = is_listed && openreg_runs_unite(set, heap, &list, box, end, most);
+  bool is_listed = list_runs(strided, heap, &list, max);
+  bool is_added = is_listed && openreg_runs_unite(set, heap, &list, strided, end, max);
   openreg_runs_clear(&list, heap);
   if (!is_listed)
-    forget(set, heap, box);
+    forget(set, heap, strided);
   return is_added;
 }
 
 bool openreg_runs_unite(struct runs *set, struct heap *heap, const struct runs *other,
-                        const struct box *bounds, uint64_t end, uint32_t most) {
+                        const struct strided_region *bounds, uint64_t end, uint32_t max) {
   const openreg_sanitizer_run *a = openreg_runs_of(set), *b = openreg_runs_of(other);
   const openreg_sanitizer_run *a_end = a + set->count, *b_end = b + other->count;
   struct runs made = {.count = 0};
   bool is_made = true;
   while (is_made && (a < a_end || b < b_end)) {
     bool is_a = b == b_end || (a < a_end && a->begin <= b->begin);
-    is_made = is_a ? openreg_runs_append(&made, heap, *a++, most)
-                   : append_part(&made, heap, *b++, 0, end, most);
+    is_made = is_a ? openreg_runs_append(&made, heap, *a++, max)
+                   : append_part(&made, heap, *b++, 0, end, max);
   }
   if (!replace(set, heap, &made, is_made)) {
     forget(set, heap, bounds);

@@ -1,7 +1,7 @@
-/* runs.h: sets of bytes, as ascending runs that do not touch.
+/* runs.h: sets of bytes, stored as ascending runs that do not touch.
  *
- * Which bytes of a block are unwritten is nearly always none of them, or all, which is one run. A
- * set of up to one run takes no memory of its own.
+ * The unwritten bytes of a block are nearly always none or all of its bytes, which is one run. So a
+ * set of up to one run needs no memory of its own.
  */
 #ifndef OPENREG_SANITIZER_RUNS_H
 #define OPENREG_SANITIZER_RUNS_H
@@ -12,7 +12,8 @@
 #pragma GCC visibility push(hidden)
 
 struct runs {
-  openreg_sanitizer_run *many; /* of two or more; NULL: what there is, is `one` */
+  openreg_sanitizer_run *many; /* if the set has two or more runs; else NULL, and `one` holds the
+                                * run */
   openreg_sanitizer_run one;
   uint32_t count, capacity; /* of `many` */
 };
@@ -27,28 +28,30 @@ static inline void openreg_runs_set(struct runs *set, uint64_t begin, uint64_t e
 
 void openreg_runs_clear(struct runs *set, struct heap *heap);
 
-/* The index of the first run that ends behind an address. */
+/* Returns the index of the first run that ends after an address. */
 uint32_t openreg_runs_find(const struct runs *set, uint64_t address);
 
-/* Whether it has a byte of a box; `*found` is then the first such bytes. */
-openreg_sanitizer_answer openreg_runs_meet(const struct runs *set, const struct box *box,
+/* Returns whether the set contains a byte of a region. `*found` receives the first such bytes. */
+openreg_sanitizer_answer openreg_runs_meet(const struct runs *set,
+                                           const struct strided_region *strided,
                                            openreg_sanitizer_run *found);
 
-/* Takes the bytes of a box out of it, with no more than `most` runs in the end. Returns false where
- * that is not possible: then no byte within the bounds of the box is the set's any more. */
-bool openreg_runs_remove(struct runs *set, struct heap *heap, const struct box *box, uint32_t most);
+/* Removes the bytes of a region from the set, which may have at most `max` runs afterwards. If that
+ * is not possible, removes all bytes between the region's bounds, and returns false. */
+bool openreg_runs_remove(struct runs *set, struct heap *heap, const struct strided_region *strided,
+                         uint32_t max);
 
-/* Appends a run at the end, which begins behind all others, or continues the last. Returns false,
- * and appends nothing, when there is no room. */
+/* Appends a run that begins after all others, or extends the last one. Returns false, and changes
+ * nothing, if there is no room. */
 bool openreg_runs_append(struct runs *set, struct heap *heap, openreg_sanitizer_run run,
-                         uint32_t most);
+                         uint32_t max);
 
-/* Puts those bytes of a box, or of another set, into it that lie before `end`: as above. Of another
- * set, `bounds` has all bytes. */
-bool openreg_runs_add(struct runs *set, struct heap *heap, const struct box *box, uint64_t end,
-                      uint32_t most);
+/* Add those bytes of a region, or of another set, that lie before `end`. They fail as
+ * openreg_runs_remove does. All bytes of `other` lie in `bounds`. */
+bool openreg_runs_add(struct runs *set, struct heap *heap, const struct strided_region *strided,
+                      uint64_t end, uint32_t max);
 bool openreg_runs_unite(struct runs *set, struct heap *heap, const struct runs *other,
-                        const struct box *bounds, uint64_t end, uint32_t most);
+                        const struct strided_region *bounds, uint64_t end, uint32_t max);
 
 #pragma GCC visibility pop
 #endif

@@ -1,20 +1,19 @@
-/* sanitizer.c: a sanitizer as a whole, and its lock; actors and tokens as they are called from
- * outside. */
+/* sanitizer.c: creates sanitizers and holds the lock; public functions for threads and tokens. */
 #include "sanitizer/state.h"
 
 static const openreg_sanitizer_options defaults = {.kinds = OPENREG_SANITIZER_ALL_KINDS,
-                                                   .most_records = 128,
-                                                   .most_intervals = 16384,
-                                                   .most_freed = 65536,
-                                                   .most_findings = 10000};
+                                                   .max_records = 128,
+                                                   .max_intervals = 16384,
+                                                   .max_freed = 65536,
+                                                   .max_findings = 10000};
 
-static void choose(uint32_t *option, uint32_t by_default) {
+static void set_default(uint32_t *option, uint32_t value) {
   if (*option == 0)
-    *option = by_default;
+    *option = value;
 }
 
 static openreg_status fail(const char *what) {
-  return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for the sanitizer's %s",
+  return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: out of host memory for the sanitizer's %s",
                       what);
 }
 
@@ -28,15 +27,15 @@ openreg_status openreg_sanitizer_create(const openreg_sanitizer_options *options
     return fail("lock");
   }
   made->options = options != NULL ? *options : defaults;
-  choose(&made->options.kinds, defaults.kinds);
-  choose(&made->options.most_records, defaults.most_records);
-  choose(&made->options.most_intervals, defaults.most_intervals);
-  choose(&made->options.most_freed, defaults.most_freed);
-  choose(&made->options.most_findings, defaults.most_findings);
-  if (made->options.most_records < RECORDS_INSIDE)
-    made->options.most_records = RECORDS_INSIDE;
-  made->heap = (struct heap){.bytes = sizeof *made, .most = made->options.most_bytes};
-  made->order.heap = &made->heap;
+  set_default(&made->options.kinds, defaults.kinds);
+  set_default(&made->options.max_records, defaults.max_records);
+  set_default(&made->options.max_intervals, defaults.max_intervals);
+  set_default(&made->options.max_freed, defaults.max_freed);
+  set_default(&made->options.max_findings, defaults.max_findings);
+  if (made->options.max_records < RECORDS_INSIDE)
+    made->options.max_records = RECORDS_INSIDE;
+  made->heap = (struct heap){.bytes = sizeof *made, .max = made->options.max_bytes};
+  made->clocks.heap = &made->heap;
   *sanitizer = made;
   return OPENREG_OK;
 }
@@ -46,7 +45,7 @@ void openreg_sanitizer_destroy(openreg_sanitizer *sanitizer) {
     return;
   openreg_shadow_clear(sanitizer);
   openreg_findings_clear(sanitizer);
-  openreg_order_clear(&sanitizer->order);
+  openreg_clock_clear(&sanitizer->clocks);
   pthread_mutex_destroy(&sanitizer->lock);
   free(sanitizer);
 }
@@ -56,14 +55,14 @@ void openreg_sanitizer_enter(openreg_sanitizer *sanitizer) {
 }
 
 void openreg_sanitizer_leave(openreg_sanitizer *sanitizer) {
-  struct news *news = sanitizer->findings.news;
-  sanitizer->findings.news = NULL;
+  struct pending *pending = sanitizer->findings.pending;
+  sanitizer->findings.pending = NULL;
   pthread_mutex_unlock(&sanitizer->lock);
-  while (news != NULL) {
-    struct news *next = news->next;
-    sanitizer->options.callback(&news->finding, sanitizer->options.context);
-    free(news);
-    news = next;
+  while (pending != NULL) {
+    struct pending *next = pending->next;
+    sanitizer->options.callback(&pending->finding, sanitizer->options.context);
+    free(pending);
+    pending = next;
   }
 }
 
@@ -76,11 +75,11 @@ void openreg_sanitizer_set_kinds(openreg_sanitizer *sanitizer, unsigned kinds) {
 void openreg_sanitizer_counts(openreg_sanitizer *sanitizer, openreg_sanitizer_counters *counters) {
   openreg_sanitizer_enter(sanitizer);
   *counters = sanitizer->counters;
-  counters->actors = sanitizer->order.live;
-  counters->slots = sanitizer->order.count;
-  counters->tokens = sanitizer->order.token_count;
-  counters->blocks = sanitizer->extents.live;
-  counters->freed_blocks = sanitizer->extents.freed;
+  counters->threads = sanitizer->clocks.live;
+  counters->slots = sanitizer->clocks.count;
+  counters->tokens = sanitizer->clocks.token_count;
+  counters->blocks = sanitizer->shadow_cache.live;
+  counters->freed_blocks = sanitizer->shadow_cache.freed;
   counters->shadow_bytes = sanitizer->heap.bytes;
   openreg_sanitizer_leave(sanitizer);
 }
@@ -92,46 +91,47 @@ uint64_t openreg_sanitizer_shadow_bytes(openreg_sanitizer *sanitizer) {
   return bytes;
 }
 
-/* ---- actors ---------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
-openreg_status openreg_sanitizer_actor_create(openreg_sanitizer *sanitizer,
-                                              openreg_sanitizer_actor_kind kind, int group,
-                                              uint64_t tag, openreg_sanitizer_actor *parent,
-                                              openreg_sanitizer_actor **actor) {
+openreg_status openreg_sanitizer_thread_create(openreg_sanitizer *sanitizer,
+                                               openreg_sanitizer_thread_kind kind, int group,
+                                               uint64_t tag, openreg_sanitizer_thread *parent,
+                                               openreg_sanitizer_thread **thread) {
   openreg_sanitizer_enter(sanitizer);
   openreg_shadow_sweep(sanitizer);
-  openreg_sanitizer_actor *made = openreg_order_begin(&sanitizer->order, kind, group, tag, parent);
+  openreg_sanitizer_thread *made =
+      openreg_clock_begin_thread(&sanitizer->clocks, kind, group, tag, parent);
   openreg_sanitizer_leave(sanitizer);
   if (made == NULL)
-    return fail("actor");
-  *actor = made;
+    return fail("thread");
+  *thread = made;
   return OPENREG_OK;
 }
 
-void openreg_sanitizer_actor_end(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *actor) {
+void openreg_sanitizer_thread_end(openreg_sanitizer *sanitizer, openreg_sanitizer_thread *thread) {
   openreg_sanitizer_enter(sanitizer);
-  openreg_order_end(&sanitizer->order, actor);
+  openreg_clock_end_thread(&sanitizer->clocks, thread);
   openreg_sanitizer_leave(sanitizer);
 }
 
-void openreg_sanitizer_order(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *from,
-                             openreg_sanitizer_actor *to) {
+void openreg_sanitizer_order(openreg_sanitizer *sanitizer, openreg_sanitizer_thread *from,
+                             openreg_sanitizer_thread *to) {
   openreg_sanitizer_enter(sanitizer);
-  openreg_order_join(&sanitizer->order, from, to);
+  openreg_clock_acquire_thread(&sanitizer->clocks, from, to);
   openreg_sanitizer_leave(sanitizer);
 }
 
 void openreg_sanitizer_synchronize(openreg_sanitizer *sanitizer, int group,
-                                   openreg_sanitizer_actor *actor) {
+                                   openreg_sanitizer_thread *thread) {
   openreg_sanitizer_enter(sanitizer);
-  openreg_order_synchronize(&sanitizer->order, group, actor);
+  openreg_clock_acquire_group(&sanitizer->clocks, group, thread);
   openreg_sanitizer_leave(sanitizer);
 }
 
-bool openreg_sanitizer_is_ordered(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *from,
-                                  openreg_sanitizer_actor *to) {
+bool openreg_sanitizer_is_ordered(openreg_sanitizer *sanitizer, openreg_sanitizer_thread *from,
+                                  openreg_sanitizer_thread *to) {
   openreg_sanitizer_enter(sanitizer);
-  bool is_ordered = openreg_order_has(to, from->slot, from->clock.times[from->slot]);
+  bool is_ordered = openreg_clock_includes(to, from->slot, from->clock.epochs[from->slot]);
   openreg_sanitizer_leave(sanitizer);
   return is_ordered;
 }
@@ -141,7 +141,7 @@ bool openreg_sanitizer_is_ordered(openreg_sanitizer *sanitizer, openreg_sanitize
 openreg_status openreg_sanitizer_token_create(openreg_sanitizer *sanitizer, uint64_t tag,
                                               openreg_sanitizer_token **token) {
   openreg_sanitizer_enter(sanitizer);
-  openreg_sanitizer_token *made = openreg_token_create(&sanitizer->order, tag);
+  openreg_sanitizer_token *made = openreg_token_create(&sanitizer->clocks, tag);
   openreg_sanitizer_leave(sanitizer);
   if (made == NULL)
     return fail("token");
@@ -157,28 +157,28 @@ void openreg_sanitizer_token_retain(openreg_sanitizer *sanitizer, openreg_saniti
 
 void openreg_sanitizer_token_release(openreg_sanitizer *sanitizer, openreg_sanitizer_token *token) {
   openreg_sanitizer_enter(sanitizer);
-  openreg_token_release(&sanitizer->order, token);
+  openreg_token_release(&sanitizer->clocks, token);
   openreg_sanitizer_leave(sanitizer);
 }
 
 openreg_status openreg_sanitizer_record(openreg_sanitizer *sanitizer,
                                         openreg_sanitizer_token *token,
-                                        openreg_sanitizer_actor *actor,
-                                        openreg_sanitizer_actor *submitter, uint64_t site) {
+                                        openreg_sanitizer_thread *thread,
+                                        openreg_sanitizer_thread *submitter, uint64_t call_site) {
   openreg_sanitizer_enter(sanitizer);
   if (submitter != NULL)
-    openreg_order_join(&sanitizer->order, submitter, actor);
-  bool is_recorded = openreg_token_record(&sanitizer->order, token, actor, site);
+    openreg_clock_acquire_thread(&sanitizer->clocks, submitter, thread);
+  bool is_recorded = openreg_token_record(&sanitizer->clocks, token, thread, call_site);
   openreg_sanitizer_leave(sanitizer);
   return is_recorded ? OPENREG_OK : fail("token");
 }
 
-void openreg_sanitizer_wait(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *actor,
-                            openreg_sanitizer_token *token, openreg_sanitizer_actor *submitter,
-                            uint64_t site) {
+void openreg_sanitizer_wait(openreg_sanitizer *sanitizer, openreg_sanitizer_thread *thread,
+                            openreg_sanitizer_token *token, openreg_sanitizer_thread *submitter,
+                            uint64_t call_site) {
   openreg_sanitizer_enter(sanitizer);
   if (submitter != NULL)
-    openreg_order_join(&sanitizer->order, submitter, actor);
-  openreg_token_wait(&sanitizer->order, actor, token, site);
+    openreg_clock_acquire_thread(&sanitizer->clocks, submitter, thread);
+  openreg_token_wait(&sanitizer->clocks, thread, token, call_site);
   openreg_sanitizer_leave(sanitizer);
 }

@@ -1,10 +1,10 @@
-/* extents.c: the treap of extents, and the list of those that are freed. */
+/* shadow_cache.c: the treap of shadow blocks, their cache, and the list of freed blocks. */
 #include "sanitizer/shadow_cache.h"
 
 #include <assert.h>
 #include <string.h>
 
-_Static_assert(RECENT_EXTENTS == 1 << (64 - 52), "openreg_extents_place takes the upper bits");
+_Static_assert(RECENT_SLOTS == 1 << (64 - 52), "openreg_shadow_cache_slot takes the upper bits");
 
 static uint32_t mix(uint64_t address) {
   address = (address ^ (address >> 31)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -12,22 +12,22 @@ static uint32_t mix(uint64_t address) {
   return (uint32_t)(address >> 32);
 }
 
-struct extent *openreg_extents_find(const struct extents *extents, uint64_t address) {
-  struct extent *found = NULL;
-  for (struct extent *extent = extents->root; extent != NULL;) {
-    if (extent->end > address) {
-      found = extent;
-      extent = extent->left;
+struct shadow_block *openreg_shadow_cache_find(const struct shadow_cache *cache, uint64_t address) {
+  struct shadow_block *found = NULL;
+  for (struct shadow_block *shadow = cache->root; shadow != NULL;) {
+    if (shadow->end > address) {
+      found = shadow;
+      shadow = shadow->left;
     } else {
-      extent = extent->right;
+      shadow = shadow->right;
     }
   }
   return found;
 }
 
-/* Those that begin before an address, and the others. */
-static void split(struct extent *tree, uint64_t address, struct extent **before,
-                  struct extent **after) {
+/* Splits a tree into the blocks that begin before an address, and the others. */
+static void split(struct shadow_block *tree, uint64_t address, struct shadow_block **before,
+                  struct shadow_block **after) {
   while (tree != NULL) {
     if (tree->begin < address) {
       *before = tree;
@@ -42,49 +42,49 @@ static void split(struct extent *tree, uint64_t address, struct extent **before,
   *before = *after = NULL;
 }
 
-static void list(struct extents *extents, struct extent *extent) {
-  extent->older = extents->newest;
-  extent->newer = NULL;
-  if (extent->older != NULL)
-    extent->older->newer = extent;
+static void link_freed(struct shadow_cache *cache, struct shadow_block *shadow) {
+  shadow->older = cache->newest;
+  shadow->newer = NULL;
+  if (shadow->older != NULL)
+    shadow->older->newer = shadow;
   else
-    extents->oldest = extent;
-  extents->newest = extent;
+    cache->oldest = shadow;
+  cache->newest = shadow;
 }
 
-static void unlist(struct extents *extents, struct extent *extent) {
-  if (extent->older != NULL)
-    extent->older->newer = extent->newer;
+static void unlink_freed(struct shadow_cache *cache, struct shadow_block *shadow) {
+  if (shadow->older != NULL)
+    shadow->older->newer = shadow->newer;
   else
-    extents->oldest = extent->newer;
-  if (extent->newer != NULL)
-    extent->newer->older = extent->older;
+    cache->oldest = shadow->newer;
+  if (shadow->newer != NULL)
+    shadow->newer->older = shadow->older;
   else
-    extents->newest = extent->older;
+    cache->newest = shadow->older;
 }
 
-void openreg_extents_insert(struct extents *extents, struct extent *extent) {
-  struct extent **place = &extents->root;
-  extent->priority = mix(extent->begin);
-  while (*place != NULL && (*place)->priority >= extent->priority)
-    place = extent->begin < (*place)->begin ? &(*place)->left : &(*place)->right;
-  split(*place, extent->begin, &extent->left, &extent->right);
-  *place = extent;
-  if (extent->is_live) {
-    extents->live++;
+void openreg_shadow_cache_insert(struct shadow_cache *cache, struct shadow_block *shadow) {
+  struct shadow_block **place = &cache->root;
+  shadow->priority = mix(shadow->begin);
+  while (*place != NULL && (*place)->priority >= shadow->priority)
+    place = shadow->begin < (*place)->begin ? &(*place)->left : &(*place)->right;
+  split(*place, shadow->begin, &shadow->left, &shadow->right);
+  *place = shadow;
+  if (shadow->is_live) {
+    cache->live++;
   } else {
-    extents->freed++;
-    list(extents, extent);
+    cache->freed++;
+    link_freed(cache, shadow);
   }
 }
 
-void openreg_extents_remove(struct extents *extents, struct extent *extent) {
-  struct extent **place = &extents->root;
-  while (*place != extent)
-    place = extent->begin < (*place)->begin ? &(*place)->left : &(*place)->right;
-  struct extent *left = extent->left, *right = extent->right;
+void openreg_shadow_cache_remove(struct shadow_cache *cache, struct shadow_block *shadow) {
+  struct shadow_block **place = &cache->root;
+  while (*place != shadow)
+    place = shadow->begin < (*place)->begin ? &(*place)->left : &(*place)->right;
+  struct shadow_block *left = shadow->left, *right = shadow->right;
   while (left != NULL && right != NULL) {
-    struct extent *higher = left->priority >= right->priority ? left : right;
+    struct shadow_block *higher = left->priority >= right->priority ? left : right;
     *place = higher;
     if (higher == left) {
       place = &left->right;
@@ -95,39 +95,40 @@ void openreg_extents_remove(struct extents *extents, struct extent *extent) {
     }
   }
   *place = left != NULL ? left : right;
-  if (extent->is_live) {
-    extents->live--;
+  if (shadow->is_live) {
+    cache->live--;
   } else {
-    extents->freed--;
-    unlist(extents, extent);
+    cache->freed--;
+    unlink_freed(cache, shadow);
   }
-  openreg_extents_unlearn(extents, extent);
+  openreg_shadow_cache_evict(cache, shadow);
 }
 
-/* A short extent has few places in the table, which is long. */
-void openreg_extents_unlearn(struct extents *extents, const struct extent *extent) {
-  uint64_t first = extent->begin >> PLACE_BITS, last = (extent->end - 1) >> PLACE_BITS;
-  if (last - first < RECENT_EXTENTS / 8) {
+/* A short block can only be in a few slots of the large cache. */
+void openreg_shadow_cache_evict(struct shadow_cache *cache, const struct shadow_block *shadow) {
+  uint64_t first = shadow->begin >> SLOT_SHIFT, last = (shadow->end - 1) >> SLOT_SHIFT;
+  if (last - first < RECENT_SLOTS / 8) {
     for (uint64_t i = first; i <= last; i++) {
-      struct extent **place = openreg_extents_place(extents, i << PLACE_BITS);
-      *place = *place == extent ? NULL : *place;
+      struct shadow_block **place = openreg_shadow_cache_slot(cache, i << SLOT_SHIFT);
+      *place = *place == shadow ? NULL : *place;
     }
   } else {
-    for (size_t i = 0; i < RECENT_EXTENTS; i++)
-      extents->recent[i] = extents->recent[i] == extent ? NULL : extents->recent[i];
+    for (size_t i = 0; i < RECENT_SLOTS; i++)
+      cache->recent[i] = cache->recent[i] == shadow ? NULL : cache->recent[i];
   }
 }
 
-void openreg_extents_set_live(struct extents *extents, struct extent *extent, bool is_live) {
-  assert(extent->is_live != is_live);
-  extent->is_live = is_live;
+void openreg_shadow_cache_set_live(struct shadow_cache *cache, struct shadow_block *shadow,
+                                   bool is_live) {
+  assert(shadow->is_live != is_live);
+  shadow->is_live = is_live;
   if (is_live) {
-    extents->freed--;
-    extents->live++;
-    unlist(extents, extent);
+    cache->freed--;
+    cache->live++;
+    unlink_freed(cache, shadow);
   } else {
-    extents->live--;
-    extents->freed++;
-    list(extents, extent);
+    cache->live--;
+    cache->freed++;
+    link_freed(cache, shadow);
   }
 }

@@ -1,9 +1,9 @@
-/* extents.h: which blocks of memory there are, and were.
+/* shadow_cache.h: the shadow blocks, which describe current and former blocks of memory.
  *
- * An extent is a range of addresses: a live block, or what is left of one that was freed until all
- * of its addresses are other blocks'. Extents do not overlap. They stand in a treap by address (a
- * search tree that is also a heap by a number that is as good as random), and those that were
- * looked up last in a table, for a program uses the same blocks again and again.
+ * A shadow block covers a range of addresses: a live block, or what is left of a freed one until
+ * other blocks have taken all of its addresses. Shadow blocks do not overlap. A treap orders them
+ * by address (a search tree that is also a heap by pseudo-random priorities). A direct-mapped cache
+ * holds those that were looked up last, because a program uses the same blocks again and again.
  */
 #ifndef OPENREG_SANITIZER_EXTENTS_H
 #define OPENREG_SANITIZER_EXTENTS_H
@@ -12,7 +12,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* A block of which only records are left. */
+/* A freed block to which only records refer. */
 struct origin {
   openreg_sanitizer_block block;
   uint64_t references;
@@ -27,73 +27,76 @@ struct shape {
   struct dim dim[];
 };
 
-/* An access that is remembered: of a contiguous box with `shape` NULL. */
+/* A remembered access. `shape` is NULL if its region is contiguous. */
 struct record {
   uint64_t low, high;
   struct shape *shape;
-  struct origin *origin; /* NULL: to the extent's own block, which lives */
-  uint64_t time, site, tag, actor;
+  struct origin *origin; /* the freed block it was to; NULL: the shadow block's own, live block */
+  uint64_t epoch, call_site, tag, thread;
   uint32_t slot;
-  uint8_t mode, actor_kind;
+  uint8_t mode, thread_kind;
 };
 
 _Static_assert(sizeof(struct record) == 72, "there is one or more of these for each block");
 
 enum {
   RECORDS_INSIDE = 2,
-  RECENT_EXTENTS = 4096, /* a power of two */
-  PLACE_BITS = 8
+  RECENT_SLOTS = 4096, /* a power of two */
+  SLOT_SHIFT = 8
 };
 
-struct extent {
-  uint64_t begin, end; /* first what each access looks at */
+struct shadow_block {
+  uint64_t begin, end; /* first, because each access reads them */
   uint32_t count, capacity;
-  struct record *records; /* from the oldest on: `inside`, or memory of its own */
+  struct record *records; /* oldest first: `inside`, or memory of its own */
   bool is_live;
   uint32_t priority;
-  struct extent *left, *right;
+  struct shadow_block *left, *right;
   struct runs unwritten;
   struct record inside[RECORDS_INSIDE];
-  struct extent *older, *newer;  /* of those that are freed */
-  openreg_sanitizer_block block; /* the last that lived here */
+  struct shadow_block *older, *newer; /* neighbors in the list of freed blocks */
+  openreg_sanitizer_block block;      /* the last block that lived here */
 };
 
-struct extents {
-  struct extent *root;
+struct shadow_cache {
+  struct shadow_block *root;
   uint64_t live, freed;
-  struct extent *oldest, *newest; /* of those that are freed */
-  struct extent *recent[RECENT_EXTENTS];
+  struct shadow_block *oldest, *newest; /* of the freed blocks */
+  struct shadow_block *recent[RECENT_SLOTS];
 };
 
-/* The first extent that ends behind an address: the one in which it lies, or the next; NULL: none.
- */
-struct extent *openreg_extents_find(const struct extents *extents, uint64_t address);
+/* Returns the first shadow block that ends after an address: the one that contains the address, or
+ * the next one. NULL: there is none. */
+struct shadow_block *openreg_shadow_cache_find(const struct shadow_cache *cache, uint64_t address);
 
-void openreg_extents_insert(struct extents *extents, struct extent *extent);
-void openreg_extents_remove(struct extents *extents, struct extent *extent);
+void openreg_shadow_cache_insert(struct shadow_cache *cache, struct shadow_block *shadow);
+void openreg_shadow_cache_remove(struct shadow_cache *cache, struct shadow_block *shadow);
 
-/* Takes an extent out of the table of those looked up last: before it loses addresses. */
-void openreg_extents_unlearn(struct extents *extents, const struct extent *extent);
+/* Removes a shadow block from the cache. Call it before the block loses addresses. */
+void openreg_shadow_cache_evict(struct shadow_cache *cache, const struct shadow_block *shadow);
 
-/* An extent that lives and is freed, or the other way round. */
-void openreg_extents_set_live(struct extents *extents, struct extent *extent, bool is_live);
+/* Changes a live block to a freed one, or the other way round. */
+void openreg_shadow_cache_set_live(struct shadow_cache *cache, struct shadow_block *shadow,
+                                   bool is_live);
 
-/* Addresses with the same upper bits have one place in the table. */
-static inline struct extent **openreg_extents_place(struct extents *extents, uint64_t address) {
-  uint64_t mixed = (address >> PLACE_BITS) * UINT64_C(0x9e3779b97f4a7c15);
-  return &extents->recent[mixed >> 52];
+/* Returns the cache slot of an address. Addresses with the same upper bits share a slot. */
+static inline struct shadow_block **openreg_shadow_cache_slot(struct shadow_cache *cache,
+                                                              uint64_t address) {
+  uint64_t mixed = (address >> SLOT_SHIFT) * UINT64_C(0x9e3779b97f4a7c15);
+  return &cache->recent[mixed >> 52];
 }
 
-/* The live extent in which an address lies; NULL: none. */
-static inline struct extent *openreg_extents_live_at(struct extents *extents, uint64_t address) {
-  struct extent **place = openreg_extents_place(extents, address), *extent = *place;
-  if (extent == NULL || address - extent->begin >= extent->end - extent->begin) {
-    extent = openreg_extents_find(extents, address);
-    if (extent == NULL || extent->begin > address)
+/* Returns the live shadow block that contains an address; NULL: there is none. */
+static inline struct shadow_block *openreg_shadow_cache_find_live(struct shadow_cache *cache,
+                                                                  uint64_t address) {
+  struct shadow_block **place = openreg_shadow_cache_slot(cache, address), *shadow = *place;
+  if (shadow == NULL || address - shadow->begin >= shadow->end - shadow->begin) {
+    shadow = openreg_shadow_cache_find(cache, address);
+    if (shadow == NULL || shadow->begin > address)
       return NULL;
-    *place = extent;
+    *place = shadow;
   }
-  return extent->is_live ? extent : NULL;
+  return shadow->is_live ? shadow : NULL;
 }
 
 #pragma GCC visibility pop

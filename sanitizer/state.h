@@ -1,5 +1,5 @@
-/* state.h: the inside of a sanitizer, and what its parts do for each other. All is called with the
- * lock held. */
+/* state.h: the state of a sanitizer, and the functions that its files offer each other. Call all of
+ * them with the lock held. */
 #ifndef OPENREG_SANITIZER_STATE_H
 #define OPENREG_SANITIZER_STATE_H
 
@@ -10,25 +10,26 @@
 
 #pragma GCC visibility push(hidden)
 
-/* A finding that the callback is to be told of. */
-struct news {
-  struct news *next;
+/* A finding that the callback has not received yet. */
+struct pending {
+  struct pending *next;
   openreg_sanitizer_finding finding;
 };
 
 struct findings {
-  openreg_sanitizer_finding *found; /* in the order in which they were */
+  openreg_sanitizer_finding *found; /* in the order in which they were found */
   uint32_t count, capacity;
-  uint32_t *table; /* index + 1 by kind and sites; 0: free. Twice `capacity`. */
-  struct news *news, **last_news;
+  uint32_t *table; /* A hash table by kind and call sites: index + 1, or 0 for a free slot. It has 2
+                    * * `capacity` slots. */
+  struct pending *pending, **last_pending;
 };
 
 struct openreg_sanitizer {
   pthread_mutex_t lock;
   openreg_sanitizer_options options;
   struct heap heap;
-  struct order order;
-  struct extents extents;
+  struct clocks clocks;
+  struct shadow_cache shadow_cache;
   struct findings findings;
   uint64_t generations;
   openreg_sanitizer_counters counters;
@@ -36,7 +37,7 @@ struct openreg_sanitizer {
 
 void openreg_sanitizer_enter(openreg_sanitizer *sanitizer);
 
-/* Gives the lock back, then calls back what was found. */
+/* Releases the lock, then calls the callback for each pending finding. */
 void openreg_sanitizer_leave(openreg_sanitizer *sanitizer);
 
 static inline bool openreg_sanitizer_reports(const openreg_sanitizer *sanitizer,
@@ -46,61 +47,66 @@ static inline bool openreg_sanitizer_reports(const openreg_sanitizer *sanitizer,
 
 /* ---- accesses (records.c) -------------------------------------------------------------------- */
 
-/* An access that is told now. */
-struct doing {
-  openreg_sanitizer_actor *actor;
-  uint64_t time, site, tag;
+/* The access that is being checked. */
+struct current_access {
+  openreg_sanitizer_thread *thread;
+  uint64_t epoch, call_site, tag;
   unsigned mode;
-  const struct box *box;
+  const struct strided_region *strided;
 };
 
-/* The bytes of a record. */
-struct box openreg_record_box(const struct record *record);
+/* Returns the bytes of a record. */
+struct strided_region openreg_record_region(const struct record *record);
 
-/* Compares an access with those that are remembered of an extent, reports what conflicts, drops
- * what need not be remembered beside it, and remembers it. */
-void openreg_records_tell(openreg_sanitizer *sanitizer, struct extent *extent,
-                          const struct doing *doing);
-bool openreg_records_conflict(const struct extent *extent, const struct doing *doing);
+/* Compares an access with the records of a block and reports conflicts. Then drops the records that
+ * the access makes redundant, and adds a record of the access. */
+void openreg_records_check(openreg_sanitizer *sanitizer, struct shadow_block *shadow,
+                           const struct current_access *current);
+bool openreg_records_conflict(const struct shadow_block *shadow,
+                              const struct current_access *current);
 
-/* Remembers one more, a copy that counts as one. */
-void openreg_records_push(openreg_sanitizer *sanitizer, struct extent *extent,
+/* Adds a copy of a record. */
+void openreg_records_push(openreg_sanitizer *sanitizer, struct shadow_block *shadow,
                           const struct record *record);
 
-/* Drops those for which `is_dropped` holds, of which NULL means: all. */
-void openreg_records_drop(openreg_sanitizer *sanitizer, struct extent *extent,
+/* Drops the records for which `is_dropped` returns true. NULL drops all. */
+void openreg_records_drop(openreg_sanitizer *sanitizer, struct shadow_block *shadow,
                           bool (*is_dropped)(const openreg_sanitizer *, const struct record *,
                                              const void *context),
                           const void *context);
-bool openreg_record_is_settled(const openreg_sanitizer *sanitizer, const struct record *record,
-                               const void *context);
+bool openreg_record_is_before_all(const openreg_sanitizer *sanitizer, const struct record *record,
+                                  const void *context);
 
 /* ---- blocks (shadow.c) ----------------------------------------------------------------------- */
 
-/* Drops what the slots of actors that ended hold, if these are too many. */
+/* Drops records in the slots of ended threads if there are too many such slots. */
 void openreg_shadow_sweep(openreg_sanitizer *sanitizer);
 void openreg_shadow_clear(openreg_sanitizer *sanitizer);
 
-/* ---- unwritten bytes (unwritten.c) ----------------------------------------------------------- */
+/* ---- unwritten bytes (uninitialized.c, move.c) ----------------------------------------------- */
 
-/* Judges and follows the accesses of a launch, of which `boxes` are the regions. */
-void openreg_unwritten_tell(openreg_sanitizer *sanitizer, const openreg_sanitizer_launch *launch,
-                            const struct box *boxes);
+/* Reports reads of unwritten bytes by a launch, and updates which bytes are unwritten. `regions`
+ * are the normalized regions of the accesses. */
+void openreg_uninitialized_check(openreg_sanitizer *sanitizer,
+                                 const openreg_sanitizer_launch *launch,
+                                 const struct strided_region *regions);
 
-/* Which bytes of `to` are unwritten when those of `from` are moved there, of which `unwritten` are.
- * Puts them into `moved`, which is empty. Returns false where that would be too much work. */
+/* Computes which bytes of `to` become unwritten when `from` is copied there and `unwritten` are the
+ * unwritten bytes of the source. Adds them to `moved`, which must be empty. Returns false if that
+ * exceeds the work limit. */
 bool openreg_move_unwritten(openreg_sanitizer *sanitizer, const struct runs *unwritten,
                             const openreg_sanitizer_region *from,
                             const openreg_sanitizer_region *to, struct runs *moved);
 
 /* ---- findings (findings.c) ------------------------------------------------------------------- */
 
-void openreg_findings_conflict(openreg_sanitizer *sanitizer, const struct extent *extent,
-                               const struct record *first, const struct doing *second);
-void openreg_findings_unwritten(openreg_sanitizer *sanitizer, const struct extent *extent,
-                                const struct doing *reading, openreg_sanitizer_run bytes);
-void openreg_findings_freed(openreg_sanitizer *sanitizer, const struct extent *extent,
-                            const struct doing *doing);
+void openreg_findings_conflict(openreg_sanitizer *sanitizer, const struct shadow_block *shadow,
+                               const struct record *first, const struct current_access *second);
+void openreg_findings_uninitialized(openreg_sanitizer *sanitizer, const struct shadow_block *shadow,
+                                    const struct current_access *reading,
+                                    openreg_sanitizer_run bytes);
+void openreg_findings_freed(openreg_sanitizer *sanitizer, const struct shadow_block *shadow,
+                            const struct current_access *current);
 void openreg_findings_clear(openreg_sanitizer *sanitizer);
 
 #pragma GCC visibility pop

@@ -1,24 +1,24 @@
-/* reach.c: which sums of steps lie in an interval, exactly.
+/* stride_solver.c: decides exactly whether a sum of strides lies in an interval.
  *
- * Whether two boxes have a byte in common is the question whether
+ * Whether two regions share a byte is the question whether
  *     low <= i_1 s_1 + ... + i_n s_n <= high,   0 <= i_k < size_k
- * has a solution (overlap.c): a bounded linear problem. With one dimension it is a division. With
- * two it is the question for the smallest x with  l <= a x mod m <= r, which is answered as
- * Euclid's algorithm finds a divisor. With more, the indices of the outermost dimensions that come
- * into question are tried one by one: in nested boxes two for each dimension at most. Those are
- * left out for which the rest has no multiple of the greatest common divisor of its strides in
- * reach. The tries are counted, and after a number of them the answer is that it is not known.
+ * has a solution (overlap.c): a bounded linear problem. With one dimension, a division answers it.
+ * With two, the question is for the smallest x with  l <= a x mod m <= r, and a variant of Euclid's
+ * algorithm answers it. With more, the code tries the possible indices of the outermost dimensions
+ * one by one; nested regions have at most two for each dimension. It skips an index if the
+ * remaining interval holds no multiple of the greatest common divisor of the remaining strides. The
+ * number of tries is limited; beyond the limit the answer is UNKNOWN.
  */
 #include "sanitizer/strided_region.h"
 
 enum {
-  MOST_DIMS = 2 * OPENREG_SANITIZER_MAX_DIMS, /* those of two boxes */
-  MOST_TRIES = 4096                           /* less than a millisecond */
+  MAX_DIMS = 2 * OPENREG_SANITIZER_MAX_DIMS, /* of two regions */
+  MAX_TRIES = 4096                           /* less than a millisecond */
 };
 
 __extension__ typedef __int128 wide;
 
-/* Rounded down and up, for a divisor above 0. */
+/* Division that rounds down, and up. The divisor is positive. */
 static int64_t divide_down(int64_t a, int64_t b) {
   return a / b - (a % b < 0);
 }
@@ -56,15 +56,15 @@ static bool reaches_with_one(const struct dim *dim, int64_t low, int64_t high) {
   return high >= 0 && smaller((int64_t)dim->size - 1, high / stride) * stride >= low;
 }
 
-/* The outer index x leaves  low - x s <= y t <= high - x s. The largest y with the second is
- * floor((high - x s) / t); it must be in range, which bounds x, and satisfy the first:
- * (high - x s) mod t <= high - low. */
+/* The outer index x leaves  low - x s <= y t <= high - x s. The largest y that satisfies the second
+ * inequality is floor((high - x s) / t). It must be in range, which bounds x, and satisfy the first
+ * inequality: (high - x s) mod t <= high - low. */
 static bool reaches_with_two(const struct dim dim[], int64_t low, int64_t high) {
   int64_t t = (int64_t)dim[0].stride, s = (int64_t)dim[1].stride, width = high - low;
-  int64_t inner = ((int64_t)dim[0].size - 1) * t; /* how far y reaches */
+  int64_t inner = ((int64_t)dim[0].size - 1) * t; /* the largest y t */
   if (high < 0)
     return false;
-  /* An interval as long as a step holds a multiple of t wherever y reaches. */
+  /* An interval as long as t holds a multiple of t wherever y t can reach. */
   int64_t reach = width + 1 >= t ? inner + width : inner + t - 1;
   int64_t first = larger(0, divide_up(high - reach, s));
   int64_t last = smaller((int64_t)dim[1].size - 1, high / s);
@@ -81,7 +81,7 @@ static bool reaches_with_two(const struct dim dim[], int64_t low, int64_t high) 
 
 struct search {
   const struct dim *dim;
-  int64_t reach[MOST_DIMS], divisor[MOST_DIMS]; /* of the dimensions up to each */
+  int64_t reach[MAX_DIMS], divisor[MAX_DIMS]; /* of dimensions 0 to k */
   int tries;
 };
 
@@ -97,7 +97,7 @@ static int64_t common_divisor(int64_t a, int64_t b) {
 static void prepare(struct search *search, const struct dim dim[], int dims) {
   int64_t reach = 0, divisor = 0;
   search->dim = dim;
-  search->tries = MOST_TRIES;
+  search->tries = MAX_TRIES;
   for (int k = 0; k < dims; k++) {
     reach += ((int64_t)dim[k].size - 1) * (int64_t)dim[k].stride;
     divisor = common_divisor((int64_t)dim[k].stride, divisor);
@@ -106,7 +106,7 @@ static void prepare(struct search *search, const struct dim dim[], int dims) {
   }
 }
 
-/* Returns false also when the tries are used up: they are negative then. */
+/* Also returns false when no tries are left; `tries` is negative then. */
 static bool reaches(struct search *search, int dims, int64_t low, int64_t high) {
   int64_t divisor = search->divisor[dims - 1];
   if (high < 0 || low > search->reach[dims - 1] || divide_down(high, divisor) * divisor < low)

@@ -1,21 +1,21 @@
-/* token.c: points in what actors did. */
+/* token.c: tokens, which stand for points in the operations of threads. */
 #include "sanitizer/vector_clock.h"
 
 #include <string.h>
 
-openreg_sanitizer_token *openreg_token_create(struct order *order, uint64_t tag) {
-  openreg_sanitizer_token *token = openreg_heap_take(order->heap, sizeof *token);
+openreg_sanitizer_token *openreg_token_create(struct clocks *clocks, uint64_t tag) {
+  openreg_sanitizer_token *token = openreg_heap_take(clocks->heap, sizeof *token);
   if (token == NULL)
     return NULL;
-  *token = (openreg_sanitizer_token){.next = order->tokens, .tag = tag, .references = 1};
+  *token = (openreg_sanitizer_token){.next = clocks->tokens, .tag = tag, .references = 1};
   if (token->next != NULL)
     token->next->previous = token;
-  order->tokens = token;
-  order->token_count++;
+  clocks->tokens = token;
+  clocks->token_count++;
   return token;
 }
 
-void openreg_token_release(struct order *order, openreg_sanitizer_token *token) {
+void openreg_token_release(struct clocks *clocks, openreg_sanitizer_token *token) {
   if (--token->references > 0)
     return;
   if (token->next != NULL)
@@ -23,60 +23,60 @@ void openreg_token_release(struct order *order, openreg_sanitizer_token *token) 
   if (token->previous != NULL)
     token->previous->next = token->next;
   else
-    order->tokens = token->next;
-  order->token_count--;
-  openreg_clock_free(order->heap, &token->clock);
-  openreg_heap_give(order->heap, token, sizeof *token);
+    clocks->tokens = token->next;
+  clocks->token_count--;
+  openreg_vector_clock_free(clocks->heap, &token->clock);
+  openreg_heap_give(clocks->heap, token, sizeof *token);
 }
 
-bool openreg_token_record(struct order *order, openreg_sanitizer_token *token,
-                          openreg_sanitizer_actor *actor, uint64_t site) {
-  actor->is_heard = true;
+bool openreg_token_record(struct clocks *clocks, openreg_sanitizer_token *token,
+                          openreg_sanitizer_thread *thread, uint64_t call_site) {
+  thread->is_acquired = true;
   token->recordings++;
-  token->recorded[token->recordings % REMEMBERED] =
-      (struct recording){actor->slot, actor->clock.times[actor->slot], site, token->recordings};
-  token->is_everything = !openreg_clock_grow(order->heap, &token->clock, order->count);
+  token->recorded[token->recordings % REMEMBERED] = (struct recording){
+      thread->slot, thread->clock.epochs[thread->slot], call_site, token->recordings};
+  token->is_everything = !openreg_vector_clock_grow(clocks->heap, &token->clock, clocks->count);
   if (token->is_everything)
     return false;
-  token->count = order->count;
-  memcpy(token->clock.times, actor->clock.times, token->count * sizeof *token->clock.times);
-  token->serial = actor->serial;
-  token->version = actor->version;
+  token->count = clocks->count;
+  memcpy(token->clock.epochs, thread->clock.epochs, token->count * sizeof *token->clock.epochs);
+  token->id = thread->id;
+  token->version = thread->version;
   return true;
 }
 
-void openreg_token_wait(struct order *order, openreg_sanitizer_actor *actor,
-                        openreg_sanitizer_token *token, uint64_t site) {
+void openreg_token_wait(struct clocks *clocks, openreg_sanitizer_thread *thread,
+                        openreg_sanitizer_token *token, uint64_t call_site) {
   token->waits++;
   token->waited[token->waits % REMEMBERED] =
-      (struct waiting){actor->serial, site, token->recordings};
+      (struct waiting){thread->id, call_site, token->recordings};
   if (token->is_everything)
-    openreg_order_join_everything(order, actor);
+    openreg_clock_acquire_all(clocks, thread);
   else if (token->recordings > 0)
-    openreg_order_hear(order, actor, token->clock.times, token->count, token->serial,
-                       token->version);
+    openreg_clock_acquire(clocks, thread, token->clock.epochs, token->count, token->id,
+                          token->version);
 }
 
-const openreg_sanitizer_token *openreg_token_find(const struct order *order, uint32_t slot,
-                                                  uint64_t time,
-                                                  const openreg_sanitizer_actor *actor,
+const openreg_sanitizer_token *openreg_token_find(const struct clocks *clocks, uint32_t slot,
+                                                  uint64_t epoch,
+                                                  const openreg_sanitizer_thread *thread,
                                                   struct recording *recorded,
                                                   struct waiting *waited) {
-  for (const openreg_sanitizer_token *token = order->tokens; token != NULL; token = token->next) {
+  for (const openreg_sanitizer_token *token = clocks->tokens; token != NULL; token = token->next) {
     recorded->number = 0;
-    waited->serial = 0;
-    /* The last of each that fits, for that is where the program meant them to meet. */
+    waited->id = 0;
+    /* Takes the latest record and wait that fit: the program meant those to belong together. */
     for (uint64_t i = 0; i < REMEMBERED; i++) {
       uint64_t recording = (token->recordings - i) % REMEMBERED;
       uint64_t waiting = (token->waits - i) % REMEMBERED;
       const struct recording *r = &token->recorded[recording];
       const struct waiting *w = &token->waited[waiting];
-      if (recorded->number == 0 && r->number != 0 && r->slot == slot && r->time >= time)
+      if (recorded->number == 0 && r->number != 0 && r->slot == slot && r->epoch >= epoch)
         *recorded = *r;
-      if (waited->serial == 0 && w->serial == actor->serial)
+      if (waited->id == 0 && w->id == thread->id)
         *waited = *w;
     }
-    if (recorded->number != 0 && waited->serial != 0)
+    if (recorded->number != 0 && waited->id != 0)
       return token;
   }
   return NULL;

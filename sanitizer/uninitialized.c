@@ -1,107 +1,133 @@
-/* unwritten.c: which bytes were never written, and who computes with them.
+/* uninitialized.c: tracks which bytes were never written, and reports reads of them.
  *
- * Only launches that touch a block with such bytes come here. What a launch reads is judged by what
- * was before it; a byte that was found is taken for written from then on, so that it is found
- * once. Where the set of a block would have too many runs, bytes are taken for written as well.
+ * Only launches that access a block with unwritten bytes come here. A read is judged by the state
+ * before the launch. A byte that was reported counts as written from then on, so that it is
+ * reported once. Bytes also count as written if the set of a block would get too many runs.
  */
 #include "sanitizer/state.h"
 
-/* The extent that an access is to, and the runs that it brings there. */
-struct followed {
-  struct extent *extent;
+/* What an access does to the unwritten bytes of a block. */
+struct tracked {
+  struct shadow_block *shadow;
   struct runs moved;
   bool is_moved;
+  bool is_read; /* computes with all of its bytes, or with unwritten ones */
 };
 
-static void lose(openreg_sanitizer *sanitizer, const struct box *box) {
-  sanitizer->counters.forgotten_bytes += box->high - box->low;
+static void count_forgotten(openreg_sanitizer *sanitizer, const struct strided_region *strided) {
+  sanitizer->counters.forgotten_bytes += strided->high - strided->low;
 }
 
-static void judge(openreg_sanitizer *sanitizer, const openreg_sanitizer_launch *launch,
-                  const openreg_sanitizer_access *access, const struct box *box,
-                  struct extent *extent) {
-  struct doing reading = {.actor = launch->actor,
-                          .site = launch->site,
-                          .tag = access->tag,
-                          .mode = access->mode,
-                          .box = box};
+/* A partial access is reported only if its whole region is unwritten. One unwritten run must
+ * contain the region's bounds; comparing more runs is not worth the time. */
+static openreg_sanitizer_answer reads_unwritten(const struct shadow_block *shadow, unsigned mode,
+                                                const struct strided_region *strided,
+                                                openreg_sanitizer_run *bytes) {
+  openreg_sanitizer_answer answer = openreg_runs_meet(&shadow->unwritten, strided, bytes);
+  if (answer != OPENREG_SANITIZER_YES || (mode & OPENREG_SANITIZER_PARTIAL) == 0)
+    return answer;
+  const openreg_sanitizer_run *run =
+      openreg_runs_of(&shadow->unwritten) + openreg_runs_find(&shadow->unwritten, strided->low);
+  return run->begin <= strided->low && strided->high <= run->end ? answer : OPENREG_SANITIZER_NO;
+}
+
+/* Reports an access that computes with unwritten bytes. Returns whether it does. */
+static bool check_read(openreg_sanitizer *sanitizer, const openreg_sanitizer_launch *launch,
+                       const openreg_sanitizer_access *access, const struct strided_region *strided,
+                       struct shadow_block *shadow) {
+  struct current_access reading = {.thread = launch->thread,
+                                   .call_site = launch->call_site,
+                                   .tag = access->tag,
+                                   .mode = access->mode,
+                                   .strided = strided};
   openreg_sanitizer_run bytes;
-  openreg_sanitizer_answer answer = openreg_runs_meet(&extent->unwritten, box, &bytes);
+  openreg_sanitizer_answer answer = reads_unwritten(shadow, access->mode, strided, &bytes);
   if (answer == OPENREG_SANITIZER_UNKNOWN)
     sanitizer->counters.unknown++;
   if (answer == OPENREG_SANITIZER_YES)
-    openreg_findings_unwritten(sanitizer, extent, &reading, bytes);
+    openreg_findings_uninitialized(sanitizer, shadow, &reading, bytes);
+  return answer == OPENREG_SANITIZER_YES;
 }
 
-/* What is moved must be known before the first byte is written. */
-static void follow(openreg_sanitizer *sanitizer, const openreg_sanitizer_launch *launch,
-                   const struct box *boxes, size_t index, struct followed *followed) {
+/* Finds which bytes a copy makes unwritten. All sources are read before the first byte is written.
+ */
+static void find_moved(openreg_sanitizer *sanitizer, const openreg_sanitizer_launch *launch,
+                       const struct strided_region *regions, size_t index,
+                       struct tracked *tracked) {
   const openreg_sanitizer_access *to = &launch->accesses[index];
-  if (openreg_box_is_empty(&boxes[index]))
+  if (openreg_strided_is_empty(&regions[index]))
     return;
-  followed->extent = openreg_extents_live_at(&sanitizer->extents, boxes[index].low);
-  if (followed->extent == NULL || !to->is_moved)
+  tracked->shadow = openreg_shadow_cache_find_live(&sanitizer->shadow_cache, regions[index].low);
+  if (tracked->shadow == NULL || !to->is_moved)
     return;
-  const struct extent *extent = openreg_extents_live_at(&sanitizer->extents, boxes[to->source].low);
-  if (extent == NULL || extent->unwritten.count == 0)
+  const struct shadow_block *shadow =
+      openreg_shadow_cache_find_live(&sanitizer->shadow_cache, regions[to->source].low);
+  if (shadow == NULL || shadow->unwritten.count == 0)
     return;
-  followed->is_moved =
-      openreg_move_unwritten(sanitizer, &extent->unwritten, &launch->accesses[to->source].region,
-                             &to->region, &followed->moved);
-  if (!followed->is_moved)
-    lose(sanitizer, &boxes[index]);
+  tracked->is_moved =
+      openreg_move_unwritten(sanitizer, &shadow->unwritten, &launch->accesses[to->source].region,
+                             &to->region, &tracked->moved);
+  if (!tracked->is_moved)
+    count_forgotten(sanitizer, &regions[index]);
 }
 
-static void take_out(openreg_sanitizer *sanitizer, struct extent *extent, const struct box *box) {
-  if (extent->unwritten.count > 0 && !openreg_runs_remove(&extent->unwritten, &sanitizer->heap, box,
-                                                          sanitizer->options.most_intervals))
-    lose(sanitizer, box);
+static void mark_written(openreg_sanitizer *sanitizer, struct shadow_block *shadow,
+                         const struct strided_region *strided) {
+  if (shadow->unwritten.count > 0 &&
+      !openreg_runs_remove(&shadow->unwritten, &sanitizer->heap, strided,
+                           sanitizer->options.max_intervals))
+    count_forgotten(sanitizer, strided);
 }
 
-static void bring(openreg_sanitizer *sanitizer, struct followed *followed, const struct box *box) {
-  if (followed->is_moved && followed->moved.count > 0 &&
-      !openreg_runs_unite(&followed->extent->unwritten, &sanitizer->heap, &followed->moved, box,
-                          followed->extent->end, sanitizer->options.most_intervals))
-    lose(sanitizer, box);
-  openreg_runs_clear(&followed->moved, &sanitizer->heap);
+static void mark_moved(openreg_sanitizer *sanitizer, struct tracked *tracked,
+                       const struct strided_region *strided) {
+  if (tracked->is_moved && tracked->moved.count > 0 &&
+      !openreg_runs_unite(&tracked->shadow->unwritten, &sanitizer->heap, &tracked->moved, strided,
+                          tracked->shadow->end, sanitizer->options.max_intervals))
+    count_forgotten(sanitizer, strided);
+  openreg_runs_clear(&tracked->moved, &sanitizer->heap);
 }
 
 static bool is_computing(const openreg_sanitizer_access *access) {
   return (access->mode & OPENREG_SANITIZER_READ) != 0 &&
-         (access->mode & (OPENREG_SANITIZER_MOVED | OPENREG_SANITIZER_PARTLY)) == 0;
+         (access->mode & OPENREG_SANITIZER_MOVED) == 0;
 }
 
-/* For each access of a launch, `followed` is zeros. */
-static void tell(openreg_sanitizer *sanitizer, const openreg_sanitizer_launch *launch,
-                 const struct box *boxes, struct followed followed[]) {
+/* All of `tracked` must be zero. */
+static void check_and_update(openreg_sanitizer *sanitizer, const openreg_sanitizer_launch *launch,
+                             const struct strided_region *regions, struct tracked tracked[]) {
   const openreg_sanitizer_access *access = launch->accesses;
   for (size_t i = 0; i < launch->count; i++)
-    follow(sanitizer, launch, boxes, i, &followed[i]);
+    find_moved(sanitizer, launch, regions, i, &tracked[i]);
   for (size_t i = 0; i < launch->count; i++)
-    if (followed[i].extent != NULL && is_computing(&access[i]))
-      judge(sanitizer, launch, &access[i], &boxes[i], followed[i].extent);
+    if (tracked[i].shadow != NULL && is_computing(&access[i]))
+      tracked[i].is_read =
+          check_read(sanitizer, launch, &access[i], &regions[i], tracked[i].shadow) ||
+          (access[i].mode & OPENREG_SANITIZER_PARTIAL) == 0;
   for (size_t i = 0; i < launch->count; i++)
-    if (followed[i].extent != NULL &&
-        (is_computing(&access[i]) || (access[i].mode & OPENREG_SANITIZER_WRITE) != 0))
-      take_out(sanitizer, followed[i].extent, &boxes[i]);
+    if (tracked[i].shadow != NULL &&
+        (tracked[i].is_read || (access[i].mode & OPENREG_SANITIZER_WRITE) != 0))
+      mark_written(sanitizer, tracked[i].shadow, &regions[i]);
   for (size_t i = 0; i < launch->count; i++)
-    if (followed[i].extent != NULL)
-      bring(sanitizer, &followed[i], &boxes[i]);
+    if (tracked[i].shadow != NULL)
+      mark_moved(sanitizer, &tracked[i], &regions[i]);
 }
 
-void openreg_unwritten_tell(openreg_sanitizer *sanitizer, const openreg_sanitizer_launch *launch,
-                            const struct box *boxes) {
-  struct followed few[8] = {{.extent = NULL}};
-  struct followed *followed = launch->count <= 8 ? few : calloc(launch->count, sizeof *followed);
-  if (followed != NULL) {
-    tell(sanitizer, launch, boxes, followed);
-  } else { /* as if all had been written */
+void openreg_uninitialized_check(openreg_sanitizer *sanitizer,
+                                 const openreg_sanitizer_launch *launch,
+                                 const struct strided_region *regions) {
+  struct tracked few[8] = {{.shadow = NULL}};
+  struct tracked *tracked = launch->count <= 8 ? few : calloc(launch->count, sizeof *tracked);
+  if (tracked != NULL) {
+    check_and_update(sanitizer, launch, regions, tracked);
+  } else { /* treat everything as written */
     for (size_t i = 0; i < launch->count; i++) {
-      struct extent *extent = openreg_extents_live_at(&sanitizer->extents, boxes[i].low);
-      if (extent != NULL && !openreg_box_is_empty(&boxes[i]))
-        take_out(sanitizer, extent, &boxes[i]);
+      struct shadow_block *shadow =
+          openreg_shadow_cache_find_live(&sanitizer->shadow_cache, regions[i].low);
+      if (shadow != NULL && !openreg_strided_is_empty(&regions[i]))
+        mark_written(sanitizer, shadow, &regions[i]);
     }
   }
-  if (followed != few)
-    free(followed);
+  if (tracked != few)
+    free(tracked);
 }

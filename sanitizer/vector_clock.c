@@ -1,4 +1,4 @@
-/* order.c: actors, their clocks, and the slots in them. */
+/* vector_clock.c: threads, their vector clocks, and the slots in these. */
 #include "sanitizer/vector_clock.h"
 
 #include <assert.h>
@@ -6,231 +6,234 @@
 
 enum { FIRST_CAPACITY = 16 };
 
-bool openreg_clock_join(uint64_t times[], const uint64_t other[], uint32_t count) {
-  uint64_t news = 0;
+bool openreg_vector_clock_join(uint64_t epochs[], const uint64_t other[], uint32_t count) {
+  uint64_t changed = 0;
   for (uint32_t i = 0; i < count; i++) {
-    uint64_t later = other[i] > times[i] ? other[i] : times[i];
-    news |= later ^ times[i];
-    times[i] = later;
+    uint64_t later = other[i] > epochs[i] ? other[i] : epochs[i];
+    changed |= later ^ epochs[i];
+    epochs[i] = later;
   }
-  return news != 0;
+  return changed != 0;
 }
 
-bool openreg_clock_grow(struct heap *heap, struct clock *clock, uint32_t capacity) {
-  size_t old = clock->capacity * sizeof *clock->times, bytes = capacity * sizeof *clock->times;
+bool openreg_vector_clock_grow(struct heap *heap, struct vector_clock *clock, uint32_t capacity) {
+  size_t old = clock->capacity * sizeof *clock->epochs, bytes = capacity * sizeof *clock->epochs;
   if (clock->capacity >= capacity)
     return true;
-  uint64_t *grown = openreg_heap_resize(heap, clock->times, old, bytes);
+  uint64_t *grown = openreg_heap_resize(heap, clock->epochs, old, bytes);
   if (grown == NULL)
     return false;
   memset(grown + clock->capacity, 0, bytes - old);
-  *clock = (struct clock){grown, capacity};
+  *clock = (struct vector_clock){grown, capacity};
   return true;
 }
 
-void openreg_clock_free(struct heap *heap, struct clock *clock) {
-  openreg_heap_give(heap, clock->times, clock->capacity * sizeof *clock->times);
-  *clock = (struct clock){NULL, 0};
+void openreg_vector_clock_free(struct heap *heap, struct vector_clock *clock) {
+  openreg_heap_give(heap, clock->epochs, clock->capacity * sizeof *clock->epochs);
+  *clock = (struct vector_clock){NULL, 0};
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-/* Makes room for twice as many slots in all clocks. */
-static bool grow(struct order *order) {
-  uint32_t capacity = order->capacity == 0 ? FIRST_CAPACITY : 2 * order->capacity;
-  for (uint32_t i = 0; i < order->count; i++) {
-    openreg_sanitizer_actor *actor = order->slots[i].actor;
-    if (actor != NULL && !openreg_clock_grow(order->heap, &actor->clock, capacity))
+/* Doubles the number of slots in all clocks. */
+static bool grow(struct clocks *clocks) {
+  uint32_t capacity = clocks->capacity == 0 ? FIRST_CAPACITY : 2 * clocks->capacity;
+  for (uint32_t i = 0; i < clocks->count; i++) {
+    openreg_sanitizer_thread *thread = clocks->slots[i].thread;
+    if (thread != NULL && !openreg_vector_clock_grow(clocks->heap, &thread->clock, capacity))
       return false;
   }
-  for (uint32_t i = 0; i < order->group_count; i++)
-    if (!openreg_clock_grow(order->heap, &order->groups[i].clock, capacity))
+  for (uint32_t i = 0; i < clocks->group_count; i++)
+    if (!openreg_vector_clock_grow(clocks->heap, &clocks->groups[i].clock, capacity))
       return false;
   struct slot *slots = openreg_heap_resize(
-      order->heap, order->slots, order->capacity * sizeof *slots, capacity * sizeof *slots);
+      clocks->heap, clocks->slots, clocks->capacity * sizeof *slots, capacity * sizeof *slots);
   if (slots == NULL)
     return false;
-  order->slots = slots;
-  order->capacity = capacity;
+  clocks->slots = slots;
+  clocks->capacity = capacity;
   return true;
 }
 
-static uint64_t latest(const struct order *order, uint32_t slot) {
-  const openreg_sanitizer_actor *actor = order->slots[slot].actor;
-  return actor != NULL ? actor->clock.times[slot] : order->slots[slot].time;
+static uint64_t latest(const struct clocks *clocks, uint32_t slot) {
+  const openreg_sanitizer_thread *thread = clocks->slots[slot].thread;
+  return thread != NULL ? thread->clock.epochs[slot] : clocks->slots[slot].epoch;
 }
 
-/* The slot for an actor that begins with a clock: see the top of order.h. The clock has no entry
- * for a new slot yet, but room for it. Returns false when there is no memory for one. */
-static bool find_slot(struct order *order, struct clock *clock, uint32_t *slot) {
-  for (uint32_t i = 0; i < order->count; i++) {
-    const struct slot *found = &order->slots[i];
-    if (found->actor == NULL && (found->references == 0 || clock->times[i] >= found->time)) {
+/* Finds a slot for a thread that begins with a clock: see the top of vector_clock.h. The clock has
+ * no entry for a new slot yet, but room for one. Returns false if there is no memory for a slot. */
+static bool find_slot(struct clocks *clocks, struct vector_clock *clock, uint32_t *slot) {
+  for (uint32_t i = 0; i < clocks->count; i++) {
+    const struct slot *found = &clocks->slots[i];
+    if (found->thread == NULL && (found->references == 0 || clock->epochs[i] >= found->epoch)) {
       *slot = i;
       return true;
     }
   }
-  if (order->count == order->capacity &&
-      !(grow(order) && openreg_clock_grow(order->heap, clock, order->capacity)))
+  if (clocks->count == clocks->capacity &&
+      !(grow(clocks) && openreg_vector_clock_grow(clocks->heap, clock, clocks->capacity)))
     return false;
-  *slot = order->count++;
-  order->slots[*slot] = (struct slot){NULL, 0, 0};
+  *slot = clocks->count++;
+  clocks->slots[*slot] = (struct slot){NULL, 0, 0};
   return true;
 }
 
-uint32_t openreg_order_dead(const struct order *order) {
+uint32_t openreg_clock_dead_slots(const struct clocks *clocks) {
   uint32_t dead = 0;
-  for (uint32_t i = 0; i < order->count; i++)
-    dead += order->slots[i].actor == NULL && order->slots[i].references > 0;
+  for (uint32_t i = 0; i < clocks->count; i++)
+    dead += clocks->slots[i].thread == NULL && clocks->slots[i].references > 0;
   return dead;
 }
 
-/* ---- actors ---------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
-/* What is before all living actors; everything, if there are none. */
-static void begin_after_settled(struct order *order, uint64_t times[]) {
-  for (uint32_t i = 0; i < order->count; i++) {
-    if (order->slots[i].actor != NULL)
-      order->slots[i].actor->is_heard = true;
-    times[i] = latest(order, i);
-    for (uint32_t k = 0; k < order->count; k++) {
-      const openreg_sanitizer_actor *actor = order->slots[k].actor;
-      if (actor != NULL && actor->clock.times[i] < times[i])
-        times[i] = actor->clock.times[i];
+/* Sets the clock to what happens before all live threads; to everything, if there are none. */
+static void begin_after_all(struct clocks *clocks, uint64_t epochs[]) {
+  for (uint32_t i = 0; i < clocks->count; i++) {
+    if (clocks->slots[i].thread != NULL)
+      clocks->slots[i].thread->is_acquired = true;
+    epochs[i] = latest(clocks, i);
+    for (uint32_t k = 0; k < clocks->count; k++) {
+      const openreg_sanitizer_thread *thread = clocks->slots[k].thread;
+      if (thread != NULL && thread->clock.epochs[i] < epochs[i])
+        epochs[i] = thread->clock.epochs[i];
     }
   }
 }
 
-static struct ended_group *find_group(const struct order *order, int group) {
-  for (uint32_t i = 0; i < order->group_count; i++)
-    if (order->groups[i].group == group)
-      return &order->groups[i];
+static struct ended_group *find_group(const struct clocks *clocks, int group) {
+  for (uint32_t i = 0; i < clocks->group_count; i++)
+    if (clocks->groups[i].group == group)
+      return &clocks->groups[i];
   return NULL;
 }
 
-static bool make_group(struct order *order, int group) {
-  struct clock clock = {NULL, 0};
-  if (group < 0 || find_group(order, group) != NULL)
+static bool make_group(struct clocks *clocks, int group) {
+  struct vector_clock clock = {NULL, 0};
+  if (group < 0 || find_group(clocks, group) != NULL)
     return true;
-  if (!openreg_clock_grow(order->heap, &clock, order->capacity))
+  if (!openreg_vector_clock_grow(clocks->heap, &clock, clocks->capacity))
     return false;
-  size_t bytes = order->group_count * sizeof *order->groups;
+  size_t bytes = clocks->group_count * sizeof *clocks->groups;
   struct ended_group *groups =
-      openreg_heap_resize(order->heap, order->groups, bytes, bytes + sizeof *groups);
+      openreg_heap_resize(clocks->heap, clocks->groups, bytes, bytes + sizeof *groups);
   if (groups == NULL) {
-    openreg_clock_free(order->heap, &clock);
+    openreg_vector_clock_free(clocks->heap, &clock);
     return false;
   }
-  groups[order->group_count++] = (struct ended_group){group, clock};
-  order->groups = groups;
+  groups[clocks->group_count++] = (struct ended_group){group, clock};
+  clocks->groups = groups;
   return true;
 }
 
-openreg_sanitizer_actor *openreg_order_begin(struct order *order, openreg_sanitizer_actor_kind kind,
-                                             int group, uint64_t tag,
-                                             openreg_sanitizer_actor *parent) {
-  openreg_sanitizer_actor *actor = openreg_heap_take(order->heap, sizeof *actor);
+openreg_sanitizer_thread *openreg_clock_begin_thread(struct clocks *clocks,
+                                                     openreg_sanitizer_thread_kind kind, int group,
+                                                     uint64_t tag,
+                                                     openreg_sanitizer_thread *parent) {
+  openreg_sanitizer_thread *thread = openreg_heap_take(clocks->heap, sizeof *thread);
   uint32_t slot;
-  if (actor == NULL)
+  if (thread == NULL)
     return NULL;
-  *actor = (openreg_sanitizer_actor){.kind = kind, .group = group, .tag = tag, .version = 1};
-  if ((order->capacity == 0 && !grow(order)) ||
-      !openreg_clock_grow(order->heap, &actor->clock, order->capacity))
+  *thread = (openreg_sanitizer_thread){.kind = kind, .group = group, .tag = tag, .version = 1};
+  if ((clocks->capacity == 0 && !grow(clocks)) ||
+      !openreg_vector_clock_grow(clocks->heap, &thread->clock, clocks->capacity))
     goto failed;
   if (parent != NULL)
-    memcpy(actor->clock.times, parent->clock.times, order->count * sizeof *actor->clock.times);
+    memcpy(thread->clock.epochs, parent->clock.epochs,
+           clocks->count * sizeof *thread->clock.epochs);
   else
-    begin_after_settled(order, actor->clock.times);
-  if (!find_slot(order, &actor->clock, &slot) || !make_group(order, group))
+    begin_after_all(clocks, thread->clock.epochs);
+  if (!find_slot(clocks, &thread->clock, &slot) || !make_group(clocks, group))
     goto failed;
   if (parent != NULL)
-    parent->is_heard = true;
-  actor->slot = slot;
-  actor->serial = ++order->serials;
-  actor->clock.times[slot] = order->slots[slot].time + 1;
-  order->slots[slot].actor = actor;
-  order->live++;
-  return actor;
+    parent->is_acquired = true;
+  thread->slot = slot;
+  thread->id = ++clocks->last_id;
+  thread->clock.epochs[slot] = clocks->slots[slot].epoch + 1;
+  clocks->slots[slot].thread = thread;
+  clocks->live++;
+  return thread;
 failed:
-  openreg_clock_free(order->heap, &actor->clock);
-  openreg_heap_give(order->heap, actor, sizeof *actor);
+  openreg_vector_clock_free(clocks->heap, &thread->clock);
+  openreg_heap_give(clocks->heap, thread, sizeof *thread);
   return NULL;
 }
 
-void openreg_order_end(struct order *order, openreg_sanitizer_actor *actor) {
-  struct ended_group *group = find_group(order, actor->group);
-  struct slot *slot = &order->slots[actor->slot];
-  assert(slot->actor == actor);
+void openreg_clock_end_thread(struct clocks *clocks, openreg_sanitizer_thread *thread) {
+  struct ended_group *group = find_group(clocks, thread->group);
+  struct slot *slot = &clocks->slots[thread->slot];
+  assert(slot->thread == thread);
   if (group != NULL)
-    openreg_clock_join(group->clock.times, actor->clock.times, order->count);
-  slot->time = actor->clock.times[actor->slot];
-  slot->actor = NULL;
-  order->live--;
-  openreg_clock_free(order->heap, &actor->clock);
-  openreg_heap_give(order->heap, actor, sizeof *actor);
+    openreg_vector_clock_join(group->clock.epochs, thread->clock.epochs, clocks->count);
+  slot->epoch = thread->clock.epochs[thread->slot];
+  slot->thread = NULL;
+  clocks->live--;
+  openreg_vector_clock_free(clocks->heap, &thread->clock);
+  openreg_heap_give(clocks->heap, thread, sizeof *thread);
 }
 
-void openreg_order_clear(struct order *order) {
-  for (uint32_t i = 0; i < order->count; i++)
-    if (order->slots[i].actor != NULL)
-      openreg_order_end(order, order->slots[i].actor);
-  while (order->tokens != NULL) {
-    order->tokens->references = 1;
-    openreg_token_release(order, order->tokens);
+void openreg_clock_clear(struct clocks *clocks) {
+  for (uint32_t i = 0; i < clocks->count; i++)
+    if (clocks->slots[i].thread != NULL)
+      openreg_clock_end_thread(clocks, clocks->slots[i].thread);
+  while (clocks->tokens != NULL) {
+    clocks->tokens->references = 1;
+    openreg_token_release(clocks, clocks->tokens);
   }
-  for (uint32_t i = 0; i < order->group_count; i++)
-    openreg_clock_free(order->heap, &order->groups[i].clock);
-  openreg_heap_give(order->heap, order->groups, order->group_count * sizeof *order->groups);
-  openreg_heap_give(order->heap, order->slots, order->capacity * sizeof *order->slots);
+  for (uint32_t i = 0; i < clocks->group_count; i++)
+    openreg_vector_clock_free(clocks->heap, &clocks->groups[i].clock);
+  openreg_heap_give(clocks->heap, clocks->groups, clocks->group_count * sizeof *clocks->groups);
+  openreg_heap_give(clocks->heap, clocks->slots, clocks->capacity * sizeof *clocks->slots);
 }
 
-/* ---- order ----------------------------------------------------------------------------------- */
+/* ---- acquiring clocks ------------------------------------------------------------------------ */
 
-void openreg_order_hear(struct order *order, openreg_sanitizer_actor *to, const uint64_t times[],
-                        uint32_t count, uint64_t serial, uint64_t version) {
-  assert(count <= order->count);
-  (void)order;
-  if (to->heard_serial == serial && to->heard_version >= version)
+void openreg_clock_acquire(struct clocks *clocks, openreg_sanitizer_thread *to,
+                           const uint64_t epochs[], uint32_t count, uint64_t id, uint64_t version) {
+  assert(count <= clocks->count);
+  (void)clocks;
+  if (to->acquired_id == id && to->acquired_version >= version)
     return;
-  if (openreg_clock_join(to->clock.times, times, count))
+  if (openreg_vector_clock_join(to->clock.epochs, epochs, count))
     to->version++;
-  to->heard_serial = serial;
-  to->heard_version = version;
+  to->acquired_id = id;
+  to->acquired_version = version;
 }
 
-void openreg_order_join(struct order *order, openreg_sanitizer_actor *from,
-                        openreg_sanitizer_actor *to) {
+void openreg_clock_acquire_thread(struct clocks *clocks, openreg_sanitizer_thread *from,
+                                  openreg_sanitizer_thread *to) {
   if (from == to)
     return;
-  from->is_heard = true;
-  openreg_order_hear(order, to, from->clock.times, order->count, from->serial, from->version);
+  from->is_acquired = true;
+  openreg_clock_acquire(clocks, to, from->clock.epochs, clocks->count, from->id, from->version);
 }
 
-void openreg_order_synchronize(struct order *order, int group, openreg_sanitizer_actor *to) {
-  struct ended_group *ended = find_group(order, group);
-  if (ended != NULL && openreg_clock_join(to->clock.times, ended->clock.times, order->count))
+void openreg_clock_acquire_group(struct clocks *clocks, int group, openreg_sanitizer_thread *to) {
+  struct ended_group *ended = find_group(clocks, group);
+  if (ended != NULL &&
+      openreg_vector_clock_join(to->clock.epochs, ended->clock.epochs, clocks->count))
     to->version++;
-  for (uint32_t i = 0; i < order->count; i++) {
-    openreg_sanitizer_actor *actor = order->slots[i].actor;
-    if (actor != NULL && actor->group == group)
-      openreg_order_join(order, actor, to);
+  for (uint32_t i = 0; i < clocks->count; i++) {
+    openreg_sanitizer_thread *thread = clocks->slots[i].thread;
+    if (thread != NULL && thread->group == group)
+      openreg_clock_acquire_thread(clocks, thread, to);
   }
 }
 
-void openreg_order_join_everything(struct order *order, openreg_sanitizer_actor *to) {
-  for (uint32_t i = 0; i < order->count; i++) {
-    openreg_sanitizer_actor *actor = order->slots[i].actor;
-    if (actor != NULL && actor != to)
-      actor->is_heard = true;
-    to->clock.times[i] = latest(order, i);
+void openreg_clock_acquire_all(struct clocks *clocks, openreg_sanitizer_thread *to) {
+  for (uint32_t i = 0; i < clocks->count; i++) {
+    openreg_sanitizer_thread *thread = clocks->slots[i].thread;
+    if (thread != NULL && thread != to)
+      thread->is_acquired = true;
+    to->clock.epochs[i] = latest(clocks, i);
   }
   to->version++;
 }
 
-bool openreg_order_is_settled(const struct order *order, uint32_t slot, uint64_t time) {
-  for (uint32_t i = 0; i < order->count; i++) {
-    const openreg_sanitizer_actor *actor = order->slots[i].actor;
-    if (actor != NULL && actor->clock.times[slot] < time)
+bool openreg_clock_is_before_all(const struct clocks *clocks, uint32_t slot, uint64_t epoch) {
+  for (uint32_t i = 0; i < clocks->count; i++) {
+    const openreg_sanitizer_thread *thread = clocks->slots[i].thread;
+    if (thread != NULL && thread->clock.epochs[slot] < epoch)
       return false;
   }
   return true;

@@ -1,19 +1,20 @@
-/* order.h: what is before what.
+/* vector_clock.h: which operations happen before which.
  *
- * An actor has a slot and, in it, a time, which goes on when something that it does may be before
- * what others do later. Its clock says, for each slot, up to which time it is after what was done
- * there. So what was done in a slot at a time t is before what an actor does now exactly if
- *     times[slot] >= t,
- * which is one comparison (an "epoch" of FastTrack: Flanagan and Freund, PLDI 2009).
+ * Each thread has a slot and, in it, an epoch. The epoch advances before the thread performs
+ * something that other threads are not ordered after yet. The thread's vector clock holds, for each
+ * slot, the latest epoch whose operations happen before the thread's next operation. So an
+ * operation in a slot at epoch e happens before what a thread does now exactly if
+ *     epochs[slot] >= e
+ * which is one comparison (the "epochs" of FastTrack: Flanagan and Freund, PLDI 2009).
  *
- * Time goes on as late as possible: not when an actor is heard by another, but when it does
- * something after that. So all accesses between two recordings have one time, and a host thread
- * that only submits always has the same, which makes its submissions free: who has heard an actor's
- * clock, and hears it unchanged, learns nothing.
+ * Epochs advance as late as possible: not when another thread acquires the clock, but when this
+ * thread performs an operation after that. So all accesses between two records have one epoch. A
+ * host thread that only submits work stays at one epoch, which makes its submissions cheap: to
+ * acquire an unchanged clock a second time does nothing.
  *
- * Slots are few. That of an actor that ended is another's if that one begins after all that was
- * done in it, or if nothing refers to it. Times go on, so that what knew of the former owner knows
- * nothing of the next.
+ * Slots are few. A new thread takes over the slot of an ended thread if it begins after everything
+ * that was done in that slot, or if no record refers to the slot. Epochs continue to grow, so
+ * clocks that include the former owner do not include the new one.
  */
 #ifndef OPENREG_SANITIZER_ORDER_H
 #define OPENREG_SANITIZER_ORDER_H
@@ -23,138 +24,140 @@
 
 #pragma GCC visibility push(hidden)
 
-struct clock {
-  uint64_t *times;   /* of each slot; zeros behind the last one */
-  uint32_t capacity; /* at least order.capacity */
+struct vector_clock {
+  uint64_t *epochs;  /* one for each slot; zeros after the last slot */
+  uint32_t capacity; /* at least clocks.capacity */
 };
 
-struct openreg_sanitizer_actor {
-  struct clock clock;
+struct openreg_sanitizer_thread {
+  struct vector_clock clock;
   uint32_t slot;
-  bool is_heard; /* at its time: then that goes on before it does more */
-  openreg_sanitizer_actor_kind kind;
+  bool is_acquired; /* another thread acquired this epoch: advance it before the next operation */
+  openreg_sanitizer_thread_kind kind;
   int group;
-  uint64_t tag, serial;
+  uint64_t tag, id;
   uint64_t version; /* changes with the clock */
-  /* Whose clock it heard last, and which version. */
-  uint64_t heard_serial, heard_version;
+  /* The thread and the version that it acquired last. */
+  uint64_t acquired_id, acquired_version;
 };
 
 struct slot {
-  openreg_sanitizer_actor *actor; /* NULL: none that lives */
-  uint64_t time;                  /* the last of all who ended */
-  uint64_t references;            /* how many records have it */
+  openreg_sanitizer_thread *thread; /* NULL: no live thread */
+  uint64_t epoch;                   /* the last epoch of all ended threads */
+  uint64_t references;              /* number of records that refer to it */
 };
 
-/* Where actors that ended are heard from, by those who synchronize with their group. */
+/* The joined clocks of a group's ended threads, for those who synchronize with the group. */
 struct ended_group {
   int group;
-  struct clock clock;
+  struct vector_clock clock;
 };
 
 enum { REMEMBERED = 4 };
 
-/* Something that was done with a token: the last ones are remembered for sentences. */
+/* One record of, or wait for, a token. A token remembers the last few, to explain findings. */
 struct recording {
   uint32_t slot;
-  uint64_t time, site, number; /* counts the recordings of the token; 0: there was none */
+  uint64_t epoch, call_site, number; /* counts the records of the token; 0: unused */
 };
 struct waiting {
-  uint64_t serial, site; /* of the actor that waited; 0: there was none */
-  uint64_t number;       /* of the recording that it waited for */
+  uint64_t id, call_site; /* id of the waiting thread; 0: unused */
+  uint64_t number;        /* of the record that it waited for */
 };
 
 struct openreg_sanitizer_token {
   openreg_sanitizer_token *next, *previous;
   uint64_t tag;
   uint32_t references;
-  struct clock clock; /* of `count` slots; no more are looked at */
+  struct vector_clock clock; /* has `count` slots; later slots are not read */
   uint32_t count;
-  uint64_t serial, version; /* of the recorded actor's clock */
-  bool is_everything;       /* there was no memory for the clock */
+  uint64_t id, version; /* of the recorded thread's clock */
+  bool is_everything;   /* there was no memory for the clock */
   uint64_t recordings, waits;
-  struct recording recorded[REMEMBERED]; /* number n at n % REMEMBERED */
+  struct recording recorded[REMEMBERED]; /* record n is at n % REMEMBERED */
   struct waiting waited[REMEMBERED];
 };
 
-struct order {
+struct clocks {
   struct heap *heap;
   struct slot *slots;
   uint32_t count, capacity, live;
-  uint64_t serials;
+  uint64_t last_id;
   struct ended_group *groups;
   uint32_t group_count;
   openreg_sanitizer_token *tokens;
   uint64_t token_count;
 };
 
-void openreg_order_clear(struct order *order);
+void openreg_clock_clear(struct clocks *clocks);
 
-/* Returns NULL when there is no memory. */
-openreg_sanitizer_actor *openreg_order_begin(struct order *order, openreg_sanitizer_actor_kind kind,
-                                             int group, uint64_t tag,
-                                             openreg_sanitizer_actor *parent);
-void openreg_order_end(struct order *order, openreg_sanitizer_actor *actor);
+/* Returns NULL if there is no memory. */
+openreg_sanitizer_thread *openreg_clock_begin_thread(struct clocks *clocks,
+                                                     openreg_sanitizer_thread_kind kind, int group,
+                                                     uint64_t tag,
+                                                     openreg_sanitizer_thread *parent);
+void openreg_clock_end_thread(struct clocks *clocks, openreg_sanitizer_thread *thread);
 
-/* How many slots have no living actor, but something that refers to them. */
-uint32_t openreg_order_dead(const struct order *order);
+/* Returns the number of slots that have no live thread, but records that refer to them. */
+uint32_t openreg_clock_dead_slots(const struct clocks *clocks);
 
-void openreg_order_join(struct order *order, openreg_sanitizer_actor *from,
-                        openreg_sanitizer_actor *to);
-void openreg_order_synchronize(struct order *order, int group, openreg_sanitizer_actor *to);
+void openreg_clock_acquire_thread(struct clocks *clocks, openreg_sanitizer_thread *from,
+                                  openreg_sanitizer_thread *to);
+void openreg_clock_acquire_group(struct clocks *clocks, int group, openreg_sanitizer_thread *to);
 
-/* The time of what an actor does now. */
-static inline uint64_t openreg_order_now(openreg_sanitizer_actor *actor) {
-  if (actor->is_heard) {
-    actor->is_heard = false;
-    actor->clock.times[actor->slot]++;
-    actor->version++;
+/* Returns the epoch of the thread's next operation. */
+static inline uint64_t openreg_clock_now(openreg_sanitizer_thread *thread) {
+  if (thread->is_acquired) {
+    thread->is_acquired = false;
+    thread->clock.epochs[thread->slot]++;
+    thread->version++;
   }
-  return actor->clock.times[actor->slot];
+  return thread->clock.epochs[thread->slot];
 }
 
-static inline bool openreg_order_has(const openreg_sanitizer_actor *actor, uint32_t slot,
-                                     uint64_t time) {
-  return actor->clock.times[slot] >= time;
+static inline bool openreg_clock_includes(const openreg_sanitizer_thread *thread, uint32_t slot,
+                                          uint64_t epoch) {
+  return thread->clock.epochs[slot] >= epoch;
 }
 
-/* Whether what was done in a slot is before what any living actor does, and any that will live. */
-bool openreg_order_is_settled(const struct order *order, uint32_t slot, uint64_t time);
+/* Returns whether an operation happens before everything that all live threads, and all future
+ * ones, do from now on. */
+bool openreg_clock_is_before_all(const struct clocks *clocks, uint32_t slot, uint64_t epoch);
 
 /* ---- tokens (token.c) ------------------------------------------------------------------------ */
 
-openreg_sanitizer_token *openreg_token_create(struct order *order, uint64_t tag);
-void openreg_token_release(struct order *order, openreg_sanitizer_token *token);
+openreg_sanitizer_token *openreg_token_create(struct clocks *clocks, uint64_t tag);
+void openreg_token_release(struct clocks *clocks, openreg_sanitizer_token *token);
 
-/* Returns false when there is no memory. */
-bool openreg_token_record(struct order *order, openreg_sanitizer_token *token,
-                          openreg_sanitizer_actor *actor, uint64_t site);
-void openreg_token_wait(struct order *order, openreg_sanitizer_actor *actor,
-                        openreg_sanitizer_token *token, uint64_t site);
+/* Returns false if there is no memory. */
+bool openreg_token_record(struct clocks *clocks, openreg_sanitizer_token *token,
+                          openreg_sanitizer_thread *thread, uint64_t call_site);
+void openreg_token_wait(struct clocks *clocks, openreg_sanitizer_thread *thread,
+                        openreg_sanitizer_token *token, uint64_t call_site);
 
-/* Finds a token whose recording after (slot, time) would have been enough, had `actor` waited for
- * that one and not for another; NULL: there is none. */
-const openreg_sanitizer_token *openreg_token_find(const struct order *order, uint32_t slot,
-                                                  uint64_t time,
-                                                  const openreg_sanitizer_actor *actor,
+/* Finds a token that was recorded after (slot, epoch), and that `thread` waited for too early or
+ * too late. NULL: there is none. `*recorded` and `*waited` receive that record and that wait. */
+const openreg_sanitizer_token *openreg_token_find(const struct clocks *clocks, uint32_t slot,
+                                                  uint64_t epoch,
+                                                  const openreg_sanitizer_thread *thread,
                                                   struct recording *recorded,
                                                   struct waiting *waited);
 
 /* ---- clocks ---------------------------------------------------------------------------------- */
 
-/* Returns false when there is no memory. */
-bool openreg_clock_grow(struct heap *heap, struct clock *clock, uint32_t capacity);
-void openreg_clock_free(struct heap *heap, struct clock *clock);
+/* Returns false if there is no memory. */
+bool openreg_vector_clock_grow(struct heap *heap, struct vector_clock *clock, uint32_t capacity);
+void openreg_vector_clock_free(struct heap *heap, struct vector_clock *clock);
 
-/* Takes over all that a clock of `count` slots has. Returns whether that was anything. */
-bool openreg_clock_join(uint64_t times[], const uint64_t other[], uint32_t count);
+/* Sets each entry to the larger one. Returns whether that changed anything. */
+bool openreg_vector_clock_join(uint64_t epochs[], const uint64_t other[], uint32_t count);
 
-/* `to` hears the clock of an actor, as it was at a version. */
-void openreg_order_hear(struct order *order, openreg_sanitizer_actor *to, const uint64_t times[],
-                        uint32_t count, uint64_t serial, uint64_t version);
+/* Thread `to` acquires the clock that thread `id` had at a version. */
+void openreg_clock_acquire(struct clocks *clocks, openreg_sanitizer_thread *to,
+                           const uint64_t epochs[], uint32_t count, uint64_t id, uint64_t version);
 
-/* All that anybody did until now is before what `to` does from now. */
-void openreg_order_join_everything(struct order *order, openreg_sanitizer_actor *to);
+/* Everything that all threads did so far happens before what `to` does from now on. */
+void openreg_clock_acquire_all(struct clocks *clocks, openreg_sanitizer_thread *to);
 
 #pragma GCC visibility pop
 #endif

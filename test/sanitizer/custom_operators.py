@@ -1,4 +1,4 @@
-"""Operators that are not PyTorch's, whose kernels know no bounds."""
+"""Custom operators, whose kernels can write outside of their tensors."""
 
 import ctypes
 
@@ -38,7 +38,7 @@ _define("fill_(Tensor(a!) x, float value, int before, int behind) -> ()", _fill_
 _define("filled(Tensor x, float value, int before, int behind) -> Tensor", _filled)
 _define("fill_second(Tensor x, Tensor(a!) y, float value, int behind) -> ()", _fill_second)
 
-# Of the elements of a tensor, and so many before and behind it.
+# These write the elements of a tensor, and `before` and `behind` elements around it.
 fill_ = torch.ops.openreg_corpus.fill_
 filled = torch.ops.openreg_corpus.filled
 fill_second = torch.ops.openreg_corpus.fill_second

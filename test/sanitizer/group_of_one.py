@@ -1,4 +1,4 @@
-"""A process group of one rank: collectives that are asynchronous as those of many are."""
+"""A process group of one rank, whose collectives are as asynchronous as those of many ranks."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-/* player.h: what most tests tell a sanitizer, in a line each. */
+/* player.h: short functions to report operations to a sanitizer. */
 #ifndef OPENREG_TEST_SANITIZER_PLAYER_H
 #define OPENREG_TEST_SANITIZER_PLAYER_H
 
@@ -19,14 +19,14 @@ static inline openreg_sanitizer *make_sanitizer(openreg_sanitizer_options option
   return sanitizer;
 }
 
-static inline openreg_sanitizer_actor *make_actor(openreg_sanitizer *sanitizer,
-                                                  openreg_sanitizer_actor_kind kind, uint64_t tag) {
-  openreg_sanitizer_actor *actor;
-  ASSERT_OK(openreg_sanitizer_actor_create(sanitizer, kind, 0, tag, NULL, &actor));
-  return actor;
+static inline openreg_sanitizer_thread *
+make_actor(openreg_sanitizer *sanitizer, openreg_sanitizer_thread_kind kind, uint64_t tag) {
+  openreg_sanitizer_thread *thread;
+  ASSERT_OK(openreg_sanitizer_thread_create(sanitizer, kind, 0, tag, NULL, &thread));
+  return thread;
 }
 
-static inline openreg_sanitizer_actor *make_stream(openreg_sanitizer *sanitizer, uint64_t tag) {
+static inline openreg_sanitizer_thread *make_stream(openreg_sanitizer *sanitizer, uint64_t tag) {
   return make_actor(sanitizer, OPENREG_SANITIZER_STREAM, tag);
 }
 
@@ -37,8 +37,9 @@ static inline openreg_sanitizer_token *make_token(openreg_sanitizer *sanitizer) 
 }
 
 static inline void allocate(openreg_sanitizer *sanitizer, uint64_t address, uint64_t bytes,
-                            uint64_t site) {
-  openreg_sanitizer_block block = {.address = address, .bytes = bytes, .site = site, .tag = 5};
+                            uint64_t call_site) {
+  openreg_sanitizer_block block = {
+      .address = address, .bytes = bytes, .call_site = call_site, .tag = 5};
   ASSERT_OK(openreg_sanitizer_alloc(sanitizer, &block, true));
 }
 
@@ -46,19 +47,22 @@ static inline openreg_sanitizer_region bytes_at(uint64_t address, uint64_t bytes
   return (openreg_sanitizer_region){address, bytes, 0, NULL, NULL};
 }
 
-static inline void access_region(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *actor,
-                                 openreg_sanitizer_region region, unsigned mode, uint64_t site) {
-  openreg_sanitizer_access access = {.region = region, .mode = mode, .tag = site + 1000};
-  openreg_sanitizer_launch launch = {.actor = actor, .site = site, .accesses = &access, .count = 1};
-  ASSERT_OK(openreg_sanitizer_run_launch(sanitizer, &launch));
+static inline void access_region(openreg_sanitizer *sanitizer, openreg_sanitizer_thread *thread,
+                                 openreg_sanitizer_region region, unsigned mode,
+                                 uint64_t call_site) {
+  openreg_sanitizer_access access = {.region = region, .mode = mode, .tag = call_site + 1000};
+  openreg_sanitizer_launch launch = {
+      .thread = thread, .call_site = call_site, .accesses = &access, .count = 1};
+  ASSERT_OK(openreg_sanitizer_check_launch(sanitizer, &launch));
 }
 
-static inline void access_bytes(openreg_sanitizer *sanitizer, openreg_sanitizer_actor *actor,
-                                uint64_t address, uint64_t bytes, unsigned mode, uint64_t site) {
-  access_region(sanitizer, actor, bytes_at(address, bytes), mode, site);
+static inline void access_bytes(openreg_sanitizer *sanitizer, openreg_sanitizer_thread *thread,
+                                uint64_t address, uint64_t bytes, unsigned mode,
+                                uint64_t call_site) {
+  access_region(sanitizer, thread, bytes_at(address, bytes), mode, call_site);
 }
 
-/* The only finding that there is. */
+/* Returns the only finding. */
 static inline openreg_sanitizer_finding only_finding(openreg_sanitizer *sanitizer) {
   openreg_sanitizer_finding finding;
   assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 1);

@@ -11,7 +11,7 @@ static inline uint64_t random_word(uint64_t *state) {
   return word ^ (word >> 31);
 }
 
-/* From 0 to before `end`. */
+/* Returns a number from 0 to `end` - 1. */
 static inline uint64_t random_below(uint64_t *state, uint64_t end) {
   return random_word(state) % end;
 }
@@ -27,7 +27,7 @@ struct random_region {
   int64_t sizes[RANDOM_DIMS], strides[RANDOM_DIMS];
 };
 
-/* Whether each byte of a region lies in [0, bytes). */
+/* Returns whether all bytes of a region lie in [0, bytes). */
 static inline bool is_within(const openreg_sanitizer_region *region, int64_t bytes) {
   int64_t low = (int64_t)region->address, high = low + (int64_t)region->element_bytes;
   for (int i = 0; i < region->dims; i++) {
@@ -40,7 +40,8 @@ static inline bool is_within(const openreg_sanitizer_region *region, int64_t byt
   return low >= 0 && high <= bytes;
 }
 
-/* A region of any shape within [0, bytes): also empty, broadcast, reversed, overlapping itself. */
+/* Makes a region of any shape within [0, bytes). It may be empty, broadcast, reversed, or overlap
+ * itself. */
 static inline void random_region(uint64_t *state, int64_t bytes, struct random_region *made) {
   do {
     made->region.address = random_below(state, (uint64_t)bytes);
@@ -85,7 +86,7 @@ static inline void mark_element(uint64_t address, void *context) {
     marks->bytes[address + i] |= marks->mark;
 }
 
-/* Sets a mark in each byte of a region: what regions are, by their definition. */
+/* Marks each byte of a region. This is the definition of a region. */
 static inline void mark_region(const openreg_sanitizer_region *region, unsigned char bytes[],
                                unsigned char mark) {
   struct marks marks = {bytes, mark, region->element_bytes};

@@ -1,4 +1,5 @@
-/* Random programs: found is what conflicts by definition, and nothing else. */
+/* Random programs: the sanitizer finds the conflicts that the definition gives, and nothing else.
+ */
 #include "programs.h"
 
 #include <setjmp.h>
@@ -8,7 +9,7 @@
 
 enum { PROGRAMS = 1000, RIGHT_PROGRAMS = 30 };
 
-static void of_any_program_what_conflicts_is_found_and_nothing_else(void **state) {
+static void findings_of_random_programs_are_exactly_the_conflicts(void **state) {
   (void)state;
   static program made;
   uint64_t random = 11;
@@ -20,7 +21,7 @@ static void of_any_program_what_conflicts_is_found_and_nothing_else(void **state
   assert_true(wrong > PROGRAMS / 3 && wrong < PROGRAMS);
 }
 
-static void a_right_program_is_found_wrong_exactly_without_a_step_that_it_needs(void **state) {
+static void a_correct_program_has_findings_only_without_a_needed_step(void **state) {
   (void)state;
   static program made;
   uint64_t random = 12;
@@ -42,8 +43,8 @@ static void a_right_program_is_found_wrong_exactly_without_a_step_that_it_needs(
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(of_any_program_what_conflicts_is_found_and_nothing_else),
-      cmocka_unit_test(a_right_program_is_found_wrong_exactly_without_a_step_that_it_needs),
+      cmocka_unit_test(findings_of_random_programs_are_exactly_the_conflicts),
+      cmocka_unit_test(a_correct_program_has_findings_only_without_a_needed_step),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Regions, against their definition byte by byte. */
+/* Regions, compared with their definition byte by byte. */
 #include "random.h"
 
 #include <setjmp.h>
@@ -55,12 +55,12 @@ static void halves_do_not_overlap(void **state) {
   assert_int_equal(overlap(whole, right, NULL), OPENREG_SANITIZER_YES);
 }
 
-static void a_diagonal_meets_another_only_where_it_crosses_it(void **state) {
+static void crossing_diagonals_overlap_in_one_element(void **state) {
   (void)state;
   struct random_region main_diagonal = BOX(0, 4, 1, 100, 404), next = BOX(4, 4, 1, 99, 404);
   struct random_region across = BOX(396, 4, 1, 100, 396);
   assert_int_equal(overlap(main_diagonal, next, NULL), OPENREG_SANITIZER_NO);
-  /* Of 100 columns, which is an even number, none is in the middle. */
+  /* 100 columns are an even number: none is in the middle. */
   assert_int_equal(overlap(main_diagonal, across, NULL), OPENREG_SANITIZER_NO);
   main_diagonal = BOX(0, 4, 1, 101, 408);
   across = BOX(400, 4, 1, 101, 400);
@@ -71,7 +71,8 @@ static void a_diagonal_meets_another_only_where_it_crosses_it(void **state) {
 
 static void large_strides_without_a_common_divisor_are_decided(void **state) {
   (void)state;
-  /* 7000003 i = 9000011 j + 5: 7000003 * 1714286 and so on, or not within the sizes. */
+  /* 7000003 i = 9000011 j + 5: i = 7000003 * 1714286 and so on, or there is no solution within the
+   * sizes. */
   struct random_region a = BOX(0, 1, 1, 9000011, 7000003), b = BOX(5, 1, 1, 7000003, 9000011);
   openreg_sanitizer_run common;
   assert_int_equal(overlap(a, b, &common), OPENREG_SANITIZER_YES);
@@ -81,9 +82,9 @@ static void large_strides_without_a_common_divisor_are_decided(void **state) {
   assert_int_equal(overlap(a, b, NULL), OPENREG_SANITIZER_NO);
 }
 
-static void what_would_take_too_much_work_is_unknown(void **state) {
+static void the_answer_beyond_the_work_limit_is_unknown(void **state) {
   (void)state;
-  /* Sums of four primes each: whether any are equal, nobody can say soon. */
+  /* Sums of four primes each: nobody can tell quickly whether any are equal. */
   struct random_region a = BOX(0, 1, 4, 5000, 1000003, 5000, 1000033, 5000, 1000037, 5000, 1000039);
   struct random_region b =
       BOX(12345678, 1, 4, 5000, 1000081, 5000, 1000099, 5000, 1000117, 5000, 1000121);
@@ -91,7 +92,7 @@ static void what_would_take_too_much_work_is_unknown(void **state) {
   assert_true(answer != OPENREG_SANITIZER_NO);
 }
 
-static void what_is_no_region_is_unknown(void **state) {
+static void the_answer_for_an_invalid_region_is_unknown(void **state) {
   (void)state;
   struct random_region good = BOX(16, 4, 1, 10, 4);
   struct random_region negative = BOX(16, 4, 1, -1, 4);
@@ -123,7 +124,7 @@ static void regions_have_as_many_dimensions_as_allowed(void **state) {
 
 /* ---- by chance ------------------------------------------------------------------------------- */
 
-static void any_two_overlap_where_their_bytes_do(void **state) {
+static void random_regions_overlap_if_their_bytes_do(void **state) {
   (void)state;
   uint64_t random = 1, overlapping = 0, first = 0;
   for (int i = 0; i < PAIRS; i++) {
@@ -145,12 +146,12 @@ static void any_two_overlap_where_their_bytes_do(void **state) {
     for (uint64_t at = common.begin; at < common.end; at++)
       assert_int_equal(bytes[at], 3);
   }
-  /* Both outcomes are common, and the first byte is found but for regions that are interlaced. */
+  /* Both answers are frequent. The first byte is found, unless the regions are interleaved. */
   assert_true(overlapping > PAIRS / 10 && overlapping < PAIRS * 9 / 10);
   assert_true(first > overlapping * 9 / 10);
 }
 
-static void one_covers_another_if_it_has_all_its_bytes(void **state) {
+static void random_regions_cover_each_other_if_their_bytes_do(void **state) {
   (void)state;
   uint64_t random = 2, covering = 0;
   for (int i = 0; i < PAIRS; i++) {
@@ -167,7 +168,7 @@ static void one_covers_another_if_it_has_all_its_bytes(void **state) {
         b.region.address += random_once_in(&random, 2) ? (uint64_t)b.strides[dim] : 0;
       }
     if (!is_within(&b.region, BYTES))
-      continue; /* one without elements, moved out */
+      continue; /* empty, and moved outside */
     mark_region(&a.region, bytes, 1);
     mark_region(&b.region, bytes, 2);
     bool covers = memchr(bytes, 2, BYTES) == NULL;
@@ -178,7 +179,7 @@ static void one_covers_another_if_it_has_all_its_bytes(void **state) {
   assert_true(covering > PAIRS / 10 && covering < PAIRS * 9 / 10);
 }
 
-static void the_runs_of_one_are_its_bytes(void **state) {
+static void runs_of_a_random_region_are_its_bytes(void **state) {
   (void)state;
   uint64_t random = 3;
   for (int i = 0; i < PAIRS; i++) {
@@ -214,14 +215,14 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(interleaved_columns_do_not_overlap),
       cmocka_unit_test(halves_do_not_overlap),
-      cmocka_unit_test(a_diagonal_meets_another_only_where_it_crosses_it),
+      cmocka_unit_test(crossing_diagonals_overlap_in_one_element),
       cmocka_unit_test(large_strides_without_a_common_divisor_are_decided),
-      cmocka_unit_test(what_would_take_too_much_work_is_unknown),
-      cmocka_unit_test(what_is_no_region_is_unknown),
+      cmocka_unit_test(the_answer_beyond_the_work_limit_is_unknown),
+      cmocka_unit_test(the_answer_for_an_invalid_region_is_unknown),
       cmocka_unit_test(regions_have_as_many_dimensions_as_allowed),
-      cmocka_unit_test(any_two_overlap_where_their_bytes_do),
-      cmocka_unit_test(one_covers_another_if_it_has_all_its_bytes),
-      cmocka_unit_test(the_runs_of_one_are_its_bytes),
+      cmocka_unit_test(random_regions_overlap_if_their_bytes_do),
+      cmocka_unit_test(random_regions_cover_each_other_if_their_bytes_do),
+      cmocka_unit_test(runs_of_a_random_region_are_its_bytes),
       cmocka_unit_test(runs_beyond_the_capacity_are_counted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

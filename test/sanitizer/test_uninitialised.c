@@ -1,15 +1,15 @@
-/* Unwritten bytes, against an array with a flag for each byte. */
+/* Unwritten bytes, compared with an array that has a flag for each byte. */
 #include "player.h"
 #include "random.h"
 
 #include <string.h>
 
-enum { BYTES = 300, BLOCKS = 3, APART = 4096, PROGRAMS = 1500, STEPS = 60, MOST_ELEMENTS = 256 };
+enum { BYTES = 300, BLOCKS = 3, APART = 4096, PROGRAMS = 1500, STEPS = 60, MAX_ELEMENTS = 256 };
 
-static openreg_sanitizer_actor *stream;
+static openreg_sanitizer_thread *stream;
 
 static void allocate_unwritten(openreg_sanitizer *sanitizer, uint64_t address, uint64_t bytes) {
-  openreg_sanitizer_block block = {.address = address, .bytes = bytes, .site = 3};
+  openreg_sanitizer_block block = {.address = address, .bytes = bytes, .call_site = 3};
   ASSERT_OK(openreg_sanitizer_alloc(sanitizer, &block, false));
 }
 
@@ -19,16 +19,16 @@ static openreg_sanitizer *begin(openreg_sanitizer_options options) {
   return sanitizer;
 }
 
-/* Moves one region to another in a launch. */
+/* Copies one region to another in a launch. */
 static void move(openreg_sanitizer *sanitizer, openreg_sanitizer_region to,
-                 openreg_sanitizer_region from, uint64_t site) {
+                 openreg_sanitizer_region from, uint64_t call_site) {
   openreg_sanitizer_access accesses[] = {
       {.region = to, .mode = WRITE, .is_moved = true, .source = 1},
       {.region = from, .mode = READ | OPENREG_SANITIZER_MOVED},
   };
   openreg_sanitizer_launch launch = {
-      .actor = stream, .site = site, .accesses = accesses, .count = 2};
-  ASSERT_OK(openreg_sanitizer_run_launch(sanitizer, &launch));
+      .thread = stream, .call_site = call_site, .accesses = accesses, .count = 2};
+  ASSERT_OK(openreg_sanitizer_check_launch(sanitizer, &launch));
 }
 
 static bool read_is_found(openreg_sanitizer *sanitizer, openreg_sanitizer_region region) {
@@ -54,10 +54,10 @@ static void the_first_unwritten_byte_is_named_and_found_once(void **state) {
   assert_int_equal(finding.count, 1);
   assert_int_equal(finding.bytes.begin, 1040);
   assert_int_equal(finding.bytes.end, 1080);
-  assert_int_equal(finding.second.site, 4);
+  assert_int_equal(finding.second.call_site, 4);
   assert_int_equal(finding.second.tag, 1004);
-  assert_int_equal(finding.second.block.site, 3);
-  assert_int_equal(finding.first.site, 3);
+  assert_int_equal(finding.second.block.call_site, 3);
+  assert_int_equal(finding.first.call_site, 3);
   assert_int_equal(finding.first.mode, 0);
   assert_true(read_is_found(sanitizer, bytes_at(1099, 1)));
   openreg_sanitizer_destroy(sanitizer);
@@ -86,7 +86,7 @@ static void memory_that_is_allocated_again_is_unwritten_again(void **state) {
   openreg_sanitizer_destroy(sanitizer);
 }
 
-static void what_a_launch_writes_was_unwritten_for_what_it_reads(void **state) {
+static void a_launch_reads_before_it_writes(void **state) {
   (void)state;
   openreg_sanitizer *sanitizer = begin((openreg_sanitizer_options){0});
   allocate_unwritten(sanitizer, 1000, 100);
@@ -112,11 +112,31 @@ static void a_conversion_makes_whole_elements_unwritten(void **state) {
   openreg_sanitizer_destroy(sanitizer);
 }
 
-static void sets_with_too_many_runs_are_taken_for_written(void **state) {
+static void a_partial_read_is_found_if_everything_is_unwritten(void **state) {
+  (void)state;
+  enum { PARTIAL = OPENREG_SANITIZER_PARTIAL };
+  openreg_sanitizer *sanitizer = begin((openreg_sanitizer_options){0});
+  allocate_unwritten(sanitizer, 1000, 100);
+  access_bytes(sanitizer, stream, 1010, 80, READ | PARTIAL | OPENREG_SANITIZER_MOVED, 1);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 0);
+  access_bytes(sanitizer, stream, 1010, 80, READ | PARTIAL, 2);
+  access_bytes(sanitizer, stream, 1010, 80, READ | PARTIAL, 3);
+  assert_int_equal(only_finding(sanitizer).second.call_site, 2);
+  access_bytes(sanitizer, stream, 1000, 100, READ | PARTIAL, 4); /* may read the middle only */
+  access_bytes(sanitizer, stream, 1000, 100, READ | WRITE | PARTIAL, 5);
+  assert_int_equal(openreg_sanitizer_finding_count(sanitizer), 1);
+  assert_false(read_is_found(sanitizer, bytes_at(1000, 100)));
+  allocate_unwritten(sanitizer, 2000, 100);
+  access_bytes(sanitizer, stream, 2000, 100, READ | WRITE | PARTIAL, 6);
+  assert_int_equal(only_finding(sanitizer).second.call_site, 6);
+  openreg_sanitizer_destroy(sanitizer);
+}
+
+static void sets_with_too_many_runs_count_as_written(void **state) {
   (void)state;
   int64_t sizes[] = {100}, strides[] = {10};
   openreg_sanitizer_region column = {1000, 4, 1, sizes, strides};
-  openreg_sanitizer *sanitizer = begin((openreg_sanitizer_options){.most_intervals = 50});
+  openreg_sanitizer *sanitizer = begin((openreg_sanitizer_options){.max_intervals = 50});
   allocate_unwritten(sanitizer, 1000, 2000);
   access_region(sanitizer, stream, column, WRITE, 1);
   assert_false(read_is_found(sanitizer, bytes_at(1000, 994)));
@@ -125,7 +145,7 @@ static void sets_with_too_many_runs_are_taken_for_written(void **state) {
   openreg_sanitizer_destroy(sanitizer);
 }
 
-static void regions_that_are_interlaced_many_times_are_taken_for_written(void **state) {
+static void heavily_interleaved_regions_count_as_written(void **state) {
   (void)state;
   int64_t sizes[] = {30, 30}, strides[] = {7, 11};
   openreg_sanitizer_region interlaced = {1000, 2, 2, sizes, strides};
@@ -137,7 +157,7 @@ static void regions_that_are_interlaced_many_times_are_taken_for_written(void **
   openreg_sanitizer_destroy(sanitizer);
 }
 
-static void nothing_is_followed_where_it_is_not_reported(void **state) {
+static void unwritten_bytes_are_not_tracked_if_they_are_not_reported(void **state) {
   (void)state;
   unsigned all = OPENREG_SANITIZER_ALL_KINDS;
   unsigned others = all & ~OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_UNINITIALISED_READ);
@@ -171,18 +191,18 @@ static int64_t elements_of(const openreg_sanitizer_region *region) {
   return elements;
 }
 
-/* In one block, as random_region makes it, but none of which the runs would be too many to follow;
- * `made->region` points into `made`. */
+/* Makes a region in one block, like random_region, but with few enough runs for the sanitizer to
+ * track. `made->region` points into `made`. */
 static void pick_region(uint64_t *random, uint64_t *block, struct random_region *made) {
   *block = random_below(random, BLOCKS);
   do
     random_region(random, BYTES, made);
-  while (elements_of(&made->region) > MOST_ELEMENTS);
+  while (elements_of(&made->region) > MAX_ELEMENTS);
   if (random_once_in(random, 4))
     made->region = bytes_at(random_below(random, BYTES / 2), random_below(random, BYTES / 2));
 }
 
-/* The region within its block, as the model has it, and with its address. */
+/* The region in its block, as in the model, and with its address. */
 static openreg_sanitizer_region at(const struct random_region *made, uint64_t block) {
   openreg_sanitizer_region region = made->region;
   region.address += block_at(block);
@@ -190,7 +210,7 @@ static openreg_sanitizer_region at(const struct random_region *made, uint64_t bl
 }
 
 struct elements {
-  uint64_t addresses[MOST_ELEMENTS], count;
+  uint64_t addresses[MAX_ELEMENTS], count;
 };
 
 static void list_element(uint64_t address, void *context) {
@@ -242,7 +262,7 @@ static bool has_distinct_elements(const openreg_sanitizer_region *region) {
   return true;
 }
 
-/* To a region of distinct elements, from one of the same sizes with any strides. */
+/* Copies to a region of distinct elements, from one of the same sizes with any strides. */
 static void play_move(openreg_sanitizer *sanitizer, struct model *model, uint64_t *random) {
   uint64_t to_block, from_block = random_below(random, BLOCKS);
   struct random_region to, from;
@@ -305,7 +325,7 @@ static void play_step(openreg_sanitizer *sanitizer, struct model *model, uint64_
   }
 }
 
-static void any_writes_moves_and_reads_are_followed_to_the_byte(void **state) {
+static void random_writes_copies_and_reads_are_tracked_exactly(void **state) {
   (void)state;
   uint64_t random = 21;
   for (int i = 0; i < PROGRAMS; i++) {
@@ -326,12 +346,13 @@ int main(void) {
       cmocka_unit_test(the_first_unwritten_byte_is_named_and_found_once),
       cmocka_unit_test(memory_from_outside_is_written),
       cmocka_unit_test(memory_that_is_allocated_again_is_unwritten_again),
-      cmocka_unit_test(what_a_launch_writes_was_unwritten_for_what_it_reads),
+      cmocka_unit_test(a_launch_reads_before_it_writes),
       cmocka_unit_test(a_conversion_makes_whole_elements_unwritten),
-      cmocka_unit_test(sets_with_too_many_runs_are_taken_for_written),
-      cmocka_unit_test(regions_that_are_interlaced_many_times_are_taken_for_written),
-      cmocka_unit_test(nothing_is_followed_where_it_is_not_reported),
-      cmocka_unit_test(any_writes_moves_and_reads_are_followed_to_the_byte),
+      cmocka_unit_test(a_partial_read_is_found_if_everything_is_unwritten),
+      cmocka_unit_test(sets_with_too_many_runs_count_as_written),
+      cmocka_unit_test(heavily_interleaved_regions_count_as_written),
+      cmocka_unit_test(unwritten_bytes_are_not_tracked_if_they_are_not_reported),
+      cmocka_unit_test(random_writes_copies_and_reads_are_tracked_exactly),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-"""never waited: wait() has the side stream wait, and the default stream uses the result."""
+"""never waited: wait() makes the side stream wait, but the default stream uses the result."""
 
 import torch
 import torch.distributed as dist

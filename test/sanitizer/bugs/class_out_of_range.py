@@ -1,4 +1,4 @@
-"""out of bounds: a label is no class of the model's."""
+"""out of bounds: a label is not a class of the model."""
 
 import contextlib
 

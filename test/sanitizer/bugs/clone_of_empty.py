@@ -1,4 +1,4 @@
-"""uninitialised read: bytes that nobody wrote are copied, and computed with later."""
+"""uninitialised read: unwritten bytes are copied, and the copy is used in a computation."""
 
 import torch
 

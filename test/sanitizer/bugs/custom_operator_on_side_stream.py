@@ -1,4 +1,4 @@
-"""out of bounds: of two arguments an operator of the program's writes behind the second."""
+"""out of bounds: a custom operator writes behind the second of its two arguments."""
 
 import torch
 from custom_operators import fill_second

@@ -1,4 +1,4 @@
-"""out of bounds: an operator of the program's begins one element too early."""
+"""out of bounds: a custom operator begins to write one element too early."""
 
 import torch
 from custom_operators import fill_

@@ -1,4 +1,4 @@
-"""out of bounds: an operator of the program's writes one element more than its tensor has."""
+"""out of bounds: a custom operator writes one element more than its tensor has."""
 
 import torch
 from custom_operators import fill_

@@ -1,4 +1,4 @@
-"""out of bounds: an operator of the program's makes a result that is too short."""
+"""out of bounds: a custom operator allocates a result that is too short."""
 
 import torch
 from custom_operators import filled

@@ -1,4 +1,4 @@
-"""uninitialised read: a number that nobody wrote decides which way the program goes."""
+"""uninitialised read: an unwritten number decides which branch the program takes."""
 
 import torch
 

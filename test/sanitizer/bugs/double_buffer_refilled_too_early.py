@@ -1,4 +1,4 @@
-"""race: of two buffers one is refilled while the default stream may still read it."""
+"""race: one of two buffers is refilled while the default stream may still read it."""
 
 import torch
 

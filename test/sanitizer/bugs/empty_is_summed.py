@@ -1,4 +1,4 @@
-"""uninitialised read: empty is taken for zeros."""
+"""uninitialised read: the program uses empty as if it were zeros."""
 
 import torch
 

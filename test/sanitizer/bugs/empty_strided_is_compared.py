@@ -1,4 +1,4 @@
-"""uninitialised read: of empty_strided one column is written and all are compared."""
+"""uninitialised read: one column of a tensor is written, and all columns are compared."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""race: to wait for an event that nobody recorded waits for nothing."""
+"""race: a wait for an event that was never recorded waits for nothing."""
 
 import torch
 

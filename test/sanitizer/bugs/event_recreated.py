@@ -1,4 +1,4 @@
-"""race: the event is made anew between its recording and the wait."""
+"""race: the program replaces the event between its recording and the wait."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""race: the wait is submitted before the first recording, of which PyTorch tells nobody."""
+"""race: the wait is submitted before the first recording, so it has no effect."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""race: a row that is broadcast to a matrix is written while the sum is computed."""
+"""race: a row is written while a sum reads it broadcast to a matrix."""
 
 import torch
 

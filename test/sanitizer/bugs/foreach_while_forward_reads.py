@@ -1,4 +1,4 @@
-"""race: a list operator updates weights of which one is still being read."""
+"""race: a foreach operator updates weights while one of them is still being read."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""use after free: a tensor is freed while a side stream reads it, and the next is laid over it."""
+"""use after free: a tensor is freed while a side stream reads it, and its memory is reused."""
 
 import torch
 

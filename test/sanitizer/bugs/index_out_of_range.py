@@ -1,4 +1,4 @@
-"""out of bounds: a row is asked for that the table does not have."""
+"""out of bounds: the index selects a row that the table does not have."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""race: one of the tensors that are concatenated comes from a stream that nobody waits for."""
+"""race: one of the concatenated tensors comes from a stream without a wait."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""race: a metric is added up on a side stream and read on another."""
+"""race: a metric is accumulated on a side stream and read on another stream."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""race: two streams write parts of one tensor that have a few elements in common."""
+"""race: two streams write parts of one tensor that overlap in a few elements."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""uninitialised read: a batch of sequences has padding that nobody wrote, and it is averaged."""
+"""uninitialised read: a batch of sequences has unwritten padding, which is averaged."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""use after free: a prefetcher's batch is freed while it is read, and the next laid over it."""
+"""use after free: a prefetcher's batch is freed while it is read, and its memory is reused."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""uninitialised read: resize_ makes room that nobody fills."""
+"""uninitialised read: resize_ grows the tensor, and the new part is not written."""
 
 import torch
 

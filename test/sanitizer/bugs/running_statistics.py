@@ -1,4 +1,4 @@
-"""race: two streams train one normalization, whose running statistics each of them writes."""
+"""race: two streams train one normalization layer, and both write its running statistics."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""out of bounds: a value is scattered to a column that there is not."""
+"""out of bounds: a value is scattered to a column that does not exist."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""out of bounds: of two indices the second is too large."""
+"""out of bounds: the second of two indices is too large."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""race: two streams use one buffer for their results, by out=."""
+"""race: two streams write their results to one buffer with out=."""
 
 import torch
 

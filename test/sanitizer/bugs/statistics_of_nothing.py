@@ -1,4 +1,4 @@
-"""uninitialised read: a normalization evaluates with statistics that nobody set."""
+"""uninitialised read: a normalization layer uses statistics that were never set."""
 
 import torch
 

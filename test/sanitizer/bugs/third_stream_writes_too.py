@@ -1,4 +1,4 @@
-"""race: two streams may read at once after waiting for a third, but not write."""
+"""race: two streams wait for a third one; then one reads and the other writes."""
 
 import torch
 

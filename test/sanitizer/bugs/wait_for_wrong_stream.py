@@ -1,4 +1,4 @@
-"""race: of two side streams the consumer waits for the one that does something else."""
+"""race: the consumer waits for the wrong one of two side streams."""
 
 import torch
 

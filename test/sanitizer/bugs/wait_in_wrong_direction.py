@@ -1,4 +1,4 @@
-"""race: the default stream waits for the side stream, where it should be the other way round."""
+"""race: the default stream waits for the side stream, but should be waited for."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""uninitialised read: a module goes to the device by to_empty, and its bias is not set."""
+"""uninitialised read: a module moves to the device with to_empty, and its bias is never set."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""host access: numpy writes a pinned buffer while it is being copied to the device."""
+"""host access: NumPy writes a pinned buffer while it is being copied to the device."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""host access: numpy reads what is still being copied from the device."""
+"""host access: NumPy reads a buffer while the device still copies into it."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: the host asks until the event has come, which is as good as to wait for it."""
+"""nothing: the host polls the event until it is done, which orders like a wait."""
 
 import torch
 

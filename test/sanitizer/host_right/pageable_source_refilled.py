@@ -1,4 +1,4 @@
-"""nothing: memory that is not pinned is read before the call returns."""
+"""nothing: the call reads memory that is not pinned before it returns."""
 
 import torch
 

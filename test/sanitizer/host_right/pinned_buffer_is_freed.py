@@ -1,4 +1,4 @@
-"""nothing: pinned memory that is freed while it is copied is not given to others before."""
+"""nothing: the allocator does not reuse freed pinned memory while it is being copied."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: the pinned buffer is filled again when the event behind its copy was waited for."""
+"""nothing: the pinned buffer is refilled after a wait for the event that follows its copy."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: what autograd saves is offloaded to pinned memory, and comes back."""
+"""nothing: tensors that autograd saves are offloaded to pinned memory, and come back."""
 
 import torch
 

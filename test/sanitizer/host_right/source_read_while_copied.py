@@ -1,4 +1,4 @@
-"""nothing: the host may read what is being copied to the device."""
+"""nothing: the host reads a buffer that is being copied to the device."""
 
 import torch
 

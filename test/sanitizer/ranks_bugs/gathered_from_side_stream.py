@@ -1,4 +1,4 @@
-"""race: each rank gathers what its side stream is still computing."""
+"""race: each rank gathers a tensor that its side stream is still computing."""
 
 import torch
 import torch.distributed as dist

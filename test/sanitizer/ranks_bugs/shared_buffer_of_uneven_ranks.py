@@ -1,4 +1,4 @@
-"""uninitialised read: each rank fills less than its part, and all that was gathered is summed."""
+"""uninitialised read: each rank writes less than its part, and all gathered parts are summed."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""nothing: parts with padding are gathered, and only what was written is computed with."""
+"""nothing: parts with padding are gathered, and only written bytes are used."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""nothing: asynchronous all-reduces of several buckets, each of which is waited for."""
+"""nothing: asynchronous all-reduces of several buckets, with a wait for each."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""nothing: with beta=0 a product does not read what it is added to."""
+"""nothing: with beta=0, a product does not read the tensor that it is added to."""
 
 import torch
 

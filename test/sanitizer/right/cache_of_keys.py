@@ -1,4 +1,4 @@
-"""nothing: a cache is written at the next position while a side stream reads those before."""
+"""nothing: a cache is written at the next position while a side stream reads earlier ones."""
 
 import torch
 

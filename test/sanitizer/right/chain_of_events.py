@@ -1,4 +1,4 @@
-"""nothing: the order goes through ten streams."""
+"""nothing: a chain of waits leads through ten streams."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: what is converted to another dtype was written where it is read."""
+"""nothing: a tensor is converted to another dtype, and only its written part is read."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: operators of the program's write all of their tensors, and no more."""
+"""nothing: custom operators write exactly the elements of their tensors."""
 
 import torch
 from custom_operators import fill_, fill_second, filled

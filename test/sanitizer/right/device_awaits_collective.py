@@ -1,4 +1,4 @@
-"""nothing: to synchronize the device is to wait for the collective as well."""
+"""nothing: synchronizing the device also waits for the collective."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""nothing: of two buffers one is filled while the other is read, with events both ways."""
+"""nothing: one of two buffers is filled while the other is read, with events in both directions."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: kernels that read by an index, on tables that are written all over."""
+"""nothing: kernels read by an index from tables that are completely written."""
 
 import torch
 

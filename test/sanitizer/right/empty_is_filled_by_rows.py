@@ -1,4 +1,4 @@
-"""nothing: rows, columns and strides together write all there is."""
+"""nothing: writes to rows, columns and strided parts cover the whole tensor."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: what empty gives is written whole, in the many ways there are, before it is read."""
+"""nothing: memory from empty is written completely, in many ways, before it is read."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: of a buffer only the part that was written is read."""
+"""nothing: only the written part of a buffer is read."""
 
 import torch
 

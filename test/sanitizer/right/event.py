@@ -1,4 +1,4 @@
-"""nothing: an event behind the work, and a wait for it before the next."""
+"""nothing: an event is recorded after the work, and the next work waits for it."""
 
 import torch
 

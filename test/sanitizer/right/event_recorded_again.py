@@ -1,4 +1,4 @@
-"""nothing: an event that is recorded again on its stream stands for all before, too."""
+"""nothing: an event that is recorded again on its stream also covers the earlier work."""
 
 import torch
 

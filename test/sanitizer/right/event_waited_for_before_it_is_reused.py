@@ -1,4 +1,4 @@
-"""nothing: an event is recorded elsewhere when everybody has waited for what it was before."""
+"""nothing: an event is recorded on another stream after all waits for its first recording."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: memory is freed after its stream was told to wait for the one that reads it."""
+"""nothing: memory is freed after its stream submitted a wait for the stream that reads it."""
 
 import torch
 

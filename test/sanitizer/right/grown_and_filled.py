@@ -1,4 +1,4 @@
-"""nothing: resize_ makes room, which is filled; and less room needs nothing."""
+"""nothing: resize_ grows a tensor, and the new part is filled; shrinking needs nothing."""
 
 import torch
 

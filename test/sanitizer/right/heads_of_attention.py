@@ -1,4 +1,4 @@
-"""nothing: one projection holds queries, keys and values, of which streams use different ones."""
+"""nothing: one projection holds queries, keys and values; each stream uses another one."""
 
 import torch
 

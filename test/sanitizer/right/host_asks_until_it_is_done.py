@@ -1,4 +1,4 @@
-"""nothing: who has been told by query() that all is done has waited."""
+"""nothing: the host goes on after query() reports that all work is done."""
 
 import torch
 

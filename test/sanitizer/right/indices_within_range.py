@@ -1,4 +1,4 @@
-"""nothing: indices reach to both ends, and what raises an error has other reasons."""
+"""nothing: indices reach both ends of their range; errors have other reasons."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: decompositions, which allocate what they overwrite."""
+"""nothing: decompositions overwrite the memory that they allocate."""
 
 import torch
 

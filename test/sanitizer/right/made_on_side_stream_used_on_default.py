@@ -1,4 +1,4 @@
-"""nothing: a tensor of a side stream's memory is used on the default stream, and freed in time."""
+"""nothing: a side stream's tensor is used on the default stream, and freed after a wait."""
 
 import torch
 

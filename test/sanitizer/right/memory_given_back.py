@@ -1,4 +1,4 @@
-"""nothing: memory goes back to the device, and comes to another stream."""
+"""nothing: memory returns to the device, and another stream gets it."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: item() and cpu() have the host wait for the stream that computes the number."""
+"""nothing: item() and cpu() make the host wait for the stream that computes the number."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: each optimizer, with list operators and without."""
+"""nothing: each optimizer, with and without foreach operators."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: a batch of sequences has padding, which is written as well."""
+"""nothing: a batch of sequences has padding, which is also written."""
 
 import torch
 

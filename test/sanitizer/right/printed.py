@@ -1,4 +1,4 @@
-"""nothing: tensors are printed, and one that nobody wrote is copied to the host."""
+"""nothing: tensors are printed, and an unwritten one is copied to the host."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: random kernels write what they are given, and shuffle."""
+"""nothing: random kernels write their outputs and shuffle."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: what a collective only reads may be read meanwhile."""
+"""nothing: another stream reads a tensor that a collective only reads."""
 
 import torch
 import torch.distributed as dist

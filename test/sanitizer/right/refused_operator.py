@@ -1,4 +1,4 @@
-"""nothing: an operator that is refused reads nothing, and orders nothing."""
+"""nothing: an operator that raises an error neither reads nor orders anything."""
 
 import contextlib
 

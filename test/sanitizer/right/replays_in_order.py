@@ -1,4 +1,4 @@
-"""nothing: graphs that share a pool are replayed, and everything waits for what it needs."""
+"""nothing: graphs with a shared pool are replayed, with all the waits that they need."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""nothing: memory is used again on its own stream at once, whether or not work is done."""
+"""nothing: memory is reused on its own stream at once, even while work is pending."""
 
 import torch
 

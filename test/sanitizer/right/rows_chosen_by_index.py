@@ -1,4 +1,4 @@
-"""nothing: two streams work on rows of one table, which only their indices tell apart."""
+"""nothing: two streams use different rows of one table, and only their indices differ."""
 
 import torch
 

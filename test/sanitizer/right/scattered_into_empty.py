@@ -1,4 +1,4 @@
-"""nothing: an index says which rows are written, and nobody can say that one was left out."""
+"""nothing: an index selects the rows that are written, so a missing row cannot be detected."""
 
 import torch
 

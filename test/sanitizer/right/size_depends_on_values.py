@@ -1,4 +1,4 @@
-"""nothing: nonzero and masks have the host wait for the stream, since they need a size."""
+"""nothing: nonzero and masks make the host wait for the stream, because they need a size."""
 
 import torch
 

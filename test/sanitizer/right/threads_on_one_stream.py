@@ -1,4 +1,4 @@
-"""nothing: two threads submit to the default stream, which does one thing after the other."""
+"""nothing: two threads submit to the default stream, which runs their work in order."""
 
 import threading
 

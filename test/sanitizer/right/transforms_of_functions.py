@@ -1,4 +1,4 @@
-"""nothing: per-sample gradients by torch.func, for which operators are batched."""
+"""nothing: per-sample gradients with torch.func, which batches operators."""
 
 import torch
 from torch.func import functional_call, grad, vmap

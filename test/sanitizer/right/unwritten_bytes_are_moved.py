@@ -1,4 +1,4 @@
-"""nothing: bytes that nobody wrote are moved to and fro, and never computed with."""
+"""nothing: unwritten bytes are copied, and never used in a computation."""
 
 import torch
 

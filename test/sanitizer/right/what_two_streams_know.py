@@ -1,4 +1,4 @@
-"""nothing: two streams wait for each other, and a third for what one of them knows by then."""
+"""nothing: two streams wait for each other, and a third one waits for one of them."""
 
 import torch
 

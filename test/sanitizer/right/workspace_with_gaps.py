@@ -1,4 +1,4 @@
-"""nothing: a matrix with a pitch has bytes between its rows, which nobody writes or reads."""
+"""nothing: a matrix has unused bytes between its rows."""
 
 import torch
 
