@@ -1,11 +1,13 @@
-# The whole workflow. `make` lists it; every target makes what it needs first and does nothing
-# twice. Build trees of the same sources: build/py is the installed package, build/c the C layers
-# with their tests, build/asan and build/tsan both with sanitizers.
+# The whole workflow. `make` lists the targets. Every target first makes what it needs, and does nothing
+# twice. There are several build trees of the same sources: build/py is the installed package, build/c
+# the C layers with their tests, build/asan and build/tsan both of these with sanitizers.
 #
 #   PYTHON  the interpreter that .venv is made with
-#   JOBS    how many compilers run at once; the bridge's need about 2 GiB of memory each
-#   WHEEL_PYTHONS  interpreters beside .venv's that wheels are built for
+#   JOBS    how many compilers run at once; each needs about 2 GiB of memory for a file of the bridge
+#   WHEEL_PYTHONS  more interpreters that `make wheel` builds for
 
+empty :=
+space := $(empty) $(empty)
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
 
@@ -15,82 +17,112 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# What ccache, where there is one, must be told to cache files that use a precompiled header.
+# Meson uses ccache if it is installed. It caches files that include a precompiled header only with this
+# setting. With the other two, a clone in another folder uses what this one compiled; debug information
+# may then name the folder of the clone that compiled a file.
 export CCACHE_SLOPPINESS := pch_defines,time_macros
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+# Progress of a compile: finished files, all files, time so far.
+export NINJA_STATUS := [%f of %t, %w]$(space)
 
 venv := .venv/requirements.stamp
 docs_venv := .venv/docs.stamp
 package := build/package.stamp
 
-# Folders count, for the date of one changes when a file in it is added or removed.
+# Folders are in the list because the date of a folder changes when a file is added or removed.
 package_sources := meson.build meson.options pyproject.toml \
   $(shell find base device allocator collectives sanitizer generator amp nvml pymodule \
     \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
 c_family = $(shell find base device allocator collectives sanitizer generator amp nvml pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg pymodule/startup pymodule/stubs test/pymodule test/conformance \
-  test/distributed test/allocator/policy test/sanitizer bench examples tools/check-wheel tools/docs_pages.py tools/draw-pictures)
-# Plays the allocator of the C layer to the traces of its policy.
+  test/distributed test/allocator/policy test/sanitizer bench examples \
+  $(shell grep -slE '^\#!.*python' tools/*) tools/docs_pages.py)
+# The program that runs the traces in test/allocator/policy on the C layer.
 player := build/c/test/allocator/replay
-# gcc's older sanitizer run-times cannot start in every randomized address space.
+# The sanitizers of older gcc versions cannot start in some randomized address spaces.
 fixed_addresses := $(shell setarch --addr-no-randomize true 2>/dev/null \
   && echo setarch --addr-no-randomize)
-# Else a process with threads sleeps for a second before it ends, and tests start hundreds of them.
+# Without this option each process with threads sleeps for a second before it exits, and tests start
+# hundreds of them.
 tsan_options := atexit_sleep_ms=0
 
-# The tests of a file run in one process, in their order: some share what takes long to make.
+# The tests of a file run in one process, in their order, because some share a fixture that is slow to
+# make.
 pytest := python -m pytest -q -n $(JOBS) --dist loadfile
+step := @tools/step
 
 # ---- what there is to do -------------------------------------------------------------------------
 
 .PHONY: help
-help: ## this list
+help: ## print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 24
 
 .PHONY: build
-build: $(package) ## everything, from nothing: system packages, .venv, the package in it
+build: $(package) ## build and install everything: system packages, .venv, and the package in it
 
+# Each Python test runs in CUDA mode, where most launches run inline, and once more in openreg mode with
+# every launch queued. Tests that have no meaning in CUDA mode also run inline in openreg mode.
 .PHONY: test
-test: $(package) build/c/build.ninja ## the tests of the C layers and of the Python package
-	ninja -C build/c -j$(JOBS)
-	meson test -C build/c --no-rebuild --print-errorlogs -t 10
-	POLICY_PLAYER='$(CURDIR)/$(player)' POLICY_PLAYER_NUMBERS=1 $(pytest) test/allocator/policy
-	python test/allocator/policy/compare.py --numbers --player $(player) --seeds 1-50 --steps 1000 --jobs $(JOBS)
-	$(pytest) test/pymodule test/conformance/test_runner.py
-	QUEUE_EVERYTHING=1 $(pytest) test/pymodule
+test: test-c $(package) ## run the tests that every change must pass, of the C layers and the Python package
+	$(step) 'Python tests, cuda mode' env OPENREG_DEVICE_TYPE=cuda $(pytest) \
+	  test/pymodule test/conformance/test_runner.py
+	$(step) 'Python tests, openreg mode, queued' env QUEUE_EVERYTHING=1 $(pytest) \
+	  test/pymodule --ignore test/pymodule/commands
+	$(step) 'Python tests for openreg mode only' $(pytest) -m openreg_only \
+	  $$(grep -rl --include='test_*.py' openreg_only test/pymodule)
+
+.PHONY: test-c
+test-c: build/c/build.ninja ## run the tests of the C layers
+	$(step) 'compile of the C layers' ninja -C build/c -j$(JOBS)
+	$(step) 'C tests' meson test -C build/c --no-rebuild --print-errorlogs -t 10
+	$(step) 'allocator policy, recorded' env POLICY_PLAYER='$(CURDIR)/$(player)' POLICY_PLAYER_NUMBERS=1 \
+	  $(pytest) test/allocator/policy
+	$(step) 'allocator policy, random' python test/allocator/policy/compare.py --numbers \
+	  --player $(player) --seeds 1-50 --steps 1000 --jobs $(JOBS)
+
+.PHONY: test-all
+test-all: test-c $(package) ## run every test in every mode, and under sanitizers (an hour on two cores)
+	$(step) 'Python tests, openreg mode' $(pytest) test/pymodule test/conformance/test_runner.py
+	$(step) 'Python tests, openreg mode, queued' env QUEUE_EVERYTHING=1 $(pytest) test/pymodule
 	$(MAKE) --no-print-directory test-cuda
+	$(step) 'conformance, openreg mode' python -m pytest -q test/conformance/test_conformance.py
+	$(step) 'conformance, cuda mode' env OPENREG_DEVICE_TYPE=cuda \
+	  python -m pytest -q test/conformance/test_conformance.py
+	$(MAKE) --no-print-directory sanitize-part
 
 .PHONY: test-cuda
-test-cuda: $(package) ## the Python tests in CUDA mode
-	OPENREG_DEVICE_TYPE=cuda $(pytest) test/pymodule
+test-cuda: $(package) ## run the Python tests in CUDA mode
+	$(step) 'Python tests, cuda mode' env OPENREG_DEVICE_TYPE=cuda $(pytest) test/pymodule
 
 .PHONY: policy
-policy: build/c/build.ninja ## a million steps of the allocator, compared with the second implementation of its policy
+policy: build/c/build.ninja ## compare a million steps of the allocator with the second implementation of its policy
 	ninja -C build/c -j$(JOBS) $(player:build/c/%=%)
 	python test/allocator/policy/compare.py --numbers --player $(player) --seeds 1000-1399 --steps 2500 --jobs $(JOBS)
 
 .PHONY: test-quick
-test-quick: $(package) build/c/build.ninja ## the C tests, and the Python tests that start no processes of their own
+test-quick: $(package) build/c/build.ninja ## run the C tests, and the Python tests that start no processes
 	ninja -C build/c -j$(JOBS)
 	meson test -C build/c --no-rebuild --print-errorlogs -t 10
 	$(pytest) test/pymodule -m "not own_processes" --ignore test/pymodule/programs/test_device_types.py
 
 .PHONY: chaos
-chaos: build/c/build.ninja ## eight ranks of which one is killed at any moment, a hundred times
+chaos: build/c/build.ninja ## kill one of eight ranks at any moment, a hundred times
 	ninja -C build/c -j$(JOBS) test/collectives/test_collectives_chaos
 	CHAOS_ROUNDS=100 build/c/test/collectives/test_collectives_chaos
 
 .PHONY: conformance
-conformance: $(package) ## every operator, module and optimizer of PyTorch's own database, against the CPU
+conformance: $(package) ## compare every operator, module and optimizer of PyTorch's database with the CPU
 	cd test && python -m conformance --jobs $(JOBS) --table ../build/conformance.md
 
 .PHONY: conformance-part
-conformance-part: $(package) ## an eighth of it in either mode, which one follows from the sources
-	python -m pytest test/conformance/test_conformance.py -q
-	OPENREG_DEVICE_TYPE=cuda python -m pytest test/conformance/test_conformance.py -q
+conformance-part: $(package) ## run an eighth of that in one mode; a hash of the sources chooses both
+	$(step) 'conformance, a part' env OPENREG_DEVICE_TYPE=$$(cd test && python -m conformance.part) \
+	  python -m pytest -q test/conformance/test_conformance.py
 
 .PHONY: distributed
-distributed: $(package) ## PyTorch's own tests of torch.distributed, in two and four processes
+distributed: $(package) ## run PyTorch's own tests of torch.distributed, in two and four processes
 	tools/test-distributed --ranks 2
 	tools/test-distributed --backend nccl --ranks 2
 	tools/test-distributed --backend nccl --ranks 4
@@ -102,106 +134,113 @@ demo: $(package) ## train a classifier of handwritten digits on the simulated de
 	openreg run --ranks 4 examples/train_digits_ddp.py
 
 .PHONY: libraries
-libraries: $(package) ## install other people's libraries beside it, and run the programs of examples/libraries in CUDA mode
+libraries: $(package) ## install other projects' libraries, and run the programs of examples/libraries in CUDA mode
 	tools/try-libraries
 
 .PHONY: bench
-bench: $(package) ## every benchmark: ratios against the CPU, and at the end the goals missed
+bench: $(package) ## run every benchmark: prints ratios to the CPU, and at the end the missed goals
 	python bench
 
 sanitizers := asan tsan
 
-.PHONY: sanitize sanitize-part
-sanitize: sanitize-asan sanitize-tsan ## C and Python tests under address, undefined-behaviour and thread sanitizers
-sanitize-part: sanitize-c-asan sanitize-c-tsan sanitize-py-asan ## the part of it that .ci/run runs: C tests under both, Python tests under the first
+.PHONY: sanitize sanitize-part sanitize-c
+sanitize: sanitize-asan sanitize-tsan ## run C and Python tests under the address, undefined-behaviour and thread sanitizers
+sanitize-part: sanitize-c sanitize-py-asan ## run the C tests under all of them, the Python tests under the first two
+sanitize-c: sanitize-c-asan sanitize-c-tsan ## run the C tests under all of them
 
 .PHONY: $(sanitizers:%=sanitize-%) $(sanitizers:%=sanitize-c-%) $(sanitizers:%=sanitize-py-%)
 $(sanitizers:%=sanitize-%): sanitize-%: sanitize-c-% sanitize-py-%
 	QUEUE_EVERYTHING=1 JOBS=$(JOBS) tools/test-sanitized $*
 
 $(sanitizers:%=sanitize-c-%): sanitize-c-%: build/%/build.ninja
-	ninja -C build/$* -j$(JOBS) meson-test-prereq
-	TSAN_OPTIONS=$(tsan_options) $(fixed_addresses) meson test -C build/$* --no-rebuild --print-errorlogs -t 10
+	$(step) 'compile of the C layers, $*' ninja -C build/$* -j$(JOBS) meson-test-prereq
+	$(step) 'C tests, $*' env TSAN_OPTIONS=$(tsan_options) $(fixed_addresses) \
+	  meson test -C build/$* --no-rebuild --print-errorlogs -t 10
 
 $(sanitizers:%=sanitize-py-%): sanitize-py-%: build/%/build.ninja $(package)
-	ninja -C build/$* -j$(JOBS)
+	$(step) 'compile of the bridge, $*' ninja -C build/$* -j$(JOBS)
 	meson install -C build/$* --no-rebuild --quiet --only-changed --destdir '$(CURDIR)/build/$*'
-	JOBS=$(JOBS) tools/test-sanitized $*
+	$(step) 'Python tests, $*' env JOBS=$(JOBS) tools/test-sanitized $*
 
-# The first mode's findings shall not keep the other from being looked at.
+# The second mode runs even if the first has findings.
 .PHONY: test-watched
-test-watched: $(package) ## the tests of the Python package under `openreg sanitize`, in both modes: nothing is found but what test/pymodule/suppressions.ini names
+test-watched: $(package) ## run the Python tests under `openreg sanitize`, in both modes; only findings in test/pymodule/suppressions.ini are allowed
 	failed=0; for mode in openreg cuda; do \
 	  OPENREG_DEVICE_TYPE=$$mode openreg sanitize --suppressions test/pymodule/suppressions.ini \
 	    $(pytest) test/pymodule || failed=1; \
 	done; exit $$failed
 
 .PHONY: wheel
-wheel: $(package) ## a wheel that needs no compiler and no hwloc, and the sdist, into dist/
+wheel: $(package) ## write a wheel, which needs no compiler and no hwloc, and the sdist into dist/
 	JOBS=$(JOBS) tools/build-wheels $(WHEEL_PYTHONS)
 
 .PHONY: wheel-test
-wheel-test: ## install the wheels of dist/ where nothing else is, and use them
+wheel-test: ## test the wheels of dist/ in a new environment
 	JOBS=$(JOBS) tools/test-wheel $(WHEEL_PYTHONS)
 
 .PHONY: docs
-docs: $(docs_venv) ## the documentation as a site, in build/docs/index.html
+docs: $(docs_venv) ## build the documentation, build/docs/index.html
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 .PHONY: lint
-lint: $(venv) ## formatting, mistakes and types
+lint: $(venv) ## check formatting, common mistakes, types, includes and wording
 	@echo clang-format --dry-run -Werror
 	@clang-format --dry-run -Werror $(c_family)
 	ruff check $(python_code)
 	ruff format --check $(python_code)
 	mypy
 	tools/check-includes
+	tools/check-types
+	tools/check-torch-version
+	tools/write-configuration --check
+	tools/check-words
 
 .PHONY: format
-format: $(venv) ## rewrite the sources as lint wants them
+format: $(venv) ## format the sources
 	@echo clang-format -i
 	@clang-format -i $(c_family)
 	ruff check --fix $(python_code)
 	ruff format $(python_code)
 
 .PHONY: clean
-clean: ## remove what was built; .venv stays
+clean: ## remove all build results; keeps .venv
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find bench examples pymodule test tools -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- how -----------------------------------------------------------------------------------------
 
-# Exactly the PyTorch that the bridge is written for; a build without CUDA is enough.
+# The bridge needs exactly the PyTorch that pyproject.toml names; a build without CUDA is enough.
 $(venv): tools/requirements.txt tools/packages.apt tools/install-packages pyproject.toml
-	PYTHON="$(PYTHON)" tools/install-packages
-	.venv/bin/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv .venv
-	.venv/bin/python -m pip install --quiet -r tools/requirements.txt \
-	  $$(grep -o --max-count=1 'torch==[0-9.]*' pyproject.toml)
-	touch $@
+	$(step) 'system packages' env PYTHON="$(PYTHON)" tools/install-packages
+	$(step) 'virtual environment' tools/install-requirements "$(PYTHON)"
+	@touch $@
 
 $(docs_venv): tools/docs-requirements.txt | $(venv)
-	python -m pip install --quiet -r $<
-	touch $@
+	$(step) 'packages for the documentation' python -m pip install --quiet -r $<
+	@touch $@
 
-# meson-python configures build/py once and lets ninja find what changed.
+# meson-python configures build/py once; afterwards ninja finds what changed. The wheel is built by the
+# function that pip would call, because pip hides the progress.
 $(package): $(venv) $(package_sources)
-	python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall \
-	  -Cbuild-dir=build/py -Ccompile-args=-j$(JOBS) .
-	touch $@
+	@rm -rf build/wheel && mkdir -p build/wheel
+	$(step) 'compile of the package' python -c 'import mesonpy; \
+	  mesonpy.build_wheel("build/wheel", {"build-dir": "build/py", "compile-args": "-j$(JOBS)"})'
+	$(step) 'installation' python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	@touch $@
 
 c_options := -Dbuildtype=debugoptimized -Db_ndebug=false
 
 build/c/build.ninja: | $(venv)
 	meson setup build/c -Dpymodule=false $(c_options)
 
-# The C tests and the extension, which is installed into the folder python of the tree. C++ with
-# fewer optimizations, and of debug information only the lines, is compiled in half the time. gcc
-# warns that the thread sanitizer does not see a fence of PyTorch's headers: no warning is an error.
+# The C tests and the extension, which is installed into the folder python of the tree. C++ compiles in
+# half the time with fewer optimizations and with line numbers as the only debug information. Warnings
+# are not errors here: gcc warns that the thread sanitizer ignores a fence in PyTorch's headers.
 sanitizer_options := $(c_options) -Dwerror=false '-Dcpp_args=-O1 -g1' -Db_lundef=false \
   -Dpython.purelibdir=/python -Dpython.platlibdir=/python
 
-# libubsan lies in the extension, its names hidden: beside libasan it would be told the other's file
-# for findings.
+# libubsan is linked into the extension, with hidden names. As a shared library beside libasan it would
+# write its findings to the file of libasan.
 build/asan/build.ninja: Makefile | $(venv)
 	meson setup --reconfigure build/asan $(sanitizer_options) -Db_sanitize=address,undefined \
 	  '-Dcpp_link_args=-static-libubsan -Wl,--exclude-libs,libubsan.a'

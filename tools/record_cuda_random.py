@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Record what the random operators of a device give, or compare a device with a record.
+"""Record the results of a device's random operators, or compare a device with a record.
 
 On a machine with an NVIDIA GPU and PyTorch for CUDA, from the root of the source tree:
 
     python tools/record_cuda_random.py
 
-writes test/fixtures/random-<GPU>.json.gz. The tests compare openreg with every such file. A record
-holds, for each call, a digest of all bytes, a few elements, and where the generator stood after it.
+writes test/fixtures/random-<GPU>.json.gz. The tests compare openreg with every such file. For each
+call, a record has a digest of all bytes, a few elements, and the generator's offset after the call.
 
-``--device cpu`` and ``--device openreg`` do the same with those devices, which tries the program
-out but tells nothing about GPUs. ``--compare FILE`` makes the calls of a record again and prints
-what differs.
+``--device cpu`` and ``--device openreg`` do the same with those devices, to try the program without
+a GPU. ``--compare FILE`` repeats the calls of a record and prints the differences.
 """
 
 import argparse
@@ -35,14 +34,15 @@ INTEGRAL = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torc
 
 
 class Call(NamedTuple):
-    """A random operator: what it makes of an empty tensor, and how closely that is compared."""
+    """A random operator: how it is called on an empty tensor, and how its result is compared."""
 
     draw: Callable[[Tensor], Tensor]
     dtypes: tuple[torch.dtype, ...]
-    # None: to the last bit. Else relative or absolute, where the GPU's hardware approximates.
+    # None: equal to the last bit. Otherwise a relative or absolute tolerance, because the hardware
+    # of the GPU approximates.
     tolerance: float | None = None
-    # Elements in a hundred that rounding may turn into quite another number: a rejected one is
-    # drawn again, a quotient next to an integer is rounded up.
+    # Elements in a hundred that rounding may change completely: a rejected number is drawn again,
+    # or a quotient next to an integer is rounded up.
     strays: int = 0
 
 
