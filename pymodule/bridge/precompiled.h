@@ -1,4 +1,4 @@
-// The headers that nearly every file of the bridge needs, compiled once.
+// The precompiled header: what nearly every file of the bridge includes.
 #ifndef OPENREG_BRIDGE_PRECOMPILED_H
 #define OPENREG_BRIDGE_PRECOMPILED_H
 

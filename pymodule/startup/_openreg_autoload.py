@@ -6,6 +6,8 @@ without the devices. ``import torch_openreg`` raises the same failure as an exce
 
 The version is checked first: an extension that was built for another release of PyTorch may crash
 when it is loaded.
+
+PYTEST_DONT_REWRITE: CUDA mode imports this module before pytest could rewrite its assertions.
 """
 
 import os

@@ -1,8 +1,9 @@
-"""The program ``openreg``, which loads no more than its command needs.
+"""The program ``openreg``. It imports only what the command needs.
 
-To import the package is to import PyTorch, which takes seconds. ``openreg run`` becomes another
-program at once, ``openreg sanitize`` starts one, ``openreg doctor`` tells why an import fails: they
-are entered without running the package's ``__init__``. ``openreg smi`` alone needs the extension.
+Importing the package imports PyTorch, which takes seconds. ``openreg run`` executes another
+program, ``openreg sanitize`` starts one, and ``openreg doctor`` must work when the import fails. So
+these commands do not run the package's ``__init__``. Only ``openreg smi`` needs the extension
+module.
 """
 
 import importlib.util
@@ -12,8 +13,8 @@ import types
 import _openreg_autoload
 
 
-def _stand_in() -> None:
-    """Let modules of the package be imported without it."""
+def _install_empty_package() -> None:
+    """Make the modules of the package importable without running its ``__init__``."""
     found = importlib.util.find_spec("torch_openreg")
     assert found is not None
     package = types.ModuleType("torch_openreg")
@@ -22,9 +23,9 @@ def _stand_in() -> None:
 
 
 def main() -> int:
-    """Do what the words behind the program's name say; returns the exit status."""
+    """Run the command that the arguments of the process name; return the exit status."""
     if sys.argv[1:2] != ["smi"]:
-        _stand_in()
+        _install_empty_package()
     try:
         from torch_openreg.__main__ import main
     except _openreg_autoload.OtherPyTorch as error:

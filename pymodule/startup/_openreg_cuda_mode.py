@@ -1,18 +1,19 @@
-"""Makes CUDA mode begin: imported when Python starts, if OPENREG_DEVICE_TYPE is "cuda".
+"""Starts CUDA mode. Python imports this module at startup if OPENREG_DEVICE_TYPE is "cuda".
 
-PyTorch looks for CUDA twice while it is imported, and never again: for its hooks when ``torch._C``
-is loaded, for names in ``torch._C`` when ``torch.cuda`` is. So this waits for these two imports,
-and puts there what is looked for. Nothing of openreg or PyTorch is loaded before.
+PyTorch looks for CUDA twice during its import, and never again: for its hooks when it loads
+``torch._C``, and for names in ``torch._C`` when it loads ``torch.cuda``. This module waits for
+these two imports and supplies what PyTorch looks for. It loads nothing of openreg or PyTorch
+before.
 
-Triton, where a program imports it, is told to interpret its kernels: it has nothing else to run
-them with. It reads that when a kernel is defined, and so when it defines its own; a program that
-only looks whether there is a Triton changes nothing.
+If the program imports Triton, this module sets TRITON_INTERPRET=1, because only Triton's
+interpreter can run kernels here. Triton reads the variable when a kernel is defined, which includes
+its own kernels. A program that only checks whether Triton exists is not affected.
 
-`problem` tells beforehand whether that would go well: ``openreg run`` asks before it starts a
-program.
+`problem` checks in advance whether CUDA mode will start. ``openreg run`` calls it before it starts
+a program.
 
-PYTEST_DONT_REWRITE: pytest would warn that it comes too late for the assertions of this module,
-since a plugin lies beside it.
+PYTEST_DONT_REWRITE: a pytest plugin lies beside this module, so pytest would warn that it cannot
+rewrite the module's assertions.
 """
 
 import ctypes
@@ -27,18 +28,17 @@ import _openreg_autoload
 
 
 def cuda_version() -> str | None:
-    """Return OPENREG_CUDA_VERSION, what ``torch.version.cuda`` is to be; None if it is not set."""
+    """Return OPENREG_CUDA_VERSION, the value of ``torch.version.cuda``; None if it is not set."""
     version = os.environ.get("OPENREG_CUDA_VERSION") or None
     if version is not None and not re.fullmatch(r"[1-9][0-9]?\.[0-9]", version, re.ASCII):
         raise ImportError(
-            f"openreg: OPENREG_CUDA_VERSION={version[:100]}: expected a version of CUDA, such as "
-            "12.8"
+            f"openreg: OPENREG_CUDA_VERSION={version[:100]}: expected a CUDA version such as 12.8"
         )
     return version
 
 
 def _folder(package: str) -> str | None:
-    """Return where a package lies; None when there is none."""
+    """Return the folder of a package, or None if it is not installed."""
     found = importlib.util.find_spec(package)
     folders = found.submodule_search_locations if found is not None else None
     return folders[0] if folders else None
@@ -63,7 +63,7 @@ def _load_extension(torch_folder: str) -> ctypes.CDLL:
 
 
 def problem() -> str | None:
-    """Return the sentence with which a program would fail in this environment, or None."""
+    """Return the error with which CUDA mode would fail in this environment, or None."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
         return (
             "openreg: TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch from loading openreg: unset it"
@@ -83,47 +83,47 @@ def problem() -> str | None:
     if count.value == 0:
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "")[:100]
         return (
-            f"openreg: CUDA_VISIBLE_DEVICES={chosen}: this chooses no device: unset it, or list "
-            "devices, as 0,1"
+            f"openreg: CUDA_VISIBLE_DEVICES={chosen} hides all devices: unset it, or list devices, "
+            "such as 0,1"
         )
     return None
 
 
 def _register_hooks() -> None:
-    """Load openreg's extension before `torch._C`, and have it register CUDA's hooks."""
+    """Load openreg's extension before `torch._C`, and let it register the CUDA hooks."""
     if _folder("torch_openreg") is not None:
         torch = sys.modules["torch"].__file__ or ""
         _load_extension(os.path.dirname(torch)).openreg_register_cuda_hooks()
 
 
 def _supply_names() -> None:
-    """Put CUDA's names into `torch._C`."""
+    """Add CUDA's names to `torch._C`."""
     from torch_openreg import cuda
 
     cuda.supply_names()
 
 
 def _interpret_kernels() -> None:
-    """Have Triton interpret kernels, if the program's environment does not say whether it is to."""
+    """Let Triton interpret kernels, unless TRITON_INTERPRET is set."""
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def _triton_utils() -> object:
-    """Return what Triton's driver asks for a GPU's properties."""
+    """Return the object that Triton's driver asks for the properties of a GPU."""
     from torch_openreg.cuda.triton_driver import CudaUtils
 
     return CudaUtils()
 
 
 def _supply_driver() -> None:
-    """Keep Triton's driver, which is loaded by now, from looking for CUDA's own."""
+    """Prevent Triton's driver, which is loaded by now, from looking for the CUDA driver."""
     driver = sys.modules.get("triton.backends.nvidia.driver")
     if driver is not None:
         driver.CudaUtils = _triton_utils  # type: ignore[attr-defined]
 
 
 class _Finder:
-    """Finds nothing: it is asked for every import, and acts before some of them."""
+    """An import hook that finds no modules but acts before some imports."""
 
     _steps = {
         "torch._C": _register_hooks,

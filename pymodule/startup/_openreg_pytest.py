@@ -1,10 +1,10 @@
-"""What pytest loads when it starts: the fixture ``openreg_sanitizer``.
+"""A pytest plugin with the fixture ``openreg_sanitizer``.
 
-It lies beside the package, for to import that is to import PyTorch, which tests without devices do
-not need.
+The module lies beside the package, because importing the package imports PyTorch, which many tests
+do not need.
 
-When this is imported nothing is captured yet: findings of programs that are watched from the
-outside are written to the stderr that there is now.
+Pytest imports it before it captures output. The reports of ``OPENREG_SANITIZER=1`` go to the stderr
+of that moment.
 """
 
 import os
@@ -19,8 +19,8 @@ if os.environ.get("OPENREG_SANITIZER") == "1":
 
 @pytest.fixture
 def openreg_sanitizer(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """Watch the test with `torch.openreg.sanitizer`, which this is: a finding fails it."""
-    import torch  # noqa: F401 - which loads the devices
+    """Watch the test with `torch.openreg.sanitizer` and return it. A finding fails the test."""
+    import torch  # noqa: F401 - loads openreg
     from torch_openreg import sanitizer
 
     with sanitizer.watch() as watched:
@@ -31,7 +31,7 @@ def openreg_sanitizer(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test that has the fixture and did not fail, if something was found."""
+    """Fail a test that uses the fixture and would pass, if there are findings."""
     outcome = yield
     watched = getattr(item, "_openreg_watched", None)
     if watched is None or outcome.excinfo is not None:  # type: ignore[attr-defined]

@@ -1,11 +1,11 @@
-"""Writes PyTorch's own stubs with what openreg adds: ``overlay.py TORCH_FOLDER FOLDER``.
+"""Writes PyTorch's stubs with openreg's additions: ``overlay.py TORCH_FOLDER FOLDER``.
 
-A checker cannot be told that a class of another package has one method more: the file that defines
-the class is replaced as a whole. So these files are made of those of the PyTorch that openreg is
-built with, the one that it works with, and a build fails where they are not what is expected.
-PyTorch's licence goes with them.
+A stub package cannot add a method to a class of another package. It must replace the whole file
+that defines the class. This script generates these files from the stubs of the PyTorch that openreg
+is built with, which is the only one that it supports. If a stub is not as expected, the build
+fails. The script also installs PyTorch's license.
 
-Prints a line for each file that is to be installed: where it lies, a tab, its name in the package.
+It prints a line for each file to install: the path, a tab, the name in the package.
 """
 
 import sys
@@ -52,7 +52,7 @@ _NETWORK = '''\
 
 '''
 
-# What is put into which file, and before which words, that stand there once.
+# For each file: (text that occurs once, text to insert before it).
 _ADDITIONS = {
     "_C/__init__.pyi": (
         ("from torch.cuda import _POOL_HANDLE\n", _MODULE),
@@ -69,7 +69,7 @@ def _with_additions(torch: Path, name: str) -> str:
     text = (torch / name).read_text(encoding="utf-8")
     for place, addition in _ADDITIONS[name]:
         if text.count(place) != 1:
-            raise SystemExit(f"{torch / name}: expected once: {place!r}")
+            raise SystemExit(f"{torch / name}: expected this text exactly once: {place!r}")
         text = text.replace(place, addition + place)
     return text
 
@@ -79,7 +79,7 @@ def _licence(torch: Path) -> Path:
         torch.parent.glob("torch-*.dist-info/**/LICENSE"), key=lambda path: len(path.parts)
     )
     if not found:
-        raise SystemExit(f"{torch.parent}: PyTorch has no LICENSE")
+        raise SystemExit(f"{torch.parent}: no LICENSE of PyTorch found")
     return found[0]
 
 

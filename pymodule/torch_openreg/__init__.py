@@ -1,16 +1,19 @@
-"""openreg: accelerators simulated inside ordinary memory, plugged into PyTorch.
+"""openreg: simulated GPUs for PyTorch.
 
-Importing this package, which ``import torch`` does by itself through the ``torch.backends`` entry
-point, registers the device type ``openreg`` and the module ``torch.openreg``. It initializes no
-device: that happens on first use. With ``OPENREG_DEVICE_TYPE=cuda`` the devices are PyTorch's
-``cuda`` instead, and ``torch.cuda`` is their module: see ``torch_openreg.cuda``.
+Importing this package registers the device type ``openreg`` and the module ``torch.openreg``.
+``import torch`` imports it through the ``torch.backends`` entry point. The import initializes no
+device; the first use does. With ``OPENREG_DEVICE_TYPE=cuda`` the devices are PyTorch's ``cuda``
+instead, and their module is ``torch.cuda``. See ``torch_openreg.cuda``.
 
-Order matters here. ``_autoload`` and what it calls must exist before ``import torch``, because a
-program that imports this package first has PyTorch look for the entry point while this file is
-still running. The version must be checked before the extension is loaded, because an extension
-built for another PyTorch may crash instead of failing.
+The order of this file matters:
 
-PYTEST_DONT_REWRITE: as in ``_openreg_cuda_mode``.
+- ``_autoload`` and the functions that it calls must be defined before ``import torch``. If a
+  program
+  imports this package first, PyTorch calls the entry point while this file is still running.
+- The version must be checked before the extension is loaded. An extension that was built for
+  another release of PyTorch may crash.
+
+PYTEST_DONT_REWRITE: see ``_openreg_cuda_mode``.
 """
 
 import os
@@ -18,38 +21,38 @@ import sys
 
 
 def _in_cuda_mode() -> bool:
-    """Tell which device type was asked for; refuse what is none, or comes too late."""
+    """Return whether CUDA mode is on; raise ImportError for an invalid or late device type."""
     chosen = os.environ.get("OPENREG_DEVICE_TYPE", "")
     if chosen not in ("", "openreg", "cuda"):
         raise ImportError(f"openreg: OPENREG_DEVICE_TYPE={chosen}: expected openreg or cuda")
     if chosen == "cuda" and "_openreg_cuda_mode" not in sys.modules:
         raise ImportError(
             "openreg: OPENREG_DEVICE_TYPE=cuda must be set when Python starts, and Python must "
-            "read openreg-cuda-mode.pth then, which it does in site-packages, but not in a folder "
+            "then read openreg-cuda-mode.pth, which it does in site-packages but not in a folder "
             "of PYTHONPATH or with -S: start the program with `openreg run`"
         )
     return chosen == "cuda"
 
 
-def _heed_variables() -> None:
-    """Do what some variables say of the program as a whole, from here on."""
+def _apply_variables() -> None:
+    """Apply the variables that affect the whole program."""
     if "OPENREG_AUTOGRAD_THREADS" in os.environ:
         from . import _autograd
 
-        _autograd.heed_variable()
+        _autograd.apply_variable()
     if "OPENREG_SANITIZER" in os.environ:
         from . import sanitizer
 
-        sanitizer.start_if_asked()
+        sanitizer.start_if_requested()
 
 
 def _autoload() -> None:
-    """Do what waits until PyTorch is whole, and says so by this call. Most the import has done."""
+    """Finish CUDA mode. PyTorch calls this at the end of its import, which has done the rest."""
     if _in_cuda_mode():
         from . import cuda
 
         cuda.finish()
-        _heed_variables()
+        _apply_variables()
 
 
 import atexit  # noqa: E402
@@ -63,7 +66,7 @@ __all__ = ["__version__"]
 
 
 def _register() -> None:
-    """Give PyTorch the name, the device module and the methods of the backend."""
+    """Register the name, the device module and the methods of the backend with PyTorch."""
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
@@ -73,9 +76,9 @@ def _register() -> None:
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
-    # A lazy module may move before its parameters have shapes, as with `Module.cuda`.
+    # A lazy module may be moved before its parameters have shapes, as with `Module.cuda`.
     UninitializedParameter._allowed_methods.append(  # type: ignore[attr-defined]
-        vars(torch.Tensor)["openreg"]  # which type checkers see only where openreg is installed
+        vars(torch.Tensor)["openreg"]  # type checkers know it only if openreg is installed
     )
 
     _dlpack.register()
@@ -88,34 +91,34 @@ def _register() -> None:
     _profiling.install("openreg")
     inductor.when_compiling("openreg")
 
-    # `import torch.openreg.memory` must find the module that exists, not load it a second time.
+    # `import torch.openreg.memory` must find the existing module instead of loading it again.
     for room in ("_utils", "amp", "devices", "memory", "random", "streams"):
         sys.modules[f"torch.openreg.{room}"] = sys.modules[f"{openreg.__name__}.{room}"]
 
 
 def _end_in_order() -> None:
-    """Have threads end before the interpreter does; what is registered last is done first."""
+    """Make threads end before the interpreter does. The last registered function runs first."""
     from . import _C
 
-    # When no launch runs any more there is nothing to find.
+    # The sanitizer finishes after the last launch.
     if "OPENREG_SANITIZER" in os.environ:
         from . import sanitizer
 
         atexit.register(sanitizer.finish)
 
-    # With OPENREG_DEBUG_MEMORY=1: what was never synchronized with is looked at all the same.
-    atexit.register(_C.look_for_damage_at_exit)
+    # With OPENREG_DEBUG_MEMORY=1: check memory that the program never synchronized with.
+    atexit.register(_C.check_memory_damage_at_exit)
 
-    # No launch runs when what it needs is gone.
+    # No launch may run after the objects that it needs are gone.
     atexit.register(_C.shut_down_streams)
 
-    # No launch that runs waits for other processes. Gloo's threads take the GIL when work is done:
-    # a finalized interpreter would make it an abort.
+    # No running launch may wait for other processes. Gloo's threads take the GIL when work is done,
+    # which would abort the process after the interpreter is finalized.
     if hasattr(_C, "abort_communicators"):
         atexit.register(_C.finish_gloo)
         atexit.register(_C.abort_communicators)
 
-    # Their last act takes the GIL, too.
+    # The autograd threads take the GIL when they end, too.
     atexit.register(_C.stop_autograd_threads)
 
 
@@ -126,4 +129,4 @@ if not _in_cuda_mode():
     _register()
 _end_in_order()
 if not _in_cuda_mode():
-    _heed_variables()
+    _apply_variables()

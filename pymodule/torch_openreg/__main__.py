@@ -1,6 +1,6 @@
-"""The command line: ``openreg``, which is also ``python -m torch_openreg``.
+"""The program ``openreg``, also started by ``python -m torch_openreg``.
 
-What a command needs is imported when it is asked for.
+Each command is a module that is imported when the command runs.
 """
 
 import importlib
@@ -10,36 +10,36 @@ from collections.abc import Sequence
 from ._version import __version__
 from .commands.cli import USAGE_STATUS, make_parser
 
-# Each is a module of `commands`, with `main(words)`.
+# Each command is a module of `commands` with a function `main(arguments)`.
 COMMANDS = {
-    "run": "run a program for which the devices are `cuda`",
-    "sanitize": "run a program and tell where it races",
-    "smi": "show devices, their memory, and the processes that use it",
-    "doctor": "tell what works on this machine, and what would help",
-    "completion": "print a script for bash or zsh, which then complete words",
+    "run": "run a program that sees the simulated devices as `cuda`",
+    "sanitize": "run a program and report races and other invalid memory accesses",
+    "smi": "show the devices, their memory, and the processes that use it",
+    "doctor": "check this machine and say how to fix problems",
+    "completion": "print a completion script for bash or zsh",
 }
 
 
-def _take(words: list[str]) -> None:
-    """Take words that begin with no command: answers --help and --version, or ends with 2."""
+def _parse(arguments: list[str]) -> None:
+    """Handle arguments that start with no command: --help, --version, or an error (status 2)."""
     parser = make_parser(
         "openreg",
-        "GPUs for PyTorch on a machine that has none.",
+        "Simulated GPUs for PyTorch, on a machine without GPUs.",
         (
-            (0, "for what was done"),
-            (1, "when something could not be shown, or does not work"),
+            (0, "success"),
+            (1, "something could not be shown, or does not work"),
             USAGE_STATUS,
-            ("others", "of `run` and `sanitize`: see their --help"),
+            ("others", "`run` and `sanitize` only: see their --help"),
         ),
         examples=("openreg run train.py", "openreg COMMAND --help"),
-        more="Errors go to stderr. Colours are for terminals, and not there with NO_COLOR set.",
+        more="Errors go to stderr. Colours appear on terminals only. NO_COLOR disables them.",
     )
     parser.add_argument("--version", action="version", version=f"openreg {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, what in COMMANDS.items():
         commands.add_parser(name, help=what)
-    parser.parse_args(words)
-    parser.error("expected a COMMAND as the first word")
+    parser.parse_args(arguments)
+    parser.error("expected a COMMAND as the first argument")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,19 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments
-        The words behind the program's name; those of the process if not given.
+        The arguments after the name of the program. The default is those of the process.
 
     Returns
     -------
     int
-        The exit status, as ``--help`` of each command lists them. `run` does not return when it
-        can run its command, unless it watches it.
+        The exit status; ``--help`` of each command lists them. `run` usually replaces this process
+        with the command and does not return.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] and words[0] in COMMANDS:
-        module = importlib.import_module(f".commands.{words[0]}", __package__)
-        return int(module.main(words[1:]))
-    _take(words)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] and given[0] in COMMANDS:
+        module = importlib.import_module(f".commands.{given[0]}", __package__)
+        return int(module.main(given[1:]))
+    _parse(given)
     return USAGE_STATUS[0]
 
 

@@ -1,7 +1,7 @@
-"""OPENREG_AUTOGRAD_THREADS=0: a backward runs on the thread that asks for it.
+"""OPENREG_AUTOGRAD_THREADS=0: run backward on the calling thread.
 
-PyTorch's engine hands the backward of each device to a thread of that device, as with GPUs, and the
-caller sleeps until it is done. Small steps pay more for that than for their gradients.
+As with GPUs, PyTorch's autograd engine runs the backward of each device on a thread of that device,
+and the caller waits. In small training steps, switching threads takes longer than the gradients.
 """
 
 import os
@@ -12,12 +12,14 @@ import torch
 from torch._C import _ImperativeEngine as ImperativeEngine
 from torch.autograd.variable import Variable
 
+from .variables import rejection
+
 
 class CallingThreadEngine(ImperativeEngine):
-    """PyTorch's engine, without its threads in every backward that Python begins."""
+    """PyTorch's autograd engine, but every backward that Python starts uses no other threads."""
 
     def run_backward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        """Compute gradients; the arguments are the engine's own."""
+        """Compute gradients. The arguments are those of the base class."""
         if not torch._C._is_multithreading_enabled():
             return super().run_backward(*args, **kwargs)
         torch._C._set_multithreading_enabled(False)
@@ -27,10 +29,16 @@ class CallingThreadEngine(ImperativeEngine):
             torch._C._set_multithreading_enabled(True)
 
 
-def heed_variable(environment: Mapping[str, str] = os.environ) -> None:
-    """Do what the variable says; any value but 0 and 1 is an ImportError."""
+def apply_variable(environment: Mapping[str, str] = os.environ) -> None:
+    """Install the engine if OPENREG_AUTOGRAD_THREADS is 0.
+
+    Raises
+    ------
+    ImportError
+        If the variable is neither 0 nor 1.
+    """
     value = environment.get("OPENREG_AUTOGRAD_THREADS", "")
     if value not in ("", "0", "1"):
-        raise ImportError(f"openreg: OPENREG_AUTOGRAD_THREADS={value[:100]}: expected 0 or 1")
+        raise ImportError(rejection("OPENREG_AUTOGRAD_THREADS", value))
     if value == "0":
         Variable._execution_engine = CallingThreadEngine()

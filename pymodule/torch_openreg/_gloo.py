@@ -1,7 +1,7 @@
-"""The backend "gloo" of ``torch.distributed`` for the devices' tensors.
+"""The backend "gloo" of ``torch.distributed`` for tensors of the devices.
 
-``ProcessGroupGloo`` becomes the bridge's class, which inherits from PyTorch's: CPU tensors have the
-same code as before. In CUDA mode PyTorch believes already that Gloo serves ``cuda``.
+The bridge's class replaces ``ProcessGroupGloo`` and inherits from it, so CPU tensors use the same
+code as before. In CUDA mode, PyTorch already assumes that Gloo supports ``cuda``.
 """
 
 import torch
@@ -11,10 +11,7 @@ from . import _C
 
 
 def install(device_type: str) -> None:
-    """Put the class where PyTorch looks for it; do nothing in a PyTorch without Gloo.
-
-    Once is enough: called again, it does nothing.
-    """
+    """Install the class in PyTorch, if PyTorch has Gloo. A second call does nothing."""
     if not distributed.is_available() or not distributed.is_gloo_available():
         return
     if hasattr(_C, "ProcessGroupGloo"):

@@ -1,6 +1,6 @@
-"""What `_record_memory_history` is told, in either mode, and what the recorder is told of it.
+"""Checks the arguments of `_record_memory_history` in both modes, and starts the recording.
 
-Nothing of PyTorch is imported: CUDA mode supplies this before PyTorch is whole.
+This module does not import PyTorch: CUDA mode uses it before PyTorch is fully imported.
 """
 
 from torch_openreg import _C
@@ -21,18 +21,18 @@ def record(
     global_record_annotations: bool,
     skip_actions: list[str] | None,
 ) -> None:
-    """Record what happens to memory from now on, or stop that.
+    """Start or stop recording the memory history.
 
     Parameters
     ----------
     enabled, context, stacks, max_entries, clear_history, compile_context, \
     global_record_annotations, skip_actions
-        As of ``torch.cuda.memory._record_memory_history``.
+        See ``torch.cuda.memory._record_memory_history``.
 
     Raises
     ------
     RuntimeError
-        For a word that is not one of those.
+        If `enabled`, `context` or `stacks` has an invalid value.
     """
     _check_one_of(enabled, ("state", "all", None), "expected state to be 'state', 'all', or None")
     _check_one_of(

@@ -1,7 +1,7 @@
-"""Meta kernels of the operators in ``torch.ops.openreg``: what a result looks like, without values.
+"""Meta kernels of the operators in ``torch.ops.openreg``: they compute shape, dtype and layout.
 
-They serve ``torch.device("meta")`` and the fake tensors with which ``torch.compile`` traces. The
-operators are defined in the extension, which this module therefore imports first.
+``torch.device("meta")`` and the fake tensors of ``torch.compile`` use them. The extension defines
+the operators, so this module imports it first.
 """
 
 import torch
@@ -14,7 +14,7 @@ _library = torch.library.Library("openreg", "IMPL", "Meta")
 
 
 def _absolute(input: Tensor) -> Tensor:
-    """The absolute value of a complex number is real; the layout is the argument's."""
+    """The absolute value of a complex number is real. The layout is that of the argument."""
     return torch.empty_like(input, dtype=input.dtype.to_real())
 
 

@@ -1,13 +1,15 @@
-"""The backend of ``torch.distributed`` that computes among devices, without the host.
+"""The backend "occl" of ``torch.distributed``, which communicates between devices.
 
-It is called "occl". In CUDA mode it is "nccl", and its class ``ProcessGroupNCCL``, which a PyTorch
-without CUDA lacks. `install` registers it, and does nothing else: no device is initialized.
+In CUDA mode its name is "nccl" and its class is ``ProcessGroupNCCL``, which a PyTorch without CUDA
+lacks. `install` only registers the backend and initializes no device.
 
-PyTorch has no word for a program that names no backend and has both CPU tensors and tensors on
-devices of a plugin: it would serve the latter alone. Here they have "gloo" and "occl". Nor does it
-choose the plugin as a group's default backend when several are named, which
-``DistributedDataParallel`` asks for. Both is mended where groups are made. In CUDA mode neither
-is needed: what PyTorch does for NCCL is done.
+Two behaviors of PyTorch are changed for the device type ``openreg``. In CUDA mode PyTorch already
+does the same for NCCL.
+
+- If a program names no backend, PyTorch would only support tensors on the devices of the plugin.
+  Here groups get "gloo" for CPU tensors and "occl" for the devices.
+- If a program names several backends, PyTorch would not choose the plugin's as the default backend
+  of a group, which ``DistributedDataParallel`` uses. Here it is the default.
 """
 
 import functools
@@ -22,9 +24,9 @@ NAME = "occl"
 
 
 def install(device_type: str) -> None:
-    """Register the backend; do nothing in a PyTorch without ``torch.distributed``.
+    """Register the backend.
 
-    Once is enough: called again, it does nothing.
+    Does nothing in a PyTorch without ``torch.distributed``, or when called again.
     """
     if not hasattr(_C, "define_occl") or hasattr(_C, "ProcessGroupOCCL"):
         return
@@ -33,13 +35,13 @@ def install(device_type: str) -> None:
     _C.define_occl()
     _publish_flight_recorder(device_type)
     if device_type == "cuda":
-        _stand_in_for_nccl()
+        _register_as_nccl()
     else:
         _register_plugin(device_type)
 
 
 def _publish(group_class: type) -> None:
-    """Put the class where PyTorch has those of its backends."""
+    """Add the class to the modules in which PyTorch has its backends."""
     from torch.distributed import distributed_c10d
 
     for module in (torch._C._distributed_c10d, distributed_c10d, distributed):
@@ -49,7 +51,7 @@ def _publish(group_class: type) -> None:
 
 
 def _publish_flight_recorder(device_type: str) -> None:
-    """Put its functions where a PyTorch with NCCL has them."""
+    """Add the functions of the flight recorder to PyTorch, as in a PyTorch with NCCL."""
     recorder = _C._flight_recorder
     for name in ("_dump_nccl_trace", "_dump_nccl_trace_json", "_reset_fr_recording_nccl"):
         setattr(torch._C._distributed_c10d, name, getattr(recorder, name))
@@ -59,7 +61,7 @@ def _publish_flight_recorder(device_type: str) -> None:
         recorder.set_library_version(".".join(map(str, nccl.VERSION)))
 
 
-def _stand_in_for_nccl() -> None:
+def _register_as_nccl() -> None:
     from torch.distributed import constants, distributed_c10d
 
     _publish(_C.ProcessGroupNCCL)
@@ -70,8 +72,8 @@ def _stand_in_for_nccl() -> None:
     distributed_c10d._NCCL_AVAILABLE = True
 
 
-def _create(facts: Any, options: Any) -> Any:
-    """Make a group, as PyTorch asks a plugin to."""
+def _create(arguments: Any, options: Any) -> Any:
+    """Create a process group. PyTorch calls this for a plugin."""
     group_class = _C.ProcessGroupOCCL
     if options is None:
         options = group_class.Options()
@@ -80,10 +82,10 @@ def _create(facts: Any, options: Any) -> Any:
             "Expected backend_options argument to be of type ProcessGroupOCCL.Options, "
             f"got {type(options).__name__}"
         )
-    options._timeout = facts.timeout
-    options.group_name = facts.group_id
-    options.global_ranks_in_group = facts.global_ranks_in_group
-    return group_class(facts.store, facts.group_rank, facts.group_size, options)
+    options._timeout = arguments.timeout
+    options.group_name = arguments.group_id
+    options.global_ranks_in_group = arguments.global_ranks_in_group
+    return group_class(arguments.store, arguments.group_rank, arguments.group_size, options)
 
 
 def _register_plugin(device_type: str) -> None:
@@ -91,31 +93,31 @@ def _register_plugin(device_type: str) -> None:
 
     _publish(_C.ProcessGroupOCCL)
     distributed.Backend.register_backend(NAME, _create, extended_api=True, devices=[device_type])
-    _serve_all_when_none_is_named(device_type)
+    _use_both_backends_by_default(device_type)
     _choose_default_backend(distributed_c10d)
     _set_timeouts(distributed_c10d, device_type)
 
 
-def _serve_all_when_none_is_named(device_type: str) -> None:
+def _use_both_backends_by_default(device_type: str) -> None:
     config = distributed.distributed_c10d.BackendConfig
     initialize = config.__init__
 
     @functools.wraps(initialize)
-    def named(self: Any, backend: Any) -> None:
+    def initialize_config(self: Any, backend: Any) -> None:
         is_named = backend != distributed.Backend.UNDEFINED
         if not is_named and torch._C._get_accelerator().type == device_type:
             backend = f"cpu:{distributed.Backend.GLOO},{device_type}:{NAME}"
         initialize(self, backend)
 
-    config.__init__ = named  # type: ignore[method-assign]
+    config.__init__ = initialize_config  # type: ignore[method-assign]
 
 
 def _choose_default_backend(module: Any) -> None:
-    make = module._new_process_group_helper
+    create = module._new_process_group_helper
 
-    @functools.wraps(make)
-    def made(*arguments: Any, **options: Any) -> Any:
-        group, store = make(*arguments, **options)
+    @functools.wraps(create)
+    def create_group(*arguments: Any, **options: Any) -> Any:
+        group, store = create(*arguments, **options)
         if isinstance(group, distributed.ProcessGroup):
             for device in group._device_types:
                 backend = group._get_backend(device)
@@ -123,11 +125,11 @@ def _choose_default_backend(module: Any) -> None:
                     group._set_default_backend(distributed.ProcessGroup.BackendType.CUSTOM)
         return group, store
 
-    module._new_process_group_helper = made
+    module._new_process_group_helper = create_group
 
 
 def _set_timeouts(module: Any, device_type: str) -> None:
-    """Have a group's timeout set for devices, too: PyTorch sets it for backends that it knows."""
+    """Make `_set_pg_timeout` set the timeout of this backend, too: PyTorch only knows its own."""
     set_others = module._set_pg_timeout
 
     @functools.wraps(set_others)

@@ -1,4 +1,4 @@
-"""What ``torch.profiler`` asks a build with CUDA, or of a device that it has no question for."""
+"""Support for ``torch.profiler``: the activity of the devices."""
 
 import functools
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ from . import _C
 
 @functools.cache
 def install(device_type: str) -> None:
-    """Have the devices' activity be supported, and left out of profiles that say so.
+    """Add the activity of the devices, and support turning it on and off in a profile.
 
-    Once is enough: called again, it does nothing.
+    A second call does nothing.
     """
     activity = ProfilerActivity.CUDA if device_type == "cuda" else ProfilerActivity.PrivateUse1
     supported = torch.autograd._supported_activities
@@ -24,12 +24,12 @@ def install(device_type: str) -> None:
     torch.autograd._supported_activities = supported_activities
     torch.autograd.profiler._supported_activities = supported_activities
 
-    toggle_of_host = torch.autograd.profiler._toggle_collection_dynamic
+    toggle_of_others = torch.autograd.profiler._toggle_collection_dynamic
 
     def toggle_collection_dynamic(enable: bool, activities: Iterable[ProfilerActivity]) -> None:
         activities = set(activities)
         if activity in activities:
             _C.collect_device_activity(enable)
-        toggle_of_host(enable, activities - {activity})
+        toggle_of_others(enable, activities - {activity})
 
     torch.autograd.profiler._toggle_collection_dynamic = toggle_collection_dynamic

@@ -1,9 +1,10 @@
-"""``torch.distributed._symmetric_memory`` for the devices: what its Python expects of a build.
+"""The Python part of ``torch.distributed._symmetric_memory`` for the devices.
 
-Memory, signals and operators are in the extension, where PyTorch finds them. Here is the rest.
-Memory pools: a build with CUDA knows what allocates for them. And operators that are Python, for
-``torch.cuda`` alone: devices of a plugin have what PyTorch computes in their place when it is told
-to test, with collectives one after the other, and the same results.
+Memory, signals and operators are in the extension. This module adds two things:
+
+- The allocator for memory pools, which PyTorch only knows for CUDA.
+- The operators that PyTorch implements in Python for CUDA only. Devices of a plugin use PyTorch's
+  own fallbacks, which call the collectives one after the other and compute the same results.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,15 +21,15 @@ _library: torch.library.Library | None = None
 
 
 def install(device_type: str) -> None:
-    """Give the module what it lacks; do nothing in a PyTorch without ``torch.distributed``."""
+    """Install both parts. Does nothing in a PyTorch without ``torch.distributed``."""
     if not hasattr(_C, "symmetric_memory_source") or not distributed.is_available():
         return
-    _serve_pools(device_type)
+    _install_pool_allocator(device_type)
     if device_type != "cuda" and _library is None:
         _register_operators()
 
 
-def _serve_pools(device_type: str) -> None:
+def _install_pool_allocator(device_type: str) -> None:
     handle = torch._C._distributed_c10d._SymmetricMemory
     find = handle.get_mempool_allocator
 
@@ -47,13 +48,13 @@ def _register_operators() -> None:
         "fused_matmul_reduce_scatter",
         "fused_scaled_matmul_reduce_scatter",
     ):
-        _library.impl(name, _one_after_the_other(name), "PrivateUse1")
+        _library.impl(name, _fallback(name), "PrivateUse1")
     _library.impl("_low_contention_all_gather", _all_gather, "PrivateUse1")
     _library.impl("_low_contention_reduce_scatter", _reduce_scatter, "PrivateUse1")
     _library.impl("get_remote_tensors", _get_remote_tensors, "PrivateUse1")
 
 
-def _one_after_the_other(name: str) -> Any:
+def _fallback(name: str) -> Any:
     def compute(*arguments: Any, **options: Any) -> Any:
         from torch.distributed import _symmetric_memory
 
@@ -62,18 +63,18 @@ def _one_after_the_other(name: str) -> Any:
     return compute
 
 
-def _size_of(group_name: "GroupName") -> int:
+def _group_size(group_name: "GroupName") -> int:
     return distributed.distributed_c10d._get_group_size_by_name(group_name)
 
 
 def _all_gather(tensor: torch.Tensor, group_name: "GroupName") -> torch.Tensor:
     gather = torch.ops._c10d_functional.all_gather_into_tensor
-    return gather(tensor.contiguous(), _size_of(group_name), group_name)
+    return gather(tensor.contiguous(), _group_size(group_name), group_name)
 
 
 def _reduce_scatter(tensor: torch.Tensor, reduce_op: str, group_name: "GroupName") -> torch.Tensor:
     scatter = torch.ops._c10d_functional.reduce_scatter_tensor
-    return scatter(tensor.contiguous(), reduce_op, _size_of(group_name), group_name)
+    return scatter(tensor.contiguous(), reduce_op, _group_size(group_name), group_name)
 
 
 def _get_remote_tensors(local: torch.Tensor, group_name: "GroupName") -> tuple[torch.Tensor, ...]:

@@ -1,10 +1,7 @@
-// Leaving the process in order.
-//
-// backward() returns to Python before autograd's device thread has let go of its last task, whose
-// destructor takes the GIL. If the interpreter is being finalized by then, Python 3.11 ends that
-// thread by unwinding it through a function that must not throw, and the process aborts. So at exit
-// the threads are told to stop, and waited for to their very end, thread-local destructors
-// included, of which only the system knows.
+// backward() returns to Python before autograd's device thread has destroyed its last task, and
+// that destructor takes the GIL. If the interpreter is finalizing by then, Python 3.11 unwinds the
+// thread through a noexcept function, and the process aborts. So at exit this stops the threads and
+// waits for their end. Thread-local destructors count, so it looks at the system's list of threads.
 
 #include "compat/autograd_threads.h"
 
@@ -20,15 +17,15 @@ namespace openreg {
 
 namespace {
 
-// How PyTorch names the threads.
+// PyTorch's name for the threads.
 constexpr std::string_view kThreadName = "pt_autograd";
 
-// Long enough for a busy machine, short enough for a person if a thread never ends.
-constexpr auto kPatience = std::chrono::seconds(5);
-constexpr auto kPause = std::chrono::milliseconds(1);
+// Long enough for a busy machine, and short enough for a user if a thread never ends.
+constexpr auto kTimeout = std::chrono::seconds(5);
+constexpr auto kPollInterval = std::chrono::milliseconds(1);
 
 bool autograd_threads_exist() {
-  std::error_code error; // a thread may end while it is looked at
+  std::error_code error; // a thread may end during the iteration
   for (const auto &task : std::filesystem::directory_iterator("/proc/self/task", error)) {
     std::string name;
     std::getline(std::ifstream(task.path() / "comm"), name);
@@ -46,9 +43,9 @@ void stop_autograd_threads() {
     return;
   }
   torch::autograd::Engine::get_default_engine().stop();
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto end = std::chrono::steady_clock::now() + kTimeout;
   while (autograd_threads_exist() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 

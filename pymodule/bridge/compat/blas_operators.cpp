@@ -12,16 +12,16 @@ namespace {
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 
-const at::Tensor &tensor(Arguments arguments, size_t place) {
-  return arguments[place].toTensor();
+const at::Tensor &tensor(Arguments arguments, size_t index) {
+  return arguments[index].toTensor();
 }
 
-// Nothing is multiplied when there is nothing to add up, or nowhere to put it.
+// CUDA calls no library if the sums or the result are empty.
 bool multiplies(const at::Tensor &left, const at::Tensor &right) {
   return left.numel() > 0 && right.numel() > 0;
 }
 
-// What torch.backends.cuda.preferred_blas_library() says of plain products.
+// The library for plain products, as torch.backends.cuda.preferred_blas_library() says.
 BlasLibrary preferred() {
   return at::globalContext().blasPreferredBackend() == at::BlasBackend::Cublaslt
              ? BlasLibrary::kCublasLt
@@ -32,17 +32,17 @@ BlasLibrary always(Arguments) {
   return BlasLibrary::kCublas;
 }
 
-// mm, bmm: what is multiplied comes first.
+// mm, bmm: the factors are the first two arguments.
 BlasLibrary of_first_two(Arguments arguments) {
   return multiplies(tensor(arguments, 0), tensor(arguments, 1)) ? preferred() : BlasLibrary::kNone;
 }
 
-// addbmm, baddbmm: what is added comes first.
+// addbmm, baddbmm: the factors follow the addend.
 BlasLibrary of_next_two(Arguments arguments) {
   return multiplies(tensor(arguments, 1), tensor(arguments, 2)) ? preferred() : BlasLibrary::kNone;
 }
 
-BlasLibrary of_matrix_and_vector(Arguments arguments) { // mv, which cuBLASLt does not have
+BlasLibrary of_matrix_and_vector(Arguments arguments) { // mv, which cuBLASLt does not support
   return tensor(arguments, 0).numel() > 0 ? BlasLibrary::kCublas : BlasLibrary::kNone;
 }
 
@@ -55,14 +55,14 @@ bool is_real(c10::ScalarType dtype) {
          dtype == at::kBFloat16;
 }
 
-// One number for each column: added by cuBLASLt itself.
+// Whether the addend is a bias, one number per column, which cuBLASLt adds itself.
 bool is_bias(const at::Tensor &added, int64_t columns) {
   const auto sizes = added.sizes();
   return !sizes.empty() && sizes.back() == columns && added.is_contiguous() &&
          (sizes.size() == 1 || (added.numel() == columns && columns > 1));
 }
 
-// addmm, _addmm_activation: self, mat1, mat2, beta, alpha, and with `out` what is written to.
+// addmm, _addmm_activation: self, mat1, mat2, beta, alpha, and the result in overloads with `out`.
 BlasLibrary of_addmm(Arguments arguments, bool has_activation) {
   const auto &added = tensor(arguments, 0), &right = tensor(arguments, 2);
   if (!multiplies(tensor(arguments, 1), right)) {
@@ -70,11 +70,11 @@ BlasLibrary of_addmm(Arguments arguments, bool has_activation) {
   }
   const auto rows = right.size(0), columns = right.size(1);
   const auto &last = arguments.back();
-  const bool suits = arguments[3].toScalar().toComplexDouble() == 1.0 && rows > 1 && columns > 1 &&
-                     is_real(right.scalar_type()) &&
-                     (!last.isTensor() || last.toTensor().is_contiguous()) &&
-                     (is_bias(added, columns) || (has_activation && added.dim() == 2));
-  return suits ? BlasLibrary::kCublasLt : preferred();
+  const bool is_fused = arguments[3].toScalar().toComplexDouble() == 1.0 && rows > 1 &&
+                        columns > 1 && is_real(right.scalar_type()) &&
+                        (!last.isTensor() || last.toTensor().is_contiguous()) &&
+                        (is_bias(added, columns) || (has_activation && added.dim() == 2));
+  return is_fused ? BlasLibrary::kCublasLt : preferred();
 }
 
 BlasLibrary of_plain_addmm(Arguments arguments) {
@@ -90,12 +90,13 @@ BlasLibrary of_scaled(Arguments arguments) { // _scaled_mm
                                                                 : BlasLibrary::kNone;
 }
 
-BlasLibrary of_triangular(Arguments arguments) { // a matrix and a right side, in any order
+BlasLibrary of_triangular(Arguments arguments) { // a matrix and a right-hand side, in any order
   return multiplies(tensor(arguments, 0), tensor(arguments, 1)) ? BlasLibrary::kCublas
                                                                 : BlasLibrary::kNone;
 }
 
-// _cdist_forward: x1, x2, p, compute_mode. Euclidean distances of many points are a product.
+// _cdist_forward: x1, x2, p, compute_mode. Computes Euclidean distances of many points by a
+// product.
 BlasLibrary of_distances(Arguments arguments) {
   constexpr int64_t kDecideBySize = 0, kAlways = 1, kManyPoints = 25;
   const auto &left = tensor(arguments, 0), &right = tensor(arguments, 1);
@@ -107,12 +108,12 @@ BlasLibrary of_distances(Arguments arguments) {
   return mode == kAlways || (mode == kDecideBySize && are_many) ? preferred() : BlasLibrary::kNone;
 }
 
-BlasLibrary of_exponential(Arguments arguments) { // linalg_matrix_exp, by products of the matrix
+BlasLibrary of_exponential(Arguments arguments) { // linalg_matrix_exp: products of matrices
   const auto &matrix = tensor(arguments, 0);
   return matrix.numel() > 0 && matrix.size(-1) > 1 ? preferred() : BlasLibrary::kNone;
 }
 
-// In the order of names.
+// Sorted by name.
 constexpr std::array<BlasOperator, 21> kTable = {{
     {"aten::_addmm_activation", &of_activated_addmm},
     {"aten::_cdist_forward", &of_distances},

@@ -1,8 +1,8 @@
-// Operators for which CUDA's kernels call cuBLAS or cuBLASLt with a workspace, and for which
-// arguments. A test asks whether PyTorch still has every operator that is named here.
+// Operators whose CUDA kernels call cuBLAS or cuBLASLt with a workspace, and with which arguments
+// they do. A test checks that PyTorch still has every operator in the table.
 //
-// Not so are factorizations and the solvers made of them: whether cuBLAS or cuSOLVER serves them
-// depends on sizes and versions.
+// Factorizations and solvers are not listed: whether cuBLAS or cuSOLVER computes them depends on
+// sizes and versions.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -17,15 +17,15 @@ namespace openreg {
 enum class BlasLibrary { kNone, kCublas, kCublasLt };
 
 struct BlasOperator {
-  std::string_view name; // all its overloads
+  std::string_view name; // all overloads
 
-  // Which library works with such arguments, which the kernel has accepted.
+  // Returns the library that computes these arguments. Call it after the kernel has accepted them.
   BlasLibrary (*library)(c10::ArrayRef<c10::IValue> arguments);
 };
 
 std::span<const BlasOperator> blas_operators();
 
-// The name of each.
+// Appends the name of each.
 void append_blas_operators(std::vector<std::string_view> &names);
 
 } // namespace openreg

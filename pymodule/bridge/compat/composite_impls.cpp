@@ -50,7 +50,8 @@ at::Tensor make_sparse(c10::DispatchKeySet keys, c10::Device device, c10::Layout
   if (layout != c10::kSparse) {
     return at::detail::make_tensor<at::SparseCsrTensorImpl>(keys, device, layout, dtype);
   }
-  const c10::OptionalDeviceGuard guard(device); // its first members are made on the current device
+  const c10::OptionalDeviceGuard guard(
+      device); // the constructor makes members on the current device
   return at::detail::make_tensor<at::SparseTensorImpl>(keys, dtype);
 }
 

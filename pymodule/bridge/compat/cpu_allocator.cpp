@@ -7,14 +7,14 @@
 
 namespace openreg {
 
-// PyTorch keeps the allocator of the highest priority, and says nothing when it keeps another.
+// PyTorch keeps the allocator with the highest priority, silently, so the result must be checked.
 c10::Allocator *replace_cpu_allocator(c10::Allocator *allocator) {
   auto *const before = c10::GetCPUAllocator();
   c10::SetCPUAllocator(allocator, std::numeric_limits<uint8_t>::max());
   TORCH_CHECK(
       c10::GetCPUAllocator() == allocator,
-      "openreg: PyTorch's CPU allocator cannot be replaced, so kernels would not allocate on "
-      "devices");
+      "openreg: cannot replace PyTorch's CPU allocator, because another one has a higher priority; "
+      "without it, kernels cannot allocate device memory");
   return before;
 }
 

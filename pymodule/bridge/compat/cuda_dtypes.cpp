@@ -24,7 +24,7 @@ constexpr Dtypes kFourier{at::kHalf, at::kComplexHalf};
 
 using Sizes = c10::SmallVector<int64_t, 4>;
 
-// The sizes of one transform, in the order of its dimensions.
+// Returns the sizes of one transform, in the order of its dimensions.
 Sizes signal_sizes(const at::Tensor &self, c10::ArrayRef<int64_t> dimensions) {
   Sizes sizes;
   for (const auto dimension : dimensions) {
@@ -42,7 +42,7 @@ void check_sizes(c10::IntArrayRef sizes) {
               sizes);
 }
 
-// _fft_c2c, _fft_r2c: as large as the argument.
+// _fft_c2c, _fft_r2c: the transform is as large as the argument.
 void check_signal(Arguments arguments) {
   check_sizes(signal_sizes(arguments[0].toTensor(), arguments[1].toIntVector()));
 }
@@ -56,7 +56,7 @@ void check_result(Arguments arguments) {
 
 // ---- what the CPU lacks -------------------------------------------------------------------------
 
-// In the order of names. That of an operator stands for the one that works in place, too.
+// Sorted by name. A row also applies to the operator's in-place form.
 constexpr std::array kWidened = {
     WidenedRow{"aten::_fft_c2c", kFourier, ComputedIn::kWider, &check_signal},
     WidenedRow{"aten::_fft_c2r", kFourier, ComputedIn::kWider, &check_result},
@@ -119,7 +119,7 @@ static_assert(std::ranges::is_sorted(kWidened, {}, &WidenedRow::name));
 
 // ---- what CUDA lacks ----------------------------------------------------------------------------
 
-std::string_view reduction(Arguments arguments) { // of scatter_reduce
+std::string_view reduction(Arguments arguments) { // scatter_reduce
   return arguments[4].toStringRef();
 }
 
@@ -139,8 +139,8 @@ constexpr auto kWhole = kIntegers | kBools;
 constexpr auto kNotOfMatrices = kWhole | kComplexHalfs;
 constexpr auto kScatterReduce = "cuda_scatter_gather_base_kernel_func";
 
-// In the order of names; see above. Convolutions are refused in operators/convolution.cpp, and
-// histograms in operators/dtypes.cpp.
+// Sorted by name, as above. operators/convolution.cpp checks convolutions, and operators/dtypes.cpp
+// histograms.
 constexpr std::array kRefused = {
     RefusedRow{"aten::_upsample_bicubic2d_aa", kBytes, "upsample_bilinear2d_out_frame"},
     RefusedRow{"aten::_upsample_bilinear2d_aa", kBytes, "upsample_bilinear2d_out_frame"},

@@ -1,9 +1,9 @@
-// Dtypes that operators have on CUDA and not on the CPU, and the other way round.
+// Dtypes that operators support on CUDA but not on the CPU, and the other way round.
 //
-// What the CPU's kernel lacks is computed in a wider dtype and rounded once, as CUDA's kernels
-// compute; what CUDA's kernel lacks is refused in its words. A launch does both
-// (launch/by_dtype.h). Operators without a row have on the CPU what they have on CUDA, or kernels
-// of openreg's own.
+// A dtype that the CPU's kernel lacks is computed in a wider dtype and rounded once, as CUDA's
+// kernels do. A dtype that CUDA's kernel lacks raises CUDA's error. A launch does both
+// (launch/by_dtype.h). Operators without a row support the same dtypes on both, or have kernels of
+// openreg's own.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -18,34 +18,35 @@
 
 namespace openreg {
 
-// In which dtype an operator is computed instead.
+// The dtype in which an operator is computed instead.
 enum class ComputedIn {
-  kWider,    // float16 and bfloat16 in float32, complex32 in complex64; results are rounded
-  kBytes,    // bool in uint8; results are bool again
-  kIntegers, // bool in int64, which results stay
+  kWider,    // float16 and bfloat16 in float32, complex32 in complex64; the results are rounded
+  kBytes,    // bool in uint8; the results become bool
+  kIntegers, // bool in int64; the results stay int64
 };
 
-using Arguments = c10::ArrayRef<c10::IValue>; // by the schema
+using Arguments = c10::ArrayRef<c10::IValue>; // in the schema's order
 
 struct WidenedRow {
-  std::string_view name; // of the operator: all overloads
+  std::string_view name; // the operator, all overloads
   Dtypes dtypes;
   ComputedIn in = ComputedIn::kWider;
-  void (*check)(Arguments arguments) = nullptr; // raises what CUDA raises with these dtypes
+  void (*check)(Arguments arguments) = nullptr; // raises CUDA's errors for these dtypes
 };
 
 struct RefusedRow {
   std::string_view name;
   Dtypes dtypes;
-  const char *cuda_name;                          // by which CUDA's sentence calls the kernel
-  bool (*applies)(Arguments arguments) = nullptr; // nullptr: with any arguments
+  const char *cuda_name;                          // the kernel's name in CUDA's error
+  bool (*applies)(Arguments arguments) = nullptr; // nullptr: for all arguments
 };
 
-// An operator's rows; none for most operators.
+// Returns an operator's rows. Most operators have none. An in-place operator has the rows of its
+// functional form.
 std::span<const WidenedRow> widened_rows(std::string_view name);
 std::span<const RefusedRow> refused_rows(std::string_view name);
 
-// The name of each row.
+// Appends the name of each row.
 void append_dtype_rows(std::vector<std::string_view> &names);
 
 } // namespace openreg

@@ -1,5 +1,4 @@
-// PyTorch's tables of inner loops, one for each operator that has one: `stub` looks a function up
-// by the device of what it is called with.
+// PyTorch's DispatchStubs. A stub is a table of an operator's inner loops, one per device type.
 #pragma once
 
 #include <ATen/native/DispatchStub.h>
@@ -10,7 +9,7 @@
 
 namespace at::native {
 
-// Numbers the indices of a sparse tensor. PyTorch does not install the header that declares it.
+// Flattens the indices of a sparse tensor. PyTorch does not install the header that declares it.
 using flatten_indices_fn = Tensor (*)(const Tensor &indices, IntArrayRef size);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
 
@@ -18,7 +17,7 @@ DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
 
 namespace openreg {
 
-// Makes `kernel` the devices' function of a stub. To be called where kernels are registered.
+// Registers `kernel` as the devices' function of a stub. Call it where kernels are registered.
 template <class Stub> void set_device_kernel(Stub &stub, typename Stub::FnPtr kernel) {
   if (in_cuda_mode()) {
     stub.set_cuda_dispatch_ptr(kernel);

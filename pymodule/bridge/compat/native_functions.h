@@ -1,5 +1,5 @@
-// Functions that PyTorch's own kernels share: what they check, how they resize and fill. They are
-// of no public interface.
+// Helper functions of PyTorch's own kernels: checks, resizing, filling. They are not a public
+// interface of PyTorch.
 #pragma once
 
 #include <ATen/EmptyTensor.h>

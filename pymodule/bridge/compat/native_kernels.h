@@ -1,5 +1,5 @@
-// PyTorch's kernels that are called by their C++ names, for to dispatch to them would cost as much
-// as they do, or lead back here. Their names and signatures are generated from
+// PyTorch kernels that the bridge calls by their C++ names, because dispatching costs as much as
+// they do, or would lead back to the bridge. PyTorch generates names and signatures from
 // native_functions.yaml.
 #pragma once
 
@@ -82,7 +82,7 @@ using at::native::empty_like_quantized;
 using at::native::empty_per_channel_affine_quantized;
 using at::native::empty_quantized;
 
-// what openreg decides first
+// kernels that openreg's kernels wrap
 using at::native::abs;
 using at::native::abs_;
 using at::native::abs_out;

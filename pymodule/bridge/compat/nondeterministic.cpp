@@ -16,11 +16,11 @@ using Arguments = c10::ArrayRef<c10::IValue>;
 
 constexpr std::string_view kAny = "*";
 
-bool reduces(Arguments arguments) { // nll_loss2d: without reduction nothing is added up
+bool reduces(Arguments arguments) { // nll_loss2d: without a reduction it adds nothing
   return arguments[3].toInt() != at::Reduction::None;
 }
 
-constexpr int64_t kModeMax = 2; // of embedding_bag
+constexpr int64_t kModeMax = 2; // embedding_bag's mode "max"
 
 bool takes_maximum(Arguments arguments) { // _embedding_bag_backward
   return arguments[8].toInt() == kModeMax;
@@ -30,7 +30,7 @@ bool takes_dense_maximum(Arguments arguments) { // _embedding_bag_dense_backward
   return arguments[7].toInt() == kModeMax;
 }
 
-bool accumulates(Arguments arguments) { // put_: the CPU's kernel refuses the rest
+bool accumulates(Arguments arguments) { // put_: the CPU's kernel alerts for the rest
   return arguments[3].toBool();
 }
 
@@ -42,9 +42,9 @@ bool multiplies(Arguments arguments) { // scatter_reduce
   return arguments[4].toStringRef() == "prod";
 }
 
-// In the order of names. max_unpool2d and max_unpool3d are refused by the CPU's kernels,
-// _adaptive_avg_pool2d_backward where its typed launch is (operators/network.cpp), and histc where
-// its dtypes are looked at (operators/dtypes.cpp).
+// Sorted by name. Other places alert for the remaining operators: the CPU's kernels for
+// max_unpool2d and max_unpool3d, operators/network.cpp for _adaptive_avg_pool2d_backward,
+// operators/dtypes.cpp for histc.
 constexpr std::array<Nondeterministic, 34> kTable = {{
     {"aten::_adaptive_avg_pool3d_backward", kAny, "adaptive_avg_pool3d_backward_cuda"},
     {"aten::_ctc_loss_backward", kAny, "ctc_loss_backward_gpu"},

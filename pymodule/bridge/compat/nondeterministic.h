@@ -1,11 +1,11 @@
-// Operators that have no deterministic implementation on CUDA. Under
-// torch.use_deterministic_algorithms they raise here what they raise there, or warn of it, although
-// the CPU's kernels that run are deterministic: a program that fails on a GPU fails here.
+// Operators without a deterministic implementation on CUDA. Under
+// torch.use_deterministic_algorithms they raise or warn as they do on CUDA, although the CPU's
+// kernels are deterministic: a program that fails on a GPU must fail here.
 //
-// Not so are the backwards of replication_pad and of max_pool3d. For CUDA tensors PyTorch puts
-// deterministic compositions in their place, for openreg's it does not, so that a program that runs
-// on a GPU would fail here. Nor is asked for CUBLAS_WORKSPACE_CONFIG, which a device without cuBLAS
-// does not need.
+// The backward operators of replication_pad and max_pool3d are exceptions. PyTorch replaces them by
+// deterministic compositions for CUDA tensors only, so raising for openreg's tensors would fail a
+// program that runs on a GPU. CUBLAS_WORKSPACE_CONFIG is not required either, because the devices
+// have no cuBLAS.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -18,18 +18,19 @@
 namespace openreg {
 
 struct Nondeterministic {
-  std::string_view name, overload; // overload "*": all of them
-  const char *cuda_name;           // by which CUDA's sentence calls it
-  bool (*applies)(c10::ArrayRef<c10::IValue> arguments) = nullptr; // nullptr: with any arguments
+  std::string_view name, overload;                                 // overload "*": all overloads
+  const char *cuda_name;                                           // the name in CUDA's error
+  bool (*applies)(c10::ArrayRef<c10::IValue> arguments) = nullptr; // nullptr: for all arguments
 
-  // Raises or warns, as torch.use_deterministic_algorithms says, if it applies to such arguments.
+  // Raises or warns, as torch.use_deterministic_algorithms says, if the row applies to the
+  // arguments.
   void alert(c10::ArrayRef<c10::IValue> arguments) const;
 };
 
-// The operator's row of the table, nullptr for most operators.
+// Returns the operator's row, or nullptr. Most operators have none.
 const Nondeterministic *find_nondeterministic(const c10::OperatorName &name);
 
-// The name of each row.
+// Appends the name of each row.
 void append_nondeterministic(std::vector<std::string_view> &names);
 
 } // namespace openreg

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kIndex = "aten::index";
 constexpr std::string_view kChooseAttention = "aten::_fused_sdp_choice";
 constexpr std::string_view kPackSequence = "aten::_pack_padded_sequence";
-constexpr std::array<std::string_view, 2> kCounting = {"aten::arange", "aten::range"};
+constexpr std::array<std::string_view, 2> kRanges = {"aten::arange", "aten::range"};
 constexpr std::array<std::string_view, 2> kCopies = {"aten::copy_", "aten::copy_sparse_to_sparse_"};
 
 constexpr std::array<std::string_view, 4> kAbsentOnCuda = {
@@ -26,10 +26,10 @@ constexpr std::string_view kAnyOverload = "*";
 struct Row {
   std::string_view name;
   HostArguments takes;
-  std::string_view overload = kAnyOverload; // the only one that takes it
+  std::string_view overload = kAnyOverload; // the overload to which the row applies
 };
 
-// By name, in order.
+// Sorted by name.
 constexpr std::array<Row, 19> kHostArguments = {{
     {"aten::_fused_adagrad_", HostArguments::kScalars, "tensor_lr"},
     {"aten::_fused_adam_", HostArguments::kScalars, "tensor_lr"},
@@ -60,16 +60,16 @@ std::string_view without_overload(std::string_view name) {
 
 } // namespace
 
-bool takes_by_indices(std::string_view name) {
+bool has_data_dependent_size(std::string_view name) {
   return name == kIndex;
 }
 
-bool only_seems_to_draw(std::string_view name) {
+bool has_stale_rng_tag(std::string_view name) {
   return name == kChooseAttention;
 }
 
-bool counts_by_numbers(std::string_view name) {
-  return std::ranges::count(kCounting, name) > 0;
+bool size_depends_on_numbers(std::string_view name) {
+  return std::ranges::count(kRanges, name) > 0;
 }
 
 bool copies_composites(std::string_view name) {
@@ -94,7 +94,7 @@ HostArguments host_arguments(std::string_view name, std::string_view overload) {
 
 std::vector<std::string_view> operators_known_by_name() {
   std::vector<std::string_view> names = {kIndex, kChooseAttention, kPackSequence};
-  names.insert(names.end(), kCounting.begin(), kCounting.end());
+  names.insert(names.end(), kRanges.begin(), kRanges.end());
   names.insert(names.end(), kAbsentOnCuda.begin(), kAbsentOnCuda.end());
   names.insert(names.end(), kCopies.begin(), kCopies.end());
   for (const auto &row : kHostArguments) {

@@ -1,5 +1,5 @@
-// What is known of operators by their names alone, because neither schema nor tags say it. A test
-// asks whether PyTorch still has every operator that is named here, in nondeterministic.cpp,
+// Facts about operators that neither the schema nor the tags have, by operator name. A test checks
+// that PyTorch still has every operator that is named here, in nondeterministic.cpp,
 // blas_operators.cpp or cuda_dtypes.cpp.
 #pragma once
 
@@ -9,42 +9,43 @@
 
 namespace openreg {
 
-// How many elements aten::index takes depends on what is in its indices, if one is a mask.
-bool takes_by_indices(std::string_view name);
+// Whether the size of the result depends on the content of the indices if one of them is a mask:
+// aten::index.
+bool has_data_dependent_size(std::string_view name);
 
-// Whether an operator is tagged as one that draws random numbers and draws none.
-bool only_seems_to_draw(std::string_view name);
+// Whether PyTorch tags an operator as random although it draws no random numbers.
+bool has_stale_rng_tag(std::string_view name);
 
-// Whether results are as long as the operator's numbers say.
-bool counts_by_numbers(std::string_view name);
+// Whether the size of the result depends on numbers: arange, range.
+bool size_depends_on_numbers(std::string_view name);
 
-// Whether an operator copies a sparse or such tensor between any two devices, the host among them.
+// Whether an operator copies a composite tensor between any two devices, or a device and the host.
 bool copies_composites(std::string_view name);
 
-// Which result is a CPU tensor by contract, wherever the arguments are; -1: none.
+// Returns the index of the result that is a CPU tensor for arguments on any device, or -1.
 int host_result(std::string_view name);
 
-// What an operator takes from host memory although it runs on a device, as on CUDA.
+// Which arguments may be on the host although the operator runs on a device, as on CUDA.
 enum class HostArguments {
   kNothing,
   kScalars, // CPU tensors of no dimensions
-  kTensors, // CPU tensors in some arguments: indices, lengths
+  kTensors, // CPU tensors in some arguments, such as indices or lengths
 };
 
-// As far as names say it: operators that are tagged pointwise take scalars as well.
+// Looks only at the name. Operators that are tagged pointwise take scalars as well.
 HostArguments host_arguments(std::string_view name, std::string_view overload);
 
-// Composites that work on a CPU tensor and not on a device's, because they look at the device or
-// call kernels of the CPU directly. A launch gives them twins.
+// Composites that fail on device tensors, because they check the device or call CPU kernels
+// directly. Boxed launches run them on twins.
 inline constexpr std::array<const char *, 2> kLaunchedComposites = {
     "aten::conj_physical_",
     "aten::mode.values",
 };
 
-// Operators that the CPU has and CUDA has not, by their names without overload.
+// Whether the CPU has an operator that CUDA lacks. `name` is without overload.
 bool is_absent_on_cuda(std::string_view name);
 
-// Every name above and in those files, without overload.
+// Returns every name in these files, without overload.
 std::vector<std::string_view> operators_known_by_name();
 
 } // namespace openreg

@@ -1,5 +1,5 @@
-// PyTorch's Gloo, as C++ that derives from it needs it. PyTorch's own sources are compiled with
-// this macro; its headers have no other use of it.
+// PyTorch's Gloo process group, for classes that derive from it. PyTorch compiles its own sources
+// with this macro, and its headers use it for nothing else.
 #pragma once
 
 #define USE_C10D_GLOO

@@ -1,4 +1,4 @@
-// To what dtype the arguments of a pointwise operator are promoted.
+// Type promotion of a pointwise operator's arguments.
 #pragma once
 
 #include <ATen/native/TypeProperties.h>

@@ -1,5 +1,5 @@
-// What TensorImpl keeps for its subclasses, of any tensor: its own functions ask first whether a
-// subclass computes it in another way, and every launch compares it.
+// Direct access to a TensorImpl's protected sizes, strides and offset. TensorImpl's own accessors
+// first check whether a subclass overrides them, and every launch compares these fields.
 #pragma once
 
 #include <c10/core/TensorImpl.h>

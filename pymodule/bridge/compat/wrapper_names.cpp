@@ -7,7 +7,7 @@ namespace openreg {
 
 namespace {
 
-// Composites on CUDA: the operator below them checks, in its own words.
+// Composites on CUDA. The operator that they call makes the check, under its own name.
 struct Row {
   std::string_view name, argument, method, quoted_argument;
 };
@@ -18,11 +18,11 @@ constexpr std::array<Row, 4> kComposites = {{
     {"aten::convolution", "weight", "__slow_conv2d_forward", "weight"},
 }};
 
-// Structured kernels have a kernel for meta tensors, which is generated with them.
+// PyTorch generates a Meta kernel with each structured kernel.
 bool is_structured(const c10::OperatorHandle &op) {
   auto name = op.schema().name();
   if (name.back() == '_' && name.substr(0, name.size() - 1).back() != '_') {
-    name.pop_back(); // some others have one for the form that writes to its argument alone
+    name.pop_back(); // other operators may have a Meta kernel for the in-place form only
   }
   const auto overload = op.schema().overload_name();
   const auto form = c10::Dispatcher::singleton().findOp({name, overload});

@@ -1,4 +1,5 @@
-// The functions around CUDA's kernels that PyTorch generates, whose names its sentences quote.
+// The names of the wrapper functions that PyTorch generates around CUDA's kernels. Its error
+// messages quote them.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -10,15 +11,15 @@
 namespace openreg {
 
 struct Quoted {
-  std::string method; // behind "wrapper_CUDA_"
+  std::string method; // without "wrapper_CUDA_"
   std::string argument;
 };
 
-// How the check of an operator's devices names it and one of its arguments. Slow: for sentences.
+// Returns the names of an operator and one of its arguments in CUDA's device check. Slow: use it
+// only for error messages.
 Quoted quoted_by_cuda(const c10::OperatorHandle &op, std::string_view argument);
 
-// Adds the operators that have no function of their own there, for who asks whether PyTorch has
-// them.
+// Appends the operators that are composite on CUDA. A test checks that PyTorch has them.
 void append_operators_with_other_wrappers(std::vector<std::string_view> &names);
 
 } // namespace openreg

@@ -12,7 +12,7 @@ c10::DeviceType choose_device_type() {
   const char *const chosen = std::getenv("OPENREG_DEVICE_TYPE");
   return chosen != nullptr && std::string_view(chosen) == "cuda"
              ? c10::DeviceType::CUDA
-             : c10::DeviceType::PrivateUse1; // the place that PyTorch keeps for a backend of others
+             : c10::DeviceType::PrivateUse1; // PyTorch's device type for out-of-tree backends
 }
 
 DeviceKeys::DeviceKeys(c10::DeviceType type)

@@ -1,3 +1,4 @@
+// A set of dtypes.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,7 +8,6 @@
 
 namespace openreg {
 
-// A set of dtypes.
 class Dtypes {
 public:
   constexpr Dtypes() = default;

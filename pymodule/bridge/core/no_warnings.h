@@ -1,5 +1,5 @@
-// While one lives, what PyTorch warns of on this thread is not shown: where a kernel takes the
-// place of another on purpose.
+// Suppresses PyTorch's warnings on this thread while it lives. PyTorch warns when one kernel
+// overrides another, which the bridge does on purpose.
 #pragma once
 
 #include <c10/util/Exception.h>

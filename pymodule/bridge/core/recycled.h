@@ -1,10 +1,10 @@
-// Objects that come and go with every launch: tensors and their storages. A thread keeps the room
-// of a few that it destroyed for those that it makes next, for to ask the host's allocator for room
-// and to give it back costs more than anything else that is done for them.
+// A per-thread free list for objects that every launch creates and destroys: tensors and storages.
+// Without it, malloc and free cost more than everything else that is done for such an object.
 //
-// A class derives from Recycled<itself>, is final, and is made by new alone. Whoever destroys an
-// object keeps its room, whichever thread made it. A thread gives back what it keeps when it ends.
-// Sanitizers see each object as it is: nothing is kept under them.
+// A class derives from Recycled<itself>, must be final, and must be created with new. The thread
+// that destroys an object keeps its memory, whichever thread created it, and frees what it keeps
+// when the thread ends. Under the address and thread sanitizers nothing is kept, so that they see
+// each object.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,10 @@ template <class T> class Recycled {
 public:
   static void *operator new(size_t bytes) {
     auto &kept = kept_;
-    if (auto *room = kept.first) [[likely]] {
-      kept.first = room->next;
+    if (auto *object = kept.first) [[likely]] {
+      kept.first = object->next;
       ++kept.vacancies;
-      return room;
+      return object;
     }
     return ::operator new(bytes);
   }
@@ -38,43 +38,43 @@ public:
       return;
     }
     auto &kept = kept_;
-    kept.first = new (address) Room{kept.first};
+    kept.first = new (address) FreeObject{kept.first};
     --kept.vacancies;
   }
 
 private:
-  static constexpr unsigned kMost = 32;
+  static constexpr unsigned kMaxKept = 32;
 
-  struct Room {
-    Room *next;
+  struct FreeObject {
+    FreeObject *next;
   };
 
   struct Kept {
-    Room *first;
-    unsigned vacancies; // for rooms; 0 before the first one as well, and when the thread ends
+    FreeObject *first;
+    unsigned vacancies; // how many more fit; 0 before open() and after the thread's end
     bool is_open;
   };
 
   struct AtThreadExit {
     ~AtThreadExit() {
       kept_.vacancies = 0;
-      while (auto *room = kept_.first) {
-        kept_.first = room->next;
-        ::operator delete(room);
+      while (auto *object = kept_.first) {
+        kept_.first = object->next;
+        ::operator delete(object);
       }
     }
   };
 
-  // Once for each thread; false when it has no more vacancies.
+  // Opens this thread's list. Returns false if it is open already, which means that it is full.
   __attribute__((noinline)) static bool open() {
     if (!kRecycles || kept_.is_open) {
       return false;
     }
-    static_assert(sizeof(T) >= sizeof(Room));
+    static_assert(sizeof(T) >= sizeof(FreeObject));
     static thread_local AtThreadExit at_thread_exit;
     (void)&at_thread_exit;
     kept_.is_open = true;
-    kept_.vacancies = kMost;
+    kept_.vacancies = kMaxKept;
     return true;
   }
 

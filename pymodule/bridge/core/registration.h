@@ -1,9 +1,9 @@
-// Kernels under keys that are known only at run time.
+// Registers kernels under dispatch keys that are known only at run time.
 //
 //   OPENREG_LIBRARY_IMPL(aten, dense, library) { library.impl("abs", &abs); }
 //
-// is what TORCH_LIBRARY_IMPL(aten, <the devices' dense key>, library) would be. The block runs when
-// the extension registers its kernels, not while it is loaded.
+// stands for TORCH_LIBRARY_IMPL(aten, <the devices' dense key>, library). The block runs when the
+// extension registers its kernels, not when it is loaded.
 #pragma once
 
 #include <torch/library.h>
@@ -12,7 +12,7 @@
 
 namespace openreg {
 
-// The kernels of one namespace and key in one file. Lives as long as the process.
+// The kernels of one namespace and key in one file. A static object.
 class LibraryBlock {
 public:
   using Key = c10::DispatchKey DeviceKeys::*;
@@ -23,8 +23,8 @@ public:
     first_ = this;
   }
 
-  // All of them, once. They stay registered at exit: to take a kernel back is work, and a thread
-  // may still look for it.
+  // Runs all blocks. Call it once. The libraries are leaked: unregistering at exit takes time, and
+  // another thread may still call a kernel.
   static void register_all() {
     for (const auto *block = first_; block != nullptr; block = block->next_) {
       block->fill_(*new torch::Library(torch::Library::IMPL, block->name_space_,
@@ -45,7 +45,7 @@ private:
 
 } // namespace openreg
 
-// `key`: a member of DeviceKeys. At most one for each key in a file and namespace of C++.
+// `key`: a member of DeviceKeys. Use it at most once per key in a file and C++ namespace.
 #define OPENREG_LIBRARY_IMPL(name_space, key, library)                                             \
   static void fill_##name_space##_##key(torch::Library &library);                                  \
   static ::openreg::LibraryBlock block_##name_space##_##key(                                       \

@@ -10,10 +10,11 @@ namespace openreg {
 
 namespace {
 
-// CUDA's numbers of the same mistakes.
+// The numbers of CUDA's corresponding errors.
 constexpr int32_t kInvalidDevice = 101;
 constexpr int32_t kLaunchFailure = 719;
-constexpr int32_t kCaptureUnsupported = 900; // and those behind it, in the order of statuses
+constexpr int32_t kCaptureUnsupported =
+    900; // the other capture errors follow in the order of openreg_status
 
 bool has_devices() {
   int count = 0;

@@ -20,7 +20,7 @@ uint64_t unsupported_dtypes = 0;
 
 namespace {
 
-// As given: "aten::svd", which stands for every overload, or "aten::add.Tensor".
+// As the user wrote them: "aten::svd" blocks every overload, "aten::add.Tensor" one.
 std::set<std::string> &blocked_operators() {
   static auto *names = new std::set<std::string>();
   return *names;
@@ -48,7 +48,7 @@ public:
 };
 
 void block(const c10::OperatorName &name) {
-  // Registrations last as long as the process.
+  // Never freed: registrations last as long as the process.
   static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
   for (const auto key : {kDeviceKeys.dense, kDeviceKeys.sparse, kDeviceKeys.sparse_csr}) {
     registrations->push_back(c10::Dispatcher::singleton().registerImpl(
@@ -71,9 +71,10 @@ void block_operators() {
   }
   for (const auto &name : missing) {
     if (name.rfind("aten::", 0) == 0) {
-      TORCH_WARN("OPENREG_BLOCK_OPERATORS: PyTorch has no operator ", name);
+      TORCH_WARN("OPENREG_BLOCK_OPERATORS: PyTorch has no operator '", name,
+                 "'; the entry has no effect");
     } else {
-      block(torch::jit::parseName(name)); // one that a library may still register
+      block(torch::jit::parseName(name)); // a library may register it later
     }
   }
 }
@@ -97,25 +98,26 @@ bool is_blocked(const c10::OperatorName &name) {
 }
 
 void refuse_operator(const c10::OperatorName &name) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "openreg: '", whole_name(name),
-                              "' is not implemented on this device (OPENREG_BLOCK_OPERATORS)");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "openreg: '", whole_name(name),
+      "' is not implemented on this device: OPENREG_BLOCK_OPERATORS lists it");
 }
 
 void refuse_dtype(c10::ScalarType dtype, const char *who) {
-  TORCH_CHECK_TYPE(false, "openreg: '", who, "' would make a tensor of ",
+  TORCH_CHECK_TYPE(false, "openreg: '", who, "' needs a tensor of dtype ",
                    c10::getDtypeNames(dtype).first,
-                   ", which this device does not support (OPENREG_UNSUPPORTED_DTYPES)");
+                   ", which this device does not support: OPENREG_UNSUPPORTED_DTYPES lists it");
 }
 
-void register_refusals() {
-  // To read the configuration is to settle it, which is for the first use of a device.
+void register_unsupported() {
+  // Reading the configuration fixes it, which should happen at the first use of a device.
   if (std::getenv("OPENREG_BLOCK_OPERATORS") == nullptr &&
       std::getenv("OPENREG_UNSUPPORTED_DTYPES") == nullptr) {
     return;
   }
   const openreg_config *config = nullptr;
   if (openreg_config_get(&config) != OPENREG_OK) {
-    return; // the first use of a device says what is wrong
+    return; // the first use of a device reports the error
   }
   blocked_operators() = split(config->block_operators);
   forbid_dtypes(config->unsupported_dtypes);

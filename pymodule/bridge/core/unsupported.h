@@ -1,8 +1,9 @@
-// A device that lacks things: OPENREG_BLOCK_OPERATORS and OPENREG_UNSUPPORTED_DTYPES.
+// Simulates a device that lacks operators or dtypes: OPENREG_BLOCK_OPERATORS and
+// OPENREG_UNSUPPORTED_DTYPES.
 //
-// Real accelerators lack operators and dtypes. What these variables name is refused as such a
-// device refuses it, whatever the launch could do: an operator with NotImplementedError, a dtype
-// with TypeError. Each sentence names the operator, the dtype and the variable.
+// Real accelerators lack operators and dtypes. A listed operator raises NotImplementedError, and a
+// tensor of a listed dtype raises TypeError, although openreg could run them. Each message names
+// the operator, the dtype and the variable.
 #pragma once
 
 #include <ATen/core/operator_name.h>
@@ -13,22 +14,22 @@
 
 namespace openreg {
 
-// Reads the two variables and puts a refusing kernel in the place of every kernel that a blocked
-// operator has for the device. Warns of a blocked operator that PyTorch does not have. Called once,
-// at import, after all other kernels of the bridge are registered.
-void register_refusals();
+// Reads the two variables and replaces all device kernels of blocked operators by ones that raise.
+// Warns if PyTorch does not have a blocked operator. Call it once, at import, after all other
+// kernels of the bridge are registered.
+void register_unsupported();
 
-// Whether the device lacks an operator.
+// Whether OPENREG_BLOCK_OPERATORS lists an operator.
 bool is_blocked(const c10::OperatorName &name);
 [[noreturn]] void refuse_operator(const c10::OperatorName &name);
 
-// One bit for each ScalarType that no tensor on a device may have.
+// One bit per ScalarType: set for dtypes that device tensors must not have.
 extern uint64_t unsupported_dtypes;
 
-// `who` would make the tensor: an operator's name, or words for it.
+// `who`: what makes the tensor, an operator's name or a description.
 [[noreturn]] void refuse_dtype(c10::ScalarType dtype, const char *who);
 
-// Asked of every tensor that is to lie on a device.
+// Raises TypeError for an unsupported dtype. Called for every tensor that is created on a device.
 inline void check_dtype(caffe2::TypeMeta dtype, const char *who) {
   if (unsupported_dtypes != 0) [[unlikely]] {
     const auto type = dtype.toScalarType();

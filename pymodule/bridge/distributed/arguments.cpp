@@ -47,7 +47,7 @@ bool is_bitwise(c10d::ReduceOp::RedOpType type) {
          type == c10d::ReduceOp::BXOR;
 }
 
-// BYTES for what no other type stands for.
+// BYTES for types that the C layer does not have.
 openreg_dtype dtype_of(at::ScalarType type) {
   switch (type) {
   case at::kBool:
@@ -87,8 +87,8 @@ openreg_dtype dtype_of(at::ScalarType type) {
   }
 }
 
-// Whether NCCL has numbers of that type.
-bool is_of_nccl(openreg_dtype dtype, bool as_reals) {
+// Whether NCCL has this data type.
+bool nccl_supports(openreg_dtype dtype, bool complex_as_real) {
   switch (dtype) {
   case OPENREG_DTYPE_UINT16:
   case OPENREG_DTYPE_INT16:
@@ -99,17 +99,17 @@ bool is_of_nccl(openreg_dtype dtype, bool as_reals) {
   case OPENREG_DTYPE_COMPLEX32:
   case OPENREG_DTYPE_COMPLEX64:
   case OPENREG_DTYPE_COMPLEX128:
-    return as_reals;
+    return complex_as_real;
   default:
     return true;
   }
 }
 
-// A factor on the device of the tensor and of its type, or a number.
-void set_factor(Collective &collective, const at::Tensor &tensor, const c10d::ReduceOp &reduction,
-                Tensors &kept) {
+// The factor is a number, or a tensor that is converted to the device and dtype of `tensor`.
+void set_factor(CollectiveArguments &collective, const at::Tensor &tensor,
+                const c10d::ReduceOp &reduction, Tensors &kept) {
   const auto *const factor = dynamic_cast<c10d::PreMulSumSupplement *>(reduction.supplement_.get());
-  TORCH_CHECK_VALUE(factor != nullptr, "ReduceOp.PREMUL_SUM without its factor: make it by "
+  TORCH_CHECK_VALUE(factor != nullptr, "ReduceOp.PREMUL_SUM has no factor; create it with "
                                        "torch.distributed._make_nccl_premul_sum");
   if (!factor->tensor_factor.defined()) {
     collective.call.factor = factor->double_factor;
@@ -123,7 +123,7 @@ void set_factor(Collective &collective, const at::Tensor &tensor, const c10d::Re
 
 // ---- checks -------------------------------------------------------------------------------------
 
-std::string multi_device_sentence() {
+std::string multi_device_error() {
   return std::string("Expecting one tensor only but got multiple. You are probably using multiple "
                      "devices under one thread. The support for such usage has been deprecated. "
                      "For details, please refer to "
@@ -132,13 +132,13 @@ std::string multi_device_sentence() {
          backend_title() + " continues supporting multi-process and multi-thread modes.";
 }
 
-const at::Tensor &only_tensor(const Tensors &tensors) {
-  TORCH_CHECK(tensors.size() == 1, multi_device_sentence());
+const at::Tensor &single_tensor(const Tensors &tensors) {
+  TORCH_CHECK(tensors.size() == 1, multi_device_error());
   return tensors.front();
 }
 
-const Tensors &only_list(const TensorLists &lists) {
-  TORCH_CHECK(lists.size() == 1, multi_device_sentence());
+const Tensors &single_list(const TensorLists &lists) {
+  TORCH_CHECK(lists.size() == 1, multi_device_error());
   return lists.front();
 }
 
@@ -186,10 +186,10 @@ void check_rank(const char *what, int64_t rank, int size) {
 
 // ---- parts --------------------------------------------------------------------------------------
 
-openreg_dtype dtype_of(const at::Tensor &tensor, bool as_reals) {
+openreg_dtype dtype_of(const at::Tensor &tensor, bool complex_as_real) {
   const auto dtype = dtype_of(tensor.scalar_type());
   TORCH_CHECK_TYPE(
-      !in_cuda_mode() || is_of_nccl(dtype, as_reals),
+      !in_cuda_mode() || nccl_supports(dtype, complex_as_real),
       "Input tensor data type is not supported for NCCL process group: ", tensor.scalar_type());
   return dtype;
 }
@@ -203,36 +203,36 @@ size_t count_of(const at::Tensor &tensor) {
 
 } // namespace
 
-openreg_part input_of(const at::Tensor &tensor) {
+openreg_comm_buffer input_buffer(const at::Tensor &tensor) {
   return {const_cast<void *>(tensor.const_data_ptr()), count_of(tensor)};
 }
 
-openreg_part output_of(const at::Tensor &tensor) {
+openreg_comm_buffer output_buffer(const at::Tensor &tensor) {
   return {tensor.mutable_data_ptr(), count_of(tensor)};
 }
 
-Parts split_rows(openreg_part all, const at::Tensor &tensor, const std::vector<int64_t> &rows,
-                 int size) {
+Buffers split_rows(openreg_comm_buffer all, const at::Tensor &tensor,
+                   const std::vector<int64_t> &rows, int size) {
   if (rows.empty()) {
     return {all};
   }
   const auto row_count = static_cast<size_t>(tensor.size(0));
   const auto elements = row_count == 0 ? 0 : all.count / row_count; // of a row
   const auto bytes = row_count == 0 ? 0 : tensor.nbytes() / row_count;
-  Parts parts;
+  Buffers buffers;
   auto *address = static_cast<char *>(all.address);
   for (int rank = 0; rank < size; ++rank) {
     const auto count = static_cast<size_t>(rows[rank]);
-    parts.push_back({address, count * elements});
+    buffers.push_back({address, count * elements});
     address += count * bytes;
   }
-  return parts;
+  return buffers;
 }
 
 // ---- reductions ---------------------------------------------------------------------------------
 
-void set_reduction(Collective &collective, const char *name, const at::Tensor &tensor,
-                   const c10d::ReduceOp &reduction, bool as_reals, Tensors &kept) {
+void set_reduction(CollectiveArguments &collective, const char *name, const at::Tensor &tensor,
+                   const c10d::ReduceOp &reduction, bool complex_as_real, Tensors &kept) {
   const auto type = reduction.op_;
   const auto dtype = dtype_of(tensor.scalar_type());
   TORCH_CHECK(dtype != OPENREG_DTYPE_FLOAT8, "Unsupported Float8 type for ", backend_title(),
@@ -243,7 +243,7 @@ void set_reduction(Collective &collective, const char *name, const at::Tensor &t
                     " with NCCL");
   TORCH_CHECK_TYPE(type != c10d::ReduceOp::AVG || dtype != OPENREG_DTYPE_BOOL,
                    "Cannot use ReduceOp.AVG with boolean inputs");
-  collective.call.dtype = dtype_of(tensor, as_reals);
+  collective.call.dtype = dtype_of(tensor, complex_as_real);
   collective.call.reduction = reduction_of(type);
   TORCH_CHECK_TYPE(type != c10d::ReduceOp::PREMUL_SUM ||
                        openreg_reduction_is_defined(OPENREG_REDUCE_PREMUL_SUM, dtype),

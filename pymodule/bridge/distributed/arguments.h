@@ -1,5 +1,5 @@
-// From PyTorch's arguments of collectives to those of the C layer, refusing what NCCL's group
-// refuses, with its sentences and exceptions.
+// Converts PyTorch's arguments of collectives to those of the C layer. Rejects what
+// ProcessGroupNCCL rejects, with its messages and exception types.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -9,7 +9,7 @@
 
 namespace openreg {
 
-// What the backend is called, in sentences and elsewhere: in CUDA mode it stands in for NCCL.
+// The name of the backend. In CUDA mode it takes the place of NCCL.
 inline const char *backend_name() {
   return in_cuda_mode() ? "nccl" : "occl";
 }
@@ -17,35 +17,37 @@ inline const char *backend_title() {
   return in_cuda_mode() ? "NCCL" : "OCCL";
 }
 
-// What is said to who gives several tensors, or tensors of several devices, where one is taken.
-std::string multi_device_sentence();
-// The tensor of a list that may hold one only.
-const at::Tensor &only_tensor(const Tensors &tensors);
-const Tensors &only_list(const TensorLists &lists);
+// The error for several tensors, or tensors of several devices, where one is allowed.
+std::string multi_device_error();
+// The only tensor of a list. Raises if there are several.
+const at::Tensor &single_tensor(const Tensors &tensors);
+const Tensors &single_list(const TensorLists &lists);
 
-// On a device, dense and contiguous. Messages may be of any order in memory.
+// Requires a dense, contiguous device tensor. A message may have any memory order.
 void check_tensor(const at::Tensor &tensor, bool is_message = false);
-// Of one device and type.
+// Requires tensors of one device and dtype.
 void check_same_device(const Tensors &tensors);
-// A list of a rank's tensors: one for each rank, all of the type and on the device of `like`. They
-// need not be contiguous.
+// Requires a list with one tensor for each rank, all with the dtype and device of `like`. They need
+// not be contiguous.
 void check_list(const Tensors &list, const at::Tensor &like, int size);
-// A root, or a peer.
+// Requires a valid rank, of a root or a peer.
 void check_rank(const char *what, int64_t rank, int size);
 
-// The C layer's type of the elements, which are only moved. `as_reals`: NCCL's group takes complex
-// ones there, as pairs of numbers.
-openreg_dtype dtype_of(const at::Tensor &tensor, bool as_reals = false);
+// The C layer's dtype for elements that are only moved. `complex_as_real`: ProcessGroupNCCL accepts
+// complex numbers here, as pairs of real ones.
+openreg_dtype dtype_of(const at::Tensor &tensor, bool complex_as_real = false);
 
-// All of a tensor: so many elements of that type. What is only read may be shared memory.
-openreg_part input_of(const at::Tensor &tensor);
-openreg_part output_of(const at::Tensor &tensor);
-// Rows of what is all of a tensor, so many for each rank; equally many when `rows` is empty.
-Parts split_rows(openreg_part all, const at::Tensor &tensor, const std::vector<int64_t> &rows,
-                 int size);
+// The whole tensor as a buffer. `input_buffer` only reads it, so it may be copy-on-write memory.
+openreg_comm_buffer input_buffer(const at::Tensor &tensor);
+openreg_comm_buffer output_buffer(const at::Tensor &tensor);
+// Splits the buffer of a tensor by rows: `rows` has the number for each rank. If it is empty,
+// returns the whole buffer, which the C layer splits evenly.
+Buffers split_rows(openreg_comm_buffer all, const at::Tensor &tensor,
+                   const std::vector<int64_t> &rows, int size);
 
-// A reduction of elements of the tensor. What it needs of memory goes into `kept`: a factor.
-void set_reduction(Collective &collective, const char *name, const at::Tensor &tensor,
-                   const c10d::ReduceOp &reduction, bool as_reals, Tensors &kept);
+// Sets dtype and reduction of a collective. A factor in device memory is added to `kept`, which
+// must live as long as the operation.
+void set_reduction(CollectiveArguments &collective, const char *name, const at::Tensor &tensor,
+                   const c10d::ReduceOp &reduction, bool complex_as_real, Tensors &kept);
 
 } // namespace openreg

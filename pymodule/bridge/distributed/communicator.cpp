@@ -8,9 +8,8 @@
 #include <mutex>
 #include <unordered_set>
 
-#include "distributed/flight_watch.h"
 #include "distributed/multi_host_communicator.h"
-#include "distributed/work_results.h"
+#include "distributed/polling_thread.h"
 
 namespace openreg {
 
@@ -19,20 +18,21 @@ namespace {
 // All ranks are on this host.
 class LocalCommunicator final : public Communicator {
 public:
-  LocalCommunicator(const openreg_comm_id &id, const Connecting &how) {
+  LocalCommunicator(const openreg_comm_id &id, const ConnectOptions &settings) {
     openreg_comm_options options{};
-    options.name = how.name.c_str();
-    options.timeout_ns = in_ns(how.timeout);
-    options.rank_names = how.rank_names.empty() ? nullptr : how.rank_names.data();
+    options.name = settings.name.c_str();
+    options.timeout_ns = to_ns(settings.timeout);
+    options.rank_names = settings.rank_names.empty() ? nullptr : settings.rank_names.data();
     options.share_device = may_share_device();
     if (options.share_device) {
-      neighbours_ = Neighbours::join({id.bytes, id.bytes + sizeof id.bytes});
+      same_process_ranks_ = SameProcessRanks::join({id.bytes, id.bytes + sizeof id.bytes});
     }
-    openreg::check(openreg_comm_init(&id, how.size, how.rank, how.device, &options, &comm_));
+    openreg::check(
+        openreg_comm_init(&id, settings.size, settings.rank, settings.device, &options, &comm_));
     enter_registry();
   }
 
-  // One that was made, and is from now on this one's.
+  // Takes ownership of a communicator of the C layer.
   explicit LocalCommunicator(openreg_comm *comm) : comm_(comm) { enter_registry(); }
 
   ~LocalCommunicator() override {
@@ -45,32 +45,32 @@ public:
 
   openreg_status run(const openreg_collective &collective) override {
     const Call call(*this);
-    return call.may_begin() ? openreg_comm_run(comm_, &collective) : ended();
+    return call.may_begin() ? openreg_comm_run(comm_, &collective) : fail_exiting();
   }
   openreg_status exchange(const std::vector<openreg_message> &messages,
                           uint64_t timeout_ns) override {
     const Call call(*this);
     return call.may_begin() ? openreg_comm_exchange(comm_, messages.data(),
                                                     static_cast<int>(messages.size()), timeout_ns)
-                            : ended();
+                            : fail_exiting();
   }
   openreg_status begin(const openreg_collective &collective) override {
     return openreg_comm_begin(comm_, &collective);
   }
   openreg_status finish(uint64_t patience_ns) override {
     const Call call(*this);
-    return call.may_begin() ? openreg_comm_finish(comm_, patience_ns) : ended();
+    return call.may_begin() ? openreg_comm_finish(comm_, patience_ns) : fail_exiting();
   }
-  bool has_cores() const override { return openreg_comm_has_cores(comm_); }
+  bool has_core_per_rank() const override { return openreg_comm_has_core_per_rank(comm_); }
   openreg_status check() const override { return openreg_comm_check(comm_); }
   void abort(const std::string &why) override { openreg_comm_abort(comm_, why.c_str()); }
 
   static void abort_all() {
-    registry().process_ends = true;
+    registry().is_exiting = true;
     const std::lock_guard lock(registry().mutex);
     for (auto *each : registry().all) {
       if (each->calls_ > 0) {
-        each->abort("its process ends");
+        each->abort("its process is exiting");
       }
     }
   }
@@ -85,15 +85,15 @@ private:
   struct Registry {
     std::mutex mutex;
     std::unordered_set<LocalCommunicator *> all;
-    std::atomic<bool> process_ends{false};
+    std::atomic<bool> is_exiting{false};
   };
   static Registry &registry() {
     static auto &one = *new Registry;
     return one;
   }
 
-  // A call that may sleep. It is counted before it looks whether the process ends, so either it
-  // sees that or it is aborted.
+  // A call that may sleep. It counts itself before it checks whether the process is exiting, so it
+  // either sees that or is aborted.
   class Call {
   public:
     explicit Call(LocalCommunicator &of) : of_(of) { ++of_.calls_; }
@@ -101,32 +101,32 @@ private:
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
 
-    bool may_begin() const { return !registry().process_ends; }
+    bool may_begin() const { return !registry().is_exiting; }
 
   private:
     LocalCommunicator &of_;
   };
 
-  static openreg_status ended() {
-    return openreg_fail(OPENREG_COMMUNICATION_FAILURE, "openreg: the process ends");
+  static openreg_status fail_exiting() {
+    return openreg_fail(OPENREG_COMMUNICATION_FAILURE, "openreg: the process is exiting");
   }
 
   openreg_comm *comm_ = nullptr;
   std::atomic<int> calls_{0};
 };
 
-// Of the ranks of this host.
-CommunicatorPtr connect_neighbours(const StorePtr &store, const HostMap &map,
-                                   const Connecting &how) {
-  auto local = how;
+// Connects the ranks of this host.
+CommunicatorPtr connect_local_ranks(const StorePtr &store, const HostMap &map,
+                                    const ConnectOptions &settings) {
+  auto local = settings;
   local.rank = map.index;
-  local.size = static_cast<int>(map.neighbours().size());
+  local.size = static_cast<int>(map.local_ranks().size());
   local.rank_names.clear();
-  for (const int rank : map.neighbours()) {
-    local.rank_names.push_back(how.rank_names.empty() ? rank
-                                                      : how.rank_names[static_cast<size_t>(rank)]);
+  for (const int rank : map.local_ranks()) {
+    local.rank_names.push_back(
+        settings.rank_names.empty() ? rank : settings.rank_names[static_cast<size_t>(rank)]);
   }
-  const auto id = share_id(store, map, how.timeout);
+  const auto id = share_comm_id(store, map, settings.timeout);
   try {
     return std::make_shared<LocalCommunicator>(id, local);
   } catch (...) {
@@ -147,48 +147,49 @@ bool may_share_device() {
   return value == "1";
 }
 
-uint64_t Communicator::call(c10::DeviceIndex device, bool waits) {
-  if (neighbours_ == nullptr) {
+uint64_t Communicator::note_call(c10::DeviceIndex device, bool waits) {
+  if (same_process_ranks_ == nullptr) {
     return 0;
   }
   int stream = OPENREG_STREAM_DEFAULT;
   openreg::check(openreg_stream_current(device, &stream));
-  if (!neighbours_->call(++called_, {device, stream}, waits)) {
-    const std::string why = "ranks of one process that share a device have the same current stream "
-                            "there, where each waits for the other: each needs one of its own";
+  if (!same_process_ranks_->note_call(++called_, {device, stream}, waits)) {
+    const std::string why =
+        "ranks of one process share a device and its current stream, so they would "
+        "wait for each other forever; give each rank its own stream";
     abort(why);
     TORCH_CHECK_WITH(DistBackendError, false, "openreg: ", why);
   }
   return called_;
 }
 
-void Communicator::wait(uint64_t number, c10::DeviceIndex device) {
-  if (neighbours_ != nullptr) {
+void Communicator::note_wait(uint64_t number, c10::DeviceIndex device) {
+  if (same_process_ranks_ != nullptr) {
     int stream = OPENREG_STREAM_DEFAULT;
     openreg::check(openreg_stream_current(device, &stream));
-    neighbours_->wait(number, {device, stream});
+    same_process_ranks_->note_wait(number, {device, stream});
   }
 }
 
-CommunicatorPtr connect(const Connecting &how) {
-  const auto store = c10::make_intrusive<c10d::PrefixStore>(how.key, how.store);
-  const auto map = find_hosts(store, how.rank, how.size, how.timeout);
-  auto communicator = connect_neighbours(store, map, how);
+CommunicatorPtr connect(const ConnectOptions &settings) {
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(settings.key, settings.store);
+  const auto map = map_hosts(store, settings.rank, settings.size, settings.timeout);
+  auto communicator = connect_local_ranks(store, map, settings);
   if (map.host_count() > 1) {
-    communicator = std::make_shared<SeveralHosts>(store, map, std::move(communicator), how.device,
-                                                  how.timeout);
+    communicator = std::make_shared<MultiHostCommunicator>(store, map, std::move(communicator),
+                                                           settings.device, settings.timeout);
   }
-  forget_hosts(store, map);
+  delete_host_keys(store, map);
   return communicator;
 }
 
-CommunicatorPtr connect(const openreg_comm_id &id, const Connecting &how) {
-  return std::make_shared<LocalCommunicator>(id, how);
+CommunicatorPtr connect(const openreg_comm_id &id, const ConnectOptions &settings) {
+  return std::make_shared<LocalCommunicator>(id, settings);
 }
 
 std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
   openreg_comm_options options{};
-  options.timeout_ns = in_ns(std::chrono::minutes(10));
+  options.timeout_ns = to_ns(std::chrono::minutes(10));
   options.share_device = may_share_device();
   const auto size = static_cast<int>(devices.size());
   std::vector<openreg_comm *> made(devices.size());
@@ -201,8 +202,7 @@ std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
 }
 
 void abort_communicators() {
-  FlightWatch::get().stop();
-  WorkResults::get().stop();
+  PollingThread::get().stop();
   LocalCommunicator::abort_all();
 }
 

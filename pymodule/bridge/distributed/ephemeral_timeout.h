@@ -1,5 +1,4 @@
-// Time that a program gives a group's next calls beyond their timeout, until the first of them has
-// ended: `_add_ephemeral_timeout`.
+// Extra time for a group's next calls, until the first of them has ended: `_add_ephemeral_timeout`.
 #pragma once
 
 #include <chrono>
@@ -8,7 +7,7 @@
 
 namespace openreg {
 
-class ExtraTime {
+class EphemeralTimeout {
 public:
   using Milliseconds = std::chrono::milliseconds;
 
@@ -19,7 +18,7 @@ public:
 
   struct Share {
     Milliseconds time;  // for a call that is queued now
-    Milliseconds owned; // of that, what ends with the call
+    Milliseconds owned; // the part that ends with this call
   };
   Share take() {
     const std::lock_guard lock(mutex_);
@@ -33,7 +32,7 @@ public:
 
 private:
   std::mutex mutex_;
-  Milliseconds added_{0}, owned_{0}; // owned_: by calls that have not ended
+  Milliseconds added_{0}, owned_{0}; // owned_: the part that unfinished calls own
 };
 
 } // namespace openreg

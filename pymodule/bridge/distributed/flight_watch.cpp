@@ -1,7 +1,6 @@
 #include "distributed/flight_watch.h"
 
 #include <c10/util/Logging.h>
-#include <c10/util/thread_name.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
@@ -9,18 +8,21 @@
 
 #include <array>
 #include <future>
+#include <thread>
 
 #include "distributed/flight/recorder.h"
+#include "distributed/polling_thread.h"
 
 namespace openreg {
 
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery(100);
+constexpr std::chrono::milliseconds kPollInterval(100);
 constexpr std::chrono::seconds kWriteTime(2);
 constexpr int kDumpMilliseconds = 15'000; // as NCCL's group by default
 
-// The end of a fresh pipe, or -1. Raises as NCCL's group does when it cannot be made.
+// Creates the pipe and returns its reading end; -1 if none is configured. Errors are those of
+// ProcessGroupNCCL.
 int make_pipe(int rank) {
   const auto prefix = c10d::getCvarString({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE"}, "");
   if (prefix.empty()) {
@@ -36,19 +38,20 @@ int make_pipe(int rank) {
   return pipe;
 }
 
-bool is_asked(int pipe) {
+bool is_dump_requested(int pipe) {
   std::array<char, 128> words;
   return pipe >= 0 && read(pipe, words.data(), words.size()) > 0;
 }
 
-// Frames need the GIL, which who hangs may hold: in a thread, of which the rest is not awaited.
-std::string dump_in_time(FlightRecorder::Parts parts) {
+// Python frames need the GIL, which a hung thread may hold. So a thread of its own makes the dump;
+// if it takes too long, the dump has no frames and the thread is abandoned.
+std::string dump_within_timeout(FlightRecorder::Parts parts) {
   auto dumped = std::make_shared<std::promise<std::string>>();
   auto text = dumped->get_future();
   std::thread([=] { dumped->set_value(FlightRecorder::get().dump(parts)); }).detach();
-  const std::chrono::milliseconds patience(
+  const std::chrono::milliseconds timeout(
       c10d::getCvarInt({"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"}, kDumpMilliseconds));
-  if (text.wait_for(patience) == std::future_status::ready) {
+  if (text.wait_for(timeout) == std::future_status::ready) {
     return text.get();
   }
   parts.frames = false;
@@ -71,11 +74,13 @@ void FlightWatch::add(const CommunicatorPtr &communicator, int rank) {
   if (is_over_) {
     return;
   }
-  watched_[communicator.get()] = communicator;
-  if (!thread_.joinable()) {
+  if (!is_polled_) {
     rank_ = rank;
     pipe_ = make_pipe(rank);
-    thread_ = std::thread([this] { run(); });
+    is_polled_ = PollingThread::get().add([this](bool is_last) { return poll(is_last); });
+  }
+  if (is_polled_) {
+    watched_[communicator.get()] = communicator;
   }
 }
 
@@ -84,60 +89,40 @@ void FlightWatch::remove(const CommunicatorPtr &communicator) {
   watched_.erase(communicator.get());
 }
 
-void FlightWatch::tell(const Communicator &communicator) {
+void FlightWatch::notify_failure(const Communicator &communicator) {
   if (communicator.check() == OPENREG_OK) {
-    return; // it goes on
+    return; // the operation failed, but the communicator did not
   }
   std::unique_lock lock(mutex_);
   if (is_over_ || !watched_.contains(&communicator)) {
     return;
   }
-  is_called_ = true;
-  wake_.notify_all();
+  PollingThread::get().wake();
   const auto before = writes_;
   written_.wait_for(lock, kWriteTime, [&] { return writes_ != before || is_over_; });
   lock.unlock();
-  std::this_thread::sleep_for(2 * kLookEvery);
+  std::this_thread::sleep_for(2 * kPollInterval);
 }
 
-// In a fork there is no thread, and the lock may have been held when it began.
-void FlightWatch::stop() {
-  if (openreg_in_bad_fork()) {
-    return;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    is_over_ = true;
-  }
-  wake_.notify_all();
-  if (thread_.joinable()) {
-    thread_.join();
-  }
-}
-
-void FlightWatch::run() {
-  c10::setThreadName("openreg flight");
+std::chrono::milliseconds FlightWatch::poll(bool is_last) {
   std::unique_lock lock(mutex_);
-  for (bool is_last = false; !is_last;) {
-    wake_.wait_for(lock, kLookEvery, [this] { return is_called_ || is_over_; });
-    is_called_ = false;
-    is_last = is_over_;
-    const bool has_failed = has_new_failure();
-    lock.unlock();
-    if (has_failed || is_asked(pipe_)) {
-      write();
-    }
-    lock.lock();
-    if (has_failed && ++writes_ == 1) {
-      LOG(WARNING) << "A group failed. The last calls of this process stand in "
-                   << c10d::DebugInfoWriter::getWriter(rank_).getWriterTarget()
-                   << ", which torchfrtrace reads.";
-    }
-    written_.notify_all();
+  const bool has_failed = has_new_failure();
+  lock.unlock();
+  if (has_failed || is_dump_requested(pipe_)) {
+    write();
   }
+  lock.lock();
+  if (has_failed && ++writes_ == 1) {
+    LOG(WARNING) << "A group failed. The last calls of this process are in "
+                 << c10d::DebugInfoWriter::getWriter(rank_).getWriterTarget()
+                 << "; read them with torchfrtrace.";
+  }
+  is_over_ = is_last;
+  written_.notify_all();
+  return kPollInterval;
 }
 
-// With the lock held. What has failed is forgotten: it is told of once.
+// With the lock held. Forgets failed communicators, so each is reported once.
 bool FlightWatch::has_new_failure() {
   bool has_failed = false;
   std::erase_if(watched_, [&](const auto &each) {
@@ -156,7 +141,7 @@ void FlightWatch::write() {
   FlightRecorder::Parts parts;
   parts.frames = c10d::getCvarBool({"TORCH_INCLUDE_STACK_TRACE"}, true);
   parts.only_active = c10d::getCvarBool({"TORCH_INCLUDE_ONLY_ACTIVE"}, false);
-  c10d::DebugInfoWriter::getWriter(rank_).write(dump_in_time(parts));
+  c10d::DebugInfoWriter::getWriter(rank_).write(dump_within_timeout(parts));
 }
 
 } // namespace openreg

@@ -15,36 +15,36 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// What a rank shows the others: a segment of its memory, and its host's name if it has been given
-// one.
-struct Proof {
+// What a rank publishes: a control segment that only ranks of its host can open, and the value of
+// OPENREG_HOST.
+struct HostProof {
   openreg_comm_id id;
   std::string host;
 };
 
-Bytes pack(const Proof &proof) {
+Bytes pack(const HostProof &proof) {
   Bytes bytes(proof.id.bytes, proof.id.bytes + sizeof proof.id.bytes);
   bytes.insert(bytes.end(), proof.host.begin(), proof.host.end());
   return bytes;
 }
 
-Proof unpack(const Bytes &bytes) {
-  Proof proof{};
+HostProof unpack(const Bytes &bytes, int rank) {
+  HostProof proof{};
   TORCH_CHECK_WITH(DistBackendError, bytes.size() >= sizeof proof.id.bytes,
-                   "openreg: the store of the group has ", bytes.size(),
-                   " bytes where a rank shows where it is");
+                   "openreg: rendezvous data from rank ", rank, " is malformed (", bytes.size(),
+                   " bytes); do all ranks run the same openreg version?");
   std::memcpy(proof.id.bytes, bytes.data(), sizeof proof.id.bytes);
   proof.host.assign(bytes.begin() + sizeof proof.id.bytes, bytes.end());
   return proof;
 }
 
-// A segment that is there while this lives.
-class Shown {
+// A control segment that exists as long as this object.
+class PublishedSegment {
 public:
-  explicit Shown(int size) { check(openreg_comm_id_create(size, &id_)); }
-  ~Shown() { openreg_comm_id_drop(&id_); }
-  Shown(const Shown &) = delete;
-  Shown &operator=(const Shown &) = delete;
+  explicit PublishedSegment(int size) { check(openreg_comm_id_create(size, &id_)); }
+  ~PublishedSegment() { openreg_comm_id_drop(&id_); }
+  PublishedSegment(const PublishedSegment &) = delete;
+  PublishedSegment &operator=(const PublishedSegment &) = delete;
 
   const openreg_comm_id &id() const { return id_; }
 
@@ -70,7 +70,7 @@ std::vector<std::string> keys_of(const char *what, int size) {
   return keys;
 }
 
-std::string missing_of(const StorePtr &store, const std::vector<std::string> &keys) {
+std::string list_missing(const StorePtr &store, const std::vector<std::string> &keys) {
   std::string missing;
   for (size_t rank = 0; rank < keys.size(); ++rank) {
     if (!store->check({keys[rank]})) {
@@ -80,29 +80,27 @@ std::string missing_of(const StorePtr &store, const std::vector<std::string> &ke
   return missing;
 }
 
-// What all ranks set, in their order.
+// The values that all ranks set, by rank.
 std::vector<Bytes> get_all(const StorePtr &store, const std::vector<std::string> &keys,
                            std::chrono::milliseconds timeout) {
   try {
     store->wait(keys, timeout);
   } catch (const c10::Error &) {
-    const auto missing = missing_of(store, keys);
+    const auto missing = list_missing(store, keys);
     if (missing.empty()) {
       throw;
     }
-    TORCH_CHECK_WITH(DistBackendError, false, "openreg: of ", keys.size(),
-                     " ranks these did not join "
-                     "the group within ",
-                     timeout.count() / 1000.0, " s: ", missing);
+    TORCH_CHECK_WITH(DistBackendError, false, "openreg: ranks ", missing, " of ", keys.size(),
+                     " did not join the group within ", timeout.count() / 1000.0, " s");
   }
   return store->multiGet(keys);
 }
 
-// The first rank that is on the same host.
-int first_neighbour(const std::vector<Bytes> &shown, int rank) {
-  const auto own = unpack(shown[static_cast<size_t>(rank)]);
+// The lowest rank that is on the same host as `rank`.
+int first_rank_on_host(const std::vector<Bytes> &shown, int rank) {
+  const auto own = unpack(shown[static_cast<size_t>(rank)], rank);
   for (int other = 0; other < rank; ++other) {
-    const auto proof = unpack(shown[static_cast<size_t>(other)]);
+    const auto proof = unpack(shown[static_cast<size_t>(other)], other);
     if (proof.host == own.host && openreg_comm_id_is_reachable(&proof.id)) {
       return other;
     }
@@ -134,13 +132,13 @@ HostMap make_map(const std::vector<Bytes> &firsts, int rank) {
   return map;
 }
 
-Bytes text(const std::string &words) {
-  return {words.begin(), words.end()};
+Bytes bytes_of(const std::string &text) {
+  return {text.begin(), text.end()};
 }
 
 } // namespace
 
-int HostMap::width() const {
+int HostMap::min_ranks_per_host() const {
   const auto narrowest = std::ranges::min_element(ranks, {}, &std::vector<int>::size);
   return static_cast<int>(narrowest->size());
 }
@@ -150,29 +148,29 @@ bool HostMap::is_even() const {
                              [&](const auto &each) { return each.size() == ranks[0].size(); });
 }
 
-HostMap find_hosts(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout) {
-  const Shown own(1); // until all have looked
+HostMap map_hosts(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout) {
+  const PublishedSegment own(1); // must exist until all ranks have tried to open it
   const auto shown = keys_of("shown", size), first = keys_of("first", size);
   store->set(shown[static_cast<size_t>(rank)], pack({own.id(), host_name()}));
-  const int neighbour = first_neighbour(get_all(store, shown, timeout), rank);
-  store->set(first[static_cast<size_t>(rank)], text(std::to_string(neighbour)));
+  const int lowest = first_rank_on_host(get_all(store, shown, timeout), rank);
+  store->set(first[static_cast<size_t>(rank)], bytes_of(std::to_string(lowest)));
   return make_map(get_all(store, first, timeout), rank);
 }
 
-openreg_comm_id share_id(const StorePtr &store, const HostMap &map,
-                         std::chrono::milliseconds timeout) {
+openreg_comm_id share_comm_id(const StorePtr &store, const HostMap &map,
+                              std::chrono::milliseconds timeout) {
   const auto key = key_of("segment", map.host);
   openreg_comm_id id{};
   if (map.index == 0) {
-    check(openreg_comm_id_create(static_cast<int>(map.neighbours().size()), &id));
+    check(openreg_comm_id_create(static_cast<int>(map.local_ranks().size()), &id));
     store->set(key, pack({id, ""}));
     return id;
   }
   store->wait({key}, timeout);
-  return unpack(store->get(key)).id;
+  return unpack(store->get(key), map.local_ranks()[0]).id;
 }
 
-void forget_hosts(const StorePtr &store, const HostMap &map) {
+void delete_host_keys(const StorePtr &store, const HostMap &map) {
   store->deleteKey(key_of("shown", map.rank));
   store->deleteKey(key_of("first", map.rank));
   if (map.index == 0) {

@@ -15,14 +15,14 @@ namespace openreg {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
-using Parts = std::vector<openreg_part>;
+using Buffers = std::vector<openreg_comm_buffer>;
 
-// What is larger is reduced to scratch memory piece by piece.
+// The scratch memory. Larger reductions run piece by piece.
 constexpr int64_t kScratchBytes = 8 << 20;
 
 enum Tag { kMessages, kCollectives };
 
-// A status of the layer, with its sentence on this thread.
+// A status of the C layer; its message is this thread's last error.
 struct Failure {
   openreg_status status;
 };
@@ -39,7 +39,7 @@ Milliseconds milliseconds(uint64_t ns) {
   return Milliseconds(static_cast<int64_t>(std::clamp(ns / kNsPerMs, uint64_t{1}, kMost)));
 }
 
-// Device memory as Gloo takes it: bytes of the host.
+// Device memory as a CPU tensor of bytes, for Gloo.
 at::Tensor bytes_at(const void *address, size_t bytes) {
   return at::from_blob(openreg_kernel_view(address), {static_cast<int64_t>(bytes)}, at::kByte);
 }
@@ -48,13 +48,15 @@ at::Tensor host_bytes(size_t bytes) {
   return at::empty({static_cast<int64_t>(bytes)}, at::kByte);
 }
 
-// Elements `begin` to `end` of a part, as far as it has them.
-openreg_part piece_of(openreg_part part, size_t begin, size_t end, size_t element) {
-  begin = std::min(begin, part.count);
-  return {static_cast<char *>(part.address) + begin * element, std::min(end, part.count) - begin};
+// Elements `begin` to `end` of a buffer, cut at its end.
+openreg_comm_buffer piece_of(openreg_comm_buffer buffer, size_t begin, size_t end, size_t element) {
+  begin = std::min(begin, buffer.count);
+  return {static_cast<char *>(buffer.address) + begin * element,
+          std::min(end, buffer.count) - begin};
 }
 
-// As often on all ranks, and once if there is nothing: a rank's part may be empty.
+// Calls `work` for each piece, and once for an empty buffer. All ranks must make the same number of
+// calls, even where a rank's buffer is empty.
 template <class Work> void in_pieces(size_t count, size_t most, Work work) {
   size_t begin = 0;
   do {
@@ -65,35 +67,27 @@ template <class Work> void in_pieces(size_t count, size_t most, Work work) {
 
 } // namespace
 
-struct SeveralHosts::Call {
-  Call(const openreg_collective &asked, size_t size)
-      : collective(asked), element(openreg_dtype_bytes(asked.dtype)),
-        timeout(milliseconds(asked.timeout_ns)), size(size),
-        inputs(parts(asked.inputs, asked.input_count, has_input_of_each(asked.kind))),
-        outputs(parts(asked.outputs, asked.output_count, has_output_of_each(asked.kind))) {}
+struct MultiHostCommunicator::Call {
+  Call(const openreg_collective &given, size_t size)
+      : collective(given), element(openreg_dtype_bytes(given.dtype)),
+        timeout(milliseconds(given.timeout_ns)), size(size),
+        traits(*openreg_collective_traits_of(given.kind)),
+        inputs(split(given.inputs, given.input_count, traits.inputs)),
+        outputs(split(given.outputs, given.output_count, traits.outputs)) {}
 
-  openreg_part input() const { return collective.inputs[0]; }
-  openreg_part output() const { return collective.outputs[0]; }
-  size_t bytes(openreg_part part) const { return part.count * element; }
-  openreg_part piece(openreg_part part, size_t begin, size_t end) const {
-    return piece_of(part, begin, end, element);
+  openreg_comm_buffer input() const { return collective.inputs[0]; }
+  openreg_comm_buffer output() const { return collective.outputs[0]; }
+  size_t bytes(openreg_comm_buffer buffer) const { return buffer.count * element; }
+  openreg_comm_buffer piece(openreg_comm_buffer buffer, size_t begin, size_t end) const {
+    return piece_of(buffer, begin, end, element);
   }
 
-  static bool has_input_of_each(openreg_collective_kind kind) {
-    return kind == OPENREG_COLLECTIVE_REDUCE_SCATTER || kind == OPENREG_COLLECTIVE_SCATTER ||
-           kind == OPENREG_COLLECTIVE_ALL_TO_ALL;
-  }
-  static bool has_output_of_each(openreg_collective_kind kind) {
-    return kind == OPENREG_COLLECTIVE_ALL_GATHER || kind == OPENREG_COLLECTIVE_GATHER ||
-           kind == OPENREG_COLLECTIVE_ALL_TO_ALL;
-  }
-
-  // One part for each rank, where the collective has them.
-  Parts parts(const openreg_part *given, int count, bool for_each) const {
-    if (count != 1 || !for_each) {
+  // One buffer for each rank, where the collective has them.
+  Buffers split(const openreg_comm_buffer *given, int count, openreg_buffer_rule rule) const {
+    if (count != 1 || !openreg_buffers_are_per_rank(rule)) {
       return {given, given + count};
     }
-    Parts each;
+    Buffers each;
     const size_t length = given->count / size;
     for (size_t i = 0; i < size; ++i) {
       each.push_back(piece(*given, i * length, (i + 1) * length));
@@ -105,18 +99,20 @@ struct SeveralHosts::Call {
   size_t element;
   Milliseconds timeout;
   size_t size;
-  Parts inputs, outputs;
+  const openreg_collective_traits &traits;
+  Buffers inputs, outputs;
 };
 
-struct SeveralHosts::Remote {
+struct MultiHostCommunicator::Remote {
   bool is_send;
   int peer;
   const void *address;
   size_t bytes;
 };
 
-SeveralHosts::SeveralHosts(const StorePtr &store, HostMap map, CommunicatorPtr local,
-                           c10::DeviceIndex device, Milliseconds timeout)
+MultiHostCommunicator::MultiHostCommunicator(const StorePtr &store, HostMap map,
+                                             CommunicatorPtr local, c10::DeviceIndex device,
+                                             Milliseconds timeout)
     : map_(std::move(map)), local_(std::move(local)),
       scratch_(at::empty({kScratchBytes}, at::device({kDeviceType, device}).dtype(at::kByte))) {
   const auto make = [&](const std::string &prefix, int own, int size) {
@@ -125,21 +121,22 @@ SeveralHosts::SeveralHosts(const StorePtr &store, HostMap map, CommunicatorPtr l
         c10d::ProcessGroupGloo::Options::create_default(timeout));
   };
   world_ = make("world", map_.rank, static_cast<int>(map_.host_of.size()));
-  if (map_.index < map_.width()) {
+  if (map_.index < map_.min_ranks_per_host()) {
     across_ = make("across/" + std::to_string(map_.index), map_.host, map_.host_count());
   }
 }
 
-SeveralHosts::~SeveralHosts() = default;
+MultiHostCommunicator::~MultiHostCommunicator() = default;
 
 // ---- within the host ----------------------------------------------------------------------------
 
-void SeveralHosts::run_locally(const Call &call, openreg_collective_kind kind, const Parts &inputs,
-                               const Parts &outputs, int root) const {
+void MultiHostCommunicator::run_locally(const Call &call, openreg_collective_kind kind,
+                                        const Buffers &inputs, const Buffers &outputs,
+                                        int root) const {
   auto local = call.collective;
   local.kind = kind;
   local.root = root;
-  if (local.reduction == OPENREG_REDUCE_AVG) { // divided at the end
+  if (local.reduction == OPENREG_REDUCE_AVG) { // the sum is divided at the end
     local.reduction = OPENREG_REDUCE_SUM;
   }
   local.inputs = inputs.data();
@@ -149,19 +146,19 @@ void SeveralHosts::run_locally(const Call &call, openreg_collective_kind kind, c
   require(local_->run(local));
 }
 
-Parts SeveralHosts::slices_of(const Call &call, openreg_part part) const {
-  const auto width = static_cast<size_t>(map_.width());
-  Parts slices;
-  for (size_t i = 0; i < map_.neighbours().size(); ++i) {
-    const size_t begin = part.count * std::min(i, width) / width;
-    const size_t end = part.count * std::min(i + 1, width) / width;
-    slices.push_back(piece_of(part, begin, end, call.element));
+Buffers MultiHostCommunicator::slices_of(const Call &call, openreg_comm_buffer buffer) const {
+  const auto min_ranks_per_host = static_cast<size_t>(map_.min_ranks_per_host());
+  Buffers slices;
+  for (size_t i = 0; i < map_.local_ranks().size(); ++i) {
+    const size_t begin = buffer.count * std::min(i, min_ranks_per_host) / min_ranks_per_host;
+    const size_t end = buffer.count * std::min(i + 1, min_ranks_per_host) / min_ranks_per_host;
+    slices.push_back(piece_of(buffer, begin, end, call.element));
   }
   return slices;
 }
 
-Parts SeveralHosts::of_host(const Parts &parts, int host) const {
-  Parts found;
+Buffers MultiHostCommunicator::of_host(const Buffers &parts, int host) const {
+  Buffers found;
   for (const int rank : map_.ranks[static_cast<size_t>(host)]) {
     found.push_back(parts[static_cast<size_t>(rank)]);
   }
@@ -170,12 +167,13 @@ Parts SeveralHosts::of_host(const Parts &parts, int host) const {
 
 // ---- between counterparts -----------------------------------------------------------------------
 
-// Looks after this host's communicator meanwhile: it may be ended.
-void SeveralHosts::finish(const c10::intrusive_ptr<c10d::Work> &work, Milliseconds timeout) const {
-  constexpr Milliseconds kLook(100);
-  for (Milliseconds waited(0); waited < timeout; waited += kLook) {
+// Waits for a Gloo work, and checks meanwhile whether this host's communicator was aborted.
+void MultiHostCommunicator::finish(const c10::intrusive_ptr<c10d::Work> &work,
+                                   Milliseconds timeout) const {
+  constexpr Milliseconds kCheckInterval(100);
+  for (Milliseconds waited(0); waited < timeout; waited += kCheckInterval) {
     try {
-      work->wait(kLook);
+      work->wait(kCheckInterval);
       return;
     } catch (const std::exception &) {
       if (work->isCompleted()) {
@@ -184,11 +182,11 @@ void SeveralHosts::finish(const c10::intrusive_ptr<c10d::Work> &work, Millisecon
     }
     require(local_->check());
   }
-  work->wait(Milliseconds(1)); // says that it is late
+  work->wait(Milliseconds(1)); // raises Gloo's timeout
 }
 
-// Partial results of all hosts to the whole, the same on all.
-void SeveralHosts::reduce_across(const Call &call, openreg_part slice) const {
+// Reduces the hosts' partial results to the final one, the same on all ranks.
+void MultiHostCommunicator::reduce_across(const Call &call, openreg_comm_buffer slice) const {
   const auto bytes = call.bytes(slice);
   std::vector<std::vector<at::Tensor>> gathered(1);
   for (int host = 0; host < map_.host_count(); ++host) {
@@ -201,19 +199,20 @@ void SeveralHosts::reduce_across(const Call &call, openreg_part slice) const {
   reduce_hosts(call, gathered[0], slice);
 }
 
-void SeveralHosts::broadcast_across(const Call &call, openreg_part part, int host) const {
-  std::vector<at::Tensor> bytes{bytes_at(part.address, call.bytes(part))};
+void MultiHostCommunicator::broadcast_across(const Call &call, openreg_comm_buffer buffer,
+                                             int host) const {
+  std::vector<at::Tensor> bytes{bytes_at(buffer.address, call.bytes(buffer))};
   c10d::BroadcastOptions options;
   options.rootRank = host;
   options.timeout = call.timeout;
   finish(across_->broadcast(bytes, options), call.timeout);
 }
 
-// Messages to and from ranks of other hosts, while `meanwhile` is done with those of this one: none
-// waits for another. Those of a pair with one tag are matched in order.
+// Sends and receives messages of other hosts, while `meanwhile` handles those of this host: none
+// waits for another. Gloo matches messages of a pair with the same tag in order.
 template <class Work>
-void SeveralHosts::transfer(const std::vector<Remote> &remotes, Milliseconds timeout, int tag,
-                            Work meanwhile) const {
+void MultiHostCommunicator::transfer(const std::vector<Remote> &remotes, Milliseconds timeout,
+                                     int tag, Work meanwhile) const {
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (const auto &remote : remotes) {
     if (remote.bytes > 0) {
@@ -230,15 +229,15 @@ void SeveralHosts::transfer(const std::vector<Remote> &remotes, Milliseconds tim
 
 // ---- reductions ---------------------------------------------------------------------------------
 
-void SeveralHosts::reduce_hosts(const Call &call, const std::vector<at::Tensor> &partial,
-                                openreg_part result) const {
+void MultiHostCommunicator::reduce_hosts(const Call &call, const std::vector<at::Tensor> &partial,
+                                         openreg_comm_buffer result) const {
   std::vector<const void *> sources;
   for (const auto &each : partial) {
     sources.push_back(each.const_data_ptr());
   }
   void *const destination = openreg_kernel_view(result.address);
   auto reduction = call.collective.reduction;
-  if (reduction == OPENREG_REDUCE_PREMUL_SUM) { // they were multiplied on their hosts
+  if (reduction == OPENREG_REDUCE_PREMUL_SUM) { // each host has applied the factors
     reduction = OPENREG_REDUCE_SUM;
   }
   const openreg_reduction_job job{
@@ -255,7 +254,8 @@ void SeveralHosts::reduce_hosts(const Call &call, const std::vector<at::Tensor> 
   openreg_reduce(&job, nullptr, nullptr);
 }
 
-void SeveralHosts::all_reduce(const Call &call, openreg_part input, openreg_part output) {
+void MultiHostCommunicator::all_reduce(const Call &call, openreg_comm_buffer input,
+                                       openreg_comm_buffer output) {
   const auto slices = slices_of(call, output);
   const auto own = slices[static_cast<size_t>(map_.index)];
   run_locally(call, OPENREG_COLLECTIVE_REDUCE_SCATTER, slices_of(call, input), {own});
@@ -265,7 +265,7 @@ void SeveralHosts::all_reduce(const Call &call, openreg_part input, openreg_part
   run_locally(call, OPENREG_COLLECTIVE_ALL_GATHER, {own}, slices);
 }
 
-void SeveralHosts::reduce(const Call &call) {
+void MultiHostCommunicator::reduce(const Call &call) {
   const auto input = call.input();
   if (call.collective.root == map_.rank) {
     return in_pieces(input.count, kScratchBytes / call.element, [&](size_t begin, size_t end) {
@@ -277,15 +277,16 @@ void SeveralHosts::reduce(const Call &call) {
   });
 }
 
-// Each host's sums for all counterparts are made in scratch memory, one behind the other.
-void SeveralHosts::reduce_scatter(const Call &call) {
-  const auto longest = std::ranges::max_element(call.inputs, {}, &openreg_part::count)->count;
+// Each host computes its sums for all counterparts in scratch memory, one after the other.
+void MultiHostCommunicator::reduce_scatter(const Call &call) {
+  const auto longest =
+      std::ranges::max_element(call.inputs, {}, &openreg_comm_buffer::count)->count;
   const auto hosts = static_cast<size_t>(map_.host_count());
   in_pieces(longest, kScratchBytes / (hosts * call.element),
             [&](size_t begin, size_t end) { reduce_scatter_piece(call, begin, end); });
 }
 
-void SeveralHosts::reduce_scatter_piece(const Call &call, size_t begin, size_t end) {
+void MultiHostCommunicator::reduce_scatter_piece(const Call &call, size_t begin, size_t end) {
   std::vector<int64_t> sent, received;
   auto *const sums = static_cast<char *>(scratch_.data_ptr());
   size_t filled = 0;
@@ -296,7 +297,7 @@ void SeveralHosts::reduce_scatter_piece(const Call &call, size_t begin, size_t e
     for (auto &input : inputs) {
       input = call.piece(input, begin, end);
     }
-    const openreg_part sum{sums + filled, inputs[static_cast<size_t>(map_.index)].count};
+    const openreg_comm_buffer sum{sums + filled, inputs[static_cast<size_t>(map_.index)].count};
     run_locally(call, OPENREG_COLLECTIVE_REDUCE_SCATTER, inputs, {sum});
     filled += call.bytes(sum);
     sent.push_back(static_cast<int64_t>(call.bytes(sum)));
@@ -311,27 +312,27 @@ void SeveralHosts::reduce_scatter_piece(const Call &call, size_t begin, size_t e
   reduce_hosts(call, sums_for_this.split(each), output);
 }
 
-// Some rank has no counterparts: each part is reduced for all.
-void SeveralHosts::reduce_scatter_to_uneven_hosts(const Call &call) {
+// Some rank has no counterparts, so every chunk is reduced on all ranks.
+void MultiHostCommunicator::reduce_scatter_to_uneven_hosts(const Call &call) {
   for (int rank = 0; rank < static_cast<int>(call.size); ++rank) {
     const auto input = call.inputs[static_cast<size_t>(rank)];
     in_pieces(input.count, kScratchBytes / call.element, [&](size_t begin, size_t end) {
       const bool is_own = rank == map_.rank;
       all_reduce(call, call.piece(input, begin, end),
                  is_own ? call.piece(call.output(), begin, end)
-                        : openreg_part{scratch_.data_ptr(), end - begin});
+                        : openreg_comm_buffer{scratch_.data_ptr(), end - begin});
     });
   }
 }
 
-// ---- movements ----------------------------------------------------------------------------------
+// ---- moving data --------------------------------------------------------------------------------
 
-void SeveralHosts::broadcast(const Call &call) {
+void MultiHostCommunicator::broadcast(const Call &call) {
   const int root = call.collective.root;
   const int host = map_.host_of[static_cast<size_t>(root)];
   const auto whole = map_.rank == root ? call.input() : call.output();
   if (map_.host == host) {
-    run_locally(call, OPENREG_COLLECTIVE_BROADCAST, map_.rank == root ? Parts{whole} : Parts{},
+    run_locally(call, OPENREG_COLLECTIVE_BROADCAST, map_.rank == root ? Buffers{whole} : Buffers{},
                 call.outputs, map_.index_of[static_cast<size_t>(root)]);
   }
   const auto slices = slices_of(call, whole);
@@ -344,62 +345,61 @@ void SeveralHosts::broadcast(const Call &call) {
   }
 }
 
-void SeveralHosts::all_gather(const Call &call) {
+void MultiHostCommunicator::all_gather(const Call &call) {
   const auto own = call.outputs[static_cast<size_t>(map_.rank)];
   if (own.address != call.input().address) {
     require(openreg_copy(own.address, call.input().address, call.bytes(own)));
   }
   for (int host = 0; host < map_.host_count(); ++host) {
     const auto rank = map_.ranks[static_cast<size_t>(host)][static_cast<size_t>(map_.index)];
-    const auto part = call.outputs[static_cast<size_t>(rank)];
-    if (part.count > 0) {
-      broadcast_across(call, part, host);
+    const auto buffer = call.outputs[static_cast<size_t>(rank)];
+    if (buffer.count > 0) {
+      broadcast_across(call, buffer, host);
     }
-    run_locally(call, OPENREG_COLLECTIVE_ALL_GATHER, {part}, of_host(call.outputs, host));
+    run_locally(call, OPENREG_COLLECTIVE_ALL_GATHER, {buffer}, of_host(call.outputs, host));
   }
 }
 
-// What is only moved from rank to rank: parts of this host's ranks by its communicator, others as
-// messages.
-void SeveralHosts::move(const Call &call) {
+// Moves buffers from rank to rank: by the communicator within this host, by messages between hosts.
+void MultiHostCommunicator::move(const Call &call) {
   const auto kind = call.collective.kind;
   const int root = call.collective.root;
-  const bool is_rooted = kind == OPENREG_COLLECTIVE_GATHER || kind == OPENREG_COLLECTIVE_SCATTER;
+  const bool has_root = call.traits.has_root;
+  // With a root, the side that has a buffer for each rank exists at the root alone.
+  const bool is_gather = has_root && openreg_buffers_are_per_rank(call.traits.outputs);
+  const bool is_scatter = has_root && openreg_buffers_are_per_rank(call.traits.inputs);
   std::vector<Remote> remotes;
   for (int peer = 0; peer < static_cast<int>(call.size); ++peer) {
     if (map_.host_of[static_cast<size_t>(peer)] == map_.host) {
       continue;
     }
-    const auto part_of = [&](const Parts &parts) {
-      return parts.size() == 1 ? parts[0] : parts[static_cast<size_t>(peer)];
+    const auto buffer_for = [&](const Buffers &buffers) {
+      return buffers.size() == 1 ? buffers[0] : buffers[static_cast<size_t>(peer)];
     };
-    const bool to_peer = kind == OPENREG_COLLECTIVE_GATHER    ? peer == root
-                         : kind == OPENREG_COLLECTIVE_SCATTER ? map_.rank == root
-                                                              : true;
-    const bool from_peer = kind == OPENREG_COLLECTIVE_GATHER    ? map_.rank == root
-                           : kind == OPENREG_COLLECTIVE_SCATTER ? peer == root
-                                                                : true;
+    const bool is_root = map_.rank == root, is_peer_root = peer == root;
+    const bool to_peer = is_gather ? is_peer_root : !is_scatter || is_root;
+    const bool from_peer = is_scatter ? is_peer_root : !is_gather || is_root;
     if (to_peer) {
-      const auto part = part_of(call.inputs);
-      remotes.push_back({true, peer, part.address, call.bytes(part)});
+      const auto buffer = buffer_for(call.inputs);
+      remotes.push_back({true, peer, buffer.address, call.bytes(buffer)});
     }
     if (from_peer) {
-      const auto part = part_of(call.outputs);
-      remotes.push_back({false, peer, part.address, call.bytes(part)});
+      const auto buffer = buffer_for(call.outputs);
+      remotes.push_back({false, peer, buffer.address, call.bytes(buffer)});
     }
   }
-  const auto local = [&](const Parts &parts) {
+  const auto local = [&](const Buffers &parts) {
     return parts.size() <= 1 ? parts : of_host(parts, map_.host);
   };
   transfer(remotes, call.timeout, kCollectives, [&] {
-    if (!is_rooted || map_.host_of[static_cast<size_t>(root)] == map_.host) {
+    if (!has_root || map_.host_of[static_cast<size_t>(root)] == map_.host) {
       run_locally(call, kind, local(call.inputs), local(call.outputs),
-                  is_rooted ? map_.index_of[static_cast<size_t>(root)] : 0);
+                  has_root ? map_.index_of[static_cast<size_t>(root)] : 0);
     }
   });
 }
 
-void SeveralHosts::barrier(const Call &call) {
+void MultiHostCommunicator::barrier(const Call &call) {
   run_locally(call, OPENREG_COLLECTIVE_BARRIER, {}, {});
   if (map_.index == 0) {
     c10d::BarrierOptions options;
@@ -409,10 +409,10 @@ void SeveralHosts::barrier(const Call &call) {
   run_locally(call, OPENREG_COLLECTIVE_BARRIER, {}, {});
 }
 
-// ---- what the group calls -----------------------------------------------------------------------
+// ---- interface ----------------------------------------------------------------------------------
 
-// What goes wrong between hosts ends this host's communicator, too.
-template <class Work> openreg_status SeveralHosts::guard(Work work) const {
+// An error between hosts aborts this host's communicator, too.
+template <class Work> openreg_status MultiHostCommunicator::guard(Work work) const {
   try {
     work();
     return OPENREG_OK;
@@ -428,7 +428,7 @@ template <class Work> openreg_status SeveralHosts::guard(Work work) const {
   }
 }
 
-openreg_status SeveralHosts::run(const openreg_collective &collective) {
+openreg_status MultiHostCommunicator::run(const openreg_collective &collective) {
   return guard([&] {
     const Call call(collective, map_.host_of.size());
     switch (collective.kind) {
@@ -450,8 +450,8 @@ openreg_status SeveralHosts::run(const openreg_collective &collective) {
   });
 }
 
-openreg_status SeveralHosts::exchange(const std::vector<openreg_message> &messages,
-                                      uint64_t timeout_ns) {
+openreg_status MultiHostCommunicator::exchange(const std::vector<openreg_message> &messages,
+                                               uint64_t timeout_ns) {
   std::vector<openreg_message> local;
   std::vector<Remote> remotes;
   for (auto message : messages) {
@@ -460,8 +460,8 @@ openreg_status SeveralHosts::exchange(const std::vector<openreg_message> &messag
       message.peer = map_.index_of[peer];
       local.push_back(message);
     } else {
-      remotes.push_back({message.is_send, message.peer, message.part.address,
-                         message.part.count * openreg_dtype_bytes(message.dtype)});
+      remotes.push_back({message.is_send, message.peer, message.buffer.address,
+                         message.buffer.count * openreg_dtype_bytes(message.dtype)});
     }
   }
   return guard([&] {

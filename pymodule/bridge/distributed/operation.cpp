@@ -10,26 +10,27 @@ namespace openreg {
 
 namespace {
 
-// So long a thread waits for others itself: about what a hand-over to a worker takes, and back; or,
-// where all cores have enough to do with the others, many times that.
-constexpr uint64_t kPatienceNs = 30'000, kCrowdedPatienceNs = 2'000'000;
+// How long a calling thread waits for the other ranks itself: about the time of handing over to a
+// worker and back. Without a core for each rank it waits much longer, because handing over gains
+// nothing then.
+constexpr uint64_t kInlineWaitNs = 30'000, kCrowdedInlineWaitNs = 2'000'000;
 
-// So much is moved in the time that a program may be kept from its next call.
-constexpr size_t kShortBytes = size_t{4} << 20;
+// The data that a collective moves within a delay that a program can tolerate at each call.
+constexpr size_t kMaxInlineBytes = size_t{4} << 20;
 
-// Inline work on a stream, if it is idle.
-class Inline {
+// Runs inline work on a stream, if the stream is idle.
+class InlineScope {
 public:
-  Inline(c10::DeviceIndex device, int stream)
+  InlineScope(c10::DeviceIndex device, int stream)
       : device_(device), stream_(stream),
         is_held_(openreg_stream_try_begin_inline(device, stream) == OPENREG_OK) {}
-  ~Inline() {
+  ~InlineScope() {
     if (is_held_) {
       openreg_stream_end_inline(device_, stream_);
     }
   }
-  Inline(const Inline &) = delete;
-  Inline &operator=(const Inline &) = delete;
+  InlineScope(const InlineScope &) = delete;
+  InlineScope &operator=(const InlineScope &) = delete;
 
   bool is_held() const { return is_held_; }
 
@@ -43,7 +44,7 @@ private:
 
 openreg_status Operation::run() {
   if (failed_ != OPENREG_OK) {
-    return openreg_fail(failed_, "%s", outcome->sentence().c_str());
+    return openreg_fail(failed_, "%s", outcome->message().c_str());
   }
   if (has_begun_) {
     return end(communicator->finish(UINT64_MAX));
@@ -59,31 +60,31 @@ openreg_status Operation::replay() {
 
 void Operation::start() {
   began_ = std::chrono::steady_clock::now();
-  if (record != nullptr) {
-    record->start();
+  if (flight_entry != nullptr) {
+    flight_entry->start();
   }
 }
 
-// The outcome last: who sees that it failed may end the job.
+// Sets the outcome last, because a thread that sees a failure may end the job.
 openreg_status Operation::end(openreg_status status) {
-  if (extra_time != nullptr) {
-    extra_time->end(extra_time_owned);
+  if (ephemeral_timeout != nullptr) {
+    ephemeral_timeout->end(ephemeral_owned);
   }
-  if (record != nullptr) {
-    record->end(status == OPENREG_OK);
+  if (flight_entry != nullptr) {
+    flight_entry->end(status == OPENREG_OK);
   }
   if (status == OPENREG_OK) {
     return status;
   }
-  const std::string sentence = openreg_last_error();
+  const std::string message = openreg_last_error();
   const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - began_;
   if (static_cast<uint64_t>(time.count()) >= timeout_ns) {
-    outcome->note_late();
+    outcome->set_timed_out();
   }
-  if (record != nullptr) {
-    FlightWatch::get().tell(*communicator);
+  if (flight_entry != nullptr) {
+    FlightWatch::get().notify_failure(*communicator);
   }
-  return outcome->set(openreg_fail(status, "%s", sentence.c_str()));
+  return outcome->set(openreg_fail(status, "%s", message.c_str()));
 }
 
 openreg_status Operation::run_all() {
@@ -96,8 +97,8 @@ openreg_status Operation::run_all() {
   return messages.empty() ? OPENREG_OK : communicator->exchange(messages, timeout_ns);
 }
 
-bool Operation::try_now() {
-  if (collectives.size() != 1 || !messages.empty() || collectives[0].bytes() > kShortBytes) {
+bool Operation::try_inline() {
+  if (collectives.size() != 1 || !messages.empty() || collectives[0].bytes() > kMaxInlineBytes) {
     return false;
   }
   auto &collective = collectives[0];
@@ -107,7 +108,8 @@ bool Operation::try_now() {
   if (status == OPENREG_OK) {
     has_begun_ = true;
     start();
-    status = communicator->finish(communicator->has_cores() ? kPatienceNs : kCrowdedPatienceNs);
+    status = communicator->finish(communicator->has_core_per_rank() ? kInlineWaitNs
+                                                                    : kCrowdedInlineWaitNs);
   }
   if (status == OPENREG_NOT_READY) {
     return false;
@@ -116,15 +118,15 @@ bool Operation::try_now() {
   return failed_ == OPENREG_OK;
 }
 
-void launch(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> operation) {
+void launch_operation(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> operation) {
   if (openreg_stream_is_capturing(device, stream)) {
     capture_on_stream(device, stream, kCollectiveNode,
                       [operation = std::move(operation)] { return operation->replay(); });
     return;
   }
   if (may_queue() && !queues_everything()) {
-    if (const Inline turn(device, stream); turn.is_held()) {
-      if (operation->try_now()) {
+    if (const InlineScope scope(device, stream); scope.is_held()) {
+      if (operation->try_inline()) {
         return;
       }
       openreg_trace_skip_inline(device, stream);
@@ -133,7 +135,7 @@ void launch(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> oper
   const auto run = [](void *data) {
     return std::unique_ptr<Operation>(static_cast<Operation *>(data))->run();
   };
-  auto *const data = operation.release(); // the worker's, also of one that fails at once
+  auto *const data = operation.release(); // the worker owns it, even if queueing fails
   launch_on_stream(device, stream, run, data);
 }
 

@@ -1,8 +1,8 @@
-// What a group gives to streams: collectives and messages, done on a stream's worker one after the
-// other, and what became of them.
+// Operations of a process group on streams: collectives and messages that a stream's worker runs
+// one after the other, and their outcome.
 //
-// An operation knows addresses of device memory and keeps none of it alive, as any queued work; it
-// keeps the communicator alive. It never takes the GIL.
+// An operation knows addresses of device memory and does not keep that memory alive, like any
+// queued work. It keeps the communicator alive. It never takes the GIL.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -20,25 +20,25 @@
 
 namespace openreg {
 
-using Parts = c10::SmallVector<openreg_part, 4>;
+using Buffers = c10::SmallVector<openreg_comm_buffer, 4>;
 
-// One rank's side of a collective, with the parts that it is given as.
-struct Collective {
+// One rank's arguments of a collective, with the buffers that they refer to.
+struct CollectiveArguments {
   openreg_collective call{};
-  Parts inputs, outputs;
+  Buffers inputs, outputs;
 
-  // Of what this rank gives and takes.
+  // The bytes that this rank passes as inputs and outputs.
   size_t bytes() const {
     size_t count = 0;
-    for (const auto *parts : {&inputs, &outputs}) {
-      for (const auto &part : *parts) {
-        count += part.count;
+    for (const auto *buffers : {&inputs, &outputs}) {
+      for (const auto &buffer : *buffers) {
+        count += buffer.count;
       }
     }
     return count * openreg_dtype_bytes(call.dtype);
   }
 
-  // What points to the parts, wherever this has been moved to.
+  // The call with pointers to the buffers. They are valid until this object is moved.
   const openreg_collective &complete() {
     call.inputs = inputs.data();
     call.outputs = outputs.data();
@@ -48,70 +48,70 @@ struct Collective {
   }
 };
 
-// What became of an operation. Written once, by who does it.
+// How an operation ended. The thread that runs the operation writes it once.
 class Outcome {
 public:
-  // It failed because it took too long, by its own time or by that of who waited for it.
-  bool was_too_late() const { return was_too_late_; }
-  void note_late() { was_too_late_ = true; }
+  // It failed by its own timeout, or by the timeout of a thread that waited for it.
+  bool has_timed_out() const { return has_timed_out_; }
+  void set_timed_out() { has_timed_out_ = true; }
 
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }
-  // Of one that has failed.
-  const std::string &sentence() const { return sentence_; }
+  // Valid when it has failed.
+  const std::string &message() const { return message_; }
 
-  // Returns `status`, for the stream to keep, too.
+  // Sets the outcome, with the last error as the message. Returns `status`.
   openreg_status set(openreg_status status) {
     if (status != OPENREG_OK) {
-      sentence_ = openreg_last_error();
+      message_ = openreg_last_error();
       failed_.store(true, std::memory_order_release);
     }
     return status;
   }
 
 private:
-  std::string sentence_;
-  std::atomic<bool> failed_{false}, was_too_late_{false};
+  std::string message_;
+  std::atomic<bool> failed_{false}, has_timed_out_{false};
 };
 
 class Operation {
 public:
   CommunicatorPtr communicator;
-  std::vector<Collective> collectives;
-  std::vector<openreg_message> messages; // after them, all at the same time
-  uint64_t timeout_ns = UINT64_MAX;      // of each collective, and of the messages
+  std::vector<CollectiveArguments> collectives;
+  std::vector<openreg_message> messages; // after the collectives, all concurrently
+  uint64_t timeout_ns = UINT64_MAX;      // for each collective, and for the messages
   std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();
-  RecordPtr record;                      // null: it is not recorded
-  std::shared_ptr<ExtraTime> extra_time; // null: none of it ends with this
-  std::chrono::milliseconds extra_time_owned{0};
+  FlightEntryPtr flight_entry;                         // null: not recorded
+  std::shared_ptr<EphemeralTimeout> ephemeral_timeout; // null: this operation ends none of it
+  std::chrono::milliseconds ephemeral_owned{0};
 
-  // Does it, or what is left to do, and waits for the others as long as it takes.
+  // Runs the operation, or the rest of it, and waits for the other ranks.
   openreg_status run();
 
-  // The same for a replay of the graph that has it, any number of times. Who captured it is not
-  // told what becomes of it, but by the stream.
+  // Runs it for a replay of a graph, any number of times. Its failure is reported by the stream
+  // alone, not by the Work of the capture.
   openreg_status replay();
 
-  // Does a short one on the calling thread if the others come within moments; else the rest is for
-  // `run`. Whether there is none.
-  bool try_now();
+  // Runs a short operation on the calling thread if the other ranks arrive very soon. Returns
+  // whether it is finished; if not, `run` does the rest.
+  bool try_inline();
 
 private:
   openreg_status run_all();
-  // What others are told of it: the flight recorder, and who waits.
+  // Record start and end in the flight recorder and the outcome. `end` returns `status`.
   void start();
-  openreg_status end(openreg_status status); // as it was given
+  openreg_status end(openreg_status status);
 
-  // The only collective has begun, and waits for the others.
+  // The only collective has begun and waits for the other ranks.
   bool has_begun_ = false;
   std::chrono::steady_clock::time_point began_;
-  // What it failed with on the calling thread, for the stream to keep.
+  // The failure on the calling thread, which `run` reports to the stream.
   openreg_status failed_ = OPENREG_OK;
 };
 
-// Does it on a stream: at once if the stream is idle and it takes moments, else by the stream's
-// worker. Waits for room in its queue as Python wants it. On a stream that captures it is a node of
-// a graph, and all ranks must replay in the same order.
-void launch(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> operation);
+// Launches an operation on a stream: inline if the stream is idle and the operation is short, by
+// the stream's worker otherwise. May wait for room in the stream's queue. On a capturing stream the
+// operation becomes a graph node; all ranks must replay their graphs in the same order.
+void launch_operation(c10::DeviceIndex device, int stream, std::unique_ptr<Operation> operation);
 
 inline c10::Stream stream_of(c10::DeviceIndex device, int stream) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, device), stream);
@@ -119,21 +119,22 @@ inline c10::Stream stream_of(c10::DeviceIndex device, int stream) {
 
 using SharedEvent = std::shared_ptr<openreg_event>;
 
-// Work that is done in the order of the calls though it is given to several streams.
-class Order {
+// Keeps work in the order of the calls, although it is launched on several streams.
+class CallOrder {
 public:
-  // Before work is given to the stream: it shall wait for what was given to another one.
+  // Call before launching on `stream`: makes it wait for the previous work, if another stream has
+  // it.
   void enter(c10::DeviceIndex device, int stream) const {
     if (last_ && stream != stream_) {
       wait_for_event_on({device, stream}, last_.get());
     }
   }
-  // After that; `end` was recorded behind it.
+  // Call after launching; `end` was recorded behind the work.
   void leave(int stream, SharedEvent end) {
     stream_ = stream;
     last_ = std::move(end);
   }
-  // Behind all that was given; null: nothing was.
+  // An event behind all work so far; null: there was none.
   const SharedEvent &last() const { return last_; }
 
 private:

@@ -1,6 +1,6 @@
-// Ranks of one process that may have one device (OPENREG_SHARE_DEVICE=1): threads. With one current
-// stream each would wait for the other, for ever: what the second one calls would come behind a
-// wait for itself.
+// Detects a deadlock of ranks that are threads of one process and share a device
+// (OPENREG_SHARE_DEVICE=1). If two of them have the same current stream, the collective of the
+// second one is queued behind the first one's wait for that very collective.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace openreg {
 
-// Where streams wait for collectives that not all of the ranks have called yet.
-class Neighbours {
+// The streams that wait for collectives which not all ranks of the process have called yet.
+class SameProcessRanks {
 public:
-  // The ones of a communicator, which its id names. Each rank joins before any of them calls.
-  static std::shared_ptr<Neighbours> join(const std::string &id);
+  // The ranks of the communicator with this id. Each rank joins before any of them calls.
+  static std::shared_ptr<SameProcessRanks> join(const std::string &id);
 
   using Stream = std::pair<int, int>; // device, number
 
-  // A rank calls the collective of that number behind what `stream` has to do. False: which is a
-  // wait for the collective itself. `waits`: it will wait for it.
-  bool call(uint64_t number, Stream stream, bool waits);
-  // From now on `stream` waits for it.
-  void wait(uint64_t number, Stream stream);
+  // A rank calls collective `number` behind the work of `stream`; `waits`: the stream will wait for
+  // it. Returns false if the stream already waits for that collective, which is a deadlock.
+  bool note_call(uint64_t number, Stream stream, bool waits);
+  // From now on `stream` waits for collective `number`.
+  void note_wait(uint64_t number, Stream stream);
 
 private:
   struct Called {

@@ -60,7 +60,7 @@ void Staging::record() {
   }
 }
 
-void Staging::arrive() const {
+void Staging::wait() const {
   for (const auto &event : events_) {
     check(openreg_event_synchronize(event.get()));
   }

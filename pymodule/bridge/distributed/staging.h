@@ -1,11 +1,10 @@
-// Tensors of devices as a backend of the host takes them: CPU tensors over the same memory, which
-// keep it alive. No byte is copied. Where that cannot be, for sparse tensors, whose memory the
-// backend replaces, they are copies.
+// Lets a host backend such as Gloo work on device tensors: CPU tensors over the same memory, which
+// keep that memory alive. No data is copied. Sparse tensors are the exception: the backend replaces
+// their memory, so they are copied.
 //
-// Streams are what is left to see to. A backend of the host reads and writes when it likes, so
-// `arrive` must have returned before: then all work has finished that was submitted to the current
-// streams before `record`. What the backend wrote is visible to work that is submitted after its
-// own thread told the caller that it is done.
+// Streams need care. A host backend may read and write at any time, so wait() must return first: it
+// waits for all work that was submitted to the current streams before record(). Work that is
+// submitted after the backend's thread has reported completion sees what the backend wrote.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,22 +27,23 @@ class Staging {
 public:
   at::Tensor add(const at::Tensor &tensor);
   Tensors add(const Tensors &tensors);
-  // Raises if the tensors of a list are on several devices.
+  // Raises if the tensors of one list are on several devices.
   TensorLists add(const TensorLists &lists);
 
-  // Remembers how far the current streams of the tensors' devices are.
+  // Records an event on the current stream of each tensor's device.
   void record();
 
-  // Waits for that, and raises what the work failed with. Takes neither the GIL nor a turn.
-  void arrive() const;
+  // Waits for these events, and raises if their work failed. Takes neither the GIL nor an inline
+  // guard.
+  void wait() const;
 
-  // Copies what was staged as a copy, from and to its device.
+  // Copy the tensors that were staged as copies.
   void copy_to_host() const;
   void copy_to_device() const;
 
 private:
   Tensors tensors_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies_; // on a device, on the host
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_; // device tensor, host tensor
   std::vector<EventOwner> events_;
 };
 

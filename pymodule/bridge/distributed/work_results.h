@@ -1,14 +1,12 @@
-// What became of work, for who asked to be told (Work.get_future_result): a thread looks every few
-// milliseconds, for streams' workers do not call Python. It is there when it is first needed.
+// The futures of Work.get_future_result(): how each work ended. Streams' workers cannot complete
+// them, because their callbacks may call Python; the polling thread does.
 #pragma once
 
 #include <ATen/core/ivalue.h>
 
-#include <condition_variable>
 #include <list>
 #include <memory>
 #include <mutex>
-#include <thread>
 
 #include "distributed/operation.h"
 
@@ -21,25 +19,21 @@ public:
   // Never destroyed.
   static WorkResults &get();
 
-  // The number of a c10d::WorkResult, when work that `end` was recorded behind has ended.
-  FuturePtr of(SharedEvent end, std::shared_ptr<Outcome> outcome);
-
-  // At the end of the process.
-  void stop();
+  // A future for the number of a c10d::WorkResult. It completes when the work that `end` was
+  // recorded behind has ended.
+  FuturePtr add(SharedEvent end, std::shared_ptr<Outcome> outcome);
 
 private:
-  struct Awaited {
+  struct Pending {
     SharedEvent end;
     std::shared_ptr<Outcome> outcome;
     FuturePtr future;
   };
-  void run();
+  std::chrono::milliseconds poll();
 
   std::mutex mutex_;
-  std::condition_variable wake_;
-  std::list<Awaited> awaited_;
-  std::thread thread_;
-  bool is_over_ = false;
+  std::list<Pending> pending_;
+  bool is_polled_ = false;
 };
 
 } // namespace openreg

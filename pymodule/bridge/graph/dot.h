@@ -1,4 +1,4 @@
-// A graph in the language of Graphviz, for people.
+// Writes a graph in the Graphviz DOT language.
 #pragma once
 
 #include <ostream>
@@ -7,6 +7,7 @@
 
 namespace openreg {
 
+// One node per captured operation, clustered by stream, and an edge per dependency.
 void write_dot(std::ostream &out, const openreg_graph &graph);
 
 } // namespace openreg

@@ -11,7 +11,7 @@
 #include "core/device_type.h"
 #include "device/capture.h"
 #include "graph/dot.h"
-#include "launch/launch_device.h"
+#include "launch/argument_devices.h"
 #include "launch/philox_offsets.h"
 #include "launch/policy.h"
 #include "memory/allocation/mempool.h"
@@ -19,43 +19,45 @@
 #include "profiler/notes.h"
 #include "streams/current.h"
 #include "streams/run_ahead.h"
-#include "streams/stream_observer.h"
+#include "streams/observer.h"
 
 namespace openreg {
 
-// What was captured. Replays that are queued own it together with the Graph.
+// A captured graph. The Graph and its queued replays own it together.
 class CapturedGraph {
 public:
   ~CapturedGraph() { openreg_graph_destroy(graph_); }
 
-  GraphWords &words() { return words_; }
-  void watch(std::unique_ptr<Watcher::Captured> watched) { watched_ = std::move(watched); }
+  GraphPhiloxState &philox() { return philox_; }
+  void set_observer(std::unique_ptr<Observer::CaptureObserver> observer) {
+    observer_ = std::move(observer);
+  }
   const openreg_graph *graph() const { return graph_; }
 
-  // Ends the capture that began on the stream. Errors: as openreg_capture_end.
+  // Ends the capture that began on the stream. Errors: those of openreg_capture_end.
   openreg_status end(int device, int stream) {
     const auto status = openreg_capture_end(device, stream, &graph_);
     for (size_t i = 0; status == OPENREG_OK && i < openreg_graph_node_count(graph_); ++i) {
-      waits_for_others_ |= openreg_graph_node_at(graph_, i)->work.name == kCollectiveNode;
+      has_collectives_ |= openreg_graph_node_at(graph_, i)->work.name == kCollectiveNode;
     }
     return status;
   }
 
-  // Gives one replay to the device's current stream. The words are taken now, as a launch's are.
+  // Submits one replay to the device's current stream. Reserves random words now, as a launch does.
   static void replay(const std::shared_ptr<CapturedGraph> &self, c10::DeviceIndex device) {
-    if (self->watched_ != nullptr) [[unlikely]] {
-      self->watched_->replay({device, current_stream(device)});
+    if (self->observer_ != nullptr) [[unlikely]] {
+      self->observer_->replay({device, current_stream(device)});
     }
-    auto work = [self, device, begins = self->words_.take_all()] {
+    auto work = [self, device, begins = self->philox_.reserve_all()] {
       const std::lock_guard<std::mutex> lock(self->mutex_);
-      if (!Turn::any()) { // on a worker
+      if (!InlineGuard::any()) { // on a worker
         keep_on_share_of_cores(device);
       }
-      self->words_.begin_at(begins);
+      self->philox_.set_begins(begins);
       return records_work.load(std::memory_order_relaxed) ? self->run_recorded()
                                                           : openreg_graph_run(self->graph_);
     };
-    if (self->waits_for_others_) {
+    if (self->has_collectives_) {
       queue_on_stream(device, std::move(work));
     } else {
       submit(self->cost_, kShortElements, device, std::move(work));
@@ -63,7 +65,7 @@ public:
   }
 
 private:
-  // As openreg_graph_run, for a profile in which every node is to be seen.
+  // Like openreg_graph_run, but records each node for the profiler.
   openreg_status run_recorded() const {
     auto &parts = parts_of_work();
     for (size_t i = 0; i < openreg_graph_node_count(graph_); ++i) {
@@ -73,28 +75,29 @@ private:
       if (const auto status = work.run(work.data); status != OPENREG_OK) {
         return status;
       }
-      if (parts.size() == parts_before) { // else it was the replay of another graph
+      if (parts.size() ==
+          parts_before) { // else the node replayed another graph, which recorded its parts
         parts.push_back({work.name, begin_ns, now_ns()});
       }
     }
     return OPENREG_OK;
   }
 
-  std::mutex mutex_; // of replays on several streams
+  std::mutex mutex_; // serializes replays on several streams
   openreg_graph *graph_ = nullptr;
-  bool waits_for_others_ = false;
-  GraphWords words_;
-  LaunchCost cost_;                            // of a replay
-  std::unique_ptr<Watcher::Captured> watched_; // null: by nobody
+  bool has_collectives_ = false;
+  GraphPhiloxState philox_;
+  LaunchCost cost_;                                     // of a replay
+  std::unique_ptr<Observer::CaptureObserver> observer_; // null: none
 };
 
-// From capture_begin to capture_end.
-class CaptureUnderway {
+// Exists from capture_begin to capture_end.
+class CaptureInProgress {
 public:
-  CaptureUnderway(uint64_t capture, GraphWords &words) : words_(capture, words) {}
+  CaptureInProgress(uint64_t capture, GraphPhiloxState &philox) : philox_(capture, philox) {}
 
 private:
-  CapturedWords words_;
+  PhiloxCaptureScope philox_;
 };
 
 namespace {
@@ -118,14 +121,14 @@ Graph::~Graph() {
   try {
     reset();
   } catch (const std::exception &error) {
-    TORCH_WARN("openreg: a graph was not reset: ", error.what());
+    TORCH_WARN("openreg: resetting a graph failed: ", error.what());
   }
 }
 
 // ---- capture ------------------------------------------------------------------------------------
 
 void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
-  TORCH_CHECK(underway_ == nullptr && (captured_ == nullptr || captured_->graph() == nullptr),
+  TORCH_CHECK(in_progress_ == nullptr && (captured_ == nullptr || captured_->graph() == nullptr),
               "This CUDAGraph instance already owns a captured graph. To capture a new graph, "
               "create a new instance.");
   const int device = openreg_device_current();
@@ -134,38 +137,39 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
               "CUDA graphs must be captured on a non-default stream. (However, after capture, it's "
               "ok to replay them on the default stream.)");
   const auto number =
-      pool.second != 0 ? static_cast<uint64_t>(pool.second) : make_graph_pool_handle();
+      pool.second != 0 ? static_cast<uint64_t>(pool.second) : allocate_graph_pool_id();
   check(openreg_mempool_retain(number));
   const auto status = openreg_capture_begin(device, stream, mode_of(mode), number);
   if (status != OPENREG_OK) {
     release_pool(number);
     raise(status);
   }
-  if (has_pool_) { // of a capture that failed
+  if (has_pool_) { // from a capture that failed
     release_pool(pool_);
   }
   has_pool_ = true;
   pool_ = number;
   device_ = device;
   stream_ = stream;
-  if (captured_ == nullptr) { // else a generator was registered before
+  if (captured_ == nullptr) { // else register_generator() made it
     captured_ = std::make_shared<CapturedGraph>();
   }
   bool is_valid = false;
   const auto capture = openreg_stream_capture(device, stream, &is_valid);
-  underway_ = std::make_unique<CaptureUnderway>(capture, captured_->words());
-  tell_watcher([&](Watcher &watcher) { captured_->watch(watcher.begin_capture(capture)); });
+  in_progress_ = std::make_unique<CaptureInProgress>(capture, captured_->philox());
+  notify_observers(
+      [&](Observer &observer) { captured_->set_observer(observer.begin_capture(capture)); });
 }
 
 void Graph::capture_end() {
-  TORCH_CHECK(underway_ != nullptr, "capture_end() was called before capture_begin()");
+  TORCH_CHECK(in_progress_ != nullptr, "capture_end() was called before capture_begin()");
   TORCH_CHECK(current_stream(device_) == stream_,
               "Capture must end on the same stream it began on.");
   const auto status = captured_->end(device_, stream_);
-  if (status == OPENREG_CAPTURE_WRONG_THREAD) { // it goes on
+  if (status == OPENREG_CAPTURE_WRONG_THREAD) { // the capture continues
     raise(status);
   }
-  underway_.reset();
+  in_progress_.reset();
   if (status != OPENREG_OK) {
     captured_.reset();
     raise(status);
@@ -180,7 +184,7 @@ void Graph::capture_end() {
 }
 
 void Graph::instantiate() {
-  TORCH_CHECK(captured_ != nullptr && underway_ == nullptr,
+  TORCH_CHECK(captured_ != nullptr && in_progress_ == nullptr,
               "capture_end() must have been called before calling instantiate");
   TORCH_CHECK(keeps_graph_ || !is_instantiated_,
               "instantiate() is intended to be called by the user only when keep_graph=true");
@@ -188,13 +192,15 @@ void Graph::instantiate() {
 }
 
 void Graph::register_generator(const at::Generator &generator) {
-  TORCH_CHECK(underway_ == nullptr, "a generator is registered before the capture begins");
+  TORCH_CHECK(in_progress_ == nullptr,
+              "openreg: register_generator_state() must be called before the capture begins");
   TORCH_CHECK(generator.defined() && generator.device().type() == kDeviceType,
-              "openreg: expected a generator of a device, got one of ", generator.device());
+              "openreg: expected a generator on a device of type ", kDeviceType, ", got one on ",
+              generator.device());
   if (captured_ == nullptr) {
     captured_ = std::make_shared<CapturedGraph>();
   }
-  captured_->words().add(
+  captured_->philox().add(
       static_cast<GeneratorImpl *>(generator.unsafeGetGeneratorImpl())->source());
 }
 
@@ -211,20 +217,21 @@ void Graph::replay() {
     instantiate();
   }
   const auto device = static_cast<c10::DeviceIndex>(device_);
-  TORCH_CHECK_NOT_IMPLEMENTED(!captured_->words().are_any() || !is_capturing(device),
-                              "openreg: a graph that draws random numbers cannot be replayed in "
-                              "the capture of another one");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !captured_->philox().is_used() || !is_capturing(device),
+      "openreg: cannot replay a graph that draws random numbers while capturing "
+      "another graph");
   last_launch = "openreg::graph_replay"; // for the profiler
   const WithoutGil no_gil;
   CapturedGraph::replay(captured_, device);
 }
 
 void Graph::reset() {
-  if (underway_ != nullptr) {
+  if (in_progress_ != nullptr) {
     openreg_graph *graph = nullptr;
-    (void)openreg_capture_end(device_, stream_, &graph); // what it fails with is of no interest
+    (void)openreg_capture_end(device_, stream_, &graph); // a failed capture has no graph
     openreg_graph_destroy(graph);
-    underway_.reset();
+    in_progress_.reset();
   }
   captured_.reset();
   is_instantiated_ = false;
@@ -234,7 +241,7 @@ void Graph::reset() {
   }
 }
 
-// ---- what it tells ------------------------------------------------------------------------------
+// ---- inspection ---------------------------------------------------------------------------------
 
 c10::MempoolId_t Graph::pool() const {
   TORCH_CHECK(has_pool_, "Called CUDAGraph::pool() without a preceding successful capture.");
@@ -254,7 +261,7 @@ void Graph::debug_dump(const std::string &path) {
   std::ofstream file(path);
   write_dot(file, *captured_->graph());
   file.close();
-  TORCH_CHECK(file.good(), "openreg: the graph could not be written to ", path);
+  TORCH_CHECK(file.good(), "openreg: cannot write the graph to ", path);
 }
 
 uintptr_t Graph::raw_graph() const {

@@ -1,12 +1,11 @@
-// A graph as PyTorch has it: torch.accelerator.Graph, torch.openreg.CUDAGraph,
-// torch.cuda.CUDAGraph.
+// The implementation of torch.accelerator.Graph, torch.openreg.CUDAGraph and torch.cuda.CUDAGraph.
 //
-// What a stream that captures is given becomes nodes (device/capture.h): launches with what they
-// need to run again (launch/queued_launch.cpp), copies, and whatever else is queued on a stream.
-// Memory that is allocated for the stream comes from a private pool, which is the graph's until
-// reset, so that results and what lies between them keep their addresses.
+// Work submitted to a capturing stream becomes nodes (device/capture.h): launches
+// (launch/queued_launch.cpp), copies, and all other queued work. Memory for the stream comes from a
+// private pool, which belongs to the graph until reset(). So results and intermediate tensors keep
+// their addresses.
 //
-// A replay is one piece of work of a stream: no Python, no dispatcher, no allocation.
+// A replay is one piece of work on a stream. It uses no Python, no dispatcher and no allocation.
 #pragma once
 
 #include <ATen/core/GraphImplInterface.h>
@@ -19,8 +18,8 @@
 
 namespace openreg {
 
-// The name of nodes that wait for other processes: a graph that has one is never replayed on the
-// calling thread. To be compared by its address.
+// The name of nodes that wait for other processes. A graph with such a node never runs on the
+// calling thread. Compare names by address.
 inline constexpr char kCollectiveNode[] = "collective";
 
 class CapturedGraph;
@@ -32,25 +31,26 @@ public:
   Graph(const Graph &) = delete;
   Graph &operator=(const Graph &) = delete;
 
-  // On the current device and stream. The pool {0, 0} is a new one.
+  // Captures the current stream of the current device. Pool {0, 0} stands for a new pool.
   void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) override;
   void capture_end() override;
   void instantiate() override;
 
-  // On the current stream of the device that was captured. Any thread; replays of one graph are
-  // done one after another.
+  // Submits a replay to the current stream of the captured device. Thread-safe; replays of one
+  // graph run one after another.
   void replay() override;
   void reset() override;
   c10::MempoolId_t pool() const override;
   void enable_debug_mode() override;
 
-  // Writes the graph in the language of Graphviz.
+  // Writes the graph in the Graphviz DOT language.
   void debug_dump(const std::string &path) override;
 
-  // The graph may draw from this generator beside the device's own. Before the capture.
+  // Allows the graph to draw from this generator as well as the device's own. Call it before the
+  // capture.
   void register_generator(const at::Generator &generator);
 
-  // The openreg_graph that was kept, or that replays run.
+  // Address of the openreg_graph.
   uintptr_t raw_graph() const;
   uintptr_t raw_executable() const;
 
@@ -60,14 +60,14 @@ private:
   bool keeps_graph_;
   bool is_debugged_ = false;
   bool is_instantiated_ = false;
-  bool has_pool_ = false; // one use of it
+  bool has_pool_ = false; // whether this holds a use of pool_
   uint64_t pool_ = 0;
-  int device_ = 0, stream_ = 0;             // that is captured
-  std::shared_ptr<CapturedGraph> captured_; // null: nothing was captured
-  std::unique_ptr<class CaptureUnderway> underway_;
+  int device_ = 0, stream_ = 0;             // the captured stream
+  std::shared_ptr<CapturedGraph> captured_; // null: nothing captured
+  std::unique_ptr<class CaptureInProgress> in_progress_;
 };
 
-// PyTorch finds graphs by the device type's name. Called once, when the extension is loaded.
+// Registers Graph under the device type's name. Call it once, when the extension is loaded.
 void register_graphs();
 
 } // namespace openreg

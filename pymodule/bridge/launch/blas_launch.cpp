@@ -52,7 +52,7 @@ private:
 };
 
 void register_all() {
-  // Registrations last as long as the process.
+  // Never freed: registrations last as long as the process.
   static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
   const NoWarnings silent;
   auto &dispatcher = c10::Dispatcher::singleton();

@@ -1,11 +1,12 @@
-// Launches of operators for which CUDA's kernels call cuBLAS, with OPENREG_GPU_OVERHEAD=1.
+// Launches of operators whose CUDA kernels call cuBLAS. With OPENREG_GPU_OVERHEAD=1 they allocate
+// the workspace that cuBLAS would.
 #pragma once
 
 namespace openreg {
 
-// Puts kernels in the place of these operators' that launch as before and then see to the workspace
-// that the call would have on CUDA, where results are allocated before it as well. Does nothing
-// without OPENREG_GPU_OVERHEAD=1, and nothing when called again.
+// Replaces these operators' kernels by ones that launch as before and then allocate the workspace.
+// The order is CUDA's: results first. Does nothing without OPENREG_GPU_OVERHEAD=1, or when called
+// again.
 void register_blas_launches();
 
 } // namespace openreg

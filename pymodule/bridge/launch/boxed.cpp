@@ -1,10 +1,9 @@
-// The boxed door: every operator that has no kernel of ours is launched by its schema.
+// Registers boxed launches for every operator without a kernel of openreg's own.
 //
-// Registered for every operator that has a CPU kernel of its own (so that it wins over composite
-// kernels that would take the long way), and as the fallback of the devices' dense key for all
-// others: an operator that a program registers for the CPU later works without a line more. The
-// same for the keys of tensors that are made of dense ones, whose fallbacks wait for the devices'
-// first use.
+// An operator with its own CPU kernel gets a boxed kernel, which takes precedence over a composite
+// kernel that would launch several operators. All others get the fallback of the devices' dense
+// key. So an operator that a program registers for the CPU later works as well. The same holds for
+// the keys of composite tensors; their fallbacks are registered when the devices are first used.
 
 #include "launch/boxed.h"
 
@@ -42,15 +41,15 @@ private:
   BoxedOperator operator_;
 };
 
-// Of an operator that has no deterministic implementation on CUDA.
+// For an operator without a deterministic implementation on CUDA.
 class NondeterministicKernel final : public c10::OperatorKernel {
 public:
   NondeterministicKernel(const OperatorHandle &op, c10::DispatchKey kernel_key,
                          const Nondeterministic &row)
-      : operator_(op, kernel_key), row_(row), arguments_(op.schema().arguments().size()) {}
+      : operator_(op, kernel_key), row_(row), argument_count_(op.schema().arguments().size()) {}
   void operator()(const OperatorHandle &, c10::DispatchKeySet, torch::jit::Stack *stack) {
     if (at::globalContext().deterministicAlgorithms()) [[unlikely]] {
-      row_.alert(torch::jit::last(*stack, arguments_));
+      row_.alert(torch::jit::last(*stack, argument_count_));
     }
     operator_.run(stack);
   }
@@ -58,10 +57,10 @@ public:
 private:
   BoxedOperator operator_;
   const Nondeterministic &row_;
-  size_t arguments_;
+  size_t argument_count_;
 };
 
-// Of an operator that has other dtypes on CUDA than on the CPU.
+// For an operator that supports other dtypes on CUDA than on the CPU.
 class ByDtypeKernel final : public c10::OperatorKernel {
 public:
   ByDtypeKernel(const OperatorHandle &op, DispatchKey key, c10::KernelFunction launch)
@@ -77,7 +76,7 @@ private:
   c10::KernelFunction launch_;
 };
 
-c10::KernelFunction launch_of(const OperatorHandle &op, DispatchKey kernel_key) {
+c10::KernelFunction make_launch(const OperatorHandle &op, DispatchKey kernel_key) {
   const auto *row = find_nondeterministic(op.operator_name());
   if (row != nullptr) {
     return c10::KernelFunction::makeFromBoxedFunctor(
@@ -86,7 +85,7 @@ c10::KernelFunction launch_of(const OperatorHandle &op, DispatchKey kernel_key) 
   return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(op, kernel_key));
 }
 
-// Of an operator that CUDA has not: refused as PyTorch refuses what has no kernel.
+// For an operator that CUDA lacks. Raises PyTorch's error for a missing kernel, word for word.
 class AbsentKernel final : public c10::OperatorKernel {
 public:
   void operator()(const OperatorHandle &op, c10::DispatchKeySet, torch::jit::Stack *) {
@@ -104,11 +103,11 @@ private:
   std::string key_;
 };
 
-c10::KernelFunction kernel_of(const OperatorHandle &op, DispatchKey key, DispatchKey kernel_key) {
+c10::KernelFunction make_kernel(const OperatorHandle &op, DispatchKey key, DispatchKey kernel_key) {
   if (is_absent_on_cuda(op.operator_name().name)) {
     return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<AbsentKernel>(key));
   }
-  auto launch = launch_of(op, kernel_key);
+  auto launch = make_launch(op, kernel_key);
   return ByDtype::is_needed(op.operator_name())
              ? c10::KernelFunction::makeFromBoxedFunctor(
                    std::make_unique<ByDtypeKernel>(op, key, std::move(launch)))
@@ -120,26 +119,27 @@ void boxed_fallback(const OperatorHandle &op, c10::DispatchKeySet, torch::jit::S
   BoxedOperator(op, kKernelKey).run(stack);
 }
 
-// For the operators without a kernel of their own under `key`. Registering visits every operator
-// that there is, milliseconds; so would taking it back at exit, and the fallback is there for good.
+// Registers the fallback for operators without a kernel of their own under `key`. Registering
+// visits every operator and takes milliseconds, and so would unregistering at exit: the library is
+// leaked.
 template <DispatchKey kKernelKey> void register_fallback(DispatchKey key) {
   auto *library = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
   library->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback<kKernelKey>>());
 }
 
 void register_boxed(const OperatorHandle &op, DispatchKey key, DispatchKey kernel_key) {
-  // Registrations last as long as the process.
+  // Never freed: registrations last as long as the process.
   static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
   registrations->push_back(c10::Dispatcher::singleton().registerImpl(
-      op.operator_name(), key, kernel_of(op, key, kernel_key), std::nullopt, nullptr,
+      op.operator_name(), key, make_kernel(op, key, kernel_key), std::nullopt, nullptr,
       "openreg: boxed launch"));
   if (key == kDeviceKeys.dense) {
-    note_door(op.operator_name(), Door::kBoxed);
+    record_kernel_kind(op.operator_name(), KernelKind::kBoxed);
   }
 }
 
-// For the operators with a kernel of their own under `kernel_key`, so that it wins over composite
-// kernels.
+// Registers boxed kernels for the operators with a kernel of their own under `kernel_key`, so that
+// they take precedence over composite kernels.
 void register_boxed_for(DispatchKey key, DispatchKey kernel_key) {
   auto &dispatcher = c10::Dispatcher::singleton();
   for (const auto &name : dispatcher.getAllOpNamesForDispatchKey(kernel_key)) {
@@ -153,7 +153,8 @@ void register_boxed_for(DispatchKey key, DispatchKey kernel_key) {
 } // namespace
 
 bool can_be_boxed(const OperatorHandle &op) {
-  return !draws(op) && !returns_object(op) && op.hasComputedKernelForDispatchKey(DispatchKey::CPU);
+  return !uses_rng(op) && !returns_object(op) &&
+         op.hasComputedKernelForDispatchKey(DispatchKey::CPU);
 }
 
 void register_composite_fallbacks() {

@@ -37,7 +37,7 @@ ScalarType widened(ScalarType dtype, ComputedIn in) {
   return dtype;
 }
 
-// What a result becomes that was computed in `wide` in the place of `dtype`.
+// The dtype of a result that was computed in `wide` instead of `dtype`.
 ScalarType rounded(ScalarType wide, ScalarType dtype, ComputedIn in) {
   switch (in) {
   case ComputedIn::kWider:
@@ -57,8 +57,7 @@ at::Tensor as(const at::Tensor &tensor, ScalarType dtype) {
   return tensor.scalar_type() == dtype ? tensor : tensor.to(dtype);
 }
 
-// A sentence of CUDA's, about a kernel by its name; in openreg mode about the same kernel of
-// openreg's.
+// The kernel's name for CUDA's error message. In openreg mode "cuda" in it becomes "openreg".
 std::string kernel_name(const char *cuda_name) {
   std::string name(cuda_name);
   if (!in_cuda_mode()) {
@@ -93,7 +92,7 @@ void refuse_kernel_dtype(const char *cuda_name, ScalarType dtype) {
                               c10::toString(dtype), "'");
 }
 
-// What is known of an operator, from its schema, tags and rows.
+// What an operator's schema, tags and rows say.
 class ByDtype::Rule {
 public:
   Rule(const c10::OperatorHandle &op, c10::DispatchKey key);
@@ -106,9 +105,9 @@ private:
   void refuse(Arguments arguments, ScalarType dtype) const;
 
   struct Argument {
-    bool promotes;   // others, as a number
-    bool is_written; // by the kernel
-    bool is_out;     // and not read
+    bool promotes;   // a number, which takes part in type promotion
+    bool is_written; // the kernel writes to it
+    bool is_out;     // the kernel does not read it
   };
 
   c10::OperatorHandle op_;
@@ -116,7 +115,7 @@ private:
   std::span<const WidenedRow> widened_;
   std::span<const RefusedRow> refused_;
   bool is_pointwise_;
-  std::optional<size_t> dtype_argument_; // by which the program names the dtype of the result
+  std::optional<size_t> dtype_argument_; // the index of `dtype`
   std::vector<Argument> arguments_;
 };
 
@@ -140,8 +139,8 @@ public:
     }
   }
 
-  // The program's own tensors for those that were written to in their place.
-  void give_back(std::span<IValue> results) {
+  // Copies wide tensors to the program's own and rounds the results.
+  void narrow(std::span<IValue> results) {
     for (auto &[tensor, wide] : written_) {
       if (!tensor.sizes().equals(wide.sizes())) {
         tensor.resize_(wide.sizes());
@@ -150,13 +149,13 @@ public:
     }
     for (auto &result : results) {
       if (result.isTensor() && result.toTensor().defined()) {
-        result = give_back(result.toTensor());
+        result = narrow(result.toTensor());
       }
     }
   }
 
 private:
-  // What the kernel would check, of the program's own tensors.
+  // The kernel's checks, on the program's own tensors instead of the copies.
   void check_overlap(std::span<const IValue> arguments) const {
     for (size_t i = 0; i < arguments.size(); ++i) {
       for (const auto &other : arguments) {
@@ -183,7 +182,7 @@ private:
     return wide;
   }
 
-  at::Tensor give_back(const at::Tensor &result) const {
+  at::Tensor narrow(const at::Tensor &result) const {
     const auto found = std::ranges::find_if(
         written_, [&](const auto &each) { return each.second.is_same(result); });
     if (found != written_.end()) {
@@ -195,7 +194,7 @@ private:
   const Rule &rule_;
   ComputedIn in_;
   ScalarType dtype_;
-  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> written_; // with what stands in for it
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> written_; // with its wide copy
 };
 
 ByDtype::Rule::Rule(const c10::OperatorHandle &op, c10::DispatchKey key)
@@ -238,12 +237,12 @@ bool ByDtype::Rule::run(torch::jit::Stack *stack) const {
   Widened launch(*this, *row, dtype);
   launch.widen(std::span(*stack).last(count));
   op_.redispatchBoxed(keys_, stack);
-  launch.give_back(std::span(*stack).last(op_.schema().returns().size()));
+  launch.narrow(std::span(*stack).last(op_.schema().returns().size()));
   return true;
 }
 
-// In which an operator computes: what the program names, what pointwise arguments are promoted to,
-// the first tensor's.
+// The dtype in which an operator computes: the `dtype` argument, else what a pointwise operator's
+// arguments promote to, else the first tensor's.
 ScalarType ByDtype::Rule::dtype_of(Arguments arguments) const {
   if (dtype_argument_.has_value() && !arguments[*dtype_argument_].isNone()) {
     return arguments[*dtype_argument_].toScalarType();
@@ -269,7 +268,7 @@ ScalarType ByDtype::Rule::dtype_of(Arguments arguments) const {
   return promoted != ScalarType::Undefined ? promoted : dtype;
 }
 
-// As CUDA's kernels, which look at a dtype when there is something to compute.
+// CUDA's kernels check the dtype only if there is something to compute.
 void ByDtype::Rule::refuse(Arguments arguments, ScalarType dtype) const {
   for (const auto &row : refused_) {
     if (row.dtypes.contains(dtype) && std::ranges::none_of(arguments, &has_no_elements) &&

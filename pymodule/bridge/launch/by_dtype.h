@@ -1,8 +1,9 @@
-// Launches of an operator that on CUDA has other dtypes than on the CPU (compat/cuda_dtypes.h).
+// Launches of operators that support other dtypes on CUDA than on the CPU (compat/cuda_dtypes.h).
 //
-// What CUDA lacks is refused. What the CPU lacks is computed with wider arguments: copied by
-// operators of the device, launched like any other, and rounded to what the program asked for, in
-// the order of the stream. All that dtypes without a row pay is a look at their bits.
+// A dtype that CUDA lacks is refused. A dtype that the CPU lacks is computed in a wider one:
+// operators of the device copy the arguments, an ordinary launch computes, and the results are
+// rounded to the dtype that the program asked for, all in stream order. Dtypes without a row only
+// pay for a test of their bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +18,7 @@
 
 namespace openreg {
 
-// Of an argument: the bits of the dtypes that its presence may make an operator compute in.
+// The bits of the dtypes in which an argument may make an operator compute.
 template <class T> constexpr uint64_t dtype_bits(const T &) {
   return 0;
 }
@@ -37,23 +38,25 @@ inline uint64_t dtype_bits(const std::optional<at::ScalarType> &dtype) {
   return dtype.has_value() ? Dtypes::bit(*dtype) : 0;
 }
 
-// Raises what CUDA raises for a dtype that its kernel lacks; in openreg mode by openreg's name.
+// Raises CUDA's error for a dtype that its kernel lacks. In openreg mode the kernel's name in it
+// says openreg instead of CUDA.
 [[noreturn]] void refuse_kernel_dtype(const char *cuda_name, at::ScalarType dtype);
 
 class ByDtype {
 public:
-  // `key`: of the devices, under which the operator is launched.
+  // `key`: the devices' dispatch key under which the operator is launched.
   ByDtype(const c10::OperatorHandle &op, c10::DispatchKey key);
   ~ByDtype();
 
-  // Whether an operator has rows.
+  // Whether the tables have rows for an operator.
   static bool is_needed(const c10::OperatorName &name);
 
-  // Of the dtypes that have a row.
+  // The bits of all dtypes that have a row.
   uint64_t bits() const { return bits_; }
 
-  // Refuses the arguments on top of the stack, or computes with wider ones and puts the results
-  // there, or leaves them as they are for an ordinary launch: false.
+  // Handles the arguments on top of the stack: raises for a refused dtype; or computes in a wider
+  // dtype, replaces them by the results and returns true; or leaves them for an ordinary launch and
+  // returns false.
   bool run(torch::jit::Stack *stack) const;
 
 private:

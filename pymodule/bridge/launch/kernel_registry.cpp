@@ -17,10 +17,10 @@ namespace {
 
 using c10::DispatchKey;
 
-// Filled while the extension is loaded, read afterwards.
-std::unordered_map<c10::OperatorName, Door> &doors() {
-  static auto *doors = new std::unordered_map<c10::OperatorName, Door>();
-  return *doors;
+// Filled while the extension is loaded, only read afterwards.
+std::unordered_map<c10::OperatorName, KernelKind> &kernel_kinds() {
+  static auto *kernel_kinds = new std::unordered_map<c10::OperatorName, KernelKind>();
+  return *kernel_kinds;
 }
 
 bool is_composite(const c10::OperatorHandle &op) {
@@ -30,15 +30,15 @@ bool is_composite(const c10::OperatorHandle &op) {
   return std::ranges::any_of(kKeys, [&](auto key) { return op.hasKernelForDispatchKey(key); });
 }
 
-const char *how(const c10::OperatorHandle &op) {
+const char *implementation_of(const c10::OperatorHandle &op) {
   const auto &name = op.operator_name();
   if (is_blocked(name)) {
     return "refused";
   }
-  const auto door = doors().find(name);
-  if (door != doors().end()) {
-    // One that draws random numbers has no kernel to be launched: a launch of it refuses.
-    return door->second == Door::kTyped ? "typed" : can_be_boxed(op) ? "boxed" : "refused";
+  const auto kind = kernel_kinds().find(name);
+  if (kind != kernel_kinds().end()) {
+    // A boxed launch of an operator that draws random numbers raises.
+    return kind->second == KernelKind::kTyped ? "typed" : can_be_boxed(op) ? "boxed" : "refused";
   }
   if (op.hasKernelForDispatchKey(kDeviceKeys.dense)) {
     return "native";
@@ -51,20 +51,20 @@ const char *how(const c10::OperatorHandle &op) {
 
 } // namespace
 
-void note_door(const c10::OperatorName &name, Door door) {
-  doors().insert_or_assign(name, door);
+void record_kernel_kind(const c10::OperatorName &name, KernelKind kind) {
+  kernel_kinds().insert_or_assign(name, kind);
 }
 
-std::map<std::string, std::string> served_operators() {
-  std::map<std::string, std::string> served;
+std::map<std::string, std::string> registered_operators() {
+  std::map<std::string, std::string> operators;
   auto &dispatcher = c10::Dispatcher::singleton();
   for (const auto &name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
-    if (op.has_value()) { // else kernels without a schema: a library that is not loaded
-      served.emplace(c10::toString(name), how(*op));
+    if (op.has_value()) { // else it has kernels without a schema: its library is not loaded
+      operators.emplace(c10::toString(name), implementation_of(*op));
     }
   }
-  return served;
+  return operators;
 }
 
 } // namespace openreg

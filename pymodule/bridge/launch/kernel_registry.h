@@ -1,4 +1,4 @@
-// How each operator is served: what torch.openreg.operators() shows.
+// How each operator is implemented: what torch.openreg.operators() shows.
 #pragma once
 
 #include <ATen/core/operator_name.h>
@@ -8,17 +8,17 @@
 
 namespace openreg {
 
-enum class Door { kTyped, kBoxed };
+enum class KernelKind { kTyped, kBoxed };
 
-// Remembers through which door an operator enters. Called where its kernel is registered.
-void note_door(const c10::OperatorName &name, Door door);
+// Records which kind of kernel an operator has. Called where the kernel is registered.
+void record_kernel_kind(const c10::OperatorName &name, KernelKind door);
 
-// Every operator that is registered now, "aten::add.Tensor", and one of
+// Maps every registered operator, such as "aten::add.Tensor", to one of
 //   "native"     a kernel of openreg's own
-//   "typed"      PyTorch's CPU kernel, launched by code made for this operator
+//   "typed"      PyTorch's CPU kernel, launched by code compiled for this operator
 //   "boxed"      PyTorch's CPU kernel, launched by its schema
-//   "composite"  made of other operators
-//   "refused"    not on this device: NotImplementedError
-std::map<std::string, std::string> served_operators();
+//   "composite"  implemented by other operators
+//   "refused"    not supported on this device; raises NotImplementedError
+std::map<std::string, std::string> registered_operators();
 
 } // namespace openreg

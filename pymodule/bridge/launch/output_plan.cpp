@@ -8,32 +8,32 @@
 #include <cmath>
 #include <utility>
 
-#include "launch/launch_device.h"
+#include "launch/argument_devices.h"
 #include "tensor/composite.h"
 
 namespace openreg {
 
 namespace {
 
-// Programs whose shapes never repeat would fill the memory with forecasts. Of one operator there
-// are at most twice as many, some 600 bytes each.
-constexpr size_t kForecastsOfAGeneration = 1024;
+// A limit for programs whose shapes never repeat. One operator keeps at most two generations of
+// plans, about 600 bytes each.
+constexpr size_t kPlansPerGeneration = 1024;
 
-template <class T> void append(Forecasts::Key &key, const T &value) {
+template <class T> void append(OutputPlans::Key &key, const T &value) {
   static_assert(std::is_trivially_copyable_v<T>);
   key.append(reinterpret_cast<const char *>(&value), sizeof value);
 }
 
-void append_all(Forecasts::Key &key, c10::IntArrayRef values) {
+void append_all(OutputPlans::Key &key, c10::IntArrayRef values) {
   append(key, static_cast<uint32_t>(values.size()));
   key.append(reinterpret_cast<const char *>(values.data()), values.size() * sizeof(int64_t));
 }
 
 using Tensors = c10::SmallVector<const c10::TensorImpl *, 8>;
 
-// Which tensors share memory, and how far apart they begin in it, decides whether a kernel refuses
-// to write to them.
-void append_sharing(Forecasts::Key &key, const c10::TensorImpl &tensor, Tensors &before) {
+// Kernels refuse to write to some overlapping tensors. So the key says which tensors share memory,
+// and at what distance.
+void append_sharing(OutputPlans::Key &key, const c10::TensorImpl &tensor, Tensors &before) {
   const auto *const found = std::ranges::find_if(before, [&](const auto *other) {
     return other->unsafe_storage().unsafeGetStorageImpl() ==
            tensor.unsafe_storage().unsafeGetStorageImpl();
@@ -45,7 +45,7 @@ void append_sharing(Forecasts::Key &key, const c10::TensorImpl &tensor, Tensors 
   before.push_back(&tensor);
 }
 
-bool append_tensor(Forecasts::Key &key, const at::Tensor &tensor, Tensors &before) {
+bool append_tensor(OutputPlans::Key &key, const at::Tensor &tensor, Tensors &before) {
   if (!tensor.defined()) {
     append(key, 'u');
     return true;
@@ -56,14 +56,14 @@ bool append_tensor(Forecasts::Key &key, const at::Tensor &tensor, Tensors &befor
   }
   append(key, impl->is_wrapped_number() ? 'w' : 't');
   append(key, tensor.scalar_type());
-  append(key, impl->key_set().raw_repr()); // lazy marks, inference
+  append(key, impl->key_set().raw_repr()); // conjugate and negative bits, inference mode
   append_all(key, impl->sizes());
   append_all(key, impl->strides());
   append_sharing(key, *impl, before);
   return true;
 }
 
-bool append_value(Forecasts::Key &key, const c10::IValue &value, Tensors &before) {
+bool append_value(OutputPlans::Key &key, const c10::IValue &value, Tensors &before) {
   if (value.isTensor()) {
     return append_tensor(key, value.toTensor(), before);
   }
@@ -98,9 +98,8 @@ bool append_value(Forecasts::Key &key, const c10::IValue &value, Tensors &before
   return true;
 }
 
-// Where kernels draw lines between numbers that they take and numbers that they refuse, or compute
-// with in another way.
-char kind_of(double number) {
+// The class of a number. Kernels reject numbers, or choose another algorithm, at these boundaries.
+char class_of(double number) {
   if (std::isnan(number) || std::isinf(number)) {
     return std::isnan(number) ? 'N' : number > 0 ? 'I' : 'J';
   }
@@ -110,13 +109,13 @@ char kind_of(double number) {
   return number < 0 ? '-' : number < 1 ? '<' : '>';
 }
 
-bool append_number(Forecasts::Key &key, const c10::IValue &value, Tensors &before) {
+bool append_number(OutputPlans::Key &key, const c10::IValue &value, Tensors &before) {
   if (value.isDouble()) {
     append(key, 'D');
-    append(key, kind_of(value.toDouble()));
+    append(key, class_of(value.toDouble()));
   } else if (value.isInt()) {
     append(key, 'I');
-    append(key, kind_of(static_cast<double>(value.toInt())));
+    append(key, class_of(static_cast<double>(value.toInt())));
   } else {
     return append_value(key, value, before);
   }
@@ -125,17 +124,17 @@ bool append_number(Forecasts::Key &key, const c10::IValue &value, Tensors &befor
 
 // ---- learning -----------------------------------------------------------------------------------
 
-// False when the next result cannot be made before the kernel has run.
-bool expect_result(const at::Tensor &result, c10::ArrayRef<Exchanged> exchanged,
-                   const Allocations &allocations, ExpectedTensor &expected) {
+// Returns false if such a result cannot be made before the kernel runs.
+bool plan_result(const at::Tensor &result, c10::ArrayRef<Substituted> substituted,
+                 const Allocations &allocations, PlannedTensor &planned) {
   if (!result.defined()) {
     return true;
   }
   const auto *impl = result.unsafeGetTensorImpl();
-  for (size_t i = 0; i < exchanged.size(); ++i) {
-    if (exchanged[i].twin.unsafeGetTensorImpl() == impl) {
-      expected.kind = ExpectedTensor::Kind::kArgument;
-      expected.argument = i;
+  for (size_t i = 0; i < substituted.size(); ++i) {
+    if (substituted[i].twin.unsafeGetTensorImpl() == impl) {
+      planned.kind = PlannedTensor::Kind::kArgument;
+      planned.argument = i;
       return true;
     }
   }
@@ -143,67 +142,67 @@ bool expect_result(const at::Tensor &result, c10::ArrayRef<Exchanged> exchanged,
       result.storage_offset() != 0) {
     return false;
   }
-  expected.dtype = result.scalar_type();
-  expected.sizes = result.sizes();
-  expected.strides = result.strides();
+  planned.dtype = result.scalar_type();
+  planned.sizes = result.sizes();
+  planned.strides = result.strides();
   if (result.storage().nbytes() == 0 && result.storage().data() == nullptr) {
-    expected.kind = ExpectedTensor::Kind::kEmpty;
+    planned.kind = PlannedTensor::Kind::kEmpty;
     return true;
   }
   if (!is_fresh(result)) {
     return false;
   }
-  // Memory that the kernel freed may have been allocated again: the last one at the address counts.
+  // The kernel may have freed memory and got the same address again: the last allocation counts.
   const auto &list = allocations.list;
   const auto found = std::ranges::find(list.rbegin(), list.rend(), result.storage().data(),
                                        &Allocation::kernel_address);
   if (found == list.rend() || found->bytes != result.storage().nbytes()) {
     return false;
   }
-  expected.kind = ExpectedTensor::Kind::kFresh;
-  // Libraries that allocate raw memory keep some of it: the order of allocations is not the same
-  // again, and what is reserved might be kept.
-  const auto of_its_size = std::ranges::count(list, found->bytes, &Allocation::bytes);
+  planned.kind = PlannedTensor::Kind::kFresh;
+  // A library that allocates raw memory may cache it. Then the order of allocations changes between
+  // runs, and the library could keep a reserved block.
+  const auto of_same_size = std::ranges::count(list, found->bytes, &Allocation::bytes);
   if (!allocations.has_raw) {
-    expected.allocation = {WhichAllocation::Kind::kNth,
-                           static_cast<size_t>(list.rend() - found - 1)};
-  } else if (of_its_size == 1) {
-    expected.allocation = {WhichAllocation::Kind::kFirstOfItsSize};
+    planned.allocation = {AllocationIndex::Kind::kNth,
+                          static_cast<size_t>(list.rend() - found - 1)};
+  } else if (of_same_size == 1) {
+    planned.allocation = {AllocationIndex::Kind::kFirstOfItsSize};
   }
-  expected.bytes = found->bytes;
+  planned.bytes = found->bytes;
   return true;
 }
 
-// A kernel that allocates more often has its temporary memory on the host when it is queued.
-constexpr size_t kMostAllocations = 64;
+// If a kernel allocates more often, a queued launch gets its temporary memory from the host.
+constexpr size_t kMaxPlannedAllocations = 64;
 
-void expect_temporaries(const Allocations &allocations, Forecast &forecast) {
+void plan_temporaries(const Allocations &allocations, OutputPlan &plan) {
   const auto &list = allocations.list;
-  if (allocations.has_raw || list.size() > kMostAllocations) {
+  if (allocations.has_raw || list.size() > kMaxPlannedAllocations) {
     return;
   }
   for (size_t n = 0; n < list.size(); ++n) {
     if (list[n].is_freed) {
-      forecast.temporaries.push_back({{WhichAllocation::Kind::kNth, n}, list[n].bytes});
+      plan.temporaries.push_back({{AllocationIndex::Kind::kNth, n}, list[n].bytes});
     }
   }
 }
 
-bool is_unchanged(const Exchanged &each) {
+bool is_unchanged(const Substituted &each) {
   return !each.written || (each.tensor.sizes() == each.twin.sizes() &&
                            each.tensor.strides() == each.twin.strides() &&
                            each.tensor.is_conj() == each.twin.is_conj() &&
                            each.tensor.is_neg() == each.twin.is_neg() &&
-                           !is_redirected(each.twin.storage().data_ptr()));
+                           !is_from_override(each.twin.storage().data_ptr()));
 }
 
-// Results that share memory with each other need more than each one's forecast.
-bool all_differ(const std::vector<ExpectedReturn> &returns) {
+// Plans cannot describe results that share memory with each other.
+bool have_own_memory(const std::vector<PlannedReturn> &returns) {
   std::vector<size_t> allocations;
   for (const auto &each : returns) {
     for (const auto &tensor : each.tensors) {
-      if (tensor.kind == ExpectedTensor::Kind::kFresh &&
-          tensor.allocation.kind == WhichAllocation::Kind::kNth) {
+      if (tensor.kind == PlannedTensor::Kind::kFresh &&
+          tensor.allocation.kind == AllocationIndex::Kind::kNth) {
         allocations.push_back(tensor.allocation.n);
       }
     }
@@ -214,7 +213,7 @@ bool all_differ(const std::vector<ExpectedReturn> &returns) {
 
 } // namespace
 
-bool Forecasts::matters_by_value(const c10::Argument &argument) {
+bool OutputPlans::matters_by_value(const c10::Argument &argument) {
   auto type = argument.type();
   if (const auto optional = type->cast<c10::OptionalType>()) {
     type = optional->getElementType();
@@ -222,13 +221,13 @@ bool Forecasts::matters_by_value(const c10::Argument &argument) {
   return type->kind() != c10::TypeKind::NumberType && type->kind() != c10::TypeKind::FloatType;
 }
 
-bool Forecasts::make_key(const torch::jit::Stack &stack, const std::vector<bool> &by_value,
-                         Key &key) {
+bool OutputPlans::make_key(const torch::jit::Stack &stack, const std::vector<bool> &by_value,
+                           Key &key) {
   key.reserve(64 * by_value.size());
   Tensors before;
   append(key, c10::get_default_dtype_as_scalartype());
   append(key, at::globalContext().deterministicAlgorithms());
-  append(key, c10::GradMode::is_enabled()); // some kernels keep what a backward will need
+  append(key, c10::GradMode::is_enabled()); // some kernels save what a backward will need
   auto value = stack.end() - static_cast<std::ptrdiff_t>(by_value.size());
   return std::ranges::all_of(by_value, [&](bool whole) {
     const auto &each = *value++;
@@ -236,7 +235,7 @@ bool Forecasts::make_key(const torch::jit::Stack &stack, const std::vector<bool>
   });
 }
 
-std::shared_ptr<Forecast> Forecasts::find(const Key &key) {
+std::shared_ptr<OutputPlan> OutputPlans::find(const Key &key) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = young_.find(key); found != young_.end()) {
     return found->second;
@@ -245,46 +244,46 @@ std::shared_ptr<Forecast> Forecasts::find(const Key &key) {
   if (found == old_.end()) {
     return nullptr;
   }
-  auto forecast = found->second;
-  add_locked(key, forecast);
-  return forecast;
+  auto plan = found->second;
+  add_locked(key, plan);
+  return plan;
 }
 
-void Forecasts::learn(Key key, std::shared_ptr<Forecast> forecast) {
+void OutputPlans::learn(Key key, std::shared_ptr<OutputPlan> plan) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  add_locked(std::move(key), std::move(forecast));
+  add_locked(std::move(key), std::move(plan));
 }
 
-void Forecasts::add_locked(Key key, std::shared_ptr<Forecast> forecast) {
-  if (young_.size() >= kForecastsOfAGeneration) {
+void OutputPlans::add_locked(Key key, std::shared_ptr<OutputPlan> plan) {
+  if (young_.size() >= kPlansPerGeneration) {
     old_ = std::exchange(young_, {});
   }
-  young_.insert_or_assign(std::move(key), std::move(forecast));
+  young_.insert_or_assign(std::move(key), std::move(plan));
 }
 
-std::shared_ptr<Forecast> make_forecast(const torch::jit::Stack &stack, size_t returns,
-                                        c10::ArrayRef<Exchanged> exchanged,
-                                        const Allocations &allocations) {
-  auto forecast = std::make_shared<Forecast>();
-  bool can_be_queued = std::ranges::all_of(exchanged, &is_unchanged);
+std::shared_ptr<OutputPlan> make_output_plan(const torch::jit::Stack &stack, size_t returns,
+                                             c10::ArrayRef<Substituted> substituted,
+                                             const Allocations &allocations) {
+  auto plan = std::make_shared<OutputPlan>();
+  bool can_be_queued = std::ranges::all_of(substituted, &is_unchanged);
   for (auto value = stack.end() - static_cast<std::ptrdiff_t>(returns); value != stack.end();
        ++value) {
-    auto &expected = forecast->returns.emplace_back();
-    expected.is_list = value->isTensorList();
-    if (!expected.is_list && !value->isTensor()) {
-      return forecast;
+    auto &planned = plan->returns.emplace_back();
+    planned.is_list = value->isTensorList();
+    if (!planned.is_list && !value->isTensor()) {
+      return plan;
     }
     for (const auto &tensor :
-         expected.is_list ? value->toTensorVector() : std::vector<at::Tensor>{value->toTensor()}) {
+         planned.is_list ? value->toTensorVector() : std::vector<at::Tensor>{value->toTensor()}) {
       can_be_queued &=
-          expect_result(tensor, exchanged, allocations, expected.tensors.emplace_back());
+          plan_result(tensor, substituted, allocations, planned.tensors.emplace_back());
     }
   }
-  forecast->can_be_queued = can_be_queued && all_differ(forecast->returns);
-  if (forecast->can_be_queued) {
-    expect_temporaries(allocations, *forecast);
+  plan->can_be_queued = can_be_queued && have_own_memory(plan->returns);
+  if (plan->can_be_queued) {
+    plan_temporaries(allocations, *plan);
   }
-  return forecast;
+  return plan;
 }
 
 } // namespace openreg

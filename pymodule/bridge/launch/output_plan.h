@@ -1,9 +1,9 @@
-// Forecasts of what launches give back, learnt from launches that were waited for.
+// Output plans: what a launch will return, learned from an earlier launch that ran inline.
 //
-// Given an operator, the metadata of its tensors, its other arguments and the global switches that
-// matter, a CPU kernel makes results of the same shapes, and allocates memory at the same points
-// of its work. So one run is a forecast of the next: with it, the results' tensors can be
-// made before the kernel has run. A worker checks each forecast (queued_launch.cpp).
+// A CPU kernel returns results of the same shapes, and allocates memory in the same order, whenever
+// the operator, the metadata of its tensors, its other arguments and the relevant global switches
+// are the same. So one run predicts the next. With its plan the result tensors can be made before
+// the kernel runs. The worker checks the results against the plan (queued_launch.cpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,83 +21,77 @@
 #include <unordered_map>
 #include <vector>
 
+#include "launch/substitution.h"
 #include "memory/allocation/memory.h"
 
 namespace openreg {
 
-// One tensor that a kernel gives back.
-struct ExpectedTensor {
+// One tensor that a kernel returns.
+struct PlannedTensor {
   enum class Kind {
     kFresh,    // in memory that the kernel allocates
-    kEmpty,    // of no bytes, in no memory
-    kArgument, // an argument that it wrote to
+    kEmpty,    // of 0 bytes, without memory
+    kArgument, // an argument that the kernel wrote to
     kUndefined,
   };
   Kind kind = Kind::kUndefined;
-  size_t argument = 0; // its place among the launch's device tensors
-  WhichAllocation allocation;
-  size_t bytes = 0; // of that allocation
+  size_t argument = 0; // kArgument: index among the launch's device tensors
+  AllocationIndex allocation;
+  size_t bytes = 0; // the size of that allocation
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::SmallVector<int64_t, 5> sizes, strides;
 };
 
 // One value that a kernel returns: a tensor, or a list of them.
-struct ExpectedReturn {
+struct PlannedReturn {
   bool is_list = false;
-  std::vector<ExpectedTensor> tensors;
+  std::vector<PlannedTensor> tensors;
 };
 
-struct Forecast {
+struct OutputPlan {
   std::atomic<bool> can_be_queued{false};
-  std::vector<ExpectedReturn> returns;
+  std::vector<PlannedReturn> returns;
 
-  // What the kernel allocates, and frees again, while it runs.
+  // Memory that the kernel allocates and frees while it runs.
   struct Temporary {
-    WhichAllocation allocation;
+    AllocationIndex allocation;
     size_t bytes;
   };
   std::vector<Temporary> temporaries;
 };
 
-// A device tensor of a launch, and the twin that stands in for it.
-struct Exchanged {
-  at::Tensor tensor;
-  at::Tensor twin;
-  bool written;
-};
+// Makes a plan from a launch that has run. Its `returns` results are on top of the stack, as the
+// kernel returned them; `allocations` are those that it made.
+std::shared_ptr<OutputPlan> make_output_plan(const torch::jit::Stack &stack, size_t returns,
+                                             c10::ArrayRef<Substituted> substituted,
+                                             const Allocations &allocations);
 
-// What a kernel gave back on top of the stack, as a forecast of the next launch like it.
-std::shared_ptr<Forecast> make_forecast(const torch::jit::Stack &stack, size_t returns,
-                                        c10::ArrayRef<Exchanged> exchanged,
-                                        const Allocations &allocations);
-
-// The forecasts of one operator, of which those that were not used for longest are forgotten. All
-// functions may be called from any thread.
-class Forecasts {
+// The plans of one operator, a cache that drops the least recently used ones. Thread-safe.
+class OutputPlans {
 public:
   using Key = std::string;
 
-  // Whether two values of this argument make results that look different. Numbers to compute with
-  // do not, unless one of them is refused: these are remembered by their kind, such as "above 1".
+  // Whether the value of this argument can change the shapes of the results. Floating-point numbers
+  // and scalars cannot, unless the kernel rejects some values or treats them apart. So the key has
+  // only their class, such as "above 1".
   static bool matters_by_value(const c10::Argument &argument);
 
-  // What decides a launch's results, apart from the operator: the arguments, which lie on top of
-  // the stack with twins in the place of device tensors, and global switches. `by_value` says for
-  // each argument what matters_by_value does. False for arguments whose content decides too, or
-  // which cannot be told apart.
+  // Makes the key of a launch from its arguments and the global switches. The arguments are on top
+  // of the stack with twins substituted. `by_value` has matters_by_value() of each argument.
+  // Returns false if an argument has a type or layout that a key cannot describe.
   static bool make_key(const torch::jit::Stack &stack, const std::vector<bool> &by_value, Key &key);
 
-  // Null when nothing is known. The forecast stays valid while it is held.
-  std::shared_ptr<Forecast> find(const Key &key);
-  void learn(Key key, std::shared_ptr<Forecast> forecast);
+  // Returns null if there is no plan.
+  std::shared_ptr<OutputPlan> find(const Key &key);
+  void learn(Key key, std::shared_ptr<OutputPlan> plan);
 
 private:
-  using Map = std::unordered_map<Key, std::shared_ptr<Forecast>>;
-  void add_locked(Key key, std::shared_ptr<Forecast> forecast);
+  using Map = std::unordered_map<Key, std::shared_ptr<OutputPlan>>;
+  void add_locked(Key key, std::shared_ptr<OutputPlan> plan);
 
   std::mutex mutex_;
-  // Two generations: what is found in the older one moves to the younger, and when that is full it
-  // becomes the older.
+  // Two generations. A plan found in the old one moves to the young one. When the young one is
+  // full, it replaces the old one.
   Map young_, old_;
 };
 

@@ -11,32 +11,32 @@
 
 namespace openreg {
 
-// ---- the words of a graph -----------------------------------------------------------------------
+// ---- graphs -------------------------------------------------------------------------------------
 
-const GraphWords::Source *GraphWords::find(const GeneratorSource &source) const {
+const GraphPhiloxState::Source *GraphPhiloxState::find(const GeneratorSource &source) const {
   const auto found = std::ranges::find(sources_, source, &Source::generator);
   return found == sources_.end() ? nullptr : &*found;
 }
 
-bool GraphWords::has(const GeneratorSource &source) const {
+bool GraphPhiloxState::has(const GeneratorSource &source) const {
   return find(source) != nullptr;
 }
 
-void GraphWords::add(GeneratorSource source) {
+void GraphPhiloxState::add(GeneratorSource source) {
   if (!has(source)) {
     sources_.push_back({std::move(source)});
   }
 }
 
-LaunchWords GraphWords::take(const GeneratorSource &source, uint64_t words) {
-  constexpr uint64_t kBlock = 4; // generators take whole blocks of words
+PhiloxOffset GraphPhiloxState::reserve(const GeneratorSource &source, uint64_t words) {
+  constexpr uint64_t kBlock = 4; // generators reserve whole blocks of words
   auto &from = *const_cast<Source *>(find(source));
   const auto offset = from.words;
   from.words += (words + kBlock - 1) / kBlock * kBlock;
   return {&from.begin.seed, &from.begin.offset, offset};
 }
 
-std::vector<openreg_philox> GraphWords::take_all() const {
+std::vector<openreg_philox> GraphPhiloxState::reserve_all() const {
   std::vector<openreg_philox> begins;
   for (const auto &source : sources_) {
     begins.push_back(openreg_generator_take(source.generator.get(), source.words));
@@ -44,13 +44,13 @@ std::vector<openreg_philox> GraphWords::take_all() const {
   return begins;
 }
 
-void GraphWords::begin_at(const std::vector<openreg_philox> &begins) {
+void GraphPhiloxState::set_begins(const std::vector<openreg_philox> &begins) {
   for (size_t i = 0; i < begins.size(); ++i) {
     sources_[i].begin = begins[i];
   }
 }
 
-bool GraphWords::are_any() const {
+bool GraphPhiloxState::is_used() const {
   return std::ranges::any_of(sources_, [](const Source &source) { return source.words > 0; });
 }
 
@@ -60,7 +60,7 @@ namespace {
 
 struct Captures {
   std::mutex mutex;
-  std::unordered_map<uint64_t, GraphWords *> words;
+  std::unordered_map<uint64_t, GraphPhiloxState *> states;
 };
 
 Captures &captures() {
@@ -77,30 +77,31 @@ uint64_t current_capture(c10::DeviceIndex device) {
 
 } // namespace
 
-CapturedWords::CapturedWords(uint64_t capture, GraphWords &words) : capture_(capture) {
+PhiloxCaptureScope::PhiloxCaptureScope(uint64_t capture, GraphPhiloxState &state)
+    : capture_(capture) {
   const std::lock_guard<std::mutex> lock(captures().mutex);
-  captures().words[capture] = &words;
+  captures().states[capture] = &state;
 }
 
-CapturedWords::~CapturedWords() {
+PhiloxCaptureScope::~PhiloxCaptureScope() {
   const std::lock_guard<std::mutex> lock(captures().mutex);
-  captures().words.erase(capture_);
+  captures().states.erase(capture_);
 }
 
-LaunchWords take_words(c10::DeviceIndex device, const GeneratorSource &source, bool is_default,
-                       uint64_t words) {
+PhiloxOffset reserve_philox(c10::DeviceIndex device, const GeneratorSource &source, bool is_default,
+                            uint64_t words) {
   const auto capture = openreg_captures_exist() ? current_capture(device) : 0;
   if (capture == 0) [[likely]] {
-    return LaunchWords(openreg_generator_take(source.get(), words));
+    return PhiloxOffset(openreg_generator_take(source.get(), words));
   }
   const std::lock_guard<std::mutex> lock(captures().mutex);
-  const auto found = captures().words.find(capture);
-  TORCH_CHECK(found != captures().words.end() && (is_default || found->second->has(source)),
+  const auto found = captures().states.find(capture);
+  TORCH_CHECK(found != captures().states.end() && (is_default || found->second->has(source)),
               "Offset increment outside graph capture encountered unexpectedly.");
   if (is_default) {
     found->second->add(source);
   }
-  return found->second->take(source, words);
+  return found->second->reserve(source, words);
 }
 
 } // namespace openreg

@@ -1,5 +1,8 @@
-// Where the random words of launches begin, also of those that a graph has: each replay takes the
-// words of the whole graph from the generators that it draws from, as so many launches would.
+// Where each launch reads its random words: offsets into a generator's Philox sequence.
+//
+// A launch reserves words when it is submitted. A captured launch gets an offset within its graph
+// instead. Each replay reserves the words of the whole graph at once, from every generator that it
+// draws from, as the same launches would without a graph.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +15,15 @@
 
 namespace openreg {
 
-// Where the words of a launch begin: known at the call, or when it is the launch's turn. Those of
-// work that a graph has begin elsewhere at each replay, which writes where the words of the whole
-// graph do.
-class LaunchWords {
+// Where the words of a launch begin. It is known at the call, or for a captured launch when it
+// runs: each replay writes where the words of its graph begin.
+class PhiloxOffset {
 public:
-  explicit LaunchWords(openreg_philox begin) : begin_(begin) {}
+  explicit PhiloxOffset(openreg_philox begin) : begin_(begin) {}
 
-  // By numbers that are read when it is the launch's turn, `words` behind the offset.
-  LaunchWords(const uint64_t *seed, const uint64_t *offset, uint64_t words)
+  // begin() reads `seed` and `offset` when it is called and adds `words` to the offset. Both must
+  // outlive this.
+  PhiloxOffset(const uint64_t *seed, const uint64_t *offset, uint64_t words)
       : begin_{0, words}, seed_(seed), offset_(offset) {}
 
   openreg_philox begin() const {
@@ -34,49 +37,51 @@ private:
 
 using GeneratorSource = std::shared_ptr<openreg_generator>;
 
-// The words of one graph. Filled by one thread during the capture, then replayed.
-class GraphWords {
+// The random words of one graph. One thread fills it during the capture; replays use it afterwards.
+class GraphPhiloxState {
 public:
-  // The graph may draw from this generator.
+  // Allows the graph to draw from this generator.
   void add(GeneratorSource source);
   bool has(const GeneratorSource &source) const;
 
-  // For a launch of the capture. From a generator that was added.
-  LaunchWords take(const GeneratorSource &source, uint64_t words);
+  // Reserves `words` for a captured launch. Requires has(source).
+  PhiloxOffset reserve(const GeneratorSource &source, uint64_t words);
 
-  // For a replay, where it is called: takes the words of the whole graph from each generator. And
-  // where its work is done: `begins` is what that gave.
-  std::vector<openreg_philox> take_all() const;
-  void begin_at(const std::vector<openreg_philox> &begins);
+  // A replay calls reserve_all() when it is submitted: it reserves the words of the whole graph
+  // from each generator. Right before its work runs it passes the result to set_begins().
+  std::vector<openreg_philox> reserve_all() const;
+  void set_begins(const std::vector<openreg_philox> &begins);
 
-  bool are_any() const;
+  // Whether any launch of the graph draws random numbers.
+  bool is_used() const;
 
 private:
   struct Source {
     GeneratorSource generator;
-    uint64_t words = 0;     // of the whole graph
-    openreg_philox begin{}; // of the replay that runs
+    uint64_t words = 0;     // used by the whole graph
+    openreg_philox begin{}; // for the replay that runs
   };
   const Source *find(const GeneratorSource &source) const;
 
-  std::deque<Source> sources_; // they stay where they are: launches know their address
+  std::deque<Source> sources_; // a deque, because launches hold addresses of its elements
 };
 
-// While one lives, launches on streams of a capture, by its number, take their words of a graph.
-class CapturedWords {
+// While one lives, launches on the streams of the capture with this id reserve words of `state`.
+class PhiloxCaptureScope {
 public:
-  CapturedWords(uint64_t capture, GraphWords &words);
-  ~CapturedWords();
-  CapturedWords(const CapturedWords &) = delete;
-  CapturedWords &operator=(const CapturedWords &) = delete;
+  PhiloxCaptureScope(uint64_t capture, GraphPhiloxState &state);
+  ~PhiloxCaptureScope();
+  PhiloxCaptureScope(const PhiloxCaptureScope &) = delete;
+  PhiloxCaptureScope &operator=(const PhiloxCaptureScope &) = delete;
 
 private:
   uint64_t capture_;
 };
 
-// Takes words for a launch on the device's current stream: of its graph, if it captures.
-// `is_default`: the generator is the device's own, which every graph may draw from.
-LaunchWords take_words(c10::DeviceIndex device, const GeneratorSource &source, bool is_default,
-                       uint64_t words);
+// Reserves `words` for a launch on the device's current stream, from its graph if it captures.
+// `is_default`: the generator is the device's own, from which every graph may draw. Raises
+// RuntimeError for another generator that was not registered with the graph.
+PhiloxOffset reserve_philox(c10::DeviceIndex device, const GeneratorSource &source, bool is_default,
+                            uint64_t words);
 
 } // namespace openreg

@@ -10,20 +10,21 @@
 
 namespace openreg {
 
-c10::Storage StandIns::storage_of(const c10::Storage &storage) {
+c10::Storage PlaceholderInputs::storage_of(const c10::Storage &storage) {
   auto &copy = storages_[storage.unsafeGetStorageImpl()];
   if (!copy) {
     const auto bytes = storage.nbytes();
-    void *memory = std::calloc(bytes, 1); // pages that are not touched cost nothing
-    TORCH_CHECK(memory != nullptr || bytes == 0, "openreg: no host memory for ", bytes, " bytes");
+    void *memory = std::calloc(bytes, 1); // untouched pages cost nothing
+    TORCH_CHECK(memory != nullptr || bytes == 0, "openreg: out of host memory: cannot allocate ",
+                bytes, " bytes to plan a captured launch");
     copy = c10::Storage(c10::Storage::use_byte_size_t(), bytes,
                         c10::DataPtr(memory, memory, &std::free, c10::Device(c10::kCPU)),
-                        redirecting_allocator(), /*resizable=*/true);
+                        override_allocator(), /*resizable=*/true);
   }
   return copy;
 }
 
-at::Tensor StandIns::of(const at::Tensor &twin) {
+at::Tensor PlaceholderInputs::of(const at::Tensor &twin) {
   if (!twin.defined() || !twin.has_storage()) {
     return twin;
   }
@@ -44,7 +45,7 @@ at::Tensor StandIns::of(const at::Tensor &twin) {
   return copy;
 }
 
-c10::IValue StandIns::in(const c10::IValue &value) {
+c10::IValue PlaceholderInputs::in(const c10::IValue &value) {
   if (value.isTensor()) {
     return of(value.toTensor());
   }

@@ -1,5 +1,5 @@
-// CPU tensors that look like others and are full of one number, to learn on what a kernel makes of
-// them.
+// Placeholder inputs: CPU tensors with the metadata of a launch's arguments, filled with one
+// number. A dry run of the kernel on them shows what results it returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,16 +10,16 @@
 
 namespace openreg {
 
-// Tensors that share memory have stand-ins that do. Memory of zeros is only taken where a kernel
-// writes to it.
-class StandIns {
+// Placeholders of tensors that share memory share memory, too. With number 0 the system commits
+// only pages that a kernel writes to.
+class PlaceholderInputs {
 public:
-  explicit StandIns(int number) : number_(number) {}
+  explicit PlaceholderInputs(int number) : number_(number) {}
 
-  // The same one for the same tensor.
+  // Returns the placeholder of a twin: the same one for the same tensor.
   at::Tensor of(const at::Tensor &twin);
 
-  // The value with all its tensors exchanged.
+  // Returns the value with placeholders for all its tensors.
   c10::IValue in(const c10::IValue &value);
 
 private:

@@ -14,8 +14,8 @@ namespace openreg {
 
 namespace {
 
-// A launch that takes so many hand-overs is queued even if the program waits for it.
-constexpr int64_t kHandOversHidden = 25;
+// A launch that takes this many handoffs is queued even if the program waits for it.
+constexpr int64_t kHandoffsHidden = 25;
 
 std::atomic<bool> everything{false};
 
@@ -39,13 +39,13 @@ void use_device(c10::DeviceIndex device) {
   }
 }
 
-// The cores that a worker was put on last: a device's, or all.
+// The cores to which a worker is bound: a device's, or all.
 class Cores {
 public:
   bool operator==(const Cores &) const = default;
   static Cores all() { return Cores(-1); }
   static Cores of(c10::DeviceIndex device) { return Cores(device); }
-  int device() const { return device_; } // as openreg_device_bind_thread takes it
+  int device() const { return device_; } // for openreg_device_bind_thread
 
 private:
   explicit Cores(int device) : device_(device) {}
@@ -74,17 +74,17 @@ void set_queues_everything(bool queues) {
 
 bool may_queue() {
   static const bool blocks = launches_block();
-  return !blocks && !Turn::any();
+  return !blocks && !InlineGuard::any();
 }
 
-// Operators of other libraries may have kernels in Python, which a worker cannot run. What results
-// look like must not depend on what is in the arguments. aten::index is said to, and does for masks
-// alone.
+// Operators of other libraries may have Python kernels, which a worker cannot run. The shapes of
+// the results must not depend on the content of the arguments. aten::index is tagged so, but its
+// shapes depend on content only with masks.
 bool can_be_queued(const c10::OperatorHandle &op) {
   const std::string &name = op.schema().name();
   const bool depends_on_data =
       op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  return name.starts_with("aten::") && (!depends_on_data || takes_by_indices(name));
+  return name.starts_with("aten::") && (!depends_on_data || has_data_dependent_size(name));
 }
 
 bool is_idle(c10::DeviceIndex device) {
@@ -95,16 +95,16 @@ bool is_capturing(c10::DeviceIndex device) {
   return openreg_stream_is_capturing(device, current_stream(device));
 }
 
-void refuse_in_capture(c10::DeviceIndex device, const std::string &what) {
+void raise_in_capture(c10::DeviceIndex device, const std::string &what) {
   check(openreg_capture_refuse(device, current_stream(device), what.c_str()));
-  TORCH_INTERNAL_ASSERT(false, "the stream does not capture");
+  TORCH_INTERNAL_ASSERT(false, "raise_in_capture: the stream does not capture");
 }
 
 void LaunchCost::note(int64_t elements, int64_t ns) {
   auto &cost = costs_ns_[place_of(elements)];
   const auto now = static_cast<uint32_t>(std::clamp<int64_t>(ns, 1, UINT32_MAX));
   const auto before = cost.load(std::memory_order_relaxed);
-  // The first launch pays for what later ones find.
+  // The minimum counts at once: the first launch of an operator pays for one-time work.
   cost.store(before == 0 || now < before ? now : before + (now - before) / 8,
              std::memory_order_relaxed);
 }
@@ -117,10 +117,10 @@ int share_of_threads(int64_t elements, int threads) {
 
 int threads_inline(int64_t elements) {
   const int threads = at::get_num_threads();
-  return Turn::any() ? threads : share_of_threads(elements, threads);
+  return InlineGuard::any() ? threads : share_of_threads(elements, threads);
 }
 
-// PyTorch's own function would set the threads of all later threads, too.
+// Not at::set_num_threads, which would also change the count for threads that start later.
 ThreadCount::ThreadCount(int threads) : before_(at::get_num_threads()) {
   if (threads != before_) {
     omp_set_num_threads(threads);
@@ -145,7 +145,7 @@ void keep_on_all_cores() {
 
 LongLaunch::LongLaunch(LaunchCost &cost, int64_t elements, c10::DeviceIndex device)
     : cost_(cost), elements_(elements) {
-  if (Turn::any()) { // a part of another launch
+  if (InlineGuard::any()) { // within another launch
     queued_ = false;
     return;
   }
@@ -155,17 +155,17 @@ LongLaunch::LongLaunch(LaunchCost &cost, int64_t elements, c10::DeviceIndex devi
       return;
     }
     const auto work_ns = cost.of(elements);
-    paced_.emplace(device, current_stream(device), work_ns);
-    queued_ = work_ns == 0 || work_ns >= kHandOversHidden * hand_over_ns() ||
-              (work_ns >= kQueueingNs && paced_->runs_ahead());
+    sample_.emplace(device, current_stream(device), work_ns);
+    queued_ = work_ns == 0 || work_ns >= kHandoffsHidden * handoff_ns() ||
+              (work_ns >= kQueueingNs && sample_->prefers_queueing());
   } else {
     queued_ = false;
   }
 }
 
 LongLaunch::~LongLaunch() {
-  if (!queued_ && paced_.has_value()) {
-    cost_.note(elements_, now_ns() - paced_->began_ns());
+  if (!queued_ && sample_.has_value()) {
+    cost_.note(elements_, now_ns() - sample_->began_ns());
   }
 }
 

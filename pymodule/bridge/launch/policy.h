@@ -1,25 +1,25 @@
-// What happens to a launch: it runs *inline*, on the calling thread; it is *queued* for its
-// stream's worker; or the stream is *waited for*. This is the whole policy:
+// The launch policy: whether a launch runs *inline* on the calling thread, is *queued* for its
+// stream's worker, or *waits* for the stream and then runs inline. This is the whole policy:
 //
-//  0. A launch on a stream that captures becomes a node of a graph (device/capture.h), whatever
-//  else
-//     is said here; if it cannot be queued, it is refused.
+//  0. A launch on a capturing stream becomes a node of a graph (device/capture.h), regardless of
+//     the other rules. If it cannot be queued, it is refused.
 //  1. Within inline work, and with OPENREG_LAUNCH_BLOCKING=1, nothing is queued.
-//  2. A launch on a stream that is not idle is queued, however short it is.
-//  3. On an idle stream a short launch runs inline: one of few elements, or whose kernel takes less
-//     time than queueing it. How long kernels take is remembered by operator and number of
-//     elements; one of which that is not known is queued if it can be.
-//  4. On an idle stream a launch that takes many times as long as a hand-over is queued, for it
-//     hides the hand-over.
-//  5. In between it depends on the program: if it runs ahead of the stream the launch is queued, if
-//     it waits for it, or has nothing else to do, the launch runs inline (streams/run_ahead.h).
-//  6. What is to be queued and cannot be, is waited for: the launch runs inline as soon as the
-//     stream is idle. Results must be tensors before the kernel has run, so the first launch of its
-//     kind, whose results nobody can forecast, is one such (launch/output_plan.h); the others are
-//     those of which can_be_queued says so, and those with composite tensors.
+//  2. A launch on a busy stream is queued, however short it is.
+//  3. On an idle stream a short launch runs inline: one with few elements, or whose kernel takes
+//     less time than queueing it. Kernel times are remembered per operator and number of elements.
+//     A launch whose time is unknown is queued.
+//  4. On an idle stream a launch that takes many times as long as a handoff to the worker is
+//     queued: the handoff costs little in comparison.
+//  5. In between, it depends on the program (streams/run_ahead.h). If the program runs ahead of the
+//     stream, the launch is queued. If it waits for the stream or has nothing else to do, the
+//     launch runs inline.
+//  6. A launch that should be queued but cannot be waits until the stream is idle and runs inline.
+//     These are: the first launch of its kind, because a queued launch needs an output plan
+//     (launch/output_plan.h); operators for which can_be_queued() is false; and launches with
+//     composite tensors.
 //
-// Either way a kernel computes with as many threads, by its elements and by how many devices the
-// program uses, so that its numbers do not depend on the way.
+// The number of threads depends on the elements and on how many devices the program uses. It is the
+// same for inline and queued launches, so that results do not depend on the way.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -37,34 +37,37 @@
 
 namespace openreg {
 
-// Launches of fewer elements than this are short without a look at what they cost: so many elements
-// are added in less than it takes to queue the launch.
+// A launch with fewer elements is short, whatever its cost: adding this many elements takes less
+// time than queueing a launch.
 inline constexpr int64_t kShortElements = 16384;
 
-// For tests: everything that can be queued is, however short.
+// For tests: queues every launch that can be queued, however short.
 bool queues_everything();
 void set_queues_everything(bool everything);
 
-// Whether a launch of so many elements is worth a thought.
+// Whether rules 3 to 5 need more than the number of elements.
 inline bool is_long(int64_t elements);
 
-// Whether a launch by this thread may be queued now: point 1.
+// Whether this thread may queue launches now: rule 1.
 bool may_queue();
 
-// Whether launches of an operator can be queued, as far as its schema tells.
+// Whether launches of an operator can be queued, judged by its schema.
 bool can_be_queued(const c10::OperatorHandle &op);
 
-// Whether the device's current stream has nothing to do.
+// Whether the device's current stream is idle.
 bool is_idle(c10::DeviceIndex device);
 
-// Whether it captures (device/capture.h), and raises that it cannot capture something.
+// Whether the device's current stream captures (device/capture.h).
 bool is_capturing(c10::DeviceIndex device);
-[[noreturn]] void refuse_in_capture(c10::DeviceIndex device, const std::string &what);
 
-// How long the kernels of an operator take, by the power of two of their elements.
+// Invalidates the capture of the device's current stream and raises torch.AcceleratorError. `what`
+// says what cannot be captured.
+[[noreturn]] void raise_in_capture(c10::DeviceIndex device, const std::string &what);
+
+// How long an operator's kernel takes, per power of two of its elements. Thread-safe.
 class LaunchCost {
 public:
-  // In ns; 0 when it is not known.
+  // In nanoseconds; 0 if unknown.
   int64_t of(int64_t elements) const {
     return costs_ns_[place_of(elements)].load(std::memory_order_relaxed);
   }
@@ -79,17 +82,17 @@ private:
 
 // ---- threads ------------------------------------------------------------------------------------
 
-// With how many threads a kernel of so many elements computes, of the `threads` that the calling
-// program computes with: with all of them where it is short, else with its device's share. The
-// devices that had long launches share the cores; the shares do not follow who is busy at the
-// moment, for sums in another order are other numbers.
+// Returns how many threads a kernel with so many elements uses, of the program's `threads`: all of
+// them if it is short, else its device's share. The devices that have had long launches share the
+// cores. Shares do not depend on which devices are busy: another number of threads sums in another
+// order and gives other numbers.
 int share_of_threads(int64_t elements, int threads);
 
-// The same for a launch that is about to run on this thread, of the threads that it computes with;
-// a part of another launch has those of the whole.
+// The same for a launch that is about to run on this thread. Work within another launch uses the
+// threads of that launch.
 int threads_inline(int64_t elements);
 
-// While one lives, the calling thread computes with so many threads.
+// While one lives, kernels on the calling thread use `threads` OpenMP threads.
 class ThreadCount {
 public:
   explicit ThreadCount(int threads);
@@ -101,14 +104,14 @@ private:
   int before_;
 };
 
-// Keeps the calling worker on the cores of its device if several devices share them; on all that
-// the program may use otherwise.
+// Binds the calling worker to the cores of its device if several devices share them, else to all
+// cores that the program may use.
 void keep_on_share_of_cores(c10::DeviceIndex device);
 void keep_on_all_cores();
 
 // ---- launches -----------------------------------------------------------------------------------
 
-// A long launch, from the decision what happens to it until it returns.
+// A long launch, from the policy's decision until it returns.
 class LongLaunch {
 public:
   LongLaunch(LaunchCost &cost, int64_t elements, c10::DeviceIndex device);
@@ -116,26 +119,26 @@ public:
   LongLaunch(const LongLaunch &) = delete;
   LongLaunch &operator=(const LongLaunch &) = delete;
 
-  // The decision for an idle stream: points 3 to 5.
+  // The decision for an idle stream: rules 3 to 5.
   bool is_queued() const { return queued_; }
 
-  // The launch turned out to be queued: its time on this thread is not its kernel's.
+  // The launch was queued after all, so its time on this thread is not its kernel's time.
   void set_queued() { queued_ = true; }
 
 private:
   LaunchCost &cost_;
   int64_t elements_;
   bool queued_ = true;
-  std::optional<PacedLaunch> paced_;
+  std::optional<RunAheadSample> sample_;
 };
 
 inline bool is_long(int64_t elements) {
   return elements >= kShortElements || queues_everything();
 }
 
-// Work whose results there are already: it knows addresses, is copied, and does not touch tensors.
-// By the policy above, with `elements` of whatever `cost` counts, which lasts. Work may return a
-// status.
+// Runs or queues work by the policy above. `work` writes to memory that exists: it is copied, holds
+// addresses instead of tensors, and returns nothing or a status. `cost` must outlive the work;
+// `elements` is in its unit.
 template <class Work>
 void submit(LaunchCost &cost, int64_t elements, c10::DeviceIndex device, Work work) {
   if (!is_long(elements)) {
@@ -144,7 +147,7 @@ void submit(LaunchCost &cost, int64_t elements, c10::DeviceIndex device, Work wo
   }
   LongLaunch launch(cost, elements, device);
   if (!launch.is_queued()) {
-    if (const Turn turn(device, Turn::kIfIdle); turn.is_held()) {
+    if (const InlineGuard guard(device, InlineGuard::kIfIdle); guard.is_held()) {
       check(do_work(work));
       return;
     }

@@ -1,15 +1,14 @@
-// Launches that are not waited for: given to the current stream's worker with results that are
-// tensors already, made by forecast (forecast.h).
+// Queued launches: the current stream's worker runs the kernel, and the result tensors are made at
+// the call from an output plan (output_plan.h).
 //
-// The worker runs the CPU kernel on the twins, which it was given at the launch: like a GPU's
-// kernel it knows addresses and shapes, and keeps no memory alive. All memory that the kernel is
-// expected to allocate is allocated at the launch, its temporary memory too, which is freed as soon
-// as the launch has its place on the stream. What it allocates beside that is host memory. A kernel
-// whose results are not as expected, or that raises, is a failure of the device, which the next
-// synchronization raises.
+// The worker runs the CPU kernel on the twins that it got at the launch. Like a GPU kernel, it
+// holds addresses and shapes and keeps no memory alive. The launch allocates all device memory that
+// the plan names, temporary memory included. It frees the temporary memory as soon as it has its
+// place on the stream. Whatever else the kernel allocates is host memory. If a kernel raises or its
+// results differ from the plan, the device has failed: the next synchronization raises the error.
 //
-// On a stream that captures the launch becomes a node of the graph, and does at each replay what a
-// worker does once.
+// On a capturing stream the launch becomes a node of the graph. Each replay does what the worker
+// does once.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -23,11 +22,12 @@
 
 namespace openreg {
 
-// Queues the launch on the device's current stream and puts its results in the place of its
-// arguments, of which `arguments` lie on top of the stack with twins for device tensors. The worker
-// notes in `cost`, which must last, how long the kernel took for so many elements.
+// Queues or captures a launch on the device's current stream. Replaces its `arguments` on top of
+// the stack, in which twins stand in for device tensors, by its results. `plan` must allow
+// queueing. The worker records the kernel's time for `elements` in `cost`, which must outlive the
+// launch.
 void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_t arguments,
-                  const std::shared_ptr<Forecast> &forecast, c10::ArrayRef<Exchanged> exchanged,
+                  const std::shared_ptr<OutputPlan> &plan, c10::ArrayRef<Substituted> substituted,
                   LaunchCost &cost, int64_t elements, c10::DeviceIndex device);
 
 } // namespace openreg

@@ -1,8 +1,8 @@
-// The typed door: a launch whose operator is known at compile time.
+// Typed launches: launches of operators that are known at compile time.
 //
-// `typed<at::_ops::add_Tensor>` is the device kernel of aten::add.Tensor: same signature, no
-// boxing, nothing looked up. Used for the operators that programs call most; what it does is what
-// boxed_operator.cpp does, and launch.h says.
+// `typed<at::_ops::add_Tensor>` is the device kernel of aten::add.Tensor: it has the same
+// signature, boxes nothing and looks nothing up. It serves the operators that programs call most.
+// It does what a boxed launch does (substitution.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,41 +21,42 @@
 
 #include "launch/boxed_operator.h"
 #include "launch/by_dtype.h"
-#include "launch/launch_device.h"
+#include "launch/argument_devices.h"
 #include "launch/kernel_registry.h"
+#include "launch/substitution.h"
 
 namespace openreg {
 
-// ---- what each kind of argument becomes ---------------------------------------------------------
+// ---- arguments ----------------------------------------------------------------------------------
 
-template <class T> struct TypedArgument { // not a tensor: passed on
-  static void see(LaunchDevice &device, const T &) { device.skip(); }
+template <class T> struct TypedArgument { // not a tensor: passed through
+  static void check(ArgumentDevices &devices, const T &) { devices.skip(); }
   template <class U> static U &&twin(U &&value) { return std::forward<U>(value); }
 };
 
 template <> struct TypedArgument<at::Scalar> {
-  static void see(LaunchDevice &device, const at::Scalar &) { device.see_number(); }
+  static void check(ArgumentDevices &devices, const at::Scalar &) { devices.check_number(); }
   template <class U> static U &&twin(U &&value) { return std::forward<U>(value); }
 };
 
-// The twin of a tensor on a device; any other tensor itself. Kernels take what they write to as
-// Tensor&, the rest as const.
+// Returns the twin of a device tensor, and any other tensor itself. Kernels take tensors that they
+// write to as Tensor&, the rest as const Tensor&.
 inline at::Tensor &twin_or_self(const at::Tensor &tensor) {
   const bool on_device = tensor.unsafeGetTensorImpl()->key_set().has_backend(kDeviceKeys.component);
   return const_cast<at::Tensor &>(on_device ? twin_of(tensor) : tensor);
 }
 
 template <> struct TypedArgument<at::Tensor> {
-  static void see(LaunchDevice &device, const at::Tensor &tensor) { device.see(tensor); }
+  static void check(ArgumentDevices &devices, const at::Tensor &tensor) { devices.check(tensor); }
   static at::Tensor &twin(const at::Tensor &tensor) { return twin_or_self(tensor); }
 };
 
 template <> struct TypedArgument<std::optional<at::Tensor>> {
-  static void see(LaunchDevice &device, const std::optional<at::Tensor> &tensor) {
+  static void check(ArgumentDevices &devices, const std::optional<at::Tensor> &tensor) {
     if (tensor.has_value()) {
-      device.see(*tensor);
+      devices.check(*tensor);
     } else {
-      device.skip();
+      devices.skip();
     }
   }
   static std::optional<at::Tensor> twin(const std::optional<at::Tensor> &tensor) {
@@ -63,7 +64,7 @@ template <> struct TypedArgument<std::optional<at::Tensor>> {
   }
 };
 
-// Twins of a list, convertible to what the operator takes.
+// The twins of a list, convertible to the type that the operator takes.
 template <class List> class TwinList {
 public:
   explicit TwinList(const List &tensors) {
@@ -79,10 +80,10 @@ private:
 };
 
 template <class List> struct TypedListArgument {
-  static void see(LaunchDevice &device, const List &tensors) {
-    LaunchDevice::List list(device);
+  static void check(ArgumentDevices &devices, const List &tensors) {
+    ArgumentDevices::List list(devices);
     for (const at::Tensor &tensor : tensors) {
-      list.see(tensor);
+      list.check(tensor);
     }
   }
   static TwinList<List> twin(const List &tensors) { return TwinList<List>(tensors); }
@@ -92,14 +93,14 @@ template <> struct TypedArgument<at::ITensorListRef> : TypedListArgument<at::ITe
 
 template <> struct TypedArgument<at::TensorList> : TypedListArgument<at::TensorList> {};
 
-// Indices: on the host or on the device, some of them left out.
+// Indices: on the host or on the device, some of them undefined.
 template <> struct TypedArgument<c10::List<std::optional<at::Tensor>>> {
   using List = c10::List<std::optional<at::Tensor>>;
-  static void see(LaunchDevice &device, const List &tensors) {
-    LaunchDevice::List list(device);
+  static void check(ArgumentDevices &devices, const List &tensors) {
+    ArgumentDevices::List list(devices);
     for (const std::optional<at::Tensor> &tensor : tensors) {
       if (tensor.has_value()) {
-        list.see(*tensor);
+        list.check(*tensor);
       }
     }
   }
@@ -115,9 +116,9 @@ template <> struct TypedArgument<c10::List<std::optional<at::Tensor>>> {
 
 template <class T> using Typed = TypedArgument<std::remove_cv_t<std::remove_reference_t<T>>>;
 
-// ---- what each kind of result becomes -----------------------------------------------------------
+// ---- results ------------------------------------------------------------------------------------
 
-// The launch's plain tensor arguments, in order: where shared results are looked for.
+// Appends a device tensor argument. A result may be an alias of one.
 template <class T> void collect(std::vector<const at::Tensor *> &to, const T &value) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
     if (value.defined() && value.device().type() == kDeviceType) {
@@ -129,11 +130,11 @@ template <class T> void collect(std::vector<const at::Tensor *> &to, const T &va
 template <class... Args>
 at::Tensor return_result(c10::DeviceIndex device, at::Tensor &&result, const Args &...args) {
   if (is_fresh(result)) [[likely]] {
-    return hand_over(std::move(result), last_launch);
+    return adopt_result(std::move(result), last_launch);
   }
   std::vector<const at::Tensor *> arguments;
   (collect(arguments, args), ...);
-  return return_shared(std::move(result), arguments, device);
+  return return_alias(std::move(result), arguments, device);
 }
 
 template <class Result, class... Args>
@@ -151,12 +152,12 @@ std::tuple<Results...> return_result(c10::DeviceIndex device, std::tuple<Results
       std::move(results));
 }
 
-// ---- the door -----------------------------------------------------------------------------------
+// ---- the launch ---------------------------------------------------------------------------------
 
-// The arguments that a kernel writes to, its Tensor&, and their twins.
+// The arguments that a kernel writes to (Tensor&) and their twins.
 template <size_t kCount> class Written {
 public:
-  void see(const at::Tensor &tensor, const at::Tensor &twin) {
+  void add(const at::Tensor &tensor, const at::Tensor &twin) {
     tensors_[count_] = const_cast<at::Tensor *>(&tensor);
     twins_[count_++] = &twin;
   }
@@ -173,13 +174,13 @@ private:
   size_t count_ = 0;
 };
 
-// Whether the computation is that of PyTorch's CPU kernel, which a worker can run as well, or must
-// stay on the calling thread: the type says so by a member kRunsItself.
+// Whether `Op` runs PyTorch's CPU kernel, which a worker can run as well. A type with a member
+// kRunsItself must run on the calling thread.
 template <class Op> constexpr bool has_cpu_kernel = !requires {
   Op::kRunsItself;
 };
 
-// Whether it is made of operators, and says so: a graph captures these.
+// Whether `Op` calls other operators, which a graph captures. Such a type has a member kIsComposed.
 template <class Op> constexpr bool is_composed = requires {
   Op::kIsComposed;
 };
@@ -190,22 +191,22 @@ template <class Op, class Schema> struct TypedLaunch;
 
 template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(Args...)> {
   static Result call(Args... args) {
-    LaunchDevice where(Op::name, Op::overload_name);
-    (Typed<Args>::see(where, args), ...);
-    (see_written<Args>(where, args), ...);
-    const auto device = where.index();
+    ArgumentDevices devices(Op::name, Op::overload_name);
+    (Typed<Args>::check(devices, args), ...);
+    (check_written<Args>(devices, args), ...);
+    const auto device = devices.index();
     std::optional<LongLaunch> long_launch;
     if constexpr (has_cpu_kernel<Op>) {
-      if (is_long(where.elements())) {
-        long_launch.emplace(boxed().cost(), where.elements(), device);
+      if (is_long(devices.elements())) {
+        long_launch.emplace(boxed().cost(), devices.elements(), device);
         if (long_launch->is_queued()) {
           return queue(args...);
         }
       }
     }
-    const int threads = long_launch.has_value() ? threads_inline(where.elements()) : 0;
-    Turn turn(device, Turn::kIfIdle);
-    if (!turn.is_held()) [[unlikely]] {
+    const int threads = long_launch.has_value() ? threads_inline(devices.elements()) : 0;
+    InlineGuard guard(device, InlineGuard::kIfIdle);
+    if (!guard.is_held()) [[unlikely]] {
       if constexpr (has_cpu_kernel<Op>) {
         if (long_launch.has_value()) {
           long_launch->set_queued();
@@ -217,36 +218,37 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
           return Op::redispatch(kCpuKernel, args...);
         }
       }
-      turn.wait();
+      guard.wait();
     }
     std::optional<ThreadCount> share;
     if (long_launch.has_value()) {
       share.emplace(threads);
     }
     if constexpr (kWritten == 0) {
-      const Redirection redirection(
-          device, nullptr, is_pointwise() ? where.host_bytes(/*has_results=*/true) : uint8_t{0});
+      const AllocatorOverride on_device(
+          device, nullptr, is_pointwise() ? devices.host_bytes(/*has_results=*/true) : uint8_t{0});
       return return_result(
           device, Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...),
           args...);
-    } else { // it returns what it writes to
+    } else { // it returns the tensors that it writes to
       const std::tuple<decltype(Typed<Args>::twin(std::declval<Args>()))...> twins{
           Typed<Args>::twin(std::forward<Args>(args))...};
-      Written<kWritten> written; // with its twins as they are before the kernel resizes them
-      std::apply([&](auto &...each) { (see_twin<Args>(written, args, each), ...); }, twins);
+      Written<kWritten> written; // the twins before the kernel resizes them
+      std::apply([&](auto &...each) { (add_written<Args>(written, args, each), ...); }, twins);
       try {
-        const Redirection redirection(device, nullptr, where.host_bytes(/*has_results=*/false));
+        const AllocatorOverride on_device(device, nullptr,
+                                          devices.host_bytes(/*has_results=*/false));
         redispatch(twins, std::index_sequence_for<Args...>());
       } catch (...) {
-        written.write_back(); // what it resized before it failed
+        written.write_back(); // a kernel may resize before it fails
         throw;
       }
       written.write_back();
-      return results(written, std::make_index_sequence<kWritten>());
+      return return_written(written, std::make_index_sequence<kWritten>());
     }
   }
 
-  // The same for an operator that has other dtypes on CUDA than on the CPU.
+  // The same for an operator that supports other dtypes on CUDA than on the CPU.
   static Result call_by_dtype(Args... args) {
     if (((dtype_bits(args) | ...) & rare_dtypes_) != 0) [[unlikely]] {
       auto stack = c10::impl::boxArgs<Args...>(args...);
@@ -259,7 +261,7 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
 
   static void set_by_dtype(std::unique_ptr<const ByDtype> by_dtype) {
     rare_dtypes_ = by_dtype->bits();
-    by_dtype_ = by_dtype.release(); // as long as the process
+    by_dtype_ = by_dtype.release(); // lasts as long as the process
   }
 
 private:
@@ -270,7 +272,7 @@ private:
   static BoxedOperator &boxed() {
     static BoxedOperator op(
         c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name),
-        c10::DispatchKey::CPU, BoxedOperator::Drawing::kKnownNotTo);
+        c10::DispatchKey::CPU, BoxedOperator::Rng::kUnused);
     return op;
   }
 
@@ -281,7 +283,7 @@ private:
     return is;
   }
 
-  // Where a box more costs nothing.
+  // A queued launch is long enough for boxing not to matter.
   static Result queue(Args... args) {
     auto stack = c10::impl::boxArgs<Args...>(args...);
     boxed().queue(&stack);
@@ -293,21 +295,22 @@ private:
       return c10::impl::PopResult<Result>::call(stack);
     } else {
       Written<kWritten> written;
-      (see_twin<Args>(written, args, args), ...);
-      return results(written, std::make_index_sequence<kWritten>());
+      (add_written<Args>(written, args, args), ...);
+      return return_written(written, std::make_index_sequence<kWritten>());
     }
   }
 
-  template <class Arg, class T> static void see_written(LaunchDevice &where, const T &argument) {
+  template <class Arg, class T>
+  static void check_written(ArgumentDevices &devices, const T &argument) {
     if constexpr (is_written<Arg>) {
-      where.see_written(argument);
+      devices.check_written(argument);
     }
   }
 
   template <class Arg, class Each, class T, class Twin>
-  static void see_twin(Each &written, const T &argument, const Twin &twin) {
+  static void add_written(Each &written, const T &argument, const Twin &twin) {
     if constexpr (is_written<Arg>) {
-      written.see(argument, twin);
+      written.add(argument, twin);
     }
   }
 
@@ -318,13 +321,13 @@ private:
   }
 
   template <class Each, size_t... kPlaces>
-  static Result results(const Each &written, std::index_sequence<kPlaces...>) {
+  static Result return_written(const Each &written, std::index_sequence<kPlaces...>) {
     return Result(written[kPlaces]...);
   }
 };
 
-// A view: PyTorch's CPU kernel makes a view of the twin, which becomes the twin of a view of the
-// tensor. The kernel is named, for to dispatch once more would cost as much as the view.
+// A view: PyTorch's CPU kernel makes a view of the twin, which becomes the twin of the tensor's
+// view. It calls the kernel directly, because another dispatch costs as much as the view.
 template <class... Args> using ViewKernel = at::Tensor (*)(const at::Tensor &, Args...);
 
 template <auto kKernel> struct TypedView;
@@ -341,7 +344,7 @@ template <class Op> constexpr auto *typed = &TypedLaunch<Op, typename Op::schema
 
 template <auto kKernel> constexpr auto *typed_view = &TypedView<kKernel>::call;
 
-// The operator's name in its library: "add.Tensor".
+// The operator's name without its namespace: "add.Tensor".
 template <class Op> std::string local_name() {
   const std::string name(Op::name), overload(Op::overload_name);
   return name.substr(name.find("::") + 2) + (overload.empty() ? "" : "." + overload);
@@ -349,7 +352,7 @@ template <class Op> std::string local_name() {
 
 template <class Op, class Kernel> void register_one(torch::Library &library, Kernel kernel) {
   library.impl(local_name<Op>().c_str(), kernel);
-  note_door({Op::name, Op::overload_name}, Door::kTyped);
+  record_kernel_kind({Op::name, Op::overload_name}, KernelKind::kTyped);
 }
 
 template <class Op> void register_typed_one(torch::Library &library) {

@@ -11,7 +11,7 @@
 #include "streams/handle.h"
 
 namespace torch {
-// Declared by a header of PyTorch that includes one which PyTorch does not install.
+// The header of PyTorch that declares this includes a header that PyTorch does not install.
 TORCH_API std::vector<pybind11::object> py_symbolize(std::vector<CapturedTraceback *> &tracebacks);
 } // namespace torch
 
@@ -34,7 +34,7 @@ private:
   openreg_memory_snapshot taken_ = {};
 };
 
-// Makes text of many stacks at once: those of C++ take a long time each, and much less together.
+// Symbolizes many stacks at once: for C++ stacks that is much faster than one by one.
 class Frames {
 public:
   void add(const py::dict &owner, const Context &context) {
@@ -118,10 +118,10 @@ py::dict segment_to_dict(int device, const openreg_segment_info &segment,
   return dict;
 }
 
-py::dict entry_to_dict(int device, const HistoryEntry &entry, Frames &frames) {
+py::dict entry_to_dict(int device, const HistoryEvent &entry, Frames &frames) {
   py::dict dict;
   dict["action"] = name_of(entry.action);
-  dict[entry.action == HistoryEntry::kExhausted ? "device_free" : "addr"] = entry.address;
+  dict[entry.action == HistoryEvent::kExhausted ? "device_free" : "addr"] = entry.address;
   dict["size"] = entry.bytes;
   dict["stream"] = handle_of_stream(device, entry.stream);
   dict["time_us"] = entry.time_us;

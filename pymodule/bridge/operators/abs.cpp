@@ -1,14 +1,13 @@
-// abs through a DispatchStub: how a backend supplies only the inner loop of an operator.
+// abs through a DispatchStub: how a backend implements only the inner loop of an operator.
 //
-// PyTorch's own `native::abs` does everything around the loop: it finds the result's dtype and
-// shape, allocates or resizes it, checks for overlap, and hands a TensorIterator to the stub, which
-// looks up the kernel of the iterator's device. Both parts are needed: the stub is reached only
-// because the operators are registered for the device, too.
+// PyTorch's own `native::abs` does everything around the loop. It determines the result's dtype and
+// shape, allocates or resizes it, checks for overlap, and passes a TensorIterator to the stub. The
+// stub calls the kernel of the iterator's device. Both parts are needed: PyTorch reaches the stub
+// only because the operators are registered for the device, too.
 //
-// The kernel here points the iterator at kernel addresses and walks it, whatever its strides. The
-// dtypes whose absolute value is exact have a loop of their own. The others (complex numbers, whose
-// last bit depends on the algorithm; 8-bit floats) go on to the CPU's kernel, as does what it
-// refuses.
+// The kernel here replaces the iterator's addresses by kernel addresses and runs a loop over it.
+// Dtypes whose absolute value is exact have a loop of their own. Complex numbers, whose last bit
+// depends on the algorithm, 8-bit floats and unsupported dtypes go on to the CPU's kernel.
 
 #include <ATen/Operators.h>
 #include <ATen/TensorIterator.h>
@@ -30,7 +29,7 @@ template <class T> T absolute(T x) {
     return std::abs(x);
   } else if constexpr (std::is_unsigned_v<T>) {
     return x;
-  } else if constexpr (std::is_integral_v<T>) { // the smallest number stays what it is
+  } else if constexpr (std::is_integral_v<T>) { // the smallest number stays negative, as in PyTorch
     using Unsigned = std::make_unsigned_t<T>;
     return x < 0 ? static_cast<T>(Unsigned{0} - static_cast<Unsigned>(x)) : x;
   } else {
@@ -38,8 +37,8 @@ template <class T> T absolute(T x) {
   }
 }
 
-// Vectorised for each instruction set that a machine may have. Both are the same memory or two:
-// PyTorch has refused whatever overlaps in part.
+// Compiled for several instruction sets. `to` and `from` are equal or disjoint: PyTorch has refused
+// partial overlap.
 template <class T>
 __attribute__((target_clones("arch=skylake-avx512", "avx2", "default"))) void
 absolute_dense(T *to, const T *from, int64_t n) {
@@ -62,8 +61,8 @@ void absolute_row(char *to, const char *from, int64_t to_stride, int64_t from_st
   }
 }
 
-// What the iterator hands out: `rows` rows of `n` elements. Strides are in bytes, the result's and
-// the argument's, within a row and then from row to row.
+// The iterator's loop over `rows` rows of `n` elements. `strides` has byte strides of the result
+// and the argument, first within a row, then from row to row.
 template <class T>
 void absolute_rows(char **data, const int64_t *strides, int64_t n, int64_t rows) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -73,10 +72,10 @@ void absolute_rows(char **data, const int64_t *strides, int64_t n, int64_t rows)
 
 using Loop = void (*)(char **data, const int64_t *strides, int64_t n, int64_t rows);
 
-// Null: no loop of our own.
+// Null: use the CPU's kernel.
 Loop loop_for(at::ScalarType dtype) {
   switch (dtype) {
-  case at::kBool: // which the CPU's has not, and CUDA's has
+  case at::kBool: // CUDA supports it; the CPU does not
   case at::kByte:
     return &absolute_rows<uint8_t>;
   case at::kChar:
@@ -110,22 +109,22 @@ void abs_kernel(at::TensorIteratorBase &iterator) {
   const auto device = iterator.device().index();
   iterator.unsafe_replace_operand(0, kernel_address(iterator.data_ptr(0)));
   iterator.unsafe_replace_operand(1, kernel_address(iterator.data_ptr(1)));
-  if (const Turn turn(device, Turn::kIfIdle); turn.is_held()) {
+  if (const InlineGuard guard(device, InlineGuard::kIfIdle); guard.is_held()) {
     iterator.for_each(loop);
     return;
   }
-  // A copy of the iterator knows shapes and addresses, and does not look at the tensors.
+  // The copied iterator uses only its shapes and addresses, not its tensors.
   queue_on_stream(device,
                   [rows = at::TensorIterator(iterator), loop]() mutable { rows.for_each(loop); });
 }
 
-// The way to the stub, also of abs and abs_: checks what every launch checks.
+// abs and abs_ call this as well. Makes the checks of every launch, then reaches the stub.
 at::Tensor &abs_out(const at::Tensor &self, at::Tensor &out) {
-  LaunchDevice where("aten::abs", "out");
-  where.see(self);
-  where.see(out);
-  where.see_written(out);
-  where.index();
+  ArgumentDevices devices("aten::abs", "out");
+  devices.check(self);
+  devices.check(out);
+  devices.check_written(out);
+  devices.index();
   return native::abs_out(self, out);
 }
 

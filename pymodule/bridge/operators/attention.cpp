@@ -1,21 +1,21 @@
-// Fused attention: what scaled_dot_product_attention becomes on a device.
+// Fused attention: the device's implementation of scaled_dot_product_attention.
 //
-// PyTorch asks `_fused_sdp_choice` of the device which implementation serves a call. For one that
-// the fused kernel can do the answer is "overrideable", the operator that PyTorch leaves to
-// backends; under tracers, vmap and tensors of a mesh it is "flash", the CPU's operator or in CUDA
-// mode CUDA's (cuda_attention.cpp), which they know; else "math", the composition of plain
-// operators.
+// PyTorch calls the device's `_fused_sdp_choice` to choose an implementation:
+//   - "overrideable", PyTorch's operator for backends, if the fused kernel supports the call;
+//   - "flash" under tracers, vmap and for tensors of a mesh, which know this operator. It is the
+//     CPU's, or CUDA's in CUDA mode (cuda_attention.cpp);
+//   - "math", the composition of plain operators, for everything else.
 //
 // The fused operator computes softmax(scale * Q K^T + bias) V for (batch, heads, length, head size)
-// in one of two ways. Where the CPU has a flash kernel for the call, that one runs, and results are
-// the CPU's to the bit, layout included. With dropout, a gradient for the bias, or values of
-// another head size than queries, it is composed of matmul and softmax, half precision computed in
-// float32 like the math implementation; it draws the same random numbers as that one, too. Dropout
-// keeps no mask: forward returns seed and offset, and backward draws again.
+// in one of two ways. If the CPU has a flash kernel for the call, it runs that one, and the results
+// equal the CPU's bit for bit, layout included. With dropout, a gradient for the bias, or values of
+// another head size than the queries, it composes matmul and softmax. It then computes half
+// precision in float32 and draws the same random numbers as the math implementation. Dropout saves
+// no mask: forward returns the seed and offset, and backward draws again.
 //
-// PyTorch has no derivative of backward. Where a graph of the backward pass is wanted, the
-// autograd kernel lets autograd record the operators that backward is made of: those of
-// the composition are differentiable, the flash kernel's is not, here as on the CPU.
+// PyTorch has no derivative of the backward operator. For a graph of the backward pass, the
+// autograd kernel lets autograd record the operators that backward calls. Those of the composition
+// are differentiable. The flash kernel's are not, here as on the CPU.
 
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
@@ -63,14 +63,14 @@ bool is_dense(const Tensor &tensor) {
   return !tensor.is_nested() && tensor.layout() == c10::kStrided;
 }
 
-// There is no formula for forward gradients.
+// The fused operator has no formula for forward-mode gradients.
 bool has_forward_gradient(const Tensor &tensor) {
   return tensor._fw_grad(/*level=*/0).defined();
 }
 
-// Tracers, which put subclasses such as fake tensors in a tensor's place, ask the Meta kernel what
-// a result looks like, and PyTorch's for the fused operator tells of another layout. vmap can loop
-// over an operator only if all its results are tensors. The CPU's flash operator suits both.
+// Tracers use subclasses such as fake tensors, and ask the Meta kernel for a result's metadata.
+// PyTorch's Meta kernel of the fused operator returns another layout. vmap can loop over an
+// operator only if all its results are tensors. The CPU's flash operator works in both cases.
 bool is_transformed(const Tensor &query) {
   return query.key_set().has(c10::DispatchKey::Python) ||
          c10::impl::tls_local_dispatch_key_set().included_.has(
@@ -88,7 +88,7 @@ bool is_broadcastable_mask(const Tensor &mask, const Tensor &query, const Tensor
           (fits(mask.sym_size(1), query.sym_size(1)) && fits(mask.sym_size(0), query.sym_size(0))));
 }
 
-// Sizes may be symbols: the choice is made when a program is traced, too.
+// Sizes may be symbolic, because tracing makes the choice, too.
 bool can_fuse(const Tensor &query, const Tensor &key, const Tensor &value,
               const OptionalTensor &mask) {
   if (!is_dense(query) || !is_dense(key) || !is_dense(value) ||
@@ -103,7 +103,7 @@ bool can_fuse(const Tensor &query, const Tensor &key, const Tensor &value,
       dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
   return floating && key.scalar_type() == dtype && value.scalar_type() == dtype &&
          query.sym_numel() > 0 && key.sym_numel() > 0 && value.sym_numel() > 0 &&
-         // else heads are shared (GQA)
+         // equal numbers of heads: no grouped-query attention
          query.sym_sizes().slice(0, 2) == key.sym_sizes().slice(0, 2) &&
          key.sym_sizes().slice(0, 3) == value.sym_sizes().slice(0, 3) &&
          query.sym_size(3) == key.sym_size(3) && query.sym_size(3) == value.sym_size(3) &&
@@ -111,14 +111,14 @@ bool can_fuse(const Tensor &query, const Tensor &key, const Tensor &value,
          (!is_given(mask) || is_broadcastable_mask(*mask, query, key));
 }
 
-// A program that asks for any of CUDA's fused kernels gets the one that this device has.
+// If the program enables any of CUDA's fused kernels, it gets this device's fused kernel.
 bool is_fused_enabled() {
   const auto &context = at::globalContext();
   return context.userEnabledOverrideableSDP() || context.userEnabledFlashSDP() ||
          context.userEnabledMemEfficientSDP() || context.userEnabledCuDNNSDP();
 }
 
-// A mask that wants a gradient takes math, as on the CPU: gradients of gradients are the same, too.
+// A mask that requires a gradient selects math, as on the CPU, so that second derivatives agree.
 at::SDPBackend choose(const Tensor &query, const Tensor &key, const Tensor &value,
                       const OptionalTensor &mask, double dropout) {
   const bool has_forward_gradients = has_forward_gradient(query) || has_forward_gradient(key) ||
@@ -130,10 +130,10 @@ at::SDPBackend choose(const Tensor &query, const Tensor &key, const Tensor &valu
     if (!is_transformed(query)) {
       return at::SDPBackend::overrideable;
     }
-    // CUDA's flash operator takes no mask, and gives the logsumexp in float32.
-    const bool is_taken =
+    // CUDA's flash operator takes no mask and returns the logsumexp in float32.
+    const bool is_supported =
         !in_cuda_mode() || (!is_given(mask) && query.scalar_type() != at::kDouble);
-    if (dropout == 0 && is_taken) {
+    if (dropout == 0 && is_supported) {
       return at::SDPBackend::flash_attention;
     }
   }
@@ -148,12 +148,12 @@ int64_t choose_attention(const Tensor &query, const Tensor &key, const Tensor &v
 
 // ---- attention, composed ------------------------------------------------------------------------
 
-// How a call attends, beside its tensors.
+// The parameters of a call besides its tensors.
 struct Attention {
   double dropout;
   bool is_causal;
   double scale;
-  LaunchWords words{openreg_philox{0, 0}}; // of its dropout
+  PhiloxOffset philox{openreg_philox{0, 0}}; // where dropout's random words begin
 
   // The scale is split between query and key, which keeps half precision in range.
   double query_scale() const { return std::copysign(key_scale(), scale); }
@@ -164,13 +164,13 @@ double scale_of(const Tensor &query, std::optional<double> scale) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
 }
 
-// What half precision is computed in.
+// Half precision is computed in float32.
 Tensor widened(const Tensor &tensor) {
   const auto dtype = tensor.scalar_type();
   return dtype == at::kHalf || dtype == at::kBFloat16 ? tensor.to(at::kFloat) : tensor;
 }
 
-// scale * Q K^T + bias, -inf where a query may not look.
+// Returns scale * Q K^T + bias, with -inf where the causal mask forbids attention.
 Tensor scores_of(const Attention &attention, const Tensor &query, const Tensor &key,
                  const OptionalTensor &bias) {
   auto scores = at::matmul(query, key.transpose(-2, -1));
@@ -189,7 +189,7 @@ uint64_t dropout_words(const Tensor &weights) {
   return openreg_dropout_words(static_cast<uint64_t>(weights.numel()), grid_of(weights.device()));
 }
 
-// What dropout multiplies the weights by, 0 or 1 / (1 - p): what native_dropout makes of ones.
+// Returns what dropout multiplies the weights by, 0 or 1 / (1 - p): native_dropout of ones.
 Tensor dropout_factor(const Attention &attention, const Tensor &weights) {
   if (attention.dropout == 1) {
     return at::zeros_like(weights);
@@ -206,8 +206,8 @@ Tensor dropout_factor(const Attention &attention, const Tensor &weights) {
   auto *mask = static_cast<bool *>(kernel_address(kept.mutable_data_ptr()));
   draw_on_stream(
       ones.device().index(), n,
-      [=, grid = grid_of(ones.device()), words = attention.words, p = attention.dropout] {
-        const auto philox = words.begin();
+      [=, grid = grid_of(ones.device()), offset = attention.philox, p = attention.dropout] {
+        const auto philox = offset.begin();
         fill_in_shares(n, [&](openreg_share share) {
           openreg_dropout(type, n, width, x, result, mask, share, philox, grid, p);
         });
@@ -219,7 +219,7 @@ struct Composed {
   Tensor output, logsumexp, weights;
 };
 
-// Takes the words of its dropout from the device's generator, and says where they start.
+// Reserves dropout's random words from the device's generator and stores the offset in `attention`.
 Composed compose(Attention &attention, const Tensor &query, const Tensor &key, const Tensor &value,
                  const OptionalTensor &bias) {
   const auto scores = scores_of(attention, widened(query) * attention.query_scale(),
@@ -227,7 +227,8 @@ Composed compose(Attention &attention, const Tensor &query, const Tensor &key, c
   auto weights = at::_safe_softmax(scores, -1);
   if (attention.dropout > 0) {
     if (attention.dropout < 1 && weights.numel() > 0) {
-      attention.words = generator_for(std::nullopt, query.device()).take(dropout_words(weights));
+      attention.philox =
+          generator_for(std::nullopt, query.device()).reserve(dropout_words(weights));
     }
     weights = weights * dropout_factor(attention, weights);
   }
@@ -237,7 +238,7 @@ Composed compose(Attention &attention, const Tensor &query, const Tensor &key, c
 
 using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-// Of query, key, value and bias, where `wanted`. Made of differentiable operators.
+// Returns the `wanted` gradients of query, key, value and bias. Uses differentiable operators only.
 Gradients compose_gradients(const Attention &attention, const Tensor &grad_output,
                             const Tensor &query, const Tensor &key, const Tensor &value,
                             const Tensor &bias, const std::array<bool, 4> &wanted) {
@@ -276,8 +277,8 @@ Gradients compose_gradients(const Attention &attention, const Tensor &grad_outpu
 
 // ---- the operators ------------------------------------------------------------------------------
 
-// The CPU's flash kernel: no dropout, one head size, a bias that it can index and that wants no
-// gradient.
+// Whether the CPU's flash kernel supports the call: no dropout, one head size, and a bias that it
+// can index and that requires no gradient.
 bool has_flash_kernel(const Attention &attention, const Tensor &query, const Tensor &key,
                       const Tensor &value, const OptionalTensor &bias) {
   return attention.dropout == 0 && can_fuse(query, key, value, bias) &&
@@ -290,47 +291,50 @@ void check_arguments(const Tensor &query, const Tensor &key, const Tensor &value
               "heads, length, head size), got ",
               query.dim(), ", ", key.dim(), " and ", value.dim());
   TORCH_CHECK(0 <= dropout && dropout <= 1, "openreg: dropout_p=", dropout,
-              ": expected a probability, from 0 to 1");
+              ": expected a probability from 0 to 1");
 }
 
-// Inside a kernel the operators' dtypes are settled: autocast must not choose again.
+// Within a kernel, autocast must not change the operators' dtypes.
 class WithoutAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{kDeviceKeys.autocast};
 };
 
-// Where dropout's words begin, as two numbers on the device, which are written when it is the
-// stream's turn. Nothing without dropout: to make two tensors for every call takes a third of a
-// small one's time.
-std::pair<Tensor, Tensor> numbers_of_words(const Attention &attention, const Tensor &like) {
+// Returns where dropout's words begin, as seed and offset tensors on the device, written in stream
+// order. Undefined without dropout, because making two tensors takes a third of a small call's
+// time.
+std::pair<Tensor, Tensor> save_philox(const Attention &attention, const Tensor &like) {
   if (attention.dropout == 0) {
     return {};
   }
   auto seed = at::empty({}, like.options().dtype(at::kLong));
   auto offset = at::empty_like(seed);
   run_on_stream(like.device().index(),
-                [words = attention.words,
+                [begin = attention.philox,
                  to_seed = static_cast<uint64_t *>(kernel_address(seed.mutable_data_ptr())),
                  to_offset = static_cast<uint64_t *>(kernel_address(offset.mutable_data_ptr()))] {
-                  const auto philox = words.begin();
+                  const auto philox = begin.begin();
                   *to_seed = philox.seed;
                   *to_offset = philox.offset;
                 });
   return {std::move(seed), std::move(offset)};
 }
 
-LaunchWords words_of_numbers(const Tensor &seed, const Tensor &offset) {
+PhiloxOffset load_philox(const Tensor &seed, const Tensor &offset) {
   if (seed.is_cpu() || offset.is_cpu()) {
-    return LaunchWords({static_cast<uint64_t>(seed.item<int64_t>()),
-                        static_cast<uint64_t>(offset.item<int64_t>())});
+    return PhiloxOffset({static_cast<uint64_t>(seed.item<int64_t>()),
+                         static_cast<uint64_t>(offset.item<int64_t>())});
   }
   return {static_cast<const uint64_t *>(kernel_address(seed.const_data_ptr())),
           static_cast<const uint64_t *>(kernel_address(offset.const_data_ptr())), 0};
 }
 
-// Results, by PyTorch's names: output; logsumexp of each query's scores (batch, heads, length);
-// cum_seq_q and cum_seq_k, which only packed sequences have; max_q and max_k, the lengths;
-// philox_seed and philox_offset, where dropout started (undefined without); debug_attn_mask, the
-// weights after dropout, if asked for.
+// Results, by PyTorch's names:
+//   output
+//   logsumexp                   of each query's scores: (batch, heads, length)
+//   cum_seq_q, cum_seq_k        only for packed sequences, so undefined
+//   max_q, max_k                the lengths
+//   philox_seed, philox_offset  where dropout's words begin; undefined without dropout
+//   debug_attn_mask             the weights after dropout, if requested
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
 attention_forward(const Tensor &query, const Tensor &key, const Tensor &value,
                   const OptionalTensor &bias, double dropout, bool is_causal,
@@ -346,7 +350,7 @@ attention_forward(const Tensor &query, const Tensor &key, const Tensor &value,
     const WithoutAutocast without_autocast;
     result = compose(attention, query, key, value, bias);
   }
-  auto [seed, offset] = numbers_of_words(attention, query);
+  auto [seed, offset] = save_philox(attention, query);
   return {std::move(result.output),
           std::move(result.logsumexp),
           Tensor(),
@@ -375,12 +379,12 @@ Gradients attention_backward(const Tensor &grad_output, const Tensor &query, con
     return {std::move(grad_query), std::move(grad_key), std::move(grad_value), Tensor()};
   }
   if (dropout > 0) {
-    attention.words = words_of_numbers(philox_seed, philox_offset);
+    attention.philox = load_philox(philox_seed, philox_offset);
   }
   return compose_gradients(attention, grad_output, query, key, value, bias, wanted);
 }
 
-// The autograd kernel of backward: autograd records what it is made of.
+// The autograd kernel of backward: lets autograd record the operators that backward calls.
 Gradients attention_backward_autograd(const Tensor &grad_output, const Tensor &query,
                                       const Tensor &key, const Tensor &value, const Tensor &bias,
                                       std::array<bool, 4> wanted, const Tensor &output,

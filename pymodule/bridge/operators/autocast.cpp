@@ -1,11 +1,11 @@
 // Autocast: a typed kernel for every operator that has a cast policy.
 //
-// Which operator gets which policy is said by PyTorch's lists for CUDA, macros that give C++ types
-// as well. Three rows that PyTorch writes out by hand are written out here too.
+// PyTorch's lists for CUDA give each operator its policy. They are macros that name the C++ types,
+// too. Three rows that PyTorch writes by hand are written by hand here as well.
 //
-// A call that needs no cast goes on with the arguments and dispatch keys that it came with: this is
-// the common case inside a network, and should cost next to nothing. Otherwise the casts are
-// PyTorch's own, with its cache of parameters, and the call starts anew.
+// A call that needs no cast goes on with the same arguments and dispatch keys. This is the common
+// case within a network and must be cheap. Otherwise the arguments are cast by PyTorch's functions,
+// which cache parameters, and the call is dispatched again.
 
 #include "operators/autocast.h"
 
@@ -52,7 +52,7 @@ std::optional<at::ScalarType> float32_unless_given(const std::optional<at::Scala
   return dtype.has_value() ? dtype : at::kFloat;
 }
 
-template <class T> const T &float32_unless_given(const T &argument) { // not a dtype: passed on
+template <class T> const T &float32_unless_given(const T &argument) { // not a dtype: passed through
   return argument;
 }
 
@@ -68,7 +68,7 @@ template <CastPolicy policy, class Op, class Called, class Schema> struct Autoca
 template <CastPolicy policy, class Op, class Called, class Result, class... Args>
 struct AutocastKernel<policy, Op, Called, Result(Args...)> {
   static Result call(c10::DispatchKeySet keys, Args... args) {
-    // Operators that this one consists of are not cast either.
+    // Operators that this one calls are not cast either.
     const c10::impl::ExcludeDispatchKeyGuard below_autocast{
         c10::DispatchKeySet(kDeviceKeys.autocast)};
     keys = keys & kBelowAutocast;
@@ -95,7 +95,7 @@ struct AutocastKernel<policy, Op, Called, Result(Args...)> {
                                 is_eligible(first) ? at::kFloat : first.scalar_type());
     } else {
       static_assert(policy == CastPolicy::kBanned);
-      // CUDA's kernel, which every PyTorch has, raises the sentence.
+      // CUDA's autocast kernel, which is part of every PyTorch, raises the error.
       return Called::redispatch(c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA), args...);
     }
   }
@@ -137,7 +137,7 @@ const std::vector<CastKernel> &cast_kernels() {
       AT_FORALL_LOWER_PRECISION_FP(LOWER_PRECISION)
       AT_FORALL_FP32(FLOAT32)
       AT_FORALL_FP32_SET_OPT_DTYPE(FLOAT32_SET_DTYPE)
-      // norm has no overload without dtype that could be told to compute in float32
+      // norm has no default overload that computes in float32
       cast_kernel<CastPolicy::kFloat32AppendDtype, at::_ops::norm_Scalar,
                   at::_ops::norm_ScalarOpt_dtype>(),
       cast_kernel<CastPolicy::kFloat32AppendDtype, at::_ops::norm_ScalarOpt_dim,
@@ -183,7 +183,7 @@ std::vector<AutocastRow> autocast_rows() {
 }
 
 void register_autocast_kernels() {
-  // Both are for good: taking a fallback back at exit visits every operator that there is.
+  // Both libraries are leaked: unregistering a fallback at exit visits every operator.
   const auto key = kDeviceKeys.autocast;
   auto *others = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
   others->fallback(torch::CppFunction::makeFallthrough());

@@ -1,3 +1,4 @@
+// Autocast policies of operators.
 #pragma once
 
 #include <optional>
@@ -6,15 +7,15 @@
 
 namespace openreg {
 
-// What autocast does with an operator's floating-point tensor arguments. Operators without a policy
-// are left alone.
+// What autocast does with an operator's floating-point tensor arguments. It does not change
+// operators without a policy.
 enum class CastPolicy {
   kLowerPrecision,     // cast to the autocast dtype
   kFloat32,            // cast to float32
-  kFloat32SetDtype,    // a dtype argument that was not given becomes float32
-  kFloat32AppendDtype, // call the overload with a dtype argument, with float32
+  kFloat32SetDtype,    // set a missing dtype argument to float32
+  kFloat32AppendDtype, // call the overload with a dtype argument and pass float32
   kPromote,            // cast to the widest floating type among the arguments
-  kBanned,             // refuse: unsafe to autocast
+  kBanned,             // raise: unsafe to autocast
 };
 
 // "lower_precision", "float32", "float32_set_dtype", "float32_append_dtype", "promote", "banned"
@@ -27,10 +28,10 @@ struct AutocastRow {
   std::optional<std::string> replacement; // kFloat32AppendDtype: the overload to call
 };
 
-// Every operator that has a policy, in the order of the policies.
+// Returns every operator that has a policy, in the order of the policies.
 std::vector<AutocastRow> autocast_rows();
 
-// Registers the autocast kernel of each. Called once, when the extension is loaded.
+// Registers the autocast kernel of each. Call it once, when the extension is loaded.
 void register_autocast_kernels();
 
 } // namespace openreg

@@ -1,6 +1,5 @@
-// The parts of batch normalisation that several devices do together (SyncBatchNorm): PyTorch has
-// kernels for them on CUDA alone. Statistics of float16 and bfloat16 are float32, results are
-// rounded once.
+// The operators of SyncBatchNorm, which several devices compute together. PyTorch has kernels for
+// them on CUDA only. Statistics of float16 and bfloat16 are float32, and results are rounded once.
 
 #include <ATen/Operators.h>
 #include <ATen/TensorOperators.h>
@@ -29,7 +28,7 @@ Tensor wide(const Tensor &input) {
   return input.to(statistics_dtype(input));
 }
 
-// All dimensions but that of the channels.
+// Returns all dimensions except that of the channels.
 c10::SmallVector<int64_t, 4> reduced(const Tensor &input) {
   TORCH_CHECK(input.dim() >= 2, "expected an input of at least 2 dimensions, got ", input.dim());
   c10::SmallVector<int64_t, 4> dimensions;
@@ -41,7 +40,7 @@ c10::SmallVector<int64_t, 4> reduced(const Tensor &input) {
   return dimensions;
 }
 
-// One number a channel, beside the input.
+// Reshapes one number per channel to broadcast with the input.
 Tensor along(const Tensor &channels, const Tensor &input) {
   c10::SmallVector<int64_t, 4> sizes(static_cast<size_t>(input.dim()), 1);
   sizes[1] = channels.numel();
@@ -98,7 +97,8 @@ Tensor &normalize_out(const Tensor &input, const OptionalTensor &weight, const O
   return into(out, result);
 }
 
-// Of all devices: a row of means and of inverse deviations from each, and how many elements it had.
+// Combines the statistics of all devices. `means` and `inverses` have one row per device, and
+// `counts` its number of elements. Returns the mean and inverse deviation.
 std::tuple<Tensor, Tensor> gather(const Tensor &means, const Tensor &inverses,
                                   const OptionalTensor &running_mean,
                                   const OptionalTensor &running_variance, double momentum,

@@ -1,4 +1,4 @@
-// For kernels that are made of other operators.
+// Helpers for kernels that call other operators.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -11,13 +11,13 @@
 
 namespace openreg {
 
-// What they call is not for autograd or autocast to see.
+// While one lives, autograd and autocast ignore the operators that the kernel calls.
 class BelowAutograd {
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{kDeviceKeys.autocast};
 };
 
-// What an overload with `out` gives back. Resizes and copies by whatever the thread is above.
+// Resizes `out`, copies the result to it and returns it. Dispatches like any other call.
 inline at::Tensor &into(at::Tensor &out, const at::Tensor &result) {
   out.resize_(result.sizes()).copy_(result);
   return out;

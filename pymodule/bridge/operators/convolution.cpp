@@ -1,5 +1,5 @@
-// Convolution reaches a backend outside PyTorch as convolution_overrideable; the choice of the CPU
-// kernel behind it (oneDNN, native, depthwise) is then the CPU's own.
+// Convolution. PyTorch calls convolution_overrideable of out-of-tree backends. The CPU's kernel
+// then chooses the implementation itself: oneDNN, native or depthwise.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/TracerMode.h>
@@ -17,7 +17,7 @@ namespace openreg {
 
 namespace {
 
-// As CUDA, which looks at types before it looks at devices: programs know this sentence.
+// CUDA checks types before devices, and its error names the types.
 void check_same_type(const at::Tensor &input, const at::Tensor &other, const char *name) {
   if (input.dtype() == other.dtype() && input.key_set() == other.key_set()) [[likely]] {
     return;
@@ -27,10 +27,10 @@ void check_same_type(const at::Tensor &input, const at::Tensor &other, const cha
               ") should be the same");
 }
 
-// The kernel that CUDA has for a convolution where there is no cuDNN, as its sentences name it.
+// The name, in error messages, of CUDA's kernel for a convolution without cuDNN.
 const char *cuda_name(const at::Tensor &input, const at::Tensor &weight,
                       c10::SymIntArrayRef dilation, bool transposed, const c10::SymInt &groups) {
-  const bool is_flat = weight.dim() <= 4; // one dimension is computed as two
+  const bool is_flat = weight.dim() <= 4; // CUDA computes one dimension as two
   const bool is_dilated = std::ranges::any_of(dilation, [](const auto &each) { return each != 1; });
   if (transposed) {
     return is_flat ? "slow_conv_transpose2d_out_cuda" : "slow_conv_transpose3d_out_cuda";
@@ -41,7 +41,7 @@ const char *cuda_name(const at::Tensor &input, const at::Tensor &weight,
   return is_flat && !is_dilated ? "slow_conv2d_cuda" : "slow_conv_dilated<>";
 }
 
-// CUDA has convolutions of floating point numbers only.
+// CUDA supports convolutions of floating-point numbers only.
 void check_dtype(const at::Tensor &input, const at::Tensor &weight, c10::SymIntArrayRef dilation,
                  bool transposed, const c10::SymInt &groups) {
   if (c10::isIntegralType(input.scalar_type(), /*includeBool=*/true) &&
@@ -51,8 +51,8 @@ void check_dtype(const at::Tensor &input, const at::Tensor &weight, c10::SymIntA
   }
 }
 
-// A trace knows convolution by the name of its composite, _convolution, whatever the backend: under
-// the tracer the composite is called, and comes back as the overrideable form.
+// A trace records convolution as its composite, _convolution, on every backend. So under the tracer
+// this calls the composite, which calls convolution_overrideable.
 at::Tensor convolution(const at::Tensor &input, const at::Tensor &weight,
                        const std::optional<at::Tensor> &bias, c10::SymIntArrayRef stride,
                        c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
@@ -97,10 +97,10 @@ convolution_backward(const at::Tensor &grad_output, const at::Tensor &input,
 } // namespace
 
 OPENREG_LIBRARY_IMPL(aten, dense, library) {
-  // The operator itself, so that nothing is chosen twice.
+  // The operator itself, so that PyTorch does not choose an implementation first.
   library.impl("convolution", &convolution);
   library.impl("convolution_backward", typed<at::_ops::convolution_backward>);
-  // And its overrideable form, for callers that go there directly.
+  // Its overrideable form, for direct calls.
   library.impl("convolution_overrideable", &convolution_overrideable);
   library.impl("convolution_backward_overrideable", &convolution_backward);
 }

@@ -1,8 +1,7 @@
-// Copies between host and devices, and between devices: any dtypes and strides.
+// Copies between the host and devices, and between devices, of any dtypes and strides.
 //
-// Both ends are reachable through the kernel view, so that a copy is one pass over the bytes
-// wherever they lie: PyTorch's CPU copy on the twins, or the device layer's when no element
-// changes.
+// Both tensors are accessible through the kernel view. So a copy is one pass over the bytes: by
+// PyTorch's CPU kernel on the twins, or by the device layer's copy if no element changes.
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -23,32 +22,33 @@
 #include "streams/current.h"
 #include "streams/event_owner.h"
 #include "streams/sync_debug.h"
-#include "streams/stream_observer.h"
+#include "streams/observer.h"
 
 namespace openreg {
 
 namespace {
 
-// Below this size the device layer's copy has nothing to win, unless the copy has to be queued.
+// Below this size the device layer's copy is not faster, unless the copy must be queued.
 constexpr size_t kPlainCopyBytes = 4096;
 
-// Of copies of bytes between two addresses, and of those that change elements on the way.
+// The costs of copies of bytes, and of copies that convert elements.
 LaunchCost plain_copy_cost, converting_copy_cost;
 
-// While one lives, a stream's work may touch the tensor, if it is on the host.
-class OpenTensor {
+// Marks an access of a stream's work to a tensor while it lives, if the tensor is on the host.
+class HostTensorAccess {
 public:
-  OpenTensor(const at::Tensor &tensor, bool writes)
+  HostTensorAccess(const at::Tensor &tensor, bool writes)
       : is_host_(tensor.is_cpu() && tensor.has_storage()),
-        open_(is_host_ ? tensor.storage().data() : nullptr,
-              is_host_ ? tensor.storage().nbytes() : 0, writes) {}
+        access_(is_host_ ? tensor.storage().data() : nullptr,
+                is_host_ ? tensor.storage().nbytes() : 0, writes) {}
 
 private:
   bool is_host_;
-  OpenHost open_;
+  HostAccess access_;
 };
 
-// Tensors that share a storage are the CPU's to judge: it refuses a partial overlap.
+// Whether the copy is one of plain bytes. Tensors that share a storage go to the CPU's kernel,
+// which refuses partial overlap.
 bool same_bytes(const at::Tensor &self, const at::Tensor &source) {
   return !self.is_alias_of(source) && self.scalar_type() == source.scalar_type() &&
          self.sizes() == source.sizes() && self.strides() == source.strides() &&
@@ -58,12 +58,13 @@ bool same_bytes(const at::Tensor &self, const at::Tensor &source) {
 
 void check_copyable(const at::Tensor &tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.device().type() == kDeviceType || tensor.is_cpu(),
-                              "openreg: cannot copy between openreg and ", tensor.device());
+                              "openreg: cannot copy between an openreg device and ",
+                              tensor.device());
 }
 
-// The stream of a copy is the current one of its device: the source's, if it is on one. A copy
-// between two devices comes after what the other's current stream has to do as well, and before
-// what follows there.
+// The devices of a copy. It runs on the current stream of the source's device, or of the
+// destination's if the source is on the host. A copy between two devices is also ordered after
+// earlier and before later work on the other device's current stream.
 class CopyDevices {
 public:
   CopyDevices(const at::Tensor &self, const at::Tensor &source)
@@ -74,14 +75,14 @@ public:
   bool are_two() const { return device_ != other_; }
   bool are_idle() const { return is_idle(device_) && (!are_two() || is_idle(other_)); }
 
-  // For a copy on this thread.
+  // For a copy on this thread: waits for the other device.
   void wait_for_other() const {
     if (are_two() && !is_idle(other_)) {
       wait_for_stream(other_, current_stream(other_));
     }
   }
 
-  // For one that may be queued: before it and after it.
+  // For a copy that may be queued: call these before and after it.
   void begin() const { order(other_, device_); }
   void end() const { order(device_, other_); }
 
@@ -98,17 +99,17 @@ private:
   c10::DeviceIndex device_, other_;
 };
 
-// What the caller agreed not to wait for is not counted, although a copy to pageable memory is
-// waited for here.
+// A non_blocking copy does not count as a synchronization, although a copy to pageable memory waits
+// here.
 void note_sync_unless(bool non_blocking, c10::DeviceIndex device) {
   if (!non_blocking) {
     note_sync(device);
-    note_wait(device);
+    record_wait(device);
   }
 }
 
-// As on CUDA, only copies between host and device are waited for, unless the host's memory may be
-// used after the call. A queued copy keeps it alive.
+// As on CUDA, the call waits for a copy between host and device, unless `host_may_be_used_later`
+// says that host memory may be accessed after the call. A queued copy keeps the host memory alive.
 void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevices &devices,
                 bool non_blocking, bool host_may_be_used_later) {
   void *to = self.mutable_data_ptr();
@@ -117,11 +118,11 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
   const auto host = self.is_cpu() ? self : source.is_cpu() ? source : at::Tensor();
   if (host.defined() && !host_may_be_used_later) {
     note_sync_unless(non_blocking, devices.device());
-    const Turn turn(devices.device());
+    const InlineGuard guard(devices.device());
     if (self.is_cpu()) {
-      turn.raise_failures();
+      guard.raise_failures();
     }
-    const OpenHost open(host.const_data_ptr(), bytes, self.is_cpu());
+    const HostAccess access(host.const_data_ptr(), bytes, self.is_cpu());
     check(openreg_copy(to, from, bytes));
     return;
   }
@@ -130,13 +131,15 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
   const auto copy = [=, kept = host.defined() ? host.storage() : c10::Storage()] {
     bool is_done = false;
     if (is_to_host) {
-      tell_watcher([&](Watcher &watcher) { is_done = watcher.write_to_host(to, from, bytes); });
+      notify_observers(
+          [&](Observer &observer) { is_done = observer.write_to_host(to, from, bytes); });
     }
     if (is_done) {
       return OPENREG_OK;
     }
-    const OpenHost open(on_host, bytes, is_to_host);
-    if (!Turn::any()) { // on a worker: as a GPU's copy engine, which takes nothing from the kernels
+    const HostAccess access(on_host, bytes, is_to_host);
+    if (!InlineGuard::any()) { // on a worker; like a copy engine, it leaves the kernels' cores
+                               // alone
       keep_on_all_cores();
     }
     return openreg_copy(to, from, bytes);
@@ -146,7 +149,7 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
   devices.end();
 }
 
-// What a copy refuses, it refuses at the call.
+// Checks at the call what the kernel would check, and expands the source.
 at::Tensor expanded(const at::Tensor &source, const at::Tensor &self) {
   at::assert_no_internal_overlap(self);
   return source.sizes() == self.sizes() ? source : source.expand(self.sizes());
@@ -158,19 +161,20 @@ bool is_pinned_host(const at::Tensor &tensor) {
 
 // ---- pageable memory ----------------------------------------------------------------------------
 
-// How much pageable memory may be staged at any time, in all. A program that copies more than its
-// devices keep up with is waited for, and does not fill the host's memory.
+// How many bytes of pageable memory may be staged at a time, in the whole process. A program that
+// copies faster than its devices waits instead of filling the host's memory.
 constexpr size_t kStagingBytes = size_t{256} << 20;
 
-// So many of these bytes, taken while it lives.
-class StagingRoom {
+// Reserves `bytes` of these while it lives, if is_granted().
+class StagingReservation {
 public:
-  explicit StagingRoom(size_t bytes) : bytes_(bytes), taken_(taken_in_all.fetch_add(bytes)) {}
-  ~StagingRoom() { taken_in_all.fetch_sub(bytes_); }
-  StagingRoom(const StagingRoom &) = delete;
-  StagingRoom &operator=(const StagingRoom &) = delete;
+  explicit StagingReservation(size_t bytes)
+      : bytes_(bytes), taken_(taken_in_all.fetch_add(bytes)) {}
+  ~StagingReservation() { taken_in_all.fetch_sub(bytes_); }
+  StagingReservation(const StagingReservation &) = delete;
+  StagingReservation &operator=(const StagingReservation &) = delete;
 
-  bool is_there() const { return taken_ + bytes_ <= kStagingBytes; }
+  bool is_granted() const { return taken_ + bytes_ <= kStagingBytes; }
 
 private:
   static inline std::atomic<size_t> taken_in_all{0};
@@ -178,17 +182,17 @@ private:
   size_t bytes_, taken_;
 };
 
-// The content of pageable memory as it is now, which a queued copy reads in its place: the program
-// may change the memory when the call has returned. Undefined when there is no room.
+// Returns a copy of a pageable source for a queued copy to read, because the program may change the
+// source after the call. Returns an undefined tensor if the staging limit is reached.
 at::Tensor stage(const at::Tensor &source) {
-  const auto room = std::make_shared<StagingRoom>(source.nbytes());
-  if (!room->is_there()) {
+  const auto reservation = std::make_shared<StagingReservation>(source.nbytes());
+  if (!reservation->is_granted()) {
     return {};
   }
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   auto staged = source.clone();
   return at::from_blob(
-      staged.mutable_data_ptr(), staged.sizes(), staged.strides(), [staged, room](void *) {},
+      staged.mutable_data_ptr(), staged.sizes(), staged.strides(), [staged, reservation](void *) {},
       staged.options());
 }
 
@@ -197,14 +201,13 @@ bool is_pageable(const at::Tensor &source) {
          !source.is_quantized() && !source._is_zerotensor() && !source.is_pinned();
 }
 
-// ---- copies that change elements ----------------------------------------------------------------
+// ---- converting copies --------------------------------------------------------------------------
 
-// A copy between host memory and a device that changes elements on the way, by PyTorch's CPU
-// kernel.
+// A copy between the host and a device that changes elements or strides, by PyTorch's CPU kernel.
 class ConvertingCopy {
 public:
-  // The host's tensor is kept alive, as another tensor over its memory: the program's may change
-  // its sizes when the call has returned.
+  // Keeps the host memory alive with an alias of the host tensor: the program may resize its tensor
+  // after the call.
   ConvertingCopy(const at::Tensor &self, const at::Tensor &source)
       : to_(self.is_cpu() ? self.alias() : twin_of(self)),
         from_(source.is_cpu() ? source.alias() : twin_of(source)) {}
@@ -220,7 +223,7 @@ private:
     const auto began_ns = now_ns();
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      const OpenTensor open_to(to_, true), open_from(from_, false);
+      const HostTensorAccess write(to_, true), read(from_, false);
       at::_ops::copy_::redispatch(kCpuKernel, to_, from_, /*non_blocking=*/false);
       converting_copy_cost.note(to_.numel(), now_ns() - began_ns);
       return OPENREG_OK;
@@ -244,7 +247,7 @@ at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &
     return typed<at::_ops::copy_>(self, source, non_blocking);
   }
   const MemoryNote note(self, source);
-  check(openreg_initialize()); // refuses a forked child
+  check(openreg_initialize()); // raises in a forked child
   if (self.is_cpu() || source.is_cpu()) {
     note_sync_unless(non_blocking, devices.device());
   }
@@ -262,16 +265,16 @@ at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &
     }
   }
   devices.wait_for_other();
-  const Turn turn(devices.device());
+  const InlineGuard guard(devices.device());
   if (self.is_cpu()) {
-    turn.raise_failures();
+    guard.raise_failures();
   }
-  const OpenTensor open_self(self, true), open_source(source, false);
+  const HostTensorAccess write(self, true), read(source, false);
   at::_ops::copy_::redispatch(kCpuKernel, twin_or_self(self), twin_or_self(source), non_blocking);
   return self;
 }
 
-// The host's memory must be there, and may be changed, when the graph is replayed.
+// A replay accesses the host memory, so only pinned memory can be captured.
 void check_capturable(const at::Tensor &self, const at::Tensor &source,
                       const CopyDevices &devices) {
   const auto &host = self.is_cpu() ? self : source;
@@ -302,13 +305,13 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
               non_blocking && (is_pinned_host(self) || is_pinned_host(source)));
 }
 
-// A number that goes to the host brings a failure with it, as a copy does.
+// Like a copy to the host, item() raises the device's pending error.
 at::Scalar item(const at::Tensor &self) {
   note_sync(self.device().index());
-  note_wait(self.device().index());
+  record_wait(self.device().index());
   const MemoryNote note(self, MemoryNote::kToNumber);
-  const Turn turn(self.device().index());
-  turn.raise_failures();
+  const InlineGuard guard(self.device().index());
+  guard.raise_failures();
   return typed<at::_ops::_local_scalar_dense>(self);
 }
 
@@ -331,7 +334,8 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("_local_scalar_dense", &item);
 }
 
-// A copy reads the lazy marks of both ends itself. Resolving them first would copy, without end.
+// A copy reads the conjugate and negative bits of both tensors itself. Resolving them first would
+// copy and recurse forever.
 TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
   library.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }

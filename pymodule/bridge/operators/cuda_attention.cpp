@@ -1,6 +1,6 @@
-// CUDA's flash attention, in CUDA mode: what scaled_dot_product_attention becomes under tracers and
-// vmap, and what PyTorch's context parallelism sends round the devices of a mesh, for they know it
-// by its name. The CPU's flash kernel computes it; the results are laid out as CUDA's are.
+// CUDA's flash attention operator, in CUDA mode. scaled_dot_product_attention uses it under tracers
+// and vmap, and PyTorch's context parallelism calls it by name. The CPU's flash kernel computes it,
+// and the results get CUDA's layout.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -20,21 +20,22 @@ namespace {
 using at::Tensor;
 
 void check_arguments(double dropout, bool returns_debug_mask) {
-  TORCH_CHECK_NOT_IMPLEMENTED(dropout == 0 && !returns_debug_mask,
-                              "openreg: _scaled_dot_product_flash_attention: dropout_p=", dropout,
-                              ", return_debug_mask=", returns_debug_mask,
-                              ": expected 0 and False; scaled_dot_product_attention has dropout");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      dropout == 0 && !returns_debug_mask,
+      "openreg: _scaled_dot_product_flash_attention: dropout_p=", dropout,
+      ", return_debug_mask=", returns_debug_mask,
+      ": expected 0 and False. For dropout, call scaled_dot_product_attention.");
 }
 
-// As long as `like` in each dimension, and in memory in the same order.
+// Returns a tensor with the strides of a new tensor like `like`.
 Tensor laid_out_as(const Tensor &like, const Tensor &tensor) {
   auto result = at::empty_like(like);
   return result.strides() == tensor.strides() ? tensor : result.copy_(tensor);
 }
 
-// Results, by PyTorch's names: output; logsumexp; cum_seq_q and cum_seq_k, which only packed
-// sequences have; max_q and max_k, the lengths; rng_state, and one that is not used, of dropout;
-// debug_attn_mask.
+// Results, by PyTorch's names: output; logsumexp; cum_seq_q and cum_seq_k, undefined because only
+// packed sequences have them; max_q and max_k, the lengths; rng_state and an unused tensor of
+// dropout; debug_attn_mask.
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
 forward(const Tensor &query, const Tensor &key, const Tensor &value, double dropout, bool is_causal,
         bool return_debug_mask, std::optional<double> scale) {

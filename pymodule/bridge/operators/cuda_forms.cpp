@@ -1,5 +1,5 @@
-// Forms of operators that PyTorch has for CUDA and not for the CPU: results of another dtype than
-// the arguments', computed wide and rounded once, and questions about CUDA's libraries.
+// Overloads that PyTorch has for CUDA but not for the CPU: results of another dtype than the
+// arguments', computed in the wider dtype and rounded once, and queries about CUDA's libraries.
 
 #include <ATen/Operators.h>
 
@@ -13,8 +13,7 @@ namespace ops = at::_ops;
 
 namespace {
 
-// ---- matrix products with a dtype of their own
-// ---------------------------------------------------
+// ---- matrix products with an out_dtype ----------------------------------------------------------
 
 void check_product_dtype(const at::Tensor &self, at::ScalarType dtype) {
   const auto own = self.scalar_type();
@@ -70,8 +69,7 @@ at::Tensor &baddbmm_out(const at::Tensor &self, const at::Tensor &one, const at:
   return into(out, baddbmm(self, one, other, dtype, beta, alpha));
 }
 
-// ---- softmax of half as float32
-// ------------------------------------------------------------------
+// ---- softmax of half precision with a float32 result --------------------------------------------
 
 template <class Op>
 at::Tensor softmax(const at::Tensor &self, int64_t dimension, bool half_to_float) {
@@ -92,17 +90,16 @@ at::Tensor softmax_backward(const at::Tensor &gradient, const at::Tensor &output
   return in(input_dtype, typed<Op>(gradient, output, dimension, gradient.scalar_type()));
 }
 
-// ---- questions
-// -----------------------------------------------------------------------------------
+// ---- queries ------------------------------------------------------------------------------------
 
-// Whether a library of CUDA's computes it: there is none.
-bool never_of_lengths(const at::Tensor &, const at::Tensor &, at::IntArrayRef, at::IntArrayRef,
-                      int64_t) {
+// Whether cuDNN or MIOpen computes the loss: never, because the devices have neither.
+bool use_library_with_lengths(const at::Tensor &, const at::Tensor &, at::IntArrayRef,
+                              at::IntArrayRef, int64_t) {
   return false;
 }
 
-bool never_of_tensors(const at::Tensor &, const at::Tensor &, const at::Tensor &,
-                      const at::Tensor &, int64_t) {
+bool use_library_with_tensors(const at::Tensor &, const at::Tensor &, const at::Tensor &,
+                              const at::Tensor &, int64_t) {
   return false;
 }
 
@@ -121,10 +118,10 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("_log_softmax", &softmax<ops::_log_softmax>);
   library.impl("_softmax_backward_data", &softmax_backward<ops::_softmax_backward_data>);
   library.impl("_log_softmax_backward_data", &softmax_backward<ops::_log_softmax_backward_data>);
-  library.impl("_use_cudnn_ctc_loss", &never_of_lengths);
-  library.impl("_use_cudnn_ctc_loss.Tensor", &never_of_tensors);
-  library.impl("_use_miopen_ctc_loss", &never_of_lengths);
-  library.impl("_use_miopen_ctc_loss.Tensor", &never_of_tensors);
+  library.impl("_use_cudnn_ctc_loss", &use_library_with_lengths);
+  library.impl("_use_cudnn_ctc_loss.Tensor", &use_library_with_tensors);
+  library.impl("_use_miopen_ctc_loss", &use_library_with_lengths);
+  library.impl("_use_miopen_ctc_loss.Tensor", &use_library_with_tensors);
 }
 
 } // namespace openreg

@@ -1,18 +1,18 @@
-// Operators of openreg's own, torch.ops.openreg.*: how a backend adds an operator that PyTorch does
-// not have, and the three ways in which one gets along with autograd.
+// openreg's own operators, torch.ops.openreg.*. They show how a backend adds an operator that
+// PyTorch does not have, and three ways to work with autograd:
 //
-//   custom_abs                 says nothing to autograd: a backward pass through it warns, and no
-//                              gradient comes out
-//   custom_abs_differentiable  has an autograd kernel with a derivative of its own
-//   custom_abs_fallthrough     lets autograd pass: its kernel calls differentiable operators, and
-//                              autograd records those
+//   custom_abs                 has no autograd kernel: a backward pass through it warns and gives
+//                              no gradient
+//   custom_abs_differentiable  has an autograd kernel with its own derivative
+//   custom_abs_fallthrough     falls through autograd: its kernel calls differentiable operators,
+//                              which autograd records
 //
-// A kernel that calls differentiable operators, but shall not be differentiated through them, must
-// say so itself: the guard in `absolute`. The two custom_autograd_fn_* operators return their
-// argument, and a view of it, where autograd has to tell a result from an argument; their backward
-// halves the gradient, so that it shows whether it ran.
+// A kernel that calls differentiable operators but must not be differentiated through them needs a
+// guard, as in `absolute`. The two custom_autograd_fn_* operators return their argument and a view
+// of it, where autograd must distinguish the result from the argument. Their backward halves the
+// gradient to show that it ran.
 //
-// Shapes for tracing are in torch_openreg/openreg/_meta.py.
+// Their Meta kernels are in torch_openreg/openreg/_meta.py.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -55,11 +55,11 @@ Tensor call_differentiable(const Tensor &input) {
 struct AbsFunction : torch::autograd::Function<AbsFunction> {
   static Variable forward(AutogradContext *context, const Variable &input) {
     context->save_for_backward({input});
-    at::AutoDispatchBelowADInplaceOrView below_autograd; // else this calls itself
+    at::AutoDispatchBelowADInplaceOrView below_autograd; // otherwise this calls itself
     return call_differentiable(input);
   }
 
-  // Of complex z: |z| falls off along z / |z|.
+  // For complex z the derivative of |z| is z / |z|.
   static variable_list backward(AutogradContext *context, const variable_list &gradients) {
     return {gradients[0] * context->get_saved_variables()[0].sgn()};
   }
@@ -118,7 +118,7 @@ OPENREG_LIBRARY_IMPL(openreg, dense, library) {
   library.impl("custom_abs", &absolute);
   library.impl("custom_abs_differentiable", &absolute);
   library.impl("custom_abs_fallthrough", &absolute_recorded);
-  library.impl("custom_autograd_fn_returns_self", &returns_self); // in inference mode
+  library.impl("custom_autograd_fn_returns_self", &returns_self); // for inference mode
   library.impl("custom_autograd_fn_aliasing", &aliasing);
 }
 

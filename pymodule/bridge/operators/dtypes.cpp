@@ -1,5 +1,5 @@
-// Operators in dtypes that CUDA has and the CPU has not, where to compute in a wider dtype
-// (compat/cuda_dtypes.h) would give other numbers, or none.
+// Operators in dtypes that CUDA supports and the CPU does not, for which computing in a wider dtype
+// (compat/cuda_dtypes.h) would give other numbers or fail.
 
 #include <ATen/Context.h>
 #include <ATen/Operators.h>
@@ -22,9 +22,10 @@ namespace {
 
 namespace ops = at::_ops;
 
-// ---- integers that are moved, not computed with -------------------------------------------------
+// ---- operators that only move integers ----------------------------------------------------------
 
-// The CPU's kernel moves floating point numbers of any bits as they are.
+// The CPU's kernel moves floating-point numbers without changing their bits. So integers are
+// reinterpreted as floating-point numbers of the same size; narrower ones are converted.
 at::ScalarType carrier(at::ScalarType dtype) {
   return dtype == at::kLong ? at::kDouble : at::kFloat;
 }
@@ -63,7 +64,8 @@ at::Tensor &max_unpool_out(const at::Tensor &self, const at::Tensor &indices, Ar
 
 // ---- histograms of integers ---------------------------------------------------------------------
 
-// In integers, as CUDA's: a bin's number rounds down exactly. A zero range is that of the numbers.
+// Computes in integers like CUDA's, so that bin numbers round down exactly. An empty range stands
+// for the range of the numbers.
 at::Tensor histogram(const at::Tensor &self, int64_t bins, const at::Scalar &least,
                      const at::Scalar &most) {
   TORCH_CHECK(bins > 0, "bins must be > 0");
@@ -84,7 +86,7 @@ at::Tensor histogram(const at::Tensor &self, int64_t bins, const at::Scalar &lea
   return at::zeros({bins}, self.options()).index_add_(0, places, counted.to(self.scalar_type()));
 }
 
-// As CUDA's.
+// CUDA's checks.
 void check_histogram(const at::Tensor &self) {
   if (c10::isReducedFloatingType(self.scalar_type())) {
     refuse_kernel_dtype("histc", self.scalar_type());
@@ -114,7 +116,7 @@ at::Tensor &histc_out(const at::Tensor &self, int64_t bins, const at::Scalar &le
 
 // ---- sums without NaNs --------------------------------------------------------------------------
 
-// Of complex numbers: one of which a part is NaN counts nothing.
+// Complex numbers count as 0 if either part is NaN.
 at::Tensor without_nans(const at::Tensor &self) {
   return typed<ops::masked_fill_Scalar>(self, typed<ops::isnan>(self), 0);
 }

@@ -1,5 +1,5 @@
-// Typed launches of the elementwise operators that programs call most. Every other one takes the
-// boxed door; moving an operator here changes its cost and nothing else.
+// Typed launches of the elementwise operators that programs call most. All others use boxed
+// launches. Moving an operator here changes its cost and nothing else.
 
 #include <ATen/Operators.h>
 
@@ -13,7 +13,8 @@ namespace ops = at::_ops;
 
 namespace {
 
-// The kernel knows self and out for the same object by its address, which a box does not keep.
+// The kernel compares the addresses of self and out to see whether they are the same object. Boxing
+// does not keep addresses.
 struct AddrOut : ops::addr_out {
   static constexpr bool kRunsItself = true;
 };
@@ -38,7 +39,7 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   register_typed<ops::exp, ops::log, ops::log1p, ops::sqrt, ops::sqrt_, ops::rsqrt, ops::sin,
                  ops::cos, ops::tanh, ops::sigmoid, ops::erf, ops::sign, ops::floor, ops::ceil,
                  ops::round, ops::isnan>(library);
-  // PyTorch's own kernel looks whether the tensor's device has a loop for exact powers
+  // PyTorch's own kernel checks whether the tensor's device has a loop for exact powers
   register_typed<ops::ldexp_Tensor, ops::ldexp_, ops::ldexp_out>(library);
   // comparison and logic
   register_typed<ops::eq_Tensor, ops::eq_Scalar, ops::ne_Tensor, ops::ne_Scalar, ops::lt_Tensor,

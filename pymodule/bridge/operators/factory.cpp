@@ -1,4 +1,4 @@
-// Tensors without content: what every factory function of PyTorch ends in.
+// Factories of uninitialized tensors, which all factory functions of PyTorch call, and ranges.
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -24,12 +24,13 @@ void check_options(const char *operator_name, caffe2::TypeMeta dtype,
                    std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
   check_dtype(dtype, operator_name);
   TORCH_CHECK_NOT_IMPLEMENTED(c10::layout_or_default(layout) == c10::kStrided,
-                              "openreg: cannot allocate a ", *layout, " tensor");
+                              "openreg: cannot allocate a tensor of layout ", *layout,
+                              ": expected torch.strided");
   TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
 }
 
-// With deterministic algorithms what nobody wrote is NaN, or the largest integer.
-at::Tensor without_content(at::Tensor &&tensor) {
+// With deterministic algorithms, uninitialized memory is filled with NaN or the largest integer.
+at::Tensor fill_if_deterministic(at::Tensor &&tensor) {
   auto &context = at::globalContext();
   if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
       [[unlikely]] {
@@ -53,7 +54,7 @@ at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
   if (memory_format.value_or(c10::MemoryFormat::Contiguous) != c10::MemoryFormat::Contiguous) {
     impl->empty_tensor_restride(*memory_format);
   }
-  return without_content(std::move(tensor));
+  return fill_if_deterministic(std::move(tensor));
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
@@ -65,10 +66,10 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
   const auto bytes = at::detail::computeStorageNbytes(size, stride, type.itemsize());
   auto tensor = make_tensor(make_storage(allocate_block(index_of(device), bytes), bytes), type);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
-  return without_content(std::move(tensor));
+  return fill_if_deterministic(std::move(tensor));
 }
 
-// Zeros that take no memory: autograd makes them where a gradient is known to be zero.
+// Zeros without memory. Autograd makes them for gradients that are known to be zero.
 at::Tensor efficient_zero_tensor(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
                                  std::optional<c10::Layout> layout,
                                  std::optional<c10::Device> device,
@@ -89,7 +90,8 @@ at::ScalarType dtype_of_range(const at::Scalar &start, const at::Scalar &end,
   return counts ? at::kLong : c10::get_default_dtype_as_scalartype();
 }
 
-// PyTorch's own makes an empty tensor, which the kernel makes longer: that has to be waited for.
+// PyTorch's own kernel makes an empty tensor and resizes it in the kernel, which could not be
+// queued.
 at::Tensor arange(const at::Scalar &start, const at::Scalar &end, const at::Scalar &step,
                   std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                   std::optional<c10::Device> device, std::optional<bool> pin_memory) {

@@ -1,5 +1,5 @@
-// What CUDA's fused kernels over lists of tensors refuse, although PyTorch's loop over the list,
-// which does the work here, would not.
+// Checks of CUDA's fused kernels over lists of tensors. PyTorch's loop over the list, which
+// computes here, does not make them.
 
 #include "compat/native_functions.h"
 #include "compat/native_kernels.h"
@@ -9,7 +9,7 @@ namespace openreg {
 
 namespace {
 
-// Of _foreach_add: other operators of its kind take a number from the host.
+// For _foreach_add only: similar operators accept a scalar tensor on the host.
 void check_addend(at::TensorList tensors, const at::Tensor &addend, const at::Scalar &alpha,
                   const char *sentence) {
   native::check_foreach_api_restrictions(tensors);

@@ -1,7 +1,7 @@
-// The gradient scaler's two operators, over amp's kernels.
+// The gradient scaler's two operators. The amp layer's kernels compute them.
 //
-// Both are done in the order of the device's current stream, and neither is waited for: scaling,
-// unscaling and the update of the scale need no answer on the host.
+// Both run in order on the device's current stream without waiting: scaling, unscaling and updating
+// the scale need no result on the host.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 
 #include "core/registration.h"
 #include "launch/by_dtype.h"
-#include "launch/launch_device.h"
+#include "launch/argument_devices.h"
 #include "streams/inline_guard.h"
 #include "amp/amp.h"
 
@@ -20,7 +20,7 @@ namespace openreg {
 
 namespace {
 
-// Where kernels find the value of a one-element tensor. Sentences are CUDA's.
+// Returns the kernel address of a one-element tensor's value. The error messages are CUDA's.
 template <class T> T *number(const at::Tensor &tensor, const char *name, const char *type) {
   TORCH_CHECK(tensor.device().type() == kDeviceType, name,
               in_cuda_mode() ? " must be a CUDA tensor." : " must be an openreg tensor.");
@@ -32,12 +32,12 @@ template <class T> T *number(const at::Tensor &tensor, const char *name, const c
 
 // ---- unscale ------------------------------------------------------------------------------------
 
-// As few gradients are not worth another thread; the same as for PyTorch's elementwise kernels.
+// Fewer gradients are not worth another thread. Source: PyTorch's elementwise kernels (GRAIN_SIZE).
 constexpr int64_t kGrainSize = 32768;
 
 using Unscale = void (*)(void *gradients, int64_t count, float inverse_scale, float *found_inf);
 
-// One of amp's kernels, in parts on PyTorch's threads.
+// Runs one of the amp layer's kernels in parallel on PyTorch's threads.
 template <class T, void (*kernel)(T *, size_t, float, float *)>
 void unscale(void *gradients, int64_t count, float inverse_scale, float *found_inf) {
   at::parallel_for(0, count, kGrainSize, [&](int64_t begin, int64_t end) {
@@ -79,19 +79,19 @@ void non_finite_check_and_unscale_(at::TensorList gradients, at::Tensor &found_i
   }
   const auto *scale = number<float>(inverse_scale, "inv_scale", "a float");
   auto *found = number<float>(found_inf, "found_inf", "a float");
-  LaunchDevice where("aten::_amp_foreach_non_finite_check_and_unscale_", "");
+  ArgumentDevices devices("aten::_amp_foreach_non_finite_check_and_unscale_", "");
   {
-    LaunchDevice::List list(where);
+    ArgumentDevices::List list(devices);
     for (const auto &gradient : gradients) {
-      list.see(gradient);
+      list.check(gradient);
     }
   }
-  where.see(found_inf);
-  where.see(inverse_scale);
-  const auto device = where.index(); // refuses a gradient that is elsewhere
+  devices.check(found_inf);
+  devices.check(inverse_scale);
+  const auto device = devices.index(); // raises for a gradient on another device
 
   std::vector<DenseGradient> all;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies; // of gradients with gaps
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies; // contiguous copies of gradients with gaps
   all.reserve(gradients.size());
   for (const auto &gradient : gradients) {
     const bool is_dense = gradient.is_non_overlapping_and_dense();
@@ -118,11 +118,11 @@ at::Tensor &update_scale_(at::Tensor &scale, at::Tensor &growth_tracker,
   auto *tracker = number<int32_t>(growth_tracker, "growth_tracker", "an int");
   auto *current = number<float>(scale, "current_scale", "a float");
   const auto *found = number<float>(found_inf, "found_inf", "a float");
-  LaunchDevice where("aten::_amp_update_scale_", "");
-  where.see(scale);
-  where.see(growth_tracker);
-  where.see(found_inf);
-  run_on_stream(where.index(), [=] {
+  ArgumentDevices devices("aten::_amp_update_scale_", "");
+  devices.check(scale);
+  devices.check(growth_tracker);
+  devices.check(found_inf);
+  run_on_stream(devices.index(), [=] {
     openreg_amp_update_scale(current, tracker, *found, growth_factor, backoff_factor,
                              static_cast<int>(growth_interval));
   });

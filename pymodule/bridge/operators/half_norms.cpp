@@ -1,6 +1,6 @@
-// Layer and batch normalisation of float16 and bfloat16, whose statistics are float32, as CUDA's:
-// the results that backward is given, and what it computes with. The CPU's kernels have it so where
-// weights are float32, so that others are handed to them as float32, in copies as long as a weight.
+// Layer and batch normalization of float16 and bfloat16. As on CUDA, the statistics are float32:
+// those that forward returns, and those with which backward computes. The CPU's kernels do this
+// only if the weights are float32. So these kernels pass float32 copies of the weights.
 
 #include <ATen/Operators.h>
 #include <ATen/ops/empty.h>
@@ -27,7 +27,7 @@ bool is_half(const Tensor &tensor) {
   return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
 }
 
-// Whether the CPU's kernel would have statistics as short as its input.
+// Whether the CPU's kernel would compute the statistics in half precision.
 bool is_to_widen(const Tensor &input, const OptionalTensor &weight) {
   return is_half(input) && input.numel() > 0 &&
          (!is_given(weight) || weight->scalar_type() == input.scalar_type());
@@ -37,13 +37,13 @@ OptionalTensor wide(const OptionalTensor &tensor) {
   return is_given(tensor) ? OptionalTensor(tensor->to(at::kFloat)) : std::nullopt;
 }
 
-// The kernel tells by the weight that statistics are wide: there is always one.
+// The kernel derives the dtype of the statistics from the weight, so there must be one.
 Tensor wide_weight(const Tensor &input, const OptionalTensor &weight, at::IntArrayRef sizes) {
   return is_given(weight) ? weight->to(at::kFloat)
                           : at::ones(sizes, input.options().dtype(at::kFloat));
 }
 
-// Gradients as the program's own weights are.
+// Rounds the gradients to the dtype of the program's weights.
 Three rounded(Three &&gradients, const Tensor &input) {
   auto &[of_input, of_weight, of_bias] = gradients;
   for (auto *gradient : {&of_weight, &of_bias}) {
@@ -124,7 +124,7 @@ batch_norm_with_update(const Tensor &input, const OptionalTensor &weight,
                        double momentum, double epsilon) {
   auto [result, mean, inverse] = native_batch_norm(input, weight, bias, running_mean,
                                                    running_variance, true, momentum, epsilon);
-  auto reserve = at::empty({0}, input.options().dtype(at::kByte)); // cuDNN's alone
+  auto reserve = at::empty({0}, input.options().dtype(at::kByte)); // only cuDNN uses it
   return {std::move(result), std::move(mean), std::move(inverse), std::move(reserve)};
 }
 

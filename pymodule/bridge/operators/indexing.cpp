@@ -1,5 +1,5 @@
-// Writing by indices: all of index_put's names end in _index_put_impl_. As on CUDA, indices may be
-// on the host, values not, but for numbers.
+// Writing by indices: all variants of index_put call _index_put_impl_. As on CUDA, indices may be
+// on the host. Values may not, unless they are a single number.
 
 #include <ATen/Context.h>
 #include <ATen/Operators.h>
@@ -15,7 +15,8 @@ namespace ops = at::_ops;
 
 using Indices = c10::List<std::optional<at::Tensor>>;
 
-// Whether one mask of the device's says where: then even a number in a tensor of dimensions is one.
+// Whether the indices are one mask on the device. Then a one-element value of any dimension counts
+// as a number.
 bool fills_by_mask(const at::Tensor &self, const Indices &indices) {
   int masks = 0;
   for (const std::optional<at::Tensor> &index : indices) {

@@ -1,5 +1,5 @@
-// LSTM by whole layers. PyTorch runs a layer of float32 as one kernel of oneDNN on CPU tensors, and
-// step by step elsewhere; here it is the same kernel, launched, with the same derivative.
+// LSTM by whole layers. On CPU tensors PyTorch computes a float32 layer by one oneDNN kernel,
+// elsewhere step by step. This launches the same oneDNN kernel, with the same derivative.
 
 #include <ATen/Context.h>
 #include <ATen/ops/cat.h>
@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 using at::TensorList;
 
-constexpr int64_t kModeLstm = 2; // in oneDNN's numbering, which PyTorch's operator has
+constexpr int64_t kModeLstm = 2; // mkldnn_rnn_layer's mode, in oneDNN's numbering
 
 bool takes_whole_layers(const Tensor &input, TensorList hx) {
   const bool has_projections = hx.size() == 2 && hx[0].size(2) != hx[1].size(2);
@@ -36,7 +36,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor &input, TensorList hx, Tens
   }
   TORCH_CHECK(hx.size() == 2, "lstm expects two hidden states");
   const int64_t directions = bidirectional ? 2 : 1;
-  const size_t weights = has_biases ? 4 : 2; // of one layer and direction
+  const size_t weights = has_biases ? 4 : 2; // per layer and direction
   auto layer_input = (batch_first ? input.transpose(0, 1) : input).contiguous();
   const auto h0 = hx[0].contiguous(), c0 = hx[1].contiguous();
   const auto hidden_size = h0.size(2);
@@ -66,7 +66,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor &input, TensorList hx, Tens
 
 } // namespace
 
-// It is made of other operators, with whatever differentiates or batches them.
+// It calls other operators, which autograd differentiates, so the same kernel serves both keys.
 OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("lstm.input", &lstm);
 }

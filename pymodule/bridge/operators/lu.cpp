@@ -1,4 +1,4 @@
-// LU decomposition without pivoting, which PyTorch has for CUDA and not for the CPU.
+// LU decomposition without pivoting, which PyTorch supports on CUDA but not on the CPU.
 
 #include <ATen/Operators.h>
 #include <ATen/ops/_linalg_check_errors.h>
@@ -24,7 +24,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lu_factor_plain(const at::Tensor 
   TORCH_CHECK(matrices.dim() >= 2, "linalg.lu_factor: The input tensor A must have at least 2 "
                                    "dimensions.");
   const auto rows = matrices.size(-2), columns = matrices.size(-1), rank = std::min(rows, columns);
-  auto lu = matrices.mT().clone(at::MemoryFormat::Contiguous).mT(); // by columns, as LAPACK has it
+  auto lu = matrices.mT().clone(at::MemoryFormat::Contiguous).mT(); // column-major, as LAPACK's
   const auto batch = matrices.sizes().slice(0, static_cast<size_t>(matrices.dim() - 2));
   auto info = at::zeros(batch, matrices.options().dtype(at::kInt));
   for (int64_t i = 0; i < rank; ++i) {

@@ -1,6 +1,6 @@
-// Nested tensors: the operators that choose a device, draw random numbers, or read the tables of
-// sizes, which are host memory on any device. PyTorch composes them of operators on the buffer. The
-// others are launches of the CPU's kernels (boxed.cpp).
+// Nested tensors: operators that choose a device, draw random numbers, or read the tables of sizes,
+// which are host memory on any device. PyTorch implements them by operators on the buffer. All
+// others are boxed launches (launch/boxed.cpp).
 
 #include "compat/native_kernels.h"
 #include "core/registration.h"
@@ -9,7 +9,7 @@ namespace openreg {
 
 namespace {
 
-// Loading with a map_location moves the tables to the device as well.
+// torch.load with a map_location moves the tables to the device, too, so they are moved back.
 at::Tensor view_from_buffer(const at::Tensor &buffer, const at::Tensor &sizes,
                             const at::Tensor &strides, const at::Tensor &offsets) {
   return native::_nested_view_from_buffer(buffer, sizes.cpu(), strides.cpu(), offsets.cpu());

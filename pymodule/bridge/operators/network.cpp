@@ -1,5 +1,5 @@
-// Typed launches of the other operators that training steps consist of: matrix products,
-// reductions, indexing, normalisation, losses, pooling and Fourier transforms.
+// Typed launches of other operators that training steps call: matrix products, reductions,
+// indexing, normalization, losses, pooling and Fourier transforms.
 
 #include <ATen/Context.h>
 #include <ATen/Operators.h>
@@ -14,7 +14,7 @@ namespace ops = at::_ops;
 
 namespace {
 
-// How large these results are depends on the arguments' content, which is waited for.
+// The sizes of these results depend on the arguments' content, so the call waits for it.
 at::Tensor nonzero(const at::Tensor &self) {
   note_sync(self.device().index());
   return typed<ops::nonzero>(self);
@@ -46,7 +46,7 @@ at::Tensor index(const at::Tensor &self, const c10::List<std::optional<at::Tenso
 }
 
 at::Tensor adaptive_avg_pool2d_backward(const at::Tensor &gradient, const at::Tensor &self) {
-  at::globalContext().alertNotDeterministic("adaptive_avg_pool2d_backward_cuda"); // as CUDA's
+  at::globalContext().alertNotDeterministic("adaptive_avg_pool2d_backward_cuda"); // as on CUDA
   return typed<ops::_adaptive_avg_pool2d_backward>(gradient, self);
 }
 
@@ -71,7 +71,7 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   register_one<ops::nonzero>(library, &nonzero);
   register_one<ops::masked_select>(library, &masked_select);
   register_one<ops::index_Tensor>(library, &index);
-  // normalisation; of layers and batches in half_norms.cpp
+  // normalization; that of layers and batches is in half_norms.cpp
   register_typed<ops::native_group_norm, ops::native_group_norm_backward>(library);
   // losses; softmax is in cuda_forms.cpp
   register_typed<ops::nll_loss_forward, ops::nll_loss_backward, ops::mse_loss,

@@ -1,5 +1,5 @@
-// Quantized tensors: the operators that choose a device or cross devices. The others are launches
-// of the CPU's kernels (boxed.cpp).
+// Quantized tensors: operators that choose a device or copy between devices. All others are boxed
+// launches (launch/boxed.cpp).
 
 #include <ATen/ops/quantize_per_channel.h>
 #include <ATen/ops/quantize_per_tensor.h>
@@ -14,7 +14,7 @@ namespace openreg {
 
 namespace {
 
-// Numbers as `like` would hold them, on its device.
+// Quantizes numbers like `like`, on its device.
 at::Tensor quantize_like(const at::Tensor &numbers, const at::Tensor &like) {
   const auto there = numbers.to(like.device(), at::kFloat);
   if (like.qscheme() == at::kPerTensorAffine) {
@@ -25,7 +25,7 @@ at::Tensor quantize_like(const at::Tensor &numbers, const at::Tensor &like) {
                                   like.scalar_type());
 }
 
-// Where `device` says, whatever the device of the parameters.
+// Makes the tensor on `device`, regardless of the device of the parameters.
 at::Tensor empty_per_channel(c10::IntArrayRef size, const at::Tensor &scales,
                              const at::Tensor &zero_points, int64_t axis,
                              std::optional<c10::ScalarType> dtype,
@@ -33,7 +33,7 @@ at::Tensor empty_per_channel(c10::IntArrayRef size, const at::Tensor &scales,
                              std::optional<bool> pin_memory,
                              std::optional<c10::MemoryFormat> memory_format) {
   const auto there = device.value_or(scales.device());
-  check(openreg_initialize());                 // refuses a forked child
+  check(openreg_initialize());                 // raises in a forked child
   const c10::OptionalDeviceGuard guard(there); // memory is allocated on the current device
   return native::empty_per_channel_affine_quantized(size, scales.to(there), zero_points.to(there),
                                                     axis, dtype, layout, there, pin_memory,

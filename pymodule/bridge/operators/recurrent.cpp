@@ -1,9 +1,9 @@
-// The fused cells of LSTM and GRU. PyTorch calls them on accelerators where the CPU runs the cell
-// operator by operator; here they are that composition, as one launch.
+// The fused LSTM and GRU cells. PyTorch calls them on accelerators; on the CPU it runs a cell
+// operator by operator. Here a cell is that composition in one launch.
 //
-// Each cell is an operator like any other for the typed door: a type with the schema of PyTorch's
-// operator whose `redispatch` is the computation on CPU tensors. A graph has the computation's own
-// launches instead.
+// Each cell is a type with the schema of PyTorch's operator, for a typed launch (launch/typed.h).
+// Its `redispatch` computes the cell on CPU tensors. A graph captures the launches of the single
+// operators instead.
 
 #include <ATen/Operators.h>
 #include <ATen/TensorOperators.h>
@@ -28,7 +28,7 @@ Tensor sum_over_batch(const Tensor &gradient, bool has_bias) {
   return has_bias ? gradient.sum(0) : Tensor();
 }
 
-// The derivatives of sigmoid and tanh, by their results.
+// The derivatives of sigmoid and tanh, computed from their results.
 Tensor sigmoid_slope(const Tensor &y) {
   return (1 - y) * y;
 }
@@ -36,7 +36,7 @@ Tensor tanh_slope(const Tensor &y) {
   return 1 - y * y;
 }
 
-// gates: input, forget, cell, output. The workspace holds them activated.
+// Gates: input, forget, cell, output. The workspace holds them after activation.
 struct LstmCell : at::_ops::_thnn_fused_lstm_cell {
   static constexpr bool kRunsItself = true, kIsComposed = true;
   static std::tuple<Tensor, Tensor, Tensor> redispatch(c10::DispatchKeySet,
@@ -81,8 +81,8 @@ struct LstmCellBackward : at::_ops::_thnn_fused_lstm_cell_backward_impl {
   }
 };
 
-// gates: reset, update, new. The workspace holds them activated, then hx and the hidden part of the
-// new gate.
+// Gates: reset, update, new. The workspace holds them after activation, then hx and the hidden part
+// of the new gate.
 struct GruCell : at::_ops::_thnn_fused_gru_cell {
   static constexpr bool kRunsItself = true, kIsComposed = true;
   static std::tuple<Tensor, Tensor> redispatch(c10::DispatchKeySet, const Tensor &input_gates,

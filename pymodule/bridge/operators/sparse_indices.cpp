@@ -1,5 +1,5 @@
-// The check that indices of a sparse tensor are those of a coalesced one numbers them by a function
-// of the device that it calls directly, on the device's own tensor.
+// The check that a sparse tensor is coalesced flattens its indices. It calls a function of the
+// device directly, on a device tensor, through a DispatchStub.
 
 #include "operators/sparse_indices.h"
 
@@ -13,7 +13,7 @@ namespace openreg {
 
 namespace {
 
-// indices: (dimensions, n), integers. Returns n numbers: the positions that the columns name in a
+// `indices`: (dimensions, n), integers. Returns (n): the positions of the indexed elements in a
 // contiguous tensor of `sizes`.
 at::Tensor flatten_indices(const at::Tensor &indices, c10::IntArrayRef sizes) {
   const auto strides = at::tensor(c10::contiguous_strides(sizes), at::kLong).unsqueeze(1);

@@ -1,8 +1,9 @@
+// A kernel behind the check that a sparse tensor is coalesced.
 #pragma once
 
 namespace openreg {
 
-// Called once, when the extension is loaded.
+// Call it once, when the extension is loaded.
 void register_sparse_indices();
 
 } // namespace openreg

@@ -1,5 +1,5 @@
-// What a tensor is made over: which storage, how large, and who uses it. resize_, the forms of
-// set_, record_stream, _lazy_clone, and whether one tensor can take the place of another.
+// Operators on a tensor's storage: resize_, the overloads of set_, record_stream, _lazy_clone, and
+// the check whether one tensor's data can replace another's.
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -14,7 +14,7 @@ namespace openreg {
 
 namespace {
 
-// Gives a tensor sizes (and strides; contiguous without), and its storage room for them.
+// Sets a tensor's sizes and strides (contiguous if not given), and grows its storage if necessary.
 void set_shape(c10::TensorImpl &impl, c10::IntArrayRef size, at::OptionalIntArrayRef stride) {
   if (impl.sizes() == size && (!stride.has_value() || impl.strides() == *stride)) {
     return;
@@ -85,8 +85,8 @@ void record_stream(at::Tensor &self, c10::Stream stream) {
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
 }
 
-// A copy of all of the storage. PyTorch's own kernel would share the memory until one of both is
-// written to, which it learns from accesses to the storage: kernels write to twins here.
+// Copies the whole storage. PyTorch's own kernel would share the memory until one of the tensors is
+// written to. It detects writes by accesses to the storage, but kernels here write to twins.
 at::Tensor lazy_clone(const at::Tensor &self) {
   const auto &source = self.storage();
   const auto device = self.device().index();
@@ -98,8 +98,8 @@ at::Tensor lazy_clone(const at::Tensor &self) {
   return at::detail::make_tensor<DeviceTensor>(std::move(storage), *self.unsafeGetTensorImpl());
 }
 
-// Module.to asks this before it replaces the data of a parameter in place: host and devices differ
-// in nothing that a TensorImpl would have to be another class for.
+// Module.to() calls this before it replaces a parameter's data in place. Strided tensors on the
+// host and on devices are compatible.
 bool has_compatible_shallow_copy_type(const at::Tensor &self, const at::Tensor &from) {
   const auto is_plain = [](const at::Tensor &tensor) {
     return tensor.key_set().has(c10::DispatchKey::Dense) && tensor.layout() == c10::kStrided;
@@ -120,12 +120,13 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
-// The integers of a quantized tensor have a storage as others do.
+// A quantized tensor's integers have an ordinary storage.
 OPENREG_LIBRARY_IMPL(aten, quantized, library) {
   library.impl("set_.source_Storage_storage_offset", &set_storage_offset);
 }
 
-// Memory is used whatever marks it is read with. Resolving them first would record a copy.
+// Conjugate and negative bits do not matter here. Resolving them first would record a copy's
+// memory.
 TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
   library.impl("record_stream", torch::CppFunction::makeFallthrough());
 }
@@ -133,7 +134,7 @@ TORCH_LIBRARY_IMPL(aten, Negative, library) {
   library.impl("record_stream", torch::CppFunction::makeFallthrough());
 }
 
-// Composite by default, so that autograd must be told as well.
+// PyTorch's default is composite, so it must be overridden for autograd as well.
 OPENREG_LIBRARY_IMPL(aten, autograd, library) {
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }

@@ -1,4 +1,4 @@
-// Views: tensors that look into another's storage. Nothing runs and nothing is copied.
+// Views: tensors that share another tensor's storage. Nothing runs and nothing is copied.
 
 #include <ATen/Operators.h>
 
@@ -12,14 +12,15 @@ namespace ops = at::_ops;
 
 namespace {
 
-// A fake tensor has our keys and no memory: tracing detaches it below its own dispatch.
+// A fake tensor has the device's keys but no device memory. Tracing detaches it below its own
+// dispatch.
 at::Tensor detach(const at::Tensor &self) {
   const auto &storage = self.unsafeGetTensorImpl()->unsafe_storage();
   return storage.device_type() == kDeviceType ? typed_view<&native::detach>(self)
                                               : native::detach(self);
 }
 
-// Those with kernels of several signatures.
+// These kernels have several signatures.
 constexpr ViewKernel<> kSqueeze = &native::squeeze;
 constexpr ViewKernel<int64_t> kSqueezeDim = &native::squeeze;
 constexpr ViewKernel<c10::IntArrayRef> kSqueezeDims = &native::squeeze;

@@ -19,13 +19,14 @@ using libkineto::ActivityType;
 
 // ---- time ---------------------------------------------------------------------------------------
 
-// The quickest of some looks at both clocks, for the thread may be interrupted between them.
+// Uses the fastest of several measurements, because the thread may be interrupted between both
+// clocks.
 void Clock::measure() {
-  constexpr int kLooks = 100;
+  constexpr int kMeasurements = 100;
   constexpr int64_t kNsPerSecond = 1'000'000'000;
   Pair best{};
   auto best_ns = std::numeric_limits<int64_t>::max();
-  for (int i = 0; i < kLooks; ++i) {
+  for (int i = 0; i < kMeasurements; ++i) {
     timespec time{};
     const auto before_ns = now_ns();
     clock_gettime(CLOCK_REALTIME, &time);
@@ -53,15 +54,16 @@ int64_t Clock::unix_ns(int64_t ns) const {
 
 namespace {
 
-struct Calls {
+struct ApiNames {
   const char *kernel, *copy, *fill, *graph;
 };
 
-// What a thread calls to give work to a stream: CUDA's functions, or ours.
-const Calls &calls() {
-  static constexpr Calls kCuda{"cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync",
-                               "cudaGraphLaunch"};
-  static constexpr Calls kOwn{"openregLaunch", "openregCopy", "openregFill", "openregGraphLaunch"};
+// The function that gave work to a stream: CUDA's names in CUDA mode, otherwise openreg's.
+const ApiNames &api_names() {
+  static constexpr ApiNames kCuda{"cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync",
+                                  "cudaGraphLaunch"};
+  static constexpr ApiNames kOwn{"openregLaunch", "openregCopy", "openregFill",
+                                 "openregGraphLaunch"};
   return in_cuda_mode() ? kCuda : kOwn;
 }
 
@@ -69,7 +71,7 @@ ActivityType call_type() {
   return in_cuda_mode() ? ActivityType::CUDA_RUNTIME : ActivityType::PRIVATEUSE1_RUNTIME;
 }
 
-// "aten::mm" becomes "mm_kernel", so that tables tell the kernel from the operator.
+// "aten::mm" becomes "mm_kernel", so that tables distinguish the kernel from the operator.
 std::string kernel_name(std::string_view name) {
   constexpr std::string_view kAten = "aten::";
   if (name.starts_with(kAten)) {
@@ -89,23 +91,23 @@ struct Named {
 };
 
 Named name_work(const WorkRecord &record, const libkineto::ITraceActivity *linked) {
-  if (record.note == nullptr) { // of before the profile
-    return {ActivityType::CONCURRENT_KERNEL, kernel_name(""), calls().kernel};
+  if (record.note == nullptr) { // submitted before the profile
+    return {ActivityType::CONCURRENT_KERNEL, kernel_name(""), api_names().kernel};
   }
   const auto &note = *record.note;
   if (note.memory != nullptr) {
     const bool is_copy = std::string_view(note.memory).starts_with("Memcpy");
-    return is_copy ? Named{ActivityType::GPU_MEMCPY, note.memory, calls().copy}
-                   : Named{ActivityType::GPU_MEMSET, note.memory, calls().fill};
+    return is_copy ? Named{ActivityType::GPU_MEMCPY, note.memory, api_names().copy}
+                   : Named{ActivityType::GPU_MEMSET, note.memory, api_names().fill};
   }
   if (note.collective != nullptr) {
-    return {ActivityType::CONCURRENT_KERNEL, collective_name(*note.collective), calls().kernel};
+    return {ActivityType::CONCURRENT_KERNEL, collective_name(*note.collective), api_names().kernel};
   }
   const auto name = linked != nullptr ? linked->name() : note.name;
-  return {ActivityType::CONCURRENT_KERNEL, kernel_name(name), calls().kernel};
+  return {ActivityType::CONCURRENT_KERNEL, kernel_name(name), api_names().kernel};
 }
 
-// As a program may have named it, in JSON.
+// Escapes text from the program for JSON.
 std::string quoted(const std::string &text) {
   std::string json;
   for (const char each : text) {
@@ -117,8 +119,8 @@ std::string quoted(const std::string &text) {
   return json;
 }
 
-// PyTorch's names, which tools that read traces of NCCL look for.
-std::string facts_of(const torch::ParamCommsDebugInfo &info) {
+// PyTorch's names. Tools that read traces of NCCL look for them.
+std::string metadata_of(const torch::ParamCommsDebugInfo &info) {
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(info.getDType()));
   const auto elements = std::max(info.getInMessageNelems(), info.getOutMessageNelems());
   return fmt::format(
@@ -131,24 +133,24 @@ std::string facts_of(const torch::ParamCommsDebugInfo &info) {
       info.getSequenceNumber());
 }
 
-std::string facts_of(const WorkNote &note, int64_t ns) {
+std::string metadata_of(const WorkNote &note, int64_t ns) {
   if (note.memory != nullptr) {
     const auto rate =
         static_cast<double>(note.bytes) / static_cast<double>(std::max<int64_t>(ns, 1));
     return fmt::format(R"-("bytes": {}, "memory bandwidth (GB/s)": {})-", note.bytes, rate);
   }
-  return note.collective != nullptr ? facts_of(*note.collective) : "";
+  return note.collective != nullptr ? metadata_of(*note.collective) : "";
 }
 
-// ---- events that say what they are when the trace is written -----------------------------------
+// ---- events that produce their metadata when the trace is written -------------------------------
 
 class DeviceWork final : public libkineto::GenericTraceActivity {
 public:
   DeviceWork(const libkineto::TraceSpan &span, const Named &named)
       : GenericTraceActivity(span, named.type, named.name) {}
 
-  void is_of(WorkRecord record) { record_ = std::move(record); }
-  void carry(std::unique_ptr<const FileOnly> file) { file_ = std::move(file); }
+  void set_record(WorkRecord record) { record_ = std::move(record); }
+  void attach(std::unique_ptr<const FileOnly> file) { file_ = std::move(file); }
 
   void log(libkineto::ActivityLogger &logger) const override {
     if (file_ != nullptr) {
@@ -163,8 +165,8 @@ public:
                             work.stream, work.kind == OPENREG_TRACE_INLINE ? "caller" : "worker");
     if (note != nullptr) {
       json += fmt::format(R"(, "correlation": {})", id);
-      if (const auto facts = facts_of(*note, duration()); !facts.empty()) {
-        json += ", " + facts;
+      if (const auto metadata = metadata_of(*note, duration()); !metadata.empty()) {
+        json += ", " + metadata;
       }
     }
     return json;
@@ -172,12 +174,12 @@ public:
 
 private:
   WorkRecord record_{};
-  std::unique_ptr<const FileOnly> file_; // of the first alone
+  std::unique_ptr<const FileOnly> file_; // only in the first event
 };
 
 } // namespace
 
-class Call final : public libkineto::GenericTraceActivity {
+class ApiCall final : public libkineto::GenericTraceActivity {
 public:
   using GenericTraceActivity::GenericTraceActivity;
 
@@ -203,7 +205,7 @@ void FileOnly::log(const libkineto::TraceSpan &span, libkineto::ActivityLogger &
   }
 }
 
-// Kineto writes counters of this type alone.
+// Kineto writes counters of this type only.
 void FileOnly::log(const Count &count, const libkineto::TraceSpan &span,
                    libkineto::ActivityLogger &logger) {
   constexpr double kNsPerMs = 1e6;
@@ -246,17 +248,17 @@ void Events::add(std::vector<WorkRecord> records) {
   name_tracks();
 }
 
-void Events::tell(libkineto::ActivityLogger &logger) {
+void Events::log(libkineto::ActivityLogger &logger) {
   auto &events = buffer_.activities;
   if (!events.empty()) {
-    static_cast<DeviceWork &>(*events.front()).carry(std::move(file_));
+    static_cast<DeviceWork &>(*events.front()).attach(std::move(file_));
   }
   for (const auto &event : events) {
-    logger.handleActivity(*event); // it keeps the pointer
+    logger.handleActivity(*event); // the logger keeps the pointer
   }
 }
 
-void Events::put(std::unique_ptr<Activity> activity, Span span, Track track) {
+void Events::add_event(std::unique_ptr<Activity> activity, Span span, Track track) {
   activity->startTime = span.begin_ns;
   activity->endTime = span.end_ns;
   activity->device = track.first;
@@ -283,14 +285,14 @@ void Events::add_work(WorkRecord record, Span span) {
     event.flow.id = static_cast<uint32_t>(event.id);
     event.flow.type = libkineto::kLinkAsyncCpuGpu;
   }
-  put(std::move(work), span, track);
+  add_event(std::move(work), span, track);
   if (record.note != nullptr) {
-    put_call(record, event, named.call, span);
+    add_call(record, event, named.call, span);
   }
-  event.is_of(std::move(record));
+  event.set_record(std::move(record));
 }
 
-// A graph's nodes, which one call launched: the arrow leads to the first.
+// The nodes of a graph, which one call launched. The arrow leads to the first node.
 void Events::add_parts(const WorkRecord &record, Span span) {
   const Track track{record.work.device, record.work.stream};
   extend_ranges(*record.note, track, span);
@@ -299,7 +301,7 @@ void Events::add_parts(const WorkRecord &record, Span span) {
   for (const auto &part : record.parts) {
     auto work = std::make_unique<DeviceWork>(
         buffer_.span, Named{ActivityType::CONCURRENT_KERNEL, kernel_name(part.name), nullptr});
-    work->is_of({record.work, std::make_unique<WorkNote>(), {}});
+    work->set_record({record.work, std::make_unique<WorkNote>(), {}});
     work->linked = operator_of(record);
     work->id = id;
     if (first == nullptr) {
@@ -307,15 +309,15 @@ void Events::add_parts(const WorkRecord &record, Span span) {
       first->flow.id = static_cast<uint32_t>(id);
       first->flow.type = libkineto::kLinkAsyncCpuGpu;
     }
-    put(std::move(work), {clock_.unix_ns(part.begin_ns), clock_.unix_ns(part.end_ns)}, track);
+    add_event(std::move(work), {clock_.unix_ns(part.begin_ns), clock_.unix_ns(part.end_ns)}, track);
   }
-  put_call(record, *first, calls().graph, span);
+  add_call(record, *first, api_names().graph, span);
 }
 
-// Where the arrow to `work` begins. What the thread does itself takes it as long as the work.
-void Events::put_call(const WorkRecord &record, const Activity &work, const char *name, Span span) {
+// Adds the call in which the arrow to `work` begins. Inline work takes as long as its call.
+void Events::add_call(const WorkRecord &record, const Activity &work, const char *name, Span span) {
   const auto &note = *record.note;
-  auto call = std::make_unique<Call>(buffer_.span, call_type(), name);
+  auto call = std::make_unique<ApiCall>(buffer_.span, call_type(), name);
   call->threadId = note.thread;
   call->id = work.id;
   call->linked = work.linked;
@@ -323,8 +325,8 @@ void Events::put_call(const WorkRecord &record, const Activity &work, const char
   call->flow.start = 1;
   const auto made_ns = std::min(clock_.unix_ns(note.made_ns), span.begin_ns);
   const bool is_inline = record.work.kind == OPENREG_TRACE_INLINE;
-  put(std::move(call), is_inline ? span : Span{made_ns, made_ns},
-      {libkineto::processId(), note.system_thread});
+  add_event(std::move(call), is_inline ? span : Span{made_ns, made_ns},
+            {libkineto::processId(), note.system_thread});
 }
 
 void Events::add_wait(const openreg_trace_work &work, Span span) {
@@ -344,7 +346,7 @@ void Events::add_wait(const openreg_trace_work &work, Span span) {
 void Events::count(const openreg_trace_work &work, Span span) {
   auto &busy_ns = busy_ns_[{work.device, work.stream}];
   file_->counts.push_back({work.device, work.stream, span.begin_ns, span.end_ns,
-                           static_cast<int64_t>(work.ahead), busy_ns});
+                           static_cast<int64_t>(work.queue_depth), busy_ns});
   busy_ns += span.end_ns - span.begin_ns;
 }
 
@@ -358,7 +360,7 @@ void Events::extend_ranges(const WorkNote &note, Track track, Span span) {
   }
 }
 
-// From the first to the last work of the range on a stream.
+// A range on a stream extends from its first work to its last.
 void Events::add_ranges() {
   for (const auto &[key, span] : ranges_) {
     const auto &[track, correlation] = key;
@@ -370,7 +372,7 @@ void Events::add_ranges() {
         std::make_unique<Activity>(buffer_.span, ActivityType::GPU_USER_ANNOTATION, linked->name());
     range->id = static_cast<int32_t>(correlation);
     range->linked = linked;
-    put(std::move(range), span, track);
+    add_event(std::move(range), span, track);
   }
 }
 
@@ -386,7 +388,7 @@ openreg_device_properties properties_of(int device) {
 
 } // namespace
 
-// Processes are devices, threads are streams. Kineto gives devices names of its own before.
+// Devices appear as processes, streams as threads. Kineto names the devices before this.
 void Events::name_tracks() {
   int named = -1;
   for (const auto &[track, busy_ns] : busy_ns_) {

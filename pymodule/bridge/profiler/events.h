@@ -1,4 +1,4 @@
-// Kineto's events of what was recorded.
+// Kineto events for the recorded work.
 #pragma once
 
 #define FMT_HEADER_ONLY
@@ -16,8 +16,8 @@
 
 namespace openreg {
 
-// From openreg_now_ns to the time of day, which is Kineto's: both as they were at the first and
-// the last measurement, and in between in proportion.
+// Converts openreg_now_ns to Unix time, which Kineto uses. Interpolates between the first and the
+// last measurement of both clocks.
 class Clock {
 public:
   void measure();
@@ -30,10 +30,11 @@ private:
   std::vector<Pair> pairs_;
 };
 
-// What stands in the file of a trace and would disturb PyTorch's tables: names of tracks, waits,
-// counters. It is written with the first event.
+// Events that appear in the trace file, but would disturb PyTorch's tables: names of tracks, waits
+// and counters. They are written with the first event.
 struct FileOnly {
-  // Of a stream: how much work it had when some began, with that, and for how long it had worked.
+  // The work that a stream had when a piece of work began, including that piece, and the time that
+  // the stream had worked before.
   struct Count {
     int device, stream;
     int64_t begin_ns, end_ns, ahead, busy_ns;
@@ -49,20 +50,20 @@ struct FileOnly {
   std::vector<Count> counts;
 };
 
-class Call;
+class ApiCall;
 
 class Events {
 public:
-  // They are added to `buffer`, which lasts as long as this; work that ended before its span began
-  // is left out.
+  // Adds the events to `buffer`, which must outlive this object. Ignores work that ended before the
+  // buffer's span begins.
   Events(libkineto::CpuTraceBuffer &buffer, const Clock &clock,
          const libkineto::getLinkedActivityCallback &linked_activity)
       : buffer_(buffer), clock_(clock), linked_activity_(linked_activity) {}
 
   void add(std::vector<WorkRecord> records);
 
-  // At once what are events to PyTorch too, the rest when the trace is written.
-  void tell(libkineto::ActivityLogger &logger);
+  // Logs the events that PyTorch reads too. The others follow when the trace is written.
+  void log(libkineto::ActivityLogger &logger);
 
 private:
   using Activity = libkineto::GenericTraceActivity;
@@ -72,11 +73,11 @@ private:
     int64_t begin_ns, end_ns;
   };
 
-  void put(std::unique_ptr<Activity> activity, Span span, Track track);
+  void add_event(std::unique_ptr<Activity> activity, Span span, Track track);
   void add_work(WorkRecord record, Span span);
   void add_parts(const WorkRecord &record, Span span);
   void add_wait(const openreg_trace_work &work, Span span);
-  void put_call(const WorkRecord &record, const Activity &work, const char *name, Span span);
+  void add_call(const WorkRecord &record, const Activity &work, const char *name, Span span);
   const libkineto::ITraceActivity *operator_of(const WorkRecord &record) const;
   void count(const openreg_trace_work &work, Span span);
   void extend_ranges(const WorkNote &note, Track track, Span span);
@@ -92,7 +93,7 @@ private:
   std::unique_ptr<FileOnly> file_ = std::make_unique<FileOnly>();
 };
 
-// In JSON, as Kineto writes it of GPUs.
+// Returns the devices in JSON, in the form that Kineto uses for GPUs.
 std::string device_properties();
 
 } // namespace openreg

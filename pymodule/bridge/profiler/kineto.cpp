@@ -1,7 +1,9 @@
-// Kineto is what torch.profiler records with. It asks for a session when a profile with devices is
-// prepared, tells it where operators begin and end, and at the end has it hand over its events:
-// those of notes.h on the track of their stream, each with an event of the thread that gave it to
-// the stream, from which the arrow comes, and linked to the operator.
+// torch.profiler records with Kineto. Kineto asks for a session when a profile with devices is
+// prepared. It reports the beginning and end of operators to the session, and collects its events
+// at the end.
+//
+// Each recorded piece of work (notes.h) becomes an event on the track of its stream, linked to its
+// operator. A second event on the thread that submitted the work is the start of the arrow.
 
 #include "profiler/kineto.h"
 
@@ -33,7 +35,7 @@ const std::set<ActivityType> &device_activities() {
   return activities;
 }
 
-// PyTorch waits for the current one alone before it stops a profile.
+// PyTorch only synchronizes the current device before it stops a profile.
 void wait_for_devices() {
   if (!openreg_is_initialized() || openreg_in_bad_fork()) {
     return;
@@ -42,7 +44,7 @@ void wait_for_devices() {
   check(openreg_device_count(&count));
   const WithoutGil no_gil;
   for (int device = 0; device < count; ++device) {
-    check(openreg_device_drain(device)); // failures are for the program to see
+    check(openreg_device_drain(device)); // the program sees failures later
   }
 }
 
@@ -88,14 +90,14 @@ public:
     buffer_->span = libkineto::TraceSpan(begin_ns, end_ns, platform_name());
     Events events(*buffer_, clock_, linked_activity);
     events.add(std::exchange(records_, {}));
-    events.tell(logger);
+    events.log(logger);
   }
 
-  // Named in processTrace, for there are several.
+  // processTrace names the devices, because there are several.
   std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override { return nullptr; }
   std::vector<libkineto::ResourceInfo> getResourceInfos() override { return {}; }
 
-  // The events, which the caller's trace points to.
+  // Returns the events. The caller's trace points to them.
   std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override {
     return std::move(buffer_);
   }
@@ -124,7 +126,7 @@ public:
   std::unique_ptr<libkineto::IActivityProfilerSession>
   configure(const std::set<ActivityType> &types, const libkineto::Config &) override {
     if (!types.contains(ActivityType::CONCURRENT_KERNEL) || openreg_in_bad_fork()) {
-      return nullptr; // a profile of the host alone, or in a process that has no devices
+      return nullptr; // a profile of the host only, or a forked process without devices
     }
     return std::make_unique<Session>(types.contains(ActivityType::CPU_OP));
   }

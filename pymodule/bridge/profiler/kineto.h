@@ -1,12 +1,13 @@
-// The devices in torch.profiler: Kineto's interface for accelerators.
+// Shows the devices in torch.profiler, through Kineto's interface for accelerators.
 #pragma once
 
 namespace openreg {
 
-// Called once, when the extension is loaded.
+// Call it once, when the extension is loaded.
 void register_kineto_profiler();
 
-// Leaves out of the profile what the devices do, or goes on. What they were given before is done.
+// Pauses or resumes the recording of device activity. Work that was submitted before is completed
+// first.
 void collect_device_activity(bool collect);
 
 } // namespace openreg

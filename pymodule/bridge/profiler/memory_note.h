@@ -1,5 +1,4 @@
-// Says of work that a thread gives to streams that it copies or fills memory. Costs a look at a
-// flag while nothing is recorded.
+// Marks work as a copy or fill of memory. Costs one check of a flag while nothing is recorded.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,16 +10,17 @@ namespace openreg {
 
 extern std::atomic<bool> records_work;
 
-// While one lives, all work that its thread gives to streams is this. The innermost counts.
+// While one lives, all work that its thread submits to streams is this copy or fill. The innermost
+// one counts.
 class MemoryNote {
 public:
-  // A copy, of elements that may change on the way.
+  // A copy. Elements may be converted.
   MemoryNote(const at::Tensor &to, const at::Tensor &from) {
     if (records_work.load(std::memory_order_relaxed)) [[unlikely]] {
       begin_copy(to, from);
     }
   }
-  // What is filled with the same byte.
+  // A fill with one byte.
   explicit MemoryNote(const at::Tensor &filled) {
     if (records_work.load(std::memory_order_relaxed) && filled.is_non_overlapping_and_dense())
         [[unlikely]] {

@@ -12,7 +12,7 @@
 #include "core/device_type.h"
 #include "core/status.h"
 #include "streams/run_ahead.h"
-#include "launch/launch_device.h"
+#include "launch/argument_devices.h"
 
 namespace openreg {
 
@@ -21,22 +21,22 @@ constinit thread_local const MemoryNote *MemoryNote::current_ = nullptr;
 
 namespace {
 
-std::atomic<uint64_t> recording{0};           // the number of the last
-std::atomic<bool> is_recording{false};        // or does so but for a pause
+std::atomic<uint64_t> recording{0};           // the number of the last recording
+std::atomic<bool> is_recording{false};        // or is paused
 std::atomic<bool> operators_are_named{false}; // by `name_callback`
 std::optional<at::CallbackHandle> name_callback;
 
-// ---- what the calling thread is at --------------------------------------------------------------
+// ---- operators and ranges of the calling thread -------------------------------------------------
 
-struct Whereabouts {
-  uint64_t recording = 0; // in which it was entered; of older ones nothing is left
+struct ThreadContext {
+  uint64_t recording = 0; // in which this was entered; older contexts are discarded
   std::vector<uint64_t> operators;
   std::vector<const char *> names;
   std::shared_ptr<const NamedRange> range;
 };
 
-Whereabouts &whereabouts() {
-  thread_local Whereabouts here;
+ThreadContext &thread_context() {
+  thread_local ThreadContext here;
   if (const auto now = recording.load(std::memory_order_relaxed); here.recording != now) {
     here = {now, {}, {}, nullptr};
   }
@@ -44,33 +44,34 @@ Whereabouts &whereabouts() {
 }
 
 std::unique_ptr<at::ObserverContext> push_name(const at::RecordFunction &function) {
-  whereabouts().names.push_back(function.name()); // an operator's, which stays
+  thread_context().names.push_back(function.name()); // an operator's name, which is never freed
   return nullptr;
 }
 
 void pop_name(const at::RecordFunction &, at::ObserverContext *) {
-  auto &names = whereabouts().names;
-  if (!names.empty()) { // else it was entered before the recording
+  auto &names = thread_context().names;
+  if (!names.empty()) { // otherwise the operator was entered before the recording
     names.pop_back();
   }
 }
 
 // ---- records ------------------------------------------------------------------------------------
 
-struct Records {
-  std::mutex mutex; // its thread's, but for who takes them
+struct ThreadRecords {
+  std::mutex mutex; // contended only while records are taken
   std::vector<WorkRecord> list;
 };
 
 std::mutex all_mutex;
-std::vector<std::shared_ptr<Records>> &all_records() {
-  static auto &all = *new std::vector<std::shared_ptr<Records>>(); // threads may outlive it
+std::vector<std::shared_ptr<ThreadRecords>> &all_records() {
+  static auto &all =
+      *new std::vector<std::shared_ptr<ThreadRecords>>(); // never destroyed: threads may outlive it
   return all;
 }
 
-Records &own_records() {
+ThreadRecords &thread_records() {
   thread_local const auto own = [] {
-    auto made = std::make_shared<Records>();
+    auto made = std::make_shared<ThreadRecords>();
     const std::lock_guard lock(all_mutex);
     all_records().push_back(made);
     return made;
@@ -81,7 +82,7 @@ Records &own_records() {
 // ---- the tracer ---------------------------------------------------------------------------------
 
 void describe(WorkNote &note) {
-  const auto &here = whereabouts();
+  const auto &here = thread_context();
   if (!here.operators.empty()) {
     note.correlation = here.operators.back();
   }
@@ -102,7 +103,7 @@ void describe(WorkNote &note) {
   }
 }
 
-void *note_work(openreg_trace_kind kind, int, int) {
+void *create_note(openreg_trace_kind kind, int, int) {
   auto note = std::make_unique<WorkNote>();
   note->recording = recording.load(std::memory_order_relaxed);
   note->system_thread = libkineto::systemThreadId();
@@ -114,7 +115,7 @@ void *note_work(openreg_trace_kind kind, int, int) {
   return note.release();
 }
 
-void tell_work_done(const openreg_trace_work *work) {
+void record_work(const openreg_trace_work *work) {
   std::unique_ptr<WorkNote> note(static_cast<WorkNote *>(work->note));
   if (!records_work.load(std::memory_order_relaxed)) {
     return;
@@ -123,14 +124,15 @@ void tell_work_done(const openreg_trace_work *work) {
     note.reset();
   }
   auto parts = std::exchange(parts_of_work(), {});
-  std::erase_if(parts,
-                [&](const auto &part) { return part.begin_ns < work->begin_ns; }); // another's
-  auto &records = own_records();
+  std::erase_if(parts, [&](const auto &part) {
+    return part.begin_ns < work->begin_ns;
+  }); // parts of earlier work
+  auto &records = thread_records();
   const std::lock_guard lock(records.mutex);
   records.list.push_back({*work, std::move(note), std::move(parts)});
 }
 
-constexpr openreg_tracer kTracer{&note_work, &tell_work_done};
+constexpr openreg_tracer kTracer{&create_note, &record_work};
 
 void name_operators(bool name) {
   if (name_callback.has_value()) {
@@ -180,7 +182,7 @@ void resume_recording() {
 
 std::vector<WorkRecord> take_records() {
   std::vector<WorkRecord> taken;
-  if (openreg_in_bad_fork()) { // another thread of the parent's may have had the locks
+  if (openreg_in_bad_fork()) { // another thread of the parent may have held the locks
     return taken;
   }
   const std::lock_guard lock(all_mutex);
@@ -190,28 +192,29 @@ std::vector<WorkRecord> take_records() {
     std::move(each->list.begin(), each->list.end(), std::back_inserter(taken));
     each->list.clear();
   }
-  std::erase_if(all, [](const auto &each) { return each.use_count() == 1; }); // of ended threads
+  std::erase_if(
+      all, [](const auto &each) { return each.use_count() == 1; }); // of threads that have ended
   return taken;
 }
 
 void enter_operator(uint64_t correlation) {
-  whereabouts().operators.push_back(correlation);
+  thread_context().operators.push_back(correlation);
 }
 
 void leave_operator() {
-  auto &operators = whereabouts().operators;
+  auto &operators = thread_context().operators;
   if (!operators.empty()) {
     operators.pop_back();
   }
 }
 
 void enter_range(uint64_t correlation) {
-  auto &here = whereabouts();
+  auto &here = thread_context();
   here.range = std::make_shared<const NamedRange>(correlation, std::move(here.range));
 }
 
 void leave_range() {
-  auto &here = whereabouts();
+  auto &here = thread_context();
   if (here.range != nullptr) {
     here.range = here.range->outer;
   }
@@ -225,7 +228,7 @@ void MemoryNote::begin(const char *name, size_t bytes) {
   outer_ = std::exchange(current_, this);
 }
 
-// In CUPTI's words, which tools look for.
+// CUPTI's names, which tools look for.
 void MemoryNote::begin_copy(const at::Tensor &to, const at::Tensor &from) {
   const char *name = "Memcpy DtoD (Device -> Device)";
   if (from.is_cpu()) {

@@ -1,8 +1,8 @@
-// What work on streams is, as far as the thread knows that gives it to them, and when it was done:
-// from this the profiler makes its events (kineto.cpp).
+// Records of work on streams, from which the profiler makes its events (kineto.cpp).
 //
-// A note is made where work is given to a stream. It goes with the work, and with the times of it
-// becomes a record, which is kept by the thread that did it until records are taken.
+// Submitting work creates a note: what the submitting thread knows of the work. The note travels
+// with the work. When the work ends, note and times become a record. The executing thread keeps its
+// records until take_records().
 #pragma once
 
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
@@ -17,25 +17,25 @@
 
 namespace openreg {
 
-// A range that the program named, within others.
+// A range that the program named. Ranges nest.
 struct NamedRange {
-  uint64_t correlation; // Kineto's number of it
+  uint64_t correlation; // Kineto's number of the range
   std::shared_ptr<const NamedRange> outer;
 };
 
 struct WorkNote {
-  uint64_t recording;       // in which it was made
+  uint64_t recording;       // the recording in which the note was made
   uint64_t correlation = 0; // Kineto's number of the operator; 0: none
   std::shared_ptr<const NamedRange> range;
-  std::string name; // of the operator; empty where Kineto knows it
+  std::string name; // of the operator; empty if Kineto knows it
   int32_t system_thread = 0, thread = 0;
   int64_t made_ns = 0;
-  const char *memory = nullptr; // of a copy or fill, its name; else null
+  const char *memory = nullptr; // the name of a copy or fill; otherwise null
   size_t bytes = 0;
-  std::unique_ptr<torch::ParamCommsDebugInfo> collective; // null: it is none
+  std::unique_ptr<torch::ParamCommsDebugInfo> collective; // null: not a collective
 };
 
-// A part of work that is done as one: a node of a graph.
+// A part of work that is submitted as a whole: a node of a graph.
 struct WorkPart {
   std::string name; // of its operator or kernel
   int64_t begin_ns, end_ns;
@@ -43,26 +43,26 @@ struct WorkPart {
 
 struct WorkRecord {
   openreg_trace_work work;
-  std::unique_ptr<WorkNote> note; // null: it was given to its stream before the recording
+  std::unique_ptr<WorkNote> note; // null: submitted before the recording
   std::vector<WorkPart> parts;
 };
 
-// The parts so far of the work that the calling thread does.
+// The parts so far of the work that the calling thread executes.
 std::vector<WorkPart> &parts_of_work();
 
-// Records from now on. `names_operators`: nobody else does.
+// Begins a recording. Pass `names_operators` if nothing else records the names of operators.
 void begin_recording(bool names_operators);
 void end_recording();
 
-// Leaves out what is done between both, of a recording that there may be.
+// Pauses and resumes the current recording, if there is one.
 void pause_recording();
 void resume_recording();
 
-// All records of the last recording, of whatever threads, without order. Work that has not ended
-// has none.
+// Returns and removes all records of the last recording, of all threads, in no particular order.
+// Work that has not ended has no record.
 std::vector<WorkRecord> take_records();
 
-// The calling thread enters and leaves operators and ranges, by Kineto's numbers.
+// The calling thread enters and leaves operators and ranges. The numbers are Kineto's.
 void enter_operator(uint64_t correlation);
 void leave_operator();
 void enter_range(uint64_t correlation);

@@ -1,5 +1,5 @@
-// Device times for PyTorch's profiler in its simplest form: an event before and after each
-// operator. `torch.autograd.profiler.profile(use_device="openreg", use_kineto=False)` uses it.
+// Device times for PyTorch's legacy profiler, which records an event before and after each
+// operator: `torch.autograd.profiler.profile(use_device="openreg", use_kineto=False)`.
 
 #include "profiler/profiler.h"
 
@@ -65,7 +65,7 @@ public:
 
   void synchronize() const override { check(openreg_device_synchronize(openreg_device_current())); }
 
-  // Marks and ranges are for tools that watch a device from outside; there are none.
+  // Marks and ranges are for external tools that observe a device. There are none.
   void mark(const char *) const override {}
   void rangePush(const char *) const override {}
   void rangePop() const override {}

@@ -2,7 +2,7 @@
 
 namespace openreg {
 
-// Called once, when the extension is loaded.
+// Call it once, when the extension is loaded.
 void register_profiler();
 
 } // namespace openreg

@@ -1,14 +1,14 @@
-// A kernel that Inductor generated, and memory for its results.
+// Kernels that Inductor generated, and memory for their results.
 //
-// A compiled kernel is a C function that takes its arguments as an array of words: addresses, and
-// the bits of numbers. Calling the object is a launch on the current stream of the device that the
-// tensors lie on, by the policy of all launches. It is given kernel addresses, which are device
-// addresses and a constant, so no twin is made and nothing is known of sizes. Results exist before
-// the kernel runs, so no launch needs a forecast.
+// A compiled kernel is a C function that takes an array of words: addresses, and the bits of
+// numbers. Calling the Python object launches it on the current stream of its tensors' device, by
+// the usual policy (launch/policy.h). The kernel gets kernel addresses, which are device addresses
+// plus a constant. So it needs no twins and knows no sizes. Results exist before the kernel runs,
+// so it needs no output plan.
 //
-// Both are called for each kernel of a graph, and are written for CPython's fast calls.
+// A compiled graph calls both for each kernel, so they use CPython's vectorcall protocol.
 
-#include "python/bind_compile.h"
+#include "python/bind.h"
 
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
@@ -30,11 +30,11 @@
 #include <utility>
 #include <vector>
 
-#include "launch/launch_device.h"
+#include "launch/argument_devices.h"
 #include "launch/policy.h"
 #include "memory/allocation/memory.h"
 #include "streams/denormals.h"
-#include "streams/stream_observer.h"
+#include "streams/observer.h"
 
 namespace py = pybind11;
 
@@ -47,20 +47,21 @@ namespace {
 using Word = uintptr_t;
 using Function = void (*)(const Word *arguments);
 
-// What is known of a kernel, as long as the process lives: work that is queued outlives the object.
+// Lasts as long as the process, because queued work outlives the Python object.
 struct Kernel {
   std::string name;
   Function function;
-  std::string kinds; // of its arguments, one letter each
+  std::string kinds; // one letter per argument, see below
   LaunchCost cost{};
   std::atomic<int64_t> launches{0};
 };
 
+// Kinds of arguments: tensors that are read or written, and numbers.
 constexpr char kRead = 'r', kWritten = 'w', kInteger = 'i', kFloat = 'f';
 
 std::atomic<int64_t> all_launches{0};
 
-// A number of the host: a tensor of one element, whose value counts when the launch is made.
+// A host tensor of one element. The launch copies its value.
 struct HostNumber {
   size_t argument;
   alignas(16) std::array<std::byte, 16> bytes;
@@ -78,7 +79,7 @@ struct Launch {
     for (auto &number : numbers) {
       arguments[number.argument] = reinterpret_cast<Word>(number.bytes.data());
     }
-    if (Turn::any()) {
+    if (InlineGuard::any()) {
       const ThreadCount share(threads);
       kernel->function(arguments.data());
       return OPENREG_OK;
@@ -100,13 +101,13 @@ private:
   openreg_status fail(const char *what) const {
     return openreg_fail(OPENREG_LAUNCH_FAILURE,
                         "%s error: '%s' failed after its launch had returned: %s\n"
-                        "This may be raised by another call than the one that made the mistake. "
+                        "A later call may report this error, so the stack trace may be misleading. "
                         "For debugging, set OPENREG_LAUNCH_BLOCKING=1.",
                         platform_name(), kernel->name.c_str(), what);
   }
 };
 
-// A call's arguments, as they are read one by one.
+// Converts a call's arguments one by one.
 class Arguments {
 public:
   explicit Arguments(Kernel &kernel) : launch_{&kernel, -1, 1, denormal_mode(), {}, {}} {}
@@ -134,14 +135,14 @@ public:
   void submit_launch() {
     auto &kernel = *launch_.kernel;
     launch_.threads = threads_inline(elements_);
-    last_launch = kernel.name.c_str(); // what a node of a graph is called
+    last_launch = kernel.name.c_str(); // the name of a graph's node
     kernel.launches.fetch_add(1, std::memory_order_relaxed);
     all_launches.fetch_add(1, std::memory_order_relaxed);
-    if (launch_.device < 0) { // of the host's tensors
+    if (launch_.device < 0) { // no device tensors
       const ThreadCount share(launch_.threads);
       kernel.function(launch_.arguments.data());
     } else if (touches_host_) {
-      const Turn turn(launch_.device);
+      const InlineGuard guard(launch_.device);
       launch_();
     } else {
       submit(kernel.cost, elements_, launch_.device, std::move(launch_));
@@ -185,7 +186,7 @@ struct CompiledKernel {
   Kernel *kernel;
 };
 
-// Kernels of the same function are one.
+// Returns the kernel of a function: the same one for the same function, name and kinds.
 Kernel &kernel_at(Word address, const char *name, const char *kinds) {
   static auto &kernels =
       *new std::map<std::tuple<Word, std::string, std::string>, std::unique_ptr<Kernel>>();
@@ -199,17 +200,17 @@ Kernel &kernel_at(Word address, const char *name, const char *kinds) {
   return *kernel;
 }
 
-// Tells the sanitizer that memory is written to; of what a kernel reads it is not told, for a
-// kernel may read any part of what it is given.
-void tell_written(const Kernel &kernel, PyObject *const *arguments) {
-  tell_watcher([&](Watcher &watcher) {
+// Reports to the sanitizer that the kernel writes to memory. Reads are not reported, because a
+// kernel may read any part of its arguments.
+void report_writes(const Kernel &kernel, PyObject *const *arguments) {
+  notify_observers([&](Observer &observer) {
     std::vector<at::Tensor> written;
     for (size_t i = 0; i < kernel.kinds.size(); ++i) {
       if (kernel.kinds[i] == kWritten) {
         written.push_back(THPVariable_Unpack(arguments[i]));
       }
     }
-    watcher.fill(written);
+    observer.fill(written);
   });
 }
 
@@ -225,7 +226,7 @@ PyObject *call_kernel(PyObject *self, PyObject *const *arguments, size_t count_a
   for (size_t i = 0; i < count; ++i) {
     taken.take(arguments[i], kernel.kinds[i]);
   }
-  tell_written(kernel, arguments);
+  report_writes(kernel, arguments);
   taken.submit_launch();
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
@@ -242,8 +243,9 @@ PyObject *make_kernel(PyTypeObject *type, PyObject *arguments, PyObject *keyword
   }
   const bool known = std::string_view(kinds).find_first_not_of("rwif") == std::string_view::npos;
   if (address == 0 || !known) {
-    PyErr_SetString(PyExc_ValueError, "openreg: expected the address of a function, and a letter "
-                                      "of r, w, i and f for each argument");
+    PyErr_SetString(PyExc_ValueError,
+                    "openreg: CompiledKernel expects a function's address other than 0, "
+                    "and kinds made of the letters r, w, i and f");
     return nullptr;
   }
   auto *self = reinterpret_cast<CompiledKernel *>(type->tp_alloc(type, 0));
@@ -264,11 +266,11 @@ PyObject *kernel_launches(PyObject *self, void *) {
 
 PyTypeObject *kernel_type() {
   static PyGetSetDef properties[] = {
-      {"name", &kernel_name, nullptr, "its name", nullptr},
-      {"launches", &kernel_launches, nullptr, "how often it was launched", nullptr},
+      {"name", &kernel_name, nullptr, "the kernel's name", nullptr},
+      {"launches", &kernel_launches, nullptr, "how many times it was launched", nullptr},
       {nullptr, nullptr, nullptr, nullptr, nullptr}};
   static PyTypeObject type{};
-  Py_SET_REFCNT(reinterpret_cast<PyObject *>(&type), 1); // it is never freed
+  Py_SET_REFCNT(reinterpret_cast<PyObject *>(&type), 1); // never freed
   type.tp_name = "torch_openreg._C.CompiledKernel";
   type.tp_basicsize = sizeof(CompiledKernel);
   type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
@@ -276,7 +278,7 @@ PyTypeObject *kernel_type() {
   type.tp_call = &PyVectorcall_Call;
   type.tp_new = &make_kernel;
   type.tp_getset = properties;
-  type.tp_doc = "A C function of an array of words, which a call launches.";
+  type.tp_doc = "A compiled C kernel. Calling the object launches the kernel.";
   if (PyType_Ready(&type) < 0) {
     throw py::error_already_set();
   }
@@ -297,7 +299,7 @@ c10::SmallVector<int64_t, 5> numbers_of(PyObject *tuple) {
 PyObject *empty_strided(PyObject *, PyObject *const *arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 4 && THPDtype_Check(arguments[2]),
-                   "expected sizes, strides, a dtype and a device's index");
+                   "empty_strided() expects sizes, strides, a dtype and a device index");
   const auto dtype = reinterpret_cast<THPDtype *>(arguments[2])->scalar_type;
   const auto index = static_cast<c10::DeviceIndex>(THPUtils_unpackLong(arguments[3]));
   const at::AutoDispatchBelowADInplaceOrView below_autograd;

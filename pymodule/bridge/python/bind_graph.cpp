@@ -1,6 +1,6 @@
-// Graphs, as Python captures and replays them. Conversions only.
+// Python's interface to graphs. Conversions only.
 
-#include "python/bind_graph.h"
+#include "python/bind.h"
 
 #include <torch/csrc/Exceptions.h>
 
@@ -37,14 +37,14 @@ void capture_begin(Graph &graph, const std::optional<PoolId> &pool, const std::s
   graph.capture_begin({id.first, id.second}, mode_of(mode));
 }
 
-// (the number of the capture, whether it is valid); 0: the current stream does not capture.
+// Returns (capture id, whether it is valid). The id is 0 if the current stream does not capture.
 std::pair<uint64_t, bool> current_capture() {
   const int device = openreg_device_current();
   int stream = OPENREG_STREAM_DEFAULT;
   bool is_valid = false;
   check(openreg_stream_current(device, &stream));
-  const auto number = openreg_stream_capture(device, stream, &is_valid);
-  return {number, is_valid};
+  const auto id = openreg_stream_capture(device, stream, &is_valid);
+  return {id, is_valid};
 }
 
 } // namespace

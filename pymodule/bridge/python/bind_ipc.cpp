@@ -1,4 +1,4 @@
-#include "python/bind_ipc.h"
+#include "python/bind.h"
 
 #include <torch/csrc/Event.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 openreg_ipc_handle handle_of(std::string_view bytes) {
   openreg_ipc_handle handle;
-  TORCH_CHECK(bytes.size() == sizeof(handle.bytes), "openreg: a handle of ", bytes.size(),
+  TORCH_CHECK(bytes.size() == sizeof(handle.bytes), "openreg: got an IPC handle of ", bytes.size(),
               " bytes, expected ", sizeof(handle.bytes));
   std::memcpy(handle.bytes, bytes.data(), bytes.size());
   return handle;
@@ -26,7 +26,8 @@ py::bytes bytes_of(const openreg_ipc_handle &handle) {
 }
 
 c10::Event &event_of(const py::object &event) {
-  TORCH_CHECK_TYPE(THPEvent_Check(event.ptr()), "expected a torch.Event");
+  TORCH_CHECK_TYPE(THPEvent_Check(event.ptr()), "expected a torch.Event, got ",
+                   Py_TYPE(event.ptr())->tp_name);
   return reinterpret_cast<THPEvent *>(event.ptr())->event;
 }
 
@@ -53,7 +54,7 @@ void define_ipc(py::module &module) {
   });
   module.def("device_of_handle",
              [](const py::bytes &handle) { return device_of_handle(handle_of(handle)); });
-  module.def("ipc_collect", &collect_memory);
+  module.def("ipc_collect", &collect_shared_memory);
 }
 
 } // namespace openreg

@@ -1,6 +1,6 @@
-// Snapshots of the ledger as plain Python objects: what `openreg smi` shows.
+// Converts the ledger's snapshots to plain Python objects, for `openreg smi`.
 
-#include "python/bind_ledger.h"
+#include "python/bind.h"
 
 #include <cstring>
 #include <memory>
@@ -14,7 +14,7 @@ namespace openreg {
 
 namespace {
 
-// The names of other processes are whatever they were started as.
+// The names of other processes may not be valid UTF-8.
 py::object text_of(const char *bytes) {
   auto *text = PyUnicode_DecodeUTF8(bytes, static_cast<Py_ssize_t>(std::strlen(bytes)), "replace");
   if (text == nullptr) {
@@ -74,7 +74,7 @@ struct Snapshots {
   ~Snapshots() { openreg_ledger_free_snapshots(first, count); }
 };
 
-// All groups of this user, and a sentence about what could not be shown, or None.
+// Returns all device groups of this user, and a message about what could not be read, or None.
 py::tuple ledger_list() {
   Snapshots snapshots;
   const char *problem = nullptr;

@@ -1,6 +1,6 @@
-// Memory as Python sees it: statistics, the cache, pools, history. Conversions only.
+// Python's interface to memory: statistics, cache, history. Conversions only.
 
-#include "python/bind_memory.h"
+#include "python/bind.h"
 
 #include <torch/csrc/Exceptions.h>
 
@@ -114,7 +114,7 @@ double get_memory_fraction(int device) {
 uintptr_t raw_alloc(int device, int stream, size_t bytes) {
   const auto *const block = allocate_block(device_index(device), stream, bytes);
   const auto address = reinterpret_cast<uintptr_t>(block->address);
-  if (address == 0) { // of 0 bytes: nobody could give it back by its address
+  if (address == 0) { // 0 bytes: raw_delete() could not find the block by its address
     free_block(const_cast<openreg_block *>(block));
   }
   return address;
@@ -125,29 +125,31 @@ void raw_delete(uintptr_t address) {
     return;
   }
   auto *const block = openreg_block_find(reinterpret_cast<const void *>(address));
-  TORCH_CHECK_VALUE(block != nullptr, "openreg: no block that was allocated begins at address ",
-                    address, ": it was freed, or is not what caching_allocator_alloc returned");
+  TORCH_CHECK_VALUE(
+      block != nullptr, "openreg: no allocated block begins at address ", address,
+      "; pass an address that caching_allocator_alloc() returned and that was not freed");
   free_block(block);
 }
 
-KeepStacks keep_of(const std::optional<std::string> &context) {
+StackPolicy stack_policy_of(const std::optional<std::string> &context) {
   if (!context) {
-    return KeepStacks::kNever;
+    return StackPolicy::kNever;
   }
   if (*context == "state") {
-    return KeepStacks::kOfHeld;
+    return StackPolicy::kLiveBlocks;
   }
-  return *context == "alloc" ? KeepStacks::kOfAllocations : KeepStacks::kOfFrees;
+  return *context == "alloc" ? StackPolicy::kAllocations : StackPolicy::kAllEvents;
 }
 
 void record_history(bool enabled, const std::optional<std::string> &context, bool cpp_frames,
                     size_t max_entries, bool clear, bool compile_context,
                     bool annotations_of_all_threads, std::vector<std::string> skipped_actions) {
-  record_memory_history({enabled, keep_of(context), cpp_frames, max_entries, clear, compile_context,
-                         annotations_of_all_threads, std::move(skipped_actions)});
+  require_own_allocator("recordHistory");
+  record_memory_history({enabled, stack_policy_of(context), cpp_frames, max_entries, clear,
+                         compile_context, annotations_of_all_threads, std::move(skipped_actions)});
 }
 
-// Observers are for good, and so are their references.
+// Observers cannot be removed, so the reference is never released.
 void attach_observer(const py::object &observer) {
   auto *const function = observer.inc_ref().ptr();
   attach_out_of_memory_observer(
@@ -163,7 +165,7 @@ void attach_observer(const py::object &observer) {
       });
 }
 
-// For both libraries, by the word that Python's functions begin with.
+// Defines the functions for cuBLAS and cuBLASLt, whose names begin with the library's name.
 void define_workspaces(py::module &module) {
   const auto define = [&module](const std::string &name, BlasLibrary library) {
     module.def((name + "_workspace_size").c_str(), [library] {
@@ -214,7 +216,7 @@ void define_memory(py::module &module) {
   module.def("resize_storage", [](const c10::Storage &storage, size_t bytes) {
     resize_storage(*storage.unsafeGetStorageImpl(), bytes);
   });
-  module.def("look_for_damage_at_exit", &look_for_damage_at_exit);
+  module.def("check_memory_damage_at_exit", &check_memory_damage_at_exit);
   define_workspaces(module);
   define_history(module);
 }

@@ -1,4 +1,4 @@
-#include "python/bind_nccl.h"
+#include "python/bind.h"
 
 #include <array>
 #include <cstring>
@@ -14,14 +14,14 @@ namespace openreg {
 
 namespace {
 
-// As long as NCCL's. The first bytes are ours.
+// The length of an ncclUniqueId. The first bytes hold our id.
 constexpr size_t kIdBytes = 128;
 
-// A communicator, and which of its collectives come after which.
+// A communicator, and the order of its collectives.
 struct Member {
   CommunicatorPtr communicator;
   c10::DeviceIndex device;
-  Order order{};
+  CallOrder order{};
 };
 
 py::bytes make_id(int size) {
@@ -37,13 +37,13 @@ Member join(int size, const std::string &bytes, int rank, c10::DeviceIndex devic
               bytes.size());
   openreg_comm_id id{};
   std::memcpy(id.bytes, bytes.data(), sizeof id.bytes);
-  Connecting how{};
-  how.size = size;
-  how.rank = rank;
-  how.device = device;
-  how.timeout = std::chrono::minutes(10); // as a group's by default
+  ConnectOptions settings{};
+  settings.size = size;
+  settings.rank = rank;
+  settings.device = device;
+  settings.timeout = std::chrono::minutes(10); // the default of a process group
   const WithoutGil no_gil;
-  return {connect(id, how), device};
+  return {connect(id, settings), device};
 }
 
 std::vector<Member> join_all(const std::vector<int> &devices) {
@@ -66,30 +66,30 @@ c10d::ReduceOp reduction_by_number(int number) {
   return kOperations[number];
 }
 
-// One rank's side. `input` and `output`: none where the kind has none on this rank.
-Collective side_of(openreg_collective_kind kind, const std::optional<at::Tensor> &input,
-                   const std::optional<at::Tensor> &output, int op, int root) {
+// One rank's arguments. `input` and `output` are empty where the collective has none on this rank.
+CollectiveArguments make_arguments(openreg_collective_kind kind,
+                                   const std::optional<at::Tensor> &input,
+                                   const std::optional<at::Tensor> &output, int op, int root) {
   const auto &any = input ? *input : output.value();
-  Collective side;
-  side.call.kind = kind;
-  side.call.root = root;
-  const bool reduces = kind == OPENREG_COLLECTIVE_ALL_REDUCE || kind == OPENREG_COLLECTIVE_REDUCE ||
-                       kind == OPENREG_COLLECTIVE_REDUCE_SCATTER;
-  side.call.dtype = dtype_of(any);
-  if (reduces) {
-    Tensors kept; // which only factors need
-    set_reduction(side, openreg_collective_name(kind), any, reduction_by_number(op), false, kept);
+  CollectiveArguments arguments;
+  arguments.call.kind = kind;
+  arguments.call.root = root;
+  arguments.call.dtype = dtype_of(any);
+  if (openreg_collective_traits_of(kind)->reduces) {
+    Tensors kept; // stays empty: only a factor needs memory
+    set_reduction(arguments, openreg_collective_name(kind), any, reduction_by_number(op), false,
+                  kept);
   }
   if (input) {
-    side.inputs.push_back(input_of(*input));
+    arguments.inputs.push_back(input_buffer(*input));
   }
   if (output) {
-    side.outputs.push_back(output_of(*output));
+    arguments.outputs.push_back(output_buffer(*output));
   }
-  return side;
+  return arguments;
 }
 
-// Queues a collective, the side of each member on a stream of its device.
+// Queues a collective for each member, on a stream of its device.
 void collect(openreg_collective_kind kind, const std::vector<Member *> &members,
              const std::vector<std::optional<at::Tensor>> &inputs,
              const std::vector<std::optional<at::Tensor>> &outputs, int op, int root,
@@ -98,13 +98,13 @@ void collect(openreg_collective_kind kind, const std::vector<Member *> &members,
   for (size_t i = 0; i < members.size(); ++i) {
     auto &operation = operations.emplace_back(std::make_unique<Operation>());
     operation->communicator = members[i]->communicator;
-    operation->collectives.push_back(side_of(kind, inputs[i], outputs[i], op, root));
+    operation->collectives.push_back(make_arguments(kind, inputs[i], outputs[i], op, root));
   }
   const WithoutGil no_gil;
   for (size_t i = 0; i < members.size(); ++i) {
     const auto device = members[i]->device;
     members[i]->order.enter(device, streams[i]);
-    tell_watcher([&](Watcher &watcher) {
+    notify_observers([&](Observer &observer) {
       Tensors reads, writes;
       if (inputs[i]) {
         reads.push_back(*inputs[i]);
@@ -112,10 +112,10 @@ void collect(openreg_collective_kind kind, const std::vector<Member *> &members,
       if (outputs[i]) {
         writes.push_back(*outputs[i]);
       }
-      watcher.launch({device, streams[i]},
-                     {c10::str("nccl:", openreg_collective_name(kind)), reads, writes, false});
+      observer.launch({device, streams[i]},
+                      {c10::str("nccl:", openreg_collective_name(kind)), reads, writes, false});
     });
-    launch(device, streams[i], std::move(operations[i]));
+    launch_operation(device, streams[i], std::move(operations[i]));
     const SharedEvent end = make_event(device, false);
     record_event(end.get(), {device, streams[i]});
     members[i]->order.leave(streams[i], end);
@@ -128,7 +128,7 @@ void define_nccl(py::module &module) {
   auto nccl = module.def_submodule("_nccl");
   py::class_<Member>(nccl, "Communicator").def_readonly("device", &Member::device);
   py::enum_<openreg_collective_kind> kinds(nccl, "Kind");
-#define X(name, text) kinds.value(#name, OPENREG_COLLECTIVE_##name);
+#define X(name, ...) kinds.value(#name, OPENREG_COLLECTIVE_##name);
   OPENREG_COLLECTIVE_LIST(X)
 #undef X
   nccl.def("make_id", &make_id, py::arg("size"));

@@ -1,7 +1,7 @@
-// Where memory comes from, as Python sees it: pools, their checkpoints, and allocators of the
-// program. Conversions only.
+// Python's interface to memory pools, their checkpoints, and pluggable allocators. Conversions
+// only.
 
-#include "python/bind_pools.h"
+#include "python/bind.h"
 
 #include <unordered_set>
 #include <utility>
@@ -18,11 +18,11 @@ namespace openreg {
 
 namespace {
 
-using PoolId = std::pair<uint64_t, uint64_t>; // (0, number), as in torch.cuda
+using PoolId = std::pair<uint64_t, uint64_t>; // (0, number), as torch.cuda's
 
 uint64_t number_of(const PoolId &id) {
-  TORCH_CHECK_VALUE(id.first == 0, "openreg: (", id.first, ", ", id.second,
-                    ") is no memory pool: expected (0, number)");
+  TORCH_CHECK_VALUE(id.first == 0, "openreg: invalid memory pool id (", id.first, ", ", id.second,
+                    "): expected (0, number)");
   return id.second;
 }
 
@@ -46,12 +46,12 @@ public:
 
 bool live_allocations_are(int device, const PoolId &id,
                           const std::unordered_set<uintptr_t> &expected) {
-  const auto live = live_addresses(device, number_of(id));
+  const auto live = allocated_addresses(device, number_of(id));
   return std::unordered_set<uintptr_t>(live.begin(), live.end()) == expected;
 }
 
 template <class Function> Function *function_at(uintptr_t address) {
-  TORCH_CHECK_VALUE(address != 0, "openreg: 0 is the address of no function");
+  TORCH_CHECK_VALUE(address != 0, "openreg: expected a function's address, got 0");
   return reinterpret_cast<Function *>(address);
 }
 
@@ -62,7 +62,7 @@ void define_memory_pools(py::module &module) {
       .def_property_readonly("id", [](const MemPool &pool) { return id_of(pool.id()); })
       .def_property_readonly("allocator", &MemPool::allocator)
       .def("use_count", [](const MemPool &pool) { return openreg_mempool_use_count(pool.id()); });
-  module.def("graph_pool_handle", [] { return id_of(make_graph_pool_handle()); });
+  module.def("graph_pool_handle", [] { return id_of(allocate_graph_pool_id()); });
   module.def("begin_allocate_current_thread_to_pool",
              [](int device, const PoolId &id) { begin_allocate_to_pool(device, number_of(id)); });
   module.def("end_allocate_to_pool",
@@ -105,7 +105,7 @@ void define_pluggable_allocators(py::module &module) {
   module.def("get_allocator", &current_pluggable_allocator);
 }
 
-// As cudaMalloc and cudaFree: addresses are numbers.
+// The equivalents of cudaMalloc and cudaFree. Addresses are integers.
 void define_device_memory(py::module &module) {
   module.def("device_malloc", [](int device, size_t bytes) {
     void *address = nullptr;
@@ -122,7 +122,7 @@ void define_device_memory(py::module &module) {
 } // namespace
 
 void define_pools(py::module &module) {
-  define_pluggable_allocators(module); // of which a pool may have one
+  define_pluggable_allocators(module); // first: _MemPool's constructor takes one
   define_memory_pools(module);
   define_checkpoints(module);
   define_device_memory(module);

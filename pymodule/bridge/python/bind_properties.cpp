@@ -1,4 +1,4 @@
-#include "python/bind_properties.h"
+#include "python/bind.h"
 
 #include <iterator>
 #include <sstream>
@@ -17,8 +17,8 @@ namespace {
 
 using Properties = openreg_device_properties;
 
-// What follows from a GPU's compute capability: the table of technical specifications in NVIDIA's
-// CUDA programming guide. Shared memory in KiB.
+// What a GPU's compute capability determines. Source: the table of technical specifications in
+// NVIDIA's CUDA programming guide. Shared memory is in KiB.
 struct Capability {
   int major, minor;
   int shared_per_multiprocessor;
@@ -34,7 +34,7 @@ std::string text_of_uuid(const Properties &properties) {
   return text;
 }
 
-// As PyTorch gives it: printed, or its bytes.
+// PyTorch's interface of a UUID: str() and `bytes`.
 struct Uuid {
   Properties properties;
 };
@@ -43,7 +43,7 @@ constexpr int kRegistersPerMultiprocessor = 65536;
 constexpr int kThreadsPerBlock = 1024;
 constexpr int kWarpSize = 32;
 constexpr int kSharedPerBlock = 48 << 10;
-constexpr int kReservedPerBlock = 1 << 10; // of shared memory, from capability 8.0 on
+constexpr int kReservedPerBlock = 1 << 10; // shared memory, from capability 8.0 on
 
 int shared_per_multiprocessor(const Properties &properties) {
   for (const auto &capability : kCapabilities) {
@@ -55,7 +55,7 @@ int shared_per_multiprocessor(const Properties &properties) {
   return 2 * kSharedPerBlock;
 }
 
-int shared_per_block_at_most(const Properties &properties) {
+int shared_per_block_optin(const Properties &properties) {
   const int reserved = properties.profile.major >= 8 ? kReservedPerBlock : 0;
   return shared_per_multiprocessor(properties) - reserved;
 }
@@ -94,11 +94,11 @@ void define_properties(py::module &module) {
                              [](const Properties &) { return kThreadsPerBlock; })
       .def_property_readonly("shared_memory_per_block",
                              [](const Properties &) { return kSharedPerBlock; })
-      .def_property_readonly("shared_memory_per_block_optin", &shared_per_block_at_most)
+      .def_property_readonly("shared_memory_per_block_optin", &shared_per_block_optin)
       .def_property_readonly("shared_memory_per_multiprocessor", &shared_per_multiprocessor)
       .def_property_readonly("is_integrated", [](const Properties &) { return 0; })
       .def_property_readonly("is_multi_gpu_board", [](const Properties &) { return 0; })
-      .def_property_readonly("gcnArchName", // PyTorch's, for it has no other on NVIDIA's
+      .def_property_readonly("gcnArchName", // as PyTorch: NVIDIA GPUs have no other value
                              &profile_field<&openreg_profile::name>)
       .def_readonly("total_memory", &Properties::total_memory_bytes)
       .def_property_readonly("uuid", [](const Properties &p) { return Uuid{p}; })
@@ -121,7 +121,7 @@ void define_properties(py::module &module) {
              << "MB, multi_processor_count=" << p.profile.multiprocessor_count
              << ", uuid=" << text_of_uuid(p) << ", L2_cache_size=" << p.profile.l2_cache_mib
              << "MB";
-        if (!in_cuda_mode()) { // where nothing says where a device is
+        if (!in_cuda_mode()) { // CUDA has no such fields
           text << ", numa_node=" << p.numa_node << ", cpuset='" << p.cpuset << "'";
         }
         text << ")";

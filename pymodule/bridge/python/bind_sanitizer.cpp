@@ -1,4 +1,4 @@
-#include "python/bind_sanitizer.h"
+#include "python/bind.h"
 
 #include <pthread.h>
 #include <pybind11/stl.h>
@@ -21,9 +21,10 @@
 #include "sanitizer/host_memory.h"
 #include "sanitizer/launches.h"
 #include "sanitizer/report_order.h"
+#include "sanitizer/session.h"
 #include "sanitizer/call_sites.h"
 #include "sanitizer/red_zones.h"
-#include "streams/gpu_trace.h"
+#include "streams/observer.h"
 
 namespace py = pybind11;
 
@@ -31,9 +32,11 @@ namespace openreg {
 
 namespace {
 
-ToldOrder *told = nullptr; // as soon as it was started, for good; a fork forgets its parent's
-PyObject *reporter = nullptr;
-unsigned kinds = 0; // that are reported, as bits
+// Null until the first start, and in a child of fork. Never freed.
+SanitizerSession *session = nullptr;
+OrderReporter *reporter = nullptr;
+PyObject *report_function = nullptr;
+unsigned kinds = 0; // bits of the kinds that are reported
 
 // ---- findings for Python ------------------------------------------------------------------------
 
@@ -45,8 +48,8 @@ py::list to_python(const Stack &stack) {
   return frames;
 }
 
-py::list stack_at(uint64_t place) {
-  return to_python(describe_place(place).stack);
+py::list stack_at(uint64_t call_site) {
+  return to_python(describe_call_site(call_site).stack);
 }
 
 const char *verb_of(unsigned mode) {
@@ -65,28 +68,29 @@ py::object to_python(const openreg_sanitizer_side &side) {
     return py::none();
   }
   const auto description = description_of(side.tag);
-  const auto place = describe_place(side.site);
-  const auto queue = ToldOrder::queue_of_tag(side.actor);
-  const auto owner = ToldOrder::queue_of_tag(side.block.owner);
+  const auto call_site = describe_call_site(side.call_site);
+  const auto stream = SanitizerSession::stream_of_tag(side.thread);
+  const auto owner = SanitizerSession::stream_of_tag(side.block.owner);
   py::dict block;
   block["bytes"] = side.block.bytes;
-  block["stack"] = stack_at(side.block.site);
-  block["freed"] = side.block.is_freed ? py::object(stack_at(side.block.freed_site)) : py::none();
+  block["stack"] = stack_at(side.block.call_site);
+  block["freed"] =
+      side.block.is_freed ? py::object(stack_at(side.block.freed_call_site)) : py::none();
   py::dict result;
   result["operator"] = description.name;
   result["argument"] = description.argument;
   result["mode"] = verb_of(side.mode);
   result["shape"] = description.sizes;
   result["dtype"] = name_of_dtype(description.dtype);
-  result["device"] = side.block.owner == ToldOrder::kHostTag ? -1 // pinned memory
-                     : description.device >= 0               ? description.device
-                     : queue.device >= 0                     ? queue.device
-                                                             : owner.device;
-  result["stream_device"] = queue.device;
-  result["stream"] = queue.stream;
-  result["stack"] = to_python(place.stack);
+  result["device"] = side.block.owner == SanitizerSession::kHostTag ? -1 // pinned memory
+                     : description.device >= 0                      ? description.device
+                     : stream.device >= 0                           ? stream.device
+                                                                    : owner.device;
+  result["stream_device"] = stream.device;
+  result["stream"] = stream.stream;
+  result["stack"] = to_python(call_site.stack);
   result["forward"] =
-      place.forward.empty() ? py::object(py::none()) : py::object(to_python(place.forward));
+      call_site.forward.empty() ? py::object(py::none()) : py::object(to_python(call_site.forward));
   result["block"] = block;
   return result;
 }
@@ -103,25 +107,27 @@ py::dict to_python(const openreg_sanitizer_finding &finding) {
   result["event"] = py::none();
   if (finding.kind == OPENREG_SANITIZER_UNORDERED_EVENT) {
     py::dict event;
-    event["recorded"] = stack_at(finding.recorded_site);
-    event["waited"] = stack_at(finding.waited_site);
+    event["recorded"] = stack_at(finding.recorded_call_site);
+    event["waited"] = stack_at(finding.waited_call_site);
     event["waited_early"] = finding.waited_early;
     result["event"] = event;
   }
   return result;
 }
 
-// Found by threads in the handler of a fault, where no Python may run: told as soon as it may.
-std::mutex waiting_mutex;
-std::vector<openreg_sanitizer_finding> &waiting = *new std::vector<openreg_sanitizer_finding>();
+// Findings of threads in a fault handler, where no Python may run. They are reported as soon as
+// possible.
+std::mutex pending_mutex;
+std::vector<openreg_sanitizer_finding> &pending_findings =
+    *new std::vector<openreg_sanitizer_finding>();
 
 void report(const openreg_sanitizer_finding *finding, void *);
 
-int report_waiting(void *) {
+int report_pending(void *) {
   std::vector<openreg_sanitizer_finding> findings;
   {
-    const std::lock_guard lock(waiting_mutex);
-    findings.swap(waiting);
+    const std::lock_guard lock(pending_mutex);
+    findings.swap(pending_findings);
   }
   for (const auto &finding : findings) {
     report(&finding, nullptr);
@@ -131,31 +137,42 @@ int report_waiting(void *) {
 
 void report(const openreg_sanitizer_finding *finding, void *) {
   if (is_in_fault()) {
-    const std::lock_guard lock(waiting_mutex);
-    waiting.push_back(*finding);
-    Py_AddPendingCall(&report_waiting, nullptr); // else it is told when the sanitizer ends
+    const std::lock_guard lock(pending_mutex);
+    pending_findings.push_back(*finding);
+    Py_AddPendingCall(&report_pending, nullptr); // if it fails, stop() reports them
     return;
   }
-  if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0 || reporter == nullptr) {
+  if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0 || report_function == nullptr) {
     return;
   }
-  const KeptPythonError kept;
+  const py::gil_scoped_acquire gil;
+  const py::error_scope error; // memory may be freed while an exception propagates
   try {
-    const py::handle call(reporter);
+    const py::handle call(report_function);
     call(to_python(*finding));
   } catch (py::error_already_set &error) {
     error.discard_as_unraisable("openreg sanitizer");
   }
 }
 
-std::vector<openreg_sanitizer_block> live_blocks(openreg_sanitizer *layer) {
-  std::vector<openreg_sanitizer_block> blocks(openreg_sanitizer_blocks(layer, nullptr, 0));
+std::vector<openreg_sanitizer_block> live_blocks(openreg_sanitizer *sanitizer) {
+  std::vector<openreg_sanitizer_block> blocks(openreg_sanitizer_blocks(sanitizer, nullptr, 0));
   blocks.resize(
-      std::min(blocks.size(), openreg_sanitizer_blocks(layer, blocks.data(), blocks.size())));
+      std::min(blocks.size(), openreg_sanitizer_blocks(sanitizer, blocks.data(), blocks.size())));
   return blocks;
 }
 
 // ---- what Python calls --------------------------------------------------------------------------
+
+std::string all_kinds() {
+  std::string names;
+  for (int i = 0; i < OPENREG_SANITIZER_KIND_COUNT; ++i) {
+    names += i == 0 ? "'" : ", '";
+    names += openreg_sanitizer_kind_name(static_cast<openreg_sanitizer_kind>(i));
+    names += "'";
+  }
+  return names;
+}
 
 unsigned bits_of(const std::vector<std::string> &names) {
   unsigned bits = 0;
@@ -166,42 +183,53 @@ unsigned bits_of(const std::vector<std::string> &names) {
         found = i;
       }
     }
-    TORCH_CHECK_VALUE(found >= 0, "openreg sanitizer: no kind of finding is called '", kind, "'");
+    TORCH_CHECK_VALUE(found >= 0, "openreg sanitizer: unknown kind of finding '", kind,
+                      "': expected one of ", all_kinds());
     bits |= OPENREG_SANITIZER_KIND_BIT(found);
   }
   return bits;
 }
 
-openreg_sanitizer *layer_or_refuse() {
-  TORCH_CHECK(told != nullptr, "openreg sanitizer: it was not started");
-  return told->layer();
+openreg_sanitizer *sanitizer_or_fail() {
+  TORCH_CHECK(session != nullptr, "openreg sanitizer: it is not running; start it first");
+  return session->sanitizer();
 }
 
-void watch(ToldOrder *order) {
-  watch_blocks(order);
-  watch_launches(order);
-  installed_watcher.store(order, std::memory_order_release);
+void activate() {
+  SanitizerSession::activate(session);
+  observe_blocks(true);
+  observe_operators(true);
+  add_observer(*reporter);
 }
 
-// A fork has memory and streams of its own.
-void forget_parent() {
-  told = nullptr;
-  watch_blocks(nullptr);
-  forget_launches();
-  installed_watcher.store(nullptr);
+void deactivate() {
+  SanitizerSession::activate(nullptr);
+  observe_blocks(false);
+  observe_operators(false);
+  remove_observer(*reporter);
 }
 
-// What there is from before is not looked at: of what came after it nothing is known.
-void forget_all(openreg_sanitizer *layer) {
-  for (const auto &block : live_blocks(layer)) {
-    openreg_sanitizer_free(layer, block.address, 0);
+// A child of fork has memory and streams of its own.
+void detach_from_parent() {
+  session = nullptr;
+  if (reporter != nullptr) {
+    remove_observer(*reporter);
+    reporter = nullptr;
   }
-  openreg_sanitizer_forget(layer, 0, UINT64_MAX);
+  SanitizerSession::activate(nullptr);
 }
 
-int exit_status = 0; // that a process is to have which would have 0
+// Frees all blocks. After the sanitizer stopped, their state is no longer known.
+void free_all_blocks(openreg_sanitizer *sanitizer) {
+  for (const auto &block : live_blocks(sanitizer)) {
+    openreg_sanitizer_free(sanitizer, block.address, 0);
+  }
+  openreg_sanitizer_forget(sanitizer, 0, UINT64_MAX);
+}
 
-void end_with_status(int status, void *) {
+int exit_status = 0; // the exit status of the process, if it would be 0
+
+void apply_exit_status(int status, void *) {
   if (status == 0 && exit_status != 0) {
     std::fflush(nullptr);
     _exit(exit_status);
@@ -212,45 +240,47 @@ void start(py::object report_to, const std::vector<std::string> &names, bool who
   kinds = bits_of(names);
   const bool finds_host_accesses =
       (kinds & OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_HOST_ACCESS)) != 0;
-  watch_red_zones((kinds & OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_OUT_OF_BOUNDS)) != 0);
-  Py_XDECREF(reporter);
-  reporter = report_to.release().ptr();
-  keep_whole_stacks(whole_stacks);
-  if (told != nullptr) {
-    openreg_sanitizer_findings_clear(told->layer());
-    openreg_sanitizer_set_kinds(told->layer(), kinds);
-    watch(told);
-    watch_pages(told, finds_host_accesses);
+  enable_red_zones((kinds & OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_OUT_OF_BOUNDS)) != 0);
+  Py_XDECREF(report_function);
+  report_function = report_to.release().ptr();
+  set_whole_stacks(whole_stacks);
+  if (session != nullptr) {
+    openreg_sanitizer_findings_clear(session->sanitizer());
+    openreg_sanitizer_set_kinds(session->sanitizer(), kinds);
+    activate();
+    set_page_protection(session, finds_host_accesses);
     return;
   }
   static const bool is_first = [] {
-    pthread_atfork(nullptr, nullptr, &forget_parent);
-    on_exit(&end_with_status, nullptr); // early, and so called late
+    pthread_atfork(nullptr, nullptr, &detach_from_parent);
+    on_exit(&apply_exit_status, nullptr); // registered early, so it runs late
     return true;
   }();
   (void)is_first;
   openreg_sanitizer_options options{};
   options.kinds = kinds;
   options.callback = &report;
-  openreg_sanitizer *layer = nullptr;
-  check(openreg_sanitizer_create(&options, &layer));
-  told = new ToldOrder(layer); // as long as the process
-  watch(told);
-  watch_pages(told, finds_host_accesses);
+  openreg_sanitizer *sanitizer = nullptr;
+  check(openreg_sanitizer_create(&options, &sanitizer));
+  session = new SanitizerSession(sanitizer); // never freed
+  reporter = new OrderReporter(*session);
+  activate();
+  set_page_protection(session, finds_host_accesses);
 }
 
 void set_exit_status(int status) {
   exit_status = status;
 }
 
-// One finding for each place that allocated what is still there, with all of its bytes.
+// Reports one finding for each call site that allocated leaked blocks, with the sum of their bytes.
 void report_leaks() {
-  std::map<std::pair<uint64_t, uint64_t>, openreg_sanitizer_finding> leaks; // by place and owner
-  for (const auto &block : live_blocks(told->layer())) {
-    if (block.owner == ToldOrder::kHostTag) { // the host's memory
+  std::map<std::pair<uint64_t, uint64_t>, openreg_sanitizer_finding>
+      leaks; // by call site and owner
+  for (const auto &block : live_blocks(session->sanitizer())) {
+    if (block.owner == SanitizerSession::kHostTag) { // pinned memory
       continue;
     }
-    auto &leak = leaks[{block.site, block.owner}];
+    auto &leak = leaks[{block.call_site, block.owner}];
     leak.kind = OPENREG_SANITIZER_LEAK;
     ++leak.count;
     const auto bytes = leak.second.block.bytes;
@@ -264,26 +294,26 @@ void report_leaks() {
 }
 
 void stop() {
-  if (told == nullptr) {
+  if (session == nullptr) {
     return;
   }
   if ((kinds & OPENREG_SANITIZER_KIND_BIT(OPENREG_SANITIZER_LEAK)) != 0) {
     report_leaks();
   }
   kinds = 0;
-  watch_red_zones(false);
-  openreg_sanitizer_set_kinds(told->layer(), 0);
-  watch(nullptr);
+  enable_red_zones(false);
+  openreg_sanitizer_set_kinds(session->sanitizer(), 0);
+  deactivate();
   forget_host_memory();
-  forget_all(told->layer());
-  report_waiting(nullptr);
+  free_all_blocks(session->sanitizer());
+  report_pending(nullptr);
 }
 
 py::list findings() {
-  auto *const layer = layer_or_refuse();
+  auto *const sanitizer = sanitizer_or_fail();
   py::list all;
   openreg_sanitizer_finding finding;
-  for (size_t i = 0; openreg_sanitizer_finding_get(layer, i, &finding); ++i) {
+  for (size_t i = 0; openreg_sanitizer_finding_get(sanitizer, i, &finding); ++i) {
     all.append(to_python(finding));
   }
   return all;
@@ -291,7 +321,7 @@ py::list findings() {
 
 py::dict counts() {
   openreg_sanitizer_counters counters;
-  openreg_sanitizer_counts(layer_or_refuse(), &counters);
+  openreg_sanitizer_counts(sanitizer_or_fail(), &counters);
   py::dict result;
   result["accesses"] = counters.accesses;
   result["comparisons"] = counters.comparisons;
@@ -313,7 +343,7 @@ void define_sanitizer(py::module &module) {
   module.def("sanitizer_stop", &stop);
   module.def("sanitizer_set_exit_status", &set_exit_status, py::arg("status"));
   module.def("sanitizer_findings", &findings);
-  module.def("sanitizer_clear", [] { openreg_sanitizer_findings_clear(layer_or_refuse()); });
+  module.def("sanitizer_clear", [] { openreg_sanitizer_findings_clear(sanitizer_or_fail()); });
   module.def("sanitizer_counts", &counts);
 }
 

@@ -1,4 +1,4 @@
-#include "python/bind_streams.h"
+#include "python/bind.h"
 
 #include <torch/csrc/Event.h>
 
@@ -17,7 +17,7 @@ namespace openreg {
 namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
-constexpr int64_t kCyclesPerNs = 2; // about the clock of current GPUs
+constexpr int64_t kCyclesPerNs = 2; // about the clock rate of current GPUs
 
 int stream_priority(int device, int stream) {
   int priority = 0;
@@ -37,7 +37,7 @@ void sleep_on_current_stream(int64_t cycles) {
   queue_on_stream(device, [ns] { sleep(ns); });
 }
 
-// As torch.Event.elapsed_time, for classes that inherit from it, too.
+// torch.Event.elapsed_time() for classes that derive from torch.Event, too.
 double event_elapsed_time(const py::object &start, const py::object &end) {
   TORCH_CHECK_TYPE(THPEvent_Check(start.ptr()) && THPEvent_Check(end.ptr()), "expected two events");
   return reinterpret_cast<THPEvent *>(start.ptr())

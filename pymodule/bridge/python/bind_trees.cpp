@@ -1,10 +1,11 @@
-// What torch/_inductor/cudagraph_trees.py asks of storages, which replays what was compiled.
+// Operations on storages that torch/_inductor/cudagraph_trees.py needs to replay compiled graphs.
 //
-// It keeps track of which results of replays are still looked at. A graph's memory is used again
-// by the next replay: results of the last one then let go of it, and say why when somebody looks.
-// Storages are named by the addresses of their StorageImpl, of which the caller has a reference.
+// cudagraph_trees tracks which results of a replay are still in use. The next replay reuses the
+// graph's memory, so results of the previous one release it, and later uses raise an error that
+// says why. A storage is named by the address of its StorageImpl, to which the caller holds a
+// reference.
 
-#include "python/bind_trees.h"
+#include "python/bind.h"
 
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Dtype.h>
@@ -28,7 +29,7 @@ c10::StorageImpl &storage_at(uintptr_t address) {
   return *reinterpret_cast<c10::StorageImpl *>(address);
 }
 
-// A tensor of a storage, from a dict of dtype, size, stride and storage_offset.
+// Makes a tensor over a storage. `metadata` has dtype, size, stride and storage_offset.
 at::Tensor tensor_of_storage(const py::dict &metadata, const c10::Storage &storage) {
   const auto dtype = reinterpret_cast<THPDtype *>(metadata["dtype"].ptr())->scalar_type;
   auto tensor = make_tensor(storage, c10::scalarTypeToTypeMeta(dtype));
@@ -38,9 +39,9 @@ at::Tensor tensor_of_storage(const py::dict &metadata, const c10::Storage &stora
   return tensor;
 }
 
-// Whether the tensors at `indices` lie where they did: None at such a place is no tensor.
-bool lie_at(const py::list &tensors, const std::vector<std::optional<uintptr_t>> &addresses,
-            const std::vector<size_t> &indices) {
+// Whether the tensors at `indices` have the given addresses. An address of None matches no tensor.
+bool have_addresses(const py::list &tensors, const std::vector<std::optional<uintptr_t>> &addresses,
+                    const std::vector<size_t> &indices) {
   for (const auto index : indices) {
     const auto tensor = tensors[index].cast<at::Tensor>();
     const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
@@ -55,15 +56,15 @@ bool lie_at(const py::list &tensors, const std::vector<std::optional<uintptr_t>>
 
 void define_trees(py::module &module) {
   module.def("tensor_of_storage", &tensor_of_storage);
-  module.def("lie_at", &lie_at);
+  module.def("have_addresses", &have_addresses);
   module.def("owns_block",
              [](uintptr_t storage) { return owns_block(storage_at(storage).data_ptr()); });
-  module.def("let_go_of_memory", [](uintptr_t storage) { let_go(storage_at(storage)); });
-  module.def("refuse_storage", [](const at::Tensor &tensor, std::string why) {
+  module.def("release_memory", [](uintptr_t storage) { release_memory(storage_at(storage)); });
+  module.def("invalidate_storage", [](const at::Tensor &tensor, std::string why) {
     tensor.unsafeGetTensorImpl()->release_storage_and_set_meta_custom_data_ptr_error_msg_(
         std::move(why));
   });
-  module.def("refuse_memory", [](uintptr_t storage, std::string why) {
+  module.def("invalidate_memory", [](uintptr_t storage, std::string why) {
     storage_at(storage).release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(why));
   });
 }

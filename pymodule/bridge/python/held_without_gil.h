@@ -1,4 +1,4 @@
-// How Python holds the groups of torch.distributed.
+// The pybind11 holder of torch.distributed's process groups.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -10,8 +10,8 @@
 
 namespace openreg {
 
-// As PyTorch has Python hold its groups: the last reference goes without the GIL, for the threads
-// of a group, which its end waits for, may want it.
+// Releases the last reference without the GIL, as PyTorch does for its own groups: the destructor
+// joins the group's threads, which may need the GIL.
 template <class T> class HeldWithoutGil {
 public:
   HeldWithoutGil() = default;
@@ -36,5 +36,5 @@ private:
 
 } // namespace openreg
 
-// PyTorch's casters see the pointer, which is all that such an object has.
+// `true`: a holder can be made from a raw pointer, because the reference count is in the object.
 PYBIND11_DECLARE_HOLDER_TYPE(T, openreg::HeldWithoutGil<T>, true)

@@ -1,4 +1,4 @@
-// torch_openreg._C: what the Python package asks of the bridge. Conversions only.
+// torch_openreg._C: the Python package's interface to the bridge. Conversions only.
 
 #include <torch/csrc/utils/pybind.h>
 
@@ -11,22 +11,12 @@
 #include "launch/policy.h"
 #include "memory/observation/debug_memory.h"
 #include "registration/hooks.h"
-#include "python/bind_compile.h"
-#include "python/bind_distributed.h"
-#include "python/bind_graph.h"
-#include "python/bind_ipc.h"
-#include "python/bind_ledger.h"
-#include "python/bind_memory.h"
-#include "python/bind_pools.h"
-#include "python/bind_properties.h"
-#include "python/bind_sanitizer.h"
-#include "python/bind_streams.h"
-#include "python/bind_trees.h"
+#include "python/bind.h"
 #include "registration/registration.h"
 #include "operators/autocast.h"
 #include "operators/random/torch_generator.h"
 #include "profiler/kineto.h"
-#include "streams/gpu_trace.h"
+#include "streams/observer.h"
 #include "streams/sync_debug.h"
 #include "streams/inline_guard.h"
 #include "testing/gate.h"
@@ -44,9 +34,10 @@ int device_count() {
   return count;
 }
 
-// As on CUDA, whoever makes a device the current one has a context there, but for who comes back.
+// As on CUDA, setting the current device creates a context on it. maybe_exchange_device(), which
+// restores the previous device, does not.
 void set_device(int device) {
-  check(openreg_device_take_context(device));
+  check(openreg_device_create_context(device));
   check(openreg_device_set_current(device));
 }
 
@@ -105,10 +96,11 @@ PYBIND11_MODULE(_C, module) {
   module.def("get_device_properties", &get_device_properties);
   module.def("can_device_access_peer", &can_device_access_peer);
   module.def("synchronize", [](int device) {
-    check(openreg_device_take_context(device));
-    trace_device_synchronization(device_index(device));
+    check(openreg_device_create_context(device));
+    notify_observers(
+        [index = device_index(device)](Observer &observer) { observer.synchronize(index); });
     wait_for_device(device_index(device));
-    look_for_damage(device);
+    check_memory_damage(device);
   });
   module.def("sync_debug_mode", [] { return static_cast<int>(sync_debug_mode.load()); });
   module.def("set_sync_debug_mode",
@@ -117,7 +109,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("shut_down_streams", &openreg_streams_shut_down,
              py::call_guard<py::gil_scoped_release>());
   module.def("queues_everything", &queues_everything);
-  module.def("queued_by_this_thread", [] { return queued_by_this_thread; });
+  module.def("launches_queued_by_thread", [] { return launches_queued_by_thread; });
   module.def("set_queues_everything", &set_queues_everything);
 
   py::class_<Gate>(module, "_Gate")
@@ -148,7 +140,7 @@ PYBIND11_MODULE(_C, module) {
 #endif
 
   module.def("autocast_policies", &autocast_policies);
-  module.def("operators", &served_operators);
+  module.def("operators", &registered_operators);
   module.def("operators_known_by_name", &operators_known_by_name);
 
   module.def("stop_autograd_threads", &stop_autograd_threads,

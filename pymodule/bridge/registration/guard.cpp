@@ -1,5 +1,5 @@
-// What PyTorch asks of a device type: the current device and stream of each thread, and events. The
-// interface behind torch.accelerator, torch.Stream, torch.Event and autograd's device threads.
+// The device guard: the current device and stream of each thread, and events. torch.accelerator,
+// torch.Stream, torch.Event and autograd's device threads use it.
 
 #include "registration/guard.h"
 
@@ -9,7 +9,8 @@
 #include "memory/observation/debug_memory.h"
 #include "memory/exchange/ipc.h"
 #include "device/capture.h"
-#include "streams/gpu_trace.h"
+#include "streams/handle.h"
+#include "streams/observer.h"
 #include "streams/sync_debug.h"
 #include "streams/inline_guard.h"
 
@@ -38,7 +39,7 @@ public:
   }
 
   void uncheckedSetDevice(c10::Device device) const noexcept override {
-    openreg_device_set_current(device.index()); // a bad index leaves the device as it is
+    openreg_device_set_current(device.index()); // an invalid index has no effect
   }
 
   c10::DeviceIndex deviceCount() const noexcept override {
@@ -48,7 +49,7 @@ public:
   }
 
   c10::DeviceCapability getDeviceCapability(c10::Device) const override {
-    return {}; // every dtype that the CPU has
+    return {}; // all dtypes
   }
 
   // ---- streams ----------------------------------------------------------------------------------
@@ -71,9 +72,7 @@ public:
     int stream = OPENREG_STREAM_DEFAULT;
     check(openreg_stream_from_pool(resolve(device).index(), priority, &stream));
     const auto made = make_stream(resolve(device), stream);
-    trace_gpu([&](const auto &watcher) {
-      watcher.trace_gpu_stream_creation(kDeviceType, handle_of_stream(made));
-    });
+    notify_observers([&](Observer &observer) { observer.stream_created(stream_key_of(made)); });
     return made;
   }
 
@@ -91,7 +90,7 @@ public:
     const auto ready =
         is_ready(openreg_stream_query(stream.device_index(), static_cast<int>(stream.id())));
     if (ready) {
-      tell_watcher([&](Watcher &watcher) { watcher.synchronize(queue_of(stream)); });
+      notify_observers([&](Observer &observer) { observer.found_done(stream_key_of(stream)); });
     }
     return ready;
   }
@@ -102,9 +101,9 @@ public:
   }
 
   void synchronizeDevice(c10::DeviceIndex device) const override {
-    trace_device_synchronization(device);
+    notify_observers([device](Observer &observer) { observer.synchronize(device); });
     wait_for_device(device);
-    look_for_damage(device);
+    check_memory_damage(device);
   }
 
   void recordDataPtrOnStream(const c10::DataPtr &pointer,
@@ -121,30 +120,27 @@ public:
                 static_cast<int>(device), " does not match recording stream's device index ",
                 static_cast<int>(stream.device_index()), ".");
     if (*event == nullptr) {
-      if ((*event = EventInWaiting::take()) != nullptr) {
+      if ((*event = PendingEventImport::take()) != nullptr) {
         return;
       }
       openreg_event *made = nullptr;
       check(openreg_event_create(stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT,
                                  &made));
       *event = made;
-      trace_gpu([made](const auto &watcher) {
-        watcher.trace_gpu_event_creation(kDeviceType, id_of(made));
-      });
+      notify_observers([made](Observer &observer) { observer.event_created(made); });
     }
-    tell_watcher([&](Watcher &watcher) { watcher.record(as_event(*event), queue_of(stream)); });
-    trace_gpu([&](const auto &watcher) {
-      watcher.trace_gpu_event_record(kDeviceType, id_of(*event), handle_of_stream(stream));
+    notify_observers([&](Observer &observer) {
+      observer.record(as_event(*event), stream_key_of(stream), EventOrigin::kProgram);
     });
-    const WithoutGil no_gil; // a timed record may wait for room; Ctrl-C does not end that
+    const WithoutGil
+        no_gil; // a timed record may wait for room in the queue; Ctrl-C does not end it
     check(openreg_event_record(as_event(*event), static_cast<int>(stream.id())));
   }
 
   void block(void *event, const c10::Stream &stream) const override {
     if (event != nullptr) {
-      tell_watcher([&](Watcher &watcher) { watcher.wait(queue_of(stream), as_event(event)); });
-      trace_gpu([&](const auto &watcher) {
-        watcher.trace_gpu_event_wait(kDeviceType, id_of(event), handle_of_stream(stream));
+      notify_observers([&](Observer &observer) {
+        observer.wait(stream_key_of(stream), as_event(event), EventOrigin::kProgram);
       });
       const WithoutGil no_gil; // it may wait for room in the queue; Ctrl-C does not end it
       check(openreg_stream_wait_event(stream.device_index(), static_cast<int>(stream.id()),
@@ -153,10 +149,10 @@ public:
   }
 
   bool queryEvent(void *event) const override {
-    check(openreg_capture_refuse_unsafe("whether an event was reached"));
+    check(openreg_capture_refuse_unsafe("querying an event"));
     const auto ready = event == nullptr || is_ready(openreg_event_query(as_event(event)));
     if (ready && event != nullptr) {
-      tell_watcher([event](Watcher &watcher) { watcher.synchronize(as_event(event)); });
+      notify_observers([event](Observer &observer) { observer.found_done(as_event(event)); });
     }
     return ready;
   }
@@ -164,19 +160,16 @@ public:
   void synchronizeEvent(void *event) const override {
     if (event != nullptr) {
       check(openreg_capture_refuse_unsafe("waiting for an event"));
-      tell_watcher([event](Watcher &watcher) { watcher.synchronize(as_event(event)); });
-      trace_gpu([event](const auto &watcher) {
-        watcher.trace_gpu_event_synchronization(kDeviceType, id_of(event));
+      notify_observers([event](Observer &observer) {
+        observer.synchronize(as_event(event), EventOrigin::kProgram);
       });
       wait_for_event(as_event(event));
     }
   }
 
   void destroyEvent(void *event, c10::DeviceIndex) const noexcept override {
-    tell_watcher([event](Watcher &watcher) { watcher.forget(as_event(event)); });
-    trace_gpu([event](const auto &watcher) {
-      watcher.trace_gpu_event_deletion(kDeviceType, id_of(event));
-    });
+    notify_observers(
+        [event](Observer &observer) { observer.forget(as_event(event), EventOrigin::kProgram); });
     openreg_event_destroy(as_event(event));
   }
 
@@ -185,15 +178,14 @@ public:
                 "Both events must be recorded before calculating elapsed time.");
     double milliseconds = 0;
     const auto status = openreg_event_elapsed_ms(as_event(start), as_event(end), &milliseconds);
-    // Events of two devices, for PyTorch has refused what else is a ValueError.
+    // A RuntimeError, not ValueError, for events of two devices. PyTorch has checked everything
+    // else.
     TORCH_CHECK(status != OPENREG_INVALID_ARGUMENT, openreg_last_error());
     check(status);
     return milliseconds;
   }
 
 private:
-  static uintptr_t id_of(void *event) { return reinterpret_cast<uintptr_t>(event); }
-
   static openreg_event *as_event(void *event) { return static_cast<openreg_event *>(event); }
 
   static bool is_ready(openreg_status status) {

@@ -1,8 +1,9 @@
+// Registers the device guard.
 #pragma once
 
 namespace openreg {
 
-// Called once, when the extension is loaded.
+// Call it once, when the extension is loaded.
 void register_guard();
 
 } // namespace openreg

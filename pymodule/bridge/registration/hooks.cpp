@@ -1,4 +1,4 @@
-// What PyTorch's own code asks of an accelerator outside of operators and guards.
+// PyTorch's accelerator hooks: what it needs from a device type besides operators and the guard.
 
 #include "registration/hooks.h"
 
@@ -14,7 +14,7 @@
 #include "memory/allocation/memory.h"
 #include "memory/allocation/pinned.h"
 #include "operators/random/torch_generator.h"
-#include "streams/gpu_trace.h"
+#include "streams/observer.h"
 #include "streams/inline_guard.h"
 #include "tensor/device_tensor.h"
 
@@ -22,7 +22,7 @@ namespace openreg {
 
 namespace {
 
-// What is asked of either device type.
+// The hooks that both device types share.
 template <class Interface> class Hooks : public Interface {
 public:
   bool isBuilt() const override { return true; }
@@ -31,7 +31,7 @@ public:
 
   bool hasPrimaryContext(c10::DeviceIndex) const override { return openreg_is_initialized(); }
 
-  // PyTorch comes by here, or by the Python module's `_lazy_init`, before it makes a tensor.
+  // PyTorch calls this, or the Python module's `_lazy_init`, before it makes a tensor.
   void init() const override { initialize_devices(); }
 
   c10::DeviceIndex deviceCount() const override {
@@ -77,14 +77,14 @@ public:
   at::Allocator *getPinnedMemoryAllocator() const override { return pinned_allocator(); }
 };
 
-class OwnHooks final : public Hooks<at::PrivateUse1HooksInterface> {
+class OpenregHooks final : public Hooks<at::PrivateUse1HooksInterface> {
 public:
   void resizePrivateUse1Bytes(const c10::Storage &storage, size_t bytes) const override {
     resize_storage(*storage.unsafeGetStorageImpl(), bytes);
   }
 };
 
-// The libraries beside CUDA's runtime are not there: cuDNN, MAGMA and cuSOLVER are not looked for.
+// Libraries beyond CUDA's runtime, such as cuDNN, MAGMA and cuSOLVER, are reported as absent.
 class CudaHooks final : public Hooks<at::CUDAHooksInterface> {
 public:
   bool hasCUDA() const override { return true; }
@@ -95,22 +95,22 @@ public:
   int getNumGPUs() const override { return deviceCount(); }
   at::Allocator *getCUDADeviceAllocator() const override { return device_allocator(); }
   void deviceSynchronize(c10::DeviceIndex device) const override {
-    trace_device_synchronization(device);
+    notify_observers([device](Observer &observer) { observer.synchronize(device); });
     wait_for_device(device);
   }
 
   std::string showConfig() const override { return "  - CUDA simulated by openreg\n"; }
 
-  // Plans are made anew by each transform: the cache has a size that can be set, and no plans.
-  int64_t cuFFTGetPlanCacheMaxSize(c10::DeviceIndex) const override { return most_plans_; }
+  // Each transform makes a new plan. The cache's size can be set, but the cache is always empty.
+  int64_t cuFFTGetPlanCacheMaxSize(c10::DeviceIndex) const override { return max_plans_; }
   void cuFFTSetPlanCacheMaxSize(c10::DeviceIndex, int64_t size) const override {
-    most_plans_ = size;
+    max_plans_ = size;
   }
   int64_t cuFFTGetPlanCacheSize(c10::DeviceIndex) const override { return 0; }
   void cuFFTClearPlanCache(c10::DeviceIndex) const override {}
 
 private:
-  mutable std::atomic<int64_t> most_plans_ = 4096; // PyTorch's default
+  mutable std::atomic<int64_t> max_plans_ = 4096; // PyTorch's default
 };
 
 } // namespace
@@ -122,7 +122,7 @@ void initialize_devices() {
   register_blas_launches();
 }
 
-// PyTorch looks for CUDA's hooks once, when `torch._C` is loaded: so this is called before that.
+// PyTorch looks for CUDA's hooks once, when torch._C is loaded. So this must be called before.
 extern "C" __attribute__((visibility("default"))) void openreg_register_cuda_hooks() {
   if (in_cuda_mode() && !at::CUDAHooksRegistry()->Has("CUDAHooks")) {
     at::CUDAHooksRegistry()->Register("CUDAHooks", [](at::CUDAHooksArgs) {
@@ -131,16 +131,17 @@ extern "C" __attribute__((visibility("default"))) void openreg_register_cuda_hoo
   }
 }
 
-// Never destroyed, for PyTorch keeps the pointer.
+// The hooks are never destroyed, because PyTorch keeps the pointer.
 void register_hooks() {
   if (!in_cuda_mode()) {
-    at::RegisterPrivateUse1HooksInterface(new OwnHooks());
+    at::RegisterPrivateUse1HooksInterface(new OpenregHooks());
     return;
   }
   openreg_register_cuda_hooks();
-  TORCH_CHECK(at::detail::getCUDAHooks().hasCUDA(),
-              "openreg: PyTorch was loaded before OPENREG_DEVICE_TYPE=cuda could be seen: set the "
-              "variable before the program starts, or use `openreg run`");
+  TORCH_CHECK(
+      at::detail::getCUDAHooks().hasCUDA(),
+      "openreg: PyTorch was imported before OPENREG_DEVICE_TYPE=cuda was set. Set the variable "
+      "before the program starts, or use `openreg run`.");
 }
 
 } // namespace openreg

@@ -1,11 +1,13 @@
+// Registers the accelerator hooks.
 #pragma once
 
 namespace openreg {
 
-// The first use of a device, if it is the first. Any thread.
+// Initializes the devices; later calls do nothing. Thread-safe. Raises RuntimeError for an invalid
+// configuration.
 void initialize_devices();
 
-// Called once, when the extension is loaded.
+// Call it once, when the extension is loaded.
 void register_hooks();
 
 } // namespace openreg

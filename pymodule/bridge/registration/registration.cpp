@@ -1,5 +1,4 @@
-// Everything that PyTorch is told, in order. Nothing registers itself while the extension is
-// loaded.
+// Registers everything with PyTorch, in order. Nothing registers itself in a static initializer.
 
 #include "registration/registration.h"
 
@@ -25,30 +24,30 @@
 namespace openreg {
 
 void register_with_pytorch() {
-  // what a device is
+  // The device type.
   register_guard();
   register_hooks();
   install_allocator_settings();
   install_allocators();
   install_pinned_allocator();
-  install_debug_memory();
-  if (!in_cuda_mode()) { // PyTorch keeps no metadata of CUDA's tensors
+  install_debug_stacks();
+  if (!in_cuda_mode()) { // PyTorch supports it for PrivateUse1 only
     register_metadata();
   }
   register_profiler();
   register_graphs();
 
-  // kernels: those by name first, for the boxed launch serves the operators that have none by then
+  // Kernels. Named ones come first, because boxed launches serve the operators without a kernel.
   LibraryBlock::register_all();
   register_sparse_indices();
   register_boxed_kernels();
-  if (!in_cuda_mode()) { // PyTorch has CUDA's
+  if (!in_cuda_mode()) { // PyTorch has its own for CUDA
     register_autocast_kernels();
   }
-  if (std::getenv("OPENREG_GPU_OVERHEAD") != nullptr) { // else at the first use of a device
+  if (std::getenv("OPENREG_GPU_OVERHEAD") != nullptr) { // else the first use of a device does it
     register_blas_launches();
   }
-  register_refusals(); // take the place of all others
+  register_unsupported(); // last: replaces kernels
 }
 
 } // namespace openreg

@@ -1,8 +1,9 @@
+// Registers the backend with PyTorch.
 #pragma once
 
 namespace openreg {
 
-// Tells PyTorch of everything that the bridge has. Called once, when the extension is loaded.
+// Call it once, when the extension is loaded.
 void register_with_pytorch();
 
 } // namespace openreg

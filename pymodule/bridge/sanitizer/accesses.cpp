@@ -18,30 +18,30 @@ size_t Accesses::add(const at::Tensor &tensor, unsigned mode, uint64_t tag,
   const auto element = static_cast<int64_t>(impl->itemsize());
   const auto shape = sizes.value_or(impl->sizes());
   const auto missing = shape.size() - impl->sizes().size();
-  const auto first = numbers_.size();
-  numbers_.insert(numbers_.end(), shape.begin(), shape.end());
+  const auto first = sizes_and_strides_.size();
+  sizes_and_strides_.insert(sizes_and_strides_.end(), shape.begin(), shape.end());
   for (size_t i = 0; i < shape.size(); ++i) {
     const bool repeats = i < missing || impl->sizes()[i - missing] != shape[i];
-    numbers_.push_back(repeats ? 0 : impl->strides()[i - missing] * element);
+    sizes_and_strides_.push_back(repeats ? 0 : impl->strides()[i - missing] * element);
   }
   return push(address_of(tensor), impl->itemsize(), shape.size(), first, mode, tag);
 }
 
 size_t Accesses::add(uint64_t address, size_t bytes, unsigned mode, uint64_t tag) {
-  const auto first = numbers_.size();
-  numbers_.insert(numbers_.end(), {static_cast<int64_t>(bytes), 1});
+  const auto first = sizes_and_strides_.size();
+  sizes_and_strides_.insert(sizes_and_strides_.end(), {static_cast<int64_t>(bytes), 1});
   return push(address, 1, 1, first, mode, tag);
 }
 
 size_t Accesses::add_part(size_t whole, size_t dim, int64_t start, int64_t size) {
   const auto access = accesses_[whole];
   const auto dims = static_cast<size_t>(access.region.dims);
-  const auto from = firsts_at(whole), first = numbers_.size();
+  const auto from = offset_of(whole), first = sizes_and_strides_.size();
   for (size_t i = 0; i < 2 * dims; ++i) {
-    numbers_.push_back(numbers_[from + i]);
+    sizes_and_strides_.push_back(sizes_and_strides_[from + i]);
   }
-  numbers_[first + dim] = size;
-  const auto offset = start * numbers_[first + dims + dim];
+  sizes_and_strides_[first + dim] = size;
+  const auto offset = start * sizes_and_strides_[first + dims + dim];
   return push(access.region.address + static_cast<uint64_t>(offset), access.region.element_bytes,
               dims, first, access.mode, access.tag);
 }
@@ -64,7 +64,7 @@ bool Accesses::writes(const at::Tensor &tensor) const {
 const Accesses::Access *Accesses::data() {
   for (auto &access : accesses_) {
     const auto first = static_cast<size_t>(reinterpret_cast<uintptr_t>(access.region.sizes));
-    access.region.sizes = numbers_.data() + first;
+    access.region.sizes = sizes_and_strides_.data() + first;
     access.region.strides = access.region.sizes + access.region.dims;
   }
   return accesses_.data();

@@ -18,48 +18,48 @@ namespace {
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 
-// Of what indices are.
-enum class Of {
+// What an operator's indices select.
+enum class Indexes {
   kDim,     // (self, dim, index): of that dimension
   kRows,    // (weight, indices): of the first dimension
   kAll,     // (self, index): of all elements
-  kEach,    // (self, indices): each of the list of one dimension, after the other
+  kEach,    // (self, indices): of one dimension for each index, in order
   kClasses, // (self, target, ..., ignore_index): of the second dimension, or the only one
 };
 
-struct Kind {
-  Of of;
-  bool is_from_end; // negative ones count from there
+struct IndexKind {
+  Indexes indexes;
+  bool allows_negative; // negative indices count from the end
 };
 
-const Kind *kind_of(std::string_view name) {
-  static const auto &kinds = *new std::unordered_map<std::string_view, Kind>{
-      {"aten::index_select", {Of::kDim, false}},
-      {"aten::gather", {Of::kDim, false}},
-      {"aten::scatter", {Of::kDim, false}},
-      {"aten::scatter_", {Of::kDim, false}},
-      {"aten::scatter_add", {Of::kDim, false}},
-      {"aten::scatter_add_", {Of::kDim, false}},
-      {"aten::scatter_reduce", {Of::kDim, false}},
-      {"aten::scatter_reduce_", {Of::kDim, false}},
-      {"aten::index_add", {Of::kDim, false}},
-      {"aten::index_add_", {Of::kDim, false}},
-      {"aten::index_copy", {Of::kDim, false}},
-      {"aten::index_copy_", {Of::kDim, false}},
-      {"aten::index_reduce", {Of::kDim, false}},
-      {"aten::index_reduce_", {Of::kDim, false}},
-      {"aten::index_fill_", {Of::kDim, true}},
-      {"aten::embedding", {Of::kRows, false}},
-      {"aten::_embedding_bag", {Of::kRows, false}},
-      {"aten::_embedding_bag_forward_only", {Of::kRows, false}},
-      {"aten::embedding_renorm_", {Of::kRows, false}},
-      {"aten::take", {Of::kAll, true}},
-      {"aten::put_", {Of::kAll, true}},
-      {"aten::index", {Of::kEach, true}},
-      {"aten::index_put_", {Of::kEach, true}},
-      {"aten::_index_put_impl_", {Of::kEach, true}},
-      {"aten::nll_loss_forward", {Of::kClasses, false}},
-      {"aten::nll_loss2d_forward", {Of::kClasses, false}},
+const IndexKind *index_kind_of(std::string_view name) {
+  static const auto &kinds = *new std::unordered_map<std::string_view, IndexKind>{
+      {"aten::index_select", {Indexes::kDim, false}},
+      {"aten::gather", {Indexes::kDim, false}},
+      {"aten::scatter", {Indexes::kDim, false}},
+      {"aten::scatter_", {Indexes::kDim, false}},
+      {"aten::scatter_add", {Indexes::kDim, false}},
+      {"aten::scatter_add_", {Indexes::kDim, false}},
+      {"aten::scatter_reduce", {Indexes::kDim, false}},
+      {"aten::scatter_reduce_", {Indexes::kDim, false}},
+      {"aten::index_add", {Indexes::kDim, false}},
+      {"aten::index_add_", {Indexes::kDim, false}},
+      {"aten::index_copy", {Indexes::kDim, false}},
+      {"aten::index_copy_", {Indexes::kDim, false}},
+      {"aten::index_reduce", {Indexes::kDim, false}},
+      {"aten::index_reduce_", {Indexes::kDim, false}},
+      {"aten::index_fill_", {Indexes::kDim, true}},
+      {"aten::embedding", {Indexes::kRows, false}},
+      {"aten::_embedding_bag", {Indexes::kRows, false}},
+      {"aten::_embedding_bag_forward_only", {Indexes::kRows, false}},
+      {"aten::embedding_renorm_", {Indexes::kRows, false}},
+      {"aten::take", {Indexes::kAll, true}},
+      {"aten::put_", {Indexes::kAll, true}},
+      {"aten::index", {Indexes::kEach, true}},
+      {"aten::index_put_", {Indexes::kEach, true}},
+      {"aten::_index_put_impl_", {Indexes::kEach, true}},
+      {"aten::nll_loss_forward", {Indexes::kClasses, false}},
+      {"aten::nll_loss2d_forward", {Indexes::kClasses, false}},
   };
   const auto found = kinds.find(name);
   return found == kinds.end() ? nullptr : &found->second;
@@ -68,25 +68,25 @@ const Kind *kind_of(std::string_view name) {
 struct BadIndex {
   size_t argument;
   at::Tensor tensor;
-  uint64_t address; // as a device's, if it is one
+  uint64_t address; // the device view, for a tensor on a device
 };
 
 struct Range {
   int64_t size;
-  bool is_from_end;
+  bool allows_negative;
   std::optional<int64_t> ignored{};
 
   bool has(int64_t index) const {
-    return (index < size && index >= (is_from_end ? -size : 0)) ||
+    return (index < size && index >= (allows_negative ? -size : 0)) ||
            (ignored.has_value() && index == *ignored);
   }
 };
 
-// Of an element, by its place among all.
-uint64_t address_of(const at::Tensor &tensor, int64_t place) {
+// Returns the address of an element, by its index in row-major order.
+uint64_t address_of(const at::Tensor &tensor, int64_t index) {
   auto offset = tensor.storage_offset();
-  for (int64_t dim = tensor.dim(); dim-- > 0; place /= tensor.size(dim)) {
-    offset += place % tensor.size(dim) * tensor.stride(dim);
+  for (int64_t dim = tensor.dim(); dim-- > 0; index /= tensor.size(dim)) {
+    offset += index % tensor.size(dim) * tensor.stride(dim);
   }
   const auto base = reinterpret_cast<uint64_t>(openreg_device_view(tensor.storage().data()));
   return base + static_cast<uint64_t>(offset) * tensor.itemsize();
@@ -128,24 +128,24 @@ std::optional<BadIndex> find_in_each(const at::Tensor &self, const c10::IValue &
   return std::nullopt;
 }
 
-std::optional<BadIndex> find_by_schema(const Kind &kind, const c10::FunctionSchema &schema,
+std::optional<BadIndex> find_by_schema(const IndexKind &kind, const c10::FunctionSchema &schema,
                                        Arguments arguments) {
   if (arguments.size() < 2 || !arguments[0].isTensor() || !arguments[0].toTensor().defined()) {
     return std::nullopt;
   }
   const auto &self = arguments[0].toTensor();
-  switch (kind.of) {
-  case Of::kDim:
+  switch (kind.indexes) {
+  case Indexes::kDim:
     if (arguments.size() > 2 && arguments[1].isInt() && arguments[2].isTensor()) {
       const auto dim = arguments[1].toInt();
       const auto dims = std::max<int64_t>(self.dim(), 1);
       if (dim >= -dims && dim < dims) {
         const auto size = self.dim() == 0 ? 1 : self.size(dim);
-        return find(2, arguments[2].toTensor(), {size, kind.is_from_end});
+        return find(2, arguments[2].toTensor(), {size, kind.allows_negative});
       }
     }
     return std::nullopt;
-  case Of::kEach:
+  case Indexes::kEach:
     return arguments[1].isList() ? find_in_each(self, arguments[1]) : std::nullopt;
   default:
     break;
@@ -153,8 +153,8 @@ std::optional<BadIndex> find_by_schema(const Kind &kind, const c10::FunctionSche
   if (!arguments[1].isTensor() || self.dim() == 0) {
     return std::nullopt;
   }
-  Range range{kind.of == Of::kAll ? self.numel() : self.size(0), kind.is_from_end};
-  if (kind.of == Of::kClasses) {
+  Range range{kind.indexes == Indexes::kAll ? self.numel() : self.size(0), kind.allows_negative};
+  if (kind.indexes == Indexes::kClasses) {
     const auto ignored = schema.argumentIndexWithName("ignore_index");
     range.size = self.size(self.dim() > 1 ? 1 : 0);
     if (ignored.has_value() && arguments[static_cast<size_t>(*ignored)].isInt()) {
@@ -164,21 +164,22 @@ std::optional<BadIndex> find_by_schema(const Kind &kind, const c10::FunctionSche
   return find(1, arguments[1].toTensor(), range);
 }
 
-class WatchedIndices final : public Watcher::Queued {
+class IndexCheck final : public Observer::LaunchObserver {
 public:
-  WatchedIndices(ToldOrder &order, Queue queue, uint64_t place, const c10::OperatorHandle &op,
-                 Arguments arguments)
-      : order_(order), queue_(queue), place_(place), op_(op), arguments_(arguments.vec()) {}
+  IndexCheck(SanitizerSession &session, StreamKey stream, uint64_t index,
+             const c10::OperatorHandle &op, Arguments arguments)
+      : session_(session), stream_(stream), call_site_(index), op_(op),
+        arguments_(arguments.vec()) {}
 
   void fail() override {
-    const Unwatched unwatched;
+    const ObserverPause pause;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const auto *kind = kind_of(op_.schema().name());
+    const auto *kind = index_kind_of(op_.schema().name());
     try {
       if (const auto bad = find_by_schema(*kind, op_.schema(), arguments_)) {
         report(*bad);
       }
-    } catch (const std::exception &) { // the kernel's error is told, and it is no index's
+    } catch (const std::exception &) { // the kernel's own error is reported, and no index caused it
     }
   }
 
@@ -186,25 +187,25 @@ private:
   void report(const BadIndex &bad) const {
     openreg_sanitizer_finding finding{};
     finding.kind = OPENREG_SANITIZER_OUT_OF_BOUNDS;
-    finding.second = {.site = place_,
+    finding.second = {.call_site = call_site_,
                       .tag = describe(op_.schema().name().c_str(),
                                       op_.schema().overload_name().c_str(),
                                       static_cast<int>(bad.argument), bad.tensor),
-                      .actor = ToldOrder::tag_of(queue_),
-                      .actor_kind = OPENREG_SANITIZER_STREAM,
+                      .thread = SanitizerSession::tag_of(stream_),
+                      .thread_kind = OPENREG_SANITIZER_STREAM,
                       .mode = OPENREG_SANITIZER_READ,
                       .begin = bad.address,
                       .end = bad.address + bad.tensor.itemsize(),
                       .block = {}};
-    if (openreg_sanitizer_block_at(order_.layer(), bad.address, &finding.second.block)) {
+    if (openreg_sanitizer_block_at(session_.sanitizer(), bad.address, &finding.second.block)) {
       finding.bytes = {finding.second.begin, finding.second.end};
     }
-    openreg_sanitizer_report(order_.layer(), &finding);
+    openreg_sanitizer_report(session_.sanitizer(), &finding);
   }
 
-  ToldOrder &order_;
-  Queue queue_;
-  uint64_t place_;
+  SanitizerSession &session_;
+  StreamKey stream_;
+  uint64_t call_site_;
   c10::OperatorHandle op_;
   std::vector<c10::IValue> arguments_;
 };
@@ -212,12 +213,14 @@ private:
 } // namespace
 
 bool takes_indices(std::string_view name) {
-  return kind_of(name) != nullptr;
+  return index_kind_of(name) != nullptr;
 }
 
-std::unique_ptr<Watcher::Queued> watch_indices(ToldOrder &order, Queue queue, uint64_t place,
-                                               const c10::OperatorHandle &op, Arguments arguments) {
-  return std::make_unique<WatchedIndices>(order, queue, place, op, arguments);
+std::unique_ptr<Observer::LaunchObserver> watch_indices(SanitizerSession &session, StreamKey stream,
+                                                        uint64_t index,
+                                                        const c10::OperatorHandle &op,
+                                                        Arguments arguments) {
+  return std::make_unique<IndexCheck>(session, stream, index, op, arguments);
 }
 
 } // namespace openreg

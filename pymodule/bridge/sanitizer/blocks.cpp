@@ -1,42 +1,42 @@
 #include "sanitizer/blocks.h"
 
 #include "allocator/allocator.h"
-#include "memory/observation/memory_observers.h"
-#include "sanitizer/launches.h"
+#include "core/status.h"
 #include "sanitizer/call_sites.h"
+#include "sanitizer/calls.h"
+#include "sanitizer/session.h"
 
 namespace openreg {
 
 namespace {
 
-ToldOrder *told = nullptr; // set where only one thread runs, or before anything is observed
-constinit thread_local uint64_t freed_at = 0;
+constinit thread_local uint64_t free_call_site = 0;
 
-// Memory of blocks that are laid over others that a device has no more.
-void observe(const openreg_memory_event &event) {
-  if (told == nullptr) {
+void report(const openreg_memory_event *event) {
+  auto *const session = SanitizerSession::active();
+  if (session == nullptr) {
     return;
   }
-  auto *const layer = told->layer();
-  switch (event.action) {
+  const StreamKey stream{static_cast<c10::DeviceIndex>(event->device), event->stream};
+  switch (event->action) {
   case OPENREG_MEMORY_ALLOCATED: {
-    const auto allocating = allocating_now();
+    const auto context = current_allocation();
     openreg_sanitizer_block block{};
-    block.address = event.address;
-    block.bytes = event.bytes;
-    block.site = allocating.place;
-    block.owner = ToldOrder::tag_of({static_cast<c10::DeviceIndex>(event.device), event.stream});
-    // Without memory for it, nothing is said of the block.
-    (void)openreg_sanitizer_alloc(layer, &block, !allocating.leaves_unwritten);
+    block.address = event->address;
+    block.bytes = event->bytes;
+    block.call_site = context.call_site;
+    block.owner = SanitizerSession::tag_of(stream);
+    // If this fails for lack of memory, the sanitizer ignores the block.
+    (void)openreg_sanitizer_alloc(session->sanitizer(), &block, !context.leaves_uninitialized);
     break;
   }
   case OPENREG_MEMORY_FREE_REQUESTED:
-    openreg_sanitizer_free(layer, event.address, freed_at);
-    told->end_uses(event.address, {static_cast<c10::DeviceIndex>(event.device), event.stream});
+    openreg_sanitizer_free(session->sanitizer(), event->address, free_call_site);
+    session->end_uses(event->address, stream);
     break;
   case OPENREG_MEMORY_SEGMENT_FREED:
   case OPENREG_MEMORY_SEGMENT_UNMAPPED:
-    openreg_sanitizer_forget(layer, event.address, event.bytes);
+    openreg_sanitizer_forget(session->sanitizer(), event->address, event->bytes);
     break;
   default:
     break;
@@ -45,14 +45,18 @@ void observe(const openreg_memory_event &event) {
 
 } // namespace
 
-void note_free() {
-  freed_at = place_here();
+void set_free_call_site() {
+  free_call_site = current_call_site();
 }
 
-void watch_blocks(ToldOrder *order) {
-  told = order;
-  if (order != nullptr) {
-    observe_memory(MemoryObserver::kSanitizer, &observe);
+void observe_blocks(bool observe) {
+  if (openreg_in_bad_fork()) { // no memory to observe
+    return;
+  }
+  if (observe) {
+    check(openreg_memory_add_observer(&report));
+  } else {
+    openreg_memory_remove_observer(&report);
   }
 }
 

@@ -1,16 +1,13 @@
-// What the layer sanitizer/ is told of memory: the blocks that a program has, as the allocator
-// gives them.
+// Reports the blocks that the caching allocator allocates and frees.
 #pragma once
-
-#include "sanitizer/report_order.h"
 
 namespace openreg {
 
-// Null: nobody is told any more.
-void watch_blocks(ToldOrder *order);
+// Begins or stops to observe the allocator, and reports to the active session.
+void observe_blocks(bool observe);
 
-// This thread is about to free memory: where its program is needs the GIL, which nobody waits for
-// in the allocator.
-void note_free();
+// Remembers where in the program the calling thread frees the next block. Finding that needs the
+// GIL, and the allocator must not wait for the GIL. So call this before entering the allocator.
+void set_free_call_site();
 
 } // namespace openreg

@@ -20,16 +20,16 @@ namespace {
 
 namespace py = pybind11;
 
-// One frame: code that is kept, and where in it.
-struct Point {
+// One frame. The code object is never freed.
+struct FramePosition {
   PyCodeObject *code;
-  int instruction; // of `code`, in bytes
-  bool operator<(const Point &other) const {
+  int instruction; // byte offset in `code`
+  bool operator<(const FramePosition &other) const {
     return std::pair(code, instruction) < std::pair(other.code, other.instruction);
   }
 };
 
-using Points = std::vector<Point>;
+using FramePositions = std::vector<FramePosition>;
 
 struct Pair {
   uint64_t here, forward;
@@ -38,19 +38,19 @@ struct Pair {
   }
 };
 
-// Numbers: of stacks even ones, of pairs odd ones. Stacks are entered and read with the GIL.
-struct Places {
-  std::map<Points, uint64_t> numbers;
-  std::deque<const Points *> stacks;
+// Stacks have even numbers, pairs odd ones. The GIL guards the stacks.
+struct CallSites {
+  std::map<FramePositions, uint64_t> numbers;
+  std::deque<const FramePositions *> stacks;
   std::unordered_map<PyCodeObject *, bool> is_library;
 
-  // With the lock of tables.
+  // Guarded by `tables_mutex`.
   std::map<Pair, uint64_t> pair_numbers;
   std::deque<Pair> pairs;
 };
 
-Places &places() {
-  static auto &all = *new Places(); // threads may outlive static objects
+CallSites &tables() {
+  static auto &all = *new CallSites(); // never destroyed: threads may outlive static objects
   return all;
 }
 
@@ -65,7 +65,7 @@ std::string text(PyObject *unicode) {
   return utf8;
 }
 
-// The folders of packages whose frames are no program's.
+// Folders and files whose frames do not belong to the program.
 const std::vector<std::string> &library_folders() {
   static const auto &folders = *new std::vector<std::string>([] {
     std::vector<std::string> found;
@@ -81,7 +81,7 @@ const std::vector<std::string> &library_folders() {
   return folders;
 }
 
-bool find_is_library(PyCodeObject *code) {
+bool compute_is_library(PyCodeObject *code) {
   const auto file = text(code->co_filename);
   if (file.starts_with("<frozen")) {
     return true;
@@ -94,61 +94,62 @@ bool find_is_library(PyCodeObject *code) {
   return false;
 }
 
-// Keeps the code object.
+// Keeps a reference to the code object.
 bool is_library(PyCodeObject *code) {
-  const auto [known, is_new] = places().is_library.try_emplace(code, false);
+  const auto [known, is_new] = tables().is_library.try_emplace(code, false);
   if (is_new) {
     Py_INCREF(code);
-    known->second = find_is_library(code);
+    known->second = compute_is_library(code);
   }
   return known->second;
 }
 
-Points points_here() {
-  Points points;
+FramePositions current_frames() {
+  FramePositions positions;
   const bool whole = whole_stacks.load(std::memory_order_relaxed);
   PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame != nullptr) {
     PyCodeObject *const code = PyFrame_GetCode(frame);
     const bool is_own = !is_library(code);
     if (is_own || whole) {
-      points.push_back({code, PyFrame_GetLasti(frame)});
+      positions.push_back({code, PyFrame_GetLasti(frame)});
     }
-    Py_DECREF(code); // is kept
+    Py_DECREF(code); // is_library() keeps a reference
     PyFrameObject *const outer = is_own && !whole ? nullptr : PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = outer;
   }
-  return points;
+  return positions;
 }
 
-Stack describe_points(const Points &points) {
+Stack describe_frames(const FramePositions &positions) {
   Stack stack;
-  for (const auto &point : points) {
-    stack.push_back({text(point.code->co_filename), PyCode_Addr2Line(point.code, point.instruction),
-                     text(point.code->co_name)});
+  for (const auto &position : positions) {
+    stack.push_back({text(position.code->co_filename),
+                     PyCode_Addr2Line(position.code, position.instruction),
+                     text(position.code->co_name)});
   }
   return stack;
 }
 
 } // namespace
 
-void keep_whole_stacks(bool whole) {
+void set_whole_stacks(bool whole) {
   whole_stacks.store(whole);
 }
 
-uint64_t place_here() {
+uint64_t current_call_site() {
   if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0 ||
       PyGILState_GetThisThreadState() == nullptr) {
     return 0;
   }
   const py::gil_scoped_acquire gil;
-  auto points = points_here();
-  if (points.empty()) {
+  auto positions = current_frames();
+  if (positions.empty()) {
     return 0;
   }
-  auto &all = places();
-  const auto [known, is_new] = all.numbers.try_emplace(std::move(points), 0);
+  auto &all = tables();
+  const auto [known, is_new] = all.numbers.try_emplace(std::move(positions), 0);
   if (is_new) {
     all.stacks.push_back(&known->first);
     known->second = all.stacks.size() * 2;
@@ -156,11 +157,11 @@ uint64_t place_here() {
   return known->second;
 }
 
-uint64_t backward_place(uint64_t here, uint64_t forward) {
+uint64_t backward_call_site(uint64_t here, uint64_t forward) {
   if (forward == 0) {
     return here;
   }
-  auto &all = places();
+  auto &all = tables();
   const std::lock_guard lock(tables_mutex());
   const auto [known, is_new] = all.pair_numbers.try_emplace({here, forward}, 0);
   if (is_new) {
@@ -170,15 +171,15 @@ uint64_t backward_place(uint64_t here, uint64_t forward) {
   return known->second;
 }
 
-Place describe_place(uint64_t place) {
-  auto &all = places();
-  Pair pair{place, 0};
-  if (place % 2 == 1) {
+CallSite describe_call_site(uint64_t call_site) {
+  auto &all = tables();
+  Pair pair{call_site, 0};
+  if (call_site % 2 == 1) {
     const std::lock_guard lock(tables_mutex());
-    pair = all.pairs[place / 2];
+    pair = all.pairs[call_site / 2];
   }
   const auto stack_of = [&all](uint64_t number) {
-    return number == 0 ? Stack() : describe_points(*all.stacks[number / 2 - 1]);
+    return number == 0 ? Stack() : describe_frames(*all.stacks[number / 2 - 1]);
   };
   return {stack_of(pair.here), stack_of(pair.forward)};
 }

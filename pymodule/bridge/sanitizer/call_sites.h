@@ -1,8 +1,12 @@
-// Where in a program something was done, as numbers: a line of Python, and for work of a backward
-// also the line of its forward.
+// Call sites: where in a program something happened, as numbers. A call site is a line of Python;
+// for work of a backward, also the line of its forward.
 //
-// A place is the innermost frame that is the program's own, not PyTorch's nor openreg's; or, if
-// whole stacks are kept, all frames. Code objects that were seen are kept for good.
+// The line is the innermost frame of the program itself, not of PyTorch or openreg. If whole stacks
+// are kept, it is all frames. Code objects of call sites are never freed.
+//
+// core/python_stack.h also captures stacks, but for another use: it keeps each stack
+// once, as long as an owner needs it. Here the same few stacks occur again for each operator, so
+// they are numbered, and finding the number must be fast.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +22,20 @@ struct Frame {
 };
 using Stack = std::vector<Frame>; // innermost first
 
-struct Place {
+struct CallSite {
   Stack stack;
-  Stack forward; // empty: not of a backward, or nothing is known of its forward
+  Stack forward; // empty if this is no backward, or its forward is not known
 };
 
-void keep_whole_stacks(bool whole);
+void set_whole_stacks(bool whole);
 
-// Where this thread's program is. Takes the GIL, if the thread has ever had it. 0: nothing is
-// known.
-uint64_t place_here();
+// Returns the call site of this thread. Takes the GIL if the thread ever had it. 0: not known.
+uint64_t current_call_site();
 
-// The place of something that is done in the backward of what was done in `forward`.
-uint64_t backward_place(uint64_t here, uint64_t forward);
+// Returns the call site of work in the backward of `forward`.
+uint64_t backward_call_site(uint64_t here, uint64_t forward);
 
-// With the GIL.
-Place describe_place(uint64_t place);
+// Needs the GIL.
+CallSite describe_call_site(uint64_t call_site);
 
 } // namespace openreg

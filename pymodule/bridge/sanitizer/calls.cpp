@@ -1,10 +1,67 @@
 #include "sanitizer/calls.h"
 
+#include <ATen/Context.h>
+
 #include "core/device_type.h"
+#include "sanitizer/call_sites.h"
 #include "sanitizer/descriptions.h"
 #include "sanitizer/host_memory.h"
 
 namespace openreg {
+
+// ---- the calling thread's calls -----------------------------------------------------------------
+
+namespace {
+
+constinit thread_local OperatorCall *innermost = nullptr;
+
+} // namespace
+
+std::unique_ptr<at::ObserverContext> enter_call(std::unique_ptr<OperatorCall> call) {
+  call->outer = innermost;
+  innermost = call.get();
+  return call;
+}
+
+void leave_call(const OperatorCall &call) {
+  innermost = call.outer;
+}
+
+OperatorCall *innermost_call() {
+  return innermost;
+}
+
+bool is_in_launch() {
+  return innermost != nullptr && innermost->kind == OperatorCall::Kind::kLaunch;
+}
+
+bool is_in_host_operator() {
+  return innermost != nullptr && innermost->kind == OperatorCall::Kind::kHost;
+}
+
+bool defer_synchronize() {
+  if (!is_in_launch()) {
+    return false;
+  }
+  innermost->synchronizes = true;
+  return true;
+}
+
+uint64_t call_site_of_launch() {
+  return is_in_launch() ? innermost->call_site : current_call_site();
+}
+
+AllocationContext current_allocation() {
+  if (!is_in_launch()) {
+    return {0, false};
+  }
+  const auto &context = at::globalContext();
+  const bool is_filled =
+      context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
+  return {innermost->call_site, innermost->roles->leaves_uninitialized && !is_filled};
+}
+
+// ---- tensors of a call --------------------------------------------------------------------------
 
 bool is_plain(const at::Tensor &tensor) {
   const auto *impl = tensor.unsafeGetTensorImpl();
@@ -22,25 +79,25 @@ unsigned mode_of(Role role) {
   if ((role & kWrites) != 0) {
     mode |= OPENREG_SANITIZER_WRITE;
   }
-  if ((role & kPartly) != 0) {
-    mode |= OPENREG_SANITIZER_PARTLY;
+  if ((role & kPartial) != 0) {
+    mode |= OPENREG_SANITIZER_PARTIAL;
   }
   return mode;
 }
 
-void see_device(OperatorCall &call, const at::Tensor &tensor) {
+void add_device(OperatorCall &call, const at::Tensor &tensor) {
   const auto device = tensor.device().index();
   if (call.device < 0) {
     call.device = device;
   } else if (call.device != device) {
-    call.other = device;
+    call.source_device = device;
   }
 }
 
-void see_argument(OperatorCall &call, const at::Tensor &tensor, Role role, int argument) {
+void add_argument(OperatorCall &call, const at::Tensor &tensor, Role role, int argument) {
   if (is_plain(tensor)) {
-    see_device(call, tensor);
-  } else if (!call.sees_pinned || !is_known_pinned(tensor)) {
+    add_device(call, tensor);
+  } else if (!call.includes_pinned || !is_known_pinned(tensor)) {
     return;
   }
   if (role == kUntouched || tensor.numel() == 0) {
@@ -49,7 +106,7 @@ void see_argument(OperatorCall &call, const at::Tensor &tensor, Role role, int a
   const auto tag = describe(call.name, call.overload, argument, tensor);
   const auto added = call.accesses.add(tensor, mode_of(role), tag);
   if ((role & kMoves) != 0) {
-    call.sources.push_back(added);
+    call.moved.push_back(added);
   }
   if ((role & kWrites) != 0) {
     call.target = added;
@@ -59,47 +116,75 @@ void see_argument(OperatorCall &call, const at::Tensor &tensor, Role role, int a
   }
 }
 
-// A copy reads what it is given as often as that is broadcast.
-void see_copy(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs) {
+// The source of copy_() is broadcast to the sizes of `self`.
+void add_copy(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs) {
   const auto &self = inputs[0].toTensor(), &source = inputs[1].toTensor();
-  call.sees_pinned = true;
-  see_argument(call, self, kWrites, 0);
+  call.includes_pinned = true;
+  add_argument(call, self, kWrites, 0);
   const bool is_on_device = is_plain(source);
   if ((is_on_device || is_known_pinned(source)) && self.numel() > 0 && source.dim() <= self.dim()) {
     if (is_on_device) {
-      see_device(call, source);
+      add_device(call, source);
     }
     const auto tag = describe(call.name, call.overload, 1, source);
     const auto added = call.accesses.add(source, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED,
                                          tag, self.sizes());
-    // What the host writes to its memory by itself is not seen: there nothing is unwritten.
+    // The host's own writes to its memory are not seen, so host memory is never uninitialized.
     if (call.target.has_value() && is_plain(self)) {
       call.accesses.move(*call.target, added);
     }
   }
   const bool has_host = self.is_cpu() || source.is_cpu();
-  call.is_waited_for = has_host && !inputs[2].toBool();
+  call.synchronizes = has_host && !inputs[2].toBool();
 }
 
-// As far as other arguments say it: with `beta` of 0 what is added to is not looked at, and of a
-// convolution's backward the input is only for the weight's gradient, the weight for the input's.
-Role role_in(const Roles &roles, size_t i, c10::ArrayRef<const c10::IValue> inputs) {
+// Returns whether an index selects at least one element. A mask may select none, and its values are
+// not known before the operator runs.
+bool selects_elements(const c10::IValue &index) {
+  bool selects = true;
+  for_each_tensor(index, [&](const at::Tensor &tensor) {
+    selects = selects && (!tensor.defined() || (tensor.numel() > 0 && tensor.dtype() != at::kBool &&
+                                                tensor.dtype() != at::kByte));
+  });
+  return selects;
+}
+
+// Returns whether the operator computes with elements of `self` that an index selects.
+bool combines_with_self(const Roles &roles, c10::ArrayRef<const c10::IValue> inputs) {
+  using Combines = Roles::Combines;
+  if (roles.combines == Combines::kNever || roles.index < 0) {
+    return false;
+  }
+  if (roles.combines == Combines::kIfFlag) {
+    const auto &flag = inputs[static_cast<size_t>(roles.combine_flag)];
+    if (!flag.isBool() || !flag.toBool()) {
+      return false;
+    }
+  }
+  return selects_elements(inputs[static_cast<size_t>(roles.index)]);
+}
+
+// Returns the role of argument `i` in this call. It may depend on other arguments: see Roles.
+Role role_in_call(const Roles &roles, size_t i, c10::ArrayRef<const c10::IValue> inputs) {
   const auto role = roles.arguments[i];
+  if (i == 0 && (role & kReads) != 0 && (role & kPartial) != 0) {
+    return static_cast<Role>(combines_with_self(roles, inputs) ? role & ~kMoves : role | kMoves);
+  }
   if (i == 0 && roles.beta >= 0) {
     const auto &beta = inputs[static_cast<size_t>(roles.beta)];
     return beta.isScalar() && beta.toScalar().equal(0) ? static_cast<Role>(role & kWrites) : role;
   }
-  if ((i == 1 || i == 2) && roles.mask >= 0) {
-    const auto &mask = inputs[static_cast<size_t>(roles.mask)];
+  if ((i == 1 || i == 2) && roles.output_mask >= 0) {
+    const auto &mask = inputs[static_cast<size_t>(roles.output_mask)];
     return mask.isBoolList() && !mask.toBoolList()[2 - i] ? kUntouched : role;
   }
   return role;
 }
 
-void see_concatenation(OperatorCall &call, size_t result, const at::Tensor &tensor) {
+void add_concatenation(OperatorCall &call, size_t result, const at::Tensor &tensor) {
   const auto dim = static_cast<size_t>(call.dim < 0 ? call.dim + tensor.dim() : call.dim);
   int64_t start = 0;
-  for (const auto source : call.sources) {
+  for (const auto source : call.moved) {
     const auto size = call.accesses.size_of(source, dim);
     const auto part = call.accesses.add_part(result, dim, start, size);
     call.accesses.move(part, source);
@@ -110,17 +195,17 @@ void see_concatenation(OperatorCall &call, size_t result, const at::Tensor &tens
 
 } // namespace
 
-void see_arguments(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs) {
+void add_arguments(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs) {
   const auto &roles = *call.roles;
   if (roles.movement == Roles::Movement::kCopy && inputs.size() == 3 && inputs[0].isTensor() &&
       inputs[1].isTensor()) {
-    see_copy(call, inputs);
+    add_copy(call, inputs);
     return;
   }
   for (size_t i = 0; i < inputs.size() && i < roles.arguments.size(); ++i) {
-    const auto role = role_in(roles, i, inputs);
+    const auto role = role_in_call(roles, i, inputs);
     for_each_tensor(inputs[i], [&](const at::Tensor &tensor) {
-      see_argument(call, tensor, role, static_cast<int>(i));
+      add_argument(call, tensor, role, static_cast<int>(i));
     });
   }
   if (roles.movement == Roles::Movement::kConcatenation && inputs.size() >= 2 &&
@@ -129,21 +214,20 @@ void see_arguments(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs) 
   }
 }
 
-void see_result(OperatorCall &call, const at::Tensor &tensor) {
+void add_result(OperatorCall &call, const at::Tensor &tensor) {
   if (!is_plain(tensor) || tensor.numel() == 0) {
     return;
   }
   if (call.device < 0) {
     call.device = tensor.device().index();
   }
-  // A result that is an argument which was written to has been seen as that.
-  if (call.roles->leaves_unwritten || call.accesses.writes(tensor)) {
+  if (call.roles->leaves_uninitialized || call.accesses.writes(tensor)) {
     return;
   }
   const auto tag = describe(call.name, call.overload, -1, tensor);
   const auto added = call.accesses.add(tensor, OPENREG_SANITIZER_WRITE, tag);
   if (call.roles->movement == Roles::Movement::kConcatenation) {
-    see_concatenation(call, added, tensor);
+    add_concatenation(call, added, tensor);
   }
 }
 

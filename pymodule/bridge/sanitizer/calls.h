@@ -1,5 +1,5 @@
-// One call of an operator, and what its arguments and results say of the memory that it reads and
-// writes.
+// Calls of operators: the innermost call of each thread, and the memory accesses that a call's
+// arguments and results imply.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -12,36 +12,66 @@
 #include "sanitizer/accesses.h"
 #include "sanitizer/red_zones.h"
 #include "sanitizer/roles.h"
+#include "sanitizer/session.h"
 
 namespace openreg {
 
-// A call that is being made.
+// A call in progress. A call nested in a launch or in an operator of the host is a part of it.
 struct OperatorCall final : at::ObserverContext {
-  // A function of a backward; an operator of another library, which is told of by what it calls, if
-  // that is anything; a launch, or an operator of the host: what it calls is a part of it.
-  enum class Kind { kBackward, kForeign, kLaunch, kHost } kind = Kind::kLaunch;
+  enum class Kind {
+    kBackward, // an autograd function of a backward
+    kForeign,  // an operator of another library; the operators that it calls are reported, if any
+    kLaunch,   // an operator of a device
+    kHost,     // an operator of the CPU
+  } kind = Kind::kLaunch;
   OperatorCall *outer = nullptr;
-  int exceptions = std::uncaught_exceptions(); // when it began
-  uint64_t forward = 0; // where the forward was of the backward in which this is
-  uint64_t place = 0;   // of an operator
+  int exceptions = std::uncaught_exceptions(); // when the call began
+  uint64_t forward_call_site = 0;              // in a backward: the call site of its forward
+  uint64_t call_site = 0;                      // of an operator
   const Roles *roles = nullptr;
   const char *name = nullptr, *overload = nullptr;
-  c10::DeviceIndex device = -1; // -1: that of the results
-  c10::DeviceIndex other = -1;  // that a copy comes from; -1: there is none
-  bool is_waited_for = false;
-  bool sees_pinned = false;     // of pinned memory it is told, too
-  std::optional<size_t> target; // what a copy writes to
-  std::vector<size_t> sources;  // that are moved to results
-  int64_t dim = 0;              // of a concatenation
+  c10::DeviceIndex device = -1;        // -1: the device of the results
+  c10::DeviceIndex source_device = -1; // of a copy between devices; otherwise -1
+  bool synchronizes = false;           // the host waits for the operator
+  bool includes_pinned = false;        // accesses to pinned memory are reported too
+  std::optional<size_t> target;        // the access that a copy writes
+  std::vector<size_t> moved;           // the accesses that are moved to results
+  int64_t dim = 0;                     // of a concatenation
   Accesses accesses;
-  bool has_told = false;            // of a foreign one: something that it called was told of
-  std::vector<at::Tensor> written;  // its arguments
-  std::unique_ptr<RedZones> zones;  // null: they are not watched
-  std::vector<c10::IValue> indexed; // all arguments, if some are indices
-  std::vector<std::unique_ptr<OpenHost>> open; // what the host itself may touch, as long as it runs
+  bool has_reported = false;           // a nested operator was reported
+  std::vector<at::Tensor> written;     // arguments that a foreign operator writes
+  std::unique_ptr<RedZones> red_zones; // null: not checked
+  std::vector<c10::IValue> indexed;    // all arguments, if some are indices
+  std::vector<std::unique_ptr<HostAccess>> host_accesses; // that the host may perform meanwhile
 };
 
-// A tensor with memory of a device, and not one that stands for others.
+// ---- the calling thread's calls -----------------------------------------------------------------
+
+// Makes a call the innermost one, and makes its outer call the innermost one again.
+std::unique_ptr<at::ObserverContext> enter_call(std::unique_ptr<OperatorCall> call);
+void leave_call(const OperatorCall &call);
+
+OperatorCall *innermost_call(); // null: none
+bool is_in_launch();
+bool is_in_host_operator();
+
+// In a launch, the host's wait is reported after the launch. Returns whether the thread is in one.
+bool defer_synchronize();
+
+// The call site of the thread's launch.
+uint64_t call_site_of_launch();
+
+// What the thread's innermost launch allocates: its call site, and whether the operator leaves the
+// memory uninitialized.
+struct AllocationContext {
+  uint64_t call_site;
+  bool leaves_uninitialized;
+};
+AllocationContext current_allocation();
+
+// ---- tensors of a call --------------------------------------------------------------------------
+
+// Returns whether a tensor has memory on a device and does not stand for other tensors.
 bool is_plain(const at::Tensor &tensor);
 
 template <class Do> void for_each_tensor(const c10::IValue &value, Do act) {
@@ -60,10 +90,10 @@ template <class Do> void for_each_tensor(const c10::IValue &value, Do act) {
   }
 }
 
-// Before the call: the device, and the accesses of arguments.
-void see_arguments(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs);
+// Before the call: sets its device, and adds the accesses to its arguments.
+void add_arguments(OperatorCall &call, c10::ArrayRef<const c10::IValue> inputs);
 
-// After it: what else was written.
-void see_result(OperatorCall &call, const at::Tensor &tensor);
+// After the call: adds the write of a result that is not one of the arguments.
+void add_result(OperatorCall &call, const at::Tensor &tensor);
 
 } // namespace openreg

@@ -1,21 +1,23 @@
-// What streams that capture are given: nothing is done then, and it is told of when the graph is
-// replayed. The streams of a capture count as one, for that is how a replay runs them.
+// Reports launches. A launch on a stream that captures executes nothing; it is reported at each
+// replay of the graph instead. All streams of a capture count as one stream, because a replay runs
+// its nodes that way.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "sanitizer/accesses.h"
-#include "streams/stream_observer.h"
+#include "sanitizer/session.h"
 
 namespace openreg {
 
-// What is given to the streams of a capture from now on. Replays are told to whoever is told of
-// launches then.
-std::unique_ptr<Watcher::Captured> note_capture(uint64_t capture);
+// Collects the launches of a capture from now on. At each replay, reports them to the session that
+// is active then.
+std::unique_ptr<Observer::CaptureObserver> observe_capture(uint64_t capture);
 
-// A launch on a stream that captures. Of a capture that began before anyone watched nothing is
-// kept.
-void keep_launch(Queue queue, uint64_t place, Accesses accesses);
+// Reports a launch now, or adds it to its capture. If the capture began before the sanitizer, the
+// launch is ignored.
+void report_launch(SanitizerSession &session, StreamKey stream, uint64_t call_site,
+                   Accesses accesses);
 
 } // namespace openreg

@@ -16,11 +16,11 @@ namespace {
 using Descriptions = std::unordered_map<uint64_t, Description>;
 
 Descriptions &descriptions() {
-  static auto &all = *new Descriptions(); // threads may outlive static objects
+  static auto &all = *new Descriptions(); // never destroyed: threads may outlive static objects
   return all;
 }
 
-// Those that this thread has entered, by their low bits: most are.
+// A cache of the numbers that this thread has already added, by their low bits.
 constexpr size_t kRecent = 1024;
 constinit thread_local std::array<uint64_t, kRecent> *recent = nullptr;
 
@@ -29,9 +29,9 @@ std::string name_of_argument(const char *name, const char *overload, int argumen
     return "";
   }
   const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
-  const auto place = static_cast<size_t>(argument);
-  return op.has_value() && place < op->schema().arguments().size()
-             ? op->schema().arguments()[place].name()
+  const auto position = static_cast<size_t>(argument);
+  return op.has_value() && position < op->schema().arguments().size()
+             ? op->schema().arguments()[position].name()
              : "";
 }
 
@@ -43,9 +43,9 @@ uint64_t describe(const char *name, const char *overload, int argument, const at
   for (const auto size : tensor.sizes()) {
     number = c10::hash_combine(number, static_cast<size_t>(size));
   }
-  number |= 1; // 0 is none
+  number |= 1; // 0 means none
   if (recent == nullptr) {
-    recent = new std::array<uint64_t, kRecent>(); // kept: a thread may end while others read
+    recent = new std::array<uint64_t, kRecent>(); // never freed
     recent->fill(0);
   }
   auto &slot = (*recent)[(number >> 1) % kRecent];

@@ -1,5 +1,5 @@
-// What a program's accesses were, as numbers for the layer sanitizer/: which argument of which
-// operator, and the tensor's dtype, sizes and device.
+// Descriptions of accesses, as numbers that serve as the C layer's tags: the operator and its
+// argument, and the tensor's dtype, sizes and device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,20 +12,21 @@
 namespace openreg {
 
 struct Description {
-  std::string name; // of the operator, or of other work
+  std::string name; // of the operator or of other work
   std::string argument;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   std::vector<int64_t> sizes;
   c10::DeviceIndex device = -1;
 };
 
-// `name` lives as long as the operator; `argument`: its place, or -1 for a result.
+// `name` must live as long as the operator. `argument` is the position of the argument; -1: a
+// result.
 uint64_t describe(const char *name, const char *overload, int argument, const at::Tensor &tensor);
 
-// Of memory that is no tensor's.
+// Describes memory that belongs to no tensor. `name` must live as long as the process.
 uint64_t describe(const char *name);
 
-// Empty for 0.
+// Returns an empty description for 0.
 Description description_of(uint64_t number);
 
 } // namespace openreg

@@ -7,37 +7,37 @@ namespace openreg {
 
 namespace {
 
-// Where the operator was called whose backward has a number: of the latest ones.
-struct Forward {
-  std::atomic<uint64_t> number{0}, place{0};
+// The call site of one forward, by its sequence number. Later forwards replace earlier ones.
+struct ForwardSite {
+  std::atomic<uint64_t> key{0}, call_site{0};
 };
-constexpr size_t kForwards = 1 << 16;
-std::array<Forward, kForwards> forwards;
+constexpr size_t kForwardSites = 1 << 16;
+std::array<ForwardSite, kForwardSites> forward_sites;
 
-uint64_t forward_number(uint64_t thread, int64_t sequence) {
+uint64_t forward_key(uint64_t thread, int64_t sequence) {
   return static_cast<uint64_t>(sequence) << 16 ^ thread;
 }
 
 } // namespace
 
-void note_forward(const at::RecordFunction &function, uint64_t place) {
+void record_forward(const at::RecordFunction &function, uint64_t call_site) {
   if (function.seqNr() < 0) {
     return;
   }
-  const auto number = forward_number(at::RecordFunction::currentThreadId(), function.seqNr());
-  auto &slot = forwards[static_cast<size_t>(function.seqNr()) % kForwards];
-  slot.number.store(number, std::memory_order_relaxed);
-  slot.place.store(place, std::memory_order_relaxed);
+  const auto key = forward_key(at::RecordFunction::currentThreadId(), function.seqNr());
+  auto &slot = forward_sites[static_cast<size_t>(function.seqNr()) % kForwardSites];
+  slot.key.store(key, std::memory_order_relaxed);
+  slot.call_site.store(call_site, std::memory_order_relaxed);
 }
 
-uint64_t forward_of(const at::RecordFunction &function) {
+uint64_t forward_call_site_of(const at::RecordFunction &function) {
   if (function.seqNr() < 0) {
     return 0;
   }
-  const auto number = forward_number(function.forwardThreadId(), function.seqNr());
-  const auto &slot = forwards[static_cast<size_t>(function.seqNr()) % kForwards];
-  return slot.number.load(std::memory_order_relaxed) == number
-             ? slot.place.load(std::memory_order_relaxed)
+  const auto key = forward_key(function.forwardThreadId(), function.seqNr());
+  const auto &slot = forward_sites[static_cast<size_t>(function.seqNr()) % kForwardSites];
+  return slot.key.load(std::memory_order_relaxed) == key
+             ? slot.call_site.load(std::memory_order_relaxed)
              : 0;
 }
 

@@ -1,4 +1,4 @@
-// Where in a program the forward of a backward was.
+// The call site of the forward that belongs to a backward.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -7,10 +7,10 @@
 
 namespace openreg {
 
-// Of an operator that is called at `place`.
-void note_forward(const at::RecordFunction &function, uint64_t place);
+// Records that an operator was called at `call_site`.
+void record_forward(const at::RecordFunction &function, uint64_t call_site);
 
-// Of a function of a backward; 0: it is not known, or was long ago.
-uint64_t forward_of(const at::RecordFunction &function);
+// Returns the call site of the forward of an autograd function. 0: not known, or too long ago.
+uint64_t forward_call_site_of(const at::RecordFunction &function);
 
 } // namespace openreg

@@ -21,7 +21,7 @@ namespace openreg {
 
 namespace {
 
-// Whole pages.
+// A range of whole pages.
 struct Pages {
   uint64_t begin, end;
 
@@ -29,32 +29,33 @@ struct Pages {
   bool operator==(const Pages &) const = default;
 };
 
-struct Closed {
+struct ProtectedPages {
   Pages pages;
-  int protection; // PROT_READ, or PROT_NONE
+  int protection; // PROT_READ or PROT_NONE
 
-  bool operator==(const Closed &) const = default;
+  bool operator==(const ProtectedPages &) const = default;
 };
 
-// What work of a stream may do there now.
-struct Open {
+// What a stream's work may do to these pages now.
+struct DeviceAccess {
   Pages pages;
   int protection;
 
-  bool operator==(const Open &) const = default;
+  bool operator==(const DeviceAccess &) const = default;
 };
 
-// Never waits for anything while it is locked: a thread that faults may take it.
+// The fault handler takes this lock. So a thread that holds it must not wait for anything.
 std::mutex mutex;
-std::map<uint64_t, size_t> &known = *new std::map<uint64_t, size_t>(); // bytes by address
-std::atomic<size_t> known_count{0};
-std::vector<Closed> &closed = *new std::vector<Closed>();
-std::atomic<size_t> closed_count{0};
-std::vector<Open> &open_now = *new std::vector<Open>();
-std::atomic<ToldOrder *> judge{nullptr}; // null: no page is closed
+std::map<uint64_t, size_t> &pinned_blocks =
+    *new std::map<uint64_t, size_t>(); // size in bytes, by address
+std::atomic<size_t> pinned_count{0};
+std::vector<ProtectedPages> &protected_pages = *new std::vector<ProtectedPages>();
+std::atomic<size_t> protected_count{0};
+std::vector<DeviceAccess> &device_accesses = *new std::vector<DeviceAccess>();
+std::atomic<SanitizerSession *> fault_session{nullptr}; // null: no page is protected
 constinit thread_local bool in_fault = false;
 constexpr int kNotOpened = -2;
-int memory_file = kNotOpened; // /proc/self/mem; -1: the system does not give it
+int memory_file = kNotOpened; // /proc/self/mem; -1: not available
 
 uint64_t page_bytes() {
   static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -69,26 +70,26 @@ uint64_t round_up(uint64_t address) {
   return round_down(address + page_bytes() - 1);
 }
 
-// The block in which an address lies; the end of the map: none.
+// Returns the block that contains an address, or the map's end.
 auto block_around(uint64_t address) {
-  auto next = known.upper_bound(address);
-  if (next == known.begin()) {
-    return known.end();
+  auto next = pinned_blocks.upper_bound(address);
+  if (next == pinned_blocks.begin()) {
+    return pinned_blocks.end();
   }
   --next;
-  return address - next->first < next->second ? next : known.end();
+  return address - next->first < next->second ? next : pinned_blocks.end();
 }
 
 // ---- protection ---------------------------------------------------------------------------------
 
 int protection_of(const Pages &pages) {
   int protection = PROT_READ | PROT_WRITE;
-  for (const auto &each : closed) {
+  for (const auto &each : protected_pages) {
     if (each.pages.touch(pages)) {
       protection &= each.protection;
     }
   }
-  for (const auto &open : open_now) {
+  for (const auto &open : device_accesses) {
     if (open.pages.touch(pages)) {
       protection |= open.protection;
     }
@@ -96,8 +97,8 @@ int protection_of(const Pages &pages) {
   return protection;
 }
 
-// Makes pages what is said of them. Without memory for it the system leaves them open.
-void apply(const Pages &pages) {
+// Sets the protection of pages. If mprotect fails for lack of memory, they stay accessible.
+void apply_protection(const Pages &pages) {
   std::vector<uint64_t> bounds{pages.begin, pages.end};
   const auto add = [&](const Pages &other) {
     for (const auto bound : {other.begin, other.end}) {
@@ -106,10 +107,10 @@ void apply(const Pages &pages) {
       }
     }
   };
-  for (const auto &each : closed) {
+  for (const auto &each : protected_pages) {
     add(each.pages);
   }
-  for (const auto &each : open_now) {
+  for (const auto &each : device_accesses) {
     add(each.pages);
   }
   std::sort(bounds.begin(), bounds.end());
@@ -122,37 +123,38 @@ void apply(const Pages &pages) {
   }
 }
 
-template <class Is> void open_those(Is is_meant) {
-  std::vector<Pages> opened;
-  std::erase_if(closed, [&](const Closed &each) {
-    const bool is = is_meant(each);
-    if (is) {
-      opened.push_back(each.pages);
+template <class Is> void unprotect_if(Is predicate) {
+  std::vector<Pages> unprotected;
+  std::erase_if(protected_pages, [&](const ProtectedPages &each) {
+    const bool matches = predicate(each);
+    if (matches) {
+      unprotected.push_back(each.pages);
     }
-    return is;
+    return matches;
   });
-  closed_count.store(closed.size());
-  for (const auto &pages : opened) {
-    apply(pages);
+  protected_count.store(protected_pages.size());
+  for (const auto &pages : unprotected) {
+    apply_protection(pages);
   }
 }
 
 // ---- faults -------------------------------------------------------------------------------------
 
-// What a thread does there by itself, to one byte.
-void tell_of_host(ToldOrder &order, uint64_t address, unsigned mode) {
+// Reports an access of the host to one byte.
+void report_host_access(SanitizerSession &session, uint64_t address, unsigned mode) {
   Accesses accesses;
   accesses.add(address, 1, mode, describe("the program itself"));
-  const openreg_sanitizer_launch launch{.actor = order.host(),
+  const openreg_sanitizer_launch launch{.thread = session.host(),
                                         .submitter = nullptr,
-                                        .site = place_here(),
+                                        .call_site = current_call_site(),
                                         .accesses = accesses.data(),
                                         .count = accesses.size()};
-  (void)openreg_sanitizer_run_launch(order.layer(), &launch); // without memory for it: not told
+  (void)openreg_sanitizer_check_launch(session.sanitizer(),
+                                       &launch); // ignored without memory for it
 }
 
-// A handler may have a small stack, and what is told is told through much code.
-class LargeStack {
+// Runs code on a stack of its own. A signal handler's stack may be small, and a report needs much.
+class AltStack {
 public:
   template <class Do> static void run(Do &act) {
     constexpr size_t kBytes = size_t{1} << 20;
@@ -178,56 +180,57 @@ private:
   static constinit thread_local void *entered;
 };
 
-constinit thread_local void *LargeStack::entered = nullptr;
+constinit thread_local void *AltStack::entered = nullptr;
 
-// The pages that it opens were closed for one access or more: one finding is enough for all of
-// them.
+// Handles a fault. Pages may have been protected for several accesses; one finding is enough for
+// all of them.
 bool resolve(void *address, openreg_fault_access access) {
   const auto at = reinterpret_cast<uint64_t>(address);
-  auto *const order = judge.load();
+  auto *const session = fault_session.load();
   bool reads_only = true;
   {
     const std::lock_guard lock(mutex);
-    if (block_around(at) == known.end() && block_around(round_down(at)) == known.end()) {
+    if (block_around(at) == pinned_blocks.end() &&
+        block_around(round_down(at)) == pinned_blocks.end()) {
       return false;
     }
     const Pages byte{at, at + 1};
-    for (const auto &each : closed) {
+    for (const auto &each : protected_pages) {
       reads_only = reads_only && !(each.pages.touch(byte) && each.protection == PROT_NONE);
     }
-    const auto before = closed.size();
-    open_those([&](const Closed &each) { return each.pages.touch(byte); });
-    if (closed.size() == before) { // another thread has opened it since
+    const auto before = protected_pages.size();
+    unprotect_if([&](const ProtectedPages &each) { return each.pages.touch(byte); });
+    if (protected_pages.size() == before) { // another thread made it accessible in the meantime
       return true;
     }
   }
   const bool writes =
       access == OPENREG_FAULT_WRITE || (access == OPENREG_FAULT_UNKNOWN && reads_only);
-  if (order != nullptr && !in_fault) {
-    auto tell = [&] {
-      tell_of_host(*order, at, writes ? OPENREG_SANITIZER_WRITE : OPENREG_SANITIZER_READ);
+  if (session != nullptr && !in_fault) {
+    auto report = [&] {
+      report_host_access(*session, at, writes ? OPENREG_SANITIZER_WRITE : OPENREG_SANITIZER_READ);
     };
     in_fault = true;
-    LargeStack::run(tell);
+    AltStack::run(report);
     in_fault = false;
   }
   return true;
 }
 
-// A child has the parent's memory, and none of the work that goes on there.
+// A child of fork has the parent's memory, but none of its pending work.
 void watch_forks() {
   static const bool is_first = [] {
     pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
                    [] {
-                     judge.store(nullptr);
+                     fault_session.store(nullptr);
                      if (memory_file >= 0) { // the parent's memory
                        close(memory_file);
                      }
                      memory_file = kNotOpened;
-                     open_now.clear();
-                     open_those([](const Closed &) { return true; });
-                     known.clear();
-                     known_count.store(0);
+                     device_accesses.clear();
+                     unprotect_if([](const ProtectedPages &) { return true; });
+                     pinned_blocks.clear();
+                     pinned_count.store(0);
                      mutex.unlock();
                    });
     return true;
@@ -254,161 +257,163 @@ uint64_t bytes_of(const openreg_sanitizer_region &region) {
   return bytes;
 }
 
-// Nobody else has the rest of a block's last page.
+// Nothing else uses the rest of a block's last page.
 Pages whole_pages(uint64_t begin, uint64_t end, uint64_t end_of_block) {
   return {round_up(begin), end == end_of_block ? round_up(end) : round_down(end)};
 }
 
-Open opening(uint64_t begin, size_t bytes, bool writes) {
+DeviceAccess access_pages(uint64_t begin, size_t bytes, bool writes) {
   return {{round_down(begin), round_up(begin + bytes)},
           writes ? PROT_READ | PROT_WRITE : PROT_READ};
 }
 
 } // namespace
 
-// ---- public -------------------------------------------------------------------------------------
+// ---- public functions ---------------------------------------------------------------------------
 
-void watch_pages(ToldOrder *order, bool close) {
+void set_page_protection(SanitizerSession *session, bool close) {
   watch_forks();
-  judge.store(close ? order : nullptr);
+  fault_session.store(close ? session : nullptr);
 }
 
 void forget_host_memory() {
   const std::lock_guard lock(mutex);
-  judge.store(nullptr);
-  open_those([](const Closed &) { return true; });
-  known.clear();
-  known_count.store(0);
+  fault_session.store(nullptr);
+  unprotect_if([](const ProtectedPages &) { return true; });
+  pinned_blocks.clear();
+  pinned_count.store(0);
 }
 
-void note_pinned(ToldOrder &order, const void *address, size_t bytes) {
-  if (bytes == 0 || Unwatched::any()) {
+void add_pinned(SanitizerSession &session, const void *address, size_t bytes) {
+  if (bytes == 0 || ObserverPause::any()) {
     return;
   }
   openreg_sanitizer_block block{};
   block.address = reinterpret_cast<uint64_t>(address);
   block.bytes = bytes;
-  block.site = place_here();
-  block.owner = ToldOrder::kHostTag;
-  // What the host writes there is not seen, and so nothing is unwritten. Without memory for it,
-  // nothing is said of the block.
-  if (openreg_sanitizer_alloc(order.layer(), &block, /*is_initialised=*/true) != OPENREG_OK) {
+  block.call_site = current_call_site();
+  block.owner = SanitizerSession::kHostTag;
+  // The host's own writes are not seen, so pinned memory is never uninitialized. If this fails for
+  // lack of memory, the sanitizer ignores the block.
+  if (openreg_sanitizer_alloc(session.sanitizer(), &block, /*is_initialised=*/true) != OPENREG_OK) {
     return;
   }
   const std::lock_guard lock(mutex);
-  known[block.address] = bytes;
-  known_count.store(known.size());
+  pinned_blocks[block.address] = bytes;
+  pinned_count.store(pinned_blocks.size());
 }
 
-// The allocator gives memory to others only when what streams do there is done.
-void forget_pinned(ToldOrder &order, const void *address) {
+// The allocator reuses the memory only when the streams are done with it.
+void remove_pinned(SanitizerSession &session, const void *address) {
   const auto begin = reinterpret_cast<uint64_t>(address);
   size_t bytes = 0;
   {
     const std::lock_guard lock(mutex);
-    const auto block = known.find(begin);
-    if (block == known.end()) {
+    const auto block = pinned_blocks.find(begin);
+    if (block == pinned_blocks.end()) {
       return;
     }
     bytes = block->second;
     const Pages pages{begin, round_up(begin + bytes)};
-    open_those([&](const Closed &each) { return each.pages.touch(pages); });
-    known.erase(block);
-    known_count.store(known.size());
+    unprotect_if([&](const ProtectedPages &each) { return each.pages.touch(pages); });
+    pinned_blocks.erase(block);
+    pinned_count.store(pinned_blocks.size());
   }
-  openreg_sanitizer_free(order.layer(), begin, 0);
-  openreg_sanitizer_forget(order.layer(), begin, bytes);
+  openreg_sanitizer_free(session.sanitizer(), begin, 0);
+  openreg_sanitizer_forget(session.sanitizer(), begin, bytes);
 }
 
 bool is_known_pinned(const at::Tensor &tensor) {
-  if (known_count.load(std::memory_order_relaxed) == 0 || !tensor.defined() || !tensor.is_cpu() ||
+  if (pinned_count.load(std::memory_order_relaxed) == 0 || !tensor.defined() || !tensor.is_cpu() ||
       tensor.layout() != c10::kStrided || !tensor.has_storage()) {
     return false;
   }
   const auto address = reinterpret_cast<uint64_t>(tensor.storage().data());
   const std::lock_guard lock(mutex);
-  return block_around(address) != known.end();
+  return block_around(address) != pinned_blocks.end();
 }
 
-void close_pages(ToldOrder &order, const openreg_sanitizer_access *accesses, size_t count) {
-  if (known_count.load(std::memory_order_relaxed) == 0 || judge.load() == nullptr) {
+void protect_pages(SanitizerSession &session, const openreg_sanitizer_access *accesses,
+                   size_t count) {
+  if (pinned_count.load(std::memory_order_relaxed) == 0 || fault_session.load() == nullptr) {
     return;
   }
-  openreg_fault_resolve_with(&resolve);
+  openreg_fault_set_resolver(&resolve);
   for (size_t i = 0; i < count; ++i) {
     const auto &region = accesses[i].region;
     const bool writes = (accesses[i].mode & OPENREG_SANITIZER_WRITE) != 0;
-    if (!is_dense(region) || !openreg_sanitizer_would_conflict(order.layer(), order.host(), &region,
-                                                               writes ? OPENREG_SANITIZER_READ
-                                                                      : OPENREG_SANITIZER_WRITE)) {
+    if (!is_dense(region) || !openreg_sanitizer_would_conflict(
+                                 session.sanitizer(), session.host(), &region,
+                                 writes ? OPENREG_SANITIZER_READ : OPENREG_SANITIZER_WRITE)) {
       continue;
     }
     const std::lock_guard lock(mutex);
     const auto block = block_around(region.address);
-    if (block == known.end()) {
+    if (block == pinned_blocks.end()) {
       continue;
     }
     const auto pages = whole_pages(region.address, region.address + bytes_of(region),
                                    block->first + block->second);
-    const Closed added{pages, writes ? PROT_NONE : PROT_READ};
-    if (pages.begin < pages.end && std::find(closed.begin(), closed.end(), added) == closed.end()) {
-      closed.push_back(added);
-      closed_count.store(closed.size());
-      apply(pages);
+    const ProtectedPages added{pages, writes ? PROT_NONE : PROT_READ};
+    if (pages.begin < pages.end &&
+        std::find(protected_pages.begin(), protected_pages.end(), added) == protected_pages.end()) {
+      protected_pages.push_back(added);
+      protected_count.store(protected_pages.size());
+      apply_protection(pages);
     }
   }
 }
 
-void open_what_is_done(ToldOrder &order) {
-  if (closed_count.load(std::memory_order_relaxed) == 0) {
+void unprotect_completed(SanitizerSession &session) {
+  if (protected_count.load(std::memory_order_relaxed) == 0) {
     return;
   }
   const std::lock_guard lock(mutex);
-  open_those([&](const Closed &each) {
+  unprotect_if([&](const ProtectedPages &each) {
     const auto block = block_around(each.pages.begin);
-    const auto end = block == known.end() ? each.pages.end
-                                          : std::min(each.pages.end, block->first + block->second);
+    const auto end = block == pinned_blocks.end()
+                         ? each.pages.end
+                         : std::min(each.pages.end, block->first + block->second);
     const openreg_sanitizer_region region{.address = each.pages.begin,
                                           .element_bytes = end - each.pages.begin,
                                           .dims = 0,
                                           .sizes = nullptr,
                                           .strides = nullptr};
     return !openreg_sanitizer_would_conflict(
-        order.layer(), order.host(), &region,
+        session.sanitizer(), session.host(), &region,
         each.protection == PROT_NONE ? OPENREG_SANITIZER_READ : OPENREG_SANITIZER_WRITE);
   });
 }
 
-void open_for_device(const void *address, size_t bytes, bool writes) {
+void begin_device_access(const void *address, size_t bytes, bool writes) {
   const auto begin = reinterpret_cast<uint64_t>(address);
-  if (bytes == 0 || known_count.load(std::memory_order_relaxed) == 0) {
+  if (bytes == 0 || pinned_count.load(std::memory_order_relaxed) == 0) {
     return;
   }
   const std::lock_guard lock(mutex);
-  if (block_around(begin) != known.end()) {
-    open_now.push_back(opening(begin, bytes, writes));
-    apply(open_now.back().pages);
+  if (block_around(begin) != pinned_blocks.end()) {
+    device_accesses.push_back(access_pages(begin, bytes, writes));
+    apply_protection(device_accesses.back().pages);
   }
 }
 
-void close_for_device(const void *address, size_t bytes, bool writes) {
-  const auto given_back = opening(reinterpret_cast<uint64_t>(address), bytes, writes);
+void end_device_access(const void *address, size_t bytes, bool writes) {
+  const auto given_back = access_pages(reinterpret_cast<uint64_t>(address), bytes, writes);
   const std::lock_guard lock(mutex);
-  const auto open = std::find(open_now.begin(), open_now.end(), given_back);
-  if (open != open_now.end()) {
-    open_now.erase(open);
-    apply(given_back.pages);
+  const auto open = std::find(device_accesses.begin(), device_accesses.end(), given_back);
+  if (open != device_accesses.end()) {
+    device_accesses.erase(open);
+    apply_protection(given_back.pages);
   }
 }
 
-// As a debugger writes to a program: through the file of its memory, for which protection does not
-// count.
-bool write_to_closed(void *to, const void *from, size_t bytes) {
+// Writes through the file of the process's memory, as debuggers do. It ignores the protection.
+bool write_to_protected(void *to, const void *from, size_t bytes) {
   const auto address = reinterpret_cast<uint64_t>(to);
   int file = -1;
   {
     const std::lock_guard lock(mutex);
-    if (judge.load() == nullptr || block_around(address) == known.end()) {
+    if (fault_session.load() == nullptr || block_around(address) == pinned_blocks.end()) {
       return false;
     }
     if (memory_file == kNotOpened) {

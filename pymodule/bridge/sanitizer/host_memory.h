@@ -1,47 +1,50 @@
-// The host's own accesses to pinned memory while streams have work to do there.
+// Finds accesses of the host to pinned memory that streams still use.
 //
-// PyTorch's operators on the CPU are seen before they run, with their arguments (launches.cpp). For
-// all else, as numpy or C, there are the pages: when a stream is given work that reads pinned
-// memory, the pages that it reads all of may not be written; of work that writes, not be touched,
-// until the host is ordered behind it. A fault there is an access that conflicts: it is told of as
-// such, the pages are opened, and the program goes on.
+// PyTorch's CPU operators are reported before they run, with their arguments (launches.cpp). For
+// all other code, such as NumPy or C, the pages are protected. When a stream gets work that reads
+// pinned memory, the pages that it reads completely become read-only. When the work writes, they
+// become inaccessible. This lasts until the host synchronizes with the work. A fault on such a page
+// is a conflicting access: it is reported, the pages are made accessible, and the program
+// continues.
 //
-// Pages of which the work has only a part stay open: nothing that is right ever faults.
+// Pages that the work uses only in part stay accessible, so correct programs never fault.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include "sanitizer/report_order.h"
+#include "sanitizer/session.h"
 
 namespace openreg {
 
-// Whether pages are closed from now on.
-void watch_pages(ToldOrder *order, bool close);
+// Enables or disables the protection of pages from now on.
+void set_page_protection(SanitizerSession *session, bool close);
 
-// Opens all, and knows of no pinned memory any more.
+// Makes all pages accessible, and forgets all pinned memory.
 void forget_host_memory();
 
-// Of pinned memory that is known: it was allocated since it is watched.
-void note_pinned(ToldOrder &order, const void *address, size_t bytes);
-void forget_pinned(ToldOrder &order, const void *address);
+// Pinned memory is known if it was allocated while the sanitizer was on.
+void add_pinned(SanitizerSession &session, const void *address, size_t bytes);
+void remove_pinned(SanitizerSession &session, const void *address);
 bool is_known_pinned(const at::Tensor &tensor);
 
-// A stream was given work with such accesses.
-void close_pages(ToldOrder &order, const openreg_sanitizer_access *accesses, size_t count);
+// Protects the pages of accesses that a stream was given.
+void protect_pages(SanitizerSession &session, const openreg_sanitizer_access *accesses,
+                   size_t count);
 
-// The host has waited for something.
-void open_what_is_done(ToldOrder &order);
+// Makes the pages of completed work accessible. Call it when the host has synchronized.
+void unprotect_completed(SanitizerSession &session);
 
-// Work of streams may read or write these bytes, whatever is said of their pages, until as many
-// calls have closed them. While it may write, the host's own accesses are not seen.
-void open_for_device(const void *address, size_t bytes, bool writes);
-void close_for_device(const void *address, size_t bytes, bool writes);
+// Between these two calls a stream's work may read these bytes, or read and write them, whatever
+// their protection. While it may write, accesses of the host are not seen. Calls may nest.
+void begin_device_access(const void *address, size_t bytes, bool writes);
+void end_device_access(const void *address, size_t bytes, bool writes);
 
-// Writes through closed pages, which stay closed; false: this is no such memory, or the system does
-// not do it. `from` is no memory that is closed; a device's, as it shows it, is read as such.
-bool write_to_closed(void *to, const void *from, size_t bytes);
+// Writes to protected pages, which stay protected. Returns false if `to` is not in known pinned
+// memory, or if the system does not allow it. `from` must not be protected; it may be a device
+// view.
+bool write_to_protected(void *to, const void *from, size_t bytes);
 
-// Whether the calling thread is in the handler of a fault: no Python may run.
+// Returns whether the calling thread is in the fault handler, where no Python may run.
 bool is_in_fault();
 
 } // namespace openreg

@@ -1,11 +1,9 @@
 #include "sanitizer/launches.h"
 
-#include <ATen/Context.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <array>
-#include <atomic>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -14,14 +12,15 @@
 #include <vector>
 
 #include "core/device_type.h"
+#include "core/status.h"
 #include "device/capture.h"
 #include "sanitizer/bad_indices.h"
+#include "sanitizer/call_sites.h"
 #include "sanitizer/calls.h"
 #include "sanitizer/captures.h"
 #include "sanitizer/descriptions.h"
 #include "sanitizer/forward_sites.h"
 #include "sanitizer/host_memory.h"
-#include "sanitizer/call_sites.h"
 #include "sanitizer/tables.h"
 #include "streams/current.h"
 
@@ -29,19 +28,7 @@ namespace openreg {
 
 namespace {
 
-std::atomic<ToldOrder *> told{nullptr};
-
-// ---- which calls are told of --------------------------------------------------------------------
-
-constinit thread_local OperatorCall *current = nullptr;
-
-bool is_in_host() {
-  return current != nullptr && current->kind == OperatorCall::Kind::kHost;
-}
-
-bool is_in_launch() {
-  return current != nullptr && current->kind == OperatorCall::Kind::kLaunch;
-}
+// ---- which calls are reported -------------------------------------------------------------------
 
 constexpr auto kWrappers =
     c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
@@ -54,8 +41,8 @@ bool is_wrapper(const at::Tensor &tensor) {
   return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has_any(kWrappers);
 }
 
-// Whether something between the program and the kernels takes the call and makes others.
-bool is_taken_by_others(const at::RecordFunction &function, const c10::OperatorHandle &op) {
+// Returns whether a mode, autocast or a wrapper handles the call, and makes other calls instead.
+bool is_intercepted(const at::RecordFunction &function, const c10::OperatorHandle &op) {
   const auto tls = c10::impl::tls_local_dispatch_key_set();
   if (tls.included_.has_any(kModes)) {
     return true;
@@ -73,23 +60,24 @@ bool is_taken_by_others(const at::RecordFunction &function, const c10::OperatorH
 
 // ---- which operator -----------------------------------------------------------------------------
 
-struct Known {
+struct KnownOperator {
   const char *name = nullptr, *overload = nullptr;
   std::optional<c10::OperatorHandle> op;
   const Roles *roles = nullptr;
   bool has_indices = false;
 };
 
-constexpr size_t kKnown = 512;
-constinit thread_local std::array<Known, kKnown> *known_here = nullptr;
+constexpr size_t kCacheSlots = 512;
+constinit thread_local std::array<KnownOperator, kCacheSlots> *operator_cache = nullptr;
 
-// By where its name lies, which stays as long as the operator. Null: it is none.
-const Known *find_operator(const at::RecordFunction &function) {
-  if (known_here == nullptr) {
-    known_here = new std::array<Known, kKnown>(); // kept
+// Finds an operator by the address of its name, which is the same as long as the operator exists.
+// Returns null if the function is no operator.
+const KnownOperator *find_operator(const at::RecordFunction &function) {
+  if (operator_cache == nullptr) {
+    operator_cache = new std::array<KnownOperator, kCacheSlots>(); // never freed
   }
   const char *const name = function.name(), *const overload = function.overload_name();
-  auto &known = (*known_here)[(reinterpret_cast<uintptr_t>(name) >> 4) % kKnown];
+  auto &known = (*operator_cache)[(reinterpret_cast<uintptr_t>(name) >> 4) % kCacheSlots];
   if (known.name != name || known.overload != overload) {
     known = {name, overload, std::nullopt, nullptr, takes_indices(name)};
     if (const auto full = function.operator_name(); full.has_value()) {
@@ -102,7 +90,7 @@ const Known *find_operator(const at::RecordFunction &function) {
 
 // ---- before the call ----------------------------------------------------------------------------
 
-// Whether an operator without tensors makes some on a device.
+// Returns whether an operator without tensor arguments creates some on a device.
 bool names_device(c10::ArrayRef<const c10::IValue> inputs) {
   for (const auto &input : inputs) {
     if (input.isDevice() && input.toDevice().type() == kDeviceType) {
@@ -112,8 +100,8 @@ bool names_device(c10::ArrayRef<const c10::IValue> inputs) {
   return false;
 }
 
-// What its arguments are may be judged by their memory when it has ended.
-void watch_arguments(ToldOrder &order, OperatorCall &call, bool has_indices,
+// Prepares the checks of indices and red zones that follow the call.
+void watch_arguments(SanitizerSession &session, OperatorCall &call, bool has_indices,
                      c10::ArrayRef<const c10::IValue> inputs) {
   if (call.kind == OperatorCall::Kind::kLaunch) {
     if (has_indices) {
@@ -124,115 +112,98 @@ void watch_arguments(ToldOrder &order, OperatorCall &call, bool has_indices,
   if (call.device < 0) {
     return;
   }
-  call.zones = RedZones::make(order, {call.device, current_stream(call.device)}, call.place,
-                              call.name, call.overload);
-  if (call.zones != nullptr) {
+  call.red_zones = RedZones::make(session, {call.device, current_stream(call.device)},
+                                  call.call_site, call.name, call.overload);
+  if (call.red_zones != nullptr) {
     for (size_t i = 0; i < call.accesses.size(); ++i) {
-      call.zones->watch(call.accesses[i].region.address, call.accesses[i].tag);
+      call.red_zones->watch(call.accesses[i].region.address, call.accesses[i].tag);
     }
-    call.zones->begin();
+    call.red_zones->begin();
   }
 }
 
-std::unique_ptr<at::ObserverContext> enter(std::unique_ptr<OperatorCall> call) {
-  call->outer = current;
-  current = call.get();
-  return call;
-}
-
-// An operator of the host is told of before it touches its arguments, which are then open to it:
-// what is closed there it has been blamed for.
-std::unique_ptr<at::ObserverContext> begin_on_host(ToldOrder &order,
+// Reports an operator of the host before it accesses its arguments, then makes their pages
+// accessible: the report has already covered a conflict there.
+std::unique_ptr<at::ObserverContext> begin_on_host(SanitizerSession &session,
                                                    std::unique_ptr<OperatorCall> call,
                                                    const at::RecordFunction &function) {
   call->kind = OperatorCall::Kind::kHost;
-  call->sees_pinned = true;
-  see_arguments(*call, function.inputs());
+  call->includes_pinned = true;
+  add_arguments(*call, function.inputs());
   if (call->accesses.size() == 0) {
     return nullptr;
   }
-  const openreg_sanitizer_launch launch{.actor = order.host(),
+  const auto call_site = backward_call_site(current_call_site(), call->forward_call_site);
+  const openreg_sanitizer_launch launch{.thread = session.host(),
                                         .submitter = nullptr,
-                                        .site = backward_place(place_here(), call->forward),
+                                        .call_site = call_site,
                                         .accesses = call->accesses.data(),
                                         .count = call->accesses.size()};
-  check(openreg_sanitizer_run_launch(order.layer(), &launch));
+  check(openreg_sanitizer_check_launch(session.sanitizer(), &launch));
   for (const auto &input : function.inputs()) {
     for_each_tensor(input, [&](const at::Tensor &tensor) {
       if (is_known_pinned(tensor)) {
         const auto &storage = tensor.storage();
-        call->open.push_back(std::make_unique<OpenHost>(storage.data(), storage.nbytes(), true));
+        call->host_accesses.push_back(
+            std::make_unique<HostAccess>(storage.data(), storage.nbytes(), true));
       }
     });
   }
-  return enter(std::move(call));
+  return enter_call(std::move(call));
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
-  auto *const order = told.load(std::memory_order_acquire);
-  if (Unwatched::any() || order == nullptr || is_in_launch() || is_in_host()) {
+  auto *const session = SanitizerSession::active();
+  if (ObserverPause::any() || session == nullptr || is_in_launch() || is_in_host_operator()) {
     return nullptr;
   }
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     auto call = std::make_unique<OperatorCall>();
     call->kind = OperatorCall::Kind::kBackward;
-    call->forward = forward_of(function);
-    return enter(std::move(call));
+    call->forward_call_site = forward_call_site_of(function);
+    return enter_call(std::move(call));
   }
   const auto *known = find_operator(function);
-  if (known == nullptr || !known->roles->is_leaf || is_taken_by_others(function, *known->op)) {
+  if (known == nullptr || !known->roles->is_leaf || is_intercepted(function, *known->op)) {
     return nullptr;
   }
+  const auto *const outer = innermost_call();
   auto call = std::make_unique<OperatorCall>();
   call->kind =
       known->roles->is_foreign ? OperatorCall::Kind::kForeign : OperatorCall::Kind::kLaunch;
-  call->forward = current == nullptr ? 0 : current->forward;
+  call->forward_call_site = outer == nullptr ? 0 : outer->forward_call_site;
   call->roles = known->roles;
   call->name = known->name;
   call->overload = known->overload;
-  see_arguments(*call, function.inputs());
+  add_arguments(*call, function.inputs());
   if (call->device < 0 && !names_device(function.inputs())) {
     return call->kind == OperatorCall::Kind::kLaunch
-               ? begin_on_host(*order, std::move(call), function)
+               ? begin_on_host(*session, std::move(call), function)
                : nullptr;
   }
-  const auto here = place_here();
-  note_forward(function, here);
-  call->place = backward_place(here, call->forward);
-  call->is_waited_for = call->is_waited_for || call->roles->is_waited_for;
-  watch_arguments(*order, *call, known->has_indices, function.inputs());
-  return enter(std::move(call));
+  const auto here = current_call_site();
+  record_forward(function, here);
+  call->call_site = backward_call_site(here, call->forward_call_site);
+  call->synchronizes = call->synchronizes || call->roles->synchronizes;
+  watch_arguments(*session, *call, known->has_indices, function.inputs());
+  return enter_call(std::move(call));
 }
 
-// ---- after it -----------------------------------------------------------------------------------
+// ---- after the call -----------------------------------------------------------------------------
 
-void tell_now(ToldOrder &order, Queue queue, uint64_t place,
-              const openreg_sanitizer_access *accesses, size_t count) {
-  const openreg_sanitizer_launch launch{.actor = order.actor_of(queue),
-                                        .submitter = order.host(),
-                                        .site = place,
-                                        .accesses = accesses,
-                                        .count = count};
-  check(openreg_sanitizer_run_launch(order.layer(), &launch));
-  close_pages(order, accesses, count);
-}
-
-void tell(ToldOrder &order, Queue queue, uint64_t place, Accesses &&accesses) {
+void report(SanitizerSession &session, StreamKey stream, uint64_t call_site, Accesses &&accesses) {
   if (accesses.size() == 0) {
     return;
   }
-  for (auto *call = current; call != nullptr; call = call->outer) {
-    call->has_told = true;
+  for (auto *call = innermost_call(); call != nullptr; call = call->outer) {
+    call->has_reported = true;
   }
-  if (openreg_stream_is_capturing(queue.device, queue.stream)) {
-    keep_launch(queue, place, std::move(accesses));
-  } else {
-    tell_now(order, queue, place, accesses.data(), accesses.size());
-  }
+  report_launch(session, stream, call_site, std::move(accesses));
 }
 
-// What it wrote itself, besides by what it called, is not known: its results count as written.
-void end_foreign(ToldOrder &order, OperatorCall &call, const at::RecordFunction &function) {
+// Marks everything that a foreign operator may have written, as its own kernel is not known.
+void initialize_written(SanitizerSession &session, OperatorCall &call,
+                        const at::RecordFunction &function) {
   for (const auto &output : function.outputs()) {
     for_each_tensor(output, [&](const at::Tensor &tensor) {
       if (is_plain(tensor)) {
@@ -240,26 +211,26 @@ void end_foreign(ToldOrder &order, OperatorCall &call, const at::RecordFunction 
       }
     });
   }
-  order.fill(call.written);
+  session.initialize(call.written);
 }
 
-void look_at_arguments(ToldOrder &order, OperatorCall &call, const at::RecordFunction &function,
-                       bool is_refused) {
-  if (call.zones != nullptr) {
+void check_arguments(SanitizerSession &session, OperatorCall &call,
+                     const at::RecordFunction &function, bool has_raised) {
+  if (call.red_zones != nullptr) {
     for (const auto &output : function.outputs()) {
       for_each_tensor(output, [&](const at::Tensor &tensor) {
         if (is_plain(tensor)) {
-          call.zones->name_result(tensor);
+          call.red_zones->name_result(tensor);
         }
       });
     }
-    call.zones->end();
+    call.red_zones->end();
   }
-  if (is_refused && !call.indexed.empty() && call.device >= 0) {
+  if (has_raised && !call.indexed.empty() && call.device >= 0) {
     const auto op = c10::Dispatcher::singleton().findSchema({call.name, call.overload});
-    const Queue queue{call.device, current_stream(call.device)};
-    if (op.has_value() && openreg_stream_is_idle(queue.device, queue.stream)) {
-      watch_indices(order, queue, call.place, *op, call.indexed)->fail();
+    const StreamKey stream{call.device, current_stream(call.device)};
+    if (op.has_value() && openreg_stream_is_idle(stream.device, stream.stream)) {
+      watch_indices(session, stream, call.call_site, *op, call.indexed)->fail();
     }
   }
 }
@@ -269,102 +240,73 @@ void end(const at::RecordFunction &function, at::ObserverContext *context) {
     return;
   }
   auto &call = *static_cast<OperatorCall *>(context);
-  current = call.outer;
+  leave_call(call);
   if (call.kind == OperatorCall::Kind::kBackward || call.kind == OperatorCall::Kind::kHost) {
     return;
   }
-  auto *const watching = told.load(std::memory_order_acquire);
-  if (watching == nullptr) { // since the call began
+  auto *const active = SanitizerSession::active();
+  if (active == nullptr) { // stopped since the call began
     return;
   }
-  auto &order = *watching;
-  const bool is_refused = std::uncaught_exceptions() > call.exceptions;
-  look_at_arguments(order, call, function, is_refused);
-  if (is_refused) {
+  auto &session = *active;
+  const bool has_raised = std::uncaught_exceptions() > call.exceptions;
+  check_arguments(session, call, function, has_raised);
+  if (has_raised) {
     return;
   }
-  if (call.kind == OperatorCall::Kind::kForeign && call.has_told) {
-    end_foreign(order, call, function);
+  if (call.kind == OperatorCall::Kind::kForeign && call.has_reported) {
+    initialize_written(session, call, function);
     return;
   }
   for (const auto &output : function.outputs()) {
-    for_each_tensor(output, [&](const at::Tensor &tensor) { see_result(call, tensor); });
+    for_each_tensor(output, [&](const at::Tensor &tensor) { add_result(call, tensor); });
   }
   if (call.device < 0) {
     return;
   }
-  const Queue queue{call.device, current_stream(call.device)};
-  if (openreg_stream_is_capturing(queue.device, queue.stream)) {
-    end_foreign(order, call, function); // until the first replay all counts as written
-    tell(order, queue, call.place, std::move(call.accesses));
+  const StreamKey stream{call.device, current_stream(call.device)};
+  if (openreg_stream_is_capturing(stream.device, stream.stream)) {
+    initialize_written(session, call, function); // everything counts as written until a replay
+    report(session, stream, call.call_site, std::move(call.accesses));
     return;
   }
-  const Queue other{call.other, call.other < 0 ? 0 : current_stream(call.other)};
-  if (call.other >= 0) {
-    order.order(other, queue);
+  const bool is_between_devices = call.source_device >= 0;
+  const StreamKey source{call.source_device,
+                         is_between_devices ? current_stream(call.source_device) : 0};
+  if (is_between_devices) {
+    session.order(source, stream);
   }
-  tell(order, queue, call.place, std::move(call.accesses));
-  if (call.other >= 0) {
-    order.order(queue, other);
+  report(session, stream, call.call_site, std::move(call.accesses));
+  if (is_between_devices) {
+    session.order(stream, source);
   }
-  if (call.is_waited_for) {
-    order.synchronize(queue);
-  }
-}
-
-} // namespace
-
-bool wait_in_launch() {
-  if (!is_in_launch()) {
-    return false;
-  }
-  current->is_waited_for = true;
-  return true;
-}
-
-uint64_t place_of_launch() {
-  return is_in_launch() ? current->place : place_here();
-}
-
-Allocating allocating_now() {
-  if (!is_in_launch()) {
-    return {0, false};
-  }
-  const auto &context = at::globalContext();
-  const bool is_filled =
-      context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
-  return {current->place, current->roles->leaves_unwritten && !is_filled};
-}
-
-void tell_order(Queue first, Queue second) {
-  if (auto *const order = told.load(std::memory_order_acquire); order != nullptr) {
-    order->order(first, second);
+  if (call.synchronizes) {
+    synchronize_host(session, stream);
   }
 }
 
-void tell_launch(Queue queue, uint64_t place, const openreg_sanitizer_access *accesses,
-                 size_t count) {
-  auto *const order = told.load(std::memory_order_acquire);
-  if (order != nullptr && !Unwatched::any()) {
-    tell_now(*order, queue, place, accesses, count);
-  }
-}
-
-// A name that stays where it is.
-const char *keep(const std::string &name) {
+// Returns a copy of a name that lives as long as the process.
+const char *intern(const std::string &name) {
   static auto &names = *new std::unordered_set<std::string>();
   const std::lock_guard lock(tables_mutex());
   return names.insert(name).first->c_str();
 }
 
-void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work) {
-  const bool is_captured = openreg_stream_is_capturing(queue.device, queue.stream);
+} // namespace
+
+void synchronize_host(SanitizerSession &session, StreamKey stream) {
+  openreg_sanitizer_order(session.sanitizer(), session.thread_of(stream), session.host());
+  unprotect_completed(session);
+}
+
+void report_work(SanitizerSession &session, StreamKey stream, const Observer::Work &work) {
+  const bool is_captured = openreg_stream_is_capturing(stream.device, stream.stream);
   if (is_captured) {
-    order.fill(work.writes);
+    session.initialize(work.writes);
   }
   Accesses accesses;
-  const char *const name = keep(work.name);
-  // A replay waits for all that it begins.
+  const char *const name = intern(work.name);
+  // A replay waits for all work that it starts.
   const unsigned deferred = work.is_deferred && !is_captured ? OPENREG_SANITIZER_DEFERRED : 0;
   const auto add = [&](const at::Tensor &tensor, unsigned mode) {
     if (is_plain(tensor) && tensor.numel() > 0) {
@@ -382,42 +324,37 @@ void tell_work(ToldOrder &order, Queue queue, const Watcher::Work &work) {
     add(work.own, OPENREG_SANITIZER_WRITE);
     accesses.move(accesses.size() - 1, 0);
   }
-  tell(order, queue, place_here(), std::move(accesses));
+  report(session, stream, current_call_site(), std::move(accesses));
 }
 
-void tell_resize(ToldOrder &order, Queue queue, uint64_t from, uint64_t to, size_t kept,
-                 size_t bytes) {
+void report_resize(SanitizerSession &session, StreamKey stream, uint64_t from, uint64_t to,
+                   size_t kept, size_t bytes) {
   if (is_in_launch()) {
     return;
   }
-  const auto place = place_here();
+  const auto call_site = current_call_site();
   openreg_sanitizer_block block{};
   block.address = to;
   block.bytes = bytes;
-  block.site = place;
-  block.owner = ToldOrder::tag_of(queue);
-  // In the place of the one that the allocator told of. Without memory for it, nothing is said of
-  // it.
-  (void)openreg_sanitizer_alloc(order.layer(), &block, false);
+  block.call_site = call_site;
+  block.owner = SanitizerSession::tag_of(stream);
+  // Replaces the block that the allocator reported: only the bytes from `kept` on are unwritten. If
+  // this fails for lack of memory, the sanitizer ignores the block.
+  (void)openreg_sanitizer_alloc(session.sanitizer(), &block, false);
   Accesses accesses;
   const auto tag = describe("aten::resize_");
   accesses.add(to, kept, OPENREG_SANITIZER_WRITE, tag);
   accesses.add(from, kept, OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED, tag);
   accesses.move(0, 1);
-  tell(order, queue, place, std::move(accesses));
+  report(session, stream, call_site, std::move(accesses));
 }
 
-void forget_launches() {
-  told.store(nullptr);
-}
-
-void watch_launches(ToldOrder *order) {
+void observe_operators(bool observe) {
   static at::CallbackHandle handle = 0;
-  told.store(order, std::memory_order_release);
-  if (order == nullptr && handle != 0) {
+  if (!observe && handle != 0) {
     at::removeCallback(std::exchange(handle, 0));
   }
-  if (order == nullptr || handle != 0) { // a fork has its parent's
+  if (!observe || handle != 0) {
     return;
   }
   handle = at::addGlobalCallback(

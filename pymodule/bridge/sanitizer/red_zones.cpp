@@ -1,8 +1,7 @@
 #include "sanitizer/red_zones.h"
 
-#include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -14,50 +13,43 @@ namespace openreg {
 
 namespace {
 
-constexpr uint64_t kUnit = 512; // blocks are multiples of it
-constexpr int kPattern = OPENREG_DEBUG_ZONE;
+constexpr uint64_t kUnit = 512; // block sizes are multiples of this
 
-std::atomic<bool> are_zones_watched{false};
+std::atomic<bool> are_enabled{false};
 constinit thread_local RedZones *innermost = nullptr;
 
 using Run = openreg_sanitizer_run;
 
-unsigned char *memory_at(uint64_t address) {
-  return static_cast<unsigned char *>(openreg_kernel_view(reinterpret_cast<void *>(address)));
-}
-
 void fill(const Run &run) {
-  std::memset(memory_at(run.begin), kPattern, run.end - run.begin);
+  openreg_pattern_fill(reinterpret_cast<void *>(run.begin), run.end - run.begin,
+                       OPENREG_DEBUG_ZONE);
 }
 
-// The bytes from the first to the last that are not of the pattern.
-Run damage_in(const Run &zone) {
-  const auto *memory = memory_at(zone.begin);
-  Run damage{zone.end, zone.end};
-  for (uint64_t i = 0; i < zone.end - zone.begin; ++i) {
-    if (memory[i] != kPattern) {
-      damage = {std::min(damage.begin, zone.begin + i), zone.begin + i + 1};
-    }
+// Returns the bytes from the first to the last one that differ from the pattern; none: undamaged.
+std::optional<Run> find_damage(const Run &zone) {
+  size_t begin = 0, end = 0;
+  if (!openreg_pattern_find_damage(reinterpret_cast<void *>(zone.begin), zone.end - zone.begin,
+                                   OPENREG_DEBUG_ZONE, &begin, &end)) {
+    return std::nullopt;
   }
-  return damage;
+  return Run{zone.begin + begin, zone.begin + end};
 }
 
-// With OPENREG_DEBUG_MEMORY=1 each block has a zone, which the allocator fills and looks at, too.
-bool is_debugged() {
+// With OPENREG_DEBUG_MEMORY=1, the allocator fills and checks the zones, too.
+bool has_debug_zones() {
   const openreg_config *config = nullptr;
   return openreg_config_get(&config) == OPENREG_OK && config->debug_memory;
 }
 
 uint64_t end_of_block(const openreg_sanitizer_block &block) {
-  const auto requested = block.address + block.bytes + (is_debugged() ? kUnit : 0);
-  return (requested + kUnit - 1) / kUnit * kUnit;
+  return block.address + block.bytes + openreg_red_zone_bytes(block.bytes);
 }
 
-// Does it at once if the stream is idle, or this thread's, else behind what it has to do.
-template <class Work> void in_order(Queue queue, Work work) {
-  if (openreg_stream_try_begin_inline(queue.device, queue.stream) == OPENREG_OK) {
+// Runs work inline if the stream is idle or the calling thread's own; otherwise queues it.
+template <class Work> void run_on_stream(StreamKey stream, Work work) {
+  if (openreg_stream_try_begin_inline(stream.device, stream.stream) == OPENREG_OK) {
     work();
-    openreg_stream_end_inline(queue.device, queue.stream);
+    openreg_stream_end_inline(stream.device, stream.stream);
     return;
   }
   const auto run = [](void *data) {
@@ -65,90 +57,90 @@ template <class Work> void in_order(Queue queue, Work work) {
     (*owner)();
     return OPENREG_OK;
   };
-  launch_on_stream(queue.device, queue.stream, run,
+  launch_on_stream(stream.device, stream.stream, run,
                    std::make_unique<Work>(std::move(work)).release());
 }
 
-// ---- who uses a zone ----------------------------------------------------------------------------
+// ---- users of zones -----------------------------------------------------------------------------
 
-struct Users {
-  uint64_t queue; // of one of them, as a tag
+struct ZoneUsers {
+  uint64_t stream; // of one of them, as a tag
   int count;
-  bool are_of_several; // queues, since there were any
+  bool on_several_streams; // since the first user entered
 };
 
-// By the block in front of it, until the work of its users is done. With the lock of tables.
-std::unordered_map<uint64_t, Users> &users() {
-  static auto &all = *new std::unordered_map<uint64_t, Users>();
+// By the address of the block in front of the zone. Guarded by `tables_mutex`.
+std::unordered_map<uint64_t, ZoneUsers> &users() {
+  static auto &all = *new std::unordered_map<uint64_t, ZoneUsers>();
   return all;
 }
 
-void enter(uint64_t block, uint64_t queue) {
+void add_user(uint64_t block, uint64_t stream) {
   const std::lock_guard lock(tables_mutex());
-  auto &entry = users().try_emplace(block, Users{queue, 0, false}).first->second;
+  auto &entry = users().try_emplace(block, ZoneUsers{stream, 0, false}).first->second;
   ++entry.count;
-  entry.are_of_several = entry.are_of_several || entry.queue != queue;
+  entry.on_several_streams = entry.on_several_streams || entry.stream != stream;
 }
 
-// Whether there were no others.
-bool leave(uint64_t block) {
+// Returns whether there were no users on other streams.
+bool remove_user(uint64_t block) {
   const std::lock_guard lock(tables_mutex());
   const auto found = users().find(block);
-  if (found == users().end()) { // in a child of a fork
+  if (found == users().end()) { // in a child of fork
     return false;
   }
-  const bool was_alone = !found->second.are_of_several;
+  const bool was_only_user = !found->second.on_several_streams;
   if (--found->second.count == 0) {
     users().erase(found);
   }
-  return was_alone;
+  return was_only_user;
 }
 
 } // namespace
 
-struct RedZones::Watched {
-  ToldOrder &order;
-  Queue queue;
-  uint64_t place;
+struct RedZones::State {
+  SanitizerSession &session;
+  StreamKey stream;
+  uint64_t call_site;
   std::vector<Zone> zones;
 
-  uint64_t tag() const { return ToldOrder::tag_of(queue); }
+  uint64_t tag() const { return SanitizerSession::tag_of(stream); }
 
-  // Whether the block is still what it was.
+  // Returns whether the block was not freed in the meantime.
   bool is_live(const openreg_sanitizer_block &block) const {
     openreg_sanitizer_block now;
-    return openreg_sanitizer_block_at(order.layer(), block.address, &now) &&
+    return openreg_sanitizer_block_at(session.sanitizer(), block.address, &now) &&
            now.generation == block.generation;
   }
 };
 
-// ---- which zones --------------------------------------------------------------------------------
+// ---- zones of a call ----------------------------------------------------------------------------
 
-std::unique_ptr<RedZones> RedZones::make(ToldOrder &order, Queue queue, uint64_t place,
-                                         const char *name, const char *overload) {
-  return std::unique_ptr<RedZones>(are_zones_watched.load(std::memory_order_relaxed) &&
-                                           queue.device >= 0
-                                       ? new RedZones(order, queue, place, name, overload)
+std::unique_ptr<RedZones> RedZones::make(SanitizerSession &session, StreamKey stream,
+                                         uint64_t call_site, const char *name,
+                                         const char *overload) {
+  return std::unique_ptr<RedZones>(are_enabled.load(std::memory_order_relaxed) && stream.device >= 0
+                                       ? new RedZones(session, stream, call_site, name, overload)
                                        : nullptr);
 }
 
-RedZones::RedZones(ToldOrder &order, Queue queue, uint64_t place, const char *name,
-                   const char *overload)
-    : order_(order), name_(name), overload_(overload),
-      watched_(std::make_shared<Watched>(Watched{order, queue, place, {}})),
+RedZones::RedZones(SanitizerSession &session, StreamKey stream, uint64_t call_site,
+                   const char *name, const char *overload)
+    : session_(session), name_(name), overload_(overload),
+      state_(std::make_shared<State>(State{session, stream, call_site, {}})),
       outer_(std::exchange(innermost, this)) {}
 
 RedZones::~RedZones() {
   innermost = outer_;
   if (!has_ended_) {
-    for (const auto &zone : watched_->zones) {
-      leave(zone.owner.address);
+    for (const auto &zone : state_->zones) {
+      remove_user(zone.owner.address);
     }
   }
 }
 
 bool RedZones::has_zone_of(uint64_t owner) const {
-  for (const auto &zone : watched_->zones) {
+  for (const auto &zone : state_->zones) {
     if (zone.owner.address == owner) {
       return true;
     }
@@ -160,24 +152,24 @@ void RedZones::add(const openreg_sanitizer_block &owner, const openreg_sanitizer
                    uint64_t tag) {
   const Zone zone{owner.address + owner.bytes, end_of_block(owner), owner, block, tag, false};
   if (zone.begin < zone.end && !has_zone_of(owner.address)) {
-    enter(owner.address, watched_->tag());
-    watched_->zones.push_back(zone);
+    add_user(owner.address, state_->tag());
+    state_->zones.push_back(zone);
   }
 }
 
 void RedZones::watch(uint64_t address, uint64_t tag) {
   openreg_sanitizer_block block;
-  if (openreg_sanitizer_block_at(order_.layer(), address, &block)) {
+  if (openreg_sanitizer_block_at(session_.sanitizer(), address, &block)) {
     add(block, block, tag);
   }
 }
 
-// The zone of the block in front, if that reaches to its last units.
+// Adds the zone of the preceding block, if that block ends where this one begins.
 void RedZones::add_in_front(const openreg_sanitizer_block &block, uint64_t tag) {
   openreg_sanitizer_block before;
   for (const auto distance : {kUnit, 2 * kUnit}) {
     if (block.address >= distance &&
-        openreg_sanitizer_block_at(order_.layer(), block.address - distance, &before)) {
+        openreg_sanitizer_block_at(session_.sanitizer(), block.address - distance, &before)) {
       if (end_of_block(before) == block.address) {
         add(before, block, tag);
       }
@@ -186,29 +178,29 @@ void RedZones::add_in_front(const openreg_sanitizer_block &block, uint64_t tag) 
   }
 }
 
-// ---- before the work ----------------------------------------------------------------------------
+// ---- before the operator ------------------------------------------------------------------------
 
 void RedZones::begin() {
-  const auto count = watched_->zones.size();
+  const auto count = state_->zones.size();
   for (size_t i = 0; i < count; ++i) {
-    add_in_front(openreg_sanitizer_block(watched_->zones[i].block), watched_->zones[i].tag);
+    add_in_front(openreg_sanitizer_block(state_->zones[i].block), state_->zones[i].tag);
   }
   std::vector<Run> runs;
-  for (auto &zone : watched_->zones) {
+  for (auto &zone : state_->zones) {
     const Run run{zone.begin, zone.end};
-    if (is_debugged()) { // and nothing runs now
-      zone.is_filled = damage_in(run).begin == run.end;
+    if (has_debug_zones()) { // nothing runs now
+      zone.is_filled = !find_damage(run).has_value();
       continue;
     }
-    const auto owner = ToldOrder::queue_of_tag(zone.owner.owner);
-    zone.is_filled = zone.owner.owner == watched_->tag() ||
+    const auto owner = SanitizerSession::stream_of_tag(zone.owner.owner);
+    zone.is_filled = zone.owner.owner == state_->tag() ||
                      (owner.device >= 0 && openreg_stream_is_idle(owner.device, owner.stream));
     if (zone.is_filled) {
       runs.push_back(run);
     }
   }
   if (!runs.empty()) {
-    in_order(watched_->queue, [runs = std::move(runs)] {
+    run_on_stream(state_->stream, [runs = std::move(runs)] {
       for (const auto &run : runs) {
         fill(run);
       }
@@ -216,19 +208,19 @@ void RedZones::begin() {
   }
 }
 
-void RedZones::allocated(const openreg_block &made) {
+void RedZones::add_allocated(const openreg_block &made) {
   const auto address = reinterpret_cast<uint64_t>(made.address);
-  auto &zones = watched_->zones;
-  std::erase_if(zones, [&](const Zone &zone) { // of blocks that are no more
+  auto &zones = state_->zones;
+  std::erase_if(zones, [&](const Zone &zone) { // zones of blocks that no longer exist
     const bool is_gone = zone.begin < address + made.bytes && address < zone.end;
     if (is_gone) {
-      leave(zone.owner.address);
+      remove_user(zone.owner.address);
     }
     return is_gone;
   });
   openreg_sanitizer_block block;
-  if (!openreg_sanitizer_block_at(order_.layer(), address, &block) ||
-      block.owner != watched_->tag()) {
+  if (!openreg_sanitizer_block_at(session_.sanitizer(), address, &block) ||
+      block.owner != state_->tag()) {
     return;
   }
   const auto count = zones.size();
@@ -237,22 +229,22 @@ void RedZones::allocated(const openreg_block &made) {
     return;
   }
   zones.back().is_filled = true;
-  if (!is_debugged()) {
-    in_order(watched_->queue, [run = Run{zones.back().begin, zones.back().end}] { fill(run); });
+  if (!has_debug_zones()) {
+    run_on_stream(state_->stream, [run = Run{zones.back().begin, zones.back().end}] { fill(run); });
   }
 }
 
-void note_allocation(const openreg_block &block) {
+void watch_allocated_block(const openreg_block &block) {
   if (innermost != nullptr && block.address != nullptr) {
-    innermost->allocated(block);
+    innermost->add_allocated(block);
   }
 }
 
-// ---- behind it ----------------------------------------------------------------------------------
+// ---- after the operator -------------------------------------------------------------------------
 
 void RedZones::name_result(const at::Tensor &tensor) {
   const auto address = reinterpret_cast<uint64_t>(tensor.storage().data());
-  for (auto &zone : watched_->zones) {
+  for (auto &zone : state_->zones) {
     if (zone.tag == 0 && zone.block.address == address) {
       zone.tag = describe(name_, overload_, -1, tensor);
     }
@@ -260,50 +252,50 @@ void RedZones::name_result(const at::Tensor &tensor) {
 }
 
 void RedZones::end() {
-  for (auto &zone : watched_->zones) {
+  for (auto &zone : state_->zones) {
     zone.tag = zone.tag == 0 ? describe(name_) : zone.tag;
-    zone.is_filled = zone.is_filled && watched_->is_live(zone.owner); // else it was a temporary
+    zone.is_filled = zone.is_filled && state_->is_live(zone.owner); // a freed owner was a temporary
   }
   has_ended_ = true;
-  if (!watched_->zones.empty()) {
-    in_order(watched_->queue, [watched = watched_] { look(*watched); });
+  if (!state_->zones.empty()) {
+    run_on_stream(state_->stream, [state = state_] { check(*state); });
   }
 }
 
-void RedZones::look(Watched &watched) {
-  for (const auto &zone : watched.zones) {
-    const bool was_alone = leave(zone.owner.address);
-    // Of its own stream it cannot be anybody else's yet.
-    if (!zone.is_filled || (zone.owner.owner != watched.tag() && !watched.is_live(zone.owner))) {
+void RedZones::check(State &state) {
+  for (const auto &zone : state.zones) {
+    const bool was_only_user = remove_user(zone.owner.address);
+    // A zone on the operator's own stream cannot have another user yet.
+    if (!zone.is_filled || (zone.owner.owner != state.tag() && !state.is_live(zone.owner))) {
       continue;
     }
-    const auto damage = damage_in({zone.begin, zone.end});
-    if (damage.begin < damage.end) {
-      fill(damage);
-      if (was_alone) {
-        report(watched, zone, damage);
+    const auto damage = find_damage({zone.begin, zone.end});
+    if (damage.has_value()) {
+      fill(*damage);
+      if (was_only_user) {
+        report(state, zone, *damage);
       }
     }
   }
 }
 
-void RedZones::report(const Watched &watched, const Zone &zone, Run bytes) {
+void RedZones::report(const State &state, const Zone &zone, Run bytes) {
   openreg_sanitizer_finding finding{};
   finding.kind = OPENREG_SANITIZER_OUT_OF_BOUNDS;
-  finding.second = {.site = watched.place,
+  finding.second = {.call_site = state.call_site,
                     .tag = zone.tag,
-                    .actor = watched.tag(),
-                    .actor_kind = OPENREG_SANITIZER_STREAM,
+                    .thread = state.tag(),
+                    .thread_kind = OPENREG_SANITIZER_STREAM,
                     .mode = OPENREG_SANITIZER_WRITE,
                     .begin = bytes.begin,
                     .end = bytes.end,
                     .block = zone.block};
   finding.bytes = bytes;
-  openreg_sanitizer_report(watched.order.layer(), &finding);
+  openreg_sanitizer_report(state.session.sanitizer(), &finding);
 }
 
-void watch_red_zones(bool are_watched) {
-  are_zones_watched.store(are_watched, std::memory_order_relaxed);
+void enable_red_zones(bool are_watched) {
+  are_enabled.store(are_watched, std::memory_order_relaxed);
 }
 
 } // namespace openreg

@@ -1,186 +1,131 @@
 #include "sanitizer/report_order.h"
 
-#include <vector>
-
-#include "core/device_type.h"
+#include "core/status.h"
 #include "sanitizer/bad_indices.h"
 #include "sanitizer/blocks.h"
+#include "sanitizer/call_sites.h"
+#include "sanitizer/calls.h"
 #include "sanitizer/captures.h"
 #include "sanitizer/host_memory.h"
 #include "sanitizer/launches.h"
-#include "sanitizer/call_sites.h"
 #include "sanitizer/red_zones.h"
 
 namespace openreg {
 
-ToldOrder::ToldOrder(openreg_sanitizer *layer) : layer_(layer) {
-  check(openreg_sanitizer_actor_create(layer_, OPENREG_SANITIZER_HOST, -1, kHostTag, nullptr,
-                                       &host_));
-}
-
-uint64_t ToldOrder::tag_of(Queue queue) {
-  return (static_cast<uint64_t>(queue.device) + 1) << 32 | static_cast<uint32_t>(queue.stream);
-}
-
-Queue ToldOrder::queue_of_tag(uint64_t tag) {
-  return tag <= kHostTag ? Queue{-1, -1}
-                         : Queue{static_cast<c10::DeviceIndex>((tag >> 32) - 1),
-                                 static_cast<int>(static_cast<uint32_t>(tag))};
-}
-
-openreg_sanitizer_actor *ToldOrder::actor_of(Queue queue) {
-  const std::lock_guard lock(mutex_);
-  auto &actor = actors_[tag_of(queue)];
-  if (actor == nullptr) {
-    check(openreg_sanitizer_actor_create(layer_, OPENREG_SANITIZER_STREAM, queue.device,
-                                         tag_of(queue), host_, &actor));
-  }
-  return actor;
-}
-
-openreg_sanitizer_token *ToldOrder::token_of(const openreg_event *event) {
-  const std::lock_guard lock(mutex_);
-  auto &token = tokens_[event];
-  if (token == nullptr) {
-    check(openreg_sanitizer_token_create(layer_, reinterpret_cast<uint64_t>(event), &token));
-  }
-  return token;
-}
-
-void ToldOrder::order(Queue first, Queue second) {
-  if (!Unwatched::any()) {
-    openreg_sanitizer_order(layer_, actor_of(first), actor_of(second));
+void OrderReporter::order(StreamKey first, StreamKey second) {
+  if (!ObserverPause::any()) {
+    session_.order(first, second);
   }
 }
 
-void ToldOrder::record(const openreg_event *event, Queue queue) {
-  if (!Unwatched::any()) {
-    check(openreg_sanitizer_record(layer_, token_of(event), actor_of(queue), host_, place_here()));
+void OrderReporter::record(const openreg_event *event, StreamKey stream, EventOrigin) {
+  if (!ObserverPause::any()) {
+    check(openreg_sanitizer_record(session_.sanitizer(), session_.token_of(event),
+                                   session_.thread_of(stream), session_.host(),
+                                   current_call_site()));
   }
 }
 
-void ToldOrder::wait(Queue queue, const openreg_event *event) {
-  if (!Unwatched::any()) {
-    openreg_sanitizer_wait(layer_, actor_of(queue), token_of(event), host_, place_here());
+void OrderReporter::wait(StreamKey stream, const openreg_event *event, EventOrigin) {
+  if (!ObserverPause::any()) {
+    openreg_sanitizer_wait(session_.sanitizer(), session_.thread_of(stream),
+                           session_.token_of(event), session_.host(), current_call_site());
   }
 }
 
-void ToldOrder::forget(const openreg_event *event) noexcept {
-  openreg_sanitizer_token *token = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = tokens_.find(event);
-    if (found == tokens_.end()) {
-      return;
-    }
-    token = found->second;
-    tokens_.erase(found);
-  }
-  openreg_sanitizer_token_release(layer_, token);
+void OrderReporter::forget(const openreg_event *event, EventOrigin) noexcept {
+  session_.release_token(event);
 }
 
-void ToldOrder::synchronize(const openreg_event *event) {
-  if (!Unwatched::any()) {
-    openreg_sanitizer_wait(layer_, host_, token_of(event), nullptr, place_here());
-    open_what_is_done(*this);
+void OrderReporter::synchronize(const openreg_event *event, EventOrigin) {
+  if (!ObserverPause::any()) {
+    openreg_sanitizer_wait(session_.sanitizer(), session_.host(), session_.token_of(event), nullptr,
+                           current_call_site());
+    unprotect_completed(session_);
   }
 }
 
-void ToldOrder::synchronize(Queue queue) {
-  if (Unwatched::any() || wait_in_launch()) {
-    return;
-  }
-  openreg_sanitizer_order(layer_, actor_of(queue), host_);
-  open_what_is_done(*this);
-}
-
-void ToldOrder::synchronize(c10::DeviceIndex device) {
-  if (!Unwatched::any()) {
-    openreg_sanitizer_synchronize(layer_, device, host_);
-    open_what_is_done(*this);
+void OrderReporter::synchronize(StreamKey stream) {
+  if (!ObserverPause::any() && !defer_synchronize()) {
+    synchronize_host(session_, stream);
   }
 }
 
-void ToldOrder::launch(Queue queue, const Work &work) {
-  if (!Unwatched::any()) {
-    tell_work(*this, queue, work);
+void OrderReporter::synchronize(c10::DeviceIndex device) {
+  if (!ObserverPause::any()) {
+    openreg_sanitizer_synchronize(session_.sanitizer(), device, session_.host());
+    unprotect_completed(session_);
   }
 }
 
-std::unique_ptr<Watcher::Queued> ToldOrder::queue(Queue queue, const c10::OperatorHandle &op,
-                                                  c10::ArrayRef<c10::IValue> arguments) {
-  return Unwatched::any() || !takes_indices(op.schema().name())
+void OrderReporter::found_done(const openreg_event *event) {
+  synchronize(event, EventOrigin::kProgram);
+}
+
+void OrderReporter::found_done(StreamKey stream) {
+  synchronize(stream);
+}
+
+void OrderReporter::launch(StreamKey stream, const Work &work) {
+  if (!ObserverPause::any()) {
+    report_work(session_, stream, work);
+  }
+}
+
+std::unique_ptr<Observer::LaunchObserver>
+OrderReporter::queue(StreamKey stream, const c10::OperatorHandle &op,
+                     c10::ArrayRef<c10::IValue> arguments) {
+  return ObserverPause::any() || !takes_indices(op.schema().name())
              ? nullptr
-             : watch_indices(*this, queue, place_of_launch(), op, arguments);
+             : watch_indices(session_, stream, call_site_of_launch(), op, arguments);
 }
 
-std::unique_ptr<Watcher::Captured> ToldOrder::begin_capture(uint64_t capture) {
-  return note_capture(capture);
+std::unique_ptr<Observer::CaptureObserver> OrderReporter::begin_capture(uint64_t capture) {
+  return observe_capture(capture);
 }
 
-void ToldOrder::resize(Queue queue, const void *from, const void *to, size_t kept, size_t bytes) {
-  if (!Unwatched::any()) {
-    tell_resize(*this, queue, reinterpret_cast<uint64_t>(from), reinterpret_cast<uint64_t>(to),
-                kept, bytes);
+void OrderReporter::resize(StreamKey stream, const void *from, const void *to, size_t kept,
+                           size_t bytes) {
+  if (!ObserverPause::any()) {
+    report_resize(session_, stream, reinterpret_cast<uint64_t>(from),
+                  reinterpret_cast<uint64_t>(to), kept, bytes);
   }
 }
 
-void ToldOrder::fill(at::TensorList tensors) {
-  for (const auto &tensor : tensors) {
-    if (tensor.device().type() == kDeviceType && tensor.has_storage()) {
-      const auto &storage = tensor.storage();
-      openreg_sanitizer_initialise(layer_, reinterpret_cast<uint64_t>(storage.data()),
-                                   storage.nbytes());
-    }
-  }
+void OrderReporter::fill(at::TensorList tensors) {
+  session_.initialize(tensors);
 }
 
-void ToldOrder::allocated(const openreg_block &block) {
-  note_allocation(block);
+void OrderReporter::allocated(const openreg_block &block) {
+  watch_allocated_block(block);
 }
 
-void ToldOrder::begin_free() {
-  note_free();
+void OrderReporter::begin_free(const openreg_block &) {
+  set_free_call_site();
 }
 
-void ToldOrder::record_use(const void *address, Queue queue) {
-  const std::lock_guard lock(mutex_);
-  uses_.emplace(reinterpret_cast<uint64_t>(address), queue);
+void OrderReporter::record_use(const void *address, StreamKey stream) {
+  session_.add_use(address, stream);
 }
 
-void ToldOrder::pinned(const void *address, size_t bytes) {
-  note_pinned(*this, address, bytes);
+void OrderReporter::pinned(const void *address, size_t bytes) {
+  add_pinned(session_, address, bytes);
 }
 
-void ToldOrder::unpin(const void *address) {
-  forget_pinned(*this, address);
+void OrderReporter::unpin(const void *address) {
+  remove_pinned(session_, address);
 }
 
-void ToldOrder::open_host(const void *address, size_t bytes, bool writes) {
-  open_for_device(address, bytes, writes);
+void OrderReporter::begin_host_access(const void *address, size_t bytes, bool writes) {
+  begin_device_access(address, bytes, writes);
 }
 
-void ToldOrder::close_host(const void *address, size_t bytes, bool writes) {
-  close_for_device(address, bytes, writes);
+void OrderReporter::end_host_access(const void *address, size_t bytes, bool writes) {
+  end_device_access(address, bytes, writes);
 }
 
-bool ToldOrder::write_to_host(void *to, const void *from, size_t bytes) {
-  return write_to_closed(to, from, bytes);
-}
-
-void ToldOrder::end_uses(uint64_t address, Queue owner) {
-  std::vector<Queue> users;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto [first, last] = uses_.equal_range(address);
-    for (auto use = first; use != last; ++use) {
-      users.push_back(use->second);
-    }
-    uses_.erase(first, last);
-  }
-  for (const auto user : users) {
-    openreg_sanitizer_order(layer_, actor_of(user), actor_of(owner));
-  }
+bool OrderReporter::write_to_host(void *to, const void *from, size_t bytes) {
+  return write_to_protected(to, from, bytes);
 }
 
 } // namespace openreg

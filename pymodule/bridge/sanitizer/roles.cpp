@@ -19,7 +19,7 @@ namespace {
 
 using Names = std::unordered_set<std::string_view>;
 
-// They write to `self` without looking at it.
+// Operators that overwrite `self` without reading it.
 const Names &overwriting() {
   static const auto &names = *new Names{
       "aten::copy_",          "aten::_copy_from",     "aten::fill_",         "aten::zero_",
@@ -29,7 +29,7 @@ const Names &overwriting() {
   return names;
 }
 
-// Results are made of elements as they are, or of some of them: nothing is computed with these.
+// Operators whose results are unchanged elements of their arguments. They do not compute with them.
 const Names &moving() {
   static const auto &names = *new Names{"aten::copy_",
                                         "aten::_copy_from",
@@ -106,8 +106,8 @@ const Names &moving() {
   return names;
 }
 
-// Which elements of `self` they write to, or read, depends on indices or masks.
-const Names &partial() {
+// Operators that access elements of `self` by indices or masks.
+const Names &accessing_by_index() {
   static const auto &names = *new Names{"aten::index",
                                         "aten::index_select",
                                         "aten::gather",
@@ -132,8 +132,8 @@ const Names &partial() {
   return names;
 }
 
-// Only sizes are looked at, of all arguments, or of some: operator, a point, argument.
-const Names &looking_at_sizes() {
+// Operators, and arguments (operator.argument), that are only used for their sizes.
+const Names &using_only_sizes() {
   static const auto &names = *new Names{
       "aten::is_same_size",
       "aten::is_set_to",
@@ -163,14 +163,14 @@ const Names &looking_at_sizes() {
   return names;
 }
 
-// They read and write these, and nothing is computed with what was there if it is the first step.
-const Names &made_in_first_step() {
+// Arguments that are read and written, but whose old content is not used in the first step.
+const Names &initialized_in_first_step() {
   static const auto &names = *new Names{"aten::_fused_sgd_.momentum_buffer_list"};
   return names;
 }
 
-// They write to arguments without looking at them, which are no results by the schema.
-const Names &filling() {
+// Arguments that are overwritten without being read, and are no outputs by the schema.
+const Names &writing_outputs() {
   static const auto &names = *new Names{
       "aten::_cummax_helper.values",  "aten::_cummax_helper.indices",
       "aten::_cummin_helper.values",  "aten::_cummin_helper.indices",
@@ -179,8 +179,8 @@ const Names &filling() {
   return names;
 }
 
-// They write to arguments though their schemas do not say it, or not in the overload's name.
-const Names &writing_silently() {
+// Arguments that are written, although the schema or the overload's name does not say so.
+const Names &writing_undeclared() {
   static const auto &names = *new Names{
       "aten::native_batch_norm.running_mean", "aten::native_batch_norm.running_var",
       "aten::cudnn_batch_norm.running_mean",  "aten::cudnn_batch_norm.running_var",
@@ -199,16 +199,16 @@ bool has_tensors(const c10::Type &type) {
                      [](const auto &each) { return has_tensors(*each); });
 }
 
-// The memory of what it makes is left as it was.
+// The operator does not initialize the memory that it allocates.
 bool only_allocates(std::string_view name) {
   return name.starts_with("aten::") && name.find("empty") != std::string_view::npos;
 }
 
-bool makes_alike(std::string_view name) {
+bool creates_similar(std::string_view name) {
   return name.ends_with("_like") || name.starts_with("aten::new_");
 }
 
-// The result shares an argument's memory, or an argument is made to look at other memory.
+// The result shares memory with an argument, or an argument gets other memory.
 bool is_view(const c10::OperatorHandle &op) {
   const auto &returns = op.schema().returns();
   return op.hasTag(at::Tag::inplace_view) ||
@@ -217,8 +217,8 @@ bool is_view(const c10::OperatorHandle &op) {
          });
 }
 
-// What reaches the devices' kernels; for a kernel of the CPU's there is always one of theirs. All
-// other operators call such ones.
+// The operator reaches a device kernel. Each CPU kernel has a device counterpart. All other
+// operators call such ones.
 bool has_own_kernel(const c10::OperatorHandle &op) {
   return op.hasKernelForDispatchKey(kDeviceKeys.dense) ||
          op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
@@ -227,27 +227,29 @@ bool has_own_kernel(const c10::OperatorHandle &op) {
 Role role_of(const c10::OperatorHandle &op, const c10::Argument &argument, bool is_self) {
   const std::string_view name = op.schema().name();
   const auto full = c10::str(name, ".", argument.name());
-  if (looking_at_sizes().contains(name) || looking_at_sizes().contains(full)) {
+  if (using_only_sizes().contains(name) || using_only_sizes().contains(full)) {
     return kUntouched;
   }
   const bool moves = moving().contains(name);
   const auto read = static_cast<Role>(kReads | (moves ? kMoves : 0));
-  const auto part = static_cast<Role>(is_self && partial().contains(name) ? kPartly : 0);
+  const auto part =
+      static_cast<Role>(is_self && accessing_by_index().contains(name) ? kPartial : 0);
   const bool is_written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-  if (filling().contains(full)) {
+  if (writing_outputs().contains(full)) {
     return kWrites;
   }
-  if (made_in_first_step().contains(full)) {
+  if (initialized_in_first_step().contains(full)) {
     return static_cast<Role>(kReads | kWrites | kMoves);
   }
-  if (writing_silently().contains(full)) {
+  if (writing_undeclared().contains(full)) {
     return static_cast<Role>(kReads | kWrites);
   }
   if (!is_written) {
-    return makes_alike(name) || only_allocates(name) ? kUntouched : static_cast<Role>(read | part);
+    return creates_similar(name) || only_allocates(name) ? kUntouched
+                                                         : static_cast<Role>(read | part);
   }
   if (argument.is_out()) {
-    return kUntouched; // which is a result, too, and has its sizes only then
+    return kUntouched; // it is also a result, and has its final sizes only then
   }
   if (is_self && overwriting().contains(name)) {
     return kWrites;
@@ -255,14 +257,40 @@ Role role_of(const c10::OperatorHandle &op, const c10::Argument &argument, bool 
   return static_cast<Role>(read | kWrites | part);
 }
 
+// Operators that always compute with the elements of `self` that their indices select. Others do so
+// if they have a flag, or a reduction, among their arguments.
+const Names &combining() {
+  static const auto &names =
+      *new Names{"aten::index_add_", "aten::scatter_add_", "aten::embedding_renorm_"};
+  return names;
+}
+
+void find_combination(Roles &roles, const c10::FunctionSchema &schema) {
+  using Combines = Roles::Combines;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const std::string_view argument = schema.arguments()[i].name();
+    if (argument == "index" || argument == "indices") {
+      roles.index = static_cast<int>(i);
+    } else if (argument == "accumulate" || argument == "include_self") {
+      roles.combines = Combines::kIfFlag;
+      roles.combine_flag = static_cast<int>(i);
+    } else if (argument == "reduce" && roles.combines == Combines::kNever) {
+      roles.combines = Combines::kAlways;
+    }
+  }
+  if (combining().contains(schema.name())) {
+    roles.combines = Combines::kAlways;
+  }
+}
+
 Roles find_roles(const c10::OperatorHandle &op) {
   const auto &schema = op.schema();
   const std::string_view name = schema.name();
   Roles roles;
-  const bool is_others = name.starts_with("c10d") || name.starts_with("profiler::");
-  roles.is_leaf = has_own_kernel(op) && !is_view(op) && !is_others;
+  const bool is_of_other_library = name.starts_with("c10d") || name.starts_with("profiler::");
+  roles.is_leaf = has_own_kernel(op) && !is_view(op) && !is_of_other_library;
   roles.is_foreign = !name.starts_with("aten::") && !name.starts_with("prims::");
-  roles.leaves_unwritten = only_allocates(name);
+  roles.leaves_uninitialized = only_allocates(name);
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto &argument = schema.arguments()[i];
     const bool is_tensor = has_tensors(*argument.type());
@@ -270,13 +298,17 @@ Roles find_roles(const c10::OperatorHandle &op) {
     if (argument.name() == "beta") {
       roles.beta = static_cast<int>(i);
     } else if (argument.name() == "output_mask" && name.find("conv") != std::string_view::npos) {
-      roles.mask = static_cast<int>(i);
+      roles.output_mask = static_cast<int>(i);
     }
+  }
+  find_combination(roles, schema);
+  if (roles.combines == Roles::Combines::kAlways && (roles.arguments[0] & kPartial) == 0) {
+    roles.arguments[0] = static_cast<Role>(roles.arguments[0] & ~kMoves); // scatter(reduce=...)
   }
   const auto &returns = schema.returns();
   const bool depends =
       op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  roles.is_waited_for = depends || (returns.size() == 1 && !has_tensors(*returns[0].type()));
+  roles.synchronizes = depends || (returns.size() == 1 && !has_tensors(*returns[0].type()));
   if (name == "aten::copy_") {
     roles.movement = Roles::Movement::kCopy;
   } else if (name == "aten::cat") {

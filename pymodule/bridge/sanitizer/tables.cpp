@@ -6,7 +6,7 @@ namespace openreg {
 
 std::mutex &tables_mutex() {
   static auto &mutex = *[] {
-    static std::mutex made; // trivially destructible, as is fit for threads that outlive others
+    static std::mutex made; // trivially destructible, because threads may outlive static objects
     pthread_atfork([] { made.lock(); }, [] { made.unlock(); }, [] { made.unlock(); });
     return &made;
   }();

@@ -1,5 +1,5 @@
-// The lock of what this room keeps in tables, for the life of the process. Who forks holds it, so
-// that no child gets it locked, or half of an entry.
+// The lock of this folder's tables, which live as long as the process. fork() holds it, so a child
+// gets neither a locked mutex nor a half-written entry.
 #pragma once
 
 #include <mutex>

@@ -1,4 +1,4 @@
-// The stream that a device's work of the calling thread goes to.
+// The calling thread's current stream on a device.
 #pragma once
 
 #include "core/status.h"
@@ -6,7 +6,7 @@
 
 namespace openreg {
 
-// Raises: for a device that there is not.
+// Returns the stream's number. Raises RuntimeError for an invalid device index.
 inline int current_stream(int device) {
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));

@@ -1,15 +1,16 @@
-// An event that is destroyed with who has it.
+// An owning pointer to an event, and event functions that also notify the stream observer.
 #pragma once
 
 #include <memory>
 
-#include "streams/stream_observer.h"
+#include "streams/observer.h"
 
 namespace openreg {
 
 struct DestroyEvent {
   void operator()(openreg_event *event) const {
-    tell_watcher([event](Watcher &watcher) { watcher.forget(event); });
+    notify_observers(
+        [event](Observer &observer) { observer.forget(event, EventOrigin::kInternal); });
     openreg_event_destroy(event);
   }
 };
@@ -21,14 +22,17 @@ inline EventOwner make_event(int device, bool enable_timing) {
   return EventOwner(event);
 }
 
-// As the device layer's, and who watches is told: for what is an order to the program, too.
-inline void record_event(openreg_event *event, Queue queue) {
-  tell_watcher([=](Watcher &watcher) { watcher.record(event, queue); });
-  check(openreg_event_record(event, queue.stream));
+// These record an event or wait for it as the device layer does, and notify the observer. Use them
+// where the event orders work as the program sees it.
+inline void record_event(openreg_event *event, StreamKey stream) {
+  notify_observers(
+      [=](Observer &observer) { observer.record(event, stream, EventOrigin::kInternal); });
+  check(openreg_event_record(event, stream.stream));
 }
-inline void wait_for_event_on(Queue queue, const openreg_event *event) {
-  tell_watcher([=](Watcher &watcher) { watcher.wait(queue, event); });
-  check(openreg_stream_wait_event(queue.device, queue.stream, event));
+inline void wait_for_event_on(StreamKey stream, const openreg_event *event) {
+  notify_observers(
+      [=](Observer &observer) { observer.wait(stream, event, EventOrigin::kInternal); });
+  check(openreg_stream_wait_event(stream.device, stream.stream, event));
 }
 
 } // namespace openreg

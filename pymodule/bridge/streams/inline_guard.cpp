@@ -9,10 +9,10 @@ namespace openreg {
 
 namespace {
 
-// How long a person waits for Ctrl-C to be noticed.
+// Ctrl-C is noticed after at most this time.
 constexpr uint64_t kSliceNs = 50'000'000;
 
-// Raises KeyboardInterrupt, or what another signal's handler raised, on Python's main thread.
+// On Python's main thread: raises KeyboardInterrupt, or what another signal's handler raises.
 void check_signals() {
   if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0) {
     return;
@@ -23,8 +23,7 @@ void check_signals() {
   }
 }
 
-// Nobody is let run where there is nothing to wait for: to give the GIL away and to take it back
-// costs more than such a wait.
+// Tries once with the GIL held: releasing and retaking it costs more than a wait that ends at once.
 template <class Wait> void wait_in_slices(Wait wait) {
   auto status = wait(0);
   if (status != OPENREG_NOT_READY) {
@@ -40,11 +39,11 @@ template <class Wait> void wait_in_slices(Wait wait) {
 
 } // namespace
 
-constinit thread_local int Turn::depth_ = 0;
-constinit thread_local int64_t queued_by_this_thread = 0;
+constinit thread_local int InlineGuard::depth_ = 0;
+constinit thread_local int64_t launches_queued_by_thread = 0;
 
-void Turn::wait() {
-  do { // another thread may be faster when the stream becomes idle
+void InlineGuard::wait() {
+  do { // another thread may take the stream between the wait and the attempt
     wait_for_stream(device_, stream_);
     const auto status = openreg_stream_try_begin_inline(device_, stream_);
     if (status != OPENREG_NOT_READY) {
@@ -68,22 +67,22 @@ void launch_on_stream(c10::DeviceIndex device, int stream, openreg_stream_functi
   wait_in_slices(
       [=](uint64_t slice) { return openreg_stream_await_room_for(device, stream, slice); });
   check(openreg_stream_launch(device, stream, function, data));
-  ++queued_by_this_thread;
+  ++launches_queued_by_thread;
 }
 
 void wait_for_stream(c10::DeviceIndex device, int stream) {
-  note_wait(device);
+  record_wait(device);
   wait_in_slices(
       [=](uint64_t slice) { return openreg_stream_synchronize_for(device, stream, slice); });
 }
 
 void wait_for_device(c10::DeviceIndex device) {
-  note_wait(device);
+  record_wait(device);
   wait_in_slices([=](uint64_t slice) { return openreg_device_synchronize_for(device, slice); });
 }
 
 void wait_for_event(const openreg_event *event) {
-  note_wait(static_cast<c10::DeviceIndex>(openreg_event_device(event)));
+  record_wait(static_cast<c10::DeviceIndex>(openreg_event_device(event)));
   wait_in_slices([=](uint64_t slice) { return openreg_event_synchronize_for(event, slice); });
 }
 

@@ -1,7 +1,8 @@
-// This thread's turn on a stream: while it lasts, the thread does the stream's work itself.
+// Inline work: the calling thread does a stream's work itself, and functions that queue work
+// instead.
 //
-// Everything that touches device memory on the calling thread does so within a turn on the current
-// stream: behind all work that was given to the stream before, and before all that comes later.
+// Code that touches device memory on the calling thread holds an InlineGuard on the current stream.
+// Its accesses then come after all work submitted to the stream before and before all later work.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,18 +16,18 @@
 
 namespace openreg {
 
-class Turn {
+class InlineGuard {
 public:
-  // Waits until the work before it has finished, and raises what that work failed with.
-  explicit Turn(c10::DeviceIndex device) : Turn(device, kIfIdle) {
+  // Waits until the stream's earlier work has finished. Raises that work's error, if it failed.
+  explicit InlineGuard(c10::DeviceIndex device) : InlineGuard(device, kIfIdle) {
     if (!held_) [[unlikely]] {
       wait();
     }
   }
 
-  // Holds the turn only if the stream is idle, or this thread's already.
+  // Takes the stream only if it is idle or this thread already holds it. Check is_held().
   enum IfIdle { kIfIdle };
-  Turn(c10::DeviceIndex device, IfIdle) : device_(device) {
+  InlineGuard(c10::DeviceIndex device, IfIdle) : device_(device) {
     const auto status = openreg_stream_try_begin_current(device, &stream_);
     if (status != OPENREG_NOT_READY) {
       check(status);
@@ -34,25 +35,25 @@ public:
     }
   }
 
-  ~Turn() {
+  ~InlineGuard() {
     if (held_) [[likely]] {
       --depth_;
       openreg_stream_end_inline(device_, stream_);
     }
   }
 
-  Turn(const Turn &) = delete;
-  Turn &operator=(const Turn &) = delete;
+  InlineGuard(const InlineGuard &) = delete;
+  InlineGuard &operator=(const InlineGuard &) = delete;
 
   bool is_held() const { return held_; }
 
-  // Raises what work of the device failed with and nobody was told: where values go to the host.
+  // Raises the device's pending error. Call it before values of the device reach the host.
   void raise_failures() const { check(openreg_stream_synchronize(device_, stream_)); }
 
-  // Waits for the turn, if it is not held.
+  // Waits until this guard holds the stream. Requires !is_held(). Raises errors of earlier work.
   void wait();
 
-  // Whether this thread is within a turn: work that it starts then is part of it.
+  // Whether this thread holds any guard. Work that it starts then is part of the inline work.
   static bool any() { return depth_ > 0; }
 
 private:
@@ -68,20 +69,21 @@ private:
   bool held_ = false;
 };
 
-// Gives work to a stream's worker, which owns `data`: also if this raises what the function failed
-// with, where launches are waited for. Waits for room in the stream's queue as Python wants it
-// (below).
+// Queues `function(data)` for the stream's worker. The worker owns `data`, even if this function
+// raises. With OPENREG_LAUNCH_BLOCKING=1 it waits and raises the function's error. If the queue is
+// full, it waits for room without the GIL, and Ctrl-C ends the wait.
 void launch_on_stream(c10::DeviceIndex device, int stream, openreg_stream_function function,
                       void *data);
 
-// How often this thread has done so: whether a launch was queued shows in nothing else.
-extern constinit thread_local int64_t queued_by_this_thread
+// How many times this thread has called launch_on_stream(). For tests: nothing else shows whether
+// a launch was queued.
+extern constinit thread_local int64_t launches_queued_by_thread
     __attribute__((tls_model("initial-exec")));
 
-// What a node of a graph is called: the operator that this thread launched last.
+// The name for a new node of a graph: the operator that this thread launched last.
 const char *captured_name();
 
-// Does work that returns nothing, as it cannot fail, or a status.
+// Calls work that returns a status, or void if it cannot fail.
 template <class Work> openreg_status do_work(Work &work) {
   if constexpr (std::is_void_v<decltype(work())>) {
     work();
@@ -91,8 +93,8 @@ template <class Work> openreg_status do_work(Work &work) {
   }
 }
 
-// Makes work a node of the graph that a stream captures: it is owned by the graph, and done
-// whenever the graph is replayed.
+// Adds work as a node of the graph that the stream captures. The graph owns the work and calls it
+// at each replay. Raises RuntimeError if the graph cannot take it.
 template <class Work>
 void capture_on_stream(c10::DeviceIndex device, int stream, const char *name, Work work) {
   auto owned = std::make_unique<Work>(std::move(work));
@@ -101,12 +103,13 @@ void capture_on_stream(c10::DeviceIndex device, int stream, const char *name, Wo
       .destroy = [](void *data) { delete static_cast<Work *>(data); },
       .data = owned.get(),
       .name = name};
-  (void)owned.release(); // the graph's, whether or not it has room
+  (void)owned.release(); // openreg_capture_add takes it, also on failure
   check(openreg_capture_add(device, stream, &node));
 }
 
-// Queues such work on the device's current stream. It is copied, knows addresses of device memory
-// and keeps none of it alive, as a kernel on a GPU. Work that a stream captures is done often.
+// Queues work on the device's current stream, or captures it. The work is copied or moved. Like a
+// GPU kernel it may hold addresses of device memory but keeps no memory alive. Captured work runs
+// once per replay.
 template <class Work> void queue_on_stream(c10::DeviceIndex device, Work work) {
   const auto run = [](void *data) {
     return do_work(*std::unique_ptr<Work>(static_cast<Work *>(data)));
@@ -117,21 +120,22 @@ template <class Work> void queue_on_stream(c10::DeviceIndex device, Work work) {
     capture_on_stream(device, stream, captured_name(), std::move(work));
     return;
   }
-  // Whoever runs it frees it, which may be before a failing launch returns: the caller never does.
+  // The function that runs the work frees it, possibly before a failing launch returns. So the
+  // caller must not.
   launch_on_stream(device, stream, run, std::make_unique<Work>(std::move(work)).release());
 }
 
-// Does such work at once if the stream is idle, else behind what it has to do, without waiting.
+// Runs such work inline if the current stream is idle, else queues it. Does not wait for the work.
 template <class Work> void run_on_stream(c10::DeviceIndex device, Work work) {
-  if (const Turn turn(device, Turn::kIfIdle); turn.is_held()) {
+  if (const InlineGuard guard(device, InlineGuard::kIfIdle); guard.is_held()) {
     check(do_work(work));
     return;
   }
   queue_on_stream(device, std::move(work));
 }
 
-// While it lives, this thread does not keep Python's other threads from running: who may have to
-// wait, be it for room in a stream's queue, may wait for one of them.
+// Releases the GIL while it lives, if this thread holds it. Use it around every wait: the work may
+// depend on another Python thread.
 class WithoutGil {
 public:
   WithoutGil();
@@ -140,11 +144,11 @@ public:
   WithoutGil &operator=(const WithoutGil &) = delete;
 
 private:
-  void *state_ = nullptr; // of the thread; null when it did not hold the GIL
+  void *state_ = nullptr; // the PyThreadState; null if the thread did not hold the GIL
 };
 
-// Waiting as Python wants it: without the GIL, and ended by Ctrl-C. `stream` of a device, or all of
-// its streams, or an event. They raise what the work failed with.
+// Wait for a stream, for all streams of a device, or for an event. They release the GIL, and Ctrl-C
+// ends them. They raise the error of failed work.
 void wait_for_stream(c10::DeviceIndex device, int stream);
 void wait_for_device(c10::DeviceIndex device);
 void wait_for_event(const openreg_event *event);

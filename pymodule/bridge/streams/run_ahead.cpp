@@ -11,23 +11,23 @@ namespace openreg {
 
 namespace {
 
-// Before anything was measured: a thread that sleeps is woken within 5 to 50 us.
-constexpr int64_t kFirstHandOverNs = 20'000;
-// What is measured while others want all cores says nothing of a hand-over.
-constexpr int64_t kShortestHandOverNs = 5'000;
-constexpr int64_t kLongestHandOverNs = 100'000;
+// The initial estimate: waking a sleeping thread takes 5 to 50 us.
+constexpr int64_t kInitialHandoffNs = 20'000;
+// Limits of a measurement: on an overloaded machine it says nothing about the handoff.
+constexpr int64_t kMinHandoffNs = 5'000;
+constexpr int64_t kMaxHandoffNs = 100'000;
 
-// A program that never waits is judged after so many launches.
+// A window ends after this many launches if the program does not wait.
 constexpr int64_t kLaunchesPerWindow = 64;
 
-std::atomic<int64_t> smoothed_hand_over_ns{kFirstHandOverNs};
+std::atomic<int64_t> smoothed_handoff_ns{kInitialHandoffNs};
 
-// One part in eight of what is new.
+// An exponential moving average with weight 1/8.
 int64_t smoothed(int64_t before, int64_t now) {
   return before + (now - before) / 8;
 }
 
-// Of one device: when the host first waited for it after a launch.
+// One per device: when the host first waited for it after a launch.
 struct Waits {
   std::atomic<bool> has_launches{false};
   std::atomic<uint64_t> count{0};
@@ -38,15 +38,16 @@ std::array<Waits, OPENREG_MAX_DEVICES> waits;
 
 } // namespace
 
-// Of one stream. Threads that launch on one stream at the same time spoil each other's figures, and
-// nothing else.
+// One per stream. Threads that launch on the same stream at the same time distort each other's
+// figures, which is harmless: all fields are atomic and only steer a decision.
 struct Window {
   std::atomic<uint64_t> waits_before{0};
-  std::atomic<int64_t> returned_ns{0}; // when the last launch did; 0: none yet
+  std::atomic<int64_t> returned_ns{0}; // when the last launch returned; 0: none yet
   std::atomic<int64_t> host_ns{0};
   std::atomic<int64_t> work_ns{0};
   std::atomic<int64_t> launches{0};
-  std::atomic<int64_t> gain_ns{kFirstHandOverNs}; // smoothed; a new program is trusted to run ahead
+  std::atomic<int64_t> gain_ns{
+      kInitialHandoffNs}; // smoothed; positive: assume that a new program runs ahead
 
   void add_host_time(int64_t until_ns) {
     if (const auto from_ns = get(returned_ns); from_ns != 0 && until_ns > from_ns) {
@@ -56,10 +57,9 @@ struct Window {
 
   void end() {
     if (const auto count = get(launches); count > 0) {
-      const auto gain = std::min(get(host_ns), get(work_ns)) - hand_over_ns() - count * kQueueingNs;
-      // A window of a long wait is one experience as any other.
-      set(gain_ns,
-          smoothed(get(gain_ns), std::clamp(gain, -kLongestHandOverNs, kLongestHandOverNs)));
+      const auto gain = std::min(get(host_ns), get(work_ns)) - handoff_ns() - count * kQueueingNs;
+      // Clamped, so that one long window does not outweigh many others.
+      set(gain_ns, smoothed(get(gain_ns), std::clamp(gain, -kMaxHandoffNs, kMaxHandoffNs)));
     }
     set(host_ns, 0);
     set(work_ns, 0);
@@ -78,7 +78,7 @@ namespace {
 std::array<std::array<Window, OPENREG_STREAMS_PER_DEVICE>, OPENREG_MAX_DEVICES> windows;
 } // namespace
 
-PacedLaunch::PacedLaunch(c10::DeviceIndex device, int stream, int64_t work_ns)
+RunAheadSample::RunAheadSample(c10::DeviceIndex device, int stream, int64_t work_ns)
     : window_(&windows[device][stream]), device_(device), began_ns_(now_ns()) {
   auto &window = *window_;
   auto &waited = waits[device];
@@ -96,16 +96,16 @@ PacedLaunch::PacedLaunch(c10::DeviceIndex device, int stream, int64_t work_ns)
   Window::set(window.launches, Window::get(window.launches) + 1);
 }
 
-PacedLaunch::~PacedLaunch() {
+RunAheadSample::~RunAheadSample() {
   Window::set(window_->returned_ns, now_ns());
   Window::set(waits[device_].has_launches, true);
 }
 
-bool PacedLaunch::runs_ahead() const {
+bool RunAheadSample::prefers_queueing() const {
   return Window::get(window_->gain_ns) > 0;
 }
 
-void note_wait(c10::DeviceIndex device) {
+void record_wait(c10::DeviceIndex device) {
   auto &waited = waits[device];
   if (!waited.has_launches.load(std::memory_order_relaxed)) {
     return;
@@ -115,14 +115,14 @@ void note_wait(c10::DeviceIndex device) {
   waited.count.fetch_add(1, std::memory_order_relaxed);
 }
 
-int64_t hand_over_ns() {
-  return smoothed_hand_over_ns.load(std::memory_order_relaxed);
+int64_t handoff_ns() {
+  return smoothed_handoff_ns.load(std::memory_order_relaxed);
 }
 
-void note_hand_over(int64_t from_queueing_to_beginning_ns) {
-  const auto there_and_back =
-      std::clamp(2 * from_queueing_to_beginning_ns, kShortestHandOverNs, kLongestHandOverNs);
-  smoothed_hand_over_ns.store(smoothed(hand_over_ns(), there_and_back), std::memory_order_relaxed);
+void record_handoff(int64_t from_queueing_to_beginning_ns) {
+  const auto round_trip =
+      std::clamp(2 * from_queueing_to_beginning_ns, kMinHandoffNs, kMaxHandoffNs);
+  smoothed_handoff_ns.store(smoothed(handoff_ns(), round_trip), std::memory_order_relaxed);
 }
 
 int64_t now_ns() {

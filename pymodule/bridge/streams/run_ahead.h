@@ -1,20 +1,18 @@
-// Whether a program runs ahead of a stream, or waits for what it has just launched.
+// Decides whether a program runs ahead of a stream, or waits for what it has just launched.
 //
-// A launch that is queued costs the hand-over to the stream's worker and back. It is worth that
-// when the program has something else to do meanwhile: more Python, work of another stream, another
-// thread. So what the program does is measured, alike whether its launches run inline or are
-// queued.
+// A queued launch costs the handoff to the stream's worker and back. That pays off if the program
+// has something else to do meanwhile: more Python, work on another stream, another thread. So this
+// measures what the program does, in the same way for inline and queued launches.
 //
-// Between two waits of the host for a device lies a *window* of each of its streams. In it
+// Between two waits of the host for a device lies a *window* of each of its streams. In a window,
 //
-//     host   is the program's own time: between the return of one launch and the beginning of the
-//            next, or of the wait
-//     work   is how long the launches' kernels take
-//     gain = min(host, work) - hand-over - launches * (what queueing one costs more than running
-//     it)
+//     host = the program's own time: from the return of a launch to the start of the next launch,
+//            or to the wait
+//     work = the time that the kernels of the launches take
+//     gain = min(host, work) - handoff - launches * kQueueingNs
 //
-// The program runs ahead of a stream while the smoothed gain of its windows is positive. Only
-// launches that are long enough to be thought about are counted; short ones are the program's time.
+// The program runs ahead of the stream while the smoothed gain of its windows is positive. Only
+// long launches count (launch/policy.h); short ones belong to the program's own time.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -23,16 +21,17 @@
 
 namespace openreg {
 
-// A launch on a stream, from its beginning to its return.
-class PacedLaunch {
+// One launch on a stream, from its start to its return.
+class RunAheadSample {
 public:
-  // `work_ns`: how long its kernel takes, 0 when that is not known.
-  PacedLaunch(c10::DeviceIndex device, int stream, int64_t work_ns);
-  ~PacedLaunch();
-  PacedLaunch(const PacedLaunch &) = delete;
-  PacedLaunch &operator=(const PacedLaunch &) = delete;
+  // `work_ns`: how long the kernel takes; 0 if unknown.
+  RunAheadSample(c10::DeviceIndex device, int stream, int64_t work_ns);
+  ~RunAheadSample();
+  RunAheadSample(const RunAheadSample &) = delete;
+  RunAheadSample &operator=(const RunAheadSample &) = delete;
 
-  bool runs_ahead() const;
+  // Whether the program gains if the launch is queued.
+  bool prefers_queueing() const;
   int64_t began_ns() const { return began_ns_; }
 
 private:
@@ -41,17 +40,19 @@ private:
   int64_t began_ns_;
 };
 
-// The host waits for work of the device: to be called when it begins to.
-void note_wait(c10::DeviceIndex device);
+// Call this when the host begins to wait for work of the device.
+void record_wait(c10::DeviceIndex device);
 
-// What a queued launch costs the calling thread more than one that runs there: results are made by
-// forecast, arguments are boxed and captured. Source: bench/operators.py.
+// What a queued launch costs the calling thread beyond an inline one: planning the results, boxing
+// and capturing the arguments. Source: bench/operators.py.
 inline constexpr int64_t kQueueingNs = 4'000;
 
-// How long it takes here from queueing work on an idle stream until its worker begins, and from its
-// end until the host has noticed: measured, for machines and their load differ.
-int64_t hand_over_ns();
-void note_hand_over(int64_t from_queueing_to_beginning_ns);
+// The round trip of a handoff: from queueing on an idle stream until the worker begins, and from
+// the end of the work until the host notices. Measured, because machines and their load differ.
+int64_t handoff_ns();
+
+// Adds a measurement of the first half. The second half is estimated to take as long.
+void record_handoff(int64_t from_queueing_to_beginning_ns);
 
 int64_t now_ns();
 

@@ -10,7 +10,7 @@ namespace openreg {
 
 std::atomic<SyncDebugMode> sync_debug_mode = SyncDebugMode::kDefault;
 
-// In CUDA's words.
+// The sentence is CUDA's.
 void report_sync() {
   const auto sentence = std::string("called a synchronizing ") + platform_name() + " operation";
   TORCH_CHECK(sync_debug_mode.load() != SyncDebugMode::kError, sentence);

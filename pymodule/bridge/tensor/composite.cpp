@@ -15,7 +15,7 @@ c10::DispatchKeySet keys_for(c10::DispatchKey functionality, c10::Device device)
   return c10::DispatchKeySet(functionality) | c10::DispatchKeySet(backend);
 }
 
-// A dense tensor over the storage of `tensor`.
+// Returns a dense tensor over the storage of `tensor`.
 at::Tensor dense_over(const at::Tensor &tensor, at::ScalarType dtype) {
   const auto &storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
   return at::detail::make_tensor<c10::TensorImpl>(
@@ -38,7 +38,7 @@ void assign_quantized(const at::Tensor &to, const at::Tensor &twin, MemberMap ma
 
 // ---- nested -------------------------------------------------------------------------------------
 
-// All memory of a nested tensor, in one dimension.
+// The memory of a nested tensor as one dimension.
 at::Tensor buffer_of(const at::Tensor &nested) {
   auto buffer = dense_over(nested, nested.scalar_type());
   const auto bytes = buffer.storage().nbytes();
@@ -47,22 +47,22 @@ at::Tensor buffer_of(const at::Tensor &nested) {
   return buffer;
 }
 
-// A table that a kernel made lies in device memory, as all that it allocated.
+// Tables that a kernel made are in device memory, like everything that it allocates; copies those.
 at::Tensor on_host(const at::Tensor &table) {
-  return is_redirected(table.storage().data_ptr()) ? table.clone() : table;
+  return is_from_override(table.storage().data_ptr()) ? table.clone() : table;
 }
 
-// While it lives, new tensors are inference tensors if `tensor` is one, and ordinary if not: in
-// inference mode a view of an ordinary tensor is still ordinary, and so must be its counterpart.
-struct MadeLike {
-  explicit MadeLike(const at::Tensor &tensor)
+// While it lives, new tensors are inference tensors if and only if `tensor` is one. In inference
+// mode a view of an ordinary tensor is ordinary, and so must be its counterpart.
+struct InferenceModeOf {
+  explicit InferenceModeOf(const at::Tensor &tensor)
       : mode(c10::InferenceMode::is_enabled() && tensor.is_inference()) {}
   c10::InferenceMode mode;
-  at::AutoDispatchBelowADInplaceOrView below; // leaving inference mode would also turn it on
+  at::AutoDispatchBelowADInplaceOrView below; // leaving inference mode would enable autograd
 };
 
 at::Tensor map_nested(const at::Tensor &tensor, MemberMap map) {
-  const MadeLike made_like(tensor);
+  const InferenceModeOf mode(tensor);
   const auto tables = nested_tables(tensor);
   return make_nested(map(buffer_of(tensor)),
                      {on_host(tables.sizes), on_host(tables.strides), on_host(tables.offsets)});
@@ -89,7 +89,7 @@ at::Tensor integers_of(const at::Tensor &quantized) {
 at::QuantizerPtr map_quantizer(const at::QuantizerPtr &quantizer, MemberMap map) {
   const auto *channels = dynamic_cast<const at::PerChannelAffineQuantizer *>(quantizer.get());
   if (channels == nullptr) {
-    return quantizer; // numbers alone
+    return quantizer; // per tensor: no tensors to map
   }
   auto scales = map(channels->scales());
   auto zero_points = map(channels->zero_points());
@@ -111,7 +111,7 @@ at::Tensor map_components(const at::Tensor &tensor, c10::Device device, MemberMa
 void assign_components(const at::Tensor &to, const at::Tensor &twin, MemberMap map) {
   if (to.is_quantized()) {
     assign_quantized(to, twin, map);
-  } else if (!to.is_nested()) { // a kernel can write to a nested tensor's buffer, and to no more
+  } else if (!to.is_nested()) { // kernels write to a nested tensor's buffer only
     assign_sparse(to, twin, map);
   }
 }

@@ -1,11 +1,11 @@
-// Tensors that are made of dense ones:
+// Composite tensors: tensors that consist of dense ones.
 //   - sparse COO: indices, values;
 //   - the four compressed sparse layouts: compressed indices, plain indices, values;
-//   - quantized: the integers behind it, and for quantization by channel scales and zero points;
-//   - nested: the buffer. Its tables of sizes, strides and offsets are host memory on any device.
-// A launch exchanges them component by component: the twin of such a device tensor is a CPU tensor
-// of twins, and such a result becomes a device tensor of the components handed over. Nothing is
-// copied.
+//   - quantized: the integers, and for per-channel quantization scales and zero points;
+//   - nested: the buffer. The tables of sizes, strides and offsets are host memory on any device.
+// A launch substitutes them component by component. The twin of a composite device tensor is a
+// composite CPU tensor of the components' twins. A composite result becomes a composite device
+// tensor of the adopted components. Nothing is copied.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,18 +23,19 @@ inline bool is_composite(const at::Tensor &tensor) {
 
 using MemberMap = c10::function_ref<at::Tensor(const at::Tensor &)>;
 
-// A tensor of the same kind and sizes on `device`, of the components that `map` gives.
+// Returns a tensor of the same kind and sizes on `device`, whose components are those that `map`
+// returns.
 at::Tensor map_components(const at::Tensor &tensor, c10::Device device, MemberMap map);
 
-// Makes `to`, on a device, what a kernel made of its twin: sizes, and the components that `map`
-// gives.
+// Brings the device tensor `to` up to date with its twin after a kernel wrote to it: the sizes, and
+// the components that `map` returns.
 void assign_components(const at::Tensor &to, const at::Tensor &twin, MemberMap map);
 
-// The integers behind a quantized tensor: a dense tensor over the same storage.
+// Returns the integers of a quantized tensor: a dense tensor over the same storage.
 at::Tensor integers_of(const at::Tensor &quantized);
 
-// A quantizer of the same scheme whose scales and zero points, if they are tensors, are those that
-// `map` gives.
+// Returns a quantizer of the same scheme. If its scales and zero points are tensors, they are those
+// that `map` returns.
 at::QuantizerPtr map_quantizer(const at::QuantizerPtr &quantizer, MemberMap map);
 
 } // namespace openreg

@@ -9,7 +9,7 @@
 #include "core/unsupported.h"
 #include "streams/current.h"
 #include "streams/inline_guard.h"
-#include "streams/stream_observer.h"
+#include "streams/observer.h"
 
 namespace openreg {
 
@@ -18,24 +18,25 @@ namespace {
 const c10::DispatchKeySet kKeys(kDeviceKeys.dense);
 constexpr c10::DispatchKeySet kHostKeys(c10::DispatchKey::CPU);
 
-// Lazy marks that a kernel must see: they are part of a tensor's meaning, not of its device.
-constexpr auto kLazyMarks = c10::DispatchKeySet(
+// Lazy bits that a kernel must see: they belong to a tensor's value, not to its device.
+constexpr auto kLazyBits = c10::DispatchKeySet(
     {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
 
-// Twins are refreshed rarely, by tensors whose metadata changed; one lock for all is enough.
+// Twins are refreshed rarely, after a tensor's metadata changed, so one lock for all is enough.
 std::mutex refresh_mutex;
 
-c10::DataPtr looking_at(const void *device_address) {
+// A non-owning CPU pointer to the kernel view of a device address.
+c10::DataPtr kernel_pointer(const void *device_address) {
   return {kernel_address(device_address), c10::Device(c10::DeviceType::CPU)};
 }
 
 c10::intrusive_ptr<c10::StorageImpl> make_twin_storage(const c10::StorageImpl &storage) {
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                               storage.nbytes(), looking_at(storage.data()),
-                                               redirecting_allocator(), storage.resizable());
+                                               storage.nbytes(), kernel_pointer(storage.data()),
+                                               override_allocator(), storage.resizable());
 }
 
-// The context of a DataPtr over memory that is not a block: what it was before, which frees the
+// The context of a DataPtr to memory that is not a block: the original DataPtr, which frees the
 // memory, and the twin storage.
 struct Adopted {
   c10::DataPtr memory;
@@ -56,15 +57,16 @@ c10::StorageImpl *adopted_twin_storage(const c10::DataPtr &pointer) {
 
 std::mutex adoption_mutex;
 
-// Once for each storage. A thread that looks at the DataPtr meanwhile sees the same address, and a
-// deleter that leads it here, to the lock.
+// Adopts a storage once. A thread that reads the DataPtr meanwhile sees the same address and either
+// deleter; the original one leads it here, to the lock.
 c10::StorageImpl *adopt(const c10::StorageImpl &storage) {
   std::lock_guard<std::mutex> lock(adoption_mutex);
   const auto &pointer = storage.data_ptr();
   if (!is_adopted(pointer)) {
     TORCH_CHECK(storage.device_type() == kDeviceType &&
                     (pointer.get() == nullptr || openreg_arena_device_of(pointer.get()) >= 0),
-                "openreg: a tensor's memory at ", pointer.get(), " is not that of any device");
+                "openreg: the tensor's data pointer ", pointer.get(),
+                " is not in the memory of any device");
     auto twin_storage = make_twin_storage(storage);
     auto &target = const_cast<c10::StorageImpl &>(storage)._mutable_data_ptr_no_checks();
     auto *address = target.mutable_get();
@@ -74,7 +76,7 @@ c10::StorageImpl *adopt(const c10::StorageImpl &storage) {
   return adopted_twin_storage(pointer);
 }
 
-// Null where no twin storage was made yet.
+// Returns null if the twin storage does not exist yet.
 const void *existing_twin_storage(const c10::DataPtr &pointer) {
   if (owns_block(pointer)) [[likely]] {
     return block_of(pointer)->user;
@@ -92,15 +94,15 @@ public:
   using c10::StorageImpl::StorageImpl;
 };
 
-// A CPU tensor with the metadata of `like` over `storage`.
+// A CPU tensor over `storage` with the metadata of `like`.
 class HostTensor final : public c10::TensorImpl {
 public:
   HostTensor(c10::Storage &&storage, const c10::TensorImpl &like)
       : TensorImpl(std::move(storage), kHostKeys, like.dtype()) {
     copy_generic_tensor_metadata(&like, this);
-    extra_meta_.reset(); // what a backend or a frontend attached stays with the tensor
+    extra_meta_.reset(); // attachments of a backend or frontend stay with the device tensor
     device_opt_ = c10::Device(c10::DeviceType::CPU);
-    key_set_ = key_set_ | (like.key_set() & kLazyMarks);
+    key_set_ = key_set_ | (like.key_set() & kLazyBits);
   }
 };
 
@@ -124,26 +126,27 @@ bool same_shape(const c10::TensorImpl &left, const c10::TensorImpl &right) {
   return true;
 }
 
-bool marks_differ(const c10::TensorImpl &left, const c10::TensorImpl &right) {
-  return !((left.key_set() ^ right.key_set()) & kLazyMarks).empty();
+bool lazy_bits_differ(const c10::TensorImpl &left, const c10::TensorImpl &right) {
+  return !((left.key_set() ^ right.key_set()) & kLazyBits).empty();
 }
 
-// Raises RuntimeError for a tensor that has no memory any more, as the result of a graph that was
+// Raises RuntimeError for a tensor whose memory is gone, such as the result of a graph that was
 // replayed again.
 bool is_valid_twin(const c10::TensorImpl &twin, const c10::TensorImpl &tensor) {
   const auto &storage = tensor.unsafe_storage() ? tensor.unsafe_storage() : tensor.storage();
   const auto &pointer = storage.unsafeGetStorageImpl()->data_ptr();
   return existing_twin_storage(pointer) == twin.unsafe_storage().unsafeGetStorageImpl() &&
-         twin.dtype() == tensor.dtype() && same_shape(twin, tensor) && !marks_differ(twin, tensor);
+         twin.dtype() == tensor.dtype() && same_shape(twin, tensor) &&
+         !lazy_bits_differ(twin, tensor);
 }
 
-// What a tensor carries in the place that TensorImpl has for a backend's data: the metadata that it
-// was given, and the twin of a plain TensorImpl.
+// TensorImpl's slot for a backend's data holds this: the metadata that the program attached, and
+// the twin of a plain TensorImpl.
 struct DeviceMeta final : c10::BackendMeta {
   DeviceMeta(Metadata metadata, at::Tensor twin)
       : metadata(std::move(metadata)), twin(std::move(twin)) {}
 
-  // A shallow copy of the tensor has the same metadata, and makes a twin of its own.
+  // A shallow copy of the tensor has the same metadata and makes its own twin.
   c10::intrusive_ptr<c10::BackendMeta>
   clone(const c10::intrusive_ptr<c10::BackendMeta> &) const override {
     return metadata.empty() ? nullptr : c10::make_intrusive<DeviceMeta>(metadata, at::Tensor());
@@ -168,12 +171,12 @@ const DeviceMeta *valid_twin_meta(c10::TensorImpl &tensor) {
              : nullptr;
 }
 
-// Takes the block behind a CPU storage's redirected pointer; the storage goes on as the twin
-// storage over it.
+// Takes the block out of a CPU storage that a kernel allocated. The storage becomes the twin
+// storage of the block.
 openreg_block *take_block(c10::StorageImpl *host) {
   auto &pointer = host->_mutable_data_ptr_no_checks();
   auto *block = block_at(pointer.release_context());
-  pointer = looking_at(block->address);
+  pointer = kernel_pointer(block->address);
   c10::raw::intrusive_ptr::incref(host);
   block->user = host;
   return block;
@@ -188,7 +191,7 @@ DeviceTensor::DeviceTensor(c10::Storage &&storage, const c10::TensorImpl &like)
     : TensorImpl(std::move(storage), kKeys, like.dtype()) {
   copy_generic_tensor_metadata(&like, this);
   device_opt_ = storage_.device();
-  key_set_ = key_set_ | (like.key_set() & kLazyMarks);
+  key_set_ = key_set_ | (like.key_set() & kLazyBits);
 }
 
 DeviceTensor::DeviceTensor(c10::Storage &&storage, at::Tensor &&twin)
@@ -199,7 +202,7 @@ DeviceTensor::DeviceTensor(c10::Storage &&storage, at::Tensor &&twin)
 
 DeviceTensor::DeviceTensor(const c10::TensorImpl &base, at::Tensor &&twin)
     : TensorImpl(ImplType::VIEW, c10::Storage(base.unsafe_storage()),
-                 (base.key_set() - kLazyMarks) | (twin.key_set() & kLazyMarks), twin.dtype()) {
+                 (base.key_set() - kLazyBits) | (twin.key_set() & kLazyBits), twin.dtype()) {
   copy_generic_tensor_metadata(twin.unsafeGetTensorImpl(), this);
   device_opt_ = base.device();
   twin_ = std::move(twin);
@@ -213,7 +216,7 @@ bool DeviceTensor::has_valid_twin() const {
 
 void DeviceTensor::refresh_twin() const {
   std::lock_guard<std::mutex> lock(refresh_mutex);
-  if (!has_valid_twin()) { // else another thread was here first
+  if (!has_valid_twin()) { // else another thread has refreshed it
     twin_ = make_twin(*this);
     has_twin_.store(true, std::memory_order_release);
   }
@@ -228,7 +231,7 @@ DeviceTensor::shallow_copy_and_detach(const c10::VariableVersion &version_counte
 c10::intrusive_ptr<c10::TensorImpl>
 DeviceTensor::shallow_copy_and_detach(c10::VariableVersion &&version_counter,
                                       bool allow_metadata_change) const {
-  // A dispatch mode or a subclass in Python sees a detach, and so does its tracing.
+  // A Python dispatch mode or subclass, and tracing, must see a detach.
   if (key_set_.has(c10::DispatchKey::Python) || c10::impl::TorchDispatchModeTLS::stack_len() > 0) {
     return TensorImpl::shallow_copy_and_detach(std::move(version_counter), allow_metadata_change);
   }
@@ -244,13 +247,13 @@ void DeviceTensor::release_resources() {
 }
 
 const at::Tensor &twin_of_plain(const at::Tensor &tensor) {
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "openreg: a ", tensor.layout(),
-                              " tensor cannot be given to a strided kernel");
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided,
+                              "openreg: expected a strided tensor, got layout ", tensor.layout());
   auto &impl = *tensor.unsafeGetTensorImpl();
   TORCH_CHECK_NOT_IMPLEMENTED(impl.has_storage(),
-                              "openreg: cannot run a kernel on a tensor that has no storage");
-  // Reading without the lock is a race with a thread that makes the first twin of the same tensor:
-  // it reads a null or a finished pointer, and a null leads to the lock.
+                              "openreg: cannot run a kernel on a tensor without storage");
+  // This read races with a thread that makes the first twin of the same tensor. It is benign: the
+  // pointer is null or complete, and null leads to the lock.
   if (const auto *meta = valid_twin_meta(impl)) [[likely]] {
     return meta->twin;
   }
@@ -265,9 +268,9 @@ const at::Tensor &twin_of_plain(const at::Tensor &tensor) {
 }
 
 const Metadata &get_metadata(const at::Tensor &tensor) {
-  static const Metadata none;
+  static const Metadata empty;
   const auto *meta = device_meta(*tensor.unsafeGetTensorImpl());
-  return meta == nullptr ? none : meta->metadata;
+  return meta == nullptr ? empty : meta->metadata;
 }
 
 void set_metadata(const at::Tensor &tensor, Metadata metadata) {
@@ -285,7 +288,7 @@ c10::StorageImpl *twin_storage_of(const c10::StorageImpl &storage) {
   if (!owns_block(pointer)) [[unlikely]] {
     return is_adopted(pointer) ? adopted_twin_storage(pointer) : adopt(storage);
   }
-  // Two threads may want the first twin of a storage at once: the first to publish wins.
+  // If two threads make the first twin storage at once, the first to publish it wins.
   auto *slot = reinterpret_cast<std::atomic<void *> *>(&block_of(pointer)->user);
   void *current = slot->load(std::memory_order_acquire);
   if (current == nullptr) {
@@ -307,7 +310,7 @@ at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype) {
   return at::detail::make_tensor<DeviceTensor>(std::move(storage), dtype);
 }
 
-at::Tensor hand_over(at::Tensor &&result, const char *operator_name) {
+at::Tensor adopt_result(at::Tensor &&result, const char *operator_name) {
   check_dtype(result.dtype(), operator_name);
   const auto &twin_storage = result.unsafeGetTensorImpl()->unsafe_storage();
   auto *host = twin_storage.unsafeGetStorageImpl();
@@ -316,13 +319,13 @@ at::Tensor hand_over(at::Tensor &&result, const char *operator_name) {
                                                std::move(result));
 }
 
-at::Tensor hand_over_empty(at::Tensor &&result, c10::DeviceIndex device,
-                           const char *operator_name) {
+at::Tensor adopt_empty_result(at::Tensor &&result, c10::DeviceIndex device,
+                              const char *operator_name) {
   check_dtype(result.dtype(), operator_name);
   auto *host = result.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   auto *block = allocate_block(device, 0);
   auto storage = make_storage(block, 0);
-  host->_mutable_data_ptr_no_checks() = looking_at(block->address);
+  host->_mutable_data_ptr_no_checks() = kernel_pointer(block->address);
   c10::raw::intrusive_ptr::incref(host);
   block->user = host;
   return at::detail::make_tensor<DeviceTensor>(std::move(storage), std::move(result));
@@ -337,19 +340,19 @@ void write_back(const at::Tensor &tensor, const at::Tensor &twin) {
   auto *to = tensor.unsafeGetTensorImpl();
   const auto *from = twin.unsafeGetTensorImpl();
   auto *host = from->unsafe_storage().unsafeGetStorageImpl();
-  if (is_redirected(host->data_ptr())) [[unlikely]] {
+  if (is_from_override(host->data_ptr())) [[unlikely]] {
     auto *storage = to->unsafe_storage().unsafeGetStorageImpl();
     if (twin_storage_of(*storage) == host) { // it grew
       storage->set_data_ptr_noswap(device_pointer(take_block(host)));
       storage->set_nbytes(host->nbytes());
-    } else { // the kernel gave the tensor another storage
+    } else { // the kernel set another storage
       to->set_storage_keep_dtype(make_storage(take_block(host), host->nbytes()));
     }
   }
   if (!same_shape(*from, *to)) {
     to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
   }
-  if (marks_differ(*from, *to)) [[unlikely]] { // linalg.lu_solve leaves its out= conjugated
+  if (lazy_bits_differ(*from, *to)) [[unlikely]] { // linalg.lu_solve leaves out= conjugated
     to->_set_conj(from->is_conj());
     to->_set_neg(from->is_neg());
   }
@@ -364,21 +367,21 @@ void resize_storage(c10::StorageImpl &storage, size_t bytes) {
   auto fresh = device_pointer(block);
   const auto copy = [to = block->address, from = pointer.get(),
                      kept = std::min(bytes, storage.nbytes())] { openreg_copy(to, from, kept); };
-  tell_watcher([&](Watcher &watcher) {
-    watcher.resize({device, current_stream(device)}, pointer.get(), block->address,
-                   std::min(bytes, storage.nbytes()), bytes);
+  notify_observers([&](Observer &observer) {
+    observer.resize({device, current_stream(device)}, pointer.get(), block->address,
+                    std::min(bytes, storage.nbytes()), bytes);
   });
   if (previous != nullptr) {
     run_on_stream(device, copy);
     const auto stream = current_stream(device);
-    if (stream != previous->stream) { // on its own, freed memory is used again behind this anyway
+    if (stream != previous->stream) { // on its own stream, freed memory is reused in order anyway
       check(openreg_block_record_stream(previous, stream));
     }
   } else {
-    const Turn turn(device); // whose the memory is may do with it at once what it likes
+    const InlineGuard guard(device); // the memory's owner may reuse it as soon as this returns
     copy();
   }
-  // Twins of before look at the memory of before: queued work knows them.
+  // Earlier twins keep pointing to the earlier memory: queued work uses them.
   storage.set_data_ptr_noswap(std::move(fresh));
   storage.set_nbytes(bytes);
 }

@@ -1,21 +1,23 @@
 // A tensor on a simulated device, and its CPU twin.
 //
-// The twin is a CPU tensor over the kernel view of the same bytes: what CPU kernels are given. It
-// is made once and cached on the tensor; twins of tensors that share a storage share a twin
-// storage, so that kernels recognise aliases as they would on the CPU. The twin storage is kept in
-// the `user` field of the storage's block and looks at the memory without owning it:
+// The twin is a CPU tensor over the kernel view of the same bytes. CPU kernels get the twin. It is
+// made once and cached on the tensor. Twins of tensors that share a storage share a twin storage,
+// so that kernels recognize aliases as they do on the CPU. The `user` field of the storage's block
+// holds the twin storage, which points to the memory without owning it:
 //
 //   TensorImpl  DeviceTensor --------- twin_ --------> TensorImpl (CPU)
 //                   |                                       |
 //   StorageImpl  device storage --- block->user -----> twin storage (CPU)
-//                   |  owns                                 |  looks at
+//                   |  owns                                 |  points to
 //                 block (device view)  ===== same bytes ===== (kernel view)
 //
 // A twin is valid while its storage, sizes, strides, offset, dtype and conjugate and negative bits
-// agree with the tensor's. A tensor that is a plain TensorImpl (a parameter that Module.to moved
-// here keeps its identity, and with it the TensorImpl it was made as) keeps its twin in the place
-// that TensorImpl has for a backend's data. Memory that is not a block, such as another library's
-// that came in by DLPack, keeps its twin storage in the context of its DataPtr.
+// agree with the tensor's.
+//
+// Two cases differ. A device tensor can be a plain TensorImpl: a parameter that Module.to() moved
+// to the device keeps its TensorImpl. It keeps its twin in TensorImpl's slot for a backend's data.
+// And memory may not be a block, for instance if another library made it and DLPack imported it.
+// Then the context of the storage's DataPtr holds the twin storage.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,17 +37,17 @@ class DeviceTensor final : public c10::TensorImpl, public Recycled<DeviceTensor>
 public:
   DeviceTensor(c10::Storage &&storage, caffe2::TypeMeta dtype);
 
-  // Takes sizes, strides, offset, dtype and flags from `like`, whatever its device.
+  // Takes sizes, strides, offset, dtype and flags from `like`, on any device.
   DeviceTensor(c10::Storage &&storage, const c10::TensorImpl &like);
 
-  // As above, for a kernel result over the twin storage of `storage`: it becomes the twin.
+  // The same for a kernel's result over the twin storage of `storage`, which becomes the twin.
   DeviceTensor(c10::Storage &&storage, at::Tensor &&twin);
 
-  // A view of `base`, which has the twin that `twin` is a view of. It is an inference tensor if
-  // `base` is one, whatever the mode.
+  // A view of `base`. `twin` is a view of base's twin. The view is an inference tensor if and only
+  // if `base` is one, regardless of the mode.
   DeviceTensor(const c10::TensorImpl &base, at::Tensor &&twin);
 
-  // The valid twin: cached, or made now. May be called from several threads.
+  // Returns the valid twin, cached or made now. Thread-safe.
   const at::Tensor &twin() const {
     if (!has_valid_twin()) [[unlikely]] {
       refresh_twin();
@@ -70,12 +72,14 @@ private:
 
 inline bool is_device_tensor(const at::Tensor &tensor) {
   const auto &impl = *tensor.unsafeGetTensorImpl();
-  return &typeid(impl) == &typeid(DeviceTensor); // the only one: the class is hidden
+  return &typeid(impl) ==
+         &typeid(DeviceTensor); // the class is not exported, so its typeid is unique
 }
 
 const at::Tensor &twin_of_plain(const at::Tensor &tensor);
 
-// The twin of any strided tensor on a device. Lives as long as the tensor keeps its metadata.
+// Returns the twin of any strided device tensor. The reference is valid until the tensor's metadata
+// or storage changes.
 inline const at::Tensor &twin_of(const at::Tensor &tensor) {
   if (is_device_tensor(tensor)) [[likely]] {
     return static_cast<const DeviceTensor *>(tensor.unsafeGetTensorImpl())->twin();
@@ -83,38 +87,39 @@ inline const at::Tensor &twin_of(const at::Tensor &tensor) {
   return twin_of_plain(tensor);
 }
 
-// What torch._utils.set_tensor_metadata attached to a tensor, apart from its lazy marks. A shallow
-// copy has it as well, as one of any backend's.
+// What torch._utils.set_tensor_metadata attached to a tensor, without its conjugate and negative
+// bits. Shallow copies share it, as with other backends.
 using Metadata = std::unordered_map<std::string, bool>;
 const Metadata &get_metadata(const at::Tensor &tensor);
 void set_metadata(const at::Tensor &tensor, Metadata metadata);
 
-// The twin storage of a device storage. May be called from several threads.
+// Returns the twin storage of a device storage. Thread-safe.
 c10::StorageImpl *twin_storage_of(const c10::StorageImpl &storage);
 
-// A device storage over a block, resizable. Takes the block.
+// Makes a resizable device storage over a block, and takes ownership of the block.
 c10::Storage make_storage(openreg_block *block, size_t bytes);
 
-// A new tensor over `storage`, with no twin yet.
+// Makes a tensor over `storage`.
 at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype);
 
-// Turns a kernel's result whose storage owns a redirected block into a device tensor; the result
-// becomes its twin. No bytes move. Raises TypeError for a dtype that the device lacks.
-at::Tensor hand_over(at::Tensor &&result, const char *operator_name);
+// Turns a kernel's result that owns memory allocated on the device (is_from_override) into a device
+// tensor. The result becomes its twin. No bytes move. Raises TypeError for an unsupported dtype.
+at::Tensor adopt_result(at::Tensor &&result, const char *operator_name);
 
-// The same for a result without bytes, which the redirection gave no memory.
-at::Tensor hand_over_empty(at::Tensor &&result, c10::DeviceIndex device, const char *operator_name);
+// The same for a result of 0 bytes, which has no memory.
+at::Tensor adopt_empty_result(at::Tensor &&result, c10::DeviceIndex device,
+                              const char *operator_name);
 
-// A view of `base` with the metadata of `result`, a CPU tensor over its twin storage; the result
-// becomes its twin.
+// Makes a view of `base` with the metadata of `result`, a CPU tensor over base's twin storage. The
+// result becomes the view's twin.
 at::Tensor share_storage(const at::Tensor &base, at::Tensor &&result);
 
-// After a kernel wrote to a twin: moves grown memory to the device storage and carries changed
-// sizes and strides to the tensor.
+// Call this after a kernel wrote to a twin. Moves memory that grew to the device storage, and
+// copies changed sizes and strides to the tensor.
 void write_back(const at::Tensor &tensor, const at::Tensor &twin);
 
-// Replaces the memory of a device storage by a block of `bytes`, keeping what fits of the old
-// content, in the order of the current stream. Twins are made anew.
+// Moves a device storage to a new block of `bytes`, and copies the content that fits, ordered on
+// the current stream. Existing twins become invalid.
 void resize_storage(c10::StorageImpl &storage, size_t bytes);
 
 } // namespace openreg

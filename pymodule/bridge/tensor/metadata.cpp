@@ -1,7 +1,7 @@
-// How torch.save and torch._utils find what a tensor was given as metadata: PyTorch asks a pair of
-// functions of its device type, beside the conjugate and negative bits that it handles itself.
+// Lets torch.save and torch._utils read and write a tensor's metadata. PyTorch calls a pair of
+// functions per device type. It handles the conjugate and negative bits itself.
 //
-// PyTorch knows such functions for PrivateUse1 alone.
+// PyTorch supports such functions for PrivateUse1 only.
 
 #include "tensor/metadata.h"
 

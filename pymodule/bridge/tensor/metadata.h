@@ -1,8 +1,9 @@
+// Serialization of tensor metadata.
 #pragma once
 
 namespace openreg {
 
-// Called once, when the extension is loaded.
+// Call it once, when the extension is loaded.
 void register_metadata();
 
 } // namespace openreg

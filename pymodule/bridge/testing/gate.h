@@ -1,5 +1,5 @@
-// Work that keeps a stream busy until it is told to end: with it, tests decide what has finished
-// and what has not.
+// For tests: work that keeps a stream busy until the test opens the gate. So a test decides what
+// has finished and what has not.
 #pragma once
 
 #include <atomic>
@@ -9,13 +9,13 @@
 
 namespace openreg {
 
-// Opens when it is destroyed, at the latest.
+// The destructor opens the gate.
 class Gate {
 public:
   Gate(int device, int stream) : is_open_(std::make_shared<std::atomic<bool>>(false)) {
     auto held = std::make_unique<IsOpen>(is_open_);
     check(openreg_stream_launch(device, stream, &wait, held.get()));
-    (void)held.release(); // the worker's
+    (void)held.release(); // the worker owns it
   }
   ~Gate() { open(); }
   Gate(const Gate &) = delete;

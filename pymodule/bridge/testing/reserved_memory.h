@@ -1,5 +1,5 @@
-// Raw memory as a library's kernel has it on a worker, where a tensor's memory is reserved for it:
-// for tests.
+// For tests: raw allocations of a library's kernel on a worker, where a tensor's memory is
+// reserved.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,21 +10,21 @@
 
 namespace openreg {
 
-// Reserves a tensor's memory for the first of this thread's raw allocations that has its size. To
-// be used, and destroyed, by the thread that made it.
+// Reserves a tensor's memory for this thread's first raw allocation of the same size. Use and
+// destroy it on the thread that made it.
 class ReservedMemory {
 public:
   explicit ReservedMemory(const at::Tensor &tensor)
-      : reservations_{{{{WhichAllocation::Kind::kFirstOfItsSize},
+      : reservations_{{{{AllocationIndex::Kind::kFirstOfItsSize},
                         {kernel_address(tensor.mutable_data_ptr()), tensor.storage().nbytes()}}}},
         current_reservations_(reservations_) {}
 
   uintptr_t allocate(size_t bytes) {
-    return reinterpret_cast<uintptr_t>(redirecting_allocator()->raw_allocate(bytes));
+    return reinterpret_cast<uintptr_t>(override_allocator()->raw_allocate(bytes));
   }
-  // By any thread, at any time.
+  // Any thread may call this at any time.
   static void free(uintptr_t address) {
-    redirecting_allocator()->raw_deallocate(reinterpret_cast<void *>(address));
+    override_allocator()->raw_deallocate(reinterpret_cast<void *>(address));
   }
 
   bool is_held() const { return reservations_[0].is_held; }

@@ -1,1 +1,1 @@
-"""The commands of ``openreg``, one a module."""
+"""The commands of ``openreg``, one module each."""

@@ -1,8 +1,8 @@
-"""What ``openreg doctor`` tries on this machine: one function for each thing that may not work.
+"""The checks of ``openreg doctor``: one function for each thing that may not work.
 
-A check is ``ok``, a ``warning`` where only a part of openreg does not work, or something is slower
-or tighter than it could be, or a ``problem`` where programs fail. The last two come with a remedy.
-Nothing here imports PyTorch: a Python of its own does (`probe`), and may die of it.
+The result of a check is ``ok``, ``warning`` if a part of openreg does not work or is slow, or
+``problem`` if programs fail. Warnings and problems come with a remedy. This module does not import
+PyTorch: another process does (`probe`), and may crash.
 """
 
 import json
@@ -16,29 +16,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import machine, run, variables
+from .. import variables
+from . import machine, run
 from .executable import CannotRunError
 from .preflight import require_devices
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 
-_PATIENCE_SECONDS = 120
+_TIMEOUT_SECONDS = 120
 _MIB, _GIB = 1 << 20, 1 << 30
-# A group's control file: device/device.h.
+# The size of a group's control file: device/device.h.
 _CONTROL_FILE_BYTES = 2 * _MIB + _MIB // 8
-# What DataLoaders pass from their workers fits Docker's 64 MB for small batches only.
+# Docker's default of 64 MB is too small for the workers of a DataLoader with large batches.
 _SMALL_SHARED_MEMORY = 256 * _MIB
 _FEW_FILES = 256
 _FEW_PROCESSES = 128
 
-# What the sentence of a failure says, and what helps: for those that do not say it themselves.
+# Remedies for errors that do not name one: (a part of the error message, remedy).
 _REMEDIES = (
-    ("bytes of addresses", "`ulimit -v unlimited`, or a smaller OPENREG_DEVICE_MEMORY"),
-    ("sizing the memory file", "`ulimit -f unlimited`, or a smaller OPENREG_DEVICE_MEMORY"),
-    ("Too many open files", "`ulimit -n 4096`, or fewer devices"),
+    ("bytes of addresses", "run `ulimit -v unlimited`, or set a smaller OPENREG_DEVICE_MEMORY"),
+    (
+        "set the size of the memory file",
+        "run `ulimit -f unlimited`, or set a smaller OPENREG_DEVICE_MEMORY",
+    ),
+    ("Too many open files", "run `ulimit -n 4096`, or use fewer devices"),
     ("Permission denied", "let this user write to /dev/shm (mode 1777)"),
-    ("No space left on device", "free /dev/shm, or make it larger: `docker run --shm-size=1g`"),
-    ("Resource temporarily unavailable", "`ulimit -u unlimited`, or end other processes"),
+    (
+        "No space left on device",
+        "delete files in /dev/shm, or make it larger: `docker run --shm-size=1g`",
+    ),
+    ("Resource temporarily unavailable", "run `ulimit -u unlimited`, or end other processes"),
     ("Cannot allocate memory", "end other programs, or give this one more memory"),
     ("/proc is not mounted", "mount /proc"),
 )
@@ -46,7 +53,7 @@ _REMEDIES = (
 
 @dataclass(frozen=True)
 class Check:
-    """What was found of one thing: a state, a sentence, and what to do, unless that says it."""
+    """The result of a check: its state, a sentence, and what to do about it."""
 
     name: str
     state: str
@@ -55,7 +62,7 @@ class Check:
 
 
 def size(count: float) -> str:
-    """A number of bytes, for people."""
+    """Return a number of bytes as text with a unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.3g} {unit}"
@@ -67,107 +74,114 @@ def size(count: float) -> str:
 
 
 def check_version(found: dict[str, str | None]) -> Check:
-    """Whether PyTorch is the one that the extension was built for."""
-    name, wanted, there = "PyTorch", found["supported_torch"], found["torch"]
+    """Check that PyTorch is the release that the extension was built for."""
+    name, wanted, installed = "PyTorch", found["supported_torch"], found["torch"]
     remedy = f"pip install torch=={wanted}"
-    if there is None:
-        return Check(name, PROBLEM, f"{sys.executable} has none", remedy)
-    if there.split("+")[0] != wanted:
-        return Check(name, PROBLEM, f"openreg works with {wanted}, and this is {there}", remedy)
-    return Check(name, OK, f"{there} is the one that openreg was built for")
+    if installed is None:
+        return Check(name, PROBLEM, f"not installed for {sys.executable}", remedy)
+    if installed.split("+")[0] != wanted:
+        text = f"openreg needs PyTorch {wanted}, but {installed} is installed"
+        return Check(name, PROBLEM, text, remedy)
+    return Check(name, OK, f"{installed} is the release that openreg was built for")
 
 
 def check_variables(environment: dict[str, str]) -> list[Check]:
-    """Whether there are variables that nobody reads, or that keep openreg away."""
+    """Check for unknown variables, and for one that prevents openreg from loading."""
     checks = []
-    for name, meant in variables.unknown(environment).items():
-        remedy = f"{meant}, if that is meant" if meant else "docs/configuration.md lists them all"
-        checks.append(Check("variables", WARNING, f"{name} is set, which nothing reads", remedy))
+    for name, similar in variables.find_unknown(environment).items():
+        hint = f" (did you mean {similar}?)" if similar else ""
+        remedy = "unset it; docs/configuration.md lists all variables"
+        checks.append(Check("variables", WARNING, f"unknown variable {name}{hint}", remedy))
     if environment.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
-        text = "TORCH_DEVICE_BACKEND_AUTOLOAD=0: `import torch` does not load openreg"
+        text = "TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps `import torch` from loading openreg"
         checks.append(Check("variables", PROBLEM, text, "unset it"))
     return checks
 
 
 def check_shared_memory(found: dict[str, Any] | None) -> Check:
-    """Whether /dev/shm has room for what processes share."""
+    """Check that /dev/shm has room for the memory that processes share."""
     name = "/dev/shm"
     if found is None:
-        return Check(name, PROBLEM, "is not there", "mount a tmpfs there")
+        return Check(name, PROBLEM, "does not exist", "mount a tmpfs at /dev/shm")
     if not found["is_writable"]:
-        return Check(name, PROBLEM, "cannot be written by this user", "chmod 1777 /dev/shm")
+        return Check(name, PROBLEM, "this user cannot write to it", "run `chmod 1777 /dev/shm`")
     free, total = found["free_bytes"], found["total_bytes"]
-    remedy = "free it, or make it larger: `docker run --shm-size=1g`, `mount -o remount,size=1g`"
+    remedy = (
+        "delete files in it, or make it larger: `docker run --shm-size=1g`, "
+        "`mount -o remount,size=1g`"
+    )
     if free < _CONTROL_FILE_BYTES:
-        text = f"{size(free)} are free, and a group of processes takes {size(_CONTROL_FILE_BYTES)}"
+        text = f"{size(free)} free, but a device group needs {size(_CONTROL_FILE_BYTES)}"
         return Check(name, PROBLEM, text, remedy)
     if total < _SMALL_SHARED_MEMORY:
-        text = f"{size(total)}: enough for the devices, little for the workers of a DataLoader"
+        text = (
+            f"{size(total)} is enough for the devices, but little for the workers of a DataLoader"
+        )
         return Check(name, WARNING, text, remedy)
-    return Check(name, OK, f"{size(free)} are free")
+    return Check(name, OK, f"{size(free)} free")
 
 
 def check_limits(found: dict[str, int | None], group: dict[str, float | None]) -> list[Check]:
-    """Whether a program may open as many files, and start as many threads, as it usually does."""
+    """Check that programs may open enough files and start enough threads."""
     checks = []
     files, processes = found["open_files"], found["processes"]
     if files is not None and files < _FEW_FILES:
-        text = f"{files} at a time: few for many devices or ranks"
-        checks.append(Check("open files", WARNING, text, "ulimit -n 4096"))
+        text = f"the limit of {files} is low for many devices or ranks"
+        checks.append(Check("open files", WARNING, text, "run `ulimit -n 4096`"))
     fewest = min((n for n in (processes, group["processes"]) if n is not None), default=None)
     if fewest is not None and fewest < _FEW_PROCESSES:
-        text = f"{fewest:.0f} at a time: each stream and each rank has threads"
-        remedy = "`ulimit -u unlimited`, or `docker run --pids-limit=-1`"
+        text = f"the limit of {fewest:.0f} is low: every stream and every rank has threads"
+        remedy = "run `ulimit -u unlimited` or `docker run --pids-limit=-1`"
         checks.append(Check("processes", WARNING, text, remedy))
     return checks
 
 
 def check_cores(found: dict[str, int], group: dict[str, float | None]) -> Check:
-    """Whether PyTorch would start more threads than it is given time for."""
+    """Check that PyTorch does not start more threads than its share of the cores."""
     cpus, allowed = group["cpus"], found["allowed"]
     if cpus is not None and cpus < allowed:
-        text = f"{allowed} cores are seen, of which the control group gives the time of {cpus:g}"
+        text = f"PyTorch sees {allowed} cores, but the control group allows the time of {cpus:g}"
         return Check("cores", WARNING, text, f"export OMP_NUM_THREADS={max(1, int(cpus))}")
-    return Check("cores", OK, f"{allowed} may be used")
+    return Check("cores", OK, f"{allowed} available")
 
 
 def check_exchange() -> Check:
-    """Whether a process may open memory of another one of this user, as ranks do."""
+    """Check that a process can open memory of another process of this user, as ranks do."""
     name = "exchange between processes"
-    asked, answer = os.pipe()
+    source, sink = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        os.read(asked, 1)
+        os.read(source, 1)
         os._exit(0)
     try:
-        os.close(os.open(f"/proc/{child}/fd/{asked}", os.O_RDONLY | os.O_NONBLOCK))
+        os.close(os.open(f"/proc/{child}/fd/{source}", os.O_RDONLY | os.O_NONBLOCK))
     except OSError as error:
-        text = f"/proc/<pid>/fd of another process: {error.strerror}"
-        remedy = "mount /proc without hidepid; run the processes as one user"
+        text = f"cannot open /proc/<pid>/fd of another process: {error.strerror}"
+        remedy = "mount /proc without hidepid, and run the processes as one user"
         return Check(name, PROBLEM, text, remedy)
     finally:
-        os.write(answer, b".")
-        os.close(answer)
-        os.close(asked)
+        os.write(sink, b".")
+        os.close(sink)
+        os.close(source)
         os.waitpid(child, 0)
-    return Check(name, OK, "memory of another process can be opened")
+    return Check(name, OK, "a process can open the memory of another process")
 
 
 def check_compiler(environment: dict[str, str]) -> Check:
-    """Whether there is the C++ compiler that `torch.compile` calls."""
+    """Check that the C++ compiler of `torch.compile` exists."""
     name = "compiler"
     wanted = (shlex.split(environment.get("CXX") or "") or ["g++"])[0]
     found = shutil.which(wanted, path=environment.get("PATH"))
     if found is None:
-        remedy = "apt-get install g++, or set CXX"
-        return Check(name, WARNING, f"no {wanted}: torch.compile needs one for the CPU", remedy)
+        remedy = "run `apt-get install g++`, or set CXX to a C++ compiler"
+        return Check(name, WARNING, f"{wanted} not found, which torch.compile needs", remedy)
     return Check(name, OK, f"{found}, for torch.compile")
 
 
 def check_cuda_mode() -> Check:
-    """Whether `openreg run` would start a program."""
+    """Check that `openreg run` would start a program."""
     name = "CUDA mode"
     try:
         environment = run.environment_of({}) | {"OPENREG_DEVICE_TYPE": "cuda"}
@@ -180,22 +194,23 @@ def check_cuda_mode() -> Check:
     return Check(name, OK, "`openreg run` finds the devices")
 
 
-# ---- with PyTorch, in a process of its own -------------------------------------------------------
+# ---- with PyTorch, in another process ------------------------------------------------------------
 
 
 def _code() -> str:
-    here = "import sys; sys.path[:] = [folder for folder in sys.path if folder]\n"
-    return here + (Path(__file__).parent / "probe.py").read_text()
+    # Nothing is imported from the working folder.
+    prologue = "import sys; sys.path[:] = [folder for folder in sys.path if folder]\n"
+    return prologue + (Path(__file__).parent / "probe.py").read_text()
 
 
 def probe() -> dict[str, Any]:
-    """Import PyTorch and use every device, in a process of its own.
+    """Import PyTorch and use every device, in another process.
 
     Returns
     -------
     dict
-        What its steps told; ``step`` is the last that was done. ``sentence`` is there when it went
-        wrong.
+        The results of the steps. ``step`` is the last step that succeeded, or "failed".
+        ``sentence`` is the error, if there is one.
     """
     try:
         ended = subprocess.run(
@@ -204,10 +219,13 @@ def probe() -> dict[str, Any]:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PATIENCE_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return {"step": None, "sentence": f"it did not end within {_PATIENCE_SECONDS} seconds"}
+        return {
+            "step": None,
+            "sentence": f"the process did not end within {_TIMEOUT_SECONDS} seconds",
+        }
     facts: dict[str, Any] = {"step": None}
     for line in ended.stdout.splitlines():
         if line.startswith('{"step"'):
@@ -229,7 +247,7 @@ def _first_line(sentence: str) -> str:
 
 
 def check_devices(facts: dict[str, Any]) -> list[Check]:
-    """Whether PyTorch can be imported, and each device computes what the CPU does."""
+    """Check that PyTorch can be imported and that every device computes correctly."""
     sentence = facts.get("sentence")
     if "torch" not in facts:
         text = f"`import torch` fails: {_first_line(str(sentence))}"
@@ -239,21 +257,22 @@ def check_devices(facts: dict[str, Any]) -> list[Check]:
     count, kind = facts["visible"], facts["device_type"]
     if count == 0:
         name = "CUDA_VISIBLE_DEVICES" if kind == "cuda" else "OPENREG_VISIBLE_DEVICES"
-        text = f"{name}={os.environ.get(name, '')[:100]} chooses none"
-        return [Check("devices", PROBLEM, text, "unset it, or list devices, as 0,1")]
-    return [Check("devices", OK, f"{count} as `{kind}` compute what the CPU does")]
+        text = f"{name}={os.environ.get(name, '')[:100]} hides all devices"
+        return [Check("devices", PROBLEM, text, "unset it, or list devices, such as 0,1")]
+    text = f"all {count} devices (`{kind}`) compute the same results as the CPU"
+    return [Check("devices", OK, text)]
 
 
 def check_capacity(facts: dict[str, Any], group: dict[str, float | None]) -> list[Check]:
-    """Whether the devices promise more memory than there is."""
-    there = machine.memory()["total_bytes"]
+    """Check that the devices do not have more memory than the machine."""
+    total = machine.memory()["total_bytes"]
     limit = group["memory_bytes"]
-    promised = sum(device["total_bytes"] for device in facts.get("devices", ()))
-    least = min((value for value in (there, limit) if value is not None), default=None)
-    if least is None or promised <= least:
+    capacity = sum(device["total_bytes"] for device in facts.get("devices", ()))
+    least = min((value for value in (total, limit) if value is not None), default=None)
+    if least is None or capacity <= least:
         return []
     who = "the control group" if least == limit else "this machine"
-    text = f"the devices promise {size(promised)}, and {who} has {size(least)}"
+    text = f"the devices have {size(capacity)} in total, but {who} has {size(least)}"
     share = int(least / max(len(facts["devices"]), 1) / 2) // _GIB
     remedy = f"export OPENREG_DEVICE_MEMORY={f'{share}G' if share else '512M'}"
-    return [Check("memory", WARNING, text + ": what takes it all is killed", remedy)]
+    return [Check("memory", WARNING, text + ": a program that uses more is killed", remedy)]

@@ -1,7 +1,7 @@
-"""How every command of ``openreg`` takes its words and explains itself.
+"""The argument parser that all commands of ``openreg`` share.
 
-A mistake is a line of usage and a sentence on stderr, with exit status 2. ``--help`` ends with
-examples and with the exit statuses, each on a line. Names of options are not guessed.
+An invalid command line prints a line of usage and a sentence on stderr and exits with status 2.
+``--help`` ends with examples and the exit statuses. Option names cannot be abbreviated.
 """
 
 import argparse
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from .executable import WRONG_ARGUMENTS
 
-# What is the same everywhere.
-USAGE_STATUS = (WRONG_ARGUMENTS, "for words that are not allowed")
+# An exit status of every command.
+USAGE_STATUS = (WRONG_ARGUMENTS, "invalid arguments")
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Breaks paragraphs as usual, and keeps the lines of lists."""
+    """Wraps paragraphs, and keeps the line breaks of paragraphs that have them."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         blocks = [
@@ -56,17 +56,17 @@ def make_parser(
     Parameters
     ----------
     command
-        The words that it is started by, such as ``openreg smi``.
+        The name of the command, such as ``openreg smi``.
     description
-        What it does.
+        What the command does.
     statuses
-        Exit statuses with their meanings, which ``--help`` lists.
+        The exit statuses and their meanings.
     usage
-        The line of usage, where argparse cannot make it.
+        The usage line; by default argparse makes it.
     examples
-        Lines to type.
+        Command lines to show as examples.
     more
-        A last paragraph.
+        The last paragraph of the help text.
     """
     return argparse.ArgumentParser(
         prog=command,

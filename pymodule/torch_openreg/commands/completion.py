@@ -1,8 +1,8 @@
-"""``openreg completion bash`` and ``zsh``: the script by which a shell completes the words.
+"""``openreg completion bash`` and ``zsh``: print a completion script for a shell.
 
-The script is made of the parsers, so it knows every option that they do. Behind `run` and
-`sanitize` the command's own words begin where no option stands: there the shell completes as it
-does for that command. Zsh reads bash's script by its `bashcompinit`.
+The script is generated from the parsers, so it knows all their options. After the options of `run`
+and `sanitize`, the shell completes the program's arguments as it does for that program. Zsh reads
+the script of bash with its `bashcompinit`.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from .cli import USAGE_STATUS, make_parser
 
 SHELLS = ("bash", "zsh")
 
-# The keys of device/process/profile.c.
+# The names in device/process/profile.c.
 PROFILES = (
     *("b200", "h200", "h100", "h100-pcie", "a100", "a100-80gb", "v100", "v100-32gb"),
     *("l40s", "l4", "t4", "rtx4090", "rtx3090", "a10g", "rtx4090d", "h20", "rtx3060"),
@@ -24,13 +24,14 @@ _SCRIPT = r"""# Completion of openreg for @SHELL@: source it, or put
 #   eval "$(openreg completion @SHELL@)"
 # into @FILE@.
 @BEFORE@
-# Options of a command; those that have the word behind them as a value; the words of a value.
+# The options of a command.
 _openreg_options() {
   case $1 in
 @OPTIONS@
   esac
 }
 
+# Whether an option of a command takes the next word as its value.
 _openreg_with_value() {
   case "$1 $2" in
     @WITH_VALUE@) return 0 ;;
@@ -38,7 +39,7 @@ _openreg_with_value() {
   return 1
 }
 
-# What the program behind `run` or `sanitize` gets: its completion where bash has one, else files.
+# Completes the program of `run` or `sanitize`: with its own completion if bash has one, else files.
 _openreg_program() {
   if (( COMP_CWORD == $1 )); then
     COMPREPLY=($(compgen -c -- "$2") $(compgen -f -- "$2"))
@@ -49,7 +50,7 @@ _openreg_program() {
   fi
 }
 
-# From the word `openreg` at a place on.
+# Completes a command line in which the word `openreg` is at a given position.
 _openreg_at() {
   local start=$1 word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
   local command=${COMP_WORDS[start+1]} place
@@ -67,7 +68,7 @@ _openreg_at() {
           -*)
             if _openreg_with_value "$command" "${COMP_WORDS[place]}"; then
               place=$(( place + 1 ))
-              # bash cuts words at "=": --devices=2 is three of them
+              # bash splits words at "=": --devices=2 is three words
               [ "${COMP_WORDS[place]}" = "=" ] && place=$(( place + 1 ))
             fi
             place=$(( place + 1 )) ;;
@@ -106,18 +107,18 @@ complete -o filenames -F _openreg openreg
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of its words."""
+    """Return the parser of the arguments."""
     made = make_parser(
         "openreg completion",
-        "Prints a script by which a shell completes the words of openreg: its commands, their "
-        "options, and what follows them.",
-        ((0, "the script is on stdout"), USAGE_STATUS),
+        "Prints a script that makes a shell complete the commands of openreg, their options and "
+        "the arguments after them.",
+        ((0, "success"), USAGE_STATUS),
         examples=(
             'eval "$(openreg completion bash)"   # in ~/.bashrc',
-            'eval "$(openreg completion zsh)"    # in ~/.zshrc, behind compinit',
+            'eval "$(openreg completion zsh)"    # in ~/.zshrc, after compinit',
         ),
     )
-    made.add_argument("shell", choices=SHELLS, help="the shell that reads it")
+    made.add_argument("shell", choices=SHELLS, help="the shell to print a script for")
     return made
 
 
@@ -165,19 +166,19 @@ def script(shell: str) -> str:
     return text
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Parameters
     ----------
-    words
-        Those behind ``openreg completion``.
+    arguments
+        The arguments after ``openreg completion``.
 
     Returns
     -------
     int
         The exit status.
     """
-    chosen = parser().parse_args(words)
+    chosen = parser().parse_args(arguments)
     sys.stdout.write(script(chosen.shell))
     return 0

@@ -1,25 +1,25 @@
-"""``openreg doctor``: what this machine gives, what works on it, and what would help, on a page.
+"""``openreg doctor``: check this machine, and say what does not work and how to fix it.
 
-PyTorch is imported, and the devices are used, in a process of its own (`probe`): so a PyTorch that
-cannot be imported is a line of the page as anything else is.
+Another process imports PyTorch and uses the devices (`probe`), so a PyTorch that cannot be imported
+is reported like any other problem.
 
-With ``--json`` it is one JSON object, whose members keep their names and meanings; new ones may be
-added::
+``--json`` writes one JSON object. Its members keep their names and meanings; later versions may add
+members::
 
     {"version": 1,
-     "works": whether no check is a problem,
-     "versions": {"openreg", "supported_torch", "torch": null without one, "python", "system"},
+     "works": true if no check is a problem,
+     "versions": {"openreg", "supported_torch", "torch": null if missing, "python", "system"},
      "cores": {"online", "allowed", "numa_nodes"},
      "memory": {"total_bytes", "available_bytes"},
      "control_group": {"memory_bytes", "cpus", "processes": null for no limit},
      "limits": {"address_space_bytes", "file_bytes", "locked_memory_bytes", "open_files",
                 "processes": null for no limit},
      "shared_memory": null or {"total_bytes", "free_bytes", "is_writable"},
-     "devices": null, or {"device_type", "group", "visible": how many, "instructions",
+     "devices": null, or {"device_type", "group", "visible": number, "instructions",
                           "devices": as in `openreg smi --json`},
-     "variables": {those that are set, with their values},
+     "variables": {the variables that are set, with their values},
      "checks": [{"name", "state": "ok", "warning" or "problem", "text": a sentence,
-                 "remedy": null or what to do}]}
+                 "remedy": null, or what to do}]}
 """
 
 import dataclasses
@@ -33,10 +33,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from . import checks, machine, variables
+from .. import variables
+from . import checks, machine
 from .checks import OK, PROBLEM, WARNING, Check, size
-from .smi_table import Style
 from .cli import USAGE_STATUS, make_parser
+from .smi_table import Style
 
 _NAME_WIDTH = 14
 _STATE_WIDTH = 9
@@ -45,35 +46,35 @@ _NARROWEST, _WIDEST = 40, 100
 
 
 def parser() -> Any:
-    """Return the parser of its options."""
+    """Return the parser of the options."""
     made = make_parser(
         "openreg doctor",
-        "Tells what this machine gives to openreg: versions, cores, memory, limits, devices; and "
-        "tries what programs need: PyTorch, every device, CUDA mode, exchange between processes, a "
-        "compiler. What does not work stands there with what would help.",
+        "Shows versions, cores, memory, limits and devices, and tests what programs need: PyTorch, "
+        "every device, CUDA mode, exchange of memory between processes, a compiler. For each "
+        "problem it says what to do.",
         (
-            (0, "everything that programs need works; there may be warnings"),
-            (1, "something does not"),
+            (0, "there is no problem; there may be warnings"),
+            (1, "there is a problem"),
             USAGE_STATUS,
         ),
         examples=("openreg doctor", "openreg doctor --json"),
-        more="Colours are for terminals, and not there with NO_COLOR set.",
+        more="Colours appear on terminals only. NO_COLOR disables them.",
     )
     made.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object, sizes in bytes, as described in torch_openreg.commands.doctor",
+        help="print one JSON object, sizes in bytes; torch_openreg.commands.doctor describes it",
     )
     return made
 
 
 def examine() -> dict[str, Any]:
-    """Look at the machine and try everything.
+    """Examine the machine and run all checks.
 
     Returns
     -------
     dict
-        As the module describes it.
+        The report, as described above.
     """
     versions, group, limits = machine.versions(), machine.control_group(), machine.limits()
     cores, shared_memory = machine.cores(), machine.shared_memory()
@@ -102,7 +103,7 @@ def examine() -> dict[str, Any]:
         "limits": limits,
         "shared_memory": shared_memory,
         "devices": {name: facts.get(name) for name in names} if "devices" in facts else None,
-        "variables": variables.that_are_set(environment),
+        "variables": variables.select(environment),
         "checks": [dataclasses.asdict(check) for check in found],
     }
 
@@ -122,12 +123,12 @@ def _plural(count: int, noun: str) -> str:
 
 def _devices(devices: dict[str, Any] | None) -> str:
     if devices is None:
-        return "not known"
+        return "unknown"
     alike = Counter((each["name"], each["total_bytes"]) for each in devices["devices"])
     kinds = [f"{count} x {name}, {size(total)}" for (name, total), count in alike.items()]
     kind = devices["device_type"]
     seen = devices["visible"]
-    only = "" if seen in (None, len(devices["devices"])) else f"; {seen} seen"
+    only = "" if seen in (None, len(devices["devices"])) else f"; {seen} visible"
     return f"as `{kind}`: {'; '.join(kinds)}{only}; group {devices['group']}"
 
 
@@ -149,7 +150,7 @@ def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "memory",
-            "not known" if total is None else f"{size(total)}, {size(available or 0)} available",
+            "unknown" if total is None else f"{size(total)}, {size(available or 0)} available",
         ),
         (
             "/dev/shm",
@@ -170,7 +171,7 @@ def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
             f"cores {_limited(group['cpus'])}, processes {_limited(group['processes'])}",
         ),
         ("devices", _devices(devices)),
-        ("instructions", (devices or {}).get("instructions") or "not known"),
+        ("instructions", (devices or {}).get("instructions") or "unknown"),
     ]
     texts = [f"{name}={value}" for name, value in report["variables"].items()]
     return [*facts, ("variables", ", ".join(texts) or "none is set")]
@@ -194,16 +195,21 @@ def _check_lines(check: Check, columns: int, style: Style) -> list[str]:
 
 
 def draw(report: dict[str, Any], columns: int, style: Style) -> list[str]:
-    """Draw a page of what `examine` returned.
+    """Draw a report as a page of text.
 
     Parameters
     ----------
     report
-        As `examine` returns it.
+        The result of `examine`.
     columns
-        The width of the page, in cells.
+        The width of the page, in terminal cells.
     style
-        What the place that is written to can show.
+        What the terminal supports.
+
+    Returns
+    -------
+    list of str
+        The lines.
     """
     columns = min(max(columns, _NARROWEST), _WIDEST)
     lines = [style.paint("openreg doctor", "1"), ""]
@@ -222,20 +228,20 @@ def draw(report: dict[str, Any], columns: int, style: Style) -> list[str]:
     return [*lines, "", style.paint(f"{summary}.", "31" if counts[PROBLEM] else "32")]
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Parameters
     ----------
-    words
-        Those behind ``openreg doctor``.
+    arguments
+        The arguments after ``openreg doctor``.
 
     Returns
     -------
     int
         The exit status.
     """
-    chosen = parser().parse_args(words)
+    chosen = parser().parse_args(arguments)
     report = examine()
     if chosen.json:
         print(json.dumps(report, indent=2))

@@ -1,4 +1,4 @@
-"""What a command is: the file that is executed for it, and how the process becomes that program."""
+"""Finds the file to execute for a command, and replaces this process with it."""
 
 import errno
 import os
@@ -7,85 +7,121 @@ import sys
 from collections.abc import Container, Sequence
 from typing import NoReturn
 
-# As shells have it.
+# The exit statuses that shells use.
 CANNOT_RUN, NOT_FOUND = 126, 127
 WRONG_ARGUMENTS = 2
 
 
 class CannotRunError(Exception):
-    """A sentence for a person, and the status to exit with."""
+    """A command cannot run: a sentence for the user, and the exit status."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
 
 
-def cut(words: Sequence[str], with_value: Container[str]) -> tuple[list[str], list[str]]:
-    """Cut in two: options of a command of ours, and the program, which begins with what is none.
+def split_command(
+    arguments: Sequence[str], with_value: Container[str]
+) -> tuple[list[str], list[str]]:
+    """Split a command line into the options of `openreg` and the program with its arguments.
+
+    The program starts at the first argument that is not an option, at ``-m``, or after ``--``.
 
     Parameters
     ----------
-    words
-        All of them.
+    arguments
+        The command line, without the name of the command.
     with_value
-        The options that have the word behind them as a value.
+        The options that take the next argument as their value.
+
+    Returns
+    -------
+    tuple of (list of str, list of str)
+        The options, and the program with its arguments.
     """
     end = 0
-    while end < len(words) and words[end].startswith("-") and words[end] not in ("--", "-m"):
-        end += 2 if words[end] in with_value else 1
-    return list(words[:end]), list(words[end + (words[end : end + 1] == ["--"]) :])
+    while (
+        end < len(arguments)
+        and arguments[end].startswith("-")
+        and arguments[end] not in ("--", "-m")
+    ):
+        end += 2 if arguments[end] in with_value else 1
+    return list(arguments[:end]), list(arguments[end + (arguments[end : end + 1] == ["--"]) :])
 
 
-def find(word: str, path: str) -> str:
-    """Return the file that a program's name means, as a shell finds it."""
-    if "/" in word:
-        candidates = [word]
+def find(name: str, path: str) -> str:
+    """Return the file of a program, found the way a shell does.
+
+    Parameters
+    ----------
+    name
+        The name of a program, or a path.
+    path
+        The value of ``PATH``.
+
+    Raises
+    ------
+    CannotRunError
+        If there is no such file, or it is not executable.
+    """
+    if "/" in name:
+        candidates = [name]
     else:
-        candidates = [os.path.join(folder or ".", word) for folder in path.split(os.pathsep)]
+        candidates = [os.path.join(folder or ".", name) for folder in path.split(os.pathsep)]
     found = [file for file in candidates if os.path.isfile(file)]
     for file in found:
         if os.access(file, os.X_OK):
             return file
     if found:
         raise CannotRunError(CANNOT_RUN, f"openreg: {found[0]} is not executable")
-    if "/" in word and os.path.isdir(word):
-        raise CannotRunError(CANNOT_RUN, f"openreg: {word} is a folder, expected a program")
-    where = "there is no such file" if "/" in word else "no program of this name is in PATH"
-    raise CannotRunError(NOT_FOUND, f"openreg: {word}: {where}")
+    if "/" in name and os.path.isdir(name):
+        raise CannotRunError(CANNOT_RUN, f"openreg: {name} is a folder: expected a program")
+    reason = "no such file" if "/" in name else "not found in PATH"
+    raise CannotRunError(NOT_FOUND, f"openreg: {name}: {reason}")
 
 
 def resolve(command: list[str], path: str) -> tuple[str, list[str]]:
-    """Return the file to execute, and the words that it is given, its own name first."""
-    word = command[0]
-    if word == "-m":
+    """Return the file to execute for a command, and its arguments, which start with its name.
+
+    This Python runs ``.py`` files and ``-m MODULE``.
+    """
+    name = command[0]
+    if name == "-m":
         return sys.executable, [sys.executable, *command]
-    if not word.endswith(".py"):
-        return find(word, path), command
-    if os.path.isfile(word):
-        script = word
-    elif "/" not in word:
+    if not name.endswith(".py"):
+        return find(name, path), command
+    if os.path.isfile(name):
+        script = name
+    elif "/" not in name:
         try:
-            script = find(word, path)
+            script = find(name, path)
         except CannotRunError:
-            raise CannotRunError(NOT_FOUND, f"openreg: {word}: there is no such file") from None
+            raise CannotRunError(NOT_FOUND, f"openreg: {name}: no such file") from None
     else:
-        raise CannotRunError(NOT_FOUND, f"openreg: {word}: there is no such file")
+        raise CannotRunError(NOT_FOUND, f"openreg: {name}: no such file")
     return sys.executable, [sys.executable, script, *command[1:]]
 
 
-def become(file: str, words: list[str], environment: dict[str, str]) -> NoReturn:
-    """Execute a file in place of this process."""
+def exec_program(file: str, arguments: list[str], environment: dict[str, str]) -> NoReturn:
+    """Replace this process with a program.
+
+    Raises
+    ------
+    CannotRunError
+        If the operating system cannot execute the file.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    for name in ("SIGPIPE", "SIGXFSZ"):  # which Python ignores, and a program would inherit that
+    # Python ignores these signals, and the program would inherit that.
+    for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
         try:
-            os.execve(file, words, environment)
+            os.execve(file, arguments, environment)
         except OSError as error:
             if error.errno != errno.ENOEXEC:
                 raise
-            # A script that does not say what is to read it: sh does, for execvp(3) and shells.
-            os.execve("/bin/sh", ["sh", file, *words[1:]], environment)
+            # A script without a "#!" line: sh runs it, as with execvp(3) and in shells.
+            os.execve("/bin/sh", ["sh", file, *arguments[1:]], environment)
     except OSError as error:
         raise CannotRunError(CANNOT_RUN, f"openreg: {file}: {error.strerror}") from None

@@ -1,6 +1,6 @@
-"""What ``openreg doctor`` reads of this machine: files of the kernel and limits of the process.
+"""Reads the facts about this machine that ``openreg doctor`` shows.
 
-Nothing here imports PyTorch, and nothing fails: what cannot be read is None.
+This module does not import PyTorch. Its functions do not fail: what cannot be read is None.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SHARED_MEMORY = "/dev/shm"
 
-# (name in the report, limit of the system)
+# (name in the report, resource limit)
 _LIMITS = (
     ("address_space_bytes", resource.RLIMIT_AS),
     ("file_bytes", resource.RLIMIT_FSIZE),
@@ -34,13 +34,13 @@ def _read(path: str | Path) -> str | None:
 
 
 def _version_file(folder: Path, file: str) -> dict[str, Any]:
-    with contextlib.suppress(Exception):  # a package that is broken says so when it is imported
+    with contextlib.suppress(Exception):  # importing a broken package reports the error
         return runpy.run_path(str(folder / file))
     return {}
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of openreg, of the PyTorch it is for, of the one that is there, and of Python."""
+    """Return the versions of openreg, of the supported and the installed PyTorch, and of Python."""
     ours = _version_file(_PACKAGE, "_version.py")
     with contextlib.suppress(ImportError, ValueError):
         found = importlib.util.find_spec("torch")
@@ -62,7 +62,7 @@ def _versions(ours: dict[str, Any], torch: str | None) -> dict[str, str | None]:
 
 
 def limits() -> dict[str, int | None]:
-    """The soft limits of this process, which what it starts inherits; None for no limit."""
+    """Return the soft limits of this process, which child processes inherit; None: no limit."""
     return {
         name: None if (soft := resource.getrlimit(limit)[0]) == resource.RLIM_INFINITY else soft
         for name, limit in _LIMITS
@@ -70,7 +70,7 @@ def limits() -> dict[str, int | None]:
 
 
 def shared_memory() -> dict[str, Any] | None:
-    """Size and free bytes of /dev/shm, and whether this user may write there; None without it."""
+    """Return the size of /dev/shm, its free bytes, and whether this user can write to it."""
     try:
         found = os.statvfs(_SHARED_MEMORY)
     except OSError:
@@ -83,7 +83,7 @@ def shared_memory() -> dict[str, Any] | None:
 
 
 def memory() -> dict[str, int | None]:
-    """Memory of the machine, and what of it is available now, in bytes."""
+    """Return the memory of the machine, and how much is available now, in bytes."""
     kibibytes = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo") or "", re.M))
 
     def of(name: str) -> int | None:
@@ -93,7 +93,7 @@ def memory() -> dict[str, int | None]:
 
 
 def cores() -> dict[str, int]:
-    """How many cores there are, how many this process may use, and NUMA nodes."""
+    """Return the number of cores, of cores that this process may use, and of NUMA nodes."""
     nodes = list(Path("/sys/devices/system/node").glob("node[0-9]*"))
     return {
         "online": os.cpu_count() or 1,
@@ -110,31 +110,31 @@ def _smallest(values: list[float | None]) -> float | None:
 
 
 def _number(text: str | None) -> float | None:
-    """A number of a file; None for none, "max", and what older kernels write for no limit."""
+    """Return the number in a file; None for "max" and for the huge number of older kernels."""
     word = (text or "").strip()
     return float(word) if re.fullmatch(r"\d+", word) and int(word) < 1 << 62 else None
 
 
 def _quota(text: str | None) -> float | None:
-    """Cores of "quota period"."""
+    """Return the number of cores for the text "quota period"."""
     found = re.fullmatch(r"(\d+) (\d+)\s*", text or "")
     return int(found[1]) / int(found[2]) if found else None
 
 
 def _folders(root: Path, path: str) -> list[Path]:
-    """A control group's folder and those above it: each may limit. In a container only the root."""
+    """Return the folders of a control group and its parents; in a container only the root."""
     inner = root / path.strip("/")
     folders = [inner, *inner.parents] if inner.is_dir() else [root]
     return [folder for folder in folders if folder == root or root in folder.parents]
 
 
 def control_group(root: Path = Path("/sys/fs/cgroup")) -> dict[str, float | None]:
-    """Limits of the control groups that this process is in, of version 2 or 1.
+    """Return the limits of the control groups of this process, version 1 or 2.
 
     Returns
     -------
     dict
-        ``memory_bytes``, ``cpus`` (cores' worth of time) and ``processes``; None for no limit.
+        ``memory_bytes``, ``cpus`` (a number of cores) and ``processes``; None for no limit.
     """
     paths = {}
     for line in (_read("/proc/self/cgroup") or "").splitlines():

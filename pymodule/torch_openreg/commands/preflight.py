@@ -1,4 +1,8 @@
-"""Whether a program would have the devices: asked of a Python that starts as the program's will."""
+"""Checks, before a program starts, that it will find the simulated devices.
+
+Without the check, a program that finds no device would silently run on the CPU. The check runs in a
+Python that starts the way the program's Python will.
+"""
 
 import os
 import subprocess
@@ -6,14 +10,14 @@ import sys
 
 from .executable import WRONG_ARGUMENTS, CannotRunError
 
-# Its status is the one for wrong arguments.
-_QUESTION = """
+# Exits with WRONG_ARGUMENTS if it finds a problem.
+_CHECK = """
 import sys
-sys.path[:] = [folder for folder in sys.path if folder]  # not what lies in the working folder
+sys.path[:] = [folder for folder in sys.path if folder]  # without the working folder
 mode = sys.modules.get("_openreg_cuda_mode")
 problem = mode.problem() if mode else (
-    "openreg: this Python does not read openreg-cuda-mode.pth when it starts, so its `cuda` would "
-    "not be openreg's devices: install openreg where Python's `site` looks (pip install), not in a "
+    "openreg: this Python does not read openreg-cuda-mode.pth when it starts, so programs would "
+    "not find the simulated devices: install openreg with pip into site-packages, not into a "
     "folder of PYTHONPATH"
 )
 if problem:
@@ -23,16 +27,22 @@ if problem:
 
 
 def _is_needed(environment: os._Environ[str] | dict[str, str]) -> bool:
-    """Tell whether a program might miss them and not know: one that says `openreg` would."""
+    # A program that uses the device type `openreg` fails by itself if the devices are missing.
     return environment.get("OPENREG_DEVICE_TYPE") == "cuda"
 
 
 def require_devices(environment: dict[str, str]) -> None:
-    """Raise what keeps the devices from being there in an environment."""
+    """Check that programs with this environment find the devices.
+
+    Raises
+    ------
+    CannotRunError
+        If they would not, with the reason.
+    """
     if not _is_needed(environment):
         return
-    asked = subprocess.run(
-        [sys.executable, "-c", _QUESTION],
+    checked = subprocess.run(
+        [sys.executable, "-c", _CHECK],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -40,25 +50,25 @@ def require_devices(environment: dict[str, str]) -> None:
         text=True,
         errors="replace",
     )
-    if asked.returncode == WRONG_ARGUMENTS:
-        raise CannotRunError(WRONG_ARGUMENTS, asked.stderr.strip())
-    if asked.returncode != 0:
+    if checked.returncode == WRONG_ARGUMENTS:
+        raise CannotRunError(WRONG_ARGUMENTS, checked.stderr.strip())
+    if checked.returncode != 0:
         raise CannotRunError(
-            1, f"{asked.stderr}openreg: {sys.executable} cannot load openreg's extension"
+            1, f"{checked.stderr}openreg: {sys.executable} cannot load openreg's extension"
         )
 
 
 def require_devices_of_forks() -> None:
-    """Exit if something keeps the devices from being there in forks of this process.
+    """Exit if forks of this process would not find the devices.
 
-    One of them is asked, so that the others still read their configuration themselves.
+    The check runs in a fork, so that each rank still reads its configuration itself.
     """
     if not _is_needed(os.environ):
         return
     child = os.fork()
     if child == 0:
         try:
-            exec(_QUESTION, {})
+            exec(_CHECK, {})
             os._exit(0)
         except SystemExit:
             os._exit(WRONG_ARGUMENTS)

@@ -1,7 +1,8 @@
-"""What ``openreg doctor`` runs in a Python of its own: imports PyTorch, and uses every device.
+"""The program that ``openreg doctor`` runs to test PyTorch and every device.
 
-Each step prints a line of JSON when it is done. Where the process dies, the last line tells how far
-it came. It is run as text, not imported: nothing of the package may be loaded before PyTorch is.
+Each step prints a line of JSON when it is done. If the process dies, the last line shows how far it
+came. Doctor passes this file to ``python -c`` instead of importing it: nothing of the package may
+be loaded before PyTorch.
 """
 
 import ctypes
@@ -11,28 +12,28 @@ import sys
 from typing import Any
 
 
-def tell(step: str, **facts: Any) -> None:
-    """Write what a step found."""
+def report(step: str, **facts: Any) -> None:
+    """Print the results of a step."""
     print(json.dumps({"step": step, **facts}), file=sys.__stdout__, flush=True)
 
 
 def compute(device: str) -> None:
-    """Have a device multiply matrices, and compare with the CPU."""
+    """Multiply matrices on a device and compare the result with the CPU's."""
     import torch
 
     numbers = torch.arange(1000.0)
     left, right = numbers.view(10, 100), numbers.view(100, 10)
     result = torch.mm(left.to(device), right.to(device)).cpu()
     if not torch.allclose(result, torch.mm(left, right)):
-        raise RuntimeError(f"{device} computes something else than the CPU")
+        raise RuntimeError(f"{device} and the CPU compute different results")
 
 
 def main() -> None:
-    """Do all steps; raises what goes wrong."""
+    """Run all steps; a failure raises an exception."""
     import torch
 
-    tell("import", torch=torch.__version__, has_cuda=torch.version.cuda is not None)
-    import torch_openreg  # noqa: F401 - which says why it cannot be
+    report("import", torch=torch.__version__, has_cuda=torch.version.cuda is not None)
+    import torch_openreg  # noqa: F401 - raises why it cannot be imported
     from torch_openreg import _C
 
     device_type = torch._C._get_privateuse1_backend_name()
@@ -40,19 +41,19 @@ def main() -> None:
         device_type = "cuda"
     module = torch.get_device_module(device_type)
     preview = _C.ledger_preview()
-    tell("configuration", device_type=device_type, **preview)
+    report("configuration", device_type=device_type, **preview)
     count = module.device_count()
-    tell("count", visible=count)
+    report("count", visible=count)
     extension = ctypes.CDLL(_C.__file__)
     extension.openreg_simd_name.restype = ctypes.c_char_p
-    chosen = extension.openreg_simd_chosen()  # ends the process for a name that is not allowed
-    tell("instructions", instructions=extension.openreg_simd_name(chosen).decode())
+    chosen = extension.openreg_simd_chosen()  # aborts for an invalid OPENREG_SIMD
+    report("instructions", instructions=extension.openreg_simd_name(chosen).decode())
     for index in range(count):
         compute(f"{device_type}:{index}")
-    tell("compute")
+    report("compute")
 
 
 try:
     main()
 except BaseException as error:
-    tell("failed", error=type(error).__name__, sentence=str(error))
+    report("failed", error=type(error).__name__, sentence=str(error))

@@ -1,35 +1,36 @@
-"""``openreg sanitize COMMAND``: a program and all that it starts, watched by the sanitizer.
+"""``openreg sanitize COMMAND``: run a program and its child processes under the sanitizer.
 
-The process sets variables, starts the command, prints what any of its processes finds, and exits
-with a status of its own if that is anything. It passes signals on to the command; when it is
-killed, so is the command. The devices are what they would be without it: ``openreg sanitize openreg
-run train.py`` has them as ``cuda``.
+This process sets environment variables, starts the command, and prints what any of its processes
+finds. If there are findings, it exits with a status of its own. It forwards signals to the command;
+if this process is killed, the system kills the command. The sanitizer does not change the device
+type: ``openreg sanitize openreg run train.py`` runs a program that sees the devices as ``cuda``.
 
-With ``--json`` what was found is one JSON object, whose members keep their names and meanings; new
-ones may be added::
+``--json`` writes one JSON object. Its members keep their names and meanings; later versions may add
+members::
 
     {"version": 1,
-     "command": [its words], "status": its exit status, below 0 that of a signal,
-     "processes": how many were watched,
+     "command": [arguments], "status": exit status, or minus the number of a signal,
+     "processes": number of watched processes,
      "findings": [
-       {"kind": "race", and so on: the words behind "openreg sanitizer: ",
-        "count": how often it was found,
-        "bytes": [begin, end) of the first bytes that are concerned, in the block of "second",
+       {"kind": "race" or another kind, as printed after "openreg sanitizer: ",
+        "count": number of occurrences,
+        "bytes": [begin, end) of the first affected bytes, in the block of "second",
         "first", "second": null or
           {"operator": "aten::add_", "argument": "self", "mode": "reads", "writes", ...,
-           "shape": [], "dtype": "float32", "device": the number of the tensor's device,
-           "stream": a number, 0 for the default one, -1 for the host; "stream_device": a number,
-           "stack": [[file, line, function], ...] from the innermost on, empty if it is not known,
-           "forward": null, or of a backward the stack of the forward,
-           "block": null or {"bytes", "stack": where allocated, "freed": null or where}},
+           "shape": [], "dtype": "float32", "device": index of the tensor's device,
+           "stream": number of the stream, 0: the default stream, -1: the host,
+           "stream_device": index of the stream's device,
+           "stack": [[file, line, function], ...] innermost first; empty if unknown,
+           "forward": stack of the forward, in the backward; otherwise null,
+           "block": null or {"bytes", "stack": of the allocation, "freed": stack or null}},
         "event": null or {"recorded": stack, "waited": stack, "waited_early": true or false},
-        "remedy": a sentence, "text": what is printed,
-        "processes": [{"pid", "count", and where there are "rank" and "test": of whom}]}],
-     "suppressed": {name of a suppression: how many findings it kept from being told},
+        "remedy": a sentence, "text": the printed text,
+        "processes": [{"pid", "count", "rank" and "test" if known}]}],
+     "suppressed": {name of a suppression: number of findings that it suppressed},
      "unused_suppressions": [names],
-     "counters": {what the sanitizers did and did not do}}
+     "counters": {statistics of the sanitizer}}
 
-Nothing here imports PyTorch or what imports it: the program will, and once is enough.
+This module does not import PyTorch, which takes seconds: only the program does.
 """
 
 import argparse
@@ -45,11 +46,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import IO
 
+from .. import variables
 from ..sanitizer import messages, settings
 from ..sanitizer.collection import Collection
 from ..sanitizer.suppressions import read as read_suppressions
 from . import run
-from .executable import WRONG_ARGUMENTS, CannotRunError, become, cut, resolve
+from .cli import make_parser
+from .executable import WRONG_ARGUMENTS, CannotRunError, exec_program, resolve, split_command
 from .signals import (
     block_signals,
     die_with,
@@ -58,12 +61,12 @@ from .signals import (
     read_signals,
     restore_signals,
 )
-from .cli import make_parser
 
 _DESCRIPTION = (
-    "Runs a program to its end and tells where it accesses memory in no order: between streams, "
-    "after it was freed, from the host, before it was written. COMMAND is as for `openreg run`, "
-    "which may stand there too. What it starts is watched as well."
+    "Runs a program and reports invalid accesses to device memory: races between streams, use "
+    "after free, unsynchronized access from the host, reads of uninitialized memory. COMMAND is "
+    "the same as for `openreg run`, and may itself be `openreg run`. Child processes are watched "
+    "as well."
 )
 _EXAMPLES = (
     "openreg sanitize train.py --lr 0.1",
@@ -71,37 +74,47 @@ _EXAMPLES = (
     "openreg sanitize --only race,use-after-free openreg run --ranks 2 train.py",
 )
 _STATUSES = (
-    (86, "or what --error-exitcode says, when something was found"),
-    ("the command's", "else, 128 and its number for that of a signal"),
-    (WRONG_ARGUMENTS, "for words, or values of variables, that are not allowed"),
-    (126, "when the command cannot be run"),
-    (127, "when it is not found"),
+    (86, "there are findings; --error-exitcode sets another status"),
+    ("the command's", "no findings; 128 plus the number of the signal that ended it"),
+    (WRONG_ARGUMENTS, "invalid arguments or invalid values of variables"),
+    (126, "the command cannot be executed"),
+    (127, "the command was not found"),
 )
-_MORE = "docs/sanitizer.md tells what is found and how to read it."
+_MORE = "docs/sanitizer.md explains the findings."
 _USAGE = "openreg sanitize [options] COMMAND [argument ...]"
 
-WITH_VALUE = {"--error-exitcode", "--only", "--json", "--suppressions"}
-_LONGEST_ADDRESS = 100  # of a socket, in bytes: sockaddr_un has 108
+# The options that set environment variables.
+_OPTIONS = variables.options("sanitize")
+
+WITH_VALUE = {option.flag for option in _OPTIONS if option.placeholder} | {"--json"}
+_MAX_ADDRESS_BYTES = 100  # of a socket: sockaddr_un has 108
 
 
 # ---- arguments -----------------------------------------------------------------------------------
 
 
 def _checked(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a type of arguments: words that a function does not refuse."""
+    """Return a type for argparse: text that a function accepts."""
 
-    def word(text: str) -> str:
+    def checked(text: str) -> str:
         try:
             check(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
         return text
 
-    return word
+    return checked
+
+
+_CHECKS: dict[str, Callable[[str], object]] = {
+    settings.EXITCODE: settings.parse_exitcode,
+    settings.ONLY: settings.parse_kinds,
+    settings.SUPPRESSIONS: read_suppressions,
+}
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the options, which stand before the command."""
+    """Return the parser of the options before the command."""
     made = make_parser(
         "openreg sanitize",
         _DESCRIPTION,
@@ -110,64 +123,43 @@ def parser() -> argparse.ArgumentParser:
         examples=_EXAMPLES,
         more=_MORE,
     )
-    made.add_argument(
-        "--error-exitcode",
-        metavar="N",
-        type=_checked(settings.exitcode_named),
-        help="the exit status when something was found: 0 to 255, where 0 leaves the command's; 86",
-    )
-    made.add_argument(
-        "--only",
-        metavar="KIND[,KIND...]",
-        type=_checked(settings.kinds_named),
-        help="what to look for: race, use-after-free, host-access, uninitialised-read, "
-        "unordered-event, never-waited, out-of-bounds; all of it",
-    )
-    made.add_argument("--json", metavar="FILE", help="write what was found to a file as well")
-    made.add_argument(
-        "--suppressions",
-        metavar="FILE",
-        type=_checked(read_suppressions),
-        help="what is not to be told, with reasons",
-    )
-    made.add_argument(
-        "--stacks", action="store_true", help="whole stacks, with the frames of libraries"
-    )
-    made.add_argument(
-        "--leaks", action="store_true", help="also tell what is allocated when the program ends"
-    )
+    for option in _OPTIONS:
+        name, text = option.variable.name, option.variable.help
+        if option.placeholder:
+            check = _checked(_CHECKS[name])
+            made.add_argument(
+                option.flag, dest=name, metavar=option.placeholder, type=check, help=text
+            )
+        else:
+            made.add_argument(option.flag, dest=name, action="store_const", const="1", help=text)
+    made.add_argument("--json", metavar="FILE", help="also write the findings to a JSON file")
     return made
 
 
-def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], str | None, list[str]]:
+    """Return the variables that options set, the JSON file if there is one, and the command."""
     made = parser()
-    options, command = cut(words, WITH_VALUE)
-    chosen = made.parse_args(options)
-    for option in WITH_VALUE:
-        if getattr(chosen, option[2:].replace("-", "_")) == "":
-            made.error(f"argument {option}: expected a value")
+    options, command = split_command(arguments, WITH_VALUE)
+    chosen = vars(made.parse_args(options))
+    json_file = chosen.pop("json")
+    values = {"--json": json_file} | {each.flag: chosen[each.variable.name] for each in _OPTIONS}
+    for flag, value in values.items():
+        if value == "":
+            made.error(f"argument {flag}: expected a value")
     if not command or not command[0]:
         made.error("expected a COMMAND")
     if command == ["-m"]:
-        made.error("expected a module behind -m")
-    return chosen, command
+        made.error("expected a module after -m")
+    return {name: value for name, value in chosen.items() if value is not None}, json_file, command
 
 
-def _environment(chosen: argparse.Namespace, address: str) -> dict[str, str]:
-    """Return the environment of the command; raise what is not allowed in it."""
-    variables = {
-        settings.ENABLED: "1",
-        settings.SOCKET: address,
-        settings.EXITCODE: chosen.error_exitcode,
-        settings.ONLY: chosen.only,
-        settings.SUPPRESSIONS: chosen.suppressions,
-        settings.STACKS: "1" if chosen.stacks else None,
-        settings.LEAKS: "1" if chosen.leaks else None,
-    }
-    environment = run.with_programs(os.environ)
-    environment |= {name: value for name, value in variables.items() if value is not None}
+def _environment(chosen: dict[str, str], address: str) -> dict[str, str]:
+    """Return the environment of the command."""
+    environment = run.with_programs(os.environ) | chosen
+    environment |= {settings.ENABLED: "1", settings.SOCKET: address}
     if file := environment.get(settings.SUPPRESSIONS):
-        environment[settings.SUPPRESSIONS] = os.path.abspath(file)  # a child may be elsewhere
+        # A child process may have another working folder.
+        environment[settings.SUPPRESSIONS] = os.path.abspath(file)
     return environment
 
 
@@ -191,16 +183,16 @@ def _open_json(file: str | None) -> IO[str] | None:
 
 
 class _Command:
-    """The command, a child of this process, and what its processes tell."""
+    """The command, which is a child process, and the messages of its processes."""
 
     def __init__(self, listener: socket.socket, collection: Collection) -> None:
         self._listener, self._collection = listener, collection
         self._process = 0
         self._status: int | None = None
-        self.signals: set[int] = set()  # those that came for this process
+        self.signals: set[int] = set()  # signals that this process received
 
-    def run(self, file: str, words: list[str], environment: dict[str, str]) -> int:
-        """Start it and wait for its end; returns its status, below 0 for that of a signal."""
+    def run(self, file: str, arguments: list[str], environment: dict[str, str]) -> int:
+        """Run the command to its end; return its exit status, or minus the number of a signal."""
         mask = block_signals()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -209,27 +201,27 @@ class _Command:
         if self._process == 0:
             die_with(parent)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            self._become(file, words, environment)
+            self._execute(file, arguments, environment)
         self._signal_file = open_signals()
         with selectors.PollSelector() as selector:
-            selector.register(self._signal_file, selectors.EVENT_READ, self._look_at_signals)
-            selector.register(self._listener, selectors.EVENT_READ, self._take_messages)
+            selector.register(self._signal_file, selectors.EVENT_READ, self._handle_signals)
+            selector.register(self._listener, selectors.EVENT_READ, self._receive_messages)
             while self._status is None:
                 for key, _ in selector.select():
                     key.data()
-        self._take_messages()  # which were sent before it ended
+        self._receive_messages()  # messages that were sent before the command ended
         os.close(self._signal_file)
         restore_signals(mask)
         return self._status
 
-    def _become(self, file: str, words: list[str], environment: dict[str, str]) -> None:
+    def _execute(self, file: str, arguments: list[str], environment: dict[str, str]) -> None:
         try:
-            become(file, words, environment)
+            exec_program(file, arguments, environment)
         except CannotRunError as problem:
             print(problem, file=sys.stderr, flush=True)
             os._exit(problem.status)
 
-    def _look_at_signals(self) -> None:
+    def _handle_signals(self) -> None:
         for number, is_sent in read_signals(self._signal_file):
             if number == signal.SIGCHLD:
                 ended, status = os.waitpid(self._process, os.WNOHANG)
@@ -241,68 +233,70 @@ class _Command:
                 if is_sent:
                     os.kill(self._process, number)
 
-    def _take_messages(self) -> None:
+    def _receive_messages(self) -> None:
         while (message := messages.receive(self._listener)) is not None:
-            self._collection.take(message)
+            self._collection.add(message)
 
 
 def _print(lines: str) -> None:
-    with contextlib.suppress(OSError):  # nobody reads it; the command goes on
+    with contextlib.suppress(OSError):  # the reader is gone; the command continues
         sys.stderr.write(lines)
         sys.stderr.flush()
 
 
 def _folder() -> str:
-    """Return a new folder for the socket, whose address must be short."""
+    """Return a new folder for the socket, with a path that fits a socket address."""
     folder = tempfile.mkdtemp(prefix="openreg-sanitize-")
-    if len(os.fsencode(folder)) < _LONGEST_ADDRESS:
+    if len(os.fsencode(folder)) < _MAX_ADDRESS_BYTES:
         return folder
     os.rmdir(folder)
     return tempfile.mkdtemp(prefix="openreg-sanitize-", dir="/tmp")
 
 
-def _sanitize(chosen: argparse.Namespace, words: list[str], folder: str) -> int:
+def _sanitize(
+    chosen: dict[str, str], json_path: str | None, command: list[str], folder: str
+) -> int:
     address = os.path.join(folder, "socket")
     environment = _environment(chosen, address)
     error_exitcode = _settings(environment).exitcode
-    file, arguments = resolve(words, environment["PATH"])
-    json_file = _open_json(chosen.json)
+    file, arguments = resolve(command, environment["PATH"])
+    json_file = _open_json(json_path)
     collection = Collection(_print)
     with messages.listen(address) as listener:
-        command = _Command(listener, collection)
-        status = command.run(file, arguments, environment)
+        child = _Command(listener, collection)
+        status = child.run(file, arguments, environment)
     _print(collection.summary())
     if json_file is not None:
         with json_file:
-            told = {"command": words, "status": status, **collection.as_dict()}
-            json.dump(told, json_file)
+            report = {"command": command, "status": status, **collection.as_dict()}
+            json.dump(report, json_file)
     if not collection.is_empty and error_exitcode != 0:
         return error_exitcode
-    # A core of this process would be of no use.
-    if -status in command.signals and -status != signal.SIGQUIT:
+    # SIGQUIT would leave a core dump of this process.
+    if -status in child.signals and -status != signal.SIGQUIT:
         shutil.rmtree(folder, ignore_errors=True)
         end_by(-status)
     return status if status >= 0 else 128 - status
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Parameters
     ----------
-    words
-        Those behind ``openreg sanitize``.
+    arguments
+        The arguments after ``openreg sanitize``.
 
     Returns
     -------
     int
-        The exit status. Does not return, but ends by the signal, if the command was ended by one
-        that was sent to this process, and nothing was found.
+        The exit status. If nothing was found and a forwarded signal ended the command, this process
+        ends by the same signal instead.
     """
-    chosen, command = _parse(words)
+    chosen, json_path, command = _parse(arguments)
     folder = _folder()
     try:
-        return _sanitize(chosen, command, folder)
+        return _sanitize(chosen, json_path, command, folder)
     except CannotRunError as problem:
         print(problem, file=sys.stderr)
         return problem.status

@@ -1,4 +1,4 @@
-"""Signals of a process that stands over others: it gets them, and sends them on."""
+"""Signal handling for a process that forwards its signals to its children."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ FORWARDED = {
 _HANDLED = FORWARDED | {signal.SIGCHLD}
 
 _PR_SET_PDEATHSIG = 1
-_SI_KERNEL = 0x80  # whence a signal comes: not from a process, but from a key or a lost terminal
+_SI_KERNEL = 0x80  # si_code of a signal from a key or a closed terminal, not from a process
 _SIGINFO_BYTES = 128  # struct signalfd_siginfo, which begins with number, errno and code
 _SIGSET_BYTES = 128  # sigset_t
 
@@ -26,16 +26,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def block_signals() -> set[int]:
-    """Have signals wait for `open_signals`, and return the mask that there was.
+    """Block the signals that `open_signals` reads, and return the previous mask.
 
-    It is the one for processes that are started. To be called before the process has other threads,
-    to which a signal would go instead.
+    Child processes must restore that mask. Call this before the process has other threads: the
+    system would deliver signals to them instead.
     """
     return signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
 
 
 def open_signals() -> int:
-    """Return a file from which the blocked signals can be read."""
+    """Return a file descriptor from which the blocked signals can be read."""
     mask = ctypes.create_string_buffer(_SIGSET_BYTES)
     _libc.sigemptyset(mask)
     for number in _HANDLED:
@@ -47,10 +47,10 @@ def open_signals() -> int:
 
 
 def read_signals(file: int) -> Iterator[tuple[int, bool]]:
-    """Return those that have come, and of each whether a process sent it.
+    """Yield the pending signals, and for each whether a process sent it.
 
-    One of the terminal, as by Ctrl-C, goes to the whole foreground group: to those that were
-    started as well.
+    A signal of the terminal, such as Ctrl-C, needs no forwarding: it reaches the whole foreground
+    process group, which includes the children.
     """
     while True:
         try:
@@ -62,14 +62,14 @@ def read_signals(file: int) -> Iterator[tuple[int, bool]]:
 
 
 def die_with(parent: int) -> None:
-    """Have the system kill this process when its parent dies, if it has not already."""
+    """Ask the system to kill this process when its parent dies, or end now if it has died."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def restore_signals(mask: set[int]) -> None:
-    """Handle signals no longer, when those that they were for have ended."""
+    """Restore the default handling of signals, after the children have ended."""
     for number in FORWARDED:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -77,7 +77,7 @@ def restore_signals(mask: set[int]) -> None:
 
 
 def end_by(number: int) -> NoReturn:
-    """End as by a signal that nobody handles, or ignores."""
+    """End this process by a signal, as if it were neither handled nor ignored."""
     signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
     os.kill(os.getpid(), number)

@@ -1,33 +1,33 @@
-"""``openreg smi``: which devices there are, how much of each is in use, and by whom.
+"""``openreg smi``: show the devices, how much of each is in use, and the processes that use it.
 
-The processes of one user and group share devices, as processes share the GPUs of a machine. What is
-shown is what they share, read from outside: no group is joined and no device is initialized.
+The processes of one user and device group share devices, as processes share the GPUs of a machine.
+The command reads the shared state from outside: it joins no group and initializes no device.
 
-With ``--json`` the snapshot is one JSON object, whose members keep their names and meanings; new
-ones may be added::
+``--json`` writes one JSON object. Its members keep their names and meanings; later versions may add
+members::
 
     {"version": 1,
-     "time_ns": when it was taken, in nanoseconds since 1970,
+     "time_ns": time of the snapshot, in nanoseconds since 1970,
      "groups": [
        {"group": "group-" and OPENREG_GROUP, or "alike-" and digits for processes without it,
-        "in_use": false for what this configuration would have, when there are no processes,
+        "in_use": false if there are no processes and the devices are those of this configuration,
         "devices": [
-          {"device": its number, from 0,
+          {"device": index, from 0,
            "profile": "h100", "name": "NVIDIA H100 80GB HBM3",
-           "numa_node": a number, or null when it is not known,
-           "cpuset": "0-15", or null when it is not known,
-           "uuid": what tells it from all others,
-           "total_bytes": its capacity, "used_bytes": what processes have of it,
-           "busy_percent": 0 to 100, how long it worked lately; null when that is not known}],
+           "numa_node": a number, or null if unknown,
+           "cpuset": "0-15", or null if unknown,
+           "uuid": unique id,
+           "total_bytes": capacity, "used_bytes": memory in use by all processes,
+           "busy_percent": recent utilization, 0 to 100, or null if unknown}],
         "processes": [
           {"pid": a number,
-           "name": how it was started, cut,
-           "has_exited": true when only others that imported its memory still use it,
-           "started_ns": when its devices were initialized, as time_ns,
-           "bytes": [what it has of each device]}]}],
-     "problem": null, or what could not be shown: sentences, each on a line}
+           "name": command line, shortened,
+           "has_exited": true if only processes that imported its memory still use it,
+           "started_ns": time at which it initialized its devices, like time_ns,
+           "bytes": [memory in use on each device]}]}],
+     "problem": null, or sentences about what could not be shown, each on a line}
 
-With ``--watch`` too, there is one such object a line.
+With ``--watch``, each line is one such object.
 """
 
 import argparse
@@ -41,37 +41,38 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .smi_table import Style, draw
 from .cli import USAGE_STATUS, make_parser
+from .smi_table import Style, draw
 
-# As long as the ledger needs to tell anything of it, and a little more: device/ledger/utilization.c.
-_BETWEEN_LOOKS_SECONDS = 0.11
+# A little longer than the shortest sampling interval of device/ledger/utilization.c.
+_SAMPLE_SECONDS = 0.11
 
-# The terminal's: to the upper left corner, to the end of the line, to the end of the screen.
+# Terminal codes: move to the upper left corner, clear the rest of the line, clear the rest below.
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of its options."""
+    """Return the parser of the options."""
     made = make_parser(
         "openreg smi",
-        "Shows the simulated devices of every group of processes of this user: where "
-        "they are placed, how much of their memory is in use, and which processes have it. Where "
-        "there are none, shows the devices that a process would find that is started now. Joins "
-        "no group and initializes no device.",
+        "Shows the simulated devices of every device group of this user: their placement, how "
+        "much of their memory is in use, and which processes use it. If no group exists, shows "
+        "the devices that a new process would find. Joins no group and initializes no device.",
         (
-            (0, "everything was shown"),
-            (1, "something could not be shown, which is then named on stderr"),
+            (0, "success"),
+            (1, "something could not be shown; stderr says what"),
             USAGE_STATUS,
         ),
         examples=("openreg smi --watch", "openreg smi --json"),
-        more="Colours are for terminals, and not there with NO_COLOR set.",
+        more="Colours appear on terminals only. NO_COLOR disables them.",
     )
-    made.add_argument("--group", metavar="NAME", help="only this group, as in OPENREG_GROUP")
+    made.add_argument(
+        "--group", metavar="NAME", help="show only this group (a value of OPENREG_GROUP)"
+    )
     made.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object, sizes in bytes, as described in torch_openreg.commands.smi",
+        help="print one JSON object, sizes in bytes; torch_openreg.commands.smi describes it",
     )
     made.add_argument(
         "--watch",
@@ -79,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         type=_seconds,
         const=1.0,
-        help="show it again and again, every second or as often as is said, until Ctrl-C",
+        help="repeat every SECONDS (default 1) until Ctrl-C",
     )
     return made
 
@@ -90,7 +91,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, 0.1 to 86400")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds, 0.1 to 86400")
     return seconds
 
 
@@ -100,27 +101,27 @@ def take(group: str | None = None) -> dict[str, Any]:
     Parameters
     ----------
     group
-        Only this group, by its OPENREG_GROUP or the name that it has here.
+        The value of OPENREG_GROUP, or the name in the snapshot, of the only group to include.
 
     Returns
     -------
     dict
-        As the module describes it.
+        The snapshot, as described above.
     """
-    from .. import _C  # which needs PyTorch: the options do not
+    from .. import _C  # not at the top: it needs PyTorch, which parsing the options does not
 
     problems, groups = [], []
     try:
-        seen, problem = _look_twice(group)
+        seen, problem = _sample(group)
         problems = [line for line in (problem or "").splitlines() if _names(line, group)]
         groups = [_group(shown, in_use=True) for shown in seen if _is_meant(shown, group)]
         if not groups:
             preview = _C.ledger_preview()
             groups = [_group(preview, in_use=False)] if _is_meant(preview, group) else []
     except RuntimeError as error:
-        problems.append(str(error).splitlines()[0])  # behind it is PyTorch's C++ stack
+        problems.append(str(error).splitlines()[0])  # PyTorch appends a C++ stack
     if not groups and not problems:
-        problems.append(f"openreg: no process is in a group {group!r}")
+        problems.append(f"openreg: there is no group {group!r} with processes")
     return {
         "version": 1,
         "time_ns": time.time_ns(),
@@ -129,14 +130,14 @@ def take(group: str | None = None) -> dict[str, Any]:
     }
 
 
-def _look_twice(group: str | None) -> tuple[list[dict[str, Any]], str | None]:
-    """All groups, and what could not be shown. How busy devices are shows between two looks."""
+def _sample(group: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    """Return all groups, and what could not be shown. Utilization needs two samples."""
     from .. import _C
 
     seen, problem = _C.ledger_list()
     meant = [shown for shown in seen if _is_meant(shown, group)]
     if any(device["busy_percent"] < 0 for shown in meant for device in shown["devices"]):
-        time.sleep(_BETWEEN_LOOKS_SECONDS)
+        time.sleep(_SAMPLE_SECONDS)
         seen, problem = _C.ledger_list()
     return seen, problem
 
@@ -146,7 +147,7 @@ def _is_meant(shown: dict[str, Any], group: str | None) -> bool:
 
 
 def _names(problem: str, group: str | None) -> bool:
-    """Whether a sentence is about this group, by the control file that it names, or about all."""
+    """Return whether a sentence is about this group (by its control file) or about all groups."""
     words = problem.split(maxsplit=2)
     if group is None or len(words) < 2:
         return True
@@ -174,39 +175,39 @@ def _group(shown: dict[str, Any], in_use: bool) -> dict[str, Any]:
     }
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Parameters
     ----------
-    words
-        Those behind ``openreg smi``.
+    arguments
+        The arguments after ``openreg smi``.
 
     Returns
     -------
     int
         The exit status.
     """
-    chosen = parser().parse_args(words)
+    chosen = parser().parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
         if chosen.watch is None:
-            lines, problems = _look(chosen)
+            lines, problems = _show(chosen)
             _write(lines, problems)
             return 1 if problems else 0
         _watch(chosen)
     except KeyboardInterrupt:
         return 0
     except BrokenPipeError:
-        # Whoever read has seen enough. Python would complain when it flushes stdout at exit.
+        # The reader is gone. Python would print an error when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
-def _look(chosen: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """What to show, and sentences about what could not be shown."""
+def _show(chosen: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Return the lines to show, and sentences about what could not be shown."""
     snapshot = take(chosen.group)
     problems = (snapshot["problem"] or "").splitlines()
     if chosen.json:
@@ -223,7 +224,7 @@ def _write(lines: list[str], problems: list[str]) -> None:
 
 
 def _write_over(lines: list[str]) -> None:
-    """Over what is on the screen, in one piece, so that nothing flickers or scrolls."""
+    """Replace the contents of the screen in one write, so that nothing flickers or scrolls."""
     room = max(shutil.get_terminal_size().lines - 1, 1)
     if len(lines) > room:
         lines = lines[: room - 1] + [f"... {len(lines) - room + 1} more lines"]
@@ -235,7 +236,7 @@ def _write_over(lines: list[str]) -> None:
 def _watch(chosen: argparse.Namespace) -> NoReturn:
     over = not chosen.json and Style.of(sys.stdout).redraws
     while True:
-        lines, problems = _look(chosen)
+        lines, problems = _show(chosen)
         if over:
             _write_over(lines + problems)
         else:

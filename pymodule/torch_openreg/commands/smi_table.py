@@ -1,4 +1,4 @@
-"""What ``openreg smi`` draws for people: lines of text, made of a snapshot."""
+"""Draws a snapshot of ``openreg smi`` as lines of text."""
 
 import os
 import time
@@ -10,22 +10,22 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _GAP = 2
 _LARGEST_BAR, _LARGEST_WIDTH = 24, 120
 
-# Where more than so much of a device is used, its bar is yellow, or red.
-_MUCH, _NEARLY_ALL = 0.5, 0.9
+# The bar of a device turns yellow, then red, above these shares of its memory.
+_YELLOW_SHARE, _RED_SHARE = 0.5, 0.9
 
 
 @dataclass(frozen=True)
 class Style:
-    """What the place that is written to can show.
+    """What the output supports.
 
     Parameters
     ----------
     colour
-        Escape sequences for colours.
+        Whether it supports escape sequences for colours.
     blocks
-        Characters beyond ASCII: the bar's eighths, and an ellipsis.
+        Whether it supports block characters for bars, and an ellipsis.
     redraws
-        Escape sequences that move the cursor.
+        Whether it supports escape sequences that move the cursor.
     """
 
     colour: bool
@@ -34,7 +34,7 @@ class Style:
 
     @classmethod
     def of(cls, stream: TextIO) -> "Style":
-        """The style for a stream, by the environment's NO_COLOR and TERM."""
+        """Return the style of a stream, which NO_COLOR and TERM affect."""
         terminal = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         try:
             "█▏…".encode(stream.encoding or "ascii")
@@ -44,7 +44,7 @@ class Style:
         return cls(terminal and not os.environ.get("NO_COLOR"), blocks, terminal)
 
     def paint(self, text: str, code: str) -> str:
-        """The text with a colour: the number of an escape sequence; none for ""."""
+        """Return the text in a colour: the number of an escape sequence, or "" for none."""
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code and text.strip() else text
 
 
@@ -53,13 +53,13 @@ _BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
 
 @dataclass
 class _Column:
-    """One of a table: its heading, and the text of each row with its colour."""
+    """A column of a table: its heading, and the text and colour of each row."""
 
     heading: str
     texts: list[str]
     codes: list[str]
     right: bool = False
-    width: int = -1  # as wide as its texts
+    width: int = -1  # -1: as wide as the texts
 
     def __post_init__(self) -> None:
         if self.width < 0:
@@ -74,7 +74,7 @@ def _printable(text: str) -> str:
 
 
 def _cells(text: str) -> int:
-    """How many cells of a terminal the text takes."""
+    """Return the number of terminal cells of a text."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
@@ -119,7 +119,7 @@ def _full_size(size: int) -> str:
 
 
 def _share(device: dict[str, Any]) -> float:
-    """0 to 1, whatever a control file says, which may be damaged."""
+    """Return the share in use, from 0 to 1 even if the control file is damaged."""
     total = device["total_bytes"]
     return min(device["used_bytes"] / total, 1.0) if total > 0 else 0.0
 
@@ -136,11 +136,12 @@ def _bar(share: float, width: int, style: Style) -> str:
 
 
 def devices_table(devices: list[dict[str, Any]], room: int, style: Style) -> list[str]:
-    """One row for each device."""
+    """Return the table of devices, with a row for each device."""
     shares = [_share(device) for device in devices]
     units = [_unit_of(device["total_bytes"]) for device in devices]
     colours = [
-        _RED if share > _NEARLY_ALL else _YELLOW if share > _MUCH else _GREEN for share in shares
+        _RED if share > _RED_SHARE else _YELLOW if share > _YELLOW_SHARE else _GREEN
+        for share in shares
     ]
     plain = [""] * len(devices)
 
@@ -179,7 +180,10 @@ def devices_table(devices: list[dict[str, Any]], room: int, style: Style) -> lis
 
 
 def processes_table(group: dict[str, Any], room: int, style: Style) -> list[str]:
-    """One row for each device that a process uses; one for a process that uses none."""
+    """Return the table of processes: a row for each process and device that it uses.
+
+    A process that uses no device has one row.
+    """
     rows = []
     for number in range(len(group["devices"])):
         for process in group["processes"]:
@@ -206,7 +210,7 @@ def _needed(columns: list[_Column]) -> int:
 
 
 def _shrink(columns: list[_Column], column: _Column, least: int, room: int) -> None:
-    """Make a column no narrower than need be; to go without it is the last thing (least 0)."""
+    """Shrink a column until the table fits, to `least` cells at most. With 0, remove it."""
     excess = _needed(columns) - room
     if excess > 0:
         column.width = min(column.width, max(column.width - excess, least)) if least > 0 else 0
@@ -217,7 +221,7 @@ def _lines(columns: list[_Column], room: int, style: Style) -> list[str]:
     gap = " " * _GAP
 
     def line(cells: list[tuple[str, str]]) -> str:
-        """Cut where even the least is too much, before it is painted."""
+        """Join cells into a line, and cut it if even the smallest columns do not fit."""
         painted, left = "", room
         for text, code in cells:
             piece = _cut(gap + text, left, style)
@@ -236,11 +240,11 @@ def _lines(columns: list[_Column], room: int, style: Style) -> list[str]:
     ]
 
 
-# ---- the whole -----------------------------------------------------------------------------------
+# ---- the page ------------------------------------------------------------------------------------
 
 
 def _ends(left: str, right: str, room: int, style: Style, code: str = "") -> str:
-    """One text at each end of a line; the left one goes first when there is no room for both."""
+    """Put one text at each end of a line. The left one is cut if both do not fit."""
     left = _cut(_printable(left), max(room - _cells(right) - _GAP, 0), style)
     blank = " " * max(room - _cells(left) - _cells(right), 0)
     return style.paint(left, code) + blank + _cut(right, room, style)
@@ -249,7 +253,7 @@ def _ends(left: str, right: str, room: int, style: Style, code: str = "") -> str
 def _draw_group(group: dict[str, Any], room: int, style: Style) -> list[str]:
     processes = len(group["processes"])
     counts = _count(len(group["devices"]), "device", "devices") + ", "
-    counts += _count(processes, "process", "processes") if processes else "no process"
+    counts += _count(processes, "process", "processes") if processes else "no processes"
     name = group["group"].removeprefix("group-")
     lines = ["", _ends(f"group {name}", counts, room, style, _BOLD)]
     lines += devices_table(group["devices"], room, style)
@@ -264,11 +268,11 @@ def draw(snapshot: dict[str, Any], columns: int, style: Style) -> list[str]:
     Parameters
     ----------
     snapshot
-        What to draw.
+        The snapshot.
     columns
-        How wide the terminal is: no line is wider.
+        The width of the terminal. No line is wider.
     style
-        What it can show.
+        What the terminal supports.
 
     Returns
     -------

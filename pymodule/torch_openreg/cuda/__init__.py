@@ -1,12 +1,12 @@
-"""CUDA mode: the devices are PyTorch's ``cuda``, and PyTorch's own ``torch.cuda`` runs over them.
+"""CUDA mode: the devices are PyTorch's ``cuda``, and PyTorch's own ``torch.cuda`` uses them.
 
-``torch.cuda`` asks ``torch._C`` for what a build of PyTorch with CUDA has there, some of it when it
-is imported. The modules of this package have these names, as they are called there, and
-`supply_names` puts them into ``torch._C`` just before ``torch.cuda`` is imported. PyTorch is not
-whole at that time: so these modules import nothing of it but ``torch._C``.
+``torch.cuda`` uses names in ``torch._C`` that exist in a PyTorch with CUDA, some of them during its
+import. The modules of this package define these names, and `supply_names` adds them to ``torch._C``
+just before ``torch.cuda`` is imported. PyTorch is not fully imported then, so these modules import
+nothing of it but ``torch._C``.
 
-`finish` does the rest when PyTorch is whole: what a build with CUDA has in C++ behind names that a
-build without it has too, and refuses.
+`finish` does the rest after the import of PyTorch: functions that exist in every PyTorch, but raise
+an error in one without CUDA.
 """
 
 from types import ModuleType
@@ -18,7 +18,7 @@ from . import devices, libraries, memory, streams, tunable
 
 
 def supply_names() -> None:
-    """Put the names that a build with CUDA has into ``torch._C``."""
+    """Add the names of a PyTorch with CUDA to ``torch._C``."""
     for module in (devices, streams, memory, libraries, tunable):
         for name in module.__all__:
             value = getattr(module, name)
@@ -28,14 +28,14 @@ def supply_names() -> None:
 
 
 def finish() -> None:
-    """Do what needs all of PyTorch."""
+    """Finish CUDA mode after the import of PyTorch."""
     from torch_openreg import _gloo, _meta, _occl, _profiling, _symmetric_memory, inductor  # noqa: F401 - _meta registers kernels
 
     from . import communication, nccl, remote_calls, sharing, storages, tensor_types
 
     torch.version.cuda = cuda_version()
     torch.backends.cuda.is_built = lambda: True
-    # Recurrent modules ask whether cuDNN takes a tensor, and warn where a build lacks it.
+    # Recurrent modules check whether cuDNN supports a tensor, and warn if PyTorch lacks cuDNN.
     torch.backends.cudnn.CUDNN_TENSOR_DTYPES.clear()
     for module in (storages, sharing, communication, nccl, remote_calls, tensor_types):
         module.install()

@@ -1,6 +1,6 @@
-"""Copies among devices of one process, as ``torch.nn.parallel.comm`` asks ``torch._C`` for them.
+"""Copies between the devices of a process: the functions that ``torch.nn.parallel.comm`` needs.
 
-Checks, their order and their words are CUDA's. NCCL is not in between: a copy is a copy.
+The checks, their order and their messages are CUDA's. NCCL is not involved.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def _check_output_is_on_device(output: torch.Tensor, index: int) -> None:
 
 
 def _wrap(dim: int, tensor: torch.Tensor) -> int:
-    """Return a dimension counted from the front."""
+    """Return a dimension as a nonnegative number."""
     rank = max(tensor.dim(), 1)
     if not -rank <= dim < rank:
         raise IndexError(
@@ -45,11 +45,11 @@ def _wrap(dim: int, tensor: torch.Tensor) -> int:
     return dim % rank
 
 
-# ---- one to all ----------------------------------------------------------------------------------
+# ---- broadcast -----------------------------------------------------------------------------------
 
 
 def broadcast_out(tensor: torch.Tensor, out: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Copy a tensor to each of `out`, which are on devices and of its shape."""
+    """Copy a tensor to each tensor of `out`. They must be on devices and have its shape."""
     for index, output in enumerate(out):
         _check_output_is_on_device(output, index)
         _check(
@@ -62,7 +62,7 @@ def broadcast_out(tensor: torch.Tensor, out: list[torch.Tensor]) -> list[torch.T
 
 
 def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
-    """Return a tensor for each device: copies, and the tensor itself for the device it is on."""
+    """Return a copy for each device, and the tensor itself for its own device."""
     for device in devices:
         _check(device >= 0, f"Expected non-negative device index, but got {device}")
     here = tensor.get_device()
@@ -84,9 +84,9 @@ def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor
 def broadcast_coalesced(
     tensors: Sequence[torch.Tensor], devices: Sequence[int], buffer_size: int
 ) -> list[list[torch.Tensor]]:
-    """Return tensors for each device: those given for the first, copies for the others.
+    """Return the tensors for the first device, and copies of them for the other devices.
 
-    Tensors of one type are copied together, up to `buffer_size` bytes at once.
+    Tensors of the same type are copied together, up to `buffer_size` bytes at once.
     """
     _check(
         all(tensor.get_device() == devices[0] for tensor in tensors),
@@ -104,18 +104,18 @@ def broadcast_coalesced(
             whole = broadcast(_flatten_dense_tensors(chunk), devices)
             parts = [_unflatten_dense_tensors(flat, chunk) for flat in whole[1:]]
         for there, part in zip(copies, parts, strict=True):
-            # `data`: each has a version of its own, though they are views of one tensor.
+            # `data` gives each tensor its own version counter, although they share one tensor.
             there.extend(tensor.data for tensor in part)
     return [list(tensors), *(list(_reorder_tensors_as(there, tensors)) for there in copies)]
 
 
-# ---- parts to each -------------------------------------------------------------------------------
+# ---- scatter -------------------------------------------------------------------------------------
 
 
 def _on_stream(
     streams: _Streams, index: int, device: int
 ) -> contextlib.AbstractContextManager[Any]:
-    """Make the stream of a copy current, if one was given."""
+    """Return a context manager that makes the stream of a copy current, if there is one."""
     stream = streams[index] if streams is not None and index < len(streams) else None
     if stream is None:
         return contextlib.nullcontext()
@@ -144,7 +144,7 @@ def _check_streams(streams: Any) -> _Streams:
 def scatter_out(
     tensor: torch.Tensor, out: list[torch.Tensor], dim: int, streams: Any
 ) -> list[torch.Tensor]:
-    """Copy parts of a tensor to `out`, whose sizes say how large each is."""
+    """Copy parts of a tensor to the tensors of `out`, whose sizes define the parts."""
     streams = _check_streams(streams)
     _check(len(out) > 0, "Expected at least one output tensor to scatter to")
     dim = _wrap(dim, tensor)
@@ -179,9 +179,9 @@ def scatter(
     dim: int,
     streams: Any,
 ) -> list[torch.Tensor]:
-    """Return a part of a tensor for each device, equal ones if no sizes are given.
+    """Return a part of a tensor for each device. By default the parts are equal.
 
-    A part for the device that the tensor is on is a view of it.
+    The part for the tensor's own device is a view.
     """
     streams = _check_streams(streams)
     _check(len(devices) > 0, "Expected at least one device to scatter to")
@@ -205,11 +205,11 @@ def scatter(
     return chunks
 
 
-# ---- all to one ----------------------------------------------------------------------------------
+# ---- gather --------------------------------------------------------------------------------------
 
 
 def _gathered_shape(tensors: Sequence[torch.Tensor], dim: int) -> list[int]:
-    """Return the shape of tensors put together, whose shapes may differ in `dim` alone."""
+    """Return the shape of the concatenated tensors. Their shapes may only differ in `dim`."""
     expected = list(tensors[0].shape)
     total = 0
     for index, tensor in enumerate(tensors):
@@ -234,7 +234,7 @@ def _gathered_shape(tensors: Sequence[torch.Tensor], dim: int) -> list[int]:
     return expected
 
 
-def _put_together(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int) -> torch.Tensor:
+def _concatenate(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int) -> torch.Tensor:
     chunks = out.split_with_sizes([tensor.size(dim) for tensor in tensors], dim)
     for chunk, tensor in zip(chunks, tensors, strict=True):
         chunk.copy_(tensor, non_blocking=out.is_cuda)
@@ -242,7 +242,7 @@ def _put_together(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int) 
 
 
 def gather_out(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int) -> torch.Tensor:
-    """Copy tensors of several devices to parts of one tensor, of any device."""
+    """Concatenate tensors of several devices into a tensor on any device."""
     _check(len(tensors) > 0, "Expected at least one tensor to gather from")
     dim = _wrap(dim, tensors[0])
     shape = _gathered_shape(tensors, dim)
@@ -250,13 +250,13 @@ def gather_out(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int) -> 
         list(out.shape) == shape,
         f"Expected out tensor to have shape {shape}, but got {list(out.shape)}",
     )
-    return _put_together(tensors, out, dim)
+    return _concatenate(tensors, out, dim)
 
 
 def gather(
     tensors: Sequence[torch.Tensor], dim: int, destination_index: int | None
 ) -> torch.Tensor:
-    """Put tensors of several devices together on one, the current one if none is given; -1: CPU."""
+    """Concatenate tensors of several devices on one device: None is the current one, -1 the CPU."""
     _check(len(tensors) > 0, "Expected at least one tensor to gather from")
     dim = _wrap(dim, tensors[0])
     shape = _gathered_shape(tensors, dim)
@@ -271,11 +271,11 @@ def gather(
         device=device,
         memory_format=formats.pop() if len(formats) == 1 else torch.contiguous_format,
     )
-    return _put_together(tensors, out, dim)
+    return _concatenate(tensors, out, dim)
 
 
 def install() -> None:
-    """Put the functions where PyTorch looks for them."""
+    """Add the functions to ``torch._C``."""
     for function in (
         broadcast,
         broadcast_out,

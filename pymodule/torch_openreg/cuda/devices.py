@@ -1,4 +1,4 @@
-"""Devices, as ``torch._C`` names what is asked of them."""
+"""Devices: the functions with which ``torch.cuda`` uses devices, as named in ``torch._C``."""
 
 import sys
 from functools import cache
@@ -42,14 +42,14 @@ def _cuda_init() -> None:
     torch_cuda.default_generators = tuple(  # type: ignore[attr-defined]
         _C.default_generator(device) for device in range(_C.device_count())
     )
-    # One object a device: the answers for one device are equal.
+    # One object per device, so that the properties of a device compare equal.
     torch_cuda._get_device_properties = cache(  # type: ignore[attr-defined]
         _C.get_device_properties
     )
 
 
 def _lazy_init() -> None:
-    """Initialize torch.cuda, or raise in a process forked from one that had devices."""
+    """Initialize torch.cuda; raise if the process was forked after the initialization."""
     sys.modules["torch.cuda"]._lazy_init()
 
 
@@ -119,7 +119,7 @@ def _cuda_set_sync_debug_mode(debug_mode: int) -> None:
 
 
 def _cuda_getArchFlags() -> str | None:
-    """Return the architectures that programs were compiled for: those of the devices."""
+    """Return the architectures of the devices, as if PyTorch were compiled for them."""
     found = {
         f"sm_{properties.major}{properties.minor}"
         for properties in map(_C.get_device_properties, range(_C.device_count()))

@@ -1,5 +1,6 @@
-"""What ``torch._C`` has of CUDA's libraries: the runtime, ranges for tools, cuBLAS, cuDNN, and
-others of which only settings are asked.
+"""The names in ``torch._C`` for CUDA's libraries: the runtime, NVTX, cuBLAS, cuDNN and others.
+
+Of most libraries ``torch.cuda`` only needs the settings.
 """
 
 import enum
@@ -27,8 +28,8 @@ __all__ = [
 ]
 
 
-def _refusing(name: str, reason: str) -> Any:
-    """Return a class that cannot be made, for what only a GPU has."""
+def _unsupported(name: str, reason: str) -> Any:
+    """Return a class whose constructor raises NotImplementedError."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{name}: {reason}")
@@ -37,13 +38,15 @@ def _refusing(name: str, reason: str) -> Any:
 
 
 _CUDAGraph = _C.CUDAGraph
-_CUDAGreenContext = _refusing("torch.cuda.GreenContext", "openreg's devices have no parts")
+_CUDAGreenContext = _unsupported(
+    "torch.cuda.GreenContext", "openreg cannot divide a device into parts"
+)
 
 # ---- the runtime ---------------------------------------------------------------------------------
 
 
 class _CudaError(int):
-    """A result of the runtime: a number, of which one has a name."""
+    """A result of the runtime: a number. Only success has a name."""
 
     success: "_CudaError"
 
@@ -54,7 +57,7 @@ class _CudaError(int):
 
 _CudaError.success = _CudaError(0)
 
-# CUDA's numbers and names of the mistakes that can be made here.
+# CUDA's numbers and texts of the errors that can occur here.
 _ERRORS = {
     0: "no error",
     1: "invalid argument",
@@ -87,7 +90,7 @@ def _make_cudart() -> ModuleType:
         registered.remove(address)
         return _CudaError.success
 
-    module = ModuleType("torch._C._cudart", "What PyTorch uses of the CUDA runtime.")
+    module = ModuleType("torch._C._cudart", "The part of the CUDA runtime that PyTorch uses.")
     for name, value in {
         "cudaError": _CudaError,
         "cudaOutputMode": _OutputMode,
@@ -105,11 +108,11 @@ def _make_cudart() -> ModuleType:
 _cudart = _make_cudart()
 
 
-# ---- ranges --------------------------------------------------------------------------------------
+# ---- NVTX ----------------------------------------------------------------------------------------
 
 
 class _OpenRanges(threading.local):
-    """Those that the thread has pushed: None for one that no profiler was told of."""
+    """The ranges that the thread has pushed; None for one that no profiler recorded."""
 
     def __init__(self) -> None:
         self.ranges: list[Any] = []
@@ -144,7 +147,7 @@ def _make_nvtx() -> ModuleType:
         handles += 1
         return handles
 
-    module = ModuleType("torch._C._nvtx", "Ranges, which the profiler is told of.")
+    module = ModuleType("torch._C._nvtx", "NVTX ranges, which PyTorch's profiler records.")
     for name, value in {
         "rangePushA": push,
         "rangePop": pop,
@@ -160,13 +163,13 @@ def _make_nvtx() -> ModuleType:
 
 _nvtx = _make_nvtx()
 
-# ---- cuBLAS, cuSOLVER, cuDNN, kernels from text --------------------------------------------------
+# ---- cuBLAS, cuSOLVER, cuDNN, jiterator ----------------------------------------------------------
 
 _cudnn = {"limit": 10, "empty_cache": True}
 
 
 def _cuda_getCurrentBlasHandle() -> int:
-    raise NotImplementedError("torch.cuda.current_blas_handle: openreg has no handle of cuBLAS")
+    raise NotImplementedError("torch.cuda.current_blas_handle: openreg has no cuBLAS")
 
 
 def _cuda_getCurrentSolverHandle() -> int:
@@ -174,13 +177,11 @@ def _cuda_getCurrentSolverHandle() -> int:
 
 
 def _cuda_cudaHostAllocator() -> int:
-    raise NotImplementedError(
-        "_cuda_cudaHostAllocator: openreg's allocator is no cudaHostAllocator"
-    )
+    raise NotImplementedError("_cuda_cudaHostAllocator: openreg has no cudaHostAllocator")
 
 
 def _cuda_jiterator_compile_and_launch_kernel(*args: Any, **kwargs: Any) -> Any:
-    raise NotImplementedError("torch.cuda.jiterator: openreg compiles no kernels of CUDA")
+    raise NotImplementedError("torch.cuda.jiterator: openreg cannot compile CUDA kernels")
 
 
 def _cuda_get_cudnn_benchmark_limit() -> int:

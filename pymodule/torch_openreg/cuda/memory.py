@@ -1,4 +1,4 @@
-"""Memory, as ``torch._C`` names what is asked of the caching allocator."""
+"""Memory: the functions of the caching allocator, as named in ``torch._C``."""
 
 from typing import Any
 
@@ -100,7 +100,7 @@ def _cuda_getAllocatorBackend() -> str:
     return "native" if _C.get_allocator() is None else "pluggable"
 
 
-# ---- allocators of one's own, pools --------------------------------------------------------------
+# ---- custom allocators and pools -----------------------------------------------------------------
 
 _cuda_CUDAAllocator = _C._CUDAAllocator
 _cuda_CUDAAllocator_AllocatorState = _C._PoolCheckpoint
@@ -115,20 +115,20 @@ _cuda_setCheckpointPoolState = _C.set_checkpoint_pool_state
 _cuda_checkPoolLiveAllocations = _C.check_pool_live_allocations
 _graph_pool_handle = _C.graph_pool_handle
 
-# ---- storages of compiled graphs' results --------------------------------------------------------
+# ---- storages of the results of compiled graphs --------------------------------------------------
 
 _construct_CUDA_Tensor_From_Storage_And_Metadata = _C.tensor_of_storage
-_free_And_Remove_DeleterFn = _C.let_go_of_memory
+_free_And_Remove_DeleterFn = _C.release_memory
 _has_Standard_Deleter = _C.owns_block
-_set_storage_access_error_msg = _C.refuse_storage
-_set_storage_data_ptr_access_error_msg = _C.refuse_memory
-_tensors_data_ptrs_at_indices_equal = _C.lie_at
+_set_storage_access_error_msg = _C.invalidate_storage
+_set_storage_data_ptr_access_error_msg = _C.invalidate_memory
+_tensors_data_ptrs_at_indices_equal = _C.have_addresses
 
 
 def _cuda_beginAllocateToPool(device: int, mempool_id: tuple[int, int]) -> None:
     raise NotImplementedError(
-        "openreg routes one thread's allocations to a pool, not those of all threads: expected "
-        "_cuda_beginAllocateCurrentThreadToPool"
+        "openreg cannot route the allocations of all threads to a pool: call "
+        "_cuda_beginAllocateCurrentThreadToPool in each thread"
     )
 
 
@@ -159,7 +159,7 @@ _cuda_record_memory_history = _history.record
 
 
 def _cuda_memorySnapshot(mempool_id: tuple[Any, ...] | None) -> dict[str, Any]:
-    """Return a snapshot of all pools, or of one; its id may be followed by whether with traces."""
+    """Return a snapshot of all pools, or of one pool: (id, id) or (id, id, include_traces)."""
     if mempool_id is None:
         return _C.memory_snapshot(0, True)
     include_traces = bool(mempool_id[2]) if len(mempool_id) > 2 else True

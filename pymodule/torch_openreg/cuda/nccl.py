@@ -1,7 +1,7 @@
-"""Collectives among devices of one process, as ``torch.cuda.nccl`` asks ``torch._C`` for them.
+"""Collectives between the devices of a process: the functions that ``torch.cuda.nccl`` needs.
 
-Inputs are one tensor a device. Each device's side is done on a stream of its own, the current one
-or one that is given, and waits there for the others. Sums are in the order of the inputs.
+The inputs are one tensor per device. Each device does its part on its current stream or a given
+stream, and waits there for the others. Reductions are in the order of the inputs.
 """
 
 import os
@@ -17,7 +17,7 @@ from .. import _C
 
 _Tensors = Sequence[torch.Tensor]
 
-# That of the NCCL which PyTorch 2.13.0 with CUDA is built with: programs ask for at least some.
+# The version of NCCL in the supported PyTorch with CUDA. Some programs require a minimum version.
 VERSION = (2, 29, 7)
 
 
@@ -32,15 +32,15 @@ def _nccl_version_suffix() -> bytes:
 
 # ---- communicators -------------------------------------------------------------------------------
 
-# Made when devices first meet, and kept, for they cost a moment to make: by the devices.
+# By the devices. They are created on first use and kept, because creating them takes time.
 _communicators: dict[tuple[int, ...], list[Any]] = {}
 
-# An id is there before it is known how many ranks will use it. So it names a mailbox, a file
-# without a name that the process which made it holds open: rank 0 puts there what the others join.
+# An id is created before the number of ranks is known. So it names a mailbox: a memfd that the
+# process which created the id keeps open. Rank 0 writes there the id that the others join.
 _MAILBOX = struct.Struct("=8sQQ16s")
 _MAGIC = b"openreg\0"
 _ID_BYTES = 128
-_PATIENCE_SECONDS = 600
+_TIMEOUT_SECONDS = 600
 _POLL_SECONDS = 1e-3
 
 
@@ -53,14 +53,14 @@ def _nccl_unique_id() -> bytes:
 
 def _open_mailbox(unique_id: bytes) -> int:
     if len(unique_id) != _ID_BYTES or not unique_id.startswith(_MAGIC):
-        raise RuntimeError("expected what torch.cuda.nccl.unique_id() returns")
+        raise RuntimeError("expected an id from torch.cuda.nccl.unique_id()")
     _, process, file, secret = _MAILBOX.unpack_from(unique_id)
     try:
         mailbox = os.open(f"/proc/{process}/fd/{file}", os.O_RDWR)
     except OSError as error:
         raise RuntimeError(
-            "the process that called torch.cuda.nccl.unique_id() has ended, or is of another user "
-            "or machine"
+            "the process that called torch.cuda.nccl.unique_id() has ended, or belongs to another "
+            "user or machine"
         ) from error
     if os.pread(mailbox, len(secret), 0) != secret:
         os.close(mailbox)
@@ -69,21 +69,21 @@ def _open_mailbox(unique_id: bytes) -> int:
 
 
 def _nccl_init_rank(nranks: int, comm_id: bytes, rank: int) -> Any:
-    """Join the ranks of an id with the current device, and wait until all have."""
+    """Join the ranks of an id with the current device, and wait until all have joined."""
     if not 0 <= rank < nranks:
         raise RuntimeError(f"rank must be one of 0 to {nranks - 1}, but got {rank}")
     mailbox, offset = _open_mailbox(comm_id), 16
     try:
         if rank == 0:
             os.pwrite(mailbox, _C._nccl.make_id(nranks), offset)
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while len(there := os.pread(mailbox, _ID_BYTES, offset)) < _ID_BYTES:
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while len(joined := os.pread(mailbox, _ID_BYTES, offset)) < _ID_BYTES:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"rank 0 did not call init_rank within {_PATIENCE_SECONDS} s")
+                raise RuntimeError(f"rank 0 did not call init_rank within {_TIMEOUT_SECONDS} s")
             time.sleep(_POLL_SECONDS)
     finally:
         os.close(mailbox)
-    return _C._nccl.join(nranks, there, rank, torch.cuda.current_device())
+    return _C._nccl.join(nranks, joined, rank, torch.cuda.current_device())
 
 
 def _communicators_of(tensors: _Tensors, given: Sequence[Any] | None) -> list[Any]:
@@ -117,9 +117,9 @@ def _streams_of(tensors: _Tensors, given: Sequence[Any] | None) -> list[int]:
 def _check(
     inputs: _Tensors, outputs: _Tensors, from_inputs: int = 1, from_outputs: int = 1
 ) -> None:
-    """Refuse what NCCL's callers check before they call it.
+    """Check inputs and outputs, as PyTorch does before it calls NCCL.
 
-    So many times the elements of an input are so many times those of an output.
+    An input of n elements corresponds to an output of n * from_inputs / from_outputs elements.
     """
     if len(inputs) == 0:
         raise RuntimeError("input sequence can't be empty")
@@ -215,7 +215,7 @@ def _nccl_reduce_scatter(
 
 
 def _hash_tensors(tensors: _Tensors) -> int:
-    """Return what is logged of objects on their way when TORCH_DISTRIBUTED_DEBUG is DETAIL."""
+    """Return the hash that PyTorch logs of sent objects with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     result = 0
     for tensor in tensors:
         result = zlib.crc32(tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes(), result)
@@ -236,7 +236,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def install() -> None:
-    """Put the functions where PyTorch looks for them."""
+    """Add the functions to ``torch._C``."""
     if not hasattr(_C, "_nccl"):  # a PyTorch without torch.distributed
         return
     for function in _FUNCTIONS:

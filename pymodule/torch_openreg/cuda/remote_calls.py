@@ -1,7 +1,7 @@
-"""RPC with tensors of devices, which a PyTorch without CUDA cannot send.
+"""RPC: rejects device maps, because a PyTorch without CUDA cannot send tensors of devices.
 
-Without a device map it says so when it is given such a tensor. With one it ends the process: so a
-device map is refused where RPC begins.
+Without a device map, PyTorch raises an error for such a tensor. With one, it ends the process. So
+the initialization of RPC rejects device maps here.
 """
 
 import functools
@@ -15,7 +15,7 @@ def _has_devices(device_map: dict[Any, Any]) -> bool:
 
 
 def install() -> None:
-    """Have RPC look at the device maps that it is given."""
+    """Make the initialization of RPC check the device maps."""
     if not distributed.is_available() or not distributed.rpc.is_available():
         return
     agent = distributed.rpc.TensorPipeAgent

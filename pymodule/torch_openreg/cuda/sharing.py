@@ -1,13 +1,13 @@
-"""How storages on ``cuda`` go to other processes: what PyTorch's own reducers ask of a storage.
+"""Sends storages on ``cuda`` to other processes: the methods that PyTorch's reducers need.
 
-Tensors are taken apart and put together by ``torch.multiprocessing.reductions``, as with any build
-of PyTorch that has CUDA; storages alone and received ones are refused there, as by CUDA. Events go
-by `torch.cuda.Event.ipc_handle`.
+``torch.multiprocessing.reductions`` serializes tensors, as in a PyTorch with CUDA. It rejects
+storages without a tensor and received storages, as with CUDA. Events use
+`torch.cuda.Event.ipc_handle`.
 
-CUDA has one handle for an allocation, and beside it an offset, a counter of receivers, and an event
-to wait for. A handle of openreg says all of this: each is for one receiver, whose stream waits for
-the sender's; so the places for the others stay empty, and none has to be given back. It says, too,
-which device it is for, so that processes with different CUDA_VISIBLE_DEVICES understand each other.
+CUDA sends a handle of the allocation, an offset, a counter of receivers, and an event to wait for.
+A handle of openreg contains all of this: it is for one receiver, whose stream waits for the
+sender's. So the other fields stay empty, and there is no counter to release. The handle also
+contains the device, so processes may have different values of CUDA_VISIBLE_DEVICES.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ _SharedStorage = tuple[int, bytes | None, int, int, bytes, int, bytes, bool]
 
 
 def _share(self: torch.UntypedStorage) -> _SharedStorage:
-    """Take a storage apart, into the arguments of `_receive`."""
+    """Export a storage; return the arguments of `_receive`."""
     if self.device.type != "cuda":
         raise RuntimeError(
             f"_share_cuda_: only available on CUDA, but the storage is {self.device}"
@@ -41,7 +41,7 @@ def _receive(
     event_handle: bytes,
     event_sync_required: bool,
 ) -> torch.UntypedStorage:
-    """Make a storage of what `_share` took apart: the same memory, in another process."""
+    """Import a storage of another process, from the result of `_share`."""
     if handle is None:
         return cls(0, device=torch.device("cuda", device))
     return _C.import_storage(_C.device_of_handle(handle), size_bytes, handle)
@@ -50,11 +50,11 @@ def _receive(
 def _release_ipc_counter(
     cls: type[torch.UntypedStorage], ref_counter_handle: bytes, ref_counter_offset: int
 ) -> None:
-    """Give back a counter of receivers: there is none."""
+    """Do nothing: there is no counter of receivers."""
 
 
 def install() -> None:
-    """Let tensors on ``cuda`` go through ``torch.multiprocessing``."""
+    """Let ``torch.multiprocessing`` send tensors on ``cuda``."""
     storage: Any = torch.UntypedStorage
     storage._share_cuda_ = _share
     storage._new_shared_cuda = classmethod(_receive)

@@ -1,4 +1,4 @@
-"""Streams and events, as ``torch._C`` names the classes that ``torch.cuda``'s inherit from."""
+"""Streams and events: the base classes of ``torch.cuda``'s classes, as named in ``torch._C``."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ __all__ = [
     "_cuda_setStream",
 ]
 
-_DEVICE_TYPE = 1  # of c10::DeviceType::CUDA, as streams are told of it
+_DEVICE_TYPE = 1  # c10::DeviceType::CUDA
 
 
 class _CudaStreamBase(torch._C.Stream):
@@ -118,7 +118,7 @@ def _cuda_getCurrentRawStream(device: int) -> int:
 
 
 def _cuda_getDefaultStream(device: int) -> tuple[int, int, int]:
-    _C.current_stream(device)  # refuses a device that does not exist
+    _C.current_stream(device)  # raises if the device does not exist
     return 0, device, _DEVICE_TYPE
 
 

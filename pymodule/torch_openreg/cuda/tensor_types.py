@@ -1,11 +1,11 @@
-"""The legacy types of tensors: ``torch.cuda.FloatTensor`` and its kind make tensors.
+"""The legacy tensor types, such as ``torch.cuda.FloatTensor``.
 
-PyTorch's C++ has these types in every build. One without CUDA asks a type whether it is of CUDA, in
-two places, and refuses those: where a type is called, and where it becomes the default. All else is
-there and works. So this answers no, for each of the types, where C++ keeps the answer: in the bytes
-behind the type object itself (``PyTensorType`` of ``torch/csrc/tensor/python_tensor.cpp``). These
-must be as expected before any is changed. What it costs: the attribute ``is_cuda`` of the types
-says no as well; that of tensors does not come from here.
+These types exist in every PyTorch. But a PyTorch without CUDA rejects the CUDA types in two places:
+when a type is called, and when it becomes the default type. Everything else works. So this module
+clears the flag ``is_cuda`` of these types where C++ stores it: in the bytes after the type object
+(``PyTensorType`` in ``torch/csrc/tensor/python_tensor.cpp``). It first checks that these bytes are
+as expected. A side effect: the attribute ``is_cuda`` of the types is False. Tensors are not
+affected.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import torch
 
 
 class _Fields(ctypes.Structure):
-    """What follows Python's part of a type object, as far as it matters here."""
+    """The beginning of the C++ fields after the Python part of a type object."""
 
     _fields_ = [
         ("dtype", ctypes.c_void_p),
@@ -26,7 +26,7 @@ class _Fields(ctypes.Structure):
 
 
 def _fields_of(tensor_type: type) -> _Fields:
-    # The size of Python's part is what the types' own type says of its instances.
+    # The metatype gives the size of the Python part of its instances.
     size: int = type(tensor_type).__basicsize__  # type: ignore[assignment]
     return _Fields.from_address(id(tensor_type) + size)
 
@@ -40,14 +40,20 @@ def _are_as_expected(fields: _Fields, tensor_type: type[torch.Tensor]) -> bool:
 
 
 def install() -> None:
-    """Let the types of ``cuda`` make tensors, and be the default."""
+    """Enable the types of ``cuda``.
+
+    Raises
+    ------
+    ImportError
+        If PyTorch stores the types in another way than expected.
+    """
     for tensor_type in torch._tensor_classes:
         if not tensor_type.is_cuda:
             continue
         fields = _fields_of(tensor_type)
         if not _are_as_expected(fields, tensor_type):
             raise ImportError(
-                f"openreg: {tensor_type.__name__} of PyTorch {torch.__version__} is not laid out "
-                "as that of the PyTorch that openreg was written for"
+                f"openreg: PyTorch {torch.__version__} has an unexpected memory layout of "
+                f"{tensor_type.__name__}: install the PyTorch release that openreg supports"
             )
         fields.is_cuda = False

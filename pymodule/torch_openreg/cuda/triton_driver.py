@@ -1,7 +1,7 @@
-"""What Triton asks of a GPU's driver: its properties. Kernels are interpreted, none is loaded.
+"""The part of the GPU driver that Triton's interpreter needs: the properties of a device.
 
-Triton makes such an object, by compiling a file against ``libcuda.so``, as soon as anything asks
-for its driver: autotuning and ``triton.testing.do_bench`` do, in its interpreter too.
+Triton creates its driver object, which compiles a file against ``libcuda.so``, when autotuning or
+``triton.testing.do_bench`` needs it, even if kernels are interpreted.
 """
 
 from typing import Any, NoReturn
@@ -10,10 +10,10 @@ import torch
 
 
 class CudaUtils:
-    """Stands where ``triton.backends.nvidia.driver.CudaUtils`` stood."""
+    """Replaces ``triton.backends.nvidia.driver.CudaUtils``."""
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        """Return what Triton asks for; clocks in kHz, the width of the bus in bits."""
+        """Return the properties of a device; clock rates in kHz, the bus width in bits."""
         properties: Any = torch.cuda.get_device_properties(device)
         return {
             "max_shared_mem": properties.shared_memory_per_block_optin,
@@ -27,6 +27,6 @@ class CudaUtils:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NotImplementedError(
-            f"triton: openreg has no {name}, for its devices run no compiled kernels: Triton "
-            "interprets kernels unless TRITON_INTERPRET is 0"
+            f"triton: openreg has no {name}, because its devices cannot run compiled kernels: set "
+            "TRITON_INTERPRET=1 to interpret kernels"
         )

@@ -1,6 +1,7 @@
-"""TunableOp, as ``torch._C`` names its settings: they are kept, and nothing is tuned.
+"""The settings of TunableOp, as named in ``torch._C``. They have no effect.
 
-CUDA's choice among implementations of a product of matrices, by measuring them. Here there is one.
+TunableOp measures several implementations of matrix products and chooses the fastest. openreg has
+only one.
 """
 
 import torch._C
@@ -26,58 +27,58 @@ __all__ = [
     "_cuda_tunableop_tuning_is_enabled",
 ]
 
-# With CUDA's defaults, of ATen/cuda/tunable/Tunable.h.
-_on = {"tunable": False, "tuning": True, "recording": False}
-_most = {"milliseconds": 30, "iterations": 100, "buffer": 0}
+# CUDA's defaults, from ATen/cuda/tunable/Tunable.h.
+_enabled = {"tunable": False, "tuning": True, "recording": False}
+_limits = {"milliseconds": 30, "iterations": 100, "buffer": 0}
 _file = {"name": "tunableop_results0.csv"}
 
 
 def _cuda_tunableop_enable(val: bool) -> None:
-    _on["tunable"] = bool(val)
+    _enabled["tunable"] = bool(val)
 
 
 def _cuda_tunableop_is_enabled() -> bool:
-    return _on["tunable"]
+    return _enabled["tunable"]
 
 
 def _cuda_tunableop_tuning_enable(val: bool) -> None:
-    _on["tuning"] = bool(val)
+    _enabled["tuning"] = bool(val)
 
 
 def _cuda_tunableop_tuning_is_enabled() -> bool:
-    return _on["tuning"]
+    return _enabled["tuning"]
 
 
 def _cuda_record_untuned_enable(val: bool) -> None:
-    _on["recording"] = bool(val)
+    _enabled["recording"] = bool(val)
 
 
 def _cuda_record_untuned_is_enabled() -> bool:
-    return _on["recording"]
+    return _enabled["recording"]
 
 
 def _cuda_tunableop_set_max_tuning_duration(duration: int) -> None:
-    _most["milliseconds"] = max(duration, 0)
+    _limits["milliseconds"] = max(duration, 0)
 
 
 def _cuda_tunableop_get_max_tuning_duration() -> int:
-    return _most["milliseconds"]
+    return _limits["milliseconds"]
 
 
 def _cuda_tunableop_set_max_tuning_iterations(iterations: int) -> None:
-    _most["iterations"] = max(iterations, 0)
+    _limits["iterations"] = max(iterations, 0)
 
 
 def _cuda_tunableop_get_max_tuning_iterations() -> int:
-    return _most["iterations"]
+    return _limits["iterations"]
 
 
 def _cuda_tunableop_set_rotating_buffer_size(buffer_size: int) -> None:
-    _most["buffer"] = max(buffer_size, 0)
+    _limits["buffer"] = max(buffer_size, 0)
 
 
 def _cuda_tunableop_get_rotating_buffer_size() -> int:
-    return _most["buffer"]
+    return _limits["buffer"]
 
 
 def _cuda_tunableop_set_numerical_check_tolerances(

@@ -1,20 +1,22 @@
-"""What ``torch.compile`` needs of a device for its default backend, Inductor.
+"""Support for ``torch.compile`` with its default backend, Inductor.
 
-Inductor generates C++ for the CPU. That code runs on device memory as it is, when it is given
-kernel addresses, so the devices share everything with the CPU's backend but three things, of which
-each has a module here:
+Inductor generates C++ for the CPU. With kernel addresses as arguments, this code runs on device
+memory unchanged. So the devices use Inductor's CPU backend, except for three parts:
 
-- `launches`: a generated kernel is launched on the stream of its tensors' device;
-- `codegen`: generated Python calls such kernels and allocates on the right device;
-- `cpu_patches`: where Inductor asks whether a device is "cpu" to choose among C++ and Triton, and for
-  nothing else, a device answers yes.
+- `launches`: launches a generated kernel on the stream of its tensors' device.
+- `codegen`: generates Python that calls such kernels and allocates on the right device.
+- `cpu_patches`: where Inductor asks whether a device is "cpu" only to choose between C++ and
+  Triton, makes a device answer yes.
 
-`device` says what Inductor and Dynamo ask of a device itself, `fake` what a traced convolution's
-result looks like; `cudagraph_trees` has what was compiled captured once and replayed. `graph_kernel` runs a graph as
-one kernel: `packages` those that were compiled ahead of time, `cpp_wrapper` those that are to run
-without Python.
+The other modules:
 
-Nothing of this is loaded before a program compiles something: `when_compiling` waits until Dynamo
+- `device`: what Inductor and Dynamo ask about a device.
+- `fake`: the results of convolutions during tracing.
+- `cudagraph_trees`: captures compiled code once and replays it.
+- `graph_kernel`: runs a graph as one kernel. `packages` uses it for programs that were compiled
+  ahead of time, `cpp_wrapper` for graphs that run without Python.
+
+Nothing of this is imported before a program compiles something: `when_compiling` waits until Dynamo
 and Inductor are imported.
 """
 
@@ -31,7 +33,7 @@ _TREES = "torch._inductor.cudagraph_trees"
 _FLEX_ATTENTION = "torch.nn.attention.flex_attention"
 _PACKAGES = "torch.export.pt2_archive._package"
 
-# What fills a module, and what is done instead.
+# _Load executes a module. _Step is called instead of it, with the module and its _Load.
 _Load = Callable[[ModuleType], None]
 _Step = Callable[[ModuleType, _Load], None]
 
@@ -40,12 +42,12 @@ _Step = Callable[[ModuleType, _Load], None]
 def when_compiling(device_type: str) -> None:
     """Register with Dynamo and Inductor as soon as a program imports them.
 
-    Once is enough: called again, it does nothing.
+    A second call does nothing.
 
     Parameters
     ----------
     device_type : str
-        What PyTorch calls the devices.
+        The device type of the devices.
     """
     from torch_openreg.inductor import _register
 
@@ -54,7 +56,7 @@ def when_compiling(device_type: str) -> None:
         _INDUCTOR: _after_loading(lambda: _register.with_inductor(device_type)),
         _PACKAGES: _after_loading(lambda: _register.with_packages(device_type)),
     }
-    if device_type != "cuda":  # which PyTorch's file is about
+    if device_type != "cuda":  # PyTorch's own modules support cuda
         steps[_TREES] = lambda module, load: _register.with_trees(module, device_type)
         steps[_FLEX_ATTENTION] = _after_loading(lambda: _register.with_flex_attention(device_type))
     for name in [name for name in steps if name in sys.modules]:
@@ -72,7 +74,7 @@ def _after_loading(act: Callable[[], None]) -> _Step:
 
 
 class _AtImport:
-    """Finds modules as Python does, and has a step load each."""
+    """An import hook that lets a step load each of some modules."""
 
     def __init__(self, steps: dict[str, _Step]) -> None:
         self._steps = steps
@@ -84,7 +86,7 @@ class _AtImport:
         if step is None:
             return None
         if not self._steps:
-            sys.meta_path.remove(self)  # which has what is called
+            sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module

@@ -1,4 +1,4 @@
-"""The code that Inductor generates for a device: the CPU's, with launches in the place of calls."""
+"""Generates code for a device: the CPU's code, with launches instead of calls."""
 
 import contextlib
 import re
@@ -16,19 +16,19 @@ from torch._inductor.virtualized import V
 
 from torch_openreg import __version__
 
-# Code of the CPU in the same graph has not the same text, so that it gets a kernel of its own.
+# Makes the text differ from CPU code in the same graph, so that they become different kernels.
 _MARK = "// launched by openreg\n"
 _CALLED = "async_compile.cpp_pybinding("
 
-# Loops are written for the program's threads; a kernel has those of its device's share, which are
-# no more.
+# Inductor generates loops for all threads of the program. A kernel only has the threads of its
+# device's share.
 _THREADS = re.compile(r"#pragma omp parallel num_threads\((\d+)\)")
 _SHARE = r"#pragma omp parallel num_threads(std::min(\1, omp_get_max_threads()))"
 
 
 class Version(CustomGraphModulePass):
-    """Changes no graph. What it returns is a part of the key by which compiled code is found again:
-    another version of these files generates its own."""
+    """A graph pass that changes nothing. Its uuid is a part of the key of Inductor's code cache, so
+    that another version of these files does not find old code."""
 
     def __call__(self, gm: torch.fx.GraphModule) -> None:
         pass
@@ -39,7 +39,7 @@ class Version(CustomGraphModulePass):
 
 
 class OpOverrides(DeviceOpOverrides):
-    """What generated Python says to change the current device or stream."""
+    """The statements with which generated Python changes the current device or stream."""
 
     def __init__(self, device_type: str) -> None:
         self._module = f"torch.{device_type}"
@@ -61,10 +61,10 @@ class OpOverrides(DeviceOpOverrides):
 
 
 class Scheduling(CppScheduling):
-    """Loops in C++, in kernels that are launched."""
+    """Generates C++ loops as kernels that are launched."""
 
     def codegen_template(self, *args: Any, **kwargs: Any) -> None:
-        # A template deals its work out to the threads that there are.
+        # A template distributes its work over the threads that exist at run time.
         with config.patch({"cpp.dynamic_threads": True}):
             super().codegen_template(*args, **kwargs)
 
@@ -76,13 +76,13 @@ class Scheduling(CppScheduling):
 
 
 class _Launches:
-    """What differs in generated Python, of a graph and of a graph within it."""
+    """The differences in the Python that is generated for a graph or a subgraph."""
 
     _is_launched = False
 
     @contextlib.contextmanager
     def launched_kernels(self) -> Iterator[None]:
-        """While it lasts, kernels that are defined are a device's."""
+        """Context manager in which new kernels are for a device."""
         self._is_launched = True
         try:
             yield
@@ -108,8 +108,8 @@ class _Launches:
     ) -> None:
         if triton:
             raise NotImplementedError(
-                f"openreg: {kernel_name} is a kernel of Triton's, which compiled code for a "
-                "simulated device cannot call: call it outside of what is compiled"
+                f"openreg: compiled code for a simulated device cannot call the Triton kernel "
+                f"{kernel_name}: call it outside of the compiled function"
             )
         self.writeline(self.wrap_kernel_call(kernel_name, call_args))  # type: ignore[attr-defined]
 
@@ -135,7 +135,7 @@ class _Launches:
 
 
 class Wrapper(_Launches, PythonWrapperCodegen):
-    """The Python function that calls what a graph was compiled to."""
+    """Generates the Python function that calls the kernels of a graph."""
 
     @staticmethod
     def create(
@@ -162,4 +162,4 @@ class Wrapper(_Launches, PythonWrapperCodegen):
 
 
 class _SubgraphWrapper(_Launches, SubgraphPythonWrapperCodegen):
-    """The same of a graph within another."""
+    """Generates the Python function of a subgraph."""

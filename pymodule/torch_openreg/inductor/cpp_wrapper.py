@@ -1,7 +1,7 @@
-"""``torch._inductor.config.cpp_wrapper``: graphs without Python, each of them one launch.
+"""``torch._inductor.config.cpp_wrapper``: graphs that run without Python, as one launch each.
 
-A graph that can be one kernel (`graph_kernel`) is compiled for the CPU, where Inductor writes a wrapper in
-C++. Any other has its wrapper in Python, as without the option.
+A graph that can be one kernel (`graph_kernel`) is compiled for the CPU, for which Inductor
+generates a wrapper in C++. Other graphs get a wrapper in Python, as without the option.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ _NAMESPACES = ("aten", "prims")
 
 
 def compile_for_host(device_type: str, compile_fx: Any) -> None:
-    """Have graphs of a device compiled for the CPU where they are to have a wrapper in C++."""
+    """Compile graphs of a device for the CPU if they need a wrapper in C++."""
     compile_inner: Callable[..., Any] = compile_fx._compile_fx_inner
 
     def _compile_fx_inner(
@@ -36,11 +36,11 @@ def compile_for_host(device_type: str, compile_fx: Any) -> None:
             or all(device.type != device_type for device in devices)
         ):
             return compile_inner(gm, example_inputs, *args, **kwargs)
-        if len(devices) == 1 and all(map(_is_the_same_on_host, gm.graph.nodes)):
+        if len(devices) == 1 and all(map(_can_run_on_cpu, gm.graph.nodes)):
             kwargs["cudagraphs"] = BoxedBool(False)
-            host_gm, host_inputs = _on_host(gm, example_inputs)
+            host_gm, host_inputs = _to_cpu(gm, example_inputs)
             compiled = compile_inner(host_gm, host_inputs, *args, **kwargs)
-            return _launched(compiled, gm, devices.pop())
+            return _as_launch(compiled, gm, devices.pop())
         kwargs["cpp_wrapper"] = False
         with config.patch(cpp_wrapper=False):
             return compile_inner(gm, example_inputs, *args, **kwargs)
@@ -53,43 +53,46 @@ def _tensors_of(gm: GraphModule) -> list[torch.Tensor]:
     return [each for each in values if isinstance(each, torch.Tensor)]
 
 
-def _is_the_same_on_host(node: Node) -> bool:
-    """Return whether a node of a graph does the same in a program of the CPU."""
+def _can_run_on_cpu(node: Node) -> bool:
+    """Return whether a node of a graph gives the same result in a CPU program."""
     value = node.meta.get("val")
-    if free_unbacked_symbols(value):  # how large results are, data will say
+    if free_unbacked_symbols(value):  # the size of the result depends on data
         return False
     if node.op == "placeholder":
         return isinstance(value, torch.Tensor | int | torch.SymInt)
     if node.op == "output":
-        return all(map(_is_known, node.args[0]))  # type: ignore[arg-type]
+        return all(map(_is_tensor_or_input, node.args[0]))  # type: ignore[arg-type]
     if node.op == "get_attr":
         return isinstance(value, torch.Tensor)
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
         is_pytorchs = target.namespace in _NAMESPACES
-        return is_pytorchs and graph_kernel.is_of_host(target) and not graph_kernel.draws(node)
+        has_kernel = is_pytorchs and graph_kernel.has_cpu_kernel(target)
+        return has_kernel and not graph_kernel.uses_rng(node)
     return getattr(target, "__module__", None) in ("operator", "_operator")
 
 
-def _is_known(result: Any) -> bool:
-    """Return whether a result of a graph is a tensor, or known before the graph runs."""
+def _is_tensor_or_input(result: Any) -> bool:
+    """Return whether a result of a graph is a tensor, an input of the graph, or a constant."""
     if isinstance(result, Node) and result.op != "placeholder":
         return isinstance(result.meta.get("val"), torch.Tensor)
     return True
 
 
-def _on_host(gm: GraphModule, inputs: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
-    host_gm = graph_kernel.on_host(gm)
+def _to_cpu(gm: GraphModule, inputs: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
+    host_gm = graph_kernel.to_cpu(gm)
     mode: Any = next(each.fake_mode for each in _tensors_of(gm))  # type: ignore[attr-defined]
     with mode:
-        host_inputs = [_like(each) if isinstance(each, torch.Tensor) else each for each in inputs]
+        host_inputs = [
+            _cpu_like(each) if isinstance(each, torch.Tensor) else each for each in inputs
+        ]
     _Layouts(host_gm, mode).propagate_dont_convert_inputs(*host_inputs)
     return host_gm, host_inputs
 
 
 class _Layouts(FakeTensorProp):
-    """Computes what results look like, and which share memory, with the strides that they had on
-    the device: a graph's views are views of those."""
+    """Computes the fake results of the CPU graph with the strides that they had on the device,
+    because the views of the graph were made for these strides."""
 
     def run_node(self, n: Node) -> Any:
         before = n.meta.get("val")
@@ -106,22 +109,22 @@ def _with_strides(tensor: Any, like: Any) -> Any:
     return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
 
 
-def _like(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the CPU that lies in its storage as another does."""
+def _cpu_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a CPU tensor with the layout of another tensor in its storage."""
     offset: Any = tensor.storage_offset()
     size = compute_required_storage_length(tensor.shape, tensor.stride(), offset)
     storage = torch.empty(size, dtype=tensor.dtype)
     return storage.as_strided(tensor.shape, tensor.stride(), offset)
 
 
-def _launched(
+def _as_launch(
     compiled: Any, gm: GraphModule, device: torch.device
 ) -> Callable[[list[Any]], list[Any]]:
-    """Return what calls compiled code of the CPU on a device, as Inductor's code is called."""
+    """Return a function that launches compiled CPU code on a device, in Inductor's convention."""
     nodes = list(gm.graph.nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
     tensors = [i for i, node in enumerate(inputs) if isinstance(node.meta["val"], torch.Tensor)]
-    mutated = getattr(compiled, "mutated_input_idxs", ())  # a graph without calls is no code
+    mutated = getattr(compiled, "mutated_input_idxs", ())  # absent if the graph calls nothing
     written = [i for i in tensors if i in mutated]
     read = [i for i in tensors if i not in written]
     numbers = [i for i in range(len(inputs)) if i not in tensors]
@@ -132,12 +135,12 @@ def _launched(
             arguments[place] = value
         return [each for each in compiled(arguments) if isinstance(each, torch.Tensor)]
 
-    launched = graph_kernel.Launched(program, device)
+    kernel = graph_kernel.GraphKernel(program, device)
     sources = [_source_of(each, inputs) for each in nodes[-1].args[0]]
 
     def call(arguments: list[Any]) -> list[Any]:
         parts = [[arguments[i] for i in part] for part in (read, written, numbers)]
-        computed = iter(launched(*parts))
+        computed = iter(kernel(*parts))
         results = [source(arguments, computed) for source in sources]
         arguments.clear()
         return results
@@ -149,7 +152,7 @@ def _launched(
 def _source_of(
     result: Any, inputs: list[Node]
 ) -> Callable[[list[Any], Iterator[torch.Tensor]], Any]:
-    """Return where a result of a graph comes from: the program, its arguments, or nowhere."""
+    """Return a function that gets a result of a graph: computed, an argument, or a constant."""
     if not isinstance(result, Node):
         return lambda arguments, computed: result
     if isinstance(result.meta["val"], torch.Tensor):

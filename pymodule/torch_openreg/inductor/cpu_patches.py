@@ -1,8 +1,8 @@
-"""Where Inductor asks whether a device is "cpu", and means whether its code is C++.
+"""Patches Inductor where it compares a device with "cpu" to find out whether its code is C++.
 
-Inductor's questions have no extension point of their own: this is the one place that changes
-functions of it. All of them answer for other devices as before. Each entry says what would be
-generated otherwise.
+Inductor has no extension point for these decisions, so this file replaces functions of it; no other
+file does. The replacements do not change the results for other devices. The comment of each patch
+names the decision.
 """
 
 import sys
@@ -16,12 +16,12 @@ from torch._inductor.virtualized import V, ops
 
 
 def install(device_type: str) -> None:
-    """Have a device answer as the CPU."""
+    """Make Inductor treat a device like the CPU."""
 
     def is_ours(device: torch.device | None) -> bool:
         return device is not None and device.type == device_type
 
-    # The order of loops, and which nodes become one: a GPU's kernels have a grid.
+    # The order of loops and the fusion of nodes: GPU kernels have a grid.
     is_cpu = scheduler.BaseSchedulerNode.is_cpu
 
     def node_is_cpu(self: scheduler.BaseSchedulerNode) -> bool:
@@ -29,7 +29,7 @@ def install(device_type: str) -> None:
 
     scheduler.BaseSchedulerNode.is_cpu = node_is_cpu  # type: ignore[method-assign]
 
-    # Indices of transposed maxima, what is computed once and read often, whether Triton is needed.
+    # Indices of transposed maxima, which values are realized, and whether Triton is needed.
     type_of = ir.get_device_type
 
     def get_device_type(x: Any) -> str | None:
@@ -38,7 +38,7 @@ def install(device_type: str) -> None:
 
     ir.get_device_type = get_device_type
 
-    # Which language bounds are checked in, and what a kernel may call.
+    # The language of bounds checks, and the functions that a kernel may call.
     backend_of = utils.get_current_backend
 
     def get_current_backend(device: str | None = None) -> str:
@@ -47,7 +47,7 @@ def install(device_type: str) -> None:
 
     _replace_everywhere(backend_of, get_current_backend)
 
-    # Sums into places that threads share.
+    # Scatter reductions into memory that threads share.
     falls_back = utils.use_scatter_fallback
 
     def use_scatter_fallback(
@@ -63,10 +63,10 @@ def install(device_type: str) -> None:
 
     _replace_everywhere(falls_back, use_scatter_fallback)
 
-    # Convolutions with their channels last: the kernels are those of MKL-DNN.
+    # Convolutions in the channels-last format: the kernels are those of MKL-DNN.
     graph.SUPPORTED_MKLDNN_DEVICES += (device_type,)  # type: ignore[assignment]
 
-    # Division, which is not by a multiplication with the reciprocal.
+    # Division: on a GPU, Inductor multiplies by the reciprocal.
     divide = lowering.div_prim
 
     def div_prim(a: Any, b: Any) -> Any:
@@ -80,7 +80,7 @@ def install(device_type: str) -> None:
 
     lowering.div_prim = lowering.register_lowering([torch.ops.prims.div], broadcast=True)(div_prim)
 
-    # Variances in two passes, whose numbers are those of the CPU.
+    # Variances: two passes, for the same results as on the CPU.
     two_steps = lowering.use_two_step_variance
 
     def use_two_step_variance(x: Any, axis: Any, keepdim: bool, input_dtype: torch.dtype) -> bool:
@@ -92,7 +92,7 @@ def install(device_type: str) -> None:
 
     lowering.use_two_step_variance = use_two_step_variance
 
-    # Attention with a function of scores, which PyTorch has in C++ for the CPU, without gradients.
+    # flex_attention: PyTorch has a C++ implementation for the CPU, without gradients.
     flex_attention = torch.ops.higher_order.flex_attention
     lower = lowering.lowerings[flex_attention]
 
@@ -103,8 +103,8 @@ def install(device_type: str) -> None:
 
     lowering.lowerings[flex_attention] = lower_flex_attention
 
-    # The other way round, for the CPU has no streams: a graph of several streams keeps their names
-    # where it makes a device the current one. Kernels find the device by their tensors.
+    # Here a device differs from the CPU, which has no streams: a graph with several streams needs
+    # the device guard, which defines their names. Kernels find their device by their tensors.
     needs_guard = utils.device_need_guard
 
     def device_need_guard(device: str) -> bool:
@@ -114,7 +114,7 @@ def install(device_type: str) -> None:
 
     _replace_everywhere(needs_guard, device_need_guard)
 
-    # Again so: a device's nodes can be captured, and those of a GPU are asked about.
+    # Here, too: the nodes of a device can be captured, and Inductor only considers those of a GPU.
     reason_to_partition = scheduler.Scheduler.should_partition
 
     def should_partition(
@@ -130,14 +130,14 @@ def install(device_type: str) -> None:
 
     scheduler.Scheduler.should_partition = should_partition  # type: ignore[method-assign]
 
-    # CUDA mode: of GPUs it is known that Triton compiles their kernels.
+    # CUDA mode: Inductor assumes that Triton compiles the kernels of device type "cuda".
     if device_type == "cuda":
         utils.GPU_TYPES.remove(device_type)
-        config.cuda_backend = "cpp"  # type: ignore[assignment] # which no other has
+        config.cuda_backend = "cpp"  # type: ignore[assignment] # a name of our own
 
 
 def _replace_everywhere(old: Callable[..., Any], new: Callable[..., Any]) -> None:
-    """Put a function in the place of another in all modules of Inductor that imported it."""
+    """Replace a function in all modules of Inductor that imported it."""
     for name, module in list(sys.modules.items()):
         if name.startswith("torch._inductor") and vars(module).get(old.__name__) is old:
             setattr(module, old.__name__, new)

@@ -1,6 +1,6 @@
-"""What Dynamo and Inductor ask of a device: a thin layer over its module.
+"""The device interface for Dynamo and Inductor: a thin layer over the device module.
 
-Inductor imports this file's caller while it is loaded itself: so nothing of it is needed here.
+Inductor imports the caller of this file while it is loading, so this file must not import Inductor.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from torch_openreg import _C
 
 
 def make_interface(device_type: str) -> type[DeviceInterface]:
-    """Return the interface of the devices of a type, as `CudaInterface` is that of CUDA's."""
+    """Return the interface class of a device type, like PyTorch's `CudaInterface`."""
     module: Any = torch.get_device_module(device_type)
 
     def index_of(device: torch.types.Device) -> int:

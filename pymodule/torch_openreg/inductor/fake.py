@@ -1,8 +1,8 @@
-"""What a convolution's result looks like on a device, while a program is traced.
+"""The results of convolutions on fake tensors, while a program is traced.
 
-PyTorch asks the backend that the device type has for convolutions, and expects results of backends
-outside of it to be contiguous. The kernels here are the CPU's, whose results may have their
-channels last.
+PyTorch chooses the layout by the convolution backend of the device type, and expects contiguous
+results from out-of-tree backends. The kernels here are the CPU's, whose results may be in the
+channels-last format.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _OPERATORS = (
 
 
 def install(device_type: str) -> None:
-    """Have a device answer as the CPU."""
+    """Give convolutions on a device the layouts of the CPU."""
     for operator in _OPERATORS:
         theirs = fake_impls.op_implementations_dict[operator]
         fake_impls.op_implementations_dict[operator] = _as_cpu(device_type, theirs)

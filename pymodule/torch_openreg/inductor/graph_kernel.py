@@ -1,8 +1,8 @@
-"""A graph as one kernel: compiled for the CPU as a whole, a call of it is one launch.
+"""Runs a graph as one kernel: it is compiled for the CPU as a whole, and a call is one launch.
 
-The program is the CPU's, and takes the device's memory for the host's, as every kernel of the CPU
-does; what it allocates lies on the device. So it must not do what differs between the two: draw
-random numbers, or call what a device has kernels of its own for.
+The CPU program accesses device memory as if it were host memory, as every CPU kernel does here. Its
+allocations are on the device. The program must not do what differs between CPU and device: use
+random numbers, or call operators for which a device has its own kernels.
 """
 
 import copy
@@ -22,8 +22,8 @@ _operators.define(
 
 _Program = Callable[[list[torch.Tensor], list[torch.Tensor], list[int]], list[torch.Tensor]]
 _numbers = itertools.count(1)
-# By number. A call is never queued, so whoever calls one has it until it has run.
-_programs: weakref.WeakValueDictionary[int, "Launched"] = weakref.WeakValueDictionary()
+# By number. Calls are never queued, so the caller keeps the kernel alive until it has run.
+_programs: weakref.WeakValueDictionary[int, "GraphKernel"] = weakref.WeakValueDictionary()
 
 
 @torch.library.impl(_operators, "run_whole", "CPU")
@@ -37,16 +37,16 @@ def _run(
     return _programs[program].program(list(inputs), list(written), list(numbers))
 
 
-class Launched:
-    """A program of the CPU, of which a call is one launch on a device.
+class GraphKernel:
+    """A CPU program. Each call of it is one launch on a device.
 
     Parameters
     ----------
     program : callable
-        Is given the tensors that are read, those that are written, both as tensors of the CPU, and
-        numbers; returns a list of tensors.
+        The program. Its arguments are the tensors to read and the tensors to write, all as CPU
+        tensors, and numbers. It returns a list of tensors.
     device : torch.device
-        Where the results lie.
+        The device of the results.
     """
 
     def __init__(self, program: _Program, device: torch.device) -> None:
@@ -66,14 +66,14 @@ class Launched:
 
 
 def nodes_of(model: GraphModule) -> Iterator[Node]:
-    """Yield the nodes of a graph and of those within it."""
+    """Yield the nodes of a graph and of its subgraphs."""
     for module in model.modules():
         if isinstance(module, GraphModule):
             yield from module.graph.nodes
 
 
-def draws(node: Node) -> bool:
-    """Return whether a node draws random numbers: dropout that is off does not."""
+def uses_rng(node: Node) -> bool:
+    """Return whether a node uses random numbers. Dropout that is off does not."""
     operator = node.target
     if (
         not isinstance(operator, torch._ops.OpOverload)
@@ -87,14 +87,14 @@ def draws(node: Node) -> bool:
     return bool(in_training) and given.get("dropout_p", given.get("p", 1)) != 0
 
 
-def is_of_host(operator: torch._ops.OpOverload) -> bool:
-    """Return whether the CPU has an operator: CUDA has some of its own."""
+def has_cpu_kernel(operator: torch._ops.OpOverload) -> bool:
+    """Return whether an operator has a CPU kernel. Some operators only exist for CUDA."""
     has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
     return has_kernel(operator.name(), "CPU")
 
 
-def on_host(model: GraphModule) -> GraphModule:
-    """Return a copy of a device's graph that is the CPU's, with its constants."""
+def to_cpu(model: GraphModule) -> GraphModule:
+    """Return a copy of a graph, with its constants, for the CPU instead of a device."""
     model = copy.deepcopy(model).cpu()
     host = torch.device("cpu")
     for node in nodes_of(model):

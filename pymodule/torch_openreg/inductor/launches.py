@@ -1,7 +1,7 @@
-"""Generated kernels as launches: what generated Python calls.
+"""Compiles generated kernels and launches them. Generated Python calls this module.
 
-A kernel is compiled as for the CPU, with a second function beside it that takes all arguments in
-one array of words. `torch_openreg._C.CompiledKernel` launches that function.
+A kernel is compiled as for the CPU, with a second function that takes all arguments in one array of
+words. `torch_openreg._C.CompiledKernel` launches that function.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _ENTRY = "openreg_launch"
 
 @codecache.clear_on_fresh_cache
 class _Libraries(codecache.CppCodeCache):
-    """Libraries of kernels that need nothing of Python or PyTorch."""
+    """The code cache for kernels, which need neither Python nor PyTorch."""
 
     cache: dict[str, Callable[[], Any]] = {}
     cache_clear = staticmethod(cache.clear)
@@ -30,14 +30,14 @@ class _Libraries(codecache.CppCodeCache):
 
 
 def _letter(argument_type: str) -> str:
-    """Return what `CompiledKernel` calls an argument of a type of C++."""
+    """Return the letter of `CompiledKernel` for an argument of a C++ type."""
     if argument_type.endswith("*"):
         return "r" if argument_type.startswith("const ") else "w"
     return "f" if argument_type.removeprefix("const ") == "float" else "i"
 
 
 def _entry(argument_types: Sequence[str]) -> str:
-    """Return the function that calls ``kernel`` with the words of an array."""
+    """Return the C++ function that calls ``kernel`` with the words of an array."""
 
     def argument(place: int, argument_type: str) -> str:
         word = f"words[{place}]"
@@ -54,18 +54,18 @@ def _entry(argument_types: Sequence[str]) -> str:
 def launched_kernel(
     compiler: AsyncCompile, name: str, argument_types: list[str], source: str
 ) -> Any:
-    """Compile a kernel; return what launches it, or a future of that.
+    """Compile a kernel; return a `CompiledKernel` or a future of it.
 
     Parameters
     ----------
     compiler : AsyncCompile
-        Who compiles, perhaps in another process.
+        The compiler. It may compile in another process.
     name : str
-        What profiles and errors call the kernel.
+        The name of the kernel in profiles and errors.
     argument_types : list of str
-        Of the function ``kernel``, in C++.
+        The C++ types of the arguments of the function ``kernel``.
     source : str
-        C++ that defines it.
+        The C++ source that defines the function ``kernel``.
     """
     in_this_process = get_compile_threads() <= 1
     library = _Libraries.load_async(
@@ -83,5 +83,5 @@ def launched_kernel(
 
 
 def current_raw_stream(device: int) -> int:
-    """Return the current stream of a device, as the number that other libraries have for it."""
+    """Return the native handle of the current stream of a device."""
     return _C.stream_handle(device, _C.current_stream(device))

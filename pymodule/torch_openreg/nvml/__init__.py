@@ -1,13 +1,13 @@
-"""NVML for programs that are not edited: where its library and ``nvidia-smi`` lie.
+"""NVML for unmodified programs: the folders of the library and of ``nvidia-smi``.
 
-``libnvidia-ml.so.1`` beside this file has NVML's interface and tells of the simulated devices.
-Programs, pynvml and ``torch.cuda`` among them, find it when its folder was in LD_LIBRARY_PATH as
-they were started, and ``nvidia-smi`` in PATH. A launcher sets both::
+``libnvidia-ml.so.1`` beside this file implements NVML for the simulated devices. Programs such as
+pynvml and ``torch.cuda`` find it if its folder is in LD_LIBRARY_PATH when they start, and find
+``nvidia-smi`` in PATH. A launcher sets both::
 
     environment["LD_LIBRARY_PATH"] = f"{library_folder()}:{...}"
     environment["PATH"] = f"{programs_folder()}:{...}"
 
-Nothing in this folder imports PyTorch, for ``nvidia-smi`` is asked by scripts and in loops.
+This package does not import PyTorch, because scripts call ``nvidia-smi`` often and in loops.
 """
 
 from pathlib import Path
@@ -16,10 +16,10 @@ LIBRARY = "libnvidia-ml.so.1"
 
 
 def library_folder() -> Path:
-    """Return the folder in which ``libnvidia-ml.so.1`` lies."""
+    """Return the folder of ``libnvidia-ml.so.1``."""
     return Path(__file__).resolve().parent
 
 
 def programs_folder() -> Path:
-    """Return the folder in which ``nvidia-smi`` lies, and nothing else."""
+    """Return the folder of ``nvidia-smi``, which contains nothing else."""
     return library_folder() / "bin"

@@ -1,5 +1,6 @@
-"""What ``nvidia-smi`` asks of ``libnvidia-ml.so.1``, by ctypes: devices and processes as Python has
-them. The library is the one beside this file, whatever the system has.
+"""A ctypes interface to ``libnvidia-ml.so.1``, for ``nvidia-smi``: devices and processes.
+
+It always loads the library beside this file, even if the system has another one.
 """
 
 import ctypes
@@ -16,7 +17,7 @@ _NAME_BYTES = 4096
 
 
 class NvmlError(Exception):
-    """What the library refused, in its own sentence."""
+    """An error of the library, with its own text."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -63,7 +64,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Device:
-    """One device, at the moment at which it was asked; sizes in bytes, shares in percent."""
+    """The state of a device at one moment; sizes in bytes, shares in percent."""
 
     index: int
     name: str
@@ -84,36 +85,36 @@ class Device:
 
 
 class Library:
-    """The library, initialized."""
+    """The library. Use `opened` to initialize it."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(str(library_folder() / LIBRARY))
         self._library.nvmlErrorString.restype = ctypes.c_char_p
 
-    def ask(self, name: str, *arguments: object) -> None:
-        """Call a function; raises NvmlError."""
+    def call(self, name: str, *arguments: object) -> None:
+        """Call a function; raise NvmlError if it fails."""
         code = getattr(self._library, name)(*arguments)
         if code != 0:
             raise NvmlError(code, self._library.nvmlErrorString(code).decode())
 
     def text(self, name: str, *arguments: object, room: int = _TEXT_BYTES) -> str:
-        """Call a function that writes text."""
+        """Call a function that writes text, and return the text."""
         text = ctypes.create_string_buffer(room)
-        self.ask(name, *arguments, text, c_uint(room))
+        self.call(name, *arguments, text, c_uint(room))
         return text.value.decode(errors="replace")
 
     def driver_version(self) -> str:
         return self.text("nvmlSystemGetDriverVersion")
 
     def cuda_version(self) -> str:
-        """As it is written: "13.0"."""
+        """Return the CUDA version as text, such as "13.0"."""
         version = c_int()
-        self.ask("nvmlSystemGetCudaDriverVersion_v2", byref(version))
+        self.call("nvmlSystemGetCudaDriverVersion_v2", byref(version))
         return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
     def count(self) -> int:
         count = c_uint()
-        self.ask("nvmlDeviceGetCount_v2", byref(count))
+        self.call("nvmlDeviceGetCount_v2", byref(count))
         return count.value
 
     def _process_name(self, pid: int) -> str:
@@ -127,7 +128,9 @@ class Library:
         while True:
             count, processes = c_uint(room), (_Process * room)()
             try:
-                self.ask("nvmlDeviceGetComputeRunningProcesses_v3", handle, byref(count), processes)
+                self.call(
+                    "nvmlDeviceGetComputeRunningProcesses_v3", handle, byref(count), processes
+                )
             except NvmlError as error:
                 if error.code != _INSUFFICIENT_SIZE:
                     raise
@@ -139,14 +142,14 @@ class Library:
             ]
 
     def device(self, index: int) -> Device:
-        """All that is known of a device."""
+        """Return the state of a device."""
         handle, memory, rates, pci = c_void_p(), _Memory(), _Utilization(), _Pci()
         major, minor = c_int(), c_int()
-        self.ask("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
-        self.ask("nvmlDeviceGetMemoryInfo", handle, byref(memory))
-        self.ask("nvmlDeviceGetUtilizationRates", handle, byref(rates))
-        self.ask("nvmlDeviceGetPciInfo_v3", handle, byref(pci))
-        self.ask("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
+        self.call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
+        self.call("nvmlDeviceGetMemoryInfo", handle, byref(memory))
+        self.call("nvmlDeviceGetUtilizationRates", handle, byref(rates))
+        self.call("nvmlDeviceGetPciInfo_v3", handle, byref(pci))
+        self.call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
         return Device(
             index=index,
             name=self.text("nvmlDeviceGetName", handle),
@@ -169,10 +172,10 @@ class Library:
 
 @contextmanager
 def opened() -> Iterator[Library]:
-    """The library, from nvmlInit to nvmlShutdown."""
+    """Context manager that initializes the library and shuts it down."""
     library = Library()
-    library.ask("nvmlInitWithFlags", c_uint(0))
+    library.call("nvmlInitWithFlags", c_uint(0))
     try:
         yield library
     finally:
-        library.ask("nvmlShutdown")
+        library.call("nvmlShutdown")

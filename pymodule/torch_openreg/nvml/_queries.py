@@ -1,6 +1,6 @@
-"""The fields that ``nvidia-smi --query-gpu`` and ``--query-compute-apps`` know, and their csv.
+"""The fields of ``nvidia-smi --query-gpu`` and ``--query-compute-apps``, and their CSV output.
 
-Names, headings, units and the format are nvidia-smi's, since scripts take them apart.
+Names, headings, units and the format are nvidia-smi's, because scripts parse them.
 """
 
 import datetime
@@ -15,9 +15,9 @@ _MIB = 1 << 20
 
 
 class Refusal(Exception):
-    """What is not understood or cannot be done: a sentence, and the status to end with."""
+    """An invalid request: a sentence for the user, and the exit status."""
 
-    INVALID_ARGUMENT, NOT_FOUND = 2, 6  # nvidia-smi's
+    INVALID_ARGUMENT, NOT_FOUND = 2, 6  # exit statuses of nvidia-smi
 
     def __init__(self, sentence: str, status: int = INVALID_ARGUMENT) -> None:
         super().__init__(sentence)
@@ -26,7 +26,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class _Row:
-    """What one line is about; a process only in lines about processes."""
+    """The subject of a line: a device, and a process in lines about processes."""
 
     library: Library
     device: Device
@@ -40,7 +40,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Field:
-    """A column: its name, its value in a row, and the unit of all its values, or none."""
+    """A column: its name, a function that returns its value in a row, and its unit or ""."""
 
     name: str
     value: Callable[[_Row], object]
@@ -53,12 +53,12 @@ def _now(row: _Row) -> str:
 
 
 def _by_name(fields: Iterable[_Field], **others: str) -> dict[str, _Field]:
-    """By their names and by other names, which have a heading all the same."""
+    """Return the fields by name. `others` are more names of fields; headings do not use them."""
     found = {field.name: field for field in fields}
     return found | {other.replace("__", "."): found[name] for other, name in others.items()}
 
 
-# What a GPU may have or not, and a simulated device has not.
+# Fields that some GPUs lack, and that simulated devices lack.
 _LACKING_NAMES = """
     accounting.buffer_size accounting.mode clocks.applications.graphics clocks.applications.memory
     clocks.current.graphics clocks.current.memory clocks.current.sm clocks.current.video
@@ -135,12 +135,12 @@ _PROCESS_FIELDS = _by_name(
 
 
 class Form:
-    """``--format``: csv, and what to leave out of it.
+    """The value of ``--format``: csv, and what to omit.
 
     Parameters
     ----------
     text
-        As it was given.
+        The value of the option.
     """
 
     def __init__(self, text: str) -> None:
@@ -153,7 +153,7 @@ class Form:
         self._header, self._units = "noheader" not in words, "nounits" not in words
 
     def without_header(self) -> "Form":
-        """The same, for the second and later times."""
+        """Return the same format without headings, for repeated output."""
         form = Form("csv" if self._units else "csv,nounits")
         form._header = False
         return form
@@ -166,7 +166,7 @@ class Form:
         return f"{text} {field.unit}" if self._units and field.unit and text[0] != "[" else text
 
     def lines(self, fields: list[_Field], rows: list[_Row]) -> list[str]:
-        """The csv's lines."""
+        """Return the lines of the CSV output."""
         table = [[self._cell(field, row) for field in fields] for row in rows]
         if self._header:
             table.insert(0, [self._heading(field) for field in fields])
@@ -182,20 +182,20 @@ def _chosen(names: str, known: dict[str, _Field]) -> list[_Field]:
 
 
 def query_devices(library: Library, devices: list[Device], names: str, form: Form) -> list[str]:
-    """One line for each device."""
+    """Return one line for each device."""
     fields = _chosen(names, _DEVICE_FIELDS)
     return form.lines(fields, [_Row(library, device) for device in devices])
 
 
 def query_processes(library: Library, devices: list[Device], names: str, form: Form) -> list[str]:
-    """One line for each process on each device."""
+    """Return one line for each process on each device."""
     fields = _chosen(names, _PROCESS_FIELDS)
     rows = [_Row(library, device, process) for device in devices for process in device.processes]
     return form.lines(fields, rows)
 
 
 def list_fields() -> str:
-    """What ``--help-query-gpu`` prints."""
+    """Return the text of ``--help-query-gpu``."""
     lacking = ", ".join(sorted(_LACKING))
     known = ", ".join(sorted(name for name in _DEVICE_FIELDS if name not in _LACKING))
-    return f"Fields of --query-gpu: {known}\n\nWhich are always {NOT_AVAILABLE}: {lacking}"
+    return f"Fields of --query-gpu: {known}\n\nFields that are always {NOT_AVAILABLE}: {lacking}"

@@ -1,8 +1,8 @@
-"""``nvidia-smi`` for the simulated devices: what scripts ask of it, in the words it answers with.
+"""``nvidia-smi`` for the simulated devices: the options that scripts use, with the same output.
 
-It shows what ``libnvidia-ml.so.1`` tells: the devices of this process's group. What a simulated
-device does not have is ``[N/A]``, as with a GPU that does not have it. What would set something,
-and the commands behind a word of their own (``topo``, ``dmon``), are refused.
+It shows the devices of this process's group, as reported by ``libnvidia-ml.so.1``. Fields that a
+simulated device lacks are ``[N/A]``, as on a GPU that lacks them. Options that change settings and
+subcommands such as ``topo`` and ``dmon`` are rejected.
 """
 
 import argparse
@@ -23,8 +23,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="nvidia-smi",
         description="Shows the simulated devices of this process's group as nvidia-smi shows GPUs.",
-        epilog="Exit status: 0; 2 for arguments that are wrong, 6 for a device that is not there, "
-        "9 when there are no devices.",
+        epilog="Exit status: 0 for success, 2 for invalid arguments, 6 for a device that does not "
+        "exist, 9 if there are no devices.",
         allow_abbrev=False,
     )
     parser.add_argument("-L", "--list-gpus", action="store_true", help="list devices and UUIDs")
@@ -32,16 +32,22 @@ def _parser() -> argparse.ArgumentParser:
         "-i",
         "--id",
         metavar="ID",
-        help="only these: numbers, UUIDs or bus ids, with commas between",
+        help="show only these devices: indices, UUIDs or bus ids, separated by commas",
     )
-    parser.add_argument("--query-gpu", metavar="FIELDS", help="fields of devices as csv")
+    parser.add_argument("--query-gpu", metavar="FIELDS", help="print fields of devices as CSV")
     parser.add_argument(
-        "--query-compute-apps", metavar="FIELDS", help="fields of processes on devices as csv"
+        "--query-compute-apps", metavar="FIELDS", help="print fields of processes on devices as CSV"
     )
     parser.add_argument("--format", metavar="FORMAT", help="csv[,noheader][,nounits]")
     parser.add_argument("--help-query-gpu", action="store_true", help="list the fields of devices")
     parser.add_argument(
-        "-l", "--loop", metavar="SECONDS", nargs="?", type=float, const=5.0, help="again and again"
+        "-l",
+        "--loop",
+        metavar="SECONDS",
+        nargs="?",
+        type=float,
+        const=5.0,
+        help="repeat every SECONDS (default 5)",
     )
     parser.add_argument("--version", action="store_true", help="show versions")
     return parser
@@ -69,7 +75,7 @@ def _choose(devices: list[Device], ids: str | None) -> list[Device]:
 
 
 def _snapshot(devices: list[Device]) -> dict[str, Any]:
-    """The devices as `smi_table` draws them."""
+    """Return the devices in the form that `smi_table` draws."""
     processes: dict[int, dict[str, Any]] = {}
     for place, device in enumerate(devices):
         for process in device.processes:
@@ -132,7 +138,7 @@ def _form(chosen: argparse.Namespace) -> Form | None:
         query for query in (chosen.query_gpu, chosen.query_compute_apps) if query is not None
     ]
     if len(queries) > 1:
-        raise Refusal("--query-gpu and --query-compute-apps cannot be asked at once")
+        raise Refusal("--query-gpu and --query-compute-apps cannot be combined")
     if not queries:
         return None
     return Form(chosen.format or "")
@@ -163,18 +169,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments
-        The words behind the program's name; those of the process if not given.
+        The arguments after the name of the program. The default is those of the process.
 
     Returns
     -------
     int
-        The exit status, as nvidia-smi's.
+        The exit status, like nvidia-smi's.
     """
     chosen = _parser().parse_args(arguments)
     try:
         _run(chosen)
     except Refusal as refusal:
-        print(f"{refusal}\n")  # nvidia-smi says so on stdout
+        print(f"{refusal}\n")  # nvidia-smi prints errors to stdout
         return refusal.status
     except NvmlError as error:
         print(f"NVIDIA-SMI has failed: {error}\n")

@@ -1,7 +1,7 @@
-"""``torch.openreg``: what ``torch.cuda`` is for NVIDIA GPUs, for simulated devices.
+"""``torch.openreg``: the counterpart of ``torch.cuda`` for the simulated devices.
 
-Names, signatures and errors are those of ``torch.cuda``. Each concern has a module of its own:
-`devices`, `memory`, `random`, `streams`, `graphs` and `amp`; this file only brings them together.
+Names, signatures and errors are those of ``torch.cuda``. This file collects the contents of the
+modules `devices`, `memory`, `random`, `streams`, `graphs` and `amp`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -181,7 +181,7 @@ __all__ = [
     "use_mem_pool",
 ]
 
-# What PyTorch itself asks of a device module, and of its `_utils`, by names that are private there.
+# PyTorch looks for these private names in a device module.
 _exchange_device = devices._exchange_device
 _is_in_bad_fork = devices._is_in_bad_fork
 _lazy_init = devices._lazy_init
@@ -191,17 +191,17 @@ _get_rng_state_offset = random._get_rng_state_offset
 _set_rng_state_offset = random._set_rng_state_offset
 
 
-if TYPE_CHECKING:  # where a function for all names would hide that one is misspelled
+if TYPE_CHECKING:  # a module __getattr__ would hide misspelled names from type checkers
     from torch_openreg import sanitizer as sanitizer
 
     _initialized: bool
 else:
 
     def __getattr__(name: str) -> Any:
-        # torch.utils.checkpoint reads this attribute to decide whether device state must be saved.
+        # torch.utils.checkpoint reads it to decide whether to save the device state.
         if name == "_initialized":
             return is_initialized()
-        if name == "sanitizer":  # which most programs do without
+        if name == "sanitizer":  # imported on first use: most programs do not need it
             from torch_openreg import sanitizer
 
             return sanitizer

@@ -1,4 +1,4 @@
-"""Which tensors a graph reads that it did not make, and whether their memory is still theirs."""
+"""Tracks the tensors that a graph reads from outside, and whether their memory was freed."""
 
 import traceback
 import weakref
@@ -22,7 +22,7 @@ def _device_tensors(values: Any) -> list[torch.Tensor]:
 
 
 class _Input:
-    """The storage of a tensor, as it was when an operator read it, and where that was."""
+    """The storage of a tensor at the time an operator read it, and the stack of the read."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -36,7 +36,7 @@ class _Input:
 
 
 class InputTracker(TorchDispatchMode):
-    """While it is entered, notes what captured operators read."""
+    """A dispatch mode that records which tensors captured operators read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,12 +45,12 @@ class InputTracker(TorchDispatchMode):
         self._is_entered = False
 
     def start(self) -> None:
-        """Begin to note."""
+        """Start recording."""
         self.__enter__()
         self._is_entered = True
 
     def stop(self) -> None:
-        """Note no more; what was noted stays."""
+        """Stop recording and keep what was recorded."""
         if self._is_entered:
             self._is_entered = False
             self.__exit__(None, None, None)
@@ -70,7 +70,7 @@ class InputTracker(TorchDispatchMode):
         return result
 
     def check_alive(self) -> None:
-        """Raise RuntimeError when memory that the graph reads was freed since."""
+        """Raise RuntimeError if memory that the graph reads has been freed."""
         dead = [each for each in self._inputs.values() if not each.is_alive()]
         if dead:
             places = "\n".join(

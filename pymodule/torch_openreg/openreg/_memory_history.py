@@ -1,7 +1,7 @@
-"""What happened to memory, and what there is: recording, and snapshots for PyTorch's tools.
+"""The memory history: recording of allocations, and snapshots for PyTorch's tools.
 
-A snapshot has the format of ``torch.cuda.memory._snapshot``: ``torch.cuda._memory_viz`` and
-https://pytorch.org/memory_viz read it. Its streams are numbers, 0 for the default stream.
+Snapshots have the format of ``torch.cuda.memory._snapshot``, so ``torch.cuda._memory_viz`` and
+https://pytorch.org/memory_viz can read them. Their streams are numbers, 0 for the default stream.
 """
 
 import pickle
@@ -28,9 +28,9 @@ def memory_snapshot(
     Parameters
     ----------
     mempool_id : tuple of int or None
-        `MemPool.id` of the pool whose segments are wanted; None, or ``(0, 0)``, means all.
+        The `MemPool.id` of the pool whose segments to return; None or ``(0, 0)`` means all.
     include_traces : bool
-        Has no effect: segments have none.
+        Has no effect, because segments have no traces.
     """
     _lazy_init()
     mempool = 0 if mempool_id is None else mempool_id[1]
@@ -67,39 +67,39 @@ def _record_memory_history_legacy(
 def _record_memory_history(
     enabled: Literal["state", "all"] | bool | None = "all", *args: Any, **kwargs: Any
 ) -> None:
-    """Begin or end the recording of what happens to memory, and of who asked for it.
+    """Start or stop recording allocations and frees, with the stacks of their callers.
 
-    It holds for all devices. Ending it throws away what was recorded, the stacks of blocks that
-    are still held too; take the snapshot before.
+    The setting applies to all devices. Stopping discards everything that was recorded, including
+    the stacks of blocks that are still allocated, so take a snapshot before.
 
     Parameters
     ----------
     enabled : "state", "all" or None
-        None ends it; ``"state"`` keeps the stacks of what is held; ``"all"`` also the history. A
-        bool is taken for the first argument of an older signature, as with ``torch.cuda``.
+        None stops recording; ``"state"`` records the stacks of allocated blocks; ``"all"`` also
+        records the history of events. A bool selects an older signature, as with ``torch.cuda``.
     context : "state", "alloc", "all" or None
-        Of what stacks are kept: of what is held, also of past allocations, also of what was freed.
+        Which stacks to record: of allocated blocks, also of past allocations, also of frees.
     stacks : "python" or "all"
-        Whether stacks have frames of Python and TorchScript, or of C++ too.
+        Whether stacks have only frames of Python and TorchScript, or also of C++.
     max_entries : int
-        Events that are kept of each device; later ones take the place of earlier ones.
+        The number of events to keep for each device. Newer events replace older ones.
     device : torch.device, str, int or None
         Has no effect, as with ``torch.cuda``.
     clear_history : bool
-        Whether the events that were recorded before are thrown away.
+        Whether to discard the events recorded so far.
     compile_context : bool
-        Whether events tell the compiled region that they happened in.
+        Whether to record the compiled region of each event.
     global_record_annotations : bool
-        Whether `torch.profiler.record_function` of all threads is recorded, or of this one.
+        Whether to record `torch.profiler.record_function` of all threads, or only of this one.
     skip_actions : list of str or None
-        Events not to be recorded: ``"alloc"``, ``"free_requested"``, ``"free_completed"``,
+        The events not to record: ``"alloc"``, ``"free_requested"``, ``"free_completed"``,
         ``"segment_alloc"``, ``"segment_free"``, ``"segment_map"``, ``"segment_unmap"``, ``"oom"``,
         ``"snapshot"``.
 
     Raises
     ------
     RuntimeError
-        For a word that is not one of these.
+        If an argument has none of these values.
     """
     if isinstance(enabled, bool):
         _record_memory_history_legacy(enabled, *args, **kwargs)
@@ -137,14 +137,14 @@ _record_memory_history.__signature__ = signature(  # type: ignore[attr-defined]
 
 
 def _snapshot(device: Device = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
-    """Return what there is on all devices and, if recording is on, what happened.
+    """Return the segments of all devices and, if recording is on, the history of events.
 
     Parameters
     ----------
     device : torch.device, str, int or None
         Has no effect, as with ``torch.cuda``.
     augment_with_fx_traces : bool
-        Whether frames of code that FX generated also tell the lines that it was generated from.
+        Whether frames of code that FX generated also have the source lines that it came from.
 
     Returns
     -------
@@ -162,14 +162,14 @@ def _snapshot(device: Device = None, augment_with_fx_traces: bool = False) -> di
 def _dump_snapshot(
     filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False
 ) -> None:
-    """Write `_snapshot` to a file, which https://pytorch.org/memory_viz shows.
+    """Write a snapshot to a file, which https://pytorch.org/memory_viz can show.
 
     Parameters
     ----------
     filename : str
-        The file.
+        The file to write.
     augment_with_fx_traces : bool
-        As of `_snapshot`.
+        See `_snapshot`.
     """
     with open(filename, "wb") as file:
         pickle.dump(_snapshot(augment_with_fx_traces=augment_with_fx_traces), file)
@@ -178,14 +178,14 @@ def _dump_snapshot(
 def _save_segment_usage(
     filename: str = "output.svg", snapshot: dict[str, Any] | None = None
 ) -> None:
-    """Draw segments and the blocks in them, with a script that PyTorch fetches.
+    """Draw the segments and their blocks to an SVG file, with a script that PyTorch downloads.
 
     Parameters
     ----------
     filename : str
-        The file.
+        The file to write.
     snapshot : dict or None
-        What `_snapshot` returned; None means to take one now.
+        A result of `_snapshot`; None takes a snapshot now.
     """
     with open(filename, "w") as file:
         file.write(_segments(_snapshot() if snapshot is None else snapshot))
@@ -194,65 +194,65 @@ def _save_segment_usage(
 def _save_memory_usage(
     filename: str = "output.svg", snapshot: dict[str, Any] | None = None
 ) -> None:
-    """Draw blocks by the stacks of their allocations, with a script that PyTorch fetches.
+    """Draw memory by allocation stacks to an SVG file, with a script that PyTorch downloads.
 
     Parameters
     ----------
     filename : str
-        The file.
+        The file to write.
     snapshot : dict or None
-        What `_snapshot` returned; None means to take one now.
+        A result of `_snapshot`; None takes a snapshot now.
     """
     with open(filename, "w") as file:
         file.write(_memory(_snapshot() if snapshot is None else snapshot))
 
 
 def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
-    """Return the stack with which a block was allocated; None if it was not recorded.
+    """Return the stack of a block's allocation, or None if it was not recorded.
 
     Parameters
     ----------
     data_ptr : int
-        ``tensor.untyped_storage().data_ptr()``.
+        The address of the block: ``tensor.untyped_storage().data_ptr()``.
     """
     return _C.allocation_traceback(data_ptr)
 
 
 def _set_memory_metadata(metadata: str) -> None:
-    """Set what events of this thread show as ``user_metadata`` from now on.
+    """Set the text that later events of this thread have as ``user_metadata``.
 
     Parameters
     ----------
     metadata : str
-        The text; ``""`` for nothing.
+        The text; ``""`` removes it.
     """
     _C.set_memory_metadata(metadata)
 
 
 def _get_memory_metadata() -> str:
-    """Return what `_set_memory_metadata` set."""
+    """Return the text that `_set_memory_metadata` set."""
     return _C.memory_metadata()
 
 
 def _attach_out_of_memory_observer(observer: Any) -> None:
-    """Have a function called whenever a device runs out of memory, before the error is raised.
+    """Register a function to call when a device runs out of memory, before the error is raised.
 
-    ``torch._C._cuda_attach_out_of_memory_observer`` is CUDA's. Observers are for good; what one
-    raises is raised in the error's place.
+    The counterpart of ``torch._C._cuda_attach_out_of_memory_observer``. Observers cannot be
+    removed. An exception of an observer replaces the error.
 
     Parameters
     ----------
     observer : callable
-        Called with the device's index, the bytes that the allocator tried to reserve, those that
-        this process may have on the device, and those that are free on it.
+        Called with the index of the device, the bytes that the allocator tried to reserve, the
+        bytes that this process may use on the device, and the free bytes of the device.
     """
     if not callable(observer):
-        raise TypeError(f"openreg: observer={observer!r}: expected what can be called")
+        raise TypeError(f"openreg: observer={observer!r}: expected a callable")
     _C.attach_out_of_memory_observer(observer)
 
 
 def register() -> None:
-    """Have ``torch.accelerator.memory._snapshot``, which knows two device types, find this one."""
+    """Make ``torch.accelerator.memory._snapshot`` support openreg devices."""
     generic = torch.accelerator.memory
     for_others = generic._snapshot
 

@@ -1,4 +1,4 @@
-"""Where memory comes from: pools, kept apart from all else, and allocators of one's own."""
+"""Memory pools and custom allocators."""
 
 import ctypes
 from collections.abc import Iterator
@@ -15,36 +15,36 @@ from .devices import _lazy_init, current_device
 
 
 class _CUDAAllocator:
-    """An allocator, as `change_current_allocator` and `MemPool` take it.
+    """An allocator for `change_current_allocator` and `MemPool`.
 
     Parameters
     ----------
     allocator : torch_openreg._C._CUDAAllocator
-        Its functions.
+        The functions of the allocator.
     """
 
     def __init__(self, allocator: Any) -> None:
         self._allocator = allocator
 
     def allocator(self) -> Any:
-        """Return what a `MemPool` takes."""
+        """Return the object to pass to `MemPool`."""
         return self._allocator
 
 
 class CUDAPluggableAllocator(_CUDAAllocator):
-    """An allocator whose functions are in a library.
+    """An allocator whose functions are in a shared library.
 
-    They have the types ``void *alloc(size_t bytes, int device, void *stream)`` and ``void
-    free(void *address, size_t bytes, int device, void *stream)``. What ``alloc`` returns must be
-    memory of that device that the program has, from `device_malloc` or in a tensor, and begin a
-    multiple of 512 bytes from there; or NULL, when none is left. Sizes are multiples of 512.
+    The functions have the types ``void *alloc(size_t bytes, int device, void *stream)`` and ``void
+    free(void *address, size_t bytes, int device, void *stream)``. Sizes are multiples of 512.
+    ``alloc`` returns NULL if no memory is left. Otherwise it returns memory of that device that the
+    program owns, from `device_malloc` or in a tensor, at an offset that is a multiple of 512 bytes.
 
     Parameters
     ----------
     path_to_so_file : str
-        The library.
+        The path of the library.
     alloc_fn_name, free_fn_name : str
-        The functions' names in it.
+        The names of the functions.
     """
 
     def __init__(self, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str) -> None:
@@ -57,10 +57,10 @@ class CUDAPluggableAllocator(_CUDAAllocator):
 
 
 def change_current_allocator(allocator: _CUDAAllocator) -> None:
-    """Have all memory of devices come from an allocator of one's own.
+    """Use a custom allocator for all device memory.
 
-    It is asked for each tensor, and nothing is cached or counted: functions that tell of openreg's
-    own allocator raise.
+    The allocator is called for each tensor. Nothing is cached or counted, and functions about
+    openreg's own allocator raise an error.
 
     Parameters
     ----------
@@ -70,25 +70,25 @@ def change_current_allocator(allocator: _CUDAAllocator) -> None:
     Raises
     ------
     RuntimeError
-        After the first use of a device.
+        If a device has already been used.
     """
     _C.change_current_allocator(allocator.allocator())
 
 
 def _get_current_allocator() -> _CUDAAllocator:
-    """Return what `change_current_allocator` was given, with None inside while that is nothing."""
+    """Return the allocator of `change_current_allocator`; it wraps None if there is none."""
     return _CUDAAllocator(_C.get_allocator())
 
 
 def device_malloc(nbytes: int, device: Device = None) -> int:
-    """Return the address of memory straight from a device, as cudaMalloc gives it.
+    """Allocate memory directly from a device, as cudaMalloc does, and return its address.
 
-    It is in no statistic of the allocator, and is for allocators of one's own.
+    The statistics of the allocator do not include this memory. It is meant for custom allocators.
 
     Parameters
     ----------
     nbytes : int
-        How much; at least 1.
+        The size in bytes, at least 1.
     device : torch.device, str, int or None
         The device; None means the current one.
     """
@@ -98,37 +98,36 @@ def device_malloc(nbytes: int, device: Device = None) -> int:
 
 
 def device_free(address: int) -> None:
-    """Give back what `device_malloc` returned, when the device's work is done.
+    """Free memory of `device_malloc` after waiting for the work of the device.
 
     Parameters
     ----------
     address : int
-        The address; 0 is nothing.
+        The address; 0 does nothing.
     """
     _C.device_free(address)
 
 
 def graph_pool_handle() -> tuple[int, int]:
-    """Return a name for a pool that graphs share; it is made when it is first allocated in."""
+    """Return the id of a new pool for graphs to share. The first allocation creates the pool."""
     return _C.graph_pool_handle()
 
 
 class MemPool(_C._MemPool):
-    """A pool of memory, on all devices. What is allocated in it shares no segment with the rest.
+    """A memory pool on all devices. Its allocations share no segments with other allocations.
 
-    When the object is gone, its free memory is given back, and tensors in it live on.
+    When the object is destroyed, its free memory is released. Tensors in the pool stay valid.
 
     Parameters
     ----------
     allocator : torch_openreg._C._CUDAAllocator or None
-        Where its segments come from, as `CUDAPluggableAllocator.allocator` returns it; None means
-        the device.
+        The allocator of its segments, from `CUDAPluggableAllocator.allocator`; None means the
+        device.
     use_on_oom : bool
-        Whether its free memory is used by allocations outside of it that fit nowhere else, before
-        cached memory is given back.
+        Whether other allocations may use the pool's free memory if they fit nowhere else, before
+        cached memory is released.
     no_split : bool
-        Whether each block is all of a segment: what is allocated takes 2 MiB or more, and is not
-        cut to its size.
+        Whether each block is a whole segment: an allocation takes 2 MiB or more, and is not split.
     """
 
     def __init__(
@@ -139,34 +138,34 @@ class MemPool(_C._MemPool):
 
     @property
     def id(self) -> tuple[int, int]:
-        """The pool's name in snapshots."""
+        """The id of the pool in snapshots."""
         return super().id
 
     @property
     def allocator(self) -> Any:
-        """Where its segments come from; None means the device."""
+        """The allocator of the pool's segments; None means the device."""
         return super().allocator
 
     def use_count(self) -> int:
-        """Return how many hold the pool: this object, and each `use_mem_pool` that is entered."""
+        """Return the number of owners: this object, and each active `use_mem_pool`."""
         return super().use_count()
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
-        """Return the pool's segments on all devices, as `memory_snapshot` does.
+        """Return the segments of the pool on all devices. See `memory_snapshot`.
 
         Parameters
         ----------
         include_traces : bool
-            Has no effect: segments have none.
+            Has no effect, because segments have no traces.
         """
         return memory_snapshot(self.id, include_traces=include_traces)
 
 
 @contextmanager
 def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
-    """Have what this thread allocates on a device come from a pool.
+    """Let this thread allocate from a pool, on one device.
 
-    Other threads go on as they are; so does the one that computes gradients in ``backward()``.
+    Other threads are not affected, including the thread that computes gradients in ``backward()``.
 
     Parameters
     ----------

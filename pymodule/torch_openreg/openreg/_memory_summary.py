@@ -1,4 +1,4 @@
-"""Memory for people to read: the table of statistics, and the processes that use a device."""
+"""Readable reports about memory: the table of statistics, and the processes on a device."""
 
 import os
 from collections.abc import Callable
@@ -15,16 +15,16 @@ _WIDTH = 75
 _KINDS = [("large_pool", "      from large pool"), ("small_pool", "      from small pool")]
 _METRICS = ["current", "peak", "allocated", "freed"]
 
-# A unit is changed for the next one where the first figure of a column would get this large.
-_MOST_OF_A_UNIT = 768 * 1024
-_MOST_OF_A_COUNT = 750 * 1000
+# A row changes to the next unit when its first value reaches these limits.
+_SIZE_LIMIT = 768 * 1024
+_COUNT_LIMIT = 750 * 1000
 
 
 def _format_size(size: int, shown_as: int) -> str:
     scale = shown_as / 1
     prefix = "B  "
     for larger in ["KiB", "MiB", "GiB", "TiB", "PiB"]:
-        if scale < _MOST_OF_A_UNIT:
+        if scale < _SIZE_LIMIT:
             break
         prefix = larger
         size //= 1024
@@ -36,7 +36,7 @@ def _format_count(count: int, shown_as: int) -> str:
     scale = shown_as / 1
     prefix = " "
     for larger in ["K", "M"]:
-        if scale < _MOST_OF_A_COUNT:
+        if scale < _COUNT_LIMIT:
             break
         prefix = larger
         count //= 1000
@@ -69,14 +69,14 @@ def _row(name: str, values: dict[str, int], units_of: dict[str, int], fmt: _Form
 
 
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
-    """Return a table of a device's statistics, as ``torch.cuda`` draws it.
+    """Return a table of the memory statistics of a device, in the format of ``torch.cuda``.
 
     Parameters
     ----------
     device : torch.device, str, int or None
         The device; None means the current one.
     abbreviated : bool
-        Whether to leave out the rows of the two kinds of pools.
+        Whether to omit the rows of the small and the large pool.
     """
     _lazy_init()
     index = _get_device_index(device, optional=True)
@@ -103,7 +103,7 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
 
 
 def list_gpu_processes(device: Device = None) -> str:
-    """Return the processes that have memory of a device, as ``torch.cuda`` lists them.
+    """Return a list of the processes that use memory of a device, in ``torch.cuda``'s format.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def list_gpu_processes(device: Device = None) -> str:
     """
     _lazy_init()
     index = _get_device_index(device, optional=True)
-    _C.mem_get_info(index)  # a device that does not exist is refused
+    _C.mem_get_info(index)  # raises if the device does not exist
     groups, _ = _C.ledger_list()
     lines = [f"GPU:{index}"]
     for group in groups:

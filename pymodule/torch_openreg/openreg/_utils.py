@@ -1,7 +1,7 @@
-"""How a device argument becomes an index.
+"""Converts device arguments to indices.
 
-PyTorch looks for `_get_device_index` under this name in a device module's ``_utils``
-(``torch.serialization``), so neither name may change.
+``torch.serialization`` looks for `_get_device_index` in the ``_utils`` of a device module, so
+neither name may change.
 """
 
 import torch
@@ -10,12 +10,12 @@ from torch_openreg import _C
 
 
 def _get_device_index(device: object, optional: bool = False, allow_cpu: bool = False) -> int:
-    """Return the index that a device argument names.
+    """Return the index of a device argument.
 
     Parameters
     ----------
     device : torch.device, str, int, torch.openreg.device or None
-        An integer is returned as it is, whether or not such a device exists.
+        The device. An integer is returned unchanged, even if no such device exists.
     optional : bool
         Whether None, or a device without an index, means the current device.
     allow_cpu : bool

@@ -1,6 +1,6 @@
-"""Automatic mixed precision: what ``torch.amp`` asks of a device, and its tools for this device.
+"""Automatic mixed precision: the functions that ``torch.amp`` needs, and its tools.
 
-Which operators run in which precision is said by PyTorch's lists for CUDA; `policies` shows it.
+PyTorch's lists for CUDA define the precision of each operator. `policies` returns them.
 """
 
 import functools
@@ -16,8 +16,8 @@ from .devices import get_device_properties, is_available
 def get_amp_supported_dtype() -> list[torch.dtype]:
     """Return the dtypes that autocast may cast to.
 
-    For any other, ``torch.autocast`` warns and does nothing. On CUDA alone it asks for no such
-    list and casts to whatever it is given.
+    For any other dtype, ``torch.autocast`` warns and does nothing. With CUDA, it has no such list
+    and casts to any dtype.
     """
     return [torch.float16, torch.bfloat16]
 
@@ -28,8 +28,8 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     Parameters
     ----------
     including_emulation : bool
-        Whether it counts when the GPU that is simulated has no instructions for it. GPUs have
-        them from compute capability 8.0 on.
+        Whether to return True even if the simulated GPU has no bfloat16 instructions. GPUs have
+        them since compute capability 8.0.
     """
     if not is_available():
         return False
@@ -37,25 +37,25 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def is_tf32_supported() -> bool:
-    """Return whether the GPU that the current device simulates has instructions for TF32.
+    """Return whether the simulated GPU has TF32 instructions.
 
-    Here float32 is computed with all of its bits, whatever is allowed.
+    openreg always computes float32 in full precision.
     """
     return is_bf16_supported(including_emulation=False)
 
 
 class Policy(NamedTuple):
-    """What autocast does with one operator.
+    """The cast policy of one operator.
 
     Attributes
     ----------
     operator, overload : str
-        Names without namespace, ``"addmm"``; the overload is ``""`` for the default one.
+        The names without the namespace, such as ``"addmm"``; ``""`` is the default overload.
     policy : str
         ``"lower_precision"``, ``"float32"``, ``"float32_set_dtype"``, ``"float32_append_dtype"``,
         ``"promote"`` or ``"banned"``.
     replacement : str or None
-        The overload that is called instead, of an operator with ``"float32_append_dtype"``.
+        With ``"float32_append_dtype"``, the overload that is called instead.
     """
 
     operator: str
@@ -65,7 +65,7 @@ class Policy(NamedTuple):
 
 
 def policies() -> list[Policy]:
-    """Return the cast policy of every operator that has one; autocast leaves others alone."""
+    """Return the policies of all operators that autocast affects."""
     return [Policy(*entry) for entry in _C.autocast_policies()]
 
 
@@ -75,11 +75,11 @@ class autocast(torch.amp.autocast):
     Parameters
     ----------
     enabled : bool
-        Whether anything is cast.
+        Whether autocast is active.
     dtype : torch.dtype
-        The lower precision.
+        The lower-precision dtype.
     cache_enabled : bool
-        Whether a weight is cast once or for each use.
+        Whether to cast each weight only once.
     """
 
     def __init__(
@@ -97,11 +97,12 @@ class GradScaler(torch.amp.GradScaler):
     Parameters
     ----------
     init_scale, growth_factor, backoff_factor : float
-        The first scale, and what it is multiplied by after good steps and after a bad one.
+        The initial scale, its factor after `growth_interval` steps without inf or NaN gradients,
+        and its factor after a step with them.
     growth_interval : int
-        How many good steps make the scale grow.
+        The number of such steps after which the scale grows.
     enabled : bool
-        Whether anything is scaled.
+        Whether the scaler is active.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Devices: how many there are, which one is current, and what they are.
+"""Devices: their number, the current device, and their properties.
 
-The current device belongs to the thread, and every thread starts with device 0. Nothing here keeps
-state: the extension is asked each time, so C++ and Python can never disagree.
+Each thread has its own current device and starts with device 0. This module keeps no state: it asks
+the extension each time, so C++ and Python cannot disagree.
 """
 
 import warnings
@@ -19,7 +19,7 @@ from ._utils import _get_device_index
 def is_available() -> bool:
     """Return whether there is at least one device.
 
-    Never raises. A configuration that cannot be used is reported as a warning.
+    Never raises an exception. An invalid configuration is reported as a warning.
     """
     try:
         return device_count() > 0
@@ -29,28 +29,28 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """Return the number of devices. Initializes nothing.
+    """Return the number of devices, without initializing them.
 
     Raises
     ------
     RuntimeError
-        When an ``OPENREG_`` environment variable has a value that is not allowed.
+        If an ``OPENREG_`` environment variable has a value that is not allowed.
     """
     return _C.device_count()
 
 
 def is_initialized() -> bool:
-    """Return whether the devices exist in this process."""
+    """Return whether the devices are initialized in this process."""
     return _C.is_initialized() and not _C.in_bad_fork()
 
 
 def init() -> None:
-    """Initialize the devices now instead of on first use; does nothing when that has been done.
+    """Initialize the devices now instead of on first use, unless they are initialized.
 
     Raises
     ------
     RuntimeError
-        In a process that was forked from one with initialized devices.
+        If this process was forked from a process with initialized devices.
     """
     _lazy_init()
 
@@ -69,13 +69,13 @@ def _is_in_bad_fork() -> bool:
 
 
 def current_device() -> int:
-    """Return the index of this thread's current device."""
+    """Return the index of the current device of this thread."""
     _lazy_init()
     return _C.current_device()
 
 
 def set_device(device: Device) -> None:
-    """Make a device the current one of this thread.
+    """Set the current device of this thread.
 
     Parameters
     ----------
@@ -126,12 +126,12 @@ class device:
 
 
 class device_of(device):
-    """Context manager that makes the device of a tensor or storage the current one.
+    """Context manager that changes the current device to the device of a tensor or storage.
 
     Parameters
     ----------
     obj : torch.Tensor or storage
-        What is not on an openreg device changes nothing.
+        The tensor or storage. If it is not on an openreg device, nothing changes.
     """
 
     def __init__(self, obj: Any) -> None:
@@ -139,7 +139,7 @@ class device_of(device):
 
 
 def synchronize(device: Device = None) -> None:
-    """Wait until all work given to a device has finished.
+    """Wait until all work on a device has finished.
 
     Parameters
     ----------
@@ -154,11 +154,11 @@ _SYNC_DEBUG_MODES = ("default", "warn", "error")
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Choose what happens where the host waits for a device: for finding waits that cost time.
+    """Choose what happens when the host waits for a device, to find waits that cost time.
 
-    Counted are copies between host and device without ``non_blocking``, numbers that go to the
-    host, ``Stream.synchronize``, `torch.nonzero`, `torch.masked_select` and indexing by a mask.
-    Other operators whose results are as large as their arguments' content says are not.
+    These operations wait: copies between host and device without ``non_blocking``, reading a value
+    on the host, ``Stream.synchronize``, `torch.nonzero`, `torch.masked_select` and indexing with a
+    mask. Other operators whose output size depends on data are not reported.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
     Raises
     ------
     RuntimeError
-        For a mode that is not one of these.
+        For any other mode.
     """
     _lazy_init()
     if isinstance(debug_mode, str):
@@ -186,7 +186,7 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_sync_debug_mode() -> int:
-    """Return what `set_sync_debug_mode` chose, as a number; 0 at the start."""
+    """Return the mode of `set_sync_debug_mode` as a number; initially 0."""
     _lazy_init()
     return _C.sync_debug_mode()
 
@@ -200,7 +200,7 @@ def _valid_index(device: Device, sentence: str, optional: bool = True) -> int:
 
 
 def get_device_properties(device: Device = None) -> _C._DeviceProperties:
-    """Return what a device is: name, capability, memory in bytes, multiprocessors, placement.
+    """Return the properties of a device: name, capability, memory in bytes, and others.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def get_device_properties(device: Device = None) -> _C._DeviceProperties:
 
 @cache
 def _properties(index: int) -> _C._DeviceProperties:
-    # One object a device, so that the answers for one device are equal, as with torch.cuda.
+    # One object per device, so that the properties of a device compare equal, as in torch.cuda.
     return _C.get_device_properties(index)
 
 
@@ -229,7 +229,7 @@ def get_device_name(device: Device = None) -> str:
 
 
 def get_device_capability(device: Device = None) -> tuple[int, int]:
-    """Return major and minor compute capability of the GPU that a device simulates.
+    """Return the major and minor compute capability of the GPU that a device simulates.
 
     Parameters
     ----------
@@ -241,21 +241,21 @@ def get_device_capability(device: Device = None) -> tuple[int, int]:
 
 
 def operators() -> dict[str, str]:
-    """Return how each operator that is registered now is served on a device.
+    """Return how each registered operator is implemented on a device.
 
     Returns
     -------
     dict
-        The operator's name and overload, as in ``"aten::add.Tensor"``, and one word for it:
+        For the name of each operator, such as ``"aten::add.Tensor"``, one of these words:
 
         ``native``
-            a kernel of openreg's own: memory, views, copies, random numbers and the like
+            openreg's own kernel: memory, views, copies, random numbers and others
         ``typed``
-            PyTorch's CPU kernel, launched on device memory by code made for this operator
+            PyTorch's CPU kernel, launched on device memory by code for this operator
         ``boxed``
-            PyTorch's CPU kernel, launched on device memory by the operator's schema
+            PyTorch's CPU kernel, launched on device memory by generic code that uses the schema
         ``composite``
-            made of other operators
+            implemented with other operators
         ``refused``
             raises NotImplementedError: there is no kernel, or ``OPENREG_BLOCK_OPERATORS`` names it
     """
@@ -263,14 +263,14 @@ def operators() -> dict[str, str]:
 
 
 def can_device_access_peer(device: Device, peer_device: Device) -> bool:
-    """Return whether kernels of a device may reach the memory of another one.
+    """Return whether kernels of a device can access the memory of another device.
 
     Parameters
     ----------
     device : torch.device, str, int or None
         The device whose kernels run; None means the current one.
     peer_device : torch.device, str or int
-        The device whose memory is reached.
+        The device whose memory they access.
     """
     _lazy_init()
     index = _valid_index(device, "Invalid device id")

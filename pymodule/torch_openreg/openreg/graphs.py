@@ -1,7 +1,8 @@
-"""Graphs: work that is captured once and replayed as one piece of work of a stream.
+"""Graphs: work that is captured once and replayed many times.
 
-With the names and the semantics of ``torch.cuda``: capturing does nothing and touches no input, a
-replay does everything that was captured, on the tensors that were captured.
+Names and semantics are those of ``torch.cuda``. Capturing executes nothing and changes no input. A
+replay executes everything that was captured, as one piece of work of a stream, on the tensors that
+were captured.
 """
 
 import gc
@@ -25,18 +26,19 @@ PoolHandle = tuple[int, int]
 
 
 def is_current_stream_capturing() -> bool:
-    """Return whether the current stream of the current device captures a graph."""
+    """Return whether the current stream of the current device is capturing a graph."""
     return _C.is_initialized() and _C.current_capture()[0] != 0
 
 
 class CUDAGraph(_C.CUDAGraph):
-    """Captured work. `graph` captures into it.
+    """A graph of captured work. See `graph`.
 
     Parameters
     ----------
     keep_graph : bool
-        Whether what was captured is kept beside what is replayed: then `instantiate` makes the
-        latter, or the first `replay`, and `debug_dump` works without `enable_debug_mode`.
+        Whether to keep the captured graph in addition to the executable graph. Then `instantiate`
+        or the first `replay` makes the executable graph, and `debug_dump` works without
+        `enable_debug_mode`.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
@@ -57,18 +59,18 @@ class CUDAGraph(_C.CUDAGraph):
         capture_error_mode: str = "global",
         check_input_liveness: bool = False,
     ) -> None:
-        """Begin to capture what the current stream is given, which must not be the default stream.
+        """Begin to capture the work of the current stream, which must not be the default stream.
 
         Parameters
         ----------
         pool : tuple of int or None
-            The memory pool of tensors that are made meanwhile, of `graph_pool_handle` or of another
-            graph's `pool`; None means one of its own.
+            The memory pool for tensors created during the capture, from `graph_pool_handle` or
+            another graph's `pool`; None means a new pool.
         capture_error_mode : str
-            Who must not ask a device for memory, nor for events, meanwhile: "global" for all
-            threads, "thread_local" for this one, "relaxed" for none.
+            Which threads must not allocate memory from a device or query events during the
+            capture: "global" for all threads, "thread_local" for this one, "relaxed" for none.
         check_input_liveness : bool
-            Whether `replay` raises when memory that the graph reads was freed since.
+            Whether `replay` raises an error if memory that the graph reads has been freed.
         """
         self._stop_tracking()
         super().capture_begin(pool, capture_error_mode)
@@ -77,40 +79,41 @@ class CUDAGraph(_C.CUDAGraph):
             self._tracker.start()
 
     def capture_end(self) -> None:
-        """End the capture, on the stream that it began on.
+        """End the capture. The current stream must be the one on which it began.
 
         Raises
         ------
         torch.AcceleratorError
-            When something was done meanwhile that cannot be captured; there is no graph then.
+            If something was done during the capture that cannot be captured. There is no graph
+            then.
         """
         super().capture_end()
         if self._tracker is not None:
             self._tracker.stop()
 
     def replay(self) -> None:
-        """Have the current stream do all that was captured."""
+        """Execute the captured work on the current stream."""
         if self._tracker is not None:
             self._tracker.check_alive()
         super().replay()
 
     def reset(self) -> None:
-        """Give up what was captured, and the pool. Another capture may begin."""
+        """Discard the captured work and release the pool. A new capture may begin."""
         self._stop_tracking()
         super().reset()
 
 
 class graph:  # noqa: N801 - torch.cuda's name
-    """Captures the work of a ``with`` block into a graph, on a stream of its own.
+    """Context manager that captures the work of its block into a graph, on a separate stream.
 
     Parameters
     ----------
     cuda_graph : CUDAGraph
-        What it is captured into.
+        The graph to capture into.
     pool, capture_error_mode, check_input_liveness
-        As for `CUDAGraph.capture_begin`.
+        See `CUDAGraph.capture_begin`.
     stream : torch.Stream or None
-        The stream that captures; None means one that all captures share.
+        The stream for the capture; None means a stream that all captures share.
     """
 
     default_capture_stream: torch.Stream | None = None
@@ -154,7 +157,7 @@ class graph:  # noqa: N801 - torch.cuda's name
             self.stream_ctx.__exit__(kind, error, traceback)
 
 
-# ---- functions of which both ways are graphs -----------------------------------------------------
+# ---- functions with a captured forward and backward ----------------------------------------------
 
 
 def _require_graphable(function: Any) -> None:
@@ -173,34 +176,34 @@ def _require_graphable(function: Any) -> None:
         )
 
 
-def _wanted(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def _differentiable(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(tensor for tensor in tensors if tensor.requires_grad)
 
 
 class _Graphed:
-    """One function with the graphs of its forward and its backward, and the tensors they are of."""
+    """A function with the graphs of its forward and backward, and the tensors of these graphs."""
 
     def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
         _require_graphable(function)
         self.function = function
         self.arguments = arguments
-        self.given = tree_leaves(arguments)
-        if not all(isinstance(each, torch.Tensor) for each in self.given):
+        self.sample_leaves = tree_leaves(arguments)
+        if not all(isinstance(each, torch.Tensor) for each in self.sample_leaves):
             raise TypeError(
                 "In the beta API, sample_args for each callable must contain only Tensors. Other "
                 "types are not allowed."
             )
         is_module = isinstance(function, torch.nn.Module)
         self.parameters = tuple(function.parameters()) if is_module else ()
-        self.inputs = (*self.given, *self.parameters)
+        self.inputs = (*self.sample_leaves, *self.parameters)
         self.forward, self.backward = CUDAGraph(), CUDAGraph()
 
     def _gradients(
         self, outputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], unused: bool
     ) -> tuple[torch.Tensor | None, ...]:
         return torch.autograd.grad(
-            outputs=_wanted(outputs),
-            inputs=_wanted(self.inputs),
+            outputs=_differentiable(outputs),
+            inputs=_differentiable(self.inputs),
             grad_outputs=gradients,
             only_inputs=True,
             allow_unused=unused,
@@ -209,9 +212,9 @@ class _Graphed:
     def warm_up(self, times: int, unused: bool) -> None:
         for _ in range(times):
             outputs = tree_leaves(self.function(*self.arguments))
-            if _wanted(outputs):
+            if _differentiable(outputs):
                 self._gradients(
-                    outputs, [torch.empty_like(each) for each in _wanted(outputs)], unused
+                    outputs, [torch.empty_like(each) for each in _differentiable(outputs)], unused
                 )
 
     def capture_forward(self, pool: PoolHandle) -> None:
@@ -225,7 +228,7 @@ class _Graphed:
             torch.empty_like(each) if each.requires_grad else None for each in self.outputs
         )
         found: tuple[torch.Tensor | None, ...] = ()
-        if _wanted(self.outputs):
+        if _differentiable(self.outputs):
             given = [each for each in self.output_gradients if each is not None]
             with graph(self.backward, pool=pool):
                 found = self._gradients(self.outputs, given, unused)
@@ -235,13 +238,13 @@ class _Graphed:
         )
 
     def as_function(self) -> Callable[..., Any]:
-        """Return what does the same as the function, for arguments of the same kind."""
+        """Return a function that replays the graphs, for arguments like the samples."""
         graphed = self
 
         class Replayed(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-                for kept, given in zip(graphed.given, inputs, strict=False):
+                for kept, given in zip(graphed.sample_leaves, inputs, strict=False):
                     if kept.data_ptr() != given.data_ptr():
                         kept.copy_(given)
                 graphed.forward.replay()
@@ -265,7 +268,7 @@ class _Graphed:
         return replay
 
     def as_callable(self) -> Any:
-        """Return the module itself, with a forward that replays; or the function."""
+        """Return the function that replays. For a module, replace its forward and return it."""
         replay = self.as_function()
         module = self.function
         if not isinstance(module, torch.nn.Module):
@@ -288,35 +291,36 @@ def make_graphed_callables(
     allow_unused_input: bool = False,
     pool: PoolHandle | None = None,
 ) -> Any:
-    """Return functions or modules that do the same by replaying graphs, forward and backward.
+    """Return versions of functions or modules that replay graphs of their forward and backward.
 
     Parameters
     ----------
     callables : callable, torch.nn.Module, or tuple of these
-        What is captured. A module is given back itself, and replays while it is in the mode, of
-        training or evaluation, that it was captured in.
+        The functions or modules to capture. A module is modified and returned. It replays only in
+        the mode, training or evaluation, in which it was captured.
     sample_args : tuple of torch.Tensor, or tuple of these
-        Arguments for each, like those of later calls in shapes, dtypes and ``requires_grad``.
+        Arguments for each function. Later calls must have the same shapes, dtypes and
+        ``requires_grad``.
     num_warmup_iters : int
-        How often each is called before it is captured.
+        The number of calls of each function before it is captured.
     allow_unused_input : bool
         Whether an argument may have no gradient.
     pool : tuple of int or None
-        The memory pool of all graphs; None means a new one.
+        The memory pool of all graphs; None means a new pool.
 
     Returns
     -------
     callable, torch.nn.Module, or tuple of these
-        As `callables` is.
+        The new functions or modules, in the structure of `callables`.
 
     Raises
     ------
     RuntimeError
-        With autocast's cache of weights on, whose entries a graph would keep.
+        If autocast's cache of weights is on, because a graph would keep its entries.
 
     Notes
     -----
-    Several functions share a pool: they must be called in the order in which they are given.
+    Several functions share a pool. Call them in the order in which they are given here.
     """
     if torch.is_autocast_enabled() and torch.is_autocast_cache_enabled():
         raise RuntimeError(

@@ -1,8 +1,8 @@
-"""Memory: how much of a device is used, by this process's caching allocator and in all.
+"""Memory of the devices: statistics and settings of the caching allocator, and free memory.
 
-Figures are bytes or counts under the names that ``torch.cuda`` gives them. *Allocated* is what
-tensors hold, rounded up to blocks; *reserved* is what the allocator holds for them and for later.
-Tables, pools and the history are in rooms of their own, and are offered here.
+Statistics are bytes or counts, with the names of ``torch.cuda``. *Allocated* memory is held by
+tensors, rounded up to blocks. *Reserved* memory is held by the allocator, for tensors or for later
+use. Other modules implement tables, pools and the history; this module re-exports them.
 """
 
 import warnings
@@ -114,7 +114,7 @@ def _flatten(nested: dict[Any, Any]) -> "OrderedDict[str, Any]":
 
 
 def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
-    """Return the figures of `memory_stats` as nested dictionaries.
+    """Return the statistics of `memory_stats` as nested dictionaries.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
     Raises
     ------
     RuntimeError
-        In a process that was forked from one with initialized devices.
+        If this process was forked from a process with initialized devices.
     """
     if _is_in_bad_fork():
         _lazy_init()
@@ -134,7 +134,7 @@ def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
 
 
 def memory_stats(device: Device = None) -> "OrderedDict[str, Any]":
-    """Return the statistics of a device's allocator, sorted by name; empty before first use.
+    """Return the allocator statistics of a device, sorted by name; empty before first use.
 
     Parameters
     ----------
@@ -144,107 +144,119 @@ def memory_stats(device: Device = None) -> "OrderedDict[str, Any]":
     Returns
     -------
     OrderedDict
-        ``"<figure>.<pool>.<metric>"``, where the figure is one of ``allocation``, ``segment``,
-        ``active``, ``inactive_split`` (counts), ``allocated_bytes``, ``reserved_bytes``,
-        ``active_bytes``, ``inactive_split_bytes``, ``requested_bytes``; the pool one of ``all``,
-        ``small_pool``, ``large_pool``; the metric one of ``current``, ``peak``, ``allocated`` and
-        ``freed`` (both since the start); the same of ``reserved_bytes_by_private_pools``, after
-        whose name comes that of the `MemPool`, as in ``0_1``; ``oversize_allocations`` and
-        ``oversize_segments``, of blocks that are as long as ``max_split_size`` allows to split, and
-        longer; and plain counters such as ``num_ooms``. Without a limit ``max_split_size`` is -1.
+        The keys are:
+
+        ``"<statistic>.<pool>.<metric>"``
+            The statistic is ``allocation``, ``segment``, ``active`` or ``inactive_split`` (counts),
+            or ``allocated_bytes``, ``reserved_bytes``, ``active_bytes``, ``inactive_split_bytes``
+            or ``requested_bytes``. The pool is ``all``, ``small_pool`` or ``large_pool``. The
+            metric is ``current``, ``peak``, or ``allocated`` or ``freed``, the totals since the
+            start.
+        ``"reserved_bytes_by_private_pools.<pool>.<metric>"``
+            The same for each `MemPool`, whose id is written as in ``0_1``.
+        ``"oversize_allocations.<metric>"``, ``"oversize_segments.<metric>"``
+            Blocks of at least ``max_split_size``, which are never split.
+        others
+            Counters such as ``num_ooms``, and ``max_split_size``, which is -1 for no limit.
 
     Raises
     ------
     RuntimeError
-        In a process that was forked from one with initialized devices.
+        If this process was forked from a process with initialized devices.
     """
     return _flatten(memory_stats_as_nested_dict(device))
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    """Return the figures of `host_memory_stats` as nested dictionaries."""
+    """Return the statistics of `host_memory_stats` as nested dictionaries."""
     return _C.host_memory_stats()
 
 
 def host_memory_stats() -> "OrderedDict[str, Any]":
     """Return the statistics of pinned host memory, sorted by name.
 
-    It needs no device: the figures are there before the first is used.
+    The function does not need a device: the statistics exist before the first use of a device.
 
     Returns
     -------
     OrderedDict
-        ``"<figure>.<metric>"`` with ``current``, ``peak``, ``allocated`` and ``freed`` of
-        ``allocations`` and ``allocated_bytes`` (held and cached), ``active_requests`` and
-        ``active_bytes`` (held); ``total``, ``max``, ``min``, ``count`` and ``avg`` of
-        ``host_alloc_time`` and ``host_free_time``, the microseconds spent in asking the system for
-        blocks and in giving them back; and ``num_host_alloc`` and ``num_host_free``. As on CUDA,
-        the peaks of what is held are added up over the sizes between each two powers of two.
+        The keys are:
+
+        ``"<statistic>.<metric>"``
+            The statistic is ``allocations`` or ``allocated_bytes`` (in use and cached), or
+            ``active_requests`` or ``active_bytes`` (in use). The metric is ``current``, ``peak``,
+            ``allocated`` or ``freed``. As on CUDA, peaks of memory in use are sums over size
+            classes, one for each power of two.
+        ``"host_alloc_time.<metric>"``, ``"host_free_time.<metric>"``
+            The microseconds for allocating blocks from the system and for freeing them. The metric
+            is ``total``, ``max``, ``min``, ``count`` or ``avg``.
+        ``"num_host_alloc"``, ``"num_host_free"``
+            The number of such allocations and frees.
     """
     return _flatten(host_memory_stats_as_nested_dict())
 
 
 def reset_peak_host_memory_stats() -> None:
-    """Make every peak of `host_memory_stats` the present value."""
+    """Reset every peak of `host_memory_stats` to the current value."""
     _C.reset_peak_host_memory_stats()
 
 
 def reset_accumulated_host_memory_stats() -> None:
-    """Make every sum since the start of `host_memory_stats` zero."""
+    """Reset the totals of `host_memory_stats` to zero."""
     _C.reset_accumulated_host_memory_stats()
 
 
-# As in torch.cuda, no error but 0 in a process without devices, a forked one too.
-def _figure(device: Device, name: str) -> int:
+# As in torch.cuda: 0 instead of an error if the devices are not initialized, or after a fork.
+def _statistic(device: Device, name: str) -> int:
     return int(memory_stats(device)[name]) if is_initialized() else 0
 
 
 def memory_allocated(device: Device = None) -> int:
-    """Return the bytes that tensors hold on a device.
+    """Return the bytes that tensors occupy on a device.
 
     Parameters
     ----------
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    return _figure(device, "allocated_bytes.all.current")
+    return _statistic(device, "allocated_bytes.all.current")
 
 
 def max_memory_allocated(device: Device = None) -> int:
-    """Return the most bytes that tensors have held, since the start or the last reset.
+    """Return the peak of `memory_allocated` since the start or the last reset.
 
     Parameters
     ----------
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    return _figure(device, "allocated_bytes.all.peak")
+    return _statistic(device, "allocated_bytes.all.peak")
 
 
 def memory_reserved(device: Device = None) -> int:
-    """Return the bytes that the allocator holds on a device, in use or cached.
+    """Return the bytes that the allocator has reserved on a device, in use or cached.
 
     Parameters
     ----------
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    return _figure(device, "reserved_bytes.all.current")
+    return _statistic(device, "reserved_bytes.all.current")
 
 
 def max_memory_reserved(device: Device = None) -> int:
-    """Return the most bytes that the allocator has held, since the start or the last reset.
+    """Return the peak of `memory_reserved` since the start or the last reset.
 
     Parameters
     ----------
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    return _figure(device, "reserved_bytes.all.peak")
+    return _statistic(device, "reserved_bytes.all.peak")
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:
-    """Make every peak of `memory_stats` the present value.
+    """Reset every peak of `memory_stats` to the current value.
 
     Parameters
     ----------
@@ -255,7 +267,7 @@ def reset_peak_memory_stats(device: Device = None) -> None:
 
 
 def reset_accumulated_memory_stats(device: Device = None) -> None:
-    """Make every sum since the start, and every counter, of `memory_stats` zero.
+    """Reset the totals and counters of `memory_stats` to zero.
 
     Parameters
     ----------
@@ -270,7 +282,7 @@ def reset_accumulated_memory_stats(device: Device = None) -> None:
     category=FutureWarning,
 )
 def memory_cached(device: Device = None) -> int:
-    """Return `memory_reserved`, whose earlier name this is.
+    """Return `memory_reserved`. This is its earlier name.
 
     Parameters
     ----------
@@ -285,7 +297,7 @@ def memory_cached(device: Device = None) -> int:
     category=FutureWarning,
 )
 def max_memory_cached(device: Device = None) -> int:
-    """Return `max_memory_reserved`, whose earlier name this is.
+    """Return `max_memory_reserved`. This is its earlier name.
 
     Parameters
     ----------
@@ -295,7 +307,7 @@ def max_memory_cached(device: Device = None) -> int:
     return max_memory_reserved(device)
 
 
-def _warn_that_all_peaks_are_reset(name: str) -> None:
+def _warn_about_reset(name: str) -> None:
     warnings.warn(
         f"torch.openreg.{name} now calls torch.openreg.reset_peak_memory_stats, "
         "which resets /all/ peak memory stats.",
@@ -305,31 +317,31 @@ def _warn_that_all_peaks_are_reset(name: str) -> None:
 
 
 def reset_max_memory_allocated(device: Device = None) -> None:
-    """Do what `reset_peak_memory_stats` does, with a warning.
+    """Call `reset_peak_memory_stats`, with a warning.
 
     Parameters
     ----------
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    _warn_that_all_peaks_are_reset("reset_max_memory_allocated")
+    _warn_about_reset("reset_max_memory_allocated")
     reset_peak_memory_stats(device)
 
 
 def reset_max_memory_cached(device: Device = None) -> None:
-    """Do what `reset_peak_memory_stats` does, with a warning.
+    """Call `reset_peak_memory_stats`, with a warning.
 
     Parameters
     ----------
     device : torch.device, str, int or None
         The device; None means the current one.
     """
-    _warn_that_all_peaks_are_reset("reset_max_memory_cached")
+    _warn_about_reset("reset_max_memory_cached")
     reset_peak_memory_stats(device)
 
 
 def empty_cache() -> None:
-    """Give the memory that the allocator holds but no tensor uses back to the system."""
+    """Release all cached memory that no tensor uses."""
     if is_initialized():
         _C.empty_cache()
 
@@ -340,14 +352,14 @@ def set_per_process_memory_fraction(fraction: float, device: Device = None) -> N
     Parameters
     ----------
     fraction : float
-        0 to 1, of the device's total memory.
+        The fraction of the device's total memory, from 0 to 1.
     device : torch.device, str, int or None
         The device; None means the current one.
 
     Raises
     ------
     TypeError, ValueError
-        When `fraction` is not a float, or outside of its range.
+        If `fraction` is not a float, or is outside of its range.
     """
     _lazy_init()
     index = _get_device_index(device, optional=device is None)
@@ -359,7 +371,7 @@ def set_per_process_memory_fraction(fraction: float, device: Device = None) -> N
 
 
 def get_per_process_memory_fraction(device: Device = None) -> float:
-    """Return the limit that `set_per_process_memory_fraction` set; 1 at the start.
+    """Return the limit of `set_per_process_memory_fraction`; initially 1.
 
     Parameters
     ----------
@@ -371,7 +383,7 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
-    """Return free and total bytes of a device, all processes counted.
+    """Return the free and total bytes of a device, counting all processes.
 
     Parameters
     ----------
@@ -383,7 +395,7 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 
 
 def device_memory_used(device: Device = None) -> int:
-    """Return the bytes of a device that are in use by all processes, as ``openreg smi`` shows them.
+    """Return the bytes of a device that all processes use, as shown by ``openreg smi``.
 
     Parameters
     ----------
@@ -395,24 +407,25 @@ def device_memory_used(device: Device = None) -> int:
 
 
 def caching_allocator_alloc(size: int, device: Device = None, stream: Any = None) -> int:
-    """Allocate memory outside of any tensor, and return its address on the device.
+    """Allocate memory that belongs to no tensor, and return its address on the device.
 
     Parameters
     ----------
     size : int
-        Bytes. Of 0 bytes the address is 0.
+        The size in bytes. For 0 the address is 0.
     device : torch.device, str, int or None
         The device; None means the current one.
     stream : torch.openreg.Stream, int or None
-        The stream that it is for, or that one's native handle; None means the device's current one.
+        The stream that will use the memory, or its native handle; None means the current stream of
+        the device.
 
     Raises
     ------
     TypeError, ValueError
-        When `stream` or `size` is none of these, or `size` is below 0.
+        If `stream` or `size` has another type, or `size` is negative or too large.
     """
     if not isinstance(size, int):
-        raise TypeError(f"openreg: size={size!r}: expected a number of bytes, an int")
+        raise TypeError(f"openreg: size={size!r}: expected a number of bytes (int)")
     if not 0 <= size < 2**63:
         raise ValueError(f"openreg: size={size}: expected a number of bytes, 0 to {2**63 - 1}")
     index = current_device() if device is None else _get_device_index(device)
@@ -430,39 +443,40 @@ def caching_allocator_alloc(size: int, device: Device = None, stream: Any = None
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Give memory back that `caching_allocator_alloc` returned.
+    """Free memory of `caching_allocator_alloc`.
 
     Parameters
     ----------
     mem_ptr : int
-        Its address.
+        The address of the memory.
 
     Raises
     ------
     TypeError, ValueError
-        When it is no int, and when nothing that is allocated begins there.
+        If `mem_ptr` is not an int, or not the address of an allocation.
     """
     if not isinstance(mem_ptr, int):
-        raise TypeError(f"openreg: mem_ptr={mem_ptr!r}: expected an address, an int")
+        raise TypeError(f"openreg: mem_ptr={mem_ptr!r}: expected an address (int)")
     if not 0 <= mem_ptr < 2**64:
         raise ValueError(f"openreg: mem_ptr={mem_ptr}: expected an address, 0 to {2**64 - 1}")
     _C.raw_delete(mem_ptr)
 
 
 def _set_allocator_settings(env: str) -> None:
-    """Set how device and pinned memory is had and kept, as ``PYTORCH_ALLOC_CONF`` does.
+    """Change the settings of the allocators for device and pinned memory.
 
     Parameters
     ----------
     env : str
-        ``key:value`` pairs, separated by commas; CUDA's keys and values. What is not named of
-        ``max_split_size_mb``, ``max_non_split_rounding_mb``, ``roundup_power2_divisions`` and
-        ``garbage_collection_threshold`` is set to its default.
+        Settings in the format of ``PYTORCH_ALLOC_CONF``: ``key:value`` pairs, separated by commas,
+        with CUDA's keys and values. The keys ``max_split_size_mb``, ``max_non_split_rounding_mb``,
+        ``roundup_power2_divisions`` and ``garbage_collection_threshold`` are reset to their
+        defaults if they are missing.
 
     Raises
     ------
     ValueError
-        For a key that does not exist or a value that is not allowed; what came before it is set.
+        For an unknown key or an invalid value. The settings before it take effect.
     """
     _C.set_allocator_settings(env)
 
@@ -470,13 +484,13 @@ def _set_allocator_settings(env: str) -> None:
 def caching_allocator_enable(value: bool = True) -> None:
     """Turn the cache on or off.
 
-    While it is off, each tensor's memory is had from the device when it is made and given back when
-    it is gone; such memory counts in no statistic of the allocator.
+    While it is off, the memory of each tensor is allocated from the device and released with the
+    tensor. The statistics of the allocator do not include this memory.
 
     Parameters
     ----------
     value : bool
-        Whether the cache is on.
+        Whether to turn the cache on.
     """
     if is_initialized():
         _C.enable_cache(value)
@@ -484,7 +498,7 @@ def caching_allocator_enable(value: bool = True) -> None:
 
 @contextmanager
 def caching_allocator_disabled() -> Iterator[None]:
-    """Turn the cache off for a while."""
+    """Context manager that turns the cache off."""
     previous = _C.cache_is_enabled()
     caching_allocator_enable(False)
     try:
@@ -494,11 +508,11 @@ def caching_allocator_disabled() -> Iterator[None]:
 
 
 def get_allocator_backend() -> str:
-    """Return ``"native"`` for the caching allocator, ``"pluggable"`` for one of one's own."""
+    """Return ``"native"`` for the caching allocator, ``"pluggable"`` for a custom allocator."""
     return "native" if _C.get_allocator() is None else "pluggable"
 
 
 def ipc_collect() -> None:
-    """Take memory back that was sent to other processes, which no longer have it."""
+    """Free memory that was sent to other processes and that they no longer use."""
     _lazy_init()
     _C.ipc_collect()

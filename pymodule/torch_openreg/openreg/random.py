@@ -1,8 +1,8 @@
-"""Random numbers: seeds and states of the devices' default generators.
+"""Random numbers: the seeds and states of the devices' default generators.
 
-Seeding goes straight to the generators: they are a few numbers each and exist without the devices,
-so nothing has to be remembered until initialization, and a forked process may seed. Functions that
-read a generator initialize the devices, as those of ``torch.cuda`` do.
+Seeding does not initialize the devices, because a generator is only a few numbers. So a seed need
+not be stored until initialization, and a forked process may seed. As in ``torch.cuda``, functions
+that read a generator initialize the devices.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from .devices import _lazy_init, device_count
 
 
 class _DefaultGenerators(Sequence[torch.Generator]):
-    """The default generator of every device, by index; a generator is made when it is asked for."""
+    """The default generators of all devices, created on first use."""
 
     @overload
     def __getitem__(self, index: int) -> torch.Generator: ...
@@ -30,7 +30,7 @@ class _DefaultGenerators(Sequence[torch.Generator]):
         if isinstance(index, slice):
             return tuple(_C.default_generator(i) for i in range(count)[index])
         if not -count <= index < count:
-            raise IndexError(f"no default generator of device {index}: there are {count} devices")
+            raise IndexError(f"no default generator for device {index}: there are {count} devices")
         return _C.default_generator(index % count)
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ def _get_generator(device: torch.device) -> torch.Generator:
 
 
 def get_rng_state(device: int | str | torch.device = "openreg") -> Tensor:
-    """Return the state of a device's default generator, a ByteTensor of seed and offset.
+    """Return the state of the default generator of a device: a ByteTensor of seed and offset.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ def get_rng_state_all() -> list[Tensor]:
 
 
 def set_rng_state(new_state: Tensor, device: int | str | torch.device = "openreg") -> None:
-    """Set the state of a device's default generator.
+    """Set the state of the default generator of a device.
 
     Parameters
     ----------
     new_state : torch.Tensor
-        What `get_rng_state` returned.
+        A state from `get_rng_state`.
     device : torch.device, str or int
         The device; without an index, the current one.
     """
@@ -90,7 +90,7 @@ def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
     Parameters
     ----------
     new_states : iterable of torch.Tensor
-        One state a device, in the order of the devices.
+        One state per device, in the order of the devices.
     """
     for index, state in enumerate(new_states):
         set_rng_state(state, index)
@@ -102,7 +102,7 @@ def manual_seed(seed: int) -> None:
     Parameters
     ----------
     seed : int
-        The seed; `manual_seed_all` gives it to every device.
+        The seed. To seed all devices, use `manual_seed_all`.
     """
     _generator_of("openreg").manual_seed(int(seed))
 
@@ -121,12 +121,12 @@ def manual_seed_all(seed: int) -> None:
 
 
 def seed() -> None:
-    """Seed the generator of the current device with a number that cannot be foretold."""
+    """Seed the generator of the current device with a random number."""
     _generator_of("openreg").seed()
 
 
 def seed_all() -> None:
-    """Seed the generators of all devices with one number that cannot be foretold."""
+    """Seed the generators of all devices with the same random number."""
     manual_seed_all(default_generators[0].seed())
 
 

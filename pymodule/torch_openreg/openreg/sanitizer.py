@@ -1,4 +1,4 @@
-"""``torch.openreg.sanitizer``: `torch_openreg.sanitizer`, which is loaded when it is asked for."""
+"""``torch.openreg.sanitizer``: another name of `torch_openreg.sanitizer`."""
 
 import sys
 

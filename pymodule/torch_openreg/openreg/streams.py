@@ -1,10 +1,10 @@
 """Streams and events, with the constructors and functions of ``torch.cuda``.
 
-They are PyTorch's own generic `torch.Stream` and `torch.Event`: what ``torch.accelerator`` hands
-out and what is made here is one kind of thing, and may be mixed. A subclass would not do, for
-builds of PyTorch without CUDA accept no event of a subclass as an argument. So `Stream` and `Event`
-are names to construct by, and to ask with ``isinstance``; and since `torch.Event` refuses to be
-sent to another process and cannot be taught, ``event.ipc_handle()`` is ``Event.ipc_handle(event)``.
+The objects are PyTorch's generic `torch.Stream` and `torch.Event`, as ``torch.accelerator`` returns
+them, so both can be mixed. Subclasses would not work: a PyTorch without CUDA rejects an event of a
+subclass as an argument. So the classes `Stream` and `Event` here only construct the generic objects
+and support ``isinstance``. And because methods cannot be added to `torch.Event`, instead of
+``event.ipc_handle()`` write ``Event.ipc_handle(event)``.
 """
 
 from types import TracebackType
@@ -19,7 +19,7 @@ from ._utils import _get_device_index
 from .devices import _lazy_init
 
 if TYPE_CHECKING:
-    # Subclasses to type checkers, for what is made has all that the generic classes have.
+    # For type checkers, subclasses: the objects have all members of the generic classes.
     from torch import Event as _EventBase
     from torch import Stream as _StreamBase
 else:
@@ -27,7 +27,7 @@ else:
 
 
 class _OnThisDevice(type):
-    """Class of a class whose instances are those of `_generic` that belong to openreg devices."""
+    """A metaclass: the instances of its classes are the `_generic` objects of openreg devices."""
 
     _generic: type[torch.Event] | type[torch.Stream]
 
@@ -36,19 +36,19 @@ class _OnThisDevice(type):
 
 
 class Event(_EventBase, metaclass=_OnThisDevice):
-    """A point in the work of a stream.
+    """An event: a point in the work of a stream.
 
     Parameters
     ----------
     enable_timing : bool
-        Whether `elapsed_time` may be asked.
+        Whether the event measures time, for `elapsed_time`.
     blocking : bool
-        Whether a thread that waits sleeps.
+        Whether waiting threads sleep instead of polling.
     interprocess : bool
-        Whether other processes may record it and wait for it. They may with every event without
-        timing: by its handle, or by the event itself, sent through ``torch.multiprocessing``.
+        Whether other processes may use the event. openreg allows this for every event without
+        timing: by its handle, or by sending the event through ``torch.multiprocessing``.
     external : bool
-        Has no effect: it is for the capture of graphs, which there is none of.
+        Has no effect.
     """
 
     _generic = torch.Event
@@ -68,44 +68,46 @@ class Event(_EventBase, metaclass=_OnThisDevice):
     def ipc_handle(  # type: ignore[override]
         event: torch.Event,
     ) -> bytes:
-        """Return what another process makes the event from, as long as this process has it.
+        """Return a handle from which another process can open the event while it exists here.
 
         Parameters
         ----------
         event : torch.Event
-            Without timing, and of this process. One that was never recorded gets its device now:
-            the current one.
+            An event of this process, without timing. If it was never recorded, it is assigned to
+            the current device now.
         """
         _lazy_init()
         return _C.export_event(event)
 
     @classmethod
     def from_ipc_handle(cls, device: Device, handle: bytes) -> torch.Event:
-        """Return an event of another process, as good here as there: it is as the process that
-        recorded it last did so, and waiting fails when that one was killed before it was reached.
+        """Open an event of another process.
+
+        The event has the state of the last recording by any process. Waiting raises an error if the
+        recording process was killed before the stream reached the event.
 
         Parameters
         ----------
         device : torch.device, str or int
             The device that the event belongs to.
         handle : bytes
-            What `ipc_handle` returned there.
+            The result of `ipc_handle` in the other process.
         """
         _lazy_init()
         return _C.import_event(_get_device_index(device, optional=True), handle)
 
 
 class Stream(_StreamBase, metaclass=_OnThisDevice):
-    """A queue of work that a device does in order; taken from the device's pool of streams.
+    """A stream: a queue of work that a device executes in order, from the device's stream pool.
 
     Parameters
     ----------
     device : torch.device, str, int or None
-        The device; None, or a negative integer, means the current one.
+        The device; None or a negative integer means the current one.
     priority : int
-        Below 0 is high.
+        The priority; negative numbers are high.
     **kwargs
-        ``stream_id``, ``device_index`` and ``device_type`` of a stream that exists.
+        ``stream_id``, ``device_index`` and ``device_type`` of an existing stream.
     """
 
     _generic = torch.Stream
@@ -123,17 +125,17 @@ class Stream(_StreamBase, metaclass=_OnThisDevice):
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the lowest priority and the highest."""
+        """Return the lowest and the highest priority."""
         return 0, -1
 
 
 class ExternalStream(Stream):
-    """A stream that exists already, by its native handle.
+    """An existing stream, given by its native handle.
 
     Parameters
     ----------
     stream_ptr : int
-        ``native_handle`` of the stream: its number, whichever the device.
+        The ``native_handle`` of the stream: its number, on any device.
     device : torch.device, str, int or None
         The device that the stream belongs to; None means the current one.
     """
@@ -151,7 +153,7 @@ class ExternalStream(Stream):
 
 
 def current_stream(device: Device = None) -> torch.Stream:
-    """Return this thread's current stream on a device.
+    """Return the current stream of this thread on a device.
 
     Parameters
     ----------
@@ -177,12 +179,12 @@ def default_stream(device: Device = None) -> torch.Stream:
 
 
 def get_stream_from_external(data_ptr: int, device: Device = None) -> torch.Stream:
-    """Return a stream that exists already, by its native handle.
+    """Return an existing stream, given by its native handle.
 
     Parameters
     ----------
     data_ptr : int
-        ``native_handle`` of the stream.
+        The ``native_handle`` of the stream.
     device : torch.device, str, int or None
         The device that the stream belongs to; None means the current one.
     """
@@ -190,7 +192,7 @@ def get_stream_from_external(data_ptr: int, device: Device = None) -> torch.Stre
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make a stream the current one of its device, and its device the current one.
+    """Set the current stream of the stream's device, and set that device as the current one.
 
     Parameters
     ----------
@@ -202,7 +204,7 @@ def set_stream(stream: torch.Stream | None) -> None:
 
 
 class StreamContext:
-    """Context manager that makes a stream, and its device, the current ones.
+    """Context manager that changes the current stream and the current device.
 
     Parameters
     ----------
@@ -231,7 +233,7 @@ class StreamContext:
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """Return the context manager that makes a stream the current one.
+    """Return a context manager that changes the current stream and the current device.
 
     Parameters
     ----------

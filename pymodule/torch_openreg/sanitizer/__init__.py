@@ -1,11 +1,11 @@
-"""``torch.openreg.sanitizer``: finds accesses to device memory that nothing orders.
+"""``torch.openreg.sanitizer``: finds races and other invalid accesses to device memory.
 
-A program is watched from `enable` to `disable`, in a ``with watch()``, or from its first line where
-``OPENREG_SANITIZER=1`` is set, as ``openreg sanitize`` does. In both modes its name is also
-``torch_openreg.sanitizer``. What it finds and what it does not is said in ``docs/sanitizer.md``.
+The sanitizer watches a program from `enable` to `disable`, inside ``with watch()``, or from its
+first line if ``OPENREG_SANITIZER=1`` is set, as ``openreg sanitize`` does. The module is also
+available as ``torch_openreg.sanitizer`` in both modes. ``docs/sanitizer.md`` describes what the
+sanitizer finds and what it misses.
 
-What is known is what happened since it began to watch: tensors that were allocated before are not
-looked at.
+The sanitizer only checks tensors that are allocated after it was enabled.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Any
 
 from .finding import KINDS, Access, Block, Event, Finding, Frame, from_dict
 from .reporter import Report, Reporter, print_finding
-from .settings import Settings, from_environment, is_asked_for, kinds_named
+from .settings import Settings, from_environment, is_requested, parse_kinds
 from .suppressions import Suppression
 from .suppressions import read as read_suppressions
 
@@ -42,71 +42,71 @@ __all__ = [
 
 
 def _extension() -> ModuleType:
-    # Not at the top: `openreg sanitize` needs this package, and does not import PyTorch.
+    # Not imported at the top: `openreg sanitize` uses this package without PyTorch.
     from torch_openreg import _C
 
     return _C
 
 
 class _Sanitizer:
-    """What is known from `enable` to `disable`."""
+    """The state from `enable` to `disable`."""
 
     def __init__(self, settings: Settings, report: Report, reporter: Reporter | None) -> None:
         self.settings, self.report, self.reporter = settings, report, reporter
-        self.found: list[Finding] = []  # as it was when it was last asked for
-        self.leaks: list[Finding] = []  # which are found at the very end
-        self.cleared: list[int] = []  # how often each had been found at `clear`
-        self.used: Counter[str] = Counter()  # suppressions, and how many findings each kept silent
+        self.found: list[Finding] = []  # as of the last call of `all`
+        self.leaks: list[Finding] = []  # found when the sanitizer is disabled
+        self.cleared: list[int] = []  # the count of each finding at the last `clear`
+        self.used: Counter[str] = Counter()  # number of findings that each suppression matched
 
     def start(self) -> None:
         _extension().sanitizer_start(
-            self.found_one, list(self.settings.kinds), self.settings.stacks
+            self.on_finding, list(self.settings.kinds), self.settings.stacks
         )
 
     def forked(self) -> None:
-        """Begin anew in a child, which knows nothing of what its parent's devices do."""
+        """Start over in a forked child, which does not share its parent's devices."""
         self.found, self.leaks, self.cleared, self.used = [], [], [], Counter()
         if self.reporter is not None:
             self.reporter.forked()
         self.start()
 
-    def suppression(self, finding: Finding) -> Suppression | None:
+    def find_suppression(self, finding: Finding) -> Suppression | None:
         matching = (item for item in self.settings.suppressions if item.matches(finding))
         return next(matching, None)
 
-    def found_one(self, told: dict[str, Any]) -> None:
-        """Is called by the extension, on the thread that did it, in the middle of a launch."""
+    def on_finding(self, data: dict[str, Any]) -> None:
+        """Handle a new finding. The extension calls this during a launch, on its thread."""
         try:
-            finding = from_dict(told)
+            finding = from_dict(data)
             if finding.kind == "leak":
                 self.leaks.append(finding)
-            suppression = self.suppression(finding)
+            suppression = self.find_suppression(finding)
             if suppression is not None:
                 self.used[suppression.name] += 1
                 return
             self.report(finding)
             if self.reporter is not None:
                 self._fail_at_exit()
-        except Exception:  # which is no mistake of the launch
+        except Exception:  # must not make the launch fail
             traceback.print_exc()
 
     def _fail_at_exit(self) -> None:
-        # With a socket `openreg sanitize` exits with the status.
+        # With a socket, `openreg sanitize` sets the exit status.
         if self.settings.socket is None and self.settings.exitcode != 0:
             _extension().sanitizer_set_exit_status(self.settings.exitcode)
 
     def all(self) -> list[Finding]:
-        """Return all with their counts, suppressed ones too, since `enable`."""
+        """Return all findings since `enable` with their counts, including suppressed ones."""
         if _active is self:
-            self.found = [from_dict(told) for told in _extension().sanitizer_findings()]
+            self.found = [from_dict(data) for data in _extension().sanitizer_findings()]
         return self.found + self.leaks
 
     def since(self, before: list[int]) -> list[Finding]:
-        """Return what is not suppressed and was found more often than before."""
+        """Return the findings that are not suppressed and whose counts have grown."""
         found = []
         for index, finding in enumerate(self.all()):
             count = finding.count - (before[index] if index < len(before) else 0)
-            if count > 0 and self.suppression(finding) is None:
+            if count > 0 and self.find_suppression(finding) is None:
                 found.append(replace(finding, count=count))
         return found
 
@@ -122,7 +122,7 @@ _handles_forks = False
 def _begin(sanitizer: _Sanitizer) -> None:
     global _active, _last, _handles_forks
     if _active is not None:
-        raise RuntimeError("openreg: the sanitizer is enabled already: call disable() before")
+        raise RuntimeError("openreg: the sanitizer is already enabled: call disable() first")
     sanitizer.start()
     _active = _last = sanitizer
     if not _handles_forks:
@@ -146,31 +146,31 @@ def enable(
     suppressions: str | os.PathLike[str] | None = None,
     report: Report | None = print_finding,
 ) -> None:
-    """Watch the program from now on.
+    """Start watching the program.
 
     Parameters
     ----------
     only
-        Kinds, as in `KINDS`; all but leaks, if not given.
+        The kinds of findings to look for, from `KINDS`. The default is all kinds except leaks.
     stacks
-        Whether stacks are whole, with the frames of libraries.
+        Whether to record whole stacks, including the frames of libraries.
     leaks
-        Whether to find, when it is disabled, what was allocated and is not freed.
+        Whether to report, in `disable`, memory that was allocated and not freed.
     suppressions
-        A file of findings that are not to be told.
+        The path of a file of findings to suppress.
     report
-        What is called with each new finding, on the thread that did the second access; writes to
-        stderr, if not given. It must not use devices.
+        A function to call with each new finding, on the thread of the second access. The default
+        writes to stderr. It must not use devices.
 
     Raises
     ------
     RuntimeError
-        If it is enabled already.
+        If the sanitizer is already enabled.
     ValueError
-        For a kind that is none, or a mistake in the file.
+        For an unknown kind, or an error in the file of suppressions.
     """
     settings = Settings(
-        kinds=kinds_named("" if only is None else ",".join(only), leaks),
+        kinds=parse_kinds("" if only is None else ",".join(only), leaks),
         stacks=stacks,
         suppressions=tuple(read_suppressions(os.fspath(suppressions))) if suppressions else (),
     )
@@ -178,38 +178,38 @@ def enable(
 
 
 def disable() -> None:
-    """Watch no longer. What was found stays. Nothing happens if it is not enabled."""
+    """Stop watching and keep the findings. Does nothing if the sanitizer is not enabled."""
     global _active
     if _active is None:
         return
     _active.all()
-    _extension().sanitizer_stop()  # which tells of leaks
+    _extension().sanitizer_stop()  # reports leaks
     _active = None
 
 
 def is_enabled() -> bool:
-    """Whether the program is watched."""
+    """Return whether the sanitizer is enabled."""
     return _active is not None
 
 
 def findings() -> list[Finding]:
-    """Return what was found since `enable` or `clear` and is not suppressed, with counts."""
+    """Return the findings since `enable` or `clear` with their counts, without suppressed ones."""
     return [] if _last is None else _last.since(_last.cleared)
 
 
 def clear() -> None:
-    """Forget what was found. What is found again is in `findings` again, but not told again."""
+    """Clear `findings`. A finding that occurs again is in `findings` again, but not reported."""
     if _last is not None:
         _last.cleared = _last.counts()
 
 
 def counts() -> dict[str, int]:
-    """Return what the sanitizer did and did not do, by the names of `docs/sanitizer.md`."""
+    """Return the statistics of the sanitizer. ``docs/sanitizer.md`` describes their names."""
     return _extension().sanitizer_counts()
 
 
 class Watch:
-    """What `watch` returns: watches a part of a program."""
+    """A context manager that watches a part of a program. See `watch`."""
 
     def __init__(self, **settings: Any) -> None:
         self._settings = settings
@@ -238,36 +238,41 @@ class Watch:
         self._found = self._sanitizer.since(self._before)
 
     def findings(self) -> list[Finding]:
-        """Return what was found in the block, until now or until it ended."""
+        """Return the findings of the block, so far or until its end."""
         if self._found is not None or self._sanitizer is None:
             return self._found or []
         return self._sanitizer.since(self._before)
 
 
 def watch(**settings: Any) -> Watch:
-    """Return a context manager: what is found in its block is in ``findings()`` of it.
+    """Watch a block: ``with watch() as watched``, then ``watched.findings()``.
 
     Parameters
     ----------
     **settings
-        Those of `enable`, without `report` nothing is printed. If the sanitizer is enabled already
-        it stays as it is, and they have no effect.
+        The parameters of `enable`. Without `report`, nothing is printed. If the sanitizer is
+        already enabled, it keeps its settings and these have no effect.
+
+    Returns
+    -------
+    Watch
+        The context manager.
     """
     return Watch(**settings)
 
 
-# ---- where OPENREG_SANITIZER is set --------------------------------------------------------------
+# ---- with OPENREG_SANITIZER=1 --------------------------------------------------------------------
 
 
-def start_if_asked() -> None:
-    """Watch the program from its begin, if the variable says so.
+def start_if_requested() -> None:
+    """Watch the program from its start if OPENREG_SANITIZER is 1.
 
     Raises
     ------
     ValueError
-        For a variable with a value that is not allowed.
+        If a variable has a value that is not allowed.
     """
-    if not is_asked_for() or _active is not None:
+    if not is_requested() or _active is not None:
         return
     settings = from_environment()
     reporter = Reporter(settings)
@@ -276,7 +281,7 @@ def start_if_asked() -> None:
 
 
 def finish() -> None:
-    """Tell what there is to tell at the end of the program, when no launch runs any more."""
+    """Print the summary at the end of the program, when no launch is running."""
     sanitizer = _active
     if sanitizer is None or sanitizer.reporter is None:
         return

@@ -1,6 +1,6 @@
-"""What all processes of a program found: `openreg sanitize` puts it together.
+"""Collects the findings of all processes of a program, for `openreg sanitize`.
 
-The same finding of several ranks is one, and counted. Nothing here needs PyTorch.
+The same finding of several ranks is one finding with a count. This module does not need PyTorch.
 """
 
 from collections import Counter
@@ -11,15 +11,15 @@ from . import text
 from .suppressions import unused_sentence
 
 
-class _Told:
-    """A finding, and who found it."""
+class _Collected:
+    """A finding, and the processes that found it."""
 
     def __init__(self, message: dict[str, Any]) -> None:
         self.text, self.remedy = message["text"], message["remedy"]
         self.finding: dict[str, Any] = message["finding"]
         self.kind: str = self.finding["kind"]
-        self.counts: dict[int, int] = {}  # of processes by their ids
-        self.notes: dict[int, dict[str, str]] = {}
+        self.counts: dict[int, int] = {}  # by process id
+        self.notes: dict[int, dict[str, str]] = {}  # by process id
 
     @property
     def count(self) -> int:
@@ -39,20 +39,21 @@ class _Told:
 
 
 class Collection:
-    """Takes messages of processes.
+    """The findings of all processes, built from their messages.
 
     Parameters
     ----------
     write
-        Is given what is to be printed.
+        A function that prints text.
     """
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
-        self._findings: dict[str, _Told] = {}  # by their text
-        self._of_process: dict[tuple[int, str], _Told] = {}  # by number of process and id
+        self._findings: dict[str, _Collected] = {}  # by text
+        # By process id and id of the finding.
+        self._of_process: dict[tuple[int, str], _Collected] = {}
         self._suppressed: Counter[str] = Counter()
-        self._suppressions: dict[str, None] = {}  # names of all, in their order
+        self._suppressions: dict[str, None] = {}  # the names of all, in order
         self._counters: Counter[str] = Counter()
         self._processes: set[int] = set()
 
@@ -61,33 +62,33 @@ class Collection:
         """Whether nothing was found."""
         return not self._findings
 
-    def take(self, message: dict[str, Any]) -> None:
-        """Take a message; what is none is ignored."""
+    def add(self, message: dict[str, Any]) -> None:
+        """Add a message of a process. Malformed messages are ignored."""
         kind, pid = message.get("type"), message.get("pid")
         if not isinstance(pid, int):
             return
         self._processes.add(pid)
         if kind == "finding":
-            self._take_finding(message, pid)
+            self._add_finding(message, pid)
         elif kind == "end":
-            self._take_end(message, pid)
+            self._add_end(message, pid)
 
-    def _take_finding(self, message: dict[str, Any], pid: int) -> None:
-        told = self._findings.get(message["text"])
-        if told is None:
-            told = self._findings[message["text"]] = _Told(message)
-            self._write(text.with_notes(told.text, message["notes"].items()))
-        told.counts.setdefault(pid, 1)
-        told.notes.setdefault(pid, message["notes"])
-        self._of_process[pid, str(message["id"])] = told
+    def _add_finding(self, message: dict[str, Any], pid: int) -> None:
+        known = self._findings.get(message["text"])
+        if known is None:
+            known = self._findings[message["text"]] = _Collected(message)
+            self._write(text.with_notes(known.text, message["notes"].items()))
+        known.counts.setdefault(pid, 1)
+        known.notes.setdefault(pid, message["notes"])
+        self._of_process[pid, str(message["id"])] = known
 
-    def _take_end(self, message: dict[str, Any], pid: int) -> None:
+    def _add_end(self, message: dict[str, Any], pid: int) -> None:
         counts: dict[int, int] = {}
         for identity, count in message["counts"].items():
-            told = self._of_process.get((pid, identity))
-            if told is not None:  # two of a process may have one text
-                counts[id(told)] = counts.get(id(told), 0) + count
-                told.counts[pid] = counts[id(told)]
+            known = self._of_process.get((pid, identity))
+            if known is not None:  # two findings of a process may have the same text
+                counts[id(known)] = counts.get(id(known), 0) + count
+                known.counts[pid] = counts[id(known)]
         self._suppressed.update(message["suppressed"])
         self._suppressions.update(dict.fromkeys(message["suppressions"]))
         self._counters.update(message["counters"])
@@ -96,23 +97,23 @@ class Collection:
         return [name for name in self._suppressions if name not in self._suppressed]
 
     def summary(self) -> str:
-        """Return the last lines that are printed."""
+        """Return the summary that is printed at the end."""
         if not self._processes:
             return (
                 f"{text.PREFIX}nothing was watched: no process of the command imported PyTorch "
                 "with openreg\n"
             )
         findings = self._findings.values()
-        processes = {pid for told in findings for pid in told.counts}
-        counts = [(told.kind, told.count) for told in findings]
+        processes = {pid for known in findings for pid in known.counts}
+        counts = [(known.kind, known.count) for known in findings]
         lines = text.summary(counts, self._suppressed.total(), len(processes))
         return lines + unused_sentence(self._unused())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it for JSON."""
+        """Return everything as a dictionary for JSON."""
         return {
             "version": 1,
-            "findings": [told.as_dict() for told in self._findings.values()],
+            "findings": [known.as_dict() for known in self._findings.values()],
             "processes": len(self._processes),
             "suppressed": self._suppressed,
             "unused_suppressions": self._unused(),

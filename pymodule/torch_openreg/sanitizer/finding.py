@@ -1,12 +1,12 @@
-"""What the sanitizer found, as values.
+"""The findings of the sanitizer, as data classes.
 
-Nothing here needs PyTorch: ``openreg sanitize`` reads what processes send it.
+This module does not need PyTorch: ``openreg sanitize`` uses it for the messages of processes.
 """
 
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-# What `--only` and suppressions call them, in the order in which summaries name them.
+# The kinds of findings, in the order of summaries.
 KINDS = (
     "race",
     "use after free",
@@ -18,11 +18,11 @@ KINDS = (
     "leak",
 )
 
-HOST = -1  # as a stream
+HOST = -1  # the stream number of accesses by the host
 
 
 class Frame(NamedTuple):
-    """A place in a Python program."""
+    """A line of a Python program."""
 
     file: str
     line: int
@@ -39,11 +39,11 @@ class Block:
     Attributes
     ----------
     bytes
-        Its size.
+        The size of the block.
     stack
-        Where it was allocated.
+        The stack of the allocation.
     freed
-        Where it was freed; None if it is not.
+        The stack of the free; None if the block is not freed.
     """
 
     bytes: int
@@ -58,24 +58,24 @@ class Access:
     Attributes
     ----------
     operator, argument
-        ``aten::add_`` and ``self``; empty where it is not known.
+        The names, such as ``aten::add_`` and ``self``; empty if unknown.
     mode
-        ``reads``, ``writes`` or ``reads and writes``; empty where only memory is meant.
+        ``reads``, ``writes`` or ``reads and writes``; empty if the access only stands for memory.
     shape, dtype
-        Of the tensor, or the part of one that a view is.
+        The shape and dtype of the tensor; for a view, of the view.
     device
-        The number of the tensor's device.
+        The index of the tensor's device.
     stream
-        The number of the stream: 0 is the default one, -1 the host.
+        The number of the stream: 0 is the default stream, -1 the host.
     stream_device
-        The number of the stream's device.
+        The index of the stream's device.
     stack
-        Where it was called, the program's own frames; empty if that is not known, as of what an
-        autograd thread does.
+        The stack of the call, without the frames of libraries; empty if unknown, as for work of an
+        autograd thread.
     forward
-        Of a backward: where the forward was called.
+        In the backward pass: the stack of the forward call.
     block
-        The memory.
+        The memory block.
     """
 
     operator: str
@@ -92,23 +92,24 @@ class Access:
 
     @property
     def place(self) -> Frame | None:
-        """Where it was called, or what it is the backward of."""
+        """The innermost line of the call, or of the forward call."""
         frames = self.stack or self.forward
         return frames[0] if frames else None
 
 
 @dataclass(frozen=True)
 class Event:
-    """The event that does not order two accesses.
+    """An event that fails to order two accesses.
 
     Attributes
     ----------
     recorded
-        Where it was recorded such that a wait for that would have been enough.
+        The stack of the recording that would have ordered them.
     waited
-        Where it was waited for.
+        The stack of the wait.
     waited_early
-        Whether that was before the recording; else it had been recorded again in between.
+        Whether the wait came before that recording. Otherwise the event was recorded again between
+        the recording and the wait.
     """
 
     recorded: Stack
@@ -118,20 +119,20 @@ class Event:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that the sanitizer found.
+    """An error that the sanitizer found.
 
     Attributes
     ----------
     kind
         One of `KINDS`.
     count
-        How often it was found.
+        The number of occurrences.
     bytes
-        The first bytes that are concerned: where they begin and end in the second one's block.
+        The first affected bytes: their begin and end in the block of the second access.
     first, second
-        The accesses. Of an uninitialised read, a leak and the like there is only the second.
+        The accesses. An uninitialised read, a leak and similar findings only have the second.
     event
-        Of an unordered event: the event.
+        The event, for an unordered event.
     """
 
     kind: str
@@ -142,55 +143,55 @@ class Finding:
     event: Event | None
 
     def text(self) -> str:
-        """Return the block of lines that is printed."""
+        """Return the text that is printed."""
         from .text import block
 
         return block(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it; a frame is a list of file, line and function."""
+        """Return the finding as JSON has it; a frame is a list of file, line and function."""
         return asdict(self)
 
 
-# ---- from what the extension tells ---------------------------------------------------------------
+# ---- from the data of the extension --------------------------------------------------------------
 
 
 def _stack(frames: Any) -> Stack:
     return tuple(Frame(*frame) for frame in frames)
 
 
-def _block(told: dict[str, Any] | None) -> Block | None:
-    if told is None:
+def _block(data: dict[str, Any] | None) -> Block | None:
+    if data is None:
         return None
-    freed = told["freed"]
-    return Block(told["bytes"], _stack(told["stack"]), None if freed is None else _stack(freed))
+    freed = data["freed"]
+    return Block(data["bytes"], _stack(data["stack"]), None if freed is None else _stack(freed))
 
 
-def _access(told: dict[str, Any]) -> Access:
+def _access(data: dict[str, Any]) -> Access:
     return Access(
-        operator=told["operator"],
-        argument=told["argument"],
-        mode=told["mode"],
-        shape=tuple(told["shape"]),
-        dtype=told["dtype"],
-        device=told["device"],
-        stream=told["stream"],
-        stream_device=told.get("stream_device", told["device"]),
-        stack=_stack(told["stack"]),
-        forward=_stack(told["forward"]) if told["forward"] else None,
-        block=_block(told["block"]),
+        operator=data["operator"],
+        argument=data["argument"],
+        mode=data["mode"],
+        shape=tuple(data["shape"]),
+        dtype=data["dtype"],
+        device=data["device"],
+        stream=data["stream"],
+        stream_device=data.get("stream_device", data["device"]),
+        stack=_stack(data["stack"]),
+        forward=_stack(data["forward"]) if data["forward"] else None,
+        block=_block(data["block"]),
     )
 
 
-def from_dict(told: dict[str, Any]) -> Finding:
-    """Return a finding, as the extension or `Finding.as_dict` tells it."""
-    first, event = told["first"], told["event"]
+def from_dict(data: dict[str, Any]) -> Finding:
+    """Return a finding from the data of the extension or of `Finding.as_dict`."""
+    first, event = data["first"], data["event"]
     return Finding(
-        kind=told["kind"],
-        count=told["count"],
-        bytes=tuple(told["bytes"]),
+        kind=data["kind"],
+        count=data["count"],
+        bytes=tuple(data["bytes"]),
         first=None if first is None else _access(first),
-        second=_access(told["second"]),
+        second=_access(data["second"]),
         event=None
         if event is None
         else Event(_stack(event["recorded"]), _stack(event["waited"]), event["waited_early"]),

@@ -1,12 +1,13 @@
-"""What processes tell ``openreg sanitize``, which started them: one JSON object a message.
+"""The messages that processes send to ``openreg sanitize``. Each message is a JSON object.
 
-- ``{"type": "start", "pid", "arguments"}``: a process is watched.
-- ``{"type": "finding", "pid", "id", "notes": {}, "text", "remedy", "finding": {}}``: it found
-  something.
+- ``{"type": "start", "pid", "arguments"}``: the sanitizer watches a process.
+- ``{"type": "finding", "pid", "id", "notes": {}, "text", "remedy", "finding": {}}``: a
+  new finding.
 - ``{"type": "end", "pid", "counts": {}, "suppressed": {}, "suppressions": [], "counters": {}}``:
-  how often it found each, by their ids, and how many each suppression kept from being told.
+  the count of each finding by id, the number of findings that each suppression matched, and
+  statistics.
 
-A message is whole, whichever processes send at the same time: it is a datagram. Nothing here needs
+A message is a datagram, so messages of different processes never mix. This module does not need
 PyTorch.
 """
 
@@ -16,27 +17,27 @@ import json
 import socket
 from typing import Any
 
-_MOST_BYTES = 150_000  # of a message: the buffers that the system gives to a socket hold more
-_MOST_FRAMES, _MOST_COUNTS, _MOST_CHARACTERS = 20, 2000, 8000  # of one that would have more
-_SECONDS = 10.0  # in which one that is stopped would have made room
+_MAX_BYTES = 150_000  # the largest message; the system's socket buffers hold more
+_MAX_FRAMES, _MAX_COUNTS, _MAX_CHARACTERS = 20, 2000, 8000  # limits that shorten larger messages
+_TIMEOUT_SECONDS = 10.0  # how long to wait for room in the receiver's buffer
 
 
-def _cut(value: Any) -> Any:
-    """Return the beginning of all that is long."""
+def _shorten(value: Any) -> Any:
+    """Return a value with all long lists, dictionaries and texts shortened."""
     if isinstance(value, dict):
-        return {key: _cut(item) for key, item in itertools.islice(value.items(), _MOST_COUNTS)}
+        return {key: _shorten(item) for key, item in itertools.islice(value.items(), _MAX_COUNTS)}
     if isinstance(value, (list, tuple)):
-        return [_cut(item) for item in value[:_MOST_FRAMES]]
-    return value[:_MOST_CHARACTERS] if isinstance(value, str) else value
+        return [_shorten(item) for item in value[:_MAX_FRAMES]]
+    return value[:_MAX_CHARACTERS] if isinstance(value, str) else value
 
 
 def send(address: str, message: dict[str, Any]) -> bool:
-    """Send a message; returns whether anybody listens."""
+    """Send a message; return whether the receiver exists."""
     data = json.dumps(message).encode()
-    if len(data) > _MOST_BYTES:  # stacks of thousands of frames, or counts of thousands of findings
-        data = json.dumps(_cut(message)).encode()
+    if len(data) > _MAX_BYTES:  # stacks of thousands of frames, or thousands of findings
+        data = json.dumps(_shorten(message)).encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.settimeout(_SECONDS)
+        sender.settimeout(_TIMEOUT_SECONDS)
         try:
             sender.sendto(data, address)
         except OSError:
@@ -53,9 +54,9 @@ def listen(address: str) -> socket.socket:
 
 
 def receive(listener: socket.socket) -> dict[str, Any] | None:
-    """Return a message; None if there is none now, or it is none."""
+    """Return the next message: {} if it is malformed, None if there is no message now."""
     with contextlib.suppress(BlockingIOError):
-        data = listener.recv(2 * _MOST_BYTES)
+        data = listener.recv(2 * _MAX_BYTES)
         with contextlib.suppress(ValueError):
             message = json.loads(data)
             return message if isinstance(message, dict) else {}

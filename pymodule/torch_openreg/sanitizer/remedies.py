@@ -1,4 +1,4 @@
-"""What to do about a finding, in one sentence with the names and lines of the program."""
+"""Writes the remedy of a finding: one sentence with the names and lines of the program."""
 
 import ast
 import linecache
@@ -6,26 +6,25 @@ import os
 
 from .finding import HOST, Access, Finding, Frame, Stack
 
-# Functions of `torch` and methods of tensors that return one tensor, their own; not those that a
-# module has, too.
-_MAKES = ("clone", "contiguous", "detach", "new_", "_like")
+# Parts of the names of functions that return a newly allocated tensor and that modules lack.
+_ALLOCATES = ("clone", "contiguous", "detach", "new_", "_like")
 
 
 # ---- names ---------------------------------------------------------------------------------------
 
 
 def api() -> str:
-    """Return the module that has the functions of streams: `torch.cuda` in CUDA mode."""
+    """Return the module of the devices: `torch.cuda` in CUDA mode."""
     return "torch.cuda" if device_type() == "cuda" else "torch.openreg"
 
 
 def device_type() -> str:
-    """Return what PyTorch calls the devices."""
+    """Return the device type of the devices."""
     return os.environ.get("OPENREG_DEVICE_TYPE") or "openreg"
 
 
 def short(file: str) -> str:
-    """Return a file's path as a person would say it who stands in the working folder."""
+    """Return a file's path, relative to the working folder if the file is inside it."""
     try:
         folder = os.getcwd()
     except OSError:
@@ -35,7 +34,7 @@ def short(file: str) -> str:
 
 
 class _Lines:
-    """Names lines; the file is said once, with the last one."""
+    """Names lines of the program. If all are in one file, only the last name includes it."""
 
     def __init__(self, *frames: Frame | None) -> None:
         files = {frame.file for frame in frames if frame is not None}
@@ -48,21 +47,21 @@ class _Lines:
         return f"line {frame.line} of {short(frame.file)}"
 
 
-def _makes_a_tensor(value: ast.expr) -> bool:
-    """Tell whether an expression is sure to be a tensor that it has allocated."""
+def _allocates_tensor(value: ast.expr) -> bool:
+    """Return whether an expression certainly is a tensor that it has allocated."""
     if isinstance(value, ast.BinOp):
         return True
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return False
     name, owner = value.func.attr, value.func.value
     of_torch = isinstance(owner, ast.Name) and owner.id == "torch" and name.islower()
-    return of_torch or name.startswith(_MAKES) or name.endswith(_MAKES)
+    return of_torch or name.startswith(_ALLOCATES) or name.endswith(_ALLOCATES)
 
 
 def _assigned(stack: Stack, seen_from: Frame | None) -> str | None:
-    """Return the name that a line gives to the tensor it makes, if another line knows it by that.
+    """Return the variable to which a line assigns its tensor, if another line can use it.
 
-    The line must be a whole statement that gives one name to a tensor.
+    The line must be a complete statement that assigns a tensor to one variable.
     """
     if not stack or seen_from is None:
         return None
@@ -76,13 +75,13 @@ def _assigned(stack: Stack, seen_from: Frame | None) -> str | None:
     if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
         return None
     (*others, target), value = statements[0].targets, statements[0].value
-    if others or isinstance(target, (ast.Tuple, ast.List)) or not _makes_a_tensor(value):
+    if others or isinstance(target, (ast.Tuple, ast.List)) or not _allocates_tensor(value):
         return None
     return ast.unparse(target)
 
 
 def _tensor(access: Access | None, seen_from: Frame | None) -> str:
-    """Return what a line may call the tensor of an access."""
+    """Return a name for the tensor of an access."""
     stack = access.block.stack if access is not None and access.block is not None else ()
     if name := _assigned(stack, seen_from):
         return name
@@ -90,7 +89,7 @@ def _tensor(access: Access | None, seen_from: Frame | None) -> str:
 
 
 def _stream(access: Access, lines: _Lines, near: Access) -> str:
-    """Return an expression for the stream of an access, to be written where another one is."""
+    """Return an expression for the stream of an access, for use at another access."""
     if access.stream == 0:
         index = "" if access.stream_device == near.stream_device else str(access.stream_device)
         return f"{api()}.default_stream({index})"
@@ -99,15 +98,15 @@ def _stream(access: Access, lines: _Lines, near: Access) -> str:
 
 
 def _before(access: Access, lines: _Lines) -> str:
-    """Return when something must have been done that is to be before an access."""
+    """Return "before" and the line of an access."""
     if access.stack:
         return f"before {lines.last(access.stack[0])}"
     if access.forward:
         return f"before the backward pass of {lines.last(access.forward[0])}"
-    return "before it"
+    return "before this access"
 
 
-# ---- a sentence a kind ---------------------------------------------------------------------------
+# ---- one function per kind -----------------------------------------------------------------------
 
 
 def _order(finding: Finding) -> str:
@@ -120,7 +119,8 @@ def _order(finding: Finding) -> str:
     if first.stream == HOST:
         place = first.place
         after = f"after {lines.inner(place)}" if place else "after the host's access"
-        return f"Submit what is at {lines.last(second.place) if second.place else 'it'} {after}."
+        work = f"the work of {lines.last(second.place)}" if second.place else "the work"
+        return f"Submit {work} {after}."
     waits = f"{api()}.current_stream()"
     return f"Call {waits}.wait_stream({_stream(first, lines, second)}) {_before(second, lines)}."
 
@@ -128,7 +128,7 @@ def _order(finding: Finding) -> str:
 def _record_stream(finding: Finding) -> str:
     first = finding.first
     if first is None or first.mode == "":
-        return f"Keep {_tensor(first or finding.second, None)} until its last use."
+        return f"Keep {_tensor(first or finding.second, None)} alive until its last use."
     place = first.place
     if place is None:
         return f"Call record_stream() on {_tensor(first, None)} with the stream that uses it."
@@ -149,7 +149,7 @@ def _write_all(finding: Finding) -> str:
     name = _assigned(stack, second.place) or "the tensor"
     where = f", or allocate it with zeros at {lines.inner(stack[0])}" if stack else ""
     before = _before(second, lines).removeprefix("b")
-    return f"B{before} write all of {name} that is read there{where}."
+    return f"B{before}, write all elements of {name} that are read there{where}."
 
 
 def _event(finding: Finding) -> str:
@@ -159,11 +159,13 @@ def _event(finding: Finding) -> str:
     recorded, waited = event.recorded[0], event.waited[0]
     lines = _Lines(recorded, waited)
     if event.waited_early:
-        where = f"{lines.inner(recorded)}, not at {lines.last(waited)}"
-        return f"Wait for the event after it has been recorded at {where}."
+        return (
+            f"Wait for the event after {lines.inner(recorded)} records it, not at "
+            f"{lines.last(waited)}."
+        )
     return (
-        f"Record an event of its own at {lines.inner(recorded)}: what {lines.last(waited)} waits "
-        "for was recorded again in between."
+        f"Record a separate event at {lines.inner(recorded)}: the event was recorded again before "
+        f"{lines.last(waited)} waited for it."
     )
 
 
@@ -172,8 +174,9 @@ def _wait(finding: Finding) -> str:
     assert first is not None
     lines = _Lines(first.place, second.place)
     operator = first.operator.rpartition(":")[2].rstrip("_") or "the collective"
-    place = f" of {lines.inner(first.place)}" if first.place is not None else ""
-    return f"Call wait() on what {operator}{place} returned {_before(second, lines)}."
+    place = f" at {lines.inner(first.place)}" if first.place is not None else ""
+    before = _before(second, lines).removeprefix("b")
+    return f"B{before}, call wait() on the work that {operator} returned{place}."
 
 
 def _stay_inside(finding: Finding) -> str:
@@ -181,15 +184,18 @@ def _stay_inside(finding: Finding) -> str:
     place = second.place
     where = f" at {_Lines(place).last(place)}" if place is not None else ""
     if second.mode == "reads":  # an index
-        what = f" as `{second.argument}`" if second.argument else ""
-        return f"Give {second.operator}{where}{what} only what is within the tensor's size."
-    return f"Have {second.operator or 'what is called'}{where} stay inside of the tensor."
+        values = f"values of `{second.argument}`" if second.argument else "indices"
+        return f"Pass {second.operator}{where} only {values} within the tensor's size."
+    operator = second.operator or "the operator"
+    return f"Make {operator}{where} access only memory inside the tensor."
 
 
-def _let_go(finding: Finding) -> str:
+def _release(finding: Finding) -> str:
     block = finding.second.block
-    where = f" of {_Lines(block.stack[0]).last(block.stack[0])}" if block and block.stack else ""
-    return f"Let go of the tensor{where} before the program ends."
+    where = ""
+    if block and block.stack:
+        where = f" allocated at {_Lines(block.stack[0]).last(block.stack[0])}"
+    return f"Release the tensor{where} before the program ends."
 
 
 _SENTENCES = {
@@ -200,10 +206,10 @@ _SENTENCES = {
     "unordered event": _event,
     "never waited": _wait,
     "out of bounds": _stay_inside,
-    "leak": _let_go,
+    "leak": _release,
 }
 
 
 def remedy(finding: Finding) -> str:
-    """Return one sentence on what would mend it."""
+    """Return one sentence that says how to fix a finding."""
     return _SENTENCES[finding.kind](finding)

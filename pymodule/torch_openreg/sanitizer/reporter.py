@@ -1,4 +1,4 @@
-"""Who is told of a finding: whoever has the process's stderr, or `openreg sanitize`."""
+"""Reports findings to stderr or, if it started the program, to `openreg sanitize`."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from .suppressions import unused_sentence
 
 
 def _write(lines: str) -> None:
-    """Write to stderr, past what a test runner has put in its place."""
+    """Write to the process's stderr, even if a test runner captures it."""
     plugin = sys.modules.get("_openreg_pytest")
     file = getattr(plugin, "stderr", 2)
     data = lines.encode(errors="backslashreplace")
@@ -23,17 +23,17 @@ def _write(lines: str) -> None:
             sys.stderr.flush()
         while data:
             data = data[os.write(file, data) :]
-    except (OSError, ValueError):  # it is closed: nobody wants to know
+    except (OSError, ValueError):  # stderr is closed
         pass
 
 
 def _identity(finding: Finding) -> int:
-    """Return what tells a finding of this process from its others, whatever its count."""
+    """Return an id of a finding within this process. It does not depend on the count."""
     return hash(replace(finding, count=0))
 
 
 def _notes() -> dict[str, str]:
-    """Return what else tells one process of a program from another."""
+    """Return what identifies this process: its rank and its test, if there are any."""
     notes = {}
     if rank := os.environ.get("RANK"):
         notes["rank"] = rank
@@ -43,31 +43,31 @@ def _notes() -> dict[str, str]:
 
 
 class Reporter:
-    """Tells of findings as the variables say, and of how many there were at the end.
+    """Reports each new finding, and the counts at the end.
 
     Parameters
     ----------
     settings
-        What the variables say.
+        The settings of the environment variables.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._listener = settings.socket
-        self._is_known = False  # to the one who listens
+        self._is_known = False  # whether `openreg sanitize` knows this process
 
     def forked(self) -> None:
-        """Begin anew in a child, which is known when it has something to tell."""
+        """Start over in a forked child. It registers with its first finding."""
         self._is_known = False
 
     def start(self) -> None:
-        """Tell that this process is watched."""
+        """Report that this process is watched."""
         self._is_known = True
         arguments = list(sys.orig_argv)
         self._send({"type": "start", "arguments": arguments})
 
     def finding(self, finding: Finding) -> None:
-        """Tell of a finding."""
+        """Report a finding."""
         if not self._is_known:
             self.start()
         lines, notes = text.block(finding, self._settings.stacks), _notes()
@@ -83,7 +83,7 @@ class Reporter:
             _write(text.with_notes(lines, notes.items()))
 
     def end(self, findings: list[Finding], used: Counter[str], counters: dict[str, int]) -> None:
-        """Tell how often everything was found."""
+        """Report the count of each finding."""
         if not self._is_known:
             return
         names = [suppression.name for suppression in self._settings.suppressions]
@@ -105,7 +105,7 @@ class Reporter:
         if self._listener is None:
             return False
         if not messages.send(self._listener, {"pid": os.getpid(), **message}):
-            self._listener = None  # it has ended before its child
+            self._listener = None  # `openreg sanitize` has ended
             return False
         return True
 

@@ -1,18 +1,19 @@
-"""Findings that are not to be reported, each with a reason: a file of sections.
+"""Suppressions: findings that the sanitizer does not report, read from a file of sections.
 
 ::
 
-    [statistics of the library]            # a name, for when it is not needed any more
-    kind = race, unordered event           # without it any
+    [statistics of the library]            # a name, shown when nothing matches the suppression
+    kind = race, unordered event           # default: all kinds
     file = */site-packages/library/*.py    # of either access
     function = update
     operator = aten::add_
     reason = reported as library#123; both add the same number
 
-All patterns of a section must match one of the two accesses, `file` and `function` one line of its
-stack; they have the wildcards of a shell. A file without a folder may lie in any.
+A suppression matches a finding if all its patterns match one of the two accesses. `file` and
+`function` must match the same line of its stack. Patterns have the wildcards of a shell. A file
+without a folder matches in every folder.
 
-Nothing here needs PyTorch.
+This module does not need PyTorch.
 """
 
 import configparser
@@ -25,8 +26,8 @@ from .finding import KINDS, Access, Finding, Frame
 _PATTERNS = ("file", "function", "operator")
 
 
-def kind_named(text: str) -> str:
-    """Return the kind that a word means: ``use-after-free`` is "use after free"."""
+def parse_kind(text: str) -> str:
+    """Return the kind of finding that a text names: ``use-after-free`` is "use after free"."""
     kind = " ".join(text.replace("-", " ").replace("_", " ").split())
     if kind not in KINDS:
         known = ", ".join(name.replace(" ", "-") for name in KINDS)
@@ -36,21 +37,15 @@ def kind_named(text: str) -> str:
 
 @dataclass(frozen=True)
 class Suppression:
-    """What is not reported, and why: kinds, patterns by their names, a reason."""
+    """A section of the file: kinds and patterns of findings, and the reason."""
 
     name: str
-    kinds: tuple[str, ...]  # empty: all
+    kinds: tuple[str, ...]  # empty: all kinds
     patterns: dict[str, str]
     reason: str
 
     def matches(self, finding: Finding) -> bool:
-        """Whether a finding is not to be reported.
-
-        Parameters
-        ----------
-        finding
-            Of this process or another.
-        """
+        """Return whether this suppresses a finding."""
         if self.kinds and finding.kind not in self.kinds:
             return False
         sides = [side for side in (finding.first, finding.second) if side is not None]
@@ -63,7 +58,7 @@ class Suppression:
         if not self.patterns.keys() & {"file", "function"}:
             return True
         frames = [*access.stack, *(access.forward or ())]
-        if not frames and access.block is not None:  # of a leak
+        if not frames and access.block is not None:  # a leak
             frames = [*access.block.stack]
         return any(self._matches_frame(frame) for frame in frames)
 
@@ -83,8 +78,8 @@ def _read_section(name: str, section: configparser.SectionProxy) -> Suppression:
         raise ValueError("expected a reason")
     patterns = {key: section[key] for key in _PATTERNS if key in section}
     if not all(patterns.values()):
-        raise ValueError("expected a pattern behind each =")
-    kinds = tuple(map(kind_named, section["kind"].split(","))) if "kind" in section else ()
+        raise ValueError("expected a pattern after each =")
+    kinds = tuple(map(parse_kind, section["kind"].split(","))) if "kind" in section else ()
     if not kinds and not patterns:
         raise ValueError("expected a kind or a pattern: this would suppress everything")
     return Suppression(name, kinds, patterns, section["reason"])
@@ -96,17 +91,17 @@ def read(path: str) -> list[Suppression]:
     Parameters
     ----------
     path
-        The file.
+        The path of the file.
 
     Returns
     -------
     list of Suppression
-        In the order of the file's sections.
+        The suppressions, in the order of the file.
 
     Raises
     ------
     ValueError
-        A sentence on what is not allowed in it, or why it cannot be read.
+        If the file cannot be read or has an error. The message names the file and the section.
     """
     parser = configparser.ConfigParser(
         interpolation=None, delimiters=("=",), inline_comment_prefixes=("#",), default_section=""
@@ -128,6 +123,6 @@ def read(path: str) -> list[Suppression]:
 
 
 def unused_sentence(names: Iterable[str]) -> str:
-    """Return a sentence on suppressions that nothing needed; empty if there are none."""
+    """Return a line about suppressions that matched no finding; "" if there are none."""
     names = ", ".join(f"[{name}]" for name in names)
-    return f"openreg sanitizer: suppressions that matched nothing: {names}\n" if names else ""
+    return f"openreg sanitizer: suppressions that matched no finding: {names}\n" if names else ""

@@ -1,4 +1,4 @@
-"""A finding as a block of lines, and many of them as a sentence.
+"""Formats a finding as a block of lines, and the summary of all findings.
 
 ::
 
@@ -19,8 +19,8 @@ from .remedies import device_type, remedy, short
 
 PREFIX = "openreg sanitizer: "
 _SOURCE = " " * 15
-# The thread of a queue has no line: what it does follows from what was submitted.
-_UNKNOWN = "a place that is not known"
+# Work that no line of the program submitted, such as the work of a queue's own thread.
+_UNKNOWN = "unknown location"
 
 
 def _at(frame: Frame) -> str:
@@ -38,17 +38,17 @@ def _kind_of_tensor(access: Access) -> str:
 
 
 def _bytes(begin: int, end: int, size: int) -> str:
-    """Say which bytes of a block are concerned, or which in front of it or behind it."""
+    """Return which bytes of a block are affected, or which before its start or beyond its end."""
     if begin >= end or (begin, end) == (0, size):
         return ""
     if begin < 0:
-        return f"; bytes {-begin} to {1 - end} in front of it"
+        return f"; bytes {-begin} to {1 - end} before its start"
     last = f"; bytes {begin} to {end - 1}"
-    return last + (f", behind its {size}" if begin >= size else f" of {size}")
+    return last + (f", beyond its end at {size}" if begin >= size else f" of {size}")
 
 
 def _tensor(access: Access, finding: Finding | None = None) -> str:
-    """Describe the memory of an access; with a finding, which bytes of it are concerned."""
+    """Describe the memory of an access and, with a finding, the affected bytes."""
     text = _kind_of_tensor(access)
     if access.device >= 0:
         text += f" on {device_type()}:{access.device}"
@@ -64,7 +64,7 @@ def _tensor(access: Access, finding: Finding | None = None) -> str:
     return text + _bytes(begin, end, block.bytes)
 
 
-def _actor(access: Access) -> str:
+def _where(access: Access) -> str:
     if access.stream == HOST:
         return "by the host"
     return "on the default stream" if access.stream == 0 else f"on stream {access.stream}"
@@ -85,7 +85,7 @@ def _stack_lines(name: str, stack: Stack, what: str, whole: bool) -> list[str]:
 
 
 def _access(name: str, access: Access, other: Access | None, whole: bool) -> list[str]:
-    """Return the lines of an access; of its tensor, if the line above did not name the same."""
+    """Return the lines of an access. They describe its tensor if it differs from the other one."""
     argument = f"`{access.argument}`" if access.argument else ""
     if not argument and access.operator and access.mode == "writes":
         argument = "its result"
@@ -93,14 +93,14 @@ def _access(name: str, access: Access, other: Access | None, whole: bool) -> lis
     what = " ".join(filter(None, (access.operator, does)))
     if other is not None and (access.shape, access.dtype) != (other.shape, other.dtype):
         what += f", {_kind_of_tensor(access)},"
-    what = f"{what} {_actor(access)}".strip()
+    what = f"{what} {_where(access)}".strip()
     if access.stack:
         lines = _stack_lines(name, access.stack, f": {what}", whole)
         if access.forward:
-            lines += _stack_lines("", access.forward, ": the forward of it", whole)
+            lines += _stack_lines("", access.forward, ": the forward of this backward", whole)
         return lines
     if access.forward:
-        return _stack_lines(name, access.forward, f": its backward, {what}", whole)
+        return _stack_lines(name, access.forward, f": backward of this line: {what}", whole)
     return [f"  {name:8} {_UNKNOWN}: {what}"]
 
 
@@ -120,31 +120,31 @@ def _event(finding: Finding) -> list[str]:
 
 
 def with_notes(text: str, notes: Iterable[tuple[str, str]]) -> str:
-    """Return a block with more lines, each a word and what is said, as it is printed.
+    """Return the text of a finding as it is printed, with more lines: pairs of a label and a text.
 
-    It is on lines of its own, wherever the program has printed to.
+    It starts with an empty line, because the program may have printed an incomplete line.
     """
     return "\n" + text + "".join(f"  {word:8} {note}\n" for word, note in notes)
 
 
 def block(finding: Finding, whole: bool = False) -> str:
-    """Return what is printed of a finding.
+    """Return the text of a finding.
 
     Parameters
     ----------
     finding
         The finding.
     whole
-        Whether to show whole stacks.
+        Whether to include whole stacks.
     """
     first, second = finding.first, finding.second
     lines = [PREFIX + finding.kind]
-    if first is not None and first.mode == "":  # only its memory is meant
+    if first is not None and first.mode == "":  # it only stands for the memory
         first = None
     if finding.kind == "use after free" and first is not None:
         lines.append(f"  tensor   {_tensor(first)}")
         lines += _access("first", first, None, whole)
-        lines.append(f"  now      {_tensor(second, finding)}")
+        lines.append(f"  reused   {_tensor(second, finding)}")
         lines += _access("second", second, None, whole)
     else:
         lines.append(f"  tensor   {_tensor(second, finding)}")
@@ -162,16 +162,16 @@ def block(finding: Finding, whole: bool = False) -> str:
 
 
 def summary(counts: Iterable[tuple[str, int]], suppressed: int, processes: int = 1) -> str:
-    """Return the last line: how much was found. If anything was, there is an empty one in front.
+    """Return the summary line. If there are findings, an empty line precedes it.
 
     Parameters
     ----------
     counts
-        Of each finding its kind and how often it was found.
+        The kind and the number of occurrences of each finding.
     suppressed
-        How many findings were not reported.
+        The number of suppressed findings.
     processes
-        In how many processes there were any.
+        The number of processes with findings.
     """
     counts = list(counts)
     by_kind = {kind: [count for found, count in counts if found == kind] for kind in KINDS}
@@ -184,7 +184,7 @@ def summary(counts: Iterable[tuple[str, int]], suppressed: int, processes: int =
             text += f" in {processes} processes"
         total = sum(count for _, count in counts)
         if total > len(counts):
-            text += f", {total} times in all"
+            text += f", {total} occurrences"
     if suppressed:
         text += f"; {suppressed} suppressed"
     return text + "\n"

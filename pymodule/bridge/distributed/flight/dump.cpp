@@ -1,4 +1,4 @@
-// What the flight recorder has, as PyTorch's tools read it: the names are theirs.
+// Dumps of the flight recorder. PyTorch's tools define the keys.
 
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 
@@ -96,9 +96,9 @@ void write_json(const IValue &value, std::string &text) {
 
 // ---- calls --------------------------------------------------------------------------------------
 
-List describe_frames(const PythonFrames &frames) {
+List describe_frames(const PythonStack &stack) {
   auto described = new_list();
-  for (const auto &frame : frames.read()) {
+  for (const auto &frame : stack.describe()) {
     auto each = new_dict();
     each.insert("name", frame.name);
     each.insert("filename", frame.filename);
@@ -108,7 +108,7 @@ List describe_frames(const PythonFrames &frames) {
   return described;
 }
 
-void describe_tensors(const RecordedTensors &tensors, const std::string &side, Dict &into) {
+void describe_tensors(const FlightTensors &tensors, const std::string &side, Dict &into) {
   auto sizes = new_list(), dtypes = new_list();
   for (const auto &tensor : tensors) {
     auto own = new_list();
@@ -126,7 +126,7 @@ IValue time(int64_t ns, bool as_json) {
   return ns == 0 && !as_json ? IValue() : IValue(ns);
 }
 
-Dict describe_call(const CallRecord &record, bool as_json) {
+Dict describe_call(const FlightEntry &record, bool as_json) {
   const auto &call = record.call;
   const auto completed_ns = record.completed_ns(), started_ns = record.started_ns();
   auto entry = new_dict();
@@ -138,7 +138,7 @@ Dict describe_call(const CallRecord &record, bool as_json) {
   entry.insert("collective_seq_id", integer(call.collective_number));
   entry.insert("p2p_seq_id", integer(call.message_number));
   entry.insert("op_id", integer(call.call_number));
-  entry.insert("profiling_name", "nccl:" + call.title); // the tools take no other library's
+  entry.insert("profiling_name", "nccl:" + call.title); // the tools accept no other prefix
   entry.insert("time_created_ns", record.created_ns);
   if (call.is_timed && completed_ns != 0) {
     entry.insert("duration_ms", record.duration_ms());
@@ -168,7 +168,7 @@ std::string pickle(const IValue &value) {
 
 } // namespace
 
-// ---- the whole ----------------------------------------------------------------------------------
+// ---- the dump -----------------------------------------------------------------------------------
 
 IValue FlightRecorder::describe_groups() {
   auto groups = new_dict();
@@ -212,8 +212,8 @@ IValue FlightRecorder::describe(Parts parts, bool as_json) {
   auto entries = new_list();
   for (const auto &record : records(parts.only_active)) {
     auto entry = describe_call(*record, as_json);
-    if (parts.frames && record->call.frames != nullptr) {
-      entry.insert("frames", describe_frames(*record->call.frames));
+    if (parts.frames && record->call.stack != nullptr) {
+      entry.insert("frames", describe_frames(*record->call.stack));
     }
     entries.push_back(std::move(entry));
   }

@@ -14,7 +14,7 @@ namespace {
 constexpr int kDefaultCapacity = 2000; // PyTorch's
 constexpr double kNsPerMs = 1e6;
 
-// To the larger one of two, of which another thread may bring one, too.
+// Sets `value` to the larger of itself and `number`; other threads may do the same.
 void raise_to(std::atomic<int64_t> &value, int64_t number) {
   auto before = value.load();
   while (before < number && !value.compare_exchange_weak(before, number)) {
@@ -23,26 +23,26 @@ void raise_to(std::atomic<int64_t> &value, int64_t number) {
 
 } // namespace
 
-RecordedTensors recorded(const std::vector<at::Tensor> &tensors) {
-  RecordedTensors facts;
+FlightTensors flight_tensors(const std::vector<at::Tensor> &tensors) {
+  FlightTensors facts;
   for (const auto &tensor : tensors) {
     facts.push_back({at::DimVector(tensor.sizes()), tensor.scalar_type()});
   }
   return facts;
 }
 
-CallRecord::CallRecord(RecordedCall call, uint64_t id)
+FlightEntry::FlightEntry(FlightCall call, uint64_t id)
     : call(std::move(call)), id(id), thread(std::this_thread::get_id()),
       thread_name(c10::getThreadName()), created_ns(c10::getTime()) {}
 
-void CallRecord::start() {
+void FlightEntry::start() {
   started_ns_ = c10::getTime();
   if (call.is_timed) {
     raise_to(call.group->started, static_cast<int64_t>(call.number()));
   }
 }
 
-void CallRecord::end(bool succeeded) {
+void FlightEntry::end(bool succeeded) {
   if (succeeded) {
     completed_ns_ = c10::getTime();
     raise_to(call.group->completed, static_cast<int64_t>(call.number()));
@@ -50,7 +50,7 @@ void CallRecord::end(bool succeeded) {
   is_retired_ = true;
 }
 
-double CallRecord::duration_ms() const {
+double FlightEntry::duration_ms() const {
   return static_cast<double>(completed_ns_ - started_ns_) / kNsPerMs;
 }
 
@@ -64,13 +64,13 @@ FlightRecorder::FlightRecorder()
           std::max(0, c10d::getCvarInt({"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"},
                                        kDefaultCapacity)))) {}
 
-RecordPtr FlightRecorder::add(RecordedCall call) {
+FlightEntryPtr FlightRecorder::add(FlightCall call) {
   if (!is_on()) {
     return nullptr;
   }
   const std::lock_guard lock(mutex_);
   groups_.try_emplace(call.group->id, call.group);
-  auto record = std::make_shared<CallRecord>(std::move(call), next_id_++);
+  auto record = std::make_shared<FlightEntry>(std::move(call), next_id_++);
   if (ring_.size() < capacity_) {
     ring_.push_back(record);
   } else {
@@ -80,7 +80,7 @@ RecordPtr FlightRecorder::add(RecordedCall call) {
   return record;
 }
 
-void FlightRecorder::add_group(const RecordedGroup &group, std::vector<uint64_t> ranks) {
+void FlightRecorder::add_group(const FlightGroup &group, std::vector<uint64_t> ranks) {
   if (!is_on()) {
     return;
   }
@@ -99,16 +99,16 @@ void FlightRecorder::set_library_version(std::string version) {
 }
 
 void FlightRecorder::reset() {
-  std::vector<RecordPtr> old; // which end when the lock is free again
+  std::vector<FlightEntryPtr> old; // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   old.swap(ring_);
   next_ = 0;
   next_id_ = 0;
 }
 
-// From the oldest one.
-std::vector<RecordPtr> FlightRecorder::records(bool only_active) {
-  std::vector<RecordPtr> found;
+// Oldest first.
+std::vector<FlightEntryPtr> FlightRecorder::records(bool only_active) {
+  std::vector<FlightEntryPtr> found;
   {
     const std::lock_guard lock(mutex_);
     found.assign(ring_.begin() + static_cast<std::ptrdiff_t>(next_), ring_.end());

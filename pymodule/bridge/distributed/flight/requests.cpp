@@ -1,4 +1,4 @@
-// The flight recorder for PyTorch's debug server, which asks each process by these names.
+// Handlers for PyTorch's debug server, which requests the flight recorder by these names.
 
 #include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
 
@@ -14,9 +14,9 @@ namespace plane = c10d::control_plane;
 
 using Parts = FlightRecorder::Parts;
 
-// What a request asks for. One that is not understood is answered here, with false.
-bool read(const plane::Request &request, bool may_have_frames, Parts &parts,
-          plane::Response &response) {
+// Reads the parameters of a request. Returns false for an invalid one, after answering it.
+bool read_parameters(const plane::Request &request, bool may_have_frames, Parts &parts,
+                     plane::Response &response) {
   const auto refuse = [&](std::string why) {
     response.setStatus(400);
     response.setContent(std::move(why), "text/plain");
@@ -42,7 +42,7 @@ bool read(const plane::Request &request, bool may_have_frames, Parts &parts,
 
 void answer_pickled(const plane::Request &request, plane::Response &response) {
   Parts parts;
-  if (read(request, true, parts, response)) {
+  if (read_parameters(request, true, parts, response)) {
     response.setStatus(200);
     response.setContent(FlightRecorder::get().dump(parts), "application/octet-stream");
   }
@@ -50,7 +50,7 @@ void answer_pickled(const plane::Request &request, plane::Response &response) {
 
 void answer_json(const plane::Request &request, plane::Response &response) {
   Parts parts;
-  if (read(request, false, parts, response)) {
+  if (read_parameters(request, false, parts, response)) {
     response.setStatus(200);
     response.setContent(FlightRecorder::get().dump_json(parts), "application/json");
   }
@@ -58,8 +58,9 @@ void answer_json(const plane::Request &request, plane::Response &response) {
 
 } // namespace
 
-// PyTorch's CUDA build has handlers of these names for NCCL's recorder, and a name can be registered
-// only once. There the debug server reads that recorder, and ours is dumped by the other ways.
+// PyTorch's CUDA build has handlers of these names for NCCL's recorder, and a name can be
+// registered only once. There the debug server reads that recorder; ours is available in the other
+// ways only.
 void register_flight_requests() {
   const auto names = plane::getHandlerNames();
   if (std::find(names.begin(), names.end(), "dump_nccl_trace_pickle") != names.end()) {

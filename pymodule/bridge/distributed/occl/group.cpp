@@ -1,6 +1,6 @@
-// A group as such: how it comes to communicators, is split, fails and ends.
+// The life of a group: its communicators, splitting, failures and shutdown.
 
-#include "distributed/occl/occl.h"
+#include "distributed/occl/process_group_occl.h"
 
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
@@ -24,7 +24,8 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Waits on the host, and leaves what work failed with for a synchronization of the program's.
+// Waits on the host. A failure of the work stays with the device, for the program's next
+// synchronization to report.
 void wait_quietly(const openreg_event *event) {
   constexpr uint64_t kSliceNs = 50'000'000;
   while (openreg_event_query(event) == OPENREG_NOT_READY) {
@@ -37,15 +38,16 @@ void wait_quietly(const openreg_event *event) {
 
 } // namespace
 
-Occl::Options::Options(bool is_high_priority_stream)
+ProcessGroupOccl::Options::Options(bool is_high_priority_stream)
     : c10d::Backend::Options(backend_name(),
                              in_cuda_mode() ? kNcclTimeout : kBackendDefaultTimeout),
       is_high_priority_stream(is_high_priority_stream) {}
 
-Occl::Occl(StorePtr store, int rank, int size, c10::intrusive_ptr<Options> options)
+ProcessGroupOccl::ProcessGroupOccl(StorePtr store, int rank, int size,
+                                   c10::intrusive_ptr<Options> options)
     : Backend(rank, size), store_(std::move(store)), options_(std::move(options)), id_(next_id++),
-      times_(c10d::getCvarBool({"TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING"}, false)),
-      blocks_(c10d::getCvarBool({"TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT"}, false)) {
+      is_timed_(c10d::getCvarBool({"TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING"}, false)),
+      is_blocking_(c10d::getCvarBool({"TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT"}, false)) {
   int count = 0;
   check(openreg_device_count(&count));
   TORCH_CHECK_VALUE(count > 0, "ProcessGroup", backend_title(),
@@ -55,42 +57,43 @@ Occl::Occl(StorePtr store, int rank, int size, c10::intrusive_ptr<Options> optio
   init();
 }
 
-// What is queued has its communicator, and goes on.
-Occl::~Occl() = default;
+// Queued work keeps its communicator alive and goes on.
+ProcessGroupOccl::~ProcessGroupOccl() = default;
 
-int Occl::global_rank(int rank) const {
+int ProcessGroupOccl::global_rank(int rank) const {
   const auto &ranks = options_->global_ranks_in_group;
   return ranks.empty() ? rank : static_cast<int>(ranks.at(rank));
 }
 
 // ---- communicators ------------------------------------------------------------------------------
 
-CommunicatorPtr Occl::join(std::string key, std::vector<int> ranks, c10::DeviceIndex device) {
-  Connecting how;
-  how.store = store_;
-  how.key = std::move(key);
-  how.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
-  how.size = static_cast<int>(ranks.size());
-  how.device = device;
-  how.name = pg_desc_.empty() || pg_desc_ == "undefined" ? pg_uid_ : pg_desc_;
-  std::transform(ranks.begin(), ranks.end(), std::back_inserter(how.rank_names),
+CommunicatorPtr ProcessGroupOccl::join(std::string key, std::vector<int> ranks,
+                                       c10::DeviceIndex device) {
+  ConnectOptions settings;
+  settings.store = store_;
+  settings.key = std::move(key);
+  settings.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
+  settings.size = static_cast<int>(ranks.size());
+  settings.device = device;
+  settings.name = pg_desc_.empty() || pg_desc_ == "undefined" ? pg_uid_ : pg_desc_;
+  std::transform(ranks.begin(), ranks.end(), std::back_inserter(settings.rank_names),
                  [this](int rank) { return global_rank(rank); });
-  how.timeout = options_->timeout;
-  auto made = connect(how);
+  settings.timeout = options_->timeout;
+  auto made = connect(settings);
   const auto &all = options_->global_ranks_in_group;
   const auto numbers = all_ranks(size_);
   FlightRecorder::get().add_group(
-      *recorded_group(), all.empty() ? std::vector<uint64_t>(numbers.begin(), numbers.end()) : all);
+      *flight_group(), all.empty() ? std::vector<uint64_t>(numbers.begin(), numbers.end()) : all);
   FlightWatch::get().add(made, global_rank(rank_));
-  const std::lock_guard lock(naming_);
-  named_.push_back(made);
-  if (!ended_.empty()) {
-    made->abort(ended_);
+  const std::lock_guard lock(communicators_mutex_);
+  communicators_.push_back(made);
+  if (!abort_reason_.empty()) {
+    made->abort(abort_reason_);
   }
   return made;
 }
 
-Occl::Connection &Occl::connection_on(c10::DeviceIndex device) {
+ProcessGroupOccl::Connection &ProcessGroupOccl::connection_on(c10::DeviceIndex device) {
   const auto [found, is_new] = connections_.try_emplace(device);
   if (is_new) {
     const auto priority = options_->is_high_priority_stream ? -1 : 0;
@@ -99,8 +102,8 @@ Occl::Connection &Occl::connection_on(c10::DeviceIndex device) {
   return found->second;
 }
 
-// Ranks come to their devices in the same order: the first one's communicator is the first.
-const CommunicatorPtr &Occl::communicator_on(c10::DeviceIndex device) {
+// Ranks use their devices in the same order, so the n-th communicator of each rank is the same one.
+const CommunicatorPtr &ProcessGroupOccl::communicator_on(c10::DeviceIndex device) {
   auto &communicator = connection_on(device).communicator;
   if (!communicator) {
     communicator = join(c10::str("group/", communicator_count_++), all_ranks(size_), device);
@@ -108,27 +111,28 @@ const CommunicatorPtr &Occl::communicator_on(c10::DeviceIndex device) {
   return communicator;
 }
 
-void Occl::eagerConnectSingleDevice(at::Device device) {
+void ProcessGroupOccl::eagerConnectSingleDevice(at::Device device) {
   const WithoutGil no_gil;
-  const std::lock_guard lock(submitting_);
+  const std::lock_guard lock(submit_mutex_);
   communicator_on(device_index(device.index()));
   is_eager_ = true;
 }
 
-bool Occl::is_connected() {
+bool ProcessGroupOccl::is_connected() {
   const WithoutGil no_gil;
-  const std::lock_guard lock(submitting_);
+  const std::lock_guard lock(submit_mutex_);
   return std::any_of(connections_.begin(), connections_.end(),
                      [](const auto &each) { return each.second.communicator != nullptr; });
 }
 
-// For what names none: the group's, the one that it uses, or the one of the rank's number.
-c10::DeviceIndex Occl::guess_device() {
+// For a call without a device: the bound device, one that the group uses already, or the device
+// with the number of the rank.
+c10::DeviceIndex ProcessGroupOccl::guess_device() {
   if (const auto bound = getBoundDeviceId()) {
     return bound->index();
   }
   const WithoutGil no_gil;
-  const std::lock_guard lock(submitting_);
+  const std::lock_guard lock(submit_mutex_);
   if (!connections_.empty()) {
     return connections_.begin()->first;
   }
@@ -139,8 +143,9 @@ c10::DeviceIndex Occl::guess_device() {
 
 // ---- other groups -------------------------------------------------------------------------------
 
-c10::intrusive_ptr<c10d::Backend> Occl::split(const StorePtr &store, const std::vector<int> &ranks,
-                                              const c10::intrusive_ptr<Backend::Options> &options) {
+c10::intrusive_ptr<c10d::Backend>
+ProcessGroupOccl::split(const StorePtr &store, const std::vector<int> &ranks,
+                        const c10::intrusive_ptr<Backend::Options> &options) {
   const c10::Device device(kDeviceType, guess_device());
   ++split_count_;
   const auto found = std::find(ranks.begin(), ranks.end(), rank_);
@@ -154,52 +159,55 @@ c10::intrusive_ptr<c10d::Backend> Occl::split(const StorePtr &store, const std::
                  [this](int rank) { return global_rank(rank); });
   own->global_ranks_in_group = std::move(global_ranks);
   own->split_color = *std::min_element(ranks.begin(), ranks.end());
-  auto group = c10::make_intrusive<Occl>(store->clone(), static_cast<int>(found - ranks.begin()),
-                                         static_cast<int>(ranks.size()), std::move(own));
+  auto group =
+      c10::make_intrusive<ProcessGroupOccl>(store->clone(), static_cast<int>(found - ranks.begin()),
+                                            static_cast<int>(ranks.size()), std::move(own));
   group->setGroupDesc(options->group_desc);
   group->eagerConnectSingleDevice(device);
   return group;
 }
 
-c10::intrusive_ptr<c10d::Backend> Occl::merge(const StorePtr &store,
-                                              const c10::intrusive_ptr<Backend::Options> &options,
-                                              const int &rank, const int &size) {
+c10::intrusive_ptr<c10d::Backend>
+ProcessGroupOccl::merge(const StorePtr &store, const c10::intrusive_ptr<Backend::Options> &options,
+                        const int &rank, const int &size) {
   auto own = c10::dynamic_intrusive_pointer_cast<Options>(options);
   TORCH_CHECK(own != nullptr, "opts not a ProcessGroup", backend_title(), "::Options.");
-  return c10::make_intrusive<Occl>(store->clone(), rank, size, std::move(own));
+  return c10::make_intrusive<ProcessGroupOccl>(store->clone(), rank, size, std::move(own));
 }
 
-// ---- the end ------------------------------------------------------------------------------------
+// ---- failures and shutdown ----------------------------------------------------------------------
 
-void Occl::check_alive() {
-  const std::lock_guard lock(naming_);
-  TORCH_CHECK_WITH(DistBackendError, ended_.empty(), "ProcessGroup", backend_title(), ": ", ended_);
-  for (const auto &communicator : named_) {
+void ProcessGroupOccl::check_alive() {
+  const std::lock_guard lock(communicators_mutex_);
+  TORCH_CHECK_WITH(DistBackendError, abort_reason_.empty(), "ProcessGroup", backend_title(), ": ",
+                   abort_reason_);
+  for (const auto &communicator : communicators_) {
     check(communicator->check());
   }
 }
 
-c10d::ErrorType Occl::getError() {
-  const std::lock_guard lock(naming_);
+c10d::ErrorType ProcessGroupOccl::getError() {
+  const std::lock_guard lock(communicators_mutex_);
   const auto is_well = [](const auto &each) { return each->check() == OPENREG_OK; };
-  return std::all_of(named_.begin(), named_.end(), is_well) ? c10d::ErrorType::SUCCESS
-                                                            : c10d::ErrorType::COMM_ERROR;
+  return std::all_of(communicators_.begin(), communicators_.end(), is_well)
+             ? c10d::ErrorType::SUCCESS
+             : c10d::ErrorType::COMM_ERROR;
 }
 
-void Occl::abort() {
-  const std::lock_guard lock(naming_);
-  ended_ = "the group was aborted";
-  for (const auto &communicator : named_) {
+void ProcessGroupOccl::abort() {
+  const std::lock_guard lock(communicators_mutex_);
+  abort_reason_ = "the group was aborted";
+  for (const auto &communicator : communicators_) {
     FlightWatch::get().remove(communicator);
-    communicator->abort("the program aborted it");
+    communicator->abort("the program called abort()");
   }
 }
 
-void Occl::waitForPendingWorks() {
+void ProcessGroupOccl::waitForPendingWorks() {
   const WithoutGil no_gil;
   std::vector<SharedEvent> ends;
   {
-    const std::lock_guard lock(submitting_);
+    const std::lock_guard lock(submit_mutex_);
     for (const auto &[device, connection] : connections_) {
       ends.push_back(connection.collectives.last());
       for (const auto &[key, order] : connection.messages) {
@@ -214,16 +222,16 @@ void Occl::waitForPendingWorks() {
   }
 }
 
-// Leaves when this rank has done its part, for others may wait for it.
-void Occl::shutdown() {
+// Waits for this rank's work before it leaves, because other ranks may wait for that work.
+void ProcessGroupOccl::shutdown() {
   waitForPendingWorks();
   const WithoutGil no_gil;
-  const std::lock_guard lock(submitting_);
+  const std::lock_guard lock(submit_mutex_);
   connections_.clear();
-  const std::lock_guard lock_names(naming_);
-  named_.clear();
-  if (ended_.empty()) {
-    ended_ = "the group was shut down";
+  const std::lock_guard lock_communicators(communicators_mutex_);
+  communicators_.clear();
+  if (abort_reason_.empty()) {
+    abort_reason_ = "the group was shut down";
   }
 }
 

@@ -1,6 +1,7 @@
-// Memory that a group allocates. NCCL has some of its own, which can do more; here all can.
+// Memory that a group allocates. NCCL has a special kind for faster transfers; here all device
+// memory is alike.
 
-#include "distributed/occl/occl.h"
+#include "distributed/occl/process_group_occl.h"
 
 #include <c10/core/DeviceGuard.h>
 
@@ -20,22 +21,22 @@ void free_memory(void *address, size_t, int, void *) {
 
 } // namespace
 
-bool Occl::supportsTensorAlloc(c10::DeviceIndex device) {
-  constexpr int kFirstThatMulticasts = 9;
+bool ProcessGroupOccl::supportsTensorAlloc(c10::DeviceIndex device) {
+  constexpr int kFirstMulticastMajor = 9;
   openreg_device_properties properties;
   check(openreg_device_get_properties(device, &properties));
-  return properties.profile.major >= kFirstThatMulticasts;
+  return properties.profile.major >= kFirstMulticastMajor;
 }
 
-std::shared_ptr<PluggableAllocator> Occl::memory_allocator() {
+std::shared_ptr<PluggableAllocator> ProcessGroupOccl::memory_allocator() {
   TORCH_CHECK(supportsTensorAlloc(guess_device()), backend_title(),
               " mem allocator is not supported in this ", backend_title(), " version");
   static const auto one = std::make_shared<PluggableAllocator>(&allocate, &free_memory);
   return one;
 }
 
-void Occl::check_pool(int device) {
-  const std::lock_guard lock(submitting_);
+void ProcessGroupOccl::check_pool(int device) {
+  const std::lock_guard lock(submit_mutex_);
   const auto found = connections_.find(static_cast<c10::DeviceIndex>(device));
   TORCH_CHECK_WITH(DistBackendError,
                    found != connections_.end() && found->second.communicator != nullptr,
@@ -45,7 +46,7 @@ void Occl::check_pool(int device) {
                    "work around this issue");
 }
 
-at::Tensor Occl::allocateTensor(long size, at::TensorOptions options) {
+at::Tensor ProcessGroupOccl::allocateTensor(long size, at::TensorOptions options) {
   TORCH_CHECK_VALUE(options.has_device(), "Tensor options must include device");
   TORCH_CHECK_VALUE(options.device().type() == kDeviceType, backend_title(),
                     " tensor allocator expects ", c10::DeviceTypeName(kDeviceType, true),
@@ -62,7 +63,7 @@ at::Tensor Occl::allocateTensor(long size, at::TensorOptions options) {
     end_allocate_to_pool(device, pool_->id());
     release_pool(pool_->id());
   };
-  const std::unique_ptr<void, decltype(end)> ends(this, end); // also of what runs out of memory
+  const std::unique_ptr<void, decltype(end)> ends(this, end); // also if the allocation fails
   return at::empty({size}, options);
 }
 

@@ -1,6 +1,6 @@
-// The way of a request into a stream.
+// From a Request to work on a stream.
 
-#include "distributed/occl/occl.h"
+#include "distributed/occl/process_group_occl.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
@@ -35,14 +35,16 @@ void append(Tensors &to, const Tensors &from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
-// What is queued on `stream` from now on shall come behind what the current stream has to do.
+// Makes work that is queued on `stream` from now on wait for the current stream's work.
 void wait_for_current(c10::DeviceIndex device, int stream) {
   int current = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &current));
   if (current == stream) {
     return;
   }
-  tell_watcher([=](Watcher &watcher) { watcher.order({device, current}, {device, stream}); });
+  notify_observers([=](Observer &observer) {
+    observer.order({device, current}, {device, stream});
+  });
   if (openreg_stream_is_idle(device, current)) {
     return;
   }
@@ -51,7 +53,7 @@ void wait_for_current(c10::DeviceIndex device, int stream) {
   check(openreg_stream_wait_event(device, stream, event.get()));
 }
 
-// On a stream, behind what was queued there.
+// Queues copies on a stream.
 void copy_on(c10::DeviceIndex device, int stream,
              const std::vector<std::pair<at::Tensor, at::Tensor>> &copies) {
   if (copies.empty()) {
@@ -66,14 +68,14 @@ void copy_on(c10::DeviceIndex device, int stream,
 
 } // namespace
 
-Occl::WorkPtr Occl::submit(Request request) {
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::submit(Request request) {
   if (request.device < 0) {
     const auto &tensors = request.inputs.empty() ? request.outputs : request.inputs;
     request.device = tensors.front().device().index();
   }
-  auto frames = FlightRecorder::get().look_where();
+  auto stack = FlightRecorder::get().capture_stack();
   const WithoutGil no_gil;
-  const std::lock_guard lock(submitting_);
+  const std::lock_guard lock(submit_mutex_);
   check_alive();
   const auto is_message = request.is_message();
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
@@ -84,18 +86,18 @@ Occl::WorkPtr Occl::submit(Request request) {
       dtype_of(request.inputs, request.outputs), request.input_rows, request.output_rows,
       rank_start_, rank_stride_, size_, request.is_async);
   ++call_number_;
-  return is_coalescing_ ? add_coalesced(std::move(request), std::move(frames))
-                        : queue(std::move(request), std::move(frames));
+  return is_coalescing_ ? add_coalesced(std::move(request), std::move(stack))
+                        : queue(std::move(request), std::move(stack));
 }
 
-// What is queued together has one number.
-uint64_t Occl::next_number(bool is_message) const {
-  const bool has_it =
+// Coalesced calls share one number.
+uint64_t ProcessGroupOccl::next_number(bool is_message) const {
+  const bool is_assigned =
       coalesced_ && (is_message ? !coalesced_->messages.empty() : coalesced_->has_collectives);
-  return (is_message ? message_number_ : collective_number_) + (has_it ? 0 : 1);
+  return (is_message ? message_number_ : collective_number_) + (is_assigned ? 0 : 1);
 }
 
-int Occl::choose_stream(Connection &connection, const Request &request) {
+int ProcessGroupOccl::choose_stream(Connection &connection, const Request &request) {
   int stream = OPENREG_STREAM_DEFAULT;
   if (!request.is_async) {
     check(openreg_stream_current(request.device, &stream));
@@ -105,16 +107,17 @@ int Occl::choose_stream(Connection &connection, const Request &request) {
     return connection.stream;
   }
   const auto &message = request.messages.front();
-  const auto [lane, is_new] = connection.lanes.try_emplace({message.peer, message.is_send}, 0);
+  const auto [found, is_new] =
+      connection.message_streams.try_emplace({message.peer, message.is_send}, 0);
   if (is_new) {
     const auto priority = options_->is_high_priority_stream ? -1 : 0;
-    check(openreg_stream_from_pool(request.device, priority, &lane->second));
+    check(openreg_stream_from_pool(request.device, priority, &found->second));
   }
-  return lane->second;
+  return found->second;
 }
 
-// Within the communicator of a pair its ranks are 0 and 1.
-CommunicatorPtr Occl::choose_communicator(Connection &connection, Request &request) {
+// In the communicator of a pair the ranks are 0 and 1.
+CommunicatorPtr ProcessGroupOccl::choose_communicator(Connection &connection, Request &request) {
   if (!request.is_message() || request.is_coalesced || is_eager_) {
     return communicator_on(request.device);
   }
@@ -130,8 +133,8 @@ CommunicatorPtr Occl::choose_communicator(Connection &connection, Request &reque
 }
 
 template <class Do>
-void Occl::for_each_order(Connection &connection, const Request &request,
-                          const Communicator *communicator, Do act) {
+void ProcessGroupOccl::for_each_call_order(Connection &connection, const Request &request,
+                                           const Communicator *communicator, Do act) {
   if (request.has_collectives) {
     act(connection.collectives);
   }
@@ -140,28 +143,29 @@ void Occl::for_each_order(Connection &connection, const Request &request,
   }
 }
 
-c10::intrusive_ptr<OcclWork> Occl::make_work(const Request &request, int stream) const {
-  OcclWork::Facts facts{};
-  facts.rank = rank_;
-  facts.type = request.type;
-  facts.title = c10::str(backend_name(), ":", request.title);
-  facts.group = pg_uid_;
-  facts.description = pg_desc_;
-  facts.is_message = request.is_message();
-  facts.number = facts.is_message ? message_number_ : collective_number_;
-  facts.source = request.source;
-  facts.timeout = request.timeout;
-  facts.is_barrier = request.is_barrier;
-  facts.blocks = blocks_;
-  facts.device = request.device;
-  facts.stream = stream;
-  // What is received is all that a profiler can be shown of it.
-  const auto &shown = request.inputs.empty() && facts.is_message ? request.outputs : request.inputs;
-  return c10::make_intrusive<OcclWork>(std::move(facts), shown, request.outputs);
+c10::intrusive_ptr<OcclWork> ProcessGroupOccl::make_work(const Request &request, int stream) const {
+  OcclWork::WorkInfo info{};
+  info.rank = rank_;
+  info.type = request.type;
+  info.title = c10::str(backend_name(), ":", request.title);
+  info.group = pg_uid_;
+  info.description = pg_desc_;
+  info.is_message = request.is_message();
+  info.number = info.is_message ? message_number_ : collective_number_;
+  info.source = request.source;
+  info.timeout = request.timeout;
+  info.is_barrier = request.is_barrier;
+  info.is_blocking = is_blocking_;
+  info.device = request.device;
+  info.stream = stream;
+  // A receive has no inputs, so the profiler shows its outputs.
+  const auto &shown = request.inputs.empty() && info.is_message ? request.outputs : request.inputs;
+  return c10::make_intrusive<OcclWork>(std::move(info), shown, request.outputs);
 }
 
-// Where a rank's own input lies in what is gathered, in the input's shape.
-at::Tensor Occl::own_part(const Request &request) const {
+// The part of a gathered output that is this rank's own input, in the input's shape. Undefined for
+// other requests.
+at::Tensor ProcessGroupOccl::own_output(const Request &request) const {
   const bool is_gather =
       request.type == c10d::OpType::ALLGATHER || request.type == c10d::OpType::_ALLGATHER_BASE;
   if (!is_gather || request.is_coalesced || request.inputs.size() != 1) {
@@ -183,14 +187,14 @@ at::Tensor Occl::own_part(const Request &request) const {
       .view(input.sizes());
 }
 
-Occl::WorkPtr Occl::queue(Request request, Frames frames) {
-  if (!request.is_coalesced) { // else it has its number
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::queue(Request request, StackPtr stack) {
+  if (!request.is_coalesced) { // coalesced ones have their number already
     ++(request.is_message() ? message_number_ : collective_number_);
   }
   if (request.timeout <= std::chrono::milliseconds::zero()) {
     request.timeout = options_->timeout;
   }
-  const auto extra = extra_time_->take();
+  const auto extra = ephemeral_timeout_->take();
   request.timeout += extra.time;
   auto &connection = connection_on(request.device);
   const auto stream = choose_stream(connection, request);
@@ -199,20 +203,20 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
   operation->communicator = communicator;
   operation->collectives = std::move(request.collectives);
   operation->messages = request.messages;
-  operation->timeout_ns = in_ns(request.timeout);
+  operation->timeout_ns = to_ns(request.timeout);
   if (extra.owned > std::chrono::milliseconds::zero()) {
-    operation->extra_time = extra_time_;
-    operation->extra_time_owned = extra.owned;
+    operation->ephemeral_timeout = ephemeral_timeout_;
+    operation->ephemeral_owned = extra.owned;
   }
-  // In a graph the order is that of the capture, and neither the flight recorder nor who looks for
-  // ranks that wait for themselves knows when it is replayed.
+  // In a graph the order is that of the capture. The flight recorder and the check for deadlocks do
+  // not know when it is replayed, so captured calls skip both.
   const bool is_captured = is_capturing(request.device);
   uint64_t call = 0;
   if (!is_captured) {
     if (request.has_collectives) {
-      call = communicator->call(request.device, !request.is_async);
+      call = communicator->note_call(request.device, !request.is_async);
     }
-    operation->record = record(request, std::move(frames));
+    operation->flight_entry = add_flight_entry(request, std::move(stack));
   }
   const auto outcome = operation->outcome;
   c10::intrusive_ptr<OcclWork> work;
@@ -222,33 +226,33 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
 
   wait_for_current(request.device, stream);
   if (!is_captured) {
-    for_each_order(connection, request, communicator.get(),
-                   [&](const Order &order) { order.enter(request.device, stream); });
+    for_each_call_order(connection, request, communicator.get(),
+                        [&](const CallOrder &order) { order.enter(request.device, stream); });
   }
   SharedEvent start;
-  if (times_) {
+  if (is_timed_) {
     start = make_event(request.device, true);
     check(openreg_event_record(start.get(), stream));
   }
-  tell_watcher([&](Watcher &watcher) {
-    watcher.launch({request.device, stream},
-                   {c10::str(backend_name(), ":", request.title),
-                    request.is_coalesced ? request.reads : request.inputs,
-                    request.is_coalesced ? request.writes : request.outputs, request.is_async,
-                    own_part(request)});
+  notify_observers([&](Observer &observer) {
+    observer.launch({request.device, stream},
+                    {c10::str(backend_name(), ":", request.title),
+                     request.is_coalesced ? request.reads : request.inputs,
+                     request.is_coalesced ? request.writes : request.outputs, request.is_async,
+                     own_output(request)});
   });
-  launch(request.device, stream, std::move(operation));
+  launch_operation(request.device, stream, std::move(operation));
   copy_on(request.device, stream, request.copies);
-  const SharedEvent end = make_event(request.device, times_);
+  const SharedEvent end = make_event(request.device, is_timed_);
   record_event(end.get(), {request.device, stream});
   if (!is_captured) {
-    for_each_order(connection, request, communicator.get(),
-                   [&](Order &order) { order.leave(stream, end); });
+    for_each_call_order(connection, request, communicator.get(),
+                        [&](CallOrder &order) { order.leave(stream, end); });
   }
 
   if (work) {
     Tensors used;
-    if (request.is_async) { // else they are the current stream's, as all that it works on
+    if (request.is_async) { // synchronous work is on the current stream, which orders the memory
       used = std::move(request.kept);
       append(used, request.inputs);
       append(used, request.outputs);
@@ -262,16 +266,16 @@ Occl::WorkPtr Occl::queue(Request request, Frames frames) {
   return request.is_async ? work : nullptr;
 }
 
-// ---- several at once ----------------------------------------------------------------------------
+// ---- coalescing ---------------------------------------------------------------------------------
 
-void Occl::startCoalescing() {
+void ProcessGroupOccl::startCoalescing() {
   const WithoutGil no_gil;
-  const std::lock_guard lock(submitting_);
+  const std::lock_guard lock(submit_mutex_);
   is_coalescing_ = true;
   coalesced_.reset();
 }
 
-Occl::WorkPtr Occl::add_coalesced(Request request, Frames frames) {
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::add_coalesced(Request request, StackPtr stack) {
   const auto device = request.device;
   if (!coalesced_) {
     coalesced_.emplace(Request{c10d::OpType::COALESCED, "coalesced", nullptr, request.is_async});
@@ -279,11 +283,11 @@ Occl::WorkPtr Occl::add_coalesced(Request request, Frames frames) {
     coalesced_->is_coalesced = true;
   }
   auto &all = *coalesced_;
-  TORCH_CHECK(all.device == device, multi_device_sentence());
+  TORCH_CHECK(all.device == device, multi_device_error());
   auto &number = request.is_message() ? message_number_ : collective_number_;
   number = next_number(request.is_message());
   all.is_async = request.is_async;
-  record(request, std::move(frames));
+  add_flight_entry(request, std::move(stack));
   all.has_collectives = all.has_collectives || request.has_collectives;
   std::move(request.collectives.begin(), request.collectives.end(),
             std::back_inserter(all.collectives));
@@ -294,15 +298,15 @@ Occl::WorkPtr Occl::add_coalesced(Request request, Frames frames) {
   append(all.kept, request.outputs);
   append(all.reads, request.inputs);
   append(all.writes, request.outputs);
-  // Not what there is to wait for, which endCoalescing returns.
+  // A program waits for the Work that endCoalescing returns, not for this one.
   return request.is_async && request.has_collectives ? make_work(request, all.device) : nullptr;
 }
 
-// None if there was nothing, or if it was queued on the current stream.
-Occl::WorkPtr Occl::endCoalescing() {
-  auto frames = FlightRecorder::get().look_where();
+// Returns null if there were no calls, or if they run on the current stream.
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::endCoalescing() {
+  auto stack = FlightRecorder::get().capture_stack();
   const WithoutGil no_gil;
-  const std::lock_guard lock(submitting_);
+  const std::lock_guard lock(submit_mutex_);
   is_coalescing_ = false;
   auto request = std::exchange(coalesced_, std::nullopt);
   if (!request) {
@@ -317,7 +321,7 @@ Occl::WorkPtr Occl::endCoalescing() {
       count_elements(request->writes), dtype_of(request->reads, request->writes),
       request->input_rows, request->output_rows, rank_start_, rank_stride_, size_,
       request->is_async);
-  return queue(std::move(*request), std::move(frames));
+  return queue(std::move(*request), std::move(stack));
 }
 
 } // namespace openreg

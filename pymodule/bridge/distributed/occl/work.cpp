@@ -11,7 +11,7 @@
 #include "distributed/arguments.h"
 #include "distributed/work_results.h"
 #include "streams/inline_guard.h"
-#include "streams/stream_observer.h"
+#include "streams/observer.h"
 
 namespace openreg {
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(50);
 
-// Ctrl-C ends the wait, as all others here.
+// Lets Ctrl-C interrupt a wait on the host.
 void check_signals() {
   if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0) {
     return;
@@ -32,27 +32,27 @@ void check_signals() {
 
 } // namespace
 
-OcclWork::OcclWork(Facts facts, const std::optional<Tensors> &inputs, Tensors outputs)
+OcclWork::OcclWork(WorkInfo facts, const std::optional<Tensors> &inputs, Tensors outputs)
     : Work(facts.rank, facts.type, inputs ? facts.title.c_str() : nullptr, inputs),
-      facts_(std::move(facts)), outputs_(std::move(outputs)) {}
+      info_(std::move(facts)), outputs_(std::move(outputs)) {}
 
-// Nobody has waited for it: what frees the tensors must not have the memory used again before.
+// If nobody has waited for the work, the allocator must not reuse the tensors' memory before the
+// work is done.
 OcclWork::~OcclWork() {
   if (used_.empty()) {
     return;
   }
-  if (is_done()) { // who watches the order is told all the same: next time it may not be
-    tell_watcher([this](Watcher &watcher) {
+  if (is_done()) { // report the use nevertheless, because in the next run it may not be done
+    notify_observers([this](Observer &observer) {
       for (const auto &tensor : used_) {
-        watcher.record_use(tensor.storage().data(), {facts_.device, facts_.stream});
+        observer.record_use(tensor.storage().data(), {info_.device, info_.stream});
       }
     });
     return;
   }
   const c10::impl::VirtualGuardImpl guard(kDeviceType);
   for (const auto &tensor : used_) {
-    guard.recordDataPtrOnStream(tensor.storage().data_ptr(),
-                                stream_of(facts_.device, facts_.stream));
+    guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream_of(info_.device, info_.stream));
   }
 }
 
@@ -96,22 +96,22 @@ std::exception_ptr OcclWork::exception() const {
 
 void OcclWork::raise_failure() const {
   TORCH_CHECK_WITH(DistBackendError, outcome_ == nullptr || !outcome_->has_failed(),
-                   outcome_->sentence());
+                   outcome_->message());
 }
 
 int OcclWork::sourceRank() const {
-  return facts_.source >= 0 ? facts_.source : Work::sourceRank();
+  return info_.source >= 0 ? info_.source : Work::sourceRank();
 }
 
 void OcclWork::synchronize() {
   if (end_ != nullptr) {
     int stream = OPENREG_STREAM_DEFAULT;
-    check(openreg_stream_current(facts_.device, &stream));
+    check(openreg_stream_current(info_.device, &stream));
     const WithoutGil no_gil;
-    if (!facts_.is_message) {
-      communicator_->wait(call_, facts_.device);
+    if (!info_.is_message) {
+      communicator_->note_wait(call_, info_.device);
     }
-    wait_for_event_on({facts_.device, stream}, end_.get());
+    wait_for_event_on({info_.device, stream}, end_.get());
   }
   Tensors used;
   {
@@ -121,17 +121,18 @@ void OcclWork::synchronize() {
 }
 
 bool OcclWork::wait(std::chrono::milliseconds timeout) {
-  RECORD_PARAM_COMMS(std::make_tuple(static_cast<int64_t>(facts_.number), facts_.is_message),
-                     std::make_tuple(facts_.group, facts_.description), rank_, "wait", 0, 0,
+  RECORD_PARAM_COMMS(std::make_tuple(static_cast<int64_t>(info_.number), info_.is_message),
+                     std::make_tuple(info_.group, info_.description), rank_, "wait", 0, 0,
                      at::kByte, std::vector<int64_t>(), std::vector<int64_t>(), -1, -1, 1);
   synchronize();
-  const bool is_host_to_wait = facts_.blocks || timeout != kNoTimeout || facts_.is_barrier;
-  if (is_host_to_wait && end_ != nullptr) {
-    tell_watcher([this](Watcher &watcher) { watcher.synchronize(end_.get()); });
+  const bool blocks_host = info_.is_blocking || timeout != kNoTimeout || info_.is_barrier;
+  if (blocks_host && end_ != nullptr) {
+    notify_observers(
+        [this](Observer &observer) { observer.synchronize(end_.get(), EventOrigin::kInternal); });
   }
-  if (facts_.blocks || timeout != kNoTimeout) {
-    wait_on_host(timeout == kNoTimeout ? facts_.timeout : timeout);
-  } else if (facts_.is_barrier && !is_done()) {
+  if (info_.is_blocking || timeout != kNoTimeout) {
+    wait_on_host(timeout == kNoTimeout ? info_.timeout : timeout);
+  } else if (info_.is_barrier && !is_done()) {
     wait_for_event(end_.get());
   }
   raise_failure();
@@ -143,13 +144,13 @@ void OcclWork::wait_on_host(std::chrono::milliseconds timeout) {
   while (!is_done()) {
     const auto left = end - std::chrono::steady_clock::now();
     if (left <= std::chrono::steady_clock::duration::zero()) {
-      const auto sentence = c10::str(
+      const auto message = c10::str(
           "[Rank ", rank_, "] Watchdog caught collective operation timeout: Work", backend_title(),
-          "(SeqNum=", facts_.number, ", OpType=", c10d::opTypeToString(retrieveOpType()),
+          "(SeqNum=", info_.number, ", OpType=", c10d::opTypeToString(retrieveOpType()),
           ", Timeout(ms)=", timeout.count(), ") timed out in blocking wait.");
-      outcome_->note_late();
-      communicator_->abort(sentence);
-      TORCH_CHECK_WITH(DistBackendError, false, sentence);
+      outcome_->set_timed_out();
+      communicator_->abort(message);
+      TORCH_CHECK_WITH(DistBackendError, false, message);
     }
     const auto slice = std::min<std::chrono::nanoseconds>(left, kSlice);
     const WithoutGil no_gil;
@@ -165,17 +166,17 @@ void OcclWork::wait_on_host(std::chrono::milliseconds timeout) {
 
 void OcclWork::abort() {
   if (communicator_ != nullptr) {
-    communicator_->abort("its work was aborted");
+    communicator_->abort("the program aborted a work of it");
   }
 }
 
-// It is complete as soon as the work is queued, as with CUDA: who takes its value waits for the
-// streams that were current then, on streams. Made when it is asked for, which is rare: on a stream
-// that waits for this work.
+// The future is complete as soon as the work is queued, as with CUDA: a thread that takes its value
+// makes its streams wait for the stream that was current at completion. It is created on demand, on
+// a stream that waits for this work.
 c10::intrusive_ptr<c10::ivalue::Future> OcclWork::getFuture() {
   const std::lock_guard lock(mutex_of_future_);
   if (!future_) {
-    const c10::Device device(kDeviceType, facts_.device);
+    const c10::Device device(kDeviceType, info_.device);
     future_ = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{device});
     if (const auto failure = exception()) {
@@ -187,9 +188,9 @@ c10::intrusive_ptr<c10::ivalue::Future> OcclWork::getFuture() {
       return future_;
     }
     int stream = OPENREG_STREAM_DEFAULT;
-    check(openreg_stream_from_pool(facts_.device, 0, &stream));
-    wait_for_event_on({facts_.device, stream}, end_.get());
-    const auto waiting = stream_of(facts_.device, stream);
+    check(openreg_stream_from_pool(info_.device, 0, &stream));
+    wait_for_event_on({info_.device, stream}, end_.get());
+    const auto waiting = stream_of(info_.device, stream);
     const c10::MultiStreamGuard guard(waiting);
     future_->markCompleted(c10::IValue(outputs_));
   }
@@ -199,9 +200,11 @@ c10::intrusive_ptr<c10::ivalue::Future> OcclWork::getFuture() {
 c10::intrusive_ptr<c10::ivalue::Future> OcclWork::getFutureResult() {
   const std::lock_guard lock(mutex_of_future_);
   if (!future_result_) {
-    TORCH_CHECK(end_ != nullptr,
-                "openreg: only what is called together has a result, not its parts");
-    future_result_ = WorkResults::get().of(end_, outcome_);
+    TORCH_CHECK(
+        end_ != nullptr,
+        "openreg: result() is not available for a single operation of a coalesced group; use "
+        "the group's Work");
+    future_result_ = WorkResults::get().add(end_, outcome_);
   }
   return future_result_;
 }

@@ -16,7 +16,8 @@ namespace symmetric = c10d::symmetric_memory;
 using c10d::symmetric_memory::SymmetricMemory;
 using Name = std::optional<std::string>;
 
-// What PyTorch gives to programs: of one tensor's storage, which need not begin its allocation.
+// The handle that PyTorch gives to programs. It belongs to a tensor's storage, which may begin in
+// the middle of an allocation.
 class Handle final : public SymmetricMemory {
 public:
   Handle(SymmetricPeersPtr peers, size_t offset) : peers_(std::move(peers)), offset_(offset) {}
@@ -35,13 +36,13 @@ public:
   bool world_within_direct_access() override { return true; }
 
   void barrier(int channel, size_t timeout_ms) override {
-    queue_flips(device(), peers_->barrier(channel), timeout_ms);
+    queue_signals(device(), peers_->barrier(channel), timeout_ms);
   }
   void put_signal(int peer, int channel, size_t timeout_ms) override {
-    queue_flips(device(), {peers_->put(peer, channel)}, timeout_ms);
+    queue_signals(device(), {peers_->put_signal(peer, channel)}, timeout_ms);
   }
   void wait_signal(int peer, int channel, size_t timeout_ms) override {
-    queue_flips(device(), {peers_->take(peer, channel)}, timeout_ms);
+    queue_signals(device(), {peers_->wait_signal(peer, channel)}, timeout_ms);
   }
 
 private:
@@ -63,7 +64,7 @@ public:
   }
 
   void *alloc(size_t size, int device, const Name &group) override {
-    const WithoutGil no_gil; // it may give memory back, which waits
+    const WithoutGil no_gil; // it may free memory, which waits
     const auto index =
         static_cast<c10::DeviceIndex>(device < 0 ? openreg_device_current() : device);
     auto memory = std::make_shared<SymmetricAllocation>(index, size);
@@ -75,7 +76,7 @@ public:
 
   void free(void *address) override {
     const WithoutGil no_gil; // it waits for the device
-    Entry gone;              // freed without the mutex
+    Entry gone;              // destroyed without the mutex
     const std::lock_guard lock(mutex_);
     if (const auto found = entries_.find(address); found != entries_.end()) {
       gone = std::move(found->second);
@@ -96,15 +97,15 @@ public:
   }
 
   c10::intrusive_ptr<SymmetricMemory> rendezvous(void *address, const Name &group) override {
-    const auto place = place_of(address, group);
-    return place.peers ? c10::make_intrusive<Handle>(place.peers, place.offset) : nullptr;
+    const auto location = location_of(address, group);
+    return location.peers ? c10::make_intrusive<Handle>(location.peers, location.offset) : nullptr;
   }
 
   bool has_multicast_support(int) override { return false; }
   c10::DeviceType supported_device_type() override { return kDeviceType; }
   std::string name() override { return in_cuda_mode() ? "CUDA" : "OPENREG"; }
 
-  SymmetricPlace place_of(void *address, const Name &group) {
+  SymmetricLocation location_of(void *address, const Name &group) {
     const WithoutGil no_gil; // it waits for other ranks
     SymmetricAllocationPtr memory;
     std::string name;
@@ -116,14 +117,14 @@ public:
       }
       memory = entry->memory;
       name = name_of(group, *entry);
-      if (const auto known = entry->met.find(name); known != entry->met.end()) {
-        return {known->second, offset_of(address, *memory)};
+      if (const auto found = entry->rendezvoused.find(name); found != entry->rendezvoused.end()) {
+        return {found->second, offset_of(address, *memory)};
       }
     }
-    auto peers = meet(memory, name);
+    auto peers = rendezvous_group(memory, name);
     const std::lock_guard lock(mutex_);
     if (auto *const entry = find(address)) {
-      entry->met[name] = peers;
+      entry->rendezvoused[name] = peers;
     }
     return {std::move(peers), offset_of(address, *memory)};
   }
@@ -131,15 +132,16 @@ public:
 private:
   struct Entry {
     SymmetricAllocationPtr memory;
-    Name group;                                   // named when it was allocated
-    std::map<std::string, SymmetricPeersPtr> met; // by group
+    Name group;                                            // given at allocation
+    std::map<std::string, SymmetricPeersPtr> rendezvoused; // by group name
   };
 
   static std::string name_of(const Name &group, const Entry &entry) {
     const auto &name = group && !group->empty() ? group : entry.group;
-    TORCH_CHECK(name && !name->empty(),
-                "openreg: symmetric memory: a group is named neither where it is allocated nor in "
-                "rendezvous()");
+    TORCH_CHECK(
+        name && !name->empty(),
+        "openreg: symmetric memory: no group was given at allocation or to rendezvous(); pass "
+        "a group name to one of them");
     return *name;
   }
 
@@ -148,7 +150,8 @@ private:
                                static_cast<const char *>(memory.buffer()));
   }
 
-  // The allocation around an address; a memory pool puts several tensors into one.
+  // The allocation that contains an address. A memory pool puts several tensors into one
+  // allocation.
   Entry *find(void *address) {
     auto next = entries_.upper_bound(address);
     if (next == entries_.begin()) {
@@ -176,7 +179,7 @@ std::shared_ptr<PluggableAllocator> symmetric_memory_source() {
       [](size_t bytes, int device, void *) -> void * {
         try {
           return Allocator::get()->alloc(bytes, device, std::nullopt);
-        } catch (const c10::Error &) { // out of memory, as the pool's owner says
+        } catch (const c10::Error &) { // the pool reports that it is out of memory
           return nullptr;
         }
       },
@@ -184,10 +187,10 @@ std::shared_ptr<PluggableAllocator> symmetric_memory_source() {
   return one;
 }
 
-SymmetricPlace find_symmetric_place(const at::Tensor &tensor, const std::string &group) {
-  auto place = Allocator::get()->place_of(tensor.storage().mutable_data(), group);
-  place.offset += static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
-  return place;
+SymmetricLocation find_symmetric_location(const at::Tensor &tensor, const std::string &group) {
+  auto location = Allocator::get()->location_of(tensor.storage().mutable_data(), group);
+  location.offset += static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
+  return location;
 }
 
 } // namespace openreg

@@ -1,11 +1,11 @@
-// Symmetric memory: memory that all ranks of a group allocate alike, and of which each reaches all
-// of the others' (torch.distributed._symmetric_memory).
+// Symmetric memory: memory that all ranks of a group allocate alike, and that every rank can access
+// on all ranks (torch.distributed._symmetric_memory).
 //
-//     symmetric_signals    words that ranks change to wait for each other, on streams
-//     symmetric_peers      allocations, and the meeting of ranks over them
-//     symmetric_memory     both as PyTorch asks for them
-//     symmetric_operators  reductions between the ranks' memory: torch.ops.symm_mem
-//     symmetric_exchange   all-to-all operators whose sizes are known to devices alone
+//     signals.h       words that ranks change to wait for each other, on streams
+//     peers.h         allocations, and the rendezvous of ranks that exchanges them
+//     memory.h        the allocator and handles that PyTorch asks for
+//     operators.cpp   reductions between the ranks' memory: torch.ops.symm_mem
+//     all_to_all.cpp  all-to-all operators whose sizes are in device memory
 #pragma once
 
 #include <memory>
@@ -16,19 +16,20 @@
 
 namespace openreg {
 
-// Lets PyTorch find the allocator.
+// Registers the allocator with PyTorch.
 void register_symmetric_memory();
 
-// What a memory pool has its segments from, for tensors in it to be symmetric.
+// The allocator of a memory pool whose tensors are to be symmetric.
 std::shared_ptr<PluggableAllocator> symmetric_memory_source();
 
-// The place of a tensor in symmetric memory.
-struct SymmetricPlace {
-  SymmetricPeersPtr peers; // null: there is none
-  size_t offset = 0;       // of its first element, in the buffer
+// Where a tensor is in symmetric memory.
+struct SymmetricLocation {
+  SymmetricPeersPtr peers; // null: the tensor is not in symmetric memory
+  size_t offset = 0;       // of its first element in the buffer, in bytes
 };
 
-// Meets the group if that has not been done. All ranks call it.
-SymmetricPlace find_symmetric_place(const at::Tensor &tensor, const std::string &group);
+// Finds a tensor. Does the rendezvous of the group if that has not been done; all ranks must call
+// this.
+SymmetricLocation find_symmetric_location(const at::Tensor &tensor, const std::string &group);
 
 } // namespace openreg

@@ -1,7 +1,7 @@
-// The operators of torch.ops.symm_mem that CUDA's symmetric memory has, with what those take and
-// refuse, and their sentences. Each is work of the current stream: all ranks meet by channel 0,
-// read and write each other's buffers, and meet again. Sums are in the order of the ranks, in
-// float32, rounded once.
+// The operators of torch.ops.symm_mem that CUDA's symmetric memory has, with their arguments,
+// checks and error messages. Each is work on the current stream: all ranks meet in a barrier on
+// channel 0, read and write each other's buffers, and meet again. Sums are in rank order, in
+// float32, and rounded once.
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -26,7 +26,7 @@ void require_sum(const char *name, const std::string &reduction) {
   TORCH_CHECK(reduction == "sum", name, ": only sum is supported for now.");
 }
 
-// Of what is read and written in words.
+// Requires the alignment that CUDA's kernels need, which read and write words.
 void require_alignment(const char *name, const at::Tensor &tensor) {
   const auto least = std::max<int64_t>(4, tensor.element_size());
   const auto begin = tensor.storage_offset() * tensor.element_size();
@@ -80,7 +80,7 @@ char *view_of(const at::Tensor &tensor) {
 
 // ---- reductions of all --------------------------------------------------------------------------
 
-// `local`, if there is one, is to be put into the input.
+// Checks the shapes. `local`, if defined, is copied to the input first.
 void require_shapes(const char *name, const at::Tensor &input, const at::Tensor &local,
                     const at::Tensor &out) {
   const auto &shape = local.defined() ? local : input;
@@ -91,7 +91,7 @@ void require_shapes(const char *name, const at::Tensor &input, const at::Tensor 
               ", output.sizes(): ", out.sizes());
   TORCH_CHECK(out.scalar_type() == input.scalar_type() &&
                   shape.scalar_type() == input.scalar_type(),
-              name, ": expected tensors of one dtype, which are ", input.scalar_type(), ", ",
+              name, ": expected tensors of one dtype, but got ", input.scalar_type(), ", ",
               shape.scalar_type(), " and ", out.scalar_type());
   if (local.defined()) {
     TORCH_CHECK(local.is_contiguous(), name, ": local input must be contiguous.");
@@ -108,18 +108,18 @@ at::Tensor one_shot(const at::Tensor &input, const at::Tensor &local, const std:
   if (input.numel() == 0) {
     return out;
   }
-  const auto place = require_place(kName, input, group);
+  const auto location = require_location(kName, input, group);
   require_alignment(kName, input);
   if (local.defined()) {
     require_alignment(kName, local);
   }
   const auto dtype = dtype_of(kName, input);
-  const auto sources = place.peers->views_at(place.offset);
-  auto *const own = sources[static_cast<size_t>(place.peers->rank)];
+  const auto sources = location.peers->views_at(location.offset);
+  auto *const own = sources[static_cast<size_t>(location.peers->rank)];
   const auto *const copied = local.defined() ? view_of(local) : nullptr;
   const auto count = static_cast<size_t>(out.numel());
   queue_between_barriers(
-      *place.peers,
+      *location.peers,
       [=] {
         if (copied != nullptr) {
           std::memcpy(own, copied, count * openreg_dtype_bytes(dtype));
@@ -148,41 +148,43 @@ at::Tensor one_shot_all_reduce_copy(const at::Tensor &buffer, const at::Tensor &
   return one_shot(buffer, input, reduction, group, at::empty_like(input));
 }
 
-// Each rank sums a part, and writes it to all.
+// Each rank sums one chunk and writes the result to all ranks.
 at::Tensor two_shot_all_reduce_(at::Tensor input, std::string reduction, std::string group) {
   constexpr auto kName = "two_shot_all_reduce";
   TORCH_CHECK(input.is_contiguous(), kName, ": input must be contiguous.");
   require_sum(kName, reduction);
-  const auto place = require_place(kName, input, group);
+  const auto location = require_location(kName, input, group);
   require_alignment(kName, input);
   const auto dtype = dtype_of(kName, input);
   const auto bytes = openreg_dtype_bytes(dtype);
   const auto all = static_cast<size_t>(input.numel());
-  const auto size = static_cast<size_t>(place.peers->size);
+  const auto size = static_cast<size_t>(location.peers->size);
   const auto part = (all + size - 1) / size;
-  const auto first = std::min(all, part * static_cast<size_t>(place.peers->rank));
+  const auto first = std::min(all, part * static_cast<size_t>(location.peers->rank));
   const auto count = std::min(part, all - first);
-  queue_between_barriers(*place.peers,
-                         [=, views = place.peers->views_at(place.offset + first * bytes)] {
+  queue_between_barriers(*location.peers,
+                         [=, views = location.peers->views_at(location.offset + first * bytes)] {
                            sum(views, views, dtype, count);
                          });
   return input;
 }
 
-// CUDA's leaves parts of the sum in the input, which nobody is to rely on.
+// CUDA's operator also leaves parts of the sum in the input; that is not documented, and not done
+// here.
 at::Tensor two_shot_all_reduce_out(at::Tensor input, std::string reduction, std::string group,
                                    at::Tensor out) {
   constexpr auto kName = "two_shot_all_reduce";
   require_shapes(kName, input, {}, out);
   require_sum(kName, reduction);
-  const auto place = require_place(kName, input, group);
+  const auto location = require_location(kName, input, group);
   require_alignment(kName, input);
   require_alignment(kName, out);
   const auto dtype = dtype_of(kName, input);
-  require_world_size(place.peers->size);
+  require_world_size(location.peers->size);
   queue_between_barriers(
-      *place.peers, [=, from = place.peers->views_at(place.offset), to = Views{view_of(out)},
-                     count = static_cast<size_t>(input.numel())] { sum(from, to, dtype, count); });
+      *location.peers,
+      [=, from = location.peers->views_at(location.offset), to = Views{view_of(out)},
+       count = static_cast<size_t>(input.numel())] { sum(from, to, dtype, count); });
   return out;
 }
 
@@ -209,25 +211,25 @@ void require_parts(const at::Tensor &input, const at::Tensor &out, bool splits_l
       "reduce_scatter expected output last dim size to be input last dim size / world_size");
 }
 
-// This rank's part of the last dimension.
+// Reduces this rank's chunk of the last dimension.
 at::Tensor reduce_scatter_out(at::Tensor input, std::string group, bool splits_last,
                               at::Tensor out) {
   constexpr auto kName = "reduce_scatter";
   TORCH_CHECK(input.is_contiguous(), kName, ": input must be contiguous.");
   TORCH_CHECK(out.is_contiguous(), kName, ": output must be contiguous.");
-  const auto place = require_place(kName, input, group);
+  const auto location = require_location(kName, input, group);
   require_alignment(kName, input);
-  require_parts(input, out, splits_last, place.peers->size);
+  require_parts(input, out, splits_last, location.peers->size);
   TORCH_CHECK(input.scalar_type() == out.scalar_type(), kName,
               ": expected an output of the input's dtype");
   const auto dtype = dtype_of("two_shot_all_reduce", input);
-  require_world_size(place.peers->size);
+  require_world_size(location.peers->size);
   const auto part = static_cast<size_t>(out.size(-1));
   const auto width = static_cast<size_t>(input.size(-1));
   const auto rows = part == 0 ? 0 : static_cast<size_t>(out.numel()) / part;
-  const auto own = part * static_cast<size_t>(place.peers->rank);
+  const auto own = part * static_cast<size_t>(location.peers->rank);
   queue_between_barriers(
-      *place.peers, [=, from = place.peers->views_at(place.offset), to = view_of(out)] {
+      *location.peers, [=, from = location.peers->views_at(location.offset), to = view_of(out)] {
         const auto bytes = openreg_dtype_bytes(dtype);
         for (size_t row = 0; row < rows; ++row) {
           sum(behind(from, (row * width + own) * bytes), {to + row * part * bytes}, dtype, part);
@@ -236,12 +238,12 @@ at::Tensor reduce_scatter_out(at::Tensor input, std::string group, bool splits_l
   return out;
 }
 
-// ---- multicast, which there is not --------------------------------------------------------------
+// ---- multicast, which is not supported ----------------------------------------------------------
 
 at::Tensor refuse_multicast(const char *name, const at::Tensor &tensor, const std::string &group,
-                            const char *sentence) {
-  require_place(name, tensor, group);
-  TORCH_CHECK(false, name, ": ", sentence);
+                            const char *message) {
+  require_location(name, tensor, group);
+  TORCH_CHECK(false, name, ": ", message);
 }
 
 at::Tensor multimem_all_reduce_(const at::Tensor &input, std::string, std::string group) {
@@ -288,7 +290,7 @@ at::Tensor write_words(const char *name, const at::Tensor &input, int64_t offset
   return input;
 }
 
-// PyTorch's C++ calls these two, with references.
+// PyTorch calls these two from C++, with references.
 at::Tensor memset32_(at::Tensor &input, int64_t offset, int64_t value, int64_t count) {
   return write_words("memset32_", input, offset, value, count);
 }
@@ -303,8 +305,9 @@ at::Tensor host_view(const at::Tensor &tensor) {
                        at::TensorOptions(tensor.scalar_type()));
 }
 
-// a @ b when all signals, which other streams set to 1 as they write parts of a, are there. All of
-// it is one launch: of two, the host could wait for the second, and never send the signals.
+// Computes a @ b after all signals have arrived. Other streams set a signal to 1 when they have
+// written a chunk of `a`. All of this is one launch: with two, the host could wait for the second
+// one and never send the signals.
 at::Tensor async_input_mm(at::Tensor a, at::Tensor b, at::Tensor signals, int64_t pivot) {
   TORCH_CHECK(signals.is_contiguous() && signals.scalar_type() == at::kUInt32,
               "async_input_mm: `a_chunk_signals` must be a contiguous uint32 tensor.");
@@ -312,9 +315,10 @@ at::Tensor async_input_mm(at::Tensor a, at::Tensor b, at::Tensor signals, int64_
   TORCH_CHECK(pivot >= 0 && pivot < count, "async_input_mm: `a_chunk_pivot` must be in [0, ", count,
               "), got ", pivot);
   auto *const words = static_cast<uint32_t *>(signals.data_ptr());
-  Flips flips;
+  SignalSequence waits;
   for (int64_t chunk = 0; chunk < count; ++chunk) {
-    flips.emplace_back(words + chunk, 1, 1, c10::str("part ", chunk, " of a matrix is awaited"));
+    waits.emplace_back(words + chunk, 1, 1,
+                       c10::str("chunk ", chunk, " of the matrix has not arrived"));
   }
   TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) &&
                   a.scalar_type() == b.scalar_type(),
@@ -322,9 +326,9 @@ at::Tensor async_input_mm(at::Tensor a, at::Tensor b, at::Tensor signals, int64_
               a.sizes(), " and ", b.sizes());
   auto out = at::empty({a.size(0), b.size(1)}, a.options());
   const WithoutGil no_gil;
-  queue_on_stream(a.device().index(), [flips = std::move(flips), left = host_view(a),
+  queue_on_stream(a.device().index(), [waits = std::move(waits), left = host_view(a),
                                        right = host_view(b), to = host_view(out)]() mutable {
-    const auto status = wait_for(flips);
+    const auto status = wait_for(waits);
     if (status == OPENREG_OK) {
       const at::AutoDispatchBelowAutograd below;
       at::mm_out(to, left, right);

@@ -24,41 +24,42 @@ namespace openreg {
 
 namespace {
 
-constexpr size_t kAlignment = 512; // of memory of devices
+constexpr size_t kAlignment = 512; // of device memory
 
 // ---- allocations of this process ----------------------------------------------------------------
 
-// Never destroyed: tensors may outlive all else.
-struct Known {
+// Never destroyed: tensors may outlive static objects.
+struct SharedRegistry {
   std::mutex mutex;
-  std::map<void *, std::weak_ptr<SymmetricAllocation>> living; // by base, of ranks of this process
-  std::vector<std::pair<c10::DeviceIndex, void *>> lent;       // freed, but other processes have it
+  std::map<void *, std::weak_ptr<SymmetricAllocation>> living; // by base
+  std::vector<std::pair<c10::DeviceIndex, void *>>
+      still_shared; // freed, but in use by other processes
 };
 
-Known &known() {
-  static auto &one = *new Known;
+SharedRegistry &registry() {
+  static auto &one = *new SharedRegistry;
   return one;
 }
 
-void know(const SymmetricAllocationPtr &allocation) {
-  const std::lock_guard lock(known().mutex);
-  known().living[allocation->base()] = allocation;
+void register_allocation(const SymmetricAllocationPtr &allocation) {
+  const std::lock_guard lock(registry().mutex);
+  registry().living[allocation->base()] = allocation;
 }
 
 SymmetricAllocationPtr find_own(void *base) {
-  const std::lock_guard lock(known().mutex);
-  const auto found = known().living.find(base);
-  auto allocation = found == known().living.end() ? nullptr : found->second.lock();
-  TORCH_CHECK(allocation, "the allocation of another rank of this process was freed");
+  const std::lock_guard lock(registry().mutex);
+  const auto found = registry().living.find(base);
+  auto allocation = found == registry().living.end() ? nullptr : found->second.lock();
+  TORCH_CHECK(allocation, "another rank of this process has freed its allocation");
   return allocation;
 }
 
-// Frees what was lent and came back.
+// Frees memory that other processes no longer use.
 void reclaim(c10::DeviceIndex device) {
   std::vector<void *> returned;
   {
-    const std::lock_guard lock(known().mutex);
-    std::erase_if(known().lent, [&](const auto &each) {
+    const std::lock_guard lock(registry().mutex);
+    std::erase_if(registry().still_shared, [&](const auto &each) {
       const bool is_back =
           each.first == device && openreg_ipc_withdraw(each.second) != OPENREG_NOT_READY;
       if (is_back) {
@@ -72,9 +73,9 @@ void reclaim(c10::DeviceIndex device) {
   }
 }
 
-// ---- memory of others ---------------------------------------------------------------------------
+// ---- memory of other ranks ----------------------------------------------------------------------
 
-// What a rank's handle stands for: its base, as long as somebody has it.
+// Imports a rank's handle: its base address, valid as long as the result lives.
 std::shared_ptr<void> import_peer(const openreg_ipc_handle &handle, c10::DeviceIndex own_device) {
   void *base = nullptr;
   check(openreg_ipc_recall(&handle, &base));
@@ -85,15 +86,15 @@ std::shared_ptr<void> import_peer(const openreg_ipc_handle &handle, c10::DeviceI
   int device = -1;
   check(openreg_ipc_open(&handle, OPENREG_STREAM_DEFAULT, &base, &bytes, &device));
   return {base, [own_device](void *imported) {
-            (void)openreg_device_drain(own_device); // whose work may use it
+            (void)openreg_device_drain(own_device); // its queued work may use the memory
             (void)openreg_ipc_close(imported);
           }};
 }
 
 // ---- the exchange -------------------------------------------------------------------------------
 
-// What a rank offers to another.
-struct Offer {
+// What a rank sends to each other rank.
+struct MemoryOffer {
   openreg_ipc_handle handle;
   uint64_t bytes, pad_bytes, started;
   int64_t pid;
@@ -101,17 +102,17 @@ struct Offer {
 
 using Bytes = std::vector<uint8_t>;
 
-// One meeting of a group. Each value in the store is for one rank, which deletes it: so the store
-// is as it was when all have met.
-class Meeting {
+// One exchange between the ranks of a group. Each value in the store is for one rank, which deletes
+// it, so the store has no keys left at the end.
+class Rendezvous {
 public:
-  Meeting(StorePtr store, int rank, int size)
+  Rendezvous(StorePtr store, int rank, int size)
       : store_(std::move(store)), rank_(rank), size_(size), timeout_(store_->getTimeout()) {}
 
-  // Where the ranks are.
+  // Finds the hosts of the ranks.
   HostMap find() {
     try {
-      return find_hosts(store_, rank_, size_, timeout_);
+      return map_hosts(store_, rank_, size_, timeout_);
     } catch (...) {
       HostMap own;
       own.rank = own.index = rank_;
@@ -119,10 +120,11 @@ public:
       throw;
     }
   }
-  // When all have been found.
-  void forget(const HostMap &map) { forget_hosts(store_, map); }
+  // Deletes the keys of find(). Call it when all ranks have returned from it.
+  void forget(const HostMap &map) { delete_host_keys(store_, map); }
 
-  // What each rank has for this one; `for_peer` makes what this one has for each.
+  // Exchanges a value with each rank: `for_peer` returns the value for a peer. Returns the values
+  // from all ranks.
   template <class Function> std::vector<Bytes> exchange(const char *what, Function for_peer) {
     for (int peer = 0; peer < size_; ++peer) {
       if (peer != rank_) {
@@ -158,21 +160,21 @@ private:
   std::chrono::milliseconds timeout_;
 };
 
-Bytes pack(const Offer &offer) {
+Bytes pack(const MemoryOffer &offer) {
   Bytes bytes(sizeof offer);
   std::memcpy(bytes.data(), &offer, sizeof offer);
   return bytes;
 }
 
-Offer unpack(const Bytes &bytes) {
-  Offer offer{};
-  TORCH_CHECK(bytes.size() == sizeof offer, "the store of the group has ", bytes.size(),
-              " bytes where a rank offers its memory");
+MemoryOffer unpack(const Bytes &bytes) {
+  MemoryOffer offer{};
+  TORCH_CHECK(bytes.size() == sizeof offer, "rendezvous data is malformed (", bytes.size(),
+              " bytes); do all ranks run the same openreg version?");
   std::memcpy(&offer, bytes.data(), sizeof offer);
   return offer;
 }
 
-Offer offer_of(SymmetricAllocation &allocation) {
+MemoryOffer make_offer(SymmetricAllocation &allocation) {
   return {.handle = allocation.share(),
           .bytes = allocation.bytes(),
           .pad_bytes = allocation.pad_bytes(),
@@ -180,7 +182,7 @@ Offer offer_of(SymmetricAllocation &allocation) {
           .pid = getpid()};
 }
 
-void require_alike(const std::vector<Offer> &offers) {
+void require_equal_sizes(const std::vector<MemoryOffer> &offers) {
   for (size_t rank = 1; rank < offers.size(); ++rank) {
     TORCH_CHECK(offers[rank].bytes == offers[0].bytes &&
                     offers[rank].pad_bytes == offers[0].pad_bytes,
@@ -190,14 +192,14 @@ void require_alike(const std::vector<Offer> &offers) {
   }
 }
 
-bool may_overlap() {
+bool allows_overlap() {
   const char *const chosen = std::getenv("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES");
   return may_share_device() || (chosen != nullptr && std::strcmp(chosen, "1") == 0);
 }
 
-void require_own_devices(const std::vector<Offer> &offers) {
+void require_distinct_devices(const std::vector<MemoryOffer> &offers) {
   std::map<int, size_t> rank_of;
-  for (size_t rank = 0; rank < offers.size() && !may_overlap(); ++rank) {
+  for (size_t rank = 0; rank < offers.size() && !allows_overlap(); ++rank) {
     const auto [first, is_new] = rank_of.emplace(device_of_handle(offers[rank].handle), rank);
     TORCH_CHECK(is_new,
                 "detected allocations from overlapping devices from different ranks: ranks ",
@@ -211,10 +213,10 @@ at::Tensor on_device(std::vector<void *> &addresses, c10::DeviceIndex device) {
       .to(at::Device(kDeviceType, device), /*non_blocking=*/false);
 }
 
-void add_rank(SymmetricPeers &peers, const Offer &offer) {
+void add_rank(SymmetricPeers &peers, const MemoryOffer &offer) {
   const bool is_local = offer.pid == getpid();
-  peers.kept.push_back(import_peer(offer.handle, peers.own->device()));
-  auto *const base = peers.kept.back().get();
+  peers.imports.push_back(import_peer(offer.handle, peers.own->device()));
+  auto *const base = peers.imports.back().get();
   peers.pads.push_back(base);
   peers.buffers.push_back(static_cast<char *>(base) +
                           SymmetricAllocation::buffer_offset(offer.pad_bytes));
@@ -222,20 +224,22 @@ void add_rank(SymmetricPeers &peers, const Offer &offer) {
                                      : PeerProcess{static_cast<int>(offer.pid), offer.started});
 }
 
-// What a rank says when it has the others' memory, or why not: text is never empty in the store.
+// A rank publishes this when it has imported all memory, or its error otherwise. A store cannot
+// hold an empty value.
 constexpr char kDone = '.';
 
 std::string add_ranks(SymmetricPeers &peers, const std::vector<Bytes> &received) {
   try {
-    std::vector<Offer> offers;
+    std::vector<MemoryOffer> offers;
     for (const auto &each : received) {
       offers.push_back(unpack(each));
     }
-    for (const auto &offer : offers) { // first, for what is never opened is never free
+    for (const auto &offer :
+         offers) { // import all first: memory that is never imported is never freed
       add_rank(peers, offer);
     }
-    require_alike(offers);
-    require_own_devices(offers);
+    require_equal_sizes(offers);
+    require_distinct_devices(offers);
     return {kDone};
   } catch (const c10::Error &error) {
     return error.what_without_backtrace();
@@ -244,19 +248,20 @@ std::string add_ranks(SymmetricPeers &peers, const std::vector<Bytes> &received)
   }
 }
 
-void meet_by(Meeting &meeting, SymmetricPeers &peers) {
-  const auto map = meeting.find();
+void rendezvous_with(Rendezvous &rendezvous, SymmetricPeers &peers) {
+  const auto map = rendezvous.find();
   const bool is_one_host = map.host_count() == 1;
-  const auto offers = meeting.exchange(
-      "offer", [&](int) { return is_one_host ? pack(offer_of(*peers.own)) : Bytes{0}; });
-  meeting.forget(map);
+  const auto offers = rendezvous.exchange(
+      "offer", [&](int) { return is_one_host ? pack(make_offer(*peers.own)) : Bytes{0}; });
+  rendezvous.forget(map);
   TORCH_CHECK_WITH(DistBackendError, is_one_host, "its ranks are on ", map.host_count(),
-                   " hosts: expected one, whose ranks can reach each other's memory");
-  const auto said = add_ranks(peers, offers);
-  const auto all = meeting.exchange("met", [&](int) { return Bytes(said.begin(), said.end()); });
+                   " hosts; expected one host, where ranks can access each other's memory");
+  const auto result = add_ranks(peers, offers);
+  const auto all =
+      rendezvous.exchange("done", [&](int) { return Bytes(result.begin(), result.end()); });
   for (size_t rank = 0; rank < all.size(); ++rank) {
     TORCH_CHECK_WITH(DistBackendError, all[rank] == Bytes{kDone}, "rank ", rank,
-                     " says: ", std::string(all[rank].begin(), all[rank].end()));
+                     " reported: ", std::string(all[rank].begin(), all[rank].end()));
   }
 }
 
@@ -272,17 +277,18 @@ SymmetricAllocation::SymmetricAllocation(c10::DeviceIndex device, size_t bytes)
     : device_(device), bytes_(bytes), pad_bytes_(c10d::symmetric_memory::get_signal_pad_size()) {
   reclaim(device);
   const auto before = buffer_offset(pad_bytes_);
-  TORCH_CHECK_VALUE(bytes <= SIZE_MAX - before, "openreg: ", bytes, " bytes are too many");
+  TORCH_CHECK_VALUE(bytes <= SIZE_MAX - before, "openreg: ", bytes,
+                    " bytes exceed the address space");
   check(openreg_device_malloc(device, before + bytes, &base_));
-  std::memset(openreg_kernel_view(base_), 0, before); // fresh, so no work uses it
+  std::memset(openreg_kernel_view(base_), 0, before); // new memory, so no work uses it
 }
 
 SymmetricAllocation::~SymmetricAllocation() {
   {
-    const std::lock_guard lock(known().mutex);
-    known().living.erase(base_);
+    const std::lock_guard lock(registry().mutex);
+    registry().living.erase(base_);
     if (is_shared_ && openreg_ipc_withdraw(base_) == OPENREG_NOT_READY) {
-      known().lent.emplace_back(device_, base_);
+      registry().still_shared.emplace_back(device_, base_);
       return;
     }
   }
@@ -304,7 +310,7 @@ void *SymmetricPeers::word(int pad, int source, int channel) const {
   TORCH_CHECK(channel >= 0 && static_cast<size_t>(channel) < channels,
               "openreg: symmetric memory: channel ", channel, " of ", size,
               " ranks: expected 0 to ", static_cast<int64_t>(channels) - 1,
-              "; the size of signal pads is set by "
+              "; for more channels call "
               "set_signal_pad_size()");
   TORCH_CHECK(pad >= 0 && pad < size && source >= 0 && source < size,
               "openreg: symmetric memory: rank ", pad == rank ? source : pad, ": expected 0 to ",
@@ -313,35 +319,35 @@ void *SymmetricPeers::word(int pad, int source, int channel) const {
          static_cast<size_t>(channel * size + source);
 }
 
-Flip SymmetricPeers::put(int peer, int channel) const {
+SignalCas SymmetricPeers::put_signal(int peer, int channel) const {
   auto *const address = word(peer, rank, channel);
   return {address, 0, 1,
-          c10::str("group ", group, ", channel ", channel, ": rank ", rank,
-                   " has a signal for rank ", peer, ", which did not take the one before"),
+          c10::str("group ", group, ", channel ", channel, ": rank ", rank, " cannot signal rank ",
+                   peer, ", which has not taken the previous signal"),
           processes[static_cast<size_t>(peer)]};
 }
 
-Flip SymmetricPeers::take(int peer, int channel) const {
+SignalCas SymmetricPeers::wait_signal(int peer, int channel) const {
   auto *const address = word(rank, peer, channel);
   return {address, 1, 0,
           c10::str("group ", group, ", channel ", channel, ": rank ", rank,
-                   " waits for a signal of rank ", peer, ", which sent none"),
+                   " waits for a signal of rank ", peer, ", which has not sent one"),
           processes[static_cast<size_t>(peer)]};
 }
 
-Flips SymmetricPeers::barrier(int channel) const {
-  Flips flips;
+SignalSequence SymmetricPeers::barrier(int channel) const {
+  SignalSequence signals;
   for (int peer = 0; peer < size; ++peer) {
     if (peer != rank) {
-      flips.push_back(put(peer, channel));
+      signals.push_back(put_signal(peer, channel));
     }
   }
   for (int peer = 0; peer < size; ++peer) {
     if (peer != rank) {
-      flips.push_back(take(peer, channel));
+      signals.push_back(wait_signal(peer, channel));
     }
   }
-  return flips;
+  return signals;
 }
 
 std::vector<char *> SymmetricPeers::views_at(size_t offset) const {
@@ -352,7 +358,7 @@ std::vector<char *> SymmetricPeers::views_at(size_t offset) const {
   return views;
 }
 
-SymmetricPeersPtr meet(const SymmetricAllocationPtr &own, const std::string &name) {
+SymmetricPeersPtr rendezvous_group(const SymmetricAllocationPtr &own, const std::string &name) {
   const auto group = c10d::resolve_process_group(name);
   const auto store = group->getStore();
   TORCH_CHECK(store, "openreg: symmetric memory: group ", name, " has no store");
@@ -361,14 +367,14 @@ SymmetricPeersPtr meet(const SymmetricAllocationPtr &own, const std::string &nam
   peers->rank = group->getRank();
   peers->size = group->getSize();
   peers->own = own;
-  know(own);
-  Meeting meeting(c10::make_intrusive<c10d::PrefixStore>("openreg/symmetric", store), peers->rank,
-                  peers->size);
+  register_allocation(own);
+  Rendezvous rendezvous(c10::make_intrusive<c10d::PrefixStore>("openreg/symmetric", store),
+                        peers->rank, peers->size);
   try {
-    meet_by(meeting, *peers);
+    rendezvous_with(rendezvous, *peers);
   } catch (const c10::Error &error) {
     TORCH_CHECK_WITH(DistBackendError, false, "openreg: symmetric memory: rank ", peers->rank,
-                     " could not meet the others of group ", name, ": ",
+                     " failed the rendezvous of group ", name, ": ",
                      error.what_without_backtrace());
   }
   peers->buffers_on_device = on_device(peers->buffers, own->device());

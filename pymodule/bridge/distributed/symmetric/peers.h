@@ -1,9 +1,9 @@
-// Symmetric memory as ranks have it: an allocation of one's own, and those of all others of a
-// group, by addresses of this process.
+// Symmetric memory of the ranks of a group: a rank's own allocation, and those of all ranks at
+// addresses of this process.
 //
-// An allocation is memory straight from the device, as cuMemCreate gives it: in no statistic, 2 MiB
-// or multiples. A signal pad is first, then the buffer. The memory lives as long as its owner, or
-// any rank that met it, has it.
+// An allocation is memory directly from the device, as cuMemCreate gives it: not in the allocator's
+// statistics, and in multiples of 2 MiB. It begins with a signal pad, and the buffer follows. The
+// memory lives as long as its owner, or any rank that did the rendezvous, holds it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,9 +18,9 @@ namespace openreg {
 
 class SymmetricAllocation {
 public:
-  // With room for `bytes`, and a pad of the size that is set now, which is zero.
+  // Allocates `bytes`, and a zeroed signal pad of PyTorch's current signal pad size.
   SymmetricAllocation(c10::DeviceIndex device, size_t bytes);
-  // Waits for the device, as cudaFree does. What other ranks still have is given back later.
+  // Waits for the device, as cudaFree does. Memory that other ranks still use is freed later.
   ~SymmetricAllocation();
   SymmetricAllocation(const SymmetricAllocation &) = delete;
   SymmetricAllocation &operator=(const SymmetricAllocation &) = delete;
@@ -31,10 +31,10 @@ public:
   void *base() const { return base_; }
   void *buffer() const { return static_cast<char *>(base_) + buffer_offset(pad_bytes_); }
 
-  // Where the buffer is, from the base.
+  // The offset of the buffer from the base, in bytes.
   static size_t buffer_offset(size_t pad_bytes);
 
-  // A handle for one other rank.
+  // Exports a handle for one other rank.
   openreg_ipc_handle share();
 
 private:
@@ -51,31 +51,31 @@ public:
   std::string group;
   int rank = 0, size = 0;
   SymmetricAllocationPtr own;
-  std::vector<void *> buffers, pads; // of all ranks
+  std::vector<void *> buffers, pads; // addresses, by rank
   std::vector<PeerProcess> processes;
-  std::vector<std::shared_ptr<void>> kept;      // their memory
-  at::Tensor buffers_on_device, pads_on_device; // their addresses
+  std::vector<std::shared_ptr<void>> imports;   // keep the ranks' memory alive
+  at::Tensor buffers_on_device, pads_on_device; // the addresses in device memory
 
-  // What `rank` does to signal others, and to wait for them. Raises for a channel or a rank that
-  // there is not.
-  Flip put(int peer, int channel) const;
-  Flip take(int peer, int channel) const;
-  // To all others and from all.
-  Flips barrier(int channel) const;
+  // The swaps by which this rank sends a signal to a peer, and waits for one. Raise for an invalid
+  // channel or rank.
+  SignalCas put_signal(int peer, int channel) const;
+  SignalCas wait_signal(int peer, int channel) const;
+  // Sends a signal to all other ranks and waits for one from each.
+  SignalSequence barrier(int channel) const;
 
-  // The kernel's view of what all ranks have so far behind their buffers' beginning.
+  // The kernel views of all ranks' buffers at an offset.
   std::vector<char *> views_at(size_t offset) const;
 
 private:
-  // The word for signals of `source` in the pad of another rank.
+  // The address of the word for signals from `source` in the pad of rank `pad`.
   void *word(int pad, int source, int channel) const;
 };
 
 using SymmetricPeersPtr = std::shared_ptr<SymmetricPeers>;
 
-// All ranks of the group call it, and wait for each other for the time of the group's store. Raises
-// DistBackendError, on all ranks: for allocations that differ, ranks on several hosts, ranks on one
-// device, and ranks that did not come.
-SymmetricPeersPtr meet(const SymmetricAllocationPtr &own, const std::string &group);
+// Exchanges the allocations of all ranks of a group. All ranks call it, and wait for each other
+// within the timeout of the group's store. Raises DistBackendError on all ranks for allocations of
+// different sizes, ranks on several hosts, ranks on one device, and ranks that did not arrive.
+SymmetricPeersPtr rendezvous_group(const SymmetricAllocationPtr &own, const std::string &group);
 
 } // namespace openreg

@@ -15,9 +15,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kShortestPauseNs = 2'000, kLongestPauseNs = 500'000;
-constexpr auto kLookEvery = std::chrono::milliseconds(200); // whether the peer lives
+constexpr auto kPollInterval = std::chrono::milliseconds(200); // checks whether the peer lives
 
-std::atomic<bool> process_ends{false};
+std::atomic<bool> is_exiting{false};
 
 void pause_for(int64_t ns) {
   const timespec pause{.tv_sec = 0, .tv_nsec = ns};
@@ -26,13 +26,14 @@ void pause_for(int64_t ns) {
 
 } // namespace
 
-Flip::Flip(void *address, uint32_t from, uint32_t to, std::string what, PeerProcess peer)
+SignalCas::SignalCas(void *address, uint32_t from, uint32_t to, std::string failure,
+                     PeerProcess peer)
     : word_(static_cast<uint32_t *>(openreg_kernel_view(address))), from_(from), to_(to),
-      what_(std::move(what)), peer_(peer) {}
+      failure_(std::move(failure)), peer_(peer) {}
 
-openreg_status Flip::wait(const Clock::time_point *deadline) const {
+openreg_status SignalCas::wait(const Clock::time_point *deadline) const {
   const auto began = Clock::now();
-  auto next_look = began + kLookEvery;
+  auto next_check = began + kPollInterval;
   bool has_ended = false;
   const std::atomic_ref<uint32_t> word(*word_);
   for (int64_t pause_ns = kShortestPauseNs;; pause_ns = std::min(2 * pause_ns, kLongestPauseNs)) {
@@ -41,31 +42,31 @@ openreg_status Flip::wait(const Clock::time_point *deadline) const {
       return OPENREG_OK;
     }
     const auto now = Clock::now();
-    if (process_ends) {
-      return openreg_fail(OPENREG_COMMUNICATION_FAILURE, "openreg: the process ends");
+    if (is_exiting) {
+      return openreg_fail(OPENREG_COMMUNICATION_FAILURE, "openreg: the process is exiting");
     }
     if (has_ended) {
       return openreg_fail(OPENREG_COMMUNICATION_FAILURE,
                           "openreg: symmetric memory: %s, and its process %d has ended",
-                          what_.c_str(), peer_.pid);
+                          failure_.c_str(), peer_.pid);
     }
     if (deadline != nullptr && now >= *deadline) {
       return openreg_fail(OPENREG_COMMUNICATION_FAILURE,
-                          "openreg: symmetric memory: %s in the %.3g s that were given",
-                          what_.c_str(), std::chrono::duration<double>(*deadline - began).count());
+                          "openreg: symmetric memory: %s within %.3g s", failure_.c_str(),
+                          std::chrono::duration<double>(*deadline - began).count());
     }
-    if (peer_.pid != 0 && now >= next_look) {
-      next_look = now + kLookEvery;
-      has_ended = openreg_process_has_ended(peer_.pid, peer_.started); // then one more try
+    if (peer_.pid != 0 && now >= next_check) {
+      next_check = now + kPollInterval;
+      has_ended = openreg_process_has_ended(peer_.pid, peer_.started); // then it tries once more
     }
     pause_for(pause_ns);
   }
 }
 
-openreg_status wait_for(const Flips &flips, std::chrono::milliseconds time) {
+openreg_status wait_for(const SignalSequence &signals, std::chrono::milliseconds time) {
   const auto deadline = Clock::now() + time;
-  for (const auto &flip : flips) {
-    const auto status = flip.wait(time.count() == 0 ? nullptr : &deadline);
+  for (const auto &signal : signals) {
+    const auto status = signal.wait(time.count() == 0 ? nullptr : &deadline);
     if (status != OPENREG_OK) {
       return status;
     }
@@ -73,14 +74,14 @@ openreg_status wait_for(const Flips &flips, std::chrono::milliseconds time) {
   return OPENREG_OK;
 }
 
-void queue_flips(c10::DeviceIndex device, Flips flips, size_t timeout_ms) {
+void queue_signals(c10::DeviceIndex device, SignalSequence signals, size_t timeout_ms) {
   const WithoutGil no_gil;
   const auto time = std::chrono::milliseconds(timeout_ms);
-  queue_on_stream(device, [flips = std::move(flips), time] { return wait_for(flips, time); });
+  queue_on_stream(device, [signals = std::move(signals), time] { return wait_for(signals, time); });
 }
 
 void abort_signals() {
-  process_ends = true;
+  is_exiting = true;
 }
 
 } // namespace openreg

@@ -1,10 +1,11 @@
-// Signals between ranks that have each other's memory: words of it that are 0 or 1, and change on
-// streams as soon as they have the value that is waited for. A signal is put by changing a word of
-// the receiver's pad from 0 to 1, and taken by changing it back.
+// Signals between ranks that can access each other's memory. A signal is a word with the value 0
+// or 1. A rank sends a signal by changing a word in the receiver's signal pad from 0 to 1; the
+// receiver takes it by changing it back. Each change is a compare-and-swap that waits until the
+// word has the old value.
 //
-// Who waits sleeps. The wait ends with an error when its time has passed, when the process of who
-// should change the word has ended, and when this process ends; with no time and nobody dead it
-// lasts, as a kernel's would.
+// Waiting threads sleep. A wait fails when its time has passed, when the process that should change
+// the word has ended, and when this process is exiting. Without a timeout and with all processes
+// alive it lasts, as a CUDA kernel's wait would.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,36 +19,38 @@
 
 namespace openreg {
 
-// Another process that ranks are in; 0: this one.
+// The process of another rank; pid 0: this process.
 struct PeerProcess {
   int pid = 0;
   uint64_t started = 0; // openreg_process_started()
 };
 
-class Flip {
+// One compare-and-swap of a signal word.
+class SignalCas {
 public:
-  // Of a word at a device address; `what` has not happened as long as it is not `from`.
-  Flip(void *address, uint32_t from, uint32_t to, std::string what, PeerProcess peer = {});
+  // Changes the word at a device address from `from` to `to`. `failure` describes in error messages
+  // what has not happened yet.
+  SignalCas(void *address, uint32_t from, uint32_t to, std::string failure, PeerProcess peer = {});
 
-  // No deadline is for ever. COMMUNICATION_FAILURE with a sentence.
+  // Waits and swaps. `deadline` may be null: none. Errors: COMMUNICATION_FAILURE with a message.
   openreg_status wait(const std::chrono::steady_clock::time_point *deadline) const;
 
 private:
   uint32_t *word_;
   uint32_t from_, to_;
-  std::string what_;
+  std::string failure_;
   PeerProcess peer_;
 };
 
-using Flips = std::vector<Flip>;
+using SignalSequence = std::vector<SignalCas>;
 
-// One after the other, all within one time; 0 ms: any.
-openreg_status wait_for(const Flips &flips, std::chrono::milliseconds time = {});
+// Does the swaps one after the other, all within `time`; 0 ms: no limit.
+openreg_status wait_for(const SignalSequence &signals, std::chrono::milliseconds time = {});
 
-// The same on the current stream.
-void queue_flips(c10::DeviceIndex device, Flips flips, size_t timeout_ms);
+// The same, queued on the current stream.
+void queue_signals(c10::DeviceIndex device, SignalSequence signals, size_t timeout_ms);
 
-// At the end of the process: ends all waits.
+// At the end of the process: makes all waits fail.
 void abort_signals();
 
 } // namespace openreg

@@ -25,8 +25,9 @@ using c10::CachingAllocator::ConfigTokenizer;
 constexpr size_t kMostRegisterThreads = 128;
 constexpr size_t kMebibyte = size_t{1} << 20;
 
-// CUDA's own settings. Of those of pinned memory only the reserved segment has an effect here, and
-// of locks none has: nothing is registered with a driver, and none is waited for.
+// CUDA's own settings. The reserved segment is the only setting for pinned memory that has an
+// effect here. The settings for locks have none: there is no driver to register memory with, or to
+// wait for.
 struct OwnSettings {
   double memory_fraction = 1;
   bool throws_on_oom = false;
@@ -34,7 +35,7 @@ struct OwnSettings {
   bool reuse_in_capture = false;
   bool host_register = false;
   bool free_catch_all = false;
-  bool is_cache_off = false; // set by a function, or a variable of its own
+  bool is_cache_off = false; // set by a function or a separate variable
   size_t register_threads = 1;
   size_t reserved_segment_bytes = 0;
 };
@@ -68,8 +69,8 @@ void require_native_backend(const ConfigTokenizer &tokens, size_t i) {
   const auto &name = tokens[i];
   TORCH_CHECK_VALUE(name == "native" || name == "cudaMallocAsync",
                     "Unknown allocator backend, options are native and cudaMallocAsync");
-  TORCH_CHECK_VALUE(name == "native", "openreg has no allocator backend cudaMallocAsync: leave it "
-                                      "out, or set backend:native");
+  TORCH_CHECK_VALUE(name == "native", "openreg does not implement the allocator backend "
+                                      "cudaMallocAsync: remove it, or set backend:native");
 }
 
 using Setter = std::function<void(const ConfigTokenizer &, size_t)>;
@@ -78,7 +79,7 @@ Setter to(bool OwnSettings::*field) {
   return [field](const ConfigTokenizer &tokens, size_t i) { own.*field = tokens.toBool(i); };
 }
 
-// By their keys; each gets the place of its value.
+// One setter for each key. It gets the position of the value.
 const std::unordered_map<std::string, Setter> &setters() {
   static const auto *const all = new std::unordered_map<std::string, Setter>{
       {"backend", require_native_backend},
@@ -104,7 +105,7 @@ std::unordered_set<std::string> own_keys() {
   return keys;
 }
 
-void tell_pinned_pool() {
+void apply_pinned_settings() {
   openreg_pinned_settings settings = {};
   settings.max_round_bytes = AcceleratorAllocatorConfig::pinned_max_round_threshold();
   settings.max_cached_bytes = AcceleratorAllocatorConfig::pinned_max_cached_size();
@@ -112,8 +113,8 @@ void tell_pinned_pool() {
   check(openreg_pinned_set_settings(&settings));
 }
 
-void tell_allocator() {
-  tell_pinned_pool();
+void apply_settings() {
+  apply_pinned_settings();
   openreg_memory_settings settings = {};
   settings.max_split_bytes = AcceleratorAllocatorConfig::max_split_size();
   settings.max_non_split_rounding_bytes = AcceleratorAllocatorConfig::max_non_split_rounding_size();
@@ -130,7 +131,7 @@ void tell_allocator() {
   check(openreg_memory_set_settings(&settings));
 }
 
-// Of a string that PyTorch has parsed already: what is CUDA's own.
+// Parses CUDA's own settings in a string that PyTorch has already parsed.
 void parse_own(const std::string &text) {
   const ConfigTokenizer tokens(text);
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -145,24 +146,25 @@ void parse_own(const std::string &text) {
       tokens.checkToken(++i, ",");
     }
   }
-  tell_allocator();
+  apply_settings();
 }
 
-std::exception_ptr &refusal() {
+std::exception_ptr &settings_error() {
   static auto *const kept = new std::exception_ptr();
   return *kept;
 }
 
 } // namespace
 
-bool allocator_settings_are_refused = false;
+bool allocator_settings_are_invalid = false;
 
-void raise_refused_allocator_settings() {
-  std::rethrow_exception(refusal());
+void raise_invalid_allocator_settings() {
+  std::rethrow_exception(settings_error());
 }
 
 void install_allocator_settings() {
-  // A PyTorch that was built with CUDA has registered CUDA's keys, and refuses to do so twice.
+  // A PyTorch that was built with CUDA has registered CUDA's keys already, and refuses a second
+  // registration.
   auto missing = own_keys();
   for (const auto &key : AcceleratorAllocatorConfig::getKeys()) {
     missing.erase(key);
@@ -177,8 +179,8 @@ void install_allocator_settings() {
     own.is_cache_off = c10::utils::check_env("PYTORCH_NO_CUDA_MEMORY_CACHING") == true;
     parse_own(text.value_or(""));
   } catch (...) {
-    refusal() = std::current_exception();
-    allocator_settings_are_refused = true;
+    settings_error() = std::current_exception();
+    allocator_settings_are_invalid = true;
   }
 }
 
@@ -186,14 +188,14 @@ void set_allocator_settings(const std::string &settings) {
   try {
     c10::CachingAllocator::setAllocatorSettings(settings);
   } catch (...) {
-    tell_allocator();
+    apply_settings();
     throw;
   }
 }
 
 void enable_cache(bool enabled) {
   own.is_cache_off = !enabled;
-  tell_allocator();
+  apply_settings();
 }
 
 bool cache_is_enabled() {

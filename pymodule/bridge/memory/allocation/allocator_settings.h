@@ -1,5 +1,5 @@
-// PYTORCH_ALLOC_CONF: PyTorch parses what is common to all accelerators, this file what is CUDA's
-// own, and the allocator is told what follows.
+// PYTORCH_ALLOC_CONF. PyTorch parses the settings that all accelerators share, this file parses
+// CUDA's own, and passes both to the allocator.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,28 +8,28 @@
 
 namespace openreg {
 
-// Takes the settings of the environment, PYTORCH_CUDA_ALLOC_CONF or else PYTORCH_ALLOC_CONF, and
-// has PyTorch tell of others. A mistake in them is raised by require_allocator_settings.
+// Reads PYTORCH_CUDA_ALLOC_CONF, or else PYTORCH_ALLOC_CONF, and registers for later changes with
+// PyTorch. require_allocator_settings raises a mistake in the environment.
 void install_allocator_settings();
 
-extern bool allocator_settings_are_refused;
-[[noreturn]] void raise_refused_allocator_settings();
+extern bool allocator_settings_are_invalid;
+[[noreturn]] void raise_invalid_allocator_settings();
 
-// Raises what was wrong in the environment, before memory is used.
+// Raises a mistake in the environment's settings. Call it before memory is used.
 inline void require_allocator_settings() {
-  if (allocator_settings_are_refused) [[unlikely]] {
-    raise_refused_allocator_settings();
+  if (allocator_settings_are_invalid) [[unlikely]] {
+    raise_invalid_allocator_settings();
   }
 }
 
-// What torch.cuda.memory._set_allocator_settings does. What came before a mistake is in force.
+// Does what torch.cuda.memory._set_allocator_settings does. Settings before a mistake take effect.
 void set_allocator_settings(const std::string &settings);
 
-// What torch.cuda.caching_allocator_enable does.
+// Do what torch.cuda.caching_allocator_enable and is_enabled do.
 void enable_cache(bool enabled);
 bool cache_is_enabled();
 
-// As snapshots have them.
+// Returns the settings as snapshots contain them.
 pybind11::dict allocator_settings();
 
 } // namespace openreg

@@ -27,8 +27,8 @@ constexpr size_t kKiB = 1024;
 
 // ---- sizes --------------------------------------------------------------------------------------
 
-// What PyTorch takes where nothing is configured: 32 MiB for Hopper and Blackwell, else what NVIDIA
-// recommends, two buffers of 4096 KiB and eight of 16.
+// PyTorch's default: 32 MiB for Hopper and Blackwell, else NVIDIA's recommendation of two buffers
+// of 4096 KiB and eight of 16 KiB.
 size_t default_bytes(c10::DeviceIndex device) {
   openreg_device_properties properties;
   check(openreg_device_get_properties(device, &properties));
@@ -36,7 +36,7 @@ size_t default_bytes(c10::DeviceIndex device) {
   return (major == 9 || major == 10 || major == 12 ? 8 * 4096 : 2 * 4096 + 8 * 16) * kKiB;
 }
 
-// Takes a colon and digits from the front of `text`.
+// Removes a colon and a number from the front of `text`.
 std::optional<size_t> take_number(std::string_view &text) {
   size_t number = 0;
   if (text.empty() || text.front() != ':') {
@@ -52,7 +52,7 @@ std::optional<size_t> take_number(std::string_view &text) {
   return number;
 }
 
-// As on CUDA, ":SIZE:COUNT" counts wherever it stands, and what lies between is passed over.
+// As on CUDA, ":SIZE:COUNT" counts wherever it occurs, and other text is skipped.
 std::optional<size_t> sum_of_buffers(std::string_view text) {
   std::optional<size_t> bytes;
   while (!text.empty()) {
@@ -82,24 +82,25 @@ size_t read_cublas_bytes(c10::DeviceIndex device) {
   return bytes.value_or(default_bytes(device));
 }
 
-// What the program asked for; kAsConfigured: nothing.
-constexpr int64_t kAsConfigured = -1;
-std::array<std::atomic<int64_t>, 2> asked_bytes = {kAsConfigured, kAsConfigured};
+// The sizes that the program requested. kNotRequested: none.
+constexpr int64_t kNotRequested = -1;
+std::array<std::atomic<int64_t>, 2> requested_bytes = {kNotRequested, kNotRequested};
 
-std::atomic<int64_t> &asked_of(BlasLibrary library) {
-  return asked_bytes[library == BlasLibrary::kCublas ? 0 : 1];
+std::atomic<int64_t> &requested_bytes_of(BlasLibrary library) {
+  return requested_bytes[library == BlasLibrary::kCublas ? 0 : 1];
 }
 
-// Else, of the device that asks first, for all of them, as on CUDA.
+// As on CUDA, the device that asks first determines the default for all devices.
 size_t cublas_bytes(c10::DeviceIndex device) {
-  if (const auto asked = asked_of(BlasLibrary::kCublas).load(); asked != kAsConfigured) {
-    return static_cast<size_t>(asked);
+  if (const auto requested = requested_bytes_of(BlasLibrary::kCublas).load();
+      requested != kNotRequested) {
+    return static_cast<size_t>(requested);
   }
   static const size_t bytes = read_cublas_bytes(device);
   return bytes;
 }
 
-// Whether cuBLASLt works in the workspaces of cuBLAS.
+// Whether cuBLASLt uses the workspaces of cuBLAS.
 bool is_unified() {
   static const bool is = c10::utils::check_env("TORCH_CUBLASLT_UNIFIED_WORKSPACE") != false;
   return is;
@@ -116,7 +117,7 @@ size_t read_cublaslt_bytes(c10::DeviceIndex device) {
                default_kib, " KiB");
     return default_kib * kKiB;
   };
-  try { // "2048 KiB" is 2048, and -1 more than any device has, as on CUDA
+  try { // as on CUDA, "2048 KiB" is 2048, and -1 is more than any device has
     return static_cast<size_t>(std::stoi(*value)) * kKiB;
   } catch (const std::invalid_argument &) {
     return fall_back("expected a number of KiB");
@@ -125,18 +126,17 @@ size_t read_cublaslt_bytes(c10::DeviceIndex device) {
   }
 }
 
-// Of a library that shares the workspace of cuBLAS, as much as there is.
+// If cuBLASLt shares the workspace of cuBLAS, its size is the limit.
 size_t cublaslt_bytes(c10::DeviceIndex device) {
-  const auto asked = asked_of(BlasLibrary::kCublasLt).load();
+  const auto requested = requested_bytes_of(BlasLibrary::kCublasLt).load();
   static const size_t configured = read_cublaslt_bytes(device);
-  const auto bytes = asked == kAsConfigured ? configured : static_cast<size_t>(asked);
+  const auto bytes = requested == kNotRequested ? configured : static_cast<size_t>(requested);
   if (!is_unified() || bytes <= cublas_bytes(device)) {
     return bytes;
   }
-  TORCH_WARN_ONCE("CUBLASLT_WORKSPACE_SIZE asks for ", bytes,
-                  " bytes, and the workspace that cuBLASLt shares with cuBLAS has ",
-                  cublas_bytes(device), ": that is the limit, unless CUBLAS_WORKSPACE_CONFIG ",
-                  "makes it larger");
+  TORCH_WARN_ONCE("CUBLASLT_WORKSPACE_SIZE requests ", bytes, " bytes, but cuBLASLt shares the ",
+                  "workspace of cuBLAS, which has ", cublas_bytes(device),
+                  "; that is the limit. Set ", "CUBLAS_WORKSPACE_CONFIG to enlarge it");
   return cublas_bytes(device);
 }
 
@@ -146,7 +146,7 @@ size_t bytes_of(BlasLibrary library, c10::DeviceIndex device) {
 
 // ---- handles ------------------------------------------------------------------------------------
 
-// Handles that no thread has. Never destroyed, for threads may end after everything else.
+// Handles that no thread owns. Never destroyed, because threads may end after everything else.
 struct FreeHandles {
   std::mutex mutex;
   std::array<std::vector<int>, OPENREG_MAX_DEVICES> of_device;
@@ -165,7 +165,8 @@ public:
   ThreadHandles &operator=(const ThreadHandles &) = delete;
 
   ~ThreadHandles() {
-    if (openreg_in_bad_fork()) { // which has no devices; the lock may have been held when it began
+    if (openreg_in_bad_fork()) { // no devices here, and another thread may have held the lock at
+                                 // the fork
       return;
     }
     auto &free = free_handles();
@@ -188,7 +189,7 @@ public:
 private:
   static constexpr int kNone = -1;
 
-  static int take(size_t device) { // that which was given back last, as CUDA's pool does
+  static int take(size_t device) { // like CUDA's pool, takes the handle that was returned last
     auto &free = free_handles();
     const std::lock_guard guard(free.mutex);
     auto &handles = free.of_device[device];
@@ -210,10 +211,10 @@ int handle_of_this_thread(c10::DeviceIndex device) {
 
 // ---- workspaces ---------------------------------------------------------------------------------
 
-struct Place {
+struct WorkspaceKey {
   BlasLibrary library;
   int device, handle, stream;
-  auto operator<=>(const Place &) const = default;
+  auto operator<=>(const WorkspaceKey &) const = default;
 };
 
 struct Workspace {
@@ -221,7 +222,7 @@ struct Workspace {
   size_t bytes;
 };
 
-using Workspaces = std::map<Place, Workspace>;
+using Workspaces = std::map<WorkspaceKey, Workspace>;
 
 std::mutex workspaces_mutex;
 
@@ -230,15 +231,15 @@ Workspaces &workspaces() {
   return *all;
 }
 
-bool has_workspace(const Place &place, size_t bytes) {
+bool has_workspace(const WorkspaceKey &place, size_t bytes) {
   const std::lock_guard guard(workspaces_mutex);
   const auto found = workspaces().find(place);
   return found != workspaces().end() && found->second.bytes >= bytes;
 }
 
-void keep_workspace(const Place &place, Workspace workspace) {
+void keep_workspace(const WorkspaceKey &place, Workspace workspace) {
   const std::lock_guard guard(workspaces_mutex);
-  std::swap(workspaces()[place], workspace); // memory is given back behind the lock
+  std::swap(workspaces()[place], workspace); // the old memory is freed after the lock is released
 }
 
 } // namespace
@@ -251,8 +252,9 @@ void ensure_blas_workspace(c10::DeviceIndex device, BlasLibrary library) {
   }
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
-  const Place place = {library, device, handle_of_this_thread(device), stream};
-  if (has_workspace(place, bytes)) { // nor will any other thread make it
+  const WorkspaceKey place = {library, device, handle_of_this_thread(device), stream};
+  if (has_workspace(place, bytes)) { // another thread cannot create it: handles belong to one
+                                     // thread
     return;
   }
   const auto all = is_shared ? std::max(bytes, cublas_bytes(device)) : bytes;
@@ -265,11 +267,11 @@ size_t blas_workspace_bytes(c10::DeviceIndex device, BlasLibrary library) {
 }
 
 void set_blas_workspace_bytes(BlasLibrary library, size_t bytes) {
-  asked_of(library).store(static_cast<int64_t>(bytes));
+  requested_bytes_of(library).store(static_cast<int64_t>(bytes));
 }
 
 void reset_blas_workspace_bytes(BlasLibrary library) {
-  asked_of(library).store(kAsConfigured);
+  requested_bytes_of(library).store(kNotRequested);
 }
 
 void clear_blas_workspaces() {

@@ -13,7 +13,7 @@ namespace openreg {
 
 namespace {
 
-// A list of blocks, which is malloc's.
+// A list of blocks that malloc allocated.
 struct Blocks {
   openreg_block **list = nullptr;
   size_t count = 0;
@@ -24,7 +24,7 @@ struct Blocks {
 
 } // namespace
 
-void let_go(c10::StorageImpl &storage) {
+void release_memory(c10::StorageImpl &storage) {
   const auto &pointer = storage.data_ptr();
   TORCH_CHECK(owns_block(pointer), "openreg: a storage at ", pointer.get(),
               " does not own its memory");
@@ -44,7 +44,7 @@ void restore_pool(const openreg_mempool_checkpoint &checkpoint,
                   const std::vector<c10::StorageImpl *> &adopters) {
   require_own_allocator("setCheckpointPoolState");
   for (auto *storage : stale) {
-    let_go(*storage);
+    release_memory(*storage);
   }
   std::unordered_map<const void *, c10::StorageImpl *> adopter_at;
   for (auto *storage : adopters) {
@@ -52,8 +52,8 @@ void restore_pool(const openreg_mempool_checkpoint &checkpoint,
   }
   Blocks blocks;
   {
-    const WithoutGil no_gil; // streams that use what was freed are waited for
-    const RecordedCall recorded(RecordedCall::kOther);
+    const WithoutGil no_gil; // waits for streams that use freed blocks
+    const MemoryStackScope recorded(MemoryStackScope::kOther);
     check(openreg_mempool_restore(&checkpoint, &blocks.list, &blocks.count));
   }
   for (auto *block : blocks.all()) {
@@ -64,7 +64,7 @@ void restore_pool(const openreg_mempool_checkpoint &checkpoint,
   }
 }
 
-std::vector<uintptr_t> live_addresses(int device, uint64_t pool) {
+std::vector<uintptr_t> allocated_addresses(int device, uint64_t pool) {
   Blocks blocks;
   check(openreg_mempool_blocks(device, pool, &blocks.list, &blocks.count));
   std::vector<uintptr_t> addresses;

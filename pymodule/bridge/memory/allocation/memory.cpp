@@ -11,14 +11,15 @@
 #include "memory/allocation/out_of_memory.h"
 #include "memory/allocation/pluggable_allocator.h"
 #include "memory/observation/stat.h"
-#include "streams/gpu_trace.h"
+#include "streams/handle.h"
+#include "streams/observer.h"
 #include "streams/inline_guard.h"
 
 namespace openreg {
 
 namespace {
 
-// What PyTorch's profiler keeps of memory, when it is told to.
+// Reports an allocation or a free to PyTorch's profiler.
 void report_to_profiler(const openreg_block *block, int64_t bytes) {
   openreg_memory_stats stats;
   if (openreg_memory_get_stats(block->device, &stats) != OPENREG_OK) {
@@ -36,19 +37,13 @@ void report_to_profiler(const openreg_block *block, int64_t bytes) {
 
 void free_block(void *context) {
   auto *block = static_cast<openreg_block *>(context);
-  const RecordedCall recorded(RecordedCall::kFree);
-  tell_watcher([](Watcher &watcher) { watcher.begin_free(); });
+  const MemoryStackScope recorded(MemoryStackScope::kFree);
+  notify_observers([block](Observer &observer) { observer.begin_free(*block); });
   if (block->user != nullptr) {
-    // The twin storage looks at this memory without owning it: drop it first.
+    // The twin storage shows this memory without owning it, so it must go first.
     c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl *>(block->user));
     block->user = nullptr;
   }
-  trace_gpu([block](const auto &watcher) {
-    if (block->address != nullptr) {
-      watcher.trace_gpu_memory_deallocation(kDeviceType,
-                                            reinterpret_cast<uintptr_t>(block->address));
-    }
-  });
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     openreg_block shown = *block;
     openreg_block_free(block);
@@ -58,10 +53,10 @@ void free_block(void *context) {
   openreg_block_free(block);
 }
 
-void free_redirected(void *address) {
+void free_override_block(void *address) {
   auto *block = address == nullptr ? nullptr : block_at(address);
-  if (block != nullptr && block->user == kRedirected) {
-    if (auto *log = Redirection::current_.log; log != nullptr) {
+  if (block != nullptr && block->user == kOverrideBlock) {
+    if (auto *log = AllocatorOverride::current_.log; log != nullptr) {
       log->note_free(address);
     }
     block->user = nullptr;
@@ -100,11 +95,11 @@ public:
         allocate_block(static_cast<c10::DeviceIndex>(openreg_device_current()), bytes));
   }
 
-  // A raw pointer is a device address; the block is found again by it.
+  // A raw pointer is a device address, from which the block can be found.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
   void copy_data(void *destination, const void *source, size_t bytes) const override {
-    const Turn turn(static_cast<c10::DeviceIndex>(openreg_device_current()));
+    const InlineGuard guard(static_cast<c10::DeviceIndex>(openreg_device_current()));
     check(openreg_copy(destination, source, bytes));
   }
 
@@ -120,11 +115,12 @@ public:
       }
       return;
     }
-    const RecordedCall recorded(RecordedCall::kOther);
+    const MemoryStackScope recorded(MemoryStackScope::kOther);
     int count = 0;
     check(openreg_device_count(&count));
     for (int device = 0; device < count; ++device) {
-      wait_for_device(static_cast<c10::DeviceIndex>(device)); // queued work may still write to it
+      wait_for_device(static_cast<c10::DeviceIndex>(device)); // queued work may still write to
+                                                              // freed memory
       if (pool.second == 0) {
         check(openreg_cache_empty(device));
       }
@@ -143,7 +139,8 @@ public:
     }
     if (owns_block(pointer)) {
       check(openreg_block_record_stream(block_of(pointer), static_cast<int>(stream.id())));
-      tell_watcher([&](Watcher &watcher) { watcher.record_use(pointer.get(), queue_of(stream)); });
+      notify_observers(
+          [&](Observer &observer) { observer.record_use(pointer.get(), stream_key_of(stream)); });
     }
   }
 
@@ -189,75 +186,76 @@ public:
 
 } // namespace
 
-class RedirectingAllocator final : public c10::Allocator {
+class OverrideAllocator final : public c10::Allocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
-    const auto [where, device, host_bytes, log] = Redirection::current_;
-    if (where == Redirection::Where::kReserved) {
+    const auto [where, device, host_bytes, log] = AllocatorOverride::current_;
+    if (where == AllocatorOverride::Where::kReserved) {
       return allocate_reserved(bytes);
     }
-    if (where == Redirection::Where::kHost) {
+    if (where == AllocatorOverride::Where::kHost) {
       return host_->allocate(bytes);
     }
     if (bytes == 0) {
-      return {nullptr, nullptr, &free_redirected, c10::Device(c10::DeviceType::CPU)};
+      return {nullptr, nullptr, &free_override_block, c10::Device(c10::DeviceType::CPU)};
     }
     if (bytes <= host_bytes) {
       return host_->allocate(bytes);
     }
-    if (where == Redirection::Where::kRehearsed) {
+    if (where == AllocatorOverride::Where::kDryRun) {
       auto *address = host_->raw_allocate(bytes);
       log->list.push_back({address, bytes});
-      return {address, address, &free_rehearsed, c10::Device(c10::DeviceType::CPU)};
+      return {address, address, &free_dry_run, c10::Device(c10::DeviceType::CPU)};
     }
     auto *block = allocate_block(device, bytes);
-    block->user = kRedirected;
+    block->user = kOverrideBlock;
     auto *address = kernel_address(block->address);
     if (log != nullptr) {
       log->list.push_back({address, bytes});
     }
-    return {address, address, &free_redirected, c10::Device(c10::DeviceType::CPU)};
+    return {address, address, &free_override_block, c10::Device(c10::DeviceType::CPU)};
   }
 
-  // Raw memory may be freed outside of the redirection that allocated it, and the other way round.
+  // Raw memory may be freed outside of the override that allocated it, and the other way round.
   c10::DeleterFnPtr raw_deleter() const override {
     return [](void *address) {
       if (openreg_arena_device_of(openreg_device_view(address)) < 0) {
-        const auto &current = Redirection::current_;
-        if (current.where == Redirection::Where::kRehearsed) {
+        const auto &current = AllocatorOverride::current_;
+        if (current.where == AllocatorOverride::Where::kDryRun) {
           current.log->has_raw = true;
         }
-        the_redirecting_allocator.free_of_host(address);
-      } else if (Reservations::current_ != nullptr) { // it is the owner's
-        leave_reserved(address);
+        the_override_allocator.free_of_host(address);
+      } else if (Reservations::current_ != nullptr) { // the reservation's owner frees it
+        free_reserved(address);
       } else {
-        if (Redirection::current_.log != nullptr) {
-          Redirection::current_.log->has_raw = true;
+        if (AllocatorOverride::current_.log != nullptr) {
+          AllocatorOverride::current_.log->has_raw = true;
         }
-        free_redirected(address);
+        free_override_block(address);
       }
     };
   }
 
   bool is_simple_data_ptr(const c10::DataPtr &pointer) const override {
-    return pointer.get_deleter() != &free_redirected && pointer.get_deleter() != &free_rehearsed &&
-           pointer.get_deleter() != &leave_reserved && host_->is_simple_data_ptr(pointer);
+    return pointer.get_deleter() != &free_override_block &&
+           pointer.get_deleter() != &free_dry_run && pointer.get_deleter() != &free_reserved &&
+           host_->is_simple_data_ptr(pointer);
   }
 
   void copy_data(void *destination, const void *source, size_t bytes) const override {
     default_copy_data(destination, source, bytes);
   }
 
-  static RedirectingAllocator &instance() { return the_redirecting_allocator; }
+  static OverrideAllocator &instance() { return the_override_allocator; }
 
   void free_of_host(void *address) { host_->raw_deallocate(address); }
 
   void install() { host_ = replace_cpu_allocator(this); }
 
 private:
-  // Its tensor, or who had it as raw memory, lets go of it; perhaps after the kernel, which does
-  // not matter then.
-  static void leave_reserved(void *address) {
+  // The tensor, or the holder of raw memory, no longer needs it. After the kernel this has no
+  // effect.
+  static void free_reserved(void *address) {
     if (Reservations::current_ == nullptr) {
       return;
     }
@@ -266,11 +264,11 @@ private:
     }
   }
 
-  static bool is_for(const Reservations::Reservation &reservation, size_t number) {
+  static bool matches(const Reservations::Reservation &reservation, size_t number) {
     const auto &which = reservation.allocation;
-    return which.kind == WhichAllocation::Kind::kNth
+    return which.kind == AllocationIndex::Kind::kNth
                ? which.n == number
-               : which.kind == WhichAllocation::Kind::kFirstOfItsSize && !reservation.is_held;
+               : which.kind == AllocationIndex::Kind::kFirstOfItsSize && !reservation.is_held;
   }
 
   c10::DataPtr allocate_reserved(size_t bytes) {
@@ -280,16 +278,16 @@ private:
     }
     const auto number = reservations.allocations_++;
     for (auto &reservation : reservations.reservations_) {
-      if (reservation.memory.bytes == bytes && is_for(reservation, number)) {
+      if (reservation.memory.bytes == bytes && matches(reservation, number)) {
         auto *address = reservation.memory.kernel_address;
         reservation.is_held = true;
-        return {address, address, &leave_reserved, c10::Device(c10::DeviceType::CPU)};
+        return {address, address, &free_reserved, c10::Device(c10::DeviceType::CPU)};
       }
     }
     return host_->allocate(bytes);
   }
 
-  static RedirectingAllocator the_redirecting_allocator;
+  static OverrideAllocator the_override_allocator;
   c10::Allocator *host_ = nullptr;
 };
 
@@ -297,35 +295,30 @@ namespace {
 DeviceAllocator the_device_allocator;
 } // namespace
 
-RedirectingAllocator RedirectingAllocator::the_redirecting_allocator;
+OverrideAllocator OverrideAllocator::the_override_allocator;
 
-constinit thread_local Redirection::Target Redirection::current_ = {Redirection::Where::kHost, -1,
-                                                                    0, nullptr};
+constinit thread_local AllocatorOverride::Target AllocatorOverride::current_ = {
+    AllocatorOverride::Where::kHost, -1, 0, nullptr};
 constinit thread_local Reservations *Reservations::current_ = nullptr;
 
-void free_rehearsed(void *address) {
-  if (auto *log = Redirection::current_.log; log != nullptr) {
+void free_dry_run(void *address) {
+  if (auto *log = AllocatorOverride::current_.log; log != nullptr) {
     log->note_free(address);
   }
-  RedirectingAllocator::instance().free_of_host(address);
+  OverrideAllocator::instance().free_of_host(address);
 }
 
 openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes) {
   require_allocator_settings();
-  const RecordedCall recorded(RecordedCall::kAllocate);
+  const MemoryStackScope recorded(MemoryStackScope::kAllocate);
   openreg_block *block = nullptr;
   const auto status = openreg_block_allocate(device, stream, bytes, &block);
   if (status == OPENREG_OUT_OF_MEMORY) [[unlikely]] {
-    check(openreg_device_take_context(device)); // it may be that which did not fit
+    check(openreg_device_create_context(device)); // the context's memory may be what did not fit
     raise_out_of_memory(device);
   }
   check(status);
-  tell_watcher([block](Watcher &watcher) { watcher.allocated(*block); });
-  trace_gpu([block](const auto &watcher) {
-    if (block->address != nullptr) {
-      watcher.trace_gpu_memory_allocation(kDeviceType, reinterpret_cast<uintptr_t>(block->address));
-    }
-  });
+  notify_observers([block](Observer &observer) { observer.allocated(*block); });
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     report_to_profiler(block, static_cast<int64_t>(block->bytes));
   }
@@ -342,13 +335,13 @@ c10::DeviceAllocator *device_allocator() {
   return &the_device_allocator;
 }
 
-c10::Allocator *redirecting_allocator() {
-  return &RedirectingAllocator::instance();
+c10::Allocator *override_allocator() {
+  return &OverrideAllocator::instance();
 }
 
 void install_allocators() {
   c10::SetAllocator(kDeviceType, &the_device_allocator);
-  RedirectingAllocator::instance().install();
+  OverrideAllocator::instance().install();
 }
 
 } // namespace openreg

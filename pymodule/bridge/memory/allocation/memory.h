@@ -1,12 +1,12 @@
-// Device memory as PyTorch sees it: DataPtrs over blocks of the caching allocator, and the
-// redirection that makes CPU kernels allocate their results there.
+// Device memory for PyTorch: DataPtrs over blocks of the caching allocator, and the allocator
+// override that makes CPU kernels allocate their results there.
 //
-// The same block appears in two forms. A *device pointer* shows the device address, has the block
-// as its context and is freed by free_block. A *redirected pointer*, what a CPU kernel gets, shows
-// the kernel address and has that address as its context too, because callers of raw_allocate
-// insist on it; the block is found again by the address. Handing a result over to the device turns
-// the second form into the first, and nothing else happens. The block's `user` field says which
-// form it is: kRedirected, or the twin storage (device_tensor.h) or null for a device pointer.
+// The same block appears in two forms. A *device pointer* has the device address and the block as
+// its context; free_block frees it. An *override pointer*, which CPU kernels get, has the kernel
+// address, and the same address as its context, because callers of raw_allocate require that. The
+// block can be found from the address. Adopting a result turns the second form into the first, and
+// changes nothing else. The block's `user` field tells the form: kOverrideBlock, or for a device
+// pointer the twin storage (device_tensor.h) or null.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -23,15 +23,15 @@
 
 namespace openreg {
 
-inline char redirected_mark;
-inline void *const kRedirected = &redirected_mark;
+inline char override_mark;
+inline void *const kOverrideBlock = &override_mark;
 
-// The deleters of the two forms. A kernel's library may free raw memory on any thread, and at any
-// time: what was reserved for a result (Reservations, below) is the tensor's, so free_redirected
-// leaves every block alone that is not in the redirected form.
+// The deleters of the two forms, and of a dry run. A kernel's library may free raw memory on any
+// thread at any time. Memory that was reserved for a result (Reservations, below) belongs to the
+// tensor. So free_override_block ignores every block that is not in the override form.
 void free_block(void *block);
-void free_redirected(void *kernel_address);
-void free_rehearsed(void *address);
+void free_override_block(void *kernel_address);
+void free_dry_run(void *address);
 
 inline bool owns_block(const c10::DataPtr &pointer) {
   return pointer.get_deleter() == &free_block;
@@ -41,18 +41,19 @@ inline openreg_block *block_of(const c10::DataPtr &pointer) {
   return static_cast<openreg_block *>(pointer.get_context());
 }
 
-// True for host memory that a kernel allocated on the device, or would have. An allocation of 0
-// bytes has no address and counts as host memory.
-inline bool is_redirected(const c10::DataPtr &pointer) {
+// True for memory that a kernel allocated on the device, or would have in a dry run. An allocation
+// of 0 bytes has no address and counts as host memory.
+inline bool is_from_override(const c10::DataPtr &pointer) {
   const auto deleter = pointer.get_deleter();
-  return (deleter == &free_redirected || deleter == &free_rehearsed) && pointer.get() != nullptr;
+  return (deleter == &free_override_block || deleter == &free_dry_run) && pointer.get() != nullptr;
 }
 
 inline openreg_block *block_at(const void *kernel_address) {
   return openreg_block_find(openreg_device_view(kernel_address));
 }
 
-// A block for a stream, or the device's current one. Raises torch.OutOfMemoryError in CUDA's words.
+// Allocates a block for a stream, or for the device's current one. Raises torch.OutOfMemoryError in
+// CUDA's words.
 openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes);
 openreg_block *allocate_block(c10::DeviceIndex device, size_t bytes);
 
@@ -61,104 +62,107 @@ inline c10::DataPtr device_pointer(openreg_block *block) {
           c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(block->device))};
 }
 
-// Where a device address is seen by kernels; null stays null.
+// Returns the address at which kernels see a device address; null stays null.
 inline void *kernel_address(const void *device_address) {
   return device_address == nullptr ? nullptr : openreg_kernel_view(device_address);
 }
 
-// The allocator that torch.accelerator's memory functions find.
+// The allocator for torch.accelerator's memory functions.
 c10::DeviceAllocator *device_allocator();
 
-// What a kernel allocated while it ran, in order. Allocations of 0 bytes are not counted.
+// What a kernel allocated while it ran, in order, without allocations of 0 bytes.
 struct Allocation {
   void *kernel_address;
   size_t bytes;
-  bool is_freed = false; // again, while the kernel ran
+  bool is_freed = false; // while the kernel ran
 };
 struct Allocations {
   c10::SmallVector<Allocation, 8> list;
-  bool has_raw = false; // some of it was freed as raw memory, not as a tensor's
+  bool has_raw = false; // some memory was freed as raw memory, not by a tensor
 
   void note_free(const void *kernel_address);
 };
 
-// While one lives, CPU memory that this thread allocates lies on `device` (-1: on the host), but
-// for allocations of up to `host_bytes`. Notes the allocations in `log`, if there is one. Nests.
-class Redirection {
+// While it exists, this thread's CPU allocations are placed on `device` (-1: on the host), except
+// those of at most `host_bytes`. They are recorded in `log`, if there is one. Overrides nest.
+class AllocatorOverride {
 public:
-  explicit Redirection(c10::DeviceIndex device, Allocations *log = nullptr, uint8_t host_bytes = 0)
-      : Redirection(Target{device < 0 ? Where::kHost : Where::kDevice, device, host_bytes, log}) {}
-  ~Redirection() { current_ = previous_; }
-  Redirection(const Redirection &) = delete;
-  Redirection &operator=(const Redirection &) = delete;
+  explicit AllocatorOverride(c10::DeviceIndex device, Allocations *log = nullptr,
+                             uint8_t host_bytes = 0)
+      : AllocatorOverride(
+            Target{device < 0 ? Where::kHost : Where::kDevice, device, host_bytes, log}) {}
+  ~AllocatorOverride() { current_ = previous_; }
+  AllocatorOverride(const AllocatorOverride &) = delete;
+  AllocatorOverride &operator=(const AllocatorOverride &) = delete;
 
-  // Allocations are noted as those of a device, and lie on the host: a device's free memory may
-  // not be written to while work is captured that will not begin before later.
-  static Redirection rehearse(Allocations *log, uint8_t host_bytes) {
-    return Redirection(Target{Where::kRehearsed, -1, host_bytes, log});
+  // Records allocations as if they were placed on a device, but places them on the host: a device's
+  // free memory must not be written while work is captured that starts later.
+  static AllocatorOverride dry_run(Allocations *log, uint8_t host_bytes) {
+    return AllocatorOverride(Target{Where::kDryRun, -1, host_bytes, log});
   }
 
 private:
-  friend class RedirectingAllocator;
+  friend class OverrideAllocator;
   friend class Reservations;
-  friend void free_redirected(void *kernel_address);
-  friend void free_rehearsed(void *address);
-  enum class Where { kHost, kDevice, kReserved, kRehearsed };
+  friend void free_override_block(void *kernel_address);
+  friend void free_dry_run(void *address);
+  enum class Where { kHost, kDevice, kReserved, kDryRun };
   struct Target {
     Where where;
     c10::DeviceIndex device;
     uint8_t host_bytes;
     Allocations *log;
   };
-  explicit Redirection(Target target) : previous_(std::exchange(current_, target)) {}
+  explicit AllocatorOverride(Target target) : previous_(std::exchange(current_, target)) {}
   static constinit thread_local Target current_ __attribute__((tls_model("initial-exec")));
   Target previous_;
 };
 
-// Which of a kernel's allocations something lies in.
-struct WhichAllocation {
+// Identifies one of a kernel's allocations.
+struct AllocationIndex {
   enum class Kind {
     kNth,
-    kFirstOfItsSize, // the only one of its size, whose number is not the same each time
+    kFirstOfItsSize, // the only one of its size, whose index varies
     kUnknown,
   };
   Kind kind = Kind::kUnknown;
-  size_t n = 0; // from 0
+  size_t n = 0; // counted from 0
 };
 
-// While one lives, the n-th allocation of this thread's CPU memory gets the memory that is
-// reserved for it, provided that its size is as expected; all others get host memory. What is
-// reserved stays the owner's. For workers, which have no part in the device's allocator.
+// While it exists, this thread's n-th CPU allocation gets the memory that was reserved for it, if
+// the size is as expected. All other allocations get host memory. The owner keeps the reserved
+// memory. For workers, which never use the device's allocator.
 class Reservations {
 public:
   struct Reservation {
-    WhichAllocation allocation;
+    AllocationIndex allocation;
     Allocation memory;
-    bool is_held = false; // whoever allocated it has not let go of it
+    bool is_held = false; // allocated and not freed yet
   };
   explicit Reservations(std::span<Reservation> reservations)
       : reservations_(reservations),
-        redirection_(Redirection::Target{Redirection::Where::kReserved, -1, 0, nullptr}),
+        override_(AllocatorOverride::Target{AllocatorOverride::Where::kReserved, -1, 0, nullptr}),
         previous_(std::exchange(current_, this)) {}
   ~Reservations() { current_ = previous_; }
   Reservations(const Reservations &) = delete;
   Reservations &operator=(const Reservations &) = delete;
 
 private:
-  friend class RedirectingAllocator;
+  friend class OverrideAllocator;
   static constinit thread_local Reservations *current_ __attribute__((tls_model("initial-exec")));
 
   std::span<Reservation> reservations_;
   size_t allocations_ = 0;
-  Redirection redirection_;
+  AllocatorOverride override_;
   Reservations *previous_;
 };
 
-// The process's CPU allocator with the redirection in front. Twin storages name it as their
-// allocator, so that a kernel can grow them.
-c10::Allocator *redirecting_allocator();
+// The process's CPU allocator behind the override. Twin storages have it as their allocator, so
+// that a kernel can resize them.
+c10::Allocator *override_allocator();
 
-// Makes PyTorch use it, and the devices' allocator. Called once, when the extension is loaded.
+// Installs the override and the allocator of the devices in PyTorch. Call once, when the extension
+// is loaded.
 void install_allocators();
 
 } // namespace openreg

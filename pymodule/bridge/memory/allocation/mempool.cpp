@@ -14,42 +14,44 @@ namespace openreg {
 
 namespace {
 
-// Pools whose allocators are Python's: memory of them may outlive the pool.
-void keep_for_good(const std::shared_ptr<PluggableAllocator> &allocator) {
-  static auto *const kept = new std::vector<std::shared_ptr<PluggableAllocator>>; // under the GIL
+// Keeps allocators that are written in Python alive: their memory may outlive the pool.
+void keep_alive(const std::shared_ptr<PluggableAllocator> &allocator) {
+  static auto *const kept = new std::vector<std::shared_ptr<PluggableAllocator>>; // protected by
+                                                                                  // the GIL
   kept->push_back(allocator);
 }
 
 uint64_t create(PluggableAllocator *allocator, bool use_on_oom, bool no_split) {
-  unsigned how = 0;
+  unsigned flags = 0;
   if (use_on_oom) {
-    how |= OPENREG_MEMPOOL_USE_ON_OOM;
+    flags |= OPENREG_MEMPOOL_USE_ON_OOM;
   }
   if (no_split) {
-    how |= OPENREG_MEMPOOL_NO_SPLIT;
+    flags |= OPENREG_MEMPOOL_NO_SPLIT;
   }
   uint64_t id = 0;
   if (allocator == nullptr) {
-    check(openreg_mempool_create(how, nullptr, &id));
+    check(openreg_mempool_create(flags, nullptr, &id));
   } else {
-    const auto source = allocator->source();
-    check(openreg_mempool_create(how, &source, &id));
+    const auto custom = allocator->custom_allocator();
+    check(openreg_mempool_create(flags, &custom, &id));
   }
   return id;
 }
 
-// What this thread began and has not ended, in order, and the pool that was the thread's before.
-struct Begun {
+// A pool in which this thread has begun to allocate and not ended. The thread's list is in the
+// order of begin.
+struct PoolScope {
   int device;
   uint64_t pool;
 };
-std::vector<Begun> &begun_by_thread() {
-  static thread_local std::vector<Begun> begun;
+std::vector<PoolScope> &open_pool_scopes() {
+  static thread_local std::vector<PoolScope> begun;
   return begun;
 }
 
 uint64_t current_of(int device) {
-  const auto &begun = begun_by_thread();
+  const auto &begun = open_pool_scopes();
   for (size_t i = begun.size(); i-- > 0;) {
     if (begun[i].device == device) {
       return begun[i].pool;
@@ -63,21 +65,22 @@ uint64_t current_of(int device) {
 MemPool::MemPool(std::shared_ptr<PluggableAllocator> allocator, bool use_on_oom, bool no_split)
     : id_(create(allocator.get(), use_on_oom, no_split)), allocator_(std::move(allocator)) {
   if (allocator_) {
-    keep_for_good(allocator_);
+    keep_alive(allocator_);
   }
 }
 
 MemPool::~MemPool() {
-  // Nothing to be told of a failure: what could not be given back now is by emptying the cache.
-  const WithoutGil no_gil; // queued work may still write to the memory
-  const RecordedCall recorded(RecordedCall::kOther);
+  // Errors are ignored: emptying the cache later releases what could not be released now. Without
+  // the GIL, because queued work may still write to the memory.
+  const WithoutGil no_gil;
+  const MemoryStackScope recorded(MemoryStackScope::kOther);
   (void)openreg_mempool_release(id_);
   (void)openreg_mempool_empty(id_);
 }
 
-uint64_t make_graph_pool_handle() {
+uint64_t allocate_graph_pool_id() {
   uint64_t pool = 0;
-  check(openreg_mempool_name(&pool));
+  check(openreg_mempool_allocate_id(&pool));
   return pool;
 }
 
@@ -88,11 +91,11 @@ void begin_allocate_to_pool(int device, uint64_t pool) {
     (void)openreg_mempool_release(pool);
   }
   check(status);
-  begun_by_thread().push_back({device, pool});
+  open_pool_scopes().push_back({device, pool});
 }
 
 void end_allocate_to_pool(int device, uint64_t pool) {
-  auto &begun = begun_by_thread();
+  auto &begun = open_pool_scopes();
   for (size_t i = begun.size(); i-- > 0;) {
     if (begun[i].device == device && begun[i].pool == pool) {
       begun.erase(begun.begin() + static_cast<std::ptrdiff_t>(i));
@@ -101,7 +104,7 @@ void end_allocate_to_pool(int device, uint64_t pool) {
     }
   }
   TORCH_CHECK(false, "openreg: this thread does not allocate to pool (0, ", pool, ") on device ",
-              device, ": expected a pool that it began to allocate to");
+              device, ": expected a pool for which it called begin");
 }
 
 void release_pool(uint64_t pool) {

@@ -1,5 +1,5 @@
-// torch.openreg.MemPool: a pool of memory that Python owns; and pools by their numbers, which
-// graphs use, as (0, number) where PyTorch asks.
+// torch.openreg.MemPool, a memory pool that Python owns; and the functions for pools that graphs
+// use by number, which PyTorch writes as (0, number).
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace openreg {
 
 class MemPool {
 public:
-  // With memory from `allocator`, or for null from the device.
+  // Takes memory from `allocator`, or from the device if that is null.
   MemPool(std::shared_ptr<PluggableAllocator> allocator, bool use_on_oom, bool no_split);
 
-  // Gives its free memory back; blocks that are still held live on.
+  // Releases the pool's free memory. Allocated blocks stay valid.
   ~MemPool();
   MemPool(const MemPool &) = delete;
   MemPool &operator=(const MemPool &) = delete;
@@ -27,11 +27,11 @@ private:
   std::shared_ptr<PluggableAllocator> allocator_;
 };
 
-// A number for a pool that is made when it is first allocated in.
-uint64_t make_graph_pool_handle();
+// Returns a number for a pool that is created when memory is first allocated in it.
+uint64_t allocate_graph_pool_id();
 
-// From begin to end the calling thread allocates in a pool on a device; the last that was begun
-// counts. Begin also makes one more user of the pool, who is there until release.
+// Between begin and end the calling thread allocates in this pool on a device; the pool that was
+// begun last counts. begin also adds a user to the pool, which release removes.
 void begin_allocate_to_pool(int device, uint64_t pool);
 void end_allocate_to_pool(int device, uint64_t pool);
 void release_pool(uint64_t pool);

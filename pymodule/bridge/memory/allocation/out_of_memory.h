@@ -1,5 +1,4 @@
-// What happens when a device has no memory left: the observers are called, then the error is raised
-// in CUDA's words.
+// Handles a request that does not fit: calls the observers, then raises the error in CUDA's words.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,15 +8,15 @@
 
 namespace openreg {
 
-// The device, the bytes that were asked for, the bytes that the process may have at most on the
-// device, and those that nobody has; in the order, and of the meaning, that CUDA's observers get.
+// The arguments are the device, the requested bytes, the limit of this process in bytes, and the
+// free bytes of the device, as CUDA's observers get them.
 using OutOfMemoryObserver = std::function<void(int64_t, int64_t, int64_t, int64_t)>;
 
-// Called each time from then on, one after the other, by the thread that ran out, without any lock;
-// for good. What one raises is raised instead.
+// Adds an observer permanently. Observers are called one after the other, on the thread whose
+// request failed, without a lock. If one raises an exception, that is raised instead.
 void attach_out_of_memory_observer(OutOfMemoryObserver observer);
 
-// For the thread's last request that did not fit.
+// Raises the error for the thread's last request that did not fit.
 [[noreturn]] void raise_out_of_memory(c10::DeviceIndex device);
 
 } // namespace openreg

@@ -1,4 +1,4 @@
-// Pinned host memory as PyTorch sees it: pin_memory(), is_pinned() and torch.accelerator's host
+// Pinned host memory for PyTorch: pin_memory(), is_pinned() and torch.accelerator's host
 // statistics, over the allocator layer's pool.
 
 #include "memory/allocation/pinned.h"
@@ -7,14 +7,14 @@
 #include "memory/allocation/allocator_settings.h"
 #include "memory/observation/stat.h"
 #include "core/status.h"
-#include "streams/stream_observer.h"
+#include "streams/observer.h"
 
 namespace openreg {
 
 namespace {
 
 void free_pinned(void *address) {
-  tell_watcher([address](Watcher &watcher) { watcher.unpin(address); });
+  notify_observers([address](Observer &observer) { observer.unpin(address); });
   openreg_pinned_free(address);
 }
 
@@ -33,7 +33,7 @@ public:
     require_allocator_settings();
     void *address = nullptr;
     check(openreg_pinned_allocate(bytes, &address));
-    tell_watcher([&](Watcher &watcher) { watcher.pinned(address, bytes); });
+    notify_observers([&](Observer &observer) { observer.pinned(address, bytes); });
     return {address, address, &free_pinned, c10::Device(c10::DeviceType::CPU)};
   }
 
@@ -43,7 +43,7 @@ public:
     default_copy_data(destination, source, bytes);
   }
 
-  // A copy that is queued keeps its host memory: there is nothing to be remembered for it.
+  // A queued copy holds a reference to its host memory, so there is nothing to record.
   bool record_event(void *address, void *, c10::Stream) override {
     return openreg_pinned_contains(address);
   }

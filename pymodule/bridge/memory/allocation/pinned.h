@@ -4,10 +4,10 @@
 
 namespace openreg {
 
-// The allocator of pinned host memory. Usable before and without any device.
+// Returns the allocator of pinned host memory, which works before and without any device.
 at::HostAllocator *pinned_allocator();
 
-// Makes it the one that PyTorch asks. Called once, when the extension is loaded.
+// Installs it in PyTorch. Call once, when the extension is loaded.
 void install_pinned_allocator();
 
 } // namespace openreg

@@ -22,7 +22,7 @@ void *handle_of(int device, int stream) {
 
 } // namespace
 
-openreg_memory_source PluggableAllocator::source() {
+openreg_custom_allocator PluggableAllocator::custom_allocator() {
   return {.allocate =
               [](void *context, size_t bytes, int device, int stream) {
                 return static_cast<PluggableAllocator *>(context)->allocate_(
@@ -37,11 +37,11 @@ openreg_memory_source PluggableAllocator::source() {
 }
 
 void change_current_allocator(std::shared_ptr<PluggableAllocator> allocator) {
-  TORCH_CHECK(!openreg_is_initialized(),
-              "Can't swap an already initialized allocator: expected that before the first use of "
-              "a device");
-  const auto source = allocator->source();
-  check(openreg_memory_set_source(&source));
+  TORCH_CHECK(
+      !openreg_is_initialized(),
+      "Can't swap an already initialized allocator: change it before the first use of a device");
+  const auto custom = allocator->custom_allocator();
+  check(openreg_set_custom_allocator(&custom));
   current() = std::move(allocator);
   if (current()->on_init != nullptr) {
     int count = 0;
@@ -56,7 +56,7 @@ const std::shared_ptr<PluggableAllocator> &current_pluggable_allocator() {
 
 void require_own_allocator(const char *function) {
   TORCH_CHECK(!current(), "CUDAPluggableAllocator does not yet support ", function,
-              ": what it allocates is its own affair");
+              ": openreg does not see what it allocates");
 }
 
 } // namespace openreg

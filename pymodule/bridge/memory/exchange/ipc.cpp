@@ -13,34 +13,34 @@ namespace openreg {
 
 namespace {
 
-// A handle is not a value that a program chose: what is wrong with it is no ValueError.
+// The program did not choose the handle's value, so an invalid handle is not a ValueError.
 void check_handle(openreg_status status) {
   TORCH_CHECK(status != OPENREG_INVALID_ARGUMENT, openreg_last_error());
   check(status);
 }
 
-// The block whose first byte is the storage's.
-openreg_block *exportable_block(const c10::Storage &storage) {
+// Returns the block that starts at the storage's first byte; raises if there is none.
+openreg_block *require_exportable_block(const c10::Storage &storage) {
   const auto &pointer = storage.data_ptr();
   auto *block =
       owns_block(pointer) ? block_of(pointer) : openreg_block_find(storage.mutable_data());
-  TORCH_CHECK(block != nullptr, "openreg: the memory at ", storage.data(),
-              " was not allocated by this process's allocator, or starts inside of what was, and "
-              "cannot be sent to another process. Consider cloning before sending.");
+  TORCH_CHECK(block != nullptr, "openreg: cannot send the memory at ", storage.data(),
+              " to another process: no block of this process's allocator starts there. Consider "
+              "cloning before sending.");
   return block;
 }
 
-// Storages that two processes have, by their address. The last strong reference of this one lets
-// go of the memory; the entry stays until someone looks.
-class KnownStorages {
+// Storages that two processes share, by address. When this process's last strong reference is gone,
+// the memory is released; the entry stays until a later search or insertion.
+class SharedStorages {
 public:
-  // The living storage at `address`; none, if there is none.
+  // Returns the living storage at `address`, or none.
   c10::Storage find(const void *address) {
     const std::lock_guard<std::mutex> lock(mutex_);
     return find_locked(address);
   }
 
-  // The living storage over the memory of `fresh`; `fresh`, if there is none.
+  // Returns the living storage over the memory of `fresh`, or `fresh` if there is none.
   c10::Storage unify(c10::Storage fresh) {
     const std::lock_guard<std::mutex> lock(mutex_);
     auto known = find_locked(fresh.data());
@@ -59,7 +59,7 @@ private:
     return living && living->data() == address ? c10::Storage(std::move(living)) : c10::Storage();
   }
 
-  // At a cost that the insertions since the last time have paid for.
+  // Takes amortized constant time for each insertion.
   void forget_dead() {
     if (storages_.size() >= limit_) {
       std::erase_if(storages_, [](const auto &entry) { return entry.second.expired(); });
@@ -74,19 +74,19 @@ private:
   size_t limit_ = kLeastLimit;
 };
 
-// Storages may outlive all else.
-KnownStorages &received() {
-  static auto *instance = new KnownStorages();
+// Never destroyed, because storages may outlive everything else.
+SharedStorages &received() {
+  static auto *instance = new SharedStorages();
   return *instance;
 }
 
-KnownStorages &sent() {
-  static auto *instance = new KnownStorages();
+SharedStorages &sent() {
+  static auto *instance = new SharedStorages();
   return *instance;
 }
 
-// The storage of a handle that this process made itself; none for a handle of another one.
-c10::Storage recall(const openreg_ipc_handle &handle) {
+// Returns the storage of a handle that this process made, or none for another process's handle.
+c10::Storage find_own_export(const openreg_ipc_handle &handle) {
   void *address = nullptr;
   check_handle(openreg_ipc_recall(&handle, &address));
   if (address == nullptr) {
@@ -94,28 +94,27 @@ c10::Storage recall(const openreg_ipc_handle &handle) {
   }
   auto storage = sent().find(address);
   TORCH_CHECK(storage,
-              "openreg: the handle is refused: this process made it, and has freed what it "
-              "was for");
+              "openreg: the handle is rejected: this process made it and has freed its memory");
   return storage;
 }
 
-// Makes PyTorch's event, which has none of its own yet, the owner of `made`.
+// Makes PyTorch's event, which has no event of its own yet, the owner of `made`.
 void adopt(c10::Event &event, openreg_event *made, c10::DeviceIndex device) {
-  const EventInWaiting waiting(made);
+  const PendingEventImport waiting(made);
   event.record(c10::Stream(c10::Stream::UNSAFE, {kDeviceType, device}, OPENREG_STREAM_DEFAULT));
 }
 
 } // namespace
 
-constinit thread_local EventInWaiting *EventInWaiting::current_ = nullptr;
+constinit thread_local PendingEventImport *PendingEventImport::current_ = nullptr;
 
 openreg_ipc_handle export_storage(const c10::Storage &storage) {
-  auto *block = exportable_block(storage);
+  auto *block = require_exportable_block(storage);
   TORCH_CHECK(!openreg_block_is_imported(block), "Attempted to send ", platform_name(),
               " tensor received from another process; this is not currently supported. Consider "
               "cloning before sending.");
   sent().unify(storage);
-  const WithoutGil no_gil; // it may wait for room in the stream's queue
+  const WithoutGil no_gil; // may wait for room in the stream's queue
   openreg_ipc_handle handle;
   check(openreg_block_export(block, current_stream(storage.device().index()), &handle));
   return handle;
@@ -129,19 +128,19 @@ c10::DeviceIndex device_of_handle(const openreg_ipc_handle &handle) {
 
 c10::Storage import_storage(c10::DeviceIndex device, size_t bytes,
                             const openreg_ipc_handle &handle) {
-  if (auto own = recall(handle)) {
+  if (auto own = find_own_export(handle)) {
     return own;
   }
   const int stream = current_stream(device);
   openreg_block *block = nullptr;
   {
-    const WithoutGil no_gil; // it may wait for room in the stream's queue
+    const WithoutGil no_gil; // may wait for room in the stream's queue
     check_handle(openreg_block_import(&handle, stream, &block));
   }
   auto pointer = device_pointer(block);
   TORCH_CHECK(block->device == device && bytes > 0 && bytes <= block->bytes,
-              "openreg: a handle for ", block->bytes, " bytes on device ", block->device,
-              " came as one for ", bytes, " bytes on device ", static_cast<int>(device));
+              "openreg: the handle is for ", block->bytes, " bytes on device ", block->device,
+              ", but was received as ", bytes, " bytes on device ", static_cast<int>(device));
   auto storage = received().unify(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes, std::move(pointer), device_allocator(),
       /*resizable=*/false));
@@ -149,14 +148,14 @@ c10::Storage import_storage(c10::DeviceIndex device, size_t bytes,
   return storage;
 }
 
-void collect_memory() {
+void collect_shared_memory() {
   if (!openreg_is_initialized() || openreg_in_bad_fork()) {
     return;
   }
   int count = 0;
   check(openreg_device_count(&count));
   for (int device = 0; device < count; ++device) {
-    check(openreg_memory_collect(device));
+    check(openreg_memory_collect_shared(device));
   }
 }
 
@@ -165,7 +164,8 @@ openreg_ipc_handle export_event(c10::Event &event) {
               event.device_type(), " was given, expected ", kDeviceType);
   TORCH_CHECK(event.flag() == c10::EventFlag::PYTORCH_DEFAULT,
               "openreg: an event with timing cannot be sent to another process: torch.",
-              in_cuda_mode() ? "cuda" : "openreg", ".Event(interprocess=True) makes one without");
+              in_cuda_mode() ? "cuda" : "openreg",
+              ".Event(interprocess=True) creates one without timing");
   if (event.eventId() == nullptr) {
     const auto device = static_cast<c10::DeviceIndex>(openreg_device_current());
     openreg_event *made = nullptr;

@@ -1,8 +1,8 @@
-// Storages and events that travel between processes: conversions around the C layers' handles.
+// Sends storages and events between processes, by the handles of the C layers.
 //
-// A storage that came in looks at the memory of the process that sent it, through a block of its
-// own, so that everything else treats it as any device storage; only that it cannot be resized.
-// The same memory that comes in twice is one storage as long as that lives.
+// An imported storage shows the memory of the process that sent it, through a block of its own. So
+// everything treats it as any device storage, except that it cannot be resized. If the same memory
+// is imported twice, both imports are one storage as long as that lives.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -12,46 +12,47 @@
 
 namespace openreg {
 
-// A handle for one process to import, which then has its current stream wait for what this one
-// gave to its current stream and to the one that the memory was allocated for. Raises for memory
-// that came from another process itself.
+// Returns a handle that one process can import. The importer's current stream waits for the work
+// that this process submitted to its current stream and to the stream for which the memory was
+// allocated. Raises for memory that was imported from another process.
 openreg_ipc_handle export_storage(const c10::Storage &storage);
 
-// Which device of this process a handle is for; the process that made it may count it differently.
+// Returns the index of a handle's device in this process. The exporter may use another index.
 c10::DeviceIndex device_of_handle(const openreg_ipc_handle &handle);
 
-// The storage of a handle, `bytes` large, for the current stream of `device`, on which it must be.
+// Imports the storage of a handle, which must have `bytes` on `device`, for the current stream.
 c10::Storage import_storage(c10::DeviceIndex device, size_t bytes,
                             const openreg_ipc_handle &handle);
 
-// Gives back what other processes had and are done with, on all devices.
-void collect_memory();
+// Releases, on all devices, the memory that other processes no longer hold.
+void collect_shared_memory();
 
 // An event that was never recorded counts as reached in both processes.
 openreg_ipc_handle export_event(c10::Event &event);
 
-// Makes an event that was never recorded stand for that of a handle, on `device`.
+// Makes an event that was never recorded represent the event of a handle, on `device`.
 void import_event(c10::Event &event, c10::DeviceIndex device, const openreg_ipc_handle &handle);
 
-// PyTorch makes a backend's event when it is recorded first. While one of these lives, this
-// thread's first recording of an event takes `event` instead, and records nothing.
-class EventInWaiting {
+// PyTorch creates a backend's event on its first recording. While this exists, the first recording
+// on this thread takes `event` instead, and records nothing.
+class PendingEventImport {
 public:
-  explicit EventInWaiting(openreg_event *event) : event_(event) { current_ = this; }
-  ~EventInWaiting() {
+  explicit PendingEventImport(openreg_event *event) : event_(event) { current_ = this; }
+  ~PendingEventImport() {
     current_ = nullptr;
     openreg_event_destroy(event_);
   }
-  EventInWaiting(const EventInWaiting &) = delete;
-  EventInWaiting &operator=(const EventInWaiting &) = delete;
+  PendingEventImport(const PendingEventImport &) = delete;
+  PendingEventImport &operator=(const PendingEventImport &) = delete;
 
-  // Null when none waits. Ownership passes.
+  // Returns the pending event and its ownership, or null.
   static openreg_event *take() {
     return current_ != nullptr ? std::exchange(current_->event_, nullptr) : nullptr;
   }
 
 private:
-  static constinit thread_local EventInWaiting *current_ __attribute__((tls_model("initial-exec")));
+  static constinit thread_local PendingEventImport *current_
+      __attribute__((tls_model("initial-exec")));
   openreg_event *event_;
 };
 

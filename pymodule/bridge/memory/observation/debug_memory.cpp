@@ -28,8 +28,8 @@ void append_line(std::string &text, PyFrameObject *frame) {
           py::str(code.attr("co_name")).cast<std::string>() + "\n";
 }
 
-// The stack of this thread's Python code as text, made at once: it keeps no Python object, which
-// could only be let go of with the GIL. NULL where there is no Python.
+// Returns the stack of this thread's Python code as text. Text holds no Python object, which only a
+// thread with the GIL could release. NULL if there is no Python.
 void *capture() {
   if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0) {
     return nullptr;
@@ -56,25 +56,25 @@ void drop(void *stack) {
 
 } // namespace
 
-void install_debug_memory() {
-  static constexpr openreg_memory_stacks stacks = {&capture, &describe, &drop};
-  openreg_memory_set_stacks(&stacks);
+void install_debug_stacks() {
+  static constexpr openreg_stack_provider stacks = {&capture, &describe, &drop};
+  openreg_memory_set_stack_provider(&stacks);
 }
 
-void look_for_damage(int device) {
+void check_memory_damage(int device) {
   if (is_debugging()) [[unlikely]] {
     check(openreg_memory_check(device));
   }
 }
 
-void look_for_damage_at_exit() {
+void check_memory_damage_at_exit() {
   if (!is_debugging() || !openreg_is_initialized() || openreg_in_bad_fork()) {
     return;
   }
   int count = 0;
   check(openreg_device_count(&count));
   for (int device = 0; device < count; ++device) {
-    (void)openreg_memory_check(device); // which has written what it found
+    (void)openreg_memory_check(device); // writes its findings to stderr
   }
 }
 

@@ -1,16 +1,16 @@
-// OPENREG_DEBUG_MEMORY=1: what the allocator finds broken is told with the Python stack of the
-// allocation, and looked for whenever a device is waited for, and at exit.
+// OPENREG_DEBUG_MEMORY=1: reports damage with the Python stack of the allocation. The bridge checks
+// memory whenever a device is synchronized, and at exit.
 #pragma once
 
 namespace openreg {
 
-// To be called when the bridge is loaded. Reads no configuration: that may still change.
-void install_debug_memory();
+// Call when the bridge is loaded. Does not read the configuration, which may still change.
+void install_debug_stacks();
 
-// Raises what was found, now or before. Does nothing without the variable.
-void look_for_damage(int device);
+// Raises damage that was found now or earlier. Does nothing without the variable.
+void check_memory_damage(int device);
 
-// For the end of the process: looks at all devices; what is found is written to stderr.
-void look_for_damage_at_exit();
+// For the end of the process: checks all devices, and writes damage to stderr.
+void check_memory_damage_at_exit();
 
 } // namespace openreg

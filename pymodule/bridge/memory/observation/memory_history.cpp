@@ -14,8 +14,7 @@
 #include <string_view>
 #include <utility>
 
-#include "memory/observation/memory_observers.h"
-#include "memory/allocation/pluggable_allocator.h"
+#include "core/status.h"
 
 namespace openreg {
 
@@ -23,78 +22,79 @@ namespace {
 
 constexpr int64_t kNsPerUs = 1000;
 
-constexpr const char *kActionNames[HistoryEntry::kActions] = {
+constexpr const char *kActionNames[HistoryEvent::kActions] = {
     "alloc",        "free_requested", "free_completed", "segment_alloc",
     "segment_free", "segment_map",    "segment_unmap",  "oom",
     "snapshot",
 };
 
-constexpr const char *kCompiledRegion = "Torch-Compiled Region"; // how Dynamo calls it
+constexpr const char *kCompiledRegion = "Torch-Compiled Region"; // Dynamo's name for it
 constexpr const char *kNotCompiled = "N/A";
 
-// What this thread says of its allocations. Made on first use, and kept as long as the process: a
-// thread that ends may still free memory, and room for thread-local objects is scarce in a library
-// that is loaded late.
-struct Remarks {
+// What this thread attaches to its events. Allocated on first use and never freed: a thread that
+// ends may still free memory, and static thread-local storage is scarce for a library that is
+// loaded late.
+struct ThreadAnnotations {
   std::vector<std::string> compile_contexts;
   std::string metadata;
 };
-constinit thread_local Remarks *own_remarks = nullptr;
+constinit thread_local ThreadAnnotations *own_annotations = nullptr;
 
-Remarks &remarks() {
-  if (own_remarks == nullptr) {
-    own_remarks = new Remarks();
+ThreadAnnotations &thread_annotations() {
+  if (own_annotations == nullptr) {
+    own_annotations = new ThreadAnnotations();
   }
-  return *own_remarks;
+  return *own_annotations;
 }
 
 int64_t now_us() {
   return c10::getTime() / kNsPerUs;
 }
 
-// The newest entries.
+// The newest events.
 class Ring {
 public:
   void set_room(size_t room) { room_ = std::max<size_t>(room, 1); }
 
-  // Puts the contexts of the entries that had to go into `gone`.
-  void push(HistoryEntry entry, std::vector<Context> &gone) {
+  // Moves the contexts of the events that no longer fit into `dropped`.
+  void push(HistoryEvent entry, std::vector<Context> &dropped) {
     for (; entries_.size() >= room_; entries_.pop_front()) {
-      gone.push_back(std::move(entries_.front().context));
+      dropped.push_back(std::move(entries_.front().context));
     }
     entries_.push_back(std::move(entry));
   }
 
-  std::vector<HistoryEntry> copy() const {
+  std::vector<HistoryEvent> copy() const {
     const auto kept = static_cast<std::ptrdiff_t>(std::min(entries_.size(), room_));
     return {entries_.end() - kept, entries_.end()};
   }
 
 private:
-  std::deque<HistoryEntry> entries_; // more than there is room for, when that was made less
+  std::deque<HistoryEvent> entries_; // may exceed room_ after that was reduced
   size_t room_ = 1;
 };
 
 } // namespace
 
-// Its lock is the last that any thread takes: nothing is called that takes another, and stacks,
-// whose destructors do, are only moved aside, into `gone_`, and destroyed without it.
-class Recorder {
+// Its lock is the innermost lock of a thread: while it is held, nothing takes another lock. The
+// destructors of stacks do. So stacks are moved into `dropped_stacks_`, and destroyed after the
+// lock is released.
+class HistoryRecorder {
 public:
-  static Recorder &instance() {
-    static auto *const recorder = new Recorder(); // threads may outlive static objects
+  static HistoryRecorder &instance() {
+    static auto *const recorder = new HistoryRecorder(); // threads may outlive static objects
     return *recorder;
   }
 
-  static void observe(const openreg_memory_event &event) { instance().add(event); }
+  static void observe(const openreg_memory_event *event) { instance().add(*event); }
 
   void set(const HistoryOptions &options) {
     const auto skipped = parse(options.skipped_actions);
     if (!options.enabled) {
       is_recording.store(false);
-      observe_memory(MemoryObserver::kHistory, nullptr);
+      openreg_memory_remove_observer(&observe);
     }
-    const auto old = std::make_unique<Devices>(); // destroyed without the lock
+    const auto old = std::make_unique<Devices>(); // destroyed after the lock is released
     {
       const std::lock_guard guard(mutex_);
       for (size_t device = 0; device < devices_.size(); ++device) {
@@ -111,32 +111,35 @@ public:
       max_entries_ = options.max_entries;
       skipped_ = skipped;
     }
-    keep_.store(options.enabled ? options.stacks : KeepStacks::kNever);
+    stack_policy_.store(options.enabled ? options.stacks : StackPolicy::kNever);
     cpp_frames_.store(options.cpp_frames);
     if (options.enabled) {
-      observe_memory(MemoryObserver::kHistory, &observe);
+      if (!openreg_in_bad_fork()) { // else there is no memory to observe
+        check(openreg_memory_add_observer(&observe));
+      }
       is_recording.store(true);
     }
   }
 
-  Context gather(RecordedCall::Kind kind) const {
-    const auto least = kind == RecordedCall::kAllocate ? KeepStacks::kOfHeld : KeepStacks::kOfFrees;
-    if (keep_.load(std::memory_order_relaxed) < least) {
+  Context gather(MemoryStackScope::Kind kind) const {
+    const auto least =
+        kind == MemoryStackScope::kAllocate ? StackPolicy::kLiveBlocks : StackPolicy::kAllEvents;
+    if (stack_policy_.load(std::memory_order_relaxed) < least) {
       return nullptr;
     }
     return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, cpp_frames_.load());
   }
 
-  void drop_gone() {
-    std::vector<Context> gone;
+  void destroy_dropped() {
+    std::vector<Context> dropped;
     const std::lock_guard guard(mutex_);
-    std::swap(gone, gone_); // destroyed after the guard, for it is declared before
+    std::swap(dropped, dropped_stacks_); // destroyed after the guard, because it is declared before
   }
 
   void add_snapshot(int device, size_t active_bytes, uint64_t mempool) {
     const std::lock_guard guard(mutex_);
     if (is_recording.load(std::memory_order_relaxed)) {
-      push(device, {HistoryEntry::kSnapshot, 0, 0, active_bytes, mempool, now_us(), nullptr,
+      push(device, {HistoryEvent::kSnapshot, 0, 0, active_bytes, mempool, now_us(), nullptr,
                     compile_context(), metadata()});
     }
   }
@@ -178,11 +181,11 @@ public:
 private:
   struct Device {
     Ring ring;
-    std::unordered_map<uintptr_t, Context> blocks; // held, or freed and still used by a stream
+    std::unordered_map<uintptr_t, Context> blocks; // allocated, or freed and still used by a stream
     std::map<uintptr_t, Context> ranges;           // reserved
   };
   using Devices = std::array<Device, OPENREG_MAX_DEVICES>;
-  using Skipped = std::bitset<HistoryEntry::kActions>;
+  using Skipped = std::bitset<HistoryEvent::kActions>;
 
   static Skipped parse(const std::vector<std::string> &actions) {
     Skipped skipped;
@@ -196,30 +199,30 @@ private:
 
   void drop(Context context) {
     if (context) {
-      gone_.push_back(std::move(context));
+      dropped_stacks_.push_back(std::move(context));
     }
   }
 
   static std::string compile_context() {
-    const auto *const own = own_remarks;
+    const auto *const own = own_annotations;
     return own == nullptr || own->compile_contexts.empty() ? kNotCompiled
                                                            : own->compile_contexts.back();
   }
 
   static std::string metadata() {
-    return own_remarks == nullptr ? std::string() : own_remarks->metadata;
+    return own_annotations == nullptr ? std::string() : own_annotations->metadata;
   }
 
-  void push(int device, HistoryEntry entry) {
+  void push(int device, HistoryEvent entry) {
     if (skipped_.test(entry.action)) {
       drop(std::move(entry.context));
     } else {
-      devices_[static_cast<size_t>(device)].ring.push(std::move(entry), gone_);
+      devices_[static_cast<size_t>(device)].ring.push(std::move(entry), dropped_stacks_);
     }
   }
 
-  // Keeps the stacks of what there is now, and completes the entry by those of what there was.
-  void follow(const openreg_memory_event &event, HistoryEntry &entry) {
+  // Updates the stacks of current memory. An event without a stack gets that of its memory.
+  void track(const openreg_memory_event &event, HistoryEvent &entry) {
     auto &blocks = devices_[static_cast<size_t>(event.device)].blocks;
     auto &ranges = devices_[static_cast<size_t>(event.device)].ranges;
     switch (event.action) {
@@ -243,7 +246,7 @@ private:
     case OPENREG_MEMORY_SEGMENT_FREED:
     case OPENREG_MEMORY_SEGMENT_UNMAPPED: {
       if (const auto above = ranges.upper_bound(event.address); above != ranges.begin()) {
-        complete(entry, std::prev(above)->second); // an end of a range may be unmapped
+        complete(entry, std::prev(above)->second); // the end of a range may be unmapped
       }
       const auto from = ranges.lower_bound(event.address);
       const auto to = ranges.lower_bound(event.address + event.bytes);
@@ -258,13 +261,13 @@ private:
     }
   }
 
-  static void complete(HistoryEntry &entry, const Context &of_memory) {
+  static void complete(HistoryEvent &entry, const Context &of_memory) {
     entry.context = entry.context ? entry.context : of_memory;
   }
 
   void add(const openreg_memory_event &event) {
-    const auto *const call = RecordedCall::current_;
-    HistoryEntry entry = {static_cast<HistoryEntry::Action>(event.action),
+    const auto *const call = MemoryStackScope::current_;
+    HistoryEvent entry = {static_cast<HistoryEvent::Action>(event.action),
                           event.stream,
                           event.address,
                           event.bytes,
@@ -274,12 +277,12 @@ private:
                           compile_context(),
                           metadata()};
     const std::lock_guard guard(mutex_);
-    if (!is_recording.load(std::memory_order_relaxed)) { // any more
+    if (!is_recording.load(std::memory_order_relaxed)) { // recording was turned off meanwhile
       return;
     }
-    entry.time_us = now_us(); // in the order of the entries
-    follow(event, entry);
-    if (keep_.load(std::memory_order_relaxed) < KeepStacks::kOfAllocations) {
+    entry.time_us = now_us(); // taken under the lock, so that times are in the order of the events
+    track(event, entry);
+    if (stack_policy_.load(std::memory_order_relaxed) < StackPolicy::kAllocations) {
       drop(std::exchange(entry.context, nullptr));
     }
     push(event.device, std::move(entry));
@@ -288,42 +291,42 @@ private:
   std::mutex mutex_;
   Devices devices_;
   std::deque<Annotation> annotations_;
-  std::vector<Context> gone_;
+  std::vector<Context> dropped_stacks_;
   size_t max_entries_ = 1;
   Skipped skipped_;
-  std::atomic<KeepStacks> keep_ = KeepStacks::kNever;
+  std::atomic<StackPolicy> stack_policy_ = StackPolicy::kNever;
   std::atomic<bool> cpp_frames_ = false;
 };
 
-static_assert(static_cast<int>(OPENREG_MEMORY_ALLOCATED) == HistoryEntry::kAllocated &&
-              static_cast<int>(OPENREG_MEMORY_FREE_REQUESTED) == HistoryEntry::kFreeRequested &&
-              static_cast<int>(OPENREG_MEMORY_FREE_COMPLETED) == HistoryEntry::kFreeCompleted &&
+static_assert(static_cast<int>(OPENREG_MEMORY_ALLOCATED) == HistoryEvent::kAllocated &&
+              static_cast<int>(OPENREG_MEMORY_FREE_REQUESTED) == HistoryEvent::kFreeRequested &&
+              static_cast<int>(OPENREG_MEMORY_FREE_COMPLETED) == HistoryEvent::kFreeCompleted &&
               static_cast<int>(OPENREG_MEMORY_SEGMENT_ALLOCATED) ==
-                  HistoryEntry::kSegmentAllocated &&
-              static_cast<int>(OPENREG_MEMORY_SEGMENT_FREED) == HistoryEntry::kSegmentFreed &&
-              static_cast<int>(OPENREG_MEMORY_SEGMENT_MAPPED) == HistoryEntry::kSegmentMapped &&
-              static_cast<int>(OPENREG_MEMORY_SEGMENT_UNMAPPED) == HistoryEntry::kSegmentUnmapped &&
-              static_cast<int>(OPENREG_MEMORY_EXHAUSTED) == HistoryEntry::kExhausted);
+                  HistoryEvent::kSegmentAllocated &&
+              static_cast<int>(OPENREG_MEMORY_SEGMENT_FREED) == HistoryEvent::kSegmentFreed &&
+              static_cast<int>(OPENREG_MEMORY_SEGMENT_MAPPED) == HistoryEvent::kSegmentMapped &&
+              static_cast<int>(OPENREG_MEMORY_SEGMENT_UNMAPPED) == HistoryEvent::kSegmentUnmapped &&
+              static_cast<int>(OPENREG_MEMORY_EXHAUSTED) == HistoryEvent::kExhausted);
 
 std::atomic<bool> is_recording = false;
 
-constinit thread_local RecordedCall::State *RecordedCall::current_ = nullptr;
+constinit thread_local MemoryStackScope::State *MemoryStackScope::current_ = nullptr;
 
-void RecordedCall::begin(Kind kind) {
-  if (openreg_in_bad_fork()) { // another thread of the parent may have had the recorder's lock
+void MemoryStackScope::begin(Kind kind) {
+  if (openreg_in_bad_fork()) { // another thread of the parent may have held the recorder's lock
     return;
   }
-  state_ = new State{Recorder::instance().gather(kind), current_};
+  state_ = new State{HistoryRecorder::instance().gather(kind), current_};
   current_ = state_;
 }
 
-void RecordedCall::end() {
+void MemoryStackScope::end() {
   current_ = state_->outer;
   delete state_;
-  Recorder::instance().drop_gone();
+  HistoryRecorder::instance().destroy_dropped();
 }
 
-// ---- what PyTorch's record_function tells -------------------------------------------------------
+// ---- callbacks for PyTorch's record_function ---------------------------------------------------
 
 namespace {
 
@@ -331,17 +334,17 @@ bool is_compiled_region(const at::RecordFunction &function) {
   return std::string_view(function.name()).starts_with(kCompiledRegion);
 }
 
-at::CallbackHandle follow_compiled_regions() {
+at::CallbackHandle add_compiled_region_callback() {
   return at::addGlobalCallback(
       at::RecordFunctionCallback(
           [](const at::RecordFunction &function) -> std::unique_ptr<at::ObserverContext> {
             if (is_compiled_region(function)) {
-              remarks().compile_contexts.emplace_back(function.name());
+              thread_annotations().compile_contexts.emplace_back(function.name());
             }
             return nullptr;
           },
           [](const at::RecordFunction &function, at::ObserverContext *) {
-            auto &contexts = remarks().compile_contexts;
+            auto &contexts = thread_annotations().compile_contexts;
             if (is_compiled_region(function) && !contexts.empty()) {
               contexts.pop_back();
             }
@@ -349,20 +352,20 @@ at::CallbackHandle follow_compiled_regions() {
           .scopes({at::RecordScope::FUNCTION}));
 }
 
-at::CallbackHandle follow_annotations(bool of_all_threads) {
+at::CallbackHandle add_annotation_callback(bool of_all_threads) {
   const auto add = of_all_threads ? &at::addGlobalCallback : &at::addThreadLocalCallback;
   return add(at::RecordFunctionCallback(
                  [](const at::RecordFunction &function) -> std::unique_ptr<at::ObserverContext> {
-                   Recorder::instance().annotate(function.name(), "START");
+                   HistoryRecorder::instance().annotate(function.name(), "START");
                    return nullptr;
                  },
                  [](const at::RecordFunction &function, at::ObserverContext *) {
-                   Recorder::instance().annotate(function.name(), "END");
+                   HistoryRecorder::instance().annotate(function.name(), "END");
                  })
                  .scopes({at::RecordScope::USER_SCOPE}));
 }
 
-void follow(const HistoryOptions &options) {
+void track(const HistoryOptions &options) {
   static std::mutex mutex;
   static std::optional<at::CallbackHandle> regions, annotations;
   const auto stop = [](std::optional<at::CallbackHandle> &handle) {
@@ -375,9 +378,9 @@ void follow(const HistoryOptions &options) {
   stop(regions);
   stop(annotations);
   if (options.enabled) {
-    annotations = follow_annotations(options.annotations_of_all_threads);
+    annotations = add_annotation_callback(options.annotations_of_all_threads);
     if (options.compile_context) {
-      regions = follow_compiled_regions();
+      regions = add_compiled_region_callback();
     }
   }
 }
@@ -387,40 +390,39 @@ void follow(const HistoryOptions &options) {
 // ---- public -------------------------------------------------------------------------------------
 
 void record_memory_history(const HistoryOptions &options) {
-  require_own_allocator("recordHistory");
   if (options.enabled && options.cpp_frames) {
-    torch::unwind::unwind(); // its first call reads tables of all libraries
+    torch::unwind::unwind(); // its first call reads the tables of all libraries
   }
-  Recorder::instance().set(options);
-  follow(options);
+  HistoryRecorder::instance().set(options);
+  track(options);
 }
 
-const char *name_of(HistoryEntry::Action action) {
+const char *name_of(HistoryEvent::Action action) {
   return kActionNames[action];
 }
 
 DeviceHistory history_of(int device, bool with_entries) {
-  return Recorder::instance().copy(device, with_entries);
+  return HistoryRecorder::instance().copy(device, with_entries);
 }
 
 std::vector<Annotation> annotations() {
-  return Recorder::instance().copy_annotations();
+  return HistoryRecorder::instance().copy_annotations();
 }
 
 Context context_of(int device, uintptr_t address) {
-  return Recorder::instance().find(device, address);
+  return HistoryRecorder::instance().find(device, address);
 }
 
 void record_snapshot(int device, size_t active_bytes, uint64_t mempool) {
-  Recorder::instance().add_snapshot(device, active_bytes, mempool);
+  HistoryRecorder::instance().add_snapshot(device, active_bytes, mempool);
 }
 
 void set_memory_metadata(std::string text) {
-  remarks().metadata = std::move(text);
+  thread_annotations().metadata = std::move(text);
 }
 
 const std::string &memory_metadata() {
-  return remarks().metadata;
+  return thread_annotations().metadata;
 }
 
 } // namespace openreg

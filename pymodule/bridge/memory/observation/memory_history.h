@@ -1,10 +1,10 @@
-// The history of device memory: what torch.cuda.memory._record_memory_history keeps, under its
-// rules. Off, which is the rule, it costs one relaxed load for each allocation.
+// The history of device memory, as torch.cuda.memory._record_memory_history keeps it. While it is
+// off, it costs one relaxed load for each allocation.
 //
-// The allocator tells what happens to an observer, which runs with a device's lock held and must
-// wait for nobody. Stacks need the GIL, so they are gathered before the allocator is entered, by a
-// RecordedCall, which the observer finds on its own thread. Nothing is made text before someone
-// asks for a snapshot.
+// An observer of the allocator records events. It runs with a device's lock held and must not wait
+// for other threads. Stacks need the GIL, so a MemoryStackScope captures the stack before the
+// allocator is called, and the observer finds it on its own thread. Stacks are symbolized only for
+// a snapshot.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -19,27 +19,27 @@
 
 namespace openreg {
 
-using Context = std::shared_ptr<c10::GatheredContext>; // a stack; null where none was kept
+using Context = std::shared_ptr<c10::GatheredContext>; // a stack; null if none was kept
 
-// Of what stacks are kept; each includes those before it.
-enum class KeepStacks : uint8_t { kNever, kOfHeld, kOfAllocations, kOfFrees };
+// Which stacks are kept. Each policy includes the previous ones.
+enum class StackPolicy : uint8_t { kNever, kLiveBlocks, kAllocations, kAllEvents };
 
 struct HistoryOptions {
   bool enabled = false;
-  KeepStacks stacks = KeepStacks::kNever;
+  StackPolicy stacks = StackPolicy::kNever;
   bool cpp_frames = false;
-  size_t max_entries = 1; // for each device; later events take the place of earlier ones
+  size_t max_entries = 1; // for each device; new events replace the oldest ones
   bool clear = false;
   bool compile_context = false;
   bool annotations_of_all_threads = false;
   std::vector<std::string> skipped_actions;
 };
 
-// Throws away what was recorded when it turns recording off, or is told to clear. What skipped
-// actions may be called is what HistoryEntry::action returns.
+// Turns recording on or off. Discards the history when recording is turned off, or if `clear` is
+// set. skipped_actions contains names that name_of returns.
 void record_memory_history(const HistoryOptions &options);
 
-struct HistoryEntry {
+struct HistoryEvent {
   enum Action : uint8_t {
     kAllocated,
     kFreeRequested,
@@ -54,8 +54,8 @@ struct HistoryEntry {
   };
   Action action;
   int stream;
-  uintptr_t address; // of kExhausted: the bytes that were free on the device
-  size_t bytes;      // of blocks: as requested
+  uintptr_t address; // kExhausted: the free bytes of the device
+  size_t bytes;      // blocks: as requested
   uint64_t mempool;
   int64_t time_us; // since 1970
   Context context;
@@ -63,8 +63,8 @@ struct HistoryEntry {
   std::string metadata;
 };
 
-// "alloc", "free_requested" and so on, as PyTorch spells them.
-const char *name_of(HistoryEntry::Action action);
+// Returns PyTorch's name of an action: "alloc", "free_requested" and so on.
+const char *name_of(HistoryEvent::Action action);
 
 struct Annotation {
   int device;
@@ -73,49 +73,49 @@ struct Annotation {
   const char *stage; // "START" or "END"
 };
 
-// Copies of what is recorded of a device: its events, and the stacks of the blocks and reserved
-// ranges there are, by their addresses.
+// A copy of a device's history: its events, and the stacks of current blocks and reserved ranges,
+// by address.
 struct DeviceHistory {
-  std::vector<HistoryEntry> entries; // oldest first
+  std::vector<HistoryEvent> entries; // oldest first
   std::unordered_map<uintptr_t, Context> blocks;
   std::unordered_map<uintptr_t, Context> ranges;
 };
 DeviceHistory history_of(int device, bool with_entries);
 std::vector<Annotation> annotations();
 
-// The stack of the block that begins at an address, if it is held and was recorded.
+// Returns the stack of the allocated block that starts at an address, if it was recorded.
 Context context_of(int device, uintptr_t address);
 
-// Notes that a snapshot was taken.
+// Records that a snapshot was taken.
 void record_snapshot(int device, size_t active_bytes, uint64_t mempool);
 
-// What is said of all that this thread allocates from now on; "" for nothing.
+// Sets the text that is attached to this thread's events from now on; "" for none.
 void set_memory_metadata(std::string metadata);
 const std::string &memory_metadata();
 
 extern std::atomic<bool> is_recording;
 
-// While one lives, what the allocator does on this thread is recorded with the stack that the
-// thread has now.
-class RecordedCall {
+// While it exists, events that this thread causes are recorded with the stack that the thread has
+// at its construction.
+class MemoryStackScope {
 public:
   enum Kind { kAllocate, kFree, kOther };
 
-  explicit RecordedCall(Kind kind) {
+  explicit MemoryStackScope(Kind kind) {
     if (is_recording.load(std::memory_order_relaxed)) [[unlikely]] {
       begin(kind);
     }
   }
-  ~RecordedCall() {
+  ~MemoryStackScope() {
     if (state_ != nullptr) [[unlikely]] {
       end();
     }
   }
-  RecordedCall(const RecordedCall &) = delete;
-  RecordedCall &operator=(const RecordedCall &) = delete;
+  MemoryStackScope(const MemoryStackScope &) = delete;
+  MemoryStackScope &operator=(const MemoryStackScope &) = delete;
 
 private:
-  friend class Recorder;
+  friend class HistoryRecorder;
   struct State {
     Context context;
     State *outer;

@@ -1,4 +1,4 @@
-// A statistic of the allocator layer as PyTorch's allocators show it.
+// Converts a statistic of the allocator layer to that of PyTorch's allocators.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>

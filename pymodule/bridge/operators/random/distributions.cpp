@@ -1,6 +1,5 @@
-// Random operators that fill a tensor with a distribution: uniform, normal and what follows from
-// them, bernoulli. The numbers are the generator layer's, which are CUDA's; here arguments are
-// checked and converted.
+// Random operators that fill a tensor: uniform, normal and derived distributions, and bernoulli.
+// The generator layer draws CUDA's numbers. These kernels check and convert arguments.
 
 #include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
@@ -23,7 +22,7 @@ namespace {
 
 // ---- distributions with numbers for parameters --------------------------------------------------
 
-// As PyTorch checks them on every device.
+// PyTorch makes these checks on every device.
 void check_uniform_bounds(const at::Tensor &self, double from, double to) {
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kHalf, at::kBFloat16, self.scalar_type(), "check_uniform_bounds", [&] {
@@ -56,8 +55,7 @@ at::Tensor &uniform_(at::Tensor &self, double from, double to, OptionalGenerator
 at::Tensor &normal_(at::Tensor &self, double mean, double std, OptionalGenerator generator) {
   TORCH_CHECK(std >= 0, "normal expects std >= 0.0, but found std ", std);
   if (self.is_complex()) {
-    // Real and imaginary part share the variance; the mean is the real part's alone in eager
-    // PyTorch only when it is a real number, which it is here.
+    // The real and imaginary parts share the variance. As in PyTorch, both get the mean.
     auto real = at::view_as_real(self);
     normal_(real, mean, std / std::sqrt(2.0), std::move(generator));
     return self;
@@ -112,7 +110,7 @@ at::Tensor &geometric_(at::Tensor &self, double p, OptionalGenerator generator) 
   return self;
 }
 
-// Of a compressed sparse tensor only what it holds is drawn.
+// Draws only the specified elements of a compressed sparse tensor.
 at::Tensor &normal_sparse_csr_(at::Tensor &self, double mean, double std,
                                OptionalGenerator generator) {
   self.values().normal_(mean, std, std::move(generator));
@@ -121,7 +119,7 @@ at::Tensor &normal_sparse_csr_(at::Tensor &self, double mean, double std,
 
 // ---- normal with tensors for mean or standard deviation -----------------------------------------
 
-// As on the CPU and on CUDA, a result of these two must have the right size already.
+// As on the CPU and CUDA, `out` must have the right size for the next two.
 at::Tensor &normal_tensor_float_out(const at::Tensor &mean, double std, OptionalGenerator generator,
                                     at::Tensor &out) {
   return out.normal_(0, std, std::move(generator)).add_(mean);

@@ -1,5 +1,5 @@
-// The three forms of random_, on which randint and random permutations of other types rest: which
-// integers a type can hold, and which bounds it can represent.
+// The three overloads of random_, which randint calls: which integers a dtype can hold, and which
+// bounds it can represent.
 
 #include <cmath>
 #include <limits>
@@ -11,7 +11,7 @@ namespace openreg {
 
 namespace {
 
-// The largest n for which every integer up to n is exact in the type; its maximum for integers.
+// Calls `visit` with a value of the C++ type of a dtype.
 template <class Visit> auto visit_type(at::ScalarType type, Visit visit) {
   switch (type) {
   case at::kByte:
@@ -50,6 +50,8 @@ template <class T>
 constexpr bool is_floating =
     std::is_floating_point_v<T> || std::is_same_v<T, at::Half> || std::is_same_v<T, at::BFloat16>;
 
+// The largest n such that the type represents all integers up to n exactly; for integers the
+// maximum.
 int64_t largest_integer(at::ScalarType type) {
   return visit_type(type, [](auto zero) -> int64_t {
     using T = decltype(zero);
@@ -63,7 +65,7 @@ int64_t largest_integer(at::ScalarType type) {
   });
 }
 
-// Moves bounds that a floating type cannot represent to the neighbour inside the range.
+// Rounds a bound that a floating-point type cannot represent to the nearest one inside the range.
 template <class T> int64_t round_from(int64_t from) {
   const auto bound = from + 1;
   const auto rounded = static_cast<int64_t>(static_cast<T>(bound));

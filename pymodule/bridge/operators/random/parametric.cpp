@@ -1,5 +1,5 @@
-// Random operators with a parameter an element: poisson, gamma, dirichlet, binomial, and the noise
-// of a randomized leaky ReLU. An element draws as often as it needs.
+// Random operators with one parameter per element: poisson, gamma, dirichlet, binomial, and the
+// noise of randomized leaky ReLU. Each element draws as many numbers as it needs.
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
@@ -27,8 +27,9 @@ uint64_t count_of(const at::Tensor &tensor) {
   return static_cast<uint64_t>(tensor.numel());
 }
 
-// A contiguous result of the parameter's shape: `draw(type, n, result, share, philox)`, which knows
-// addresses only, after `words` words.
+// Returns a contiguous tensor of the parameter's shape, filled by `draw(type, n, result, share,
+// philox)` on the current stream. Reserves `words` words. `draw` must hold addresses only, not
+// tensors.
 template <class Draw>
 at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &generator,
                      const char *kernel, uint64_t words, Draw draw) {
@@ -39,7 +40,7 @@ at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &gener
     const auto type = random_type(parameter, kernel);
     const auto n = count_of(parameter);
     auto *elements = target(result);
-    const auto begin = numbers.take(words);
+    const auto begin = numbers.reserve(words);
     draw_on_stream(parameter.device().index(), n, [=] {
       const auto philox = begin.begin();
       fill_in_shares(n, [&](openreg_share share) { draw(type, n, elements, share, philox); });
@@ -66,7 +67,7 @@ at::Tensor standard_gamma(const at::Tensor &self, OptionalGenerator generator) {
       });
 }
 
-// The smallest normal number of a floating type, and the largest below 1.
+// Returns the smallest normal number of a floating-point type, and the largest number below 1.
 std::pair<double, double> open_unit_interval(at::ScalarType type) {
   const auto bounds = [](auto zero) {
     using T = decltype(zero);
@@ -132,7 +133,7 @@ at::Tensor &rrelu_with_noise_out(const at::Tensor &self, at::Tensor &noise, cons
   const auto input = self.contiguous();
   auto drawn = noise.is_contiguous() ? noise : at::empty_like(input);
   auto result = out.is_contiguous() ? out : at::empty_like(input);
-  const auto words = numbers.take(openreg_rrelu_words(type, count_of(self), grid));
+  const auto words = numbers.reserve(openreg_rrelu_words(type, count_of(self), grid));
   const auto n = count_of(self);
   const void *x = source(input);
   void *slopes = target(drawn), *rectified = target(result);

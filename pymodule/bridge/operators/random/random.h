@@ -1,4 +1,4 @@
-// What the random operators share: outputs and grids in the generator layer's terms.
+// What random operators share: outputs and grids for the generator layer, and draws on a stream.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -18,20 +18,20 @@ namespace openreg {
 
 using OptionalGenerator = std::optional<at::Generator>;
 
-// A tensor's element type. Raises `"<kernel>" not implemented for '<dtype>'` for one that the
-// generator layer does not have.
+// Returns a tensor's element type. Raises `"<kernel>" not implemented for '<dtype>'` if the
+// generator layer does not support it.
 openreg_type random_type(const at::Tensor &tensor, const char *kernel);
 
-// The grid of the GPU that the device shows itself as.
+// Returns the Philox grid of the GPU that the device's profile names.
 openreg_grid grid_of(c10::Device device);
 
-// A tensor as a kernel fills it, for work that outlives the call: it knows the address and keeps
-// the shape. Refuses a tensor whose elements overlap.
+// A tensor to fill, for work that outlives the call: has the address and owns the shape, but does
+// not keep the tensor alive. The constructor raises for a tensor whose elements overlap.
 class Output {
 public:
   Output(const at::Tensor &tensor, const char *kernel);
 
-  // Borrows the shape.
+  // The result points into this object.
   openreg_output get() const {
     return {address_, type_, static_cast<int>(sizes_.size()), sizes_.data(), strides_.data()};
   }
@@ -42,12 +42,13 @@ private:
   c10::SmallVector<int64_t, 5> sizes_, strides_;
 };
 
+// Raises like random_type() if the tensor is not floating-point.
 void check_floating(const at::Tensor &tensor, const char *kernel);
 
-// Runs `fill(share)` for each of so many shares of the work on n elements as PyTorch computes with
-// threads, at the same time. The numbers do not depend on how many these are.
+// Divides the work on n elements into one share per PyTorch thread and runs `fill(share)` for all
+// shares in parallel. The numbers do not depend on the number of shares.
 template <class Fill> void fill_in_shares(uint64_t n, Fill fill) {
-  constexpr uint64_t grain = 32768; // that of PyTorch's pointwise operators
+  constexpr uint64_t grain = 32768; // GRAIN_SIZE of PyTorch's pointwise operators
   if (n < 2 * grain) {
     fill(openreg_whole);
     return;
@@ -61,17 +62,17 @@ template <class Fill> void fill_in_shares(uint64_t n, Fill fill) {
   });
 }
 
-// Draws `n` numbers, or whatever takes as long, on the current stream, by the policy of policy.h.
-// The words were taken at the call, so that the numbers do not depend on when they are drawn.
-// `draw` is copied, and knows addresses only.
+// Runs or queues a draw of `n` numbers on the current stream, by the policy of launch/policy.h. The
+// words are reserved at the call, so the numbers do not depend on when `draw` runs. `draw` is
+// copied and must hold addresses only, not tensors.
 template <class Draw> void draw_on_stream(c10::DeviceIndex device, uint64_t n, Draw draw) {
-  static LaunchCost cost; // of such draws
+  static LaunchCost cost; // one per type of draw
   submit(cost, static_cast<int64_t>(n), device, std::move(draw));
 }
 
-// Takes an operator's words and runs it: `words(&output, grid)`, then `fill(&output, share, philox,
-// grid)` for each share, which captures by value. Complex tensors are filled as real ones, re and
-// im in the last dimension.
+// Fills a tensor with random numbers. Reserves `words(&output, grid)` words and runs `fill(&output,
+// share, philox, grid)` for each share, on the current stream. `fill` must capture by value. Pass
+// complex tensors as real ones, with real and imaginary parts in the last dimension.
 template <class Words, class Fill>
 void fill_random(const at::Tensor &tensor, const OptionalGenerator &generator, const char *kernel,
                  Words words, Fill fill) {
@@ -82,12 +83,12 @@ void fill_random(const at::Tensor &tensor, const OptionalGenerator &generator, c
   const Output kept(tensor, kernel);
   const auto output = kept.get();
   const auto grid = grid_of(tensor.device());
-  const auto begin = source.take(words(&output, grid));
+  const auto begin = source.reserve(words(&output, grid));
   const auto n = static_cast<uint64_t>(tensor.numel());
   draw_on_stream(tensor.device().index(), n, [=] {
-    const auto shown = kept.get();
+    const auto target = kept.get();
     const auto philox = begin.begin();
-    fill_in_shares(n, [&](openreg_share share) { fill(&shown, share, philox, grid); });
+    fill_in_shares(n, [&](openreg_share share) { fill(&target, share, philox, grid); });
   });
 }
 

@@ -1,4 +1,4 @@
-// Random operators with a shape of their own: dropout, permutations, draws from categories.
+// Dropout, random permutations and multinomial draws.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
@@ -12,7 +12,7 @@
 #include "compat/native_functions.h"
 #include "core/registration.h"
 #include "launch/by_dtype.h"
-#include "launch/launch_device.h"
+#include "launch/argument_devices.h"
 #include "memory/allocation/memory.h"
 #include "operators/random/random.h"
 
@@ -45,7 +45,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor &input, doubl
       type, n, reinterpret_cast<uintptr_t>(input.const_data_ptr()), dense);
   const auto grid = grid_of(input.device());
   const auto words =
-      generator_for(std::nullopt, input.device()).take(openreg_dropout_words(n, grid));
+      generator_for(std::nullopt, input.device()).reserve(openreg_dropout_words(n, grid));
   const auto run = [&](const at::Tensor &from, const at::Tensor &to, const at::Tensor &kept) {
     const auto *x = kernel_address(from.const_data_ptr());
     auto *dropped = kernel_address(to.mutable_data_ptr());
@@ -72,8 +72,8 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor &input, doubl
 
 // ---- permutations -------------------------------------------------------------------------------
 
-// Whether a type tells n numbers apart is PyTorch's to say. It tries with a tensor, here the
-// host's.
+// Raises PyTorch's error if a dtype cannot represent n distinct integers. PyTorch's function needs
+// a tensor, for which an empty host tensor suffices.
 void check_fits(int64_t n, const at::Tensor &out) {
   if (out.scalar_type() != at::kLong) {
     native::check_supported_max_int_with_precision(
@@ -85,7 +85,7 @@ at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
   check_fits(n, out);
   out.resize_({n});
-  if (n == 0) { // as on CUDA, whatever the generator
+  if (n == 0) { // as on CUDA, with any generator
     return out;
   }
   if (out.is_complex() || out.scalar_type() == at::kBool) {
@@ -96,13 +96,13 @@ at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out
   auto permutation = direct ? out : at::empty({n}, out.options().dtype(at::kLong));
   const auto grid = grid_of(out.device());
   const auto length = static_cast<uint64_t>(n);
-  const auto words = source.take(openreg_randperm_words(length, grid));
+  const auto words = source.reserve(openreg_randperm_words(length, grid));
   auto *drawn = static_cast<int64_t *>(kernel_address(permutation.mutable_data_ptr()));
   draw_on_stream(out.device().index(), length, [=] {
     return openreg_randperm(drawn, length, words.begin(), grid)
                ? OPENREG_OK
                : openreg_fail(OPENREG_OUT_OF_MEMORY,
-                              "openreg: the host has no memory to permute %llu elements",
+                              "openreg: out of host memory: cannot permute %llu elements",
                               static_cast<unsigned long long>(length));
   });
   if (!direct) {
@@ -113,7 +113,7 @@ at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out
 
 // ---- categories ---------------------------------------------------------------------------------
 
-// As CUDA: the largest of p / q, with q exponential.
+// CUDA's method: the largest p / q, with exponential q.
 at::Tensor draw_without_replacement(const at::Tensor &weights, int64_t samples,
                                     const OptionalGenerator &generator) {
   auto keys = at::empty_like(weights).exponential_(1, generator);
@@ -131,8 +131,8 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
   auto result = weights.dim() == 1 ? at::empty({samples}, weights.options().dtype(at::kLong))
                                    : at::empty({rows, samples}, weights.options().dtype(at::kLong));
   const auto words = generator_for(generator, weights.device())
-                         .take(openreg_multinomial_words(static_cast<uint64_t>(rows),
-                                                         static_cast<uint64_t>(samples)));
+                         .reserve(openreg_multinomial_words(static_cast<uint64_t>(rows),
+                                                            static_cast<uint64_t>(samples)));
   draw_on_stream(weights.device().index(), static_cast<uint64_t>(rows * samples),
                  [=, drawn = static_cast<int64_t *>(kernel_address(result.mutable_data_ptr())),
                   type = random_type(sums, "multinomial_kernel_cuda"),
@@ -145,8 +145,8 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
   return result;
 }
 
-// The sentences of the CPU, which tells more of what it draws with replacement. CUDA's kernel ends
-// the program there.
+// The CPU's error messages, which for draws with replacement say more. CUDA's kernel aborts the
+// program.
 void check_probabilities(const at::Tensor &self, bool draws_with_replacement) {
   if (draws_with_replacement) {
     TORCH_CHECK(self.ge(0).logical_or(self.isnan()).all().item<bool>(),
@@ -169,7 +169,7 @@ at::Tensor draw_categories(const at::Tensor &self, int64_t samples, bool replace
   TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
   TORCH_CHECK(replacement || samples <= self.size(-1),
               "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
-  // Categories are found through float32 on the GPU, whose integers are exact up to 2^24.
+  // The GPU finds categories in float32, which represents integers exactly up to 2^24.
   TORCH_CHECK(self.size(-1) <= (int64_t{1} << 24), "number of categories cannot exceed 2^24");
   if (self.numel() == 0) {
     return self.dim() == 1 ? at::empty({samples}, self.options().dtype(at::kLong))
@@ -184,11 +184,11 @@ at::Tensor draw_categories(const at::Tensor &self, int64_t samples, bool replace
 
 at::Tensor &multinomial_out(const at::Tensor &self, int64_t samples, bool replacement,
                             OptionalGenerator generator, at::Tensor &out) {
-  LaunchDevice where("aten::multinomial", "out");
-  where.see(self);
-  where.see(out);
-  where.see_written(out);
-  where.index(); // refuses tensors that do not belong together
+  ArgumentDevices devices("aten::multinomial", "out");
+  devices.check(self);
+  devices.check(out);
+  devices.check_written(out);
+  devices.index(); // raises for tensors on different devices
   TORCH_CHECK(out.scalar_type() == at::kLong,
               "multinomial expects Long tensor out, got: ", out.scalar_type());
   const auto result = draw_categories(self, samples, replacement, std::move(generator));

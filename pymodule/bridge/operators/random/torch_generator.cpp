@@ -17,7 +17,7 @@ namespace {
 std::shared_ptr<openreg_generator> create() {
   std::shared_ptr<openreg_generator> generator(openreg_generator_create(),
                                                &openreg_generator_destroy);
-  TORCH_CHECK(generator != nullptr, "openreg: the host has no memory for a generator");
+  TORCH_CHECK(generator != nullptr, "openreg: out of host memory: cannot create a generator");
   return generator;
 }
 
@@ -26,8 +26,8 @@ c10::DeviceIndex checked(c10::DeviceIndex index) {
   check(openreg_device_count(&count));
   TORCH_CHECK(count > 0, "No ", platform_name(), " GPUs are available");
   const auto device = index < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : index;
-  TORCH_CHECK(device < count, "openreg: device ", static_cast<int>(device), " of ", count,
-              " has no generator");
+  TORCH_CHECK(device < count, "openreg: invalid device index ", static_cast<int>(device),
+              " for a generator: expected 0 to ", count - 1);
   return device;
 }
 
@@ -42,7 +42,7 @@ void GeneratorImpl::set_current_seed(uint64_t seed) {
     TORCH_CHECK(seed == current_seed(),
                 "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if "
                 "new seed is the same as the original seed.");
-    return; // a replay goes on where the generator stands
+    return; // replays continue from the generator's state
   }
   openreg_generator_seed(generator_.get(), seed);
 }
@@ -91,7 +91,8 @@ c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
 
 void GeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl> &state) {
   auto *other = dynamic_cast<GeneratorImpl *>(state.get());
-  TORCH_CHECK(other != nullptr, "openreg: graphsafe_set_state expects a generator of openreg");
+  TORCH_CHECK(other != nullptr,
+              "openreg: graphsafe_set_state expects a generator on a device of type ", kDeviceType);
   generator_ = other->generator_;
 }
 

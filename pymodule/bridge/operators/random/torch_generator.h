@@ -1,4 +1,4 @@
-// at::Generator over the C layer's Philox generator.
+// at::Generator, implemented by the generator layer's Philox generator.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -25,14 +25,15 @@ public:
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl> &state) override;
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
 
-  // Takes `words` for a launch on the current stream of the generator's device.
-  LaunchWords take(uint64_t words) {
-    return take_words(device_.index(), generator_, is_default_, words);
+  // Reserves `words` for a launch on the current stream of the generator's device.
+  PhiloxOffset reserve(uint64_t words) {
+    return reserve_philox(device_.index(), generator_, is_default_, words);
   }
 
   const GeneratorSource &source() const { return generator_; }
 
-  // Makes it its device's, and seeds it non-deterministically: also while its stream captures.
+  // Makes this its device's default generator and seeds it non-deterministically, also during a
+  // capture.
   void become_default();
 
   static c10::DeviceType device_type() { return kDeviceType; }
@@ -40,20 +41,21 @@ public:
 private:
   GeneratorImpl *clone_impl() const override;
 
-  // Shared by generators that graphsafe_set_state made one stream of numbers.
+  // Shared with other generators after graphsafe_set_state().
   GeneratorSource generator_;
-  bool is_default_ = false; // its device's
+  bool is_default_ = false; // the default generator of its device
 };
 
-// The device's default generator, seeded non-deterministically when first asked for. Does not
-// initialize the device. index < 0: the current device.
+// Returns the device's default generator, seeded non-deterministically at the first call. Does not
+// initialize the device. index < 0: the current device. Raises RuntimeError for an invalid index.
 const at::Generator &default_generator(c10::DeviceIndex index);
 
+// Makes a new generator. index < 0: on the current device.
 at::Generator make_generator(c10::DeviceIndex index);
 
-// The generator an operator on `device` draws from: the one it was given, which as on CUDA may be
-// of another device of that type, or the device's default. The device may be the host: PyTorch
-// calls kernels of the generator's type, too.
+// Returns the generator from which an operator on `device` draws: the given one, or the device's
+// default. As on CUDA, a given generator may be of another device of the type. `device` may be the
+// host, because PyTorch also dispatches on the generator's type: then it raises RuntimeError.
 GeneratorImpl &generator_for(const std::optional<at::Generator> &generator, c10::Device device);
 
 } // namespace openreg

@@ -1,8 +1,8 @@
-"""``openreg run --ranks N COMMAND``: N processes of a program, with the variables of torchrun.
+"""``openreg run --ranks N COMMAND``: run N processes of a program, with torchrun's variables.
 
-A program of this Python is not started N times, for each would import PyTorch: the process becomes
-one that imports it once (`zygote`), and forks. Another program is executed N times. Either way
-one process stands over the ranks until the last has ended (`launcher`).
+If this Python runs the program, the ranks are forks of one process that has imported PyTorch once
+(`zygote`). Starting Python N times would import PyTorch N times. Any other program is executed N
+times. In both cases one process supervises the ranks until the last one has ended (`launcher`).
 """
 
 import os
@@ -18,10 +18,10 @@ from ..preflight import require_devices
 from ..signals import block_signals
 from .launcher import Job, Ranks
 
-__all__ = ["MOST", "Job", "Program", "resolve", "share_machine", "start"]
+__all__ = ["MAX_RANKS", "Job", "Program", "resolve", "share_machine", "start"]
 
-MOST = 256  # ranks
-_MOST_DEVICES = 64
+MAX_RANKS = 256
+_MAX_DEVICES = 64
 
 _ZYGOTE = Path(__file__).with_name("zygote.py")
 
@@ -30,22 +30,22 @@ _LAUNCHERS = (_TORCHRUN, "torch.distributed.launch", "torch.distributed.launcher
 
 
 class Program(NamedTuple):
-    """What each rank is."""
+    """The program that each rank runs."""
 
-    file: str  # to be executed
-    words: list[str]  # its arguments, its own name first
-    python: list[str] | None  # behind `python`, where it is this one: a script, or -m or -c
+    file: str  # the file to execute
+    arguments: list[str]  # start with the name of the program
+    python: list[str] | None  # the arguments of `python` if this Python runs the program
 
 
 def _is_this_python(file: str) -> bool:
-    """Tell whether a file is the Python of this environment; links of others lead to it, too."""
+    """Return whether a file is the Python of this environment, also through a link beside it."""
     mine = Path(sys.executable)
     other = Path(os.path.abspath(file))
     return other.parent == mine.parent and other.resolve() == mine.resolve()
 
 
 def _reads_scripts_with_this_python(file: str, path: str) -> bool:
-    """Tell whether the first line of a file names this Python, as pip writes it."""
+    """Return whether the first line of a file names this Python, as pip writes it."""
     with open(file, "rb") as script:
         words = os.fsdecode(script.readline(4096)).split()
     if not words or not words[0].startswith("#!"):
@@ -57,52 +57,62 @@ def _reads_scripts_with_this_python(file: str, path: str) -> bool:
 
 
 def _is_source(file: str) -> bool:
-    """Tell whether `python FILE` compiles it: no folder, archive or compiled code."""
+    """Return whether a file is Python source, not a folder, an archive or compiled code."""
     return os.path.isfile(file) and not file.endswith(".pyc") and pkgutil.get_importer(file) is None
 
 
-def _words_of_python(file: str, words: list[str], path: str) -> list[str] | None:
+def _python_arguments(file: str, arguments: list[str], path: str) -> list[str] | None:
+    """Return what follows `python` in the command line, or None if this Python does not run it."""
+    rest = arguments[1:]
     if not _is_this_python(file):
-        return [file, *words[1:]] if _reads_scripts_with_this_python(file, path) else None
-    behind = words[1:]
-    takes_one = len(behind) >= 2 and behind[0] in ("-m", "-c")
-    is_script = bool(behind) and not behind[0].startswith("-") and _is_source(behind[0])
-    return behind if takes_one or is_script else None
+        return [file, *rest] if _reads_scripts_with_this_python(file, path) else None
+    has_code = len(rest) >= 2 and rest[0] in ("-m", "-c")
+    is_script = bool(rest) and not rest[0].startswith("-") and _is_source(rest[0])
+    return rest if has_code or is_script else None
 
 
 def resolve(command: list[str], path: str) -> Program:
-    """Return what a command means; refuse what starts ranks itself."""
-    file, words = executable.resolve(command, path)
-    python = _words_of_python(file, words, path)
-    of_module = python is not None and python[0] == "-m" and python[1] in _LAUNCHERS
-    if os.path.basename(file) == "torchrun" or of_module:
+    """Return the program of a command.
+
+    Raises
+    ------
+    CannotRunError
+        If there is no such program, or the program is torchrun, which starts ranks itself.
+    """
+    file, arguments = executable.resolve(command, path)
+    python = _python_arguments(file, arguments, path)
+    is_launcher = python is not None and python[0] == "-m" and python[1] in _LAUNCHERS
+    if os.path.basename(file) == "torchrun" or is_launcher:
         raise CannotRunError(
             WRONG_ARGUMENTS,
-            "openreg: torchrun starts ranks itself: either `openreg run --ranks N PROGRAM`, or "
-            "`openreg run torchrun --nproc-per-node N PROGRAM`",
+            "openreg: --ranks cannot be combined with torchrun, which starts ranks itself: use "
+            "`openreg run --ranks N PROGRAM` or `openreg run torchrun --nproc-per-node N PROGRAM`",
         )
-    return Program(file, words, python)
+    return Program(file, arguments, python)
 
 
 def share_machine(environment: dict[str, str], count: int) -> None:
-    """Say how many devices there are and how many threads each rank has, where nobody did."""
+    """Set the number of devices and of threads per rank, unless the environment sets them."""
     if not environment.get("OPENREG_DEVICE_COUNT"):
-        environment["OPENREG_DEVICE_COUNT"] = str(min(count, _MOST_DEVICES))
+        environment["OPENREG_DEVICE_COUNT"] = str(min(count, _MAX_DEVICES))
     if count > 1:  # as torchrun
         environment.setdefault("OMP_NUM_THREADS", "1")
 
 
 def start(job: Job, program: Program, environment: dict[str, str]) -> int:
-    """Start the ranks, and return the status of the job: a program of this Python's by an exec."""
+    """Start the ranks and return the exit status of the job.
+
+    If this Python runs the program, the zygote replaces this process instead.
+    """
     if program.python is not None:
-        words = [sys.executable, str(_ZYGOTE), *map(str, job), *program.python]
-        executable.become(sys.executable, words, environment)
+        arguments = [sys.executable, str(_ZYGOTE), *map(str, job), *program.python]
+        executable.exec_program(sys.executable, arguments, environment)
     require_devices(environment)
     ranks = Ranks(job, block_signals())
     if ranks.start(serves_store=False) is None:
         return ranks.wait()
     try:
-        executable.become(program.file, program.words, environment | ranks.variables)
+        executable.exec_program(program.file, program.arguments, environment | ranks.variables)
     except CannotRunError as problem:
         print(problem, file=sys.stderr, flush=True)
         os._exit(problem.status)

@@ -1,9 +1,9 @@
-"""Which rank failed first, and the sentences about it.
+"""Decides which rank failed first, and writes the sentences about it.
 
-Ranks exit, and before that they may report an exception. Both come in the order in which they
-happened as far as the system tells; what came at once is judged by what can be the cause of what. A
-process that is killed reports nothing, and its peers report that they lost it. A program that
-catches what a lost peer raises, and exits, does so after the peer's report.
+A rank exits, and may report an exception before. The launcher receives both in the order in which
+they happened, as far as the system tells. Events that arrive together are ordered by what can cause
+what: a process that is killed reports nothing, and then its peers report that they lost it; a
+program that catches the error about a lost peer and exits does so after the peer's report.
 """
 
 import re
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 def _ranks(numbers: Iterable[int]) -> str:
-    """Return a list of ranks in words: "ranks 0, 2-5"."""
+    """Return a list of ranks as text, such as "ranks 0, 2-5"."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and number == ranges[-1][-1] + 1:
@@ -24,7 +24,7 @@ def _ranks(numbers: Iterable[int]) -> str:
 
 
 def _end(status: int) -> str:
-    """Return how a process ended, in words."""
+    """Return how a process ended, as text."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -34,34 +34,34 @@ def _end(status: int) -> str:
 
 
 class Failures:
-    """What became of the ranks so far. A status below 0 is that of a signal."""
+    """The failures of a job so far. A negative status means that a signal ended the process."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._statuses: dict[int, int] = {}  # in the order of exits
-        self._reports: dict[int, str] = {}  # in the order of reports
-        self._ours: set[int] = set()  # those that were told to end
+        self._statuses: dict[int, int] = {}  # in the order of the exits
+        self._reports: dict[int, str] = {}  # in the order of the reports
+        self._terminated: set[int] = set()  # ranks to which the launcher sent a signal to end
         self.first: int | None = None
 
     def exited(self, rank: int, status: int) -> None:
-        """Hear that a rank has ended."""
+        """Record that a rank has ended."""
         self._statuses[rank] = status
 
     def raised(self, rank: int, report: str) -> None:
-        """Hear what was printed about an exception that nobody caught, which may be nothing."""
+        """Record the traceback of an exception that a rank did not catch. It may be empty."""
         self._reports.setdefault(rank, report)
 
-    def told_to_end(self, ranks: Iterable[int]) -> None:
-        """Hear to which ranks a signal was sent."""
-        self._ours.update(ranks)
+    def terminated(self, ranks: Iterable[int]) -> None:
+        """Record that the launcher sent these ranks a signal to end."""
+        self._terminated.update(ranks)
 
     @property
-    def first_is_told(self) -> bool:
-        """Whether there is more to say of the first failure than how the process ended."""
+    def first_has_report(self) -> bool:
+        """Whether the first rank that failed reported an exception."""
         return self.first in self._reports
 
     def judge(self) -> bool:
-        """Decide which rank failed first, if one did; returns whether that is news."""
+        """Decide which rank failed first; return True once, when the decision is made."""
         if self.first is not None:
             return False
         silent = [rank for rank in self._statuses if rank not in self._reports]
@@ -75,12 +75,12 @@ class Failures:
         if self.first is None:
             return 0
         status = self._statuses[self.first]
-        if self.first in self._reports and (status == 0 or self.first in self._ours):
-            return 1  # that of an exception, from which the process did not come to its end
+        if self.first in self._reports and (status == 0 or self.first in self._terminated):
+            return 1  # as Python exits after an exception; the process was ended before it could
         return status
 
     def _later(self) -> dict[str, list[int]]:
-        """Return what else failed by itself: what of which ranks."""
+        """Return the other failures that the launcher did not cause: the ranks of each text."""
         later: dict[str, list[int]] = {}
         for rank in range(self._count):
             status = self._statuses.get(rank, 0)
@@ -89,12 +89,12 @@ class Failures:
             if report := self._reports.get(rank, "").rstrip():
                 line = re.sub(r"^\[rank\d+\]: ", "", report.splitlines()[-1])
                 later.setdefault(line, []).append(rank)
-            elif status > 0 or (status < 0 and rank not in self._ours):
+            elif status > 0 or (status < 0 and rank not in self._terminated):
                 later.setdefault(_end(status), []).append(rank)
         return later
 
     def sentences(self) -> str:
-        """Return what to tell a person, which ends with the traceback of the first failure."""
+        """Return the report for the user. It ends with the traceback of the first failure."""
         if self.first is None:
             return ""
         lines = [

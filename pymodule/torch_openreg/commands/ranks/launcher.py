@@ -1,12 +1,12 @@
-"""The process that stands over the ranks of a job: it starts them, and waits for the last to end.
+"""The launcher: it starts the ranks of a job and waits until the last one has ended.
 
-- The first rank that fails (`failures`) ends the job: the others get SIGTERM, and SIGKILL when the
-  grace is over.
-- A signal that is sent to this process is sent on to the ranks (`signals`).
-- If it is killed, the system kills the ranks.
+- The first rank that fails (`failures`) ends the job: the launcher sends the others SIGTERM, and
+  SIGKILL after the grace period.
+- The launcher forwards the signals that other processes send it (`signals`).
+- If the launcher is killed, the system kills the ranks.
 
-Nothing here needs PyTorch. There is one thread and one wait: for signals (a signalfd), reports of
-exceptions (a socket) and, with prefixes, output (`output`).
+This module does not need PyTorch. One thread waits in one place: for signals (a signalfd), reports
+of exceptions (a socket) and, with prefixes, output (`output`).
 """
 
 import os
@@ -22,14 +22,14 @@ from ..signals import die_with, end_by, open_signals, read_signals, restore_sign
 from .failures import Failures
 from .output import Output
 
-_REPORT_BYTES = 64 << 10  # a message that the socket's buffer has room for
+_REPORT_BYTES = 64 << 10  # the largest report; it fits the buffer of the socket
 
 
 class Job(NamedTuple):
-    """What is asked for."""
+    """The options of a job."""
 
-    size: int  # how many ranks
-    prefix: bool  # lines of output say which rank they are from
+    size: int  # number of ranks
+    prefix: bool  # whether lines of output start with the rank
     grace: float  # seconds from SIGTERM to SIGKILL
 
 
@@ -39,34 +39,43 @@ class Ranks:
     Parameters
     ----------
     job
-        What is asked for.
+        The options of the job.
     mask
-        The signals that are blocked in the ranks.
+        The signal mask of the ranks.
     """
 
     def __init__(self, job: Job, mask: set[int]) -> None:
         self._job, self._mask = job, mask
         self._run = uuid.uuid4().hex
-        self._processes: dict[int, int] = {}  # those that run, and their ranks
+        self._processes: dict[int, int] = {}  # running processes, with their ranks
         self._failures = Failures(job.size)
-        self._signals: set[int] = set()  # those that came for this process
-        self.variables: dict[str, str] = {}  # in a rank: what torchrun sets
+        self._signals: set[int] = set()  # signals that this process received
+        self.variables: dict[str, str] = {}  # in a rank: the variables that torchrun sets
         self._deadline: float | None = None
-        self._selector = selectors.PollSelector()  # regular files, too, may be output
+        # Unlike epoll, poll accepts regular files, which may be the output.
+        self._selector = selectors.PollSelector()
         self._signal_file = open_signals()
         self._reports, self._report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._reports.setblocking(False)
         self._output = Output(self._selector) if job.prefix else None
-        # Where the ranks find their store. Who connects before it is served, waits.
+        # The address of the ranks' store. Ranks that connect before it is served wait.
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
 
     # ---- a rank ------------------------------------------------------------------------------
 
     def start(self, *, serves_store: bool) -> int | None:
-        """Fork; returns its number in each rank, and None in the one that is to `wait`.
+        """Fork the ranks.
 
-        If this process is not the one that serves the store, rank 0 will be: it finds the port
-        free.
+        Parameters
+        ----------
+        serves_store
+            Whether this process will serve the store of the ranks. Otherwise rank 0 does, and the
+            port is left free for it.
+
+        Returns
+        -------
+        int or None
+            The rank in each rank; None in the launcher, which then calls `wait`.
         """
         self._port = self.listener.getsockname()[1]
         self._serves_store = serves_store
@@ -81,8 +90,8 @@ class Ranks:
             if process == 0:
                 die_with(parent)
                 if self._output and pipes:
-                    self._output.become(pipes)
-                self._become(rank)
+                    self._output.redirect(pipes)
+                self._become_rank(rank)
                 return rank
             self._processes[process] = rank
             if self._output and pipes:
@@ -90,8 +99,8 @@ class Ranks:
         self._report.close()
         return None
 
-    def _become(self, rank: int) -> None:
-        """Let this process, a fork, be a rank; nothing of the other remains but the report."""
+    def _become_rank(self, rank: int) -> None:
+        """Turn this process, a fork of the launcher, into a rank. Only the report socket stays."""
         self._selector.close()
         self._reports.close()
         self.listener.close()
@@ -106,7 +115,7 @@ class Ranks:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def _variables(self, rank: int) -> dict[str, str]:
-        """Return what torchrun sets."""
+        """Return the variables that torchrun sets."""
         count = str(self._job.size)
         return {
             "RANK": str(rank),
@@ -128,9 +137,12 @@ class Ranks:
         }
 
     def report(self, text: str) -> bool:
-        """In a rank: say what is printed about an exception that nobody caught.
+        """In a rank: send the traceback of an uncaught exception to the launcher.
 
-        Returns whether it was said, so that the launcher will print it.
+        Returns
+        -------
+        bool
+            Whether it was sent. If so, the launcher prints it.
         """
         message = text.encode(errors="replace")
         half = _REPORT_BYTES // 2
@@ -138,19 +150,19 @@ class Ranks:
             message = b"%b\n...\n%b" % (message[:half], message[-half:])
         try:
             self._report.send(b"%d %b" % (self._number, message))
-        except OSError:  # the program closed it
+        except OSError:  # the program closed the socket
             return False
         return True
 
     # ---- the launcher ------------------------------------------------------------------------
 
     def wait(self) -> int:
-        """Wait for all ranks, tell of a failure, and return the exit status.
+        """Wait for all ranks, report a failure, and return the exit status.
 
-        Does not return, but ends as the ranks did, if they were ended by a signal that was sent on.
+        If a forwarded signal ended the ranks, this process ends by the same signal instead.
         """
         for file in (self._signal_file, self._reports):
-            self._selector.register(file, selectors.EVENT_READ, self._look)
+            self._selector.register(file, selectors.EVENT_READ, self._handle_events)
         while self._processes:
             left = None if self._deadline is None else max(0, self._deadline - time.monotonic())
             for key, _ in self._selector.select(left):
@@ -158,14 +170,14 @@ class Ranks:
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self._deadline = None
                 self._send(signal.SIGKILL, self._processes)
-        self._look()
+        self._handle_events()
         restore_signals(self._mask)
         if self._output:
             self._output.finish()
         return self._end()
 
-    def _look(self) -> None:
-        """Handle all that is there: what came at once is judged together."""
+    def _handle_events(self) -> None:
+        """Handle everything that has arrived; events that arrive together are judged together."""
         for number, is_sent in read_signals(self._signal_file):
             if number == signal.SIGCHLD:
                 continue
@@ -181,7 +193,7 @@ class Ranks:
                 for process, rank in self._processes.items()
                 if rank != self._failures.first
             }
-            # Whoever was told to end is doing so already.
+            # After one of these signals the ranks are ending already.
             if not self._signals & {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}:
                 self._send(signal.SIGTERM, others)
 
@@ -198,7 +210,7 @@ class Ranks:
                 message = self._reports.recv(2 * _REPORT_BYTES)
             except BlockingIOError:
                 return
-            if not message:  # all ranks have closed it
+            if not message:  # all ranks have closed the socket
                 if self._reports in self._selector.get_map():
                     self._selector.unregister(self._reports)
                 return
@@ -207,16 +219,17 @@ class Ranks:
 
     def _send(self, number: int, processes: dict[int, int]) -> None:
         if number in (signal.SIGTERM, signal.SIGKILL):
-            self._failures.told_to_end(processes.values())
+            self._failures.terminated(processes.values())
         for process in processes:
             os.kill(process, number)
 
     def _end(self) -> int:
         status = self._failures.status()
-        asked_for = -status in self._signals
-        if not asked_for or self._failures.first_is_told:
+        was_requested = -status in self._signals
+        if not was_requested or self._failures.first_has_report:
             sys.stderr.write(self._failures.sentences())
             sys.stderr.flush()
-        if asked_for and -status != signal.SIGQUIT:  # which would leave a core of this process
+        # SIGQUIT would leave a core dump of this process.
+        if was_requested and -status != signal.SIGQUIT:
             end_by(-status)
         return status if status >= 0 else 128 - status

@@ -1,14 +1,14 @@
-"""The process that imports PyTorch once, and of which every rank of a program is a fork.
+"""The zygote: a process that imports PyTorch once. Every rank of a program is a fork of it.
 
-A fork is what a fresh Python would be that has imported PyTorch: no device is used, no pool of
-threads has started, and each rank reads its variables on first use. A fork takes milliseconds, and
-shares the memory of all that was imported.
+A fork is in the state of a new Python that has just imported PyTorch: no device is initialized, no
+thread pool has started, and each rank reads its variables on first use. A fork takes milliseconds
+and shares the memory of everything that was imported.
 
-The template also serves the ranks' store, as torchrun does. Its socket is there before the ranks
-are: none has to wait for another, and the port is no guess.
+The zygote also serves the ranks' store, as torchrun does. Its socket exists before the ranks do, so
+no rank waits for another, and the port cannot be taken by another process.
 
-Run as a file, with three words for itself, which `start` in ``__init__.py`` gives it, and those of
-the program.
+`start` in ``__init__.py`` runs this file. Its arguments are the three fields of the job, then the
+arguments of ``python``.
 """
 
 import gc
@@ -22,9 +22,10 @@ from pathlib import Path
 
 
 def _import_before_pytorch() -> tuple[types.ModuleType, ...]:
-    """Import modules of the package that are needed before PyTorch is, which the package imports.
+    """Import the modules of the package that are needed before PyTorch, without the package.
 
-    They are not found in `sys.modules` afterwards: the ranks have what `import torch` leaves there.
+    The package itself would import PyTorch. The modules are removed from `sys.modules`, so that the
+    ranks find there only what ``import torch`` leaves.
     """
     package = types.ModuleType("torch_openreg")
     package.__path__ = [str(Path(__file__).parents[2])]
@@ -43,23 +44,24 @@ preflight, signals, launcher, preload, program = _import_before_pytorch()
 
 
 def _end_by_signals() -> None:
-    """End by a signal that came until now, as a process does that does not handle it."""
+    """End by a pending signal, as a process does that does not handle it."""
     for number in signal.sigpending() - {signal.SIGCHLD}:
         signals.end_by(number)
 
 
-def _import_pytorch(words: list[str], count: int) -> None:
-    """Import it, and what the program will need of it; exit if the devices would not be there."""
+def _import_pytorch(arguments: list[str], count: int) -> None:
+    """Import PyTorch and what the program will need of it; exit if there would be no devices."""
     try:
         import torch  # noqa: F401
 
-        preload.preload(words, count)
+        preload.preload(arguments, count)
     finally:
-        preflight.require_devices_of_forks()  # who knows why, if it cannot be imported
+        # If the import fails, this may know the reason.
+        preflight.require_devices_of_forks()
 
 
 def _serve_store(listener: socket.socket) -> object:
-    """Serve the store that ranks look for; it is served as long as the result lives."""
+    """Serve the store of the ranks for as long as the result lives."""
     from torch import distributed
 
     if not distributed.is_available():
@@ -72,19 +74,20 @@ def _serve_store(listener: socket.socket) -> object:
 
 def main() -> None:
     """Start the ranks; in one of them, run the program."""
-    count, prefix, grace, *words = sys.argv[1:]
+    count, prefix, grace, *arguments = sys.argv[1:]
     mask = signals.block_signals()
-    _import_pytorch(words, int(count))
+    _import_pytorch(arguments, int(count))
     _end_by_signals()
     gc.collect()
-    gc.freeze()  # what is garbage in a rank is looked for among its own objects
+    gc.freeze()  # the ranks' collections then skip the shared objects
     ranks = launcher.Ranks(launcher.Job(int(count), prefix == "True", float(grace)), mask)
     with warnings.catch_warnings():
-        # A library's pool of threads, which it restarts in a fork: numpy's, with OMP_NUM_THREADS.
+        # Python warns about threads: numpy's pool, with OMP_NUM_THREADS. numpy restarts it in a
+        # fork.
         warnings.simplefilter("ignore", DeprecationWarning)
         rank = ranks.start(serves_store=True)
     if rank is not None:
-        program.become(words, ranks.variables, ranks.report)
+        program.run(arguments, ranks.variables, ranks.report)
         return
     store = _serve_store(ranks.listener)
     status = ranks.wait()

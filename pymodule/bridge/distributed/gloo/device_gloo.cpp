@@ -1,4 +1,4 @@
-#include "distributed/gloo/gloo.h"
+#include "distributed/gloo/device_gloo.h"
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -20,8 +20,9 @@ using c10d::ProcessGroupGloo;
 using AsyncWork = ProcessGroupGloo::AsyncWork;
 using AsyncWorkPtr = c10::intrusive_ptr<AsyncWork>;
 
-// A collective on device tensors: waits for their streams, then does `host`, the same one on what
-// they were staged as. All else, the future included, is what any collective of Gloo has.
+// A collective on device tensors. It waits for their streams and then runs `host`, the same
+// collective on the staged tensors. Everything else, including the future, is as in any collective
+// of Gloo.
 class DeviceWork final : public AsyncWork {
 public:
   DeviceWork(std::shared_ptr<gloo::Context> context, const char *title, AsyncWorkPtr host,
@@ -30,14 +31,14 @@ public:
                   host->getTimeout(), title, inputs),
         host_(std::move(host)), staging_(std::move(staging)), outputs_(std::move(outputs)),
         inputs_(std::move(inputs)) {
-    // It was recorded for the flight recorder when it was made.
+    // The flight recorder recorded `host` when it was created.
     trace_id_ = host_.get()->*(&DeviceWork::trace_id_);
     trace_reset_epoch_ = host_.get()->*(&DeviceWork::trace_reset_epoch_);
   }
 
   void run() override {
-    const Unwatched unwatched; // of what order it is only its `wait` tells
-    staging_.arrive();
+    const ObserverPause pause; // only `wait` reports its order
+    staging_.wait();
     staging_.copy_to_host();
     host_->run();
     staging_.copy_to_device();
@@ -60,7 +61,8 @@ private:
   Tensors inputs_;
 };
 
-// Whether all are on devices. If only some are, or there are none, PyTorch refuses that itself.
+// Whether all tensors are on devices. If only some are, or there are none, PyTorch raises the
+// error.
 bool are_on_devices(std::initializer_list<const Tensors *> lists) {
   bool any = false;
   for (const auto *list : lists) {
@@ -78,16 +80,17 @@ bool are_on_devices(const Tensors &tensors, const TensorLists &lists) {
                      [](const auto &list) { return list.empty() || are_on_devices({&list}); });
 }
 
-// Host tensors for a message, which Gloo reads or writes as soon as it is told of them.
+// Host tensors for a message. Gloo accesses them as soon as it gets them, so this waits for the
+// streams.
 Tensors stage_message(const Tensors &tensors) {
   Staging staging;
   auto host = staging.add(tensors);
   staging.record();
-  staging.arrive();
+  staging.wait();
   return host;
 }
 
-// A device that opens no connections. One for all shadows: each has a thread.
+// A Gloo device that opens no connections. All shadows share it, because each device has a thread.
 const std::shared_ptr<gloo::transport::Device> &unconnected_device() {
   static const auto &device = *new std::shared_ptr<gloo::transport::Device>(
       ProcessGroupGloo::createDeviceForHostname("127.0.0.1", /*lazyInit=*/true));
@@ -103,11 +106,11 @@ c10::intrusive_ptr<ProcessGroupGloo::Options> shadow_options() {
 
 } // namespace
 
-// The group once more, with its contexts and counters but without threads: it makes collectives
-// that nobody begins.
-class Gloo::Shadow final : public ProcessGroupGloo {
+// A second group with the same contexts and counters but without threads. It creates collectives
+// that no thread begins.
+class DeviceGloo::Shadow final : public ProcessGroupGloo {
 public:
-  explicit Shadow(const Gloo &group)
+  explicit Shadow(const DeviceGloo &group)
       : ProcessGroupGloo(c10::make_intrusive<c10d::HashStore>(), group.getRank(), group.getSize(),
                          shadow_options()) {
     contexts_ = group.contexts_;
@@ -115,8 +118,8 @@ public:
     local_id_ = group.local_id_;
   }
 
-  // What `call` makes, which takes the next numbers of the group.
-  template <class Call> AsyncWorkPtr make(Gloo &group, Call call) {
+  // Returns the collective that `call` creates. It uses the next numbers of the group.
+  template <class Call> AsyncWorkPtr make(DeviceGloo &group, Call call) {
     pg_uid_ = group.pg_uid_;
     pg_desc_ = group.pg_desc_;
     options_->timeout = group.options_->timeout;
@@ -133,19 +136,19 @@ public:
 
 // ---- threads ------------------------------------------------------------------------------------
 
-// A thread lets go of work and its tensors after the work is done, and wants the GIL for it.
+// A thread releases work and its tensors after the work is done, and needs the GIL for that.
 
 namespace {
 
-// The groups of this process, and who may end one.
+// The groups of this process. The lock is held while a group is removed or finished.
 std::mutex groups_mutex;
-std::set<Gloo *> groups;
+std::set<DeviceGloo *> groups;
 
-// Holds a thread of a group until all its threads are held: nothing queued before is left then.
-class Meeting final : public AsyncWork {
+// Blocks a thread of a group until all its threads are blocked. Then all earlier work has finished.
+class ThreadRendezvous final : public AsyncWork {
 public:
-  Meeting(std::shared_ptr<gloo::Context> context, std::shared_ptr<std::latch> all,
-          std::chrono::milliseconds timeout)
+  ThreadRendezvous(std::shared_ptr<gloo::Context> context, std::shared_ptr<std::latch> all,
+                   std::chrono::milliseconds timeout)
       : AsyncWork(std::move(context), {}, c10d::OpType::UNKNOWN, 0, timeout), all_(std::move(all)) {
   }
 
@@ -160,15 +163,16 @@ private:
 
 } // namespace
 
-Gloo::Gloo(const StorePtr &store, int rank, int size, c10::intrusive_ptr<Options> options)
+DeviceGloo::DeviceGloo(const StorePtr &store, int rank, int size,
+                       c10::intrusive_ptr<Options> options)
     : ProcessGroupGloo(store, rank, size, std::move(options)), process_(getpid()) {
   const std::lock_guard lock(groups_mutex);
   groups.insert(this);
 }
 
-// As the base class ends its threads, which it does with the GIL if whoever let go of the group has
-// it, as DistributedDataParallel does.
-Gloo::~Gloo() {
+// Ends the threads as the base class does, but without the GIL. The base class would hold it when
+// the last owner does, as DistributedDataParallel does.
+DeviceGloo::~DeviceGloo() {
   const WithoutGil no_gil;
   {
     const std::lock_guard lock(groups_mutex);
@@ -186,7 +190,7 @@ Gloo::~Gloo() {
   threads_.clear();
 }
 
-void Gloo::finish_all() {
+void DeviceGloo::finish_all() {
   const std::lock_guard lock(groups_mutex);
   for (auto *group : groups) {
     if (group->process_ == getpid()) {
@@ -195,13 +199,14 @@ void Gloo::finish_all() {
   }
 }
 
-void Gloo::finish() {
+void DeviceGloo::finish() {
   const auto count = threads_.size();
   auto all = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(count) + 1);
   {
     const std::lock_guard lock(workMutex_);
     for (size_t i = 0; i < count; i++) {
-      workQueue_.push_back(c10::make_intrusive<Meeting>(contexts_.front(), all, options_->timeout));
+      workQueue_.push_back(
+          c10::make_intrusive<ThreadRendezvous>(contexts_.front(), all, options_->timeout));
     }
   }
   workProduceCV_.notify_all();
@@ -209,12 +214,12 @@ void Gloo::finish() {
 }
 
 template <class Call>
-Gloo::WorkPtr Gloo::run_staged(const char *title, Staging staging, TensorLists outputs,
-                               Tensors inputs, Call call) {
+DeviceGloo::WorkPtr DeviceGloo::run_staged(const char *title, Staging staging, TensorLists outputs,
+                                           Tensors inputs, Call call) {
   staging.record();
-  tell_watcher([&](Watcher &watcher) {
+  notify_observers([&](Observer &observer) {
     for (const auto &tensors : outputs) {
-      watcher.fill(tensors);
+      observer.fill(tensors);
     }
   });
   AsyncWorkPtr host;
@@ -238,7 +243,7 @@ Gloo::WorkPtr Gloo::run_staged(const char *title, Staging staging, TensorLists o
 
 // ---- collectives --------------------------------------------------------------------------------
 
-Gloo::WorkPtr Gloo::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
+DeviceGloo::WorkPtr DeviceGloo::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
   if (!are_on_devices({&tensors})) {
     return ProcessGroupGloo::broadcast(tensors, options);
   }
@@ -248,8 +253,8 @@ Gloo::WorkPtr Gloo::broadcast(Tensors &tensors, const c10d::BroadcastOptions &op
                     [&](ProcessGroupGloo &shadow) { shadow.broadcast(host, options); });
 }
 
-// Of dense and of sparse tensors: allreduce_sparse comes here, too.
-Gloo::WorkPtr Gloo::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {
+// For dense and sparse tensors: allreduce_sparse calls this, too.
+DeviceGloo::WorkPtr DeviceGloo::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {
   if (!are_on_devices({&tensors})) {
     return ProcessGroupGloo::allreduce(tensors, options);
   }
@@ -260,7 +265,7 @@ Gloo::WorkPtr Gloo::allreduce(Tensors &tensors, const c10d::AllreduceOptions &op
                     [&](ProcessGroupGloo &shadow) { shadow.allreduce(host, options); });
 }
 
-Gloo::WorkPtr Gloo::reduce(Tensors &tensors, const c10d::ReduceOptions &options) {
+DeviceGloo::WorkPtr DeviceGloo::reduce(Tensors &tensors, const c10d::ReduceOptions &options) {
   if (!are_on_devices({&tensors})) {
     return ProcessGroupGloo::reduce(tensors, options);
   }
@@ -270,8 +275,8 @@ Gloo::WorkPtr Gloo::reduce(Tensors &tensors, const c10d::ReduceOptions &options)
                     [&](ProcessGroupGloo &shadow) { shadow.reduce(host, options); });
 }
 
-Gloo::WorkPtr Gloo::allgather(TensorLists &outputs, Tensors &inputs,
-                              const c10d::AllgatherOptions &options) {
+DeviceGloo::WorkPtr DeviceGloo::allgather(TensorLists &outputs, Tensors &inputs,
+                                          const c10d::AllgatherOptions &options) {
   if (!are_on_devices(inputs, outputs)) {
     return ProcessGroupGloo::allgather(outputs, inputs, options);
   }
@@ -283,8 +288,8 @@ Gloo::WorkPtr Gloo::allgather(TensorLists &outputs, Tensors &inputs,
       [&](ProcessGroupGloo &shadow) { shadow.allgather(host_outputs, host_inputs, options); });
 }
 
-Gloo::WorkPtr Gloo::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
-                                        const c10d::AllgatherOptions &options) {
+DeviceGloo::WorkPtr DeviceGloo::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
+                                                    const c10d::AllgatherOptions &options) {
   if (!are_on_devices(inputs, outputs)) {
     return ProcessGroupGloo::allgather_coalesced(outputs, inputs, options);
   }
@@ -297,8 +302,8 @@ Gloo::WorkPtr Gloo::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
                     });
 }
 
-Gloo::WorkPtr Gloo::gather(TensorLists &outputs, Tensors &inputs,
-                           const c10d::GatherOptions &options) {
+DeviceGloo::WorkPtr DeviceGloo::gather(TensorLists &outputs, Tensors &inputs,
+                                       const c10d::GatherOptions &options) {
   if (!are_on_devices(inputs, outputs)) {
     return ProcessGroupGloo::gather(outputs, inputs, options);
   }
@@ -310,8 +315,8 @@ Gloo::WorkPtr Gloo::gather(TensorLists &outputs, Tensors &inputs,
       [&](ProcessGroupGloo &shadow) { shadow.gather(host_outputs, host_inputs, options); });
 }
 
-Gloo::WorkPtr Gloo::scatter(Tensors &outputs, TensorLists &inputs,
-                            const c10d::ScatterOptions &options) {
+DeviceGloo::WorkPtr DeviceGloo::scatter(Tensors &outputs, TensorLists &inputs,
+                                        const c10d::ScatterOptions &options) {
   if (!are_on_devices(outputs, inputs)) {
     return ProcessGroupGloo::scatter(outputs, inputs, options);
   }
@@ -323,10 +328,10 @@ Gloo::WorkPtr Gloo::scatter(Tensors &outputs, TensorLists &inputs,
       [&](ProcessGroupGloo &shadow) { shadow.scatter(host_outputs, host_inputs, options); });
 }
 
-Gloo::WorkPtr Gloo::alltoall_base(at::Tensor &output, at::Tensor &input,
-                                  std::vector<int64_t> &output_counts,
-                                  std::vector<int64_t> &input_counts,
-                                  const c10d::AllToAllOptions &options) {
+DeviceGloo::WorkPtr DeviceGloo::alltoall_base(at::Tensor &output, at::Tensor &input,
+                                              std::vector<int64_t> &output_counts,
+                                              std::vector<int64_t> &input_counts,
+                                              const c10d::AllToAllOptions &options) {
   if (!is_on_device(output) || output.device() != input.device()) {
     return ProcessGroupGloo::alltoall_base(output, input, output_counts, input_counts, options);
   }
@@ -339,8 +344,8 @@ Gloo::WorkPtr Gloo::alltoall_base(at::Tensor &output, at::Tensor &input,
       });
 }
 
-Gloo::WorkPtr Gloo::alltoall(Tensors &outputs, Tensors &inputs,
-                             const c10d::AllToAllOptions &options) {
+DeviceGloo::WorkPtr DeviceGloo::alltoall(Tensors &outputs, Tensors &inputs,
+                                         const c10d::AllToAllOptions &options) {
   if (!are_on_devices({&outputs, &inputs})) {
     return ProcessGroupGloo::alltoall(outputs, inputs, options);
   }
@@ -354,9 +359,9 @@ Gloo::WorkPtr Gloo::alltoall(Tensors &outputs, Tensors &inputs,
 
 // ---- messages -----------------------------------------------------------------------------------
 
-// What is none is refused before anything is waited for.
+// Invalid messages are rejected before anything waits.
 
-Gloo::WorkPtr Gloo::send(Tensors &tensors, int rank, int tag) {
+DeviceGloo::WorkPtr DeviceGloo::send(Tensors &tensors, int rank, int tag) {
   if (!are_on_devices({&tensors})) {
     return ProcessGroupGloo::send(tensors, rank, tag);
   }
@@ -364,7 +369,7 @@ Gloo::WorkPtr Gloo::send(Tensors &tensors, int rank, int tag) {
   return ProcessGroupGloo::send(host, rank, tag);
 }
 
-Gloo::WorkPtr Gloo::recv(Tensors &tensors, int rank, int tag) {
+DeviceGloo::WorkPtr DeviceGloo::recv(Tensors &tensors, int rank, int tag) {
   if (!are_on_devices({&tensors})) {
     return ProcessGroupGloo::recv(tensors, rank, tag);
   }
@@ -372,7 +377,7 @@ Gloo::WorkPtr Gloo::recv(Tensors &tensors, int rank, int tag) {
   return ProcessGroupGloo::recv(host, rank, tag);
 }
 
-Gloo::WorkPtr Gloo::recvAnysource(Tensors &tensors, int tag) {
+DeviceGloo::WorkPtr DeviceGloo::recvAnysource(Tensors &tensors, int tag) {
   if (!are_on_devices({&tensors})) {
     return ProcessGroupGloo::recvAnysource(tensors, tag);
   }
@@ -384,7 +389,7 @@ Gloo::WorkPtr Gloo::recvAnysource(Tensors &tensors, int tag) {
 
 namespace {
 
-// Those of the parent, or what PyTorch takes in the place of options that are not Gloo's.
+// The given options, or the default that PyTorch uses for options that are not Gloo's.
 c10::intrusive_ptr<ProcessGroupGloo::Options>
 gloo_options(const c10::intrusive_ptr<c10d::Backend::Options> &options) {
   auto own = c10::dynamic_intrusive_pointer_cast<ProcessGroupGloo::Options>(options);
@@ -394,7 +399,7 @@ gloo_options(const c10::intrusive_ptr<c10d::Backend::Options> &options) {
 } // namespace
 
 template <class Make>
-c10::intrusive_ptr<c10d::Backend> Gloo::once(const StorePtr &store, Make make) {
+c10::intrusive_ptr<c10d::Backend> DeviceGloo::once(const StorePtr &store, Make make) {
   auto group = last_store_ == store ? last_made_.lock() : c10::intrusive_ptr<Backend>();
   if (!group) {
     group = make();
@@ -404,8 +409,9 @@ c10::intrusive_ptr<c10d::Backend> Gloo::once(const StorePtr &store, Make make) {
   return group;
 }
 
-c10::intrusive_ptr<c10d::Backend> Gloo::split(const StorePtr &store, const std::vector<int> &ranks,
-                                              const c10::intrusive_ptr<Backend::Options> &options) {
+c10::intrusive_ptr<c10d::Backend>
+DeviceGloo::split(const StorePtr &store, const std::vector<int> &ranks,
+                  const c10::intrusive_ptr<Backend::Options> &options) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank_);
   if (found == ranks.end()) {
     return nullptr;
@@ -416,16 +422,16 @@ c10::intrusive_ptr<c10d::Backend> Gloo::split(const StorePtr &store, const std::
     for (const auto rank : ranks) {
       own->global_ranks_in_group.push_back(groupRanks()[rank]);
     }
-    return c10::make_intrusive<Gloo>(store->clone(), static_cast<int>(found - ranks.begin()),
-                                     static_cast<int>(ranks.size()), std::move(own));
+    return c10::make_intrusive<DeviceGloo>(store->clone(), static_cast<int>(found - ranks.begin()),
+                                           static_cast<int>(ranks.size()), std::move(own));
   });
 }
 
-c10::intrusive_ptr<c10d::Backend> Gloo::merge(const StorePtr &store,
-                                              const c10::intrusive_ptr<Backend::Options> &options,
-                                              const int &rank, const int &size) {
+c10::intrusive_ptr<c10d::Backend>
+DeviceGloo::merge(const StorePtr &store, const c10::intrusive_ptr<Backend::Options> &options,
+                  const int &rank, const int &size) {
   return once(store, [&] {
-    return c10::make_intrusive<Gloo>(store->clone(), rank, size, gloo_options(options));
+    return c10::make_intrusive<DeviceGloo>(store->clone(), rank, size, gloo_options(options));
   });
 }
 

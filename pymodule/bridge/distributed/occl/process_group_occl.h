@@ -1,23 +1,24 @@
-// The backend "occl" of torch.distributed: collectives and messages between devices, without the
-// host. In CUDA mode it is the backend "nccl", and what it does is what PyTorch's ProcessGroupNCCL
-// does.
+// The backend "occl" of torch.distributed: collectives and messages between devices, without copies
+// to the host. In CUDA mode it is the backend "nccl" and behaves as PyTorch's ProcessGroupNCCL.
 //
-// A call returns when its work is queued, or done: a short collective on idle streams is done by
-// the calling thread if the other ranks are there (operation.h), for a hand-over would take longer.
-// With asyncOp=false that is work of the current stream and there is nothing to wait for; otherwise
-// it is work of a stream of the group's own, which waits for the current stream first, and `wait()`
-// makes the then current stream wait for it. Who forgets to wait reads what was there before.
+// A call returns when its work is queued, or done: if streams are idle and the other ranks are
+// ready, the calling thread runs a short collective itself (operation.h), which is faster than
+// handing it over. With asyncOp=false the work runs on the current stream, and there is nothing to
+// wait for. Otherwise it runs on a stream of the group, which waits for the current stream first,
+// and `wait()` makes the stream that is current then wait for it. A program that forgets to wait
+// reads old data.
 //
-// Ranks number their collectives in the order of the calls, and what has the same number belongs
-// together; so the collectives of a communicator are done one after the other, whichever streams
-// they are given to (`Order`). Messages are numbered for each peer and direction, and each of these
-// has an order and a stream of its own, so that they pass each other and collectives.
+// Ranks number their collectives in the order of the calls, and collectives with the same number
+// belong together. So the collectives of a communicator run one after the other, whatever streams
+// they are on (CallOrder). Messages are numbered for each peer and direction, and each of these has
+// its own order and stream, so messages may overtake collectives and each other.
 //
-// What is called between startCoalescing and endCoalescing is one operation of one stream: its
-// collectives in their order, then all of its messages at the same time.
+// Calls between startCoalescing and endCoalescing form one operation on one stream: first the
+// collectives in their order, then all messages concurrently.
 //
-// Two mutexes. `submitting_` is held while work is queued, which may wait for room in a stream; who
-// holds it does not have the GIL. `naming_` is held for moments, and is all that abort() takes.
+// Two mutexes. A thread holds `submit_mutex_` while it queues work, which may wait for room in a
+// stream; it does not hold the GIL then. `communicators_mutex_` is held briefly, and abort() takes
+// only that.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -33,7 +34,7 @@
 
 namespace openreg {
 
-// X(name): what NCCL can be told of a communicator, in numbers. Taken, and without effect.
+// X(name): the integer settings of an NCCL communicator. They are accepted and have no effect.
 #define OPENREG_NCCL_CONFIG(X)                                                                     \
   X(blocking)                                                                                      \
   X(cga_cluster_size)                                                                              \
@@ -50,13 +51,13 @@ namespace openreg {
   X(graph_usage_mode)                                                                              \
   X(num_rma_ctx)
 
-class Occl final : public c10d::Backend {
+class ProcessGroupOccl final : public c10d::Backend {
 public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
   struct Config {
-#define OPENREG_FIELD(name) int name = INT_MIN; // not told
+#define OPENREG_FIELD(name) int name = INT_MIN; // not set
     OPENREG_NCCL_CONFIG(OPENREG_FIELD)
 #undef OPENREG_FIELD
     std::string net_name, comm_name;
@@ -66,14 +67,14 @@ public:
     explicit Options(bool is_high_priority_stream = false);
 
     bool is_high_priority_stream;
-    // What NCCL is told of a group that is a part of another. Nothing depends on it here.
-    c10::intrusive_ptr<Occl> split_from;
+    // NCCL's settings of a group that was split from another one. They have no effect here.
+    c10::intrusive_ptr<ProcessGroupOccl> split_from;
     int split_color = -2;
     Config config;
   };
 
-  Occl(StorePtr store, int rank, int size, c10::intrusive_ptr<Options> options);
-  ~Occl() override;
+  ProcessGroupOccl(StorePtr store, int rank, int size, c10::intrusive_ptr<Options> options);
+  ~ProcessGroupOccl() override;
 
   const std::string getBackendName() const override {
     return backend_name();
@@ -91,7 +92,7 @@ public:
     return true;
   }
 
-  // ---- collectives (occl.cpp) -------------------------------------------------------------------
+  // ---- collectives (collectives.cpp) ------------------------------------------------------------
 
   WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
   WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
@@ -124,7 +125,7 @@ public:
                    const c10d::AllToAllOptions &options) override;
   WorkPtr barrier(const c10d::BarrierOptions &options) override;
 
-  // ---- messages (occl_messages.cpp), several at once (occl_submit.cpp) --------------------------
+  // ---- messages (messages.cpp), coalescing (submit.cpp) -----------------------------------------
 
   WorkPtr send(Tensors &tensors, int rank, int tag) override;
   WorkPtr recv(Tensors &tensors, int rank, int tag) override;
@@ -132,7 +133,7 @@ public:
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
-  // ---- the group (occl_group.cpp) ---------------------------------------------------------------
+  // ---- the group (group.cpp) --------------------------------------------------------------------
 
   void setTimeout(std::chrono::milliseconds timeout) override {
     options_->timeout = timeout;
@@ -152,7 +153,7 @@ public:
   }
   bool is_connected();
   void enableCollectivesTiming() override {
-    times_ = true;
+    is_timed_ = true;
   }
   void waitForPendingWorks() override;
   c10d::ErrorType getError() override;
@@ -162,51 +163,52 @@ public:
     return id_;
   }
   void add_ephemeral_timeout(std::chrono::milliseconds time) {
-    extra_time_->add(time);
+    ephemeral_timeout_->add(time);
   }
 
-  // ---- memory (occl_memory.cpp), of which every rank reaches all --------------------------------
+  // ---- memory allocation (memory.cpp) -----------------------------------------------------------
 
-  // As NCCL's, where devices can multicast: from the 9th generation on.
+  // As with NCCL: true for devices that support multicast, from compute capability 9.0 on.
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
-  // What a pool takes memory from.
+  // The allocator for memory pools of this group.
   std::shared_ptr<PluggableAllocator> memory_allocator();
-  // Nothing is to be registered; the group must be connected, as NCCL's.
+  // Registers nothing, but requires that the group is connected, as NCCL does.
   void check_pool(int device);
 
 private:
-  // What the group has on a device. Messages that are not coalesced do not need the whole group:
-  // they have a communicator for each pair, unless the group's was there from the start.
+  // The group's communicators and streams on a device. Messages outside of coalescing need only two
+  // ranks: they use a communicator for the pair, unless the group's was created at the start.
   struct Connection {
     CommunicatorPtr communicator; // null until it is needed
-    int stream;                   // for what the current stream shall not do itself
-    Order collectives;
+    int stream;                   // for asynchronous work
+    CallOrder collectives;
     std::map<int, CommunicatorPtr> pairs; // by peer
-    // By communicator, peer, and whether they are sent.
-    std::map<std::tuple<const Communicator *, int, bool>, Order> messages;
-    std::map<std::pair<int, bool>, int> lanes; // streams of what is not coalesced
+    // By communicator, peer, and direction (true: sends).
+    std::map<std::tuple<const Communicator *, int, bool>, CallOrder> messages;
+    // The streams of messages outside of coalescing, by peer and direction.
+    std::map<std::pair<int, bool>, int> message_streams;
   };
 
-  // What is asked for by a call.
+  // The arguments of a call in one form for all collectives and messages.
   struct Request {
     c10d::OpType type;
     std::string title;          // "all_reduce"
-    const char *name = nullptr; // as the profiler's parameters have it; null: as the title
+    const char *name = nullptr; // in the profiler's parameters; null: the title
     bool is_async;
     std::chrono::milliseconds timeout = kUnset;
-    Tensors inputs{}, outputs{}; // not empty: the first says on which device
-    std::vector<Collective> collectives{};
+    Tensors inputs{}, outputs{}; // the first tensor determines the device
+    std::vector<CollectiveArguments> collectives{};
     std::vector<openreg_message> messages{};
     std::vector<int64_t> input_rows{}, output_rows{};
-    std::vector<std::pair<at::Tensor, at::Tensor>> copies{}; // afterwards, on its stream: to, from
-    Tensors reads{}, writes{};                               // of what is coalesced
-    Tensors kept{};                                          // besides inputs and outputs
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies{}; // to, from; run behind the work
+    Tensors reads{}, writes{};                               // of coalesced calls
+    Tensors kept{};                                          // other tensors to keep alive
     bool has_collectives = false, is_barrier = false, is_coalesced = false;
-    int source = -1; // of a message that is received
+    int source = -1; // the sender of a received message
     c10::DeviceIndex device = -1;
 
-    Collective &add(openreg_collective_kind kind, openreg_dtype dtype) {
+    CollectiveArguments &add(openreg_collective_kind kind, openreg_dtype dtype) {
       has_collectives = true;
       auto &added = collectives.emplace_back();
       added.call.kind = kind;
@@ -216,31 +218,31 @@ private:
     bool is_message() const { return !has_collectives; }
   };
   static constexpr std::chrono::milliseconds kUnset{-1};
-  using Frames = std::shared_ptr<const PythonFrames>;
+  using StackPtr = std::shared_ptr<const PythonStack>;
 
-  // Takes a request its way: queues it, or adds it to those that are queued together. None for what
-  // the current stream does.
+  // Queues a request, or adds it to the coalesced ones. Returns null for synchronous work, which
+  // runs on the current stream.
   WorkPtr submit(Request request);
-  // With `submitting_` held:
-  WorkPtr add_coalesced(Request request, Frames frames);
-  WorkPtr queue(Request request, Frames frames);
-  at::Tensor own_part(const Request &request) const;
+  // With `submit_mutex_` held:
+  WorkPtr add_coalesced(Request request, StackPtr stack);
+  WorkPtr queue(Request request, StackPtr stack);
+  at::Tensor own_output(const Request &request) const;
   c10::intrusive_ptr<OcclWork> make_work(const Request &request, int stream) const;
   int choose_stream(Connection &connection, const Request &request);
   CommunicatorPtr choose_communicator(Connection &connection, Request &request);
   template <class Do>
-  static void for_each_order(Connection &connection, const Request &request,
-                             const Communicator *communicator, Do act);
+  static void for_each_call_order(Connection &connection, const Request &request,
+                                  const Communicator *communicator, Do act);
   Connection &connection_on(c10::DeviceIndex device);
   const CommunicatorPtr &communicator_on(c10::DeviceIndex device);
   CommunicatorPtr join(std::string key, std::vector<int> ranks, c10::DeviceIndex device);
 
-  // The number of a call that comes next.
+  // The sequence number of the next call.
   uint64_t next_number(bool is_message) const;
-  // For the flight recorder (occl_record.cpp).
-  RecordedCall describe(const Request &request, std::string title, Frames frames);
-  RecordPtr record(const Request &request, Frames frames);
-  const std::shared_ptr<RecordedGroup> &recorded_group();
+  // For the flight recorder (flight_entries.cpp).
+  FlightCall describe(const Request &request, std::string title, StackPtr stack);
+  FlightEntryPtr add_flight_entry(const Request &request, StackPtr stack);
+  const std::shared_ptr<FlightGroup> &flight_group();
 
   void check_alive();
   c10::DeviceIndex guess_device();
@@ -249,26 +251,26 @@ private:
   const StorePtr store_;
   const c10::intrusive_ptr<Options> options_;
   const uint64_t id_;
-  int rank_start_ = 0, rank_stride_ = 0; // of the group in the world, for the profiler
+  int rank_start_ = 0, rank_stride_ = 0; // global ranks of the group, for the profiler
 
-  std::mutex submitting_;
+  std::mutex submit_mutex_;
   std::map<c10::DeviceIndex, Connection> connections_;
   uint64_t collective_number_ = 0, message_number_ = 0;
-  uint64_t call_number_ = 0; // of all, also those that are queued together
-  std::shared_ptr<RecordedGroup> recorded_;
-  const std::shared_ptr<ExtraTime> extra_time_ = std::make_shared<ExtraTime>();
-  std::unique_ptr<MemPool> pool_; // of tensors that the group allocates
+  uint64_t call_number_ = 0; // counts all calls, including coalesced ones
+  std::shared_ptr<FlightGroup> flight_group_;
+  const std::shared_ptr<EphemeralTimeout> ephemeral_timeout_ = std::make_shared<EphemeralTimeout>();
+  std::unique_ptr<MemPool> pool_; // for allocateTensor()
   int communicator_count_ = 0;
-  bool is_eager_ = false; // the communicator is there before the first call
+  bool is_eager_ = false; // the communicator was created before the first call
   bool is_coalescing_ = false;
   std::optional<Request> coalesced_;
-  std::atomic<bool> times_;
-  bool blocks_;
+  std::atomic<bool> is_timed_;
+  bool is_blocking_;
   int64_t split_count_ = 0;
 
-  std::mutex naming_;
-  std::vector<CommunicatorPtr> named_; // all of the group's
-  std::string ended_;                  // why; empty: it goes on
+  std::mutex communicators_mutex_;
+  std::vector<CommunicatorPtr> communicators_; // all communicators of the group
+  std::string abort_reason_;                   // empty: the group is alive
 };
 
 } // namespace openreg

@@ -1,4 +1,6 @@
-#include "distributed/occl/occl.h"
+// The collectives of ProcessGroupOccl: they check PyTorch's arguments and make a Request of them.
+
+#include "distributed/occl/process_group_occl.h"
 
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
@@ -8,15 +10,16 @@ namespace openreg {
 
 namespace {
 
-// As an input, or an output, whose memory the tensor's is.
-at::Tensor in_order(const at::Tensor &tensor) {
+// The tensor itself if it is contiguous in its memory format, or a copy.
+at::Tensor as_contiguous(const at::Tensor &tensor) {
   return tensor.is_contiguous(tensor.suggest_memory_format()) ? tensor : tensor.contiguous();
 }
 
 } // namespace
 
-Occl::WorkPtr Occl::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
-  const auto &tensor = only_tensor(tensors);
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::broadcast(Tensors &tensors,
+                                                      const c10d::BroadcastOptions &options) {
+  const auto &tensor = single_tensor(tensors);
   check_tensor(tensor);
   const auto root = options.rootRank + options.rootTensor;
   check_rank("broadcast", root, size_);
@@ -25,32 +28,35 @@ Occl::WorkPtr Occl::broadcast(Tensors &tensors, const c10d::BroadcastOptions &op
   auto &collective = request.add(OPENREG_COLLECTIVE_BROADCAST, dtype_of(tensor, true));
   collective.call.root = static_cast<int>(root);
   if (root == rank_) {
-    collective.inputs = {input_of(tensor)};
+    collective.inputs = {input_buffer(tensor)};
   } else {
-    collective.outputs = {output_of(tensor)};
+    collective.outputs = {output_buffer(tensor)};
   }
   return submit(std::move(request));
 }
 
-Occl::WorkPtr Occl::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {
-  const auto &tensor = only_tensor(tensors);
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::allreduce(Tensors &tensors,
+                                                      const c10d::AllreduceOptions &options) {
+  const auto &tensor = single_tensor(tensors);
   check_tensor(tensor);
   Request request{c10d::OpType::ALLREDUCE, "all_reduce", "allreduce", options.asyncOp,
                   options.timeout,         tensors,      tensors};
   auto &collective = request.add(OPENREG_COLLECTIVE_ALL_REDUCE, OPENREG_DTYPE_BYTES);
   set_reduction(collective, "all_reduce", tensor, options.reduceOp, true, request.kept);
-  collective.inputs = collective.outputs = {output_of(tensor)};
+  collective.inputs = collective.outputs = {output_buffer(tensor)};
   return submit(std::move(request));
 }
 
-Occl::WorkPtr Occl::allreduce_sparse(Tensors &, const c10d::AllreduceOptions &) {
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::allreduce_sparse(Tensors &,
+                                                             const c10d::AllreduceOptions &) {
   TORCH_CHECK(false, backend_title(),
               " does not support all_reduce with sparse tensors. Please use dense tensors "
               "instead.");
 }
 
-Occl::WorkPtr Occl::allreduce_coalesced(Tensors &tensors,
-                                        const c10d::AllreduceCoalescedOptions &options) {
+ProcessGroupOccl::WorkPtr
+ProcessGroupOccl::allreduce_coalesced(Tensors &tensors,
+                                      const c10d::AllreduceCoalescedOptions &options) {
   check_same_device(tensors);
   Request request{c10d::OpType::COALESCED,
                   "allreduce_coalesced",
@@ -62,13 +68,14 @@ Occl::WorkPtr Occl::allreduce_coalesced(Tensors &tensors,
   for (const auto &tensor : tensors) {
     auto &collective = request.add(OPENREG_COLLECTIVE_ALL_REDUCE, OPENREG_DTYPE_BYTES);
     set_reduction(collective, "all_reduce", tensor, options.reduceOp, false, request.kept);
-    collective.inputs = collective.outputs = {output_of(tensor)};
+    collective.inputs = collective.outputs = {output_buffer(tensor)};
   }
   return submit(std::move(request));
 }
 
-Occl::WorkPtr Occl::reduce(Tensors &tensors, const c10d::ReduceOptions &options) {
-  const auto &tensor = only_tensor(tensors);
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::reduce(Tensors &tensors,
+                                                   const c10d::ReduceOptions &options) {
+  const auto &tensor = single_tensor(tensors);
   check_tensor(tensor);
   const auto root = options.rootRank + options.rootTensor;
   check_rank("reduce", root, size_);
@@ -77,20 +84,20 @@ Occl::WorkPtr Occl::reduce(Tensors &tensors, const c10d::ReduceOptions &options)
   auto &collective = request.add(OPENREG_COLLECTIVE_REDUCE, OPENREG_DTYPE_BYTES);
   set_reduction(collective, "reduce", tensor, options.reduceOp, true, request.kept);
   collective.call.root = static_cast<int>(root);
-  collective.inputs = {input_of(tensor)};
+  collective.inputs = {input_buffer(tensor)};
   if (root == rank_) {
-    collective.outputs = {output_of(tensor)};
+    collective.outputs = {output_buffer(tensor)};
   }
   return submit(std::move(request));
 }
 
 // ---- gathering ----------------------------------------------------------------------------------
 
-Occl::WorkPtr Occl::allgather(TensorLists &outputs, Tensors &inputs,
-                              const c10d::AllgatherOptions &options) {
-  const auto &input = only_tensor(inputs);
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::allgather(TensorLists &outputs, Tensors &inputs,
+                                                      const c10d::AllgatherOptions &options) {
+  const auto &input = single_tensor(inputs);
   check_tensor(input);
-  const auto &list = only_list(outputs);
+  const auto &list = single_list(outputs);
   check_list(list, input, size_);
   TORCH_CHECK_VALUE(list[rank_].numel() == input.numel(), "Output tensor ", rank_, " has ",
                     list[rank_].numel(), " elements, and the input of rank ", rank_, " has ",
@@ -98,21 +105,21 @@ Occl::WorkPtr Occl::allgather(TensorLists &outputs, Tensors &inputs,
   Request request{c10d::OpType::ALLGATHER, "all_gather", nullptr, options.asyncOp,
                   options.timeout,         inputs,       list};
   auto &collective = request.add(OPENREG_COLLECTIVE_ALL_GATHER, dtype_of(input));
-  collective.inputs = {input_of(input)};
+  collective.inputs = {input_buffer(input)};
   for (const auto &output : list) {
     if (output.is_contiguous(output.suggest_memory_format())) {
-      collective.outputs.push_back(output_of(output));
+      collective.outputs.push_back(output_buffer(output));
     } else {
       const auto &[to, from] =
           request.copies.emplace_back(output, at::empty_like(output, at::MemoryFormat::Contiguous));
-      collective.outputs.push_back(output_of(from));
+      collective.outputs.push_back(output_buffer(from));
     }
   }
   return submit(std::move(request));
 }
 
-Occl::WorkPtr Occl::_allgather_base(at::Tensor &output, at::Tensor &input,
-                                    const c10d::AllgatherOptions &options) {
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::_allgather_base(at::Tensor &output, at::Tensor &input,
+                                                            const c10d::AllgatherOptions &options) {
   check_tensor(input);
   check_tensor(output);
   TORCH_CHECK_TYPE(input.dtype() == output.dtype(),
@@ -129,18 +136,20 @@ Occl::WorkPtr Occl::_allgather_base(at::Tensor &output, at::Tensor &input,
                   {input},
                   {output}};
   auto &collective = request.add(OPENREG_COLLECTIVE_ALL_GATHER, dtype_of(input));
-  collective.inputs = {input_of(input)};
-  collective.outputs = {output_of(output)};
+  collective.inputs = {input_buffer(input)};
+  collective.outputs = {output_buffer(output)};
   return submit(std::move(request));
 }
 
-Occl::WorkPtr Occl::allgather_coalesced(TensorLists &, Tensors &, const c10d::AllgatherOptions &) {
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::allgather_coalesced(TensorLists &, Tensors &,
+                                                                const c10d::AllgatherOptions &) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "ProcessGroup", backend_title(),
                               " does not support allgather_coalesced");
 }
 
-Occl::WorkPtr Occl::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
-                                                    const c10d::AllgatherOptions &options) {
+ProcessGroupOccl::WorkPtr
+ProcessGroupOccl::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                                  const c10d::AllgatherOptions &options) {
   check_same_device(inputs);
   check_same_device(outputs);
   TORCH_CHECK_VALUE(inputs.size() == outputs.size(),
@@ -156,32 +165,32 @@ Occl::WorkPtr Occl::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &i
     TORCH_CHECK_VALUE(inputs[i].numel() * size_ == outputs[i].numel(),
                       "output tensor size must be equal to world_size times input tensor size");
     auto &collective = request.add(OPENREG_COLLECTIVE_ALL_GATHER, dtype_of(inputs[i]));
-    collective.inputs = {input_of(inputs[i])};
-    collective.outputs = {output_of(outputs[i])};
+    collective.inputs = {input_buffer(inputs[i])};
+    collective.outputs = {output_buffer(outputs[i])};
   }
   return submit(std::move(request));
 }
 
-Occl::WorkPtr Occl::gather(TensorLists &outputs, Tensors &inputs,
-                           const c10d::GatherOptions &options) {
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::gather(TensorLists &outputs, Tensors &inputs,
+                                                   const c10d::GatherOptions &options) {
   const auto refuse = [](const std::string &what) {
     TORCH_CHECK_VALUE(false, "ProcessGroup", backend_title(), "::gather: ", what);
   };
   c10d::assertRootRank(refuse, options.rootRank, size_);
-  const auto &input = only_tensor(inputs);
+  const auto &input = single_tensor(inputs);
   check_tensor(input);
   Request request{c10d::OpType::GATHER, "gather", nullptr, options.asyncOp,
                   options.timeout,      inputs,   {}};
   auto &collective = request.add(OPENREG_COLLECTIVE_GATHER, dtype_of(input));
   collective.call.root = static_cast<int>(options.rootRank);
-  collective.inputs = {input_of(input)};
+  collective.inputs = {input_buffer(input)};
   if (rank_ == options.rootRank) {
     c10d::assertGatherOutputTensorList(refuse, outputs, size_);
     c10d::assertTypeAndSizesMatch(refuse, outputs[0], input.options(), input.sizes());
     request.outputs = outputs[0];
     for (const auto &output : outputs[0]) {
       check_tensor(output);
-      collective.outputs.push_back(output_of(output));
+      collective.outputs.push_back(output_buffer(output));
     }
   } else {
     c10d::assertEmptyOutputTensorList(refuse, outputs);
@@ -189,26 +198,26 @@ Occl::WorkPtr Occl::gather(TensorLists &outputs, Tensors &inputs,
   return submit(std::move(request));
 }
 
-Occl::WorkPtr Occl::scatter(Tensors &outputs, TensorLists &inputs,
-                            const c10d::ScatterOptions &options) {
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::scatter(Tensors &outputs, TensorLists &inputs,
+                                                    const c10d::ScatterOptions &options) {
   const auto refuse = [](const std::string &what) {
     TORCH_CHECK_VALUE(false, "ProcessGroup", backend_title(), "::scatter: ", what);
   };
   c10d::assertRootRank(refuse, options.rootRank, size_);
-  const auto &output = only_tensor(outputs);
+  const auto &output = single_tensor(outputs);
   check_tensor(output);
   Request request{c10d::OpType::SCATTER, "scatter", nullptr, options.asyncOp,
                   options.timeout,       {},        outputs};
   auto &collective = request.add(OPENREG_COLLECTIVE_SCATTER, dtype_of(output));
   collective.call.root = static_cast<int>(options.rootRank);
-  collective.outputs = {output_of(output)};
+  collective.outputs = {output_buffer(output)};
   if (rank_ == options.rootRank) {
     c10d::assertScatterInputTensorList(refuse, inputs, size_);
     c10d::assertTypeAndSizesMatch(refuse, inputs[0], output.options(), output.sizes());
     request.inputs = inputs[0];
     for (const auto &input : inputs[0]) {
       check_tensor(input);
-      collective.inputs.push_back(input_of(input));
+      collective.inputs.push_back(input_buffer(input));
     }
   } else {
     c10d::assertEmptyInputTensorList(refuse, inputs);
@@ -216,13 +225,14 @@ Occl::WorkPtr Occl::scatter(Tensors &outputs, TensorLists &inputs,
   return submit(std::move(request));
 }
 
-// ---- reducing a part for each rank --------------------------------------------------------------
+// ---- reduce_scatter -----------------------------------------------------------------------------
 
-Occl::WorkPtr Occl::reduce_scatter(Tensors &outputs, TensorLists &inputs,
-                                   const c10d::ReduceScatterOptions &options) {
-  const auto &output = only_tensor(outputs);
+ProcessGroupOccl::WorkPtr
+ProcessGroupOccl::reduce_scatter(Tensors &outputs, TensorLists &inputs,
+                                 const c10d::ReduceScatterOptions &options) {
+  const auto &output = single_tensor(outputs);
   check_tensor(output);
-  const auto &list = only_list(inputs);
+  const auto &list = single_list(inputs);
   check_list(list, output, size_);
   TORCH_CHECK_VALUE(list[rank_].numel() == output.numel(), "Input tensor ", rank_, " has ",
                     list[rank_].numel(), " elements, and the output of rank ", rank_, " has ",
@@ -237,15 +247,16 @@ Occl::WorkPtr Occl::reduce_scatter(Tensors &outputs, TensorLists &inputs,
   auto &collective = request.add(OPENREG_COLLECTIVE_REDUCE_SCATTER, OPENREG_DTYPE_BYTES);
   set_reduction(collective, "reduce_scatter", output, options.reduceOp, false, request.kept);
   for (const auto &input : list) {
-    request.kept.push_back(in_order(input));
-    collective.inputs.push_back(input_of(request.kept.back()));
+    request.kept.push_back(as_contiguous(input));
+    collective.inputs.push_back(input_buffer(request.kept.back()));
   }
-  collective.outputs = {output_of(output)};
+  collective.outputs = {output_buffer(output)};
   return submit(std::move(request));
 }
 
-Occl::WorkPtr Occl::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
-                                         const c10d::ReduceScatterOptions &options) {
+ProcessGroupOccl::WorkPtr
+ProcessGroupOccl::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                                       const c10d::ReduceScatterOptions &options) {
   TORCH_CHECK_TYPE(input.dtype() == output.dtype(),
                    "input tensor must be the same type as the output tensor.");
   TORCH_CHECK_VALUE(input.numel() == output.numel() * size_,
@@ -263,13 +274,14 @@ Occl::WorkPtr Occl::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
                   {output}};
   auto &collective = request.add(OPENREG_COLLECTIVE_REDUCE_SCATTER, OPENREG_DTYPE_BYTES);
   set_reduction(collective, "reduce_scatter", output, options.reduceOp, false, request.kept);
-  collective.inputs = {input_of(input)};
-  collective.outputs = {output_of(output)};
+  collective.inputs = {input_buffer(input)};
+  collective.outputs = {output_buffer(output)};
   return submit(std::move(request));
 }
 
-Occl::WorkPtr Occl::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
-                                                    const c10d::ReduceScatterOptions &options) {
+ProcessGroupOccl::WorkPtr
+ProcessGroupOccl::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                                  const c10d::ReduceScatterOptions &options) {
   check_same_device(inputs);
   check_same_device(outputs);
   TORCH_CHECK_VALUE(inputs.size() == outputs.size(),
@@ -286,18 +298,18 @@ Occl::WorkPtr Occl::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &i
                       "input tensor must be the same size as output size times world size");
     auto &collective = request.add(OPENREG_COLLECTIVE_REDUCE_SCATTER, OPENREG_DTYPE_BYTES);
     set_reduction(collective, "reduce_scatter", outputs[i], options.reduceOp, false, request.kept);
-    collective.inputs = {input_of(inputs[i])};
-    collective.outputs = {output_of(outputs[i])};
+    collective.inputs = {input_buffer(inputs[i])};
+    collective.outputs = {output_buffer(outputs[i])};
   }
   return submit(std::move(request));
 }
 
 // ---- all to all ---------------------------------------------------------------------------------
 
-Occl::WorkPtr Occl::alltoall_base(at::Tensor &output, at::Tensor &input,
-                                  std::vector<int64_t> &output_rows,
-                                  std::vector<int64_t> &input_rows,
-                                  const c10d::AllToAllOptions &options) {
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::alltoall_base(at::Tensor &output, at::Tensor &input,
+                                                          std::vector<int64_t> &output_rows,
+                                                          std::vector<int64_t> &input_rows,
+                                                          const c10d::AllToAllOptions &options) {
   check_tensor(output);
   check_tensor(input);
   TORCH_CHECK_TYPE(input.dtype() == output.dtype(), "Tensors must have identical type");
@@ -312,15 +324,15 @@ Occl::WorkPtr Occl::alltoall_base(at::Tensor &output, at::Tensor &input,
                   {input},
                   {output}};
   auto &collective = request.add(OPENREG_COLLECTIVE_ALL_TO_ALL, dtype_of(input));
-  collective.inputs = split_rows(input_of(input), input, input_rows, size_);
-  collective.outputs = split_rows(output_of(output), output, output_rows, size_);
+  collective.inputs = split_rows(input_buffer(input), input, input_rows, size_);
+  collective.outputs = split_rows(output_buffer(output), output, output_rows, size_);
   request.input_rows = input_rows;
   request.output_rows = output_rows;
   return submit(std::move(request));
 }
 
-Occl::WorkPtr Occl::alltoall(Tensors &outputs, Tensors &inputs,
-                             const c10d::AllToAllOptions &options) {
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::alltoall(Tensors &outputs, Tensors &inputs,
+                                                     const c10d::AllToAllOptions &options) {
   TORCH_CHECK_VALUE(!outputs.empty(), "Tensor list must be nonempty");
   check_list(outputs, outputs[0], size_);
   check_list(inputs, outputs[0], size_);
@@ -330,17 +342,17 @@ Occl::WorkPtr Occl::alltoall(Tensors &outputs, Tensors &inputs,
   for (int rank = 0; rank < size_; ++rank) {
     check_tensor(inputs[rank]);
     check_tensor(outputs[rank]);
-    collective.inputs.push_back(input_of(inputs[rank]));
-    collective.outputs.push_back(output_of(outputs[rank]));
+    collective.inputs.push_back(input_buffer(inputs[rank]));
+    collective.outputs.push_back(output_buffer(outputs[rank]));
   }
   return submit(std::move(request));
 }
 
 // ---- barrier ------------------------------------------------------------------------------------
 
-// Work of a stream, as all collectives: it comes behind what was queued before. Waiting for it is
-// waiting on the host.
-Occl::WorkPtr Occl::barrier(const c10d::BarrierOptions &options) {
+// A barrier is work on a stream, like all collectives: it runs behind what was queued before.
+// Waiting for it blocks the host.
+ProcessGroupOccl::WorkPtr ProcessGroupOccl::barrier(const c10d::BarrierOptions &options) {
   Request request{c10d::OpType::ALLREDUCE,
                   "all_reduce_barrier",
                   "barrier",

@@ -1,5 +1,5 @@
-// The sum of sparse tensors among processes. For dense ones PyTorch has kernels of all collectives
-// for any device; this one it has for CUDA's.
+// The all_reduce of sparse tensors. For dense tensors PyTorch has kernels of all collectives for
+// any device; for sparse tensors it has one for CUDA alone.
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 

@@ -1,9 +1,9 @@
-// All-to-all operators of torch.ops.symm_mem that are told how much goes where by tensors on the
-// device, so that nobody waits for it on the host: NVSHMEM's, in PyTorch. Rows are what is moved.
+// All-to-all operators of torch.ops.symm_mem that read from device tensors how many rows go where,
+// so the host waits for nothing. In PyTorch NVSHMEM provides them.
 //
-// A rank's input has a split for each rank and expert, of so many rows: by ranks, then experts, or
-// the other way round; then the output has them the former way. A rank takes its splits from the
-// inputs of all others.
+// A rank's input has a split, a number of rows, for each rank and expert: ordered by ranks and then
+// experts, or the other way round. The output has the opposite order. A rank reads its splits from
+// the inputs of all ranks.
 
 #include <cstring>
 
@@ -20,11 +20,11 @@ template <class Value> Value *view_of(const at::Tensor &tensor) {
 
 struct Exchange {
   int64_t rank, ranks, experts;
-  bool ranks_first;                       // in the input
-  bool has_offsets;                       // of the input's splits; else they follow each other
-  int64_t align;                          // of the rows of each expert in the output, if not 0
-  std::vector<const char *> inputs;       // of all ranks
-  std::vector<const int64_t *> in_splits; // and behind them offsets, if they have them
+  bool ranks_first;                 // order of the input
+  bool has_offsets;                 // the input gives offsets; otherwise splits follow each other
+  int64_t align;                    // of each expert's rows in the output; 0: none
+  std::vector<const char *> inputs; // by rank
+  std::vector<const int64_t *> in_splits; // by rank; offsets follow if has_offsets
   char *out;
   int64_t *out_splits, *out_offsets;
   size_t row_bytes;
@@ -33,7 +33,7 @@ struct Exchange {
   openreg_status operator()() const;
 
 private:
-  int64_t majors() const { return ranks_first ? experts : ranks; } // of the output
+  int64_t majors() const { return ranks_first ? experts : ranks; } // outer order of the output
   int64_t minors() const { return ranks_first ? ranks : experts; }
   int64_t index_in(int64_t peer, int64_t expert) const {
     return ranks_first ? peer * experts + expert : expert * ranks + peer;
@@ -53,7 +53,7 @@ int64_t Exchange::offset_in(const int64_t *splits, int64_t index) const {
   return offset;
 }
 
-// What has no rows has some, for kernels that cannot have none.
+// Pads an empty expert to one alignment unit, because kernels cannot handle an empty one.
 int64_t Exchange::round_up(int64_t rows) const {
   return align == 0 ? rows : std::max((rows + align - 1) / align * align, align);
 }
@@ -106,11 +106,11 @@ void exchange(const char *name, const at::Tensor &input, const at::Tensor &out,
               const at::Tensor &in_splits, const at::Tensor &out_splits, const std::string &group,
               bool ranks_first, bool has_offsets, int64_t align) {
   require_tensors(name, input, out, in_splits, out_splits);
-  const auto place = require_place(name, input, group);
-  require_place(name, out, group);
-  const auto splits = require_place(name, in_splits, group);
-  require_place(name, out_splits, group);
-  const auto &peers = *place.peers;
+  const auto location = require_location(name, input, group);
+  require_location(name, out, group);
+  const auto splits = require_location(name, in_splits, group);
+  require_location(name, out_splits, group);
+  const auto &peers = *location.peers;
   const auto count = in_splits.size(-1);
   TORCH_CHECK(in_splits.dim() == (has_offsets ? 2 : 1) &&
                   in_splits.numel() == (has_offsets ? 2 : 1) * count && out_splits.dim() == 2 &&
@@ -133,7 +133,7 @@ void exchange(const char *name, const at::Tensor &input, const at::Tensor &out,
                 .row_bytes = static_cast<size_t>(input.stride(0)) * input.element_size(),
                 .input_rows = input.size(0),
                 .output_rows = out.size(0)};
-  for (const auto *view : peers.views_at(place.offset)) {
+  for (const auto *view : peers.views_at(location.offset)) {
     work.inputs.push_back(view);
   }
   for (const auto *view : splits.peers->views_at(splits.offset)) {
@@ -142,21 +142,21 @@ void exchange(const char *name, const at::Tensor &input, const at::Tensor &out,
   queue_between_barriers(peers, std::move(work));
 }
 
-void all_to_all_vdev(at::Tensor input, at::Tensor out, at::Tensor in_splits, at::Tensor out_splits,
-                     std::string group) {
+void all_to_all_vdev(at::Tensor &input, at::Tensor &out, at::Tensor &in_splits,
+                     at::Tensor &out_splits, std::string group) {
   exchange("all_to_all_vdev", input, out, in_splits, out_splits, group, /*ranks_first=*/true,
            /*has_offsets=*/false, /*align=*/0);
 }
 
-void all_to_all_vdev_2d(at::Tensor input, at::Tensor out, at::Tensor in_splits,
-                        at::Tensor out_splits, std::string group, std::optional<int64_t> align) {
+void all_to_all_vdev_2d(at::Tensor &input, at::Tensor &out, at::Tensor &in_splits,
+                        at::Tensor &out_splits, std::string group, std::optional<int64_t> align) {
   TORCH_CHECK(align.value_or(1) > 0, "major_align must be positive");
   exchange("all_to_all_vdev_2d", input, out, in_splits, out_splits, group, /*ranks_first=*/true,
            /*has_offsets=*/false, align.value_or(1));
 }
 
-void all_to_all_vdev_2d_offset(at::Tensor input, at::Tensor out, at::Tensor in_splits,
-                               at::Tensor out_splits, std::string group) {
+void all_to_all_vdev_2d_offset(at::Tensor &input, at::Tensor &out, at::Tensor &in_splits,
+                               at::Tensor &out_splits, std::string group) {
   exchange("all_to_all_vdev_2d_offset", input, out, in_splits, out_splits, group,
            /*ranks_first=*/false, /*has_offsets=*/true, /*align=*/0);
 }

@@ -1,6 +1,6 @@
-// How DistributedDataParallel measures its steps on a device: an event at each point.
+// Measures the steps of DistributedDataParallel on a device, by an event at each point.
 
-#include "distributed/timer.h"
+#include "distributed/ddp_timer.h"
 
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
@@ -20,7 +20,7 @@ public:
   explicit DeviceTimer(c10::Device device) : device_(device.index()) {}
 
   void record(Event point) override {
-    Timer::record(point); // the host's time
+    Timer::record(point); // records the host's time, too
     auto &event = events_.at(static_cast<size_t>(point));
     if (!event) {
       event = make_event(device_, true);
@@ -30,7 +30,7 @@ public:
     check(openreg_event_record(event.get(), stream));
   }
 
-  // None for points that were not recorded, or in another order: of a step that did not end.
+  // No value for points that were not recorded, or not in order: that step did not end.
   std::optional<int64_t> measureDifference(Event start, Event end) override {
     const auto *first = events_.at(static_cast<size_t>(start)).get();
     const auto *last = events_.at(static_cast<size_t>(end)).get();
@@ -54,7 +54,7 @@ private:
 
 } // namespace
 
-void register_timer() {
+void register_ddp_timer() {
   c10d::TimerRegistry()->Register(
       kDeviceType,
       [](c10::Device device) -> std::unique_ptr<c10d::Timer> {

@@ -1,21 +1,21 @@
-// The backend "gloo" for tensors of devices: PyTorch's ProcessGroupGloo, which computes on CPU
-// tensors, given CPU tensors over device memory (staging.h).
+// The backend "gloo" for device tensors: PyTorch's ProcessGroupGloo, which computes on CPU tensors,
+// works on CPU tensors over device memory (staging.h).
 //
-// Why a class that derives from it, and no backend that wraps one. Processes number their
-// collectives in the order of the calls, and what has the same number belongs together; so a
-// collective must have its number when it is called, and may begin only when its streams have come
-// there. A wrapper could do one or the other. Here a collective on device tensors is made by
-// PyTorch's own code in a shadow of the group, which numbers and checks but has no threads that
-// would begin it (`Shadow`). It is then queued, within work that waits for the streams first, for
-// the threads of the group. So collectives on CPU tensors and on devices are of one order, a
-// barrier waits for all of them, and errors, futures, timeouts and the flight recorder are
-// PyTorch's. Collectives on CPU tensors are none of this file's business.
+// Why this class derives from ProcessGroupGloo and does not wrap it: processes number their
+// collectives in the order of the calls, and collectives with the same number belong together. So a
+// collective must get its number when it is called, but may begin only when its streams have
+// arrived. A wrapper can do only one of these. Here PyTorch's own code creates a collective on
+// device tensors in a shadow of the group, which numbers and checks it but has no threads that
+// would begin it (`Shadow`). The group's threads then run it inside work that waits for the streams
+// first. So collectives on CPU tensors and on devices share one order, a barrier waits for both,
+// and errors, futures, timeouts and the flight recorder are PyTorch's. This file does not change
+// collectives on CPU tensors.
 //
-// As with CUDA: a call returns at once, `wait()` returns when the data has arrived, and work that
-// is submitted afterwards, on whichever stream, sees it. Refused, with the same sentences, is what
-// Gloo refuses for CUDA tensors (allreduce_coalesced). More than there: send and receive, which
-// wait for the current stream when they are called; and gathering coalesced. There, Gloo's threads
-// touch device memory in these, and end the process.
+// As with CUDA, a call returns at once, `wait()` returns when the data has arrived, and work that
+// is submitted after that, on any stream, sees it. What Gloo rejects for CUDA tensors is rejected
+// with the same messages (allreduce_coalesced). Two things work here that do not work with CUDA,
+// where Gloo's threads touch device memory and crash the process: send and receive, which wait for
+// the current stream when they are called, and allgather_coalesced.
 #pragma once
 
 #include "compat/process_group_gloo.h"
@@ -28,16 +28,16 @@
 
 namespace openreg {
 
-class Gloo final : public c10d::ProcessGroupGloo {
+class DeviceGloo final : public c10d::ProcessGroupGloo {
 public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-  Gloo(const StorePtr &store, int rank, int size, c10::intrusive_ptr<Options> options);
-  ~Gloo() override;
+  DeviceGloo(const StorePtr &store, int rank, int size, c10::intrusive_ptr<Options> options);
+  ~DeviceGloo() override;
 
-  // Waits until the threads of this process' groups have let go of all that was queued so far. Not
-  // with the GIL.
+  // Waits until the threads of this process's groups have released all work that was queued so far.
+  // The caller must not hold the GIL.
   static void finish_all();
 
   WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
@@ -72,20 +72,20 @@ private:
 
   void finish();
 
-  // Makes a collective by `call`, which is given the shadow and calls it with what `staging` gave,
-  // and queues it.
+  // Creates a collective and queues it. `call` receives the shadow and calls the collective on it,
+  // with the tensors from `staging`.
   template <class Call>
   WorkPtr run_staged(const char *title, Staging staging, TensorLists outputs, Tensors inputs,
                      Call call);
 
-  // A group of another store, which `make` makes unless the last call was for the same one: PyTorch
-  // asks once for each device type that the group serves, and the store is good for one.
+  // Returns a group for another store. Calls `make` unless the last call was for the same store:
+  // PyTorch asks once for each device type of the group, and a store serves one group.
   template <class Make> c10::intrusive_ptr<Backend> once(const StorePtr &store, Make make);
 
-  const pid_t process_; // whose threads they are: a child of it has none
+  const pid_t process_; // that owns the threads; a forked child has none
 
   std::mutex shadow_mutex_;
-  c10::intrusive_ptr<Shadow> shadow_; // made when it is first needed
+  c10::intrusive_ptr<Shadow> shadow_; // created on first use
 
   StorePtr last_store_;
   c10::weak_intrusive_ptr<Backend> last_made_{c10::intrusive_ptr<Backend>()};

@@ -1,7 +1,0 @@
-#pragma once
-
-namespace openreg {
-
-void register_timer();
-
-} // namespace openreg
