@@ -1,7 +1,7 @@
-"""Every benchmark, or those that are named, each in a process of its own: `python bench launch`.
+"""Run all benchmarks or the named ones, each in its own process: `python bench launch`.
 
-Ends with the goals that were missed over all of them; the exit status is 0 if there are none and
-every benchmark ran to its end.
+At the end it lists the goals that the benchmarks missed. The exit status is 0 if they missed none
+and every benchmark ran to its end.
 """
 
 import os
@@ -17,20 +17,21 @@ BENCHMARKS = sorted({path.stem for path in FOLDER.glob("*.py")} - {"__main__", "
 
 
 def missed_by(name: str) -> list[str]:
-    """Run a benchmark, and return the goals that it missed."""
+    """Run a benchmark and return the goals that it missed."""
     print(f"==== {name}", flush=True)
     with tempfile.NamedTemporaryFile("r") as file:
         status = subprocess.run(
             [sys.executable, FOLDER / f"{name}.py"], env=os.environ | {MISSED_FILE: file.name}
         ).returncode
         missed = file.read().splitlines()
-    return missed if status in (0, MISSED_STATUS) else [*missed, f"ended with status {status}"]
+    return missed if status in (0, MISSED_STATUS) else [*missed, f"exited with status {status}"]
 
 
 def main(names: list[str]) -> int:
-    """Run the benchmarks, and return the exit status."""
+    """Run the benchmarks and return the exit status."""
     if unknown := set(names) - set(BENCHMARKS):
-        sys.exit(f"{', '.join(sorted(unknown))}: expected some of {', '.join(BENCHMARKS)}")
+        known = ", ".join(BENCHMARKS)
+        sys.exit(f"unknown benchmarks: {', '.join(sorted(unknown))}; expected some of {known}")
     missed = [f"{name}: {line}" for name in names or BENCHMARKS for line in missed_by(name)]
     print("\n==== " + (f"{len(missed)} goals missed:" if missed else "all goals met"))
     print("\n".join(missed))

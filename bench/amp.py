@@ -1,4 +1,4 @@
-"""What mixed precision costs: casts that are not needed, unscaling, and whole steps in float16."""
+"""The cost of mixed precision: calls that need no cast, unscaling, and steps in float16."""
 
 from collections.abc import Callable
 
@@ -7,14 +7,14 @@ from harness import Ratio, Table, Work, one_thread, run, time_ratio
 from programs import batch, mlp
 from torch.nn import functional as F
 
-# Calls in one region of autocast, so that entering and leaving it does not count.
+# Calls per autocast region, so that entering and leaving it does not count.
 CALLS = 1000
 ELEMENTS = 16 << 20
 
 Call = Callable[[torch.Tensor], object]
 
-# Operators of each policy, and two without one, on arguments that need no cast. Those in CPU_TOO
-# have the same policy in CPU autocast.
+# Operators of each policy and two without a policy, on arguments that need no cast. The operators
+# in CPU_TOO have the same policy in CPU autocast.
 CPU_TOO = {"mm", "matmul", "addmm", "linear", "mse_loss"}
 CALLS_WITHOUT_CAST: dict[str, tuple[torch.dtype, Call]] = {
     "mm": (torch.float16, lambda a: torch.mm(a, a)),
@@ -31,7 +31,7 @@ CALLS_WITHOUT_CAST: dict[str, tuple[torch.dtype, Call]] = {
 
 
 def overhead(device: str, dtype: torch.dtype, call: Call) -> Ratio:
-    """Measure calls under autocast against the same without."""
+    """Measure calls with autocast against the same calls without."""
     a = torch.ones(8, 8, dtype=dtype, device=device)
     calls = range(CALLS)
 
@@ -47,8 +47,10 @@ def overhead(device: str, dtype: torch.dtype, call: Call) -> Ratio:
 
 
 def print_overhead() -> None:
-    """Print what autocast costs a call that needs no cast, here and on the CPU."""
-    table = Table("Autocast: a call that needs no cast, under autocast / without", "1000 calls")
+    """Print the overhead of autocast on calls that need no cast, on the device and on the CPU."""
+    table = Table(
+        "Autocast: time of calls that need no cast, with autocast / without", "1000 calls"
+    )
     for name, (dtype, call) in CALLS_WITHOUT_CAST.items():
         table.row(name, overhead("openreg", dtype, call), at_most=1.05)
         if name in CPU_TOO:
@@ -56,7 +58,7 @@ def print_overhead() -> None:
 
 
 def unscale(dtype: torch.dtype, parts: int) -> Work:
-    """Unscale 16 M gradients in some tensors. The scale only turns signs, so values stay."""
+    """Unscale 16 M gradients in `parts` tensors. The scale is -1, so that values stay the same."""
     part = ELEMENTS // parts
     gradients = [torch.ones(part, dtype=dtype, device="openreg") for _ in range(parts)]
     found_inf, scale = torch.zeros(1, device="openreg"), torch.tensor(-1.0, device="openreg")
@@ -65,7 +67,7 @@ def unscale(dtype: torch.dtype, parts: int) -> Work:
 
 def print_unscale() -> None:
     """Print the rate of the scaler's kernel against reading and writing as many bytes."""
-    table = Table("Unscale: its rate / rate of inverting all bits in place", "gradients")
+    table = Table("Unscale: rate / rate of inverting all bits in place", "gradients")
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         words = torch.zeros(ELEMENTS * dtype.itemsize // 4, dtype=torch.int32)
         for parts in (1, 128):

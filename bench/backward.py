@@ -1,7 +1,7 @@
-"""What a backward on another thread costs small steps, and what is left without such threads.
+"""The cost of running backward on another thread, for small training steps.
 
-Steps of training on openreg over the same on the CPU, each in a process of its own, in turn: as
-usual, and with OPENREG_AUTOGRAD_THREADS=0.
+Compares training steps on openreg with the same steps on the CPU, by default and with
+OPENREG_AUTOGRAD_THREADS=0. Each runs in its own process, and the processes take turns.
 """
 
 import launch

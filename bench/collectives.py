@@ -1,12 +1,12 @@
-"""What collectives among devices cost: against Gloo on CPU tensors, and written directly in C.
+"""Collectives among devices, compared with Gloo on CPU tensors and with direct C code.
 
-All sides run in turn, in the same processes. A collective on devices is called through
-`torch.distributed` and waited for by a synchronization; Gloo's calls wait by themselves. The direct
-side is bench/movement_c.c: the same movement by two processes on shared memory, without PyTorch. A
-turn takes as long as its slowest rank.
+All sides run in the same processes and take turns. The device side calls a collective of
+`torch.distributed` and synchronizes afterwards. Gloo's calls wait by themselves. The direct side is
+bench/movement_c.c: two processes move the same data in shared memory, without PyTorch. The time of
+a turn is that of its slowest rank.
 
-The bytes of a row are those of one rank's tensor: of what goes in, but of reduce_scatter what comes
-out. What it costs to start ranks is in bench/launching_ranks.py.
+The size of a row is that of one rank's input tensor, or of the output tensor for reduce_scatter.
+bench/launching_ranks.py measures how long it takes to start ranks.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from torch import nn
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = {4 * KIB: "4 KiB", MIB: "1 MiB", 8 * MIB: "8 MiB", 64 * MIB: "64 MiB"}
 
-# What Gloo's time is at least, over that of devices, by bytes.
+# Minimum ratio of Gloo's time to the devices' time, by bytes.
 GLOO_GOALS = {
     "all_reduce": {4 * KIB: 5, MIB: 4.5, 64 * MIB: 5},
     "all_gather_single": {4 * KIB: 4, MIB: 5, 64 * MIB: 5},
@@ -41,16 +41,16 @@ GLOO_GOALS = {
     "barrier": {0: 6},
 }
 CROWDED_GOALS = {"all_reduce": {4 * KIB: 10, MIB: 10, 8 * MIB: 6}}
-# What the devices' time is at most, over that of the movement alone.
+# Maximum ratio of the devices' time to the direct side's time, by bytes.
 DIRECT_GOALS = {MIB: 1.5, 64 * MIB: 1.2}
 DDP_GOAL = 1.10
 
 
-# ---- what each rank does ------------------------------------------------------------------------
+# ---- one rank ------------------------------------------------------------------------------------
 
 
 class Sides(NamedTuple):
-    """One collective, in each form that there is."""
+    """One collective, as a callable for each side."""
 
     device: Work
     gloo: Work
@@ -58,7 +58,7 @@ class Sides(NamedTuple):
 
 
 class Bench:
-    """One rank's side of the measurements; all ranks call the same methods in the same order."""
+    """One rank of the measurements. All ranks call the same methods in the same order."""
 
     def __init__(self, rank: int, size: int, movement: "Movement | None") -> None:
         self.rank, self.size, self.movement = rank, size, movement
@@ -66,7 +66,7 @@ class Bench:
         self.devices, self.gloo = (dist.new_group(backend=name) for name in ("occl", "gloo"))
 
     def sides(self, name: str, size_bytes: int) -> Sides:
-        """Make the tensors of a collective, and its forms."""
+        """Make the tensors of a collective and return the call of each side."""
         count = size_bytes // 4
 
         def on(device: torch.device, group: dist.ProcessGroup) -> Work:
@@ -116,9 +116,9 @@ class Bench:
     def times(
         self, works: list[Work], *, turns: int = 21, seconds: float = 0.02
     ) -> list[list[float]]:
-        """Return nanoseconds of a call, of each work in each turn: the slowest rank's."""
-        # Each side as long as the others: ranks do not begin at the same time, which few calls of
-        # the faster side would show more of than many calls of the slower one.
+        """Return the nanoseconds of a call on the slowest rank, for each turn and work."""
+        # All sides run for the same time. Ranks do not start at the same moment, which would
+        # distort few calls of a fast side more than many calls of a slow side.
         for work in works:
             self._seconds(work, 3)
         once = torch.tensor([self._seconds(work, 10) / 10 for work in works])
@@ -128,7 +128,7 @@ class Bench:
         gc.collect()
         gc.disable()
         for turn in range(turns):
-            for index in range(len(works)):  # who comes first changes, so that none gains by it
+            for index in range(len(works)):  # rotate the order, so that no side has an advantage
                 which = (index + turn) % len(works)
                 duration = self._seconds(works[which], calls[which])
                 times[turn, which] = duration / calls[which] * 1e9
@@ -137,13 +137,13 @@ class Bench:
         return times.tolist()
 
     def collective(self, name: str, size_bytes: int) -> list[list[float]]:
-        """Measure a collective; Gloo's time is the last column."""
+        """Measure a collective. The last column is Gloo's time."""
         device, gloo, direct = self.sides(name, size_bytes)
         works = [device, gloo] if direct is None else [device, direct, gloo]
         return self.times(works)
 
     def training(self) -> list[list[float]]:
-        """Measure a step of DDP, and one without."""
+        """Measure a training step with DDP and one without."""
         steps = []
         for is_parallel in (True, False):
             model = mlp().to(self.device)
@@ -154,7 +154,7 @@ class Bench:
 
 
 class Movement:
-    """The direct side, of two ranks: bench/movement_c.c."""
+    """The direct side, with two ranks: bench/movement_c.c."""
 
     CAPACITY = 128 * MIB
     FILE_BYTES = 4096 + 4 * CAPACITY
@@ -163,11 +163,11 @@ class Movement:
         self._library = ctypes.CDLL(str(library))
         opened = os.open(file, os.O_RDWR)
         if self._library.movement_join(opened, rank, ctypes.c_size_t(self.CAPACITY)) != 0:
-            raise MemoryError("the memory of the direct side cannot be mapped")
+            raise MemoryError("cannot map the shared memory of the direct side")
         os.close(opened)
 
     def work(self, name: str, size_bytes: int) -> Work:
-        """Return a collective."""
+        """Return a callable that runs a collective."""
         function = getattr(self._library, f"movement_{name.removesuffix('_single')}")
         size = ctypes.c_size_t(size_bytes)
         return lambda: function(size)
@@ -176,8 +176,8 @@ class Movement:
 # ---- the processes -------------------------------------------------------------------------------
 
 
-def be_a_rank(rank, size, store, library, file, requests) -> None:  # noqa: ANN001
-    """Run in each process: answer what is asked until nothing is."""
+def run_rank(rank, size, store, library, file, requests) -> None:  # noqa: ANN001
+    """Run one rank: answer requests until None arrives."""
     one_thread()
     dist.init_process_group(store=dist.FileStore(store, size), rank=rank, world_size=size)
     torch.accelerator.set_device_index(rank)
@@ -194,7 +194,7 @@ Ask = Callable[..., list[list[float]]]
 
 @contextlib.contextmanager
 def ranks(size: int, *, with_direct: bool) -> Iterator[Ask]:
-    """Start so many ranks, and give what asks them all, and answers as one of them."""
+    """Start `size` ranks. Yield a function that asks all of them and returns rank 0's answer."""
     library = built("libbench_movement.so") if with_direct else None
     context = multiprocessing.get_context("spawn")
     memory = os.memfd_create("bench_movement")
@@ -206,7 +206,7 @@ def ranks(size: int, *, with_direct: bool) -> Iterator[Ask]:
         for rank in range(size):
             pipe, theirs = context.Pipe()
             arguments = (rank, size, f"{folder}/store", library, f"/proc/{os.getpid()}/fd/{memory}")
-            process = context.Process(target=be_a_rank, args=(*arguments, theirs), daemon=True)
+            process = context.Process(target=run_rank, args=(*arguments, theirs), daemon=True)
             process.start()
             theirs.close()
             processes.append(process)
@@ -239,7 +239,7 @@ def ratio_of(times: list[list[float]], mine: int, reference: int) -> Ratio:
 
 
 def collective_rows(size: int, goals: dict[str, dict[int, float]], *, with_direct: bool) -> None:
-    """Print what collectives cost among so many ranks."""
+    """Print the cost of collectives among `size` ranks."""
     measured = {}
     with ranks(size, with_direct=with_direct) as ask:
         table = Table(f"{size} ranks: rate on devices / rate of Gloo on the CPU", "collective")
@@ -249,7 +249,9 @@ def collective_rows(size: int, goals: dict[str, dict[int, float]], *, with_direc
                 times = measured[title, size_bytes] = ask("collective", name, size_bytes)
                 table.row(title, ratio_of(times, 0, -1).as_rate(), at_least=goal)
         if with_direct:
-            table = Table(f"{size} ranks: time on devices / of the movement alone", "collective")
+            table = Table(
+                f"{size} ranks: time on devices / time of moving the data alone", "collective"
+            )
             for (title, size_bytes), times in measured.items():
                 table.row(title, ratio_of(times, 0, 1), at_most=DIRECT_GOALS.get(size_bytes))
             table = Table(f"{size} ranks: training with DDP / without", "step")
@@ -257,27 +259,30 @@ def collective_rows(size: int, goals: dict[str, dict[int, float]], *, with_direc
 
 
 def program_rows(program: str) -> dict[str, Ratio]:
-    """Return what a benchmark in C has measured, by its keys."""
+    """Run a C benchmark and return its ratios by key."""
     environment = {**os.environ, "OPENREG_GROUP": f"bench-{os.getpid()}"}
-    said = subprocess.run(
+    result = subprocess.run(
         [built(program)], env=environment, check=True, stdout=subprocess.PIPE, text=True
     )
-    lines = (line.split() for line in said.stdout.splitlines())
+    lines = (line.split() for line in result.stdout.splitlines())
     return {key: Ratio(*map(float, numbers)) for key, *numbers in lines}
 
 
 def arithmetic_rows() -> None:
-    """Print what the reduction of tiles costs."""
-    table = Table("Reducing two float32 sources into two destinations, without PyTorch", "bytes")
+    """Print the cost of reducing tiles."""
+    table = Table(
+        "Reducing two float32 sources into two destinations, time / reference, without PyTorch",
+        "bytes",
+    )
     for key, ratio in program_rows("bench_reduction").items():
         _, reference, size = key.split("-")
         goal = 1.1 if reference == "direct" else None
-        what = "a loop for just that" if reference == "direct" else "copies of as much"
+        what = "a specialized loop" if reference == "direct" else "copying as many bytes"
         table.row(f"{size}iB / {what}", ratio, at_most=goal)
 
 
 def crowd_rows() -> None:
-    """Print what many ranks cost."""
+    """Print the cost of collectives among many ranks."""
     table = Table("Many ranks: time / time of 2 ranks, without PyTorch", "collective")
     for key, ratio in program_rows("bench_ranks").items():
         *name, size = key.split("-")
@@ -295,7 +300,7 @@ PARTS: dict[str, Callable[[], None]] = {
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=PARTS, help="these rows only")
+    parser.add_argument("--only", choices=PARTS, help="measure these rows only")
     options = parser.parse_args()
     for part in [options.only] if options.only else PARTS:
         PARTS[part]()

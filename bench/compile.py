@@ -1,11 +1,12 @@
-"""Steps of training that `torch.compile` compiled: on a device, over the same on the CPU.
+"""Training steps compiled by `torch.compile`, on a device and on the CPU.
 
-Both are compiled by Inductor. A backward that PyTorch's engine gives to a device's thread costs
-small steps the most, as in eager (`backward.py`): the goals are for backward on the calling thread,
-as with OPENREG_AUTOGRAD_THREADS=0.
+Inductor compiles both. Backward on a device's thread costs small steps most, as in eager mode
+(`backward.py`). So the goals are for backward on the calling thread, as with
+OPENREG_AUTOGRAD_THREADS=0.
 
-With "reduce-overhead" the model, not the optimizer, is replayed. Most of a small step is above what
-a replay saves, in guards, AOTAutograd and the engine: `above` measures on the CPU how much.
+With "reduce-overhead" the model is replayed, but not the optimizer. Most of a small step is spent
+where a replay saves nothing: guards, AOTAutograd and the engine. `overhead` measures that part on
+the CPU.
 """
 
 import statistics
@@ -27,7 +28,7 @@ Make = Callable[..., Work]
 def step_of(
     model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, mode: str | None = None
 ) -> Work:
-    """Return forward, backward and SGD of a classifier, all compiled."""
+    """Return a compiled training step of a classifier: forward, backward and SGD."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     update = torch.compile(optimizer.step)
 
@@ -64,13 +65,13 @@ class _Transformer(nn.Module):
 
 
 def small_transformer(device: str, mode: str | None = None) -> Work:
-    """Return a step of a layer of width 32, batch 2 of 8."""
+    """Return a step of a transformer layer of width 32, batch 2 of length 8."""
     torch.manual_seed(0)
     return step_of(_Transformer(32).to(device), *batch(device, 2, 8, 32), mode)
 
 
 def large_transformer(device: str, mode: str | None = None) -> Work:
-    """Return a step of a layer of width 256, batch 8 of 64."""
+    """Return a step of a transformer layer of width 256, batch 8 of length 64."""
     torch.manual_seed(0)
     return step_of(_Transformer(256).to(device), *batch(device, 8, 64, 256), mode)
 
@@ -89,8 +90,8 @@ def large_convolutions(device: str, mode: str | None = None) -> Work:
     return step_of(convolutions().to(device), *batch(device, 32, 3, 32, 32), mode)
 
 
-def above(make: Make) -> float:
-    """Return which part of a step on the CPU is above the code that Inductor generated."""
+def overhead(make: Make) -> float:
+    """Return the fraction of a CPU step that is spent outside the code that Inductor generated."""
     step, within = make("cpu"), 0.0
     call = CompiledFxGraph.__call__
 
@@ -145,7 +146,7 @@ def main() -> None:
                         at_most=REPLAYED if is_goal else None,
                     )
         if goal == SMALL:
-            print(f"of the CPU's {above(make):.2f} is above generated code")
+            print(f"fraction of the CPU step outside generated code: {overhead(make):.2f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What copies cost: 64 MiB between host and devices against CPU ``copy_`` and ``clone``."""
+"""Copies of 64 MiB between host and devices, compared with ``copy_`` and ``clone`` on the CPU."""
 
 import torch
 from harness import Table, one_thread, run
@@ -13,7 +13,7 @@ def main() -> None:
     host, other_host = torch.ones(elements), torch.ones(elements)
     device, peer = host.to("openreg:0"), host.to("openreg:1")
 
-    table = Table("Copies of 64 MiB: rate / rate of the CPU's, one thread", "copy")
+    table = Table("Copies of 64 MiB: rate / rate on the CPU, one thread", "copy")
     pairs = {
         "copy_, host to device": lambda: device.copy_(host),
         "copy_, device to host": lambda: host.copy_(device),

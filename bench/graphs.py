@@ -1,6 +1,7 @@
-"""What a replay of a captured step of training costs beside the step itself on the CPU.
+"""Replays of captured training steps, compared with the same steps on the CPU.
 
-Both sides compute with one thread. The step on the CPU is eager, with the optimizer's plain loop.
+Both sides use one thread. The CPU's step runs eagerly, with the optimizer's for-loop
+implementation.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ class Lstm(nn.Module):
         self.head = nn.Linear(32, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Give back 4 numbers for each step."""
+        """Return 4 numbers for each time step."""
         return self.head(self.lstm(x)[0])
 
 
@@ -40,7 +41,7 @@ def convolution() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 4))
 
 
-# The step, its model, the shape of a batch, and CPU eager / replay that there must be at least.
+# The step, its model, the shape of a batch, and the minimum ratio of CPU eager to replay.
 STEPS: list[tuple[str, Callable[[], nn.Module], tuple[int, ...], float]] = [
     ("MLP 8-16-4, batch 4", lambda: mlp(8, 16, 4), (4, 8), 10),
     ("transformer layer, width 32", transformer, (2, 8, 32), 5),
@@ -51,7 +52,7 @@ STEPS: list[tuple[str, Callable[[], nn.Module], tuple[int, ...], float]] = [
 
 
 def step(model: nn.Module, shape: tuple[int, ...], device: str) -> Work:
-    """Return a step of training with SGD, on memory that stays the same."""
+    """Return a training step with SGD whose inputs keep their addresses."""
     torch.manual_seed(0)
     x = torch.randn(shape).to(device)
     model = model.to(device)
@@ -68,7 +69,7 @@ def step(model: nn.Module, shape: tuple[int, ...], device: str) -> Work:
 
 
 def captured(work: Work) -> torch.openreg.CUDAGraph:
-    """Return the graph of some work."""
+    """Capture the work and return its graph."""
     graph = torch.openreg.CUDAGraph()
     with torch.openreg.graph(graph):
         work()
@@ -76,7 +77,7 @@ def captured(work: Work) -> torch.openreg.CUDAGraph:
 
 
 def warmed_up(work: Work) -> Work:
-    """Return the work when it has been done on a stream of its own, as PyTorch advises."""
+    """Run the work on a side stream, as PyTorch recommends before a capture, and return it."""
     stream = torch.openreg.Stream()
     with torch.openreg.stream(stream):
         for _ in range(3):
@@ -88,7 +89,7 @@ def warmed_up(work: Work) -> Work:
 def main() -> None:
     """Print the tables."""
     one_thread()
-    replays = Table("Graphs: steps on CPU eager in the time of a replay, one thread", "step")
+    replays = Table("Graphs: time of a step on CPU eager / time of a replay, one thread", "step")
     captures = Table("Graphs: time of a capture / time of the eager step on openreg", "step")
     for name, make, shape, at_least in STEPS:
         eager = step(make(), shape, "cpu")

@@ -1,12 +1,12 @@
-"""How the benchmarks measure, what a goal is, and how a benchmark ends.
+"""Measuring, goals, and the exit status of benchmarks.
 
-Two functions run in turn, within one run, and only their ratio counts: the machines are shared and
-noisy, and their absolute times mean little. Both run in short turns of the same length, each ratio
-is taken between neighbouring turns, and the median over all turns is the result. The spread that is
-printed beside it is the middle half of the ratios.
+A benchmark compares two functions within one run. Only the ratio of their times counts, because
+machines are shared and noisy and absolute times mean little. Both functions take short turns of the
+same length. Each ratio is between neighbouring turns, and the result is the median over all turns.
+The printed spread is the middle half of the ratios.
 
-Every row and every figure that has a goal goes through `Goal.check`, which remembers the missed
-ones. `run` calls a benchmark's main function, lists what was missed and makes it the exit status.
+Every row and every figure with a goal goes through `Goal.check`, which records missed goals. `run`
+calls a benchmark's main function, lists the missed goals and sets the exit status.
 """
 
 import gc
@@ -24,10 +24,9 @@ import torch
 
 Work = Callable[[], object]
 
-# The exit status of a benchmark that ran to its end and missed a goal. Python's own for an
-# exception is 1.
+# The exit status of a benchmark that finished and missed a goal. After an exception it is 1.
 MISSED_STATUS = 3
-# Where a benchmark writes what it missed, for whoever runs several: a file that is appended to.
+# The environment variable that names a file to which a benchmark appends the goals that it missed.
 MISSED_FILE = "OPENREG_BENCH_MISSED"
 
 _missed: list[str] = []
@@ -37,10 +36,10 @@ _missed: list[str] = []
 
 
 class Ratio(NamedTuple):
-    """One function's time over that of a reference, with the middle half of the turns.
+    """One function's time divided by that of a reference, with the middle half of the turns.
 
-    ``mine`` and ``reference`` are medians of both sides, for scale only: nanoseconds of one call
-    unless the row says otherwise.
+    ``mine`` and ``reference`` are the medians of both sides, for scale only. They are nanoseconds
+    per call unless the row says otherwise.
     """
 
     median: float
@@ -50,7 +49,7 @@ class Ratio(NamedTuple):
     reference: float
 
     def of_share(self, factor: float) -> "Ratio":
-        """Return the ratio per share of the work: per replica, say."""
+        """Return the ratio per share of the work, for example per replica."""
         return self._replace(
             median=self.median * factor, low=self.low * factor, high=self.high * factor
         )
@@ -61,25 +60,25 @@ class Ratio(NamedTuple):
 
 
 def absolute(value: float, reference: float) -> Ratio:
-    """Return the ratio of a value to a fixed one."""
+    """Return the ratio of a value to a fixed reference."""
     ratio = value / reference
     return Ratio(ratio, ratio, ratio, value, reference)
 
 
 def quartiles(ratios: Sequence[float], pairs: Iterable[tuple[float, float]]) -> Ratio:
-    """Return the median and middle half of ratios between neighbouring turns, and of both sides."""
+    """Return the median and middle half of the ratios, and the medians of both sides."""
     low, median, high = statistics.quantiles(ratios, n=4)
     mine, reference = (statistics.median(side) for side in zip(*pairs, strict=True))
     return Ratio(median, low, high, mine, reference)
 
 
 def turn(work: Work, calls: int) -> float:
-    """Return how long so many calls take, with all that they only queued."""
+    """Return the seconds that `calls` calls take, including work that they queued."""
     start = time.perf_counter()
     for _ in range(calls):
         work()
     for index in range(torch.accelerator.device_count()):
-        torch.accelerator.synchronize(index)  # what was only queued must be done as well
+        torch.accelerator.synchronize(index)  # queued work counts as well
     return time.perf_counter() - start
 
 
@@ -103,13 +102,13 @@ def time_ratio(
     Parameters
     ----------
     work, reference : callable
-        Called without arguments, the same number of times each.
+        Called without arguments, equally often.
     turns : int
-        How many pairs of turns.
+        The number of pairs of turns.
     seconds : float
-        How long one turn of the reference should take.
+        The intended length of one turn of the reference.
     enough_seconds : float
-        After so long, five pairs of turns are enough.
+        After this time, five pairs of turns are enough.
     """
     for function in (work, reference):
         turn(function, 3)
@@ -122,7 +121,7 @@ def time_ratio(
         for index in range(turns):
             if index >= 5 and time.perf_counter() - start > enough_seconds:
                 break
-            if index % 2:  # who comes first changes, so that neither gains by it
+            if index % 2:  # alternate the order, so that neither side has an advantage
                 mine, other = turn(work, calls), turn(reference, calls)
             else:
                 other, mine = turn(reference, calls), turn(work, calls)
@@ -133,12 +132,12 @@ def time_ratio(
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Geometric mean."""
+    """Return the geometric mean."""
     return statistics.geometric_mean(values)
 
 
 def one_thread() -> None:
-    """Compute with one thread, as the goals are stated."""
+    """Use one thread, for which the goals are stated."""
     torch.set_num_threads(1)
 
 
@@ -146,7 +145,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def built(program: str) -> Path:
-    """Build a benchmark in C as it would be shipped, under build/bench, and return its path."""
+    """Build a C benchmark as a release build under build/bench, and return its path."""
     build = ROOT / "build" / "bench"
     if not (build / "build.ninja").exists():
         options = ["-Dpymodule=false", "-Dbuildtype=release"]
@@ -159,7 +158,7 @@ def built(program: str) -> Path:
 
 
 class Goal(NamedTuple):
-    """What a figure should be: at most, at least, or anything."""
+    """The goal of a figure: at most, at least, or none."""
 
     at_most: float | None = None
     at_least: float | None = None
@@ -170,13 +169,13 @@ class Goal(NamedTuple):
         return "" if self.at_least is None else f">= {self.at_least:.4g}"
 
     def is_met(self, value: float) -> bool:
-        """Tell whether a figure is as it should be."""
+        """Return whether a figure meets the goal."""
         if self.at_most is not None:
             return value <= self.at_most
         return self.at_least is None or value >= self.at_least
 
     def check(self, what: str, value: float) -> str:
-        """Return what to print behind a figure; one that is missed is remembered for the end."""
+        """Return what to print after a figure. Records the goal if the figure misses it."""
         if self.is_met(value):
             return ""
         _missed.append(f"{what}: {value:.3f}, goal {self}")
@@ -184,20 +183,20 @@ class Goal(NamedTuple):
 
 
 class Table:
-    """Rows of ratios against their goals, printed as they come.
+    """A table of ratios and their goals. Prints each row at once.
 
     Parameters
     ----------
     title, first_column : str
-        What all rows are about, and what their names are.
+        The title of the table, and the heading of the rows' names.
     unit : str
-        Of both sides, for scale only.
+        The unit of both sides, for scale only.
     """
 
     def __init__(self, title: str, first_column: str, unit: str = "ns") -> None:
         self._title, self._unit = title, unit
         print(f"\n{title}")
-        print(f"{first_column:<44} {'goal':>9} {'ratio':>8} {'middle half':>15}  of what")
+        print(f"{first_column:<44} {'goal':>9} {'ratio':>8} {'middle half':>15}  both sides")
 
     def measure(
         self,
@@ -210,7 +209,7 @@ class Table:
         at_most: float | None = None,
         at_least: float | None = None,
     ) -> None:
-        """Measure one function against another and print the row; with ``at_least``, of rates."""
+        """Measure one function against another and print the row. ``at_least`` compares rates."""
         ratio = time_ratio(work, reference, turns=turns, seconds=seconds)
         ratio = ratio if at_least is None else ratio.as_rate()
         self.row(name, ratio, at_most=at_most, at_least=at_least)
@@ -224,7 +223,7 @@ class Table:
         at_most: float | None = None,
         at_least: float | None = None,
     ) -> None:
-        """Print one row, with a unit of its own if it has one."""
+        """Print one row. `unit` replaces the table's unit."""
         goal = Goal(at_most, at_least)
         median, low, high, mine, reference = ratio
         mark = goal.check(f"{self._title}: {name}", median)
@@ -236,8 +235,8 @@ class Table:
 
 
 def run(main: Callable[[], None]) -> NoReturn:
-    """Run a benchmark, list the goals that it missed, and end: with status 0 if there are none."""
-    gc.freeze()  # nothing that is there already is garbage: each measurement looks for some first
+    """Run a benchmark, list the missed goals, and exit: with status 0 if there are none."""
+    gc.freeze()  # each measurement collects garbage, so keep existing objects out of it
     main()
     if not _missed:
         sys.exit(0)

@@ -1,7 +1,7 @@
-"""What it costs to import PyTorch where openreg is installed, each time in a fresh Python.
+"""The cost of importing PyTorch with openreg installed, each time in a fresh Python.
 
-A Python without openreg's startup file is one whose `site` passes over it; all that are measured
-begin in the same way, so that they differ in nothing else.
+To measure without openreg's startup file, `site` skips the file. All measured processes start in
+the same way, so that they differ in nothing else.
 """
 
 import os
@@ -27,7 +27,7 @@ CLEAN = {
 
 
 def _python(code: str, *, without: bool = False, **variables: str) -> Work:
-    """Return work that runs code in a Python of its own, with or without the startup file."""
+    """Return work that runs code in a new Python process, with or without the startup file."""
     words = [sys.executable, "-S", "-c", SITE.format(without=without) + code]
     return lambda: subprocess.run(words, env=CLEAN | variables, check=True)
 
@@ -38,7 +38,9 @@ def _program(*words: str) -> Work:
 
 def main() -> None:
     """Print the table."""
-    table = Table("Import: time of a Python / time of another", "what, of what", "ns")
+    table = Table(
+        "Import: time of a Python process / time of a reference", "process / reference", "ns"
+    )
     torch, alone = "import torch", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     off = _python(torch)
     table.measure("nothing, with the startup file / without", *_pair("pass"), turns=101)

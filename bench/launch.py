@@ -1,4 +1,4 @@
-"""What a launch costs: operators, factories and training steps against CPU eager, one thread."""
+"""The cost of launches: operators, factories and training steps, compared with CPU eager."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ OPERATORS: dict[str, Callable[[str, int], Work]] = {}
 
 
 def operator(make: Callable[[str, int], Work]) -> Callable[[str, int], Work]:
-    """Register a case: a function of device and size that returns the work."""
+    """Register an operator: a function of device and size that returns the work."""
     OPERATORS[make.__name__] = make
     return make
 
@@ -53,12 +53,12 @@ def mlp_step(device: str) -> Work:
 
 
 def large_mlp_step(device: str) -> Work:
-    """The same, batch 256."""
+    """`mlp_step` with batch 256."""
     return training_step(mlp().to(device), *batch(device, 256, 256))
 
 
 def tiny_mlp_step(device: str) -> Work:
-    """The same of an MLP 8-16-4, batch 4."""
+    """Forward, backward and SGD of an MLP 8-16-4, batch 4."""
     return training_step(tiny_mlp().to(device), *batch(device, 4, 8, classes=4))
 
 
@@ -74,8 +74,8 @@ def main() -> None:
     for name, make in OPERATORS.items():
         for size in (1, 64, 4096):
             table.measure(f"{name}, {size}", make("openreg", size), make("cpu", size), at_most=1.10)
-    # At 16 MiB glibc may keep a freed result mapped, or not: then CPU eager pays page faults. At
-    # 64 MiB it always pays.
+    # At 16 MiB glibc may unmap a freed result. Then CPU eager pays for page faults. At 64 MiB it
+    # always does.
     for name, make in OPERATORS.items():
         for millions, goal in ((4, None if name == "add_" else 0.88), (16, None)):
             size = millions << 20

@@ -1,7 +1,7 @@
-"""What it costs to start ranks, to the end of their first all_reduce, of `openreg run` / torchrun.
+"""The time to start ranks until the end of their first all_reduce: `openreg run` / torchrun.
 
-Both start the same program in turn. Rank 0 says when its all_reduce is done, and is there no
-sooner than all others are; how long the processes take to end is a row of its own.
+Both start the same program and take turns. Rank 0 reports the end of its all_reduce, which is not
+before all other ranks have joined it. Another row measures the time until all processes have ended.
 """
 
 import os
@@ -32,16 +32,16 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 
 class Start(NamedTuple):
-    """Seconds from the start of a job to what happens in it."""
+    """Seconds from the start of a job to the end of its all_reduce and to its own end."""
 
     reduced: float
     ended: float
 
 
 def started(command: list[str]) -> Start:
-    """Start a job that says when it has reduced, and wait for its end."""
+    """Start a job that reports its all_reduce, and wait for its end."""
     start = time.perf_counter()
-    # Ranks with a group of their own: whoever else uses the devices now does not count.
+    # A device group of its own, so that other processes do not count.
     environment = os.environ | {"OPENREG_GROUP": f"bench-{os.getpid()}"}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -50,7 +50,9 @@ def started(command: list[str]) -> Start:
         line = process.stdout.readline()
         reduced = time.perf_counter() - start
     if line != b"reduced\n" or process.returncode != 0:
-        sys.exit(f"{' '.join(command)}: printed {line!r}, ended with {process.returncode}")
+        sys.exit(
+            f"{' '.join(command)}: printed {line!r} and exited with status {process.returncode}"
+        )
     return Start(reduced, time.perf_counter() - start)
 
 
@@ -62,18 +64,18 @@ def launch_ratios(
     Parameters
     ----------
     ranks : int
-        How many `openreg run` starts.
+        The number of ranks that `openreg run` starts.
     torchruns : int
-        How many torchrun starts; as many if not given.
+        The number of ranks that torchrun starts; the same if not given.
     backend : str
-        What reduces, a CPU tensor in either.
+        The process group's backend. It reduces a CPU tensor.
     turns : int
-        How many pairs of jobs.
+        The number of pairs of jobs.
 
     Returns
     -------
     tuple of Ratio
-        To the end of the first all_reduce, and to the end of the job; in seconds.
+        Seconds to the end of the first all_reduce, and to the end of the job.
     """
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "program.py")
@@ -82,10 +84,10 @@ def launch_ratios(
         mine = [str(SCRIPTS / "openreg"), "run", "--ranks", str(ranks), *words]
         options = ["--standalone", f"--nproc-per-node={torchruns or ranks}"]
         theirs = [str(SCRIPTS / "torchrun"), *options, *words]
-        started(mine)  # what is read from a disk the first time
+        started(mine)  # warm the file cache
         pairs = []
         for index in range(turns):
-            if index % 2:  # who comes first changes, so that neither gains by it
+            if index % 2:  # alternate the order, so that neither side has an advantage
                 first, second = started(mine), started(theirs)
             else:
                 second, first = started(theirs), started(mine)

@@ -1,9 +1,9 @@
-"""What device memory costs: pairs, a training step's trace, sending, importing.
+"""The cost of device memory: allocations, traces of training steps, sending, and importing.
 
-The C side is bench/memory_c.c. Traces are
-recorded in the same run, by training a model on a device with the memory history on. A replay is
-addresses only, on both sides: nothing is written to the memory. "Touched" means that one byte of
-every page that malloc gives is written, for the allocator's memory has its pages already.
+The C side is bench/memory_c.c. Traces are recorded in the same run, by training a model on a device
+with the memory history enabled. A replay allocates and frees without writing to the memory, on both
+sides. "Touched" means that one byte of every page from malloc is written, because the allocator's
+memory already has its pages.
 """
 
 import argparse
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 
 def run_program(program: Path, *trace: Path) -> dict[str, Ratio]:
-    """Return the program's measurements by their keys: of pairs, or of a trace."""
+    """Run the C program and return its measurements by key: of pairs, or of a trace."""
     output = subprocess.run(
         [program, *trace], env=environment(), check=True, stdout=subprocess.PIPE, text=True
     ).stdout
@@ -36,7 +36,7 @@ def run_program(program: Path, *trace: Path) -> dict[str, Ratio]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Return this process's variables with others in a group of their own."""
+    """Return this process's environment with `variables` and its own device group."""
     return {**os.environ, "OPENREG_GROUP": f"bench-{os.getpid()}", **variables}
 
 
@@ -60,13 +60,13 @@ def make_model(name: str) -> tuple[nn.Module, tuple[int, ...]]:
 
 
 def train(name: str, steps: int) -> None:
-    """Make a model on the device, train it and let everything go."""
+    """Make a model on the device, train it and free everything."""
     torch.manual_seed(0)
     model, shape = make_model(name)
     model.to("openreg")
     optimizer = torch.optim.AdamW(model.parameters())
     for step in range(steps):
-        # Batches of two sizes: real ones are not all alike.
+        # Batches of two sizes, because real batches vary.
         inputs = torch.randn(shape[0] - step % 2 * shape[0] // 4, *shape[1:]).to("openreg")
         targets = torch.randint(0, 10, (len(inputs),)).to("openreg")
         optimizer.zero_grad()
@@ -76,13 +76,13 @@ def train(name: str, steps: int) -> None:
 
 
 def record(name: str, path: Path) -> None:
-    """Write the trace of a training run, from nothing to nothing."""
+    """Write the trace of a training run, which begins and ends with no memory allocated."""
     memory = torch.openreg.memory
     memory._record_memory_history(context=None, max_entries=1 << 20)
     train(name, steps=4)
     gc.collect()
     events = memory._snapshot()["device_traces"][0]
-    identities: dict[int, int] = {}  # of what is at an address now
+    identities: dict[int, int] = {}  # address: the present allocation there
     count = 0
     with path.open("w") as file:
         for event in events:
@@ -100,7 +100,7 @@ TRACES = ("mlp", "convolutions", "transformer")
 
 
 def record_all(folder: Path) -> list[Path]:
-    """Record each trace in a process of its own."""
+    """Record each trace in its own process."""
     paths = [folder / name for name in TRACES]
     for path in paths:
         command = [sys.executable, __file__, "--record", path.name, str(path)]
@@ -109,7 +109,7 @@ def record_all(folder: Path) -> list[Path]:
 
 
 def memory_rows(table: Table, program: Path) -> None:
-    """Rows of the allocator alone."""
+    """Print the rows of the allocator alone."""
     with tempfile.TemporaryDirectory() as folder:
         rows = run_program(program)
         for trace in record_all(Path(folder)):
@@ -127,7 +127,7 @@ def memory_rows(table: Table, program: Path) -> None:
 
 
 def receive(tensors, arrivals) -> None:  # noqa: ANN001
-    """Run in the other process: say when the first and the last element could be read."""
+    """Run in the receiver: report when the first and the last element could be read."""
     while (tensor := tensors.recv()) is not None:
         total = tensor[0].item() + tensor[-1].item()
         arrivals.send((time.clock_gettime_ns(time.CLOCK_MONOTONIC), total))
@@ -135,14 +135,14 @@ def receive(tensors, arrivals) -> None:  # noqa: ANN001
 
 
 def sending_rows(table: Table, turns: int = 31) -> None:
-    """Rows of a tensor's way to another process, until that can read it."""
+    """Print the rows of sending a tensor to another process, until that can read it."""
     context = multiprocessing.get_context("spawn")
     receiver, tensors = context.Pipe(duplex=False)
     arrivals, sender = context.Pipe(duplex=False)
     process = context.Process(target=receive, args=(receiver, sender), daemon=True)
     process.start()
 
-    # Made before, so that neither finds the caches as making it left them.
+    # Make the tensors first, so that making them does not affect the caches.
     made = {size: torch.ones(size * MIB // 4, device="openreg") for size in (1, 256)}
     torch.accelerator.synchronize()
 
@@ -170,14 +170,14 @@ def sending_rows(table: Table, turns: int = 31) -> None:
 
 
 def import_seconds(**variables: str) -> float:
-    """Return how long a fresh interpreter takes to import torch and to end."""
+    """Return how long a fresh interpreter takes to import torch and to exit."""
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import torch"], env=environment(**variables), check=True)
     return time.perf_counter() - start
 
 
 def import_rows(table: Table, turns: int) -> None:
-    """Rows of importing torch with the package against torch alone."""
+    """Print the rows of importing torch with the package, against torch alone."""
     sides = [
         {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         {"OPENREG_DEVICE_COUNT": "2"},
@@ -198,15 +198,21 @@ def import_rows(table: Table, turns: int) -> None:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", type=Path, help="bench_memory, built for release already")
-    parser.add_argument("--imports", type=int, default=31, help="fresh processes of each kind")
-    parser.add_argument("--only", choices=("memory", "sending", "imports"), help="these rows only")
+    parser.add_argument(
+        "--program", type=Path, help="path of bench_memory, already built for release"
+    )
+    parser.add_argument(
+        "--imports", type=int, default=31, help="number of fresh processes of each kind"
+    )
+    parser.add_argument(
+        "--only", choices=("memory", "sending", "imports"), help="measure these rows only"
+    )
     parser.add_argument("--record", nargs=2, metavar=("MODEL", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.record:
         record(options.record[0], Path(options.record[1]))
         return
-    table = Table("Memory: time or bytes / those of a reference", "work")
+    table = Table("Memory: time / time of a reference", "work")
     if options.only in (None, "memory"):
         memory_rows(table, options.program or built("bench_memory"))
     if options.only in (None, "sending"):

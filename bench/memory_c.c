@@ -1,12 +1,12 @@
-/* What memory costs, without PyTorch: the allocator against malloc.
+/* Measures memory allocation without PyTorch: the allocator compared with malloc.
  *
  *     bench_memory [trace]
  *
- * One trace a process, for how fast malloc is depends on what it was used for before.
- * Prints a line for each measurement, as turns.h says.
+ * Each trace runs in its own process, because malloc's speed depends on its earlier use. Prints a
+ * line for each measurement, in the form that turns.h describes.
  *
- * A trace is a text file of the allocations of a real program, "+ID BYTES" and "-ID" in the order
- * in which they happened, where everything is freed in the end. bench/memory.py makes them.
+ * A trace is a text file with the allocations of a real program: "+ID BYTES" and "-ID" in the order
+ * in which they happened. At the end everything is freed. bench/memory.py makes traces.
  */
 #define _GNU_SOURCE /* program_invocation_short_name */
 #include "allocator/allocator.h"
@@ -33,7 +33,7 @@ static void device_pairs(void *bytes, int times) {
   device_pairs_on(0, *(size_t *)bytes, times);
 }
 
-/* Keeps the compiler from leaving the pair out. */
+/* Prevents the compiler from removing the pair. */
 static void *host_allocate(size_t bytes) {
   void *memory = malloc(bytes);
   require(memory != NULL, "the host has no memory left");
@@ -74,10 +74,10 @@ static void measure_pairs(void) {
 enum { THREAD_PAIRS = 10 * PAIRS };
 
 static pthread_barrier_t start_line, finish_line;
-static int running; /* threads of this turn, the first so many; -1: the end */
+static int running; /* number of threads in this turn; -1: end */
 static double thread_ns[2];
 
-/* The threads stay for all turns, as those of a program do. */
+/* The threads live through all turns, as in a real program. */
 static void *run_thread(void *argument) {
   int device = (int)(intptr_t)argument;
   openreg_device_bind_thread(device);
@@ -91,7 +91,7 @@ static void *run_thread(void *argument) {
   return NULL;
 }
 
-/* Nanoseconds for a pair of each of `count` threads. */
+/* Nanoseconds per pair in each of `count` threads. */
 static double threads_turn(int count) {
   running = count;
   pthread_barrier_wait(&start_line);
@@ -99,7 +99,7 @@ static double threads_turn(int count) {
   return (thread_ns[1] > thread_ns[0] ? thread_ns[1] : thread_ns[0]) / THREAD_PAIRS;
 }
 
-/* The ratio is that of the rates: two threads' over one thread's. */
+/* The ratio compares rates: two threads' rate to one thread's. */
 static void measure_threads(void) {
   double ratios[TURNS], one[TURNS], two[TURNS];
   pthread_t threads[2];
@@ -125,13 +125,13 @@ static void measure_threads(void) {
 
 struct event {
   int id;
-  size_t bytes; /* 0: it is freed */
+  size_t bytes; /* 0: free */
 };
 
 struct trace {
   struct event *events;
   int count, ids;
-  void **blocks; /* by id, of whoever replays */
+  void **blocks; /* by id */
 };
 
 static struct trace *read_trace(const char *path) {
@@ -202,8 +202,8 @@ static void replay_touched_host(void *data, int times) {
 
 /* ---- replays --------------------------------------------------------------------------------- */
 
-/* Programs that train have other threads, which is why neither side can do without atomic
- * operations there. This one only waits. */
+/* Training programs have other threads, so both sides need atomic operations. This thread only
+ * waits. */
 static void *wait_for_ever(void *unused) {
   pause();
   return unused;

@@ -1,7 +1,7 @@
-"""What a launch costs in CUDA mode, of what it costs as openreg: each mode in a process of its own.
+"""The cost of launches in CUDA mode, compared with openreg mode.
 
-The processes (processes.py) have the same work ready, and do so many calls of it when they are told
-to.
+Each mode runs in its own process (processes.py). The processes prepare the same work and take turns
+calling it.
 """
 
 import launch
@@ -15,7 +15,9 @@ STEPS = (launch.mlp_step, launch.convolutional_step)
 def main() -> None:
     """Print the table."""
     cuda, openreg = Process("cuda", OPENREG_DEVICE_TYPE="cuda"), Process("openreg")
-    table = Table("Modes: time in CUDA mode / time as openreg, one thread", "work", "ns a batch")
+    table = Table(
+        "Modes: time in CUDA mode / time in openreg mode, one thread", "work", "ns a batch"
+    )
     names = [f"{operator} {size}" for operator in launch.OPERATORS for size in SIZES]
     for name in [*names, *(step.__name__ for step in STEPS)]:
         calls = calls_of(openreg, name)

@@ -1,8 +1,9 @@
-/* What collectives of two processes could cost: each written directly, for float32 and two ranks,
- * on memory that both have mapped. A library, so that it is called where the collectives are.
+/* The least that collectives of two processes could cost: each is written directly, for float32 and
+ * two ranks, on memory that both processes have mapped. bench/collectives.py loads this library and
+ * calls it in the same processes as the collectives.
  *
- * Each rank has an input and an output of `capacity` bytes each in a file that somebody else made,
- * behind the place where they meet. Every operation begins and ends with a meeting, as it must: a
+ * Another process creates the file. It holds the barrier's words, and then an input and an output
+ * of `capacity` bytes for each rank. Every operation begins and ends with a barrier, as it must: a
  * rank reads what the other has written, and returns when its own memory is read no more.
  */
 #define _GNU_SOURCE /* syscall */
@@ -16,51 +17,54 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { LOOKS = 500, PLACE_BYTES = 4096 }; /* before sleeping, as base/futex.c has it */
+enum {
+  SPINS = 500, /* before sleeping, as in base/futex.c */
+  HEADER_BYTES = 4096
+};
 
-/* A rank's own: how many meetings it has come to, and whether the other may sleep until it comes.
- */
-struct place {
-  alignas(64) _Atomic uint32_t meetings;
-  _Atomic uint32_t is_awaited;
+/* A rank's word of the barrier: how many rounds it has arrived in, and whether the other rank may
+ * be asleep. */
+struct member {
+  alignas(64) _Atomic uint32_t rounds;
+  _Atomic uint32_t may_sleep;
 };
 
 static struct {
-  struct place *places;
+  struct member *members;
   int rank;
   char *inputs[2], *outputs[2];
 } self;
 
 /* Returns 0, or -1: the file cannot be mapped. */
 int movement_join(int file, int rank, size_t capacity) {
-  char *base = mmap(NULL, PLACE_BYTES + 4 * capacity, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  char *base = mmap(NULL, HEADER_BYTES + 4 * capacity, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (base == MAP_FAILED)
     return -1;
-  self.places = (struct place *)base;
+  self.members = (struct member *)base;
   self.rank = rank;
   for (int i = 0; i < 2; i++) {
-    self.inputs[i] = base + PLACE_BYTES + 2 * (size_t)i * capacity;
+    self.inputs[i] = base + HEADER_BYTES + 2 * (size_t)i * capacity;
     self.outputs[i] = self.inputs[i] + capacity;
   }
   return 0;
 }
 
-/* ---- meeting --------------------------------------------------------------------------------- */
+/* ---- barrier ------------------------------------------------------------------------------- */
 
 void movement_barrier(void) {
-  struct place *mine = &self.places[self.rank], *other = &self.places[1 - self.rank];
-  uint32_t meeting = atomic_fetch_add(&mine->meetings, 1) + 1, seen;
-  if (atomic_load(&mine->is_awaited))
-    syscall(SYS_futex, &mine->meetings, FUTEX_WAKE, 1, NULL, NULL, 0);
-  for (int i = 0; i < LOOKS; i++) {
-    if ((int32_t)(atomic_load(&other->meetings) - meeting) >= 0)
+  struct member *mine = &self.members[self.rank], *other = &self.members[1 - self.rank];
+  uint32_t round = atomic_fetch_add(&mine->rounds, 1) + 1, seen;
+  if (atomic_load(&mine->may_sleep))
+    syscall(SYS_futex, &mine->rounds, FUTEX_WAKE, 1, NULL, NULL, 0);
+  for (int i = 0; i < SPINS; i++) {
+    if ((int32_t)(atomic_load(&other->rounds) - round) >= 0)
       return;
     __builtin_ia32_pause();
   }
-  atomic_store(&other->is_awaited, 1);
-  while ((int32_t)((seen = atomic_load(&other->meetings)) - meeting) < 0)
-    syscall(SYS_futex, &other->meetings, FUTEX_WAIT, seen, NULL, NULL, 0);
-  atomic_store(&other->is_awaited, 0);
+  atomic_store(&other->may_sleep, 1);
+  while ((int32_t)((seen = atomic_load(&other->rounds)) - round) < 0)
+    syscall(SYS_futex, &other->rounds, FUTEX_WAIT, seen, NULL, NULL, 0);
+  atomic_store(&other->may_sleep, 0);
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -80,7 +84,7 @@ add(float *restrict sum, const float *one, const float *other, size_t count) {
     sum[i] = one[i] + other[i];
 }
 
-/* In place: the inputs, each rank one half. */
+/* In place, on the inputs. Each rank computes one half. */
 void movement_all_reduce(size_t bytes) {
   size_t offset = (size_t)self.rank * (bytes / 2);
   movement_barrier();
@@ -89,7 +93,7 @@ void movement_all_reduce(size_t bytes) {
   movement_barrier();
 }
 
-/* So many bytes from each. */
+/* `bytes` from each rank. */
 void movement_all_gather(size_t bytes) {
   movement_barrier();
   for (int i = 0; i < 2; i++)
@@ -97,7 +101,7 @@ void movement_all_gather(size_t bytes) {
   movement_barrier();
 }
 
-/* So many bytes to each. */
+/* `bytes` to each rank. */
 void movement_reduce_scatter(size_t bytes) {
   size_t offset = (size_t)self.rank * bytes;
   movement_barrier();
@@ -106,7 +110,7 @@ void movement_reduce_scatter(size_t bytes) {
   movement_barrier();
 }
 
-/* In place: the inputs, from rank 0. */
+/* In place, on the inputs, from rank 0. */
 void movement_broadcast(size_t bytes) {
   movement_barrier();
   if (self.rank == 1)
@@ -114,7 +118,7 @@ void movement_broadcast(size_t bytes) {
   movement_barrier();
 }
 
-/* Half of the bytes to each. */
+/* Half of the bytes to each rank. */
 void movement_all_to_all(size_t bytes) {
   size_t half = bytes / 2;
   movement_barrier();

@@ -1,19 +1,21 @@
-"""What operators cost from 1 element to 4 M, against CPU eager, one thread.
+"""The cost of operators on 1 to 4 M elements, compared with CPU eager, one thread.
 
-Prints one line an operator and mode, the ratio for each size, in one of four modes:
+Prints one line per operator and mode, with the ratio for each size. The modes are:
 
-- "forward": calls in a loop, and one synchronization behind many of them;
-- "synchronized": a synchronization after each call, as in a program that looks at every result. The
-  CPU's calls are followed by the same one;
-- "backward" and "same thread": the operator's backward. PyTorch's engine runs it for a device's
-  tensors on a thread of that device, as it does for CUDA, and for CPU tensors on the caller's:
-  "backward" has that hand-over in it, "same thread" is what is left under
+- "forward": calls in a loop, and one synchronization after many calls;
+- "synchronized": a synchronization after each call, as in a program that reads every result. The
+CPU's
+  calls are followed by the same synchronization;
+- "backward" and "same thread": the operator's backward. For a device's tensors, PyTorch's engine
+runs
+  it on a thread of that device, as for CUDA, and for CPU tensors on the calling thread. "backward"
+  includes the handoff between threads. "same thread" measures with
   ``torch.autograd.set_multithreading_enabled(False)``.
 
-A ratio above the goal for each is measured again with more turns, and the second result counts:
-among so many, noise alone would always miss one.
+A ratio that misses its goal is measured again with more turns, and the second result counts.
+Otherwise noise alone would always make some of so many ratios miss.
 
-`python bench/operators.py add sum --modes synchronized --sizes 16384 65536` measures just that.
+`python bench/operators.py add sum --modes synchronized --sizes 16384 65536` measures only these.
 """
 
 import argparse
@@ -72,14 +74,14 @@ def squares(size: int) -> Inputs:
 
 
 def images(size: int) -> Inputs:
-    """Return a batch of images with four channels, where there are so many elements."""
+    """Return a batch of images with four channels, or fewer for fewer than 4 elements."""
     channels = min(4, size)
     side = math.isqrt(size // channels)
     return (_values(channels * side * side).view(1, channels, side, side),)
 
 
 def rows(size: int) -> Inputs:
-    """Return a matrix with rows of 64 elements or less."""
+    """Return a matrix with rows of at most 64 elements."""
     width = min(64, size)
     return (_values(size).view(-1, width),)
 
@@ -91,7 +93,7 @@ def indices(size: int) -> Inputs:
 
 
 def placing(size: int) -> Inputs:
-    """Return a matrix, an index for every row, and the rows to put there."""
+    """Return a matrix, an index for every row, and the rows to write."""
     return *indices(size), *rows(size)
 
 
@@ -101,23 +103,23 @@ def gathering(size: int) -> Inputs:
 
 
 def scattering(size: int) -> Inputs:
-    """Return a vector, an index for every element, and the elements to put there."""
+    """Return a vector, an index for every element, and the elements to add."""
     return *gathering(size), _values(size)
 
 
 def masked(size: int) -> Inputs:
-    """Return a vector, and which half of it is meant."""
+    """Return a vector, and a mask of half of it."""
     return _values(size), torch.arange(size) % 2 == 0
 
 
 def classes(size: int) -> Inputs:
-    """Return logits, and the class of each row."""
+    """Return logits and the class of each row."""
     (logits,) = rows(size)
     return logits, torch.arange(len(logits)) % logits.size(1)
 
 
 def linear(size: int) -> Inputs:
-    """Return a batch of 64 or fewer, weights and bias."""
+    """Return rows of at most 64 elements, and weights."""
     side = max(1, min(64, size) // 2)
     return _values(size).view(-1, min(64, size)), _values(side * min(64, size)).view(side, -1)
 
@@ -130,13 +132,13 @@ def kernel(size: int) -> Inputs:
 
 
 def normalised(size: int) -> Inputs:
-    """Return rows, weights and biases for them."""
+    """Return rows, and their weights and biases."""
     (matrix,) = rows(size)
     return matrix, torch.ones(matrix.size(1)), torch.zeros(matrix.size(1))
 
 
 def heads(size: int) -> Inputs:
-    """Return queries, keys and values of four heads of 16 or fewer, over at most 256 steps."""
+    """Return queries, keys and values of four heads of size at most 16, over at most 256 steps."""
     width = min(16, size)
     steps = max(1, min(256, size // (4 * width)))
     batch = max(1, size // (4 * width * steps))
@@ -154,8 +156,8 @@ def _batch_norm(x: Tensor) -> Tensor:
     )
 
 
-# name: the inputs, the operator, and whether backward is measured: it is where the operator has one
-# and is not in place.
+# name: the inputs, the operator, and whether backward is measured. It is if the operator has a
+# derivative and is not in place.
 OPERATORS: dict[str, tuple[Callable[[int], Inputs], Callable[..., Any], bool]] = {
     "add": (two, torch.add, True),
     "add_": (two, lambda a, b: a.add_(b), False),
@@ -280,9 +282,10 @@ def _backward(name: str, size: int, device: str) -> Work:
 
 
 class Mode(NamedTuple):
-    """A way to measure an operator: the work, at which sizes, and the goals.
+    """A way to measure an operator: the work, the sizes, and the goals.
 
-    Goals of each ratio, of the geometric mean of all, and of that of sizes up to SMALL.
+    The goals are for each ratio, for the geometric mean of all ratios, and for that of sizes up to
+    SMALL.
     """
 
     make: Callable[[str, int, str], Work]
@@ -297,7 +300,7 @@ class Mode(NamedTuple):
 MODES = {
     "forward": Mode(_forward, SIZES, Goal(at_most=1.15)),
     "synchronized": Mode(_synchronized, SIZES, Goal(at_most=1.15), Goal(), Goal()),
-    # PyTorch hands it over to a thread of the device and back, as for CUDA: shown, without a goal.
+    # PyTorch runs it on a thread of the device, as for CUDA. Shown without a goal.
     "backward": Mode(_backward, BACKWARD_SIZES, Goal(), Goal(), Goal(), is_backward=True),
     "same thread": Mode(
         _backward, BACKWARD_SIZES, Goal(at_most=1.3), is_backward=True, with_engine_threads=False
@@ -339,7 +342,7 @@ def _line(name: str, key: str, ratios: dict[int, float], sizes: tuple[int, ...])
 
 
 def _measure(options: argparse.Namespace) -> Ratios:
-    """Print a line for each operator and mode, and return the ratios by mode and size."""
+    """Print a line per operator and mode, and return the ratios by mode and size."""
     ratios: Ratios = defaultdict(lambda: defaultdict(list))
     print("Operators: time on openreg / time of CPU eager, one thread")
     print(f"{'operator':<22} {'':<12}" + "".join(f"{size:>9}" for size in options.sizes))
@@ -356,7 +359,7 @@ def _measure(options: argparse.Namespace) -> Ratios:
 
 
 def _summary(ratios: Ratios) -> None:
-    """Print what each mode comes to, beside its goals."""
+    """Print the summary of each mode and its goals."""
     for key, of_sizes in ratios.items():
         mode = MODES[key]
         every = list(itertools.chain.from_iterable(of_sizes.values()))
@@ -366,7 +369,7 @@ def _summary(ratios: Ratios) -> None:
         if small:
             words = f"geometric mean up to {SMALL} elements"
             figures.append((words, geometric_mean(small), mode.small_mean))
-        if mode.is_backward:  # forward, each row was checked
+        if mode.is_backward:  # in forward modes, each row was checked
             figures.append(("the worst", max(every), mode.each))
         missed = f", {above} above {mode.each.at_most}" if str(mode.each) else ""
         print(f"\n{key}: {len(every)} ratios{missed}")
@@ -379,7 +382,7 @@ def _summary(ratios: Ratios) -> None:
 
 
 class _Block(nn.Module):
-    """A transformer block: attention of 4 heads and an MLP, each behind a norm and a sum."""
+    """A transformer block: attention with 4 heads and an MLP, each with a norm and a residual."""
 
     def __init__(self, width: int = 128) -> None:
         super().__init__()
@@ -397,7 +400,7 @@ class _Block(nn.Module):
 
 
 class _Last(nn.Module):
-    """An LSTM; its output at the last step, classified."""
+    """An LSTM and a linear classifier of its last output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -437,20 +440,27 @@ def _steps() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="none: all, and steps")
+    parser.add_argument(
+        "operators",
+        nargs="*",
+        metavar="OPERATOR",
+        help="operators to measure; without any, all operators and whole training steps",
+    )
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--sizes", nargs="+", type=int, choices=SIZES, default=SIZES)
-    parser.add_argument("--turns", type=int, default=11, help="of each ratio")
-    parser.add_argument("--seconds", type=float, default=0.004, help="how long a turn takes")
-    parser.add_argument("--list", action="store_true", help="print the operators' names")
+    parser.add_argument("--turns", type=int, default=11, help="pairs of turns per ratio")
+    parser.add_argument("--seconds", type=float, default=0.004, help="length of a turn")
+    parser.add_argument(
+        "--list", action="store_true", help="print the names of the operators and exit"
+    )
     options = parser.parse_args()
     if unknown := set(options.operators) - set(OPERATORS):
-        parser.error(f"no operator is called {', '.join(sorted(unknown))}: see --list")
+        parser.error(f"unknown operators: {', '.join(sorted(unknown))}; see --list")
     return options
 
 
 def main() -> None:
-    """Print the table, its summary, and the steps."""
+    """Print the table, its summary, and the training steps."""
     options = _options()
     if options.list:
         print("\n".join(OPERATORS))

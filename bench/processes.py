@@ -1,4 +1,4 @@
-"""Processes that do the work of `launch` in turn, each with variables of its own."""
+"""Processes that run the work of `launch` on request, each with its own environment variables."""
 
 import os
 import subprocess
@@ -10,12 +10,12 @@ from harness import Work, one_thread, turn
 from torch_openreg import sanitizer
 
 BATCH_SECONDS = 0.02
-DISABLED = "disabled"  # tells a process that is watched not to be
+DISABLED = "disabled"  # the request to disable the sanitizer
 STEPS = (launch.mlp_step, launch.large_mlp_step, launch.tiny_mlp_step, launch.convolutional_step)
 
 
 def make(name: str, device: str) -> Work:
-    """Return the work of a name: an operator and a size, or a step of training."""
+    """Return the named work: an operator and a size, or a training step."""
     for step in STEPS:
         if name == step.__name__:
             return step(device)
@@ -24,7 +24,7 @@ def make(name: str, device: str) -> Work:
 
 
 def serve(device: str) -> None:
-    """Do what each line asks for: the name of some work, a number of calls of it, or `DISABLED`."""
+    """Serve one request per line: the name of work to prepare, a number of calls, or `DISABLED`."""
     one_thread()
     work: Work = make("add 1", device)
     for line in sys.stdin:
@@ -39,7 +39,7 @@ def serve(device: str) -> None:
 
 
 class Process:
-    """A Python with variables of its own, in which the devices have a name."""
+    """A Python process with its own environment variables. `device` is where it makes tensors."""
 
     def __init__(self, device: str, **variables: str) -> None:
         words = [sys.executable, __file__, device]
@@ -49,15 +49,15 @@ class Process:
         )
 
     def tell(self, line: str | int) -> None:
-        """Have it do something, and wait until it is done."""
+        """Send a request and wait until the process has completed it."""
         assert self._process.stdin is not None and self._process.stdout is not None
         print(line, file=self._process.stdin, flush=True)
         if self._process.stdout.readline() != "done\n":
-            raise RuntimeError(f"the process ended with {self._process.wait()}")
+            raise RuntimeError(f"the process exited with status {self._process.wait()}")
 
 
 def calls_of(process: Process, name: str) -> int:
-    """Return how many calls take about as long as a batch should."""
+    """Return how many calls take about `BATCH_SECONDS`."""
     process.tell(name)
     process.tell(3)  # the first call is slower
     calls = 1

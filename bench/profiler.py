@@ -1,4 +1,4 @@
-"""What profiling costs: a training step in a profile, against the same on the CPU."""
+"""The cost of profiling: profiled training steps, compared with the same on the CPU."""
 
 import torch
 from harness import Table, Work, one_thread, run
@@ -9,7 +9,7 @@ STEPS = 10
 
 
 def _steps(step: Work, activities: list[ProfilerActivity]) -> Work:
-    """Several steps in one profile, with all that its end takes."""
+    """Return work that runs several steps in one profile, including the end of the profile."""
 
     def work() -> None:
         with profile(activities=activities):

@@ -1,4 +1,4 @@
-"""Models and steps of training that benchmarks have in common."""
+"""Models and training steps that several benchmarks use."""
 
 import torch
 from harness import Work
@@ -6,7 +6,7 @@ from torch import nn
 
 
 def mlp() -> nn.Module:
-    """Return the MLP 256-1024-1024-10, the same one each time."""
+    """Return an MLP 256-1024-1024-10 with the same weights at each call."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
@@ -14,13 +14,13 @@ def mlp() -> nn.Module:
 
 
 def tiny_mlp() -> nn.Module:
-    """Return the MLP 8-16-4, the same one each time: it is all launches."""
+    """Return an MLP 8-16-4 with the same weights at each call. Launches dominate its time."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 
 
 def convolutions() -> nn.Module:
-    """Return two convolutions with pooling, of 3x32x32, the same ones each time."""
+    """Return two convolutions with pooling for 3x32x32, with the same weights at each call."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),
@@ -52,7 +52,7 @@ class _LanguageModel(nn.Module):
 
 
 def transformer() -> nn.Module:
-    """Return a transformer of four layers of 256 for 1000 words, the same one each time."""
+    """Return a transformer: 4 layers, width 256, 1000 words, the same weights at each call."""
     torch.manual_seed(0)
     return _LanguageModel(layers=4, size=256, words=1000)
 
@@ -60,7 +60,7 @@ def transformer() -> nn.Module:
 def batch(
     device: torch.device | str, *shape: int, classes: int = 10
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return inputs for a classifier, and targets."""
+    """Return inputs and targets for a classifier."""
     return torch.randn(shape).to(device), torch.randint(0, classes, shape[:1]).to(device)
 
 
@@ -70,7 +70,7 @@ def training_step(
     targets: torch.Tensor,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> Work:
-    """Return forward, backward and an optimizer's step of a classifier; SGD, unless given."""
+    """Return a training step of a classifier: forward, backward and optimizer, SGD by default."""
     loss_function = nn.CrossEntropyLoss()
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.01)
 

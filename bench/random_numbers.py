@@ -1,7 +1,7 @@
-"""What random numbers cost: 16 M float32 against the CPU's own operators, one thread.
+"""The cost of random numbers: 16 M float32, compared with the CPU's own operators, one thread.
 
-The tensors of operators in place are there before; dropout and permutations make their results.
-(A file random.py would hide Python's own module of this name from every other file here.)
+In-place operators write to existing tensors. Dropout and permutations allocate their results.
+(The file is not called random.py, which would hide Python's module for the other files here.)
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ WITH_A_RESULT: dict[str, tuple[Callable[[Tensor], object], float]] = {
 def against_the_cpu() -> None:
     """Print the table of operators."""
     one_thread()
-    table = Table(f"{ELEMENTS >> 20} M float32: rate / rate of the CPU's, one thread", "operator")
+    table = Table(f"{ELEMENTS >> 20} M float32: rate / rate on the CPU, one thread", "operator")
     host = torch.zeros(ELEMENTS)
     device = host.to("openreg")
     for name, (draw, goal) in (IN_PLACE | WITH_A_RESULT).items():
@@ -39,7 +39,7 @@ def against_the_cpu() -> None:
 
 
 def with_threads(count: int, work: Work) -> None:
-    """Do the work with so many threads."""
+    """Run the work with `count` threads."""
     torch.set_num_threads(count)
     work()
 

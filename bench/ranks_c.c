@@ -1,6 +1,6 @@
-/* What collectives cost among more ranks than there are cores: 2, 8, 32 and 64 processes, without
- * PyTorch. Prints a line for each, as turns.h says: its ratios are to what the same costs among two
- * ranks. A round measures all numbers of ranks one after the other.
+/* Measures what collectives cost among more ranks than there are cores: 2, 8, 32 and 64 processes,
+ * without PyTorch. Prints lines in the form that turns.h describes. Ratios compare with the same
+ * collective among two ranks. A round measures all numbers of ranks one after the other.
  */
 #define _GNU_SOURCE /* program_invocation_short_name */
 #include "collectives/collectives.h"
@@ -29,11 +29,11 @@ static const struct operation {
     {"all_reduce-1M", OPENREG_COLLECTIVE_ALL_REDUCE, 1 << 20, 20},
 };
 
-/* Nanoseconds a call, which rank 0 writes; all processes share it. */
+/* Nanoseconds for each call. Rank 0 writes them; all processes share the memory. */
 static double *times_ns;
 
 static void run(openreg_comm *comm, void *memory, const struct operation *operation, int times) {
-  const openreg_part part = {memory, operation->bytes / sizeof(float)};
+  const openreg_comm_buffer part = {memory, operation->bytes / sizeof(float)};
   int parts = operation->kind == OPENREG_COLLECTIVE_BARRIER ? 0 : 1;
   const openreg_collective collective = {
       .kind = operation->kind,
@@ -49,7 +49,7 @@ static void run(openreg_comm *comm, void *memory, const struct operation *operat
     check(openreg_comm_run(comm, &collective));
 }
 
-static void be_a_rank(const openreg_comm_id *id, int size, int rank) {
+static void run_rank(const openreg_comm_id *id, int size, int rank) {
   static const openreg_comm_options options = {.name = "bench", .timeout_ns = UINT64_MAX};
   openreg_comm *comm;
   void *memory;
@@ -78,7 +78,7 @@ static void run_ranks(int size) {
     if (pid > 0)
       continue;
     require(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent, "left alone");
-    be_a_rank(&id, size, rank);
+    run_rank(&id, size, rank);
     exit(0);
   }
   for (int rank = 0, status; rank < size; rank++)

@@ -1,6 +1,6 @@
-/* What the arithmetic of collectives costs: two float32 sources are summed into two destinations,
- * in place as all_reduce has it, against a loop written for just that, and against copies that read
- * and write as much. Prints a line for each measurement, as turns.h says.
+/* Measures the arithmetic of collectives: the sum of two float32 sources, written to both in place,
+ * as all_reduce does. Compares it with a loop written for that case alone, and with copies that
+ * read and write as much. Prints a line for each measurement, in the form that turns.h describes.
  */
 #define _GNU_SOURCE /* program_invocation_short_name */
 #include "collectives/collectives.h"
@@ -9,7 +9,7 @@
 
 #include "bench/turns.h"
 
-enum { TURNS = 61, TURN_BYTES = 4 << 20 }; /* a turn is shorter than a slice of a shared core */
+enum { TURNS = 61, TURN_BYTES = 4 << 20 }; /* so that a turn is shorter than a scheduler slice */
 
 struct pair {
   float *one, *other;
@@ -56,7 +56,7 @@ static void copy(void *data, int times) {
   }
 }
 
-/* Zeros: their sum is as fast as any, and stays finite. */
+/* The sum of zeros stays finite, and is as fast as any other. */
 static float *make_zeros(size_t bytes) {
   float *memory = aligned_alloc(4096, bytes);
   require(memory != NULL, "the host has no memory left");

@@ -1,8 +1,8 @@
-"""What the sanitizer costs: steps of training with it and without, and the memory of its shadow.
+"""The cost of the sanitizer: training steps with and without it, and its shadow memory.
 
-Time is that of processes of their own, in turn. One of them has watched the program and no longer
-does. All are on one CPU: with two, half of a tiny step is how long the autograd thread's CPU takes
-to wake, which changes from one minute to the next.
+Each configuration runs in its own process, and the processes take turns. In one of them the
+sanitizer was enabled and is disabled again. All processes use one CPU. With two, half of a tiny
+step is the time to wake the autograd thread's CPU, which varies from minute to minute.
 """
 
 import os
@@ -19,11 +19,13 @@ STEPS = 5
 
 
 def times() -> None:
-    """Print the rows of time."""
+    """Print the rows about time."""
     plain, watched = Process("openreg"), Process("openreg", OPENREG_SANITIZER="1")
     disabled = Process("openreg", OPENREG_SANITIZER="1")
     disabled.tell(DISABLED)
-    table = Table("Sanitizer: time with it / time without, one thread", "step", "ns a batch")
+    table = Table(
+        "Sanitizer: time with the sanitizer / time without, one thread", "step", "ns a batch"
+    )
     for step, goal in GOALS.items():
         name = step.__name__.replace("_", " ")
         calls = calls_of(plain, step.__name__)
@@ -40,7 +42,7 @@ def times() -> None:
 
 
 def shadow() -> None:
-    """Print the row of memory."""
+    """Print the row about memory."""
     torch.openreg.reset_peak_memory_stats()
     sanitizer.enable(report=None)
     model = transformer().to("openreg")
@@ -53,7 +55,7 @@ def shadow() -> None:
     in_use = torch.openreg.max_memory_allocated()
     sanitizer.disable()
     table = Table(
-        "Sanitizer: bytes of its shadow / most bytes of the device in use", "step", "bytes"
+        "Sanitizer: bytes of shadow memory / peak bytes allocated on the device", "step", "bytes"
     )
     table.row("transformer step", absolute(counted["shadow_bytes"], in_use), at_most=0.05)
 

@@ -1,6 +1,6 @@
-/* What the sanitizer costs for an access, without PyTorch. There is nothing to compare it with, so
- * each line is a key and nanoseconds for an access: the median of the turns, and their middle half.
- */
+/* The cost of the sanitizer for each access, without PyTorch. There is nothing to compare it with,
+ * so each line is a key and nanoseconds per access: the median of the rounds, and their middle
+ * half. */
 #define _GNU_SOURCE /* program_invocation_short_name */
 #include "bench/turns.h"
 #include "sanitizer/sanitizer.h"
@@ -8,13 +8,13 @@
 enum { TURNS = 41, REPEATS = 20000, BLOCKS = 10000, FIRST = 1 << 20 };
 
 static openreg_sanitizer *sanitizer;
-static openreg_sanitizer_actor *host, *streams[2];
+static openreg_sanitizer_thread *host, *streams[2];
 static openreg_sanitizer_token *token;
 
-static openreg_sanitizer_actor *make_actor(openreg_sanitizer_actor_kind kind) {
-  openreg_sanitizer_actor *actor;
-  check(openreg_sanitizer_actor_create(sanitizer, kind, 0, 0, NULL, &actor));
-  return actor;
+static openreg_sanitizer_thread *make_actor(openreg_sanitizer_thread_kind kind) {
+  openreg_sanitizer_thread *thread;
+  check(openreg_sanitizer_thread_create(sanitizer, kind, 0, 0, NULL, &thread));
+  return thread;
 }
 
 static uint64_t block_at(int block) {
@@ -49,12 +49,15 @@ static openreg_sanitizer_region columns(uint64_t address) {
 }
 
 static void launch(int stream, const openreg_sanitizer_access accesses[], size_t count) {
-  openreg_sanitizer_launch what = {
-      .actor = streams[stream], .submitter = host, .site = 1, .accesses = accesses, .count = count};
-  check(openreg_sanitizer_run_launch(sanitizer, &what));
+  openreg_sanitizer_launch what = {.thread = streams[stream],
+                                   .submitter = host,
+                                   .call_site = 1,
+                                   .accesses = accesses,
+                                   .count = count};
+  check(openreg_sanitizer_check_launch(sanitizer, &what));
 }
 
-/* As c = a + b, in blocks that follow each other. */
+/* Like c = a + b, in blocks that follow each other. */
 static void add_in(int stream, openreg_sanitizer_region (*region)(uint64_t), int first) {
   openreg_sanitizer_access accesses[] = {
       {.region = region(block_at(first)), .mode = OPENREG_SANITIZER_WRITE},
@@ -93,7 +96,7 @@ static void two_streams(int times) {
   }
 }
 
-/* Both halves of each row, by two streams that nothing orders. */
+/* Two streams without order write both halves of each row. */
 static void halves_of_two_streams(int times) {
   for (int i = 0; i < times; i++) {
     openreg_sanitizer_access accesses[3];
@@ -105,7 +108,7 @@ static void halves_of_two_streams(int times) {
   }
 }
 
-/* A block that is allocated, written, read and freed; there are three accesses. */
+/* A block that is allocated, written, read and freed: three accesses. */
 static void reuse(int times) {
   for (int i = 0; i < times; i++) {
     openreg_sanitizer_block block = {.address = block_at(500 + i % 100), .bytes = FIRST / 2};

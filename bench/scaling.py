@@ -1,8 +1,8 @@
-"""What a launch costs beside a CPU call, in numbers that noise does not move: instructions; and
-whether it grows with the number of devices or of live tensors.
+"""The instructions of a launch, compared with a CPU call, and whether a launch's time grows with
+the number of devices or live tensors.
 
-The instructions are those that callgrind, of valgrind, counts between two runs of different length;
-without valgrind that part is left out.
+Instruction counts are not affected by noise. Valgrind's callgrind counts them in two runs of
+different length. Without valgrind this part is skipped.
 """
 
 import os
@@ -41,7 +41,7 @@ print(*ratio)
 def _instructions(device: str, calls: int) -> int:
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
     command += [sys.executable, "-c", CALLS, device, str(calls)]
-    # valgrind has few addresses to give.
+    # Valgrind limits the address space.
     environment = os.environ | {"OPENREG_DEVICE_MEMORY": "256M"}
     said = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=True
@@ -71,10 +71,12 @@ def _ratio(devices: int, live: int) -> Ratio:
 def main() -> None:
     """Print both tables."""
     if shutil.which("valgrind") is not None:
-        table = Table("Instructions of a call from Python / on the CPU", "call", "instructions")
+        table = Table("Instructions of a call from Python: openreg / CPU", "call", "instructions")
         counts = (_instructions_of_one_call("openreg"), _instructions_of_one_call("cpu"))
         table.row("a + b, one element", absolute(*counts))
-    table = Table("a + b of 64 elements on the last device: time / time of CPU eager", "beside")
+    table = Table(
+        "a + b of 64 elements on the last device: time / time of CPU eager", "process with"
+    )
     for devices, live in ((1, 0), (8, 0), (64, 0), (8, 100_000)):
         table.row(f"{devices} devices, {live} tensors alive", _ratio(devices, live))
 

@@ -1,7 +1,7 @@
-"""What streams cost and win: devices side by side, copies under computation, events and waits.
+"""The cost and gain of streams: parallel devices, copies during computation, events, waits.
 
-Every turn ends when all devices have done what was queued on them, so that run-ahead counts for
-nothing. The CPU computes with one thread, and so does each device.
+Every turn ends when all devices have finished their queued work, so running ahead gains nothing.
+The CPU and each device use one thread.
 """
 
 import os
@@ -18,12 +18,12 @@ MIB = 1 << 20
 
 
 def training(table: Table) -> None:
-    """Rows of training steps against those of the CPU."""
+    """Print the rows of training steps, compared with the CPU."""
     on_cpu, first, second = (
         training_step(mlp().to(device), *batch(device, 256, 256))
         for device in ("cpu", "openreg:0", "openreg:1")
     )
-    # Before the second device is used: after that, each has half of the cores.
+    # Before the second device is used; after that, each has half of the cores.
     table.measure("MLP step, one device", first, on_cpu, seconds=0.1, at_most=0.98)
 
     def both() -> None:
@@ -35,7 +35,7 @@ def training(table: Table) -> None:
 
 
 def overlap(table: Table) -> None:
-    """A row of a copy and a matmul at the same time, against the longer of the two."""
+    """Print the row of a concurrent copy and matmul, compared with the longer of the two."""
     source = torch.ones(64 * MIB // 4).pin_memory()
     target = torch.empty_like(source, device="openreg")
     copies = torch.openreg.Stream()
@@ -54,7 +54,7 @@ def overlap(table: Table) -> None:
     def matmul() -> None:
         factor @ factor
 
-    # About as long as the copy.
+    # Grow the matmul until it takes about as long as the copy.
     while seconds_of(matmul) < min(seconds_of(copy) for _ in range(3)):
         factor = torch.ones(len(factor) + 64, len(factor) + 64, device="openreg")
 
@@ -63,11 +63,11 @@ def overlap(table: Table) -> None:
         matmul()
 
     ratio = min(time_ratio(both, alone, seconds=0.1) for alone in (copy, matmul))
-    table.row("copy and matmul / the longer", ratio, at_most=1.15)
+    table.row("copy and matmul / the longer of the two", ratio, at_most=1.15)
 
 
 def small_operators(device: str) -> Work:
-    """Operators on 64 elements, one after the other."""
+    """Return work that calls operators on 64 elements, one after the other."""
     tensor, other = torch.ones(64).to(device), torch.ones(64).to(device)
 
     def work() -> None:
@@ -80,7 +80,7 @@ def small_operators(device: str) -> Work:
 
 
 def costs() -> None:
-    """Rows of what calls cost on an idle device: the best of many turns, over nanoseconds."""
+    """Print the rows of calls on an idle device: the best of many turns / allowed nanoseconds."""
 
     def best(work: Callable[[], object]) -> float:
         times = []
@@ -98,7 +98,7 @@ def costs() -> None:
         event.record()
         event.synchronize()
 
-    table = Table("Calls on an idle device: best time / nanoseconds allowed", "call")
+    table = Table("Calls on an idle device: best time / allowed time", "call")
     for name, work, allowed_ns in (
         ("event record and synchronize", record_and_synchronize, 1500),
         ("torch.accelerator.synchronize()", torch.accelerator.synchronize, 500),
@@ -108,7 +108,7 @@ def costs() -> None:
 
 
 def c_layer() -> None:
-    """Print what bench/streams_c.c measures without PyTorch, and check the goals in its lines."""
+    """Run bench/streams_c.c, which measures without PyTorch, and check the goals in its lines."""
     said = subprocess.run([built("bench_streams")], check=True, stdout=subprocess.PIPE, text=True)
     print("\nWithout PyTorch")
     for line in said.stdout.splitlines():
@@ -130,9 +130,9 @@ def main() -> None:
     )
     costs()
     if len(os.sched_getaffinity(0)) < 2:
-        print("\nNothing works side by side on one core: the rows about that are left out.")
+        print("\nSkipping the rows about parallel work: this machine has one core.")
         return
-    table = Table("Side by side", "work")
+    table = Table("Parallel work: time / time of a reference", "work")
     training(table)
     overlap(table)
 

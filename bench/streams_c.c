@@ -1,8 +1,8 @@
-/* What streams and events cost, without PyTorch: nanoseconds a call, and the time to wake a worker
- * as a ratio to a futex round trip between two threads.
+/* Measures streams and events without PyTorch: nanoseconds per call, and the time to wake a worker
+ * relative to a futex round trip between two threads.
  *
- * Every number is the median of turns, with the middle half of them beside it; a ratio is taken
- * within one turn, since machines are shared and their absolute times mean little.
+ * Each number is the median of several turns, printed with the middle half of the turns. Ratios are
+ * computed within one turn, because machines are shared and absolute times mean little.
  */
 #include "device/streams/stream.h"
 
@@ -41,7 +41,7 @@ static void measure(const char *name, double (*turn_ns)(void), const char *goal)
   print_row(name, turns, "ns", goal);
 }
 
-/* Nanoseconds of one of `calls` evaluations of `call`. */
+/* Nanoseconds per evaluation of `call`, averaged over `calls` evaluations. */
 #define TIME_OF(calls, call)                                                                       \
   ({                                                                                               \
     int64_t start_ns = openreg_now_ns();                                                           \
@@ -122,7 +122,7 @@ static double wake_turn(void) {
 static _Atomic uint32_t ball;
 static _Atomic bool player_ready;
 
-/* Sleeps until the ball is with `side`, or the game is over. */
+/* Sleeps until the ball is at `side`, or the game is over. */
 static void await_ball(uint32_t side) {
   for (uint32_t at; (at = atomic_load(&ball)) != side && at != 2;)
     openreg_futex_wait(&ball, at, OPENREG_NEVER);
@@ -133,7 +133,7 @@ static void pass_ball(uint32_t to) {
   openreg_futex_wake(&ball, OPENREG_WAKE_ONE);
 }
 
-/* On the cores on which the worker is. */
+/* Runs on the same cores as the worker. */
 static void *return_balls(void *unused) {
   openreg_device_bind_thread(0);
   atomic_store(&player_ready, true);

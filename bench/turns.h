@@ -1,7 +1,7 @@
-/* turns.h: how benchmarks in C measure. The two sides take turns, and a ratio is taken between
- * neighbouring turns, since machines are shared and their absolute times mean little.
+/* turns.h: how C benchmarks measure. The two sides take turns. Ratios are computed between
+ * neighboring turns, because machines are shared and absolute times mean little.
  *
- * A line is printed for each measurement: its key, the median of the ratios and their middle half,
+ * Each measurement prints one line: its key, the median of the ratios and their middle half, and
  * then the medians of both times in nanoseconds.
  */
 #ifndef OPENREG_BENCH_TURNS_H
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { MOST_TURNS = 64 };
+enum { MAX_TURNS = 64 };
 
 static inline void check(openreg_status status) {
   if (status != OPENREG_OK) {
@@ -66,12 +66,12 @@ static inline double time_of(struct work work, int times) {
 
 static inline void measure(const char *key, struct work mine, struct work other, int times,
                            int turns) {
-  double ratios[MOST_TURNS], mine_ns[MOST_TURNS], other_ns[MOST_TURNS];
-  require(turns <= MOST_TURNS, "too many turns");
+  double ratios[MAX_TURNS], mine_ns[MAX_TURNS], other_ns[MAX_TURNS];
+  require(turns <= MAX_TURNS, "too many turns");
   time_of(mine, times);
   time_of(other, times);
   for (int i = 0; i < turns; i++) {
-    if (i % 2) /* who comes first changes, so that neither gains by it */
+    if (i % 2) /* the order alternates, so that neither side gains from it */
       mine_ns[i] = time_of(mine, times);
     other_ns[i] = time_of(other, times);
     if (i % 2 == 0)

@@ -1,4 +1,4 @@
-"""Does a device do what the CPU does? PyTorch's own databases are the judge.
+"""Compare devices with the CPU, over PyTorch's own databases of operators, modules and optimizers.
 
 ``torch.testing._internal`` describes every operator, module and optimizer of PyTorch with sample
 inputs and expected errors. This package runs each description twice, once on the CPU and once on a

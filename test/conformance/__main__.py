@@ -25,7 +25,7 @@ def _checks(text):
 
 
 def _part(text):
-    """`2/5` is the second of five parts."""
+    """Return the part and the number of parts: `2/5` is the second of five."""
     part, _, parts = text.partition("/")
     if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
         raise argparse.ArgumentTypeError(f"{text!r}: expected K/N with 1 <= K <= N")
@@ -50,7 +50,7 @@ def _parser():
 
 
 class _Progress:
-    """A line every half minute, and one for each task that failed."""
+    """Prints a line every half minute, and one for each task that failed."""
 
     def __init__(self, tasks):
         self._tasks = tasks

@@ -1,4 +1,4 @@
-"""Calls of an operator with a sample: what the checks of operators have in common."""
+"""Calls of an operator with a sample, shared by all checks of operators."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ from .inputs import Stay
 
 
 class Case(NamedTuple):
-    """One comparison: what it was of, and the difference that was found, if any."""
+    """One comparison: its name, and the difference that it found, if any."""
 
     label: str
     difference: str | None
 
 
 def arguments_of(subject, sample):
-    """(input, args, kwargs) of a sample, as `compare` wants them."""
+    """Return (input, args, kwargs) of a sample, in the form for `compare`."""
     args = sample.args
     if subject.info.name in HOST_ARGUMENTS:
         args = tuple(map(Stay, args))
@@ -29,7 +29,7 @@ def invoke(function, arguments, **more):
 
 
 def calling(function):
-    """The function as `compare` wants it."""
+    """Return the function in the form for `compare`."""
     return lambda arguments, device: invoke(function, arguments)
 
 

@@ -1,8 +1,8 @@
 """The subjects: every operator, module and optimizer that PyTorch's databases describe.
 
-A subject is known by its name in its database, with the variant after a dot where there is one.
-Samples are made on the CPU from a fixed seed, and the latest ones are kept, since several checks
-in a row want the same.
+The name of a subject is its name in the database; a variant follows after a dot. Samples are made
+on the CPU from a fixed seed. The latest samples are cached, because several checks in a row use the
+same.
 """
 
 import functools
@@ -23,8 +23,8 @@ def _call(function, *args, **kwargs):
     return function(*args, **kwargs)
 
 
-# The database hides that an operator draws random numbers: it seeds before each call and restores
-# the generator behind it. Here every run is seeded anyway, and a draw must show.
+# The database seeds before each call and restores the generator afterwards, which hides that an
+# operator draws random numbers. Here every run is seeded anyway, and a draw must be visible.
 operators.wrapper_set_seed = _call
 
 
@@ -48,12 +48,12 @@ def _operator_infos():
 
 @functools.lru_cache(maxsize=1)
 def subjects():
-    """All of them by name, in the order of the databases."""
+    """Return all subjects by name, in the order of the databases."""
     listed = [Subject("operator", info.full_name, info) for info in _operator_infos()]
     listed += [Subject("module", info.name, info) for info in module_db]
     listed += [Subject("optimizer", info.name, info) for info in optim_db]
     named = {subject.name: subject for subject in listed}
-    assert len(named) == len(listed), "two subjects of one name"
+    assert len(named) == len(listed), "two subjects have the same name"
     return named
 
 
@@ -62,7 +62,7 @@ def in_order(dtypes):
 
 
 def _not_refused(info, dtypes, dtypes_of_cuda):
-    """Without what CUDA lacks, which a device refuses as CUDA does."""
+    """Return the dtypes without those that CUDA rejects, because a device rejects them too."""
     if not isinstance(info, OpInfo) or isinstance(info, ForeachFuncInfo):
         return set(dtypes)
     on_cuda = set(dtypes_of_cuda("cuda"))
@@ -77,12 +77,12 @@ def _supported_dtypes(info):
 
 
 def all_dtypes(info):
-    """Every dtype that the CPU supports, and CUDA does, too."""
+    """Return every dtype that both the CPU and CUDA support."""
     return in_order(_supported_dtypes(info))
 
 
 def main_dtype(info):
-    """One dtype, for what does not depend on it."""
+    """Return one dtype, for checks that do not depend on it."""
     preferred = (torch.float32, torch.float64, torch.complex64, torch.int64, torch.bool)
     supported = _supported_dtypes(info)
     return ([dtype for dtype in preferred if dtype in supported] or all_dtypes(info))[:1]
@@ -93,13 +93,13 @@ def graph_dtypes(info):
 
 
 def layout_dtypes(info):
-    """One dtype of each sort, and one of each width: memory is all that matters."""
+    """Return a dtype of each kind and width, for checks that depend only on memory."""
     wanted = (torch.bool, torch.bfloat16, torch.int64, torch.float32, torch.complex64)
     return [d for d in all_dtypes(info) if d in wanted] or main_dtype(info)
 
 
 def sparse_dtypes(info):
-    """Every dtype of an operator that takes sparse tensors."""
+    """Return every dtype of an operator that accepts sparse tensors."""
     layouts = ("sparse", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
     takes = any(getattr(info, f"supports_{layout}") for layout in layouts)
     return all_dtypes(info) if takes else []
@@ -111,7 +111,7 @@ def gradient_dtypes(info):
 
 
 def double_dtypes(info):
-    """The dtypes that PyTorch checks higher derivatives with."""
+    """Return the dtypes that PyTorch uses to check higher derivatives."""
     return [d for d in gradient_dtypes(info) if d in (torch.float64, torch.complex128)]
 
 
@@ -127,7 +127,7 @@ def samples(subject, dtype, *, requires_grad=False):
 
 
 def none_if_skipped(generate):
-    """What a database's generator yields; nothing where it says that there is nothing."""
+    """Return what a generator of the database yields; nothing if the generator raises a skip."""
     torch.manual_seed(SEED)
     try:
         return list(generate())
@@ -136,7 +136,7 @@ def none_if_skipped(generate):
 
 
 def describe(sample):
-    """A sample in a few words: shapes of its tensors, and the other arguments."""
+    """Describe a sample: the shapes of its tensors, and the other arguments."""
 
     def brief(value):
         if isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""The checks: which kind of subject each is for, with which dtypes, and who yields its cases."""
+"""The checks: for each its kind of subject, its dtypes, and the function that yields its cases."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

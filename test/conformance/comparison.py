@@ -1,8 +1,8 @@
-"""One run on the CPU, one on the device, and the first difference between them as a sentence.
+"""Run a call on the CPU and on the device, and describe the first difference in a sentence.
 
-Nothing is left out by default: both runs start from equal memory and call the same kernels, so the
-results, what was written to the arguments, and even the bytes between a strided tensor's elements
-are expected to be equal. The rules (``expected.py``) say, by name, where less is asked.
+Both runs start from equal memory and call the same kernels. By default everything must therefore be
+equal: results, written arguments, and even the bytes between the elements of a strided tensor. The
+rules in ``expected.py`` name the subjects with weaker requirements.
 """
 
 import contextlib
@@ -18,17 +18,17 @@ from .inputs import DEVICE, HOST, components, move
 
 SEED = 2024
 
-# Set to 1 for the second way in which everything must pass: each launch that can be queued is.
+# Set to 1 to queue every launch that can be queued. Everything must pass in this way too.
 QUEUE_EVERYTHING = os.environ.get("QUEUE_EVERYTHING") == "1"
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What is asked of a comparison beside shapes, strides and the like.
+    """The requirements of a comparison, besides equal shapes and dtypes.
 
     ``values``: "equal" to the last bit, "close" within PyTorch's tolerances, or "any". Values are
-    never asked for when the CPU run drew random numbers. ``strides`` of results may be unlike those
-    on the CPU, and ``host_results`` be CPU tensors.
+    not compared if the CPU run drew random numbers. ``strides``: whether the strides of results
+    must be those on the CPU. ``host_results``: whether results may be CPU tensors.
     """
 
     values: str = "equal"
@@ -38,7 +38,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Run:
-    """What one call did: its result or error, and what its arguments are afterwards."""
+    """The outcome of one call: its result or error, and its arguments afterwards."""
 
     result: Any
     error: Exception | None
@@ -64,7 +64,7 @@ def run(function, arguments, device):
 
 
 def _names_a_device(arguments):
-    """Whether a call says where to run; else it runs where the default device is."""
+    """Return whether a call names a device or has tensors; otherwise it uses the default device."""
     return any(
         isinstance(each, (torch.Tensor, torch.device))
         or (isinstance(each, str) and each in ("cpu", str(DEVICE)))
@@ -73,7 +73,7 @@ def _names_a_device(arguments):
 
 
 def compare(function, arguments, rules):
-    """Run on both and return the first difference as a sentence; None where there is none."""
+    """Run on both and return the first difference as a sentence; None if there is no difference."""
     host = run(function, arguments, HOST)
     if QUEUE_EVERYTHING:  # the first launch of its kind is not queued
         run(function, arguments, DEVICE)
@@ -173,7 +173,7 @@ def _compare_tensors(name, host, device, rules):
 
 
 def _sizes(numbers):
-    """Sizes with a word for the ragged one, which is a number of its own for every tensor."""
+    """Return sizes with a word for the ragged one, whose number differs for every tensor."""
     return tuple(each if isinstance(each, int) else "ragged" for each in numbers)
 
 
@@ -188,7 +188,7 @@ def _compare_shapes(name, host, device, strides):
 
 
 def _plain(tensor):
-    """The same values as a contiguous CPU tensor with nothing lazy about it."""
+    """Return the values as a contiguous CPU tensor without lazy conjugation or negation."""
     if tensor._is_zerotensor():
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
     plain = tensor.detach().cpu()
@@ -228,7 +228,7 @@ def _bytes(tensor):
 
 
 def _same_elements(expected, actual):
-    """Where two tensors hold the same bits, or both NaN whatever its bits."""
+    """Return where two tensors have the same bits, or both have a NaN of any bits."""
     if expected.is_complex():
         return _same_elements(torch.view_as_real(expected), torch.view_as_real(actual)).all(-1)
     size = expected.element_size()
@@ -240,7 +240,7 @@ def _same_elements(expected, actual):
 
 
 def _compare_memory(host, device, rules):
-    """The whole memory behind the arguments, so that a write beside a tensor shows."""
+    """Compare the whole memory of the arguments, to find writes outside of a tensor."""
     if rules.values != "equal":
         return
     seen = set()

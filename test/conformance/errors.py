@@ -1,4 +1,4 @@
-"""Expected errors: the same type is raised, and in words that the database recognises."""
+"""Expected errors: device and CPU raise the same type, with a message that the database expects."""
 
 import re
 
@@ -13,7 +13,7 @@ from .inputs import DEVICE, HOST
 
 
 def _differs_in_words(pattern, host, device):
-    """The host's words match the database's pattern, but the device's do not."""
+    """The message of the host matches the pattern of the database, but the device's does not."""
     if host is None or device is None or not re.search(pattern, str(host)):
         return None
     if re.search(pattern, str(device)):
@@ -22,7 +22,7 @@ def _differs_in_words(pattern, host, device):
 
 
 def compare_error(function, arguments, pattern, asked):
-    """Run on both: the same type of error, and words that both match or both do not."""
+    """Run on both. Types must be equal, and both messages or none must match the pattern."""
     host, device = run(function, arguments, HOST), run(function, arguments, DEVICE)
     return difference(host, device, asked) or _differs_in_words(pattern, host.error, device.error)
 
@@ -34,7 +34,7 @@ def _errors(info, device):
 
 
 def _sparse_errors(info):
-    """Of every layout the operator supports."""
+    """Yield the error inputs of every layout that the operator supports."""
     layouts = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
     for layout in (getattr(torch, name) for name in layouts):
         if info.supports_sparse_layout(layout) and info.error_inputs_sparse_func is not None:
@@ -44,7 +44,7 @@ def _sparse_errors(info):
 
 
 def errors(subject, dtype):
-    """The database's error inputs for the CPU, moved; and those that need two devices."""
+    """Check the CPU's error inputs, moved to the device, and those that need two devices."""
     info = subject.info
     function = calling(info.op)
     for each in [*_errors(info, "cpu"), *_sparse_errors(info)]:
@@ -55,7 +55,7 @@ def errors(subject, dtype):
 
 
 def _errors_of_a_device(subject):
-    """Error inputs that are made for a device, with tensors on the host among them."""
+    """Check error inputs for a device, some with tensors on the host."""
     for each in _errors(subject.info, str(DEVICE)):
         sample = each.sample_input
         given = tree_leaves((sample.input, sample.args, sample.kwargs))

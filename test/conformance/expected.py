@@ -1,4 +1,4 @@
-"""What need not be as on the CPU, by name and with the reason.
+"""The subjects that need not match the CPU, by name and with the reason.
 
 ``rules`` lessen what a comparison asks of an operator. ``EXPECTED`` lists the differences that
 cannot be otherwise: such a case is counted as expected, not as failed, and an entry whose
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .comparison import Rules
 from .inputs import DEVICE
 
-# The memory of these results is never written, on no device.
+# No device writes the memory of these results.
 _UNINITIALISED = (
     "empty",
     "empty_like",
@@ -38,12 +38,12 @@ _CLOSE = {
     "nn.LSTMCell": _BY_DEVICE_TYPE + "a fused cell",
 }
 
-# Arguments that are CPU tensors on CUDA too: they stay where the sample has them.
+# Arguments that are CPU tensors on CUDA too. They are not moved.
 HOST_ARGUMENTS = frozenset({"tensor_split"})
 
 
 def rules(operator):
-    """The rules for an operator, by its name in the database without the variant."""
+    """Return the rules for an operator, by its name in the database without the variant."""
     values = "equal"
     if operator in _UNINITIALISED:
         values = "any"
@@ -67,7 +67,7 @@ class Expected:
     dtypes: tuple[str, ...] = ()
 
     def covers(self, task):
-        """Whether an entry may be met in a task, or in a row that came of it."""
+        """Return whether an entry applies to a task or to a row."""
         return (
             fnmatch.fnmatchcase(task.check, self.check)
             and fnmatch.fnmatchcase(task.subject, self.subject)
@@ -221,7 +221,7 @@ if DEVICE.type == "cuda":
 
 
 def expectation(task, label, difference):
-    """The entry that expects a difference, or None."""
+    """Return the entry that expects a difference, or None."""
     for entry in EXPECTED:
         if entry.matches(task, label, difference):
             return entry

@@ -25,7 +25,7 @@ def _tensors(value):
 
 
 def _differentiate(outputs, inputs, generator, *, create_graph=False):
-    """Gradients of the inputs that outputs depend on, None for the others."""
+    """Return gradients of the inputs that outputs depend on, None for the others."""
     outputs = [each for each in _tensors(outputs) if each.requires_grad]
     if not outputs:
         return []
@@ -38,7 +38,7 @@ def _differentiate(outputs, inputs, generator, *, create_graph=False):
 
 
 def gradients_of(function, process, *, twice=False, threads=False):
-    """The call's result, its gradients and, if asked for, the gradients of those."""
+    """Return the result of a call, its gradients and, if requested, their gradients."""
 
     def call(arguments, device):
         inputs = [each for each in _tensors(arguments) if each.requires_grad]
@@ -67,7 +67,7 @@ def second_gradients(subject, dtype):
 
 
 def threaded_gradients(subject, dtype):
-    """Second gradients again, by the device's own thread."""
+    """Compute second gradients again, on the thread of the device."""
     if not subject.info.supports_gradgrad:
         return
     asked = replace(rules(subject.info.name), values="close", strides=False)
@@ -99,7 +99,7 @@ def in_place_gradients(subject, dtype):
 
 
 def forward_gradients(subject, dtype):
-    """Forward mode: the tangents of the results, given tangents of the inputs."""
+    """Forward mode: return the tangents of the results for tangents of the inputs."""
     if not subject.info.supports_forward_ad:
         return
 

@@ -14,7 +14,7 @@ from .catalogue import samples
 from .comparison import SEED
 from .inputs import DEVICE
 
-# Operators that cannot be captured, as patterns with the reason. On CUDA these cannot either.
+# Patterns of operators that cannot be captured, with the reason. CUDA cannot capture them either.
 _BY_DATA = "what its results look like depends on data"
 _READS = "it looks at values on the host, to refuse some or to return them"
 _FROM_HOST = "it copies a number from pageable memory"
@@ -60,7 +60,7 @@ def is_not_captured(name):
 
 
 class _Memory:
-    """The bytes of all storages of some tensors, which can be taken away and put back."""
+    """Saves the bytes of the storages of tensors, and restores them."""
 
     def __init__(self, values):
         storages = {}
@@ -87,7 +87,7 @@ class _Memory:
 
 
 def captured(function, arguments):
-    """Return what a replay of the function's graph made of the arguments."""
+    """Return the result of a replay of the function's graph on the arguments."""
     module = torch.get_device_module(DEVICE)
     memory = _Memory(arguments)
     memory.clear()

@@ -1,4 +1,4 @@
-"""Inputs that are the same on every device: moved with their memory, not only with their values.
+"""Inputs that are the same on every device: their whole memory is copied, not only their values.
 
 A sample is made once, on the CPU. Each run gets a copy of its own, in which every tensor keeps its
 sizes, strides, offset, conjugate and negative bits, and tensors that shared memory share it still.
@@ -16,14 +16,14 @@ DEVICE = torch.device(os.environ.get("OPENREG_DEVICE_TYPE") or "openreg", 0)
 
 
 class Stay:
-    """A value that lies on the host wherever the operator runs; a move copies it there."""
+    """A value that stays on the host on every device. A move copies it there."""
 
     def __init__(self, value):
         self.value = value
 
 
 class _Mover:
-    """One move of any number of values: remembers what it moved, to keep aliases aliases."""
+    """One move of several values. It remembers moved tensors, so that aliases remain aliases."""
 
     def __init__(self, device):
         self._device = device
@@ -88,12 +88,12 @@ class _Mover:
 
 
 def move(value, device):
-    """Return a copy of a value, whatever holds its tensors, on a device."""
+    """Return a copy of a value on a device. Tensors may be in containers of any kind."""
     return _Mover(device).move(value)
 
 
 def components(tensor):
-    """The strided tensors that a sparse or nested tensor is made of, by name; else nothing."""
+    """Return the strided parts of a sparse or nested tensor by name; nothing for others."""
     if isinstance(tensor, NestedTensor):
         parts = {"values": tensor._values, "offsets": tensor._offsets}
         return parts | ({"lengths": tensor._lengths} if tensor._lengths is not None else {})
@@ -117,7 +117,7 @@ def components(tensor):
 
 
 def random_like(tensor, generator):
-    """Numbers for a tangent or cotangent: of a tensor's shape and dtype, drawn on the CPU."""
+    """Return a tangent or cotangent of a tensor's shape and dtype, drawn on the CPU."""
     real = torch.float64 if tensor.dtype in (torch.float64, torch.complex128) else torch.float32
     numbers = torch.randn(tensor.shape, dtype=real, generator=generator)
     if tensor.is_complex():

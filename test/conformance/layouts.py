@@ -56,7 +56,7 @@ def _nested_samples(subject, dtype, requires_grad):
 
 
 def nested(subject, dtype):
-    """Jagged nested tensors."""
+    """Check jagged nested tensors."""
     for sample in _nested_samples(subject, dtype, requires_grad=False):
         yield case(subject, f"{subject.name}, {sample.name}", sample, calling(subject.info.op))
 

@@ -22,7 +22,7 @@ def _modes(info):
 
 
 def _inputs(info, dtype):
-    """(words, module input, training) for each of the database's inputs."""
+    """Yield (description, module input, training) for each input of the database."""
     for training in _modes(info):
         make = lambda training=training: info.module_inputs_func(  # noqa: E731
             info, device="cpu", dtype=dtype, requires_grad=True, training=training
@@ -55,7 +55,7 @@ def _forward_arguments(each):
 
 
 def _cases(info, dtype, function):
-    """`function(module on the CPU, arguments, device)` compared over all inputs."""
+    """Compare `function(module on the CPU, arguments, device)` over all inputs."""
     for words, each, training in _inputs(info, dtype):
         if each.forward_input is None:
             continue
@@ -68,7 +68,7 @@ def _cases(info, dtype, function):
 
 
 def module_forward(subject, dtype):
-    """The output, and what the module has become by it."""
+    """Return the output, and the state of the module afterwards."""
 
     def forward(module, arguments, device):
         module = copy.deepcopy(module).to(device)
@@ -80,7 +80,7 @@ def module_forward(subject, dtype):
 
 
 def module_gradients(subject, dtype):
-    """The gradients of the inputs and of every parameter, accumulated twice."""
+    """Return the gradients of the inputs and of every parameter, accumulated twice."""
 
     def backward(module, arguments, device):
         module = copy.deepcopy(module).to(device)
@@ -105,7 +105,7 @@ def module_gradients(subject, dtype):
 
 
 def module_moving(subject, dtype):
-    """There and back; copied there; parameters keep their identity, as they do with CUDA."""
+    """Move to the device and back, and copy. Parameters keep their identity, as on CUDA."""
 
     def moved(module, arguments, device):
         module = copy.deepcopy(module)
@@ -122,7 +122,7 @@ def module_moving(subject, dtype):
 
 
 def module_building(subject, dtype):
-    """Built with `device=`, given the CPU's parameters, it is the CPU's module."""
+    """A module built with `device=` equals the CPU's module after it gets its parameters."""
     info = subject.info
     if not _takes_a_device(info):
         return

@@ -8,13 +8,13 @@ from .catalogue import samples
 
 
 def forward(subject, dtype):
-    """The operator as a function."""
+    """Call the operator as a function."""
     for sample in samples(subject, dtype):
         yield case(subject, subject.name, sample, calling(subject.info.op))
 
 
 def variants(subject, dtype):
-    """The operator as a method, as Python's operator, and under its other names."""
+    """Call the operator as a method, as Python's operator, and by its other names."""
     info = subject.info
     named = {
         "method": info.method_variant,
@@ -40,7 +40,7 @@ def _with_gaps(tensor):
 
 
 def _one_element_later(tensor):
-    """At an address that no vector instruction likes."""
+    """Call the operator with memory that is not aligned for vector instructions."""
     memory = tensor.new_empty(tensor.numel() + 1)
     return memory[1:].view(tensor.shape).copy_(tensor)
 
@@ -72,18 +72,18 @@ _LAYOUTS = {
 
 
 def _layouts_for(info, dtype):
-    """The layouts that the database says the operator respects on the CPU."""
+    """Return the layouts that the operator keeps on the CPU, according to the database."""
     layouts = dict(_LAYOUTS)
     if not info.test_conjugated_samples:
         del layouts["lazily conjugated"]
-    # There is no negation of the dtypes of 8 bits to be lazy about.
+    # Dtypes of 8 bits have no lazy negation.
     if not info.test_neg_view or dtype.itemsize < 2:
         del layouts["lazily negated"]
     return layouts
 
 
 def layouts(subject, dtype):
-    """The same values in other memory: a twin must show a kernel what the tensor shows."""
+    """Call with the same values in other memory: a twin must equal its tensor for a kernel."""
     for name, transform in _layouts_for(subject.info, dtype).items():
         for sample in samples(subject, dtype):
             changed = False

@@ -22,7 +22,7 @@ def optimizer_dtypes(info):
 
 
 def _problem(info, dtype):
-    """Parameters, and where to go with them."""
+    """Parameters, and the values that they move towards."""
     generator = torch.Generator().manual_seed(SEED)
     shapes = [(4, 5), (7, 3)] if info.name == "Muon" else [(4, 5), (7,), (2, 3, 2), ()]
 
@@ -50,7 +50,7 @@ def _closure(optimizer, parameters, targets, *, sparse):
 
 
 def _state(optimizer):
-    """A copy of the state, with numbers for what lies on the host in most implementations."""
+    """Return a copy of the state, with numbers for tensors that are usually on the host."""
     state = copy.deepcopy(optimizer.state_dict())
     state["param_groups"] = tree_map_only(torch.Tensor, torch.Tensor.tolist, state["param_groups"])
     for each in state["state"].values():
@@ -61,7 +61,7 @@ def _state(optimizer):
 
 
 def _train(info, kwargs, *, sparse=False, schedulers=(), reload=False):
-    """A few steps; what the parameters and the optimizer's state are after each."""
+    """Run a few steps, and return the parameters and the state of the optimizer after each."""
 
     def call(arguments, device):
         parameters, targets = arguments
@@ -86,8 +86,8 @@ def _train(info, kwargs, *, sparse=False, schedulers=(), reload=False):
 
 
 def _implementations(info):
-    """(words, keyword arguments, rules) of each way the optimizer can go."""
-    # A device goes through `foreach` where the CPU goes tensor by tensor, unless told.
+    """Yield (description, keyword arguments, rules) for each implementation of the optimizer."""
+    # By default a device uses `foreach`, and the CPU processes tensor by tensor.
     yield "default", {}, Rules("close")
     if "foreach" in info.supported_impls:
         yield "for-loop", {"foreach": False}, Rules()
@@ -133,7 +133,7 @@ def optimizers_with_schedulers(subject, dtype):
 
 
 def capturable_optimizers(subject, dtype):
-    """`capturable=True`, which the CPU has not, gives what the CPU gives without it."""
+    """`capturable=True` gives the CPU's result. The CPU does not support the argument."""
     info = subject.info
     if not info.has_capturable_arg:
         return

@@ -1,6 +1,6 @@
-"""What is to be done, in order, and what came of it: the words between the runner and its workers.
+"""The tasks of a run in order, and their results. The runner and its workers exchange them.
 
-Plain data throughout, so that it travels between processes and into a JSON file.
+Both are plain data that can be sent between processes and written to a JSON file.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ import torch
 from .catalogue import Subject, subjects
 from .checks import CHECKS
 
-# A row remembers this many differences word by word; the others it counts.
+# A row keeps the text of this many differences, and counts the others.
 KEPT_DIFFERENCES = 20
 
 
@@ -26,10 +26,10 @@ class Task:
 
 @dataclass
 class Row:
-    """What came of a task: how many cases there were, how many failed, how many were expected to.
+    """The result of a task: its cases, how many failed, and how many were expected to fail.
 
-    ``crash`` is what the process said that died on it; such a task counts as one failed case.
-    ``unmet`` numbers the expected differences (by place in ``expected.EXPECTED``) that showed up.
+    ``crash`` is the output of a process that died during the task, which counts as one failed case.
+    ``met`` has the indices in ``expected.EXPECTED`` of the expected differences that occurred.
     """
 
     check: str
@@ -52,7 +52,7 @@ def dtype_of(name):
 
 
 def _tasks_of(subject: Subject, checks, dtypes):
-    """The tasks of each dtype, in order: all checks of one dtype want the same samples."""
+    """Return the tasks of each dtype in order: all checks of one dtype use the same samples."""
     tasks = defaultdict(list)
     for check in CHECKS.values():
         if check.kind == subject.kind and check.name in checks:
@@ -64,14 +64,14 @@ def _tasks_of(subject: Subject, checks, dtypes):
 
 
 def part_of(items, part, parts):
-    """What the part-th of so many parts is made of; parts count from 1."""
+    """Return the tasks of one of several parts. Parts count from 1."""
     return items[part - 1 :: parts]
 
 
 def plan(*, checks=(), only=(), dtypes=(), part=1, parts=1):
-    """The tasks of each subject, by its name, in the order of the databases.
+    """Return the tasks of each subject by its name, in the order of the databases.
 
-    A part has one in so many of the pairs of subject and dtype, and so some dtypes of each subject.
+    A part has every ``parts``-th pair of subject and dtype, and so some dtypes of each subject.
     """
     named = subjects()
     missing = sorted(set(only) - {n for n in named} - {s.info.name for s in named.values()})

@@ -1,4 +1,4 @@
-"""The table: how much of each check is as on the CPU, and what is not."""
+"""The table of results: how many cases of each check match the CPU, and the differences."""
 
 import json
 from collections import defaultdict
@@ -8,13 +8,13 @@ from .expected import EXPECTED
 
 
 def stale_entries(rows, *, complete):
-    """Expected differences that did not show up although every case they cover was run.
+    """Return expected differences that did not occur although all of their cases were run.
 
     Parameters
     ----------
     rows : list of Row
     complete : bool
-        Whether each subject was run with every dtype and every sample. If not, none is stale.
+        Whether each subject was run with every dtype and every sample. Otherwise none is stale.
     """
     if not complete:
         return []
@@ -38,7 +38,7 @@ def _by_check(rows):
 
 
 def _percent(passed, cases):
-    """Rounded down, so that 100 means all."""
+    """Return a percentage, rounded down, so that 100 means all."""
     return f"{passed * 10000 // cases / 100:.2f}" if cases else "-"
 
 
@@ -75,7 +75,7 @@ def _cell(text):
 
 
 def _failures(name, rows):
-    """One line a subject, with its first difference."""
+    """Return one line for each subject, with its first difference."""
     failed = defaultdict(list)
     for row in rows:
         if row.failed:
@@ -91,7 +91,7 @@ def _failures(name, rows):
 
 
 def markdown(rows, stale):
-    """The whole report as a Markdown page."""
+    """Return the whole report as a Markdown page."""
     lines = ["# Conformance with the CPU", "", *_summary(rows)]
     if stale:
         lines += ["", "## Expected, but no longer so", ""]

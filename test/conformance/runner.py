@@ -1,7 +1,7 @@
-"""The runner: gives subjects to workers, collects rows, and survives what the workers do not.
+"""The runner: gives subjects to worker processes, collects rows, and survives crashes of workers.
 
-A worker that dies takes only its task with it: the row says what the process said last, and a new
-worker goes on behind it. So does one that says nothing for too long.
+If a worker dies, or sends nothing for too long, only its current task fails. The row of that task
+has the last output of the process, and a new worker continues with the next task.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from multiprocessing.connection import wait
 from .plan import Row
 from .worker import serve
 
-# The longest task of a sound run takes about a minute.
+# The longest task of a run without crashes takes about a minute.
 SILENCE = 600
 
 
 class _Worker:
-    """A process, what it is doing, and what it says."""
+    """A worker process, its tasks and its output."""
 
     def __init__(self, serve, limit, said):
         self._said = said
@@ -35,11 +35,11 @@ class _Worker:
     def give(self, tasks):
         self.tasks = deque(tasks)
         self.heard = time.monotonic()
-        with contextlib.suppress(BrokenPipeError):  # it is dead: the next receive will say so
+        with contextlib.suppress(BrokenPipeError):  # it is dead, and the next receive fails
             self.connection.send(list(tasks))
 
     def last_words(self):
-        """How it died, and the first lines of what it said during its last task."""
+        """Return how the process died, and the first lines that it printed during its last task."""
         self.process.join(timeout=60)
         code = self.process.exitcode
         died = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
@@ -54,20 +54,20 @@ class _Worker:
 
 
 class Runner:
-    """Runs a plan.
+    """Runs the tasks of a plan.
 
     Parameters
     ----------
     jobs : int
-        How many processes.
+        Number of worker processes.
     limit : int or None
-        How many cases of each task; None for all.
+        Number of cases of each task; None for all.
     report : callable
-        Called with each row as it comes.
+        Called with each row as soon as it is complete.
     silence : float
-        Seconds after which a worker that sends nothing is given up.
+        Seconds after which a worker that sends nothing is stopped.
     serve : callable
-        What a worker does.
+        The main function of a worker.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Runner:
         self._started = 0
 
     def run(self, plan):
-        """The rows of the plan's tasks."""
+        """Run all tasks of a plan and return their rows, in the order of the plan."""
         waiting = deque(plan.values())
         rows = []
         with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +128,7 @@ class Runner:
                 self._feed(worker, waiting)
         for worker in list(busy.values()):
             if worker.tasks and time.monotonic() - worker.heard > self._silence:
-                words = f"said nothing for {self._silence} s"
+                words = f"sent nothing for {self._silence} s"
                 self._replace(worker, workers, waiting, rows, folder, words)
 
     def _replace(self, worker, workers, waiting, rows, folder, words):

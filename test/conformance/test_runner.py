@@ -221,7 +221,7 @@ def test_a_crash_is_named_and_the_rest_is_run():
 
 def test_a_silent_worker_is_given_up():
     rows = run_tasks("endless", jobs=1, silence=0)
-    assert {row.crash for row in rows if row.check == "endless"} == {"said nothing for 0 s"}
+    assert {row.crash for row in rows if row.check == "endless"} == {"sent nothing for 0 s"}
 
 
 def test_parts_are_disjoint_complete_and_even():

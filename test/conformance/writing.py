@@ -1,4 +1,4 @@
-"""Operators that write: in place, and to `out=` of every shape that is welcome or not."""
+"""Operators that write: in place, and to `out=` of valid and invalid shapes."""
 
 import warnings
 
@@ -14,7 +14,7 @@ from .inputs import DEVICE, HOST, Stay
 
 
 def _recording_warnings(function):
-    """The function's result and what it warned of, but for what is said of every complex32."""
+    """Return the result of a function and its warnings, without the one about complex32."""
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         result = function()
@@ -42,13 +42,13 @@ def in_place(subject, dtype):
 
 
 def _filled(tensor, shape, dtype=None):
-    """Memory with something in it, so that an element that is not written shows."""
+    """Return memory with a pattern, to find elements that are not written."""
     dtype = dtype or tensor.dtype
     return torch.full(shape, dtype == torch.bool or 7, dtype=dtype)
 
 
 def _strided(tensor):
-    """Transposed, every second element."""
+    """Return a transposed tensor of every second element."""
     twice = _filled(tensor, [2 * size for size in reversed(tensor.shape)] or [2])
     if tensor.dim() == 0:
         return twice[1]
@@ -68,7 +68,7 @@ def _wider(tensor):
 
 
 def _overlapping(tensor):
-    """One element for all, in memory for all: kernels that do not look write where they may."""
+    """Return one element expanded to all, in memory that has room for all of them."""
     return _filled(tensor, tensor.shape).as_strided(tensor.shape, (0,) * tensor.dim())
 
 
@@ -90,7 +90,7 @@ OUT = {
 
 
 def _is_outputs(value):
-    """A tensor, or a flat sequence of them: what `out=` can be."""
+    """Return whether a value can be `out=`: a tensor, or a flat sequence of tensors."""
     if isinstance(value, (list, tuple)):
         return bool(value) and all(isinstance(each, torch.Tensor) for each in value)
     return isinstance(value, torch.Tensor)
@@ -116,7 +116,7 @@ def _write(function):
 
 
 def out(subject, dtype):
-    """`out=` in every form; and on the host, which a device must refuse."""
+    """Call with `out=` in every form, and on the host, which a device must reject."""
     if not subject.info.supports_out or isinstance(subject.info, ForeachFuncInfo):
         return
     function = subject.info.op

@@ -1,10 +1,10 @@
-"""What every test relies on: a known configuration, a first current device, and a way to run code
-in a process of its own.
+"""What every test relies on: a known configuration, a current device, and a way to run code in a
+process of its own.
 
-Variables of the person who runs the tests must not reach them, and must be gone before PyTorch is
-imported, since the configuration is read once. But OPENREG_DEVICE_TYPE may be cuda: then the tests,
-which say where their devices are by `device.DEVICE`, run in CUDA mode. And `openreg sanitize` may
-run them: then it tells what it finds in them, and in the processes that they start.
+Configuration variables of the person who runs the tests must not affect them. They are removed
+before PyTorch is imported, because openreg reads its configuration once. There are two exceptions:
+with OPENREG_DEVICE_TYPE=cuda the tests run in CUDA mode (they name devices by `device.DEVICE`), and
+under `openreg sanitize` the sanitizer watches them and the processes that they start.
 """
 
 import gc
@@ -28,43 +28,48 @@ OURS = (
     "TORCH_CUBLASLT_",
     "TORCH_BLAS_",
 )
-# Python read the first when it started; the others are there where the tests are watched.
+# Python has read the first one at its start. `openreg sanitize` sets the others.
 KEPT = ("OPENREG_DEVICE_TYPE", "OPENREG_SANITIZER")
 for name in [name for name in os.environ if name.startswith(OURS) and not name.startswith(KEPT)]:
     del os.environ[name]
 HERE = os.path.dirname(__file__)
-# What a terminal's size would be taken from: some of those who start tests set them.
+# Python would take the size of the terminal from them, and some programs that run tests set them.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
 
-# Of groups that fail, as many do here, nothing shall be written where PyTorch would put it.
+# Many process groups fail in these tests. PyTorch must not write a dump of each to its default
+# folder.
 os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"
 
-# Devices are shared by the processes of a group: these tests have one of their own. Containers that
-# share /dev/shm have processes of the same number.
+# Processes with the same OPENREG_GROUP share devices, so each test process has a group of its own.
+# The random digits keep apart containers that share /dev/shm and have equal process numbers.
 GROUP = f"pytest-{os.getpid()}-{os.urandom(4).hex()}"
 os.environ["OPENREG_GROUP"] = GROUP
 
 import torch  # noqa: E402
 import torch_openreg._C  # noqa: E402
 
+from device import DEVICE  # noqa: E402
 from device import module as device_module  # noqa: E402
 
-# The second way in which everything must pass: each launch that can be queued is.
+# The tests must also pass when every launch that can be queued is queued.
 QUEUE_EVERYTHING = os.environ.get("QUEUE_EVERYTHING") == "1"
 if QUEUE_EVERYTHING:
     torch_openreg._C.set_queues_everything(True)
 
-# Workers share the cores, and a sum in more parts has other last bits: one thread for all.
+# One thread, because workers share the cores, and because a sum in several parts differs in its
+# last bits.
 torch.set_num_threads(1)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark what computes in processes of its own; leave out of the second run what is the same."""
+    """Add the marks that follow from fixtures and modes; deselect what queueing does not change."""
     for item in items:
         if "own_group" in item.fixturenames:
             item.add_marker("own_processes")
+        if DEVICE == "cuda" and (mark := item.get_closest_marker("openreg_only")):
+            item.add_marker(pytest.mark.skip(reason=f"not in CUDA mode: {mark.args[0]}"))
     if QUEUE_EVERYTHING:
         same = [item for item in items if is_the_same_when_queued(item)]
         config.hook.pytest_deselected(items=same)
@@ -72,23 +77,24 @@ def pytest_collection_modifyitems(config, items):
 
 
 def is_the_same_when_queued(item):
-    """Whether a test queues everything anyway, or nothing that this process could have queued."""
+    """Return whether a test queues everything anyway, or launches nothing in this process."""
     if item.get_closest_marker("ranks_queue"):
         return False
-    return "everything_queued" in item.fixturenames or item.get_closest_marker("own_processes")
+    marks = ("own_processes", "same_when_queued")
+    return "everything_queued" in item.fixturenames or any(map(item.get_closest_marker, marks))
 
 
 def pytest_collection_finish():
-    """What was imported lives as long as the tests: no collection of theirs need look at it."""
+    """Exclude all imported objects from garbage collection: they live as long as the tests."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def first_device_and_default_streams():
-    """Every test begins without garbage of others, whose memory would be freed in the middle of it.
+    """Begin each test without garbage of earlier ones, which would be freed in the middle of it.
 
-    And it leaves the current device and streams as it found them: the first ones.
+    Afterwards, reset the current device and streams.
     """
     gc.collect()
     yield
@@ -99,9 +105,9 @@ def first_device_and_default_streams():
 
 @pytest.fixture
 def everything_queued():
-    """Each launch that can be queued is, however short: every one of which a like one ran before.
+    """Queue each launch that can be queued, however short: a similar one must have run before.
 
-    Whatever a test queues has ended before the next test begins.
+    All queued work of a test ends before the next test begins.
     """
     before = torch_openreg._C.queues_everything()
     torch_openreg._C.set_queues_everything(True)
@@ -111,16 +117,17 @@ def everything_queued():
         device_module.synchronize(index)
 
 
-# A wait that should not be would be for ever: after so long the gate opens, and the test fails.
-# What should be takes milliseconds, and seconds where many others want the cores.
+# A gate opens after this time and the test fails: something waited for the gate that should not
+# have. Correct waits take milliseconds, or seconds on a loaded machine.
 PATIENCE_SECONDS = 120
 
 
 @pytest.fixture
 def close_gate(everything_queued):
-    """Keep a stream busy, the current one if none is given, until ``open()`` of what is returned.
+    """Return a function that keeps a stream busy until ``open()`` of its result is called.
 
-    What is launched on the stream meanwhile can be queued, and cannot have run.
+    The default is the current stream. Work launched on the stream meanwhile can be queued, and
+    does not run.
     """
     gates, timers, opened_late = [], [], []
 
@@ -144,9 +151,9 @@ def close_gate(everything_queued):
 
 @pytest.fixture(scope="session")
 def own_group():
-    """Make the environment of a process that shares its devices with no other, at each call.
+    """Return a function that makes the environment of a process with devices of its own.
 
-    What the process runs may import `device`, as tests do.
+    The code in the process may import `device`, as tests do.
     """
     numbers = itertools.count()
     path = os.pathsep.join(filter(None, (HERE, os.environ.get("PYTHONPATH"))))
@@ -155,7 +162,7 @@ def own_group():
 
 @pytest.fixture(scope="session")
 def forks():
-    """Return what starts programs as forks of a process that has imported PyTorch."""
+    """Return an object that starts programs as forks of a process that has imported PyTorch."""
     started = forks_of_tests.Forks()
     yield started
     started.close()
@@ -165,9 +172,9 @@ def forks():
 def python(own_group, forks):
     """Run code in a process of its own, with environment variables as keyword arguments.
 
-    The processes of one test share their devices, and share them with no other test. They are
-    forks of one that has imported PyTorch, or ``fresh``: that is for programs about importing, and
-    follows from a variable that importing reads.
+    The processes of one test share their devices with each other and with no other test. They are
+    forks of a process that has imported PyTorch. A ``fresh`` process has not imported it: for tests
+    about importing, and the default if a variable is given that the import reads.
     """
     group = own_group()
 

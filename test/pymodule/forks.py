@@ -1,8 +1,8 @@
-"""A process that has imported PyTorch and no more, and of which every program of a test is a fork.
+"""A process that has imported PyTorch. The programs of tests are forks of it.
 
-Importing takes seconds, a fork milliseconds, and the tests start hundreds of programs. What a fork
-does from there is what a fresh interpreter would do: it has used no device, reads its variables on
-first use, and ends as interpreters end. Programs that are about importing need a fresh one.
+Importing takes seconds and a fork takes milliseconds, and the tests start hundreds of programs. A
+fork behaves as a new interpreter after the import: it has used no device, reads its variables on
+first use, and exits in the same way. Tests about importing need a new interpreter.
 """
 
 import gc
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 
-# What importing reads, and so is too late in a fork.
+# Variables that the import reads. Setting them in a fork would be too late.
 READ_BY_IMPORTING = (
     "OPENREG_BLOCK_OPERATORS",
     "OPENREG_UNSUPPORTED_DTYPES",
@@ -25,13 +25,13 @@ READ_BY_IMPORTING = (
 
 
 class Forks:
-    """The process; it starts with the first program."""
+    """The process that forks programs. It starts with the first program."""
 
     def __init__(self):
         self._server = None
 
     def _start(self):
-        # A thread of numpy's would be none in the forks, and these have the streams of this one.
+        # numpy must start no thread, because forks would not have it. Forks inherit the encoding.
         environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
         self._server = subprocess.Popen(
             [sys.executable, __file__],

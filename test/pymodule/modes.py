@@ -1,7 +1,7 @@
-"""Marks of tests that are not the same whichever device type openreg's devices are.
+"""Marks for tests that depend on the device type of openreg's devices.
 
-A test says `DEVICE` and `module` of `device`, and so runs in both modes: as openreg and, with
-OPENREG_DEVICE_TYPE=cuda, as cuda.
+Most tests use `DEVICE` and `module` of `device`, and so run in both modes: with devices of type
+openreg and, with OPENREG_DEVICE_TYPE=cuda, of type cuda.
 """
 
 import pytest
@@ -10,10 +10,18 @@ from device import DEVICE
 
 
 def openreg_only(subject):
-    """Skip in CUDA mode what has no meaning there: it is about ``subject``."""
-    return pytest.mark.skipif(DEVICE == "cuda", reason=f"not in CUDA mode: {subject}")
+    """Skip a test about ``subject`` in CUDA mode, where it has no meaning.
+
+    `conftest` does so. ``-m openreg_only`` selects these tests.
+    """
+    return pytest.mark.openreg_only(subject)
+
+
+def cuda_only(subject):
+    """Skip a test about ``subject`` in openreg mode, where it has no meaning."""
+    return pytest.mark.skipif(DEVICE != "cuda", reason=f"only in CUDA mode: {subject}")
 
 
 def fails_in_cuda_mode(reason):
-    """Expect a failure in CUDA mode, which is a bug there: whoever mends it removes this mark."""
+    """Expect a failure in CUDA mode, which is a bug there. The fix of the bug removes this mark."""
     return pytest.mark.xfail(DEVICE == "cuda", strict=True, reason=reason)

@@ -1,4 +1,4 @@
-"""A process beside the tests, which calls what it is told to, on what it is sent."""
+"""A helper process that calls functions for the tests, with the arguments that they send."""
 
 import traceback
 
@@ -6,10 +6,10 @@ import torch
 
 from device import module
 
-# Its children have PyTorch already, and no device yet: each starts in milliseconds.
+# Children of the fork server have imported PyTorch and use no device: they start in milliseconds.
 torch.multiprocessing.set_forkserver_preload(["torch"])
 
-kept = {}  # what functions called in a peer leave for later ones
+kept = {}  # objects that functions called in a peer keep for later calls
 
 
 def serve(connection):
@@ -22,9 +22,9 @@ def serve(connection):
         try:
             connection.send((True, function(*arguments)))
         except Exception as error:
-            traceback.print_exc()  # which an exception loses on its way
+            traceback.print_exc()  # sending an exception loses its traceback
             connection.send((False, error))
-        del function, arguments  # else they would be kept until the next call
+        del function, arguments  # otherwise they would live until the next call
 
 
 class Peer:

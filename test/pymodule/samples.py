@@ -10,7 +10,7 @@ import torch
 
 
 def make(device="cpu"):
-    """Return the inputs on a device; names tell what they are, shapes stand beside them."""
+    """Return the inputs on a device; the names describe them."""
     g = torch.Generator().manual_seed(2024)
     host = {
         "x": torch.randn(4, 5, generator=g),

@@ -1,4 +1,4 @@
-"""How tests start commands: with `openreg run` in front of them, and without."""
+"""Fixtures that start commands, with and without `openreg run`."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ def environment(own_group):
 
 @pytest.fixture
 def start(environment, tmp_path):
-    """Run a command to its end, with `openreg run` and its options in front of it."""
+    """Run `openreg run` with options and a command to its end."""
 
     def start(*words, expect=0, **changes):
         variables = environment | changes
@@ -32,17 +32,26 @@ def start(environment, tmp_path):
     return start
 
 
+# A background job of a shell ignores SIGINT and SIGQUIT; a program under nohup ignores SIGHUP.
+MAYBE_IGNORED = {
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
+}
+
+
 @pytest.fixture(autouse=True)
-def interrupts_are_not_ignored():
-    """As they are in programs started in the background, which those started here would inherit."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def no_signal_is_ignored():
+    """Handle signals in the default way, because started programs inherit an ignored signal."""
+    before = {number: signal.signal(number, handler) for number, handler in MAYBE_IGNORED.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
 def direct(environment, tmp_path):
-    """Run a command to its end, without it."""
+    """Run a command to its end without `openreg run`."""
 
     def direct(*words, **settings):
         words = list(map(str, words))
@@ -55,7 +64,7 @@ def direct(environment, tmp_path):
 
 @pytest.fixture
 def script(tmp_path):
-    """Write a program into the working folder of the commands."""
+    """Write a program into the working folder of the commands; return its path."""
 
     def write(name, text, mode=0o755):
         path = tmp_path / name

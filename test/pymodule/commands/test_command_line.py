@@ -1,4 +1,4 @@
-"""What all commands of `openreg` have in common: errors, exit statuses, help, completion."""
+"""The common features of all commands of `openreg`: errors, exit statuses, help, completion."""
 
 import os
 import re
@@ -75,7 +75,7 @@ def test_module_is_the_program(own_group):
 
 # ---- completion ----------------------------------------------------------------------------------
 
-# bash cuts at "=" and spaces, and has the word at the cursor, or nothing there, as the last one.
+# bash splits at "=" and spaces. The last word is the one at the cursor, which may be empty.
 COMPLETE = """
 source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 ))
@@ -86,7 +86,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 @pytest.fixture
 def complete(tmp_path):
-    """Return what bash offers for the last of some words."""
+    """Return the completions that bash offers for the last of some words."""
     bash = shutil.which("bash")
     assert bash is not None
     (tmp_path / "openreg.bash").write_text(script("bash"))
@@ -151,7 +151,7 @@ def test_profiles_are_those_that_are_known(python):
         OPENREG_PROFILE="none",
         OPENREG_DEVICE_TYPE="openreg",
     ).stderr
-    (known,) = re.findall(r"known are (.*), and numbers", refused.replace("\n", " "))[:1]
+    (known,) = re.findall(r"known names: (.*?); or numbers", refused.replace("\n", " "))[:1]
     assert known.split(", ") == list(PROFILES)
 
 

@@ -1,4 +1,4 @@
-"""`openreg doctor`: its page, its JSON, and what it says of machines that lack something."""
+"""`openreg doctor`: its page, its JSON, and the problems that it finds."""
 
 import json
 import os
@@ -6,11 +6,10 @@ import re
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from openreg_program import OPENREG
-from torch_openreg.commands import checks, machine, variables
+from torch_openreg.commands import checks, machine
 from torch_openreg.commands.checks import OK, PROBLEM, WARNING
 from torch_openreg.commands.doctor import draw
 from torch_openreg.commands.smi_table import Style
@@ -24,7 +23,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def doctor(own_group):
-    """Run it in an environment, with limits, and return what it wrote."""
+    """Run the command with variables and resource limits, and return its output."""
     environment = own_group()
 
     def run(*words, expect=0, limits=(), **changes):
@@ -54,7 +53,7 @@ def of_name(report, name):
     return check
 
 
-# ---- a machine on which all works ----------------------------------------------------------------
+# ---- a machine without problems ------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +111,7 @@ def test_narrow_page_has_narrow_lines(report):
     assert max(len(line) for line in lines if "/" not in line) <= 40
 
 
-# ---- machines on which something does not --------------------------------------------------------
+# ---- machines with problems ----------------------------------------------------------------------
 
 
 def test_value_that_is_not_allowed_is_a_problem(doctor):
@@ -150,14 +149,14 @@ def test_no_visible_device_is_a_problem_where_it_is_read(doctor, name):
     is_read = (name == "CUDA_VISIBLE_DEVICES") == (DEVICE == "cuda")
     report = json.loads(doctor("--json", expect=1 if is_read else 0, **{name: ""}).stdout)
     if is_read:
-        assert f"{name}= chooses none" in of_name(report, "devices")["text"]
+        assert f"{name}= hides all devices" in of_name(report, "devices")["text"]
     elif name == "CUDA_VISIBLE_DEVICES":
         assert of_name(report, "CUDA mode")["state"] == WARNING
 
 
 @pytest.fixture
 def other_torch(tmp_path):
-    """Return the folder of a PyTorch of another version, which cannot be imported either."""
+    """Return the folder of a PyTorch of another version that cannot be imported."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libgomp is missing')\n")
     (tmp_path / "torch" / "version.py").write_text("__version__ = '2.12.1+cpu'\n")
@@ -171,15 +170,24 @@ def test_pytorch_that_cannot_be_imported_is_a_problem(doctor, other_torch):
     report = json.loads(result.stdout)
     assert result.stderr == ""
     version = of_name(report, "PyTorch")
-    assert version["state"] == PROBLEM and "this is 2.12.1+cpu" in version["text"]
+    assert version["state"] == PROBLEM and "but 2.12.1+cpu is installed" in version["text"]
     assert version["remedy"] == f"pip install torch=={report['versions']['supported_torch']}"
     assert of_name(report, "import")["text"] == "`import torch` fails: libgomp is missing"
 
 
-def test_variable_that_nothing_reads_is_a_warning_with_what_is_meant(doctor):
-    told = doctor(OPENREG_DEVICES_COUNT="3").stdout
-    assert "warning  variables: OPENREG_DEVICES_COUNT is set, which nothing reads" in told
-    assert "> OPENREG_DEVICE_COUNT, if that is meant" in told
+def test_unknown_variable_is_a_warning_with_the_most_similar_name(doctor):
+    told = " ".join(doctor(OPENREG_DEVICES_COUNT="3").stdout.split())
+    expected = "unknown variable OPENREG_DEVICES_COUNT (did you mean OPENREG_DEVICE_COUNT?)"
+    assert f"warning variables: {expected}" in told
+    (check,) = checks.check_variables({"OPENREG_ZZZ": "1"})
+    assert (check.state, check.text) == (WARNING, "unknown variable OPENREG_ZZZ")
+
+
+def test_variables_of_the_sanitizer_are_known():
+    names = ("OPENREG_SANITIZER_ONLY", "OPENREG_SANITIZER_SOCKET")
+    assert checks.check_variables(dict.fromkeys(names, "")) == []
+    (check,) = checks.check_variables({"OPENREG_SANITIZER_STACK": "1"})
+    assert "did you mean OPENREG_SANITIZER_STACKS?" in check.text
 
 
 def test_openreg_that_is_kept_away_is_a_problem():
@@ -265,9 +273,3 @@ def test_limits_of_older_control_groups_are_read(tmp_path):
     write(tmp_path / "pids/pids.max", "max\n")
     found = machine.control_group(tmp_path)
     assert found == {"memory_bytes": 2 * GIB, "cpus": 0.5, "processes": None}
-
-
-def test_variables_are_those_of_the_readme():
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    shown = re.findall(r"^\| `(OPENREG_[A-Z_]+)` \|", readme, re.M)
-    assert sorted(shown) == sorted(variables.VARIABLES)

@@ -1,4 +1,4 @@
-"""A job of `openreg run --ranks` ends with its first failure, and leaves nothing behind."""
+"""`openreg run --ranks`: the first failure ends the job, and no process is left."""
 
 import contextlib
 import fcntl
@@ -12,18 +12,18 @@ import pytest
 from openreg_program import OPENREG
 from torch_openreg.commands.ranks.failures import Failures
 
-# What ends at once; if it does not, the test fails.
+# If a process does not end within this time, the test fails.
 PATIENCE_SECONDS = 60
 
 pytestmark = pytest.mark.own_processes
 
-# Ranks that end when they are told to, and otherwise never.
+# A rank that only a signal ends.
 SLEEP = "exec sleep 600"
 
 
 @contextlib.contextmanager
 def started(words, environment, **settings):
-    """Run a job that does not end by itself; in the end it has."""
+    """Run a job that does not end by itself, and kill it after the block."""
     command = [*OPENREG, "run", *map(str, words)]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings
@@ -148,7 +148,7 @@ def test_a_rank_that_failed_and_does_not_end_is_killed(start, script):
 # ---- signals -------------------------------------------------------------------------------------
 
 
-# `print` of an unbuffered Python writes the end of the line by itself: ranks' lines would mix.
+# Not `print`: an unbuffered Python writes the newline separately, so lines of ranks would mix.
 WAIT = """
 import os, signal
 os.write(1, b"ready\\n")
@@ -157,7 +157,7 @@ signal.pause()
 
 
 def wait_for_ranks(process, count):
-    """Wait until each rank has said that it is there."""
+    """Wait until each rank has printed "ready"."""
     for _ in range(count):
         assert process.stdout.readline() == b"ready\n"
 
@@ -172,8 +172,20 @@ def test_a_signal_ends_the_job(environment, number):
         assert (process.returncode, out, errors) == (-number, b"", b"")
 
 
+def test_a_job_under_nohup_survives_a_hangup(environment):
+    """The hangup is forwarded first, and would end the job if it were not ignored."""
+    command = ["--ranks", 2, "sh", "-c", f"echo ready; {SLEEP}"]
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the fixture of all tests restores it
+    with started(command, environment) as process:
+        wait_for_ranks(process, 2)
+        process.send_signal(signal.SIGHUP)
+        process.terminate()
+        out, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, out, errors) == (-signal.SIGTERM, b"", b"")
+
+
 def test_ranks_handle_a_signal_themselves(environment):
-    """And have the time that they need: whoever sent it may be content."""
+    """They may take as long as they need: the launcher does not kill them after the signal."""
     code = 'trap "echo handled; exit 0" TERM; echo ready; while :; do sleep 0.01; done'
     with started(["--ranks", 2, "sh", "-c", code], environment) as process:
         wait_for_ranks(process, 2)
@@ -196,7 +208,7 @@ def test_an_interrupt_shows_where_the_first_rank_was(environment, script):
 COUNT_INTERRUPTS = """
 import os, signal, sys
 if os.environ["RANK"] == "0":
-    os.setpgid(0, 0)  # which is not the terminal's foreground group
+    os.setpgid(0, 0)  # not the foreground process group of the terminal
 got = []
 def interrupted(*_):
     got.append(1)
@@ -210,7 +222,7 @@ while True:
 
 
 def test_the_terminals_interrupt_is_not_sent_on(environment):
-    """It has reached the ranks: one that is not in the foreground group hears nothing."""
+    """The terminal sends it to the foreground group. A rank outside of the group gets no signal."""
     command = ["--ranks", 2, sys.executable, "-S", "-c", COUNT_INTERRUPTS]
     mine, theirs = os.openpty()
 
@@ -236,11 +248,11 @@ def test_a_launcher_that_is_killed_takes_all_ranks_with_it(environment, script, 
     with started(["--ranks", 3, *command], environment) as process:
         wait_for_ranks(process, 3)
         process.kill()
-        # The end of the output comes when nobody is left who has it.
+        # The output ends when no process has it open.
         assert process.communicate(timeout=PATIENCE_SECONDS)[0] == b""
 
 
-# ---- which was first -----------------------------------------------------------------------------
+# ---- deciding which rank failed first ------------------------------------------------------------
 
 
 def judged(*events, size=8):
@@ -251,7 +263,7 @@ def judged(*events, size=8):
     return failures
 
 
-def test_whoever_reports_first_failed_first():
+def test_the_first_rank_to_report_failed_first():
     failures = judged(("raised", 5, "x"), ("raised", 2, "y"), ("exited", 2, 1), ("exited", 5, 1))
     assert (failures.first, failures.status()) == (5, 1)
 
@@ -266,7 +278,7 @@ def test_an_exception_was_before_an_exit_in_the_same_moment():
     assert failures.first == 5
 
 
-def test_what_was_first_stays_so():
+def test_the_first_failure_does_not_change():
     failures = judged(("exited", 3, 7))
     failures.exited(1, -11)
     assert not failures.judge()
@@ -278,9 +290,9 @@ def test_successes_are_no_failures():
     assert (failures.first, failures.status(), failures.sentences()) == (None, 0, "")
 
 
-def test_what_failed_later_is_told_before():
+def test_later_failures_are_printed_before_the_first():
     failures = judged(("raised", 3, "Traceback ...\nValueError: boom\n"))
-    failures.told_to_end([0, 1, 2, 4, 5, 6, 7])
+    failures.terminated([0, 1, 2, 4, 5, 6, 7])
     for rank in (0, 1, 2, 6):
         failures.raised(rank, f"[rank{rank}]: Traceback ...\n[rank{rank}]: RuntimeError: lost\n")
         failures.exited(rank, 1)

@@ -1,4 +1,4 @@
-"""`openreg run --ranks --prefix`: whole lines, each with its rank, in the order of each stream."""
+"""`openreg run --ranks --prefix`: complete lines with their rank, in the order of each stream."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from openreg_program import OPENREG
 
 pytestmark = pytest.mark.own_processes
 
-# Ends with a line that has no end.
+# The last line has no newline.
 COUNT = """
 for i in $(seq 1000); do echo "$RANK out $i"; echo "$RANK error $i" >&2; done
 printf "$RANK last"
@@ -52,8 +52,8 @@ def test_a_traceback_that_pytorch_has_prefixed_is_not_prefixed_again(start):
     assert result.stdout == "[rank0]: Traceback\n[rank0]: [rank7]: other\n"
 
 
-def test_whoever_reads_slowly_gets_everything(environment):
-    """The launcher waits with what a pipe does not take."""
+def test_a_slow_reader_gets_all_output(environment):
+    """The launcher keeps output that a full pipe does not accept."""
     line = "x" * 1000
     code = f"i=0; while [ $i -lt 2000 ]; do echo {line}; i=$((i+1)); done"
     command = [*OPENREG, "run", "--ranks", "2", "--prefix", "sh", "-c", code]
@@ -65,7 +65,7 @@ def test_whoever_reads_slowly_gets_everything(environment):
     assert len(lines) == 4000
 
 
-def test_ranks_hear_that_nobody_reads_any_more(environment):
+def test_ranks_notice_that_the_reader_is_gone(environment):
     command = [*OPENREG, "run", "--ranks", "2", "--prefix", "yes"]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE

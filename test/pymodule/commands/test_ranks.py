@@ -1,6 +1,6 @@
-"""`openreg run --ranks`: each rank is what Python, torchrun and the system would have made of it.
+"""`openreg run --ranks`: each rank is as if Python or torchrun had started it.
 
-What is compared comes from the same program, started by Python itself or by torchrun.
+The expected results come from the same program, started by Python or by torchrun.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from openreg_program import OPENREG
-from torch_openreg.commands.ranks.preload import probably_trains
+from torch_openreg.commands.ranks.preload import may_train
 
 from device import DEVICE
 
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.own_processes
 
 
 def told(folder, count, name="told"):
-    """Return what each rank wrote as JSON."""
+    """Return the JSON that each rank wrote."""
     return [json.loads((folder / f"{name}{rank}").read_text()) for rank in range(count)]
 
 
-# ---- what Python makes of a program --------------------------------------------------------------
+# ---- as Python would start it --------------------------------------------------------------------
 
 TELL = """
 import json, multiprocessing, os, pickle, sys
@@ -87,12 +87,12 @@ def test_a_rank_is_as_python_would_have_started_it(
     words = [*WORDS[kind], "--lr", "0.1", "-m", ""]
     assert direct(sys.executable, *words, input="").returncode == 0
     expected = json.loads((tmp_path / "told").read_text())
-    # What says `python` names the one of this environment.
+    # The command `python` is the Python of this environment.
     start("--ranks", 2, *(["python"] if kind == "text" else []), *words)
     for rank in told(tmp_path, 2):
-        (report,) = set(rank["files"]) - set(expected["files"])  # where it would tell of a failure
+        (report,) = set(rank["files"]) - set(expected["files"])  # the socket for failures
         rank["files"].remove(report)
-        if kind == "a module":  # for which more is imported: it may well train something
+        if kind == "a module":  # a module may train, so torch._dynamo is preloaded
             assert "torch._dynamo" in rank["modules"]
             assert set(rank["modules"]) >= set(expected["modules"])
             rank["modules"] = expected["modules"]
@@ -120,21 +120,21 @@ def test_only_the_first_rank_reads_stdin(environment, script, tmp_path):
     assert sorted(result.stdout.splitlines()) == ["0a line", "1"]
 
 
-def test_what_is_left_at_the_end_is_done(start, script, tmp_path):
+def test_cleanup_at_exit_runs(start, script, tmp_path):
     script(
         "end.py",
         """
         import atexit, os, threading
         rank = os.environ["RANK"]
         file = open(f"told{rank}", "w")
-        file.write("[1, ")  # closed by nobody
+        file.write("[1, ")  # never closed by the program
 
         def last():
             file.write("3]")
         atexit.register(last)
         go = threading.Event()
         threading.Thread(target=lambda: (go.wait(), file.write("2, "))).start()
-        threading._register_atexit(go.set)  # called when the program has come to its end
+        threading._register_atexit(go.set)  # called at the end of the program
         """,
     )
     start("--ranks", 2, "end.py")
@@ -151,7 +151,7 @@ json.dump(what, open("told" + os.environ["RANK"], "w"))
 
 
 def test_ranks_leave_the_group_of_their_devices(start, environment, script, tmp_path):
-    """Its file goes with the last process that leaves."""
+    """The last process that leaves removes the control file."""
     script(
         "use.py",
         """
@@ -167,7 +167,7 @@ def test_ranks_leave_the_group_of_their_devices(start, environment, script, tmp_
         assert not Path(file).exists()
 
 
-def test_random_numbers_are_others_in_each_rank(start, script, tmp_path):
+def test_random_numbers_differ_between_ranks(start, script, tmp_path):
     script("draw.py", RANDOM)
     start("--ranks", 3, "draw.py")
     for numbers in zip(*told(tmp_path, 3), strict=True):
@@ -184,23 +184,23 @@ def test_random_numbers_are_others_in_each_rank(start, script, tmp_path):
         ("x = (", False),
     ],
 )
-def test_what_probably_trains_is_guessed_from_its_text(text, expected, tmp_path):
+def test_programs_that_may_train_are_guessed_from_their_text(text, expected, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(text)
-    assert probably_trains([str(script), "--lr", "0.1"]) is expected
-    assert probably_trains(["-c", text]) is expected
+    assert may_train([str(script), "--lr", "0.1"]) is expected
+    assert may_train(["-c", text]) is expected
 
 
-# ---- what torchrun makes of it -------------------------------------------------------------------
+# ---- as torchrun would start it ------------------------------------------------------------------
 
 TELL_VARIABLES = """
 import json, os, torch
 variables = dict(os.environ) | {"threads": torch.get_num_threads()}
 json.dump(variables, open("told" + os.environ["RANK"], "w"))
 """
-# Names of the job, of its files and of where its store is.
+# The id of the job, and the address of its store.
 OWN = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"}
-# What torchrun tells itself, and where `record` writes what here is told anyway.
+# Variables of torchrun itself, and the file for errors, which the launcher prints here.
 TORCHRUNS = {"TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHELASTIC_ERROR_FILE"}
 
 
@@ -282,10 +282,10 @@ def test_devices_are_as_many_as_somebody_said(start, options, variables, devices
         ["python", "-m", "torch.distributed.launch", "x.py"],
     ],
 )
-def test_what_starts_ranks_itself_is_refused(start, words):
+def test_torchrun_is_refused(start, words):
     assert start("--ranks", 2, *words, expect=2).stderr == (
-        "openreg: torchrun starts ranks itself: either `openreg run --ranks N PROGRAM`, or "
-        "`openreg run torchrun --nproc-per-node N PROGRAM`\n"
+        "openreg: --ranks cannot be combined with torchrun, which starts ranks itself: use "
+        "`openreg run --ranks N PROGRAM` or `openreg run torchrun --nproc-per-node N PROGRAM`\n"
     )
 
 
@@ -299,7 +299,7 @@ def test_numbers_of_ranks_that_cannot_be_are_refused(start, number):
 @pytest.mark.parametrize("options", [["--prefix"], ["--grace", "1"]])
 def test_options_of_ranks_alone_are_refused(start, options):
     result = start(*options, "echo", "ran", expect=2)
-    assert result.stderr.endswith(f"argument {options[0]}: expected --ranks as well\n")
+    assert result.stderr.endswith(f"argument {options[0]}: requires --ranks\n")
 
 
 @pytest.mark.parametrize("command", [["tell.py"], ["echo", "ran"]])
@@ -313,7 +313,7 @@ def test_values_that_are_not_allowed_are_refused(start, script, command):
 
 def test_a_command_that_does_not_exist_is_refused(start):
     result = start("--ranks", 2, "absent.py", expect=127)
-    assert result.stderr == "openreg: absent.py: there is no such file\n"
+    assert result.stderr == "openreg: absent.py: no such file\n"
 
 
 # ---- the device type -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`openreg sanitize`: a program is as without it, but for what is found, and its exit status."""
+"""`openreg sanitize`: the program runs unchanged, except for findings and the exit status."""
 
 import json
 import os
@@ -28,23 +28,23 @@ if len(sys.argv) > 1:
     sys.exit(int(sys.argv[1]))
 """
 ORDERED = RACE.replace("with gpu.stream", "side.wait_stream(gpu.current_stream())\nwith gpu.stream")
-# Nothing is imported: what is not about findings is about any program.
+# Does not import PyTorch: these tests do not need findings.
 TELL = "import json, os; print(json.dumps(dict(os.environ)))"
 
-# What ends at once; if it does not, the test fails.
+# If a process does not end within this time, the test fails.
 PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
 def environment(own_group):
-    """Programs are as if no test had started them."""
+    """An environment without the variables of pytest and of the sanitizer."""
     others = ("PYTEST_CURRENT_TEST", "OPENREG_SANITIZER")
     return {name: value for name, value in own_group().items() if not name.startswith(others)}
 
 
 @pytest.fixture
 def sanitize(environment, tmp_path):
-    """Run a command to its end, with `openreg sanitize` and its options in front of it."""
+    """Run `openreg sanitize` with options and a command to its end."""
 
     def sanitize(*words, expect=0, **changes):
         result = subprocess.run(
@@ -65,7 +65,7 @@ def race(script):
     return script("race.py", RACE)
 
 
-# ---- what is found -------------------------------------------------------------------------------
+# ---- findings ------------------------------------------------------------------------------------
 
 
 def test_a_finding_is_printed_and_changes_the_status(sanitize, race):
@@ -123,7 +123,7 @@ def test_ranks_are_watched(sanitize, script):
     )
     assert result.stdout.count("to the end") == 2
     assert result.stderr.count("openreg sanitizer: race\n") == 1
-    assert "1 finding (1 race) in 2 processes, 2 times in all\n" in result.stderr
+    assert "1 finding (1 race) in 2 processes, 2 occurrences\n" in result.stderr
 
 
 def test_captured_tests_of_pytest_are_watched(sanitize, script):
@@ -134,20 +134,20 @@ def test_captured_tests_of_pytest_are_watched(sanitize, script):
     assert "\n  test     test_it.py::test_it\n" in result.stderr
 
 
-def test_a_program_that_is_killed_has_told_before(sanitize, script):
+def test_findings_are_printed_before_a_program_is_killed(sanitize, script):
     script("race.py", RACE + "\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     assert "openreg sanitizer: race\n" in sanitize("race.py", expect=86).stderr
     sanitize("--error-exitcode=0", "race.py", expect=128 + signal.SIGKILL)
 
 
-def test_nothing_watched_is_told(sanitize):
+def test_a_command_without_pytorch_is_reported(sanitize):
     assert "nothing was watched" in sanitize("true").stderr
 
 
 # ---- options -------------------------------------------------------------------------------------
 
 
-def test_only_what_is_asked_for_is_found(sanitize, race):
+def test_only_selects_the_kinds(sanitize, race):
     assert "nothing found" in sanitize("--only", "use-after-free,host-access", "race.py").stderr
     sanitize("--only=race", "race.py", expect=86)
 
@@ -161,7 +161,7 @@ def test_leaks_are_found_if_they_are_asked_for(sanitize, script):
     assert ", allocated at leak.py:2" in stderr and "leak.py:3" not in stderr
 
 
-def test_what_is_suppressed_is_not_told(sanitize, race, script):
+def test_suppressed_findings_are_not_printed(sanitize, race, script):
     script(
         "suppressions.ini",
         "[one]\nfile = race.py\nreason = a test\n[two]\noperator = aten::never\nreason = none\n",
@@ -169,7 +169,7 @@ def test_what_is_suppressed_is_not_told(sanitize, race, script):
     result = sanitize("--suppressions", "suppressions.ini", "race.py")
     assert result.stderr == (
         "openreg sanitizer: nothing found; 1 suppressed\n"
-        "openreg sanitizer: suppressions that matched nothing: [two]\n"
+        "openreg sanitizer: suppressions that matched no finding: [two]\n"
     )
 
 
@@ -216,7 +216,7 @@ def test_options_are_variables(sanitize, script, tmp_path):
     ("words", "sentence"),
     [
         ([], "expected a COMMAND"),
-        (["-m"], "expected a module behind -m"),
+        (["-m"], "expected a module after -m"),
         (["--only", "races", "true"], "argument --only: races: expected race, use-after-free"),
         (["--error-exitcode", "256", "true"], "argument --error-exitcode: 256: expected 0 to 255"),
         (["--suppressions", "none", "true"], "none: No such file or directory"),
@@ -271,7 +271,7 @@ def test_if_it_is_killed_so_is_the_command(environment):
     with subprocess.Popen(words, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
         process.stdout.readline()
         process.kill()
-        assert process.stdout.read() == ""  # when nobody has it open any more
+        assert process.stdout.read() == ""  # ends when no process has it open
 
 
 def test_its_socket_goes_with_it(sanitize, tmp_path):
@@ -309,17 +309,18 @@ def test_a_program_in_order_is_as_it_was(direct, script, environment):
     assert (result.returncode, result.stdout, result.stderr) == (0, "to the end\n", "")
 
 
-def test_a_wrong_value_is_told(direct, environment):
+def test_an_invalid_value_is_reported(direct, environment):
     environment["OPENREG_SANITIZER"] = "yes"
     result = direct(sys.executable, "-c", "import torch")
-    assert "openreg: OPENREG_SANITIZER=yes: expected 0 or 1" in result.stderr
-    assert result.returncode == 1
+    assert "OPENREG_SANITIZER=yes: expected 0 or 1" in result.stderr
+    assert (result.returncode, len(result.stderr.splitlines())) == (0, 1)
+    assert direct(sys.executable, "-c", "import torch_openreg").returncode == 1
 
 
-# ---- what is written about it --------------------------------------------------------------------
+# ---- documentation -------------------------------------------------------------------------------
 
 
-def test_the_documentation_shows_what_is_printed(sanitize, script):
+def test_the_documentation_shows_the_output(sanitize, script):
     root = Path(__file__).parents[3]
     text = (root / "docs" / "sanitizer.md").read_text()
     program = re.search(r"```python notest\n( 1  import torch\n.*?)```", text, re.DOTALL)[1]

@@ -1,4 +1,4 @@
-"""`openreg smi`: what it shows of processes of a group of their own, which hold memory."""
+"""`openreg smi`: what it shows of processes that hold memory, in a group of their own."""
 
 import contextlib
 import fcntl
@@ -37,7 +37,7 @@ DEVICES = {
 
 
 def take_devices(variables, mebibytes):
-    """In a peer: join the group and hold so many MiB of each device."""
+    """In a peer: join the group and hold memory of each device, in MiB."""
     os.environ.update(variables)
     module.init()
     tensors = [
@@ -50,7 +50,7 @@ def take_devices(variables, mebibytes):
 
 @pytest.fixture
 def environment(own_group):
-    """Return the environment of holders and of `openreg smi`."""
+    """Return the environment of the processes and of `openreg smi`."""
     return own_group() | DEVICES | {"COLUMNS": "100", "PYTHONIOENCODING": "utf-8"}
 
 
@@ -61,7 +61,7 @@ def group(environment):
 
 @pytest.fixture
 def hold(group):
-    """Start a process that holds so many MiB of each device; it ends with the test."""
+    """Start a process that holds memory of each device, in MiB, until the test ends."""
     with contextlib.ExitStack() as stack:
 
         def start(*mebibytes):
@@ -74,7 +74,7 @@ def hold(group):
 
 @pytest.fixture
 def smi(group, capsys, monkeypatch):
-    """Run it in this process, for the holders' group, to its end."""
+    """Run `openreg smi` in this process, for the group of the test."""
 
     def run(*arguments, expect=0, columns=100):
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -88,7 +88,7 @@ def smi(group, capsys, monkeypatch):
 
 @pytest.fixture
 def smi_process(python, group):
-    """Run it in a process of its own, with the holders' configuration."""
+    """Run `openreg smi` in another process, with the configuration of the test."""
 
     def run(*arguments, expect=0, **variables):
         code = f"""
@@ -103,7 +103,7 @@ def smi_process(python, group):
 
 
 def only_group(written):
-    """The one group in a JSON snapshot."""
+    """Return the only group of a JSON snapshot."""
     (group,) = json.loads(written)["groups"]
     return group
 
@@ -156,7 +156,7 @@ def test_json_tells_of_devices_and_processes(smi, hold, group):
 
 
 def work_without_end(index):
-    """In a peer: have a device work until the peer ends."""
+    """In a peer: keep a device busy until the peer ends."""
     peers.keep("gate", torch_openreg._C._Gate(index, 0))
 
 
@@ -164,14 +164,15 @@ def test_device_that_works_is_busy(smi, hold):
     holder = hold(1, 1)
     holder.call(work_without_end, 1)
     devices = only_group(smi("--json").out)["devices"]
-    while [device["busy_percent"] for device in devices] != [0, 100]:  # looks go back a second
+    # Samples cover the last second.
+    while [device["busy_percent"] for device in devices] != [0, 100]:
         devices = only_group(smi("--json").out)["devices"]
     assert re.search(r" 1 +Tesla T4 .* 100%$", smi().out, re.M)
     holder.kill()
 
 
 def test_devices_of_a_group_have_the_same_uuids_always(smi, smi_process, hold, group):
-    """Before there is any process, and while there is one."""
+    """With and without a process in the group."""
     before = only_group(smi_process("--json", "--group", group).stdout)["devices"]
     hold(1, 0)
     after = only_group(smi("--json").out)["devices"]
@@ -209,9 +210,9 @@ def test_table_has_a_row_for_each_device_and_each_use(smi, hold):
     assert "\x1b" not in text
 
 
-def test_all_groups_are_shown_if_none_is_named(smi_process, hold, group):
+def test_all_groups_are_shown_by_default(smi_process, hold, group):
     hold(64, 0)
-    # Pages of others may be broken, so the status is not known.
+    # Control files of other groups may be damaged, so the exit status is not checked.
     result = subprocess.run([*SMI, "--json"], capture_output=True, text=True)
     shown = {shown["group"]: shown for shown in json.loads(result.stdout)["groups"]}
     assert shown[f"group-{group}"]["devices"][0]["used_bytes"] == 64 << 20
@@ -222,17 +223,17 @@ def test_group_of_another_name_is_left_out(capsys, hold):
     assert main(["smi", "--group", "nobody-is-here"]) == 1
     written = capsys.readouterr()
     assert "GiB" not in written.out
-    assert written.err == "openreg: no process is in a group 'nobody-is-here'\n"
+    assert written.err == "openreg: there is no group 'nobody-is-here' with processes\n"
 
 
-def test_nobody_there_shows_the_devices_as_configured(smi_process, group):
+def test_without_processes_the_configured_devices_are_shown(smi_process, group):
     shown = only_group(smi_process("--json", "--group", group).stdout)
     assert shown["in_use"] is False
     assert shown["processes"] == []
     assert [device["used_bytes"] for device in shown["devices"]] == [0, 0]
     assert [device["cpuset"] for device in shown["devices"]] == ["0-3", "4-7"]
     text = smi_process("--group", group).stdout
-    assert "2 devices, no process\n" in text
+    assert "2 devices, no processes\n" in text
     assert len(re.findall(r"0\.0 / 1\.0 GiB +0% +0%$", text, re.M)) == 2
 
 
@@ -241,7 +242,7 @@ def test_configuration_that_is_wrong_is_named(smi_process, group):
     assert result.stderr == "openreg: OPENREG_DEVICE_COUNT=0: expected 1 to 64\n"
 
 
-def test_others_are_shown_whatever_the_own_configuration(smi_process, hold, group):
+def test_other_groups_are_shown_with_any_configuration(smi_process, hold, group):
     hold(64, 0)
     result = smi_process("--json", "--group", group, OPENREG_DEVICE_COUNT="0", OPENREG_GROUP="x")
     assert only_group(result.stdout)["devices"][0]["used_bytes"] == 64 << 20
@@ -282,7 +283,7 @@ def test_broken_control_file_is_named_and_the_rest_is_shown(broken_file, capsys,
         ("openreg: /dev/shm/openreg-0/alike-1 cannot be used", "alike-1", True),
         ("openreg: /dev/shm/openreg-0/alike-1 cannot be used", "a", False),
         ("openreg: /dev/shm/openreg-0 cannot be used", "a", True),
-        ("openreg:", "a", True),  # cut
+        ("openreg:", "a", True),  # shortened
     ],
 )
 def test_problem_is_that_of_the_group_that_it_names(problem, group, expected):
@@ -338,7 +339,7 @@ def take_terminal():
 
 
 class Terminal:
-    """A process on a terminal of its own."""
+    """A process on its own terminal."""
 
     def __init__(self, arguments, environment, rows=24, columns=100):
         self.screen, theirs = pty.openpty()
@@ -358,7 +359,7 @@ class Terminal:
         self.text = ""
 
     def read_until(self, wanted):
-        """Read on until what was read contains it."""
+        """Read until the output contains a text."""
         while wanted not in self.text and self._read():
             pass
         assert wanted in self.text, self.text
@@ -369,7 +370,7 @@ class Terminal:
         assert select.select([self.screen], [], [], patience)[0], self.text
         try:
             piece = os.read(self.screen, 65536)
-        except OSError:  # how Linux says that the other end is closed
+        except OSError:  # Linux reports EIO if the other end is closed
             return False
         self.text += piece.decode(errors="replace")
         return bool(piece)
@@ -521,7 +522,7 @@ def test_bar_is_as_full_as_the_device():
     assert "▏" in bars[1] and "▏" not in bars[0]
 
 
-def test_what_is_not_known_is_no_number():
+def test_unknown_utilization_is_a_dash():
     devices = [device_of(0, 0, busy_percent=None), device_of(1, 0, busy_percent=7)]
     heading, unknown, known = draw(snapshot_of(devices, []), 120, PLAIN)[3:]
     assert heading.endswith(" busy") and unknown.endswith("   -") and known.endswith("  7%")

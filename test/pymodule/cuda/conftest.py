@@ -1,4 +1,4 @@
-"""These tests are about CUDA mode, which begins when Python starts: with OPENREG_DEVICE_TYPE=cuda.
+"""The tests of CUDA mode, which starts with Python if OPENREG_DEVICE_TYPE=cuda is set.
 
 Without the variable they are skipped.
 """

@@ -1,4 +1,4 @@
-"""Copies among devices: torch.cuda.comm, and what is built on it."""
+"""Copies between devices: torch.cuda.comm and DataParallel."""
 
 import copy
 import re
@@ -130,7 +130,8 @@ def test_scatter_of_less_than_there_are_devices():
 def test_scatter_uses_the_streams(close_gate, make):
     stream = make("cuda:1")
     tensor = torch.arange(1024.0).pin_memory()
-    comm.scatter(-tensor, [0, 1], streams=[None, stream])  # the first of a kind is waited for
+    # The first launch of a kind is synchronous.
+    comm.scatter(-tensor, [0, 1], streams=[None, stream])
     torch.cuda.synchronize(1)
     gate = close_gate(torch.cuda.current_stream(1))
     part = comm.scatter(tensor, [0, 1], streams=[None, stream])[1]
@@ -146,7 +147,7 @@ def test_stream_of_the_part_that_stays_is_not_asked():
     assert devices_of(parts) == [HERE, THERE]
 
 
-def test_scatter_refuses_what_is_wrong():
+def test_scatter_refuses_invalid_arguments():
     tensor = torch.ones(4, 2)
     here, there = torch.empty(2, 2, device=HERE), torch.empty(2, 2, device=THERE)
     with refused("Expected at least one device to scatter to"):
@@ -206,7 +207,7 @@ def test_gather_keeps_a_common_memory_format():
     assert torch.equal(result.cpu(), torch.cat([here.cpu(), there.cpu()]))
 
 
-def test_gather_refuses_what_is_wrong():
+def test_gather_refuses_invalid_arguments():
     here = torch.ones(2, 2, device=HERE)
     with refused("Expected at least one tensor to gather from"):
         comm.gather([])

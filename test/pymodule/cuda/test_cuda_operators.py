@@ -1,4 +1,4 @@
-"""Operators in CUDA mode: values are the CPU's, and what only CUDA has works, too."""
+"""Operators in CUDA mode: results equal the CPU's, and operators that only CUDA has work."""
 
 import copy
 import re
@@ -38,7 +38,7 @@ def test_step_of_training_has_the_values_of_the_cpu(name):
 
 
 def test_numbers_drawn_are_those_of_a_gpu():
-    """As NVIDIA's GPUs draw them: published for manual_seed(0)."""
+    """The published numbers of NVIDIA GPUs for manual_seed(0)."""
     torch.manual_seed(0)
     drawn = torch.rand(3, device="cuda")
     assert [round(each, 4) for each in drawn.tolist()] == [0.3990, 0.5167, 0.0249]

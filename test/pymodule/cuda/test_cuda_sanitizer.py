@@ -1,4 +1,4 @@
-"""PyTorch's own torch.cuda._sanitizer over the devices' streams, events and memory."""
+"""PyTorch's own torch.cuda._sanitizer with the devices' streams, events and memory."""
 
 import pytest
 
@@ -69,7 +69,7 @@ side, event = torch.cuda.Stream(), torch.cuda.Event()
 
 @pytest.fixture
 def watched(python):
-    """Run a program that is watched, and by CSan alone, also where these tests are watched."""
+    """Run a program with CSan only, even if openreg's sanitizer watches these tests."""
     variables = {"TORCH_CUDA_SANITIZER": "1", "OPENREG_SANITIZER": "0"}
     return lambda code, expect=0: python(code, expect=expect, fresh=True, **variables)
 
@@ -84,7 +84,7 @@ def test_race_is_named(watched):
 
 @pytest.mark.own_processes
 @pytest.mark.parametrize("name", ORDERED)
-def test_what_is_ordered_is_no_race(watched, name):
+def test_ordered_accesses_are_no_race(watched, name):
     assert watched(BEGIN + ORDERED[name]).stderr == ""
 
 
@@ -99,7 +99,7 @@ values = torch.rand(4, 2, device="cuda")
 event = torch.cuda.Event()
 with torch.cuda.stream(streams[1]):
     event.record()
-streams[0].wait_event(event)  # which is of another device, and orders nothing
+streams[0].wait_event(event)  # of another device, so it orders nothing
 with torch.cuda.stream(streams[0]):
     values.mul_(5)
 """,

@@ -1,4 +1,4 @@
-"""Mistakes are answered in CUDA's words, which programs search for."""
+"""Errors have CUDA's messages, because programs search for them."""
 
 import pytest
 import torch
@@ -15,8 +15,8 @@ def there(*shape):
     return torch.zeros(shape, device="cuda:1")
 
 
-# Functions, and what CUDA says: which argument is named, where it is, where the others are, and the
-# function around CUDA's kernel.
+# A function, and the parts of CUDA's message: the argument, its device, the device of the others,
+# and the function around CUDA's kernel.
 NAMED = {
     "mm": (lambda: here(2, 2) @ torch.zeros(2, 2), "mat2", "cpu", "cuda:0", "mm"),
     "mm of two devices": (lambda: here(2, 2) @ there(2, 2), "mat2", "cuda:1", "cuda:0", "mm"),

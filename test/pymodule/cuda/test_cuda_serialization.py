@@ -1,4 +1,4 @@
-"""torch.save and torch.load of what is on cuda, and pickle."""
+"""torch.save, torch.load and pickle for tensors on cuda."""
 
 import copy
 import io
@@ -31,7 +31,7 @@ def saved(value, **arguments):
         (lambda storage, location: storage.cuda(0), "cuda:0"),
     ],
 )
-def test_tensor_is_loaded_where_it_is_told(zipped, map_location, expected):
+def test_map_location_selects_the_device(zipped, map_location, expected):
     tensor = torch.arange(6.0, device="cuda:1").reshape(2, 3).t()
     file = saved(tensor, _use_new_zipfile_serialization=zipped)
     loaded = torch.load(file, map_location=map_location)

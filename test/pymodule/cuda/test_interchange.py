@@ -1,4 +1,4 @@
-"""What other libraries are told of memory on cuda: DLPack and __cuda_array_interface__."""
+"""Exchange with other libraries: DLPack and __cuda_array_interface__."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch.utils.dlpack import DLDeviceType
 
 
 class Exporter:
-    """An object of another library, which knows its memory by one protocol."""
+    """An object of another library that supports one protocol."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -64,14 +64,14 @@ def test_consumer_tells_its_stream(number):
     with torch.cuda.stream(streams[-1]):
         torch.from_dlpack(exporter)
     torch.from_dlpack(exporter)
-    # 1 is the default stream, and so no other; 2 is one that PyTorch refuses.
+    # 1 is the default stream; PyTorch rejects 2.
     assert exporter.streams == [streams[-1].cuda_stream, 1]
     assert exporter.streams[0] not in (0, 1, 2)
 
 
 def test_consumer_waits_for_the_producer(close_gate):
     tensor = torch.zeros(3, device="cuda")
-    tensor.add_(1)  # the first of a kind is waited for
+    tensor.add_(1)  # the first launch of a kind is synchronous
     torch.cuda.synchronize()
     consumer = torch.cuda.Stream()
     gate = close_gate()
@@ -97,7 +97,7 @@ def test_stream_by_its_handle_is_that_stream():
 
 
 def test_address_of_no_stream_is_refused():
-    with pytest.raises(RuntimeError, match="the address 0x3 is not that of a stream"):
+    with pytest.raises(RuntimeError, match="0x3 is not a stream handle"):
         torch.cuda.ExternalStream(3)
 
 

@@ -1,6 +1,6 @@
-"""Every name that programs and PyTorch's own files take from torch.cuda and from torch._C.
+"""All names of torch.cuda and torch._C that programs and PyTorch's own files use.
 
-What is not there stands in one table, with the reason.
+One table lists the names that are missing, with the reasons.
 """
 
 import importlib
@@ -15,7 +15,7 @@ import torch
 FOLDER = pathlib.Path(torch.__file__).parent
 STUBS = FOLDER / "_C/__init__.pyi"
 
-CUDNN = "cuDNN, of which PyTorch asks `torch._C._has_cudnn` first: it is not there"
+CUDNN = "missing: PyTorch first checks `torch._C._has_cudnn`, which is False"
 MISSPELT = "misspelt in the stubs: no build of PyTorch has it"
 
 ABSENT = {
@@ -23,18 +23,18 @@ ABSENT = {
     "_cuda_tunableop_get_rotation_buffer_size": MISSPELT,
 }
 
-# What names of CUDA's begin with, in `torch._C`.
+# Prefixes of CUDA's names in `torch._C`.
 PREFIXES = r"_cuda_|_Cuda|_CUDA|_cudart|_nvtx|_cudnn|_nccl_|_gds_|_MemPool|_graph_pool_handle"
 PREFIXES += r"|_broadcast|_scatter|_gather"
 
 
 def names_of_stubs():
-    """The names that PyTorch says that `torch._C` has, with CUDA."""
+    """Return the names of `torch._C` with CUDA, from PyTorch's stubs."""
     return set(re.findall(rf"^(?:def |class )?((?:{PREFIXES})\w*)\b", STUBS.read_text(), re.M))
 
 
 def names_in_sources(folder, pattern):
-    """The names that PyTorch's own files take from `torch._C`."""
+    """Return the names of `torch._C` that PyTorch's own files use."""
     return {
         name
         for file in sorted(folder.rglob("*.py"))
@@ -44,7 +44,7 @@ def names_in_sources(folder, pattern):
 
 
 def modules():
-    """The names of torch.cuda and of all modules below it."""
+    """Return the names in torch.cuda and in all its submodules."""
     found = pkgutil.walk_packages(torch.cuda.__path__, "torch.cuda.")
     return ["torch.cuda", *sorted(module.name for module in found)]
 
@@ -55,7 +55,7 @@ def absent(names):
 
 def test_names_of_the_stubs_are_there():
     names = names_of_stubs()
-    assert len(names) > 100  # they were found
+    assert len(names) > 100  # the search works
     assert absent(names) <= set(ABSENT)
 
 
@@ -71,13 +71,13 @@ def test_names_that_all_of_pytorch_takes_are_there():
     assert absent(names) <= set(ABSENT)
 
 
-def test_table_lists_only_what_is_absent():
+def test_table_lists_only_missing_names():
     assert absent(ABSENT) == set(ABSENT)
 
 
 @pytest.mark.parametrize("name", modules())
 def test_module_is_whole(name):
-    """Each name can be had, and none is what a build without CUDA has in its place."""
+    """Each name exists, and none is the placeholder of a PyTorch without CUDA."""
     module = importlib.import_module(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -92,7 +92,7 @@ def test_module_is_whole(name):
 
 
 def _stands_in(cls):
-    """Whether a class is one of `torch._utils._dummy_type`, or made from one."""
+    """Return whether a class is a `torch._utils._dummy_type` or inherits from one."""
     makers = [vars(base).get("__init__") for base in cls.__mro__]
     return any("_dummy_type" in getattr(maker, "__qualname__", "") for maker in makers)
 
@@ -101,8 +101,8 @@ def test_stand_ins_are_known():
     assert _stands_in(torch._utils._dummy_type("Anything"))
 
 
-def test_what_cannot_be_says_so():
-    with pytest.raises(NotImplementedError, match="torch.cuda.GreenContext: openreg's devices"):
+def test_unsupported_functions_raise():
+    with pytest.raises(NotImplementedError, match="torch.cuda.GreenContext: openreg cannot divide"):
         torch.cuda.GreenContext.create(num_sms=2)
     with pytest.raises(RuntimeError, match="not supported on this platform"):
         torch.cuda.gds.gds_register_buffer(torch.UntypedStorage(4, device="cuda"))

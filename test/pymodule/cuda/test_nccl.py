@@ -1,4 +1,4 @@
-"""torch.cuda.nccl: collectives among devices of one process."""
+"""torch.cuda.nccl: collectives between the devices of a process."""
 
 import concurrent.futures
 
@@ -45,7 +45,7 @@ def test_reduce_gives_one_the_result(root):
 
 
 @pytest.mark.parametrize("root", [0, 1])
-def test_broadcast_gives_all_what_one_has(root):
+def test_broadcast_copies_one_tensor_to_all(root):
     values, inputs = tensors()
     nccl.broadcast(inputs, root, streams=[torch.cuda.Stream(0), torch.cuda.Stream(1)])
     torch.cuda.synchronize(0)
@@ -55,7 +55,8 @@ def test_broadcast_gives_all_what_one_has(root):
 
 def test_collectives_use_the_streams(close_gate):
     values, inputs = tensors()
-    nccl.broadcast([tensor.clone() for tensor in inputs])  # the first of a kind is waited for
+    # The first launch of a kind is synchronous.
+    nccl.broadcast([tensor.clone() for tensor in inputs])
     streams = [torch.cuda.Stream(0), torch.cuda.Stream(1)]
     for index in (0, 1):
         torch.cuda.synchronize(index)
@@ -82,7 +83,7 @@ def test_reduce_scatter_gives_each_a_part():
         assert torch.equal(output.cpu(), expected)
 
 
-def test_what_is_wrong_is_refused():
+def test_invalid_arguments_are_refused():
     _, inputs = tensors()
     with pytest.raises(RuntimeError, match="can't be empty"):
         nccl.all_reduce([])
@@ -111,7 +112,7 @@ def test_version_is_that_of_the_build_with_cuda():
 
 
 def test_a_missing_side_is_waited_for(close_gate):
-    """Each device's side is on its own stream; none is done before all are."""
+    """Each device works on its own stream; none finishes before all have started."""
     values, inputs = tensors()
     nccl.all_reduce([tensor.clone() for tensor in inputs])
     for index in (0, 1):
@@ -152,7 +153,7 @@ def test_communicators_are_joined_one_by_one():
         nccl.all_reduce(inputs, comms=communicators[::-1])
     with pytest.raises(RuntimeError, match="number of communicators"):
         nccl.all_reduce(inputs, comms=communicators[:1])
-    with pytest.raises(RuntimeError, match="what torch.cuda.nccl.unique_id"):
+    with pytest.raises(RuntimeError, match="an id from torch.cuda.nccl.unique_id"):
         nccl.init_rank(2, b"something", 0)
     with pytest.raises(RuntimeError, match="rank must be one of 0 to 1, but got 2"):
         nccl.init_rank(2, unique_id, 2)
@@ -177,7 +178,7 @@ def test_communicators_join_processes():
 
 
 def test_parallel_training_reduces_by_it(monkeypatch):
-    """Gradients of replicas, on their way to the first device."""
+    """The gradients of replicas are reduced to the first device."""
     used = []
     reduce = nccl.reduce
     monkeypatch.setattr(
@@ -189,7 +190,7 @@ def test_parallel_training_reduces_by_it(monkeypatch):
 
 
 def test_hash_of_tensors_is_of_their_bytes():
-    """What is logged of objects when TORCH_DISTRIBUTED_DEBUG is DETAIL."""
+    """The hash that PyTorch logs with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     hash_of = torch._C._distributed_c10d._hash_tensors
     tensor = torch.arange(4, device="cuda")
     assert hash_of([tensor]) == hash_of([tensor.cpu()]) != hash_of([tensor + 1])

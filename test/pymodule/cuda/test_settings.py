@@ -1,4 +1,4 @@
-"""What programs set and ask of CUDA's libraries, and pinned memory."""
+"""Settings of CUDA's libraries, and pinned memory."""
 
 import pytest
 import torch
@@ -6,14 +6,14 @@ import torch
 
 @pytest.fixture(autouse=True)
 def flags_that_can_be_set():
-    """PyTorch's own tests, which others import, have flags changed by context managers alone."""
+    """PyTorch's test modules freeze the flags; allow changing them here."""
     with torch.backends.__allow_nonbracketed_mutation():
         yield
 
 
 @pytest.fixture(autouse=True)
 def settings():
-    """Every test leaves the settings as it found them."""
+    """Restore the settings after every test."""
     places = [
         (torch.backends.cudnn, ("enabled", "benchmark", "deterministic", "benchmark_limit")),
         (torch.backends.cudnn, ("allow_tf32",)),
@@ -151,9 +151,9 @@ def test_version_of_cuda_is_the_one_that_is_asked_for(python):
 
 
 @pytest.mark.parametrize("version", ["12", "12.8.1", "new"])
-def test_version_that_is_none_is_refused(python, version):
+def test_invalid_versions_are_refused(python, version):
     result = python(SAY_VERSIONS, fresh=True, OPENREG_CUDA_VERSION=version, expect=1)
-    assert f"openreg: OPENREG_CUDA_VERSION={version}: expected a version of CUDA" in result.stderr
+    assert f"openreg: OPENREG_CUDA_VERSION={version}: expected a CUDA version" in result.stderr
 
 
 # ---- workspaces of cuBLAS ------------------------------------------------------------------------

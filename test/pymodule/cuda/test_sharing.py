@@ -1,4 +1,4 @@
-"""Tensors and events on cuda that go to another process through torch.multiprocessing."""
+"""Sending tensors and events on cuda to other processes with torch.multiprocessing."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def test_both_processes_have_the_same_memory(peer):
     assert tensor.tolist() == [5, 5, 5]
 
 
-def test_what_is_kept_sees_later_changes(peer):
+def test_received_tensors_see_later_changes(peer):
     tensor = torch.zeros(3, device="cuda")
     peer.call(keep, "kept", tensor)
     tensor.fill_(7)

@@ -1,4 +1,4 @@
-"""Storages on cuda: how they are made, resized, copied and described."""
+"""Storages on cuda: creation, resizing, copies and properties."""
 
 import copy
 
@@ -100,7 +100,7 @@ def test_shorter_storage_gives_its_memory_back(size):
     assert torch.cuda.memory_allocated() - before <= 512
 
 
-def test_size_that_is_none_is_refused_as_elsewhere():
+def test_invalid_sizes_are_refused():
     for device in ("cpu", "cuda"):
         with pytest.raises(RuntimeError, match="resize_ expects an int, but got float"):
             torch.UntypedStorage(4, device=device).resize_(1.5)

@@ -1,4 +1,4 @@
-"""What training programs use of torch.cuda: mixed precision, checkpoints, states of generators."""
+"""Features of torch.cuda for training: mixed precision, checkpoints, generator states."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def network():
 
 
 def train(device, mixed):
-    """Train with the old names of mixed precision; on the host with autocast alone."""
+    """Train with the old names of mixed precision; on the CPU only with autocast."""
     module = network().to(device)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     scaler = torch.cuda.amp.GradScaler(enabled=mixed and device != "cpu")
@@ -82,10 +82,10 @@ def test_checkpoint_draws_the_same_again(device, reentrant):
     result = checkpoint(
         lambda inputs: torch.nn.functional.dropout(inputs * 3.0), tensor, use_reentrant=reentrant
     )
-    torch.rand(7, device=device)  # what is drawn in between changes nothing
+    torch.rand(7, device=device)  # random numbers in between change nothing
     result.sum().backward()
     assert 0 < result.count_nonzero() < 1000
-    assert torch.equal(tensor.grad, result.detach())  # 6 where it was kept, 0 elsewhere
+    assert torch.equal(tensor.grad, result.detach())  # 6 where the value was kept, else 0
 
 
 def draw():

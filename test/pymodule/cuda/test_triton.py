@@ -1,13 +1,13 @@
-"""What Triton is told: to interpret kernels, and what its driver asks of a GPU.
+"""Triton: it interprets kernels, and its driver gets the properties of a device.
 
-Triton itself is not needed: a package with its names, in its order, takes notes. That kernels run
-is shown by `examples/libraries/triton_kernels.py`.
+These tests do not need Triton: a fake package has its names and its import order. The example
+`examples/libraries/triton_kernels.py` shows that kernels run.
 """
 
 import pytest
 import torch
 
-# Files of a package that stands for Triton: as there, the driver is loaded before `triton.testing`.
+# The files of a fake Triton. As in Triton, the driver is loaded before `triton.testing`.
 FILES = {
     "triton/__init__.py": """
         from . import runtime
@@ -35,7 +35,7 @@ FILES = {
 
 @pytest.fixture
 def run(python, tmp_path):
-    """Run code to which the package is Triton, and return what it printed."""
+    """Run code with the fake Triton, and return its output."""
     for name, code in FILES.items():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def test_who_only_looks_for_triton_changes_nothing(run):
     assert run(code) == ["True", "None"]
 
 
-def test_outside_of_cuda_mode_triton_is_told_nothing(run):
+def test_outside_of_cuda_mode_triton_is_not_changed(run):
     assert run(PRINT, OPENREG_DEVICE_TYPE="openreg") == ["None"]
 
 

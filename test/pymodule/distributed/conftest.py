@@ -23,7 +23,7 @@ def group_of_four(tmp_path_factory, request):
 
 @pytest.fixture
 def four_ranks(group_of_four):
-    """Four processes, and that with each backend that serves tensors of the device."""
+    """Four processes, once for each backend that serves device tensors."""
     return group_of_four.get()
 
 
@@ -38,7 +38,7 @@ def symmetric_group(tmp_path_factory, request):
 
 @pytest.fixture
 def symmetric_ranks(symmetric_group):
-    """As many processes as the module says, each on its device."""
+    """As many processes as the module asks for, each with its device."""
     ranks = symmetric_group.get()
     ranks.call(begin)
     return ranks
@@ -46,7 +46,7 @@ def symmetric_ranks(symmetric_group):
 
 @pytest.fixture
 def two_ranks(tmp_path):
-    """A group of one test, which may end it."""
+    """A group for one test, which may abort it."""
     with ranks_of(tmp_path, backend=BACKEND) as ranks:
         ranks.call(begin)
         yield ranks

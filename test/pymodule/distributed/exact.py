@@ -1,9 +1,9 @@
 """A network whose training has no rounding, so that sums in any order have the same bits.
 
 All numbers are multiples of a power of two, small enough that float64 holds them for some steps:
-parameters are quarters, inputs and targets whole numbers, and the loss is linear in the outputs, by
-which each step makes the multiples finer by ten bits. Whoever splits a batch, a parameter or a
-layer between devices must have what one device has, bit for bit.
+parameters are quarters, inputs and targets are whole numbers, and the loss is linear in the
+outputs, so each step needs ten more bits. Splitting a batch, a parameter or a layer between devices
+must give the same bits as one device.
 """
 
 import torch
@@ -16,7 +16,7 @@ LEARNING_RATE = 1 / 16
 
 
 class Network(nn.Module):
-    """`layers` without biases, of which each second one is wider, with a ReLU behind each."""
+    """`layers` without biases; every second one is wider, and a ReLU follows each."""
 
     def __init__(self, layers=2, hidden=16):
         super().__init__()
@@ -53,7 +53,7 @@ def part(tensor, index, count):
 
 
 def loss_of(outputs, targets):
-    """A mean over the batch, of which the mean over parts of one size is the same."""
+    """A mean over the batch. It equals the mean over parts of the batch of equal size."""
     return (outputs * targets).sum() / len(outputs)
 
 
@@ -62,7 +62,7 @@ def sgd(parameters):
 
 
 def train(network, device, index=0, count=1, optimizer=None, steps=STEPS):
-    """Some steps on a rank's part of each batch."""
+    """Run some steps on a rank's part of each batch."""
     optimizer = optimizer or sgd(network.parameters())
     for inputs, targets in batches(device, steps):
         outputs = network(part(inputs, index, count))
@@ -77,7 +77,7 @@ def parameters_of(network):
 
 
 def trained_alone(steps=STEPS, **options):
-    """The parameters that training on the CPU leaves, each seen to be exact."""
+    """The parameters after training on the CPU; checks that each is exact."""
     network = train(make("cpu", **options), "cpu", steps=steps)
     parameters = parameters_of(network)
     for parameter in parameters.values():
@@ -87,6 +87,6 @@ def trained_alone(steps=STEPS, **options):
 
 
 def differences(parameters, expected):
-    """The names of parameters that are not, bit for bit, what was expected."""
+    """The names of the parameters that differ from the expected ones in any bit."""
     assert parameters.keys() == expected.keys()
     return [name for name in expected if not torch.equal(parameters[name], expected[name])]

@@ -1,4 +1,4 @@
-"""Processes of one group of torch.distributed, which all call what they are told to."""
+"""Processes of one group of torch.distributed that run the functions that a test gives them."""
 
 import contextlib
 import datetime
@@ -12,22 +12,24 @@ from peers import Peer
 
 from device import DEVICE
 
-# What training imports late, and takes seconds: here it is there before the ranks are.
+# Training imports these late, which takes seconds. Importing them here does it once for all ranks.
 torch.multiprocessing.set_forkserver_preload(
     ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"]
 )
 
-# A collective that nobody else joins fails after so long, and with it the test.
+# After this time a collective that no other rank joins fails, and the test with it.
 PATIENCE = datetime.timedelta(seconds=120)
-# How long the other ranks have to end when one of them has failed.
+# How long the other ranks may run after one of them has failed.
 GRACE_SECONDS = 5
 
 
 def join(rank, size, store, bound, devices, arguments):
     torch.set_num_threads(1)
-    if os.environ.get("QUEUE_EVERYTHING") == "1":  # collectives, too, which are inline if short
+    if (
+        os.environ.get("QUEUE_EVERYTHING") == "1"
+    ):  # includes short collectives, which otherwise run inline
         C.set_queues_everything(True)
-    if devices is not None:  # those of the group of tests have another number
+    if devices is not None:  # the shared group has another number of devices
         os.environ["OPENREG_GROUP"] += f"-{devices}"
         os.environ["OPENREG_DEVICE_COUNT"] = str(devices)
     if bound:
@@ -38,7 +40,7 @@ def join(rank, size, store, bound, devices, arguments):
 
 
 class Ranks:
-    """One process a rank, each to be asked for the device of its number."""
+    """One process for each rank, which uses the device of its number."""
 
     def __init__(self, peers):
         self.peers = peers
@@ -53,10 +55,10 @@ class Ranks:
             peer.start(function, *arguments)
 
     def finish(self):
-        """Return what each returned.
+        """Return the results of all ranks.
 
-        Raise what the first one raised: then the group is of no use any more, for others may have
-        waited for that one. Those that do not end soon are killed.
+        If a rank raised, raise the first such error. The group cannot be used any more then,
+        because other ranks may have waited for that one. Ranks that do not end soon are killed.
         """
         pending = {peer.connection: rank for rank, peer in enumerate(self.peers)}
         answers, first = {}, None
@@ -86,9 +88,9 @@ class Ranks:
 
 @contextlib.contextmanager
 def ranks_of(folder, size=2, bound=False, devices=None, prepare=None, places="", **arguments):
-    """A group of processes, each bound to its device or not; `arguments`: of init_process_group.
+    """A group of processes; `arguments` go to init_process_group, `bound` binds ranks to devices.
 
-    `prepare` is called in each with its place, before it joins.
+    Each process calls `prepare` with its place before it joins.
     """
     with contextlib.ExitStack() as entered:
         peers = [entered.enter_context(Peer()) for _ in range(size)]
@@ -106,7 +108,7 @@ def ranks_of(folder, size=2, bound=False, devices=None, prepare=None, places="",
 
 
 class Restarted:
-    """A group that tests share; when one of them has broken it, the next one has a new one."""
+    """A group that tests share; if a test breaks it, the next test gets a new one."""
 
     def __init__(self, make_folder, **arguments):
         self._make_folder, self._arguments = make_folder, arguments
@@ -125,9 +127,9 @@ class Restarted:
         self._entered.close()
 
 
-# The backend that computes among devices, and its class.
+# The backend that works between devices, and its class.
 BACKEND = "nccl" if DEVICE == "cuda" else "occl"
-# What serves tensors of the device, as `init_process_group` takes it.
+# The backends that serve device tensors, as `init_process_group` takes them.
 BACKENDS = {"gloo": "gloo", BACKEND: f"cpu:gloo,{DEVICE}:{BACKEND}"}
 GROUP_CLASS = getattr(dist, f"ProcessGroup{BACKEND.upper()}")
 

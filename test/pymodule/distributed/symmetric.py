@@ -1,4 +1,4 @@
-"""What tests of symmetric memory have in common, for the processes of a group."""
+"""Helpers for tests of symmetric memory, for the processes of a group."""
 
 import functools
 
@@ -19,19 +19,19 @@ def world():
 
 
 def met(*size, dtype=torch.float32, group=None):
-    """Return a tensor that the ranks of a group have met on, and its handle."""
+    """Return a symmetric tensor after its rendezvous, and its handle."""
     tensor = symm_mem.empty(*size, dtype=dtype, device=own_device())
     return tensor, symm_mem.rendezvous(tensor, group or dist.group.WORLD)
 
 
 def symmetric(value):
-    """Return a value in memory that all ranks have met on."""
+    """Return a copy of a value in symmetric memory, after the rendezvous."""
     tensor, _ = met(value.shape, dtype=value.dtype)
     return tensor.copy_(value)
 
 
 def of_rank(rank, shape, dtype=torch.float32):
-    """Return a rank's input, which all ranks know, on the CPU."""
+    """Return a rank's input on the CPU; all ranks compute the same."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(rank)).to(dtype)
 
 
@@ -42,7 +42,7 @@ def sum_of_all(shape, dtype=torch.float32):
 
 
 def failure(function, *arguments, **options):
-    """Return what a call raises: the name of its type, and the first line."""
+    """Return the error of a call: the name of its type, and its first line."""
     try:
         function(*arguments, **options)
     except Exception as error:

@@ -1,5 +1,6 @@
-"""Operators of torch.ops.symm_mem that are Python: products that begin before all has come, or is
-computed, compared with one rank that has all.
+"""The Python operators of torch.ops.symm_mem: matrix products that overlap with communication.
+
+The results are compared with those of one rank that has all data.
 """
 
 import os
@@ -46,7 +47,7 @@ def test_fused_all_gather_and_product(symmetric_ranks, dimension):
 
 
 def gather_and_multiply_large():
-    """Of a size for which PyTorch has the product begin as parts come, where it is told to."""
+    """Matrices of a size for which PyTorch overlaps the product with communication, if enabled."""
     rank = dist.get_rank()
     shards = [of_rank(other, (600, 32)) for other in range(SIZE)]
     factor = of_rank(10, (32, 16))
@@ -122,8 +123,9 @@ def test_tensors_of_all_ranks(symmetric_ranks):
 
 
 class Split(torch.nn.Module):
-    """Two layers whose features are split, and between which rows are: what sends them round
-    computes meanwhile.
+    """Two layers with split features, and split rows between them.
+
+    The layers compute while the ranks exchange rows.
     """
 
     def __init__(self, first, second, group_name):
@@ -140,7 +142,7 @@ class Split(torch.nn.Module):
 
 
 def run_split_layers(part):
-    """In the world, or in each half of it."""
+    """Run in the world, or in each half of it."""
     group = dist.group.WORLD
     if part:
         group, _ = dist.new_subgroups(2)
@@ -163,7 +165,7 @@ def test_layers_split_by_asynchronous_tensor_parallelism(symmetric_ranks, part):
 
 
 def gather_scaled():
-    """Of float8: each element one of few, whose products are exact."""
+    """float8 values from a small set, so that products are exact."""
     rank = dist.get_rank()
     shards = [of_rank(each, (16, 32)).sign().to(torch.float8_e4m3fn) for each in range(SIZE)]
     factor = of_rank(9, (16, 32)).sign().to(torch.float8_e4m3fn).t()

@@ -1,6 +1,6 @@
-"""The flight recorder: what it has of the calls of a group, and what it writes when one fails.
+"""The flight recorder: how it records a group's calls, and what it writes when a group fails.
 
-What is written is judged by PyTorch's own analyser, `torchfrtrace`.
+PyTorch's own analyser `torchfrtrace` checks the files.
 """
 
 import datetime
@@ -36,7 +36,7 @@ def dump_json(**parts):
 
 
 def prepare(places):
-    """What it writes, and whether: PyTorch's variables, by name."""
+    """PyTorch's variables that configure the recorder, by name."""
     os.environ.update(places)
 
 
@@ -55,7 +55,7 @@ def connect():
 
 
 def connect_pair():
-    """For messages that are not batched."""
+    """Checks messages that are not batched."""
     tensor = torch.ones(2, device=own_device())
     dist.send(tensor, 1) if dist.get_rank() == 0 else dist.recv(tensor, 0)
     module.synchronize()
@@ -175,7 +175,7 @@ def test_records_keep_no_tensor(ranks):
     assert ranks.call(record_and_forget) == [(1, True, None)] * 2
 
 
-# ---- how far they came ---------------------------------------------------------------------------
+# ---- progress ------------------------------------------------------------------------------------
 
 
 def start_alone(timed):
@@ -186,7 +186,7 @@ def start_alone(timed):
     module.synchronize()
     kept["work"] = dist.all_reduce(torch.ones(2, device=own_device()), async_op=True)
     state = dump()["entries"][1]["state"]
-    while timed and state == "scheduled":  # until the group's stream has come to it
+    while timed and state == "scheduled":  # until the group's stream has reached it
         state = dump()["entries"][1]["state"]
     return state, [entry["state"] for entry in dump(onlyActive=True)["entries"]]
 
@@ -214,7 +214,7 @@ def end():
 
 @pytest.mark.parametrize("timed", [False, True])
 def test_a_call_that_waits_for_another_rank(tmp_path, timed):
-    """As with NCCL, it is seen to have begun only where calls are timed."""
+    """As with NCCL, the start is recorded only if calls are timed."""
     with ranks_of(tmp_path, backend=BACKEND) as ranks:
         ranks.peers[0].start(start_alone, timed)
         ranks.peers[1].call(come_later)
@@ -224,7 +224,7 @@ def test_a_call_that_waits_for_another_rank(tmp_path, timed):
         assert ranks.peers[0].call(end) == ("completed", True, timed, True, timed, [])
 
 
-# ---- how many ------------------------------------------------------------------------------------
+# ---- capacity ------------------------------------------------------------------------------------
 
 FIVE = f"""
 import pickle, torch, torch.distributed as dist
@@ -246,7 +246,7 @@ def test_the_last_ones_are_kept(python, name, size, recorded):
 
 
 class Connection(http.client.HTTPConnection):
-    """To a socket that is a file."""
+    """Connects to a Unix socket."""
 
     def __init__(self, path):
         super().__init__("localhost")
@@ -288,10 +288,10 @@ def test_debug_server_finds_it(ranks, tmp_path):
 
 @pytest.fixture
 def recorded(tmp_path):
-    """Two ranks that write what they recorded into a folder, which is named.
+    """Two ranks that write their dumps to a folder; yields them and the folder.
 
-    They send no messages, for the analyser takes those that follow a collective of their number for
-    a part of it.
+    They send no messages: the analyser would count a message after a collective of the same number
+    as a part of it.
     """
     folder = tmp_path / "dumps"
     folder.mkdir()
@@ -348,18 +348,18 @@ def test_analyser_names_the_call_that_differs(recorded):
 
 
 def read_when_written(path):
-    """A pipe stands where the file would be: who reads it waits for who writes."""
+    """The file is a pipe, so the reader waits for the writer."""
     with open(path, "rb") as file:
         return pickle.load(file)
 
 
 def test_analyser_names_the_rank_that_is_missing(recorded):
-    """The missing one waits for nothing, and writes as well."""
+    """The rank that is missing waits for nothing, and writes a file, too."""
     ranks, folder = recorded
     os.mkfifo(folder / "trace_1")
     ranks.peers[0].start(wait_for_nobody)
     idle = read_when_written(folder / "trace_1")
-    assert "rank 1 did not come" in ranks.peers[0].finish()
+    assert "rank 1 did not reach" in ranks.peers[0].finish()
     (folder / "trace_1").unlink()
     (folder / "trace_1").write_bytes(pickle.dumps(idle))
     told = analyse(folder)
@@ -372,7 +372,7 @@ def abort():
     return fail(dist.all_reduce, torch.ones(1, device=own_device()))
 
 
-def test_nothing_is_written_by_who_aborts_its_group(recorded):
+def test_a_rank_that_aborts_its_group_writes_nothing(recorded):
     ranks, folder = recorded
     os.mkfifo(folder / "trace_1")
     ranks.peers[0].start(abort)

@@ -1,4 +1,4 @@
-"""The backend "gloo" does with tensors of devices what it does with CPU tensors."""
+"""The backend "gloo" treats device tensors as it treats CPU tensors."""
 
 import contextlib
 import warnings
@@ -16,7 +16,7 @@ SHAPE = (4, 3)
 
 
 def numbers(dtype, shape=SHAPE):
-    """Others on each rank, the same for each device."""
+    """Values that differ by rank, and are the same for each device."""
     generator = torch.Generator().manual_seed(dist.get_rank())
     if dtype is torch.bool:
         return torch.rand(shape, generator=generator) < 0.5
@@ -29,7 +29,7 @@ def empties(tensor, count=2):
     return [torch.zeros_like(tensor) for _ in range(count)]
 
 
-# Each takes a tensor and gives what the collective wrote, or its work and that.
+# Each takes a tensor and returns what the collective wrote, or its Work and that.
 
 
 def broadcast(tensor, **options):
@@ -154,7 +154,7 @@ OTHERS = [messages, batch_of_messages, coalesced]
 
 
 def results(collective, dtype, options, wait):
-    """What it gives on the CPU and on the device, as CPU tensors."""
+    """The results on the CPU and on the device, as CPU tensors."""
     both = []
     warnings.simplefilter("ignore")
     for device in torch.device("cpu"), own_device():
@@ -203,7 +203,7 @@ def test_operations(ranks, op):
 
 
 def sum_of_parts():
-    """Of a column, which is not contiguous, and of a part in the middle of memory."""
+    """Uses a column, which is not contiguous, and a view in the middle of memory."""
     sums = []
     for device in torch.device("cpu"), own_device():
         tensor = numbers(torch.float32, (8, 8)).to(device)
@@ -274,7 +274,7 @@ def test_futures_and_results_are_tensors_of_the_device(ranks):
 
 
 def sequence_of_both():
-    """CPU tensors and tensors of the device in turn, all before any is waited for."""
+    """Calls with CPU and device tensors alternate, and the first wait comes after all of them."""
     works, tensors = [], []
     for step in range(20):
         device = own_device() if step % 2 else "cpu"
@@ -290,7 +290,7 @@ def test_collectives_of_both_kinds_have_one_order(ranks):
     assert ranks.call(sequence_of_both) == [expected] * 2
 
 
-# ---- what is refused ----------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 def sentence(function, *arguments):
@@ -318,7 +318,7 @@ def refusals():
     ]
 
 
-def test_what_gloo_refuses_for_cuda_is_refused(ranks):
+def test_calls_that_gloo_rejects_for_cuda_are_rejected(ranks):
     coalesced, band, away, mixed, sizes, strided, sparse = ranks.call(refusals)[0]
     assert coalesced == (
         "RuntimeError: ProcessGroupGloo::allreduce_coalesced: unsupported device type " + DEVICE

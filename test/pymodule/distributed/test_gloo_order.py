@@ -1,5 +1,6 @@
-"""A collective comes after what its streams had to do, and does not have its caller wait for it.
-Failures reach who waits.
+"""A collective runs after the earlier work of its streams, and does not block its caller.
+
+Failures reach the thread that waits.
 """
 
 import pytest
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.own_processes
 def queue_everything():
     C.set_queues_everything(True)
     tensor = torch.ones(4, device=own_device())
-    tensor += 1  # the first of its kind is never queued
+    tensor += 1  # the first launch of an operator is never queued
     module.synchronize(own_device())
 
 
@@ -27,7 +28,7 @@ def all_queued(ranks):
 
 
 def start_behind_gate(collective, side):
-    """Close a gate on the stream and call the collective behind it; tell whether it has ended."""
+    """Close a gate on the stream, call the collective behind it; return whether it has ended."""
     device = own_device()
     module.set_device(device)
     stream = module.Stream(device) if side else module.default_stream(device)
@@ -42,7 +43,7 @@ def start_behind_gate(collective, side):
 
 
 def finish_behind_gate():
-    """Use the result on a stream of its own."""
+    """Use the result on another stream."""
     kept["gate"].open()
     kept["work"].wait()
     with module.stream(module.Stream(own_device())):
@@ -59,7 +60,7 @@ def start_broadcast(tensor):
 
 @pytest.mark.parametrize("side", [False, True], ids=["default", "side"])
 @pytest.mark.parametrize(("collective", "expected"), [(start_sum, 5), (start_broadcast, 3)])
-def test_what_was_launched_before_is_part_of_it(ranks, collective, expected, side):
+def test_a_collective_includes_earlier_launches(ranks, collective, expected, side):
     assert ranks.call(start_behind_gate, collective, side) == [False, False]
     assert ranks.call(finish_behind_gate) == [[expected] * 4] * 2
 
@@ -87,7 +88,7 @@ def test_streams_do_not_wait_for_each_other(ranks):
 
 
 def forget_tensor():
-    """Nobody has the tensor but the work, and its memory is asked for again meanwhile."""
+    """Only the Work holds the tensor, and its memory is requested again meanwhile."""
     device = own_device()
     module.set_device(device)
     tensor = torch.ones(1 << 20, device=device)
@@ -112,7 +113,7 @@ def test_tensors_live_until_it_is_done(ranks):
 
 
 def start_message():
-    """Rank 0 sends what it just launched."""
+    """Rank 0 sends the result of its latest launch."""
     device = own_device()
     module.set_device(device)
     tensor = torch.zeros(4, device=device)
@@ -124,7 +125,7 @@ def start_message():
     return (tensor * 1).tolist()
 
 
-def test_messages_come_after_what_was_launched_before(ranks):
+def test_messages_come_after_earlier_launches(ranks):
     assert ranks.call(start_message) == [[7] * 4] * 2
 
 

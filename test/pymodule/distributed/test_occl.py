@@ -1,5 +1,7 @@
-"""What the backend of the devices computes, for one, two and three ranks: the numbers are those of
-the CPU, reduced in the order of the ranks."""
+"""The results of the device backend for one, two and three ranks.
+
+They equal the CPU's results, reduced in rank order.
+"""
 
 import functools
 
@@ -24,7 +26,7 @@ REDUCED = [
     torch.int8,
 ]
 MOVED = [*REDUCED, torch.bool, torch.complex64, torch.float8_e4m3fn]
-if DEVICE == "openreg":  # NCCL knows none of them
+if DEVICE == "openreg":  # NCCL has none of them
     REDUCED += [torch.int16]
     MOVED += [torch.int16, torch.uint16, torch.complex128]
 
@@ -37,7 +39,7 @@ def ranks(request, tmp_path_factory):
 
 
 def numbers(rank, dtype=torch.float32, shape=SHAPE, seed=0):
-    """Those of a rank, on the CPU."""
+    """A rank's values, on the CPU."""
     generator = torch.Generator().manual_seed(100 * seed + rank)
     if dtype is torch.bool:
         return torch.rand(shape, generator=generator) < 0.5
@@ -56,7 +58,7 @@ def own(*arguments, **options):
 
 
 def same(actual, expected):
-    """Whether the bits are; NaN is not expected anywhere."""
+    """Return whether the bits are equal; NaN is not expected anywhere."""
     actual = actual.cpu()
     assert actual.dtype == expected.dtype
     assert actual.shape == expected.shape
@@ -169,7 +171,7 @@ def check_factor(as_tensor):
 
 
 @pytest.mark.parametrize("as_tensor", [False, True], ids=["number", "tensor"])
-def test_sum_of_what_was_multiplied_before(ranks, as_tensor):
+def test_premultiplied_sum(ranks, as_tensor):
     ranks.call(check_factor, as_tensor)
 
 
@@ -216,7 +218,7 @@ def test_reduce_scatter_of_parts_that_differ(ranks):
     ranks.call(check_uneven_reduce_scatter)
 
 
-# ---- what is moved -------------------------------------------------------------------------------
+# ---- moving data ---------------------------------------------------------------------------------
 
 
 def check_broadcast(dtype, root):
@@ -361,5 +363,5 @@ def check_parameters():
         dist.all_reduce(gradient, async_op=True).wait()
 
 
-def test_what_data_parallel_modules_call(ranks):
+def test_calls_of_data_parallel_modules(ranks):
     ranks.call(check_parameters)

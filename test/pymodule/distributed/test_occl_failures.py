@@ -1,4 +1,4 @@
-"""What ends a group, who hears of it, and what is refused before anybody is told."""
+"""Failures of a group: their causes, which ranks report them, and errors of a single caller."""
 
 import datetime
 import os
@@ -29,7 +29,7 @@ def connect():
 
 
 def failure(function, *arguments, **options):
-    """Return what a call raises: the name of its type, and the first line."""
+    """Return the error of a call: the name of its type, and its first line."""
     try:
         function(*arguments, **options)
     except Exception as error:
@@ -37,7 +37,7 @@ def failure(function, *arguments, **options):
     return None
 
 
-# ---- what ends a group ---------------------------------------------------------------------------
+# ---- failures of the group -----------------------------------------------------------------------
 
 
 def call_differently():
@@ -50,7 +50,7 @@ def call_differently():
 
 
 def test_ranks_that_call_different_things(ranks):
-    """All of them hear of it, at the next synchronization, by the work, and by all later calls."""
+    """All ranks report it: at the next synchronization, by the Work, and by all later calls."""
     for synchronized, waited, later, succeeded, completed in ranks.call(call_differently):
         for kind, sentence in (synchronized, waited, later):
             assert kind == "DistBackendError"
@@ -106,7 +106,7 @@ def test_timeout_of_a_wait(ranks):
 
 
 def abort_behind():
-    """Abort what waits for the other rank."""
+    """Abort a collective that waits for the other rank."""
     work = dist.all_reduce(torch.ones(4, device=own_device()), async_op=True)
     backend = dist.group.WORLD._get_backend(own_device())
     backend.abort()
@@ -145,7 +145,7 @@ def test_group_is_made_again_after_one_failed(ranks, tmp_path):
     assert ranks.call(init_again, str(tmp_path / "again"), 2) == [[2, 2]] * 2
 
 
-# ---- what is refused -----------------------------------------------------------------------------
+# ---- errors of the caller ------------------------------------------------------------------------
 
 
 def refuse():

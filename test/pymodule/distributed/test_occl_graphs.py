@@ -1,4 +1,4 @@
-"""Collectives in graphs: every replay reduces and gathers what the ranks hold then."""
+"""Collectives in graphs: each replay reduces and gathers the ranks' current values."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def captured(work):
 
 
 def reduce_in_a_graph(is_async):
-    """What replays make of tensors that differ by rank and replay."""
+    """Return the results of replays with values that differ by rank and replay."""
     x = torch.zeros(1000, device=own_device())
 
     def work():
@@ -52,7 +52,7 @@ def reduce_in_a_graph(is_async):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_replays_reduce_what_is_there(ranks, is_async):
+def test_replays_reduce_current_values(ranks, is_async):
     expected = [[2.0 * (i + i + 1) + 1] for i in range(5)]
     assert ranks.call(reduce_in_a_graph, is_async) == [expected] * 2
 
@@ -66,7 +66,7 @@ def gather_in_a_graph():
     return parts.tolist()
 
 
-def test_replays_gather_what_is_there(ranks):
+def test_replays_gather_current_values(ranks):
     assert ranks.call(gather_in_a_graph) == [[1.0] * 3 + [2.0] * 3] * 2
 
 

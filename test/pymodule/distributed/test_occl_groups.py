@@ -1,4 +1,4 @@
-"""Groups: their names, which devices they serve, how they are made of others, and end."""
+"""Groups: their names, devices, splitting, and how they end."""
 
 import pytest
 import torch
@@ -108,7 +108,7 @@ def keep_store(path):
 
 
 def again():
-    """With one store: nothing of the last group must be found in it."""
+    """All use one store: a new group must not see keys of the last one."""
     dist.init_process_group(BACKEND, store=kept["store"], rank=kept["rank"], world_size=2)
     tensor = torch.ones(2, device=own_device())
     dist.all_reduce(tensor)

@@ -1,4 +1,4 @@
-"""Messages between two ranks, and what is called together."""
+"""Messages between two ranks, and coalesced calls."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.own_processes, pytest.mark.ranks_queue]
 
 @pytest.fixture(scope="module", params=[False, True], ids=["lazy", "bound"])
 def ranks(request, tmp_path_factory):
-    """Three, connected by what they do first, or from the start."""
+    """Three ranks, connected by their first call or from the start."""
     folder = tmp_path_factory.mktemp("group")
     with ranks_of(folder, 3, request.param, devices=3, backend=BACKEND) as ranks:
         yield ranks
@@ -23,7 +23,7 @@ def full(value, count=4):
 
 
 def send_without_the_third():
-    """A communicator of the group would wait for it."""
+    """A communicator for the whole group would wait for the third rank."""
     rank = dist.get_rank()
     tensor = full(rank)
     if rank == 0:
@@ -41,7 +41,7 @@ def test_messages_are_of_two_ranks_alone(tmp_path):
 
 
 def pass_on(count):
-    """Around the ring; who receives first receives before it sends."""
+    """Send around the ring; some ranks receive before they send."""
     rank, size = dist.get_rank(), dist.get_world_size()
     mine, theirs = full(rank, count), full(-1, count)
     if rank == 0:
@@ -60,7 +60,7 @@ def test_ring(ranks, count):
 
 
 def exchange_all():
-    """Each with each and with itself, all at the same time and in another order on each rank."""
+    """Exchange with all ranks and itself, concurrently, in a different order on each rank."""
     rank, size = dist.get_rank(), dist.get_world_size()
     outputs = [full(-1, 1 << 18) for _ in range(size)]
     operations = []

@@ -29,7 +29,7 @@ def module_set():
 
 
 def described(act):
-    """Return the device's events of collectives: name, stream, and what is said of each."""
+    """Return the device's events of collectives: name, stream, and arguments of each."""
     module.synchronize()
     with profile() as profiler:
         act()
@@ -57,7 +57,7 @@ def reduce_in_profile(is_async):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_collective_says_what_it_is(ranks, is_async):
+def test_collective_event_has_its_arguments(ranks, is_async):
     for name, has_own_stream, facts in ranks.call(reduce_in_profile, is_async):
         assert (name, has_own_stream) == (f"{BACKEND}:allreduce", is_async)
         assert facts["Collective name"] == "allreduce"
@@ -93,7 +93,7 @@ def send_in_profile():
     return [(name, facts["bytes"]) for name, _, facts in described(act)]
 
 
-def test_message_says_what_it_is(ranks):
+def test_message_event_has_its_arguments(ranks):
     sent, received = ranks.call(send_in_profile)
     assert sent == [(f"{BACKEND}:send", 24)]
     assert received == [(f"{BACKEND}:recv", 24)]

@@ -1,4 +1,4 @@
-"""Where a collective is in the work of a program: on which stream, before what and behind what."""
+"""The order of a collective and other work: on which stream, before and behind which work."""
 
 import pytest
 import torch
@@ -23,19 +23,19 @@ def prepare():
     C.set_queues_everything(True)
     module.set_device(own_device())
     tensor = torch.ones(4, device=own_device())
-    tensor += 1  # the first of its kind is never queued
+    tensor += 1  # the first launch of an operator is never queued
     kept["product"] = tensor * 2
     dist.all_reduce(tensor, async_op=True).wait()
     module.synchronize()
 
 
 def gate(stream):
-    """Work of the stream that lasts until it is opened."""
+    """Work on the stream that lasts until the test opens it."""
     return C._Gate(own_device().index, stream.stream_id)
 
 
 def start_behind_gate(is_async):
-    """Call it behind a gate; tell whether the call returned before the gate was opened."""
+    """Call behind a gate, and return whether the call returned before the gate was opened."""
     stream = module.current_stream()
     tensor = torch.ones(4, device=own_device())
     module.synchronize()
@@ -61,7 +61,7 @@ def test_calls_return_before_their_work_is_done(ranks, is_async):
 
 
 def read_without_waiting():
-    """The other rank has not come: the sum cannot be there, and nobody waits for it."""
+    """The other rank has not called: the sum cannot be ready, and nothing waits for it."""
     tensor = torch.ones(4, device=own_device())
     kept["tensor"], kept["work"] = tensor, dist.all_reduce(tensor, async_op=True)
     return tensor.tolist()
@@ -72,7 +72,7 @@ def wait_and_read():
     return kept.pop("tensor").tolist()
 
 
-def test_who_does_not_wait_reads_what_was_there(ranks):
+def test_without_a_wait_a_program_reads_old_data(ranks):
     ranks.peers[0].start(read_without_waiting)
     assert ranks.peers[0].finish() == [1] * 4
     assert ranks.peers[1].call(sum_now) == [2] * 4
@@ -86,7 +86,7 @@ def sum_now():
 
 
 def wait_on_side_stream():
-    """Only the stream that waited has to wait."""
+    """Only the stream on which wait() was called waits."""
     tensor = torch.ones(4, device=own_device())
     module.synchronize()
     side = module.Stream(own_device())
@@ -174,7 +174,7 @@ def test_future(ranks):
 
 
 def wait_for_barrier():
-    """Without a wait of the program's own."""
+    """The program itself does not wait."""
     kept["others"] = torch.ones(4, device=own_device())
     dist.barrier()
     work = dist.barrier(async_op=True)

@@ -1,4 +1,4 @@
-"""What environment variables change for a group, and its end where Python is held."""
+"""Environment variables for groups, and the end of a process while a thread holds the GIL."""
 
 import datetime
 import os
@@ -56,7 +56,7 @@ def test_wait_raises_when_the_time_is_over(tmp_path, name):
     with ranks_with(tmp_path, **{name: "1"}) as ranks:
         ranks.call(connect)
         sentence = ranks.peers[0].call(wait_for_nobody)
-        assert "timed out in blocking wait" in sentence or "rank 1 did not come" in sentence
+        assert "timed out in blocking wait" in sentence or "rank 1 did not reach" in sentence
         ranks.has_failed = True
 
 
@@ -85,7 +85,7 @@ def call_differently():
 
 @pytest.mark.parametrize("mode", range(4))
 def test_the_process_goes_on_however_errors_are_to_be_handled(tmp_path, mode):
-    """With NCCL, all but 0 and 2 end it."""
+    """With NCCL, all values except 0 and 2 end the process."""
     with ranks_with(tmp_path, TORCH_NCCL_ASYNC_ERROR_HANDLING=str(mode)) as ranks:
         ranks.call(connect)
         for first, later in ranks.call(call_differently):
@@ -100,7 +100,7 @@ def fail_within_the_call():
     return raised, failure(lambda: dist.all_reduce(tensor, async_op=True)), tensor.tolist()
 
 
-def test_blocking_launches_raise_what_their_work_failed_with(tmp_path):
+def test_blocking_launches_raise_the_error_of_their_work(tmp_path):
     with ranks_with(tmp_path, OPENREG_LAUNCH_BLOCKING="1") as ranks:
         for rank, (first, later, numbers) in enumerate(ranks.call(fail_within_the_call)):
             assert "called all_reduce #2" in first
@@ -162,7 +162,7 @@ for thread in threads:
 for thread in threads:
     thread.join()
 work = groups[0].allreduce([tensors[0]])
-del groups[0]  # while this thread keeps the other one, whose call the work waits for, from running
+del groups[0]  # with the GIL, so the other thread cannot make its call
 gc.collect()
 other = threading.Thread(target=lambda: groups[1].allreduce([tensors[1]]).wait())
 other.start()

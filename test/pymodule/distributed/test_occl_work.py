@@ -1,4 +1,4 @@
-"""What a program can ask of work and of a group besides their results."""
+"""What a program can query from Work objects and groups."""
 
 import datetime
 import os
@@ -200,7 +200,7 @@ def test_memory_is_refused_as_by_nccl(python, profile, expected):
 
 
 def wait_for_ever(words):
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # who started us may ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent process may ignore it
     tensor = torch.ones(2, device=own_device())
     work = dist.all_reduce(tensor, async_op=True)
     try:
@@ -254,7 +254,7 @@ def run(rank, own):
                     work.wait()
             results[rank] = tensor.tolist()
     except dist.DistBackendError as error:
-        results[rank] = "each needs one of its own" in str(error)
+        results[rank] = "give each rank its own stream" in str(error)
 threads = [threading.Thread(target=run, args=(rank, OWN)) for rank in range(2)]
 for thread in threads:
     thread.start()

@@ -1,5 +1,6 @@
-"""What trains over process groups, with the backend "gloo": DistributedDataParallel and the rest,
-on devices as on the CPU, bit for bit.
+"""Training over process groups with the backend "gloo": DistributedDataParallel and others.
+
+Devices must give the same bits as the CPU.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ STEPS = 4
 
 
 class Network(nn.Module):
-    """Of two branches, of which a step uses one or both."""
+    """Two branches; a step uses one or both of them."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +41,7 @@ def batches(count=STEPS):
 
 
 def make(device, **options):
-    torch.manual_seed(dist.get_rank())  # rank 0's parameters are for all
+    torch.manual_seed(dist.get_rank())  # all ranks get rank 0's parameters
     network = Network().to(device)
     if device.type != "cpu":
         module.set_device(device)
@@ -153,7 +154,7 @@ def test_trains_as_on_the_cpu(ranks, kind):
     (first, first_all), (_, first_there) = answers[0]
     (second, second_all), (_, second_there) = answers[1]
     assert torch.equal(first_all, first_there) and torch.equal(second_all, second_there)
-    assert torch.equal(first, second) and first.abs().sum() > 0  # statistics are a rank's own
+    assert torch.equal(first, second) and first.abs().sum() > 0  # each rank has its own statistics
 
 
 def measured():

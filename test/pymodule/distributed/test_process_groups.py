@@ -1,4 +1,4 @@
-"""How a program comes to a process group that serves devices, and what it is then."""
+"""How a program creates a process group for devices, and which backends it has."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ def test_backend_for_the_device_alone(tmp_path):
 
 
 def sum_in_split():
-    """Gloo's options are given, for PyTorch cannot copy them."""
+    """Passes Gloo's options, because PyTorch cannot copy them."""
     backend = dist.group.WORLD._get_backend(own_device())
     own = dist.split_group(split_ranks=[[0, 1]], pg_options=backend.options)
     tensor = torch.ones(2, device=own_device())
@@ -78,7 +78,7 @@ if {{end}}:
 
 @pytest.mark.parametrize("end", [True, False], ids=["destroyed", "left"])
 def test_torchrun(tmp_path, own_group, end):
-    """Also of a program that leaves its group to the end of the process."""
+    """Covers a program that does not destroy its group before it exits."""
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM.format(end=end)))
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""RPC, which a PyTorch without CUDA has for CPU tensors."""
+"""RPC, which PyTorch without CUDA supports for CPU tensors."""
 
 from device import DEVICE
 
@@ -33,6 +33,6 @@ def test_device_maps_are_refused_where_rpc_begins(python, tmp_path):
     (sentence,) = run(python, tmp_path, maps=True)
     if DEVICE == "cuda":
         expected = "openreg: RPC from 'self' has a device map for 'self', but PyTorch without CUDA"
-    else:  # which PyTorch knows nothing of
+    else:  # a device that PyTorch does not know
         expected = "Node self has source devices with invalid indices in its device map for self"
     assert sentence.startswith(expected)

@@ -1,4 +1,4 @@
-"""A group whose ranks are on several hosts computes what one on one host does."""
+"""A group with ranks on several hosts gives the same results as a group on one host."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.own_processes
 
 OP = dist.ReduceOp
 
-# Which host each rank is on, and its parts' lengths there: even, interleaved, uneven.
+# The host of each rank, and the lengths of its buffers: even, interleaved, uneven.
 PLACES = {"two and two": "aabb", "in turn": "abab", "three and one": "aaba", "three hosts": "abc"}
 
 CLONE_NEWNET = 0x40000000
@@ -28,7 +28,7 @@ def be_on(host):
 
 
 def enter_network(name):
-    """Let this thread, and those that it starts, have another network."""
+    """Move this thread, and threads that it starts, to another network namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/var/run/netns/{name}") as namespace:
         if libc.setns(namespace.fileno(), CLONE_NEWNET) != 0:
@@ -67,7 +67,7 @@ def reduce(root, count):
 
 
 def reduce_scatter(op, counts):
-    """Parts as long as they are for each rank."""
+    """Buffers with a length for each rank."""
     own = numbers(dist.get_rank(), sum(counts))
     output = empty(counts[dist.get_rank()])
     dist.reduce_scatter(output, [on_device(part) for part in own.split(counts)], op)
@@ -101,7 +101,7 @@ def scatter(root, count):
 
 
 def all_to_all(counts):
-    """Rank i sends each other one as much as counts[i]."""
+    """Rank i sends counts[i] elements to each other rank."""
     size, rank = dist.get_world_size(), dist.get_rank()
     output = empty(sum(counts))
     given = on_device(numbers(rank, counts[rank] * size))
@@ -110,7 +110,7 @@ def all_to_all(counts):
 
 
 def pass_around(count):
-    """Batched messages to the next rank and from the one before."""
+    """Batched messages to the next rank and from the previous one."""
     size, rank = dist.get_world_size(), dist.get_rank()
     output, given = empty(count), on_device(numbers(rank, count))
     works = dist.batch_isend_irecv(
@@ -125,7 +125,7 @@ def pass_around(count):
 
 
 def pass_on(count):
-    """Around the ring, one message after the other: each waits for the one before."""
+    """Messages around the ring, one after the other: each rank waits for the previous one."""
     size, rank = dist.get_world_size(), dist.get_rank()
     output, given = empty(count), on_device(numbers(rank, count))
     if rank == 0:
@@ -137,7 +137,7 @@ def pass_on(count):
 
 
 def send_both_ways(count):
-    """Rank 0 and the last one, which are on different hosts in all but one of the places."""
+    """Rank 0 and the last rank, which are on different hosts in all layouts but one."""
     size, rank = dist.get_world_size(), dist.get_rank()
     if rank not in (0, size - 1):
         return None
@@ -276,7 +276,7 @@ def run(*words):
 
 @pytest.fixture
 def networks():
-    """Two networks that are joined by a cable; skips where they cannot be made."""
+    """Two connected network namespaces; skips the test where they cannot be created."""
     names = [f"openreg-{os.getpid()}-{end}" for end in "ab"]
     if shutil.which("ip") is None:
         pytest.skip("no program `ip`, which makes networks")

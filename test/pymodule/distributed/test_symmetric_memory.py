@@ -1,4 +1,4 @@
-"""Symmetric memory: what it is, who meets and what they see of each other, and what goes wrong."""
+"""Symmetric memory: allocations, the rendezvous, access to other ranks, and failures."""
 
 import datetime
 import os
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.own_processes
 SIZE = 3
 
 
-# ---- what there is -------------------------------------------------------------------------------
+# ---- allocations ---------------------------------------------------------------------------------
 
 
 def facts():
@@ -39,9 +39,9 @@ def facts():
         and not handle.has_multicast_support(
             getattr(DeviceType, "CUDA" if DEVICE == "cuda" else "PrivateUse1"), handle.rank
         ),
-        "is one": symm_mem.is_symm_mem_tensor(tensor),
-        "is none": not symm_mem.is_symm_mem_tensor(plain),
-        "none to meet": symm_mem.rendezvous(plain, dist.group.WORLD) is None,
+        "is symmetric": symm_mem.is_symm_mem_tensor(tensor),
+        "plain tensor is not symmetric": not symm_mem.is_symm_mem_tensor(plain),
+        "plain tensor has no rendezvous": symm_mem.rendezvous(plain, dist.group.WORLD) is None,
     }
 
 
@@ -76,7 +76,7 @@ def test_groups_that_are_enabled(symmetric_ranks):
 
 
 def take_back():
-    """What other ranks have let go of, by now, is looked for when more is asked for."""
+    """An allocation first frees memory that other ranks have released."""
     dist.barrier()
     symm_mem.empty(1, device=own_device())
 
@@ -94,7 +94,7 @@ def memory_it_takes():
 
 
 def test_memory_is_the_devices_and_not_the_allocators(symmetric_ranks):
-    """As of cuMemCreate: whole granules of 2 MiB, which hold the signal pad too."""
+    """As with cuMemCreate, memory comes in units of 2 MiB, which include the signal pad."""
     for counted, taken in symmetric_ranks.call(memory_it_takes):
         assert counted == [0, 0]
         assert taken == [4 << 20, 0]
@@ -116,7 +116,7 @@ def test_memory_that_ranks_met_on_comes_back(symmetric_ranks):
     assert symmetric_ranks.call(meet_and_leave) == [0, 0, 0]
 
 
-# ---- seeing each other ---------------------------------------------------------------------------
+# ---- access to other ranks -----------------------------------------------------------------------
 
 
 def read_each_other():
@@ -229,7 +229,7 @@ def test_persistent_allocations(symmetric_ranks):
     assert symmetric_ranks.call(allocate_persistently) == [(True, True, "RuntimeError")] * 3
 
 
-# ---- meetings that fail --------------------------------------------------------------------------
+# ---- a rendezvous that fails ---------------------------------------------------------------------
 
 
 def meet_with_other_sizes():
@@ -239,7 +239,7 @@ def meet_with_other_sizes():
 
 
 def test_allocations_of_different_sizes(symmetric_ranks):
-    """All ranks hear of it, and can meet on others."""
+    """All ranks report it, and another rendezvous succeeds."""
     for (kind, sentence), later in symmetric_ranks.call(meet_with_other_sizes):
         assert kind == "DistBackendError"
         assert "16 bytes" in sentence
@@ -361,7 +361,7 @@ def test_tensors_that_share_an_allocation(symmetric_ranks):
 
 
 def meet_as_threads():
-    """Each thread has groups of its own, as PyTorch's tests of several threads have them."""
+    """Each thread has its own groups, as in PyTorch's multi-threaded tests."""
     c10d = torch._C._distributed_c10d
     c10d._set_thread_isolation_mode(True)
     store, answers = dist.HashStore(), {}

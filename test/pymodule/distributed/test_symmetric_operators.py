@@ -1,4 +1,4 @@
-"""torch.ops.symm_mem: operators on symmetric memory, compared with one rank that has all."""
+"""torch.ops.symm_mem: operators on symmetric memory, compared with one rank that has all data."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @SHAPES
 @DTYPES
 def test_one_shot_all_reduce(symmetric_ranks, shape, dtype):
-    """The bits are those of a sum in the order of the ranks, on all of them."""
+    """All ranks get the bits of a sum in rank order."""
     expected = True, True, [True] * 4
     assert symmetric_ranks.call(reduce_in_one_shot, shape, dtype) == [expected] * SIZE
 
@@ -68,7 +68,7 @@ def test_two_shot_all_reduce(symmetric_ranks, shape, dtype):
 
 
 def reduce_a_part():
-    """Of a tensor that is behind others in its allocation."""
+    """Uses a tensor in the middle of its allocation."""
     values = of_rank(dist.get_rank(), (3, 8))
     tensor = symmetric(values)[1:]
     result = operators.one_shot_all_reduce(tensor, "sum", world())
@@ -98,7 +98,7 @@ def test_reduce_scatter(symmetric_ranks, dtype):
 
 
 def reduce_on_streams():
-    """Behind what the stream has to do, and before what it is given later."""
+    """The operator runs behind earlier work of the stream and before later work."""
     tensor = symmetric(torch.zeros(1 << 20))
     stream = module.Stream()
     sums = []
@@ -116,7 +116,7 @@ def test_order_on_a_stream(symmetric_ranks):
 
 
 def test_host_goes_on(close_gate):
-    """Behind a stream that has not come to it, and in a group of one rank."""
+    """The stream has not reached the operator yet; also in a group of one rank."""
     c10d = torch._C._distributed_c10d
     group = dist.ProcessGroup(dist.HashStore(), 0, 1)
     c10d._register_process_group("alone", group)
@@ -125,7 +125,7 @@ def test_host_goes_on(close_gate):
     handle = symm_mem.rendezvous(tensor, "alone")
     tensor.zero_()
     module.synchronize()
-    tensor.add_(1)  # a like launch, which is waited for
+    tensor.add_(1)  # the same operator once before, which is never queued
     gate = close_gate()
     tensor.add_(2)
     handle.barrier()
@@ -156,7 +156,7 @@ def reduce_wrongly():
     ]
 
 
-def test_what_cuda_refuses(symmetric_ranks):
+def test_calls_that_cuda_rejects(symmetric_ranks):
     for answers in symmetric_ranks.call(reduce_wrongly):
         plain, two_plain, average, half, odd, transposed, other_size, part = answers
         assert plain[1].endswith("input must be allocated with empty_strided_p2p().")
@@ -190,7 +190,7 @@ def test_multicast_is_refused(symmetric_ranks):
             assert "multicast support" in sentence
 
 
-# ---- words ---------------------------------------------------------------------------------------
+# ---- writing words -------------------------------------------------------------------------------
 
 
 def write_words():
@@ -216,7 +216,7 @@ def test_words(symmetric_ranks):
 
 
 def multiply_behind_signals():
-    """A matrix whose halves come on another stream, the last one first."""
+    """A matrix whose halves arrive on another stream, the last one first."""
     a, b = of_rank(0, (8, 6)).to(own_device()), of_rank(1, (6, 5)).to(own_device())
     filled = torch.zeros_like(a)
     signals = torch.zeros(2, dtype=torch.uint32, device=own_device())
@@ -243,7 +243,7 @@ def splits_of(rank, experts=1):
 
 
 def rows_of(rank, experts=1):
-    """A rank's rows for each rank and expert, each of which says whose it is, and for whom."""
+    """A rank's rows for each rank and expert; each row encodes its sender and receiver."""
     splits = splits_of(rank, experts)
     return [
         [
@@ -292,7 +292,7 @@ def test_all_to_all_by_splits_on_the_device(symmetric_ranks):
 
 
 def dispatch_and_combine(align):
-    """Rows go to experts, where they begin at multiples, and back again."""
+    """Rows go to experts, where they are aligned, and back."""
     rank, experts = dist.get_rank(), 3
     own = [chunk for chunks in rows_of(rank, experts) for chunk in chunks]
     splits = splits_of(rank, experts).flatten()
@@ -335,6 +335,6 @@ def send_too_many():
 
 
 def test_splits_that_are_more_than_there_is(symmetric_ranks):
-    """All ranks go on, and hear of it where they wait."""
+    """All ranks continue, and report the error when they wait."""
     for _, sentence in symmetric_ranks.call(send_too_many):
         assert "rows" in sentence

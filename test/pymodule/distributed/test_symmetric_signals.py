@@ -1,4 +1,4 @@
-"""Signals and barriers of symmetric memory, and what ends a wait for them."""
+"""Signals and barriers of symmetric memory, and how their waits end."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def test_size_of_signal_pads(symmetric_ranks):
 
 
 def pass_a_token():
-    """From rank to rank, each of which adds to what the one before wrote."""
+    """A value goes from rank to rank, and each rank adds to it."""
     tensor, handle = met(1)
     rank = handle.rank
     if rank == 0:
@@ -113,7 +113,7 @@ def put_twice():
 def test_signal_that_is_not_taken(two_ranks):
     first, second = two_ranks.call(put_twice)
     assert first[0] == "DistBackendError"
-    assert "did not take" in first[1]
+    assert "has not taken" in first[1]
     assert second is None
 
 

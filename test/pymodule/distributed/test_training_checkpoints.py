@@ -1,4 +1,4 @@
-"""Checkpoints of torch.distributed.checkpoint: what four devices saved, others load."""
+"""Checkpoints of torch.distributed.checkpoint that four devices save and other layouts load."""
 
 import copy
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.own_processes
 
 
 class Program(Stateful):
-    """What is saved: a network, sharded over a mesh or whole, and its optimizer."""
+    """A network, sharded over a mesh or whole, and its optimizer."""
 
     def __init__(self, seed=0, mesh=None):
         self.network = exact.make(own_device(), seed=seed)
@@ -41,7 +41,9 @@ class Program(Stateful):
 
     def train(self, steps):
         index, count = 0, 1
-        if self.mesh and exact.BATCH % self.mesh.size() == 0:  # else each has the whole batch
+        if (
+            self.mesh and exact.BATCH % self.mesh.size() == 0
+        ):  # otherwise each rank has the whole batch
             index, count = self.mesh.get_local_rank(), self.mesh.size()
         exact.train(self.network, own_device(), index, count, self.optimizer, steps)
         return self.values()
@@ -66,7 +68,7 @@ class Program(Stateful):
 
 
 def mesh_of(count):
-    """The first ranks; on the others, nothing."""
+    """A mesh of the first ranks; None on the other ranks."""
     module.set_device(own_device())
     mesh = torch.arange(count)
     mesh = dist.device_mesh.DeviceMesh(DEVICE, mesh)
@@ -74,9 +76,9 @@ def mesh_of(count):
 
 
 def save(folder, asynchronously):
-    """Train, save, and train on: the checkpoint is of the moment of the call.
+    """Train, save, and train on: the checkpoint has the state at the time of the call.
 
-    What saves at the same time talks to the others in a group of its own.
+    Asynchronous saving uses its own process group.
     """
     group = dist.new_group(backend="gloo")
     program = Program(mesh=mesh_of(4))
@@ -92,7 +94,7 @@ def save(folder, asynchronously):
 
 
 def load_and_train(folder, count):
-    """Load into other parameters, sharded over so many ranks, or over none and whole, and train."""
+    """Load into other parameters, sharded over some ranks or whole, and train."""
     mesh = mesh_of(count) if count > 1 else None
     if count in (2, 3) and mesh is None:
         return None
@@ -103,7 +105,7 @@ def load_and_train(folder, count):
 
 
 @pytest.mark.parametrize("asynchronously", [False, True], ids=["waiting", "asynchronously"])
-def test_what_is_loaded_trains_on(four_ranks, tmp_path, asynchronously):
+def test_a_loaded_state_trains_on(four_ranks, tmp_path, asynchronously):
     folder = str(tmp_path / "checkpoint")
     expected = four_ranks.call(save, folder, asynchronously)[0]
     assert len(list((tmp_path / "checkpoint").glob("*.distcp"))) == 4
@@ -115,7 +117,7 @@ def test_what_is_loaded_trains_on(four_ranks, tmp_path, asynchronously):
 
 
 def load_on_the_host(folder):
-    """A process without a group, and without a device."""
+    """Load in a process without a group and without a device."""
     network = exact.make("cpu", seed=3)
     state = {"program": {"network": network.state_dict()}}
     dcp.load(state, checkpoint_id=folder, no_dist=True)
@@ -130,7 +132,7 @@ def save_once(folder):
 
 
 def test_checkpoint_is_of_no_device(four_ranks, tmp_path):
-    """Loaded here, on the CPU, and converted to one file."""
+    """Load on the CPU, and convert to one file."""
     folder = str(tmp_path / "checkpoint")
     expected = four_ranks.call(save_once, folder)[0]
     assert exact.differences(load_on_the_host(folder), expected) == []
@@ -141,12 +143,12 @@ def test_checkpoint_is_of_no_device(four_ranks, tmp_path):
 
 
 def gathered():
-    """The whole state on the first rank's host, and from there to all."""
+    """The first rank loads the whole state on its host and sends it to all."""
     mesh = mesh_of(4)
     program, other = Program(mesh=mesh), Program(seed=9, mesh=mesh)
     program.train(1)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    # Copies, for a tensor that is on the host already is the optimizer's own.
+    # Copies, because a tensor that is on the host already belongs to the optimizer.
     network, optimizer = copy.deepcopy(
         get_state_dict(program.network, program.optimizer, options=options)
     )
@@ -167,7 +169,7 @@ def test_whole_states_are_on_the_first_rank(four_ranks):
 
 
 def loaded_otherwise(folder):
-    """A tensor that is saved by rows of all ranks, loaded by columns of a square of them."""
+    """A tensor is saved sharded by rows over all ranks, and loaded by columns over a 2x2 mesh."""
     module.set_device(own_device())
     whole = torch.arange(96.0).view(8, 12)
     rows = distribute_tensor(whole.to(own_device()), init_device_mesh(DEVICE, (4,)), [Shard(0)])

@@ -1,5 +1,6 @@
-"""DistributedDataParallel over the devices of four processes, compared with one device and the
-whole batch.
+"""DistributedDataParallel on the devices of four processes.
+
+Results are compared with one device and the whole batch.
 """
 
 import contextlib
@@ -25,14 +26,14 @@ pytestmark = [pytest.mark.own_processes, pytest.mark.ranks_queue]
 
 
 def wrap(network, **options):
-    """Of many small buckets."""
+    """A model with many small buckets."""
     module.set_device(own_device())
     options = {"device_ids": [own_device().index], "bucket_cap_mb": 0.0005} | options
     return DistributedDataParallel(network, **options)
 
 
 def make(**options):
-    """Rank 0's parameters are for all."""
+    """All ranks get rank 0's parameters."""
     return wrap(exact.make(own_device(), seed=dist.get_rank()), **options)
 
 
@@ -41,7 +42,7 @@ def train(network, **options):
     return exact.train(network, own_device(), rank, size, **options)
 
 
-# ---- bit for bit ---------------------------------------------------------------------------------
+# ---- equal bits ----------------------------------------------------------------------------------
 
 
 def plain():
@@ -77,7 +78,7 @@ def hooked_in_cpp():
 
 
 def averaging_within_subgroups():
-    """Of which there is one, with all ranks."""
+    """A subgroup that has all ranks."""
     network = make()
     state = post_localSGD_hook.PostLocalSGDState(None, dist.group.WORLD, start_localSGD_iter=1)
     network.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
@@ -85,7 +86,7 @@ def averaging_within_subgroups():
 
 
 def stepping_within_backward():
-    """Each parameter's optimizer runs when its gradient has been reduced."""
+    """Each parameter's optimizer runs after its gradient has been reduced."""
     network = exact.make(own_device())
     _apply_optimizer_in_backward(
         torch.optim.SGD,
@@ -97,7 +98,7 @@ def stepping_within_backward():
 
 
 class Nothing:
-    """In the place of an optimizer that nobody need call."""
+    """Runs in place of an optimizer that the program would call."""
 
     def step(self):
         pass
@@ -107,7 +108,7 @@ class Nothing:
 
 
 def accumulating():
-    """Without communication for all micro-batches but the last."""
+    """Only the last micro-batch communicates."""
     network = make()
     optimizer = exact.sgd(network.parameters())
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -175,7 +176,7 @@ def test_trains_as_one_device(four_ranks, kind):
 
 
 def uneven(divide_by_initial_world_size):
-    """Of the steps a rank does one more than the rank before it."""
+    """Each rank runs one step more than the previous rank."""
     network = make()
     with network.join(divide_by_initial_world_size=divide_by_initial_world_size):
         train(network, steps=dist.get_rank() + 1)
@@ -202,12 +203,12 @@ def uneven_alone(divide_by_initial_world_size, size=4):
 def test_ranks_may_end_early(four_ranks, by_all):
     expected = uneven_alone(by_all)
     for parameters in four_ranks.call(uneven, by_all):
-        if by_all:  # a third is no multiple of a power of two
+        if by_all:  # a third is not a multiple of a power of two
             assert exact.differences(parameters, expected) == []
         torch.testing.assert_close(parameters, expected, rtol=1e-12, atol=1e-12)
 
 
-# ---- close ---------------------------------------------------------------------------------------
+# ---- close results -------------------------------------------------------------------------------
 
 HOOKS = {
     "float16": (lambda: None, default_hooks.fp16_compress_hook, 2e-3),
@@ -222,7 +223,7 @@ HOOKS = {
 
 
 def low_rank():
-    """Not lower than gradients have: then nothing but last bits is lost."""
+    """A rank as high as that of the gradients, so only rounding errors remain."""
     return powerSGD_hook.PowerSGDState(
         None, matrix_approximation_rank=16, start_powerSGD_iter=2, min_compression_rate=0.01
     )
@@ -230,8 +231,8 @@ def low_rank():
 
 def compressed(name):
     make_state, hook, _ = HOOKS[name]
-    # What these start when something has arrived, Gloo's threads start: in what order, for several
-    # buckets, is not the same on all ranks.
+    # Gloo's threads start the next collective of these hooks, and with several buckets their order
+    # differs between ranks.
     network = make(bucket_cap_mb=25 if dist.get_backend() == "gloo" else 0.0005)
     network.register_comm_hook(make_state(), hook)
     return exact.parameters_of(train(network).module)
@@ -256,7 +257,7 @@ def with_adam():
     return exact.parameters_of(network.module), moments
 
 
-def test_adam_of_which_each_rank_has_a_part(four_ranks):
+def test_sharded_adam(four_ranks):
     network = exact.make("cpu")
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     exact.train(network, "cpu", optimizer=optimizer)
@@ -299,14 +300,14 @@ def images():
 
 
 def normalized_together():
-    """The ranks' parts are not of one size."""
+    """The ranks' parts differ in size."""
     torch.manual_seed(0)
     network = nn.SyncBatchNorm.convert_sync_batchnorm(Normalized()).double().to(own_device())
     network = wrap(network)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     for batch in images():
         own = batch.split([2, 5, 1, 4])[dist.get_rank()].to(own_device())
-        # The mean of the batch, and DistributedDataParallel divides by the ranks.
+        # The mean of the batch; DistributedDataParallel divides by the number of ranks.
         (network(own).pow(3).sum() / (12 * 36) * dist.get_world_size()).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -342,7 +343,7 @@ def test_buffers_are_those_of_the_first_rank(four_ranks):
     assert four_ranks.call(counted, False) == [2, 104, 206, 308]
 
 
-# ---- what else a program has ---------------------------------------------------------------------
+# ---- other features ------------------------------------------------------------------------------
 
 
 def scaled():
@@ -415,7 +416,7 @@ def averaged():
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
     network = exact.make(own_device(), seed=dist.get_rank())
-    for parameter in network.parameters():  # those without a gradient are left alone
+    for parameter in network.parameters():  # skips parameters without a gradient
         parameter.grad = torch.zeros_like(parameter)
     averager = PeriodicModelAverager(period=1)
     averager.average_parameters(network.parameters())

@@ -1,5 +1,6 @@
-"""What programs over four devices use beside training: tensors of a mesh, functional collectives,
-objects, barriers that name who is missing, checks, RPC.
+"""Features of distributed programs besides training, on four devices.
+
+DTensor, functional collectives, objects, monitored barriers, checks, RPC.
 """
 
 import datetime
@@ -37,7 +38,7 @@ def square():
     return init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("rows", "columns"))
 
 
-# ---- tensors of a mesh ---------------------------------------------------------------------------
+# ---- DTensor -------------------------------------------------------------------------------------
 
 PLACEMENTS = [
     [Shard(0), Shard(1)],
@@ -49,9 +50,9 @@ PLACEMENTS = [
 
 
 def redistributed():
-    """From each way of lying on a square of devices to each other one, back and forth."""
+    """Redistribute between all pairs of placements on a 2x2 mesh."""
     mesh = square()
-    whole = torch.arange(7 * 5.0).view(7, 5)  # parts are not of one size
+    whole = torch.arange(7 * 5.0).view(7, 5)  # the shards differ in size
     differing = []
     for source in PLACEMENTS:
         tensor = distribute_tensor(whole.to(own_device()), mesh, source)
@@ -69,7 +70,7 @@ def test_tensors_are_redistributed(four_ranks):
 
 
 def computed():
-    """Sums that are not done yet, products, and what is computed on each part alone."""
+    """Partial sums, matrix products, and pointwise operators."""
     mesh = mesh_of_all()
     left, right = torch.arange(32.0).view(8, 4), torch.arange(24.0).view(4, 6)
     on_mesh = [
@@ -102,7 +103,7 @@ def test_tensors_of_a_mesh_compute(four_ranks):
 
 
 def drawn():
-    """Random numbers of a tensor are those of one device's, or of all, however it is sharded."""
+    """A sharded tensor has the random numbers of an unsharded one."""
     mesh = mesh_of_all()
     results = []
     for placement in Shard(0), Shard(1), Replicate():
@@ -121,7 +122,7 @@ def test_random_numbers_of_a_mesh(four_ranks):
         torch.testing.assert_close(other, first, rtol=0, atol=0)
     (rows, columns, same), normal, mask = first
     for tensor in rows, columns, same:
-        assert len(set(tensor.flatten().tolist())) > 60  # no part is another one's
+        assert len(set(tensor.flatten().tolist())) > 60  # the shards differ from each other
     torch.manual_seed(1234)
     alone = torch.rand(8, 8, device=DEVICE).cpu()
     assert torch.equal(same, alone)
@@ -167,7 +168,7 @@ def test_functional_collectives(four_ranks):
         assert torch.equal(outputs["all_to_all"], own.flatten())
         assert torch.equal(outputs["broadcast"], inputs[2])
         assert torch.equal(outputs["permuted"], inputs[(rank - 1) % 4])
-        # What each rank's outputs were weighted by came back to whom they came from.
+        # Each weight came back to the rank that sent the element.
         weights = torch.arange(32.0).view(4, 8)[rank]
         assert torch.equal(gradients["all_gather"], weights * 10)
         factors = torch.arange(1.0, 5).repeat_interleave(2)
@@ -180,7 +181,7 @@ def test_functional_collectives(four_ranks):
 
 
 def objects():
-    """Of any kind, by way of device tensors where the group has those alone."""
+    """Any Python object; the group moves it in device tensors if it has no other backend."""
     module.set_device(own_device())
     rank, size = dist.get_rank(), dist.get_world_size()
     own = {"rank": rank, "text": "x" * (rank * 1000), "tensor": torch.full((2,), rank)}
@@ -213,11 +214,11 @@ def test_objects(four_ranks):
         assert message == ([1, 2] if rank == 3 else None)
 
 
-# ---- who is missing, who does something else -----------------------------------------------------
+# ---- missing and mismatched calls ----------------------------------------------------------------
 
 
 def missing():
-    """A barrier of Gloo, beside the backend of the devices."""
+    """A barrier of Gloo, besides the device backend."""
     group = dist.new_group(backend="gloo")
     dist.monitored_barrier(group)
     if dist.get_rank() == 2:
@@ -228,14 +229,14 @@ def missing():
         return str(error)
 
 
-def test_a_barrier_names_who_is_missing(four_ranks):
+def test_a_barrier_names_missing_ranks(four_ranks):
     answers = four_ranks.call(missing)
     assert answers[2] is None
     assert "Ranks 2 failed to pass monitoredBarrier" in answers[0]
 
 
 def mismatched():
-    """In a group that is made while TORCH_DISTRIBUTED_DEBUG is DETAIL."""
+    """In a group that is created with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     group = dist.new_group(backend=dist.get_backend_config())
     dist.set_debug_level(dist.DebugLevel.OFF)
@@ -274,7 +275,7 @@ def twice(tensor):
 
 
 def remote(store):
-    """Return what the other one made of a CPU tensor, and what came of a device's."""
+    """Return the other process's result for a CPU tensor, and the error for a device tensor."""
     options = rpc.TensorPipeRpcBackendOptions(
         init_method=f"file://{store}", _transports=["uv"], rpc_timeout=30
     )
@@ -292,7 +293,7 @@ def remote(store):
 
 
 def test_remote_calls_take_host_tensors(four_ranks, tmp_path):
-    """Those of devices are sent by a part of PyTorch that its CPU build does not have."""
+    """PyTorch's CPU build lacks the component that sends device tensors."""
     doubled, refused = four_ranks.call(remote, str(tmp_path / "store"))[0]
     assert doubled == [2, 2]
     assert "only supports CPU tensors by default" in refused and f"{DEVICE}:0" in refused

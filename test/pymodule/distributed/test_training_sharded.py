@@ -1,5 +1,6 @@
-"""Parameters that are sharded among the devices of four processes: FSDP, in both of its forms,
-compared with one device and the whole batch.
+"""Parameters sharded over the devices of four processes: both forms of FSDP.
+
+Results are compared with one device and the whole batch.
 """
 
 import copy
@@ -49,7 +50,7 @@ def wrap(network=None, **options):
     options = {
         "auto_wrap_policy": ModuleWrapPolicy({nn.Linear}),
         "device_id": own_device(),
-        "sync_module_states": True,  # rank 0's parameters are for all
+        "sync_module_states": True,  # all ranks get rank 0's parameters
         "use_orig_params": True,
     } | options
     return FSDP(network, **options)
@@ -121,7 +122,7 @@ def test_fsdp_computes_in_halves(four_ranks):
 
 
 def accumulated():
-    """Of two halves of a batch, the first one's gradients stay whole and on their rank."""
+    """The gradients of the first half of a batch stay unsharded on their rank."""
     network = wrap()
     optimizer = exact.sgd(network.parameters())
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -148,7 +149,7 @@ def test_fsdp_accumulates(four_ranks):
 
 
 def norms():
-    """Gradients are scaled to a norm, which is that of all ranks' shards."""
+    """Gradients are scaled to a norm over the shards of all ranks."""
     network = wrap(exact.make(own_device()).float())
     inputs, targets = next(exact.batches(own_device()))
     exact.loss_of(network(inputs.float()), targets).backward()
@@ -170,7 +171,7 @@ def test_fsdp_clips_gradients(four_ranks):
 
 
 def kept_states():
-    """Trained for a step, saved, loaded into others, trained on: in each form of state."""
+    """Train a step, save, load into another model, and train on; for each form of state."""
     results = {}
     for kind in StateDictType:
         network = wrap(use_orig_params=False)
@@ -263,7 +264,7 @@ def test_sharded_parameters_train_as_one_device(four_ranks, kind):
 
 
 def trained_with_factors(kind):
-    """The sum of gradients, in place of their mean; the loss is divided instead."""
+    """Gradients are summed, not averaged; the loss is divided instead."""
     network = shard(**SHARDED[kind]())
     for part in (*network.layers, network):
         part.set_gradient_divide_factor(2.0)
@@ -324,11 +325,11 @@ def test_sharded_parameters_accumulate(four_ranks):
 
 
 def memory_while_sharded():
-    """What a rank has of large parameters: its part, and all of one layer while that computes."""
+    """A rank holds its shard of large parameters, and all of one layer while that computes."""
     module.set_device(own_device())
     layers = nn.Sequential(*(nn.Linear(512, 512, bias=False) for _ in range(4)))
     network = layers.to(own_device())
-    gc.collect()  # what other tests left
+    gc.collect()  # frees garbage of other tests
     before = module.memory_allocated()
     for layer in network:
         fully_shard(layer, mesh=mesh())

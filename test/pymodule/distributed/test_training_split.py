@@ -1,5 +1,6 @@
-"""Networks that are split among the devices of four processes, by their layers' features, by their
-layers, or by the sequence: compared with one device.
+"""Networks split over the devices of four processes: by features, by layers, or by the sequence.
+
+Results are compared with one device.
 """
 
 import exact
@@ -72,7 +73,7 @@ def test_features_in_parallel_train_as_one_device(four_ranks):
 
 
 def split_both_ways():
-    """Pairs of ranks have the features of layers, and a pair of pairs the parts of batches."""
+    """Each pair of ranks splits the features, and two pairs split the batch."""
     module.set_device(own_device())
     mesh = init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("data", "model"))
     network = parallelize_module(exact.make(own_device()), mesh["model"], PLAN)
@@ -101,7 +102,7 @@ class Block(nn.Module):
 
 
 class Language(nn.Module):
-    """An embedding, a block over whose sequence the ranks are spread, and a vocabulary."""
+    """An embedding, a block whose sequence is split over the ranks, and a vocabulary."""
 
     def __init__(self):
         super().__init__()
@@ -162,7 +163,7 @@ def test_sequences_and_vocabularies_in_parallel(four_ranks):
 
 
 def prepared():
-    """A module that wants its input whole is given a part of it."""
+    """A module that needs its whole input gets a shard of it."""
     mesh = mesh_of_all()
     layer = nn.Linear(4, 4, bias=False).to(own_device())
     nn.init.ones_(layer.weight)
@@ -187,11 +188,11 @@ def test_inputs_are_redistributed(four_ranks):
 
 MICRO_BATCHES = 4
 LAYERS = 8
-STEPS_OF_LAYERS = 1  # so many layers have room for the bits of one step
+STEPS_OF_LAYERS = 1  # with more steps the numbers would not be exact
 
 
 class Chunk(nn.Module):
-    """Some of the layers of a network."""
+    """Some layers of a network."""
 
     def __init__(self, network, layers):
         super().__init__()
@@ -212,7 +213,7 @@ SCHEDULES = {
 
 
 def piped(name):
-    """Each rank has one or two stages of all; the first has the inputs, the last the loss."""
+    """Each rank has one or two stages; the first one gets the inputs, the last one has the loss."""
     module.set_device(own_device())
     schedule_class, chunks = SCHEDULES[name]
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -259,7 +260,7 @@ def test_stages_train_as_one_device(four_ranks, name):
 
 
 def traced():
-    """The network is cut where the program says, by PyTorch."""
+    """PyTorch cuts the network where the program says."""
     module.set_device(own_device())
     rank, size = dist.get_rank(), dist.get_world_size()
     network = exact.make("cpu", layers=4)
@@ -283,11 +284,11 @@ def test_network_that_pytorch_cuts(four_ranks):
 
 
 def attended(causal):
-    """Attention over a sequence in parts: those of keys and values go round."""
+    """Attention over a split sequence: shards of keys and values go around the ranks."""
     mesh = mesh_of_all("sequence")
     parts = [tensor.to(own_device()) for tensor in projections()]
     results = []
-    _cp_options.enable_load_balance = causal  # which the rest does not support
+    _cp_options.enable_load_balance = causal  # the other variants do not support it
     with context_parallel(mesh, buffers=parts, buffer_seq_dims=[2] * 3):
         own = [part.detach().clone().requires_grad_() for part in parts]
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):

@@ -1,4 +1,4 @@
-"""Capturing and replaying: what a graph is, in the words of `torch.cuda`."""
+"""Capturing and replaying graphs, with the interface of `torch.cuda`."""
 
 import threading
 
@@ -16,14 +16,14 @@ def numbers(*shape):
 
 
 def capture(function, **options):
-    """(graph, what the function returned)"""
+    """Return the graph and what the function returned."""
     graph = module.CUDAGraph()
     with module.graph(graph, **options):
         result = function()
     return graph, result
 
 
-def test_capturing_does_nothing_and_a_replay_does_all():
+def test_only_a_replay_runs_the_work():
     x = torch.arange(8.0, device=DEVICE)
     before = x.clone()
 
@@ -40,7 +40,7 @@ def test_capturing_does_nothing_and_a_replay_does_all():
     assert torch.equal(y, (before + 2) * 2)
 
 
-def test_a_replay_reads_what_its_inputs_hold_then():
+def test_a_replay_reads_the_current_values_of_its_inputs():
     x = numbers(4, 8)
     graph, y = capture(lambda: x.softmax(1).cumsum(1))
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_results_keep_their_addresses():
     assert all(each.data_ptr() != address for each in others)
 
 
-def test_whether_a_stream_captures_can_be_asked():
+def test_is_current_stream_capturing():
     assert not module.is_current_stream_capturing()
     with module.graph(module.CUDAGraph()):
         assert module.is_current_stream_capturing()
@@ -84,7 +84,7 @@ def test_whether_a_stream_captures_can_be_asked():
         lambda x: torch.nn.functional.embedding(x.abs().long().clamp(max=3), x),
     ],
 )
-def test_an_operator_need_not_have_been_seen_before(function):
+def test_a_new_operator_is_captured(function):
     x = torch.zeros(4, 4, device=DEVICE)
     graph, result = capture(lambda: function(x))
     x.copy_(numbers(4, 4))
@@ -102,7 +102,7 @@ def test_lists_and_values_in_place_are_captured():
         assert torch.equal(now, then * 3)
 
 
-def test_a_view_is_made_once_and_looks_at_what_replays_write():
+def test_a_captured_view_sees_the_writes_of_replays():
     x = numbers(4, 6)
     graph, y = capture(lambda: (x * 2).t()[1:])
     graph.replay()
@@ -155,7 +155,7 @@ def test_autocast_and_backward_are_captured():
 # ---- streams -------------------------------------------------------------------------------------
 
 
-def test_streams_join_by_events_and_come_back():
+def test_streams_fork_and_join_by_events():
     x = numbers(100)
     side = module.Stream()
 
@@ -186,7 +186,7 @@ def test_a_replay_is_work_of_the_current_stream():
     assert x.eq(10).all()
 
 
-def test_replays_of_a_thread_come_in_their_order():
+def test_replays_of_a_thread_run_in_order():
     x = torch.zeros(10, device=DEVICE)
     graph, _ = capture(lambda: x.add_(1))
 
@@ -205,7 +205,7 @@ def test_replays_of_a_thread_come_in_their_order():
     assert x.eq(150).all()
 
 
-def test_a_replay_behind_work_that_has_not_finished_does_not_wait():
+def test_a_replay_on_a_busy_stream_does_not_wait():
     x = torch.zeros(10, device=DEVICE)
     graph, _ = capture(lambda: x.add_(1))
     stream = module.Stream()
@@ -255,7 +255,7 @@ def test_a_graph_that_was_reset_captures_again():
     assert torch.equal(y, x * 3)
 
 
-def test_a_kept_graph_is_instantiated_by_whoever_comes_first():
+def test_a_kept_graph_is_instantiated_by_the_first_call():
     x = numbers(5)
     graph = module.CUDAGraph(keep_graph=True)
     with pytest.raises(RuntimeError, match="capture_end"):
@@ -270,7 +270,7 @@ def test_a_kept_graph_is_instantiated_by_whoever_comes_first():
     assert torch.equal(y, x + 1)
 
 
-def test_a_graph_is_drawn(tmp_path):
+def test_debug_dump_writes_the_graph(tmp_path):
     x = numbers(5)
     graph = module.CUDAGraph()
     graph.enable_debug_mode()
@@ -282,7 +282,7 @@ def test_a_graph_is_drawn(tmp_path):
     assert "aten::add" in text and "aten::relu" in text and "n0 -> n1;" in text
 
 
-def test_an_empty_graph_is_warned_of():
+def test_an_empty_graph_warns():
     with pytest.warns(UserWarning, match="Graph is empty"):
         graph, _ = capture(lambda: None)
     graph.replay()
@@ -300,7 +300,7 @@ def test_the_accelerator_has_the_same_graphs():
 
 
 @openreg_only("torch.cuda has the tracker in PyTorch")
-def test_an_input_that_was_freed_is_told_of():
+def test_a_freed_input_raises():
     x = numbers(10)
     graph = module.CUDAGraph()
     with module.graph(graph, check_input_liveness=True):

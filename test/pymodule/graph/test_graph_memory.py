@@ -1,4 +1,4 @@
-"""A graph's memory: a private pool, kept until reset, and shared by graphs that say so."""
+"""A graph's memory: a private pool that lasts until reset and that graphs may share."""
 
 import ctypes
 import gc
@@ -22,7 +22,7 @@ def capture(function, **options):
     return graph, result
 
 
-def test_what_is_made_in_a_capture_lies_in_the_graphs_pool():
+def test_tensors_made_in_a_capture_are_in_the_graphs_pool():
     x = tensor(4)
     graph, y = capture(lambda: x + 1)
     segments = memory.memory_snapshot()
@@ -34,7 +34,7 @@ def test_what_is_made_in_a_capture_lies_in_the_graphs_pool():
     assert pools == {tuple(graph.pool())}
 
 
-def test_a_pool_is_given_back_when_its_graph_is_reset():
+def test_a_pool_is_released_when_its_graph_is_reset():
     module.synchronize()
     gc.collect()
     module.empty_cache()
@@ -72,7 +72,7 @@ def test_graphs_of_one_pool_share_its_memory():
 
 
 def test_a_capture_writes_to_nothing_though_it_frees_its_inputs():
-    """What is learnt of an operator that was never seen is learnt elsewhere."""
+    """The dry run of a new operator uses host memory."""
     pool, size, weights = module.graph_pool_handle(), 1031, torch.ones(1, 1, 3, device=DEVICE)
     _C.begin_allocate_current_thread_to_pool(0, pool)
     inputs = [torch.full((size,), 3.0, device=DEVICE)]
@@ -88,13 +88,13 @@ def test_a_capture_writes_to_nothing_though_it_frees_its_inputs():
     assert total.item() == 3 * size
 
 
-def test_a_handle_names_a_pool_before_there_is_a_graph():
+def test_a_pool_handle_exists_before_a_graph():
     handle = module.graph_pool_handle()
     graph, _ = capture(lambda: tensor(1).fill_(1), pool=handle)
     assert tuple(graph.pool()) == tuple(handle)
 
 
-def test_ten_thousand_replays_take_no_memory():
+def test_ten_thousand_replays_allocate_no_memory():
     x = torch.zeros(100, device=DEVICE)
     graph, _ = capture(lambda: x.add_(torch.rand(100, device=DEVICE)).sum())
     for _ in range(100):
@@ -106,11 +106,11 @@ def test_ten_thousand_replays_take_no_memory():
         graph.replay()
     module.synchronize()
     assert dict(module.memory_stats()) == figures
-    assert _bytes_of_the_host() - before < 10_000 * 8  # less than a pointer for each
+    assert _bytes_of_the_host() - before < 10_000 * 8  # less than one pointer per replay
 
 
 class _MallocInfo(ctypes.Structure):
-    """What mallinfo2 of the C library returns."""
+    """The result of mallinfo2 of the C library."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -122,7 +122,7 @@ class _MallocInfo(ctypes.Structure):
 
 
 def _bytes_of_the_host():
-    """Return how much is allocated; of another library's allocator, as a sanitizer's, nothing."""
+    """Return the bytes that malloc has allocated; 0 with another allocator, as a sanitizer's."""
     mallinfo2 = ctypes.CDLL(None).mallinfo2
     mallinfo2.restype = _MallocInfo
     info = mallinfo2()

@@ -1,4 +1,4 @@
-"""Random numbers of graphs: each replay draws what so many eager launches would."""
+"""Random numbers of graphs: each replay draws what the same eager launches would."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_a_capture_draws_nothing():
     assert torch.equal(module.get_rng_state(), before)
 
 
-def test_eager_launches_go_on_behind_a_replay():
+def test_eager_launches_continue_after_a_replay():
     graph, _ = captured(draws)
     torch.manual_seed(1)
     draws()
@@ -60,7 +60,7 @@ def test_eager_launches_go_on_behind_a_replay():
     assert torch.equal(torch.rand(10, device=DEVICE), expected)
 
 
-def test_replays_that_wait_in_a_queue_have_their_own_numbers():
+def test_queued_replays_draw_their_own_numbers():
     graph, (numbers,) = captured(lambda: (torch.rand(100, device=DEVICE),))
     found = []
     torch.manual_seed(5)
@@ -90,7 +90,7 @@ def test_attention_with_dropout_is_the_same_both_ways():
     assert_equal(results, attend())
 
 
-def test_a_capture_takes_no_other_seed():
+def test_a_capture_refuses_another_seed():
     torch.manual_seed(3)
     with pytest.raises(RuntimeError, match="only if new seed is the same as the original seed"):
         captured(lambda: (module.manual_seed(4), torch.rand(2, device=DEVICE)))
@@ -100,7 +100,7 @@ def test_a_capture_takes_no_other_seed():
     assert torch.equal(numbers, torch.rand(2, device=DEVICE))
 
 
-def test_another_generator_is_registered_first():
+def test_another_generator_must_be_registered():
     generator = torch.Generator(DEVICE)
 
     def draw():

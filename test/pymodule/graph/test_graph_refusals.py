@@ -1,4 +1,4 @@
-"""What a capture refuses, in CUDA's words, and that all goes on after it."""
+"""Operations that a capture refuses, with CUDA's errors, and that work continues afterwards."""
 
 import threading
 
@@ -31,7 +31,7 @@ def x():
         (lambda x: torch.tensor([1.0], device=x.device), PAGEABLE),
     ],
 )
-def test_what_needs_the_host_is_refused(x, work, words):
+def test_operations_that_need_the_host_are_refused(x, work, words):
     graph = module.CUDAGraph()
     with (
         pytest.raises(torch.AcceleratorError, match="previous error during capture") as caught,
@@ -40,7 +40,7 @@ def test_what_needs_the_host_is_refused(x, work, words):
         x.add_(1)
         work(x)
     assert words in str(caught.value.__context__)
-    assert x.eq(1).all()  # nothing was done
+    assert x.eq(1).all()  # nothing has run
     module.synchronize()
     with pytest.raises(RuntimeError, match="without a preceding successful capture"):
         graph.replay()
@@ -50,7 +50,7 @@ def test_what_needs_the_host_is_refused(x, work, words):
     assert y.eq(2).all()
 
 
-def test_the_default_stream_is_not_captured():
+def test_the_default_stream_cannot_be_captured():
     with (
         module.stream(module.default_stream()),
         pytest.raises(RuntimeError, match="must be captured on a non-default stream"),
@@ -58,7 +58,7 @@ def test_the_default_stream_is_not_captured():
         module.CUDAGraph().capture_begin()
 
 
-def test_an_event_of_a_capture_is_not_asked_for():
+def test_an_event_of_a_capture_cannot_be_queried():
     event = module.Event()
     with (
         pytest.raises(torch.AcceleratorError) as caught,
@@ -69,7 +69,7 @@ def test_an_event_of_a_capture_is_not_asked_for():
     assert "last recorded in a capturing stream" in str(caught.value.__context__)
 
 
-def test_work_of_a_stream_that_did_not_join_is_no_dependency(x):
+def test_a_capture_cannot_wait_for_work_outside_it(x):
     other = module.Stream()
     event = other.record_event()
     with pytest.raises(torch.AcceleratorError) as caught, module.graph(module.CUDAGraph()):
@@ -77,7 +77,7 @@ def test_work_of_a_stream_that_did_not_join_is_no_dependency(x):
     assert "uncaptured work in another stream" in str(caught.value.__context__)
 
 
-def test_a_stream_that_does_not_come_back_is_unjoined(x):
+def test_a_stream_that_does_not_join_again_is_refused(x):
     side = module.Stream()
     with (
         pytest.raises(torch.AcceleratorError, match="unjoined work"),
@@ -89,7 +89,7 @@ def test_a_stream_that_does_not_come_back_is_unjoined(x):
     side.synchronize()
 
 
-def test_a_capture_ends_where_it_began(x):
+def test_a_capture_must_end_on_its_stream(x):
     graph = module.CUDAGraph()
     first, second = module.Stream(), module.Stream()
     with module.stream(first):
@@ -106,7 +106,7 @@ def test_a_capture_ends_where_it_began(x):
     assert x.eq(2).all()
 
 
-def test_a_mode_that_is_none_is_refused():
+def test_an_unknown_mode_is_refused():
     with (
         module.stream(module.Stream()),
         pytest.raises(RuntimeError, match="Unknown capture error mode"),
@@ -117,7 +117,7 @@ def test_a_mode_that_is_none_is_refused():
 @pytest.mark.parametrize(
     ("mode", "is_disturbed"), [("global", True), ("thread_local", False), ("relaxed", False)]
 )
-def test_modes_say_whether_other_threads_may_ask_for_memory(x, mode, is_disturbed):
+def test_the_mode_decides_whether_other_threads_may_allocate(x, mode, is_disturbed):
     errors = []
 
     def allocate():
@@ -144,7 +144,7 @@ def test_modes_say_whether_other_threads_may_ask_for_memory(x, mode, is_disturbe
     assert all(UNSUPPORTED in error for error in errors)
 
 
-def test_a_graph_that_is_dropped_in_its_capture_ends_it(x):
+def test_deleting_a_graph_ends_its_capture(x):
     stream = module.Stream()
     with module.stream(stream):
         graph = module.CUDAGraph()

@@ -1,4 +1,4 @@
-"""Steps of training as graphs: a hundred replays train as a hundred eager steps do."""
+"""Training steps as graphs: a hundred replays train like a hundred eager steps."""
 
 import copy
 
@@ -56,7 +56,7 @@ def fused_adamw(parameters):
 
 
 class Training:
-    """A model, its optimizer, and the memory that each step takes its input from."""
+    """A model, its optimizer, and the tensor from which each step reads its input."""
 
     def __init__(self, model, optimizer, shape):
         self.model = model
@@ -106,7 +106,7 @@ def test_replays_train_as_eager_steps(make, optimizer):
         assert torch.equal(one, other)
 
 
-def test_graphed_modules_train_as_they_would():
+def test_graphed_modules_train_like_eager_ones():
     torch.manual_seed(0)
     model = mlp().to(DEVICE)
     twin = copy.deepcopy(model)

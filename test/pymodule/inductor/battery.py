@@ -1,8 +1,11 @@
 """Functions and networks, compiled for the CPU and for a device: same results, same gradients.
 
-Compiling takes minutes, so this is no test: `python test/pymodule/inductor/battery.py [NAME ...]`,
-in either mode, and with TORCHINDUCTOR_CPP_WRAPPER=1. Each case must launch generated kernels. The
-exit status is the number of cases that differ.
+Compiling takes minutes, so this is not a test. Run it in both modes, and with
+TORCHINDUCTOR_CPP_WRAPPER=1::
+
+    python test/pymodule/inductor/battery.py [NAME ...]
+
+Each case must launch generated kernels. The exit status is the number of cases that differ.
 """
 
 import copy
@@ -26,7 +29,7 @@ OPTIONS: dict[str, dict] = {}
 
 
 def case(**options):
-    """Register a function that returns what is compiled, and its inputs on the CPU."""
+    """Register a function that returns the function to compile, and its inputs on the CPU."""
 
     def register(make):
         CASES[make.__name__] = make
@@ -309,7 +312,7 @@ def tensors_of(results):
 
 
 def compute(function, inputs, options):
-    """Return results and gradients, compiled."""
+    """Return the results and gradients of the compiled function."""
     torch._dynamo.reset()
     results = tensors_of(torch.compile(function, **options)(*inputs))
     floating = [each for each in results if each.requires_grad]
@@ -326,7 +329,7 @@ def compute(function, inputs, options):
 
 
 def difference(name):
-    """Return what is wrong with a case, or None, and whether all bits are the same."""
+    """Return the error of a case or None, and whether all bits are equal."""
     torch.manual_seed(0)
     function, inputs = CASES[name]()
     theirs = copy.deepcopy(function)

@@ -1,4 +1,4 @@
-"""Compiled code of these tests is kept in a folder of their own, which nobody else finds."""
+"""Keeps the compiled code of these tests in a separate cache folder."""
 
 import os
 import tempfile
@@ -9,7 +9,7 @@ import torch
 
 @pytest.fixture(scope="module", autouse=True)
 def own_cache():
-    """Tests that compile the same find it; none finds what another run left."""
+    """One cache for all tests of a module, empty at its start."""
     before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
@@ -21,6 +21,6 @@ def own_cache():
 
 @pytest.fixture(autouse=True)
 def nothing_compiled():
-    """Every test compiles for itself."""
+    """Reset Dynamo, so that every test compiles."""
     yield
     torch._dynamo.reset()

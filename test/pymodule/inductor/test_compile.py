@@ -1,4 +1,4 @@
-"""`torch.compile` with Inductor: what compiled code does is what the CPU's does, on a device."""
+"""`torch.compile` with Inductor: compiled code gives the results of the CPU on a device."""
 
 import copy
 
@@ -12,7 +12,7 @@ from device import DEVICE, module
 
 @pytest.fixture
 def generated():
-    """Fail a test in which no generated kernel was launched."""
+    """Fail a test that launches no generated kernel."""
     before = compiled_launches()
     yield
     assert compiled_launches() > before

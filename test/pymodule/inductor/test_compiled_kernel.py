@@ -1,4 +1,4 @@
-"""A function that is called by its address is a launch: on the stream, behind what is there."""
+"""A compiled kernel is launched on the stream, after the work before it."""
 
 import ctypes
 import threading
@@ -12,11 +12,11 @@ from device import DEVICE, module
 WORDS = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64))
 
 
-_functions = []  # for as long as work may call them
+_functions = []  # kept alive while work may call them
 
 
 def kernel_of(kinds, function):
-    """Return a kernel in Python, of which the tests know when and on which thread it ran."""
+    """Return a kernel in Python that records when and on which thread it ran."""
     _functions.append(WORDS(function))
     address = ctypes.cast(_functions[-1], ctypes.c_void_p).value
     return CompiledKernel(address, kinds, "a_kernel")
@@ -92,9 +92,9 @@ def test_arguments_are_checked():
         kernel(tensor, 5)
     with pytest.raises(TypeError):
         kernel_of("i", doubled)("five")
-    with pytest.raises(ValueError, match="a letter of r, w, i and f"):
+    with pytest.raises(ValueError, match="the letters r, w, i and f"):
         CompiledKernel(1, "rx", "a_kernel")
-    with pytest.raises(ValueError, match="the address of a function"):
+    with pytest.raises(ValueError, match="a function's address"):
         CompiledKernel(0, "r", "a_kernel")
 
 

@@ -1,4 +1,4 @@
-"""Wrappers in C++: a graph that can be compiled for the CPU as a whole is one launch."""
+"""Wrappers in C++: a graph that can be compiled for the CPU as a whole runs as one launch."""
 
 import copy
 import gc
@@ -178,7 +178,7 @@ def test_custom_operators_have_their_kernels():
     assert torch.compile(lambda x: torch.ops.openreg_test.doubled(x) + 1)(x).tolist() == [3] * 4
 
 
-def test_what_data_say_about_sizes():
+def test_data_dependent_sizes():
     compiled = torch.compile(lambda x: x.nonzero() * 2, fullgraph=False)
     x = torch.tensor([0.0, 1.0, 0.0, 2.0], device=DEVICE)
     assert compiled(x).tolist() == [[2], [6]]
@@ -198,7 +198,7 @@ def test_a_capture_refuses_it_and_the_device_goes_on():
     assert compiled(x).tolist() == [2] * 4
 
 
-def test_what_is_compiled_goes_with_its_program():
+def test_compiled_code_is_freed_with_its_program():
     def compile_and_count():
         compiled = torch.compile(lambda x: (x @ x).relu())
         compiled(torch.ones(4, 4, device=DEVICE))

@@ -1,4 +1,4 @@
-"""AOTInductor: packages that are compiled of a device's program run on it when they are loaded."""
+"""AOTInductor: packages of programs of a device run on the device."""
 
 import gc
 
@@ -83,7 +83,7 @@ def test_package_is_loaded_onto_another_device(model, path):
 @pytest.mark.parametrize("device", ["cpu", OTHER])
 def test_inputs_of_another_device_are_refused(path, device):
     package = torch._inductor.aoti_load_package(path)
-    with pytest.raises(ValueError, match=f"loaded for {DEVICE}:0, and an input is on {device}"):
+    with pytest.raises(ValueError, match=f"loaded for {DEVICE}:0, but an input is on {device}"):
         package(torch.randn(4, 8, device=device))
 
 
@@ -92,7 +92,7 @@ def test_weights_are_exchanged(path):
     zeros = {
         name: torch.zeros_like(weight)
         for name, weight in Model().to(DEVICE).state_dict().items()
-        if name in package.get_constant_fqns()  # others were folded
+        if name in package.get_constant_fqns()  # the others were folded
     }
     package.load_constants(zeros, check_full_update=True)
     first, second, *_ = package(torch.randn(4, 8, device=DEVICE))[0]
@@ -126,7 +126,7 @@ def test_random_numbers_are_refused(tmp_path):
             return x + torch.rand_like(x)
 
     program = torch.export.export(Noise(), (torch.randn(3, device=DEVICE),))
-    with pytest.raises(NotImplementedError, match="draws random numbers"):
+    with pytest.raises(NotImplementedError, match="would use the random numbers of the CPU"):
         torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "noise.pt2"))
 
 

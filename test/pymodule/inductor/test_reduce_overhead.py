@@ -1,4 +1,4 @@
-"""``torch.compile(mode="reduce-overhead")``: what was compiled is captured, and replayed."""
+"""``torch.compile(mode="reduce-overhead")``: compiled code is captured and replayed."""
 
 import copy
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 
 @pytest.fixture(autouse=True)
 def same_numbers():
-    """Random numbers are those of eager."""
+    """Use the random numbers of eager mode."""
     counters.clear()
     with torch._inductor.config.patch(fallback_random=True):
         yield
@@ -120,7 +120,7 @@ def test_result_that_is_looked_at_is_kept_until_the_next_step():
     for number in range(5):
         torch.compiler.cudagraph_mark_step_begin()
         first = double(torch.full((4,), float(number), device=DEVICE))
-        second = double(first)  # of the same step
+        second = double(first)  # in the same step
         assert second.tolist() == [4.0 * number] * 4
         assert first.tolist() == [2.0 * number] * 4
 

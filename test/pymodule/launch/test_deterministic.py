@@ -1,4 +1,4 @@
-"""With deterministic algorithms, memory that nobody wrote is filled as on CUDA."""
+"""Uninitialized memory is filled under deterministic algorithms, as on CUDA."""
 
 import pytest
 import torch
@@ -27,24 +27,24 @@ FACTORIES = {
 
 @pytest.mark.parametrize("name", FACTORIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
-def test_numbers_that_have_one_are_nan(deterministic, name, dtype):
+def test_floating_point_memory_is_nan(deterministic, name, dtype):
     assert FACTORIES[name](dtype).isnan().all()
 
 
 @pytest.mark.parametrize("name", FACTORIES)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
-def test_integers_are_the_largest(deterministic, name, dtype):
+def test_integer_memory_is_the_largest_integer(deterministic, name, dtype):
     assert (FACTORIES[name](dtype) == torch.iinfo(dtype).max).all()
 
 
-def test_elements_that_were_there_stay_when_a_tensor_grows(deterministic):
+def test_existing_elements_are_kept_when_a_tensor_grows(deterministic):
     tensor = torch.ones(2, device=DEVICE).resize_(4)
     assert tensor[:2].tolist() == [1.0, 1.0] and tensor[2:].isnan().all()
 
 
 @pytest.fixture
 def memory_without_nan():
-    """Memory in which the next tensor of this many elements lies: larger than what others freed."""
+    """Free a block without NaN that the next tensor of this many elements gets."""
     elements = 1 << 22
     module.empty_cache()
     torch.full((elements,), 3.0, device=DEVICE)
@@ -56,5 +56,5 @@ def test_filling_can_be_switched_off(deterministic, monkeypatch, memory_without_
     assert not torch.empty(memory_without_nan, device=DEVICE).isnan().any()
 
 
-def test_nothing_is_filled_otherwise(memory_without_nan):
+def test_nothing_is_filled_without_deterministic_algorithms(memory_without_nan):
     assert not torch.empty(memory_without_nan, device=DEVICE).isnan().any()

@@ -1,4 +1,4 @@
-"""A device that lacks operators and dtypes, and how each operator is served."""
+"""Blocked operators and unsupported dtypes, and what `operators()` reports."""
 
 import json
 
@@ -10,7 +10,7 @@ from device import DEVICE, module
 
 
 def outcomes(python, statements, **environment):
-    """What each statement does in a process of its own: the type and the sentence of its error."""
+    """Run each statement in its own process; return the type and message of its error."""
     code = f"""
         import json, torch
         from device import DEVICE
@@ -44,15 +44,15 @@ def test_a_blocked_operator_is_not_implemented(python):
         "torch.sort(x, stable=True)": "aten::sort.stable",  # every overload
     }
     assert outcomes(python, list(statements), OPENREG_BLOCK_OPERATORS=BLOCKED) == {
-        statement: f"NotImplementedError: openreg: '{operator}' is not implemented on this device "
-        "(OPENREG_BLOCK_OPERATORS)"
+        statement: f"NotImplementedError: openreg: '{operator}' is not implemented on this device: "
+        "OPENREG_BLOCK_OPERATORS lists it"
         for statement, operator in statements.items()
     }
 
 
-def test_other_operators_and_other_devices_are_as_ever(python):
+def test_other_operators_and_other_devices_still_work(python):
     statements = [
-        "x.add_(x)",  # an operator of its own
+        "x.add_(x)",  # another operator
         "torch.add(x, x, out=x)",
         "torch.linalg.svd(x)",
         "x * x",
@@ -64,10 +64,10 @@ def test_other_operators_and_other_devices_are_as_ever(python):
     )
 
 
-def test_blocking_says_nothing_at_import_and_warns_of_what_does_not_exist(python):
+def test_blocking_is_silent_at_import_and_warns_of_unknown_operators(python):
     assert python("import torch", OPENREG_BLOCK_OPERATORS=BLOCKED).stderr == ""
     warned = python("import torch", OPENREG_BLOCK_OPERATORS="aten::sdv,mine::later").stderr
-    assert "OPENREG_BLOCK_OPERATORS: PyTorch has no operator aten::sdv" in warned
+    assert "OPENREG_BLOCK_OPERATORS: PyTorch has no operator 'aten::sdv'" in warned
     assert "mine::later" not in warned
 
 
@@ -89,7 +89,8 @@ def test_an_operator_that_is_registered_later_can_be_blocked(python):
         OPENREG_BLOCK_OPERATORS="mine::later",
     ).stdout
     assert said.splitlines() == [
-        "openreg: 'mine::later' is not implemented on this device (OPENREG_BLOCK_OPERATORS)",
+        "openreg: 'mine::later' is not implemented on this device: "
+        "OPENREG_BLOCK_OPERATORS lists it",
         "2.0",
     ]
 
@@ -109,13 +110,13 @@ def test_an_unsupported_dtype_is_a_type_error(python):
     }
     unsupported = "float64,complex64,int64"
     assert outcomes(python, list(statements), OPENREG_UNSUPPORTED_DTYPES=unsupported) == {
-        statement: f"TypeError: openreg: '{who}' would make a tensor of {dtype}, which this device "
-        "does not support (OPENREG_UNSUPPORTED_DTYPES)"
+        statement: f"TypeError: openreg: '{who}' needs a tensor of dtype {dtype}, which this "
+        "device does not support: OPENREG_UNSUPPORTED_DTYPES lists it"
         for statement, (who, dtype) in statements.items()
     }
 
 
-def test_other_dtypes_and_other_devices_are_as_ever(python):
+def test_other_dtypes_and_other_devices_still_work(python):
     statements = [
         "x.sum() * 2.5",
         "torch.ones(2, dtype=torch.float64).sum()",
@@ -130,11 +131,11 @@ def test_other_dtypes_and_other_devices_are_as_ever(python):
 
 
 def operators():
-    """Call `torch.openreg.operators`, for which torch.cuda has no name."""
+    """Call `torch.openreg.operators`. torch.cuda has no such function."""
     return _C.operators() if DEVICE == "cuda" else module.operators()
 
 
-def test_operators_tells_how_each_is_served():
+def test_operators_reports_how_each_is_implemented():
     served = operators()
     expected = {
         "aten::empty.memory_format": "native",
@@ -150,7 +151,7 @@ def test_operators_tells_how_each_is_served():
     assert set(served.values()) == {"native", "typed", "boxed", "composite", "refused"}
 
 
-def test_operators_tells_what_is_blocked(python):
+def test_operators_reports_blocked_operators(python):
     said = python(
         """
         from torch_openreg import _C
@@ -162,8 +163,8 @@ def test_operators_tells_what_is_blocked(python):
     assert said == "refused refused typed\n"
 
 
-def test_what_operators_calls_refused_is_refused():
-    """Of the operators without tensors of special kinds: each is called with a device tensor."""
+def test_operators_reported_as_refused_raise():
+    """Call each refused operator that takes only plain tensors with a device tensor."""
     x = torch.ones(2, device=DEVICE)
     refused = [name for name, how in operators().items() if how == "refused"]
     called = 0

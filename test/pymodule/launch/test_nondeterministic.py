@@ -1,7 +1,7 @@
-"""With deterministic algorithms, operators that CUDA has no deterministic implementation of raise
-CUDA's error or warn, and no others.
+"""Under deterministic algorithms, exactly the operators without a deterministic implementation on
+CUDA raise CUDA's error or warn.
 
-The names are those that PyTorch's own tests expect of CUDA; the check is PyTorch's, too.
+The names in the errors are those that PyTorch's own tests expect of CUDA.
 """
 
 import pytest
@@ -204,7 +204,7 @@ DETERMINISTIC = {
 
 
 @pytest.mark.parametrize("case", DETERMINISTIC)
-def test_what_is_deterministic_on_a_gpu_runs(case):
+def test_operators_deterministic_on_a_gpu_run(case):
     expect_no_alert(DETERMINISTIC[case])
 
 
@@ -223,7 +223,7 @@ def test_warning_lets_the_operator_run():
         assert places(3).bincount(values(3)).tolist() == [3.0]
 
 
-def test_nothing_is_said_otherwise(recwarn):
+def test_no_alert_without_deterministic_algorithms(recwarn):
     result = nn.AdaptiveAvgPool2d(3)(differentiable(2, 5, 5))
     result.sum().backward()
     assert values(4).histc(bins=1).tolist() == [4.0]

@@ -1,4 +1,4 @@
-"""Two hundred common operators give on a device what they give on the CPU."""
+"""Two hundred common operators return the same results on a device as on the CPU."""
 
 import pytest
 import samples
@@ -278,7 +278,7 @@ def recurrent(kind, s):
     return kind(12, 6, num_layers=2, bidirectional=True).to(s.device)(s.signal)
 
 
-def test_there_are_two_hundred():
+def test_the_list_has_two_hundred_operators():
     assert len(CASES) >= 200
 
 

@@ -1,4 +1,4 @@
-"""Which device an operator runs on, and what is refused: tensors of different devices."""
+"""The device on which an operator runs, and errors for tensors on different devices."""
 
 import pytest
 import samples
@@ -81,14 +81,14 @@ def test_device_index_error_names_both_devices_as_cuda_does():
         lambda x, scalar: torch.lerp(x, x + 1, scalar),
     ],
 )
-def test_host_tensor_without_dimensions_is_a_scalar(call):
+def test_zero_dimensional_host_tensor_is_a_scalar(call):
     scalar = torch.tensor(2.0)
     actual = call(samples.make(f"{DEVICE}:1").p, scalar)
     assert actual.device == torch.device(f"{DEVICE}:1")
     torch.testing.assert_close(actual.cpu(), call(samples.make().p, scalar))
 
 
-def test_device_tensor_without_dimensions_is_no_scalar_for_another_device():
+def test_zero_dimensional_tensor_of_another_device_is_refused():
     with pytest.raises(RuntimeError, match=SENTENCE):
         torch.ones(2, device=f"{DEVICE}:0") + torch.tensor(1.0, device=f"{DEVICE}:1")
     with pytest.raises(RuntimeError, match=SENTENCE):
@@ -189,12 +189,12 @@ def test_rate_of_a_fused_optimizer_may_be_on_the_host_and_its_gradients_not():
         step_sgd([parameter], [gradient], lr=torch.tensor(0.5))
 
 
-def test_argument_behind_one_that_was_left_out_is_named():
+def test_error_names_an_argument_after_an_omitted_one():
     with pytest.raises(RuntimeError, match="got bias is on cpu"):
         F.layer_norm(torch.ones(3, device=DEVICE), (3,), bias=torch.ones(3))
 
 
-def test_result_is_on_the_device_of_its_inputs_whatever_the_current_one():
+def test_result_is_on_the_device_of_its_inputs_not_the_current_one():
     x = torch.ones(3, device=f"{DEVICE}:1")
     assert module.current_device() == 0
     results = [x + 1, x.sum(), x.new_zeros(2), torch.zeros_like(x), x.nonzero(), x.cumsum(0)]
@@ -210,7 +210,7 @@ def test_sentence_of_a_kernel_is_that_of_the_cpu():
             torch.ones(3, device=device)[5]
 
 
-def test_program_goes_on_after_an_error():
+def test_program_continues_after_an_error():
     x = torch.ones(2, 3, device=DEVICE)
     before = module.memory_allocated()
     for _ in range(3):

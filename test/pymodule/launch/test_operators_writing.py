@@ -1,4 +1,4 @@
-"""Operators that write: in place, into `out=`, through views, and to buffers they were given."""
+"""Operators that write in place, to `out=`, through views, and to buffers."""
 
 import pytest
 import samples
@@ -212,11 +212,11 @@ def test_in_place_operators_count_versions():
     assert x._version == version + 2
 
 
-def test_kernel_that_leaves_its_out_conjugated_says_so():
+def test_out_that_a_kernel_leaves_conjugated_is_marked():
     factors, pivots = torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64))
     right = torch.randn(4, 3, dtype=torch.complex64)
     expected = torch.linalg.lu_solve(factors, pivots, right, adjoint=True, left=False)
-    for _ in range(2):  # the second time could be foretold
+    for _ in range(2):  # the second launch has an output plan
         out = torch.empty(4, 3, dtype=torch.complex64, device=DEVICE)
         torch.linalg.lu_solve(
             factors.to(DEVICE),

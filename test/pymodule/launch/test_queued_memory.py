@@ -1,6 +1,4 @@
-"""Memory of queued launches: temporary memory of kernels counts as it does in launches that are
-waited for.
-"""
+"""Memory of queued launches: temporary memory of kernels counts as in inline launches."""
 
 import gc
 import threading
@@ -19,7 +17,7 @@ def matrix():
     return torch.rand(ROWS, COLUMNS, device=DEVICE) + 1
 
 
-# Of each, whether the kernel allocates memory that it frees again.
+# Each operator, and whether its kernel allocates temporary memory.
 OPERATORS = {
     "add": (lambda x: x + x, False),
     "sum": (lambda x: x.sum(0), False),
@@ -35,7 +33,7 @@ OPERATORS = {
 
 @pytest.fixture(autouse=True)
 def no_garbage():
-    """What other tests left is freed before, and nothing meanwhile."""
+    """Collect garbage of other tests first, and none during the test."""
     gc.collect()
     gc.disable()
     yield
@@ -43,7 +41,7 @@ def no_garbage():
 
 
 def figures(operator, x):
-    """Return allocations, how many of them were freed, and the peak, of one launch."""
+    """Return the allocations, the frees and the peak of one launch."""
     module.reset_accumulated_memory_stats()
     module.reset_peak_memory_stats()
     before = module.memory_stats()
@@ -58,7 +56,7 @@ def figures(operator, x):
 def test_temporary_memory_counts(close_gate, name):
     operator, has_temporaries = OPERATORS[name]
     x = matrix()
-    allocated, freed, peak = figures(operator, x)  # waited for: the first one of its kind
+    allocated, freed, peak = figures(operator, x)  # inline, because it is the first of its kind
     assert (freed > 0) == has_temporaries
     operator(x)
     module.synchronize()
@@ -66,17 +64,19 @@ def test_temporary_memory_counts(close_gate, name):
     queued = figures(operator, x)
     assert not module.current_stream().query()
     assert queued[:2] == [allocated, freed]
-    assert queued[2] >= peak  # all of it at once, where a kernel might free before it allocates
+    assert (
+        queued[2] >= peak
+    )  # allocated at once, while an inline kernel may free before it allocates
     gate.open()
 
 
-def test_temporary_memory_is_nobody_elses_before_the_launch_has_its_place():
-    """Of threads that use one stream, each allocates where others have just freed."""
+def test_temporary_memory_is_not_reused_before_the_launch_is_queued():
+    """Threads share one stream, and each allocates where others have just freed."""
     x = torch.ones(4, device=DEVICE)
 
     def work(results):
         for _ in range(600):
-            results.append((x * 2 * 2).sum())  # for a number, the kernel allocates
+            results.append((x * 2 * 2).sum())  # the kernel allocates a tensor for the number
 
     results = [[] for _ in range(4)]
     threads = [threading.Thread(target=work, args=(each,)) for each in results]
@@ -97,7 +97,9 @@ def test_values_do_not_depend_on_the_way(close_gate, name):
     module.synchronize()
     gate = close_gate()
     first = operator(x)
-    other = torch.full((ROWS, COLUMNS), 7.0, device=DEVICE)  # in memory that a kernel still uses
+    other = torch.full(
+        (ROWS, COLUMNS), 7.0, device=DEVICE
+    )  # in memory that a kernel is still using
     second = operator(x)
     gate.open()
     torch.testing.assert_close(first, expected, check_device=False)

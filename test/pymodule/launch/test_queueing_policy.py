@@ -1,14 +1,14 @@
-"""What happens to a launch: inline or queued, as bridge/launch/policy.h says.
+"""Whether a launch runs inline or is queued, by the policy in bridge/launch/policy.h.
 
-Whether one was queued is asked of the bridge. Where that depends on how fast the machine is,
-most launches of many must go the way that the program calls for.
+The bridge counts queued launches. Where the policy depends on the speed of the machine, most of
+many launches must go the expected way.
 """
 
 import time
 
 import pytest
 import torch
-from torch_openreg._C import queued_by_this_thread, queues_everything, set_queues_everything
+from torch_openreg._C import launches_queued_by_thread, queues_everything, set_queues_everything
 
 from device import DEVICE, module
 
@@ -34,11 +34,11 @@ def ones(elements, device=DEVICE):
 
 def queued(launch, times=1, between=module.synchronize):
     """Return how many of the launches were queued."""
-    before = queued_by_this_thread()
+    before = launches_queued_by_thread()
     for _ in range(times):
         launch()
         between()
-    return queued_by_this_thread() - before
+    return launches_queued_by_thread() - before
 
 
 def test_a_short_launch_on_an_idle_stream_runs_inline():
@@ -49,7 +49,7 @@ def test_a_short_launch_on_an_idle_stream_runs_inline():
 def test_a_short_launch_on_a_busy_stream_is_queued(close_gate):
     x = ones(SHORT)
     x.sin()
-    x.sin()  # of this one what it gives is known, for everything is queued
+    x.sin()  # makes an output plan, because everything is queued
     module.synchronize()
     set_queues_everything(False)
     assert queued(lambda: x.sin()) == 0
@@ -64,14 +64,14 @@ def test_the_first_launch_of_a_kind_runs_inline_and_the_next_is_queued():
     assert queued(lambda: torch.logcumsumexp(x, 0)) == 1
 
 
-def test_a_launch_that_takes_many_hand_overs_is_queued_even_if_it_is_waited_for():
+def test_a_launch_that_takes_many_handoffs_is_queued_even_if_the_program_waits():
     x = ones(LONG)
     queued(lambda: torch.sort(x), 2)
     assert queued(lambda: torch.sort(x), 4) == 4
 
 
-# Elements and a call, of each kind of work: one that takes some ten times as long as to queue it,
-# and less than what hides the shortest hand-over.
+# Elements and a call per kind of work. The call takes about ten times as long as queueing it, but
+# too little to hide the shortest handoff.
 MIDDLE_CALLS = {
     "launch": (1 << 16, lambda x: x.exp()),
     "draw": (1 << 15, lambda x: x.uniform_()),
@@ -90,8 +90,8 @@ def does_something_else():
 def test_a_program_that_waits_after_each_call_has_middle_ones_inline(kind):
     elements, call = MIDDLE_CALLS[kind]
     x = ones(elements)
-    queued(lambda: call(x), LAUNCHES)  # the program shows what it is like
-    # What others do on the machine lengthens them for a while, and long ones are queued.
+    queued(lambda: call(x), LAUNCHES)  # let the policy measure the program
+    # Other load on the machine lengthens calls for a while, and long ones are queued.
     assert any(queued(lambda: call(x), LAUNCHES) < LAUNCHES / 2 for _ in range(20))
 
 
@@ -99,28 +99,28 @@ def test_a_program_that_waits_after_each_call_has_middle_ones_inline(kind):
 def test_a_program_that_runs_ahead_has_middle_ones_queued(kind):
     elements, call = MIDDLE_CALLS[kind]
     x = ones(elements)
-    queued(lambda: call(x), 5 * LAUNCHES, does_something_else)  # it is judged by windows of many
+    queued(lambda: call(x), 5 * LAUNCHES, does_something_else)  # a window has many launches
     assert queued(lambda: call(x), LAUNCHES, does_something_else) > LAUNCHES / 2
 
 
 def test_short_draws_and_copies_on_an_idle_stream_run_inline():
     x, y = ones(SHORT), ones(SHORT)
     assert queued(lambda: x.uniform_(), LAUNCHES) == 0
-    few = SHORT // 4  # of a copy, bytes are counted
+    few = SHORT // 4  # a copy's cost counts bytes
     assert queued(lambda: x[:few].copy_(y[:few]), LAUNCHES) == 0
 
 
-def test_what_cannot_be_queued_is_waited_for():
+def test_launches_that_cannot_be_queued_wait():
     x = ones(LONG)
     for _ in range(3):
-        assert queued(lambda: torch.unique(x)) == 0  # as long as what is in it
+        assert queued(lambda: torch.unique(x)) == 0  # its size depends on the content
 
 
-def test_nothing_is_queued_where_launches_block(python):
+def test_nothing_is_queued_with_launch_blocking(python):
     result = python(
         """
         import torch
-        from torch_openreg._C import queued_by_this_thread, set_queues_everything
+        from torch_openreg._C import launches_queued_by_thread, set_queues_everything
         from device import DEVICE
         set_queues_everything(True)
         x = torch.ones(1 << 20, device=DEVICE)
@@ -128,7 +128,7 @@ def test_nothing_is_queued_where_launches_block(python):
             x.sort()
             x.uniform_()
             x.copy_(x + 1)
-        print(queued_by_this_thread())
+        print(launches_queued_by_thread())
         """,
         OPENREG_LAUNCH_BLOCKING="1",
     )

@@ -1,4 +1,4 @@
-"""An operator of a user's own, written for the CPU after the import, runs on devices as it is."""
+"""Operators that a user registers for the CPU after the import run on devices unchanged."""
 
 import numpy
 import pytest
@@ -41,7 +41,7 @@ def library():
         yield library
 
 
-def test_results_lie_on_the_device():
+def test_results_are_on_the_device():
     x = torch.arange(3.0)
     for ours, theirs in zip(sine_and_cosine(x.to(f"{DEVICE}:1")), sine_and_cosine(x), strict=True):
         assert ours.device == torch.device(f"{DEVICE}:1")
@@ -85,7 +85,7 @@ def test_lists_and_tensors_that_may_be_missing(library):
     assert operator([ones], ones, 3)[0].tolist() == [4.0, 4.0]
 
 
-def test_results_that_are_no_tensors(library):
+def test_results_that_are_not_tensors(library):
     library.define("facts(Tensor x) -> (float, int, bool)")
     library.impl("facts", lambda x: (x.sum().item(), x.numel(), bool(x.any())), "CPU")
     facts = torch.ops.openreg_user_scoped.facts(torch.ones(3, device=DEVICE))

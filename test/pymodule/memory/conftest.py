@@ -12,7 +12,7 @@ DEFAULTS = (
 
 @pytest.fixture
 def fresh_memory():
-    """Nothing cached at the beginning; no limit, settings or recording left at the end."""
+    """Start with an empty cache; leave no limit, settings or recording behind."""
     gc.collect()
     module.init()
     module.empty_cache()

@@ -1,4 +1,4 @@
-"""`PYTORCH_ALLOC_CONF`, and what it changes: the keys, values and sentences are CUDA's."""
+"""`PYTORCH_ALLOC_CONF` and its effects: the keys, values and messages are CUDA's."""
 
 import gc
 
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def settings():
-    """Set what a test needs, over an empty cache; everything is as before when it has ended."""
+    """Set what a test needs, starting with an empty cache; restore everything afterwards."""
     gc.collect()
     module.empty_cache()
     yield memory._set_allocator_settings
@@ -30,7 +30,7 @@ def allocate(nbytes, device=DEVICE):
 
 
 def allocated_by(nbytes):
-    """What a tensor of so many bytes counts as."""
+    """Return the allocated bytes of a tensor with so many bytes."""
     before = module.memory_allocated()
     tensor = allocate(nbytes)
     held = module.memory_allocated() - before
@@ -61,9 +61,9 @@ def test_large_blocks_are_not_split(settings):
     assert module.memory_stats()[oversize] == before + 1
     del tensor
     reserved = module.memory_reserved()
-    small = allocate(12 * MIB)  # not of the 60 MiB
+    small = allocate(12 * MIB)  # not from the 60 MiB
     assert module.memory_reserved() == reserved + 12 * MIB
-    assert allocated_by(50 * MIB) == 60 * MIB  # as it is
+    assert allocated_by(50 * MIB) == 60 * MIB  # reused as it is
     del small
 
 
@@ -83,7 +83,7 @@ def test_expandable_segments_grow(settings):
     assert all((tensor == 0).all() for tensor in [torch.zeros_like(each) for each in tensors])
 
 
-def test_history_tells_of_mapping_and_unmapping(settings):
+def test_history_contains_mapping_and_unmapping(settings):
     settings("expandable_segments:True")
     memory = module.memory
     memory._record_memory_history(context=None, max_entries=1000)
@@ -133,7 +133,7 @@ def test_the_accelerators_function_sets_the_same(settings):
     assert allocated_by(84 * MIB) == 96 * MIB
 
 
-def test_memory_goes_back_at_once_while_the_cache_is_off(settings):
+def test_memory_is_released_at_once_while_the_cache_is_off(settings):
     free = module.mem_get_info()[0]
     allocated = module.memory_allocated()
     with memory.caching_allocator_disabled():
@@ -169,7 +169,7 @@ SHOW = """
                 "PYTORCH_ALLOC_CONF": "roundup_power2_divisions:4",
                 "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64",
             },
-            f"84 {64 * MIB}",  # CUDA's own variable wins, and is all
+            f"84 {64 * MIB}",  # CUDA's own variable wins, and the other is ignored
         ),
     ],
 )
@@ -188,7 +188,7 @@ def test_fraction_of_the_environment_is_the_limit_at_the_start(python):
     assert result.stdout == "0.25\n"
 
 
-def test_a_mistake_in_the_environment_is_told_when_memory_is_used(python):
+def test_a_mistake_in_the_environment_is_raised_when_memory_is_used(python):
     program = """
         import torch
         from device import DEVICE
@@ -231,7 +231,10 @@ def test_a_mistake_in_the_environment_is_told_when_memory_is_used(python):
         ("pinned_use_cuda_host_register:1", "Expected 'True' or 'False' at index 2"),
         ("pinned_free_catch_all:1", "Expected 'True' or 'False' at index 2"),
         ("backend:foo", "Unknown allocator backend, options are native and cudaMallocAsync"),
-        ("backend:cudaMallocAsync", "openreg has no allocator backend cudaMallocAsync"),
+        (
+            "backend:cudaMallocAsync",
+            "openreg does not implement the allocator backend cudaMallocAsync",
+        ),
         ("max_split_size_mb:abc", "stoull"),
     ],
 )
@@ -241,13 +244,13 @@ def test_mistakes_are_refused_in_cudas_words(settings, text, sentence):
 
 
 @fails_in_cuda_mode("what comes before a mistake is not set")
-def test_what_came_before_a_mistake_is_set(settings):
+def test_settings_before_a_mistake_take_effect(settings):
     with pytest.raises(ValueError, match="Unrecognized key"):
         settings("roundup_power2_divisions:4,nonsense:1")
     assert allocated_by(84 * MIB) == 96 * MIB
 
 
-# ---- what a kernel needs -------------------------------------------------------------------------
+# ---- kernels -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

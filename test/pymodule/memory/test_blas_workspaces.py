@@ -1,4 +1,4 @@
-"""Workspaces of cuBLAS, which products of matrices allocate with OPENREG_GPU_OVERHEAD=1."""
+"""Workspaces of cuBLAS, which matrix products allocate with OPENREG_GPU_OVERHEAD=1."""
 
 import pytest
 from gpu_memory import DOCUMENTED
@@ -8,7 +8,7 @@ from device import NAME
 MIB = 1 << 20
 HOPPER, OTHERS = 32 * MIB, 8519680
 
-# Every program counts in `grown` what it allocated since it last asked, without its results.
+# `grown` returns what a program allocated since its last call, without the results.
 PREAMBLE = """
 import os, threading, time, torch
 import torch_openreg._C as _C
@@ -38,7 +38,7 @@ grown()
 
 @pytest.fixture
 def overhead(python):
-    """Run code behind the preamble, on devices that have contexts and workspaces."""
+    """Run code after the preamble, on devices that have contexts and workspaces."""
 
     def run(code, **environment):
         settings = {"OPENREG_GPU_OVERHEAD": "1", "OPENREG_DEVICE_MEMORY": "2G"}
@@ -154,7 +154,7 @@ def test_the_size_can_be_configured_as_for_cuda(overhead, config, size):
 
 
 @pytest.mark.parametrize("config", ["4096:8", ":4096", ":-1:2", "nonsense"])
-def test_a_configuration_without_buffers_is_warned_of(overhead, config):
+def test_a_configuration_without_buffers_causes_a_warning(overhead, config):
     result = overhead(
         """
         print((torch.mm(a, a, out=results[0]), grown())[1])
@@ -257,7 +257,7 @@ def test_cublaslt_multiplies_where_it_adds_a_bias(overhead):
 @pytest.mark.parametrize(
     ("size", "why"), [("much", "expected a number of KiB"), ("9" * 20, "the number is too large")]
 )
-def test_a_size_for_cublaslt_that_is_none_is_warned_of(overhead, size, why):
+def test_an_invalid_size_for_cublaslt_causes_a_warning(overhead, size, why):
     result = overhead(LINEAR, TORCH_CUBLASLT_UNIFIED_WORKSPACE="0", CUBLASLT_WORKSPACE_SIZE=size)
     assert [int(size) for size in result.stdout.split()] == [MIB, HOPPER, 0]
     assert f"CUBLASLT_WORKSPACE_SIZE={size}: {why}; the default is used, 1024 KiB" in result.stderr
@@ -266,7 +266,7 @@ def test_a_size_for_cublaslt_that_is_none_is_warned_of(overhead, size, why):
 def test_cublaslt_cannot_have_more_than_the_workspace_it_shares(overhead):
     result = overhead(LINEAR, CUBLASLT_WORKSPACE_SIZE="65536")
     assert [int(size) for size in result.stdout.split()] == [HOPPER, 0, 0]
-    assert result.stderr.count("CUBLASLT_WORKSPACE_SIZE asks for 67108864 bytes") == 1
+    assert result.stderr.count("CUBLASLT_WORKSPACE_SIZE requests 67108864 bytes") == 1
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_cublaslt_cannot_have_more_than_the_workspace_it_shares(overhead):
         "torch.linalg.matrix_exp(a[:1, :1])",
     ],
 )
-def test_what_multiplies_no_matrices_has_no_workspace(overhead, code):
+def test_operators_without_matrix_products_have_no_workspace(overhead, code):
     result = overhead(f"kept = {code}\nprint(grown() < {HOPPER})")
     assert result.stdout == "True\n"
 
@@ -316,7 +316,7 @@ def test_what_multiplies_no_matrices_has_no_workspace(overhead, code):
         "torch.inference_mode()(lambda x: layer.self_attn(x, x, x))(a[None])",
     ],
 )
-def test_what_multiplies_matrices_has_a_workspace(overhead, code):
+def test_matrix_products_have_a_workspace(overhead, code):
     result = overhead(f"""
         one, a8 = torch.ones((), device=device), a.to(torch.float8_e4m3fn)
         layer = torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True, device=device).eval()
@@ -327,7 +327,7 @@ def test_what_multiplies_matrices_has_a_workspace(overhead, code):
     assert result.stdout == "32\n"
 
 
-def test_what_is_refused_has_no_workspace(overhead):
+def test_invalid_products_have_no_workspace(overhead):
     result = overhead("""
         for wrong in ((a, a[:3]), (a, torch.ones(8, 8)), (a[0], a)):
             try:
@@ -338,7 +338,7 @@ def test_what_is_refused_has_no_workspace(overhead):
     assert result.stdout == "0\n0\n0\n"
 
 
-def test_clearing_gives_workspaces_back_until_they_are_needed_again(overhead):
+def test_clearing_frees_workspaces_until_they_are_needed_again(overhead):
     result = overhead("""
         torch.mm(a, a, out=results[0])
         in_thread(lambda: torch.mm(a, a, out=results[0]))
@@ -394,9 +394,9 @@ def test_queued_products_have_their_workspaces_when_they_are_launched(overhead):
             module.synchronize()
             grown()
             gate = _C._Gate(side.device_index, side.stream_id)
-            queued = _C.queued_by_this_thread()
+            queued = _C.launches_queued_by_thread()
             torch.mm(a, a, out=results[0])
-            print(_C.queued_by_this_thread() - queued, grown())
+            print(_C.launches_queued_by_thread() - queued, grown())
             gate.open()
         module.synchronize()
         print(results[0].sum().item())

@@ -1,13 +1,13 @@
-"""Processes that exchange tensors are killed at random, and nobody else is disturbed.
+"""Processes that exchange tensors are killed at random, and no other process is disturbed.
 
-The same with hundreds of deaths, below PyTorch: test/allocator/test_chaos.c.
+test/allocator/test_chaos.c does the same below PyTorch, with hundreds of deaths.
 """
 
 import os
 import random
 
 import torch
-from peers import serve  # noqa: F401 - the forkserver is told to load PyTorch
+from peers import serve  # noqa: F401 - makes the forkserver load PyTorch
 
 from device import DEVICE, module
 
@@ -15,11 +15,11 @@ WORKERS = 3
 DEATHS = 10
 SIZE = 5000
 BLOCK_BYTES = (SIZE * 8 + 511) // 512 * 512
-AT_DEATH = 3  # tensors that a worker still has to do when it is killed
+AT_DEATH = 3  # tensors that a worker still has to process when it is killed
 
 
 def work(connection, seed):
-    """Check what comes, send back twice of it, and keep some of both, for ever."""
+    """Check each tensor, send back its double, and keep some of both, forever."""
     chance = random.Random(seed)
     held = []
     while True:
@@ -46,7 +46,7 @@ def send(connection, number):
 
 
 def receive_what_the_dead_sent(connection):
-    """Receive until the end: what a dead process sent is refused, or is what it should be."""
+    """Receive until the end: what a dead process sent is refused, or is correct."""
     while True:
         try:
             number, tensor = connection.recv()
@@ -66,7 +66,7 @@ def kill(worker):
 
 
 def exchange(workers, chance):
-    """Send to any worker and receive from it, some times; return what was received."""
+    """Send to any worker and receive from it, several times; return what was received."""
     received = []
     for _ in range(chance.randrange(4, 20)):
         _, connection = chance.choice(workers)
@@ -85,7 +85,7 @@ def give_back():
 
 
 def chaos():
-    """Runs in a process of its own, with which goes what was lost on its way."""
+    """Runs in its own process, which takes lost memory with it when it ends."""
     chance = random.Random(20240607)
     workers = [start(seed) for seed in range(WORKERS)]
     held = []
@@ -103,7 +103,7 @@ def chaos():
     assert all((tensor == value).all() for value, tensor in held)
     del held
     give_back()
-    # What was sent to the dead and never opened by them stays with the sender.
+    # What dead processes never opened stays with the sender.
     assert module.memory_allocated() <= DEATHS * AT_DEATH * BLOCK_BYTES
     free, total = module.mem_get_info()
     assert total - free == module.memory_reserved()

@@ -1,8 +1,8 @@
-"""What is expected of CUDA's allocator, expected here: the figures, and how settings change them.
+"""The behaviour of CUDA's allocator: its statistics, and how settings change them.
 
-PyTorch has tests of its own for that allocator. Each behaviour that they rely on is asked for once
-here, with the figures that follow from its rules; limits and streams, pools, and the history have
-files of their own. `DEVICE` is the only place that says which device it is.
+PyTorch has tests for that allocator. Each behaviour that they rely on is tested here once, with the
+values that follow from its rules. Limits and streams, pools, and the history have files of their
+own. `DEVICE` is the only place that names the device.
 """
 
 import collections
@@ -32,11 +32,11 @@ def stat(name, index=0):
     return module.memory_stats(index)[name]
 
 
-# ---- figures -------------------------------------------------------------------------------------
+# ---- statistics ----------------------------------------------------------------------------------
 
 
 def figures_of(segments):
-    """The current figures that a snapshot's segments and blocks add up to."""
+    """Return the current statistics that a snapshot's segments and blocks add up to."""
     sums = collections.Counter({f"{figure}.{pool}": 0 for figure in FIGURES for pool in POOLS})
     for segment in segments:
         blocks = segment["blocks"]
@@ -161,7 +161,7 @@ def test_matrix_product_needs_no_more_when_it_broadcasts():
 
 
 OF_NUMBERS = pytest.mark.xfail(
-    strict=True, reason="a number is told from a result by its size, of more than 16 elements"
+    strict=True, reason="the size, of more than 16 elements, distinguishes a number from a result"
 )
 OF_KERNELS = pytest.mark.xfail(
     strict=True, reason="what the kernel of the CPU allocates for itself is device memory"
@@ -197,8 +197,8 @@ def count_allocations(operator, *arguments):
     return stat("allocation.all.allocated") - before
 
 
-def test_freed_memory_is_not_handed_out_while_it_is_in_use():
-    """Each tensor keeps its values, whatever is made, freed and given back around it."""
+def test_freed_memory_is_not_reused_while_it_is_in_use():
+    """Each tensor keeps its values while others are created, freed and released around it."""
     for settings in ("", "expandable_segments:True"):
         memory._set_allocator_settings(settings)
         chance = random.Random(123)
@@ -220,7 +220,7 @@ def test_freed_memory_is_not_handed_out_while_it_is_in_use():
 
 
 def held_by(nbytes):
-    """What a tensor of so many bytes adds to active_bytes, and to requested_bytes."""
+    """Return what a tensor of so many bytes adds to active_bytes, and to requested_bytes."""
     names = ("active_bytes.all.allocated", "requested_bytes.all.allocated")
     before = [stat(name) for name in names]
     tensor = allocate(nbytes)

@@ -1,7 +1,7 @@
-"""What is expected of the history of CUDA's allocator, expected here: whose stacks, of which event.
+"""The behaviour of the history of CUDA's allocator: the stacks and the events.
 
-As `test_cuda_expectations`, for snapshots and what is recorded. `DEVICE` is the only place that
-says which device it is.
+Like `test_cuda_expectations`, for snapshots and recordings. `DEVICE` is the only place that names
+the device.
 """
 
 import json
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 
 def reserving():
-    """Allocate what no segment that others left has room for."""
+    """Allocate a size for which no existing segment has room."""
     return torch.empty(30 * MIB, dtype=torch.uint8, device=DEVICE)
 
 
@@ -40,7 +40,7 @@ def block_of(tensor, snapshot):
 
 
 def test_state_alone_keeps_the_stack_of_each_block_among_many():
-    """Blocks that were freed around it, merged and used again take nothing from it."""
+    """Freeing, merging and reusing neighbours does not change it."""
     memory._record_memory_history("state", stacks="python")
     torch.rand(2 * 311, 411, device=DEVICE)
     before = torch.rand(310, 410, device=DEVICE)
@@ -80,7 +80,7 @@ def test_plots_have_the_stacks_that_were_asked_for(context, stacks):
 
 
 @pytest.mark.parametrize("context", ["state", "alloc", "all"])
-def test_what_was_freed_has_the_stack_of(context):
+def test_freed_memory_has_the_stack_of(context):
     tensors = []
 
     def allocating():
@@ -120,7 +120,7 @@ def test_context_may_change_while_recording():
 
 @pytest.mark.parametrize("context", ["state", "alloc", "all"])
 @pytest.mark.parametrize("expandable", [False, True])
-def test_empty_cache_is_in_the_stack_of_a_segment_that_it_gave_back(context, expandable):
+def test_empty_cache_is_in_the_stack_of_a_segment_that_it_released(context, expandable):
     memory._set_allocator_settings(f"expandable_segments:{expandable}")
     memory._record_memory_history(context=context)
     reserving()
@@ -131,8 +131,8 @@ def test_empty_cache_is_in_the_stack_of_a_segment_that_it_gave_back(context, exp
 
 
 @pytest.mark.parametrize("expandable", [False, True])
-def test_segment_that_is_given_back_shows_who_reserved_it(expandable):
-    """Where stacks of what frees are not kept: as with blocks."""
+def test_released_segment_shows_who_reserved_it(expandable):
+    """Where stacks of frees are not kept, as with blocks."""
     memory._set_allocator_settings(f"expandable_segments:{expandable}")
     memory._record_memory_history(context="alloc", stacks="python")
     reserving()
@@ -223,7 +223,7 @@ ACTIONS = ["segment_alloc", "alloc", "free_requested", "free_completed", "segmen
         ["free_requested", "free_completed"],
         ["alloc"],
         ["segment_alloc", "segment_free"],
-        ["segment_map", "segment_unmap"],  # which do not happen, and may be named
+        ["segment_map", "segment_unmap"],  # these do not occur, but may be named
     ],
 )
 def test_actions_that_are_named_are_left_out(skipped):
@@ -253,7 +253,7 @@ def test_actions_of_expandable_segments_are_left_out(skipped):
     assert [event["action"] for event in events()] == expected
 
 
-def test_events_tell_of_which_pool_they_are():
+def test_events_have_their_pool():
     pool = module.MemPool()
     memory._record_memory_history(context=None)
     outside = reserving()
@@ -269,8 +269,8 @@ def test_events_tell_of_which_pool_they_are():
     assert inside.numel() == outside.numel()
 
 
-def test_pools_that_are_gone_are_given_back_in_the_order_of_their_hash(python):
-    """As CUDA's table of them has it: of the first two, the second comes first."""
+def test_destroyed_pools_are_released_in_the_order_of_their_hash(python):
+    """In the order of CUDA's hash table: the second pool comes before the first."""
     result = python(
         f"""
         import torch

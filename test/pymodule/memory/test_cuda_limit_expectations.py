@@ -1,7 +1,7 @@
-"""What is expected of CUDA's allocator when it has to refuse, wait or reuse, expected here.
+"""The behaviour of CUDA's allocator when it runs out of memory, waits or reuses memory.
 
-As `test_cuda_expectations`, for limits, streams and the memory of the host. `DEVICE` is the only
-place that says which device it is.
+Like `test_cuda_expectations`, for limits, streams and host memory. `DEVICE` is the only place that
+names the device.
 """
 
 import math
@@ -11,7 +11,7 @@ import torch
 
 from device import DEVICE, MIB, allocate, limit_to, memory, module
 
-# What programs of their own begin with.
+# Programs that run in their own process begin with this.
 PREAMBLE = f"""
 import torch
 DEVICE = {DEVICE!r}
@@ -26,7 +26,7 @@ def stat(name):
     return module.memory_stats()[name]
 
 
-# ---- running out ---------------------------------------------------------------------------------
+# ---- out of memory -------------------------------------------------------------------------------
 
 
 def test_absurd_sizes_are_refused_and_disturb_nothing():
@@ -82,8 +82,8 @@ def test_fraction_is_returned_in_whole_bytes():
         allocate(30 * MIB)
 
 
-def test_large_blocks_of_both_kinds_of_segments_are_given_back_to_fit():
-    """Three of 40 MiB, one of them expandable; a request for all of it has them all unreserved."""
+def test_large_blocks_of_both_kinds_of_segments_are_released_to_fit():
+    """Three of 40 MiB, one of them expandable; a request for all memory releases all of them."""
     limit_to(120 * MIB)
     tensors = []
     for expandable in (False, True, False):
@@ -115,14 +115,14 @@ def test_garbage_collection_leaves_expandable_segments_alone():
         tensors.append(allocate(40 * MIB))
     tensors.clear()
     retries = stat("num_alloc_retries")
-    tensor = allocate(80 * MIB)  # the 40 MiB of cudaMalloc go, those of the range grow
+    tensor = allocate(80 * MIB)  # releases the 40 MiB of cudaMalloc, and extends those of the range
     assert module.memory_reserved() == before + 80 * MIB
     assert stat("num_alloc_retries") == retries
     assert tensor.nbytes == 80 * MIB
 
 
-def test_observer_and_history_are_told_of_different_sizes(python):
-    """The observer of the segment that was tried, the history of the rounded request."""
+def test_observer_and_history_get_different_sizes(python):
+    """The observer gets the size of the segment, the history the rounded request."""
     result = python(
         PREAMBLE
         + """
@@ -220,7 +220,7 @@ def test_blocks_that_wait_for_a_stream_are_waited_for_before_running_out(everyth
     assert stat("num_ooms") == ooms
 
 
-# ---- memory of the host --------------------------------------------------------------------------
+# ---- host memory ---------------------------------------------------------------------------------
 
 
 def test_pinned_memory_is_used_again_but_not_while_it_is_copied(close_gate):
@@ -239,7 +239,7 @@ def test_pinned_memory_is_used_again_but_not_while_it_is_copied(close_gate):
 
 
 def test_pinned_memory_is_counted_in_powers_of_two(python):
-    """Of 40 KiB 64, of 80 KiB 128; what is held stays when the cache is emptied."""
+    """40 KiB count as 64, 80 KiB as 128; allocated memory stays when the cache is emptied."""
     result = python(
         PREAMBLE
         + """

@@ -1,6 +1,6 @@
-"""What is expected of pools of CUDA's allocator, expected here: who allocates in which, and when.
+"""The behaviour of pools of CUDA's allocator: which pool serves a request, and when.
 
-As `test_cuda_expectations`, for `MemPool`. `DEVICE` is the only place that says which device it is.
+Like `test_cuda_expectations`, for `MemPool`. `DEVICE` is the only place that names the device.
 """
 
 import threading
@@ -43,7 +43,7 @@ def test_a_mebibyte_fits_twice_in_a_segment_of_a_pool():
     assert (pool.allocator, pool.use_count()) == (None, 1)
     held = []
     for segments in (1, 1, 2):
-        held.append(allocate(MIB))  # of the default pool, and counts for nothing here
+        held.append(allocate(MIB))  # in the default pool, so it does not count here
         with module.use_mem_pool(pool):
             held.append(allocate(MIB))
             assert pool.use_count() == 2
@@ -98,7 +98,7 @@ def test_segments_of_pools_are_expandable_too():
     assert other["total_size"] == 40 * MIB
     assert inside.device == outside.device == gone.device
     del gone, pool
-    assert module.memory_reserved() == reserved + 80 * MIB  # whole pages of what is free
+    assert module.memory_reserved() == reserved + 80 * MIB  # whole pages of free memory
     del inside, outside
     module.empty_cache()
     assert module.memory_reserved() == reserved
@@ -116,12 +116,12 @@ def test_pool_and_its_memory_may_go_in_any_order(either_kind_of_segments):
         del inside, outside
         if not pool_first:
             del pool
-        assert module.memory_reserved() >= reserved + 20 * MIB  # of the default pool
+        assert module.memory_reserved() >= reserved + 20 * MIB  # in the default pool
         module.empty_cache()
         assert module.memory_reserved() == reserved
 
 
-# ---- running out ---------------------------------------------------------------------------------
+# ---- out of memory -------------------------------------------------------------------------------
 
 
 def test_only_the_pool_that_offers_it_helps_out():
@@ -132,13 +132,13 @@ def test_only_the_pool_that_offers_it_helps_out():
     with module.use_mem_pool(offered):
         second = allocate(40 * MIB)
     with pytest.raises(torch.OutOfMemoryError):
-        allocate(40 * MIB)  # both are held
+        allocate(40 * MIB)  # both are allocated
     address = second.data_ptr()
     del first, second
     helped = allocate(30 * MIB)
     assert helped.data_ptr() == address
     with pytest.raises(torch.OutOfMemoryError):
-        allocate(30 * MIB)  # what the other one has free is its own
+        allocate(30 * MIB)  # the free memory of the other pool is reserved for it
     del helped
     with module.use_mem_pool(offered):
         assert allocate(20 * MIB).data_ptr() == address
@@ -146,7 +146,7 @@ def test_only_the_pool_that_offers_it_helps_out():
 
 
 def test_expandable_segments_of_a_pool_do_not_help_out():
-    """CUDA passes them over then, though they would do."""
+    """CUDA skips them, though they would fit."""
     memory._set_allocator_settings("expandable_segments:True")
     limit_to(80 * MIB)
     pool = module.MemPool(use_on_oom=True)
@@ -201,7 +201,7 @@ def test_emptying_the_cache_inside_of_a_pool_leaves_its_segments():
 
 
 def test_other_thread_allocates_in_the_default_pool_meanwhile(python):
-    """Two of a mebibyte outside are one segment, full; the one inside is free again."""
+    """Two of 1 MiB outside fill one segment; the one inside is free again."""
     result = python(
         f"""
         import threading

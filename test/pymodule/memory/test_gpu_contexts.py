@@ -1,4 +1,4 @@
-"""Contexts: what a process has of each device that it uses, with OPENREG_GPU_OVERHEAD=1."""
+"""Contexts: the memory that a process uses on each device, with OPENREG_GPU_OVERHEAD=1."""
 
 import re
 
@@ -26,7 +26,7 @@ def test_without_it_devices_hold_what_is_allocated(python):
     assert result.stderr == ""
 
 
-def test_figures_of_profiles_are_those_of_the_document(python):
+def test_values_of_profiles_are_those_of_the_document(python):
     profiles = list(DOCUMENTED)
     result = python(
         """
@@ -57,7 +57,7 @@ def test_every_profile_is_in_the_document(python):
         """,
         OPENREG_PROFILE="none",
     ).stdout
-    known = re.search(r"known are (.*), and numbers", sentence)
+    known = re.search(r"known names: (.*?); or numbers", sentence)
     assert known[1].split(", ") == list(DOCUMENTED)
 
 
@@ -105,7 +105,7 @@ def test_a_context_is_taken_at_the_first_use_of_a_device(python):
         ("module.get_device_properties(1)", False),
     ],
 )
-def test_who_makes_a_device_current_has_a_context_there(python, use, taken):
+def test_making_a_device_current_creates_a_context(python, use, taken):
     result = python(
         f"""
         import os, torch
@@ -122,7 +122,7 @@ def test_who_makes_a_device_current_has_a_context_there(python, use, taken):
     assert result.stdout == f"[0, {12 * MIB if taken else 0}]\n"
 
 
-def test_memory_runs_out_earlier_and_the_sentence_counts_the_context(python):
+def test_memory_runs_out_earlier_and_the_message_counts_the_context(python):
     result = python(
         """
         import torch
@@ -161,13 +161,13 @@ def test_a_device_that_is_too_small_says_why(python):
         OPENREG_PROFILE="t4",
     )
     sentence = (
-        "openreg: device 0 is out of memory: with OPENREG_GPU_OVERHEAD=1 each process that uses a "
-        "device like Tesla T4 has a context of 80 MiB there, and 64 of 64 MiB are free"
+        "openreg: device 0 is out of memory: with OPENREG_GPU_OVERHEAD=1 each process needs a "
+        "context of 80 MiB on a device like Tesla T4, but only 64 of 64 MiB are free"
     )
     assert result.stdout.splitlines() == [sentence] * 4 + ["2.0"]
 
 
-def test_workspaces_and_contexts_of_who_is_killed_are_free_again(python):
+def test_workspaces_and_contexts_of_a_killed_process_are_free_again(python):
     settings = {
         "OPENREG_GPU_OVERHEAD": "1",
         "OPENREG_PROFILE": "4x1024",

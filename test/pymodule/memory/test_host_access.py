@@ -1,4 +1,4 @@
-"""Device memory is out of the host's reach: a program that dereferences a device address dies."""
+"""The host cannot access device memory: a program that dereferences a device address dies."""
 
 import ctypes
 import signal
@@ -15,7 +15,7 @@ print(ctypes.cast(tensor.data_ptr(), ctypes.POINTER(ctypes.c_uint8))[{{index}}],
 """
 
 
-def test_host_that_reads_device_memory_dies_with_a_sentence(python):
+def test_host_that_reads_device_memory_dies_with_a_message(python):
     result = python(READ.format(index=0), expect=-signal.SIGSEGV)
     assert result.stdout == ""
     assert "of device 1" in result.stderr

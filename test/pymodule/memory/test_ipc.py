@@ -1,4 +1,4 @@
-"""Tensors and storages that go to another process: what arrives, and that it is the same memory."""
+"""Tensors and storages that are sent to another process: contents, and shared memory."""
 
 from multiprocessing.reduction import ForkingPickler
 
@@ -70,7 +70,7 @@ def describe(tensor):
 
 
 def lazily(case):
-    """Mark what torch.multiprocessing loses of tensors on cuda."""
+    """Mark properties of tensors on cuda that torch.multiprocessing loses."""
     return pytest.param(case, marks=openreg_only("lazy conjugation and negation are not sent"))
 
 
@@ -245,7 +245,7 @@ def test_everything_is_shared_already():
     assert tensor.data_ptr() == address
 
 
-# ---- what is refused --------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 def test_tensor_with_a_history_is_refused(peer):
@@ -280,7 +280,7 @@ def test_memory_that_came_from_another_library_is_refused():
 FORK_SENTENCE = f"Cannot re-initialize {NAME} in forked subprocess"
 
 
-def test_forked_child_is_told_that_it_has_no_devices(python):
+def test_forked_child_gets_an_error_that_it_has_no_devices(python):
     result = python(
         """
         import torch

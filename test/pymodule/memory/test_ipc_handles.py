@@ -1,5 +1,5 @@
-"""Handles that no living process made, or that were changed on their way, are refused: with a
-RuntimeError, and without harm.
+"""Handles that no living process made, or that were changed on the way, raise a RuntimeError and do
+no harm.
 """
 
 import pickle
@@ -37,7 +37,7 @@ def is_unharmed():
 
 
 def mutations(handle):
-    """Each bit turned; bytes, words and halves replaced at random; other lengths."""
+    """Flip each bit; replace bytes, words and halves at random; change the length."""
     chance = random.Random(20240607)
     for bit in range(8 * len(handle)):
         changed = bytearray(handle)
@@ -81,7 +81,7 @@ def test_handle_of_one_kind_is_not_one_of_the_other(peer):
 
 def test_handle_is_for_its_size_and_device(peer):
     for device, size in ((1, BYTES), (0, 0), (0, BYTES + 1), (0, 1 << 40)):
-        with pytest.raises(RuntimeError, match="came as one for"):
+        with pytest.raises(RuntimeError, match="but was received as"):
             _C.import_storage(device, size, peer.call(export))
 
 
@@ -111,10 +111,10 @@ def test_handle_that_came_back_after_its_memory_was_freed_is_refused():
     tensor = torch.ones(3, device=DEVICE)
     handle = bytes(ForkingPickler.dumps(tensor))
     del tensor
-    with pytest.raises(RuntimeError, match="this process made it, and has freed what it was for"):
+    with pytest.raises(RuntimeError, match="this process made it and has freed its memory"):
         pickle.loads(handle)
     module.ipc_collect()
-    with pytest.raises(RuntimeError, match="this process made it, and has withdrawn"):
+    with pytest.raises(RuntimeError, match="this process made it and has withdrawn"):
         pickle.loads(handle)
 
 

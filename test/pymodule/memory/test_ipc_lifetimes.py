@@ -1,4 +1,4 @@
-"""How long memory that several processes have lives, and that nothing of it stays behind."""
+"""The lifetime of memory that several processes share: nothing of it is left behind."""
 
 import gc
 import os
@@ -20,14 +20,14 @@ def give_back():
 
 
 def used(device=0):
-    """Bytes of the device that all processes have."""
+    """Return the bytes of the device that all processes use."""
     free, total = module.mem_get_info(device)
     return total - free
 
 
 @pytest.fixture(scope="module", autouse=True)
 def everything_started():
-    """Start what a process has for good once it has sent a tensor and received one."""
+    """Start what a process keeps once it has sent and received a tensor."""
     with Peer() as peer:
         peer.call(keep, "tensor", torch.ones(1, device=DEVICE))
         peer.call(make, "answer", 1)
@@ -37,7 +37,7 @@ def everything_started():
 def allocated():
     """Return how much more this process has allocated than when the test began.
 
-    The test leaves no memory and no open file that it did not find.
+    The test leaves no new memory and no new open file behind.
     """
     module.init()
     give_back()
@@ -111,7 +111,7 @@ def view_of(name):
     return kept[name][1:]
 
 
-def test_what_a_killed_receiver_had_goes_back_to_the_sender(allocated):
+def test_memory_of_a_killed_receiver_returns_to_the_sender(allocated):
     peer = Peer()
     tensor = torch.ones(BYTES, dtype=torch.uint8, device=DEVICE)
     peer.call(keep, "tensor", tensor)

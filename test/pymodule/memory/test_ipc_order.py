@@ -1,5 +1,5 @@
-"""Work on memory that another process sent comes after the work that was under way there; events
-are waited for and recorded by all processes that have them.
+"""Work on memory of another process runs after that process's earlier work. All holders of an event
+can wait for it and record it.
 """
 
 from multiprocessing.reduction import ForkingPickler
@@ -24,12 +24,12 @@ def queue_everything():
 
     _C.set_queues_everything(True)
     tensor = torch.ones(4, device=DEVICE)
-    kept["plus_one"] = tensor + 1  # the first of its kind is never queued
+    kept["plus_one"] = tensor + 1  # the first addition is never queued
     module.synchronize()
 
 
 def start_adding_one(tensor):
-    """Say whether the current stream has done it."""
+    """Return whether the current stream has done it."""
     kept["plus_one"] = tensor + 1
     return module.current_stream().query()
 
@@ -112,7 +112,7 @@ def keep_it(tensor):
 
 
 def wait_for(event):
-    """Have the current stream wait, and say whether it and the event are done."""
+    """Make the current stream wait; return whether it and the event are done."""
     kept["event"] = event
     event.wait()
     return event.query(), module.current_stream().query()
@@ -179,7 +179,7 @@ def test_event_goes_as_a_handle(peer, close_gate, index):
 
 
 def record_behind_gate(event):
-    """Record where nothing is done before `open_gate`; say whether the event is done."""
+    """Record behind work that waits for `open_gate`; return whether the event is done."""
     from torch_openreg import _C
 
     stream = module.current_stream(event.device)
@@ -194,7 +194,7 @@ def record_from_handle_behind_gate(device, handle):
 
 
 def open_gate():
-    """Say whether the event is done when the work of this process is."""
+    """Return whether the event is done after the work of this process."""
     kept.pop("gate").open()
     module.synchronize(kept["event"].device)
     return is_done()
@@ -202,7 +202,7 @@ def open_gate():
 
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("how", ["sent", "as a handle"])
-def test_event_is_recorded_by_whoever_has_it(peer, index, how):
+def test_event_is_recorded_by_any_holder(peer, index, how):
     event = module.Event(interprocess=True)
     event.record(module.default_stream(index))
     if how == "sent":
@@ -250,9 +250,9 @@ def test_death_of_the_process_that_recorded_ends_the_wait():
     side = module.Stream()
     event.wait(side)
     peer.kill()
-    with pytest.raises(RuntimeError, match="ended before the work on its device 0 was done"):
+    with pytest.raises(RuntimeError, match="ended before it finished (the )?work on its device 0"):
         event.synchronize()
-    with pytest.raises(RuntimeError, match="ended before the work on its device 0 was done"):
+    with pytest.raises(RuntimeError, match="ended before it finished (the )?work on its device 0"):
         side.synchronize()
     event.record()
     event.synchronize()

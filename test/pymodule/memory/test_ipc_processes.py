@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from peers import serve  # noqa: F401 - the forkserver is told to load PyTorch
+from peers import serve  # noqa: F401 - makes the forkserver load PyTorch
 from torch.utils.data import DataLoader, Dataset
 
 from device import DEVICE, module
@@ -12,7 +12,7 @@ def double_and_wait(inbox, outbox, done):
     for tensor in iter(inbox.get, None):
         outbox.put(tensor * 2)
         del tensor
-    done.wait()  # who ends takes what nobody has opened yet with it
+    done.wait()  # a process that ends takes unopened tensors with it
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -75,7 +75,7 @@ def test_pool_maps_over_tensors():
 
 
 class Rows(Dataset):
-    """Rows that workers make on a device."""
+    """Rows that workers create on a device."""
 
     def __len__(self):
         return 12

@@ -1,7 +1,7 @@
-"""Memory: figures worked out by hand, the limit that runs out, and the way back from there.
+"""Memory: values computed by hand, running out, and recovering from that.
 
-Blocks are multiples of 512 bytes and requests of up to 1 MiB come from the small pool, as with
-CUDA's caching allocator. Memory is reserved in segments of 2 MiB, 20 MiB, or what a request needs.
+As in CUDA's caching allocator, blocks are multiples of 512 bytes, and requests of up to 1 MiB come
+from the small pool. Memory is reserved in segments of 2 MiB, 20 MiB, or the size of the request.
 """
 
 import gc
@@ -17,7 +17,7 @@ KIB, MIB = 1024, 1024 * 1024
 
 @pytest.fixture(autouse=True)
 def nothing_cached():
-    """Start every test with no memory held but by tensors that outlive a test."""
+    """Start every test without memory, except that of tensors that outlive a test."""
     gc.collect()
     module.init()
     module.empty_cache()
@@ -132,7 +132,7 @@ def test_statistics_have_the_names_of_torch_cuda():
     assert list(stats) == sorted(stats)
 
 
-def test_nested_statistics_hold_the_same_figures():
+def test_nested_statistics_have_the_same_values():
     nested = module.memory_stats_as_nested_dict(f"{DEVICE}:1")
     flat = module.memory_stats(1)
     assert nested["allocated_bytes"]["all"]["current"] == flat["allocated_bytes.all.current"]
@@ -302,7 +302,7 @@ def test_result_of_an_operator_can_run_out_too(python):
     )
 
 
-def test_cached_memory_is_given_up_before_running_out(python):
+def test_cached_memory_is_released_before_running_out(python):
     result = python(
         """
         import torch

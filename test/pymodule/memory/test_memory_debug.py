@@ -1,4 +1,4 @@
-"""OPENREG_DEBUG_MEMORY=1: mistakes with memory are told with the Python stack of the allocation."""
+"""OPENREG_DEBUG_MEMORY=1: memory errors are reported with the Python stack of the allocation."""
 
 import textwrap
 
@@ -6,7 +6,7 @@ import pytest
 
 DEBUG = {"OPENREG_DEBUG_MEMORY": "1", "OPENREG_HOST_ACCESS": "1"}
 
-# The device's memory is readable from the host, so that a test can write where it must not.
+# Makes device memory readable from the host, so that a test can write to wrong addresses.
 PREAMBLE = """
 import ctypes, torch
 from device import DEVICE, module
@@ -19,12 +19,12 @@ def write(address):
 
 @pytest.fixture
 def debugged(python):
-    """Run code after the preamble, in a process of its own."""
+    """Run code after the preamble, in its own process."""
     return lambda code: python(PREAMBLE + textwrap.dedent(code), **DEBUG)
 
 
 def synchronized(by, code):
-    """Make a program that prints what its synchronization raises."""
+    """Return a program that prints what its synchronization raises."""
     return textwrap.dedent(code) + textwrap.dedent(
         f"""
         try:
@@ -64,12 +64,12 @@ def test_write_to_freed_memory_is_found_by_synchronizing(debugged):
     assert result.stdout.startswith("raised")
 
 
-def test_what_nobody_looked_for_is_told_at_exit(debugged):
+def test_unchecked_damage_is_reported_at_exit(debugged):
     result = debugged(WRITE_BEHIND)
     assert result.stderr.count("in make_a_tensor") == 1
 
 
-def test_program_without_a_mistake_is_told_nothing(debugged):
+def test_correct_program_causes_no_report(debugged):
     result = debugged(
         """
         model = torch.nn.Linear(64, 64).to(DEVICE)
@@ -81,7 +81,7 @@ def test_program_without_a_mistake_is_told_nothing(debugged):
     assert (result.stdout, result.stderr) == ("True\n", "")
 
 
-def test_each_block_is_longer_by_its_zone(python):
+def test_each_block_is_longer_by_its_red_zone(python):
     program = """
         import torch
         from device import DEVICE, module

@@ -1,4 +1,4 @@
-"""The smaller functions of the devices' memory: raw blocks, pinned figures, earlier names."""
+"""The smaller functions for device memory: raw blocks, pinned statistics, old names."""
 
 import gc
 import warnings
@@ -23,7 +23,7 @@ def flat_names(nested):
 # ---- raw blocks ----------------------------------------------------------------------------------
 
 
-def test_raw_block_counts_until_it_is_given_back():
+def test_raw_block_counts_until_it_is_freed():
     before = module.memory_allocated(1)
     address = module.caching_allocator_alloc(1000, device=1)
     assert module.memory_allocated(1) == before + 1024
@@ -74,7 +74,7 @@ def test_mistakes_with_raw_blocks_are_refused():
     address = module.caching_allocator_alloc(1)
     module.caching_allocator_delete(address)
     for wrong in (address, 12345):
-        with pytest.raises(ValueError, match=f"begins at address {wrong}: it was freed, or is not"):
+        with pytest.raises(ValueError, match=f"begins at address {wrong}; pass an address that"):
             module.caching_allocator_delete(wrong)
 
 
@@ -84,7 +84,7 @@ def test_numbers_that_are_no_sizes_or_addresses_are_refused():
         for wrong in (-1, 2**70):
             with pytest.raises(ValueError, match=f"={wrong}: expected an? .*, 0 to "):
                 function(wrong)
-        with pytest.raises(TypeError, match="='1': expected an? .*, an int"):
+        with pytest.raises(TypeError, match="='1': expected an? .* \\(int\\)"):
             function("1")
 
 
@@ -144,7 +144,7 @@ def test_pinned_statistics_can_be_reset():
     assert pinned.is_pinned()
 
 
-# ---- figures -------------------------------------------------------------------------------------
+# ---- statistics ----------------------------------------------------------------------------------
 
 
 def test_statistics_have_all_names_that_cuda_documents():
@@ -171,7 +171,7 @@ def test_emptying_the_cache_counts_the_waits_for_streams():
     assert module.memory_stats()["num_sync_all_streams"] == 2
 
 
-# CUDA's figures. The bytes of a tensor are those that its elements need, rounded up to 512.
+# CUDA's values. The bytes of a tensor are those of its elements, rounded up to 512.
 PUBLISHED = [
     # https://github.com/pytorch/pytorch/issues/74443: two layers of 1024x1024 without bias, an
     # input and an output of 4x256x1024 and their sum; after backward() gradients, and no output.
@@ -212,7 +212,7 @@ def test_memory_of_a_module_is_that_of_its_tensors_blocks(make, figure):
     assert layer is not None
 
 
-# ---- earlier names -------------------------------------------------------------------------------
+# ---- old names -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_collecting_what_other_processes_had_needs_none():
     module.ipc_collect()
 
 
-def test_empty_cache_of_the_accelerator_gives_everything_back():
+def test_empty_cache_of_the_accelerator_releases_everything():
     gc.collect()
     torch.accelerator.empty_cache()
     before = module.memory_reserved()

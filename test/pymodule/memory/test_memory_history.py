@@ -1,4 +1,4 @@
-"""The history of memory and its snapshots, in the format of torch.cuda's."""
+"""The history of memory and its snapshots, in the format of torch.cuda."""
 
 import threading
 
@@ -12,7 +12,7 @@ from histories import (
     block_of,
     events,
     names,
-    recording_ends,  # noqa: F401 - of each test
+    recording_ends,  # noqa: F401 - for each test
 )
 
 from device import DEVICE, handle, memory, module
@@ -65,7 +65,7 @@ def test_snapshot_has_the_keys_of_cuda():
     assert len(snapshot["device_traces"]) == module.device_count()
 
 
-def test_segments_and_blocks_hold_the_figures_of_the_statistics():
+def test_segments_and_blocks_add_up_to_the_statistics():
     small, large = allocate(1000), allocate(3 * MIB)
     gone = allocate(5000)
     del gone
@@ -170,7 +170,7 @@ def test_gradient_has_a_stack_though_another_thread_made_it():
         ("all", True, True, "free"),
     ],
 )
-def test_context_says_of_what_stacks_are_kept(context, of_block, of_alloc, of_free):
+def test_context_selects_the_kept_stacks(context, of_block, of_alloc, of_free):
     def free(tensors):
         tensors.clear()
 
@@ -247,7 +247,7 @@ def test_actions_can_be_skipped():
         memory._record_memory_history(skip_actions=["fee"])
 
 
-def test_words_that_mean_nothing_are_refused():
+def test_unknown_words_are_refused():
     for arguments, sentence in [
         ({"enabled": "some"}, "expected state to be 'state', 'all', or None, got 'some'"),
         ({"context": "free"}, "expected context to be 'state', 'alloc', 'all', or None"),
@@ -300,7 +300,7 @@ def test_freed_memory_that_a_stream_still_uses_waits(close_gate):
     assert [(event["addr"], event["size"]) for event in completed] == [(address, 1000)]
 
 
-def test_streams_are_told_apart():
+def test_streams_are_distinguished():
     memory._record_memory_history(context=None)
     side = module.Stream()
     with module.stream(side):

@@ -1,4 +1,4 @@
-"""Running out of memory: who is told, in what order, and in which words."""
+"""Running out of memory: the order of observers, and the message."""
 
 import os
 import re
@@ -42,8 +42,8 @@ def test_what_no_machine_has_is_refused_in_the_words_of_cuda():
 
 
 @openreg_only("PyTorch with CUDA takes anything")
-def test_what_cannot_be_called_is_no_observer():
-    with pytest.raises(TypeError, match="^openreg: observer=5: expected what can be called$"):
+def test_observer_must_be_callable():
+    with pytest.raises(TypeError, match="^openreg: observer=5: expected a callable$"):
         attach_out_of_memory_observer(5)
 
 
@@ -133,7 +133,7 @@ def test_what_an_observer_raises_is_raised(python):
     assert result.stdout == "'a mistake of the observer'\n" * 2
 
 
-def test_figure_that_did_not_fit_is_what_would_be_reserved(python):
+def test_size_that_did_not_fit_is_that_of_the_segment(python):
     result = python(
         """
         import torch

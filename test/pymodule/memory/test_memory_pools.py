@@ -1,4 +1,4 @@
-"""Memory pools: what is allocated in one shares no memory with the rest."""
+"""Memory pools: allocations in a pool share no memory with others."""
 
 import gc
 import threading
@@ -135,7 +135,7 @@ def test_tensors_outlive_their_pool():
     assert module.memory_reserved() <= reserved - 8 * MIB
 
 
-def test_memory_of_a_pool_is_given_back_with_it():
+def test_memory_of_a_pool_is_released_with_it():
     before = module.memory_reserved()
     pool = module.MemPool()
     with module.use_mem_pool(pool):
@@ -147,7 +147,7 @@ def test_memory_of_a_pool_is_given_back_with_it():
     assert module.memory_reserved() == before
 
 
-def test_statistics_tell_what_pools_have_reserved():
+def test_statistics_have_the_reserved_bytes_of_pools():
     pool = module.MemPool()
     with module.use_mem_pool(pool):
         tensor = allocate(5 * MIB)
@@ -195,7 +195,7 @@ def test_pool_can_help_out_when_memory_runs_out(python):
 
 
 def test_segments_of_a_pool_may_be_left_whole():
-    """Each block is its segment, and is used again as a whole by what is not longer."""
+    """Each block is a segment, and requests that are not larger reuse it whole."""
     pool = module.MemPool(no_split=True)
     before = module.memory_allocated()
     with module.use_mem_pool(pool):
@@ -210,7 +210,7 @@ def test_segments_of_a_pool_may_be_left_whole():
     assert [len(each["blocks"]) for each in pool.snapshot()] == [1, 1, 1]
 
 
-def test_what_is_no_allocator_and_no_device_is_refused():
+def test_invalid_allocators_and_devices_are_refused():
     with pytest.raises(TypeError, match="incompatible constructor arguments"):
         module.MemPool(object())
     nowhere = module.use_mem_pool(module.MemPool(), device=7)

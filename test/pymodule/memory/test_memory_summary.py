@@ -1,4 +1,4 @@
-"""The table of statistics, compared with the one that PyTorch itself draws of the same figures."""
+"""The table of statistics, compared with PyTorch's table of the same statistics."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_summary_is_the_table_of_cuda(monkeypatch, abbreviated):
     assert held[0].get_device() == 1
 
 
-def test_units_grow_with_the_figures(monkeypatch):
+def test_units_grow_with_the_values(monkeypatch):
     figures = module.memory_stats_as_nested_dict(0)
 
     def grow(nested):

@@ -1,7 +1,7 @@
-"""The texts about memory, in several states, compared with what `torch.cuda`'s own code writes.
+"""The reports about memory, in several states, compared with those of `torch.cuda`'s own code.
 
-`torch.cuda.memory` draws its table of whatever `memory_stats` returns, and lists the processes that
-NVML names: here both are told of openreg's. Only titles differ, in a word.
+`torch.cuda.memory` prints a table of the result of `memory_stats`, and lists the processes that
+NVML returns. Here both get openreg's values. Only a word in the titles differs.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import torch
 
 from device import DEVICE, MIB, memory, module
 
-# What the two titles have in place of "CUDA" and "cudaMalloc".
+# What the two titles have instead of "CUDA" and "cudaMalloc".
 NAME, ITS_CALL = ("CUDA", "cudaMalloc") if DEVICE == "cuda" else (DEVICE, "allocation")
 
 GIB = 1 << 30
@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """Nothing cached at the beginning; no limit and no settings left at the end."""
+    """Start with an empty cache; leave no limit and no settings behind."""
     gc.collect()
     module.init()
     module.empty_cache()
@@ -32,7 +32,7 @@ def fresh():
     module.reset_peak_memory_stats(1)
     yield
     gc.collect()
-    module.empty_cache()  # with the settings with which it was filled: they say what is oversize
+    module.empty_cache()  # with the settings with which it was filled: they define what is oversize
     module.set_per_process_memory_fraction(1.0, 1)
     memory._set_allocator_settings("expandable_segments:False")
     module.empty_cache()

@@ -1,10 +1,10 @@
-"""PyTorch's own tools read what is recorded of memory: its visualizer, profiler and accelerator."""
+"""PyTorch's own tools read the memory history: its visualizer, profiler and accelerator."""
 
 import pickle
 
 import pytest
 import torch
-from histories import MIB, allocate, block_of, recording_ends  # noqa: F401 - of each test
+from histories import MIB, allocate, block_of, recording_ends  # noqa: F401 - for each test
 from torch.cuda import _memory_viz
 
 from device import DEVICE, memory, module
@@ -35,12 +35,12 @@ def test_plots_of_the_visualizer_hold_the_snapshot(snapshot):
 
 
 def test_summary_of_segments_adds_up(snapshot):
-    # `segsum` checks by itself that the blocks of each segment make up its size.
+    # `segsum` checks that the blocks of each segment add up to its size.
     text = _memory_viz.segsum(snapshot)
     assert f"segments: {len(snapshot['segments'])}\n" in text
 
 
-def test_trace_tells_the_allocations(snapshot):
+def test_trace_lists_the_allocations(snapshot):
     text = _memory_viz.trace(snapshot)
     assert "cudaMalloc(" in text and "[0:" in text and "del " in text
 

@@ -1,8 +1,7 @@
-"""PyTorch's visualizer on snapshots of every kind: expandable segments, pools, after running out.
+"""PyTorch's visualizer on snapshots of every kind: expandable segments, pools, out of memory.
 
-Besides what its functions write, the history itself is played: from the segments and blocks that
-there were at its beginning it must lead to those of the snapshot, for that is what the page of the
-visualizer draws.
+The tests also replay the history: starting from the first segments and blocks, it must lead to
+those of the snapshot, because the visualizer's page shows that.
 """
 
 import base64
@@ -99,7 +98,7 @@ PROGRAMS = [
 
 @pytest.fixture(params=PROGRAMS)
 def recorded(request):
-    """Return what there was before a program, and a snapshot with its history."""
+    """Return the state before a program, and a snapshot with its history."""
     before = module.memory_snapshot()
     memory._record_memory_history(stacks="python")
     held = request.param()
@@ -111,7 +110,7 @@ def recorded(request):
 # ---- the history ---------------------------------------------------------------------------------
 
 
-PAGE = 2 * MIB  # everything is reserved in multiples of it
+PAGE = 2 * MIB  # everything is reserved in multiples of this
 
 
 def pages(address, nbytes):
@@ -119,7 +118,7 @@ def pages(address, nbytes):
 
 
 def reserved_pages(segments):
-    """The starts of the pages that segments of the first device consist of."""
+    """Return the starts of the pages that the first device's segments consist of."""
     of_segments = [
         pages(segment["address"], segment["total_size"])
         for segment in segments
@@ -163,11 +162,11 @@ def test_history_leads_from_the_segments_before_to_those_of_the_snapshot(recorde
     assert blocks == held_blocks(snapshot["segments"])
 
 
-# ---- what the visualizer makes of it -------------------------------------------------------------
+# ---- the visualizer's output ---------------------------------------------------------------------
 
 
 def shown_by(page):
-    """The snapshot that a page of the visualizer holds, and the view that it opens."""
+    """Return the snapshot that a page of the visualizer contains, and the view that it opens."""
     (files, kind) = re.search(
         r"local_files = (.*)\nadd_local_files\(local_files, (.*)\)", page
     ).groups()
@@ -198,10 +197,10 @@ def test_filter_leaves_what_is_still_held(recorded, capsys):
     }
     assert left == new
     assert not waiting
-    assert capsys.readouterr().out == ""  # nothing was completed that nobody had requested
+    assert capsys.readouterr().out == ""  # no free was completed that was not requested
 
 
-def test_flame_graphs_add_up_to_what_is_reserved(recorded):
+def test_flame_graphs_add_up_to_reserved_memory(recorded):
     _, snapshot = recorded
     reserved = sum(segment["total_size"] for segment in snapshot["segments"])
     for graph in (_memory_viz.segments, _memory_viz.memory):
@@ -211,7 +210,7 @@ def test_flame_graphs_add_up_to_what_is_reserved(recorded):
         assert any(":allocate " in line for line in held)
 
 
-def test_summary_has_the_figures_of_the_statistics(recorded):
+def test_summary_has_the_values_of_the_statistics(recorded):
     _, snapshot = recorded
     text = _memory_viz.segsum(snapshot)
     stats = [module.memory_stats(index) for index in range(module.device_count())]
@@ -245,11 +244,11 @@ def test_trace_names_every_event(recorded):
         )
 
 
-def test_running_out_is_shown_with_the_figures_of_the_error():
+def test_running_out_is_shown_with_the_values_of_the_error():
     memory._record_memory_history(context=None)
     held = out_of_memory()
     text = _memory_viz.trace(memory._snapshot())
-    free = module.mem_get_info(0)[0] + (2 * MIB)  # then; 2 MiB were reserved since
+    free = module.mem_get_info(0)[0] + (2 * MIB)  # at that time; 2 MiB were reserved since
     assert (
         f"raise OutOfMemoryError # 90.0MiB requested, {_memory_viz.Bytes(free)} free in CUDA"
         in text
@@ -265,7 +264,7 @@ def test_comparison_names_the_segments_that_came_and_went(capsys):
     after = module.memory_snapshot()
     lines = _memory_viz.compare(before, after, as_they_are).splitlines()
     out = capsys.readouterr().out
-    assert str(first.data_ptr()) in out  # the same start, but longer: gone and come
+    assert str(first.data_ptr()) in out  # the same start, but longer: removed and added
     assert {line.split(";")[0] for line in lines} == {"only_before", "only_after"}
     sizes = {
         side: sum(int(line.rpartition(" ")[2]) for line in lines if line.startswith(side))
@@ -298,7 +297,7 @@ def test_script_of_the_visualizer_reads_the_file(tmp_path):
 
 
 def test_drawings_are_what_the_flame_graph_script_makes_of_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))  # where PyTorch keeps the script
+    monkeypatch.setenv("HOME", str(tmp_path))  # where PyTorch caches the script
     (tmp_path / ".cache").mkdir()
     stand_in = tmp_path / ".cache" / "flamegraph.pl"
     stand_in.write_text("#!/bin/sh\nexec cat\n")

@@ -1,5 +1,5 @@
-"""A library's raw memory where a tensor's memory was offered to its kernel: whoever frees it, and
-whenever, the memory stays the tensor's.
+"""A kernel's library gets a tensor's reserved memory as raw memory. The tensor keeps the memory, no
+matter which thread frees it and when.
 """
 
 import gc
@@ -38,7 +38,7 @@ def test_memory_is_offered_to_the_first_allocation_of_its_size(tensor):
     assert not offered.is_held
 
 
-def test_memory_that_was_let_go_of_is_offered_again(tensor):
+def test_released_memory_is_offered_again(tensor):
     offered = _OfferedMemory(tensor)
     first = offered.allocate(BYTES)
     offered.free(first)
@@ -53,7 +53,7 @@ def test_freeing_by_another_thread_leaves_the_tensor_its_memory(tensor):
     thread = threading.Thread(target=offered.free, args=(address,))
     thread.start()
     thread.join()
-    assert offered.is_held  # as far as anybody can know
+    assert offered.is_held  # as far as can be known
 
 
 def test_freeing_after_the_kernel_has_ended_leaves_the_tensor_its_memory(tensor):

@@ -1,4 +1,4 @@
-"""Pinned host memory, which loaders ask for as soon as there is an accelerator."""
+"""Pinned host memory, which data loaders use as soon as there is an accelerator."""
 
 import torch
 
@@ -27,7 +27,7 @@ def test_loader_pins_its_batches():
     assert sums == [6.0, 22.0]
 
 
-def test_cached_pinned_memory_can_be_given_back(python):
+def test_cached_pinned_memory_can_be_released(python):
     python("import torch; torch.accelerator.empty_host_cache()")
 
 

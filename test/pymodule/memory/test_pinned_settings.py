@@ -1,4 +1,4 @@
-"""The settings of pinned memory, and what they change in its figures, as on CUDA."""
+"""The settings of pinned memory, and how they change its statistics, as on CUDA."""
 
 import gc
 
@@ -8,12 +8,12 @@ import torch
 from device import DEVICE, memory, module
 
 MIB = 1 << 20
-MOST = (1 << 64) // MIB - 1  # as good as no limit: the text has no word for that
+MOST = (1 << 64) // MIB - 1  # as good as no limit, which the syntax cannot express
 
 
 @pytest.fixture
 def settings():
-    """Set what a test needs, over an empty cache; everything is as before when it has ended."""
+    """Set what a test needs, starting with an empty cache; restore everything afterwards."""
     gc.collect()
     torch.accelerator.empty_host_cache()
     yield memory._set_allocator_settings
@@ -48,7 +48,7 @@ def figures():
 
 
 class Changes:
-    """How FIGURES differ from those that were when it was made."""
+    """How FIGURES changed since this was created."""
 
     def __init__(self):
         self.before = figures()
@@ -66,16 +66,16 @@ def test_requests_above_the_threshold_are_not_rounded(settings):
     assert changes() == [2, 7 * MIB + 1, 2, 7 * MIB + 1, 2, 0, 2, 0]
     del longer, tensor
     assert changes() == [0, 0, 2, 7 * MIB + 1, 2, 0, 2, 0]
-    settings("")  # neither is the threshold reset
+    settings("")  # nor is the threshold reset
     tensor = pin(5 * MIB)
     assert changes()[3] == 12 * MIB + 1
     assert tensor.is_pinned()
 
 
-def test_blocks_above_the_cached_size_go_back_at_once(settings):
+def test_blocks_above_the_cached_size_are_released_at_once(settings):
     settings("pinned_max_cached_size_mb:3")
     changes = Changes()
-    tensors = [pin(2 * MIB), pin(3 * MIB), pin(3 * MIB + 1)]  # of which the second is rounded
+    tensors = [pin(2 * MIB), pin(3 * MIB), pin(3 * MIB + 1)]  # the second one is rounded
     assert changes() == [3, 9 * MIB + 1, 3, 9 * MIB + 1, 3, 0, 3, 0]
     del tensors
     assert changes() == [0, 0, 1, 2 * MIB, 3, 2, 3, 2]
@@ -101,7 +101,7 @@ def test_threads_and_registration_change_nothing_for_copies_that_are_queued(sett
     gate = close_gate()
     tensor.copy_(pinned, non_blocking=True)
     del pinned
-    assert changes()[:4] == [1, 20000, 1, 20000]  # the copy has not been made
+    assert changes()[:4] == [1, 20000, 1, 20000]  # the copy was not made
     gate.open()
     assert (tensor == 1).all().item()
     module.synchronize()
@@ -122,7 +122,7 @@ def test_snapshots_show_the_settings(settings):
     settings("graph_capture_record_stream_reuse:False")
 
 
-# ---- in processes of their own -------------------------------------------------------------------
+# ---- in their own processes ----------------------------------------------------------------------
 
 SHOW = """
     import torch
@@ -146,7 +146,7 @@ SHOW = """
                 "PYTORCH_ALLOC_CONF": "pinned_max_round_threshold_mb:4",
                 "PYTORCH_CUDA_ALLOC_CONF": "pinned_use_background_threads:True",
             },
-            f"{8 * MIB} -1 -1",  # CUDA's own variable wins, and is all
+            f"{8 * MIB} -1 -1",  # CUDA's own variable wins, and the other is ignored
         ),
     ],
 )
@@ -163,8 +163,8 @@ def test_settings_are_taken_from_the_environment(python, variables, shown):
     assert python(program, **variables).stdout.strip() == shown
 
 
-# In a process of its own, for active bytes stay wrong, as CUDA's do.
-def test_memory_of_other_sizes_is_used_again_only_if_it_is_enough(python):
+# Runs in its own process, because active bytes stay wrong, as CUDA's do.
+def test_memory_of_other_sizes_is_reused_only_if_it_is_enough(python):
     program = (
         SHOW
         + """
@@ -220,12 +220,12 @@ def test_a_segment_that_the_host_does_not_have_fails_the_request(python):
             print("no host memory for a pinned block" in str(error))
     """
     )
-    # As many as there are numbers for, which CUDA counts beyond.
+    # The largest number; CUDA counts beyond it.
     result = python(program, PYTORCH_ALLOC_CONF=f"pinned_reserve_segment_size_mb:{1 << 60}")
     assert result.stdout == "True\nTrue\n"
 
 
-def test_a_mistake_in_the_environment_is_told_when_memory_is_pinned(python):
+def test_a_mistake_in_the_environment_is_raised_when_memory_is_pinned(python):
     program = """
         import torch
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Allocators of one's own: functions that give memory, for a pool or for everything."""
+"""Custom allocators: functions that provide memory, for a pool or for everything."""
 
 import ctypes
 import subprocess
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 
 class Notes:
-    """Functions that give memory straight from the device, and note what they were asked."""
+    """Functions that take memory straight from the device, and record their calls."""
 
     def __init__(self):
         self.given, self.freed = [], []
@@ -37,7 +37,7 @@ class Notes:
 
 
 def allocator_of(alloc, free):
-    """Return an allocator of two functions, which must live on: its memory may outlive the test."""
+    """Return an allocator of two functions, which is kept because its memory may outlive a test."""
     functions = ALLOC(alloc), FREE(free)
     KEPT.append(functions)
     return _C.custom_allocator(*(ctypes.cast(each, ctypes.c_void_p).value for each in functions))
@@ -85,7 +85,7 @@ def test_memory_that_is_not_the_programs_is_refused():
     pool = module.MemPool(allocator_of(lambda *_: ctypes.addressof(host), lambda *_: None))
     with (
         module.use_mem_pool(pool),
-        pytest.raises(RuntimeError, match="expected memory that it has of that device"),
+        pytest.raises(RuntimeError, match="expected memory of that device"),
     ):
         allocate(10)
 
@@ -115,7 +115,7 @@ def test_memory_straight_from_the_device():
     assert module.memory_reserved() == reserved
     _C.device_free(address)
     assert module.mem_get_info()[0] == before
-    with pytest.raises(ValueError, match="no memory of openreg_device_malloc begins"):
+    with pytest.raises(ValueError, match="no memory of openreg_device_malloc starts"):
         _C.device_free(address)
 
 
@@ -170,7 +170,7 @@ def test_functions_of_a_library_serve_a_pool(library):
 
 
 def test_allocator_of_everything(python):
-    """Each tensor is asked for, nothing is kept, and nothing is counted."""
+    """It is asked for each tensor, and nothing is cached or counted."""
     result = python(
         textwrap.dedent(
             f"""

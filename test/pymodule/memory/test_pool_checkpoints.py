@@ -1,4 +1,4 @@
-"""What is allocated in a memory pool is taken down and brought back, as compiled graphs need it."""
+"""Checkpoints of memory pools, which compiled graphs save and restore."""
 
 import gc
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 @pytest.fixture
 def pool():
-    """A pool as graphs have it: a number, whose user lets go of it at the end."""
+    """A pool as graphs use it: a number, whose user releases it at the end."""
     handle = module.graph_pool_handle()
     _C.begin_allocate_current_thread_to_pool(0, handle)
     _C.end_allocate_to_pool(0, handle)
@@ -49,7 +49,7 @@ def storages_of(*tensors):
 
 
 def without_owner(tensor):
-    """Another storage of the same memory, which does not own it."""
+    """Return another storage over the same memory, which does not own it."""
     storage = torch._C._construct_storage_from_data_pointer(
         tensor.data_ptr(), tensor.device, tensor.nbytes
     )
@@ -58,7 +58,7 @@ def without_owner(tensor):
 
 @pytest.mark.parametrize("kept", [[5], [5, 8], [5, 6], [0], [10], [], list(range(11))], ids=str)
 @pytest.mark.parametrize("size", [512, 700, 3 * MIB])
-def test_blocks_come_back_where_they_were(pool, kept, size):
+def test_blocks_are_restored_at_their_addresses(pool, kept, size):
     if size > MIB and len(kept) > 2:
         size = MIB
     tensors = allocate_in(pool, *[size] * 11)
@@ -78,7 +78,7 @@ def test_blocks_come_back_where_they_were(pool, kept, size):
     assert live(pool)
 
 
-def test_stale_storages_let_go_of_their_memory(pool):
+def test_stale_storages_lose_their_memory(pool):
     first = allocate_in(pool, MIB)
     state = _C.get_checkpoint_state(0, pool)
     stale = allocate_in(pool, MIB, 100)
@@ -92,14 +92,16 @@ def test_stale_storages_let_go_of_their_memory(pool):
 def test_memory_that_somebody_still_has_must_be_named(pool):
     state = _C.get_checkpoint_state(0, pool)
     unnamed = allocate_in(pool, MIB)
-    with pytest.raises(RuntimeError, match="a block is allocated that it did not have"):
+    with pytest.raises(
+        RuntimeError, match="a block is allocated that was not allocated in the checkpoint"
+    ):
         _C.set_checkpoint_pool_state(0, state, [], [])
     assert unnamed[0].sum().item() == 2 * MIB
     with pytest.raises(RuntimeError, match="does not own its memory"):
         _C.set_checkpoint_pool_state(0, state, storages_of(without_owner(unnamed[0])), [])
 
 
-def test_storages_become_the_owners_of_what_comes_back(pool):
+def test_storages_become_the_owners_of_restored_blocks(pool):
     outputs = allocate_in(pool, 2 * MIB, 2 * MIB, 20 * MIB)
     state = _C.get_checkpoint_state(0, pool)
     rebuilt = [without_owner(each) for each in outputs]
@@ -131,7 +133,7 @@ def test_live_allocations_are_exactly_those(pool):
     assert live(pool)
 
 
-def test_what_is_still_held_stays_its_owners(pool):
+def test_allocated_memory_stays_with_its_owner(pool):
     kept, gone = allocate_in(pool, 1000, 1000)
     state = _C.get_checkpoint_state(0, pool)
     address = gone.data_ptr()
@@ -144,7 +146,7 @@ def test_what_is_still_held_stays_its_owners(pool):
     assert live(pool, kept)
 
 
-def test_checkpoint_of_what_is_no_pool_is_refused():
+def test_checkpoint_of_an_unknown_pool_is_refused():
     with pytest.raises(ValueError, match="does not exist"):
         _C.get_checkpoint_state(0, module.graph_pool_handle())
     with pytest.raises(ValueError, match="expected \\(0, number\\)"):
@@ -153,7 +155,7 @@ def test_checkpoint_of_what_is_no_pool_is_refused():
         _C.end_allocate_to_pool(0, module.graph_pool_handle())
 
 
-def test_graph_pool_handles_are_names_of_pools_to_come():
+def test_graph_pool_handles_are_numbers_of_future_pools():
     first, second = module.graph_pool_handle(), module.graph_pool_handle()
     assert first[0] == second[0] == 0 and first[1] < second[1]
     assert segments_of(first) == []

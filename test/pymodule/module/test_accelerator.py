@@ -1,4 +1,4 @@
-"""`torch.accelerator`, PyTorch's generic face of the device, agrees with its own."""
+"""`torch.accelerator` agrees with the device module."""
 
 import pytest
 import torch

@@ -1,7 +1,7 @@
-"""Environment variables: a bad value is one sentence with variable, value and what is allowed.
+"""Environment variables: an invalid value gives a sentence with the variable and allowed values.
 
-A process reads its configuration once, so each value needs a process. One parent imports PyTorch
-without touching a device and forks a child for each value: that is allowed before first use.
+A process reads its configuration once, so each value needs a process. A parent process imports
+PyTorch without using a device and forks a child for each value.
 """
 
 import json

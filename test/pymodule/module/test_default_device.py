@@ -1,4 +1,4 @@
-"""Where factories make tensors when no device is named."""
+"""The device of factory functions without a device argument."""
 
 import numpy
 import pytest
@@ -36,13 +36,13 @@ def test_modules_have_their_parameters_there(default):
         assert {tensor.device for tensor in layer.state_dict().values()} == {default}
 
 
-def test_what_names_a_device_goes_there(default):
+def test_explicit_devices_override_the_default(default):
     assert torch.ones(2, device="cpu").is_cpu
     assert torch.ones_like(torch.ones(2, device="cpu")).is_cpu
     assert torch.from_numpy(numpy.ones(2)).is_cpu
 
 
-def test_default_device_is_told(default):
+def test_get_default_device(default):
     assert torch.get_default_device() == default
 
 

@@ -1,4 +1,4 @@
-"""Devices: counting, choosing, describing, and the errors for those that do not exist."""
+"""Devices: their number, the current one, their properties, and errors for missing devices."""
 
 import threading
 
@@ -84,7 +84,7 @@ def test_set_device_refuses_a_device_without_index():
         module.set_device(DEVICE)
 
 
-def test_set_device_refuses_what_is_no_device():
+def test_set_device_refuses_invalid_devices():
     with pytest.raises(ValueError, match="with a specified index or an integer, but got:1.5"):
         module.set_device(1.5)
 
@@ -263,7 +263,7 @@ def test_no_negative_index_becomes_the_current_device(function):
         module.memory_stats,
         module.mem_get_info,
         module.reset_peak_memory_stats,
-        # torch.cuda does not look at the index: an event is of the device that its handle names.
+        # torch.cuda ignores the index: the handle contains the device of the event.
         *(
             []
             if DEVICE == "cuda"

@@ -1,4 +1,4 @@
-"""Every public function says in numpydoc form what it takes, what it returns and what it raises."""
+"""Every public function has a numpydoc docstring with its parameters, result and exceptions."""
 
 import ast
 import inspect
@@ -27,7 +27,7 @@ def is_ours(value):
 
 
 def public():
-    """Yield name and object of public functions, classes, and methods of these, each once."""
+    """Yield the name and object of each public function, class and method, each once."""
     seen = set()
     for module in MODULES:
         for name in sorted(getattr(module, "__all__", vars(module))):
@@ -55,13 +55,13 @@ def section(text, heading):
 
 
 def parameters(function):
-    """Return the names of a function's parameters, but for its object."""
+    """Return the names of a function's parameters, without self and cls."""
     signature = inspect.signature(inspect.unwrap(function))
     return [name for name in signature.parameters if name not in ("self", "cls")]
 
 
 def raised(function):
-    """Return the names of the exceptions that a function raises in its own lines."""
+    """Return the names of the exceptions that a function raises directly."""
     source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
     names = set()
     for node in ast.walk(ast.parse(source)):
@@ -71,7 +71,7 @@ def raised(function):
 
 
 def lacking(function):
-    """Return what a function's docstring lacks, in words."""
+    """Return the problems of a function's docstring."""
     text = inspect.getdoc(function) or ""
     if not text:
         return ["a docstring"]
@@ -83,7 +83,7 @@ def lacking(function):
     returns = inspect.signature(inspect.unwrap(function)).return_annotation
     says = re.match(r"(.*\b[Rr]eturn|Whether)", text.split("\n")[0])
     is_told = says or section(text, "Returns") or section(text, "Yields")
-    # Of a context manager the summary says what it does.
+    # For a context manager the summary is enough.
     gives = returns not in (None, "None", inspect.Signature.empty) and "Iter" not in str(returns)
     if gives and not is_told:
         lacks.append("what is returned")
@@ -103,7 +103,7 @@ def test_it_is_documented(name):
     assert inspect.getdoc(PUBLIC[name]), f"{name} lacks a docstring"
 
 
-def test_functions_say_what_they_take_return_and_raise():
+def test_docstrings_are_complete():
     found = {name: lacking(function) for name, function in FUNCTIONS.items()}
     lines = [f"{name} lacks {', '.join(lacks)}" for name, lacks in found.items() if lacks]
     assert not lines, "\n".join(lines)
@@ -129,6 +129,6 @@ def documented(x):
         (inspect.getdoc(documented) + "\n\nRaises\n------\nValueError\n    Always.", []),
     ],
 )
-def test_what_is_lacking_is_named(text, lacks, monkeypatch):
+def test_problems_of_a_docstring_are_named(text, lacks, monkeypatch):
     monkeypatch.setattr(documented, "__doc__", text)
     assert lacking(documented) == lacks

@@ -1,5 +1,8 @@
-"""The integration points of a backend: a DispatchStub kernel, operators of its own with autograd
-and Meta kernels, and the two routes to CPU kernels."""
+"""The integration points of a backend.
+
+They are a DispatchStub kernel, custom operators with autograd and Meta kernels, and the two routes
+to CPU kernels.
+"""
 
 import pytest
 import torch
@@ -25,7 +28,7 @@ REAL_DTYPES = (
 
 
 def kernel_of(operator, key):
-    """The line of the dispatcher's table that says what serves a key."""
+    """Return the line of the dispatcher's table for a dispatch key."""
     table = torch._C._dispatch_dump_table(operator)
     return next(line for line in table.splitlines() if line.startswith(f"{key}:"))
 

@@ -1,4 +1,4 @@
-"""Where devices are placed: on the nodes and cores of a machine, this one or one imagined."""
+"""The placement of devices on NUMA nodes and cores, of this machine and of synthetic ones."""
 
 import os
 
@@ -19,18 +19,18 @@ for index in range(module.device_count()):
 BAD_DESCRIPTIONS = [
     {"HWLOC_XMLFILE": "/nonexistent"},
     {"HWLOC_SYNTHETIC": "no machine"},
-    {"HWLOC_COMPONENTS": "stop"},  # nothing may describe the machine
+    {"HWLOC_COMPONENTS": "stop"},  # no component may describe the machine
 ]
 
 
 def placements(result):
-    """Node and set of cores of each device, from what SHOW printed."""
+    """Return the node and the cores of each device, from the output of SHOW."""
     pairs = [line.split() for line in result.stdout.splitlines()]
     return [(int(node), cores_in(cores)) for node, cores in pairs]
 
 
 def cores_in(text):
-    """The numbers in a list as "0-3,8"."""
+    """Return the numbers in a list such as "0-3,8"."""
     ranges = [part.split("-") for part in text.split(",")]
     return {core for ends in ranges for core in range(int(ends[0]), int(ends[-1]) + 1)}
 

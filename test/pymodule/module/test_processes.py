@@ -1,4 +1,4 @@
-"""Other processes: a forked child of an initialized process has no devices; a spawned one does."""
+"""Other processes: after initialization, a forked child has no devices; a spawned one does."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ print(parent.sum().item())
         "torch.accelerator.synchronize()",
     ],
 )
-def test_forked_child_that_touches_a_device_is_told_why_not(python, code):
+def test_forked_child_that_uses_a_device_gets_an_error(python, code):
     assert python(FORK.format(code=code)).stdout == f"RuntimeError: {SENTENCE}\n4.0\n"
 
 
@@ -91,7 +91,7 @@ def test_child_forked_before_first_use_has_devices(python):
 
 
 def add_on_a_device(index, queue):
-    """Runs in a spawned process: sends a sum, and the generator's state, as plain Python."""
+    """In a spawned process: send a sum and the state of the generator as Python objects."""
     module.set_device(index)
     tensor = torch.arange(10.0, device=DEVICE)
     queue.put((tensor.get_device(), tensor.sum().item()))
@@ -106,7 +106,7 @@ def test_spawned_processes_have_devices_of_their_own():
 
 
 class Squares(torch.utils.data.Dataset):
-    """Numbers made on the CPU, as workers of a loader must."""
+    """A dataset of CPU tensors, as workers of a DataLoader require."""
 
     def __len__(self):
         return 8
@@ -132,7 +132,7 @@ def test_program_that_ends_right_after_backward_ends_well(python):
         weight = torch.ones(4, device=DEVICE, requires_grad=True)
         weight.sum().backward()
     """
-    for _ in range(8):  # a race of two threads: more than one chance to lose it
+    for _ in range(8):  # repeated, because two threads race
         python(code)
 
 
@@ -173,7 +173,7 @@ with stream:
         "tensor.to('cpu', non_blocking=True)",
     ],
 )
-def test_child_forked_from_a_process_with_work_pending_is_told_why_not(python, code):
+def test_child_forked_with_pending_work_gets_an_error(python, code):
     assert python(FORK_WITH_WORK.format(code=code)).stdout == f"{SENTENCE}\n0\n16.0\n"
 
 

@@ -1,4 +1,4 @@
-"""How the backend becomes known to PyTorch: by itself, by import, once, and only to its version."""
+"""Registration with PyTorch: automatic, by import, only once, and only for one version."""
 
 import importlib.metadata
 import os
@@ -31,7 +31,7 @@ SOURCES = Path(__file__).parents[3] / "pymodule" / "torch_openreg"
 
 @pytest.mark.skipif(not SOURCES.exists(), reason="a wheel's tests have no sources beside them")
 def test_every_file_of_the_package_is_installed():
-    """A build names them one by one."""
+    """The build lists the files one by one."""
     installed = Path(torch_openreg.__file__).parent
     names = {path.relative_to(SOURCES) for path in SOURCES.rglob("*.py")}
     assert len(names) > 50
@@ -94,7 +94,7 @@ def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(pyth
     )
 
 
-# What PyTorch reads its own version from, with another in it.
+# The file from which PyTorch reads its version, with another version.
 OTHER_PYTORCH = """
 import importlib.util, pathlib, sys, types
 file = pathlib.Path(importlib.util.find_spec("torch").origin).with_name("version.py")
@@ -189,7 +189,7 @@ def test_openreg_run_refuses_another_version_of_torch(tmp_path):
     (torch_folder / "__init__.py").write_text("raise AssertionError('PyTorch was loaded')")
     (torch_folder / "version.py").write_text("__version__ = '2.12.1+cpu'")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    environment.pop("OPENREG_DEVICE_TYPE", None)  # it would keep the mode
+    environment.pop("OPENREG_DEVICE_TYPE", None)  # otherwise the mode stays
     result = subprocess.run(
         [sys.executable, "-c", "import sys, _openreg_command as c; sys.exit(c.main())"]
         + ["run", sys.executable, "-c", "import torch"],

@@ -1,6 +1,6 @@
-"""Which devices a process sees: CUDA_VISIBLE_DEVICES in CUDA mode, else OPENREG_VISIBLE_DEVICES.
+"""The visible devices: CUDA_VISIBLE_DEVICES in CUDA mode, else OPENREG_VISIBLE_DEVICES.
 
-How the list is read is compared with PyTorch's own reader of CUDA's variable.
+The expected results come from PyTorch's own parser of CUDA's variable.
 """
 
 import os
@@ -34,7 +34,7 @@ names = lambda: [module.get_device_name(i) for i in range(module.device_count())
 
 @pytest.fixture
 def run(python):
-    """Run code that sees what `visible` says of three devices; returns what it printed."""
+    """Run code with a list of visible devices, of three devices; return what it printed."""
 
     def run(code, visible=None, **variables):
         chosen = {} if visible is None else {VARIABLE: visible}
@@ -43,7 +43,7 @@ def run(python):
     return run
 
 
-# ---- which, and in which order -------------------------------------------------------------------
+# ---- selection and order -------------------------------------------------------------------------
 
 LISTS = (
     ["0", "1", "2", "2,0", "1,2,0", "0,1,2", "", " ", "-1", "3", "x"]
@@ -53,7 +53,7 @@ LISTS = (
 
 
 def of_pytorch(monkeypatch, chosen):
-    """Return the numbers of the devices that PyTorch takes a list for, of three devices."""
+    """Return the devices that PyTorch selects for a list, of three devices."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
     numbers = torch.cuda._parse_visible_devices()
     end = next((place for place, number in enumerate(numbers) if number >= 3), len(numbers))
@@ -96,7 +96,7 @@ def test_uuids_choose_devices(run):
         assert printed == f"{[NAMES[number] for number in expected]}\n"
 
 
-def test_devices_have_what_is_theirs(run):
+def test_visible_devices_keep_properties_and_random_numbers(run):
     code = """
     module.manual_seed_all(3)
     for i in range(module.device_count()):
@@ -106,7 +106,7 @@ def test_devices_have_what_is_theirs(run):
               numbers[-1].item())
     """
     every = run(code).splitlines()
-    assert len({line.split()[-1] for line in every}) == 3  # the numbers of three GPUs
+    assert len({line.split()[-1] for line in every}) == 3  # three different GPUs
     assert run(code, "2,0").splitlines() == [every[2], every[0]]
 
 
@@ -129,7 +129,7 @@ def test_copies_and_streams_are_among_visible_devices(run):
     assert printed == f"1 [1.0, 2.0, 3.0, 4.0] True\n{name} error: invalid device ordinal\n"
 
 
-# ---- when it is read -----------------------------------------------------------------------------
+# ---- the time of reading -------------------------------------------------------------------------
 
 
 def test_a_program_may_set_the_variable_before_first_use(run):
@@ -183,7 +183,7 @@ def test_a_spawned_child_reads_its_own(monkeypatch):
 
 
 @pytest.mark.parametrize("chosen", ["", "-1", "7", "0,0"])
-def test_who_sees_no_devices_is_told_so(run, chosen):
+def test_a_process_without_visible_devices_gets_an_error(run, chosen):
     code = """
     torch.manual_seed(1)
     print(module.is_available(), module.device_count(), torch.accelerator.is_available(),
@@ -207,8 +207,8 @@ def test_who_sees_no_devices_is_told_so(run, chosen):
 
 # ---- several processes ---------------------------------------------------------------------------
 
-# A child that is forked before the devices are used sees others of them; `say` and `hear` are one
-# line of text.
+# A child that is forked before the first use of a device sees other devices. `say` and `hear`
+# exchange one line of text.
 TWO_PROCESSES = """
 there, here = os.pipe(), os.pipe()
 
@@ -315,6 +315,6 @@ def test_tensors_of_a_device_that_is_hidden_are_refused(run):
     process.join()
     """
     assert run(code).startswith(
-        "openreg: the handle is refused: it is of device 2 of the group, which "
+        "openreg: the handle is rejected: it belongs to device 2 of the group, which "
         f"{VARIABLE} hides from this process"
     )

@@ -1,4 +1,4 @@
-"""`nvidia-smi` of the simulated devices, run as scripts run it: found in PATH."""
+"""`nvidia-smi` for the simulated devices, found in PATH as scripts do."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ DEVICES = {
 
 
 def take_device(variables, index, mebibytes):
-    """In a peer: join the group and hold memory of one device."""
+    """Runs in a peer: join the group and allocate memory on one device."""
     os.environ.update(variables)
     peers.keep(
         "tensor", torch.empty(mebibytes << 20, dtype=torch.uint8, device=f"{DEVICE}:{index}")
@@ -37,7 +37,7 @@ def environment(own_group):
 
 @pytest.fixture
 def hold(environment):
-    """Start a process that holds so many MiB of one device; it ends with the test."""
+    """Start processes that allocate memory on one device; they end with the test."""
     with contextlib.ExitStack() as stack:
 
         def start(index, mebibytes):
@@ -51,7 +51,7 @@ def hold(environment):
 
 @pytest.fixture
 def nvidia_smi(environment):
-    """Run it, and return the lines that it printed."""
+    """Run nvidia-smi and return the lines that it prints."""
 
     def run(*arguments, expect=0, **variables):
         result = subprocess.run(
@@ -66,13 +66,13 @@ def nvidia_smi(environment):
     return run
 
 
-def test_library_and_program_lie_where_a_launcher_looks_for_them():
+def test_library_and_program_are_in_the_expected_folders():
     assert (library_folder() / LIBRARY).is_file()
     assert os.listdir(programs_folder()) == ["nvidia-smi"]
     assert os.access(programs_folder() / "nvidia-smi", os.X_OK)
 
 
-def test_it_does_without_pytorch(environment):
+def test_it_does_not_import_pytorch(environment):
     code = """
 import runpy, sys
 program, sys.argv = sys.argv[1], ["nvidia-smi", "-L"]
@@ -128,7 +128,7 @@ def test_fields_of_processes_are_csv(nvidia_smi, hold):
     assert rows[0].startswith(f"{second.pid}, ") and "python" in rows[0] and rows[1:] == [""]
 
 
-def test_devices_are_chosen_by_number_uuid_and_bus(nvidia_smi):
+def test_devices_are_selected_by_index_uuid_and_bus(nvidia_smi):
     for name in ("1", nvidia_smi("--query-gpu=uuid", "--format=csv,noheader")[1], "0000:02:00.0"):
         rows = nvidia_smi("--query-gpu=index", "--format=csv,noheader", "-i", name)
         assert rows == ["1", ""]
@@ -162,7 +162,7 @@ def test_table_shows_versions_devices_and_processes(nvidia_smi, hold):
         (["-L", "-i", "GPU-0"], 6, "No devices were found"),
     ],
 )
-def test_what_is_not_known_is_refused(nvidia_smi, arguments, status, sentence):
+def test_unknown_arguments_are_rejected(nvidia_smi, arguments, status, sentence):
     assert sentence in "\n".join(nvidia_smi(*arguments, expect=status))
 
 

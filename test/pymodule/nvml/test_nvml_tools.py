@@ -1,5 +1,5 @@
-"""Programs that nobody here wrote, over libnvidia-ml.so.1: two processes hold memory of a device
-each, and the tools are asked what they see.
+"""Third-party programs that use libnvidia-ml.so.1. Two processes allocate memory on one device
+each, and the tools must show them.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ def require(module):
 
 
 def take_and_work(variables, index, mebibytes):
-    """In a peer: hold memory of one device, and have it work until the peer ends."""
+    """Runs in a peer: allocate memory on one device and keep it busy until the peer ends."""
     os.environ.update(variables)
     peers.keep(
         "tensor", torch.empty(mebibytes << 20, dtype=torch.uint8, device=f"{DEVICE}:{index}")
@@ -49,7 +49,7 @@ def environment(own_group):
 
 @pytest.fixture(scope="module")
 def pids(environment):
-    """Processes that hold 100 MiB of device 0, and 300 of device 1, which works."""
+    """Processes that use 100 MiB of device 0 and 300 MiB of device 1, which is busy."""
     variables = DEVICES | {"OPENREG_GROUP": environment["OPENREG_GROUP"]}
     with peers.Peer() as first, peers.Peer() as second:
         started = [
@@ -62,7 +62,7 @@ def pids(environment):
 
 
 def await_busy(environment, percents):
-    """Look until that is seen: somebody who lists all groups may have looked before."""
+    """Sample until utilization is as expected: other tests that list groups take samples too."""
     asked = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
     command = [programs_folder() / "nvidia-smi", *asked]
     while subprocess.check_output(command, env=environment).split() != percents:
@@ -71,7 +71,7 @@ def await_busy(environment, percents):
 
 @pytest.fixture
 def run(environment):
-    """Run Python code, or a module with arguments, where the library is found."""
+    """Run Python code, or a module with arguments, with the library in the search path."""
 
     def run(code=None, *, module=(), **variables):
         arguments = ["-m", *module] if module else ["-c", textwrap.dedent(code)]
@@ -129,7 +129,7 @@ def test_pynvml_sees_memory_processes_and_work(run, pids):
 
 
 @require("pynvml")
-def test_pynvml_raises_what_it_raises_for_a_gpu_that_lacks_it(run):
+def test_pynvml_raises_not_supported_for_missing_features(run):
     run(
         """
         import pynvml as nvml
@@ -161,8 +161,8 @@ def test_pynvml_raises_what_it_raises_for_a_gpu_that_lacks_it(run):
 
 
 @require("pynvml")
-def test_every_function_that_pynvml_asks_a_device_is_there(run):
-    """But those for parts of a GPU, of which there are no handles."""
+def test_every_device_function_of_pynvml_exists(run):
+    """Except functions for partitions of a GPU, which have no handles."""
     missing = run(
         """
         import ctypes, inspect, pynvml, re
@@ -217,7 +217,7 @@ def test_nvitop_shows_devices_and_processes(run, pids):
     assert "ERROR" not in text
 
 
-def test_pytorch_counts_devices_by_nvml_as_cuda_visible_devices_says(run):
+def test_pytorch_counts_devices_by_nvml_and_cuda_visible_devices(run):
     code = "import torch.cuda; print(torch.cuda._device_count_nvml())"
     assert run(code) == "3\n"
     assert run(code, CUDA_VISIBLE_DEVICES="2,0") == "2\n"
@@ -228,7 +228,7 @@ def test_pytorch_counts_devices_by_nvml_as_cuda_visible_devices_says(run):
 
 
 @require("pynvml")
-def test_pytorch_asks_pynvml_of_its_devices(run, pids):
+def test_pytorch_uses_pynvml_for_its_devices(run, pids):
     printed = run(
         """
         import pynvml, torch

@@ -1,7 +1,7 @@
-"""PyTorch's operator database, asked which dtypes CUDA has, and run on a device.
+"""Run PyTorch's operator database on a device, and compare with the dtypes that it lists for CUDA.
 
-A program, which prints what fails and what runs against the database's word: within pytest, where
-every warning is kept with where it came from, it would take ten times as long.
+This is a program that prints what fails or runs contrary to the database. Within pytest, which
+records every warning with its origin, it would take ten times as long.
 """
 
 import json
@@ -18,7 +18,7 @@ from device import DEVICE  # noqa: E402
 from device import module as device_module  # noqa: E402
 
 SEED = 2024
-SAMPLES = 8  # of each operator and dtype: the first ones
+SAMPLES = 8  # the first samples per operator and dtype
 
 
 def name_of(dtype):
@@ -26,7 +26,7 @@ def name_of(dtype):
 
 
 def first_samples(info, dtype, **options):
-    torch.default_generator.manual_seed(SEED)  # not those of all devices that there might be
+    torch.default_generator.manual_seed(SEED)  # does not seed other devices
     device_module.manual_seed(SEED)
     made = info.sample_inputs(f"{DEVICE}:0", dtype, **options)
     with warnings.catch_warnings():
@@ -75,7 +75,7 @@ def is_differentiable(info, dtype):
 
 
 def what_fails(info):
-    """Of the pairs that CUDA has, by whether gradients are asked for, with what is raised."""
+    """Return the supported (operator, dtype) pairs that fail, by use of gradients, and why."""
     for dtype in sorted(info.dtypesIfCUDA, key=str):
         said = runs(call, info, first_samples(info, dtype))
         if said is not None:
@@ -88,10 +88,10 @@ def what_fails(info):
 
 
 def what_runs(info):
-    """Of the pairs that CUDA lacks and the CPU has."""
+    """Return the pairs that run although CUDA lacks them and only the CPU supports them."""
     on_cuda = set(info.dtypesIfCUDA)
     if torch.float16 in on_cuda:
-        on_cuda.add(torch.bfloat16)  # which the database leaves out when it finds no GPU
+        on_cuda.add(torch.bfloat16)  # the database omits it if there is no GPU
     for dtype in sorted(set(info.dtypes) - on_cuda, key=str):
         samples = [sample for sample in first_samples(info, dtype) if has_elements(sample)]
         if any(runs(call, info, [sample]) is None for sample in samples):
@@ -101,7 +101,7 @@ def what_runs(info):
 def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    # Samples seed all accelerators, and each that is not there keeps a trace of the call for later.
+    # Samples seed all accelerators, and an absent one stores a traceback of the call for later.
     torch.mtia.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None
     failing = {pair: said for info in op_db for pair, said in what_fails(info)}
     running = [pair for info in op_db for pair in what_runs(info)]

@@ -1,5 +1,5 @@
-"""Autocast as a region of code: its switches, nesting, threads, the cache of weights, and how it
-goes together with the rest of PyTorch.
+"""Autocast regions: switches, nesting, threads, the cache of weights, and the interaction with
+other parts of PyTorch.
 """
 
 import threading
@@ -149,7 +149,7 @@ def warning_of(device, dtype):
 
 @openreg_only("torch.autocast takes any dtype for cuda")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int8])
-def test_dtype_that_is_not_supported_disables_autocast_with_the_warning_of_pytorch(dtype):
+def test_unsupported_dtype_disables_autocast_with_pytorchs_warning(dtype):
     (words,), region = warning_of(DEVICE, dtype)
     start, _ = words.split(" Autocast only supports dtypes of ")
     (like,), _ = warning_of("cpu", dtype)
@@ -161,7 +161,7 @@ def test_dtype_that_is_not_supported_disables_autocast_with_the_warning_of_pytor
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, None])
-def test_dtype_that_is_supported_gives_no_warning(dtype):
+def test_supported_dtype_does_not_warn(dtype):
     assert warning_of(DEVICE, dtype)[0] == []
 
 
@@ -172,7 +172,7 @@ def test_device_that_does_not_exist_is_refused():
 
 
 def test_supported_dtypes_are_the_half_types():
-    if DEVICE != "cuda":  # which PyTorch does not ask
+    if DEVICE != "cuda":  # PyTorch does not query it
         assert module.get_amp_supported_dtype() == [torch.float16, torch.bfloat16]
     assert module.is_bf16_supported() is True
 
@@ -191,7 +191,7 @@ def test_bfloat16_and_tf32_are_native_from_capability_8_on(python):
 # ---- the interface of torch.cuda.amp -------------------------------------------------------------
 
 
-def test_our_own_autocast_takes_the_arguments_of_torch_cuda_amp():
+def test_own_autocast_accepts_the_arguments_of_torch_cuda_amp():
     with module.amp.autocast():
         assert (ones() @ ones()).dtype == torch.float16
     with module.amp.autocast(True, torch.bfloat16):
@@ -202,7 +202,7 @@ def test_our_own_autocast_takes_the_arguments_of_torch_cuda_amp():
         assert not torch.is_autocast_cache_enabled()
 
 
-def test_our_own_autocast_decorates_functions():
+def test_own_autocast_decorates_functions():
     @module.amp.autocast(dtype=torch.bfloat16)
     def product(x):
         return x @ x
@@ -214,7 +214,7 @@ def test_our_own_autocast_decorates_functions():
 
 
 def casts_during(work):
-    """Return how many casts to lower precision a piece of work takes."""
+    """Return how many casts to lower precision the work makes."""
     casts = []
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -243,7 +243,7 @@ def test_weight_is_cast_once_inside_one_region(weight):
     with torch.autocast(DEVICE):
         assert casts_during(twice) == 1
     with torch.autocast(DEVICE):
-        assert casts_during(twice) == 1  # again, for the cache went with the region
+        assert casts_during(twice) == 1  # again, because the cache ended with the region
 
 
 def test_weight_is_cast_for_each_use_without_the_cache(weight):
@@ -282,7 +282,7 @@ def test_cast_weights_are_freed_when_the_region_ends(weight):
     assert module.memory_allocated() == before
 
 
-def test_what_is_no_leaf_is_not_kept():
+def test_non_leaf_tensors_are_not_cached():
     x = ones(4, 4, requires_grad=True) * 2
     with torch.autocast(DEVICE):
         assert casts_during(lambda: (x @ x, x @ x)) == 4
@@ -301,7 +301,7 @@ def test_gradients_of_an_autocast_step_have_the_dtype_of_the_weights():
     assert layer.weight.grad.tolist() == [[2.0] * 4]
 
 
-def test_backward_takes_the_dtypes_that_forward_took():
+def test_backward_uses_the_dtypes_of_forward():
     weight = ones(4, 4, requires_grad=True)
     with torch.autocast(DEVICE):
         hidden = ones(4, 4) @ weight
@@ -339,7 +339,7 @@ def test_checkpoint_computes_again_under_the_same_autocast(use_reentrant):
 
 
 def square_function(**options):
-    """Return an autograd.Function that notes what its two halves saw, and the notes."""
+    """Return an autograd.Function that records what forward and backward saw, and the records."""
     seen = []
     forward_options = {key: value for key, value in options.items() if value is not None}
 
@@ -361,7 +361,7 @@ def square_function(**options):
     return Square, seen
 
 
-def test_custom_function_runs_in_the_dtype_asked_for_and_without_autocast():
+def test_custom_function_runs_in_the_given_dtype_without_autocast():
     square, seen = square_function(cast_inputs=torch.float32)
     x = torch.full((2,), 3.0, dtype=torch.float16, device=DEVICE, requires_grad=True)
     with torch.autocast(DEVICE):
@@ -370,7 +370,7 @@ def test_custom_function_runs_in_the_dtype_asked_for_and_without_autocast():
     assert x.grad.tolist() == [6.0, 6.0]
 
 
-def test_custom_function_without_a_dtype_goes_back_under_the_autocast_of_forward():
+def test_backward_of_a_custom_function_uses_the_autocast_of_forward():
     square, seen = square_function()
     x = torch.full((2,), 3.0, dtype=torch.float16, device=DEVICE, requires_grad=True)
     with torch.autocast(DEVICE):

@@ -1,7 +1,7 @@
-"""scaled_dot_product_attention: which implementation serves a call, and its values and gradients.
+"""scaled_dot_product_attention: the choice of the implementation, and values and gradients.
 
-Values are compared with the CPU: to the bit where its flash kernel runs on both sides, closely
-where the CPU takes another way.
+The tests compare values with the CPU: bit for bit if the flash kernel runs on both sides, and with
+a tolerance if the CPU uses another implementation.
 """
 
 import pytest
@@ -23,7 +23,7 @@ fused = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
 
 
 def inputs(dtype=torch.float32, queries=6, keys=9, heads=(3, 3)):
-    """Query, key and value of two batches, always the same ones."""
+    """Return query, key and value of two batches, the same at each call."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(2, heads[0], queries, 8), (2, heads[1], keys, 8), (2, heads[1], keys, 8)]
     return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
@@ -40,12 +40,12 @@ def on_device(tensors):
 
 
 def fused_attention(query, key, value, attn_mask=None, **options):
-    """The fused operator itself, also where scaled_dot_product_attention would not choose it."""
+    """Call the fused operator, even if scaled_dot_product_attention would not choose it."""
     return fused(query, key, value, attn_mask, **options)[0]
 
 
 def attend(tensors, bias=None, function=F.scaled_dot_product_attention, **options):
-    """The output, and the gradients of the tensors and of a bias that wants one."""
+    """Return the output, and the gradients of the tensors and of a bias that requires one."""
     leaves = [tensor.detach().clone().requires_grad_() for tensor in tensors]
     wanted = leaves + ([bias] if bias is not None and bias.requires_grad else [])
     output = function(*leaves, attn_mask=bias, **options)
@@ -86,7 +86,7 @@ def test_every_floating_dtype_is_fused(dtype):
     assert choice(*on_device(inputs(dtype))) == SDPBackend.OVERRIDEABLE
 
 
-def test_shared_heads_are_left_to_math():
+def test_shared_heads_use_math():
     tensors = inputs(heads=(4, 2))
     assert choice(*on_device(tensors), enable_gqa=True) == SDPBackend.MATH
     result = F.scaled_dot_product_attention(*on_device(tensors), enable_gqa=True)
@@ -94,14 +94,14 @@ def test_shared_heads_are_left_to_math():
     assert_close([result], [expected], torch.float32)
 
 
-def test_three_dimensions_are_left_to_math():
+def test_three_dimensions_use_math():
     tensors = [tensor[0] for tensor in inputs()]
     assert choice(*on_device(tensors)) == SDPBackend.MATH
     result = F.scaled_dot_product_attention(*on_device(tensors))
     assert_close([result], [F.scaled_dot_product_attention(*tensors)], torch.float32)
 
 
-def test_another_head_size_of_values_is_left_to_math():
+def test_another_head_size_of_values_uses_math():
     query, key, value = inputs()
     value = torch.cat([value, value], -1)
     tensors = on_device([query, key, value])
@@ -110,12 +110,12 @@ def test_another_head_size_of_values_is_left_to_math():
     assert_close([result], [F.scaled_dot_product_attention(query, key, value)], torch.float32)
 
 
-def test_sequences_of_no_length_are_left_to_math():
+def test_empty_sequences_use_math():
     query, key, value = on_device(inputs())
     assert choice(query, key[:, :, :0], value[:, :, :0]) == SDPBackend.MATH
 
 
-def test_a_mask_that_wants_a_gradient_is_left_to_math_as_on_the_cpu():
+def test_a_mask_that_requires_a_gradient_uses_math_as_on_the_cpu():
     tensors, bias = inputs(), mask("float")
     here = bias.to(DEVICE).requires_grad_()
     assert choice(*on_device(tensors), attn_mask=here) == SDPBackend.MATH
@@ -123,7 +123,7 @@ def test_a_mask_that_wants_a_gradient_is_left_to_math_as_on_the_cpu():
     assert_same(attend(on_device(tensors), here), attend(tensors, bias.requires_grad_()))
 
 
-def test_forward_gradients_are_left_to_math():
+def test_forward_gradients_use_math():
     query, key, value = on_device(inputs())
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(query, torch.ones_like(query))
@@ -143,7 +143,7 @@ def test_a_program_may_ask_for_any_fused_kernel(backend):
         assert choice(*tensors) == SDPBackend.OVERRIDEABLE
 
 
-def test_a_call_that_no_enabled_implementation_serves_raises():
+def test_a_call_without_an_enabled_implementation_raises():
     tensors = on_device(inputs(heads=(4, 2)))
     with (
         sdpa_kernel(SDPBackend.OVERRIDEABLE),
@@ -159,7 +159,7 @@ def test_a_call_that_no_enabled_implementation_serves_raises():
 @pytest.mark.parametrize(
     "options", [{}, {"is_causal": True}, {"scale": 0.3}, {"scale": -0.3}], ids=str
 )
-def test_values_and_gradients_are_the_cpus_to_the_bit(dtype, options):
+def test_values_and_gradients_equal_the_cpus_bit_for_bit(dtype, options):
     tensors = inputs(dtype)
     assert_same(attend(on_device(tensors), **options), attend(tensors, **options))
 
@@ -182,7 +182,7 @@ def test_causal_attention_of_any_shape_starts_at_the_first_key(queries, keys):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("shape", [(6, 9), (1, 9), (2, 1, 6, 9), (2, 3, 6, 1)], ids=str)
-def test_a_bias_gets_its_gradient_in_its_own_shape(dtype, shape):
+def test_the_gradient_of_a_bias_has_its_shape(dtype, shape):
     tensors = inputs(dtype)
     bias = torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=dtype)
     here = bias.to(DEVICE).requires_grad_()
@@ -192,7 +192,7 @@ def test_a_bias_gets_its_gradient_in_its_own_shape(dtype, shape):
 
 
 @pytest.mark.parametrize("wants_gradient", [False, True])
-def test_a_query_that_may_look_nowhere_sees_zero(wants_gradient):
+def test_a_query_whose_keys_are_all_masked_returns_zero(wants_gradient):
     tensors, bias = inputs(), mask("float")
     bias[2] = float("-inf")
     here = bias.to(DEVICE).requires_grad_(wants_gradient)
@@ -223,7 +223,7 @@ def test_autocast_computes_in_half_precision_and_only_once():
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("p", [0.3, 1.0])
-def test_dropout_draws_what_math_draws(dtype, p):
+def test_dropout_draws_the_numbers_of_math(dtype, p):
     tensors = on_device(inputs(dtype))
     torch.manual_seed(5)
     actual = attend(tensors, dropout_p=p)
@@ -235,19 +235,19 @@ def test_dropout_draws_what_math_draws(dtype, p):
     assert torch.equal(module.get_rng_state(), state)
 
 
-def test_each_call_drops_something_else():
+def test_each_call_drops_other_elements():
     tensors = on_device(inputs())
     first, second = (F.scaled_dot_product_attention(*tensors, dropout_p=0.5) for _ in range(2))
     assert not torch.equal(first, second)
 
 
-def test_without_dropout_the_generator_stands_still():
+def test_without_dropout_the_generator_does_not_advance():
     state = module.get_rng_state()
     attend(on_device(inputs()))
     assert torch.equal(module.get_rng_state(), state)
 
 
-def test_backward_drops_what_forward_dropped_after_other_draws():
+def test_backward_repeats_the_dropout_of_forward_after_other_draws():
     query, key, value = on_device(inputs(torch.float64))
     value.requires_grad_()
     results = fused(query, key, value, dropout_p=0.5, return_debug_mask=True)
@@ -260,7 +260,7 @@ def test_backward_drops_what_forward_dropped_after_other_draws():
 # ---- what the operator itself returns -----------------------------------------------------------
 
 
-def test_the_results_have_their_meaning():
+def test_the_results_are_those_that_pytorch_documents():
     query, key, value = inputs()
     output, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, weights = fused(
         *on_device([query, key, value])
@@ -269,11 +269,11 @@ def test_the_results_have_their_meaning():
     torch.testing.assert_close(output.cpu(), scores.softmax(-1) @ value)
     torch.testing.assert_close(logsumexp.cpu(), scores.logsumexp(-1))
     assert cum_q is None and cum_k is None and weights is None
-    assert seed is None and offset is None  # there is no dropout
+    assert seed is None and offset is None  # no dropout
     assert (max_q, max_k) == (6, 9)
 
 
-def test_seed_and_offset_say_where_dropout_started():
+def test_seed_and_offset_are_where_dropout_started():
     tensors = on_device(inputs())
     torch.manual_seed(11)
     first = fused(*tensors, dropout_p=0.5)
@@ -292,7 +292,7 @@ def test_the_debug_mask_is_the_weights_after_dropout():
     torch.testing.assert_close(output, weights @ value)
 
 
-def test_the_fused_operator_serves_values_of_another_head_size():
+def test_the_fused_operator_supports_values_of_another_head_size():
     query, key, value = inputs()
     value = value[..., :5].contiguous()
     result = fused(*on_device([query, key, value]))[0]
@@ -328,7 +328,7 @@ def test_gradients_with_dropout_and_bias_have_gradients():
     assert torch.autograd.gradgradcheck(attention, (*leaves, bias.requires_grad_()))
 
 
-def test_gradients_of_the_flash_kernel_have_none_as_on_the_cpu():
+def test_the_flash_kernel_has_no_second_derivative_as_on_the_cpu():
     for device in ("cpu", DEVICE):
         query, key, value = (tensor.to(device).requires_grad_() for tensor in inputs())
         output = F.scaled_dot_product_attention(query, key, value)

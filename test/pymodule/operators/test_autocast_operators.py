@@ -1,7 +1,8 @@
-"""Autocast, operator by operator: the table against PyTorch's, and every result's dtype and value
-against the CPU, which computes in the dtype that the operator's policy prescribes.
+"""Autocast, operator by operator: compares the policies with PyTorch's, and every result's dtype
+and value with the CPU, which computes in the dtype that the operator's policy prescribes.
 
-The arguments come from PyTorch's own test lists for CUDA. What they leave out has arguments here.
+The arguments come from PyTorch's own test lists for CUDA. Operators that they omit have arguments
+here.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ def lists():
 
 
 def entries(*names):
-    """Name the entries that can run: not cuDNN's, not division of Python 2, no malformed einsum."""
+    """Name the entries that can run: none of cuDNN, of Python 2's division, or malformed einsum."""
     cpu = AutocastTestLists("cpu")
     left_out = CUDNN | {"__div__", "einsum"}
     return [
@@ -61,14 +62,14 @@ def on_cpu_in(dtype, value):
 
 
 def functions(list_name, name):
-    """Return each function that the name has: in its module, and as a method."""
+    """Return each function with the name: in the module, and as a method."""
     modules = {"nn": torch._C._nn, "linalg": torch._C._linalg, "methods": torch.Tensor}
     owners = {modules.get(list_name.split("_")[0], torch), torch.Tensor}
     return [getattr(owner, name) for owner in owners if hasattr(owner, name)]
 
 
 def assert_same(actual, expected, dtype, tolerance=None):
-    """Compare results; with no tolerance they are equal to the bit, as the kernels are the same."""
+    """Compare results: bit for bit without a tolerance, because the kernels are the same."""
     if isinstance(expected, (list, tuple)):
         for one, other in zip(actual, expected, strict=True):
             assert_same(one, other, dtype, tolerance)
@@ -79,7 +80,7 @@ def assert_same(actual, expected, dtype, tolerance=None):
     torch.testing.assert_close(actual.cpu(), expected, equal_nan=True, **bounds)
 
 
-# Kernels that round in other places than the CPU's: the whole cell is one kernel, as on CUDA.
+# Kernels that round in other places than the CPU's: a whole cell is one kernel, as on CUDA.
 FUSED = {"lstm_cell", "gru_cell"}
 CLOSE = {"rtol": 1e-2, "atol": 1e-2}
 
@@ -240,7 +241,8 @@ OTHERS = {
     "_upsample_bicubic2d_aa": lambda: resized("_upsample_bicubic2d_aa", 2, False),
 }
 
-# These exist on CUDA alone: the reference is the device without autocast, on what was cast by hand.
+# These exist on CUDA only. The reference is the device without autocast, on explicitly cast
+# arguments.
 FUSED_CELLS = {
     "_thnn_fused_lstm_cell": lambda: (floats(2, 32), floats(2, 32), floats(2, 8), floats(32)),
     "_thnn_fused_gru_cell": lambda: (floats(2, 24), floats(2, 24), floats(2, 8), floats(24)),
@@ -257,7 +259,7 @@ def test_every_operator_with_a_policy_is_tried():
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_operator_that_the_lists_leave_out(name):
+def test_operator_that_the_lists_omit(name):
     policy_of = {entry.operator: entry.policy for entry in policies()}
     lower = policy_of[name.split()[0]] == "lower_precision"
     prescribed = torch.float16 if lower else torch.float32
@@ -280,7 +282,7 @@ def test_fused_cell_runs_in_lower_precision(name):
         assert torch.equal(one, other)
 
 
-def test_flash_attention_is_given_lower_precision():
+def test_flash_attention_gets_lower_precision():
     seen = []
 
     class Watch(TorchDispatchMode):
@@ -288,7 +290,8 @@ def test_flash_attention_is_given_lower_precision():
             seen.append((operator.name(), [a.dtype for a in args if isinstance(a, torch.Tensor)]))
             return operator(*args, **(kwargs or {}))
 
-    # In CUDA mode alone there is such a kernel; what it would have been given shows all the same.
+    # Only CUDA mode has such a kernel, but the arguments that it would get are visible in both
+    # modes.
     outcome = contextlib.nullcontext() if DEVICE == "cuda" else pytest.raises(NotImplementedError)
     arguments = [floats(1, 2, 8, 8) for _ in range(3)]
     with outcome, torch.autocast(DEVICE), Watch():
@@ -303,7 +306,7 @@ def test_doubles_and_integers_are_left_alone():
     for dtype in (torch.float64, torch.int32):
         x = torch.ones(2, 2, dtype=dtype, device=DEVICE)
         with torch.autocast(DEVICE):
-            if dtype.is_floating_point:  # there are no products of matrices of integers
+            if dtype.is_floating_point:  # there are no matrix products of integers
                 assert (x @ x).dtype == dtype
             assert torch.addcmul(x, x, x).dtype == dtype
 
@@ -316,7 +319,7 @@ def test_tensors_in_lists_and_optional_ones_are_cast():
         assert torch.nn.functional.linear(x.half(), x.half(), None).dtype == torch.float16
 
 
-def test_a_dtype_that_is_given_is_kept():
+def test_an_explicit_dtype_is_kept():
     x = halves(4)
     with torch.autocast(DEVICE):
         assert torch.sum(x, dtype=torch.float16).dtype == torch.float16
@@ -326,13 +329,13 @@ def test_a_dtype_that_is_given_is_kept():
 
 
 def test_an_optional_argument_does_not_widen_the_type():
-    # On CUDA, too, the bias has no say in what bilinear computes in.
+    # On CUDA, too, the bias does not affect the dtype in which bilinear computes.
     arguments = halves(2, 3), halves(2, 3), halves(4, 3, 3), floats(4)
     with torch.autocast(DEVICE):
         assert torch.bilinear(*arguments).dtype == torch.float16
 
 
-def test_a_half_that_is_not_autocasts_is_refused_where_types_are_compared():
+def test_another_half_type_than_autocasts_is_refused():
     x = torch.ones(4, dtype=torch.bfloat16, device=DEVICE)
     words = "Unexpected floating ScalarType in at::autocast::prioritize"
     with pytest.raises(RuntimeError, match=words), torch.autocast(DEVICE):
@@ -348,8 +351,8 @@ def test_in_place_operators_keep_their_dtype():
     assert x.tolist() == [[2.0, 2.0], [2.0, 2.0]]
 
 
-def test_operators_that_others_consist_of_are_not_cast_again():
-    # In the mathematics of attention, softmax would otherwise give float32.
+def test_operators_called_by_others_are_not_cast_again():
+    # Otherwise softmax in the math implementation of attention would return float32.
     q = halves(1, 2, 8, 8)
     with (
         torch.autocast(DEVICE),
@@ -361,11 +364,11 @@ def test_operators_that_others_consist_of_are_not_cast_again():
 def test_calls_that_need_no_cast_allocate_no_copies():
     def allocations():
         before = module.memory_stats()["allocation.all.allocated"]
-        x @ x  # some processors' kernels want memory of their own, too
+        x @ x  # kernels for some processors allocate temporary memory
         return module.memory_stats()["allocation.all.allocated"] - before
 
     x = halves(64, 64)
-    x @ x  # how it allocates is learnt by the first
+    x @ x  # the first call makes the output plan
     expected = allocations()
     with torch.autocast(DEVICE):
         assert allocations() == expected

@@ -1,4 +1,4 @@
-"""The parts of batch normalisation that SyncBatchNorm puts together give what the whole gives."""
+"""The operators of SyncBatchNorm compute together what batch normalization computes."""
 
 import pytest
 import torch
@@ -92,7 +92,7 @@ def test_gradients(dtype):
         close(actual, wanted, dtype)
 
 
-def test_only_what_is_asked_for_is_given():
+def test_only_requested_gradients_are_returned():
     x = of(torch.float32, 4, 2, 3)
     mean, inverse = torch.batch_norm_stats(x, EPSILON)
     parts = torch.batch_norm_backward_reduce(x, x, mean, inverse, None, False, False, True)

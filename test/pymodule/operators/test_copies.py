@@ -168,7 +168,7 @@ def test_clone_keeps_strides_and_owns_its_memory():
     assert torch.equal(tensor.cpu(), source().transpose(0, 1))
 
 
-def test_float8_tensor_survives_the_way_there_and_back():
+def test_float8_tensor_survives_a_round_trip():
     values = torch.tensor([0.5, 1.0, -2.0]).to(torch.float8_e4m3fn)
     back = values.to(DEVICE).cpu()
     assert torch.equal(back.view(torch.uint8), values.view(torch.uint8))

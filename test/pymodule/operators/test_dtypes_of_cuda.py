@@ -1,4 +1,4 @@
-"""Operators have the dtypes that PyTorch's database says CUDA has, no fewer and no more."""
+"""Operators support exactly the dtypes that PyTorch's database lists for CUDA."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ INTEGERS = ("int16", "int32", "int64", "int8", "uint8")
 ATTENTION = "a kernel of CUDA's that saves what only its own backward understands"
 SOURCE = "compiles a kernel for a GPU from source"
 
-# What the database says CUDA has, and fails here: exactly these, with why.
+# Pairs that the database lists for CUDA but that fail here: exactly these, with the reason.
 MISSING = {
     "jiterator_2inputs_2outputs": (ALL, SOURCE),
     "jiterator_4inputs_with_extra_args": (ALL, SOURCE),
@@ -27,7 +27,7 @@ MISSING = {
     "torch.ops.aten._flash_attention_forward": (ALL, ATTENTION),
 }
 if DEVICE != "cuda":
-    REAL = "torch.fft takes float16 where the device is CUDA's"
+    REAL = "torch.fft supports float16 on CUDA devices only"
     MISSING |= {
         f"fft.{name}{dimensions}": (("float16",), REAL)
         for name in ("fft", "hfft", "rfft", "ifft", "ihfft", "irfft")
@@ -35,12 +35,12 @@ if DEVICE != "cuda":
     }
 
 EIGHT_BITS = ("float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
-# What the database says CUDA lacks, and some sample runs here: exactly these, with why.
+# Pairs that the database does not list for CUDA but that run here with some sample: exactly these.
 TOO_MANY = {
-    "einsum": (INTEGERS, "samples without a matrix product, which run there, too"),
-    "inner": (INTEGERS, "a number's product, which runs there, too"),
-    "norm": (("complex32",), "the CPU's kernel has it"),
-    "norm.inf": (("complex32",), "the largest absolute value, of which each step runs there"),
+    "einsum": (INTEGERS, "samples without a matrix product, which run on CUDA, too"),
+    "inner": (INTEGERS, "a product of numbers, which runs on CUDA, too"),
+    "norm": (("complex32",), "the CPU's kernel supports it"),
+    "norm.inf": (("complex32",), "the largest absolute value; each step of it runs on CUDA"),
     "tensordot": (INTEGERS, "a sample of one element, multiplied without a matrix product"),
     "torch._scaled_mm": (EIGHT_BITS, "the CPU's kernel takes more 8-bit floats"),
     "torch._scaled_mm_v2": (EIGHT_BITS, "the CPU's kernel takes more 8-bit floats"),
@@ -65,11 +65,11 @@ def walked(own_group):
     return json.loads(walk.stdout)
 
 
-def test_what_cuda_has_runs(walked):
+def test_pairs_supported_by_cuda_run(walked):
     failing, expected = walked["failing"], pairs_of(MISSING)
     assert {pair: said for pair, said in failing.items() if pair not in expected} == {}
     assert expected - set(failing) == set(), "the table says that these fail"
 
 
-def test_what_cuda_lacks_is_refused(walked):
+def test_pairs_not_supported_by_cuda_are_refused(walked):
     assert set(walked["running"]) == pairs_of(TOO_MANY)

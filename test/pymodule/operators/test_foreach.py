@@ -1,11 +1,11 @@
-"""Where operators on lists of tensors take a tensor of no dimensions from, as on CUDA."""
+"""On which device operators on tensor lists accept a zero-dimensional tensor, as on CUDA."""
 
 import pytest
 import torch
 
 from device import DEVICE
 
-# Without alpha a tensor of no dimensions is taken for a number, wherever it is.
+# Without alpha, a zero-dimensional tensor counts as a number on any device.
 ADDS = {
     "_foreach_add": torch._foreach_add,
     "_foreach_add_": lambda tensors, *more, **named: (
@@ -34,7 +34,7 @@ def test_addend_on_the_device_is_added(name):
     assert all(torch.equal(a.cpu(), b) for a, b in zip(result, expected, strict=True))
 
 
-# Not by its kernel for whole lists: tensors of another dtype than the addend, and with gaps.
+# CUDA's list kernel does not support these: another dtype than the addend, and gaps.
 ONE_BY_ONE = {
     "another dtype": lambda: tensors(dtype=torch.float64),
     "with gaps": lambda: [torch.zeros(4, 2, device=DEVICE)[:, 0] for _ in range(2)],
@@ -43,7 +43,7 @@ ONE_BY_ONE = {
 
 @pytest.mark.parametrize("name", ADDS)
 @pytest.mark.parametrize("kind", ONE_BY_ONE)
-def test_what_cuda_adds_one_by_one_takes_an_addend_of_the_host(name, kind):
+def test_lists_without_a_cuda_list_kernel_accept_a_host_addend(name, kind):
     expected = [each.cpu() + 2 for each in ONE_BY_ONE[kind]()]
     result = ADDS[name](ONE_BY_ONE[kind](), torch.tensor(2.0), alpha=1)
     assert all(torch.equal(a.cpu(), b) for a, b in zip(result, expected, strict=True))
@@ -55,13 +55,13 @@ def test_addend_with_dimensions_is_refused(name):
         ADDS[name](tensors(), torch.ones(1), alpha=1.0)
 
 
-def test_tensors_are_needed():
+def test_empty_list_is_refused():
     with pytest.raises(RuntimeError, match="Tensor list must have at least one tensor"):
         torch._foreach_add([], torch.tensor(1.0, device=DEVICE), alpha=1.0)
 
 
 @pytest.mark.parametrize("operator", [torch._foreach_mul, torch._foreach_div])
-def test_factor_is_taken_from_the_host(operator):
+def test_host_factor_is_accepted(operator):
     result = operator(tensors(), torch.tensor(2.0))
     expected = operator([torch.arange(4.0)] * 2, torch.tensor(2.0))
     assert all(torch.equal(a.cpu(), b) for a, b in zip(result, expected, strict=True))

@@ -1,4 +1,4 @@
-"""The gradient scaler takes the steps that PyTorch's CPU scaler takes."""
+"""The gradient scaler takes the same steps as PyTorch's CPU scaler."""
 
 import copy
 
@@ -69,7 +69,7 @@ def test_step_with_a_gradient_that_is_not_finite_is_skipped(value):
         compare(host, device)
 
 
-def test_unscaled_gradients_are_those_of_no_scaling():
+def test_unscaled_gradients_equal_those_without_scaling():
     (model, _, _), (on_device, optimizer, scaler) = models()
     batch = batches()[0]
     model(batch).square().mean().backward()
@@ -101,20 +101,20 @@ def test_infinity_on_one_device_skips_the_step_on_both():
     assert scaler.get_scale() == 4.0
 
 
-def test_scaler_that_is_off_changes_nothing():
+def test_disabled_scaler_changes_nothing():
     scaler = module.amp.GradScaler(enabled=False)
     loss = torch.ones(1, device=DEVICE)
     assert scaler.scale(loss) is loss
     assert scaler.get_scale() == 1.0
 
 
-def test_our_own_scaler_is_for_this_device():
+def test_own_scaler_is_for_this_device():
     scaler = module.amp.GradScaler(init_scale=16.0)
     assert scaler.scale(torch.ones(1, device=DEVICE)).item() == 16.0
     assert scaler._scale.device.type == DEVICE
 
 
-def test_state_of_the_scaler_can_be_loaded_and_goes_on_from_there():
+def test_scaler_continues_from_a_loaded_state():
     _, device = models()
     for batch in batches()[:3]:
         step(device, batch)
@@ -124,14 +124,14 @@ def test_state_of_the_scaler_can_be_loaded_and_goes_on_from_there():
     assert scaler.state_dict()["_growth_tracker"] == 1
     assert resumed.state_dict() == scaler.state_dict()
     step((model, optimizer, resumed), batches()[3])
-    assert resumed.get_scale() == 4096.0  # the second good step in a row, one of them before
+    assert resumed.get_scale() == 4096.0  # the second finite step in a row; one came before saving
     assert resumed._get_growth_tracker() == 0
 
 
 # ---- several optimizers --------------------------------------------------------------------------
 
 
-def test_each_of_two_optimizers_skips_for_its_own_infinities():
+def test_each_of_two_optimizers_skips_only_for_its_own_infinities():
     parameters = [torch.ones(3, device=DEVICE, requires_grad=True) for _ in range(2)]
     optimizers = [torch.optim.SGD([parameter], lr=1.0) for parameter in parameters]
     scaler = torch.amp.GradScaler(DEVICE, init_scale=8.0)
@@ -171,7 +171,7 @@ def test_gradients_are_clipped_between_unscale_and_step():
 @pytest.mark.parametrize(
     "mistake", ["unscale twice", "unscale after step", "step twice", "no scale"]
 )
-def test_mistakes_are_refused_in_the_words_of_the_cpu(mistake):
+def test_errors_are_those_of_the_cpu(mistake):
     words = []
     for model, optimizer, scaler in models():
         if mistake != "no scale":
@@ -212,14 +212,14 @@ def operators_of(work):
 READS = "aten::_local_scalar_dense"
 
 
-def test_the_host_waits_for_nothing_before_the_step():
+def test_the_host_does_not_wait_before_the_step():
     _, (model, optimizer, scaler) = models()
     batch = batches()[0].to(DEVICE)
     loss = model(batch).square().mean()
     names = operators_of(lambda: scaler.scale(loss).backward())
     names += operators_of(lambda: scaler.unscale_(optimizer))
     assert READS not in names
-    # All gradients of the device in one launch.
+    # One launch handles all gradients of the device.
     assert names.count("aten::_amp_foreach_non_finite_check_and_unscale_") == 1
     assert operators_of(lambda: scaler.step(optimizer)).count(READS) == 1
     assert READS not in operators_of(scaler.update)
@@ -243,13 +243,13 @@ def test_optimizers_of_every_kind_take_the_steps_of_the_cpu(kind, how):
     assert sides[1][2].get_scale() == 1024.0 * 2**3 / 2 * 2**3
 
 
-def test_fused_optimizer_is_given_the_scale_and_what_was_found():
+def test_fused_optimizer_gets_the_scale_and_found_inf():
     _, (model, _, scaler) = models()
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     scaler.scale(model(batches()[0].to(DEVICE)).square().mean()).backward()
     names = operators_of(lambda: scaler.step(optimizer))
     assert "aten::_fused_adam_" in names
-    assert READS not in names  # it skips by itself: the host need not know
+    assert READS not in names  # it skips by itself, without the host
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])

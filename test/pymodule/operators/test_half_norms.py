@@ -1,4 +1,4 @@
-"""Normalisation of float16 and bfloat16: statistics are float32, and results rounded once."""
+"""Normalization of float16 and bfloat16: float32 statistics, and results that are rounded once."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""torch.ldexp computes and refuses what the CPU does: its kernel scales exactly where it can."""
+"""torch.ldexp returns and raises what the CPU does, and its kernel scales exactly if it can."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint16, torch.uint32, torch.uint64])
-def test_exponents_that_the_cpu_refuses_are_refused(way, dtype):
+def test_exponents_refused_by_the_cpu_are_refused(way, dtype):
     x, exponent = torch.ones(3), torch.ones(3, dtype=dtype)
     with pytest.raises(NotImplementedError) as refusal:
         WAYS[way](x, exponent)
@@ -25,7 +25,7 @@ def test_exponents_that_the_cpu_refuses_are_refused(way, dtype):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64, torch.float32])
-def test_numbers_that_no_power_of_two_reaches_in_one_step_are_exact(way, dtype):
+def test_numbers_that_need_several_powers_of_two_are_exact(way, dtype):
     x = torch.tensor([1e-38, -3e38, 0.1, float("nan"), float("inf"), 1e-45])
     exponent = torch.tensor([127, -128 if dtype.is_signed else 0, 1, 2, 3, 100]).to(dtype)
     expected = WAYS[way](x, exponent)

@@ -1,4 +1,4 @@
-"""Generators: seeding, states, and how they are kept apart; which operators draw from them."""
+"""Generators: seeding, states, independence, and which operators draw from them."""
 
 import struct
 import warnings
@@ -80,7 +80,7 @@ def test_devices_draw_independently():
     assert draw(f"{DEVICE}:0") == second
 
 
-def test_drawing_on_the_host_leaves_devices_alone():
+def test_drawing_on_the_host_does_not_affect_devices():
     torch.manual_seed(5)
     state = module.get_rng_state()
     torch.rand(10)
@@ -140,7 +140,7 @@ def test_state_with_an_impossible_offset_is_refused():
 
 
 def test_state_of_a_device_that_does_not_exist_is_refused():
-    sentence = "no default generator of device 2: there are 2 devices|^tuple index out of range$"
+    sentence = "no default generator for device 2: there are 2 devices|^tuple index out of range$"
     with pytest.raises(IndexError, match=sentence):
         module.get_rng_state(2)
 
@@ -153,7 +153,7 @@ def test_offset_can_be_read_and_set():
     assert draw() == first
 
 
-def test_default_generators_are_a_sequence_of_one_a_device():
+def test_default_generators_is_a_sequence_with_one_per_device():
     generators = module.default_generators
     assert len(generators) == 2
     assert [g.device for g in generators] == [torch.device(DEVICE, i) for i in (0, 1)]
@@ -228,7 +228,7 @@ def test_random_operator_without_a_kernel_refuses_by_name():
     state = module.get_rng_state()
     with torch.library._scoped_library("openreg_test", "FRAGMENT") as library:
         library.define("draw(Tensor x) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
-        library.impl("draw", torch.rand_like, "CPU")  # the host's generator is not to be used
+        library.impl("draw", torch.rand_like, "CPU")  # must not use the host's generator
         with pytest.raises(NotImplementedError, match="openreg_test::draw"):
             torch.ops.openreg_test.draw(torch.ones(4, device=DEVICE))
     assert torch.equal(module.get_rng_state(), state)

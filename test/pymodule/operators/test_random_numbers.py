@@ -1,9 +1,9 @@
-"""The numbers are those of an NVIDIA GPU: known answers, element by element.
+"""Random numbers equal those of an NVIDIA GPU: known answers, element by element.
 
-*Published* answers were printed by GPUs, in issues and notebooks about PyTorch; they have the
-digits that were printed. *Derived* ones follow from the documented algorithms (Philox4x32-10 and
-the mapping of PyTorch's CUDA kernels) and were worked out apart from this program. As long as a
-tensor fits in one wave of threads, its numbers do not depend on the GPU.
+*Published* answers were printed by GPUs, in issues and notebooks about PyTorch, with the digits
+that were printed. *Derived* answers follow from the documented algorithms (Philox4x32-10 and the
+mapping of PyTorch's CUDA kernels) and were computed independently of openreg. While a tensor fits
+in one wave of threads, its numbers do not depend on the GPU.
 """
 
 import pytest
@@ -13,7 +13,7 @@ from device import DEVICE, module
 
 
 def check(actual, expected, digits=4):
-    """Compare a tensor with numbers printed to so many digits; integers and masks exactly."""
+    """Compare a tensor with numbers printed to `digits` digits; integers and masks exactly."""
     expected = torch.tensor(expected).to(actual.dtype)
     tolerance = 0.51 * 10**-digits if actual.is_floating_point() else 0
     torch.testing.assert_close(actual.cpu(), expected, rtol=0, atol=tolerance)
@@ -219,7 +219,7 @@ def test_derived_multinomial():
 def test_offset_moves_by_whole_blocks_of_four_words():
     torch.rand(4, device=DEVICE)
     assert offset() == 4
-    # one wave of the default GPU: 132 multiprocessors of 2048 threads, four numbers a call
+    # one wave of the default GPU: 132 multiprocessors, 2048 threads each, four numbers per call
     torch.rand(132 * 2048 * 4, device=DEVICE)
     assert offset() == 8
     torch.rand(132 * 2048 * 4 + 1, device=DEVICE)
@@ -265,7 +265,7 @@ def test_moments_are_those_of_the_distributions():
         (torch.randint(0, 10, (n,), device=DEVICE).float(), 4.5, 8.25),
     ]
     for x, mean, variance in cases:
-        # standard error of the mean of a million draws is a thousandth of the deviation
+        # the standard error of the mean of a million draws is a thousandth of the deviation
         assert abs(x.mean().item() - mean) < 5e-3 * variance**0.5
         assert abs(x.var().item() / variance - 1) < 1e-2
 

@@ -1,5 +1,5 @@
-"""Random operators beyond the distributions themselves: the forms that have none of their own, what
-decides their numbers and what does not, generators and their states.
+"""Random operators built on the distributions, what determines their numbers, and generators and
+their states.
 """
 
 import math
@@ -30,7 +30,7 @@ def seeded():
 
 @pytest.fixture
 def threads():
-    """Changes how many threads PyTorch computes with."""
+    """Change PyTorch's number of threads, and restore it."""
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
@@ -67,7 +67,7 @@ def test_numbers_do_not_depend_on_the_number_of_threads(name, threads):
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
-def test_offset_moves_when_the_operator_is_called_and_does_not_look_at_the_data():
+def test_offset_advances_at_the_call_independently_of_the_data():
     for draw, words in ((torch.rand, 4), (torch.randn, 4), (torch.randperm, 8 + 4)):
         before = generator().get_offset()
         draw(5, device=DEVICE)
@@ -75,7 +75,7 @@ def test_offset_moves_when_the_operator_is_called_and_does_not_look_at_the_data(
 
 
 @pytest.mark.parametrize("dtype", EVERY)
-def test_integers_of_every_type_lie_in_their_range(dtype):
+def test_integers_of_every_type_are_in_their_range(dtype):
     drawn = torch.empty(5000, dtype=dtype, device=DEVICE).random_(0, 2)
     assert drawn.double().unique().tolist() == [0, 1]
     drawn = torch.empty(5000, dtype=dtype, device=DEVICE).random_()
@@ -151,7 +151,7 @@ def test_alpha_dropout_keeps_mean_and_deviation():
     drawn = functional.alpha_dropout(x, 0.25, training=True)
     torch.manual_seed(12)
     kept = torch.empty_like(x).bernoulli_(0.75).bool()
-    assert drawn[~kept].unique().numel() == 1  # the value of what is dropped
+    assert drawn[~kept].unique().numel() == 1  # the value of dropped elements
     scale = 1.7580993408473766
     a = 1 / math.sqrt((scale**2 * 0.25 + 1) * 0.75)
     torch.testing.assert_close(drawn[kept], x[kept] * a + scale * a * 0.25, rtol=1e-5, atol=1e-5)
@@ -216,7 +216,7 @@ def test_normal_initialisations_are_normal_numbers(fill, deviation):
 def test_truncated_normal_initialisation_stays_within_its_bounds():
     weight = nn.init.trunc_normal_(torch.empty(300, 300, device=DEVICE), std=2, a=-1, b=3)
     assert weight.min() >= -1 and weight.max() <= 3
-    assert abs(weight.mean().item() - 0.7257) < 0.02  # of scipy.stats.truncnorm(-0.5, 1.5, scale=2)
+    assert abs(weight.mean().item() - 0.7257) < 0.02  # scipy.stats.truncnorm(-0.5, 1.5, scale=2)
 
 
 def test_orthogonal_initialisation_is_orthogonal():
@@ -229,7 +229,7 @@ def test_sparse_initialisation_has_its_zeros():
     assert ((weight == 0).sum(0) == 15).all()
 
 
-def test_distributions_on_a_device_sample_there():
+def test_distributions_on_a_device_sample_on_the_device():
     one = torch.ones(50, device=DEVICE)
     half = one / 2
     samples = [
@@ -252,7 +252,7 @@ def test_distributions_on_a_device_sample_there():
 def test_a_gradient_flows_through_a_gamma_sample():
     alpha = torch.full((1000,), 3.0, device=DEVICE, requires_grad=True)
     torch.distributions.Gamma(alpha, torch.ones_like(alpha)).rsample().sum().backward()
-    # the mean of a gamma number is its shape, so the mean derivative is about 1
+    # the mean of a gamma variable is its shape, so the mean derivative is about 1
     assert abs(alpha.grad.mean().item() - 1) < 0.1
 
 
@@ -269,7 +269,7 @@ def test_offset_can_be_set_to_any_block():
         own.set_offset(6)
 
 
-def test_clone_goes_its_own_way():
+def test_clone_is_independent():
     own = torch.Generator(device=DEVICE).manual_seed(5)
     torch.rand(4, device=DEVICE, generator=own)
     clone = own.clone_state()
@@ -308,18 +308,18 @@ def test_device_module_of_pytorch_has_the_state():
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
 @pytest.mark.parametrize("preserve", [False, True])
-def test_checkpoint_draws_again_what_it_drew_when_it_preserves_the_state(use_reentrant, preserve):
+def test_checkpoint_repeats_its_draws_if_it_preserves_the_state(use_reentrant, preserve):
     x = torch.ones(4096, device=DEVICE, requires_grad=True)
     y = checkpoint(functional.dropout, x, use_reentrant=use_reentrant, preserve_rng_state=preserve)
     torch.rand(3, device=DEVICE)
     before = generator().get_offset()
     y.sum().backward()
-    assert torch.equal(x.grad, y.detach()) is preserve  # the second mask, the first
+    assert torch.equal(x.grad, y.detach()) is preserve  # the second mask equals the first
     if preserve:
         assert generator().get_offset() == before
 
 
-def test_a_generator_gives_threads_numbers_of_which_none_comes_twice():
+def test_threads_that_share_a_generator_draw_different_numbers():
     own = torch.Generator(device=DEVICE).manual_seed(5)
     expected = {tuple(torch.rand(4, device=DEVICE, generator=own).tolist()) for _ in range(200)}
     own.manual_seed(5)
@@ -362,7 +362,7 @@ def test_generator_of_a_device_is_refused_by_the_host():
         torch.empty(3).uniform_(generator=torch.Generator(device=DEVICE))
 
 
-def test_generator_of_another_device_is_drawn_from_as_one_of_its_own():
+def test_generator_of_another_device_of_the_type_is_accepted():
     own = torch.Generator(device=DEVICE).manual_seed(7)
     expected = torch.rand(5, device=DEVICE, generator=own)
     other = torch.Generator(device=f"{DEVICE}:1").manual_seed(7)
@@ -372,7 +372,7 @@ def test_generator_of_another_device_is_drawn_from_as_one_of_its_own():
     assert other.get_offset() > 4
 
 
-def test_permutation_of_nothing_asks_no_generator():
+def test_empty_permutation_ignores_the_generator():
     for device, generator in ((DEVICE, "cpu"), ("cpu", DEVICE), (f"{DEVICE}:0", f"{DEVICE}:1")):
         result = torch.randperm(0, device=device, generator=torch.Generator(device=generator))
         assert result.numel() == 0
@@ -388,7 +388,7 @@ def test_permutation_of_nothing_asks_no_generator():
         (torch.double, 2**53 + 1, r"n cannot be greater than 2\^53\+1 for Double"),
     ],
 )
-def test_permutation_that_its_type_cannot_hold_is_refused(dtype, most, sentence):
+def test_permutation_too_long_for_its_dtype_is_refused(dtype, most, sentence):
     out = torch.empty(0, dtype=dtype, device=DEVICE)
     if most <= 2**15:
         assert torch.randperm(most, out=out).numel() == most
@@ -397,14 +397,14 @@ def test_permutation_that_its_type_cannot_hold_is_refused(dtype, most, sentence)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
-def test_permutation_of_what_is_no_number_line_is_refused(dtype):
+def test_permutation_in_a_complex_or_bool_dtype_is_refused(dtype):
     with pytest.raises(NotImplementedError, match=f'"randperm_{DEVICE}" not implemented for'):
         torch.randperm(2, dtype=dtype, device=DEVICE)
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float, torch.double])
 @pytest.mark.parametrize("span", [(float("-inf"), 1), (0, float("nan")), (2, 1), "widest"])
-def test_uniform_refuses_bounds_in_the_words_of_the_host(dtype, span):
+def test_uniform_refuses_bounds_with_the_errors_of_the_cpu(dtype, span):
     most = torch.finfo(dtype).max
     bounds = (-most, most) if span == "widest" else span
     with pytest.raises(RuntimeError) as on_host:
@@ -427,8 +427,8 @@ def test_states_of_other_types_are_refused():
         own.set_state(torch.zeros(16))
 
 
-def test_a_state_set_at_the_host_of_a_gpu_is_taken():
-    # seed 3, offset 8, as CUDA serialises them
+def test_a_state_saved_on_a_gpu_is_accepted():
+    # seed 3 and offset 8, as CUDA serializes them
     state = torch.tensor([3, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0], dtype=torch.uint8)
     own = torch.Generator(device=DEVICE)
     own.set_state(state)
@@ -436,7 +436,7 @@ def test_a_state_set_at_the_host_of_a_gpu_is_taken():
     assert torch.equal(own.get_state(), state)
 
 
-def test_large_bounds_of_floats_move_to_what_the_type_holds():
+def test_large_bounds_of_floats_are_rounded_to_the_dtype():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         drawn = torch.empty(1000, dtype=torch.float32, device=DEVICE).random_(2**25 + 1, 2**26 - 1)

@@ -1,7 +1,8 @@
-"""Random numbers against records of GPUs, made by tools/record_cuda_random.py, and that program.
+"""Compares random numbers with records of GPUs, made by tools/record_cuda_random.py, and tests that
+program.
 
-No GPU was at hand when this was written, so there may be no record at all: then the first test is
-skipped, and what is tried here is the program, with the CPU and with our devices.
+There may be no record. Then the first test is skipped, and the others test the program with the CPU
+and with openreg's devices.
 """
 
 import copy
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch_openreg._version import TORCH_VERSION
 
 from device import DEVICE
 
@@ -37,7 +39,7 @@ def one_answer_a_call(tool):
 
 @pytest.fixture
 def record(one_answer_a_call):
-    """A record of a simulated device, to be spoilt."""
+    """Return a record of a simulated device, for tests that change it."""
     return copy.deepcopy(one_answer_a_call)
 
 
@@ -57,7 +59,7 @@ def test_numbers_are_those_of_the_recorded_gpu(path, python):
 
 
 @pytest.mark.parametrize("device", ["cpu", DEVICE])
-def test_a_record_of_a_device_is_what_the_device_gives(tool, device, tmp_path):
+def test_a_record_of_a_device_matches_the_device(tool, device, tmp_path):
     path = tmp_path / "record.json.gz"
     arguments = ["--device", device, "--largest", str(SMALL), "--output", str(path)]
     assert tool.main(arguments) == 0
@@ -77,7 +79,7 @@ def test_a_record_is_the_same_file_every_time(tool, record, tmp_path):
 def test_a_record_names_the_device_and_the_versions(record):
     assert record["device"] == DEVICE and "H100" in record["name"]
     assert (record["multiprocessors"], record["threads"]) == (132, 2048)
-    assert record["torch"].startswith("2.13")
+    assert record["torch"].startswith(TORCH_VERSION)
 
 
 @pytest.mark.parametrize("call", ["uniform_()", "normal_()", "poisson(small)", "randperm"])
@@ -93,14 +95,14 @@ def test_another_offset_is_a_difference(tool, record):
     assert len(list(tool.differences(record, DEVICE))) == 1
 
 
-def test_an_operator_that_is_gone_is_a_difference(tool, record):
+def test_a_missing_operator_is_a_difference(tool, record):
     case = next(case for case in record["answers"] if case["call"] == "uniform_()")
     case["dtype"] = "int64"
     (other,) = tool.differences(record, DEVICE)
     assert "not implemented for" in other["got"]
 
 
-def test_without_a_gpu_there_is_no_record_of_one(tool, capsys, tmp_path):
+def test_recording_a_gpu_without_one_fails(tool, capsys, tmp_path):
     if torch.cuda.is_available():
         pytest.skip("here is a GPU")
     with pytest.raises(SystemExit):
@@ -109,7 +111,7 @@ def test_without_a_gpu_there_is_no_record_of_one(tool, capsys, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_sizes_lie_round_every_boundary_of_the_layout(tool):
+def test_sizes_surround_every_boundary_of_the_layout(tool):
     sizes = tool.sizes_of({"multiprocessors": 132, "threads": 2048}, 1 << 24)
     wave = 132 * 2048
     for boundary in (1, 256, wave, 2 * wave, 4 * wave):

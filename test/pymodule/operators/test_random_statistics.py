@@ -1,7 +1,7 @@
-"""Each distribution against SciPy's, by the tests of Kolmogorov and Smirnov, or chi-square.
+"""Compares each distribution with SciPy's, by Kolmogorov-Smirnov or chi-square tests.
 
-Seeds are fixed, so every number here is always the same, and a test that passes once always does.
-A right distribution fails a seed in a thousand; a wrong one, of 10^5 numbers, hardly passes.
+Seeds are fixed, so the numbers never change, and a test that passes once always passes. A correct
+distribution fails one seed in a thousand. A wrong one hardly passes with 10^5 numbers.
 """
 
 from collections.abc import Callable
@@ -130,7 +130,7 @@ DISCRETE: dict[str, tuple[Callable[[], torch.Tensor], object]] = {
 
 
 def p_of_counts(numbers: np.ndarray, distribution) -> float:
-    """Chi-square over values of which at least five are expected; the last cell has all others."""
+    """Return the chi-square p-value. Cells expect at least five values; the last has all others."""
     low, high = distribution.ppf([1e-6, 1 - 1e-6])
     values = np.arange(int(low), int(high) + 1)
     expected = distribution.pmf(values) * numbers.size

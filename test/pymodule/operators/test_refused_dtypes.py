@@ -1,4 +1,4 @@
-"""What CUDA's kernels lack is refused in CUDA's words, with the mode's name in place of cuda."""
+"""Dtypes that CUDA's kernels lack raise CUDA's error; in openreg mode it says openreg for cuda."""
 
 import pytest
 import torch
@@ -85,15 +85,15 @@ def test_dtype_is_refused_by_the_name_of_the_kernel(name):
     )
 
 
-def test_operators_that_cuda_lacks_are_refused():
+def test_operators_missing_on_cuda_are_refused():
     backend = "CUDA" if DEVICE == "cuda" else DEVICE
     words = f"^Could not run 'aten::histogram.bin_ct' with arguments from the '{backend}' backend"
     with pytest.raises(NotImplementedError, match=words):
         torch.histogram(ones(4, dtype=torch.float32), 3)
 
 
-def test_what_has_no_elements_is_not_refused():
-    """CUDA's kernels return before they look at the dtype."""
+def test_empty_tensors_are_not_refused():
+    """CUDA's kernels return before they check the dtype."""
     assert torch.equal(ones(2, 0) @ ones(0, 3), torch.zeros(2, 3, dtype=torch.int64, device=DEVICE))
 
 
@@ -118,6 +118,6 @@ def test_lu_with_and_without_pivoting(pivot):
     assert info.tolist() == [0, 0]
 
 
-def test_lu_without_pivoting_tells_of_a_zero():
+def test_lu_without_pivoting_reports_a_zero_pivot():
     singular = torch.tensor([[1.0, 2.0], [2.0, 4.0]], device=DEVICE)
     assert torch.linalg.lu_factor_ex(singular, pivot=False).info.item() == 2

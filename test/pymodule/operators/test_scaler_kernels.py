@@ -1,5 +1,5 @@
-"""The gradient scaler's two operators against a plain reference, over random cases with infinities
-anywhere, and what they refuse.
+"""Compares the gradient scaler's two operators with a simple reference, on random cases with
+infinities in any position, and tests their errors.
 """
 
 import math
@@ -18,7 +18,7 @@ BAD = [math.inf, -math.inf, math.nan]
 
 
 def plain_unscale(gradients, inverse_scale):
-    """Return what the gradients become, and whether one was not finite."""
+    """Return the unscaled gradients, and whether one was not finite."""
     found = any(not math.isfinite(value) for g in gradients for value in g.double().tolist())
     compute = [g.double() if g.dtype == torch.float64 else g.float() for g in gradients]
     return [(c * inverse_scale).to(g.dtype) for c, g in zip(compute, gradients, strict=True)], found
@@ -29,7 +29,7 @@ def float32(value):
 
 
 def plain_update(scale, tracker, found, growth, backoff, interval):
-    """Return scale and tracker after a step, in the arithmetic that the definition asks for."""
+    """Return scale and tracker after a step, computed as the definition prescribes."""
     if found:
         return float32(scale * backoff), 0
     if tracker + 1 == interval:
@@ -39,7 +39,7 @@ def plain_update(scale, tracker, found, growth, backoff, interval):
 
 
 def random_gradients(draw):
-    """Draw up to 4 gradients of up to 40 elements: values of every size, sometimes a bad one."""
+    """Draw up to 4 gradients of up to 40 elements: values of all magnitudes, some not finite."""
     dtype = draw.choice(DTYPES)
     gradients = []
     for _ in range(draw.randrange(1, 5)):
@@ -51,13 +51,13 @@ def random_gradients(draw):
 
 
 def spoil(draw, gradients):
-    """Put what is not finite into one place or several."""
+    """Make one or several elements infinite or NaN."""
     places = [(g, index) for g in gradients for index in range(len(g))]
     for gradient, index in draw.sample(places, min(len(places), draw.choice([0, 0, 1, 1, 3]))):
         gradient[index] = draw.choice(BAD)
 
 
-def test_random_gradients_are_unscaled_as_the_definition_says():
+def test_random_gradients_are_unscaled_by_definition():
     draw = random.Random(0)
     found_inf = torch.zeros((), device=DEVICE)
     bad_cases = 0
@@ -78,7 +78,7 @@ def test_random_gradients_are_unscaled_as_the_definition_says():
     assert CASES / 4 < bad_cases < CASES * 3 / 4
 
 
-def test_random_steps_of_the_scale_are_as_the_definition_says():
+def test_random_scale_updates_follow_the_definition():
     draw = random.Random(0)
     scale, tracker = 2.0**16, 0
     on_device = torch.tensor(scale, device=DEVICE)
@@ -97,7 +97,7 @@ def test_random_steps_of_the_scale_are_as_the_definition_says():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_part_of_a_large_gradient_is_unscaled(dtype):
-    # Large enough for several threads, which each take a part.
+    # Large enough for several threads. Each takes a part.
     gradient = torch.ones(200_003, dtype=dtype, device=DEVICE)
     found_inf = torch.zeros((), device=DEVICE)
     half = torch.tensor(0.5, device=DEVICE)
@@ -131,7 +131,7 @@ def layouts(base):
 
 @pytest.mark.parametrize("layout", layouts(torch.empty(2, 2)))
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gradient_of_any_layout_is_unscaled_and_nothing_beside_it(layout, dtype):
+def test_only_the_gradient_is_unscaled_in_any_layout(layout, dtype):
     host = torch.arange(1, 36, dtype=dtype).view(5, 7)
     device = host.to(DEVICE)
     layouts(host)[layout].mul_(0.5)
@@ -141,14 +141,14 @@ def test_gradient_of_any_layout_is_unscaled_and_nothing_beside_it(layout, dtype)
     assert found_inf.item() == 0
 
 
-def test_what_was_found_before_stays_found():
+def test_found_inf_stays_set():
     found_inf = torch.ones((), device=DEVICE)
     UNSCALE([torch.ones(3, device=DEVICE)], found_inf, torch.tensor(0.5, device=DEVICE))
     assert found_inf.item() == 1
 
 
-def test_scaler_works_behind_what_its_stream_still_has_to_do():
-    # Large products, from the second on computed while the host goes on; the first and the last
+def test_scaler_runs_after_earlier_work_of_its_stream():
+    # Large products. From the second on the worker computes them. The first and the last
     # overflow.
     host = torch.rand(700, 700, generator=torch.Generator().manual_seed(0))
     device = host.to(DEVICE)
@@ -172,7 +172,7 @@ def test_scaler_works_behind_what_its_stream_still_has_to_do():
 
 
 def complaint(function, arguments):
-    """Return the type and the words of what is raised, without the device's name."""
+    """Return the type and message of the error, without the device's name."""
     with pytest.raises((RuntimeError, NotImplementedError)) as raised:
         function(*arguments)
     return type(raised.value), str(raised.value).split("\n")[0].replace("cpu", DEVICE)
@@ -201,17 +201,17 @@ def bad_scales(device):
 
 
 @pytest.mark.parametrize("case", range(len(bad_gradients("cpu"))))
-def test_gradients_are_refused_in_the_words_of_the_cpu(case):
+def test_errors_for_gradients_are_those_of_the_cpu(case):
     on_cpu, on_device = bad_gradients("cpu")[case], bad_gradients(DEVICE)[case]
     assert complaint(UNSCALE, on_device) == complaint(UNSCALE, on_cpu)
 
 
 @pytest.mark.parametrize("case", range(len(bad_scales("cpu"))))
-def test_scales_are_refused_in_the_words_of_the_cpu(case):
+def test_errors_for_scales_are_those_of_the_cpu(case):
     assert complaint(UPDATE, bad_scales(DEVICE)[case]) == complaint(UPDATE, bad_scales("cpu")[case])
 
 
-def test_numbers_must_be_on_the_device():
+def test_scale_and_found_inf_must_be_on_the_device():
     gradient, one = torch.ones(2, device=DEVICE), torch.ones(1, device=DEVICE)
     with pytest.raises(RuntimeError, match=f"inv_scale must be an? {NAME} tensor"):
         UNSCALE([gradient], one, torch.ones(1))
@@ -225,7 +225,7 @@ def test_gradient_on_another_device_is_refused():
         UNSCALE([one, torch.ones(2, device=f"{DEVICE}:1")], one, one)
 
 
-def test_no_gradients_are_no_work():
+def test_an_empty_list_of_gradients_is_accepted():
     found_inf = torch.zeros(1, device=DEVICE)
     UNSCALE([], found_inf, torch.ones(1, device=DEVICE))
     assert found_inf.item() == 0

@@ -1,4 +1,4 @@
-"""What the CPU lacks and CUDA has is computed wide and rounded once, in every form."""
+"""Dtypes that CUDA supports and the CPU lacks are computed in a wider dtype and rounded once."""
 
 import warnings
 
@@ -39,7 +39,7 @@ WIDE = {
 
 
 def numbers(*shape, dtype=torch.complex32, seed=0):
-    """Small ones, so that nothing overflows."""
+    """Return small numbers, so that nothing overflows."""
     generator = torch.Generator().manual_seed(seed)
     kind = torch.complex64 if dtype.is_complex else torch.float32
     return (torch.randn(shape, dtype=kind, generator=generator) / 2).to(dtype)
@@ -56,14 +56,14 @@ def on_device(value):
 
 
 def same(one, other):
-    """Bit by bit, where PyTorch's CPU cannot compare complex32."""
+    """Return whether bits are equal, because PyTorch's CPU cannot compare complex32."""
     assert one.dtype == other.dtype
     one, other = (torch.view_as_real(x) if x.is_complex() else x for x in (one.cpu(), other.cpu()))
     return torch.equal(one, other)
 
 
 def check(function, *arguments, dtype):
-    """Against the CPU's numbers in the widest dtype, rounded."""
+    """Compare with the CPU's results in the widest dtype, rounded."""
     actual = function(*map(on_device, arguments))
     expected = function(*map(wide, arguments))
     assert actual.dtype == dtype
@@ -78,7 +78,7 @@ def test_functions_of_complex32(name):
     x = numbers(5, 7)
     actual = check(getattr(torch, name), x, dtype=result)
     once = getattr(torch, name)(x.to(torch.complex64)).to(result)
-    assert same(actual, once)  # not a bit of it is rounded twice
+    assert same(actual, once)  # no element is rounded twice
 
 
 @pytest.mark.parametrize("name", sorted(UNARY - {"angle"}))
@@ -124,7 +124,7 @@ def test_arithmetic_of_complex32(name):
         check(ARITHMETIC[name], numbers(5, 7), numbers(5, 7, seed=1), dtype=torch.complex32)
 
 
-def test_dtype_that_is_asked_for():
+def test_explicit_dtype():
     x = numbers(5, dtype=torch.float16)
     assert x.to(DEVICE).sum(dtype=torch.complex32).dtype == torch.complex32
     assert numbers(5).to(DEVICE).prod(0, dtype=torch.complex64).dtype == torch.complex64
@@ -132,7 +132,7 @@ def test_dtype_that_is_asked_for():
     assert same(eye, torch.eye(3).to(torch.complex32))
 
 
-def test_promotion_is_that_of_the_program():
+def test_promotion_uses_the_programs_dtypes():
     x, real = numbers(5).to(DEVICE), numbers(5, dtype=torch.float16).to(DEVICE)
     assert (x / real).dtype == (real / (1 + 2j)).dtype == torch.complex32
     assert (x / real.float()).dtype == torch.complex64
@@ -173,7 +173,7 @@ TRANSFORMS = {
     "irfft": lambda x: torch.fft.irfft(x, n=8),
     "hfft": lambda x: torch.fft.hfft(x, n=8),
 }
-if DEVICE == "cuda":  # torch.fft asks for float16 whether the device is CUDA's
+if DEVICE == "cuda":  # torch.fft allows float16 on CUDA only
     TRANSFORMS |= {
         "rfft": lambda x: torch.fft.rfft(x.real.contiguous()),
         "fft of real numbers": lambda x: torch.fft.fft(x.real.contiguous()),
@@ -239,7 +239,7 @@ def test_partly_overlapping_memory_is_refused():
         torch.exp(x[1:], out=x[:-1])
 
 
-def test_what_is_computed_wide_is_not_waited_for(close_gate):
+def test_computing_in_a_wider_dtype_does_not_wait(close_gate):
     x = numbers(64, 64).to(DEVICE)
     expected = [x.exp(), x.sum(1), x / 3]
     gate = close_gate()
@@ -259,7 +259,9 @@ INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 def test_histogram_of_integers(dtype):
     x = torch.arange(100).to(dtype)
     counts = torch.histc(x.to(DEVICE), bins=100, min=0, max=100)
-    assert counts.dtype == dtype and counts.tolist() == [1] * 100  # 0.29 * 100 rounds down wrongly
+    assert (
+        counts.dtype == dtype and counts.tolist() == [1] * 100
+    )  # in floating point, 0.29 * 100 would round down wrongly
     assert torch.histc(x.to(DEVICE), bins=3).tolist() == [33, 33, 34]
     assert torch.histc(x.to(DEVICE), bins=2, min=10, max=20).tolist() == [5, 6]
     out = torch.empty(0, dtype=dtype, device=DEVICE)

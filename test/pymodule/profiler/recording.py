@@ -1,4 +1,4 @@
-"""Profiles of work on devices, and the traces that PyTorch writes of them."""
+"""Helpers that profile work on devices and read the traces that PyTorch writes."""
 
 import json
 
@@ -15,7 +15,7 @@ CALLS = ("cuda_runtime", "privateuse1_runtime")
 def recorded(act, *, behind_all=True, **options):
     """Call ``act`` within a profile of host and devices, and return the profile.
 
-    Devices have nothing to do when it begins, unless not ``behind_all``.
+    If ``behind_all``, the devices are idle when the profile begins.
     """
     for index in range(module.device_count()) if behind_all else ():
         module.synchronize(index)
@@ -26,7 +26,7 @@ def recorded(act, *, behind_all=True, **options):
 
 
 class Trace:
-    """What stands in the file of a profile."""
+    """The trace file of a profile."""
 
     def __init__(self, profiler, folder):
         path = folder / "trace.json"
@@ -35,7 +35,7 @@ class Trace:
         self.all = self.file["traceEvents"]
 
     def of(self, *categories):
-        """Return the events of some categories, by the time at which they began."""
+        """Return the events of some categories, ordered by their start."""
         found = [event for event in self.all if event.get("cat") in categories]
         return sorted(found, key=lambda event: event["ts"])
 
@@ -60,12 +60,12 @@ def end(event):
 
 
 def contains(outer, inner):
-    """Whether one event lasts as long as the other or longer; times are rounded to nanoseconds."""
+    """Return whether one event contains another. Times are rounded to nanoseconds."""
     return outer["ts"] <= inner["ts"] + 0.002 and end(inner) <= end(outer) + 0.002
 
 
 def track(event):
-    """Return the device and the stream."""
+    """Return the device and the stream of an event."""
     return event["pid"], event["tid"]
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's profiler with this backend: host times always, device times from events."""
+"""PyTorch's legacy profiler: host times, and device times from events."""
 
 import pytest
 import torch

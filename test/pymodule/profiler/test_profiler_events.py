@@ -1,4 +1,4 @@
-"""Work on devices as events of a profile: which, where, when, and linked to what."""
+"""Work on devices as events of a profile: names, tracks, times and links."""
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ def test_copy_has_kind_bytes_and_rate(tmp_path, make, name):
     assert event["args"]["memory bandwidth (GB/s)"] == pytest.approx(rate, rel=0.01)
 
 
-def test_number_that_goes_to_the_host_is_a_copy(tmp_path):
+def test_item_is_a_copy_to_the_host(tmp_path):
     x = square()[0, 0]
     (event,) = Trace(recorded(x.item), tmp_path).work()
     assert (event["name"], event["args"]["bytes"]) == ("Memcpy DtoH (Device -> Pageable)", 4)
@@ -90,7 +90,7 @@ def nothing_queued():
     torch_openreg._C.set_queues_everything(before)
 
 
-def test_what_the_caller_does_itself_is_recorded(tmp_path, nothing_queued):
+def test_inline_work_is_recorded(tmp_path, nothing_queued):
     x = square()
     trace = Trace(recorded(lambda: x @ x), tmp_path)
     kernel = trace.one("mm_kernel")
@@ -99,9 +99,9 @@ def test_what_the_caller_does_itself_is_recorded(tmp_path, nothing_queued):
     assert (call["ts"], call["dur"]) == (kernel["ts"], kernel["dur"])
 
 
-def test_queued_work_is_stamped_where_it_is_done(tmp_path, close_gate):
+def test_queued_work_has_the_time_of_its_execution(tmp_path, close_gate):
     x = square()
-    x @ x, x + x  # of which a like one ran before
+    x @ x, x + x  # similar ones ran before, so these are queued
 
     def work():
         gate = close_gate()
@@ -180,7 +180,7 @@ def test_table_has_the_time_of_the_device():
     assert column in profiler.key_averages().table()
 
 
-def test_second_device_is_waited_for_when_a_profile_ends(close_gate):
+def test_the_end_of_a_profile_waits_for_all_devices(close_gate):
     y = square(1, size=256)
     y @ y
 
@@ -193,7 +193,7 @@ def test_second_device_is_waited_for_when_a_profile_ends(close_gate):
     assert [e.device_index for e in profiler.events() if e.name == "mm_kernel"] == [1]
 
 
-def test_work_from_before_has_no_operator(tmp_path, close_gate):
+def test_work_submitted_before_the_profile_has_no_operator(tmp_path, close_gate):
     x = square()
     x @ x
     gate = close_gate()
@@ -204,7 +204,7 @@ def test_work_from_before_has_no_operator(tmp_path, close_gate):
     assert trace.of("ac2g") == []
 
 
-def test_profile_of_the_devices_alone_names_kernels():
+def test_profile_of_devices_only_names_kernels():
     x = square()
 
     def work():
@@ -217,7 +217,7 @@ def test_profile_of_the_devices_alone_names_kernels():
     assert not any(name.startswith("aten::") for name in names)
 
 
-def test_profile_of_the_host_alone_has_no_work_of_devices(tmp_path):
+def test_profile_of_the_host_only_has_no_device_events(tmp_path):
     x = square()
     profiler = recorded(lambda: x @ x, activities=[ProfilerActivity.CPU])
     assert Trace(profiler, tmp_path).work() == []
@@ -235,7 +235,7 @@ def test_failing_launch_is_recorded():
     assert "mm_kernel" in {event.name for event in profiler.events()}
 
 
-def test_one_profile_has_nothing_of_another():
+def test_profiles_are_independent():
     x = square()
     first = recorded(lambda: x @ x)
     second = recorded(lambda: x + x)
@@ -284,7 +284,7 @@ def test_nvtx_mark_is_a_moment_of_the_host(tmp_path):
     assert trace.one("here")["cat"] == "user_annotation"
 
 
-def test_collection_is_switched_off_and_on(tmp_path):
+def test_collection_can_be_toggled(tmp_path):
     x = square()
     module.synchronize()
     with torch.profiler.profile() as profiler:
@@ -298,7 +298,7 @@ def test_collection_is_switched_off_and_on(tmp_path):
     assert {"aten::mm", "aten::relu", "aten::exp"} <= {e["name"] for e in trace.of("cpu_op")}
 
 
-def test_collection_is_not_switched_on_where_there_is_none(tmp_path):
+def test_collection_is_not_toggled_without_a_profile(tmp_path):
     x = square()
     with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as profiler:
         profiler.toggle_collection_dynamic(True, [DEVICE_ACTIVITY])
@@ -306,7 +306,7 @@ def test_collection_is_not_switched_on_where_there_is_none(tmp_path):
     assert Trace(profiler, tmp_path).work() == []
 
 
-def test_wait_of_a_stream_is_visible(tmp_path, close_gate):
+def test_stream_wait_is_an_event(tmp_path, close_gate):
     x = square()
     side = module.Stream()
 
@@ -330,7 +330,7 @@ def test_wait_of_a_stream_is_visible(tmp_path, close_gate):
     assert "Stream Wait Event" not in {event.key for event in profiler.key_averages()}
 
 
-def test_depth_of_a_queue_and_busy_time_are_counted(tmp_path, close_gate):
+def test_queue_depth_and_busy_time_are_counters(tmp_path, close_gate):
     x = square()
     x + x
 

@@ -1,4 +1,4 @@
-"""Replays of graphs in a profile: every node is a kernel, and one call launched them."""
+"""Replays of graphs in a profile: each node is a kernel, and one call launches all of them."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ CALL = "cudaGraphLaunch" if DEVICE == "cuda" else "openregGraphLaunch"
 
 @pytest.fixture
 def step():
-    """A graph of two kernels, and where it writes."""
+    """Capture a graph of two kernels. Return it and the tensor that it writes."""
     x = square()
     graph = module.CUDAGraph()
     with module.graph(graph):
@@ -43,7 +43,7 @@ def test_nodes_of_a_replay_are_kernels(tmp_path, step):
     ]
 
 
-def test_nodes_of_a_queued_replay_are_done_where_it_is(tmp_path, step, close_gate):
+def test_nodes_of_a_queued_replay_have_the_time_of_its_execution(tmp_path, step, close_gate):
     graph, _ = step
 
     def work():
@@ -81,7 +81,7 @@ def test_table_has_the_time_of_nodes(step):
     assert rows["relu_kernel"].self_device_time_total > 0
 
 
-def test_replay_within_another_graph_has_each_node_once(tmp_path, step):
+def test_a_replay_in_another_graph_has_each_node_once(tmp_path, step):
     graph, y = step
     outer = module.CUDAGraph()
     with module.graph(outer):

@@ -1,4 +1,4 @@
-"""What PyTorch makes of profiles: schedules, handlers, memory, stacks, and the older profilers."""
+"""PyTorch's reports on profiles: schedules, handlers, memory, stacks, and the legacy profilers."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ from device import DEVICE, module
 BOTH = [ProfilerActivity.CPU, DEVICE_ACTIVITY]
 
 
-def test_schedule_hands_over_the_active_steps():
+def test_schedule_records_the_active_steps():
     x = square()
     handed_over = []
 
@@ -85,7 +85,7 @@ def test_stacks_are_written_with_device_time(tmp_path):
 
 
 @pytest.mark.parametrize("use_kineto", [False, True])
-def test_older_profiler_has_device_times(use_kineto):
+def test_legacy_profiler_has_device_times(use_kineto):
     x = square()
     with torch.autograd.profiler.profile(use_device=DEVICE, use_kineto=use_kineto) as profiler:
         x @ x
@@ -103,7 +103,7 @@ def test_ranges_for_other_tools_change_nothing():
 
 def test_benchmark_timer_waits_for_the_device(everything_queued):
     x = square(size=512)
-    Timer("x @ x", globals={"x": x}).timeit(20)  # takes long, and is queued in no time
+    Timer("x @ x", globals={"x": x}).timeit(20)  # executes slowly, but is queued quickly
     assert module.current_stream().query()
 
 

@@ -55,7 +55,7 @@ def test_gradients_of_a_network_agree_with_the_cpu(name, device):
         torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_training_takes_the_path_of_the_cpu():
+def test_training_agrees_with_the_cpu():
     def train(device):
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Linear(8, 5))
@@ -209,7 +209,7 @@ def test_custom_function_runs_on_the_device():
     assert x.grad.tolist() == [3.0, 3.0]
 
 
-def test_backward_runs_with_the_device_of_its_graph_as_the_current_one():
+def test_the_graphs_device_is_current_during_backward():
     seen = []
 
     class Look(torch.autograd.Function):
@@ -236,7 +236,7 @@ def test_saved_tensor_changed_in_place_is_an_error():
         y.sum().backward()
 
 
-def test_saved_tensors_may_wait_on_the_host():
+def test_saved_tensors_can_be_offloaded_to_the_host():
     x = samples.make(DEVICE).x.requires_grad_()
     with torch.autograd.graph.save_on_cpu(device_type=DEVICE):
         y = (x * x).sum()
@@ -293,7 +293,7 @@ def test_threads_add_to_one_gradient():
     assert weight.grad.tolist() == [160.0] * 4
 
 
-def test_gradients_known_to_be_zero_take_no_memory():
+def test_zero_gradients_need_no_memory():
     for device in ("cpu", DEVICE):
         before = module.memory_allocated()
         zeros = torch._efficientzerotensor(1000, device=device)
@@ -324,7 +324,7 @@ def test_inference_mode_runs():
     assert x.is_inference() and x.tolist() == [5.0, 2.0]
 
 
-def test_view_in_inference_mode_is_what_its_base_is():
+def test_view_in_inference_mode_is_inference_like_its_base():
     for device in ("cpu", DEVICE):
         base = torch.ones(2, 3, device=device)
         with torch.inference_mode():

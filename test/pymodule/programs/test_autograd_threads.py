@@ -1,4 +1,4 @@
-"""OPENREG_AUTOGRAD_THREADS: on which thread a backward runs, in all threads of a program."""
+"""OPENREG_AUTOGRAD_THREADS: the thread on which backward runs, for all threads of a program."""
 
 import json
 import subprocess
@@ -83,7 +83,7 @@ def run(own_group):
 
 
 @pytest.mark.parametrize(("value", "thread"), [("0", "calling"), ("1", "other"), ("", "other")])
-def test_backward_runs_on_the_thread_that_is_asked_for(run, value, thread):
+def test_backward_runs_on_the_configured_thread(run, value, thread):
     result = run(value)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == {

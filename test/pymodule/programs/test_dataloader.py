@@ -1,4 +1,4 @@
-"""Loaders feed a device: from this process, from workers, through pinned memory."""
+"""Data loaders feed a device: from this process, from workers, and through pinned memory."""
 
 import pytest
 import torch
@@ -20,13 +20,13 @@ class Rows(Dataset):
 
 
 class RowsOnADevice(Rows):
-    """What must not be done in a worker that was forked."""
+    """Uses a device, which a forked worker must not do."""
 
     def __getitem__(self, index):
         return torch.full((2,), float(index), device=DEVICE)
 
 
-def test_dataset_on_a_device_gives_batches_there():
+def test_dataset_on_a_device_returns_batches_on_the_device():
     dataset = TensorDataset(torch.arange(8.0, device=f"{DEVICE}:1"))
     batches = [batch for (batch,) in DataLoader(dataset, batch_size=4)]
     assert {batch.device for batch in batches} == {torch.device(f"{DEVICE}:1")}
@@ -54,14 +54,14 @@ def test_batches_are_pinned_for_a_device_by_name():
     assert all(batch["row"].is_pinned() for batch in loader)
 
 
-def test_forked_worker_that_touches_a_device_is_told_why_not():
+def test_forked_worker_that_uses_a_device_gets_an_explanation():
     module.init()
     loader = DataLoader(RowsOnADevice(), num_workers=1, multiprocessing_context="fork")
     with pytest.raises(RuntimeError, match=FORKED):
         next(iter(loader))
 
 
-def test_generator_of_a_device_shuffles_there():
+def test_device_generator_shuffles():
     torch.set_default_device(f"{DEVICE}:1")
     try:
         generator = torch.Generator(f"{DEVICE}:1").manual_seed(3)

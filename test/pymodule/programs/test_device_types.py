@@ -1,9 +1,8 @@
-"""PyTorch's own machinery for testing devices, as the tests of an operator's author use it.
+"""PyTorch's machinery for device tests, used like the author of an operator uses it.
 
-`instantiate_device_type_tests` makes a class of tests for the device out of each generic class
-below; the decorators fill in devices, dtypes, operators, modules and optimizers. What is asserted
-is what PyTorch's own tests of that machinery's users assert. Complete comparisons with the CPU are
-made by `test/conformance`.
+`instantiate_device_type_tests` turns each generic class below into a test class for the device. The
+decorators add devices, dtypes, operators, modules and optimizers. The assertions are those of
+PyTorch's own tests that use this machinery. `test/conformance` compares everything with the CPU.
 """
 
 import copy
@@ -42,7 +41,7 @@ from torch.utils._pytree import tree_map_only
 
 from device import DEVICE, module
 
-# What the machinery calls the same for either device type.
+# The machinery's names for the device type.
 if DEVICE == "cuda":
     Base, only_here, dtypes_here = CUDATestBase, onlyCUDA, dtypesIfCUDA
     skip_here = skipCUDAIf(True, "a test that skips this backend")
@@ -50,7 +49,7 @@ else:
     Base, only_here, dtypes_here = PrivateUse1TestBase, onlyPRIVATEUSE1, dtypesIfPRIVATEUSE1
     skip_here = skipPRIVATEUSE1
 
-# A sample of each database, for the rest of them is what the conformance runner is for.
+# A sample of each database. The conformance runner covers the rest.
 FEW_OPERATORS = [
     op
     for op in op_db
@@ -95,7 +94,7 @@ def train(device, optim_info, kwargs):
 
 
 class TestMachinery(TestCase):
-    """What the machinery itself promises a backend."""
+    """What the machinery promises a backend."""
 
     def test_base_class_and_primary_device(self, device):
         self.assertIsInstance(self, Base)
@@ -121,15 +120,15 @@ class TestMachinery(TestCase):
         self.fail("a test for the CPU ran on a device")
 
     @skip_here
-    def test_what_skips_this_backend_is_skipped(self, device):
+    def test_decorators_can_skip_this_backend(self, device):
         self.fail("a test that skips this backend ran on it")
 
     @expectedFailureMPS
-    def test_failures_expected_elsewhere_are_not_expected_here(self, device):
+    def test_failures_expected_on_other_devices_are_not_expected(self, device):
         self.assertEqual(torch.ones(2, device=device).sum().item(), 2)
 
     @deviceCountAtLeast(2)
-    def test_several_devices_are_given(self, devices):
+    def test_several_devices_are_passed(self, devices):
         self.assertEqual(devices, [f"{DEVICE}:{i}" for i in range(len(devices))])
         tensors = [torch.full((2,), i, device=device) for i, device in enumerate(devices)]
         self.assertEqual([tensor.get_device() for tensor in tensors], list(range(len(devices))))
@@ -243,7 +242,9 @@ class TestOptimizers(TestCase):
         for each in optim_info.optim_inputs_func(device="cpu"):
             expected = train("cpu", optim_info, each.kwargs)
             ways = [{}, {"foreach": False}]
-            if not isinstance(each.kwargs.get("lr"), torch.Tensor):  # foreach takes numbers only
+            if not isinstance(
+                each.kwargs.get("lr"), torch.Tensor
+            ):  # foreach implementations take numbers only
                 ways.append({"foreach": True})
             if "fused" in optim_info.supported_impls:
                 ways.append({"fused": True})
@@ -252,8 +253,8 @@ class TestOptimizers(TestCase):
                 self.assertEqual(to_cpu(actual), expected)
 
 
-# PyTorch learns a backend's name when the first class that needs a device is set up, and makes
-# the tests of a class in the order of a set: without this, which dtypes a test gets is chance.
+# PyTorch learns a backend's name when it sets up the first class that needs a device, and it makes
+# the tests of a class in the order of a set. Without this, the dtypes of a test would be random.
 Base.setUpClass()
 for generic in (TestMachinery, TestOperators, TestModules, TestOptimizers):
     instantiate_device_type_tests(generic, globals(), only_for=DEVICE)

@@ -1,4 +1,4 @@
-"""examples/train_mixed_precision.py as a person runs it, and the functions that it consists of."""
+"""examples/train_mixed_precision.py, run as a program, and its functions."""
 
 import re
 import runpy
@@ -18,7 +18,7 @@ SCRIPT = EXAMPLES / "train_mixed_precision.py"
 
 @pytest.fixture(scope="module")
 def training(own_group, tmp_path_factory):
-    """Return what the training gave, and the folder that it ran in."""
+    """Return the training's result and the folder in which it ran."""
     folder = tmp_path_factory.mktemp("training")
     result = subprocess.run(
         [sys.executable, SCRIPT], cwd=folder, env=own_group(), capture_output=True, text=True
@@ -48,7 +48,7 @@ def test_training_leaves_a_picture(training):
     _, folder = training
     picture = (folder / "openreg-precision.png").read_bytes()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
-    assert len(picture) > 10_000  # a drawing: a blank page of this size takes less
+    assert len(picture) > 10_000  # a blank page of this size takes less
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_training_leaves_a_picture(training):
         ),
     ],
 )
-def test_what_is_wrong_is_said(monkeypatch, in_float16, in_bfloat16, sentence):
+def test_problems_are_reported(monkeypatch, in_float16, in_bfloat16, sentence):
     monkeypatch.syspath_prepend(EXAMPLES)
     example = runpy.run_path(str(SCRIPT))
 

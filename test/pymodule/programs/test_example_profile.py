@@ -1,4 +1,4 @@
-"""examples/profile_two_devices.py as a person runs it."""
+"""examples/profile_two_devices.py, run as a program."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[3] / "examples" / "profile_two_devices.py"
 
 @pytest.fixture(scope="module")
 def example(own_group, tmp_path_factory):
-    """Return what the example printed, and the folder that it ran in."""
+    """Return what the example printed and the folder in which it ran."""
     folder = tmp_path_factory.mktemp("profile")
     command = [sys.executable, SCRIPT, "--batches", "2", "--width", "64"]
     result = subprocess.run(command, cwd=folder, env=own_group(), capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The example with a process for each device, as a person runs it."""
+"""The example with one process per device, run as a program."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.own_processes
 
 @pytest.fixture(scope="module")
 def plain_accuracy():
-    """Return what one plain network on the CPU comes to with the same weights and batches."""
+    """Return the accuracy of one network on the CPU with the same weights and batches."""
     sys.path.insert(0, str(ROOT / "examples"))
     from digits import BATCH, batches, load_images, make_network
 

@@ -1,4 +1,4 @@
-"""Tensors without memory: fake tensors of a device, the meta device, and what traces with them."""
+"""Tensors without memory: fake tensors of a device, the meta device, and tracing with them."""
 
 import copy
 
@@ -11,7 +11,7 @@ from device import DEVICE, module
 
 
 def network(device=None):
-    """On the device, or where the context says."""
+    """Return a network on the device, or where the context says."""
     torch.manual_seed(0)
     layers = [
         torch.nn.Conv2d(1, 2, 3),
@@ -35,7 +35,7 @@ def compile_from_scratch():
     torch._dynamo.reset()
 
 
-def test_fake_tensors_tell_their_device():
+def test_fake_tensors_have_their_device():
     with FakeTensorMode() as mode:
         made = torch.randn(2, 3, device=f"{DEVICE}:1")
         real = mode.from_tensor(torch.ones(2, 3, device=f"{DEVICE}:0"))
@@ -47,7 +47,7 @@ def test_fake_tensors_tell_their_device():
             assert network()(images()).device == torch.device(f"{DEVICE}:1")
 
 
-def test_fake_tensors_take_no_memory():
+def test_fake_tensors_need_no_memory():
     before = module.memory_allocated()
     with FakeTensorMode():
         assert torch.empty(10**12, device=DEVICE).numel() == 10**12
@@ -78,7 +78,7 @@ def test_traced_graph_makes_its_constants_on_the_device(mode):
     assert torch.equal(graph(x), function(x))
 
 
-def test_module_goes_through_the_meta_device():
+def test_module_moves_through_the_meta_device():
     expected = network()
     layer = copy.deepcopy(expected).to(DEVICE).to("meta")
     assert all(parameter.is_meta for parameter in layer.parameters())
@@ -86,7 +86,7 @@ def test_module_goes_through_the_meta_device():
     torch.testing.assert_close(layer(images(f"{DEVICE}:1")).cpu(), expected(images()))
 
 
-def test_meta_tensor_has_no_values_to_bring():
+def test_meta_tensor_cannot_be_copied_to_a_device():
     with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data"):
         torch.ones(2, device=DEVICE).to("meta").to(DEVICE)
 
@@ -111,7 +111,7 @@ def test_compiled_network_trains_as_on_the_cpu(backend):
         torch.testing.assert_close(mine.grad.cpu(), other.grad, rtol=1e-3, atol=1e-4)
 
 
-def test_compiled_function_takes_any_number_of_rows():
+def test_compiled_function_accepts_any_number_of_rows():
     def function(x):
         return (x @ x.t()).relu().sum(1)
 
@@ -123,7 +123,7 @@ def test_compiled_function_takes_any_number_of_rows():
 
 def test_exported_program_runs_on_the_device():
     layer = network(DEVICE).eval()
-    dimensions = ({0: torch.export.Dim("batch", min=2, max=65535)},)  # as on cuda
+    dimensions = ({0: torch.export.Dim("batch", min=2, max=65535)},)  # as with CUDA
     program = torch.export.export(layer, (images(DEVICE),), dynamic_shapes=dimensions)
     more = torch.cat([images(DEVICE), images(DEVICE) / 2])
     torch.testing.assert_close(program.module()(more), layer(more))

@@ -1,4 +1,4 @@
-"""Forward-mode derivatives: dual numbers carry tangents on the device of their primals."""
+"""Forward-mode derivatives: dual tensors have tangents on the device of their primals."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The function transforms of torch.func on a device: same results as on the CPU, on the device."""
+"""The transforms of torch.func on a device: the results equal the CPU's and stay on the device."""
 
 import pytest
 import torch

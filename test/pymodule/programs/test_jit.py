@@ -1,7 +1,7 @@
-"""TorchScript: traced and scripted modules run on a device and remember it in a file.
+"""TorchScript: traced and scripted modules run on a device, and files keep the device.
 
-TorchScript keeps what it compiled, constants on a device among them, as long as the process lives:
-what these tests compile lies on the first device, for tests of memory use the second.
+TorchScript never frees what it has compiled, including constants on a device. So these tests
+compile on the first device, because tests of memory use the second.
 """
 
 import copy
@@ -37,8 +37,8 @@ def traced(device):
 
 def scripted(device):
     module = network(device).eval()
-    # TorchScript knows functions by their `id`, also those of operators that other tests dropped:
-    # an object that got the address of one would be taken for a function.
+    # TorchScript identifies functions by their `id`, including functions that other tests dropped.
+    # So it would confuse an object at such an address with the function.
     functions = torch.jit._builtins._get_builtin_table()
     for each in module.modules():
         for value in vars(each).values():
@@ -54,9 +54,9 @@ FORMS = [traced, scripted, frozen]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_module_computes_what_it_computes_on_the_cpu(form):
+def test_module_agrees_with_the_cpu(form):
     module = form(f"{DEVICE}:0")
-    for _ in range(3):  # the first runs are profiled, the next ones optimised
+    for _ in range(3):  # the first runs are profiled, later ones are optimized
         actual = module(images(f"{DEVICE}:0"))
     assert actual.device == torch.device(f"{DEVICE}:0")
     torch.testing.assert_close(actual.cpu(), network().eval()(images()))

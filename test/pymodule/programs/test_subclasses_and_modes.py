@@ -1,4 +1,4 @@
-"""Tensor subclasses and modes written in Python see a device's operators as they see the CPU's."""
+"""Python tensor subclasses and modes see a device's operators like the CPU's."""
 
 import copy
 
@@ -11,7 +11,7 @@ from device import DEVICE
 
 
 class Wrapper(torch.Tensor):
-    """A tensor that has no memory but holds one that has."""
+    """A tensor without memory that wraps a tensor with memory."""
 
     @staticmethod
     def __new__(cls, inner):
@@ -29,7 +29,7 @@ class Wrapper(torch.Tensor):
 
 
 class Recorded(torch.Tensor):
-    """A tensor that notes the functions which are called with it."""
+    """A tensor that records the functions that are called with it."""
 
     names: list[str] = []
 
@@ -40,7 +40,7 @@ class Recorded(torch.Tensor):
 
 
 class Operators(TorchDispatchMode):
-    """Notes every operator below autograd."""
+    """Records every operator below autograd."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,7 @@ class Operators(TorchDispatchMode):
         return operator(*args, **(kwargs or {}))
 
 
-def test_wrapper_computes_with_what_it_holds():
+def test_wrapper_computes_with_its_inner_tensor():
     wrapper = Wrapper(torch.arange(4.0, device=f"{DEVICE}:1"))
     result = (wrapper * 2 + 1).view(2, 2).t()
     assert type(result) is Wrapper and result.device == torch.device(f"{DEVICE}:1")

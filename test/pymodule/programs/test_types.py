@@ -1,6 +1,6 @@
-"""What type checkers see of openreg: the stubs that are installed beside PyTorch's.
+"""What type checkers see of openreg: its stubs, installed next to PyTorch's.
 
-pyright is no package of Python's and is asked where there is one.
+pyright is not a Python package. Its tests run only where it is installed.
 """
 
 import difflib
@@ -15,7 +15,10 @@ import pytest
 import torch
 from modes import openreg_only
 
-pytestmark = openreg_only("the stubs, which are those of torch.openreg")
+pytestmark = [
+    openreg_only("the stubs, which are those of torch.openreg"),
+    pytest.mark.same_when_queued,
+]
 
 HERE = Path(__file__).parent
 EXAMPLES = sorted(str(path) for path in (HERE.parents[2] / "examples").glob("*.py"))
@@ -25,7 +28,7 @@ TORCH = Path(torch.__file__).parent
 
 @pytest.fixture(scope="module")
 def mypy(tmp_path_factory):
-    """Return a function that has mypy check files, and gives its exit status and what it says."""
+    """Return a function that runs mypy on files and returns its exit status and output."""
     folder = tmp_path_factory.mktemp("mypy")
     pytest.importorskip("mypy")
 
@@ -44,7 +47,7 @@ def mypy(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pyright(tmp_path_factory):
-    """Return a function that has pyright check files, and gives its findings."""
+    """Return a function that runs pyright on files and returns its findings."""
     program = shutil.which("pyright") or shutil.which("basedpyright")
     if program is None:
         pytest.skip("there is no pyright")
@@ -73,12 +76,12 @@ def pyright(tmp_path_factory):
     return pyright
 
 
-def test_mypy_finds_the_mistakes_of_a_program_and_no_others(mypy):
+def test_mypy_finds_exactly_the_mistakes_of_a_program(mypy):
     status, said = mypy(str(HERE / "typed_program.py"))
     assert status == 0, said
 
 
-def test_pyright_finds_the_mistakes_of_a_program_and_no_others(pyright):
+def test_pyright_finds_exactly_the_mistakes_of_a_program(pyright):
     found = pyright(HERE / "typed_program.py", reportUnnecessaryTypeIgnoreComment="error")
     assert found == []
 
@@ -89,7 +92,7 @@ def test_mypy_finds_nothing_in_the_examples(mypy):
 
 
 def test_pyright_finds_nothing_in_the_examples(pyright):
-    # What it takes for unset or None where a reader sees that it is not.
+    # Variables that pyright considers unset or None although they are not.
     beside_the_point = {
         "reportOptionalMemberAccess": False,
         "reportPossiblyUnboundVariable": False,
@@ -114,8 +117,8 @@ def test_every_public_name_is_in_the_stubs(mypy, tmp_path):
     assert status == 0, said
 
 
-def test_nothing_of_pytorchs_own_types_is_missing():
-    """Of every stub that stands in for one of PyTorch's, and of every one beside such a stub."""
+def test_no_type_of_pytorch_is_missing():
+    """Check every stub that replaces one of PyTorch's, and every stub next to one."""
     (folder,) = (Path(part) for part in find_spec("torch-stubs").submodule_search_locations)
     names = {
         str(path.relative_to(TORCH))

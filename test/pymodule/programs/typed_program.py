@@ -1,7 +1,7 @@
-"""A program for type checkers, which `test_types` has them read: nobody runs it.
+"""A program that `test_types` checks with type checkers. Nobody runs it.
 
-A comment says what is a mistake in its line, and a checker complains of a comment that says so of
-a line that has none. What mypy and pyright call a mistake differs, and so it has no name here.
+A `type: ignore` comment marks a line with a mistake. Checkers also report such a comment on a line
+without one. mypy and pyright name mistakes differently, so the comments name none.
 """
 
 import torch
@@ -48,7 +48,7 @@ with torch.openreg.sanitizer.watch() as watched:
 scaler = torch.openreg.amp.GradScaler()
 scaler.scale(tensor).backward()
 
-# What PyTorch has itself is as it was.
+# PyTorch's own names are unchanged.
 assert_type(torch.abs(tensor), Tensor)
 assert_type(layer.weight, Tensor)
 torch.nothing()  # type: ignore

@@ -1,4 +1,4 @@
-"""Tests of the sanitizer have it for themselves."""
+"""Skips the tests of the sanitizer in a process that runs under the sanitizer."""
 
 import os
 

@@ -1,16 +1,16 @@
-"""The programs of test/sanitizer: what each says of itself, and whether what was found is that.
+"""Runs the programs of test/sanitizer, and compares the findings with what each program expects.
 
-A program's first line names the kind that is to be found in it, or nothing. In one that has a bug
-comments mark the lines that a finding must name:
+The first line of a program names the kind of its bug, or "nothing". If it has a bug, comments mark
+the lines that the finding must name:
 
 ``# first``, ``# second``
-    where the two accesses are: of a backward, the forward's line, and then ``# first-forward``
+    the two accesses; for a backward, the line of its forward, which is marked ``# first-forward``
 ``# allocated``, ``# freed``
-    where the memory was, in front of the access that was found
+    where the memory was allocated, and freed before the access that was found
 ``# recorded``, ``# waited``
-    what was done with the event that does not order them
+    where the event that does not order them was recorded and waited for
 
-A program runs by itself, too: ``PYTHONPATH=test/pymodule:test/sanitizer python PROGRAM``.
+A program also runs by itself: ``PYTHONPATH=test/pymodule:test/sanitizer python PROGRAM``.
 """
 
 import ast
@@ -38,25 +38,25 @@ _MARK = re.compile(r"# (first|first-forward|second|allocated|freed|recorded|wait
 
 @dataclass
 class Program:
-    """A program, and what is to be found in it."""
+    """A program and the finding that it expects."""
 
     path: Path
     kind: str | None
-    marks: dict[str, int]  # and their lines
+    marks: dict[str, int]  # line numbers
 
 
 def read(path):
-    """Return a program by its file."""
+    """Read a program from its file."""
     path = Path(path)
     text = path.read_text()
     kind = ast.get_docstring(ast.parse(text)).partition(":")[0]
-    assert kind in (*KINDS, "nothing"), f"{path}: {kind!r} is no kind"
+    assert kind in (*KINDS, "nothing"), f"{path}: unknown kind {kind!r}"
     marks = {}
     for number, line in enumerate(text.splitlines(), 1):
         if found := _MARK.search(line):
             assert found[1] not in marks, f"{path}: two lines are marked {found[1]}"
             marks[found[1]] = number
-    assert bool(marks) == (kind != "nothing"), f"{path}: marks are for programs with a bug"
+    assert bool(marks) == (kind != "nothing"), f"{path}: only programs with a bug have marks"
     return Program(path, None if kind == "nothing" else kind, marks)
 
 
@@ -68,7 +68,7 @@ def programs(folder):
 
 
 def run(program):
-    """Run a program in this process, and return what is found in it."""
+    """Run a program in this process, and return the findings."""
     text = compile(program.path.read_text(), str(program.path), "exec")
     sys.path.insert(0, str(FOLDER))
     names = {"__name__": "__main__", "__file__": str(program.path)}
@@ -80,7 +80,7 @@ def run(program):
         return C.sanitizer_findings()
     finally:
         C.sanitizer_stop()
-        names.clear()  # a hook of a tensor that knows the tensor would keep it for ever
+        names.clear()  # breaks cycles between tensors and their hooks
         sys.path.remove(str(FOLDER))
 
 
@@ -88,14 +88,14 @@ def run(program):
 
 
 def _line(program, stack):
-    """Return the innermost line of a stack, of the program's; None: it has none."""
+    """Return the innermost line of a stack if it belongs to the program, else None."""
     if not stack or stack[0][0] != str(program.path):
         return None
     return stack[0][1]
 
 
 def _places(program, finding):
-    """Return the lines that a finding names, by the marks they should have."""
+    """Return the lines that a finding names, by the mark that each should have."""
     first, second, event = finding["first"], finding["second"], finding["event"]
     places = {"second": _line(program, second["stack"] or second["forward"])}
     block = (first and first["block"]) or second["block"]
@@ -104,7 +104,7 @@ def _places(program, finding):
         places["freed"] = _line(program, block["freed"])
     if first is not None:
         places["first"] = _line(program, first["stack"] or first["forward"])
-        # A weight may have been read by the forward itself, too.
+        # The forward itself may have read a weight, too.
         places["first-forward"] = _line(program, first["forward"] or first["stack"])
     if event is not None:
         places["recorded"] = _line(program, event["recorded"])
@@ -113,7 +113,7 @@ def _places(program, finding):
 
 
 def describe(program, finding):
-    """Return a finding in a line, for the message of a test."""
+    """Describe a finding in one line, for the message of a test."""
     lines = ", ".join(f"{mark} {line}" for mark, line in _places(program, finding).items())
     sides = [side for side in (finding["first"], finding["second"]) if side is not None]
     accesses = " / ".join(f"{side['operator']}({side['argument']})" for side in sides)
@@ -121,7 +121,7 @@ def describe(program, finding):
 
 
 def mistakes(program, findings):
-    """Return sentences on what was found and should not have been, or the other way round."""
+    """Return what is wrong with the findings: unexpected and missing ones, as sentences."""
     if program.kind is None:
         return [f"found {describe(program, finding)}" for finding in findings]
     if not findings:

@@ -1,10 +1,10 @@
-"""Random programs of several streams, and whether the sanitizer finds in them what there is.
+"""Random programs of several streams, and a check of the sanitizer's findings in them.
 
-A program is right when it is made: whatever conflicts is ordered, in one of many ways. Then one
-step that orders something is taken away. A finding must be a pair of launches that conflict and
-that nothing orders, and there must be one where there is such a pair.
+Each program is correct when it is made: all conflicting launches are ordered, in one of many ways.
+Then one step that orders launches is removed. Each finding must be a pair of launches that conflict
+and that nothing orders. If there is such a pair, there must be a finding.
 
-By itself, for thousands: ``PYTHONPATH=test/pymodule python THIS_FILE --seeds 0 3000``.
+To check thousands of programs: ``PYTHONPATH=test/pymodule python THIS_FILE --seeds 0 3000``.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from device import DEVICE, module
 
 KINDS = ("race", "use after free", "unordered event", "never waited")
 ORDERING = ("record", "wait", "wait_stream", "synchronize", "use")
-MOST_EXTENSIONS = 400
+MAX_EXTENSIONS = 400
 
 
 # ---- making a program ----------------------------------------------------------------------------
@@ -32,9 +32,9 @@ class Maker:
     Parameters
     ----------
     seed
-        Says which.
+        The seed of the random numbers.
     launches
-        How many launches there are besides those that make the first tensors.
+        The number of launches, without those that make the first tensors.
     """
 
     def __init__(self, seed, launches):
@@ -79,7 +79,7 @@ class Maker:
         return model.Part(name, shape, self.random.choice(model.views_of(shape, views)))
 
     def source(self, device, target):
-        """Return a part that can be read where another is written, or None."""
+        """Return a part that may be read while another one is written, or None."""
         for _ in range(30):
             part = self.part(device, model.READ_VIEWS)
             if part is None:
@@ -98,12 +98,12 @@ class Maker:
         chosen = self.random.random()
         stream = self.random.randrange(len(self.devices))
         if chosen < 0.12:
-            self.order_without_need()
+            self.add_needless_order()
         elif chosen < 0.27 and len(self.tensors) > 1:
             name = self.random.choice(list(self.tensors))
             self.free(name)
             if self.random.random() < 0.7:
-                self.make_tensor(self.owners[name])  # where that one was
+                self.make_tensor(self.owners[name])  # in the same memory
         self.add_launch(stream)
 
     def add_launch(self, stream):
@@ -139,7 +139,7 @@ class Maker:
             self.launch(stream, text, (first, second), (target,), "parts[0] * parts[1] + 0")
 
     def add_each(self, stream, device, target):
-        """Add to a tensor with an operator of lists."""
+        """Subtract from a tensor with a foreach operator."""
         if source := self.source(device, target):
             text = f"torch._foreach_sub_([{target}], [{source}])"
             self.launch(stream, text, (target, source), (target,), "parts[0] - parts[1]")
@@ -165,7 +165,7 @@ class Maker:
             self.launch(stream, f"{target}.cpu()", (target,), (), "parts[0]", waited_for=True)
 
     def add_across(self, stream, device, target):
-        """Copy between devices, which both streams wait for."""
+        """Copy between devices. Both streams wait for the copy."""
         others = [s for s, other in enumerate(self.devices) if other != device]
         if others:
             other = self.random.choice(others)
@@ -188,7 +188,7 @@ class Maker:
         return model.Order(self.steps, self.devices)
 
     def add_ordered(self, step):
-        """Add a launch behind all with which it conflicts."""
+        """Add a launch, ordered after all launches that conflict with it."""
         while True:
             order = model.Order([*self.steps, step], self.devices)
             last = len(self.steps)
@@ -201,11 +201,11 @@ class Maker:
             ]
             if not unordered:
                 break
-            self.mend(self.random.choice(unordered), step)
+            self.add_order(self.random.choice(unordered), step)
         self.steps.append(step)
 
-    def mend(self, first, step):
-        """Order a launch before one that is to come, in one of the ways that there are."""
+    def add_order(self, first, step):
+        """Order a launch before the next one, in one of several ways."""
         stream, of_first = step.stream, self.steps[first].stream
         way = self.random.choice(("wait_stream", "event", "event", "early event", "host", "chain"))
         streams = [s for s in range(len(self.devices)) if s not in (stream, of_first)]
@@ -243,7 +243,7 @@ class Maker:
         self.steps.append(model.Step(way, "wait", stream, event=event))
 
     def record(self, stream, place):
-        """Record an event at a place of the program, and return its number."""
+        """Insert the record of an event into the program, and return the event's number."""
         at_end = place == len(self.steps)
         recorded = [
             step.event
@@ -260,14 +260,14 @@ class Maker:
         )
         return event
 
-    def order_without_need(self):
+    def add_needless_order(self):
         stream, other = (self.random.randrange(len(self.devices)) for _ in range(2))
         if stream != other:
             latest = [n for n, s in enumerate(self.steps) if s.is_launch and s.stream == other]
-            self.mend(latest[-1], model.Step("", "launch", stream))
+            self.add_order(latest[-1], model.Step("", "launch", stream))
 
     def free(self, name):
-        """Free a tensor, whose users are recorded or waited for by the stream that gets it."""
+        """Free a tensor, after its stream waits for its users or they are recorded."""
         owner = self.owners[name]
         step = model.Step(f"del {name}", "free", owner, frees=name)
         whole = model.Step("", "launch", owner, None, None, (), (self.whole(name),))
@@ -288,7 +288,7 @@ class Maker:
                 text = f"{name}.record_stream(s{stream})"
                 self.steps.append(model.Step(text, "use", stream, frees=name))
             else:
-                self.mend(first, whole)
+                self.add_order(first, whole)
         self.steps.append(step)
         del self.tensors[name]
 
@@ -301,7 +301,7 @@ class Maker:
 
 @dataclass
 class Run:
-    """What was seen of a program."""
+    """The result of running a program."""
 
     found: set  # pairs of steps
     kinds: Counter
@@ -309,7 +309,7 @@ class Run:
 
 
 def run(maker, steps, name="random program"):
-    """Run a program that is watched."""
+    """Run a program under the sanitizer."""
     addresses = {}
     names = {
         "torch": torch,
@@ -347,16 +347,16 @@ def run(maker, steps, name="random program"):
 
 @dataclass
 class Verdict:
-    """What a program is, and what the sanitizer says that it is."""
+    """The judgement of the sanitizer's findings in a program."""
 
     mistakes: list  # of the sanitizer, as sentences
     has_conflict: bool
     kinds: Counter
-    results: int | None  # how many there are over all orders; None: too many orders
+    results: int | None  # number of different results over all orders; None: too many orders
 
 
-def judge(maker, steps, most_extensions=0):
-    """Run a program, and compare what is found with what there is."""
+def judge(maker, steps, max_extensions=0):
+    """Run a program, and compare the findings with the conflicts."""
     seen = run(maker, steps)
     order = model.Order(steps, maker.devices)
 
@@ -366,13 +366,13 @@ def judge(maker, steps, most_extensions=0):
     pairs = model.conflicts(steps, order, address)
     mistakes = [f"found {pair}, which is no conflict" for pair in seen.found - pairs]
     if pairs:
-        # The first launch that conflicts with an earlier one must be found to do so.
+        # The sanitizer must find the first launch that conflicts with an earlier one.
         expected = min(second for _, second in pairs)
         if expected not in {second for _, second in seen.found}:
             mistakes.append(f"did not find {[pair for pair in pairs if pair[1] == expected]}")
     results = None
-    if most_extensions:
-        sequences = model.extensions(steps, order, most_extensions)
+    if max_extensions:
+        sequences = model.extensions(steps, order, max_extensions)
         if sequences is not None:
             results = len({model.result(steps, each, address) for each in sequences})
             if results > 1 and not pairs:
@@ -381,32 +381,32 @@ def judge(maker, steps, most_extensions=0):
 
 
 def text_of(steps):
-    """Return a program, with the numbers that mistakes name."""
+    """Return the text of a program, with the step numbers that mistakes name."""
     return "\n".join(f"{number:3} {step.text}" for number, step in enumerate(steps))
 
 
 def variants(maker):
-    """Return the program, and all in which one step that orders something is missing."""
+    """Yield the program, then each variant in which one ordering step is missing."""
     yield maker.steps
     for number, step in enumerate(maker.steps):
         if step.action in ORDERING:
             yield [*maker.steps[:number], step.removed(), *maker.steps[number + 1 :]]
 
 
-def check(seed, launches, *, most_variants, most_extensions=0):
-    """Judge a program and some of its variants: a list of verdicts, the whole program's first.
+def check(seed, launches, *, max_variants, max_extensions=0):
+    """Judge a program and some of its variants. The first verdict is the whole program's.
 
     Raises
     ------
     AssertionError
-        For a mistake of the sanitizer, with the program.
+        If the sanitizer makes a mistake. The message contains the program.
     """
     maker = Maker(seed, launches)
     whole, *others = variants(maker)
-    chosen = [whole, *maker.random.sample(others, min(most_variants, len(others)))]
+    chosen = [whole, *maker.random.sample(others, min(max_variants, len(others)))]
     verdicts = []
     for steps in chosen:
-        verdict = judge(maker, steps, most_extensions)
+        verdict = judge(maker, steps, max_extensions)
         if steps is whole and verdict.has_conflict:
             verdict.mistakes.append("the program is not right")
         assert not verdict.mistakes, f"seed {seed}, {launches} launches: {verdict.mistakes}\n" + (
@@ -417,12 +417,17 @@ def check(seed, launches, *, most_variants, most_extensions=0):
 
 
 def main():
-    """Judge many programs, and print how many of what there were."""
+    """Judge many programs, and print statistics."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs=2, default=(0, 3000), metavar=("FROM", "TO"))
     parser.add_argument("--launches", type=int, default=14)
     parser.add_argument("--variants", type=int, default=3)
-    parser.add_argument("--extensions", type=int, default=0, help="compare results, up to so many")
+    parser.add_argument(
+        "--extensions",
+        type=int,
+        default=0,
+        help="maximum number of orders whose results are compared",
+    )
     options = parser.parse_args()
     counts = Counter()
     for seed in range(*options.seeds):
@@ -430,8 +435,8 @@ def main():
             verdicts = check(
                 seed,
                 options.launches,
-                most_variants=options.variants,
-                most_extensions=options.extensions,
+                max_variants=options.variants,
+                max_extensions=options.extensions,
             )
         except AssertionError as mistake:
             print(mistake, flush=True)
@@ -443,10 +448,10 @@ def main():
 
 
 def counts_of(verdicts):
-    """Return how many of what there are among verdicts."""
+    """Return statistics on verdicts."""
     counts = Counter({"right programs": 1, "programs without a step": len(verdicts) - 1})
     for verdict in verdicts[1:]:
-        counts["of which have a conflict"] += verdict.has_conflict
+        counts["programs with a conflict"] += verdict.has_conflict
         counts.update({f"findings: {kind}": count for kind, count in verdict.kinds.items()})
         if verdict.results is not None:
             conflict = "a conflict" if verdict.has_conflict else "no conflict"

@@ -1,7 +1,8 @@
-"""What a random program is made of: steps, the views that they access, and their order.
+"""The parts of random programs: steps, the views that they access, and their order.
 
-The order is a graph of the steps themselves, and what is before what are the paths in it. Memory is
-a set of words of 4 bytes. Nothing here is taken from the sanitizer, which has clocks and boxes.
+The order is a graph of the steps: one step happens before another if a path connects them. Memory
+is a set of words of 4 bytes. The model shares no code or method with the sanitizer, which uses
+vector clocks and strided regions.
 """
 
 import functools
@@ -14,7 +15,7 @@ HOST = -1  # as a stream
 
 # ---- views ---------------------------------------------------------------------------------------
 
-WORDS = 2  # of an element: int64
+WORDS = 2  # words per element, which is an int64
 SHAPES = ((4, 6), (6, 4), (8, 8), (5, 5), (3, 16))
 VIEWS = (
     "",
@@ -51,7 +52,7 @@ def shape_of(shape, view):
 
 @functools.cache
 def views_of(shape, views):
-    """Return those of some views that a tensor has and that are not empty."""
+    """Return the views that are valid for a shape and not empty."""
     found = []
     for view in views:
         try:
@@ -65,7 +66,7 @@ def views_of(shape, views):
 
 @functools.cache
 def words_of(shape, view):
-    """Return the words of a view, counted from where its tensor begins."""
+    """Return the words of a view, counted from the beginning of its tensor."""
     whole = torch.arange(torch.Size(shape).numel()).view(shape)
     elements = eval(f"whole{view}", {"whole": whole}).flatten().tolist()
     return frozenset(WORDS * element + word for element in elements for word in range(WORDS))
@@ -73,7 +74,7 @@ def words_of(shape, view):
 
 @dataclass(frozen=True)
 class Part:
-    """A view of the tensor with a name."""
+    """A view of a named tensor."""
 
     name: str
     shape: tuple[int, ...]  # of the tensor
@@ -105,15 +106,15 @@ class Step:
     action
         ``launch``, ``record``, ``wait``, ``wait_stream``, ``synchronize``, ``free``, ``use``.
     stream, other
-        Where it is; the stream that is waited for, or the one of the other device of a copy.
+        The step's stream; the stream to wait for, or the other stream of a copy between devices.
     event
         The number of an event.
     reads, writes
-        Of a launch.
+        The parts that a launch accesses.
     work
-        Of a launch: an expression of what is written first, of the words ``parts``.
+        An expression for what a launch writes. ``parts`` are the contents of `reads`.
     makes
-        Of a launch: whether what is written is a new tensor.
+        Whether a launch writes to a new tensor.
     """
 
     text: str
@@ -130,7 +131,7 @@ class Step:
     is_removed: bool = field(default=False)
 
     def removed(self):
-        """Return a line that does nothing."""
+        """Return a step that does nothing in the place of this one."""
         return replace(self, text="pass", is_removed=True)
 
     @property
@@ -142,7 +143,7 @@ class Step:
 
 
 class Order:
-    """What is before what in a program, by its steps.
+    """The happens-before relation of the steps of a program.
 
     Parameters
     ----------
@@ -153,10 +154,10 @@ class Order:
     """
 
     def __init__(self, steps, devices):
-        self._before = []  # sets of steps, as bits
-        self._last = {}  # of a stream, or of the host: the latest step
-        self._events = {}  # the step that recorded it last
-        self._users = {}  # the streams that are recorded to use a tensor
+        self._before = []  # for each step, the steps before it, as bits
+        self._last = {}  # the latest step of each stream and of the host
+        self._events = {}  # the step that recorded each event last
+        self._users = {}  # the streams that record_stream() named for each tensor
         self._devices = devices
         for number, step in enumerate(steps):
             self._before.append(0)
@@ -164,15 +165,15 @@ class Order:
                 self._add(number, step)
 
     def is_ordered(self, first, second):
-        """Whether of two steps the earlier one is before the later one."""
+        """Return whether the first step happens before the second one."""
         return bool(self._before[second] >> first & 1)
 
     def before(self, number):
-        """Return the steps that are before a step, as bits."""
+        """Return the steps that happen before a step, as bits."""
         return self._before[number]
 
     def _follow(self, number, *chains):
-        """Put a step behind what streams, or the host, did."""
+        """Order a step after the latest steps of streams, or of the host."""
         for chain in chains:
             self._after(number, self._last.get(chain))
 
@@ -185,11 +186,11 @@ class Order:
             self._last[chain] = number
 
     def _add(self, number, step):
-        self._follow(number, HOST)  # what the host waited for is before all that it submits
+        self._follow(number, HOST)  # what the host waited for happens before what it submits
         if step.action == "use":
             self._users.setdefault(step.frees, set()).add(step.stream)
         elif step.action == "free":
-            # Whoever gets the memory does so when its users are done.
+            # The allocator reuses the memory when its users are done.
             users = self._users.pop(step.frees, set())
             self._follow(number, step.stream, *users)
             self._put(number, step.stream)
@@ -219,14 +220,14 @@ class Order:
 
 
 def conflict(step, other, address=lambda part: part.name):
-    """Whether two launches access a word in common that one of them writes.
+    """Return whether two launches share a word that at least one of them writes.
 
     Parameters
     ----------
     step, other
         The launches.
     address
-        Where the tensor of a part begins: the same for tensors in the same place.
+        Returns the address of a part's tensor; it is equal for tensors in the same memory.
     """
 
     def meet(parts, others):
@@ -259,14 +260,14 @@ def conflicts(steps, order, address):
 # ---- all orders in which a program may run -------------------------------------------------------
 
 
-def extensions(steps, order, most):
-    """Return all orders of the launches that what is before what allows; None: more than `most`."""
+def extensions(steps, order, limit):
+    """Return all orders of the launches that the relation allows; None: more than `limit`."""
     launches = [number for number, step in enumerate(steps) if step.is_launch]
     mask = sum(1 << number for number in launches)
     found = []
 
     def extend(done, taken):
-        if len(found) > most:
+        if len(found) > limit:
             return
         if len(taken) == len(launches):
             found.append(tuple(taken))
@@ -275,14 +276,14 @@ def extensions(steps, order, most):
                 extend(done | 1 << number, [*taken, number])
 
     extend(0, [])
-    return None if len(found) > most else found
+    return None if len(found) > limit else found
 
 
 SLOT = 64  # elements
 
 
 def result(steps, sequence, address):
-    """Return what is in memory, and what the host read, after the launches ran in a sequence."""
+    """Run the launches in a sequence. Return the contents of memory and what the host read."""
     places = {}
     for number in sequence:
         for part in (*steps[number].reads, *steps[number].writes):

@@ -1,7 +1,7 @@
-"""Runs programs of the corpus in the ranks of a job, one after the other; prints what was found.
+"""Runs programs of the corpus one after the other in all ranks of a job, and prints the findings.
 
-``openreg run --ranks 2 run_ranks.py PROGRAM...`` prints a JSON list for each program and rank, on a
-line behind the program's number and the rank's.
+``openreg run --ranks 2 run_ranks.py PROGRAM...`` prints a line for each program and rank: the
+program's number, the rank, and a JSON list of findings.
 """
 
 import functools
@@ -14,12 +14,12 @@ import torch.distributed as dist
 
 
 def main():
-    """Run the programs that are named on the command line."""
+    """Run the programs that the command line names."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     init_process_group, lines = dist.init_process_group, []
     for number, path in enumerate(sys.argv[1:]):
-        # Each has a group of its own, which finds nothing in the store of the one before.
+        # Each program has its own process group, whose part of the store is empty.
         own = dist.PrefixStore(str(number), store)
         dist.init_process_group = functools.partial(
             init_process_group, store=own, rank=rank, world_size=size

@@ -1,4 +1,4 @@
-"""In each program of test/sanitizer what its first line says is found, and nothing else."""
+"""The sanitizer finds the bug that each program of test/sanitizer names, and nothing else."""
 
 import gc
 
@@ -7,7 +7,7 @@ import pytest
 
 from device import module
 
-# Later names of collectives are not what programs call them.
+# Programs use names of collectives that later versions of PyTorch deprecate.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
 
 
@@ -17,7 +17,7 @@ def name(path):
 
 @pytest.fixture
 def found():
-    """Run a program that finds memory empty, and return what is wrong with what was found."""
+    """Run a program with an empty allocator cache, and return what is wrong with the findings."""
 
     def run(path):
         module.synchronize()
@@ -40,10 +40,10 @@ def test_nothing_is_found(found, path):
 
 
 @pytest.mark.parametrize("path", corpus.programs("host_bugs"), ids=name)
-def test_access_of_the_host_is_found(found, path):
+def test_host_access_is_found(found, path):
     assert not found(path)
 
 
 @pytest.mark.parametrize("path", corpus.programs("host_right"), ids=name)
-def test_the_host_may_do_this(found, path):
+def test_nothing_is_found_for_the_host(found, path):
     assert not found(path)

@@ -1,4 +1,4 @@
-"""In each program of test/sanitizer for two ranks what its first line says is found, once."""
+"""The sanitizer finds the bug that each program for two ranks names, once."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from device import DEVICE
 pytestmark = pytest.mark.own_processes
 
 HERE = Path(__file__).parent
-# What `openreg run` is, wherever it is installed.
+# `openreg run`, wherever it is installed.
 OPENREG_RUN = "import sys; del sys.path[0]; import _openreg_command as c; sys.exit(c.main())"
 PATHS = [*corpus.programs("ranks_bugs"), *corpus.programs("ranks_right")]
 
 
 @pytest.fixture(scope="module")
 def found(own_group):
-    """What was found in each program: all programs are run in one job of two ranks."""
+    """Run all programs in one job of two ranks, and return the findings of each program."""
     environment = own_group() | {"OPENREG_DEVICE_TYPE": DEVICE}
     folders = [str(HERE), environment["PYTHONPATH"]]
     environment |= {"PYTHONPATH": os.pathsep.join(folders), "PYTHONWARNINGS": "ignore"}
@@ -41,5 +41,5 @@ def found(own_group):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_ranks_find_what_there_is(found, path):
+def test_ranks_find_the_bug(found, path):
     assert not corpus.mistakes(corpus.read(path), found[path])

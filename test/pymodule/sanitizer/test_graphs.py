@@ -1,4 +1,4 @@
-"""Graphs under the sanitizer: what a replay does is told of as often as it is replayed."""
+"""Graphs under the sanitizer: each replay reports the captured launches."""
 
 import torch
 import torch_openreg._C as C
@@ -6,7 +6,7 @@ import torch_openreg._C as C
 from device import DEVICE, module
 
 
-def test_a_right_program_with_graphs_is_silent():
+def test_a_correct_program_with_graphs_has_no_findings():
     C.sanitizer_start(lambda finding: None, ["race", "uninitialised read", "use after free"], True)
     x = torch.ones(100, device=DEVICE)
     graph = module.CUDAGraph()
@@ -25,7 +25,7 @@ def test_a_right_program_with_graphs_is_silent():
 
 
 def found_in_replays(begin):
-    """Return what is found when a stream that does not wait reads what a graph writes."""
+    """Return the findings if a stream reads what a graph writes, without waiting for it."""
     C.sanitizer_start(lambda finding: None, ["race"], True)
     if begin != "before":
         C.sanitizer_stop()
@@ -44,13 +44,13 @@ def found_in_replays(begin):
     return findings
 
 
-def test_replays_are_told_of_if_their_capture_was():
+def test_replays_are_reported_if_the_capture_was():
     assert len(found_in_replays("before")) == 1
     assert found_in_replays("never") == []
     assert found_in_replays("after") == []
 
 
-def test_replays_on_several_streams_come_one_after_another():
+def test_replays_on_several_streams_are_ordered():
     C.sanitizer_start(lambda finding: None, ["race"], True)
     x = torch.ones(100, device=DEVICE)
     graph = module.CUDAGraph()

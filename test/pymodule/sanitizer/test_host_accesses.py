@@ -1,4 +1,4 @@
-"""The host's own accesses to pinned memory, of which no operator tells: seen by the page."""
+"""Accesses of the host to pinned memory without an operator, which page protection detects."""
 
 import ctypes
 import os
@@ -13,12 +13,12 @@ from torch_openreg.sanitizer.text import block as text_of
 
 from device import DEVICE, module
 
-COUNT = 1 << 14  # of floats: 16 pages
+COUNT = 1 << 14  # floats, in 16 pages
 
 
 @pytest.fixture
-def told():
-    """Watch a test, and return the list of what is told when it is found."""
+def reported():
+    """Run the sanitizer during a test, and return the list of reported findings."""
     findings = []
     C.sanitizer_start(findings.append, ["host access", "race", "uninitialised read"], False)
     yield findings
@@ -30,7 +30,7 @@ def found():
     return [(each["kind"], each["second"]["mode"]) for each in C.sanitizer_findings()]
 
 
-def test_numpy_writes_what_a_queued_copy_reads(told, close_gate):
+def test_numpy_writes_what_a_queued_copy_reads(reported, close_gate):
     source = torch.ones(COUNT).pin_memory()
     gate = close_gate()
     x = source.to(DEVICE, non_blocking=True)
@@ -38,10 +38,10 @@ def test_numpy_writes_what_a_queued_copy_reads(told, close_gate):
     assert found() == [("host access", "writes")]
     gate.open()
     module.synchronize()
-    assert x.cpu().eq(7).all()  # what a race gives: the program went on, and its bytes are there
+    assert x.cpu().eq(7).all()  # the program continued, and its write is in memory
 
 
-def test_numpy_reads_what_a_queued_copy_writes(told, close_gate):
+def test_numpy_reads_what_a_queued_copy_writes(reported, close_gate):
     x = torch.full((COUNT,), 3.0, device=DEVICE)
     result = torch.zeros(COUNT).pin_memory()
     gate = close_gate()
@@ -54,14 +54,14 @@ def test_numpy_reads_what_a_queued_copy_writes(told, close_gate):
 
 
 def peek(tensor):
-    """Return the first number of a tensor on the host, read as a debugger does: nobody sees it."""
+    """Return the first number of a tensor on the host, read as debuggers do, without a fault."""
     with open("/proc/self/mem", "rb", buffering=0) as memory:
         memory.seek(tensor.data_ptr())
         return np.frombuffer(memory.read(4), dtype=np.float32)[0]
 
 
-def test_pages_stay_closed_when_the_work_is_done(told):
-    """What counts is that the host has not waited, not whether there still is something to do."""
+def test_pages_stay_protected_until_the_host_waits(reported):
+    """Whether the work is already done does not matter."""
     x = torch.full((COUNT,), 3.0, device=DEVICE)
     result = torch.zeros(COUNT).pin_memory()
     result.copy_(x, non_blocking=True)
@@ -71,20 +71,20 @@ def test_pages_stay_closed_when_the_work_is_done(told):
     assert found() == [("host access", "reads")]
 
 
-def test_found_once_and_the_program_goes_on(told):
+def test_found_once_and_the_program_continues(reported):
     source = torch.ones(COUNT).pin_memory()
     array = source.numpy()
     x = source.to(DEVICE, non_blocking=True)
     for i in range(COUNT):
         array[i] = i
     assert found() == [("host access", "writes")]
-    assert len(told) == 1
+    assert len(reported) == 1
     assert torch.equal(source, torch.arange(float(COUNT)))
-    copied = x.cpu()  # before or after, each: it is a race
+    copied = x.cpu()  # each byte from before or after: it is a race
     assert torch.logical_or(copied.eq(1), copied.eq(source)).all()
 
 
-def test_finding_says_where_and_what(told):
+def test_finding_says_where_and_what(reported):
     source = torch.ones(COUNT).pin_memory()
     source.to(DEVICE, non_blocking=True)
     np.asarray(source)[5] = 1
@@ -94,7 +94,7 @@ def test_finding_says_where_and_what(told):
     assert "np.asarray(source)[5] = 1" in text
 
 
-def test_threads_and_c_are_seen_too(told):
+def test_accesses_of_threads_and_c_are_found(reported):
     source = torch.ones(COUNT).pin_memory()
     source.to(DEVICE, non_blocking=True)
     target = source.data_ptr() + 8
@@ -114,7 +114,7 @@ def test_threads_and_c_are_seen_too(told):
         lambda event: torch.ones(1, device=DEVICE).item(),
     ],
 )
-def test_nothing_is_found_behind_a_wait(told, wait):
+def test_nothing_is_found_after_a_wait(reported, wait):
     source = torch.ones(COUNT).pin_memory()
     result = torch.zeros(COUNT).pin_memory()
     x = source.to(DEVICE, non_blocking=True)
@@ -125,8 +125,8 @@ def test_nothing_is_found_behind_a_wait(told, wait):
     assert found() == []
 
 
-def test_work_of_streams_passes_through_closed_pages(told, close_gate):
-    """To a buffer and from it, and with another dtype on the way."""
+def test_work_of_streams_accesses_protected_pages(reported, close_gate):
+    """Copies to and from a buffer, also with a conversion of the dtype."""
     buffer = torch.zeros(COUNT).pin_memory()
     x = torch.full((COUNT,), 2.0, device=DEVICE)
     wide = torch.full((COUNT,), 5.0, device=DEVICE, dtype=torch.float64)
@@ -145,8 +145,8 @@ def test_work_of_streams_passes_through_closed_pages(told, close_gate):
         assert y.cpu().eq(2).all() and z.cpu().eq(5).all() and buffer.eq(3).all()
 
 
-def test_other_parts_of_a_buffer_are_the_hosts(told):
-    buffer = torch.zeros(2, COUNT + 3).pin_memory()  # the halves meet within a page
+def test_the_host_may_use_other_parts_of_a_buffer(reported):
+    buffer = torch.zeros(2, COUNT + 3).pin_memory()  # the halves share a page
     array = buffer.numpy()
     x = buffer[0].to(DEVICE, non_blocking=True)
     array[1] = 1
@@ -156,7 +156,7 @@ def test_other_parts_of_a_buffer_are_the_hosts(told):
     del x
 
 
-def test_freed_and_stopped_memory_is_open():
+def test_memory_is_accessible_after_free_and_stop():
     C.sanitizer_start(lambda finding: None, ["host access"], False)
     kept = torch.ones(COUNT).pin_memory()
     freed = torch.ones(COUNT).pin_memory()
@@ -171,7 +171,7 @@ def test_freed_and_stopped_memory_is_open():
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
-def test_forked_child_has_its_memory(told):
+def test_a_forked_child_can_access_the_memory(reported):
     buffer = torch.ones(COUNT).pin_memory()
     buffer.to(DEVICE, non_blocking=True)
     child = os.fork()

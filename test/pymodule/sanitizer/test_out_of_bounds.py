@@ -1,4 +1,4 @@
-"""Writes in front of and behind tensors, and indices out of range: where, and of which operator."""
+"""Out-of-bounds writes and indices: the finding names the place and the operator."""
 
 import sys
 
@@ -19,7 +19,7 @@ sys.path.remove(str(corpus.FOLDER))
 
 @pytest.fixture
 def findings():
-    """Watch a test; is called for what was found until now."""
+    """Run the sanitizer during a test. Call it for the findings so far."""
     C.sanitizer_start(lambda finding: None, ["out of bounds"], False)
 
     def found():
@@ -32,7 +32,7 @@ def findings():
 
 @pytest.fixture
 def operator():
-    """Make operators for devices alone, with kernels that return when their work is queued."""
+    """Make operators with a device kernel only, which returns when its work is queued."""
     with torch.library._scoped_library("openreg_bounds", "FRAGMENT") as library:
 
         def make(kernel):
@@ -47,7 +47,7 @@ def zeros(elements):
     return torch.zeros(elements, device=DEVICE)
 
 
-def told(finding):
+def summary(finding):
     second = finding["second"]
     return second["operator"], second["argument"], second["mode"], finding["bytes"]
 
@@ -55,10 +55,10 @@ def told(finding):
 # ---- red zones -----------------------------------------------------------------------------------
 
 
-def test_operator_argument_and_bytes_are_told(findings):
+def test_operator_argument_and_bytes_are_reported(findings):
     fill_(zeros(100), 2.0, 0, 3)
     (finding,) = findings()
-    assert told(finding) == ("openreg_corpus::fill_", "x", "writes", (400, 412))
+    assert summary(finding) == ("openreg_corpus::fill_", "x", "writes", (400, 412))
     assert finding["first"] is None
     assert finding["second"]["shape"] == [100]
     assert finding["second"]["block"]["bytes"] == 400
@@ -67,19 +67,19 @@ def test_operator_argument_and_bytes_are_told(findings):
 def test_a_result_has_no_argument(findings):
     filled(zeros(100), 2.0, 0, 1)
     (finding,) = findings()
-    assert told(finding) == ("openreg_corpus::filled", "", "writes", (400, 404))
+    assert summary(finding) == ("openreg_corpus::filled", "", "writes", (400, 404))
 
 
-def test_view_is_of_its_block(findings):
+def test_a_view_belongs_to_its_block(findings):
     x = zeros(100)
     fill_(x[40:60], 2.0, 0, 40)
     assert not findings()
     fill_(x[40:60], 2.0, 0, 41)
     (finding,) = findings()
-    assert told(finding)[3] == (400, 404)
+    assert summary(finding)[3] == (400, 404)
 
 
-def test_places_are_told_once_and_counted(findings):
+def test_call_sites_are_reported_once_and_counted(findings):
     x = zeros(100)
     for _ in range(3):
         fill_(x, 2.0, 0, 1)
@@ -91,10 +91,10 @@ def test_an_operator_in_an_operator_is_named(findings, operator):
     outer = operator(lambda x: fill_(x, 2.0, 0, 1))
     outer(zeros(100))
     (finding,) = findings()
-    assert told(finding)[0] == "openreg_corpus::fill_"
+    assert summary(finding)[0] == "openreg_corpus::fill_"
 
 
-def test_queued_work_is_looked_at_when_it_is_done(findings, operator, close_gate):
+def test_queued_work_is_checked_when_it_is_done(findings, operator, close_gate):
     add = operator(lambda x: x.add_(1.0))
     x = zeros(100)
     for _ in range(2):  # the first launch of its kind is not queued
@@ -108,7 +108,7 @@ def test_queued_work_is_looked_at_when_it_is_done(findings, operator, close_gate
     assert x.unique().tolist() == [3.0]
 
 
-def test_queued_work_that_writes_too_far_is_found(findings, operator, close_gate):
+def test_out_of_bounds_write_of_queued_work_is_found(findings, operator, close_gate):
     fill = operator(lambda x: longer.fill_(9.0))
     x = zeros(100)
     storage = torch._C._construct_storage_from_data_pointer(x.data_ptr(), x.device, 512)
@@ -121,10 +121,10 @@ def test_queued_work_that_writes_too_far_is_found(findings, operator, close_gate
     assert not C.sanitizer_findings()
     gate.open()
     (finding,) = findings()
-    assert told(finding) == ("openreg_bounds::act", "x", "writes", (400, 416))
+    assert summary(finding) == ("openreg_bounds::act", "x", "writes", (400, 416))
 
 
-def test_former_owner_that_still_works_is_no_finding(findings, operator, close_gate):
+def test_pending_work_of_the_former_owner_is_no_finding(findings, operator, close_gate):
     def kernel(x):
         gate.open()
         module.synchronize()
@@ -138,14 +138,14 @@ def test_former_owner_that_still_works_is_no_finding(findings, operator, close_g
     gate = close_gate()
     former.copy_(fours)
     del former
-    x = torch.empty(100, device=DEVICE)  # in its memory, all of which it is still to write to
+    x = torch.empty(100, device=DEVICE)  # in memory that the former owner still writes
     assert x.data_ptr() == address
     wait(x)
     assert not findings()
     assert x.unique().tolist() == [4.0]
 
 
-def test_later_owner_finds_its_memory_as_it_was_written(findings, operator, close_gate):
+def test_memory_of_the_next_owner_is_not_changed(findings, operator, close_gate):
     add = operator(lambda x: x.add_(1.0))
     x, fours = zeros(100), torch.full((128,), 4.0, device=DEVICE)
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_later_owner_finds_its_memory_as_it_was_written(findings, operator, clos
     assert later.unique().tolist() == [4.0]
 
 
-def test_block_of_several_streams_at_a_time_is_not_judged(findings, operator, close_gate):
+def test_a_block_used_by_several_streams_is_not_checked(findings, operator, close_gate):
     side, gates = module.Stream(), []
 
     def kernel(x):
@@ -179,25 +179,25 @@ def test_block_of_several_streams_at_a_time_is_not_judged(findings, operator, cl
     add(x)
     gates[0].open()
     assert not findings()
-    fill_(x, 2.0, 0, 1)  # when they are done it is judged again
+    fill_(x, 2.0, 0, 1)  # when they are done, it is checked again
     assert len(findings()) == 1
 
 
-def test_figures_of_memory_are_a_gpus(findings):
+def test_memory_statistics_do_not_change(findings):
     before = module.memory_allocated()
     x = zeros(100)
     fill_(x, 2.0, 0, 0)
     assert module.memory_allocated() - before == 512
 
 
-def test_whole_units_have_no_zone(findings):
+def test_multiples_of_512_bytes_have_no_zone(findings):
     x = zeros(128)
     behind = zeros(128)
     fill_(x, 2.0, 0, 0)
     assert not findings() and behind.sum() == 0
 
 
-def test_with_debug_memory_whole_units_have_a_zone(python):
+def test_debug_memory_adds_a_zone_to_multiples_of_512_bytes(python):
     code = f"""
     import sys
     sys.path.insert(0, {str(corpus.FOLDER)!r})
@@ -217,22 +217,22 @@ def test_with_debug_memory_whole_units_have_a_zone(python):
     """
     result = python(code, OPENREG_DEBUG_MEMORY="1")
     assert result.stdout == "(512, 516) (512, 520)\n"
-    assert not result.stderr  # the allocator does not tell it again
+    assert not result.stderr  # the allocator does not report it again
 
 
 # ---- indices -------------------------------------------------------------------------------------
 
 
-def test_error_goes_on_as_without(findings):
+def test_the_kernels_error_is_raised(findings):
     table, rows = torch.ones(4, 3), torch.tensor([0, 7, 1])
     for device in ("cpu", DEVICE):
         with pytest.raises(IndexError, match="index out of range in self"):
             torch.index_select(table.to(device), 0, rows.to(device))
     (finding,) = findings()
-    assert told(finding) == ("aten::index_select", "index", "reads", (8, 16))
+    assert summary(finding) == ("aten::index_select", "index", "reads", (8, 16))
 
 
-def test_place_of_a_queued_launch_is_told(findings, close_gate):
+def test_call_site_of_a_queued_launch_is_reported(findings, close_gate):
     table = torch.ones(4, 3, device=DEVICE)
     rows = torch.tensor([0, 3], device=DEVICE)
     torch.index_select(table, 0, rows)
@@ -245,7 +245,7 @@ def test_place_of_a_queued_launch_is_told(findings, close_gate):
     with pytest.raises(torch.AcceleratorError, match="index out of range"):
         module.synchronize()
     (finding,) = findings()
-    assert told(finding) == ("aten::index_select", "index", "reads", (8, 16))
+    assert summary(finding) == ("aten::index_select", "index", "reads", (8, 16))
     assert finding["second"]["stack"][0][1] == line + 4
 
 
@@ -269,7 +269,7 @@ INDEX = {
 
 
 @pytest.mark.parametrize("name", INDEX)
-def test_index_of_each_operator_is_found(findings, name):
+def test_bad_index_of_each_operator_is_found(findings, name):
     x, bad = zeros(9).view(3, 3), torch.tensor([0, 2, 3], device=DEVICE)
     with pytest.raises((IndexError, RuntimeError)):
         INDEX[name](x, bad)
@@ -280,7 +280,7 @@ def test_index_of_each_operator_is_found(findings, name):
     assert finding["second"]["argument"] in ("index", "indices", "target", "self")
 
 
-def test_index_of_a_view_is_where_it_lies(findings):
+def test_address_of_a_bad_index_in_a_view(findings):
     x = torch.ones(3, device=DEVICE)
     indices = torch.tensor([[0, 9], [1, 9], [5, 9]], device=DEVICE)[:, 0]
     with pytest.raises(IndexError):
@@ -289,8 +289,8 @@ def test_index_of_a_view_is_where_it_lies(findings):
     assert finding["bytes"] == (32, 40)
 
 
-def test_index_on_the_host_has_no_bytes(findings):
+def test_bad_index_on_the_host_has_no_bytes(findings):
     with pytest.raises(IndexError):
         torch.ones(3, device=DEVICE)[torch.tensor([5])]
     (finding,) = findings()
-    assert told(finding) == ("aten::index", "indices", "reads", (0, 0))
+    assert summary(finding) == ("aten::index", "indices", "reads", (0, 0))

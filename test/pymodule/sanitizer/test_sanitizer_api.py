@@ -1,9 +1,9 @@
-"""`torch.openreg.sanitizer`, over an extension that finds what the test says."""
+"""`torch.openreg.sanitizer` with a fake extension, whose findings the test chooses."""
 
 import os
 
+import fake_findings as fake
 import pytest
-import told
 import torch
 from modes import openreg_only
 from torch_openreg import sanitizer
@@ -11,7 +11,7 @@ from torch_openreg.sanitizer.finding import from_dict
 
 
 class Extension:
-    """Finds what it is told to find."""
+    """A fake extension. The test calls it to make findings."""
 
     def __init__(self):
         self.found, self.leaks, self.starts = [], [], []
@@ -55,8 +55,8 @@ def test_findings_are_reported_once_and_counted(extension):
     reported = []
     sanitizer.enable(report=reported.append)
     for second in (3, 3, 4):
-        extension.find(told.race(second=second))
-    assert reported == [from_dict(told.race(second=3)), from_dict(told.race(second=4))]
+        extension.find(fake.race(second=second))
+    assert reported == [from_dict(fake.race(second=3)), from_dict(fake.race(second=4))]
     assert counts(sanitizer.findings()) == [("race", 3, 2), ("race", 4, 1)]
     assert sanitizer.counts() == {"accesses": 7}
 
@@ -64,19 +64,19 @@ def test_findings_are_reported_once_and_counted(extension):
 def test_findings_are_written_to_stderr(extension, capsys, monkeypatch):
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
     sanitizer.enable()
-    extension.find(told.race())
-    assert capsys.readouterr().err == "\n" + from_dict(told.race()).text()
+    extension.find(fake.race())
+    assert capsys.readouterr().err == "\n" + from_dict(fake.race()).text()
 
 
-def test_a_mistake_of_the_report_is_no_mistake_of_the_launch(extension, capsys):
+def test_an_error_in_the_report_does_not_fail_the_launch(extension, capsys):
     sanitizer.enable(report=lambda finding: 1 / 0)
-    extension.find(told.race())
+    extension.find(fake.race())
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_findings_stay_when_it_is_disabled(extension):
+def test_findings_remain_after_disable(extension):
     sanitizer.enable(report=None)
-    extension.find(told.race())
+    extension.find(fake.race())
     sanitizer.disable()
     assert not sanitizer.is_enabled()
     assert counts(sanitizer.findings()) == [("race", 3, 1)]
@@ -87,14 +87,14 @@ def test_findings_stay_when_it_is_disabled(extension):
 def test_leaks_are_found_at_the_end(extension):
     reported = []
     sanitizer.enable(leaks=True, report=reported.append)
-    extension.leaks = [told.finding("leak", None, told.access(1))]
+    extension.leaks = [fake.finding("leak", None, fake.access(1))]
     sanitizer.disable()
     assert counts(reported) == counts(sanitizer.findings()) == [("leak", 1, 1)]
 
 
-def test_it_is_enabled_once(extension):
+def test_enable_twice_raises(extension):
     sanitizer.enable()
-    with pytest.raises(RuntimeError, match="enabled already"):
+    with pytest.raises(RuntimeError, match="already enabled"):
         sanitizer.enable()
     sanitizer.disable()
     sanitizer.disable()
@@ -112,53 +112,53 @@ def test_settings_reach_the_extension(extension):
         sanitizer.enable(only=["wrong"])
 
 
-def test_what_is_suppressed_is_not_there(extension, tmp_path):
+def test_suppressed_findings_are_not_reported(extension, tmp_path):
     file = tmp_path / "file"
     file.write_text("[one]\noperator = aten::mul\nreason = known\n")
     reported = []
     sanitizer.enable(suppressions=file, report=reported.append)
-    extension.find(told.race())
+    extension.find(fake.race())
     assert reported == sanitizer.findings() == []
 
 
-def test_what_was_cleared_is_there_when_it_is_found_again(extension):
+def test_a_cleared_finding_can_be_found_again(extension):
     sanitizer.enable(report=None)
-    extension.find(told.race(second=3))
-    extension.find(told.race(second=4))
+    extension.find(fake.race(second=3))
+    extension.find(fake.race(second=4))
     sanitizer.clear()
     assert sanitizer.findings() == []
-    extension.find(told.race(second=4))
-    extension.find(told.race(second=5))
+    extension.find(fake.race(second=4))
+    extension.find(fake.race(second=5))
     assert counts(sanitizer.findings()) == [("race", 4, 1), ("race", 5, 1)]
 
 
-def test_a_block_is_watched(extension):
+def test_the_context_manager_enables_and_disables(extension):
     with sanitizer.watch() as watched:
-        extension.find(told.race(second=3))
+        extension.find(fake.race(second=3))
         assert counts(watched.findings()) == [("race", 3, 1)]
-        extension.find(told.race(second=4))
+        extension.find(fake.race(second=4))
     assert not sanitizer.is_enabled()
     assert counts(watched.findings()) == [("race", 3, 1), ("race", 4, 1)]
 
 
-def test_a_block_in_a_program_that_is_watched(extension):
+def test_the_context_manager_while_enabled(extension):
     sanitizer.enable(report=None)
-    extension.find(told.race(second=3))
-    extension.find(told.race(second=4))
+    extension.find(fake.race(second=3))
+    extension.find(fake.race(second=4))
     with sanitizer.watch() as watched:
-        extension.find(told.race(second=4))
-    extension.find(told.race(second=3))
+        extension.find(fake.race(second=4))
+    extension.find(fake.race(second=3))
     assert counts(watched.findings()) == [("race", 4, 1)]
     assert sanitizer.is_enabled() and len(extension.starts) == 1
 
 
-def test_a_fork_begins_anew(extension):
+def test_a_forked_child_starts_without_findings(extension):
     sanitizer.enable(report=None)
-    extension.find(told.race())
+    extension.find(fake.race())
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        extension.find(told.race(second=9))
+        extension.find(fake.race(second=9))
         os.write(write, repr((len(extension.starts), counts(sanitizer.findings()))).encode())
         os._exit(0)
     os.waitpid(child, 0)
@@ -170,7 +170,7 @@ def test_a_fork_begins_anew(extension):
 
 @openreg_only("there is no torch.openreg")
 @pytest.mark.own_processes
-def test_its_name_is_that_of_the_device_module(python):
+def test_the_module_name_follows_the_device_module(python):
     python("""
         import sys, torch
         assert "torch_openreg.sanitizer" not in sys.modules

@@ -1,4 +1,4 @@
-"""The fixture `openreg_sanitizer` of pytest, and tests that are watched from the outside."""
+"""The pytest fixture `openreg_sanitizer`, and tests that run under `openreg sanitize`."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ TESTS = """
 import pytest, torch
 gpu = torch.get_device_module("{device}")
 side = gpu.Stream()
-kept = []  # else memory would be used again too early
+kept = []  # otherwise memory would be reused too early
 
 def race():
     x = torch.ones(100, device="{device}")
@@ -44,7 +44,7 @@ def test_unwatched():
 
 @pytest.fixture
 def run_pytest(own_group, tmp_path):
-    """Run tests, which may use `race` and `order`, in a process of their own."""
+    """Run tests in another process. They may use `race` and `order`."""
 
     def run(tests, *words, expect, **variables):
         text = TESTS.format(device=DEVICE) + tests
@@ -69,7 +69,7 @@ def test_a_finding_fails_the_test_that_has_the_fixture(run_pytest):
     assert "kept.append((x, x * 2))  # here\n" in printed
 
 
-def test_a_test_that_fails_anyway_fails_as_it_would(run_pytest):
+def test_a_failing_test_keeps_its_own_failure(run_pytest):
     tests = "def test_it(openreg_sanitizer):\n    race()\n    assert 1 == 2\n"
     printed = run_pytest(tests, expect=1).stdout
     assert "assert 1 == 2" in printed and "openreg sanitizer: " not in printed
@@ -84,7 +84,7 @@ def test_findings_of_captured_tests_are_seen(run_pytest):
     assert "openreg sanitizer: 1 finding (1 race)\n" in result.stderr
 
 
-def test_each_test_with_the_fixture_fails_where_all_are_watched(run_pytest):
+def test_tests_with_the_fixture_fail_under_the_command(run_pytest):
     result = run_pytest(TWO_RACE, expect=1, OPENREG_SANITIZER="1")
     assert "2 failed, 2 passed" in result.stdout
-    assert "openreg sanitizer: 1 finding (1 race), 3 times in all\n" in result.stderr
+    assert "openreg sanitizer: 1 finding (1 race), 3 occurrences\n" in result.stderr

@@ -1,10 +1,10 @@
-"""The sanitizer's variables."""
+"""The sanitizer's environment variables."""
 
 import pytest
-from torch_openreg.sanitizer.settings import Settings, from_environment, is_asked_for, kinds_named
+from torch_openreg.sanitizer.settings import Settings, from_environment, is_requested, parse_kinds
 
 
-def test_without_variables_there_are_defaults():
+def test_defaults():
     assert from_environment({}) == Settings()
     assert "leak" not in Settings().kinds and "race" in Settings().kinds
 
@@ -29,7 +29,7 @@ def test_variables_are_read(tmp_path):
 
 @pytest.mark.parametrize("word", ["use-after-free", "use_after_free", " use after free "])
 def test_kinds_have_hyphens_or_spaces(word):
-    assert kinds_named(word) == ("use after free",)
+    assert parse_kinds(word) == ("use after free",)
 
 
 @pytest.mark.parametrize(
@@ -43,21 +43,21 @@ def test_kinds_have_hyphens_or_spaces(word):
         ("_EXITCODE", "-1", "0 to 255"),
     ],
 )
-def test_other_values_are_refused(name, value, allowed):
+def test_invalid_values_raise(name, value, allowed):
     environment = {f"OPENREG_SANITIZER{name}": value}
     with pytest.raises(ValueError, match=f"openreg: OPENREG_SANITIZER{name}={value}: expected"):
-        is_asked_for(environment)
+        is_requested(environment)
         from_environment(environment)
     with pytest.raises(ValueError, match=allowed):
-        is_asked_for(environment)
+        is_requested(environment)
         from_environment(environment)
 
 
-def test_a_missing_file_is_told():
+def test_a_missing_file_raises():
     with pytest.raises(ValueError, match="OPENREG_SANITIZER_SUPPRESSIONS=/nowhere/file: No such"):
         from_environment({"OPENREG_SANITIZER_SUPPRESSIONS": "/nowhere/file"})
 
 
 @pytest.mark.parametrize("value", ["", "0"])
-def test_it_can_be_off(value):
-    assert not is_asked_for({"OPENREG_SANITIZER": value})
+def test_values_that_turn_it_off(value):
+    assert not is_requested({"OPENREG_SANITIZER": value})

@@ -1,7 +1,7 @@
-"""Operators write to what their schemas say, but for those of which the sanitizer knows it.
+"""Operators only write to the arguments that their schemas name, except for those that it knows.
 
-One sample of each operator of PyTorch's database is run forward and backward, and of each operator
-that this calls it is compared what its arguments held before and after it.
+The test runs one sample of each operator of PyTorch's database forward and backward. For each
+operator that this calls, it compares the contents of the arguments before and after the call.
 """
 
 import pytest
@@ -12,11 +12,11 @@ from torch.utils._pytree import tree_leaves
 
 from device import DEVICE
 
-# `writing_silently` and `filling` of pymodule/bridge/sanitizer/roles.cpp, which also have operators
-# that only some kinds of devices call.
+# From `writing_undeclared` and `writing_outputs` of pymodule/bridge/sanitizer/roles.cpp. These also
+# list operators that only other devices call.
 KNOWN = {"aten::native_batch_norm.running_mean", "aten::native_batch_norm.running_var"}
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.same_when_queued]
 
 
 def is_written(argument):
@@ -28,7 +28,7 @@ def has_memory(value):
 
 
 def storages(value):
-    """Return the memory of tensors by where it is."""
+    """Return the storages of the tensors that are on a device, by address."""
     return {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage()
         for tensor in tree_leaves(value)
@@ -37,7 +37,7 @@ def storages(value):
 
 
 class Effects(TorchDispatchMode):
-    """Notes what is called, and which arguments it writes to though its schema does not say it."""
+    """Records the called operators, and the arguments that they write against their schema."""
 
     def __init__(self):
         super().__init__()
@@ -72,7 +72,7 @@ def on_device(value):
 
 
 def run(operator):
-    """Run a sample forward and backward; what the devices refuse is for the conformance runner."""
+    """Run a sample forward and backward. The conformance runner checks what devices reject."""
     samples = operator.sample_inputs("cpu", torch.float32, requires_grad=operator.supports_autograd)
     sample = next(iter(samples)).transform(on_device)
     try:
@@ -88,7 +88,7 @@ def run(operator):
         pass
 
 
-def test_operators_write_to_what_they_say():
+def test_operators_only_write_to_declared_arguments():
     with Effects() as effects:
         for operator in op_db:
             if torch.float32 in operator.dtypes and not operator.name.startswith("jiterator"):

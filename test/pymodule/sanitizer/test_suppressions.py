@@ -1,14 +1,14 @@
-"""A file of suppressions keeps findings from being told, and says why."""
+"""A file of suppressions hides findings, and gives the reasons."""
 
+import fake_findings as fake
 import pytest
-import told
 from torch_openreg.sanitizer import suppressions
 from torch_openreg.sanitizer.finding import from_dict
 
 
 @pytest.fixture
 def suppresses(tmp_path):
-    """Whether a section of a file matches a finding."""
+    """Return whether a section of a file matches a finding."""
 
     def matches(finding, **section):
         lines = [f"{key} = {value}" for key, value in {"reason": "known", **section}.items()]
@@ -22,7 +22,7 @@ def suppresses(tmp_path):
 
 @pytest.fixture
 def refusal(tmp_path):
-    """What is said of a file with a mistake, without the file's name."""
+    """Return the error for an invalid file, without the file's name."""
 
     def refusal(text):
         path = tmp_path / "suppressions.ini"
@@ -50,31 +50,31 @@ def refusal(tmp_path):
         (True, {"operator": "aten::add_"}),
         (False, {"operator": "aten::add"}),
         (True, {"operator": "aten::mul", "function": "step"}),
-        (False, {"operator": "aten::add_", "function": "step"}),  # which is the other access's
+        (False, {"operator": "aten::add_", "function": "step"}),  # of the other access
         (True, {"kind": "race", "operator": "*"}),
         (False, {"kind": "leak", "operator": "*"}),
     ],
 )
 def test_all_patterns_match_one_access(suppresses, matches, section):
-    second = told.access(3, stack=told.stack(3, "step"))
-    assert suppresses(told.finding("race", told.write(2), second), **section) == matches
+    second = fake.access(3, stack=fake.stack(3, "step"))
+    assert suppresses(fake.finding("race", fake.write(2), second), **section) == matches
 
 
 def test_file_and_function_match_one_frame(suppresses):
-    frames = [*told.stack(3, "inner", "/lib/a.py"), *told.stack(9, "outer", "/lib/b.py")]
-    found = told.finding("race", told.write(2), told.access(3, stack=frames))
+    frames = [*fake.stack(3, "inner", "/lib/a.py"), *fake.stack(9, "outer", "/lib/b.py")]
+    found = fake.finding("race", fake.write(2), fake.access(3, stack=frames))
     assert suppresses(found, file="b.py", function="outer")
     assert not suppresses(found, file="b.py", function="inner")
 
 
 def test_the_line_of_a_forward_matches(suppresses):
-    backward = told.write(2, stack=[], forward=told.stack(5, "forward"))
-    assert suppresses(told.finding("race", backward, told.access(3)), function="forward")
+    backward = fake.write(2, stack=[], forward=fake.stack(5, "forward"))
+    assert suppresses(fake.finding("race", backward, fake.access(3)), function="forward")
 
 
-def test_a_leak_matches_by_where_it_was_allocated(suppresses):
-    leak = told.access(1, operator="", mode="", stack=[])
-    assert suppresses(told.finding("leak", None, leak), file="train.py")
+def test_a_leak_matches_by_its_allocation(suppresses):
+    leak = fake.access(1, operator="", mode="", stack=[])
+    assert suppresses(fake.finding("leak", None, leak), file="train.py")
 
 
 def test_sections_have_comments_and_names(tmp_path):
@@ -101,18 +101,18 @@ def test_sections_have_comments_and_names(tmp_path):
             "[one]: crace: expected race, use-after-free, host-access, uninitialised-read, "
             "unordered-event, never-waited, out-of-bounds, leak",
         ),
-        ("file =\nreason = x", "[one]: expected a pattern behind each ="),
+        ("file =\nreason = x", "[one]: expected a pattern after each ="),
         (
             "line = 3\nreason = x",
             "[one]: line: expected kind, file, function, operator or reason",
         ),
     ],
 )
-def test_mistakes_are_told(refusal, lines, sentence):
+def test_invalid_files_raise(refusal, lines, sentence):
     assert refusal(f"[one]\n{lines}\n") == sentence
 
 
-def test_files_that_are_none_are_told(refusal, tmp_path):
+def test_missing_files_raise(refusal, tmp_path):
     assert "no section headers" in refusal("kind = race\n")
     assert "already exists" in refusal("[a]\nkind=race\nreason=x\n[a]\nkind=race\nreason=x\n")
     with pytest.raises(ValueError, match="none.ini: No such file or directory"):

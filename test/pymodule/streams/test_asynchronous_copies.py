@@ -1,16 +1,15 @@
-"""Copies that are not waited for: from and to pinned memory, from pageable memory, and between
-devices."""
+"""Asynchronous copies: from and to pinned memory, from pageable memory, and between devices."""
 
 import pytest
 import torch
 
 from device import DEVICE, module
 
-SIZES = [7, 5000]  # below and above what a copy of plain bytes is worth
+SIZES = [7, 5000]  # below and above the threshold for queueing a plain copy
 
 
 def run_once(work):
-    """Run work for the first time, which is waited for, and return it."""
+    """Run work for the first time, wait for it, and return it."""
     work()
     module.synchronize(0)
     module.synchronize(1)
@@ -19,7 +18,7 @@ def run_once(work):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", SIZES)
-def test_copy_to_pinned_memory_is_seen_when_it_is_done(close_gate, size, dtype):
+def test_copy_to_pinned_memory_is_visible_when_it_is_done(close_gate, size, dtype):
     tensor = torch.ones(size, device=DEVICE)
     host = torch.zeros(size, dtype=dtype, pin_memory=True)
     run_once(lambda: tensor.add_(1))
@@ -38,12 +37,12 @@ def test_copy_from_pinned_memory_reads_it_when_it_is_done(close_gate, size):
     gate = close_gate()
     tensor.copy_(host, non_blocking=True)
     assert not module.current_stream().query()
-    host.fill_(2)  # what a program must not do
+    host.fill_(2)  # programs must not do this
     gate.open()
     assert tensor.unique().tolist() == [2]
 
 
-def test_result_on_the_host_that_is_not_waited_for_is_pinned(close_gate):
+def test_host_result_of_an_asynchronous_copy_is_pinned(close_gate):
     tensor = torch.ones(5000, device=DEVICE)
     run_once(lambda: tensor.add_(1))
     gate = close_gate()
@@ -56,7 +55,7 @@ def test_result_on_the_host_that_is_not_waited_for_is_pinned(close_gate):
     assert host.unique().tolist() == [3]
 
 
-def test_tensor_made_of_pinned_memory_is_not_waited_for(close_gate):
+def test_tensor_from_pinned_memory_is_created_asynchronously(close_gate):
     host = torch.arange(5000.0).pin_memory()
     gate = close_gate()
     tensor = host.to(DEVICE, non_blocking=True)
@@ -123,7 +122,7 @@ def test_copy_from_pageable_memory_reads_it_at_the_call(close_gate, size, kind):
     gate = close_gate()
     tensor.add_(1)
     tensor.copy_(host, non_blocking=True)
-    host[:1].fill_(-1)  # of an expanded tensor this is all of it
+    host[:1].fill_(-1)  # for an expanded tensor this changes all elements
     host = None
     torch.full((size,), 9.0)
     assert not module.current_stream().query()
@@ -131,7 +130,7 @@ def test_copy_from_pageable_memory_reads_it_at_the_call(close_gate, size, kind):
     assert torch.equal(tensor.cpu(), expected.to(tensor.dtype))
 
 
-def test_tensor_made_of_pageable_memory_is_not_waited_for(close_gate):
+def test_tensor_from_pageable_memory_is_created_asynchronously(close_gate):
     host = torch.arange(5000.0)
     gate = close_gate()
     tensor = host.to(DEVICE, non_blocking=True)
@@ -141,8 +140,8 @@ def test_tensor_made_of_pageable_memory_is_not_waited_for(close_gate):
     assert torch.equal(tensor.cpu(), torch.arange(5000.0))
 
 
-def test_staged_memory_is_given_back(close_gate):
-    """Each of these copies takes more than half of what may be staged."""
+def test_staged_memory_is_released(close_gate):
+    """Each of these copies uses more than half of the staging limit."""
     host = torch.zeros(1, dtype=torch.float64).expand(20 << 20)
     tensor = torch.ones(20 << 20, dtype=torch.int8, device=DEVICE)
     for _ in range(3):
@@ -180,7 +179,7 @@ def test_copies_between_devices_are_ordered_on_both(close_gate, size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_copy_waits_for_what_the_target_has_to_do(close_gate, size):
+def test_copy_waits_for_work_of_the_target(close_gate, size):
     tensor, peer = (torch.zeros(size, device=f"{DEVICE}:{index}") for index in (0, 1))
     run_once(lambda: (tensor.add_(1), peer.mul_(10)))
     gate = close_gate(module.default_stream(1))
@@ -193,7 +192,7 @@ def test_copy_waits_for_what_the_target_has_to_do(close_gate, size):
     assert tensor.unique().tolist() == [2]
 
 
-def test_copy_on_a_stream_of_its_own_overlaps_with_work(close_gate):
+def test_copy_on_a_separate_stream_overlaps_with_work(close_gate):
     copies, tensor = module.Stream(), torch.zeros(5000, device=DEVICE)
     host = torch.ones(5000).pin_memory()
     copies.wait_stream(module.current_stream())
@@ -211,7 +210,7 @@ def test_copy_on_a_stream_of_its_own_overlaps_with_work(close_gate):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_converting_copy_from_pinned_memory_is_not_waited_for(close_gate, size):
+def test_converting_copy_from_pinned_memory_is_asynchronous(close_gate, size):
     tensor = torch.zeros(size, dtype=torch.float16, device=DEVICE)
     host = torch.arange(float(size)).pin_memory()
     expected = host.half()
@@ -224,7 +223,7 @@ def test_converting_copy_from_pinned_memory_is_not_waited_for(close_gate, size):
     assert torch.equal(tensor.cpu(), expected)
 
 
-def test_strided_copies_from_and_to_pinned_memory_are_not_waited_for(close_gate):
+def test_strided_copies_from_and_to_pinned_memory_are_asynchronous(close_gate):
     host = torch.arange(64.0).view(8, 8).pin_memory()
     back = torch.zeros(8, 8).pin_memory()
     expected = host.t().clone()

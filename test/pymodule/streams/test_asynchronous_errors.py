@@ -1,4 +1,4 @@
-"""Failures of queued work, who runs while others wait, and programs that end with work pending."""
+"""Failures of queued work, threads that run while others wait, and exit with pending work."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ BEFORE = """
 import faulthandler, os, signal, sys, threading, time
 from pathlib import Path
 
-faulthandler.dump_traceback_later(1000, exit=True)  # a wait for ever, which may hold the GIL
+faulthandler.dump_traceback_later(1000, exit=True)  # in case of an endless wait
 
 import torch, torch_openreg._C as C
 from device import DEVICE, module
@@ -31,7 +31,7 @@ def when_main_thread_waits(act):
     def run():
         called.wait()
         while not is_asleep():
-            time.sleep(0.001)  # else this thread leaves the other the GIL too shortly to get it
+            time.sleep(0.001)  # otherwise this thread releases the GIL too briefly
         act()
     thread = threading.Thread(target=run)
     thread.start()
@@ -67,11 +67,11 @@ def test_failure_of_queued_work_is_raised_by_the_next_synchronization(close_gate
     gate.open()
     with pytest.raises(torch.AcceleratorError, match="'aten::index_select' failed .*index out of"):
         SYNCHRONIZE[how]()
-    module.synchronize()  # it is told once
+    module.synchronize()  # it is raised only once
     assert torch.index_select(rows, 0, indices - 1).sum().item() == 6
 
 
-def test_work_behind_a_failure_is_done(close_gate):
+def test_work_behind_a_failure_still_runs(close_gate):
     rows, indices = torch.ones(4, 3, device=DEVICE), torch.tensor([0, 3], device=DEVICE)
     torch.index_select(rows, 0, indices)
     rows.add_(0.0)
@@ -150,7 +150,7 @@ WAITS = {
     "empty_cache": "module.empty_cache()",
 }
 
-# Done several times, of which one is too many.
+# These run repeatedly; the last repetition is one too many.
 FULL_QUEUE_WAITS = {
     "launch": "tensor.add_(0)",
     "copy": "big.copy_(pinned, non_blocking=True)",
@@ -160,7 +160,7 @@ FULL_QUEUE_WAITS = {
 
 
 def test_every_wait_lets_other_threads_run(python):
-    """Another thread, which runs Python, opens the gate that the main thread waits for."""
+    """A Python thread opens the gate that the main thread waits for."""
     code = BEFORE + "\n".join(
         f"""
 gate = close_gate()
@@ -176,8 +176,8 @@ print({name!r})
     assert python(code).stdout.splitlines() == list(WAITS)
 
 
-def test_more_pageable_memory_than_is_staged_is_waited_for(python):
-    """What is waited for is done when the call returns: nothing is left to do."""
+def test_copy_above_the_staging_limit_waits(python):
+    """The copy has finished when the call returns."""
     code = """
         host = torch.ones(1, dtype=torch.float64).expand(40 << 20)
         big = torch.zeros(40 << 20, dtype=torch.int8, device=DEVICE)
@@ -193,7 +193,7 @@ def test_more_pageable_memory_than_is_staged_is_waited_for(python):
     assert python(body).stdout.split() == ["True", "True"]
 
 
-def test_every_wait_for_room_in_a_queue_lets_other_threads_run(python):
+def test_every_wait_for_space_in_a_queue_lets_other_threads_run(python):
     code = (
         BEFORE
         + """
@@ -228,7 +228,7 @@ print({name!r})
 )
 def test_interrupt_ends_a_wait(python, wait):
     code = f"""
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
 gate = close_gate()
 tensor.add_(0)
 thread = when_main_thread_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -265,7 +265,7 @@ def open_late():
     for gate in gates:
         gate.open()
 
-atexit.register(leaving.set)  # comes before what the package does at exit
+atexit.register(leaving.set)  # runs before the exit handlers of the package
 threading.Thread(target=open_late, daemon=True).start()
 print(stream.query())
 """

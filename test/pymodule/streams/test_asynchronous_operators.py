@@ -1,7 +1,7 @@
-"""Operators that are not waited for although they are no plain launches: random numbers, composed
-operators, tensors that are made longer.
+"""Asynchronous operators that are not plain launches: random numbers, composed operators, resizing.
 
-As in test_asynchrony.py, gates decide what has finished, and an operator may wait the first time.
+As in test_asynchrony.py, gates control which work has finished, and an operator may wait the first
+time.
 """
 
 import threading
@@ -18,7 +18,7 @@ SIZE = 1000
 
 
 def new(dtype=torch.float32):
-    """A tensor on the device, of ones."""
+    """Return a tensor of ones on the device."""
     return torch.ones(SIZE, dtype=dtype, device=DEVICE)
 
 
@@ -47,13 +47,13 @@ RANDOM = {
 
 
 def drawn(draw):
-    """What is drawn after a seed, and what is drawn next."""
+    """Return the first and second result of `draw` after seeding."""
     module.manual_seed(7)
     return draw(new()), torch.rand(4, device=DEVICE)
 
 
 @pytest.mark.parametrize("operator", RANDOM)
-def test_random_operator_is_not_waited_for_and_draws_the_same(close_gate, operator):
+def test_random_operator_is_asynchronous_and_draws_the_same(close_gate, operator):
     expected, expected_next = drawn(RANDOM[operator])
     module.synchronize()
     gate = close_gate()
@@ -64,7 +64,7 @@ def test_random_operator_is_not_waited_for_and_draws_the_same(close_gate, operat
     assert torch.equal(following, expected_next)
 
 
-def test_words_are_taken_at_the_call(close_gate):
+def test_philox_offset_is_reserved_at_the_call(close_gate):
     module.manual_seed(3)
     expected = [new().normal_(), new().uniform_()]
     module.synchronize()
@@ -81,21 +81,21 @@ def test_words_are_taken_at_the_call(close_gate):
     assert torch.equal(second, expected[1])
 
 
-def test_memory_of_what_is_drawn_from_is_not_used_again_before(close_gate):
+def test_memory_of_an_argument_is_not_reused_early(close_gate):
     module.manual_seed(5)
     expected = torch.poisson(new() * 6)
     new().mul_(100)
     module.synchronize()
     module.manual_seed(5)
     gate = close_gate()
-    result = torch.poisson(new() * 6)  # of a tensor that nobody holds
+    result = torch.poisson(new() * 6)  # the argument has no other reference
     others = [new().mul_(100) for _ in range(8)]
     gate.open()
     assert torch.equal(result, expected)
     assert all(other.unique().tolist() == [100] for other in others)
 
 
-# ---- operators that PyTorch composes of an empty tensor and what fills it ------------------------
+# ---- operators that PyTorch composes from an empty tensor and a fill -----------------------------
 
 COMPOSED = {
     "abs": lambda a, b: a.abs(),
@@ -119,7 +119,7 @@ COMPOSED = {
 
 
 @pytest.mark.parametrize("operator", COMPOSED)
-def test_composed_operator_is_not_waited_for(close_gate, operator):
+def test_composed_operator_is_asynchronous(close_gate, operator):
     generator = torch.Generator().manual_seed(0)
     operands = [torch.randn(24, 24, generator=generator) for _ in range(2)]
     work = COMPOSED[operator]
@@ -137,10 +137,10 @@ def test_composed_operator_is_not_waited_for(close_gate, operator):
     torch.testing.assert_close(result.cpu(), expected)
 
 
-# ---- longer tensors ------------------------------------------------------------------------------
+# ---- resizing ------------------------------------------------------------------------------------
 
 
-def test_resize_is_not_waited_for_and_keeps_what_will_be_written(close_gate):
+def test_resize_is_asynchronous_and_keeps_pending_writes(close_gate):
     tensor = torch.zeros(100, device=DEVICE)
     tensor.add_(0)
     tensor[:50].add_(0)
@@ -170,7 +170,7 @@ def test_resize_is_seen_by_views(close_gate):
     assert tensor.tolist() == [0, 1, 20, 30, 4, 5]
 
 
-def test_resize_on_another_stream_keeps_memory_until_it_was_read(close_gate):
+def test_resize_on_another_stream_keeps_memory_until_it_is_read(close_gate):
     tensor = torch.ones(200, device=DEVICE)
     module.synchronize()
     stream = module.Stream()
@@ -188,7 +188,7 @@ def test_resize_on_another_stream_keeps_memory_until_it_was_read(close_gate):
 # ---- the thread that launches --------------------------------------------------------------------
 
 
-def test_interrupt_ends_the_wait_for_room_in_a_queue(python):
+def test_interrupt_ends_the_wait_for_space_in_a_queue(python):
     code = """
         import os, signal, threading
         import torch, torch_openreg._C
@@ -204,7 +204,7 @@ def test_interrupt_ends_the_wait_for_room_in_a_queue(python):
         main, launched = threading.main_thread().native_id, 0
 
         def interrupt_when_the_queue_is_full():
-            # Nothing else makes the main thread sleep once it has begun.
+            # The main thread sleeps only for this reason once it has begun.
             while launched < 1000 or "S" not in Path(
                 f"/proc/self/task/{main}/stat"
             ).read_text().rpartition(")")[2].split()[0]:
@@ -253,8 +253,8 @@ def test_worker_treats_denormals_as_the_launching_thread_does(python):
     assert python(code).stdout == f"{kept}\n{flushed} {flushed}\n{kept}\n"
 
 
-def test_threads_give_back_what_they_keep_of_tensors(everything_queued):
-    """Tensors may be made by one thread and dropped by another, which may end first."""
+def test_threads_release_what_they_cache_of_tensors(everything_queued):
+    """One thread creates tensors and another one drops them; either may end first."""
     results = [torch.ones(3, device=DEVICE) for _ in range(200)]
 
     def take(part):

@@ -1,7 +1,7 @@
-"""Launches that are not waited for: what is ordered wrongly on a GPU is ordered wrongly here.
+"""Asynchronous launches: programs that order work wrongly on a GPU do so here too.
 
-Gates decide what has finished and what has not: nothing here depends on who is faster. A launch can
-be queued once a like one has run, so every test runs its operators once before it closes a gate.
+Gates control which work has finished, so no test depends on speed. A launch can be queued only
+after a similar one has run, so every test runs its operators once before it closes a gate.
 """
 
 import threading
@@ -15,17 +15,17 @@ from torch.nn import functional as F
 from device import DEVICE, module
 
 
-def once_and_for_all(work):
-    """Run work for the first time, which is waited for, and return it."""
+def run_once(work):
+    """Run work for the first time, wait for it, and return it."""
     work()
     module.synchronize()
     return work
 
 
 def is_asleep(thread_id):
-    """Tell whether a thread of this process waits for something.
+    """Return whether a thread of this process waits for something.
 
-    It does not wait for the GIL, which nobody has while the file is read.
+    It cannot wait for the GIL, which nobody holds while the file is read.
     """
     try:
         status = Path(f"/proc/self/task/{thread_id}/stat").read_text()
@@ -35,7 +35,7 @@ def is_asleep(thread_id):
 
 
 def result_of_waiting(work, gate):
-    """Return what work gives, which waits for a gate, and assert that it does."""
+    """Return the result of work, after asserting that it waits for a gate."""
     results = []
     started = threading.Event()
 
@@ -47,7 +47,7 @@ def result_of_waiting(work, gate):
     thread.start()
     started.wait()
     while thread.is_alive() and not is_asleep(thread.native_id):
-        time.sleep(0.001)  # else this thread leaves it the GIL too shortly to get it
+        time.sleep(0.001)  # otherwise this thread releases the GIL too briefly
     assert not results
     gate.open()
     thread.join()
@@ -55,7 +55,7 @@ def result_of_waiting(work, gate):
 
 
 def operands(device):
-    """Three tensors of known values, on a device."""
+    """Return three tensors with known values on a device."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(24, 24, generator=generator).to(device) for _ in range(3)]
 
@@ -89,7 +89,7 @@ LAUNCHES = {
 
 
 def as_list(results):
-    """A tensor, or a tuple or list of them, as a list."""
+    """Return a tensor, or a tuple or list of tensors, as a list."""
     return [results] if isinstance(results, torch.Tensor) else list(results)
 
 
@@ -97,7 +97,7 @@ def as_list(results):
 def test_launch_returns_before_it_has_run(close_gate, launch):
     work = LAUNCHES[launch]
     expected = as_list(work(*operands("cpu")))
-    once_and_for_all(lambda: work(*operands(DEVICE)))
+    run_once(lambda: work(*operands(DEVICE)))
     tensors = operands(DEVICE)
     gate = close_gate()
     results = as_list(work(*tensors))
@@ -116,11 +116,11 @@ def test_launch_returns_before_it_has_run(close_gate, launch):
         torch.testing.assert_close(result.cpu(), reference)
 
 
-def test_results_are_arguments_of_launches_that_follow(close_gate):
+def test_results_can_be_arguments_of_later_launches(close_gate):
     a, b, c = operands("cpu")
     expected = ((a + b).relu() @ c).sum(0)
     tensors = operands(DEVICE)
-    work = once_and_for_all(lambda: ((tensors[0] + tensors[1]).relu() @ tensors[2]).sum(0))
+    work = run_once(lambda: ((tensors[0] + tensors[1]).relu() @ tensors[2]).sum(0))
     gate = close_gate()
     result = work()
     gate.open()
@@ -128,9 +128,9 @@ def test_results_are_arguments_of_launches_that_follow(close_gate):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
-def test_changes_of_host_memory_after_the_call_are_not_seen(close_gate, dtype):
+def test_later_changes_of_host_memory_have_no_effect(close_gate, dtype):
     tensor, number = torch.zeros(8, dtype=dtype, device=DEVICE), torch.tensor(3, dtype=dtype)
-    work = once_and_for_all(lambda: tensor + number)
+    work = run_once(lambda: tensor + number)
     gate = close_gate()
     result = work()
     number.fill_(5)
@@ -153,17 +153,17 @@ def test_changes_of_host_memory_after_the_call_are_not_seen(close_gate, dtype):
         lambda x: x.view(torch.int32),
     ],
 )
-def test_views_wait_for_nothing(close_gate, view):
+def test_views_do_not_wait(close_gate, view):
     host = operands("cpu")[0]
     tensor = host.to(DEVICE)
     gate = close_gate()
-    result = view(tensor)  # not even the first time
+    result = view(tensor)  # not even for the first one
     assert not module.current_stream().query()
     gate.open()
     assert torch.equal(result.cpu(), view(host))
 
 
-def test_metadata_waits_for_nothing(close_gate):
+def test_metadata_does_not_wait(close_gate):
     tensor = operands(DEVICE)[0]
     gate = close_gate()
     assert tensor.shape == (24, 24)
@@ -190,10 +190,10 @@ def test_metadata_waits_for_nothing(close_gate):
     ],
     ids=["item", "tolist", "nonzero", "unique", "mask", "cpu", "bool", "str"],
 )
-def test_what_depends_on_data_waits(close_gate, work, expected):
+def test_data_dependent_operators_wait(close_gate, work, expected):
     tensor, increments = (torch.tensor(values, device=DEVICE) for values in ([0, 0, 0], range(3)))
-    once_and_for_all(lambda: tensor.add_(increments))
-    once_and_for_all(lambda: work(tensor))
+    run_once(lambda: tensor.add_(increments))
+    run_once(lambda: work(tensor))
     tensor.zero_()
     gate = close_gate()
     tensor.add_(increments)
@@ -209,9 +209,9 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("launch", NUMBERS)
-def test_another_number_is_not_waited_for(close_gate, launch):
+def test_launch_with_another_number_does_not_wait(close_gate, launch):
     work = NUMBERS[launch]
-    once_and_for_all(lambda: work(torch.ones(24, device=DEVICE), 3.5))
+    run_once(lambda: work(torch.ones(24, device=DEVICE), 3.5))
     tensor = torch.ones(24, device=DEVICE)
     gate = close_gate()
     result = work(tensor, 4.25)
@@ -219,8 +219,8 @@ def test_another_number_is_not_waited_for(close_gate, launch):
     assert result.tolist() == work(torch.ones(24), 4.25).tolist()
 
 
-def test_numbers_that_say_how_long_a_result_is_are_waited_for(close_gate):
-    once_and_for_all(lambda: torch.arange(0.0, 3.5, device=DEVICE))
+def test_launch_with_another_result_size_waits(close_gate):
+    run_once(lambda: torch.arange(0.0, 3.5, device=DEVICE))
     gate = close_gate()
     result = result_of_waiting(lambda: torch.arange(0.0, 5.5, device=DEVICE), gate)
     assert result.tolist() == [0, 1, 2, 3, 4, 5]
@@ -229,14 +229,14 @@ def test_numbers_that_say_how_long_a_result_is_are_waited_for(close_gate):
 def test_first_run_and_first_run_of_a_shape_wait(close_gate):
     for size in (401, 403):
         tensor = torch.arange(size, device=DEVICE)
-        # No test runs it with these sizes but this one.
+        # No other test uses these sizes.
         result = result_of_waiting(lambda tensor=tensor: tensor.bitwise_xor(77), close_gate())
         assert result.tolist() == [number ^ 77 for number in range(size)]
 
 
-def test_reader_that_forgets_to_wait_reads_the_old_value(close_gate):
+def test_reader_that_does_not_wait_reads_the_old_value(close_gate):
     stream, tensor = module.Stream(), torch.zeros(8, device=DEVICE)
-    once_and_for_all(lambda: tensor.add_(1))
+    run_once(lambda: tensor.add_(1))
     gate = close_gate()
     tensor.add_(1)
     with stream:
@@ -250,7 +250,7 @@ def test_reader_that_forgets_to_wait_reads_the_old_value(close_gate):
 @pytest.mark.parametrize("how", ["wait_stream", "wait_event", "event.wait"])
 def test_reader_that_waits_reads_the_new_value(close_gate, how):
     stream, tensor = module.Stream(), torch.zeros(8, device=DEVICE)
-    once_and_for_all(lambda: (tensor.add_(1), tensor.clone()))
+    run_once(lambda: (tensor.add_(1), tensor.clone()))
     gate = close_gate()
     tensor.add_(1)
     writer = module.current_stream()
@@ -270,7 +270,7 @@ def test_reader_that_waits_reads_the_new_value(close_gate, how):
 
 def test_work_after_the_record_is_not_waited_for(close_gate):
     stream, tensor = module.Stream(), torch.zeros(8, device=DEVICE)
-    once_and_for_all(lambda: tensor.add_(1))
+    run_once(lambda: tensor.add_(1))
     event = module.current_stream().record_event()
     gate = close_gate()
     tensor.add_(1)
@@ -284,7 +284,7 @@ def test_devices_work_side_by_side(close_gate):
     gate = close_gate(module.default_stream(0))
     with module.device(1):
         tensor = torch.ones(8, device=DEVICE)
-        once_and_for_all(lambda: tensor.add_(1))
+        run_once(lambda: tensor.add_(1))
         assert tensor.add_(1).tolist() == [3] * 8
     module.synchronize(1)
     assert module.default_stream(1).query()
@@ -298,10 +298,10 @@ def test_run_ahead_needs_no_memory(close_gate):
     def work(times):
         result = tensor
         for _ in range(times):
-            result = result + one  # for a number, the CPU's kernel would allocate
+            result = result + one  # with a number, the CPU kernel would allocate memory
         return result
 
-    once_and_for_all(lambda: work(3))
+    run_once(lambda: work(3))
     module.reset_peak_memory_stats()
     before = module.memory_allocated()
     gate = close_gate()
@@ -313,10 +313,10 @@ def test_run_ahead_needs_no_memory(close_gate):
 
 
 def read_on_a_stream_and_reuse(close_gate, record):
-    """Free a tensor that queued work of another stream reads, and allocate another like it."""
+    """Free a tensor that queued work of another stream reads, and allocate a similar one."""
     stream = module.Stream()
     with stream:
-        once_and_for_all(lambda: torch.zeros(1000, device=DEVICE).clone())
+        run_once(lambda: torch.zeros(1000, device=DEVICE).clone())
     tensor = torch.ones(1000, device=DEVICE)
     address = tensor.data_ptr()
     gate = close_gate(stream)
@@ -337,7 +337,7 @@ def test_memory_that_another_stream_still_reads_is_reused(close_gate):
     assert read_on_a_stream_and_reuse(close_gate, record=False) == (True, [9])
 
 
-def test_memory_recorded_on_another_stream_is_not_reused_before(close_gate):
+def test_memory_recorded_on_another_stream_is_not_reused_early(close_gate):
     assert read_on_a_stream_and_reuse(close_gate, record=True) == (False, [1])
 
 
@@ -355,8 +355,8 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("kind", VIEWS)
-def test_memory_recorded_by_a_view_is_not_reused_before(close_gate, kind):
-    """In a pool, where no other free block of that size, which a test before left, is preferred."""
+def test_memory_recorded_by_a_view_is_not_reused_early(close_gate, kind):
+    """Uses a pool, so that no free block of this size from an earlier test is preferred."""
 
     def allocate():
         with module.use_mem_pool(pool):
@@ -390,9 +390,9 @@ def test_recording_a_stream_allocates_nothing(close_gate, kind):
     gate.open()
 
 
-def test_memory_of_a_stream_is_reused_in_its_order(close_gate):
+def test_memory_of_a_stream_is_reused_in_stream_order(close_gate):
     tensor = torch.ones(1000, device=DEVICE)
-    once_and_for_all(lambda: torch.full_like(torch.ones(1000, device=DEVICE), 9).clone())
+    run_once(lambda: torch.full_like(torch.ones(1000, device=DEVICE), 9).clone())
     gate = close_gate()
     copy = tensor.clone()
     address = tensor.data_ptr()
@@ -404,7 +404,7 @@ def test_memory_of_a_stream_is_reused_in_its_order(close_gate):
 
 
 class StreamOfBackward(torch.autograd.Function):
-    """Identity that tells on which stream its backward runs."""
+    """Identity function that records the stream of its backward."""
 
     seen: list[torch.Stream] = []
 
@@ -436,13 +436,13 @@ def test_backward_runs_on_the_stream_of_forward_and_is_waited_for(close_gate):
     StreamOfBackward.seen.clear()
     gate, _ = forward_and_backward(lambda: close_gate(stream))
     assert StreamOfBackward.seen == [stream]
-    assert not caller.query()  # it waits for the gradient, as the caller would want
+    assert not caller.query()  # it waits for the gradient, as the caller expects
     gate.open()
     torch.testing.assert_close(leaf.grad.cpu(), host.grad)
 
 
 def in_threads(count, work):
-    """Run work(index) in several threads at once, and return what they give."""
+    """Run work(index) in several threads concurrently, and return their results."""
     results = [None] * count
     barrier = threading.Barrier(count)
 
@@ -486,7 +486,7 @@ def test_threads_have_streams_of_their_own(everything_queued):
 
 def test_more_launches_than_the_queue_holds_go_through(close_gate):
     counter = torch.zeros(1, dtype=torch.int64, device=DEVICE)
-    once_and_for_all(lambda: counter.add_(1))
+    run_once(lambda: counter.add_(1))
 
     def launch():
         for _ in range(2000):

@@ -1,4 +1,4 @@
-"""Streams and events: making, choosing and ordering them, in the words of `torch.cuda`."""
+"""Streams and events: creating, selecting and ordering them with the interface of `torch.cuda`."""
 
 import threading
 
@@ -15,7 +15,7 @@ def test_default_stream_is_current_at_first():
         assert module.default_stream(index).stream_id == 0
 
 
-def test_new_stream_is_on_the_device_asked_for():
+def test_new_stream_is_on_the_requested_device():
     assert module.Stream().device == torch.device(f"{DEVICE}:0")
     assert module.Stream(f"{DEVICE}:1").device == torch.device(f"{DEVICE}:1")
     module.set_device(1)
@@ -27,13 +27,13 @@ def test_new_streams_differ_from_each_other_and_from_the_default():
     assert len({first, second, module.default_stream()}) == 3
 
 
-def test_pool_of_streams_comes_around():
+def test_pool_of_streams_wraps_around():
     streams = [module.Stream() for _ in range(33)]
     assert len(set(streams[:32])) == 32
     assert streams[32] == streams[0]
 
 
-def test_priorities_have_pools_of_their_own():
+def test_priorities_have_separate_pools():
     normal = {module.Stream(priority=0) for _ in range(32)}
     high = {module.Stream(priority=-1) for _ in range(32)}
     assert not normal & high
@@ -45,7 +45,7 @@ def test_stream_of_a_device_out_of_range_is_refused(function):
         getattr(module, function)(2)
 
 
-def test_stream_can_be_made_again_from_its_numbers():
+def test_stream_can_be_recreated_from_its_ids():
     stream = module.Stream(1)
     again = module.Stream(
         stream_id=stream.stream_id,
@@ -113,7 +113,7 @@ def test_current_stream_belongs_to_the_thread():
     assert seen == [module.default_stream()]
 
 
-def test_idle_stream_answers_done():
+def test_idle_stream_has_finished():
     stream = module.Stream()
     with stream:
         torch.ones(8, device=DEVICE)
@@ -183,7 +183,7 @@ def test_tensor_may_be_given_to_another_stream():
     assert tensor.sum().item() == 8
 
 
-def test_accelerator_knows_the_streams():
+def test_torch_accelerator_uses_the_streams():
     stream = torch.Stream(f"{DEVICE}:1")
     torch.accelerator.set_stream(stream)
     assert torch.accelerator.current_device_index() == 1
@@ -209,7 +209,7 @@ def test_stream_is_found_by_its_native_handle():
     assert module.get_stream_from_external(stream.native_handle, f"{DEVICE}:1") == stream
 
 
-def test_priorities_beyond_the_range_are_its_ends():
+def test_priorities_are_clamped_to_the_range():
     lowest, highest = module.Stream.priority_range()
     assert (lowest, highest) == (0, -1)
     for priority, same in ((5, lowest), (-7, highest)):
@@ -226,7 +226,7 @@ def test_no_stream_captures():
 def test_external_stream_that_does_not_exist_is_refused():
     refused = (ValueError, "stream 1000: expected 0 to 64")
     if DEVICE == "cuda":
-        refused = (RuntimeError, "the address 0x3e8 is not that of a stream")
+        refused = (RuntimeError, "0x3e8 is not a stream handle")
     with pytest.raises(refused[0], match=refused[1]):
         module.set_stream(module.ExternalStream(1000))
 
@@ -249,7 +249,7 @@ def test_event_recorded_again_stands_for_the_later_work(close_gate):
     second = close_gate(stream)
     stream.record_event(event)
     first.open()
-    waiting.synchronize()  # for the record that was there when it began to wait
+    waiting.synchronize()  # for the recording that existed when it began to wait
     assert not event.query()
     second.open()
     event.synchronize()

@@ -1,4 +1,4 @@
-"""set_sync_debug_mode: what makes the host wait for a device is told, and nothing else is."""
+"""set_sync_debug_mode reports operations that make the host wait for a device, and nothing else."""
 
 import warnings
 
@@ -64,12 +64,12 @@ def test_waiting_raises_or_warns(x, wait):
 
 
 @pytest.mark.parametrize("work", GOES_ON.values(), ids=GOES_ON.keys())
-def test_what_is_not_waited_for_goes_on(x, work):
+def test_asynchronous_work_is_not_reported(x, work):
     module.set_sync_debug_mode("error")
     work(x)
 
 
-def test_training_step_waits_only_where_the_scaler_looks(x):
+def test_training_step_waits_only_for_the_scaler(x):
     layer = torch.nn.Linear(3, 3, device=DEVICE)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     module.set_sync_debug_mode("error")

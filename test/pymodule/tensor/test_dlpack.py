@@ -1,4 +1,4 @@
-"""DLPack: memory changes hands without a copy, or the exchange is refused with a sentence."""
+"""DLPack shares memory without a copy, or raises an error that explains why not."""
 
 import copy
 import gc
@@ -15,7 +15,7 @@ KIND = DLDeviceType.kDLCUDA if DEVICE == "cuda" else DLDeviceType.kDLExtDev
 
 @pytest.fixture(autouse=True)
 def second_device():
-    """The current one: torch.cuda exports memory of no other."""
+    """Make the second device current: torch.cuda exports memory of the current device only."""
     module.set_device(1)
 
 
@@ -58,7 +58,7 @@ def test_memory_lives_as_long_as_the_capsule_and_the_tensor_from_it():
     assert other.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] and len(over) == 8
 
 
-def test_memory_of_a_capsule_that_nobody_takes_is_given_back():
+def test_memory_of_an_unused_capsule_is_freed():
     gc.collect()
     before = module.memory_allocated(1)
     capsule = to_dlpack(numbers())
@@ -67,7 +67,7 @@ def test_memory_of_a_capsule_that_nobody_takes_is_given_back():
     assert module.memory_allocated(1) == before
 
 
-def test_operators_take_a_tensor_that_came_in():
+def test_operators_accept_an_imported_tensor():
     other = torch.from_dlpack(numbers())
     expected = torch.arange(6.0)
     other.add_(1).mul_(other)
@@ -79,7 +79,7 @@ def test_operators_take_a_tensor_that_came_in():
     assert torch.equal(torch.nn.functional.relu_(other - 3).cpu(), (expected - 3).relu())
 
 
-def test_views_of_a_tensor_that_came_in_share_its_memory():
+def test_views_of_an_imported_tensor_share_its_memory():
     tensor = numbers()
     other = torch.from_dlpack(tensor)
     for view in (other[0:2], other.view(2, 3)[1], other.chunk(3)[1], other.detach()):
@@ -88,20 +88,20 @@ def test_views_of_a_tensor_that_came_in_share_its_memory():
     assert tensor.tolist() == [-1.0] * 6
 
 
-def test_gradients_flow_through_a_tensor_that_came_in():
+def test_gradients_flow_through_an_imported_tensor():
     other = torch.from_dlpack(numbers()).requires_grad_()
     (other * other).sum().backward()
     assert torch.equal(other.grad.cpu(), 2 * torch.arange(6.0))
 
 
-def test_copy_is_made_if_asked():
+def test_copy_is_made_on_request():
     tensor = numbers()
     other = torch.from_dlpack(tensor, copy=True)
     assert other.data_ptr() != tensor.data_ptr() and torch.equal(other, tensor)
 
 
 @pytest.mark.parametrize("target", [f"{DEVICE}:0", "cpu"])
-def test_tensor_goes_to_another_device_by_copy(target):
+def test_tensor_is_copied_to_another_device(target):
     other = torch.from_dlpack(numbers(), device=target)
     assert other.device == torch.device(target)
     assert other.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
@@ -109,7 +109,7 @@ def test_tensor_goes_to_another_device_by_copy(target):
         torch.from_dlpack(numbers(), device=target, copy=False)
 
 
-def test_host_tensor_comes_to_a_device_by_copy():
+def test_host_tensor_is_copied_to_a_device():
     other = torch.from_dlpack(numpy.arange(3.0), device=f"{DEVICE}:1")
     assert other.device == torch.device(f"{DEVICE}:1") and other.tolist() == [0.0, 1.0, 2.0]
 
@@ -132,12 +132,12 @@ def test_tensors_that_dlpack_cannot_describe_are_refused(make, sentence):
         make().__dlpack__()
 
 
-def test_memory_that_came_in_does_not_grow():
+def test_imported_memory_cannot_grow():
     with pytest.raises(RuntimeError, match="storage that is not resizable"):
         torch.from_dlpack(numbers()).resize_(1000)
 
 
-def test_subclass_answers_for_itself():
+def test_subclass_handles_dlpack_itself():
     class Elsewhere(torch.Tensor):
         @classmethod
         def __torch_function__(cls, function, types, args=(), kwargs=None):

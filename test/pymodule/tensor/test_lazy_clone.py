@@ -1,4 +1,4 @@
-"""torch._lazy_clone makes a tensor that no longer changes with the one it was made of."""
+"""torch._lazy_clone makes a tensor that is independent of the original."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
-def test_clone_looks_as_on_the_cpu(kind, device):
+def test_clone_has_the_metadata_of_the_cpu(kind, device):
     host = KINDS[kind](torch.arange(12.0).view(3, 4))
     tensor = KINDS[kind](torch.arange(12.0, device=device).view(3, 4))
     expected, clone = torch._lazy_clone(host), torch._lazy_clone(tensor)
@@ -43,7 +43,7 @@ def test_clone_looks_as_on_the_cpu(kind, device):
         lambda t: torch._foreach_add_([t], 1),
     ],
 )
-def test_what_is_written_to_one_is_not_seen_in_the_other(written, write):
+def test_writes_to_one_do_not_change_the_other(written, write):
     source = torch.arange(5.0, device=DEVICE)
     view = source[:]
     clone = torch._lazy_clone(source)
@@ -53,7 +53,7 @@ def test_what_is_written_to_one_is_not_seen_in_the_other(written, write):
     assert torch.equal(view, source)
 
 
-def test_clone_is_made_in_the_order_of_the_stream(close_gate):
+def test_clone_is_made_in_stream_order(close_gate):
     source = torch.zeros(5, device=DEVICE)
     source.add_(1)
     module.synchronize()
@@ -66,7 +66,7 @@ def test_clone_is_made_in_the_order_of_the_stream(close_gate):
     assert (source.unique().item(), clone.unique().item()) == (3, 2)
 
 
-def test_gradient_goes_through():
+def test_gradient_flows_through_the_clone():
     source = torch.ones(3, device=DEVICE, requires_grad=True)
     (torch._lazy_clone(source) * 2).sum().backward()
     assert source.grad.tolist() == [2, 2, 2]

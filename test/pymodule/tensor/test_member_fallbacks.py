@@ -1,7 +1,7 @@
 """Operators that a program registers for sparse, quantized or nested CPU tensors run on a device.
 
-Their fallbacks are registered when the devices are first used, each check in a process of its own:
-what it does first with such a tensor is the program's operator.
+The first use of the devices registers their fallbacks. So each check runs in its own process, whose
+first operator on such a tensor is the program's.
 """
 
 import pytest
@@ -34,7 +34,7 @@ def test_an_operator_of_a_program_runs_on_a_device(python, key):
     python(code)
 
 
-def test_they_are_registered_with_the_first_use_of_the_devices(python):
+def test_fallbacks_are_registered_at_the_first_use_of_the_devices(python):
     code = """
         import torch
         from device import KEY, module

@@ -1,4 +1,4 @@
-"""Moving tensors, modules, storages and packed sequences by methods with the device's name."""
+"""Moving tensors, modules, storages and packed sequences by methods such as `cuda()`."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ DTYPES = [
 
 
 def move(thing, *arguments, **keywords):
-    """Call `Tensor.cuda` and the like."""
+    """Call the method with the device's name, such as `cuda()`."""
     return getattr(thing, DEVICE)(*arguments, **keywords)
 
 
@@ -32,7 +32,7 @@ def is_there(thing):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_tensor_survives_the_way_there_and_back(dtype):
+def test_tensor_survives_a_round_trip(dtype):
     host = torch.arange(12).reshape(3, 4).to(dtype)
     there = move(host)
     assert is_there(there) and not there.is_cpu and not is_there(host)
@@ -52,7 +52,7 @@ def test_tensor_survives_the_way_there_and_back(dtype):
         (torch.device(DEVICE), 0),
     ],
 )
-def test_tensor_method_takes_every_spelling_of_a_device(device, index):
+def test_tensor_method_accepts_every_spelling_of_a_device(device, index):
     assert move(torch.ones(2), device).device == torch.device(DEVICE, index)
 
 
@@ -62,7 +62,7 @@ def test_tensor_method_uses_the_current_device():
     assert move(torch.ones(2), DEVICE).get_device() == 1
 
 
-def test_tensor_already_there_is_returned_itself():
+def test_tensor_on_the_device_is_returned_unchanged():
     tensor = torch.ones(2, device=f"{DEVICE}:1")
     assert move(tensor, 1) is tensor
 
@@ -74,7 +74,7 @@ def test_tensor_moves_across_devices():
     assert moved.tolist() == tensor.tolist()
 
 
-def test_tensor_method_keeps_memory_format_if_asked():
+def test_tensor_method_keeps_memory_format_on_request():
     host = torch.ones(2, 3, 4, 5)
     moved = move(host, 0, memory_format=torch.channels_last)
     assert moved.is_contiguous(memory_format=torch.channels_last)
@@ -143,7 +143,7 @@ def test_untyped_storage_moves():
     assert list(moved.cpu()) == list(storage)
 
 
-def test_untyped_storage_already_there_is_returned_itself():
+def test_untyped_storage_on_the_device_is_returned_unchanged():
     storage = torch.ones(2, device=f"{DEVICE}:1").untyped_storage()
     assert move(storage, 1) is storage
     assert move(storage, 0) is not storage
@@ -222,7 +222,7 @@ def test_packed_sequence_moves_but_for_its_batch_sizes():
     torch.testing.assert_close(moved.data.cpu(), packed_sequence().data)
 
 
-def test_packed_sequence_moves_to_the_device_asked_for():
+def test_packed_sequence_moves_to_the_given_device():
     assert move(packed_sequence(), f"{DEVICE}:1").data.get_device() == 1
 
 

@@ -197,7 +197,7 @@ def test_strided_attention_agrees_with_the_cpu():
     assert_same(attend(DEVICE), attend("cpu"))
 
 
-def test_transformer_takes_nested_sequences():
+def test_transformer_accepts_nested_sequences():
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).eval()
     with torch.inference_mode():
@@ -205,13 +205,13 @@ def test_transformer_takes_nested_sequences():
         assert_same(layer.to(DEVICE)(nested(DEVICE)), expected)
 
 
-def test_offsets_of_the_jagged_layout_lie_on_the_device():
+def test_offsets_of_the_jagged_layout_are_on_the_device():
     tensor = nested(f"{DEVICE}:1", torch.jagged)
     assert tensor.offsets().device == tensor.values().device == torch.device(f"{DEVICE}:1")
     assert tensor.offsets().tolist() == [0, 2, 5, 6]
 
 
-def test_jagged_tensor_looks_into_the_values_that_it_is_made_of():
+def test_jagged_tensor_is_a_view_of_its_values():
     values, offsets = torch.cat(parts(DEVICE)), torch.tensor([0, 2, 5, 6], device=DEVICE)
     tensor = torch.nested.nested_tensor_from_jagged(values, offsets)
     assert_same(tensor, nested(layout=torch.jagged))

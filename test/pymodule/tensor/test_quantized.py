@@ -1,4 +1,4 @@
-"""Quantized tensors on a device hold the integers, scales and zero points that the CPU's hold."""
+"""Quantized tensors have the same integers, scales and zero points on a device as on the CPU."""
 
 import copy
 import gc
@@ -39,11 +39,11 @@ def per_channel_with_float_parameters(device="cpu"):
 
 
 KINDS = [per_tensor, per_channel, per_channel_with_float_parameters]
-CLONED = KINDS[:2]  # PyTorch clones no others
+CLONED = KINDS[:2]  # PyTorch cannot clone the others
 
 
 def assert_same(actual, expected, device=f"{DEVICE}:0"):
-    """Same quantized tensor, but for the device on which all of it lies."""
+    """Assert that quantized tensors are equal and that one is wholly on the device."""
     assert actual.device == torch.device(device)
     assert actual.qscheme() == expected.qscheme() and actual.dtype == expected.dtype
     assert torch.equal(actual.int_repr().cpu(), expected.int_repr())
@@ -191,7 +191,7 @@ def test_parameters_by_channel_live_as_long_as_a_tensor_that_has_them():
     on_host = per_channel(DEVICE).cpu()
     scales = per_channel(DEVICE).q_per_channel_scales()
     gc.collect()
-    over = [torch.full((n,), 9.0, device=DEVICE) for n in range(1, 40)]  # what was freed, reused
+    over = [torch.full((n,), 9.0, device=DEVICE) for n in range(1, 40)]  # reuses freed memory
     assert torch.equal(on_host.dequantize(), expected)
     assert torch.equal(scales.cpu(), SCALES.double())
     assert len(over) == 39

@@ -22,7 +22,7 @@ def saved(thing):
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
 )
-def test_tensor_comes_back_to_its_device(device, dtype):
+def test_tensor_is_loaded_to_its_device(device, dtype):
     tensor = torch.arange(6).reshape(2, 3).to(dtype).to(device)
     loaded = torch.load(saved(tensor))
     assert loaded.device == torch.device(device) and loaded.dtype == dtype
@@ -93,7 +93,7 @@ def test_state_of_model_and_optimizer_survives():
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
 @pytest.mark.parametrize("location", [f"{DEVICE}:1", "cpu", {f"{DEVICE}:0": f"{DEVICE}:1"}])
-def test_training_goes_on_elsewhere_from_a_checkpoint(kind, location):
+def test_training_continues_from_a_checkpoint_on_another_device(kind, location):
     def steps(model, optimizer, count):
         for _ in range(count):
             optimizer.zero_grad()
@@ -170,7 +170,7 @@ def test_deep_copy_keeps_views_together():
     assert first.tolist() == [0.0, 9.0, 9.0, 9.0]
 
 
-def test_storage_tells_its_location():
+def test_storage_has_its_location():
     storage = torch.UntypedStorage(4, device=f"{DEVICE}:1")
     assert torch.serialization.location_tag(storage) == f"{DEVICE}:1"
     restored = torch.serialization.default_restore_location(torch.UntypedStorage(4), f"{DEVICE}:1")
@@ -206,7 +206,7 @@ def with_metadata(tensor):
 MADE = {
     "tensor": lambda: torch.ones(3, device=DEVICE),
     "view": lambda: torch.ones(3, 3, device=DEVICE).t(),
-    # moved in place, so that it is the kind of tensor that the host made
+    # moved in place, so that it keeps the TensorImpl of the host tensor
     "of a moved parameter": lambda: torch.nn.Linear(3, 2).to(DEVICE).weight.data,
 }
 
@@ -230,7 +230,7 @@ def test_metadata_is_kept_by_its_tensor(kind):
 
 @metadata_test
 @pytest.mark.parametrize("kind", MADE)
-def test_metadata_goes_with_a_shallow_copy_and_no_other(kind):
+def test_only_shallow_copies_keep_metadata(kind):
     tensor = with_metadata(MADE[kind]())
     assert torch._utils.get_tensor_metadata(tensor.data) == METADATA
     assert torch.equal(tensor.data.cpu(), tensor.cpu())
@@ -239,7 +239,7 @@ def test_metadata_goes_with_a_shallow_copy_and_no_other(kind):
 
 
 @metadata_test
-def test_metadata_goes_to_the_tensor_whose_data_is_replaced():
+def test_replacing_data_moves_metadata_to_the_tensor():
     parameter = torch.nn.Linear(3, 2).weight
     parameter.data = with_metadata(torch.ones(2, 3, device=DEVICE))
     assert torch._utils.get_tensor_metadata(parameter) == METADATA
@@ -267,7 +267,7 @@ def test_metadata_is_not_loaded_to_the_host():
 
 
 @metadata_test
-def test_metadata_is_saved_beside_lazy_marks():
+def test_metadata_is_saved_with_conjugate_and_negative_bits():
     tensor = with_metadata(torch.ones(3, dtype=torch.complex64, device=DEVICE).conj())
     loaded = torch.load(saved(tensor))
     assert torch._utils.get_tensor_metadata(loaded) == METADATA | {"conj": True}

@@ -1,4 +1,4 @@
-"""Findings as the extension tells them, made up."""
+"""Made-up findings, in the form that the extension reports them."""
 
 BLOCK_BYTES = 4096
 
@@ -13,7 +13,7 @@ def block(line=1, freed=None, **changes):
 
 
 def access(line, **changes):
-    """Return a read of the first device's tensor of 1000 numbers, which line 1 allocated."""
+    """Return a read of a tensor of 1000 numbers on the first device, which line 1 allocated."""
     made = {
         "operator": "aten::mul",
         "argument": "self",
