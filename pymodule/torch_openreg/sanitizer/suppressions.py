@@ -45,7 +45,13 @@ class Suppression:
     reason: str
 
     def matches(self, finding: Finding) -> bool:
-        """Return whether this suppresses a finding."""
+        """Return whether this suppresses a finding.
+
+        Parameters
+        ----------
+        finding
+            A finding of any process.
+        """
         if self.kinds and finding.kind not in self.kinds:
             return False
         sides = [side for side in (finding.first, finding.second) if side is not None]

@@ -1,6 +1,5 @@
 """The legacy tensor types, such as torch.cuda.FloatTensor."""
 
-
 import pytest
 import torch
 
