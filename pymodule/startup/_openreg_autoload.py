@@ -45,7 +45,7 @@ def report(error: Exception) -> None:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     reason = lines[0].removeprefix("openreg: ").rstrip(".")
     print(
-        f"openreg: no simulated devices: {reason}. Run `openreg doctor` for a remedy.",
+        f"openreg: loading failed: {reason}. Run `openreg doctor` for a remedy.",
         file=sys.stderr,
     )
 

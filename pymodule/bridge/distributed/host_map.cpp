@@ -90,7 +90,8 @@ std::vector<Bytes> get_all(const StorePtr &store, const std::vector<std::string>
     if (missing.empty()) {
       throw;
     }
-    TORCH_CHECK_WITH(DistBackendError, false, "openreg: ranks ", missing, " of ", keys.size(),
+    const char *const noun = missing.find(',') == std::string::npos ? "rank " : "ranks ";
+    TORCH_CHECK_WITH(DistBackendError, false, "openreg: ", noun, missing, " of ", keys.size(),
                      " did not join the group within ", timeout.count() / 1000.0, " s");
   }
   return store->multiGet(keys);

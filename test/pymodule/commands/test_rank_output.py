@@ -78,7 +78,9 @@ def test_ranks_notice_that_the_reader_is_gone(environment):
 
 def test_children_that_outlive_the_ranks_are_not_waited_for(environment):
     read, write = os.pipe()
-    code = f"print('said', flush=True)\nimport os\nif os.fork() == 0: os.read({read}, 1)"
+    # The child ends when this process closes the pipe.
+    child = f"os.close({write}); os.read({read}, 1)"
+    code = f"print('said', flush=True)\nimport os\nif os.fork() == 0: {child}"
     command = [*OPENREG, "run", "--ranks", "1", "--prefix", sys.executable, "-S", "-c", code]
     result = subprocess.run(command, env=environment, capture_output=True, pass_fds=[read, write])
     assert result.stdout == b"[rank0]: said\n"

@@ -431,7 +431,7 @@ def test_isolated_python_has_the_devices(start):
     assert start(sys.executable, "-I", "-c", ASK).stdout == "True\n"
 
 
-TOO_LATE = "openreg: no simulated devices: OPENREG_DEVICE_TYPE=cuda must be set when Python starts"
+TOO_LATE = "openreg: loading failed: OPENREG_DEVICE_TYPE=cuda must be set when Python starts"
 
 
 def test_python_that_skips_the_startup_file_reports_that_it_has_no_devices(start):

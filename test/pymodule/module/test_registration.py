@@ -127,7 +127,7 @@ def test_programs_for_the_cpu_go_on_with_another_version_of_torch(python):
 def assert_reported(result, reason):
     (sentence,) = result.stderr.splitlines()
     assert re.fullmatch(
-        rf"openreg: no simulated devices: {reason}\. Run `openreg doctor` for a remedy\.", sentence
+        rf"openreg: loading failed: {reason}\. Run `openreg doctor` for a remedy\.", sentence
     )
 
 
