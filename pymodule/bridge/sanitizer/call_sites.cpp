@@ -2,7 +2,6 @@
 
 #include <torch/csrc/python_headers.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <atomic>
 #include <deque>
@@ -12,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/python_stack.h"
 #include "sanitizer/tables.h"
 
 namespace openreg {
@@ -107,27 +107,21 @@ bool is_library(PyCodeObject *code) {
 FramePositions current_frames() {
   FramePositions positions;
   const bool whole = whole_stacks.load(std::memory_order_relaxed);
-  PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
-  while (frame != nullptr) {
-    PyCodeObject *const code = PyFrame_GetCode(frame);
+  walk_python_stack([&](PyCodeObject *code, int instruction) {
     const bool is_own = !is_library(code);
     if (is_own || whole) {
-      positions.push_back({code, PyFrame_GetLasti(frame)});
+      positions.push_back({code, instruction}); // is_library() keeps a reference to the code
     }
-    Py_DECREF(code); // is_library() keeps a reference
-    PyFrameObject *const outer = is_own && !whole ? nullptr : PyFrame_GetBack(frame);
-    Py_DECREF(frame);
-    frame = outer;
-  }
+    return whole || !is_own;
+  });
   return positions;
 }
 
 Stack describe_frames(const FramePositions &positions) {
   Stack stack;
   for (const auto &position : positions) {
-    stack.push_back({text(position.code->co_filename),
-                     PyCode_Addr2Line(position.code, position.instruction),
-                     text(position.code->co_name)});
+    const auto frame = describe_frame(position.code, position.instruction);
+    stack.push_back({frame.filename, frame.line, frame.name});
   }
   return stack;
 }

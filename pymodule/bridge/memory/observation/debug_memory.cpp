@@ -7,6 +7,7 @@
 #include <string>
 
 #include "allocator/allocator.h"
+#include "core/python_stack.h"
 #include "core/status.h"
 
 namespace py = pybind11;
@@ -20,14 +21,6 @@ bool is_debugging() {
   return openreg_config_get(&config) == OPENREG_OK && config->debug_memory;
 }
 
-void append_line(std::string &text, PyFrameObject *frame) {
-  const auto code =
-      py::reinterpret_steal<py::object>(reinterpret_cast<PyObject *>(PyFrame_GetCode(frame)));
-  text += "  File \"" + py::str(code.attr("co_filename")).cast<std::string>() + "\", line " +
-          std::to_string(PyFrame_GetLineNumber(frame)) + ", in " +
-          py::str(code.attr("co_name")).cast<std::string>() + "\n";
-}
-
 // Returns the stack of this thread's Python code as text. Text holds no Python object, which only a
 // thread with the GIL could release. NULL if there is no Python.
 void *capture() {
@@ -36,13 +29,13 @@ void *capture() {
   }
   const py::gil_scoped_acquire gil;
   std::string text;
-  auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject *>(PyEval_GetFrame()));
-  for (int i = 0; frame && i < OPENREG_DEBUG_STACK_FRAMES; ++i) {
-    auto *const current = reinterpret_cast<PyFrameObject *>(frame.ptr());
-    append_line(text, current);
-    frame =
-        py::reinterpret_steal<py::object>(reinterpret_cast<PyObject *>(PyFrame_GetBack(current)));
-  }
+  int left = OPENREG_DEBUG_STACK_FRAMES;
+  walk_python_stack([&](PyCodeObject *code, int instruction) {
+    const auto frame = describe_frame(code, instruction);
+    text += "  File \"" + frame.filename + "\", line " + std::to_string(frame.line) + ", in " +
+            frame.name + "\n";
+    return --left > 0;
+  });
   return text.empty() ? nullptr : strdup(text.c_str());
 }
 
