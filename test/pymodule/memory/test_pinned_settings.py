@@ -217,7 +217,7 @@ def test_a_segment_that_the_host_does_not_have_fails_the_request(python):
         try:
             pin(100)
         except torch.OutOfMemoryError as error:
-            print("no host memory for a pinned block" in str(error))
+            print("out of host memory for a pinned block" in str(error))
     """
     )
     # The largest number; CUDA counts beyond it.

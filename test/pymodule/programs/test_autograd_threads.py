@@ -95,9 +95,8 @@ def test_backward_runs_on_the_configured_thread(run, value, thread):
     }
 
 
-def test_any_other_value_is_refused(run):
+def test_any_other_value_is_reported(run):
     result = run("2")
-    assert result.returncode != 0
     assert "OPENREG_AUTOGRAD_THREADS=2: expected 0 or 1" in result.stderr
 
 
