@@ -97,7 +97,7 @@ static void a_waiter_yields_then_sleeps_until_the_lock_is_released(void **state)
   lock_give(&lock);
 }
 
-static void *give_when_told(void *argument) {
+static void *release_on_request(void *argument) {
   sem_wait(argument);
   lock_give(&lock);
   return argument;
@@ -107,12 +107,12 @@ static void *give_when_told(void *argument) {
 static void a_lock_taken_by_a_single_thread_excludes_later_threads(void **state) {
   (void)state;
   pthread_t thread;
-  sem_t told;
-  sem_init(&told, 0, 0);
+  sem_t reported;
+  sem_init(&reported, 0, 0);
   lock_take(&lock);
-  assert_int_equal(pthread_create(&thread, NULL, give_when_told, &told), 0);
+  assert_int_equal(pthread_create(&thread, NULL, release_on_request, &reported), 0);
   assert_true(atomic_load(&lock.taken));
-  sem_post(&told);
+  sem_post(&reported);
   lock_take(&lock);
   lock_give(&lock);
   assert_int_equal(pthread_join(thread, NULL), 0);

@@ -88,7 +88,7 @@ void *__wrap_openreg_pages_map(size_t bytes) {
   return __real_openreg_pages_map(bytes);
 }
 
-static int nobody_has_anything(void **state) {
+static int no_process_has_memory(void **state) {
   void *base;
   size_t bytes;
   memset(&exported, 0, sizeof exported);
@@ -135,7 +135,7 @@ static void an_exported_block_stays_allocated(void **state) {
   openreg_block_free(block);
 }
 
-static void an_exported_block_that_nobody_imported_is_free_at_once(void **state) {
+static void an_exported_block_without_importers_is_free_at_once(void **state) {
   (void)state;
   openreg_block *block = exported_block(512);
   void *address = block->address;
@@ -404,13 +404,13 @@ static void collecting_on_what_does_not_exist_is_refused(void **state) {
   assert_false(openreg_block_is_imported(NULL));
 }
 
-#define ALONE(test) cmocka_unit_test_setup_teardown(test, nobody_has_anything, devices_check)
+#define ALONE(test) cmocka_unit_test_setup_teardown(test, no_process_has_memory, devices_check)
 
 int main(void) {
   configure();
   const struct CMUnitTest tests[] = {
       ALONE(an_exported_block_stays_allocated),
-      ALONE(an_exported_block_that_nobody_imported_is_free_at_once),
+      ALONE(an_exported_block_without_importers_is_free_at_once),
       ALONE(an_exported_block_that_others_hold_stays_allocated),
       ALONE(requests_that_need_no_memory_do_not_poll),
       ALONE(a_request_uses_returned_blocks_before_it_reserves),

@@ -178,9 +178,9 @@ static void differ_in_dtype(rank *self) {
 PASSES(messages_of_all_sizes_arrive, 4, pass_around)
 PASSES(a_pair_exchanges_messages, 2, pass_around)
 PASSES(one_call_exchanges_with_all_and_itself, 4, exchange_all)
-PASSES(a_small_send_waits_for_nobody, 2, send_before_barrier)
+PASSES(a_small_send_waits_for_no_rank, 2, send_before_barrier)
 PASSES(messages_overtake_collectives_and_each_other, 2, side_by_side)
-PASSES(rejected_messages_reach_nobody, 2, send_nonsense)
+PASSES(rejected_messages_reach_no_rank, 2, send_nonsense)
 PASSES(another_length_aborts_the_group, 2, differ_in_length)
 PASSES(another_dtype_aborts_the_group, 2, differ_in_dtype)
 
@@ -189,9 +189,9 @@ int main(void) {
       cmocka_unit_test(messages_of_all_sizes_arrive),
       cmocka_unit_test(a_pair_exchanges_messages),
       cmocka_unit_test(one_call_exchanges_with_all_and_itself),
-      cmocka_unit_test(a_small_send_waits_for_nobody),
+      cmocka_unit_test(a_small_send_waits_for_no_rank),
       cmocka_unit_test(messages_overtake_collectives_and_each_other),
-      cmocka_unit_test(rejected_messages_reach_nobody),
+      cmocka_unit_test(rejected_messages_reach_no_rank),
       cmocka_unit_test(another_length_aborts_the_group),
       cmocka_unit_test(another_dtype_aborts_the_group),
   };

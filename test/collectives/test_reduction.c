@@ -474,7 +474,7 @@ static void it_ends_between_tiles(void **unused) {
   assert_false(openreg_reduce(&job, count_down, &left));
 }
 
-static void what_is_not_defined_is_told(void **unused) {
+static void an_undefined_operation_is_reported(void **unused) {
   (void)unused;
   assert_false(openreg_reduction_is_defined(OPENREG_REDUCE_AVG, OPENREG_DTYPE_BOOL));
   assert_false(openreg_reduction_is_defined(OPENREG_REDUCE_PREMUL_SUM, OPENREG_DTYPE_INT32));
@@ -491,7 +491,7 @@ int main(void) {
       cmocka_unit_test(an_average_is_divided_by_what_is_given),
       cmocka_unit_test(any_byte_but_zero_is_true),
       cmocka_unit_test(it_ends_between_tiles),
-      cmocka_unit_test(what_is_not_defined_is_told),
+      cmocka_unit_test(an_undefined_operation_is_reported),
   };
   return cmocka_run_group_tests(tests, make_memory, free_memory);
 }

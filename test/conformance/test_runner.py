@@ -165,7 +165,7 @@ def expect(monkeypatch, *entries):
     monkeypatch.setattr("conformance.worker.EXPECTED", entries, raising=False)
 
 
-def test_a_difference_is_counted_and_told(failing):
+def test_a_difference_is_counted_and_reported(failing):
     row = run_task(Task("forward", "abs", "float32"), None)
     assert (row.failed, row.expected) == (1, 0)
     assert not report.is_clean([row], stale=[])

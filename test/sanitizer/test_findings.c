@@ -211,34 +211,34 @@ static void a_harmless_early_wait_is_not_reported(void **state) {
 
 /* ---- once ------------------------------------------------------------------------------------ */
 
-struct told {
+struct record {
   int times;
   openreg_sanitizer_finding last;
   openreg_sanitizer *sanitizer;
 };
 
-static void count_told(const openreg_sanitizer_finding *finding, void *context) {
-  struct told *told = context;
-  told->times++;
-  told->last = *finding;
+static void count_reported(const openreg_sanitizer_finding *finding, void *context) {
+  struct record *record = context;
+  record->times++;
+  record->last = *finding;
   /* The callback runs without the lock, so it may call the sanitizer. */
-  assert_true(openreg_sanitizer_finding_count(told->sanitizer) > 0);
+  assert_true(openreg_sanitizer_finding_count(record->sanitizer) > 0);
 }
 
 static void a_finding_is_reported_once_and_counted(void **state) {
   (void)state;
-  struct told told = {0};
-  begin_with((openreg_sanitizer_options){.callback = count_told, .context = &told});
-  told.sanitizer = sanitizer;
+  struct record record = {0};
+  begin_with((openreg_sanitizer_options){.callback = count_reported, .context = &record});
+  record.sanitizer = sanitizer;
   for (int i = 0; i < 10; i++) {
     access_bytes(sanitizer, one, 0x1000, 64, WRITE, 10);
     access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
   }
   /* Two groups of 20 accesses: each but the first conflicts with the last one of the other group.
    */
-  assert_int_equal(told.times, 2);
-  assert_int_equal(told.last.first.call_site, 11);
-  assert_int_equal(told.last.count, 1);
+  assert_int_equal(record.times, 2);
+  assert_int_equal(record.last.first.call_site, 11);
+  assert_int_equal(record.last.count, 1);
   openreg_sanitizer_finding finding;
   assert_true(openreg_sanitizer_finding_get(sanitizer, 0, &finding));
   assert_int_equal(finding.count, 10);
@@ -247,7 +247,7 @@ static void a_finding_is_reported_once_and_counted(void **state) {
   assert_false(openreg_sanitizer_finding_get(sanitizer, 2, &finding));
   openreg_sanitizer_findings_clear(sanitizer);
   access_bytes(sanitizer, other, 0x1000, 64, READ, 11);
-  assert_int_equal(told.times, 3);
+  assert_int_equal(record.times, 3);
   openreg_sanitizer_destroy(sanitizer);
 }
 

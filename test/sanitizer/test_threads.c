@@ -8,14 +8,14 @@ enum { THREADS = 6, TURNS = 300, SHARED = 0x100000, BLOCK = 0x1000 };
 
 static openreg_sanitizer *sanitizer;
 static openreg_sanitizer_token *token;
-static _Atomic int told, errors;
+static _Atomic int report_count, errors;
 
-static void count_told(const openreg_sanitizer_finding *finding, void *context) {
+static void count_reported(const openreg_sanitizer_finding *finding, void *context) {
   (void)context;
   /* Only the shared block is used wrongly. */
   if (finding->bytes.begin < SHARED || finding->second.call_site != 2)
     atomic_fetch_add(&errors, 1);
-  atomic_fetch_add(&told, 1);
+  atomic_fetch_add(&report_count, 1);
 }
 
 static void expect(bool condition) {
@@ -69,7 +69,7 @@ static void *run(void *number) {
 static void many_host_threads_report_at_once(void **state) {
   (void)state;
   pthread_t threads[THREADS];
-  sanitizer = make_sanitizer((openreg_sanitizer_options){.callback = count_told});
+  sanitizer = make_sanitizer((openreg_sanitizer_options){.callback = count_reported});
   token = make_token(sanitizer);
   allocate(sanitizer, SHARED, 64, 6);
   for (uintptr_t i = 0; i < THREADS; i++)

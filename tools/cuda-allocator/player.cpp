@@ -152,7 +152,7 @@ std::string snapshot() {
 // ---- out of memory ------------------------------------------------------------------------------
 
 struct OutOfMemory {
-  bool is_told = false;
+  bool is_reported = false;
   size_t tried, allowed, free; // allowed: the capacity where there is no limit
 } error;
 
@@ -336,14 +336,14 @@ std::string error_answer(const std::exception &error) {
 }
 
 std::string answer(const std::string &line) {
-  error.is_told = false;
+  error.is_reported = false;
   try {
     return act(line);
   } catch (const c10::OutOfMemoryError &error) {
     if (getenv("PLAYER_VERBOSE")) {
       std::cerr << text_of(error) << std::endl;
     }
-    return error.is_told ? out_of_memory_answer(text_of(error)) : error_answer(error);
+    return error.is_reported ? out_of_memory_answer(text_of(error)) : error_answer(error);
   } catch (const std::exception &error) {
     return error_answer(error);
   }

@@ -4,8 +4,8 @@
 // The line is the innermost frame of the program itself, not of PyTorch or openreg. If whole stacks
 // are kept, it is all frames. Code objects of call sites are never freed.
 //
-// The frames come from core/python_stack.h. Its class PythonStack is not used: it keeps each stack as
-// long as an owner needs it. Here the same few stacks occur again for each operator, so they are
+// The frames come from core/python_stack.h. Its class PythonStack is not used: it keeps each stack
+// as long as an owner needs it. Here the same few stacks occur again for each operator, so they are
 // numbered, and finding the number must be fast.
 #pragma once
 

@@ -167,8 +167,8 @@ def play(player: Player, trace: Trace, timeout: float, check: int) -> Difference
     waits for a full pipe.
     """
     with tempfile.TemporaryFile("w+") as errors:
-        process, told = player.start(trace, errors)
-        feeder = threading.Thread(target=_feed, args=(process, told.commands), daemon=True)
+        process, printed = player.start(trace, errors)
+        feeder = threading.Thread(target=_feed, args=(process, printed.commands), daemon=True)
         feeder.start()
         limit = threading.Timer(timeout, process.kill)
         limit.start()

@@ -264,7 +264,7 @@ CHILD_TEST(an_imported_event_outlives_the_exporters) {
 }
 
 /* Creates and destroys as many other events as there are entries, except the imported one. */
-static void destroy_before_importers_let_go(void) {
+static void destroy_before_importers_close(void) {
   openreg_event *event = make_event(0);
   REQUIRE_OK(openreg_event_export(event, &board->handles[0]));
   report(0);
@@ -284,7 +284,7 @@ static void destroy_before_importers_let_go(void) {
 
 CHILD_TEST(entries_of_events_are_reused_after_importers_close_them) {
   board_make();
-  helper exporter = helper_start(destroy_before_importers_let_go);
+  helper exporter = helper_start(destroy_before_importers_close);
   helper_receive(&exporter);
   openreg_event *event = import_event(0);
   helper_cue(&exporter);

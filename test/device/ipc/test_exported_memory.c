@@ -192,7 +192,7 @@ static void open_and_fork(void) {
   await_cue();
 }
 
-CHILD_TEST(memory_is_released_by_a_killed_importer_that_had_forked) {
+CHILD_TEST(memory_is_released_by_a_killed_importer_that_forked) {
   board_make();
   helper importer = helper_start(open_and_fork);
   char *base = base_of(1);
@@ -296,7 +296,7 @@ int main(void) {
       cmocka_unit_test(memory_is_released_by_ranges),
       cmocka_unit_test(memory_is_released_when_the_importer_exits),
       cmocka_unit_test(memory_is_released_when_the_importer_is_killed),
-      cmocka_unit_test(memory_is_released_by_a_killed_importer_that_had_forked),
+      cmocka_unit_test(memory_is_released_by_a_killed_importer_that_forked),
       cmocka_unit_test(memory_is_released_when_the_last_importer_closes_it),
       cmocka_unit_test(a_handle_in_transit_keeps_the_memory),
       cmocka_unit_test(entries_are_reused),

@@ -97,7 +97,7 @@ static void mend(const kept_control *kept) {
   memcpy(kept->bytes, kept->sound, sizeof(struct control));
 }
 
-static void let_go(kept_control *kept) {
+static void released(kept_control *kept) {
   helper_dismiss(&kept->process);
   munmap(kept->bytes, sizeof(struct control));
   free(kept->sound);
@@ -145,7 +145,7 @@ CHILD_TEST(snapshots_of_mutated_control_files) {
     mend(&kept);
   }
   look_at_everything();
-  let_go(&kept);
+  released(&kept);
 }
 
 static void join(void) {
@@ -164,7 +164,7 @@ CHILD_TEST(processes_that_join_mutated_control_files) {
     helper_finish(&next);
     mend(&kept);
   }
-  let_go(&kept);
+  released(&kept);
   unlink(child_control_file(child_group()));
 }
 

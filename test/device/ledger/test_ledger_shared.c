@@ -162,7 +162,7 @@ CHILD_TEST(a_process_that_is_stopped_keeps_what_it_has) {
 }
 
 /* Simulates that the id of a dead process was reused, here for this process. */
-CHILD_TEST(a_process_id_that_is_in_use_again_keeps_nobody_alive) {
+CHILD_TEST(a_reused_process_id_keeps_no_rank_alive) {
   helper other = helper_start(take_40);
   helper_receive(&other);
   REQUIRE(free_on(0) == 24 * MIB);
@@ -322,7 +322,7 @@ int main(void) {
       cmocka_unit_test(reserving_reclaims_memory_of_killed_processes),
       cmocka_unit_test(a_zombie_process_counts_as_dead),
       cmocka_unit_test(a_process_that_is_stopped_keeps_what_it_has),
-      cmocka_unit_test(a_process_id_that_is_in_use_again_keeps_nobody_alive),
+      cmocka_unit_test(a_reused_process_id_keeps_no_rank_alive),
       cmocka_unit_test(memory_not_released_before_exit_is_free_again),
       cmocka_unit_test(a_forked_child_does_not_keep_its_parents_memory),
       cmocka_unit_test(the_control_file_goes_with_the_last_process),

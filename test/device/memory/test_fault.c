@@ -116,14 +116,14 @@ static void other_faults_kill_without_a_message(void **state) {
 /* ---- previous handlers ----------------------------------------------------------------------- */
 
 static volatile sig_atomic_t calls;
-static void *volatile told_address;
+static void *volatile reported_address;
 static sigjmp_buf back;
 
 static void previous_with_info(int signal_number, siginfo_t *info, void *context) {
   (void)signal_number;
   (void)context;
   calls++;
-  told_address = info->si_addr;
+  reported_address = info->si_addr;
   siglongjmp(back, 1);
 }
 
@@ -144,7 +144,7 @@ static void touch_twice_and_survive(void) {
     if (sigsetjmp(back, 1) == 0)
       (void)*address;
     REQUIRE(calls == i + 1);
-    REQUIRE(told_address == (void *)(uintptr_t)address);
+    REQUIRE(reported_address == (void *)(uintptr_t)address);
   }
   fprintf(stderr, "survived\n");
 }

@@ -130,9 +130,9 @@ static unsigned long nodes_behind(const void *device_address) {
   int policy;
   unsigned long nodes[16] = {0};
   const void *address = openreg_kernel_view(device_address);
-  bool told =
+  bool reported =
       syscall(SYS_get_mempolicy, &policy, nodes, sizeof nodes * 8, address, OF_ADDRESS) == 0;
-  return told && policy != SYSTEM_DEFAULT ? nodes[0] : 0;
+  return reported && policy != SYSTEM_DEFAULT ? nodes[0] : 0;
 }
 
 /* Whether the system can bind to a node, queried without hwloc. */

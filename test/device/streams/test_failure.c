@@ -78,11 +78,11 @@ static void *synchronize_in_thread(void *message) {
 CHILD_TEST(a_failure_is_returned_to_one_thread_only) {
   char message[1024];
   pthread_t thread;
-  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_message, "told"));
+  REQUIRE_OK(openreg_stream_launch(0, 0, fail_with_message, "reported"));
   finish(0, 0);
   REQUIRE(pthread_create(&thread, NULL, synchronize_in_thread, message) == 0);
   REQUIRE(pthread_join(thread, NULL) == 0);
-  REQUIRE(strcmp(message, "told") == 0);
+  REQUIRE(strcmp(message, "reported") == 0);
   REQUIRE_OK(openreg_device_synchronize(0));
 }
 

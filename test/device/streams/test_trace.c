@@ -8,13 +8,13 @@
 
 enum { MOST = 64 };
 
-struct told {
+struct traced {
   openreg_trace_work work;
-  bool by_who_waits; /* reported on the thread that runs the test */
+  bool by_waiting_thread; /* reported on the thread that runs the test */
 };
 
-static struct told all[MOST];
-static _Atomic int told_count, notes;
+static struct traced all[MOST];
+static _Atomic int report_count, notes;
 static _Thread_local bool is_test;
 
 static void *note(openreg_trace_kind kind, int device, int stream) {
@@ -28,9 +28,9 @@ static void report(const openreg_trace_work *work) {
   if (work->note != NULL)
     atomic_fetch_sub(&notes, 1);
   free(work->note);
-  int place = atomic_fetch_add(&told_count, 1);
+  int place = atomic_fetch_add(&report_count, 1);
   REQUIRE(place < MOST);
-  all[place] = (struct told){*work, is_test};
+  all[place] = (struct traced){*work, is_test};
 }
 
 static const openreg_tracer tracer = {note, report};
@@ -52,7 +52,7 @@ CHILD_TEST(nothing_is_reported_before_tracing_begins_or_after_it_ends) {
   openreg_trace_end();
   REQUIRE_OK(openreg_stream_launch(0, 0, nothing, NULL));
   REQUIRE_OK(openreg_stream_synchronize(0, 0));
-  REQUIRE(told_count == 0 && notes == 0);
+  REQUIRE(report_count == 0 && notes == 0);
 }
 
 CHILD_TEST(inline_work_is_reported_when_it_ends) {
@@ -60,10 +60,10 @@ CHILD_TEST(inline_work_is_reported_when_it_ends) {
   REQUIRE_OK(openreg_stream_try_begin_inline(1, 2));
   REQUIRE_OK(openreg_stream_try_begin_inline(1, 2)); /* part of the same work */
   openreg_stream_end_inline(1, 2);
-  REQUIRE(told_count == 0);
+  REQUIRE(report_count == 0);
   openreg_stream_end_inline(1, 2);
   const openreg_trace_work *work = &all[0].work;
-  REQUIRE(told_count == 1 && notes == 0 && all[0].by_who_waits);
+  REQUIRE(report_count == 1 && notes == 0 && all[0].by_waiting_thread);
   REQUIRE(work->kind == OPENREG_TRACE_INLINE && work->device == 1 && work->stream == 2);
   REQUIRE(work->queue_depth == 1 && work->begin_ns <= work->end_ns);
 }
@@ -73,7 +73,7 @@ CHILD_TEST(discarded_inline_work_is_not_reported) {
   REQUIRE_OK(openreg_stream_try_begin_inline(1, 2));
   openreg_trace_skip_inline(1, 2);
   openreg_stream_end_inline(1, 2);
-  REQUIRE(told_count == 0 && notes == 0);
+  REQUIRE(report_count == 0 && notes == 0);
 }
 
 CHILD_TEST(queued_work_is_reported_by_its_worker_before_it_counts_as_done) {
@@ -81,9 +81,9 @@ CHILD_TEST(queued_work_is_reported_by_its_worker_before_it_counts_as_done) {
   for (int i = 0; i < 3; i++)
     REQUIRE_OK(openreg_stream_launch(0, 1, nothing, NULL));
   REQUIRE_OK(openreg_stream_synchronize(0, 1));
-  REQUIRE(told_count == 3 && notes == 0);
+  REQUIRE(report_count == 3 && notes == 0);
   for (int i = 0; i < 3; i++) {
-    REQUIRE(!all[i].by_who_waits && all[i].work.kind == OPENREG_TRACE_QUEUED);
+    REQUIRE(!all[i].by_waiting_thread && all[i].work.kind == OPENREG_TRACE_QUEUED);
     REQUIRE(i == 0 || all[i - 1].work.end_ns <= all[i].work.begin_ns);
   }
 }
@@ -110,7 +110,7 @@ CHILD_TEST(a_wait_reports_the_awaited_stream) {
   gate_open(&gate);
   REQUIRE_OK(openreg_stream_synchronize(0, 5));
   int waits = 0;
-  for (int i = 0; i < told_count; i++) {
+  for (int i = 0; i < report_count; i++) {
     const openreg_trace_work *work = &all[i].work;
     if (work->kind != OPENREG_TRACE_WAIT)
       continue;
@@ -131,7 +131,7 @@ CHILD_TEST(work_submitted_before_tracing_has_no_note) {
   begin();
   gate_open(&gate);
   REQUIRE_OK(openreg_stream_synchronize(0, 0));
-  REQUIRE(told_count == 1 &&
+  REQUIRE(report_count == 1 &&
           all[0].work.note == NULL); /* the gate is not reported, because it had begun */
 }
 
@@ -152,10 +152,11 @@ CHILD_TEST(work_that_is_waited_for_is_inline) {
   setenv("OPENREG_LAUNCH_BLOCKING", "1", 1);
   begin();
   REQUIRE_OK(openreg_stream_launch(0, 0, nothing, NULL));
-  REQUIRE(told_count == 1 && all[0].work.kind == OPENREG_TRACE_INLINE && all[0].by_who_waits);
+  REQUIRE(report_count == 1 && all[0].work.kind == OPENREG_TRACE_INLINE &&
+          all[0].by_waiting_thread);
   REQUIRE_OK(openreg_event_create(0, true, &event));
   REQUIRE_OK(openreg_event_record(event, 0)); /* recording is not work */
-  REQUIRE(told_count == 1 && notes == 0);
+  REQUIRE(report_count == 1 && notes == 0);
   openreg_event_destroy(event);
 }
 

@@ -27,10 +27,10 @@ def openreg(own_group):
 
 
 def test_help_lists_every_command(openreg):
-    told = openreg("--help").stdout
+    reported = openreg("--help").stdout
     for name, what in COMMANDS.items():
-        assert re.search(rf"^    {name}\b", told, re.M)
-        assert what in " ".join(told.split())
+        assert re.search(rf"^    {name}\b", reported, re.M)
+        assert what in " ".join(reported.split())
 
 
 @EACH
@@ -115,8 +115,8 @@ def test_bash_completes_commands(complete):
 
 def test_bash_completes_the_options_that_the_commands_have(complete, openreg):
     for command in COMMANDS:
-        told = openreg(command, "--help").stdout
-        options = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", told, re.M))
+        reported = openreg(command, "--help").stdout
+        options = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", reported, re.M))
         assert set(complete("openreg", command, "--")) == options
 
 

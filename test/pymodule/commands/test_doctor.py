@@ -123,10 +123,10 @@ def test_value_that_is_not_allowed_is_a_problem(doctor):
 
 
 def test_process_that_dies_is_a_problem_with_its_last_words(doctor):
-    told = doctor(expect=1, OPENREG_SIMD="mmx").stdout
-    assert "ended with SIGABRT" in told
-    assert "OPENREG_SIMD=mmx: expected an instruction set of this" in " ".join(told.split())
-    assert told.splitlines()[-1].startswith("1 problem")
+    reported = doctor(expect=1, OPENREG_SIMD="mmx").stdout
+    assert "ended with SIGABRT" in reported
+    assert "OPENREG_SIMD=mmx: expected an instruction set of this" in " ".join(reported.split())
+    assert reported.splitlines()[-1].startswith("1 problem")
 
 
 def test_too_few_addresses_are_a_problem_with_a_remedy(doctor):
@@ -176,9 +176,9 @@ def test_pytorch_that_cannot_be_imported_is_a_problem(doctor, other_torch):
 
 
 def test_unknown_variable_is_a_warning_with_the_most_similar_name(doctor):
-    told = " ".join(doctor(OPENREG_DEVICES_COUNT="3").stdout.split())
+    reported = " ".join(doctor(OPENREG_DEVICES_COUNT="3").stdout.split())
     expected = "unknown variable OPENREG_DEVICES_COUNT (did you mean OPENREG_DEVICE_COUNT?)"
-    assert f"warning variables: {expected}" in told
+    assert f"warning variables: {expected}" in reported
     (check,) = checks.check_variables({"OPENREG_ZZZ": "1"})
     assert (check.state, check.text) == (WARNING, "unknown variable OPENREG_ZZZ")
 

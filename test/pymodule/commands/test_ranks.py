@@ -19,7 +19,7 @@ from device import DEVICE
 pytestmark = pytest.mark.own_processes
 
 
-def told(folder, count, name="told"):
+def seen(folder, count, name="seen"):
     """Return the JSON that each rank wrote."""
     return [json.loads((folder / f"{name}{rank}").read_text()) for rank in range(count)]
 
@@ -66,7 +66,7 @@ if __name__ == "__main__":
         "forked": ask("fork"),
         "stdin": sys.stdin.read(),
     }
-    with open(f"told{os.environ.get('RANK', '')}", "w") as file:
+    with open(f"seen{os.environ.get('RANK', '')}", "w") as file:
         json.dump(what, file)
 """
 WORDS = {
@@ -86,10 +86,10 @@ def test_a_rank_is_as_python_would_have_started_it(
         script(f"{name}/tell.py", TELL)
     words = [*WORDS[kind], "--lr", "0.1", "-m", ""]
     assert direct(sys.executable, *words, input="").returncode == 0
-    expected = json.loads((tmp_path / "told").read_text())
+    expected = json.loads((tmp_path / "seen").read_text())
     # The command `python` is the Python of this environment.
     start("--ranks", 2, *(["python"] if kind == "text" else []), *words)
-    for rank in told(tmp_path, 2):
+    for rank in seen(tmp_path, 2):
         (report,) = set(rank["files"]) - set(expected["files"])  # the socket for failures
         rank["files"].remove(report)
         if kind == "a module":  # a module may train, so torch._dynamo is preloaded
@@ -101,10 +101,10 @@ def test_a_rank_is_as_python_would_have_started_it(
 
 def test_programs_of_this_python_in_path_are_run_by_it(start, script, tmp_path):
     line = f"#!{sys.executable}\n"
-    text = "import sys\nopen(f'told{sys.argv[1]}', 'w').write(repr('torch' in sys.modules).lower())"
+    text = "import sys\nopen(f'seen{sys.argv[1]}', 'w').write(repr('torch' in sys.modules).lower())"
     script("program", line + text)
     start("--ranks", 1, "program", 0, PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert told(tmp_path, 1) == [True]
+    assert seen(tmp_path, 1) == [True]
 
 
 def test_other_programs_are_run_as_they_are(start):
@@ -126,7 +126,7 @@ def test_cleanup_at_exit_runs(start, script, tmp_path):
         """
         import atexit, os, threading
         rank = os.environ["RANK"]
-        file = open(f"told{rank}", "w")
+        file = open(f"seen{rank}", "w")
         file.write("[1, ")  # never closed by the program
 
         def last():
@@ -138,7 +138,7 @@ def test_cleanup_at_exit_runs(start, script, tmp_path):
         """,
     )
     start("--ranks", 2, "end.py")
-    assert told(tmp_path, 2) == [[1, 2, 3]] * 2
+    assert seen(tmp_path, 2) == [[1, 2, 3]] * 2
 
 
 RANDOM = """
@@ -146,7 +146,7 @@ import json, os, random, sys
 import numpy, torch
 what = [random.random(), numpy.random.rand(), torch.rand(1).item(), torch.initial_seed()]
 what.append(torch.rand(1, device=os.environ["OPENREG_DEVICE_TYPE"]).item())
-json.dump(what, open("told" + os.environ["RANK"], "w"))
+json.dump(what, open("seen" + os.environ["RANK"], "w"))
 """
 
 
@@ -159,18 +159,18 @@ def test_ranks_leave_the_group_of_their_devices(start, environment, script, tmp_
         torch.ones(1, device=os.environ["OPENREG_DEVICE_TYPE"])
         name = "*/group-" + os.environ["OPENREG_GROUP"]
         files = [str(file) for file in pathlib.Path("/dev/shm").glob(name)]
-        json.dump(files, open("told" + os.environ["RANK"], "w"))
+        json.dump(files, open("seen" + os.environ["RANK"], "w"))
         """,
     )
     start("--ranks", 2, "use.py")
-    for (file,) in told(tmp_path, 2):
+    for (file,) in seen(tmp_path, 2):
         assert not Path(file).exists()
 
 
 def test_random_numbers_differ_between_ranks(start, script, tmp_path):
     script("draw.py", RANDOM)
     start("--ranks", 3, "draw.py")
-    for numbers in zip(*told(tmp_path, 3), strict=True):
+    for numbers in zip(*seen(tmp_path, 3), strict=True):
         assert len(set(numbers)) == 3
 
 
@@ -196,7 +196,7 @@ def test_programs_that_may_train_are_guessed_from_their_text(text, expected, tmp
 TELL_VARIABLES = """
 import json, os, torch
 variables = dict(os.environ) | {"threads": torch.get_num_threads()}
-json.dump(variables, open("told" + os.environ["RANK"], "w"))
+json.dump(variables, open("seen" + os.environ["RANK"], "w"))
 """
 # The id of the job, and the address of its store.
 OWN = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"}
@@ -207,9 +207,9 @@ TORCHRUNS = {"TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHELASTIC_ERROR_FILE"}
 def test_variables_are_those_of_torchrun(start, script, tmp_path):
     tell = script("tell.py", TELL_VARIABLES)
     start("--devices", 2, "torchrun", "--nproc-per-node", 2, "--standalone", tell)
-    expected = told(tmp_path, 2)
+    expected = seen(tmp_path, 2)
     start("--ranks", 2, tell)
-    for mine, torchruns in zip(told(tmp_path, 2), expected, strict=True):
+    for mine, torchruns in zip(seen(tmp_path, 2), expected, strict=True):
         assert set(mine) == set(torchruns) - TORCHRUNS
         differ = {name for name in mine if mine[name] != torchruns[name]}
         assert differ <= OWN | {"_"}
@@ -222,11 +222,11 @@ def test_threads_are_as_many_as_somebody_said(start, script, tmp_path):
         import json, os, numpy, torch
         ones = numpy.ones((256, 256))
         right = (ones @ ones == 256).all() and torch.ones(1 << 20).sum() == 1 << 20
-        json.dump([torch.get_num_threads(), bool(right)], open("told" + os.environ["RANK"], "w"))
+        json.dump([torch.get_num_threads(), bool(right)], open("seen" + os.environ["RANK"], "w"))
         """,
     )
     start("--ranks", 2, "compute.py", OMP_NUM_THREADS="2")
-    assert told(tmp_path, 2) == [[2, True]] * 2
+    assert seen(tmp_path, 2) == [[2, True]] * 2
 
 
 ALL_REDUCE = """
@@ -239,7 +239,7 @@ dist.init_process_group("gloo")
 x = torch.full((1000,), rank, device=device_type)
 dist.all_reduce(x)
 what = [module.device_count(), str(x.device), x[0].item(), dist.get_world_size()]
-json.dump(what, open(f"told{rank}", "w"))
+json.dump(what, open(f"seen{rank}", "w"))
 dist.destroy_process_group()
 """
 
@@ -250,7 +250,7 @@ def test_each_rank_has_a_device(start, script, tmp_path, device_type, count):
     variables = {"OPENREG_DEVICE_TYPE": device_type} if device_type == "openreg" else {}
     start("--ranks", count, "--memory", "64M", "reduce.py", **variables)
     total = count * (count - 1) // 2
-    assert told(tmp_path, count) == [
+    assert seen(tmp_path, count) == [
         [count, f"{device_type}:{rank}", total, count] for rank in range(count)
     ]
 

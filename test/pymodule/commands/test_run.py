@@ -65,8 +65,8 @@ def test_the_versions_of_cuda_agree(start):
 
 def test_options_are_variables(start):
     options = ["--devices", "2", "--profile=t4", "--memory", "64M", "--cuda-version", "12.8"]
-    told = json.loads(start(*options, "python", "-c", TELL_VARIABLES).stdout)
-    assert {name: told[name] for name in VARIABLES} == {
+    reported = json.loads(start(*options, "python", "-c", TELL_VARIABLES).stdout)
+    assert {name: reported[name] for name in VARIABLES} == {
         "OPENREG_DEVICE_TYPE": "cuda",
         "OPENREG_DEVICE_COUNT": "2",
         "OPENREG_PROFILE": "t4",
@@ -77,9 +77,9 @@ def test_options_are_variables(start):
 
 def test_options_take_precedence_over_variables(start):
     variables = {"OPENREG_DEVICE_COUNT": "7", "OPENREG_PROFILE": "a100"}
-    told = json.loads(start("--devices", 3, "python", "-c", TELL_VARIABLES, **variables).stdout)
-    assert (told["OPENREG_DEVICE_COUNT"], told["OPENREG_PROFILE"]) == ("3", "a100")
-    assert "OPENREG_DEVICE_MEMORY" not in told
+    reported = json.loads(start("--devices", 3, "python", "-c", TELL_VARIABLES, **variables).stdout)
+    assert (reported["OPENREG_DEVICE_COUNT"], reported["OPENREG_PROFILE"]) == ("3", "a100")
+    assert "OPENREG_DEVICE_MEMORY" not in reported
 
 
 def test_children_inherit(start, script):
@@ -192,11 +192,11 @@ def test_stdin_is_the_commands(environment):
 
 
 def test_other_variables_stay(start, environment):
-    told = json.loads(start("python", "-c", TELL_VARIABLES, SOMETHING="a b\nc").stdout)
-    assert told["SOMETHING"] == "a b\nc"
-    changed = {name for name in environment if told.get(name) != environment[name]}
+    reported = json.loads(start("python", "-c", TELL_VARIABLES, SOMETHING="a b\nc").stdout)
+    assert reported["SOMETHING"] == "a b\nc"
+    changed = {name for name in environment if reported.get(name) != environment[name]}
     assert changed <= {"PATH", "LD_LIBRARY_PATH"}
-    assert set(told) - set(environment) <= {"SOMETHING", "LD_LIBRARY_PATH"} | VARIABLES
+    assert set(reported) - set(environment) <= {"SOMETHING", "LD_LIBRARY_PATH"} | VARIABLES
 
 
 # ---- what a command is ---------------------------------------------------------------------------
@@ -236,8 +236,8 @@ def test_python_and_its_programs_are_this_pythons(start, tmp_path):
         (tmp_path / name).write_text("#!/bin/sh\necho another\n")
         (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:/usr/bin:/bin"
-    told = start("python", "-c", "import sys; print(sys.prefix)", PATH=path).stdout
-    assert told == f"{sys.prefix}\n"
+    reported = start("python", "-c", "import sys; print(sys.prefix)", PATH=path).stdout
+    assert reported == f"{sys.prefix}\n"
     assert start("sh", "-c", "command -v pytest", PATH=path).stdout == f"{SCRIPTS}/pytest\n"
 
 
@@ -245,9 +245,9 @@ SCRIPTS = sysconfig.get_path("scripts")
 
 
 def test_path_is_otherwise_as_it_was(start):
-    told = start("sh", "-c", "echo $PATH", PATH="/a:/bin:/usr/bin:").stdout
-    assert told.endswith(":/a:/bin:/usr/bin:\n")
-    assert SCRIPTS in told.split(":")
+    reported = start("sh", "-c", "echo $PATH", PATH="/a:/bin:/usr/bin:").stdout
+    assert reported.endswith(":/a:/bin:/usr/bin:\n")
+    assert SCRIPTS in reported.split(":")
 
 
 def test_running_it_twice_changes_nothing_more(start):
@@ -290,9 +290,9 @@ def test_options_end_at_the_command(start, words):
 def test_words_behind_the_command_are_its_own(start):
     command = ["sh", "-c", 'printf "<%s>" "$@"', "name"]
     for words in (["--devices", "4"], ["--"], ["--help"], ["a", "--", "b"], [""]):
-        told = "".join(f"<{word}>" for word in words)
-        assert start(*command, *words).stdout == told
-        assert start("--", *command, *words).stdout == told
+        reported = "".join(f"<{word}>" for word in words)
+        assert start(*command, *words).stdout == reported
+        assert start("--", *command, *words).stdout == reported
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -393,9 +393,9 @@ def test_bad_words_are_refused(start, words, sentence):
 
 
 def test_help_names_the_options(start):
-    told = start("--help").stdout
+    reported = start("--help").stdout
     for option in ("--devices", "--profile", "--memory", "--cuda-version"):
-        assert option in told
+        assert option in reported
 
 
 @pytest.mark.parametrize(
@@ -514,11 +514,11 @@ def test_the_package_is_the_same_program(environment):
 
 def test_pytorch_is_not_imported_for_it(start):
     code = "import sys, _openreg_command as c; c.main()"
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", code, "run", "true"],
         capture_output=True,
         text=True,
     ).stderr
-    imported = {line.rsplit("|", 1)[-1].strip() for line in told.splitlines()}
+    imported = {line.rsplit("|", 1)[-1].strip() for line in reported.splitlines()}
     assert "torch_openreg.commands.preflight" in imported
     assert "torch" not in imported

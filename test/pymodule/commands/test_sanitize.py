@@ -175,16 +175,16 @@ def test_suppressed_findings_are_not_printed(sanitize, race, script):
 
 def test_json_has_it_all(sanitize, race, tmp_path):
     sanitize("--json", "found.json", "race.py", 4, expect=86)
-    told = json.loads((tmp_path / "found.json").read_text())
-    assert (told["version"], told["command"], told["status"]) == (1, ["race.py", "4"], 4)
-    assert (told["processes"], told["suppressed"]) == (1, {})
-    (found,) = told["findings"]
+    seen = json.loads((tmp_path / "found.json").read_text())
+    assert (seen["version"], seen["command"], seen["status"]) == (1, ["race.py", "4"], 4)
+    assert (seen["processes"], seen["suppressed"]) == (1, {})
+    (found,) = seen["findings"]
     assert (found["kind"], found["count"]) == ("race", 1)
     assert found["second"]["stack"][0] == [str(tmp_path / "race.py"), 7, "<module>"]
     assert found["first"]["mode"] == "writes" and found["second"]["mode"] == "reads"
     assert found["first"]["stream"] == 0 != found["second"]["stream"]
     assert found["text"].startswith("openreg sanitizer: race\n")
-    assert told["counters"]
+    assert seen["counters"]
 
 
 def test_stacks_are_whole_if_asked_for(sanitize, script):
@@ -199,9 +199,9 @@ def test_options_are_variables(sanitize, script, tmp_path):
     script("s.ini", "[one]\nkind = race\nreason = x\n")
     options = ["--only", "race", "--stacks", "--leaks", "--error-exitcode", 3]
     options += ["--suppressions", "s.ini"]
-    told = json.loads(sanitize(*options, "python", "-c", TELL, OPENREG_DEVICE_TYPE="").stdout)
-    assert os.path.basename(told.pop("OPENREG_SANITIZER_SOCKET")) == "socket"
-    assert {name: told[name] for name in told if name.startswith("OPENREG_SANITIZER")} == {
+    seen = json.loads(sanitize(*options, "python", "-c", TELL, OPENREG_DEVICE_TYPE="").stdout)
+    assert os.path.basename(seen.pop("OPENREG_SANITIZER_SOCKET")) == "socket"
+    assert {name: seen[name] for name in seen if name.startswith("OPENREG_SANITIZER")} == {
         "OPENREG_SANITIZER": "1",
         "OPENREG_SANITIZER_ONLY": "race",
         "OPENREG_SANITIZER_STACKS": "1",
@@ -209,7 +209,7 @@ def test_options_are_variables(sanitize, script, tmp_path):
         "OPENREG_SANITIZER_EXITCODE": "3",
         "OPENREG_SANITIZER_SUPPRESSIONS": str(tmp_path / "s.ini"),
     }
-    assert told["OPENREG_DEVICE_TYPE"] == ""
+    assert seen["OPENREG_DEVICE_TYPE"] == ""
 
 
 @pytest.mark.parametrize(

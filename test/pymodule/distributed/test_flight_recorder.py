@@ -321,7 +321,7 @@ def call_differently():
     return fail(dist.broadcast, tensor, 0)
 
 
-def wait_for_nobody():
+def wait_for_no_rank():
     dist.distributed_c10d._set_pg_timeout(datetime.timedelta(milliseconds=100))
     return fail(dist.all_reduce, torch.ones(2, device=own_device()))
 
@@ -341,10 +341,10 @@ def analyse(folder):
 def test_analyser_names_the_call_that_differs(recorded):
     ranks, folder = recorded
     assert all("broadcast" in sentence for sentence in ranks.call(call_differently))
-    told = analyse(folder)
-    assert "Culprit rank 1; Error type: COLLECTIVE_TYPE_MISMATCH" in told
-    assert "'all_reduce' does not match found collective type: 'broadcast'" in told
-    assert "call_differently at " in told
+    reported = analyse(folder)
+    assert "Culprit rank 1; Error type: COLLECTIVE_TYPE_MISMATCH" in reported
+    assert "'all_reduce' does not match found collective type: 'broadcast'" in reported
+    assert "call_differently at " in reported
 
 
 def read_when_written(path):
@@ -357,14 +357,14 @@ def test_analyser_names_the_rank_that_is_missing(recorded):
     """The rank that is missing waits for nothing, and writes a file, too."""
     ranks, folder = recorded
     os.mkfifo(folder / "trace_1")
-    ranks.peers[0].start(wait_for_nobody)
+    ranks.peers[0].start(wait_for_no_rank)
     idle = read_when_written(folder / "trace_1")
     assert "rank 1 did not reach" in ranks.peers[0].finish()
     (folder / "trace_1").unlink()
     (folder / "trace_1").write_bytes(pickle.dumps(idle))
-    told = analyse(folder)
-    assert "missing ranks: {1}" in told
-    assert "wait_for_nobody at " in told
+    reported = analyse(folder)
+    assert "missing ranks: {1}" in reported
+    assert "wait_for_no_rank at " in reported
 
 
 def abort():

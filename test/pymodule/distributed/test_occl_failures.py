@@ -80,14 +80,14 @@ def test_rank_that_is_killed(ranks):
     ranks.peers[1].connection.close()
 
 
-def wait_for_nobody():
+def wait_for_no_rank():
     dist.distributed_c10d._set_pg_timeout(datetime.timedelta(milliseconds=100))
     dist.all_reduce(torch.ones(4, device=own_device()))
     return failure(module.synchronize)
 
 
 def test_rank_that_does_not_come_in_time(ranks):
-    kind, sentence = ranks.peers[0].call(wait_for_nobody)
+    kind, sentence = ranks.peers[0].call(wait_for_no_rank)
     assert kind == "DistBackendError"
     assert "rank 1" in sentence
     assert "all_reduce" in sentence

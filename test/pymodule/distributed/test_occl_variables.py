@@ -45,7 +45,7 @@ def failure(function, *arguments):
 # ---- blocking waits ------------------------------------------------------------------------------
 
 
-def wait_for_nobody():
+def wait_for_no_rank():
     dist.distributed_c10d._set_pg_timeout(datetime.timedelta(milliseconds=100))
     work = dist.all_reduce(torch.ones(2, device=own_device()), async_op=True)
     return failure(work.wait)
@@ -55,7 +55,7 @@ def wait_for_nobody():
 def test_wait_raises_when_the_time_is_over(tmp_path, name):
     with ranks_with(tmp_path, **{name: "1"}) as ranks:
         ranks.call(connect)
-        sentence = ranks.peers[0].call(wait_for_nobody)
+        sentence = ranks.peers[0].call(wait_for_no_rank)
         assert "timed out in blocking wait" in sentence or "rank 1 did not reach" in sentence
         ranks.has_failed = True
 

@@ -281,7 +281,7 @@ def trained_with_factors(kind):
 
 
 @pytest.mark.parametrize("kind", ["whole mesh", "hybrid"])
-def test_gradients_are_divided_as_told(four_ranks, kind):
+def test_gradients_are_divided_by_the_given_factor(four_ranks, kind):
     expected = exact.trained_alone()
     for parameters in four_ranks.call(trained_with_factors, kind):
         assert exact.differences(parameters, expected) == []

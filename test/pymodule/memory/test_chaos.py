@@ -109,7 +109,7 @@ def chaos():
     assert total - free == module.memory_reserved()
 
 
-def test_processes_that_are_killed_disturb_nobody_and_leave_nothing(python):
+def test_killed_processes_leave_nothing(python):
     here = os.path.dirname(__file__)
     path = os.pathsep.join((here, os.path.dirname(here), os.environ.get("PYTHONPATH", "")))
     python("import test_chaos; test_chaos.chaos()", PYTHONPATH=path)

@@ -255,7 +255,7 @@ def test_everything_of_cuda_is_here_or_said_not_to_be():
     assert set(memory.__all__) <= set(dir(module.memory))
 
 
-def test_collecting_what_other_processes_had_needs_none():
+def test_collecting_needs_no_other_process():
     module.ipc_collect()
 
 

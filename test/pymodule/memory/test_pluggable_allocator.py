@@ -182,7 +182,7 @@ def test_allocator_of_everything(python):
             from torch_openreg import _C
             module = torch.get_device_module("{DEVICE}")
             memory = module.memory
-            given, freed, told = [], [], []
+            given, freed, seen = [], [], []
             def give(nbytes, device, stream):
                 given.append(nbytes)
                 return _C.device_malloc(device, nbytes)
@@ -191,12 +191,12 @@ def test_allocator_of_everything(python):
                 _C.device_free(address)
             functions = [
                 ALLOC(give), FREE(take),
-                ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda count: told.append(("init", count))),
-                ctypes.CFUNCTYPE(None)(lambda: told.append("reset")),
+                ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda count: seen.append(("init", count))),
+                ctypes.CFUNCTYPE(None)(lambda: seen.append("reset")),
                 ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)(
-                    lambda fraction, device: told.append((fraction, device))),
+                    lambda fraction, device: seen.append((fraction, device))),
                 ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
-                    lambda address, stream: told.append("record")),
+                    lambda address, stream: seen.append("record")),
             ]
             at = [ctypes.cast(each, ctypes.c_void_p).value for each in functions]
             allocator = _C.custom_allocator(*at[:2])
@@ -218,7 +218,7 @@ def test_allocator_of_everything(python):
             module.synchronize()
             assert given[0] == 4096, given
             assert sorted(given) == sorted(freed), (given, freed)
-            assert told == [("init", module.device_count()), "reset", (0.5, 0), "record"], told
+            assert seen == [("init", module.device_count()), "reset", (0.5, 0), "record"], seen
             for function in (module.memory_stats, module.memory_snapshot,
                              module.reset_peak_memory_stats,
                              module.reset_accumulated_memory_stats):

@@ -76,16 +76,16 @@ def lacking(function):
     if not text:
         return ["a docstring"]
     lacks = []
-    told = section(text, "Parameters") or ""
+    reported = section(text, "Parameters") or ""
     for name in parameters(function):
-        if not re.search(rf"^[\w*, ]*\b{name}\b[\w*, ]*(:|$)", told, re.M):
+        if not re.search(rf"^[\w*, ]*\b{name}\b[\w*, ]*(:|$)", reported, re.M):
             lacks.append(f"the parameter {name}")
     returns = inspect.signature(inspect.unwrap(function)).return_annotation
     says = re.match(r"(.*\b[Rr]eturn|Whether)", text.split("\n")[0])
-    is_told = says or section(text, "Returns") or section(text, "Yields")
+    is_reported = says or section(text, "Returns") or section(text, "Yields")
     # For a context manager the summary is enough.
     gives = returns not in (None, "None", inspect.Signature.empty) and "Iter" not in str(returns)
-    if gives and not is_told:
+    if gives and not is_reported:
         lacks.append("what is returned")
     for name in sorted(raised(function)):
         if name not in (section(text, "Raises") or ""):

@@ -115,7 +115,7 @@ def test_vmap_draws_the_same_numbers_for_all_elements():
     assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
 
 
-def test_vmap_refuses_random_numbers_unless_told():
+def test_vmap_refuses_random_numbers_by_default():
     with pytest.raises(
         RuntimeError, match="called random operation while in randomness error mode"
     ):

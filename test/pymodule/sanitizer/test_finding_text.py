@@ -292,7 +292,7 @@ def test_bytes_are_counted_from_the_begin(begin, end, where):
     assert "\n  access   /nowhere/train.py:6: aten::add_ writes" in text
 
 
-def test_a_tensor_is_let_go():
+def test_a_tensor_is_released():
     leak = fake.access(1, operator="", mode="", stack=[])
     expect(
         of("leak", None, leak),
