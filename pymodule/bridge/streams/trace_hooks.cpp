@@ -102,12 +102,12 @@ private:
 } // namespace
 
 void add_enabled_trace_hooks() {
-  static TraceHooks hooks;
-  static std::atomic<bool> is_added{false};
-  if (c10::impl::GPUTrace::haveState && !is_added.load(std::memory_order_acquire)) [[unlikely]] {
-    if (!is_added.exchange(true)) {
-      add_observer(hooks);
-    }
+  if (c10::impl::GPUTrace::haveState) {
+    static const bool is_added = [] {
+      add_observer(*new TraceHooks()); // never freed: threads may outlive static objects
+      return true;
+    }();
+    (void)is_added;
   }
 }
 

@@ -27,7 +27,7 @@ enum mistake {
   PRODUCER_CHECKS_ASLEEP_BEFORE_PUBLISHING,
   PRODUCER_IGNORES_FULL_RING,
   INLINE_WITHOUT_SEQUENCE,
-  INLINE_WAKES_NOBODY,
+  INLINE_WAKES_NO_WAITER,
   FINISHED_BEFORE_DONE,
   FINISHER_CHECKS_WAKE_AT_BEFORE_FINISHING,
   WAITER_READS_WAKES_AFTER_CHECKING,
@@ -287,7 +287,7 @@ static void run_inline(struct state *state, struct thread *self) {
     self->step = BEGIN;
     break;
   case AFTER_FINISHING:
-    self->step = state->submitted == self->sequence + 1 || mistake_made == INLINE_WAKES_NOBODY
+    self->step = state->submitted == self->sequence + 1 || mistake_made == INLINE_WAKES_NO_WAITER
                      ? DONE
                      : CHECK_ASLEEP;
     break;
@@ -459,7 +459,7 @@ static void every_rule_is_needed(void **state) {
   expect_found(PRODUCER_CHECKS_ASLEEP_BEFORE_PUBLISHING, "stuck");
   expect_found(PRODUCER_IGNORES_FULL_RING, "stuck"); /* a task was overwritten */
   expect_found(INLINE_WITHOUT_SEQUENCE, "two run at once");
-  expect_found(INLINE_WAKES_NOBODY, "stuck");
+  expect_found(INLINE_WAKES_NO_WAITER, "stuck");
   expect_found(FINISHED_BEFORE_DONE, "two run at once");
   expect_found(FINISHER_CHECKS_WAKE_AT_BEFORE_FINISHING, "stuck");
   expect_found(WAITER_READS_WAKES_AFTER_CHECKING, "stuck");
