@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "compat/blas_threads.h"
 #include "compat/operator_names.h"
 #include "streams/current.h"
 
@@ -124,12 +125,14 @@ int threads_inline(int64_t elements) {
 ThreadCount::ThreadCount(int threads) : before_(at::get_num_threads()) {
   if (threads != before_) {
     omp_set_num_threads(threads);
+    blas_before_ = set_blas_threads(threads);
   }
 }
 
 ThreadCount::~ThreadCount() {
-  if (at::get_num_threads() != before_) {
+  if (blas_before_.has_value()) {
     omp_set_num_threads(before_);
+    set_blas_threads(*blas_before_);
   }
 }
 

@@ -92,7 +92,8 @@ int share_of_threads(int64_t elements, int threads);
 // threads of that launch.
 int threads_inline(int64_t elements);
 
-// While one lives, kernels on the calling thread use `threads` OpenMP threads.
+// While one lives, kernels on the calling thread use `threads` threads, of OpenMP and of the BLAS
+// library.
 class ThreadCount {
 public:
   explicit ThreadCount(int threads);
@@ -102,6 +103,7 @@ public:
 
 private:
   int before_;
+  std::optional<int> blas_before_; // nothing: the counts are unchanged
 };
 
 // Binds the calling worker to the cores of its device if several devices share them, else to all

@@ -253,6 +253,33 @@ def test_worker_treats_denormals_as_the_launching_thread_does(python):
     assert python(code).stdout == f"{kept}\n{flushed} {flushed}\n{kept}\n"
 
 
+def test_worker_uses_the_current_number_of_threads_for_matrix_products(python):
+    """A worker that starts while PyTorch uses several threads must not keep their number.
+
+    Another number of threads would sum in another order.
+    """
+    code = """
+        import torch, torch_openreg._C
+        from device import DEVICE, module
+        from torch.nn import functional
+
+        def product():
+            for _ in range(2):
+                result = functional.linear(x, weight, bias)
+            return result.tolist()
+
+        torch.set_num_threads(1)
+        x, weight, bias = (torch.randn(shape, device=DEVICE) for shape in ((10, 16), (48, 16), (48,)))
+        expected = product()
+        torch_openreg._C.set_queues_everything(True)
+        torch.set_num_threads(2)
+        product()
+        torch.set_num_threads(1)
+        print(product() == expected)
+    """
+    assert python(code).stdout == "True\n"
+
+
 def test_threads_release_what_they_cache_of_tensors(everything_queued):
     """One thread creates tensors and another one drops them; either may end first."""
     results = [torch.ones(3, device=DEVICE) for _ in range(200)]
