@@ -5,6 +5,10 @@
 #   PYTHON  the interpreter that .venv is made with
 #   JOBS    how many compilers run at once; each needs about 2 GiB of memory for a file of the bridge
 #   WHEEL_PYTHONS  more interpreters that `make wheel` builds for
+#   TORCH   the PyTorch in .venv, as a requirement of pip; default: the release that openreg is written
+#           for. TORCH='torch===2.13.0' is the CUDA build also where pip has a CPU build.
+#   NVIDIA_PACKAGES  `no`: install the CUDA build without NVIDIA's packages
+# .venv remembers the last two: a command without either of them keeps the PyTorch that is installed.
 
 empty :=
 space := $(empty) $(empty)
@@ -27,6 +31,7 @@ export CCACHE_NOHASHDIR := 1
 export NINJA_STATUS := [%f of %t, %w]$(space)
 
 venv := .venv/requirements.stamp
+torch_choice := .venv/torch-choice
 docs_venv := .venv/docs.stamp
 package := build/package.stamp
 
@@ -209,8 +214,16 @@ clean: ## remove all build results; keeps .venv
 
 # ---- how -----------------------------------------------------------------------------------------
 
-# The bridge needs exactly the PyTorch that pyproject.toml names; a build without CUDA is enough.
-$(venv): tools/requirements.txt tools/packages.apt tools/install-packages pyproject.toml
+# The file changes only if TORCH or NVIDIA_PACKAGES is given and differs from the last choice. Then PyTorch
+# is installed anew, and all that depends on $(venv) is built anew.
+.PHONY: always
+$(torch_choice): $(if $(TORCH)$(NVIDIA_PACKAGES),always)
+	@mkdir -p $(@D)
+	@printf 'TORCH=%q\nNVIDIA_PACKAGES=%q\n' '$(TORCH)' '$(NVIDIA_PACKAGES)' >$@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(venv): tools/requirements.txt tools/packages.apt tools/install-packages tools/install-requirements \
+  tools/install-torch pyproject.toml $(torch_choice)
 	$(step) 'system packages' env PYTHON="$(PYTHON)" tools/install-packages
 	$(step) 'virtual environment' tools/install-requirements "$(PYTHON)"
 	@touch $@

@@ -10,9 +10,12 @@ when it is loaded.
 PYTEST_DONT_REWRITE: CUDA mode imports this module before pytest could rewrite its assertions.
 """
 
+import contextlib
 import os
 import runpy
 import sys
+
+from _openreg_library import extension, folder_of, torch_version
 
 
 class OtherPyTorch(ImportError):
@@ -33,21 +36,56 @@ def check(package: str, torch_version: str) -> None:
         )
 
 
+def _hidden_pytorch(package: str) -> str | None:
+    """Return which PyTorch hides one that the package supports, and the remedy, or None."""
+    file = os.path.join("torch", "version.py")
+    found = [folder for folder in sys.path if os.path.isfile(os.path.join(folder, file))]
+    for folder in found[1:]:
+        version = torch_version(os.path.join(folder, "torch"))
+        with contextlib.suppress(OtherPyTorch):
+            check(package, version)
+            return (
+                f"in {found[0]}, which hides PyTorch {version} in {folder}: "
+                f"remove {found[0]} from PYTHONPATH"
+            )
+    return None
+
+
+def sentence(error: Exception) -> str:
+    """Return a sentence on one line that says why openreg was not loaded, and the remedy."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    reason = lines[0].removeprefix("openreg: ").rstrip(".")
+    if isinstance(error, OtherPyTorch):
+        with contextlib.suppress(Exception):  # a broken PyTorch elsewhere
+            if hidden := _hidden_pytorch(folder_of("torch_openreg") or ""):
+                return f"{reason.partition(': ')[0]} {hidden}"
+        return reason
+    return f"openreg: loading failed: {reason}. Run `openreg doctor` for a remedy."
+
+
+def problem_with_files() -> str | None:
+    """Return what is wrong with the installed files, or None. Loads no library."""
+    torch, package = folder_of("torch"), folder_of("torch_openreg")
+    assert package is not None
+    if torch is None:
+        return f"openreg: {sys.executable} has no PyTorch: pip install torch"
+    try:
+        check(package, torch_version(torch))
+        extension(package)
+    except Exception as error:
+        return sentence(error)
+    return None
+
+
 def report(error: Exception) -> None:
     """Print one sentence about `error` on stderr, once a process, and remember it in `failure`."""
     global failure
     if failure is not None:
         return
     failure = error
-    if isinstance(error, OtherPyTorch):
-        print(error, file=sys.stderr)
-        return
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    reason = lines[0].removeprefix("openreg: ").rstrip(".")
-    print(
-        f"openreg: loading failed: {reason}. Run `openreg doctor` for a remedy.",
-        file=sys.stderr,
-    )
+    if sys.stderr is not None:  # None: closed when the process started
+        with contextlib.suppress(OSError, ValueError):  # a full disk, or closed by the program
+            print(sentence(error), file=sys.stderr, flush=True)
 
 
 def autoload() -> None:

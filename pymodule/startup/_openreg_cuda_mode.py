@@ -17,14 +17,13 @@ rewrite the module's assertions.
 """
 
 import ctypes
-import glob
-import importlib.util
 import os
 import re
-import runpy
 import sys
 
 import _openreg_autoload
+import _openreg_library
+from _openreg_library import folder_of, torch_version
 
 
 def cuda_version() -> str | None:
@@ -37,19 +36,11 @@ def cuda_version() -> str | None:
     return version
 
 
-def _folder(package: str) -> str | None:
-    """Return the folder of a package, or None if it is not installed."""
-    found = importlib.util.find_spec(package)
-    folders = found.submodule_search_locations if found is not None else None
-    return folders[0] if folders else None
-
-
 def _load_extension(torch_folder: str) -> ctypes.CDLL:
     """Load openreg's extension; nothing is loaded when PyTorch is another, or has CUDA."""
-    package = _folder("torch_openreg")
+    package = folder_of("torch_openreg")
     assert package is not None
-    version = runpy.run_path(os.path.join(torch_folder, "version.py"))["__version__"]
-    _openreg_autoload.check(package, version)
+    _openreg_autoload.check(package, torch_version(torch_folder))
     libraries = os.path.join(torch_folder, "lib")
     for name in ("libtorch_cuda.so", "libtorch_hip.so"):
         if os.path.exists(os.path.join(libraries, name)):
@@ -57,8 +48,8 @@ def _load_extension(torch_folder: str) -> ctypes.CDLL:
                 "openreg: OPENREG_DEVICE_TYPE=cuda is for a PyTorch without CUDA, and this one was "
                 "built with it: unset the variable, or install the CPU build of PyTorch"
             )
+    extension = _openreg_library.extension(package)
     ctypes.CDLL(os.path.join(libraries, "libtorch_python.so"), mode=ctypes.RTLD_GLOBAL)
-    (extension,) = glob.glob(os.path.join(package, "_C.*.so"))
     return ctypes.CDLL(extension)
 
 
@@ -68,14 +59,17 @@ def problem() -> str | None:
         return (
             "openreg: TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch from loading openreg: unset it"
         )
-    torch = _folder("torch")
+    torch = folder_of("torch")
     if torch is None:
         return f"openreg: {sys.executable} has no PyTorch: pip install torch"
     try:
         cuda_version()
-        extension = _load_extension(torch)
-    except (ImportError, OSError) as error:
+    except ImportError as error:  # a wrong value, not a wrong installation
         return str(error)
+    try:
+        extension = _load_extension(torch)
+    except Exception as error:
+        return _openreg_autoload.sentence(error)
     count = ctypes.c_int()
     if extension.openreg_device_count(ctypes.byref(count)) != 0:
         extension.openreg_last_error.restype = ctypes.c_char_p
@@ -91,7 +85,7 @@ def problem() -> str | None:
 
 def _register_hooks() -> None:
     """Load openreg's extension before `torch._C`, and let it register the CUDA hooks."""
-    if _folder("torch_openreg") is not None:
+    if folder_of("torch_openreg") is not None:
         torch = sys.modules["torch"].__file__ or ""
         _load_extension(os.path.dirname(torch)).openreg_register_cuda_hooks()
 

@@ -58,6 +58,7 @@ def _autoload() -> None:
 import atexit  # noqa: E402
 
 import _openreg_autoload  # noqa: E402
+import _openreg_library  # noqa: E402
 import torch  # noqa: E402
 
 from ._version import __version__  # noqa: E402
@@ -125,6 +126,7 @@ def _end_in_order() -> None:
 if _openreg_autoload.failure is not None:
     raise ImportError(str(_openreg_autoload.failure)) from _openreg_autoload.failure
 _openreg_autoload.check(os.path.dirname(__file__), torch.__version__)
+_openreg_library.extension(os.path.dirname(__file__))
 if not _in_cuda_mode():
     _register()
 _end_in_order()

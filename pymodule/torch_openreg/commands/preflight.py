@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 
+import _openreg_autoload
+
 from .executable import WRONG_ARGUMENTS, CannotRunError
 
 # Exits with WRONG_ARGUMENTS if it finds a problem.
@@ -25,9 +27,20 @@ if problem:
     sys.exit(2)
 """
 
+# The same for openreg mode. It loads nothing, because a program that uses the device type `openreg`
+# fails by itself if its devices are missing.
+_CHECK_FILES = """
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]
+import _openreg_autoload
+problem = _openreg_autoload.problem_with_files()
+if problem:
+    print(problem, file=sys.stderr)
+    sys.exit(2)
+"""
 
-def _is_needed(environment: os._Environ[str] | dict[str, str]) -> bool:
-    # A program that uses the device type `openreg` fails by itself if the devices are missing.
+
+def _in_cuda_mode(environment: os._Environ[str] | dict[str, str]) -> bool:
     return environment.get("OPENREG_DEVICE_TYPE") == "cuda"
 
 
@@ -39,10 +52,8 @@ def require_devices(environment: dict[str, str]) -> None:
     CannotRunError
         If they would not, with the reason.
     """
-    if not _is_needed(environment):
-        return
     checked = subprocess.run(
-        [sys.executable, "-c", _CHECK],
+        [sys.executable, "-c", _CHECK if _in_cuda_mode(environment) else _CHECK_FILES],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -63,7 +74,9 @@ def require_devices_of_forks() -> None:
 
     The check runs in a fork, so that each rank still reads its configuration itself.
     """
-    if not _is_needed(os.environ):
+    if _openreg_autoload.failure is not None:  # `import torch` has reported it
+        sys.exit(WRONG_ARGUMENTS)
+    if not _in_cuda_mode(os.environ):
         return
     child = os.fork()
     if child == 0:

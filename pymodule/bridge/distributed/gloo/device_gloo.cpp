@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "compat/symbol_versions.h" // std::condition_variable::wait in c10::ivalue::Future
 #include "streams/inline_guard.h"
 
 namespace openreg {
