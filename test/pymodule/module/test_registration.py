@@ -19,6 +19,7 @@ from device import DEVICE, module
 USE = f"print(torch.ones(2, device='{DEVICE}').sum().item())"
 AUTOLOAD = "PyTorch without its backends, or changed before they are loaded"
 OF_TORCH_OPENREG = "the names in torch.openreg"
+RELEASE = ".".join(TORCH_VERSION.split(".")[:2])
 PRIVATEUSE1 = "what PyTorch does for a device type of another name"
 
 
@@ -79,7 +80,7 @@ def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(pyth
     result = python(
         """
         import sys, torch
-        torch.__version__ = torch.torch_version.TorchVersion("2.12.1+cpu")
+        torch.__version__ = torch.torch_version.TorchVersion("2.1.1+cpu")
         try:
             import torch_openreg
         except ImportError as error:
@@ -89,8 +90,8 @@ def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(pyth
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert result.stdout == (
-        f"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch 2.12.1+cpu is installed: "
-        f"pip install torch=={TORCH_VERSION}\n"
+        f"torch_openreg works with PyTorch {RELEASE}, but PyTorch 2.1.1+cpu is installed: "
+        f'pip install "torch=={RELEASE}.*"\n'
     )
 
 
@@ -99,10 +100,10 @@ OTHER_PYTORCH = """
 import importlib.util, pathlib, sys, types
 file = pathlib.Path(importlib.util.find_spec("torch").origin).with_name("version.py")
 version = types.ModuleType("torch.version")
-exec(file.read_text().replace(f"'{TORCH_VERSION}", "'2.12.1"), version.__dict__)
+exec(file.read_text().replace(f"'{TORCH_VERSION}", "'2.1.1"), version.__dict__)
 sys.modules["torch.version"] = version
 import torch
-assert torch.__version__.startswith("2.12.1")
+assert torch.__version__.startswith("2.1.1")
 """
 
 
@@ -118,8 +119,8 @@ def test_programs_for_the_cpu_go_on_with_another_version_of_torch(python):
     assert result.stdout == "[2.0, 2.0] False\n"
     (sentence,) = result.stderr.splitlines()
     assert re.fullmatch(
-        rf"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch 2\.12\.1\S* is installed: "
-        rf"pip install torch=={TORCH_VERSION}",
+        rf"torch_openreg works with PyTorch {re.escape(RELEASE)}, but PyTorch 2\.1\.1\S* is "
+        rf'installed: pip install "torch=={re.escape(RELEASE)}\.\*"',
         sentence,
     )
 
@@ -187,7 +188,7 @@ def test_openreg_run_refuses_another_version_of_torch(tmp_path):
     torch_folder = tmp_path / "torch"
     torch_folder.mkdir()
     (torch_folder / "__init__.py").write_text("raise AssertionError('PyTorch was loaded')")
-    (torch_folder / "version.py").write_text("__version__ = '2.12.1+cpu'")
+    (torch_folder / "version.py").write_text("__version__ = '2.1.1+cpu'")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     environment.pop("OPENREG_DEVICE_TYPE", None)  # otherwise the mode stays
     result = subprocess.run(
@@ -199,8 +200,8 @@ def test_openreg_run_refuses_another_version_of_torch(tmp_path):
     )
     assert result.returncode != 0
     assert result.stderr == (
-        f"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch 2.12.1+cpu is installed: "
-        f"pip install torch=={TORCH_VERSION}\n"
+        f"torch_openreg works with PyTorch {RELEASE}, but PyTorch 2.1.1+cpu is installed: "
+        f'pip install "torch=={RELEASE}.*"\n'
     )
 
 
@@ -209,11 +210,12 @@ def test_the_version_is_the_distributions():
 
 
 @openreg_only(AUTOLOAD)
-def test_a_build_of_the_right_version_is_accepted(python):
+@pytest.mark.parametrize("version", [f"{TORCH_VERSION}+cu130", f"{RELEASE}.9", f"{RELEASE}.0a0"])
+def test_all_builds_and_versions_of_the_release_are_accepted(python, version):
     python(
         f"""
         import torch
-        torch.__version__ = torch.torch_version.TorchVersion("{TORCH_VERSION}+cu130")
+        torch.__version__ = torch.torch_version.TorchVersion("{version}")
         import torch_openreg
         """,
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
