@@ -134,6 +134,12 @@ void raw_delete(uintptr_t address) {
   free_block(block);
 }
 
+void annotate_memory(uintptr_t address, std::string text) {
+  if (const auto *const block = openreg_block_find(reinterpret_cast<const void *>(address))) {
+    annotate_block(*block, std::move(text));
+  }
+}
+
 StackPolicy stack_policy_of(const std::optional<std::string> &context) {
   if (!context) {
     return StackPolicy::kNever;
@@ -191,6 +197,7 @@ void define_history(py::module &module) {
   module.def("memory_history_is_on", [] { return is_recording.load(); });
   module.def("memory_snapshot", &memory_snapshot);
   module.def("allocation_traceback", &allocation_traceback);
+  module.def("annotate_memory", &annotate_memory);
   module.def("set_memory_metadata", &set_memory_metadata);
   module.def("memory_metadata", &memory_metadata);
   module.def("attach_out_of_memory_observer", &attach_observer);
