@@ -43,7 +43,7 @@ c_family = $(shell find base device allocator collectives sanitizer generator am
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg pymodule/startup pymodule/stubs test/pymodule test/conformance \
   test/distributed test/allocator/policy test/sanitizer bench examples \
-  $(shell grep -slE '^\#!.*python' tools/*) tools/docs_pages.py)
+  $(shell grep -slE '^\#!.*python' tools/*) tools/docs_pages.py tools/build_backend.py)
 # The program that runs the traces in test/allocator/policy on the C layer.
 player := build/c/test/allocator/replay
 # The sanitizers of older gcc versions cannot start in some randomized address spaces.
@@ -236,8 +236,8 @@ $(docs_venv): tools/docs-requirements.txt | $(venv)
 # function that pip would call, because pip hides the progress.
 $(package): $(venv) $(package_sources)
 	@rm -rf build/wheel && mkdir -p build/wheel
-	$(step) 'compile of the package' python -c 'import mesonpy; \
-	  mesonpy.build_wheel("build/wheel", {"build-dir": "build/py", "compile-args": "-j$(JOBS)"})'
+	$(step) 'compile of the package' env PYTHONPATH=tools python -c 'import build_backend; \
+	  build_backend.build_wheel("build/wheel", {"build-dir": "build/py", "compile-args": "-j$(JOBS)"})'
 	$(step) 'installation' python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 

@@ -26,13 +26,22 @@ class OtherPyTorch(ImportError):
 failure: Exception | None = None
 
 
+def release(torch_version: str) -> str:
+    """Return the release of a version of PyTorch: 2.13 for 2.13.0+cpu."""
+    return ".".join(torch_version.split(".")[:2])
+
+
 def check(package: str, torch_version: str) -> None:
-    """Raise `OtherPyTorch` if the package in folder `package` does not support `torch_version`."""
+    """Raise `OtherPyTorch` if the package in folder `package` does not support `torch_version`.
+
+    The extension works with all versions of the release that it was built for, such as 2.13.0 and
+    2.13.1.
+    """
     built_for = runpy.run_path(os.path.join(package, "_version.py"))["TORCH_VERSION"]
-    if torch_version.split("+")[0] != built_for:
+    if release(torch_version) != (needed := release(built_for)):
         raise OtherPyTorch(
-            f"torch_openreg works with PyTorch {built_for}, but PyTorch {torch_version} "
-            f"is installed: pip install torch=={built_for}"
+            f"torch_openreg works with PyTorch {needed}, but PyTorch {torch_version} is installed: "
+            f'pip install "torch=={needed}.*"'
         )
 
 

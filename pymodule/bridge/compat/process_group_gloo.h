@@ -4,3 +4,12 @@
 
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/version.h>
+
+// The name of the all-to-all of one tensor per rank that the group implements. Since 2.14 the old
+// name only forwards to the new one, so an override of it would not see all calls.
+#if TORCH_VERSION_MINOR >= 14
+#define OPENREG_GLOO_ALL_TO_ALL all_to_all_single
+#else
+#define OPENREG_GLOO_ALL_TO_ALL alltoall_base
+#endif

@@ -1,6 +1,6 @@
 #include "distributed/arguments.h"
 
-#include <torch/csrc/distributed/c10d/Utils.hpp>
+#include "compat/collective_arguments.h"
 
 namespace openreg {
 
@@ -108,7 +108,7 @@ bool nccl_supports(openreg_dtype dtype, bool complex_as_real) {
 // The factor is a number, or a tensor that is converted to the device and dtype of `tensor`.
 void set_factor(CollectiveArguments &collective, const at::Tensor &tensor,
                 const c10d::ReduceOp &reduction, Tensors &kept) {
-  const auto *const factor = dynamic_cast<c10d::PreMulSumSupplement *>(reduction.supplement_.get());
+  const auto *const factor = dynamic_cast<PreMulSumSupplement *>(reduction.supplement_.get());
   TORCH_CHECK_VALUE(factor != nullptr, "ReduceOp.PREMUL_SUM has no factor; create it with "
                                        "torch.distributed._make_nccl_premul_sum");
   if (!factor->tensor_factor.defined()) {

@@ -5,6 +5,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include "allocator/allocator.h"
+#include "compat/caching_allocators.h"
 #include "memory/allocation/allocator_settings.h"
 #include "memory/allocation/blas_workspaces.h"
 #include "memory/observation/debug_memory.h"
@@ -48,11 +49,13 @@ py::dict memory_stats(int device) {
 #define X(name) dict[#name] = stats_of_kinds_to_dict(stats.name);
   OPENREG_MEMORY_STAT_LIST(X)
 #undef X
-  py::dict pools;
-  for (const auto &[id, reserved] : stats.reserved_bytes_by_private_pools) {
-    pools[py::make_tuple(id.first, id.second)] = stats_of_kinds_to_dict(reserved);
+  if (const auto *const by_pool = reserved_by_private_pools(stats)) {
+    py::dict pools;
+    for (const auto &[id, reserved] : *by_pool) {
+      pools[py::make_tuple(id.first, id.second)] = stats_of_kinds_to_dict(reserved);
+    }
+    dict["reserved_bytes_by_private_pools"] = pools;
   }
-  dict["reserved_bytes_by_private_pools"] = pools;
   dict["oversize_allocations"] = stat_to_dict(stats.oversize_allocations);
   dict["oversize_segments"] = stat_to_dict(stats.oversize_segments);
   dict["max_split_size"] = stats.max_split_size;
@@ -131,6 +134,12 @@ void raw_delete(uintptr_t address) {
   free_block(block);
 }
 
+void annotate_memory(uintptr_t address, std::string text) {
+  if (const auto *const block = openreg_block_find(reinterpret_cast<const void *>(address))) {
+    annotate_block(*block, std::move(text));
+  }
+}
+
 StackPolicy stack_policy_of(const std::optional<std::string> &context) {
   if (!context) {
     return StackPolicy::kNever;
@@ -188,6 +197,7 @@ void define_history(py::module &module) {
   module.def("memory_history_is_on", [] { return is_recording.load(); });
   module.def("memory_snapshot", &memory_snapshot);
   module.def("allocation_traceback", &allocation_traceback);
+  module.def("annotate_memory", &annotate_memory);
   module.def("set_memory_metadata", &set_memory_metadata);
   module.def("memory_metadata", &memory_metadata);
   module.def("attach_out_of_memory_observer", &attach_observer);

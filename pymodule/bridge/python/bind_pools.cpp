@@ -67,6 +67,7 @@ void define_memory_pools(py::module &module) {
              [](int device, const PoolId &id) { begin_allocate_to_pool(device, number_of(id)); });
   module.def("end_allocate_to_pool",
              [](int device, const PoolId &id) { end_allocate_to_pool(device, number_of(id)); });
+  module.def("retain_pool", [](const PoolId &id) { check(openreg_mempool_retain(number_of(id))); });
   module.def("release_pool", [](int, const PoolId &id) { release_pool(number_of(id)); });
 }
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import _openreg_autoload
+
 from .. import variables
 from . import machine, run
 from .executable import CannotRunError
@@ -75,11 +77,12 @@ def size(count: float) -> str:
 
 def check_version(found: dict[str, str | None]) -> Check:
     """Check that PyTorch is the release that the extension was built for."""
-    name, wanted, installed = "PyTorch", found["supported_torch"], found["torch"]
-    remedy = f"pip install torch=={wanted}"
+    name, installed = "PyTorch", found["torch"]
+    wanted = _openreg_autoload.release(found["supported_torch"] or "unknown")
+    remedy = f'pip install "torch=={wanted}.*"'
     if installed is None:
         return Check(name, PROBLEM, f"not installed for {sys.executable}", remedy)
-    if installed.split("+")[0] != wanted:
+    if _openreg_autoload.release(installed) != wanted:
         text = f"openreg needs PyTorch {wanted}, but {installed} is installed"
         return Check(name, PROBLEM, text, remedy)
     return Check(name, OK, f"{installed} is the release that openreg was built for")

@@ -14,6 +14,8 @@ from types import ModuleType
 import torch._C
 from _openreg_cuda_mode import cuda_version
 
+from torch_openreg import _releases
+
 from . import devices, libraries, memory, streams, tunable
 
 
@@ -25,6 +27,7 @@ def supply_names() -> None:
             if isinstance(value, ModuleType):
                 value.__name__ = f"torch._C.{name}"
             setattr(torch._C, name, value)
+    _releases.supply_cuda_names()
 
 
 def finish() -> None:

@@ -176,7 +176,10 @@ def _cuda_record_memory_history_legacy(
     compile_context: bool,
     global_record_annotations: bool,
     skip_actions: list[str],
+    record_pinned_host_memory: bool = False,
+    record_cuda: bool = True,
 ) -> None:
+    _history.require_device_history(record_pinned_host_memory, record_cuda)
     context = "alloc" if trace_alloc_record_context else "state" if record_context else None
     _C.record_memory_history(
         enabled,

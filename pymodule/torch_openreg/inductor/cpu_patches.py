@@ -83,12 +83,12 @@ def install(device_type: str) -> None:
     # Variances: two passes, for the same results as on the CPU.
     two_steps = lowering.use_two_step_variance
 
-    def use_two_step_variance(x: Any, axis: Any, keepdim: bool, input_dtype: torch.dtype) -> bool:
+    def use_two_step_variance(x: Any, *args: Any, **kwargs: Any) -> bool:
         if not is_ours(x.get_device()):
-            return two_steps(x, axis, keepdim, input_dtype)
+            return two_steps(x, *args, **kwargs)
         threshold = config.cpp.use_two_step_variance_threshold
         with config.patch(unroll_reductions_threshold=threshold):
-            return two_steps(x, axis, keepdim, input_dtype)
+            return two_steps(x, *args, **kwargs)
 
     lowering.use_two_step_variance = use_two_step_variance
 

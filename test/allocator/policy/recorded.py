@@ -23,7 +23,7 @@ from traces import Trace
 
 CHANGE = re.compile(r"(\d+)([+-]\d+)")
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
-TORCH_VERSION = re.search(r'"torch==([\d.]+)"', PROJECT.read_text())[1]
+TORCH_VERSION = re.search(r'^torch = "([\d.]+)"', PROJECT.read_text(), re.M)[1]
 RECORDED_TORCH = f"PyTorch {TORCH_VERSION}+cu130"
 
 

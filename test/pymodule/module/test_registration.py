@@ -17,6 +17,7 @@ from device import DEVICE, module
 USE = f"print(torch.ones(2, device='{DEVICE}').sum().item())"
 AUTOLOAD = "PyTorch without its backends, or changed before they are loaded"
 OF_TORCH_OPENREG = "the names in torch.openreg"
+RELEASE = ".".join(TORCH_VERSION.split(".")[:2])
 PRIVATEUSE1 = "what PyTorch does for a device type of another name"
 
 
@@ -77,7 +78,7 @@ def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(pyth
     result = python(
         """
         import sys, torch
-        torch.__version__ = torch.torch_version.TorchVersion("2.12.1+cpu")
+        torch.__version__ = torch.torch_version.TorchVersion("2.1.1+cpu")
         try:
             import torch_openreg
         except ImportError as error:
@@ -87,8 +88,8 @@ def test_another_version_of_torch_is_refused_before_the_extension_is_loaded(pyth
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert result.stdout == (
-        f"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch 2.12.1+cpu is installed: "
-        f"pip install torch=={TORCH_VERSION}\n"
+        f"torch_openreg works with PyTorch {RELEASE}, but PyTorch 2.1.1+cpu is installed: "
+        f'pip install "torch=={RELEASE}.*"\n'
     )
 
 
@@ -97,10 +98,10 @@ OTHER_PYTORCH = """
 import importlib.util, pathlib, sys, types
 file = pathlib.Path(importlib.util.find_spec("torch").origin).with_name("version.py")
 version = types.ModuleType("torch.version")
-exec(file.read_text().replace(f"'{TORCH_VERSION}", "'2.12.1"), version.__dict__)
+exec(file.read_text().replace(f"'{TORCH_VERSION}", "'2.1.1"), version.__dict__)
 sys.modules["torch.version"] = version
 import torch
-assert torch.__version__.startswith("2.12.1")
+assert torch.__version__.startswith("2.1.1")
 """
 
 
@@ -116,8 +117,8 @@ def test_programs_for_the_cpu_go_on_with_another_version_of_torch(python):
     assert result.stdout == "[2.0, 2.0] False\n"
     (sentence,) = result.stderr.splitlines()
     assert re.fullmatch(
-        rf"torch_openreg works with PyTorch {TORCH_VERSION}, but PyTorch 2\.12\.1\S* is installed: "
-        rf"pip install torch=={TORCH_VERSION}",
+        rf"torch_openreg works with PyTorch {re.escape(RELEASE)}, but PyTorch 2\.1\.1\S* is "
+        rf'installed: pip install "torch=={re.escape(RELEASE)}\.\*"',
         sentence,
     )
 
@@ -186,11 +187,12 @@ def test_the_version_is_the_distributions():
 
 
 @openreg_only(AUTOLOAD)
-def test_a_build_of_the_right_version_is_accepted(python):
+@pytest.mark.parametrize("version", [f"{TORCH_VERSION}+cu130", f"{RELEASE}.9", f"{RELEASE}.0a0"])
+def test_all_builds_and_versions_of_the_release_are_accepted(python, version):
     python(
         f"""
         import torch
-        torch.__version__ = torch.torch_version.TorchVersion("{TORCH_VERSION}+cu130")
+        torch.__version__ = torch.torch_version.TorchVersion("{version}")
         import torch_openreg
         """,
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",

@@ -329,20 +329,22 @@ DeviceGloo::WorkPtr DeviceGloo::scatter(Tensors &outputs, TensorLists &inputs,
       [&](ProcessGroupGloo &shadow) { shadow.scatter(host_outputs, host_inputs, options); });
 }
 
-DeviceGloo::WorkPtr DeviceGloo::alltoall_base(at::Tensor &output, at::Tensor &input,
-                                              std::vector<int64_t> &output_counts,
-                                              std::vector<int64_t> &input_counts,
-                                              const c10d::AllToAllOptions &options) {
+DeviceGloo::WorkPtr DeviceGloo::OPENREG_GLOO_ALL_TO_ALL(at::Tensor &output, at::Tensor &input,
+                                                        std::vector<int64_t> &output_counts,
+                                                        std::vector<int64_t> &input_counts,
+                                                        const c10d::AllToAllOptions &options) {
   if (!is_on_device(output) || output.device() != input.device()) {
-    return ProcessGroupGloo::alltoall_base(output, input, output_counts, input_counts, options);
+    return ProcessGroupGloo::OPENREG_GLOO_ALL_TO_ALL(output, input, output_counts, input_counts,
+                                                     options);
   }
   Staging staging;
   auto host_output = staging.add(output);
   auto host_input = staging.add(input);
-  return run_staged(
-      "gloo:all_to_all", std::move(staging), {{output}}, {input}, [&](ProcessGroupGloo &shadow) {
-        shadow.alltoall_base(host_output, host_input, output_counts, input_counts, options);
-      });
+  return run_staged("gloo:all_to_all", std::move(staging), {{output}}, {input},
+                    [&](ProcessGroupGloo &shadow) {
+                      shadow.OPENREG_GLOO_ALL_TO_ALL(host_output, host_input, output_counts,
+                                                     input_counts, options);
+                    });
 }
 
 DeviceGloo::WorkPtr DeviceGloo::alltoall(Tensors &outputs, Tensors &inputs,

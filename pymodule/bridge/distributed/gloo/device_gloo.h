@@ -51,9 +51,10 @@ public:
                  const c10d::GatherOptions &options) override;
   WorkPtr scatter(Tensors &outputs, TensorLists &inputs,
                   const c10d::ScatterOptions &options) override;
-  WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_counts,
-                        std::vector<int64_t> &input_counts,
-                        const c10d::AllToAllOptions &options) override;
+  WorkPtr OPENREG_GLOO_ALL_TO_ALL(at::Tensor &output, at::Tensor &input,
+                                  std::vector<int64_t> &output_counts,
+                                  std::vector<int64_t> &input_counts,
+                                  const c10d::AllToAllOptions &options) override;
   WorkPtr alltoall(Tensors &outputs, Tensors &inputs,
                    const c10d::AllToAllOptions &options) override;
 

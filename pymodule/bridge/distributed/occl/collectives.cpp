@@ -2,8 +2,7 @@
 
 #include "distributed/occl/process_group_occl.h"
 
-#include <torch/csrc/distributed/c10d/Utils.hpp>
-
+#include "compat/collective_arguments.h"
 #include "streams/inline_guard.h"
 
 namespace openreg {
@@ -185,7 +184,7 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::gather(TensorLists &outputs, Tensors
   collective.call.root = static_cast<int>(options.rootRank);
   collective.inputs = {input_buffer(input)};
   if (rank_ == options.rootRank) {
-    c10d::assertGatherOutputTensorList(refuse, outputs, size_);
+    assertGatherOutputTensorList(refuse, outputs, size_);
     c10d::assertTypeAndSizesMatch(refuse, outputs[0], input.options(), input.sizes());
     request.outputs = outputs[0];
     for (const auto &output : outputs[0]) {
@@ -193,7 +192,7 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::gather(TensorLists &outputs, Tensors
       collective.outputs.push_back(output_buffer(output));
     }
   } else {
-    c10d::assertEmptyOutputTensorList(refuse, outputs);
+    assertEmptyOutputTensorList(refuse, outputs);
   }
   return submit(std::move(request));
 }
@@ -212,7 +211,7 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::scatter(Tensors &outputs, TensorList
   collective.call.root = static_cast<int>(options.rootRank);
   collective.outputs = {output_buffer(output)};
   if (rank_ == options.rootRank) {
-    c10d::assertScatterInputTensorList(refuse, inputs, size_);
+    assertScatterInputTensorList(refuse, inputs, size_);
     c10d::assertTypeAndSizesMatch(refuse, inputs[0], output.options(), output.sizes());
     request.inputs = inputs[0];
     for (const auto &input : inputs[0]) {
@@ -220,7 +219,7 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::scatter(Tensors &outputs, TensorList
       collective.inputs.push_back(input_buffer(input));
     }
   } else {
-    c10d::assertEmptyInputTensorList(refuse, inputs);
+    assertEmptyInputTensorList(refuse, inputs);
   }
   return submit(std::move(request));
 }

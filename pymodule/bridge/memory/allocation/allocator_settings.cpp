@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "allocator/allocator.h"
+#include "compat/caching_allocators.h"
 #include "core/status.h"
 
 namespace py = pybind11;
@@ -106,9 +107,10 @@ std::unordered_set<std::string> own_keys() {
 }
 
 void apply_pinned_settings() {
+  const auto thresholds = pinned_thresholds();
   openreg_pinned_settings settings = {};
-  settings.max_round_bytes = AcceleratorAllocatorConfig::pinned_max_round_threshold();
-  settings.max_cached_bytes = AcceleratorAllocatorConfig::pinned_max_cached_size();
+  settings.max_round_bytes = thresholds.max_round_bytes;
+  settings.max_cached_bytes = thresholds.max_cached_bytes;
   settings.reserved_segment_bytes = own.reserved_segment_bytes;
   check(openreg_pinned_set_settings(&settings));
 }
@@ -220,8 +222,10 @@ py::dict allocator_settings() {
   dict["release_lock_on_cudamalloc"] = own.release_lock;
   dict["pinned_use_cuda_host_register"] = own.host_register;
   dict["graph_capture_record_stream_reuse"] = own.reuse_in_capture;
-  dict["max_round_threshold"] = static_cast<int64_t>(pinned.max_round_bytes);
-  dict["max_cached_size"] = static_cast<int64_t>(pinned.max_cached_bytes);
+  if (pinned_thresholds().can_be_set) {
+    dict["max_round_threshold"] = static_cast<int64_t>(pinned.max_round_bytes);
+    dict["max_cached_size"] = static_cast<int64_t>(pinned.max_cached_bytes);
+  }
   dict["roundup_power2_divisions"] = divisions;
   return dict;
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "compat/caching_allocators.h"
 #include "compat/cpu_allocator.h"
 #include "memory/allocation/allocator_settings.h"
 #include "memory/observation/memory_history.h"
@@ -76,12 +77,16 @@ void Allocations::note_free(const void *kernel_address) {
 namespace {
 
 void add_reserved_by_pools(int device, c10::CachingDeviceAllocator::DeviceStats &to) {
+  auto *const pools = reserved_by_private_pools(to);
+  if (pools == nullptr) {
+    return;
+  }
   openreg_mempool_stats *from = nullptr;
   size_t count = 0;
   check(openreg_mempool_get_stats(device, &from, &count));
   const std::unique_ptr<openreg_mempool_stats, decltype(&std::free)> owner(from, &std::free);
   for (size_t i = 0; i < count; ++i) {
-    auto &kinds = to.reserved_bytes_by_private_pools[{0, from[i].mempool}];
+    auto &kinds = (*pools)[{0, from[i].mempool}];
     for (size_t kind = 0; kind < kinds.size(); ++kind) {
       kinds[kind] = to_stat(from[i].reserved_bytes[kind]);
     }

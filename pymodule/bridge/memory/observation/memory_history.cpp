@@ -25,7 +25,7 @@ constexpr int64_t kNsPerUs = 1000;
 constexpr const char *kActionNames[HistoryEvent::kActions] = {
     "alloc",        "free_requested", "free_completed", "segment_alloc",
     "segment_free", "segment_map",    "segment_unmap",  "oom",
-    "snapshot",
+    "snapshot",     "annotate",
 };
 
 constexpr const char *kCompiledRegion = "Torch-Compiled Region"; // Dynamo's name for it
@@ -141,6 +141,16 @@ public:
     if (is_recording.load(std::memory_order_relaxed)) {
       push(device, {HistoryEvent::kSnapshot, 0, 0, active_bytes, mempool, now_us(), nullptr,
                     compile_context(), metadata()});
+    }
+  }
+
+  void add_annotation(const openreg_block &block, std::string text) {
+    const auto context = gather(MemoryStackScope::kAllocate);
+    const auto address = reinterpret_cast<uintptr_t>(block.address);
+    const std::lock_guard guard(mutex_);
+    if (is_recording.load(std::memory_order_relaxed)) {
+      push(block.device, {HistoryEvent::kAnnotated, block.stream, address, block.requested_bytes,
+                          /*mempool=*/0, now_us(), context, compile_context(), std::move(text)});
     }
   }
 
@@ -415,6 +425,12 @@ Context context_of(int device, uintptr_t address) {
 
 void record_snapshot(int device, size_t active_bytes, uint64_t mempool) {
   HistoryRecorder::instance().add_snapshot(device, active_bytes, mempool);
+}
+
+void annotate_block(const openreg_block &block, std::string text) {
+  if (is_recording.load(std::memory_order_relaxed)) {
+    HistoryRecorder::instance().add_annotation(block, std::move(text));
+  }
 }
 
 void set_memory_metadata(std::string text) {

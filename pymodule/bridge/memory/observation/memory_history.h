@@ -50,6 +50,7 @@ struct HistoryEvent {
     kSegmentUnmapped,
     kExhausted,
     kSnapshot,
+    kAnnotated,
     kActions
   };
   Action action;
@@ -88,6 +89,10 @@ Context context_of(int device, uintptr_t address);
 
 // Records that a snapshot was taken.
 void record_snapshot(int device, size_t active_bytes, uint64_t mempool);
+
+// Records a text about the allocated block, with the stack of the caller, who holds the GIL. Does
+// nothing while the history is off.
+void annotate_block(const openreg_block &block, std::string text);
 
 // Sets the text that is attached to this thread's events from now on; "" for none.
 void set_memory_metadata(std::string metadata);
