@@ -448,8 +448,29 @@ openreg_status openreg_pinned_allocate(size_t bytes, void **address);
  * pool caches it anyway. */
 void openreg_pinned_free(void *address);
 
-/* Whether an address lies inside an allocated block; its rounded size counts. */
+/* Whether an address lies inside an allocated block (its rounded size counts) or inside registered
+ * memory. */
 bool openreg_pinned_contains(const void *address);
+
+/* Host memory that is pinned without being a block of this pool: memory that the program registered
+ * (cudaHostRegister) or got from the CUDA runtime (cudaHostAlloc). The pool neither owns nor counts
+ * it. `flags` belongs to the caller. */
+typedef struct openreg_host_range {
+  void *address;
+  size_t bytes;
+  unsigned flags;
+} openreg_host_range;
+
+/* Registers a range. Errors: INVALID_ARGUMENT (NULL, 0 bytes, or beyond the address space),
+ * NOT_PERMITTED (a part of it is registered), OUT_OF_MEMORY (of the host), SYSTEM. */
+openreg_status openreg_host_register(const openreg_host_range *range);
+
+/* Forgets the range that starts at `address`. Work that uses it must have finished. Errors:
+ * INVALID_ARGUMENT (no registered range starts there). */
+openreg_status openreg_host_unregister(void *address);
+
+/* Whether a registered range contains the address; if so, fills `range`. */
+bool openreg_host_find(const void *address, openreg_host_range *range);
 
 /* Returns the cached blocks to the system. Errors: SYSTEM (the block that failed stays cached). */
 openreg_status openreg_pinned_empty_cache(void);

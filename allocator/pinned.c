@@ -328,7 +328,8 @@ bool openreg_pinned_contains(const void *address) {
   const struct pinned_block *block = block_containing(address);
   bool contains = block && !block->is_free;
   leave();
-  return contains;
+  openreg_host_range range;
+  return contains || openreg_host_find(address, &range);
 }
 
 openreg_status openreg_pinned_empty_cache(void) {

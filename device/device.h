@@ -449,6 +449,20 @@ openreg_status openreg_stream_priority(int device, int stream, int *priority);
 openreg_status openreg_stream_current(int device, int *stream);
 openreg_status openreg_stream_set_current(int device, int stream);
 
+/* A stream's handle: the number that CUDA mode and the CUDA runtime (cudart/) use as cudaStream_t.
+ * It names the device and the stream. The default stream has one handle for all devices. */
+enum {
+  OPENREG_HANDLE_DEFAULT = 0,
+  OPENREG_HANDLE_LEGACY = 1, /* another name of the default stream, accepted but never made */
+};
+
+/* Device and stream must exist. */
+uintptr_t openreg_stream_make_handle(int device, int stream);
+
+/* Returns device and stream of a handle; for the default stream, the thread's current device.
+ * Errors: INVALID_ARGUMENT (no handle of a stream that this process sees). */
+openreg_status openreg_stream_parse_handle(uintptr_t handle, int *device, int *stream);
+
 /* A piece of work. Returns OK, or a failure that the device keeps, whose message is in
  * openreg_last_error(). Runs with signals blocked. The library holds no lock while it runs. */
 typedef openreg_status (*openreg_stream_function)(void *data);

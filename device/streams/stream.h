@@ -6,6 +6,7 @@
  *     event.c       points on timelines               stream.c     pools, current stream, waiting
  *     capture.c     recording work into graphs        graph.c      the recorded graphs
  *     busy_time.h   busy counters, for utilization    trace.c      reports to the profiler
+ *     handle.c      handles, as CUDA programs have them
  *
  * All streams of all devices form one zero-initialized table. The system commits a page when a
  * stream in it is first used. The first queued work creates a stream's queue and worker. Nothing of

@@ -9,15 +9,13 @@
 #include <ios>
 
 #include "core/device_type.h"
+#include "device/device.h"
 
 namespace openreg {
 
-// In CUDA mode: the low bits hold the stream's number, the bits above hold the device index + 1.
-inline constexpr int kHandleBits = 12;
-
 inline uintptr_t handle_of_stream(int device, int64_t stream) {
-  const auto id = static_cast<uintptr_t>(stream);
-  return in_cuda_mode() && id != 0 ? (static_cast<uintptr_t>(device) + 1) << kHandleBits | id : id;
+  return in_cuda_mode() ? openreg_stream_make_handle(device, static_cast<int>(stream))
+                        : static_cast<uintptr_t>(stream);
 }
 
 inline uintptr_t handle_of_stream(const c10::Stream &stream) {
@@ -29,14 +27,12 @@ inline int stream_of_handle(uintptr_t handle) {
   if (!in_cuda_mode()) {
     return static_cast<int>(handle);
   }
-  constexpr uintptr_t kLegacyDefault = 1; // cudaStreamLegacy
-  if (handle == 0 || handle == kLegacyDefault) {
-    return 0;
-  }
-  constexpr uintptr_t kNumber = (uintptr_t{1} << kHandleBits) - 1;
-  TORCH_CHECK(handle > kNumber && (handle & kNumber) != 0, "openreg: the address 0x", std::hex,
-              handle, " is not a stream handle; pass the cuda_stream attribute of a stream");
-  return static_cast<int>(handle & kNumber);
+  int device = 0;
+  int stream = 0;
+  TORCH_CHECK(openreg_stream_parse_handle(handle, &device, &stream) == OPENREG_OK,
+              "openreg: the address 0x", std::hex, handle,
+              " is not a stream handle; pass the cuda_stream attribute of a stream");
+  return stream;
 }
 
 } // namespace openreg

@@ -1,0 +1,145 @@
+/* internal.h: what the files of the CUDA runtime share.
+ *
+ *     error.c         last errors, sentences, names            order.c      blocking streams
+ *     device.c        devices, versions, peers                 streams.c    streams, host functions
+ *     properties.c    properties and attributes                events.c     events
+ *     kernels.c       registration and refusal of kernels      capture.c    capture and graphs
+ *     allocations.c   the table of device memory               copies.c     copies and fills
+ *     memory.c        cudaMalloc, host memory, pointers        ipc.c        other processes
+ *     mempool.c       cudaMallocAsync and pools                refused.c    all that openreg lacks
+ *
+ * The runtime uses public functions of the layers only, because it is a library of its own beside
+ * libopenreg.so. All functions here may be called from any thread.
+ */
+#ifndef OPENREG_CUDART_INTERNAL_H
+#define OPENREG_CUDART_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/allocator.h"
+#include "cudart/include/cuda_runtime_api.h"
+#include "device/capture.h"
+#include "device/device.h"
+
+#pragma GCC visibility push(hidden)
+
+/* ---- error.c --------------------------------------------------------------------------------- */
+
+/* Keeps an error as the thread's last error, with a sentence (printf style), and returns it. The
+ * sentence is also the thread's openreg_last_error. */
+cudaError_t cudart_fail(cudaError_t error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Translates a status. Keeps errors with the layer's sentence. */
+cudaError_t cudart_return(openreg_status status);
+
+/* The same where the layer's code means something more specific. */
+cudaError_t cudart_return_as(openreg_status status, openreg_status special, cudaError_t error);
+
+/* Fails with cudaErrorInvalidValue, because an argument is NULL. */
+cudaError_t cudart_fail_null(const char *function, const char *argument);
+
+/* Fails with cudaErrorNotSupported. */
+cudaError_t cudart_refuse(const char *function, const char *reason);
+
+/* ---- device.c -------------------------------------------------------------------------------- */
+
+/* Returns the thread's current device, initialized and with a context. Errors: as
+ * openreg_device_create_context. */
+openreg_status cudart_enter(int *device);
+
+/* Whether this process sees the device; fails with cudaErrorInvalidDevice if not. */
+cudaError_t cudart_check_device(int device);
+
+/* Waits for all work of all devices, if there is any, and leaves failures for later. For callers
+ * that take memory away from the program. */
+openreg_status cudart_drain_all(void);
+
+/* ---- streams.c and order.c ------------------------------------------------------------------- */
+
+struct cudart_stream {
+  int device, number;
+};
+
+/* Translates a handle. Enters the device. Errors: cudaErrorInvalidResourceHandle, and those of
+ * cudart_enter. */
+cudaError_t cudart_find_stream(cudaStream_t handle, struct cudart_stream *stream);
+
+/* How CUDA orders the default stream and blocking streams, that is, streams that were created
+ * without cudaStreamNonBlocking: work on one of them waits for earlier work on the other. Called
+ * before each submission. Errors: CAPTURE_IMPLICIT (the default stream would wait for a capturing
+ * stream). */
+openreg_status cudart_order(struct cudart_stream stream);
+
+/* Whether the stream, and all streams that it would wait for, are idle. */
+bool cudart_order_is_idle(struct cudart_stream stream);
+
+void cudart_set_blocking(struct cudart_stream stream, bool is_blocking);
+bool cudart_is_blocking(struct cudart_stream stream);
+
+/* A piece of work. `run` is called with a copy of the data, and must not keep it. */
+struct cudart_work {
+  openreg_status (*run)(const void *data);
+  void (*drop)(const void *data); /* frees what the data refers to; NULL: nothing */
+  const char *name;               /* static storage */
+  bool is_short;                  /* may run on the calling thread */
+};
+
+/* Submits work to a stream, or adds it to the stream's capture. Copies `bytes` of data. */
+openreg_status cudart_submit(struct cudart_stream stream, const struct cudart_work *work,
+                             const void *data, size_t bytes);
+
+/* ---- events.c -------------------------------------------------------------------------------- */
+
+struct CUevent_st {
+  openreg_event *event;
+  unsigned flags;
+};
+
+/* ---- capture.c ------------------------------------------------------------------------------- */
+
+/* Fails if a capture forbids `what` (cudaMalloc and other calls that cannot be captured), unless
+ * the thread has exchanged its mode for cudaStreamCaptureModeRelaxed. */
+openreg_status cudart_refuse_in_capture(const char *what);
+
+/* ---- allocations.c --------------------------------------------------------------------------- */
+
+/* Device memory of this library. */
+struct cudart_allocation {
+  char *address;
+  size_t bytes; /* as requested; of a pool: the size of the block */
+  int device;
+  cudaMemPool_t pool; /* NULL: cudaMalloc */
+  bool is_exported;
+};
+
+/* Takes memory from the device and enters it into the table. Errors: as openreg_device_malloc. */
+openreg_status cudart_allocate(int device, size_t bytes, cudaMemPool_t pool, void **address);
+
+/* Removes the memory that starts at `address` from the table, and returns it to the device after
+ * the device's work. Memory that other processes have open is returned later. Errors:
+ * INVALID_ARGUMENT (not in the table), and those of openreg_device_free. */
+openreg_status cudart_release(void *address);
+
+/* Finds the memory that contains an address. */
+bool cudart_find_allocation(const void *address, struct cudart_allocation *found);
+void cudart_mark_exported(void *address);
+
+/* Releases all memory of a device. */
+void cudart_release_device(int device);
+
+/* ---- mempool.c ------------------------------------------------------------------------------- */
+
+/* Returns unused memory of the device's pools beyond their release thresholds to the device. Called
+ * when the host has waited for work. */
+void cudart_trim_pools(int device);
+
+/* Frees memory of a pool after all work of the device: cudaFree of memory of cudaMallocAsync. */
+openreg_status cudart_free_pooled(const struct cudart_allocation *allocation);
+
+/* Forgets the device's pools. Their memory must have been released. */
+void cudart_reset_pools(int device);
+
+#pragma GCC visibility pop
+#endif
