@@ -226,7 +226,7 @@ clean: ## remove all build results; keeps .venv
 # ---- how -----------------------------------------------------------------------------------------
 
 # The file changes only if TORCH or NVIDIA_PACKAGES is given and differs from the last choice. Then PyTorch
-# is installed anew, and all that depends on $(venv) is built anew.
+# is installed again, and all that depends on $(venv) is built again.
 .PHONY: always
 $(torch_choice): $(if $(TORCH)$(NVIDIA_PACKAGES),always)
 	@mkdir -p $(@D)

@@ -231,7 +231,7 @@ def test_builds_are_told_apart(version, build):
 
 
 def test_packages_that_pytorch_requires_are_looked_for(tmp_path, monkeypatch):
-    """PyTorch's metadata stands in a folder that Python searches first."""
+    """PyTorch's metadata is in a folder that Python searches first."""
     write(
         tmp_path / "torch-9.dist-info" / "METADATA",
         "Metadata-Version: 2.1\nName: torch\nVersion: 9\nRequires-Dist: filelock\n"
