@@ -8,6 +8,7 @@
 #   TORCH   the PyTorch in .venv, as a requirement of pip; default: the release that openreg is written
 #           for. TORCH='torch===2.13.0' is the CUDA build also where pip has a CPU build.
 #   NVIDIA_PACKAGES  `no`: install the CUDA build without NVIDIA's packages
+#   ENVIRONMENTS     the environments and options of `make test-environments`
 # .venv remembers the last two: a command without either of them keeps the PyTorch that is installed.
 
 empty :=
@@ -183,6 +184,16 @@ wheel: $(package) ## write a wheel, which needs no compiler and no hwloc, and th
 wheel-test: ## test the wheels of dist/ in a new environment
 	JOBS=$(JOBS) tools/test-wheel $(WHEEL_PYTHONS)
 
+.PHONY: test-environments
+test-environments: $(venv) ## test several releases and builds of PyTorch in new environments, and print a table
+	JOBS=$(JOBS) tools/test-environments $(ENVIRONMENTS)
+
+# The extension is the same for all builds of a release, so nothing is compiled.
+.PHONY: test-cuda-build
+test-cuda-build: $(package) ## test a part of CUDA mode with PyTorch's CUDA build, without NVIDIA's packages
+	$(step) 'tests with the CUDA build' env JOBS=$(JOBS) tools/test-environments --keep --modes cuda \
+	  --tests cuda,launch --wheel build/wheel/*.whl "$$(python pymodule/torch_facts.py | head -n 1)/bare"
+
 .PHONY: docs
 docs: $(docs_venv) ## build the documentation, build/docs/index.html
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
@@ -215,7 +226,7 @@ clean: ## remove all build results; keeps .venv
 # ---- how -----------------------------------------------------------------------------------------
 
 # The file changes only if TORCH or NVIDIA_PACKAGES is given and differs from the last choice. Then PyTorch
-# is installed anew, and all that depends on $(venv) is built anew.
+# is installed again, and all that depends on $(venv) is built again.
 .PHONY: always
 $(torch_choice): $(if $(TORCH)$(NVIDIA_PACKAGES),always)
 	@mkdir -p $(@D)
