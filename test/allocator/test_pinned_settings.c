@@ -40,7 +40,7 @@ static void the_first_settings_are_cudas_defaults(void **state) {
 
 static void get_returns_the_settings(void **state) {
   (void)state;
-  openreg_pinned_settings settings = {1, 2, 4096}, got;
+  openreg_pinned_settings settings = {1, 2, 4096, true}, got;
   set_pinned_settings(settings);
   openreg_pinned_get_settings(&got);
   assert_memory_equal(&got, &settings, sizeof got);
@@ -56,7 +56,7 @@ static void assert_refused(const openreg_pinned_settings *settings, const char *
 
 static void bad_settings_are_refused_and_change_nothing(void **state) {
   (void)state;
-  openreg_pinned_settings settings = {1, 1, 4097};
+  openreg_pinned_settings settings = {1, 1, 4097, false};
   assert_refused(NULL, "openreg_pinned_set_settings: settings is NULL");
   assert_refused(&settings, "reserved_segment_bytes=4097: expected a multiple of 4096");
   settings.reserved_segment_bytes = SIZE_MAX;
@@ -91,7 +91,7 @@ static void requests_that_are_not_to_be_cached_are_not_rounded(void **state) {
   cache_up_to(3 * MIB);
   assert_rounded(3 * MIB, 4 * MIB);
   assert_rounded(3 * MIB + 1, 3 * MIB + 1);
-  openreg_pinned_settings settings = {8 * MIB, MIB, 0};
+  openreg_pinned_settings settings = {8 * MIB, MIB, 0, false};
   set_pinned_settings(settings);
   assert_rounded(MIB + 1, MIB + 1);
 }
