@@ -5,6 +5,7 @@
 #   PYTHON  the interpreter that .venv is made with
 #   JOBS    how many compilers run at once; each needs about 2 GiB of memory for a file of the bridge
 #   WHEEL_PYTHONS  more interpreters that `make wheel` builds for
+#   TORCH_RELEASES  more releases of PyTorch that `make wheel` builds for, such as '2.12.1 2.14.1'
 #   TORCH   the PyTorch in .venv, as a requirement of pip; default: the release that openreg is written
 #           for. TORCH='torch===2.13.0' is the CUDA build also where pip has a CPU build.
 #   NVIDIA_PACKAGES  `no`: install the CUDA build without NVIDIA's packages
@@ -178,7 +179,7 @@ test-watched: $(package) ## run the Python tests under `openreg sanitize`, in bo
 
 .PHONY: wheel
 wheel: $(package) ## write a wheel, which needs no compiler and no hwloc, and the sdist into dist/
-	JOBS=$(JOBS) tools/build-wheels $(WHEEL_PYTHONS)
+	JOBS=$(JOBS) TORCH_RELEASES='$(TORCH_RELEASES)' tools/build-wheels $(WHEEL_PYTHONS)
 
 .PHONY: wheel-test
 wheel-test: ## test the wheels of dist/ in a new environment
