@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ("base", "device", "allocator", "generator", "amp", "collectives", "sanitizer", "nvml", "cudart")
+LAYERS = ("base", "device", "allocator", "generator", "amp", "collectives", "sanitizer", "nvml")
 # Public headers besides `<layer>/<layer>.h`.
 MORE_HEADERS = {"device": ("capture", "trace", "faults")}
 
