@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch_openreg
+from modes import cuda_only
 
 from device import DEVICE
-from modes import cuda_only
 
 LIBRARIES = Path(torch_openreg.__file__).parent / "lib"
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
@@ -83,6 +83,7 @@ def test_memory_counts_for_the_device_and_not_for_the_cache(cudart):
 
 
 def test_registered_memory_is_pinned(cudart):
+    torch.zeros(1).pin_memory()  # before that, PyTorch says that nothing is pinned
     tensor = torch.zeros(1000)
     assert not tensor.is_pinned()
     assert cudart.cudaHostRegister(address(tensor), ctypes.c_size_t(4000), 0) == 0
