@@ -19,8 +19,8 @@ NOT_SUPPORTED, INVALID_DEVICE = 801, 101
 
 # SONAMEs, and functions that fail.
 STAND_INS = {
-    "openreg_cupti_13": ("libcupti.so.13", ["cuptiSubscribe", "cuptiActivityEnable"]),
-    "openreg_cupti_12": ("libcupti.so.12", ["cuptiSubscribe", "cuptiActivityEnable"]),
+    "openreg_cupti_13": ("libcupti.so.13", ["cuptiActivityGetNextRecord"]),
+    "openreg_cupti_12": ("libcupti.so.12", ["cuptiActivityGetNextRecord"]),
     "openreg_cufile": ("libcufile.so.0", ["cuFileHandleRegister", "cuFileRead"]),
     "openreg_cudnn": ("libcudnn.so.9", ["cudnnGetProperty"]),
     "openreg_nccl": ("libnccl.so.2", ["ncclDevCommDestroy"]),
