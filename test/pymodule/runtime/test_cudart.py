@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch_openreg
+from torch_openreg.cuda.bundled_libraries import load_stand_ins
 from modes import cuda_only
 
 from device import DEVICE
@@ -174,3 +175,21 @@ def test_headers_compile_a_program(cudart, tmp_path):
     )
     # The program needs the library by its SONAME, and finds it because it is loaded already.
     subprocess.run([program], check=True, env=os.environ | {"LD_PRELOAD": str(library)})
+
+
+def test_libraries_that_wheels_bring_are_replaced(cudart, tmp_path):
+    bundled = f"libcudart.0123abcd.so.{cudart.major}"
+    for name in (bundled, "libjpeg.0123abcd.so.8", "libcudart.so.13", "libcudart.0123abcd.so.9"):
+        (tmp_path / name).touch()
+    assert load_stand_ins(tmp_path) == [bundled]
+    count = ctypes.c_int()
+    assert ctypes.CDLL(bundled).cudaGetDeviceCount(ctypes.byref(count)) == 0
+    assert count.value == torch.accelerator.device_count()
+    assert load_stand_ins(tmp_path / "none") == []
+
+
+def test_bundled_nvjpeg_fails(tmp_path):
+    name = "libnvjpeg.89abcdef.so.13"
+    (tmp_path / name).touch()
+    assert load_stand_ins(tmp_path) == [name]
+    assert ctypes.CDLL(name).nvjpegCreateSimple(None) != 0
