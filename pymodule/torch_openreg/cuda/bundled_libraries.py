@@ -1,9 +1,9 @@
 """Stand-ins for NVIDIA's libraries that wheels bring under names of their own.
 
-A wheel such as torchvision's has a folder ``torchvision.libs`` with copies of NVIDIA's libraries. Their
-names contain eight digits of a hash: ``libcudart.0123abcd.so.13``. The loader maps such a copy unless
-a library with that SONAME is loaded. openreg has libraries whose SONAME has zeros in these places.
-This module loads copies of them with a wheel's digits.
+A wheel such as torchvision's has a folder ``torchvision.libs`` with copies of NVIDIA's libraries.
+Their names contain eight digits of a hash: ``libcudart.0123abcd.so.13``. The loader maps such a
+copy unless a library with that SONAME is loaded. openreg has libraries whose SONAME has zeros in
+these places. This module loads copies of them with a wheel's digits.
 """
 
 import ctypes

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch_openreg
-from torch_openreg.cuda.bundled_libraries import load_stand_ins
 from modes import cuda_only
+from torch_openreg.cuda.bundled_libraries import load_stand_ins
 
 from device import DEVICE
 
