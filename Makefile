@@ -39,9 +39,9 @@ package := build/package.stamp
 
 # Folders are in the list because the date of a folder changes when a file is added or removed.
 package_sources := meson.build meson.options pyproject.toml \
-  $(shell find base device allocator collectives sanitizer generator amp nvml pymodule \
+  $(shell find base device allocator collectives sanitizer generator amp nvml cudart pymodule \
     \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
-c_family = $(shell find base device allocator collectives sanitizer generator amp nvml pymodule test examples \
+c_family = $(shell find base device allocator collectives sanitizer generator amp nvml cudart pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/torch_openreg pymodule/startup pymodule/stubs test/pymodule test/conformance \
   test/distributed test/allocator/policy test/sanitizer bench examples \

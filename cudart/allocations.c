@@ -61,8 +61,7 @@ static void erase(struct list *list, size_t at) {
   memmove(list->entries + at, list->entries + at + 1, (list->count - at) * sizeof *list->entries);
 }
 
-/* Finds the entry of the table that contains an address; NULL if none does. Memory of which a
- * program asked for fewer bytes than a pool gave counts whole. */
+/* Finds the entry of the table that contains an address; NULL if none does. */
 static struct cudart_allocation *find(const void *address) {
   size_t after = find_after(&table, address);
   struct cudart_allocation *entry = after > 0 ? &table.entries[after - 1] : NULL;

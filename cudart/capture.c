@@ -33,9 +33,6 @@ struct CUgraphExec_st {
   struct contents *contents;
 };
 
-/* cudaThreadExchangeStreamCaptureMode of this thread. */
-static _Thread_local enum cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
-
 /* ---- contents -------------------------------------------------------------------------------- */
 
 static struct contents *contents_make(openreg_graph *graph) {
@@ -73,20 +70,14 @@ static void contents_release(struct contents *contents) {
 
 /* ---- capture --------------------------------------------------------------------------------- */
 
-openreg_status cudart_refuse_in_capture(const char *what) {
-  return thread_mode == cudaStreamCaptureModeRelaxed ? OPENREG_OK
-                                                     : openreg_capture_refuse_unsafe(what);
-}
-
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
   if (mode == NULL)
     return cudart_fail_null(__func__, "mode");
   if ((int)*mode < cudaStreamCaptureModeGlobal || (int)*mode > cudaStreamCaptureModeRelaxed)
     return cudart_fail(cudaErrorInvalidValue,
                        "cudaThreadExchangeStreamCaptureMode: unknown mode %d", (int)*mode);
-  enum cudaStreamCaptureMode before = thread_mode;
-  thread_mode = *mode;
-  *mode = before;
+  openreg_capture_mode before = openreg_capture_exchange_mode((openreg_capture_mode)*mode);
+  *mode = (enum cudaStreamCaptureMode)before;
   return cudaSuccess;
 }
 

@@ -152,7 +152,7 @@ static cudaError_t start_copy(struct copy copy, enum cudaMemcpyKind kind, cudaSt
   if (error != cudaSuccess || copy.bytes == 0 || copy.rows == 0)
     return error;
   if (waits) {
-    openreg_status status = cudart_refuse_in_capture("cudaMemcpy");
+    openreg_status status = openreg_capture_refuse_unsafe("cudaMemcpy");
     if (status != OPENREG_OK)
       return cudart_return(status);
   }
@@ -224,7 +224,7 @@ static cudaError_t start_fill(struct fill fill, cudaStream_t handle, bool waits)
   const struct cudart_work work = {.run = run_fill,
                                    .name = "cudaMemsetAsync",
                                    .is_short = waits || fill.bytes * fill.rows <= SHORT_BYTES};
-  openreg_status status = waits ? cudart_refuse_in_capture("cudaMemset") : OPENREG_OK;
+  openreg_status status = waits ? openreg_capture_refuse_unsafe("cudaMemset") : OPENREG_OK;
   if (status == OPENREG_OK)
     status = cudart_submit(stream, &work, &fill, sizeof fill);
   if (status == OPENREG_OK && waits)

@@ -6,7 +6,7 @@
 
 enum { LIMITS = cudaLimitPersistingL2CacheSize + 1 };
 
-/* Settings that a program may change and read back. A simulated device has no use for them. */
+/* Settings that a program may change and read back. They change nothing else. */
 static struct {
   _Atomic unsigned flags;
   _Atomic size_t limits[LIMITS]; /* plus 1; 0: the default */
@@ -27,7 +27,7 @@ static const size_t default_limits[LIMITS] = {
 /* ---- shared functions ------------------------------------------------------------------------ */
 
 openreg_status cudart_enter(int *device) {
-  openreg_status status = openreg_require_no_bad_fork();
+  openreg_status status = openreg_initialize();
   *device = openreg_device_current();
   return status == OPENREG_OK ? openreg_device_create_context(*device) : status;
 }
@@ -128,9 +128,7 @@ cudaError_t cudaSetDevice(int device) {
   openreg_status status = openreg_require_no_bad_fork();
   if (status == OPENREG_OK)
     status = openreg_device_set_current(device);
-  if (status == OPENREG_OK)
-    status = openreg_device_create_context(device);
-  return cudart_return(status);
+  return cudart_return(status == OPENREG_OK ? cudart_enter(&device) : status);
 }
 
 cudaError_t cudaInitDevice(int device, unsigned int deviceFlags, unsigned int flags) {
@@ -139,7 +137,10 @@ cudaError_t cudaInitDevice(int device, unsigned int deviceFlags, unsigned int fl
     return error;
   if (flags == cudaInitDeviceFlagsAreValid)
     atomic_store(&settings[device].flags, deviceFlags);
-  return cudart_return(openreg_device_create_context(device));
+  openreg_status status = openreg_initialize();
+  if (status == OPENREG_OK)
+    status = openreg_device_create_context(device);
+  return cudart_return(status);
 }
 
 cudaError_t cudaSetValidDevices(int *device_arr, int len) {
@@ -271,11 +272,8 @@ cudaError_t cudaDeviceSynchronize(void) {
 /* Memory and pools of this library are freed. Memory of openreg's caching allocator belongs to
  * other libraries of the process and stays. */
 cudaError_t cudaDeviceReset(void) {
-  cudaError_t error = cudart_check_device(0);
-  if (error != cudaSuccess || !openreg_is_initialized())
-    return error;
-  int device = openreg_device_current();
-  openreg_status status = openreg_require_no_bad_fork();
+  int device;
+  openreg_status status = cudart_enter(&device);
   if (status == OPENREG_OK)
     status = openreg_device_drain(device);
   if (status != OPENREG_OK)

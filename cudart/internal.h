@@ -45,8 +45,8 @@ cudaError_t cudart_refuse(const char *function, const char *reason);
 
 /* ---- device.c -------------------------------------------------------------------------------- */
 
-/* Returns the thread's current device, initialized and with a context. Errors: as
- * openreg_device_create_context. */
+/* Initializes devices, and returns the thread's current one, which has a context then. Errors: as
+ * openreg_initialize and openreg_device_create_context. */
 openreg_status cudart_enter(int *device);
 
 /* Whether this process sees the device; fails with cudaErrorInvalidDevice if not. */
@@ -96,12 +96,6 @@ struct CUevent_st {
   openreg_event *event;
   unsigned flags;
 };
-
-/* ---- capture.c ------------------------------------------------------------------------------- */
-
-/* Fails if a capture forbids `what` (cudaMalloc and other calls that cannot be captured), unless
- * the thread has exchanged its mode for cudaStreamCaptureModeRelaxed. */
-openreg_status cudart_refuse_in_capture(const char *what);
 
 /* ---- allocations.c --------------------------------------------------------------------------- */
 

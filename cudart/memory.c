@@ -21,7 +21,7 @@ cudaError_t cudaMalloc(void **devPtr, size_t size) {
   int device;
   openreg_status status = cudart_enter(&device);
   if (status == OPENREG_OK)
-    status = cudart_refuse_in_capture("cudaMalloc");
+    status = openreg_capture_refuse_unsafe("cudaMalloc");
   *devPtr = NULL;
   if (status == OPENREG_OK && size > 0)
     status = cudart_allocate(device, size, NULL, devPtr);
@@ -42,7 +42,7 @@ cudaError_t cudaMallocPitch(void **devPtr, size_t *pitch, size_t width, size_t h
   return error;
 }
 
-/* cudaFree(NULL) does nothing but create the context; programs call it for that. */
+/* cudaFree(NULL) only creates the context; programs call it for that. */
 cudaError_t cudaFree(void *devPtr) {
   int device;
   openreg_status status = cudart_enter(&device);
@@ -52,7 +52,7 @@ cudaError_t cudaFree(void *devPtr) {
   if (!cudart_find_allocation(devPtr, &found) || found.address != devPtr)
     return cudart_fail(cudaErrorInvalidValue, "cudaFree: no memory of cudaMalloc starts at %p",
                        devPtr);
-  status = cudart_refuse_in_capture("cudaFree");
+  status = openreg_capture_refuse_unsafe("cudaFree");
   if (status == OPENREG_OK)
     status = found.pool != NULL ? cudart_free_pooled(&found) : cudart_release(devPtr);
   return cudart_return(status);
@@ -87,7 +87,7 @@ cudaError_t cudaHostAlloc(void **pHost, size_t size, unsigned int flags) {
   int device;
   openreg_status status = cudart_enter(&device);
   if (status == OPENREG_OK)
-    status = cudart_refuse_in_capture("cudaHostAlloc");
+    status = openreg_capture_refuse_unsafe("cudaHostAlloc");
   *pHost = NULL;
   if (status != OPENREG_OK || size == 0)
     return cudart_return(status);
@@ -141,7 +141,7 @@ cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags) {
   int device;
   openreg_status status = cudart_enter(&device);
   if (status == OPENREG_OK)
-    status = cudart_refuse_in_capture("cudaHostRegister");
+    status = openreg_capture_refuse_unsafe("cudaHostRegister");
   if (status != OPENREG_OK)
     return cudart_return(status);
   const openreg_host_range range = {ptr, size, flags};

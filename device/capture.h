@@ -91,6 +91,11 @@ openreg_status openreg_capture_refuse(int device, int stream, const char *what);
  * modes. */
 openreg_status openreg_capture_refuse_unsafe(const char *what);
 
+/* Sets the calling thread's mode, which is global at first, and returns the one before. In relaxed
+ * mode captures forbid this thread nothing. In thread-local mode they forbid it only what its own
+ * captures do. As cudaThreadExchangeStreamCaptureMode. */
+openreg_capture_mode openreg_capture_exchange_mode(openreg_capture_mode mode);
+
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
 /* Runs the work of all nodes on the calling thread, in the order of capture. The thread must be

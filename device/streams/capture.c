@@ -309,10 +309,20 @@ openreg_status openreg_capture_refuse(int device, int stream, const char *what) 
   return openreg_stream_refuse_in_capture(&openreg_streams[device][stream], what);
 }
 
+static _Thread_local openreg_capture_mode thread_mode = OPENREG_CAPTURE_GLOBAL;
+
+openreg_capture_mode openreg_capture_exchange_mode(openreg_capture_mode mode) {
+  openreg_capture_mode before = thread_mode;
+  thread_mode = mode;
+  return before;
+}
+
 static bool is_affected(const struct capture *capture) {
-  return capture->mode == OPENREG_CAPTURE_GLOBAL ||
-         (capture->mode == OPENREG_CAPTURE_THREAD_LOCAL &&
-          pthread_equal(capture->thread, pthread_self()));
+  if (thread_mode == OPENREG_CAPTURE_RELAXED || capture->mode == OPENREG_CAPTURE_RELAXED)
+    return false;
+  bool is_for_all =
+      capture->mode == OPENREG_CAPTURE_GLOBAL && thread_mode == OPENREG_CAPTURE_GLOBAL;
+  return is_for_all || pthread_equal(capture->thread, pthread_self());
 }
 
 openreg_status openreg_capture_refuse_unsafe(const char *what) {

@@ -362,6 +362,32 @@ CHILD_TEST(modes_decide_which_threads_must_not_disturb_a_capture) {
     }
 }
 
+/* In thread-local mode only a thread's own captures forbid it anything, in relaxed mode none do. */
+CHILD_TEST(a_threads_mode_exempts_it_from_captures) {
+  openreg_graph *graph;
+  REQUIRE(openreg_capture_exchange_mode(OPENREG_CAPTURE_RELAXED) == OPENREG_CAPTURE_GLOBAL);
+  REQUIRE_OK(openreg_capture_begin(0, 1, OPENREG_CAPTURE_GLOBAL, MEMPOOL));
+  REQUIRE_OK(openreg_capture_refuse_unsafe("memory"));
+  REQUIRE(openreg_capture_exchange_mode(OPENREG_CAPTURE_THREAD_LOCAL) == OPENREG_CAPTURE_RELAXED);
+  REQUIRE(openreg_capture_refuse_unsafe("memory") == OPENREG_CAPTURE_UNSUPPORTED);
+  REQUIRE(openreg_capture_end(0, 1, &graph) == OPENREG_CAPTURE_INVALIDATED);
+}
+
+static void *do_unsafe_in_local_mode(void *status) {
+  openreg_capture_exchange_mode(OPENREG_CAPTURE_THREAD_LOCAL);
+  return do_unsafe(status);
+}
+
+CHILD_TEST(a_thread_in_local_mode_ignores_the_captures_of_others) {
+  pthread_t thread;
+  openreg_status status = OPENREG_SYSTEM;
+  REQUIRE_OK(openreg_capture_begin(0, 1, OPENREG_CAPTURE_GLOBAL, MEMPOOL));
+  REQUIRE(pthread_create(&thread, NULL, do_unsafe_in_local_mode, &status) == 0);
+  pthread_join(thread, NULL);
+  REQUIRE_OK(status);
+  openreg_graph_destroy(end(1));
+}
+
 static void *end_elsewhere(void *status) {
   openreg_graph *graph = NULL;
   *(openreg_status *)status = openreg_capture_end(0, 1, &graph);
@@ -408,6 +434,8 @@ int main(void) {
       cmocka_unit_test(work_that_the_origin_does_not_wait_for_is_an_error),
       cmocka_unit_test(only_the_origin_ends_a_capture),
       cmocka_unit_test(modes_decide_which_threads_must_not_disturb_a_capture),
+      cmocka_unit_test(a_threads_mode_exempts_it_from_captures),
+      cmocka_unit_test(a_thread_in_local_mode_ignores_the_captures_of_others),
       cmocka_unit_test(another_thread_can_end_only_a_relaxed_capture),
       cmocka_unit_test(the_process_ends_while_a_stream_captures),
   };
