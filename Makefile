@@ -98,10 +98,19 @@ test-all: test-c $(package) ## run every test in every mode, and under sanitizer
 	$(step) 'conformance, cuda mode' env OPENREG_DEVICE_TYPE=cuda \
 	  python -m pytest -q test/conformance/test_conformance.py
 	$(MAKE) --no-print-directory sanitize-part
+	$(MAKE) --no-print-directory test-aarch64
 
 .PHONY: test-cuda
 test-cuda: $(package) ## run the Python tests in CUDA mode
 	$(step) 'Python tests, cuda mode' env OPENREG_DEVICE_TYPE=cuda $(pytest) test/pymodule
+
+.PHONY: test-aarch64
+test-aarch64: build/aarch64/build.ninja ## build the C layers for aarch64, and run their tests in an emulator
+	$(step) 'compile for aarch64' ninja -C build/aarch64 -j$(JOBS)
+	$(step) 'C tests, aarch64' meson test -C build/aarch64 --no-rebuild --print-errorlogs \
+	  --num-processes $(JOBS) -t 10
+	@echo 'left out, because the emulator cannot do it:'
+	@sed -nE 's/^test_/  test_/p' tools/aarch64/left-out.txt
 
 .PHONY: policy
 policy: build/c/build.ninja ## compare a million steps of the allocator with the second implementation of its policy
@@ -149,6 +158,7 @@ bench: $(package) ## run every benchmark: prints ratios to the CPU, and at the e
 	python bench
 
 sanitizers := asan tsan
+aarch64_tools := $(addprefix tools/aarch64/,cross.ini packages.apt prepare)
 
 .PHONY: sanitize sanitize-part sanitize-c
 sanitize: sanitize-asan sanitize-tsan ## run C and Python tests under the address, undefined-behaviour and thread sanitizers
@@ -257,6 +267,12 @@ c_options := -Dbuildtype=debugoptimized -Db_ndebug=false
 
 build/c/build.ninja: | $(venv)
 	meson setup build/c -Dpymodule=false $(c_options)
+
+build/aarch64/build.ninja: $(aarch64_tools) tools/install-packages | $(venv)
+	$(step) 'system packages for aarch64' tools/install-packages tools/aarch64/packages.apt
+	$(step) 'libraries and emulator for aarch64' tools/aarch64/prepare
+	rm -rf build/aarch64
+	meson setup build/aarch64 --cross-file tools/aarch64/cross.ini -Dpymodule=false $(c_options)
 
 # The C tests and the extension, which is installed into the folder python of the tree. C++ compiles in
 # half the time with fewer optimizations and with line numbers as the only debug information. Warnings
