@@ -123,6 +123,14 @@ def _stand_in() -> None:
         _load_stand_ins(package, torch)
 
 
+def _stand_in_for_torchvision() -> None:
+    """Load stand-ins for the copies of NVIDIA's libraries that torchvision's wheel brings."""
+    from torch_openreg.cuda import bundled_libraries
+
+    if folder := folder_of("torchvision"):
+        bundled_libraries.load_stand_ins(f"{folder}.libs")
+
+
 def _register_hooks() -> None:
     """Load openreg's extension before `torch._C`, and let it register the CUDA hooks."""
     if folder_of("torch_openreg") is not None:
@@ -163,6 +171,7 @@ class _Finder:
         "torch": _stand_in,
         "torch._C": _register_hooks,
         "torch.cuda": _supply_names,
+        "torchvision": _stand_in_for_torchvision,
         "triton.runtime": _interpret_kernels,
         "triton.testing": _supply_driver,
     }
