@@ -120,6 +120,7 @@ def _stand_in() -> None:
     torch, package = folder_of("torch"), folder_of("torch_openreg")
     if torch is not None and package is not None:
         _openreg_autoload.check(package, torch_version(torch))
+        _openreg_library.extension(package)  # checks the files of all libraries
         _load_stand_ins(package, torch)
 
 
