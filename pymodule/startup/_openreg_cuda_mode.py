@@ -91,6 +91,7 @@ def problem() -> str | None:
         return (
             "openreg: TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch from loading openreg: unset it"
         )
+    stop()
     torch = folder_of("torch")
     if torch is None:
         return f"openreg: {sys.executable} has no PyTorch: pip install torch"
@@ -188,6 +189,12 @@ class _Finder:
                 cls._steps.clear()
             if not cls._steps:
                 sys.meta_path.remove(cls)
+
+
+def stop() -> None:
+    """Do nothing when PyTorch is found. A process may look for it without importing it."""
+    if _Finder in sys.meta_path:
+        sys.meta_path.remove(_Finder)
 
 
 sys.meta_path.insert(0, _Finder)
