@@ -5,9 +5,11 @@
 #   PYTHON  the interpreter that .venv is made with
 #   JOBS    how many compilers run at once; each needs about 2 GiB of memory for a file of the bridge
 #   WHEEL_PYTHONS  more interpreters that `make wheel` builds for
+#   TORCH_RELEASES  more releases of PyTorch that `make wheel` builds for, such as '2.12.1 2.14.1'
 #   TORCH   the PyTorch in .venv, as a requirement of pip; default: the release that openreg is written
 #           for. TORCH='torch===2.13.0' is the CUDA build also where pip has a CPU build.
 #   NVIDIA_PACKAGES  `no`: install the CUDA build without NVIDIA's packages
+#   ENVIRONMENTS     the environments and options of `make test-environments`
 # .venv remembers the last two: a command without either of them keeps the PyTorch that is installed.
 
 empty :=
@@ -96,10 +98,19 @@ test-all: test-c $(package) ## run every test in every mode, and under sanitizer
 	$(step) 'conformance, cuda mode' env OPENREG_DEVICE_TYPE=cuda \
 	  python -m pytest -q test/conformance/test_conformance.py
 	$(MAKE) --no-print-directory sanitize-part
+	$(MAKE) --no-print-directory test-aarch64
 
 .PHONY: test-cuda
 test-cuda: $(package) ## run the Python tests in CUDA mode
 	$(step) 'Python tests, cuda mode' env OPENREG_DEVICE_TYPE=cuda $(pytest) test/pymodule
+
+.PHONY: test-aarch64
+test-aarch64: build/aarch64/build.ninja ## build the C layers for aarch64, and run their tests in an emulator
+	$(step) 'compile for aarch64' ninja -C build/aarch64 -j$(JOBS)
+	$(step) 'C tests, aarch64' meson test -C build/aarch64 --no-rebuild --print-errorlogs \
+	  --num-processes $(JOBS) -t 10
+	@echo 'left out, because the emulator cannot do it:'
+	@sed -nE 's/^test_/  test_/p' tools/aarch64/left-out.txt
 
 .PHONY: policy
 policy: build/c/build.ninja ## compare a million steps of the allocator with the second implementation of its policy
@@ -147,6 +158,7 @@ bench: $(package) ## run every benchmark: prints ratios to the CPU, and at the e
 	python bench
 
 sanitizers := asan tsan
+aarch64_tools := $(addprefix tools/aarch64/,cross.ini packages.apt prepare)
 
 .PHONY: sanitize sanitize-part sanitize-c
 sanitize: sanitize-asan sanitize-tsan ## run C and Python tests under the address, undefined-behaviour and thread sanitizers
@@ -177,11 +189,21 @@ test-watched: $(package) ## run the Python tests under `openreg sanitize`, in bo
 
 .PHONY: wheel
 wheel: $(package) ## write a wheel, which needs no compiler and no hwloc, and the sdist into dist/
-	JOBS=$(JOBS) tools/build-wheels $(WHEEL_PYTHONS)
+	JOBS=$(JOBS) TORCH_RELEASES='$(TORCH_RELEASES)' tools/build-wheels $(WHEEL_PYTHONS)
 
 .PHONY: wheel-test
 wheel-test: ## test the wheels of dist/ in a new environment
 	JOBS=$(JOBS) tools/test-wheel $(WHEEL_PYTHONS)
+
+.PHONY: test-environments
+test-environments: $(venv) ## test several releases and builds of PyTorch in new environments, and print a table
+	JOBS=$(JOBS) tools/test-environments $(ENVIRONMENTS)
+
+# The extension is the same for all builds of a release, so nothing is compiled.
+.PHONY: test-cuda-build
+test-cuda-build: $(package) ## test a part of CUDA mode with PyTorch's CUDA build, without NVIDIA's packages
+	$(step) 'tests with the CUDA build' env JOBS=$(JOBS) tools/test-environments --keep --modes cuda \
+	  --tests cuda,launch --wheel build/wheel/*.whl "$$(python pymodule/torch_facts.py | head -n 1)/bare"
 
 .PHONY: docs
 docs: $(docs_venv) ## build the documentation, build/docs/index.html
@@ -215,7 +237,7 @@ clean: ## remove all build results; keeps .venv
 # ---- how -----------------------------------------------------------------------------------------
 
 # The file changes only if TORCH or NVIDIA_PACKAGES is given and differs from the last choice. Then PyTorch
-# is installed anew, and all that depends on $(venv) is built anew.
+# is installed again, and all that depends on $(venv) is built again.
 .PHONY: always
 $(torch_choice): $(if $(TORCH)$(NVIDIA_PACKAGES),always)
 	@mkdir -p $(@D)
@@ -245,6 +267,12 @@ c_options := -Dbuildtype=debugoptimized -Db_ndebug=false
 
 build/c/build.ninja: | $(venv)
 	meson setup build/c -Dpymodule=false $(c_options)
+
+build/aarch64/build.ninja: $(aarch64_tools) tools/install-packages | $(venv)
+	$(step) 'system packages for aarch64' tools/install-packages tools/aarch64/packages.apt
+	$(step) 'libraries and emulator for aarch64' tools/aarch64/prepare
+	rm -rf build/aarch64
+	meson setup build/aarch64 --cross-file tools/aarch64/cross.ini -Dpymodule=false $(c_options)
 
 # The C tests and the extension, which is installed into the folder python of the tree. C++ compiles in
 # half the time with fewer optimizations and with line numbers as the only debug information. Warnings

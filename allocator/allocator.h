@@ -484,6 +484,9 @@ typedef struct openreg_pinned_settings {
    * it has room; 0: no segment. It is reserved before the first block of the process; later values
    * have no effect. Its memory is never returned or reused. */
   size_t reserved_segment_bytes;
+  /* Whether a reused block is counted as active with its own size, as PyTorch does since 2.14. If
+   * not, it is counted with the rounded size of its request. It is subtracted with its own size. */
+  bool counts_whole_blocks;
 } openreg_pinned_settings;
 
 /* Errors: INVALID_ARGUMENT (NULL, a segment that is not a multiple of 4096 bytes). */
@@ -494,8 +497,7 @@ void openreg_pinned_get_settings(openreg_pinned_settings *settings);
  * num_host_alloc and num_host_free are allocations.allocated and allocations.freed. As on CUDA:
  *   - The peaks of the active statistics are sums of the peaks of each size class, which need not
  *     have occurred at the same time.
- *   - A reused block is counted as active with the rounded size of its request, and is subtracted
- *     with its own size.
+ *   - A reused block is counted as active as the setting counts_whole_blocks says.
  *   - The reserved segment appears in host_alloc_time only; its blocks appear everywhere except in
  *     the times. */
 /* clang-format off */

@@ -12,25 +12,19 @@
 #include <sched.h>
 #include <time.h>
 
+#include "base/pause.h"
+
 enum {
-  LOOKS = 100,    /* x86's pause takes 10 to 140 cycles (Intel's optimization manual) */
+  LOOKS = 100,    /* each takes 10 to 140 cycles (base/pause.h) */
   YIELDS = 100,   /* each takes half a microsecond on an idle core, a time slice on a busy one */
   NAP_NS = 50000, /* the kernel's default timer slack makes any sleep at least this long (prctl(2))
                    */
 };
 
-static void relax(void) {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("isb");
-#endif
-}
-
 static void wait_a_while(unsigned round) {
   static const struct timespec nap = {.tv_nsec = NAP_NS};
   if (round < LOOKS)
-    relax();
+    openreg_cpu_pause();
   else if (round < LOOKS + YIELDS)
     sched_yield();
   else

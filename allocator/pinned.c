@@ -11,8 +11,8 @@
  *     block.is_free  <=> block is in the list of its class
  *
  * If requests are not rounded, the sizes within a class differ. Then a request reuses the block
- * that was freed last among those that are large enough. CUDA takes the last one even if it is too
- * small.
+ * that was freed last among those that are large enough. So does PyTorch since 2.14; earlier
+ * releases take the last one even if it is too small.
  *
  * Memory of the reserved segment is used once, from its start to its end. As on CUDA, a block of it
  * that is destroyed leaves the statistics and the array, but its memory stays with the segment.
@@ -275,7 +275,8 @@ static openreg_status allocate(size_t requested_bytes, void **address) {
     return OPENREG_OUT_OF_MEMORY;
   block->is_free = false;
   stat_increase(&class->active_requests, 1);
-  stat_increase(&class->active_bytes, (int64_t)bytes);
+  size_t counted = pool.settings.counts_whole_blocks ? block->bytes : bytes;
+  stat_increase(&class->active_bytes, (int64_t)counted);
   *address = block->address;
   return OPENREG_OK;
 }

@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/pause.h"
+
 #pragma GCC visibility push(hidden)
 
 enum { OPENREG_WAKE_ONE = 1, OPENREG_WAKE_ALL = INT_MAX };
@@ -48,11 +50,7 @@ static inline void openreg_spin_pause(int spin) {
     sched_yield();
     return;
   }
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("isb");
-#endif
+  openreg_cpu_pause();
 }
 
 #pragma GCC visibility pop

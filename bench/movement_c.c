@@ -17,6 +17,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/pause.h"
+#include "bench/clones.h"
+
 enum {
   SPINS = 500, /* before sleeping, as in base/futex.c */
   HEADER_BYTES = 4096
@@ -59,7 +62,7 @@ void movement_barrier(void) {
   for (int i = 0; i < SPINS; i++) {
     if ((int32_t)(atomic_load(&other->rounds) - round) >= 0)
       return;
-    __builtin_ia32_pause();
+    openreg_cpu_pause();
   }
   atomic_store(&other->may_sleep, 1);
   while ((int32_t)((seen = atomic_load(&other->rounds)) - round) < 0)
@@ -69,8 +72,7 @@ void movement_barrier(void) {
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void
-add_both(float *restrict one, float *restrict other, size_t count) {
+FOR_EACH_SIMD static void add_both(float *restrict one, float *restrict other, size_t count) {
   for (size_t i = 0; i < count; i++) {
     float sum = one[i] + other[i];
     one[i] = sum;
@@ -78,8 +80,8 @@ add_both(float *restrict one, float *restrict other, size_t count) {
   }
 }
 
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void
-add(float *restrict sum, const float *one, const float *other, size_t count) {
+FOR_EACH_SIMD static void add(float *restrict sum, const float *one, const float *other,
+                              size_t count) {
   for (size_t i = 0; i < count; i++)
     sum[i] = one[i] + other[i];
 }

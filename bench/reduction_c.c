@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "bench/clones.h"
 #include "bench/turns.h"
 
 enum { TURNS = 61, TURN_BYTES = 4 << 20 }; /* so that a turn is shorter than a scheduler slice */
@@ -32,8 +33,7 @@ static void reduce(void *data, int times) {
     openreg_reduce(&job, NULL, NULL);
 }
 
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void
-add(float *restrict one, float *restrict other, size_t count) {
+FOR_EACH_SIMD static void add(float *restrict one, float *restrict other, size_t count) {
   for (size_t i = 0; i < count; i++) {
     float sum = one[i] + other[i];
     one[i] = sum;

@@ -17,12 +17,13 @@
 /* "ORCOLL2". Its last digit changes with the layout of the segment. */
 static const uint64_t magic_value = 0x324C4C4F43524F;
 
-enum { PAGE = 4096 };
-
 /* ---- layout ---------------------------------------------------------------------------------- */
 
+/* Parts begin at a page, so that those that nobody uses take no memory. All ranks run on one
+ * machine, so they have the same page size and the same layout. */
 static size_t round_up(size_t bytes) {
-  return (bytes + PAGE - 1) / PAGE * PAGE;
+  size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
 static struct openreg_comm_shm_layout make_layout(size_t size) {

@@ -1,5 +1,5 @@
-/* cuda.h: the names of CUDA's driver interface that PyTorch's headers mention. There is no driver, so
- * there are no functions. */
+/* cuda.h: the names of CUDA's driver interface that PyTorch's headers mention. There is no driver,
+ * so there are no functions. */
 #ifndef OPENREG_CUDA_H
 #define OPENREG_CUDA_H
 

@@ -16,10 +16,10 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "device/faults.h"
 #include "device/memory/arena.h"
 
 /* ---- text without stdio ---------------------------------------------------------------------- */
@@ -159,21 +159,56 @@ void openreg_fault_set_resolver(openreg_fault_resolver new_resolver) {
   atomic_store(&resolver, new_resolver);
 }
 
-static openreg_fault_access access_of(const void *context) {
-#ifdef __x86_64__
+#if defined(__x86_64__)
+openreg_fault_access openreg_fault_access_of(const void *context) {
   enum { PAGE_FAULT_WRITES = 2 }; /* a bit of the processor's error code */
   const ucontext_t *interrupted = context;
   greg_t error = interrupted->uc_mcontext.gregs[REG_ERR];
   return error & PAGE_FAULT_WRITES ? OPENREG_FAULT_WRITE : OPENREG_FAULT_READ;
+}
+#elif defined(__aarch64__)
+/* The kernel stores the exception syndrome (ESR_EL1, Arm Architecture Reference Manual) in one of
+ * the records behind the registers. A record of size 0 ends the list. QEMU's user-mode emulation
+ * has no such record. */
+static bool find_syndrome(const ucontext_t *interrupted, uint64_t *syndrome) {
+  const unsigned char *records = interrupted->uc_mcontext.__reserved;
+  size_t offset = 0, bytes = sizeof interrupted->uc_mcontext.__reserved;
+  struct _aarch64_ctx head;
+  while (offset + sizeof(struct esr_context) <= bytes) {
+    memcpy(&head, records + offset, sizeof head);
+    if (head.magic == ESR_MAGIC) {
+      memcpy(syndrome, records + offset + offsetof(struct esr_context, esr), sizeof *syndrome);
+      return true;
+    }
+    if (head.size == 0 || head.size > bytes - offset)
+      return false;
+    offset += head.size;
+  }
+  return false;
+}
+
+openreg_fault_access openreg_fault_access_of(const void *context) {
+  enum { CLASS_SHIFT = 26, CLASS_BITS = 0x3F, DATA_ABORT = 0x24 }; /* from user mode */
+  enum { WRITES = 1 << 6, MAINTAINS_CACHES = 1 << 8 };
+  uint64_t syndrome;
+  if (!find_syndrome(context, &syndrome))
+    return OPENREG_FAULT_UNKNOWN;
+  /* Cache maintenance always has the write bit, and writes nothing. */
+  bool is_write = (syndrome >> CLASS_SHIFT & CLASS_BITS) == DATA_ABORT && (syndrome & WRITES) &&
+                  !(syndrome & MAINTAINS_CACHES);
+  return is_write ? OPENREG_FAULT_WRITE : OPENREG_FAULT_READ;
+}
 #else
+openreg_fault_access openreg_fault_access_of(const void *context) {
   (void)context;
   return OPENREG_FAULT_UNKNOWN;
-#endif
 }
+#endif
 
 static bool resolve(const siginfo_t *info, const void *context) {
   openreg_fault_resolver current = atomic_load(&resolver);
-  return current && info->si_code == SEGV_ACCERR && current(info->si_addr, access_of(context));
+  return current && info->si_code == SEGV_ACCERR &&
+         current(info->si_addr, openreg_fault_access_of(context));
 }
 
 static void handle(int signal_number, siginfo_t *info, void *context) {

@@ -3,6 +3,7 @@
 #define OPENREG_DEVICE_MEMORY_FAULT_H
 
 #include "device/device.h"
+#include "device/faults.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -13,6 +14,9 @@ void openreg_fault_watch_file(const void *address, size_t bytes, const char *pat
 
 /* Installs the handler in front of the existing handlers of SIGSEGV and SIGBUS. Call it once. */
 void openreg_fault_install(void);
+
+/* What the access did that caused a SIGSEGV, from the handler's third argument. */
+openreg_fault_access openreg_fault_access_of(const void *context);
 
 #pragma GCC visibility pop
 #endif

@@ -10,7 +10,7 @@ openreg_status openreg_queue_open(struct queue *queue) {
   if (slots == NULL)
     return openreg_fail(OPENREG_OUT_OF_MEMORY, "openreg: no host memory for a stream's queue");
   memset(slots, 0, bytes);
-  queue->slots = slots;
+  atomic_store_explicit(&queue->slots, slots, memory_order_release);
   return OPENREG_OK;
 }
 

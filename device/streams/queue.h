@@ -66,7 +66,9 @@ _Static_assert((OPENREG_STREAM_QUEUE_LENGTH & (OPENREG_STREAM_QUEUE_LENGTH - 1))
                "slots are found with a mask");
 
 struct queue {
-  struct slot *slots; /* OPENREG_STREAM_QUEUE_LENGTH slots; written once, at first */
+  /* OPENREG_STREAM_QUEUE_LENGTH slots; stored once, at first. A thread that submits nothing may
+   * look at them while another one opens the queue (openreg_stream_has_pending_inline). */
+  _Atomic(struct slot *) slots;
   _Atomic uint32_t asleep;
 };
 
@@ -87,6 +89,11 @@ static inline bool openreg_queue_is_full(const struct timeline *timeline, uint64
   return sequence >= openreg_timeline_finished(timeline) + OPENREG_STREAM_QUEUE_LENGTH;
 }
 
+/* NULL if the queue was not opened. */
+static inline struct slot *openreg_queue_slots(const struct queue *queue) {
+  return atomic_load_explicit(&queue->slots, memory_order_acquire);
+}
+
 /* Whether the task of a sequence number was published. The number must not be finished. */
 bool openreg_queue_has_task(const struct queue *queue, uint64_t sequence);
 
@@ -95,7 +102,7 @@ bool openreg_queue_has_task(const struct queue *queue, uint64_t sequence);
 uint64_t openreg_queue_await(struct queue *queue, struct timeline *timeline);
 
 static inline struct slot *openreg_queue_slot(const struct queue *queue, uint64_t sequence) {
-  return &queue->slots[sequence & (OPENREG_STREAM_QUEUE_LENGTH - 1)];
+  return openreg_queue_slots(queue) + (sequence & (OPENREG_STREAM_QUEUE_LENGTH - 1));
 }
 
 /* Wakes the worker if it sleeps. Call it after a store that the worker may wait for. */

@@ -111,7 +111,8 @@ __attribute__((noinline)) static bool runs_inline_elsewhere(const struct stream 
 bool openreg_stream_has_pending_inline(int device, int stream) {
   const struct stream *found = &openreg_streams[device][stream];
   uint64_t running = openreg_timeline_finished(&found->timeline);
-  if (openreg_timeline_end(&found->timeline) <= running + 1 || found->queue.slots == NULL)
+  if (openreg_timeline_end(&found->timeline) <= running + 1 ||
+      openreg_queue_slots(&found->queue) == NULL)
     return false;
   return runs_inline_elsewhere(found, running);
 }

@@ -9,8 +9,9 @@
 
 extern _Atomic bool openreg_is_tracing;
 
+/* Acquire: a thread that sees that tracing has begun also sees the installed tracer. */
 static inline bool openreg_tracing(void) {
-  return __builtin_expect(atomic_load_explicit(&openreg_is_tracing, memory_order_relaxed), 0);
+  return __builtin_expect(atomic_load_explicit(&openreg_is_tracing, memory_order_acquire), 0);
 }
 
 /* The note of a task that is about to be submitted; NULL if tracing is off. */

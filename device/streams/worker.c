@@ -139,7 +139,7 @@ static void *worker_main(void *argument) {
 
 static openreg_status start_locked(struct stream *stream) {
   openreg_status status =
-      stream->queue.slots == NULL ? openreg_queue_open(&stream->queue) : OPENREG_OK;
+      openreg_queue_slots(&stream->queue) == NULL ? openreg_queue_open(&stream->queue) : OPENREG_OK;
   if (status != OPENREG_OK)
     return status;
   int error = openreg_thread_start(worker_main, stream);

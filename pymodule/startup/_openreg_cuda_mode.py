@@ -19,6 +19,7 @@ rewrite the module's assertions.
 import ctypes
 import os
 import re
+import runpy
 import sys
 
 import _openreg_autoload
@@ -36,19 +37,50 @@ def cuda_version() -> str | None:
     return version
 
 
+# PyTorch's CUDA libraries and NVIDIA's, in the order in which they need each other.
+_NVIDIA = ("cupti_{cuda}", "cufile", "cudnn", "nccl")
+_PYTORCH = ("c10_cuda", "torch_cuda")
+
+
+def _load_stand_ins(package: str, torch_folder: str) -> None:
+    """Load the libraries of openreg that stand in for CUDA's, if this PyTorch was built with CUDA.
+
+    They have the SONAMEs of the real ones. When PyTorch needs a library with such a name, the
+    loader takes the one that is loaded, and maps none of NVIDIA's.
+    """
+    libraries = os.path.join(torch_folder, "lib")
+    if not os.path.exists(os.path.join(libraries, "libtorch_cuda.so")):
+        return
+    version = runpy.run_path(os.path.join(torch_folder, "version.py"))["cuda"]
+    cuda = version.partition(".")[0]
+    own = os.path.join(package, "lib")
+    for name in (f"cudart_{cuda}", *(name.format(cuda=cuda) for name in _NVIDIA)):
+        path = os.path.join(own, f"openreg_{name}.so")
+        if not os.path.exists(path):
+            raise ImportError(
+                f"openreg: CUDA mode has no library {os.path.basename(path)} for a PyTorch that "
+                f"was built with CUDA {version}"
+            )
+        ctypes.CDLL(path)
+    for name in ("libc10.so", "libtorch_cpu.so"):  # which the next ones need
+        ctypes.CDLL(os.path.join(libraries, name))
+    for name in _PYTORCH:
+        ctypes.CDLL(os.path.join(own, f"openreg_{name}.so"))
+
+
 def _load_extension(torch_folder: str) -> ctypes.CDLL:
-    """Load openreg's extension; nothing is loaded when PyTorch is another, or has CUDA."""
+    """Load openreg's extension; nothing is loaded if it does not fit this PyTorch."""
     package = folder_of("torch_openreg")
     assert package is not None
     _openreg_autoload.check(package, torch_version(torch_folder))
     libraries = os.path.join(torch_folder, "lib")
-    for name in ("libtorch_cuda.so", "libtorch_hip.so"):
-        if os.path.exists(os.path.join(libraries, name)):
-            raise ImportError(
-                "openreg: OPENREG_DEVICE_TYPE=cuda is for a PyTorch without CUDA, and this one was "
-                "built with it: unset the variable, or install the CPU build of PyTorch"
-            )
+    if os.path.exists(os.path.join(libraries, "libtorch_hip.so")):
+        raise ImportError(
+            "openreg: CUDA mode does not work with a PyTorch that was built for ROCm: install its "
+            "CPU or CUDA build"
+        )
     extension = _openreg_library.extension(package)
+    _load_stand_ins(package, torch_folder)
     ctypes.CDLL(os.path.join(libraries, "libtorch_python.so"), mode=ctypes.RTLD_GLOBAL)
     return ctypes.CDLL(extension)
 
@@ -81,6 +113,14 @@ def problem() -> str | None:
             "such as 0,1"
         )
     return None
+
+
+def _stand_in() -> None:
+    """Load the stand-in libraries before PyTorch loads the ones for which they stand."""
+    torch, package = folder_of("torch"), folder_of("torch_openreg")
+    if torch is not None and package is not None:
+        _openreg_autoload.check(package, torch_version(torch))
+        _load_stand_ins(package, torch)
 
 
 def _register_hooks() -> None:
@@ -120,6 +160,7 @@ class _Finder:
     """An import hook that finds no modules but acts before some imports."""
 
     _steps = {
+        "torch": _stand_in,
         "torch._C": _register_hooks,
         "torch.cuda": _supply_names,
         "triton.runtime": _interpret_kernels,

@@ -108,11 +108,15 @@ _SINCE_2_14 = {
     "_cuda_tunableop_set_cublaslt_requested_algo_count": _set_requested_algorithms,
 }
 
+# Also in a build with CUDA, where they have another value.
+_SINCE_2_14_WITHOUT_CUDA = {"_has_gds": False}
+
 
 def supply_cuda_names() -> None:
     """Add the names to ``torch._C`` that ``torch.cuda`` needs only in some releases."""
     if RELEASE >= (2, 14):
         for name, value in _SINCE_2_14.items():
             setattr(torch._C, name, value)
-        if not hasattr(torch._C, "_has_gds"):
-            torch._C._has_gds = False
+        for name, value in _SINCE_2_14_WITHOUT_CUDA.items():
+            if not hasattr(torch._C, name):
+                setattr(torch._C, name, value)

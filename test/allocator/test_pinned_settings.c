@@ -40,7 +40,7 @@ static void the_first_settings_are_cudas_defaults(void **state) {
 
 static void get_returns_the_settings(void **state) {
   (void)state;
-  openreg_pinned_settings settings = {1, 2, 4096}, got;
+  openreg_pinned_settings settings = {1, 2, 4096, true}, got;
   set_pinned_settings(settings);
   openreg_pinned_get_settings(&got);
   assert_memory_equal(&got, &settings, sizeof got);
@@ -56,7 +56,7 @@ static void assert_refused(const openreg_pinned_settings *settings, const char *
 
 static void bad_settings_are_refused_and_change_nothing(void **state) {
   (void)state;
-  openreg_pinned_settings settings = {1, 1, 4097};
+  openreg_pinned_settings settings = {1, 1, 4097, false};
   assert_refused(NULL, "openreg_pinned_set_settings: settings is NULL");
   assert_refused(&settings, "reserved_segment_bytes=4097: expected a multiple of 4096");
   settings.reserved_segment_bytes = SIZE_MAX;
@@ -91,7 +91,7 @@ static void requests_that_are_not_to_be_cached_are_not_rounded(void **state) {
   cache_up_to(3 * MIB);
   assert_rounded(3 * MIB, 4 * MIB);
   assert_rounded(3 * MIB + 1, 3 * MIB + 1);
-  openreg_pinned_settings settings = {8 * MIB, MIB, 0};
+  openreg_pinned_settings settings = {8 * MIB, MIB, 0, false};
   set_pinned_settings(settings);
   assert_rounded(MIB + 1, MIB + 1);
 }
@@ -192,7 +192,7 @@ static void a_request_that_is_rounded_up_may_get_a_block_that_was_not(void **sta
   openreg_pinned_free(other);
 }
 
-/* As on CUDA, where active bytes can become negative too, and stay wrong. */
+/* As in PyTorch before 2.14, where active bytes can become negative too, and stay wrong. */
 static void a_block_counts_as_its_request_and_is_freed_as_itself(void **state) {
   (void)state;
   int64_t before = pinned_stats().active_bytes.current;
@@ -207,6 +207,20 @@ static void a_block_counts_as_its_request_and_is_freed_as_itself(void **state) {
   assert_int_equal(stats.active_bytes.freed, 3000);
   assert_stat(stats.active_requests, 0, 1, 2, 2);
   assert_stat(stats.allocated_bytes, 1500, 1500, 1500, 0);
+}
+
+static void a_block_may_count_with_its_own_size(void **state) {
+  (void)state;
+  int64_t before = pinned_stats().active_bytes.current;
+  openreg_pinned_settings settings = defaults;
+  settings.max_round_bytes = 0;
+  settings.counts_whole_blocks = true;
+  set_pinned_settings(settings);
+  openreg_pinned_free(pin(1500));
+  char *address = pin(1100);
+  assert_int_equal(pinned_stats().active_bytes.current, before + 1500);
+  openreg_pinned_free(address);
+  assert_int_equal(pinned_stats().active_bytes.current, before);
 }
 
 /* ---- the segment ----------------------------------------------------------------------------- */
@@ -242,6 +256,7 @@ int main(void) {
       ON_EMPTY_POOL(blocks_that_are_too_small_are_skipped),
       ON_EMPTY_POOL(a_request_that_is_rounded_up_may_get_a_block_that_was_not),
       ON_EMPTY_POOL(a_block_counts_as_its_request_and_is_freed_as_itself),
+      ON_EMPTY_POOL(a_block_may_count_with_its_own_size),
       ON_EMPTY_POOL(a_segment_is_not_reserved_after_the_first_block),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

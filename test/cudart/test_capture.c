@@ -103,7 +103,8 @@ CHILD_TEST(the_default_stream_must_not_wait_for_a_capture) {
   REQUIRE_SUCCESS(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
   REQUIRE_ERROR(cudaErrorStreamCaptureImplicit, "captures",
                 cudaLaunchHostFunc(NULL, add_one, &count));
-  (void)cudaStreamEndCapture(stream, &graph);
+  REQUIRE_SUCCESS(cudaStreamEndCapture(stream, &graph));
+  REQUIRE_SUCCESS(cudaGraphDestroy(graph));
 }
 
 CHILD_TEST(the_info_of_a_capture_has_its_number) {
@@ -138,6 +139,7 @@ CHILD_TEST(bad_arguments_are_refused) {
   graph = end(begin());
   REQUIRE_ERROR(cudaErrorInvalidValue, "0x4",
                 cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagDeviceLaunch));
+  REQUIRE_SUCCESS(cudaGraphDestroy(graph));
 }
 
 int main(void) {

@@ -5,9 +5,13 @@
 
 enum { LONG = 4 << 20 };
 
+/* Pageable memory, which the process keeps until it ends. */
 static char *host(size_t bytes, int value) {
+  static char *kept[16];
+  static int count;
   char *memory = malloc(bytes);
-  REQUIRE(memory != NULL);
+  REQUIRE(memory != NULL && count < 16);
+  kept[count++] = memory;
   memset(memory, value, bytes);
   return memory;
 }
@@ -23,10 +27,7 @@ static char *pinned(size_t bytes, int value) {
 static bool is_filled(const char *device, size_t bytes, int value) {
   char *copy = host(bytes, ~value), *expected = host(bytes, value);
   REQUIRE_SUCCESS(cudaMemcpy(copy, device, bytes, cudaMemcpyDeviceToHost));
-  bool same = memcmp(copy, expected, bytes) == 0;
-  free(copy);
-  free(expected);
-  return same;
+  return memcmp(copy, expected, bytes) == 0;
 }
 
 CHILD_TEST(copies_of_every_kind) {

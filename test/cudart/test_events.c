@@ -48,6 +48,9 @@ CHILD_TEST(elapsed_time_needs_two_recorded_events_with_timing) {
   cudaEvent_t without = make_event(cudaEventDisableTiming);
   REQUIRE_SUCCESS(cudaEventRecord(without, NULL));
   REQUIRE(cudaEventElapsedTime(&ms, start, without) == cudaErrorInvalidResourceHandle);
+  REQUIRE_SUCCESS(cudaEventDestroy(start));
+  REQUIRE_SUCCESS(cudaEventDestroy(end));
+  REQUIRE_SUCCESS(cudaEventDestroy(without));
 }
 
 CHILD_TEST(elapsed_time_of_unfinished_work_is_not_ready) {
@@ -60,13 +63,15 @@ CHILD_TEST(elapsed_time_of_unfinished_work_is_not_ready) {
   REQUIRE_SUCCESS(cudaEventRecordWithFlags(end, stream, cudaEventRecordDefault));
   REQUIRE(cudaEventElapsedTime(&ms, start, end) == cudaErrorNotReady);
   gate_open(&gate);
+  REQUIRE_SUCCESS(cudaEventDestroy(start));
+  REQUIRE_SUCCESS(cudaEventDestroy(end));
 }
 
 CHILD_TEST(bad_arguments_are_refused) {
-  cudaEvent_t event = make_event(cudaEventDefault);
-  REQUIRE(cudaEventCreateWithFlags(&event, 64) == cudaErrorInvalidValue);
+  cudaEvent_t event = make_event(cudaEventDefault), none;
+  REQUIRE(cudaEventCreateWithFlags(&none, 64) == cudaErrorInvalidValue);
   REQUIRE_ERROR(cudaErrorInvalidValue, "cudaEventDisableTiming",
-                cudaEventCreateWithFlags(&event, cudaEventInterprocess));
+                cudaEventCreateWithFlags(&none, cudaEventInterprocess));
   REQUIRE(cudaEventRecord(NULL, NULL) == cudaErrorInvalidResourceHandle);
   REQUIRE(cudaEventQuery(NULL) == cudaErrorInvalidResourceHandle);
   REQUIRE(cudaEventDestroy(NULL) == cudaErrorInvalidResourceHandle);
@@ -75,6 +80,7 @@ CHILD_TEST(bad_arguments_are_refused) {
   REQUIRE_ERROR(cudaErrorInvalidResourceHandle, "device", cudaEventRecord(event, NULL));
   REQUIRE_ERROR(cudaErrorInvalidResourceHandle, "devices",
                 cudaEventRecord(event, make_stream(cudaStreamNonBlocking)));
+  REQUIRE_SUCCESS(cudaEventDestroy(event));
 }
 
 int main(void) {

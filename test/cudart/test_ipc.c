@@ -71,6 +71,7 @@ CHILD_TEST(events_are_shared) {
   gate_open(&gate);
   REQUIRE(helper_step(&helper) == cudaSuccess);
   helper_finish(&helper);
+  REQUIRE_SUCCESS(cudaEventDestroy(event));
 }
 
 CHILD_TEST(bad_arguments_are_refused) {
@@ -87,6 +88,7 @@ CHILD_TEST(bad_arguments_are_refused) {
   REQUIRE_SUCCESS(cudaEventCreate(&event));
   REQUIRE_ERROR(cudaErrorInvalidResourceHandle, "cudaEventInterprocess",
                 cudaIpcGetEventHandle(&event_handle, event));
+  REQUIRE_SUCCESS(cudaEventDestroy(event));
 }
 
 int main(void) {

@@ -1,5 +1,11 @@
 #include "devices.h"
 
+#include <unistd.h>
+
+size_t page_bytes(void) {
+  return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 char *base_of(int device) {
   void *base;
   size_t bytes;

@@ -5,7 +5,11 @@
 #include "child.h"
 #include "device/device.h"
 
+/* PAGE is the smallest page of any machine, and a size for memory that need not be a page. */
 enum { MIB = 1 << 20, PAGE = 4096 };
+
+/* The page size of this machine. */
+size_t page_bytes(void);
 
 /* The first address of a device's arena, and the size of the arenas. */
 char *base_of(int device);

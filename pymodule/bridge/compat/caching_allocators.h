@@ -1,4 +1,4 @@
-// Settings and statistics of PyTorch's caching allocators that 2.12 lacks.
+// Settings and statistics of PyTorch's caching allocators that differ between releases.
 #pragma once
 
 #include <c10/core/AllocatorConfig.h>
@@ -10,8 +10,11 @@
 
 namespace openreg {
 
+// Whether the statistics of pinned memory count a reused block with its own size.
+inline constexpr bool kPinnedCountsWholeBlocks = TORCH_VERSION_MINOR >= 14;
+
 // Sizes of pinned memory, in bytes. Larger requests are not rounded up to a power of two, and
-// larger blocks are not cached.
+// larger blocks are not cached. 2.12 has no such settings.
 struct PinnedThresholds {
   bool can_be_set = TORCH_VERSION_MINOR >= 13;
   size_t max_round_bytes = std::numeric_limits<size_t>::max();
@@ -28,7 +31,7 @@ inline PinnedThresholds pinned_thresholds() {
   return thresholds;
 }
 
-// The reserved bytes of each private pool; nullptr if the statistics do not have them.
+// The reserved bytes of each private pool; nullptr in 2.12, whose statistics do not have them.
 template <class DeviceStats> auto *reserved_by_private_pools([[maybe_unused]] DeviceStats &stats) {
 #if TORCH_VERSION_MINOR >= 13
   return &stats.reserved_bytes_by_private_pools;

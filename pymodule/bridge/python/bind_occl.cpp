@@ -108,7 +108,7 @@ void define_occl(const py::module &module) {
           [](const ProcessGroupOccl &, const c10::intrusive_ptr<c10d::Work> &work,
              Milliseconds timeout) {
             const auto *own = dynamic_cast<const OcclWork *>(work.get());
-            return own != nullptr && own->timeout() == timeout;
+            return own != nullptr && own->getTimeout() == timeout;
           },
           py::arg("work"), py::arg("timeout"))
       .def("comm_split_count", &ProcessGroupOccl::split_count)
@@ -118,7 +118,7 @@ void define_occl(const py::module &module) {
       .def("_group_end", &ProcessGroupOccl::endCoalescing, NoGil())
       .def("_wait_for_pending_works", &ProcessGroupOccl::waitForPendingWorks, NoGil())
       .def("_enable_collectives_timing", &ProcessGroupOccl::enableCollectivesTiming)
-      .def("_add_ephemeral_timeout", &ProcessGroupOccl::add_ephemeral_timeout, py::arg("timeout"))
+      .def("_add_ephemeral_timeout", &ProcessGroupOccl::addEphemeralTimeout, py::arg("timeout"))
       .def_property_readonly("mem_allocator", &ProcessGroupOccl::memory_allocator)
       .def(
           "register_mem_pool",

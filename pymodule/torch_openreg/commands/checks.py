@@ -50,6 +50,7 @@ _REMEDIES = (
     ("Resource temporarily unavailable", "run `ulimit -u unlimited`, or end other processes"),
     ("Cannot allocate memory", "end other programs, or give this one more memory"),
     ("/proc is not mounted", "mount /proc"),
+    ("libhwloc", "run `apt-get install libhwloc15`, or install openreg's wheel, which has hwloc"),
 )
 
 
@@ -249,11 +250,26 @@ def _first_line(sentence: str) -> str:
     return sentence.strip().split("\n")[0].removeprefix("openreg: ")
 
 
-def check_devices(facts: dict[str, Any]) -> list[Check]:
-    """Check that PyTorch can be imported and that every device computes correctly."""
+def check_devices(facts: dict[str, Any], missing: list[str]) -> list[Check]:
+    """Check that PyTorch can be imported and that every device computes correctly.
+
+    Parameters
+    ----------
+    facts
+        The result of `probe`.
+    missing
+        The packages of NVIDIA that PyTorch requires and that are absent.
+    """
     sentence = facts.get("sentence")
     if "torch" not in facts:
         text = f"`import torch` fails: {_first_line(str(sentence))}"
+        if missing and "cannot open shared object file" in text:
+            text += f"; PyTorch requires {', '.join(missing)}, which are not installed"
+            remedy = (
+                "start programs with `openreg run`, which needs no package of NVIDIA, or run "
+                f"`pip install {' '.join(missing)}`"
+            )
+            return [Check("import", PROBLEM, text, remedy)]
         return [Check("import", PROBLEM, text, _remedy(text))]
     if sentence is not None:
         return [Check("devices", PROBLEM, _first_line(sentence), _remedy(sentence))]
@@ -264,6 +280,41 @@ def check_devices(facts: dict[str, Any]) -> list[Check]:
         return [Check("devices", PROBLEM, text, "unset it, or list devices, such as 0,1")]
     text = f"all {count} devices (`{kind}`) compute the same results as the CPU"
     return [Check("devices", OK, text)]
+
+
+def check_libraries(found: dict[str, list[str]] | None, missing: list[str]) -> list[Check]:
+    """Name the libraries of a CUDA build that the process of `probe` has mapped.
+
+    Parameters
+    ----------
+    found
+        The result of `installation.classify`, or None if PyTorch cannot be imported.
+    missing
+        The packages of NVIDIA that PyTorch requires and that are absent.
+    """
+    name = "libraries"
+    if found is None or not any(found.values()):
+        return []
+    real = [*found["pytorch"], *found["nvidia"]]
+    parts = []
+    if found["stand_ins"]:
+        parts.append(f"openreg's stand-ins are loaded: {', '.join(found['stand_ins'])}")
+    if real:
+        parts.append(f"PyTorch's and NVIDIA's are loaded: {', '.join(real)}")
+    if missing:
+        parts.append(f"not installed: {', '.join(missing)}")
+    if found["stand_ins"] and real:
+        remedy = "start programs with `openreg run`, and remove LD_PRELOAD"
+        return [Check(name, WARNING, "; ".join(parts), remedy)]
+    return [Check(name, OK, "; ".join(parts))]
+
+
+def check_gpus(names: list[str]) -> list[Check]:
+    """Say that CUDA mode hides the GPUs of this machine."""
+    if not names:
+        return []
+    text = f"{', '.join(names)}: hidden from programs in CUDA mode, which see simulated devices"
+    return [Check("GPUs", WARNING, text, "start a program without `openreg run` to use them")]
 
 
 def check_capacity(facts: dict[str, Any], group: dict[str, float | None]) -> list[Check]:

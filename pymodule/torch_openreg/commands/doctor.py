@@ -8,7 +8,13 @@ members::
 
     {"version": 1,
      "works": true if no check is a problem,
-     "versions": {"openreg", "supported_torch", "torch": null if missing, "python", "system"},
+     "versions": {"openreg", "supported_torch", "torch": null if missing,
+                  "torch_build": null or "CPU", "CUDA 13.0", ..., "python", "system"},
+     "libraries": null if PyTorch cannot be imported, or
+                  {"stand_ins", "nvidia", "pytorch": names of mapped libraries of openreg (in place
+                   of the others), of NVIDIA, and of PyTorch's CUDA build},
+     "missing_packages": [NVIDIA's packages that PyTorch requires],
+     "gpus": [names of the GPUs of this machine],
      "cores": {"online", "allowed", "numa_nodes"},
      "memory": {"total_bytes", "available_bytes"},
      "control_group": {"memory_bytes", "cpus", "processes": null for no limit},
@@ -34,7 +40,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import variables
-from . import checks, machine
+from . import checks, installation, machine
 from .checks import OK, PROBLEM, WARNING, Check, size
 from .cli import USAGE_STATUS, make_parser
 from .smi_table import Style
@@ -81,9 +87,13 @@ def examine() -> dict[str, Any]:
     environment = dict(os.environ)
     found = [checks.check_version(versions), *checks.check_variables(environment)]
     facts = checks.probe() if versions["torch"] is not None else {}
+    libraries = installation.classify(facts["mapped"]) if "mapped" in facts else None
+    missing, gpus = installation.missing_packages(), installation.gpus()
     if facts:
-        found += checks.check_devices(facts)
+        found += checks.check_devices(facts, missing)
         found.append(checks.check_cuda_mode())
+        found += checks.check_libraries(libraries, missing)
+    found += checks.check_gpus(gpus)
     found += [
         *checks.check_capacity(facts, group),
         checks.check_shared_memory(shared_memory),
@@ -97,6 +107,9 @@ def examine() -> dict[str, Any]:
         "version": 1,
         "works": all(check.state != PROBLEM for check in found),
         "versions": versions,
+        "libraries": libraries,
+        "missing_packages": missing,
+        "gpus": gpus,
         "cores": cores,
         "memory": machine.memory(),
         "control_group": group,
@@ -121,6 +134,10 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def _build(name: str | None) -> str:
+    return "" if name is None else f" ({name} build)"
+
+
 def _devices(devices: dict[str, Any] | None) -> str:
     if devices is None:
         return "unknown"
@@ -140,7 +157,8 @@ def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [
         (
             "versions",
-            f"openreg {versions['openreg']}, PyTorch {versions['torch'] or 'none'}, "
+            f"openreg {versions['openreg']}, PyTorch {versions['torch'] or 'none'}"
+            f"{_build(versions['torch_build'])}, "
             f"Python {versions['python']}, {versions['system']}",
         ),
         (

@@ -13,6 +13,8 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+from . import installation
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SHARED_MEMORY = "/dev/shm"
 
@@ -46,16 +48,18 @@ def versions() -> dict[str, str | None]:
         found = importlib.util.find_spec("torch")
         if found is not None and found.submodule_search_locations:
             folder = Path(found.submodule_search_locations[0])
-            torch = _version_file(folder, "version.py").get("__version__", "unknown")
-            return _versions(ours, str(torch))
-    return _versions(ours, None)
+            return _versions(
+                ours, {"__version__": "unknown", **_version_file(folder, "version.py")}
+            )
+    return _versions(ours, {})
 
 
-def _versions(ours: dict[str, Any], torch: str | None) -> dict[str, str | None]:
+def _versions(ours: dict[str, Any], torch: dict[str, Any]) -> dict[str, str | None]:
     return {
         "openreg": ours.get("__version__"),
         "supported_torch": ours.get("TORCH_VERSION"),
-        "torch": torch,
+        "torch": torch.get("__version__"),
+        "torch_build": installation.build_of(torch),
         "python": platform.python_version(),
         "system": platform.platform(terse=True),
     }

@@ -17,6 +17,13 @@ def report(step: str, **facts: Any) -> None:
     print(json.dumps({"step": step, **facts}), file=sys.__stdout__, flush=True)
 
 
+def mapped_libraries() -> list[str]:
+    """Return the paths of all shared libraries in this process."""
+    with open("/proc/self/maps") as maps:
+        paths = {line.split(maxsplit=5)[5].strip() for line in maps if "/" in line}
+    return sorted(path for path in paths if ".so" in path)
+
+
 def compute(device: str) -> None:
     """Multiply matrices on a device and compare the result with the CPU's."""
     import torch
@@ -32,7 +39,7 @@ def main() -> None:
     """Run all steps; a failure raises an exception."""
     import torch
 
-    report("import", torch=torch.__version__, has_cuda=torch.version.cuda is not None)
+    report("import", torch=torch.__version__, mapped=mapped_libraries())
     import torch_openreg  # noqa: F401 - raises why it cannot be imported
     from torch_openreg import _C
 

@@ -47,7 +47,7 @@ VIEWS_TEST(orphaned_memory_of_a_killed_exporter_is_on_its_device) {
   REQUIRE(device_of_import(&board->handles[0], &memory) == 1);
   REQUIRE(used_on(0) == 0 && used_on(1) == 8 * MIB);
   helper_kill(&exporter);
-  await_used_on(1, PAGE);
+  await_used_on(1, page_bytes());
   REQUIRE(used_on(0) == 0 && peek(memory) == PATTERN);
   REQUIRE_OK(openreg_ipc_close(memory));
   REQUIRE(used_on(1) == 0);

@@ -73,11 +73,9 @@ CHILD_TEST(an_exporter_that_dies_after_its_memory_was_locked_is_noticed) {
   expect_end_while_opening(&after_lock);
 }
 
-enum { SECOND = 5 * MIB + PAGE }; /* whole pages around it */
-
 static void kill_it_and_let_the_other_importer_give_back(void) {
   helper_kill(&meanwhile);
-  await_used_on(0, SECOND + PAGE);
+  await_used_on(0, 5 * MIB + 2 * page_bytes());
 }
 
 CHILD_TEST(memory_locked_for_a_failed_open_is_released) {
@@ -90,7 +88,7 @@ CHILD_TEST(memory_locked_for_a_failed_open_is_released) {
   after_lock = kill_it_and_let_the_other_importer_give_back;
   REQUIRE(open_handle(&board->handles[0]) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(strstr(openreg_last_error(), "the process that made it has ended") != NULL);
-  await_used_on(0, SECOND); /* after a moment, if the other importer had not finished yet */
+  await_used_on(0, 5 * MIB + page_bytes()); /* after a moment, if the other importer had not finished yet */
   helper_dismiss(&other_importer);
 }
 

@@ -70,7 +70,7 @@ CHILD_TEST(imports_are_neither_released_nor_exported_here) {
   helper exporter = board_with(export_three);
   openreg_ipc_handle handle;
   char *memory = open_memory(&board->handles[0]);
-  REQUIRE(openreg_arena_release(memory, PAGE) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_arena_release(memory, page_bytes()) == OPENREG_INVALID_ADDRESS);
   REQUIRE(strstr(openreg_last_error(), "belong to another process") != NULL);
   REQUIRE(openreg_ipc_export(memory, 512, 0, &handle) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(openreg_ipc_withdraw(memory) == OPENREG_INVALID_ARGUMENT);

@@ -76,10 +76,10 @@ static void open_memory_must_fail(const openreg_ipc_handle *handle) {
   REQUIRE(openreg_ipc_open(handle, 0, &address, &bytes, &device) == OPENREG_INVALID_ARGUMENT);
 }
 
-enum { FILLED = 32 * MIB, TABLE = PAGE };
+enum { FILLED = 32 * MIB };
 
 static void export_apart(void) {
-  fill_and_export(FILLED, 2, (struct range[]){{8 * MIB, MIB}, {20 * MIB + 512, 2 * PAGE}});
+  fill_and_export(FILLED, 2, (struct range[]){{8 * MIB, MIB}, {20 * MIB + 512, 2 * page_bytes()}});
 }
 
 CHILD_TEST(unimported_memory_is_released_when_the_exporter_ends) {
@@ -88,16 +88,16 @@ CHILD_TEST(unimported_memory_is_released_when_the_exporter_ends) {
   REQUIRE(used_on(1) == FILLED);
   REQUIRE(committed_bytes() >= FILLED);
   helper_kill(&exporter);
-  await_used_on(1, MIB + 3 * PAGE); /* whole pages around the imported memory */
-  REQUIRE(committed_bytes() == MIB + 3 * PAGE + TABLE);
+  await_used_on(1, MIB + 3 * page_bytes());             /* whole pages around the imported memory */
+  REQUIRE(committed_bytes() == MIB + 4 * page_bytes()); /* with the export table */
   for (size_t i = 0; i < MIB; i++)
     REQUIRE(((char *)openreg_kernel_view(one))[i] == PATTERN);
-  for (size_t i = 0; i < 2 * PAGE; i++)
+  for (size_t i = 0; i < 2 * page_bytes(); i++)
     REQUIRE(((char *)openreg_kernel_view(other))[i] == PATTERN);
   REQUIRE(count_processes() == 2);
   REQUIRE_OK(openreg_ipc_close(one));
-  REQUIRE(used_on(1) == 3 * PAGE);
-  REQUIRE(committed_bytes() == 3 * PAGE + TABLE);
+  REQUIRE(used_on(1) == 3 * page_bytes());
+  REQUIRE(committed_bytes() == 4 * page_bytes());
   REQUIRE(peek(other) == PATTERN);
   REQUIRE_OK(openreg_ipc_close(other));
   REQUIRE(openreg_peer_files == NULL);
@@ -110,7 +110,7 @@ static void import_second(void) {
   char *memory = open_memory(&board->handles[1]);
   report(0);
   await_cue();
-  for (size_t i = 0; i < 2 * PAGE; i++)
+  for (size_t i = 0; i < 2 * page_bytes(); i++)
     REQUIRE(((char *)openreg_kernel_view(memory))[i] == PATTERN);
   REQUIRE_OK(openreg_ipc_close(memory));
   report(0);
@@ -124,10 +124,10 @@ CHILD_TEST(importers_do_not_release_each_others_memory) {
   helper_step(&other_importer);
   char *memory = open_memory(&board->handles[0]);
   helper_kill(&exporter);
-  await_used_on(1, MIB + 3 * PAGE);
+  await_used_on(1, MIB + 3 * page_bytes());
   helper_step(&other_importer);
   await_used_on(1, MIB);
-  REQUIRE(committed_bytes() == MIB + TABLE);
+  REQUIRE(committed_bytes() == MIB + page_bytes());
   REQUIRE(peek(memory + MIB - 1) == PATTERN);
   REQUIRE_OK(openreg_ipc_close(memory));
   REQUIRE(used_on(1) == 0);
@@ -145,7 +145,7 @@ CHILD_TEST(one_importer_at_a_time_reclaims) {
   REQUIRE(used_on(1) == FILLED && committed_bytes() >= FILLED);
   REQUIRE(close(other_importer) == 0);
   await_used_on(1, MIB);
-  REQUIRE(committed_bytes() == MIB + TABLE);
+  REQUIRE(committed_bytes() == MIB + page_bytes());
   REQUIRE_OK(openreg_ipc_close(memory));
 }
 
@@ -158,7 +158,7 @@ CHILD_TEST(the_next_importer_to_close_releases_memory_of_a_killed_importer) {
   char *memory = open_memory(&board->handles[0]);
   REQUIRE(openreg_ipc_close(memory) == OPENREG_OK && open_memory(&board->handles[0]) == memory);
   helper_kill(&exporter);
-  await_used_on(1, MIB + 3 * PAGE);
+  await_used_on(1, MIB + 3 * page_bytes());
   helper_kill(&other_importer);
   REQUIRE_OK(openreg_ipc_close(memory));
   REQUIRE(used_on(1) == 0);

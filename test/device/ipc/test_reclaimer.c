@@ -81,13 +81,14 @@ static bool has[IMPORTERS][RANGES];
 static uint64_t bytes_of_all(void) {
   static bool pages[8 * MIB / PAGE];
   uint64_t bytes = 0;
+  size_t page_size = page_bytes();
   memset(pages, 0, sizeof pages);
   for (int i = 0; i < RANGES; i++)
-    for (size_t page = ranges[i].offset / PAGE;
-         (has[0][i] || has[1][i]) && page * PAGE < ranges[i].offset + ranges[i].bytes; page++)
+    for (size_t page = ranges[i].offset / page_size;
+         (has[0][i] || has[1][i]) && page * page_size < ranges[i].offset + ranges[i].bytes; page++)
       pages[page] = true;
   for (size_t page = 0; page < sizeof pages; page++)
-    bytes += pages[page] ? PAGE : 0;
+    bytes += pages[page] ? page_size : 0;
   return bytes;
 }
 

@@ -194,21 +194,26 @@ CHILD_TEST(release_of_nothing_is_allowed) {
 
 CHILD_TEST(release_rejects_partial_pages) {
   char *base = base_of(0);
-  REQUIRE(openreg_arena_release(base + 1, PAGE) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE(openreg_arena_release(base, PAGE - 1) == OPENREG_INVALID_ARGUMENT);
-  REQUIRE(strstr(openreg_last_error(), "multiples of the page size, 4096 bytes") != NULL);
+  size_t page = page_bytes();
+  REQUIRE(openreg_arena_release(base + 1, page) == OPENREG_INVALID_ARGUMENT);
+  REQUIRE(openreg_arena_release(base, page - 1) == OPENREG_INVALID_ARGUMENT);
+  char expected[64];
+  snprintf(expected, sizeof expected, "multiples of the page size, %zu bytes", page);
+  REQUIRE(strstr(openreg_last_error(), expected) != NULL);
 }
 
 CHILD_TEST(release_rejects_ranges_outside_one_arena) {
-  static char host[2 * PAGE] __attribute__((aligned(PAGE)));
-  REQUIRE(openreg_arena_release(host, PAGE) == OPENREG_INVALID_ADDRESS); /* not initialized */
+  enum { LARGEST_PAGE = 64 << 10 };
+  static char host[2 * LARGEST_PAGE] __attribute__((aligned(LARGEST_PAGE)));
+  size_t page = page_bytes();
+  REQUIRE(openreg_arena_release(host, page) == OPENREG_INVALID_ADDRESS); /* not initialized */
   char *base = base_of(0);
-  REQUIRE(openreg_arena_release(host, PAGE) == OPENREG_INVALID_ADDRESS);
-  REQUIRE(openreg_arena_release(NULL, PAGE) == OPENREG_INVALID_ADDRESS);
-  REQUIRE(openreg_arena_release(base, arena_bytes() + PAGE) == OPENREG_INVALID_ADDRESS);
-  REQUIRE(openreg_arena_release(base + arena_bytes() - PAGE, 2 * PAGE) == OPENREG_INVALID_ADDRESS);
-  REQUIRE(openreg_arena_release(base - PAGE, 2 * PAGE) == OPENREG_INVALID_ADDRESS);
-  REQUIRE(openreg_arena_release(base, (size_t)0 - PAGE) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_arena_release(host, page) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_arena_release(NULL, page) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_arena_release(base, arena_bytes() + page) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_arena_release(base + arena_bytes() - page, 2 * page) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_arena_release(base - page, 2 * page) == OPENREG_INVALID_ADDRESS);
+  REQUIRE(openreg_arena_release(base, (size_t)0 - page) == OPENREG_INVALID_ADDRESS);
 }
 
 CHILD_TEST(there_is_no_arena_of_a_device_that_does_not_exist) {

@@ -4,12 +4,15 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 
 import pytest
 from openreg_program import OPENREG
-from torch_openreg.commands import checks, machine
+from torch_openreg.commands import checks, installation, machine
 from torch_openreg.commands.checks import OK, PROBLEM, WARNING
 from torch_openreg.commands.doctor import draw
 from torch_openreg.commands.smi_table import Style
@@ -194,6 +197,132 @@ def test_variables_of_the_sanitizer_are_known():
 def test_openreg_that_is_kept_away_is_a_problem():
     (check,) = checks.check_variables({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
     assert (check.state, check.remedy) == (PROBLEM, "unset it")
+
+
+# ---- the installed PyTorch -----------------------------------------------------------------------
+
+
+def test_build_of_the_installed_pytorch_is_named(report):
+    import torch
+
+    cuda = re.search(r"^cuda.*= '(.*)'", Path(torch.version.__file__).read_text(), re.M)
+    build = f"CUDA {cuda[1]}" if cuda else "CPU"
+    assert report["versions"]["torch_build"] == build
+    assert f"PyTorch {torch.__version__} ({build} build)" in " ".join(
+        "\n".join(draw(report, 100, PLAIN)).split()
+    )
+    if not cuda:
+        assert report["libraries"] == {"stand_ins": [], "nvidia": [], "pytorch": []}
+        assert report["missing_packages"] == []
+
+
+@pytest.mark.parametrize(
+    "version, build",
+    [
+        ({"__version__": "2.13.0", "cuda": None, "hip": None}, "CPU"),
+        ({"__version__": "2.13.0", "cuda": "13.0", "hip": None}, "CUDA 13.0"),
+        ({"__version__": "2.13.0", "cuda": None, "hip": "7.1"}, "ROCm 7.1"),
+        ({"__version__": "2.13.0"}, "CPU"),
+        ({}, None),
+    ],
+)
+def test_builds_are_told_apart(version, build):
+    assert installation.build_of(version) == build
+
+
+def test_packages_that_pytorch_requires_are_looked_for(tmp_path, monkeypatch):
+    """PyTorch's metadata is in a folder that Python searches first."""
+    write(
+        tmp_path / "torch-9.dist-info" / "METADATA",
+        "Metadata-Version: 2.1\nName: torch\nVersion: 9\nRequires-Dist: filelock\n"
+        'Requires-Dist: cuda-toolkit[cublas,cudart]==13.0.3; platform_system == "Linux"\n'
+        'Requires-Dist: nvidia-cudnn-cu99==9.20.0.48; platform_system == "Linux"\n'
+        'Requires-Dist: nvidia-here==1; platform_system == "Linux"\n'
+        'Requires-Dist: nvidia-extra; extra == "more"\n',
+    )
+    for name in ("cuda_toolkit-13", "nvidia_here-1"):
+        text = f"Metadata-Version: 2.1\nName: {name.partition('-')[0]}\nVersion: 1\n"
+        write(tmp_path / f"{name}.dist-info" / "METADATA", text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert installation.missing_packages() == ["nvidia-cudnn-cu99"]
+
+
+def test_mapped_libraries_are_sorted_by_their_owner():
+    package = installation._PACKAGE
+    found = installation.classify(
+        [
+            "/usr/lib/libc.so.6",
+            f"{package}/_C.cpython-311-x86_64-linux-gnu.so",
+            f"{package}/libopenreg.so",
+            f"{package}/stand_ins/openreg_cudart_13.so",
+            f"{package}/nvml/libnvidia-ml.so.1",
+            "/site/torch/lib/libtorch_cpu.so",
+            "/site/torch/lib/libtorch_cuda.so",
+            "/site/torch/lib/libc10_cuda.so",
+            "/site/nvidia/cu13/lib/libcublasLt.so.13",
+            "/site/nvidia/cudnn/lib/libcudnn_graph.so.9",
+            "/site/nvidia/cudnn/lib/libcudnn_graph.so.9",
+        ]
+    )
+    assert found == {
+        "stand_ins": ["openreg_cudart_13.so"],
+        "nvidia": ["libcublasLt.so.13", "libcudnn_graph.so.9"],
+        "pytorch": ["libc10_cuda.so", "libtorch_cuda.so"],
+    }
+
+
+def test_libraries_of_nvidia_beside_stand_ins_are_a_warning():
+    none = {"stand_ins": [], "nvidia": [], "pytorch": []}
+    assert checks.check_libraries(none, []) == []
+    assert checks.check_libraries(None, ["nvidia-nccl-cu13"]) == []
+    (check,) = checks.check_libraries(none | {"stand_ins": ["a.so"]}, ["nvidia-nccl-cu13"])
+    assert (check.state, check.remedy) == (OK, None)
+    assert check.text == ("openreg's stand-ins are loaded: a.so; not installed: nvidia-nccl-cu13")
+    (check,) = checks.check_libraries(none | {"nvidia": ["b.so"]}, [])
+    assert (check.state, check.text) == (OK, "PyTorch's and NVIDIA's are loaded: b.so")
+    (check,) = checks.check_libraries(none | {"stand_ins": ["a.so"], "nvidia": ["b.so"]}, [])
+    assert check.state == WARNING and check.remedy is not None
+
+
+def test_missing_packages_are_the_reason_of_a_failed_import():
+    facts = {"step": "failed", "sentence": "libcudnn.so.9: cannot open shared object file"}
+    (check,) = checks.check_devices(facts, ["nvidia-cudnn-cu13", "nvidia-nccl-cu13"])
+    assert (check.name, check.state) == ("import", PROBLEM)
+    assert "requires nvidia-cudnn-cu13, nvidia-nccl-cu13, which are not installed" in check.text
+    assert "`pip install nvidia-cudnn-cu13 nvidia-nccl-cu13`" in check.remedy
+    (check,) = checks.check_devices({"step": "failed", "sentence": "another reason"}, ["nvidia-x"])
+    assert "nvidia-x" not in check.text
+
+
+def test_gpus_of_the_machine_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(installation, "_DRIVER", tmp_path)
+    assert installation.gpus() == []
+    write(tmp_path / "0000:01:00.0" / "information", "Model: \t NVIDIA A100\nIRQ: 5\n")
+    write(tmp_path / "0000:02:00.0" / "information", "IRQ: 5\n")
+    assert installation.gpus() == ["NVIDIA A100", "0000:02:00.0"]
+    (check,) = checks.check_gpus(["NVIDIA A100"])
+    assert check.state == WARNING and check.text.startswith("NVIDIA A100: hidden")
+    assert checks.check_gpus([]) == []
+
+
+@pytest.fixture
+def broken_extension(tmp_path):
+    """Return a folder with a copy of the package whose extension is empty."""
+    source = Path(checks.__file__).parents[1]
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(source, tmp_path / "torch_openreg", ignore=ignored)
+    (extension,) = source.glob(f"_C{EXTENSION_SUFFIXES[0]}")
+    (tmp_path / "torch_openreg" / extension.name).touch()
+    return tmp_path
+
+
+def test_broken_extension_is_a_problem_with_the_reason(doctor, broken_extension):
+    path = f"{broken_extension}:{os.environ.get('PYTHONPATH', '')}"
+    result = doctor("--json", expect=1, PYTHONPATH=path)
+    assert result.stderr == ""
+    check = of_name(json.loads(result.stdout), "devices")
+    assert check["state"] == PROBLEM
+    assert "is not a shared library of 64 bits (0 bytes): reinstall torch_openreg" in check["text"]
 
 
 # ---- single checks -------------------------------------------------------------------------------

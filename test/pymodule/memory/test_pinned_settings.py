@@ -4,6 +4,7 @@ import gc
 
 import pytest
 import torch
+from torch_openreg._releases import RELEASE
 
 from device import DEVICE, memory, module
 
@@ -180,7 +181,9 @@ def test_memory_of_other_sizes_is_reused_only_if_it_is_enough(python):
     """
     )
     result = python(program, PYTORCH_ALLOC_CONF="pinned_max_round_threshold_mb:0")
-    assert result.stdout.splitlines() == ["[0, 1, 1, 3]", "-500"]
+    # Before 2.14 PyTorch counts a reused block of 1800 bytes as the request for 1300.
+    active = 0 if RELEASE >= (2, 14) else -500
+    assert result.stdout.splitlines() == ["[0, 1, 1, 3]", str(active)]
 
 
 IN_SEGMENT = """

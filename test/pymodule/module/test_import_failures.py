@@ -152,9 +152,10 @@ def test_pytorch_that_is_incomplete_fails_by_itself(second_torch, own_group, mis
 # ---- broken files of openreg ---------------------------------------------------------------------
 
 
-def test_extension_that_is_truncated(package, assert_reported):
+@pytest.mark.parametrize("name", [extension_of(PACKAGE).name, "lib/libopenreg.so"])
+def test_library_that_is_truncated(package, assert_reported, name):
     """The loader would end the process with SIGBUS."""
-    file = extension_of(package)
+    file = package / name
     content = file.read_bytes()
     replace(file, content[: len(content) // 3])
     size = len(content) // 3

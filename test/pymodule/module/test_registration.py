@@ -184,6 +184,12 @@ def test_importing_the_package_raises_what_import_torch_reported(python):
 
 def test_the_version_is_the_distributions():
     assert torch_openreg.__version__ == importlib.metadata.version("torch_openreg")
+    assert torch_openreg.__version__.endswith(f"+torch{RELEASE}")
+
+
+def test_the_distribution_requires_the_release_that_it_was_built_for():
+    requirements = importlib.metadata.requires("torch_openreg") or []
+    assert [one for one in requirements if one.startswith("torch=")] == [f"torch=={RELEASE}.*"]
 
 
 @openreg_only(AUTOLOAD)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch_openreg
+from modes import cuda_only
+from torch_openreg.cuda.bundled_libraries import load_stand_ins
 
 from device import DEVICE
-from modes import cuda_only
 
 LIBRARIES = Path(torch_openreg.__file__).parent / "lib"
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
@@ -19,8 +20,8 @@ NOT_SUPPORTED, INVALID_DEVICE = 801, 101
 
 # SONAMEs, and functions that fail.
 STAND_INS = {
-    "openreg_cupti_13": ("libcupti.so.13", ["cuptiSubscribe", "cuptiActivityEnable"]),
-    "openreg_cupti_12": ("libcupti.so.12", ["cuptiSubscribe", "cuptiActivityEnable"]),
+    "openreg_cupti_13": ("libcupti.so.13", ["cuptiActivityGetNextRecord"]),
+    "openreg_cupti_12": ("libcupti.so.12", ["cuptiActivityGetNextRecord"]),
     "openreg_cufile": ("libcufile.so.0", ["cuFileHandleRegister", "cuFileRead"]),
     "openreg_cudnn": ("libcudnn.so.9", ["cudnnGetProperty"]),
     "openreg_nccl": ("libnccl.so.2", ["ncclDevCommDestroy"]),
@@ -83,6 +84,7 @@ def test_memory_counts_for_the_device_and_not_for_the_cache(cudart):
 
 
 def test_registered_memory_is_pinned(cudart):
+    torch.zeros(1).pin_memory()  # before that, PyTorch says that nothing is pinned
     tensor = torch.zeros(1000)
     assert not tensor.is_pinned()
     assert cudart.cudaHostRegister(address(tensor), ctypes.c_size_t(4000), 0) == 0
@@ -173,3 +175,21 @@ def test_headers_compile_a_program(cudart, tmp_path):
     )
     # The program needs the library by its SONAME, and finds it because it is loaded already.
     subprocess.run([program], check=True, env=os.environ | {"LD_PRELOAD": str(library)})
+
+
+def test_libraries_that_wheels_bring_are_replaced(cudart, tmp_path):
+    bundled = f"libcudart.0123abcd.so.{cudart.major}"
+    for name in (bundled, "libjpeg.0123abcd.so.8", "libcudart.so.13", "libcudart.0123abcd.so.9"):
+        (tmp_path / name).touch()
+    assert load_stand_ins(tmp_path) == [bundled]
+    count = ctypes.c_int()
+    assert ctypes.CDLL(bundled).cudaGetDeviceCount(ctypes.byref(count)) == 0
+    assert count.value == torch.accelerator.device_count()
+    assert load_stand_ins(tmp_path / "none") == []
+
+
+def test_bundled_nvjpeg_fails(tmp_path):
+    name = "libnvjpeg.89abcdef.so.13"
+    (tmp_path / name).touch()
+    assert load_stand_ins(tmp_path) == [name]
+    assert ctypes.CDLL(name).nvjpegCreateSimple(None) != 0

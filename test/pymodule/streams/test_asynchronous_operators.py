@@ -269,7 +269,8 @@ def test_worker_uses_the_current_number_of_threads_for_matrix_products(python):
             return result.tolist()
 
         torch.set_num_threads(1)
-        x, weight, bias = (torch.randn(shape, device=DEVICE) for shape in ((10, 16), (48, 16), (48,)))
+        shapes = (10, 16), (48, 16), (48,)
+        x, weight, bias = (torch.randn(shape, device=DEVICE) for shape in shapes)
         expected = product()
         torch_openreg._C.set_queues_everything(True)
         torch.set_num_threads(2)

@@ -119,6 +119,10 @@ public:
     local_id_ = group.local_id_;
   }
 
+  // Whether the group still has the connections that this object copied. Since 2.14 `reconfigure`
+  // replaces them, with another rank and size.
+  bool fits(const DeviceGloo &group) const { return contexts_ == group.contexts_; }
+
   // Returns the collective that `call` creates. It uses the next numbers of the group.
   template <class Call> AsyncWorkPtr make(DeviceGloo &group, Call call) {
     pg_uid_ = group.pg_uid_;
@@ -226,7 +230,7 @@ DeviceGloo::WorkPtr DeviceGloo::run_staged(const char *title, Staging staging, T
   AsyncWorkPtr host;
   {
     const std::lock_guard lock(shadow_mutex_);
-    if (!shadow_) {
+    if (!shadow_ || !shadow_->fits(*this)) {
       shadow_ = c10::make_intrusive<Shadow>(*this);
     }
     host = shadow_->make(*this, call);

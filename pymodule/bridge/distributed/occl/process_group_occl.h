@@ -65,6 +65,11 @@ public:
 
   struct Options final : c10d::Backend::Options {
     explicit Options(bool is_high_priority_stream = false);
+    // Overrides a function of Backend::Options since 2.14. PyTorch gives a copy to a group that it
+    // splits off.
+    c10::intrusive_ptr<c10d::Backend::Options> clone() const {
+      return c10::make_intrusive<Options>(*this);
+    }
 
     bool is_high_priority_stream;
     // NCCL's settings of a group that was split from another one. They have no effect here.
@@ -162,7 +167,8 @@ public:
   uint64_t id() const {
     return id_;
   }
-  void add_ephemeral_timeout(std::chrono::milliseconds time) {
+  // Overrides a function of Backend since 2.14.
+  void addEphemeralTimeout(const std::chrono::milliseconds &time) {
     ephemeral_timeout_->add(time);
   }
 

@@ -54,7 +54,8 @@ public:
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   float getDuration() const override;
   uint64_t getSequencenumber() const override { return info_.number; }
-  std::chrono::milliseconds timeout() const { return info_.timeout; }
+  // Overrides a function of Work since 2.14.
+  std::chrono::milliseconds getTimeout() const { return info_.timeout; }
 
 private:
   bool is_done() const;

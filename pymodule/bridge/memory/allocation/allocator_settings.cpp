@@ -112,6 +112,7 @@ void apply_pinned_settings() {
   settings.max_round_bytes = thresholds.max_round_bytes;
   settings.max_cached_bytes = thresholds.max_cached_bytes;
   settings.reserved_segment_bytes = own.reserved_segment_bytes;
+  settings.counts_whole_blocks = kPinnedCountsWholeBlocks;
   check(openreg_pinned_set_settings(&settings));
 }
 
