@@ -243,6 +243,19 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlock
                                                                    unsigned int flags);
 
 #ifdef __cplusplus
+/* ---- what PyTorch's headers mention: these fail with cudaErrorNotSupported -------------------- */
+
+enum cudaUserObjectFlags { cudaUserObjectNoDestructorSync = 1 };
+enum cudaUserObjectRetainFlags { cudaGraphUserObjectMove = 1 };
+cudaError_t cudaUserObjectCreate(cudaUserObject_t *object_out, void *ptr, cudaHostFn_t destroy,
+                                 unsigned int initialRefcount, unsigned int flags);
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count CUDART_DEFAULT(1));
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
+                                      unsigned int count CUDART_DEFAULT(1),
+                                      unsigned int flags CUDART_DEFAULT(0));
+#endif
+
+#ifdef __cplusplus
 }
 #endif
 #endif

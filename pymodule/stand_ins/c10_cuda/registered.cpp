@@ -1,0 +1,34 @@
+#include "stand_ins/c10_cuda/registered.h"
+
+#include <c10/util/Exception.h>
+
+#include "stand_ins/c10_cuda/status.h"
+
+namespace openreg {
+
+namespace {
+
+void require_registration() {
+  TORCH_CHECK(c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA),
+              "openreg: CUDA memory and CUDA streams need CUDA mode: set OPENREG_DEVICE_TYPE=cuda "
+              "and import torch before this call");
+}
+
+} // namespace
+
+const c10::impl::DeviceGuardImplInterface &registered_guard() {
+  require_registration();
+  return *c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
+}
+
+c10::DeviceAllocator &registered_allocator() {
+  require_registration();
+  return *c10::getDeviceAllocator(c10::DeviceType::CUDA);
+}
+
+c10::DeviceIndex resolve_device(c10::DeviceIndex device) {
+  return device == -1 ? static_cast<c10::DeviceIndex>(openreg_device_current())
+                      : check_device(device);
+}
+
+} // namespace openreg
