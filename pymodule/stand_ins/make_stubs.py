@@ -27,14 +27,14 @@ struct TypeInfo {{
 """
 
 FUNCTION = """
-[[noreturn, gnu::weak]] void stub_{index}() __asm__("{name}");
+[[noreturn, gnu::weak, gnu::visibility("default")]] void stub_{index}() __asm__("{name}");
 void stub_{index}() {{
   refuse("{name}");
 }}
 """
 
 TYPE_INFO = """
-[[gnu::weak]] extern TypeInfo type_{index} __asm__("{name}");
+[[gnu::weak, gnu::visibility("default")]] extern TypeInfo type_{index} __asm__("{name}");
 TypeInfo type_{index} = {{&_ZTVN10__cxxabiv117__class_type_infoE[2], "{kind}"}};
 """
 
@@ -42,7 +42,7 @@ VIRTUAL_FUNCTIONS = """
 [[noreturn]] static void virtual_{index}() {{
   refuse("{name}");
 }}
-[[gnu::weak]] extern void *table_{index}[] __asm__("{name}");
+[[gnu::weak, gnu::visibility("default")]] extern void *table_{index}[] __asm__("{name}");
 void *table_{index}[] = {{
     nullptr, nullptr, {entries}}};
 """

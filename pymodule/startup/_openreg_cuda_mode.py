@@ -51,7 +51,7 @@ def _load_stand_ins(package: str, torch_folder: str) -> None:
     libraries = os.path.join(torch_folder, "lib")
     if not os.path.exists(os.path.join(libraries, "libtorch_cuda.so")):
         return
-    version = runpy.run_path(os.path.join(torch_folder, "version.py"))["cuda"]
+    version = str(runpy.run_path(os.path.join(torch_folder, "version.py"))["cuda"])
     cuda = version.partition(".")[0]
     own = os.path.join(package, "lib")
     for name in (f"cudart_{cuda}", *(name.format(cuda=cuda) for name in _NVIDIA)):
@@ -117,9 +117,10 @@ def problem() -> str | None:
 
 
 def _stand_in() -> None:
-    """Load the stand-in libraries before PyTorch loads the ones for which they stand."""
+    """Check the installation, and load the stand-in libraries before PyTorch loads the real ones."""
     torch, package = folder_of("torch"), folder_of("torch_openreg")
     if torch is not None and package is not None:
+        cuda_version()  # raises an error for an invalid one
         _openreg_autoload.check(package, torch_version(torch))
         _openreg_library.extension(package)  # checks the files of all libraries
         _load_stand_ins(package, torch)

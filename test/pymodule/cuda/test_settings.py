@@ -156,7 +156,7 @@ def test_version_of_cuda_is_the_one_that_is_asked_for(python):
 @pytest.mark.parametrize("version", ["12", "12.8.1", "new"])
 def test_invalid_versions_are_refused(python, version):
     result = python(SAY_VERSIONS, fresh=True, OPENREG_CUDA_VERSION=version, expect=1)
-    assert f"openreg: OPENREG_CUDA_VERSION={version}: expected a CUDA version" in result.stderr
+    assert f"OPENREG_CUDA_VERSION={version}: expected a CUDA version" in result.stderr
 
 
 # ---- workspaces of cuBLAS ------------------------------------------------------------------------
