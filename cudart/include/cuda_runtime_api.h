@@ -243,7 +243,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlock
                                                                    unsigned int flags);
 
 #ifdef __cplusplus
-/* ---- what PyTorch's headers mention: these fail with cudaErrorNotSupported -------------------- */
+/* ---- what PyTorch's headers mention: these fail with cudaErrorNotSupported --------------------
+ */
 
 enum cudaUserObjectFlags { cudaUserObjectNoDestructorSync = 1 };
 enum cudaUserObjectRetainFlags { cudaGraphUserObjectMove = 1 };

@@ -1,5 +1,5 @@
-// A C++ extension as other projects write them: it uses PyTorch's CUDA library and the CUDA runtime.
-// test_c10_cuda.py compiles and calls it.
+// A C++ extension as other projects write them: it uses PyTorch's CUDA library and the CUDA
+// runtime. test_c10_cuda.py compiles and calls it.
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAEvent.h>
@@ -60,9 +60,8 @@ void define_streams(py::module &m) {
         static_cast<cudaStream_t>(pointer(address)), static_cast<DeviceIndex>(device)));
     return function();
   });
-  m.def("own_stream_of_thread", [] {
-    return handle(c10::cuda::getStreamFromExternal(cudaStreamPerThread, 0));
-  });
+  m.def("own_stream_of_thread",
+        [] { return handle(c10::cuda::getStreamFromExternal(cudaStreamPerThread, 0)); });
   m.def("is_idle", [] { return c10::cuda::getCurrentCUDAStream().query(); });
   m.def("text_of_current_stream", [] {
     std::ostringstream text;
@@ -101,8 +100,7 @@ void define_memory(py::module &m) {
   m.def("segments", [] {
     std::vector<std::tuple<int, size_t, size_t, size_t>> list;
     for (const auto &segment : allocator::snapshot().segments) {
-      list.emplace_back(segment.device, segment.address, segment.total_size,
-                        segment.blocks.size());
+      list.emplace_back(segment.device, segment.address, segment.total_size, segment.blocks.size());
     }
     return list;
   });
