@@ -43,7 +43,7 @@ package_sources := meson.build meson.options pyproject.toml \
     \( -name __pycache__ -o -name '.*_cache' \) -prune -o -print)
 c_family = $(shell find base device allocator collectives sanitizer generator amp nvml cudart pymodule test examples \
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
-python_code := $(wildcard pymodule/torch_openreg pymodule/startup pymodule/stubs test/pymodule test/conformance \
+python_code := $(wildcard pymodule/*.py pymodule/torch_openreg pymodule/startup pymodule/stubs test/pymodule test/conformance \
   test/distributed test/allocator/policy test/sanitizer bench examples \
   $(shell grep -slE '^\#!.*python' tools/*) tools/docs_pages.py tools/build_backend.py)
 # The program that runs the traces in test/allocator/policy on the C layer.

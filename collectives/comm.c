@@ -184,7 +184,12 @@ static openreg_status wait_for_all(openreg_comm *comm, _Atomic uint32_t *count, 
     if (openreg_mapping_is_aborted(comm->mapping))
       return openreg_comm_fail_aborted(comm);
     int64_t now_ns = openreg_now_ns();
-    if (atomic_load(&comm->shm->left_count) > 0)
+    /* Counted before the ranks that have arrived: a rank that leaves after the last one has arrived
+     * does not disturb. */
+    bool has_departure = atomic_load(&comm->shm->left_count) > 0;
+    if (has_departure && have_all_arrived(&gathering))
+      break;
+    if (has_departure)
       abort_for_departure(comm);
     else if (now_ns >= deadline_ns)
       abort_for_timeout(comm, timeout_ns);

@@ -20,6 +20,8 @@ def _install_empty_package() -> None:
     package = types.ModuleType("torch_openreg")
     package.__path__ = list(found.submodule_search_locations or ())
     sys.modules["torch_openreg"] = package
+    if mode := sys.modules.get("_openreg_cuda_mode"):
+        mode.stop()
 
 
 def main() -> int:

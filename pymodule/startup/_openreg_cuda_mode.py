@@ -91,6 +91,7 @@ def problem() -> str | None:
         return (
             "openreg: TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch from loading openreg: unset it"
         )
+    stop()
     torch = folder_of("torch")
     if torch is None:
         return f"openreg: {sys.executable} has no PyTorch: pip install torch"
@@ -120,7 +121,16 @@ def _stand_in() -> None:
     torch, package = folder_of("torch"), folder_of("torch_openreg")
     if torch is not None and package is not None:
         _openreg_autoload.check(package, torch_version(torch))
+        _openreg_library.extension(package)  # checks the files of all libraries
         _load_stand_ins(package, torch)
+
+
+def _stand_in_for_torchvision() -> None:
+    """Load stand-ins for the copies of NVIDIA's libraries that torchvision's wheel brings."""
+    from torch_openreg.cuda import bundled_libraries
+
+    if folder := folder_of("torchvision"):
+        bundled_libraries.load_stand_ins(f"{folder}.libs")
 
 
 def _register_hooks() -> None:
@@ -163,6 +173,7 @@ class _Finder:
         "torch": _stand_in,
         "torch._C": _register_hooks,
         "torch.cuda": _supply_names,
+        "torchvision": _stand_in_for_torchvision,
         "triton.runtime": _interpret_kernels,
         "triton.testing": _supply_driver,
     }
@@ -178,6 +189,12 @@ class _Finder:
                 cls._steps.clear()
             if not cls._steps:
                 sys.meta_path.remove(cls)
+
+
+def stop() -> None:
+    """Do nothing when PyTorch is found. A process may look for it without importing it."""
+    if _Finder in sys.meta_path:
+        sys.meta_path.remove(_Finder)
 
 
 sys.meta_path.insert(0, _Finder)

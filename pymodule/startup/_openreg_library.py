@@ -25,8 +25,11 @@ _MACHINES = {"x86_64": 62, "aarch64": 183}
 
 def folder_of(package: str) -> str | None:
     """Return the folder of a package, or None if it is not installed."""
-    found = importlib.util.find_spec(package)
-    folders = found.submodule_search_locations if found is not None else None
+    if package in sys.modules:  # perhaps without a spec: see _openreg_command
+        folders = list(sys.modules[package].__path__)
+    else:
+        found = importlib.util.find_spec(package)
+        folders = list(found.submodule_search_locations or ()) if found is not None else []
     return folders[0] if folders else None
 
 

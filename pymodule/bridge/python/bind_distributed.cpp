@@ -29,12 +29,13 @@ void define_gloo(const py::module &module) {
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"),
            py::call_guard<py::gil_scoped_release>())
       .def(py::init([](const DeviceGloo::StorePtr &store, int rank, int size,
-                       std::chrono::milliseconds timeout) {
-             return c10::make_intrusive<DeviceGloo>(store, rank, size,
-                                                    Options::create_default(timeout));
+                       std::chrono::milliseconds timeout, bool enable_reconfigure) {
+             auto options = Options::create_default(timeout);
+             set_reconfigurable(*options, enable_reconfigure);
+             return c10::make_intrusive<DeviceGloo>(store, rank, size, std::move(options));
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout") = kDefaultTimeout,
-           py::call_guard<py::gil_scoped_release>());
+           py::arg("enable_reconfigure") = false, py::call_guard<py::gil_scoped_release>());
 }
 
 } // namespace

@@ -234,6 +234,11 @@ def probe() -> dict[str, Any]:
     for line in ended.stdout.splitlines():
         if line.startswith('{"step"'):
             facts |= json.loads(line)
+    # PyTorch's CUDA build without NVIDIA's packages cannot be imported if openreg cannot be loaded.
+    ours = ("openreg: ", "torch_openreg ")
+    facts["reported"] = next(
+        (line for line in ended.stderr.splitlines() if line.startswith(ours)), None
+    )
     if facts["step"] not in ("compute", "failed"):
         status = ended.returncode
         how = f"status {status}" if status >= 0 else signal.Signals(-status).name
@@ -262,8 +267,8 @@ def check_devices(facts: dict[str, Any], missing: list[str]) -> list[Check]:
     """
     sentence = facts.get("sentence")
     if "torch" not in facts:
-        text = f"`import torch` fails: {_first_line(str(sentence))}"
-        if missing and "cannot open shared object file" in text:
+        text = f"`import torch` fails: {_first_line(facts.get('reported') or str(sentence))}"
+        if missing and not facts.get("reported") and "cannot open shared object file" in text:
             text += f"; PyTorch requires {', '.join(missing)}, which are not installed"
             remedy = (
                 "start programs with `openreg run`, which needs no package of NVIDIA, or run "

@@ -9,6 +9,7 @@ nothing of it but ``torch._C``.
 an error in one without CUDA.
 """
 
+import sys
 from types import ModuleType
 
 import torch._C
@@ -28,6 +29,19 @@ def supply_names() -> None:
                 value.__name__ = f"torch._C.{name}"
             setattr(torch._C, name, value)
     _releases.supply_cuda_names()
+    _hide_libraries()
+
+
+def _hide_libraries() -> None:
+    """Remove what only a PyTorch with CUDA has in ``torch._C`` for libraries that openreg lacks.
+
+    PyTorch's Python code then uses none of them, as in a build without CUDA.
+    """
+    for name in ("cudnn", "cusparselt"):
+        setattr(torch._C, f"_has_{name}", False)
+        sys.modules.pop(f"torch._C._{name}", None)
+        if hasattr(torch._C, f"_{name}"):
+            delattr(torch._C, f"_{name}")
 
 
 def finish() -> None:
@@ -36,7 +50,7 @@ def finish() -> None:
 
     from . import communication, nccl, remote_calls, sharing, storages, tensor_types
 
-    torch.version.cuda = cuda_version()
+    torch.version.cuda = cuda_version() or torch.version.cuda
     torch.backends.cuda.is_built = lambda: True
     # Recurrent modules check whether cuDNN supports a tensor, and warn if PyTorch lacks cuDNN.
     torch.backends.cudnn.CUDNN_TENSOR_DTYPES.clear()

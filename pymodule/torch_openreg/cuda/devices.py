@@ -3,8 +3,6 @@
 import sys
 from functools import cache
 
-from _openreg_cuda_mode import cuda_version
-
 from torch_openreg import _C
 
 __all__ = [
@@ -128,5 +126,7 @@ def _cuda_getArchFlags() -> str | None:
 
 
 def _cuda_getCompiledVersion() -> int:
-    major, minor = (cuda_version() or "13.0").split(".")
+    from torch.version import cuda  # of the build, unless the variable is set
+
+    major, minor = (cuda or "13.0").split(".")
     return int(major) * 1000 + int(minor) * 10

@@ -88,7 +88,8 @@ CHILD_TEST(memory_locked_for_a_failed_open_is_released) {
   after_lock = kill_it_and_let_the_other_importer_give_back;
   REQUIRE(open_handle(&board->handles[0]) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(strstr(openreg_last_error(), "the process that made it has ended") != NULL);
-  await_used_on(0, 5 * MIB + page_bytes()); /* after a moment, if the other importer had not finished yet */
+  await_used_on(
+      0, 5 * MIB + page_bytes()); /* after a moment, if the other importer had not finished yet */
   helper_dismiss(&other_importer);
 }
 

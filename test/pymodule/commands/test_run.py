@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 from modes import openreg_only
 from openreg_program import OPENREG, PROGRAM
 from torch_openreg.commands import run as run_command
@@ -53,9 +55,10 @@ def test_devices_are_cuda_as_the_options_say(start):
     assert result.stdout == "3 4.0 Tesla T4 32 12.8\n"
 
 
-def test_torch_version_cuda_is_none_by_default(start):
+def test_torch_version_cuda_is_the_builds_by_default(start):
     code = "import torch; print(torch.version.cuda, torch.cuda.is_available())"
-    assert start("python", "-c", code).stdout == "None True\n"
+    built = runpy.run_path(torch.version.__file__)["cuda"]
+    assert start("python", "-c", code).stdout == f"{built} True\n"
 
 
 def test_the_versions_of_cuda_agree(start):
@@ -468,14 +471,14 @@ def test_openreg_that_only_pythonpath_names_is_refused(start, tmp_path):
     assert result.stderr.startswith("openreg: this Python does not read openreg-cuda-mode.pth")
 
 
-def test_a_pytorch_that_has_cuda_is_refused(start, tmp_path):
+def test_a_pytorch_for_rocm_is_refused(start, tmp_path):
     version = Path(importlib.util.find_spec("torch").origin).with_name("version.py")
-    torch = tmp_path / "with_cuda" / "torch"
+    torch = tmp_path / "rocm" / "torch"
     (torch / "lib").mkdir(parents=True)
-    (torch / "lib" / "libtorch_cuda.so").touch()
+    (torch / "lib" / "libtorch_hip.so").touch()
     (torch / "__init__.py").write_text("import torch._C\n")
     shutil.copy(version, torch)
-    sentence = "openreg: loading failed: OPENREG_DEVICE_TYPE=cuda is for a PyTorch without CUDA"
+    sentence = "openreg: loading failed: CUDA mode does not work with a PyTorch that was built for"
     result = start("echo", "ran", expect=2, PYTHONPATH=str(torch.parent))
     assert result.stderr.startswith(sentence)
     assert result.stdout == ""

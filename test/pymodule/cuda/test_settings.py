@@ -1,5 +1,7 @@
 """Settings of CUDA's libraries, and pinned memory."""
 
+import runpy
+
 import pytest
 import torch
 
@@ -141,8 +143,9 @@ print(torch.version.cuda, torch._C._cuda_getCompiledVersion(), torch.cuda.is_ava
 """
 
 
-def test_no_version_of_cuda_is_the_default(python):
-    assert python(SAY_VERSIONS, fresh=True).stdout.split() == ["None", "13000", "True"]
+def test_the_builds_version_of_cuda_is_the_default(python):
+    built = str(runpy.run_path(torch.version.__file__)["cuda"])
+    assert python(SAY_VERSIONS, fresh=True).stdout.split() == [built, "13000", "True"]
 
 
 def test_version_of_cuda_is_the_one_that_is_asked_for(python):

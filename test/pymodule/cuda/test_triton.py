@@ -34,7 +34,13 @@ FILES = {
 
 
 @pytest.fixture
-def run(python, tmp_path):
+def not_interpreted(monkeypatch):
+    """Unset the variable. This process has set it if it has loaded the real Triton."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+
+
+@pytest.fixture
+def run(not_interpreted, python, tmp_path):
     """Run code with the fake Triton, and return its output."""
     for name, code in FILES.items():
         file = tmp_path / name

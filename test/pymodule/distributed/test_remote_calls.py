@@ -1,5 +1,8 @@
 """RPC, which PyTorch without CUDA supports for CPU tensors."""
 
+import pytest
+from torch_openreg._releases import RELEASE
+
 from device import DEVICE
 
 CODE = f"""
@@ -23,6 +26,10 @@ def run(python, tmp_path, maps):
     return python(code, fresh=True).stdout.splitlines()
 
 
+@pytest.mark.skipif(
+    RELEASE >= (2, 14) and DEVICE != "cuda",
+    reason="PyTorch 2.14 raises the error on a thread of TensorPipe, which ends the process",
+)
 def test_tensors_of_devices_are_refused(python, tmp_path):
     numbers, sentence = run(python, tmp_path, maps=False)
     assert numbers == "[2.0, 2.0]"

@@ -92,7 +92,17 @@ def test_every_link_between_pages_is_valid():
 
 
 SOURCES = (
-    *("base", "device", "allocator", "collectives", "sanitizer", "generator", "amp", "nvml"),
+    *(
+        "base",
+        "device",
+        "allocator",
+        "collectives",
+        "sanitizer",
+        "generator",
+        "amp",
+        "nvml",
+        "cudart",
+    ),
     *("pymodule", "test", "bench", "examples", "tools"),
 )
 
