@@ -117,7 +117,7 @@ def problem() -> str | None:
 
 
 def _stand_in() -> None:
-    """Check the installation, and load the stand-in libraries before PyTorch loads the real ones."""
+    """Check the installation, and load the stand-ins before PyTorch loads the real libraries."""
     torch, package = folder_of("torch"), folder_of("torch_openreg")
     if torch is not None and package is not None:
         cuda_version()  # raises an error for an invalid one
