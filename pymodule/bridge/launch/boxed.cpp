@@ -138,6 +138,11 @@ void register_boxed(const OperatorHandle &op, DispatchKey key, DispatchKey kerne
   }
 }
 
+// PyTorch warns once in a process if a kernel takes the place of another.
+class IgnoreWarnings : public c10::WarningHandler {
+  void process(const c10::Warning &) override {}
+};
+
 // Registers boxed kernels for the operators with a kernel of their own under `kernel_key`, so that
 // they take precedence over composite kernels.
 void register_boxed_for(DispatchKey key, DispatchKey kernel_key) {
@@ -151,6 +156,15 @@ void register_boxed_for(DispatchKey key, DispatchKey kernel_key) {
 }
 
 } // namespace
+
+void replace_cuda_kernel(const std::string &name) {
+  const auto op = c10::Dispatcher::singleton().findSchema(torch::jit::parseName(name));
+  if (op.has_value() && op->hasKernelForDispatchKey(DispatchKey::CPU)) {
+    IgnoreWarnings ignored;
+    const c10::WarningUtils::WarningHandlerGuard guard(&ignored);
+    register_boxed(*op, kDeviceKeys.dense, DispatchKey::CPU);
+  }
+}
 
 bool can_be_boxed(const OperatorHandle &op) {
   return !uses_rng(op) && !returns_object(op) &&

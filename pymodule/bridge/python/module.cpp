@@ -7,6 +7,7 @@
 #include "compat/operator_names.h"
 #include "core/unsupported.h"
 #include "core/status.h"
+#include "launch/boxed.h"
 #include "launch/kernel_registry.h"
 #include "launch/policy.h"
 #include "memory/observation/debug_memory.h"
@@ -141,6 +142,7 @@ PYBIND11_MODULE(_C, module) {
 
   module.def("autocast_policies", &autocast_policies);
   module.def("operators", &registered_operators);
+  module.def("replace_cuda_kernel", &replace_cuda_kernel);
   module.def("operators_known_by_name", &operators_known_by_name);
 
   module.def("stop_autograd_threads", &stop_autograd_threads,

@@ -48,13 +48,29 @@ def finish() -> None:
     """Finish CUDA mode after the import of PyTorch."""
     from torch_openreg import _gloo, _meta, _occl, _profiling, _symmetric_memory, inductor  # noqa: F401 - _meta registers kernels
 
-    from . import communication, nccl, remote_calls, sharing, storages, tensor_types
+    from . import (
+        communication,
+        library_operators,
+        nccl,
+        remote_calls,
+        sharing,
+        storages,
+        tensor_types,
+    )
 
     torch.version.cuda = cuda_version() or torch.version.cuda
     torch.backends.cuda.is_built = lambda: True
     # Recurrent modules check whether cuDNN supports a tensor, and warn if PyTorch lacks cuDNN.
     torch.backends.cudnn.CUDNN_TENSOR_DTYPES.clear()
-    for module in (storages, sharing, communication, nccl, remote_calls, tensor_types):
+    for module in (
+        storages,
+        sharing,
+        communication,
+        library_operators,
+        nccl,
+        remote_calls,
+        tensor_types,
+    ):
         module.install()
     _gloo.install("cuda")
     _occl.install("cuda")
