@@ -39,7 +39,7 @@ def install() -> None:
         try:
             load(path)
         except OSError as error:
-            _warn_of_missing_symbol(str(path), str(error))
+            _warn_of_missing_symbol(str(path), str(error.__cause__))
             raise
         for name in sorted(_with_cuda_kernels() - before):
             _C.replace_cuda_kernel(name)
