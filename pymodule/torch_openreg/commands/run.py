@@ -19,7 +19,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from .. import variables
-from . import ranks
+from . import installation, ranks
 from .cli import make_parser
 from .executable import WRONG_ARGUMENTS, CannotRunError, exec_program, resolve, split_command
 from .preflight import require_devices
@@ -184,6 +184,15 @@ def environment_of(chosen: dict[str, str]) -> dict[str, str]:
 # ---- the command ---------------------------------------------------------------------------------
 
 
+def _name_hidden_gpus(environment: Mapping[str, str]) -> None:
+    """Say that the program will not see the GPUs of this machine, if it has any."""
+    if environment.get("OPENREG_DEVICE_TYPE") == "cuda" and (names := installation.gpus()):
+        print(
+            f"openreg: the program sees simulated devices, and not {', '.join(names)}",
+            file=sys.stderr,
+        )
+
+
 def main(arguments: Sequence[str]) -> int:
     """Replace this process with the command, or start the ranks of the command.
 
@@ -202,6 +211,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen, job, command = _parse(arguments)
     try:
         environment = environment_of(chosen)
+        _name_hidden_gpus(environment)
         if job is not None:
             program = ranks.resolve(command, environment["PATH"])
             ranks.share_machine(environment, job.size)

@@ -471,6 +471,17 @@ def test_openreg_that_only_pythonpath_names_is_refused(start, tmp_path):
     assert result.stderr.startswith("openreg: this Python does not read openreg-cuda-mode.pth")
 
 
+def test_gpus_that_the_program_will_not_see_are_named(monkeypatch, capsys):
+    gpus = ["NVIDIA A100"]
+    monkeypatch.setattr(run_command.installation, "gpus", lambda: gpus)
+    assert run_command.main(["no-such-command"]) != 0
+    sentence = "openreg: the program sees simulated devices, and not NVIDIA A100\n"
+    assert capsys.readouterr().err.startswith(sentence)
+    gpus.clear()
+    assert run_command.main(["no-such-command"]) != 0
+    assert "simulated" not in capsys.readouterr().err
+
+
 def test_a_pytorch_for_rocm_is_refused(start, tmp_path):
     version = Path(importlib.util.find_spec("torch").origin).with_name("version.py")
     torch = tmp_path / "rocm" / "torch"
