@@ -2,8 +2,9 @@
 
 PyTorch looks for CUDA twice during its import, and never again: for its hooks when it loads
 ``torch._C``, and for names in ``torch._C`` when it loads ``torch.cuda``. This module waits for
-these two imports and supplies what PyTorch looks for. It loads nothing of openreg or PyTorch
-before.
+these two imports and supplies what PyTorch looks for. Before, when ``torch`` itself is imported, it
+loads the stand-in libraries if that PyTorch was built with CUDA. It loads nothing of openreg or
+PyTorch earlier.
 
 If the program imports Triton, this module sets TRITON_INTERPRET=1, because only Triton's
 interpreter can run kernels here. Triton reads the variable when a kernel is defined, which includes
