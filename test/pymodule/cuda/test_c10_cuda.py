@@ -123,6 +123,7 @@ def test_event_orders_streams(program):
 
 
 def test_raw_memory_is_of_the_caching_allocator(program):
+    program.raw_delete(program.raw_alloc(5000))  # frees blocks of earlier tests that waited
     before = torch.cuda.memory_allocated()
     address = program.raw_alloc(5000)
     assert program.allocated_bytes(0) == torch.cuda.memory_allocated() == before + 5120
@@ -139,9 +140,14 @@ def test_raw_memory_is_of_the_caching_allocator(program):
 
 def test_raw_memory_of_a_stream(program):
     stream = torch.cuda.Stream(device=1)
-    before = torch.cuda.memory_allocated(1)
     address = program.raw_alloc_with_stream(512, stream.cuda_stream)
-    assert torch.cuda.memory_allocated(1) == before + 512
+    places = [
+        (segment["device"], segment["stream"], block["size"])
+        for segment in torch.cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if block["address"] == address
+    ]
+    assert places == [(1, stream.cuda_stream, 512)]
     assert torch.cuda.current_device() == 0
     assert torch.cuda.current_stream(1) != stream
     program.raw_delete(address)
