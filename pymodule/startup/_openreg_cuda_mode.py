@@ -18,6 +18,7 @@ rewrite the module's assertions.
 """
 
 import ctypes
+import functools
 import os
 import re
 import runpy
@@ -69,20 +70,30 @@ def _load_stand_ins(package: str, torch_folder: str) -> None:
         ctypes.CDLL(os.path.join(own, f"openreg_{name}.so"))
 
 
-def _load_extension(torch_folder: str) -> ctypes.CDLL:
-    """Load openreg's extension; nothing is loaded if it does not fit this PyTorch."""
-    package = folder_of("torch_openreg")
-    assert package is not None
+@functools.cache
+def _prepare(package: str, torch_folder: str) -> str:
+    """Check openreg and PyTorch, load the stand-ins, and return the extension's path.
+
+    Both are checked when ``torch`` is imported; the result also serves the import of ``torch._C``.
+    """
     _openreg_autoload.check(package, torch_version(torch_folder))
-    libraries = os.path.join(torch_folder, "lib")
-    if os.path.exists(os.path.join(libraries, "libtorch_hip.so")):
+    if os.path.exists(os.path.join(torch_folder, "lib", "libtorch_hip.so")):
         raise ImportError(
             "openreg: CUDA mode does not work with a PyTorch that was built for ROCm: install its "
             "CPU or CUDA build"
         )
-    extension = _openreg_library.extension(package)
+    extension = _openreg_library.extension(package)  # checks the files of all libraries
     _load_stand_ins(package, torch_folder)
-    ctypes.CDLL(os.path.join(libraries, "libtorch_python.so"), mode=ctypes.RTLD_GLOBAL)
+    return extension
+
+
+def _load_extension(torch_folder: str) -> ctypes.CDLL:
+    """Load openreg's extension; nothing is loaded if it does not fit this PyTorch."""
+    package = folder_of("torch_openreg")
+    assert package is not None
+    extension = _prepare(package, torch_folder)
+    python = os.path.join(torch_folder, "lib", "libtorch_python.so")
+    ctypes.CDLL(python, mode=ctypes.RTLD_GLOBAL)
     return ctypes.CDLL(extension)
 
 
@@ -122,9 +133,7 @@ def _stand_in() -> None:
     torch, package = folder_of("torch"), folder_of("torch_openreg")
     if torch is not None and package is not None:
         cuda_version()  # raises an error for an invalid one
-        _openreg_autoload.check(package, torch_version(torch))
-        _openreg_library.extension(package)  # checks the files of all libraries
-        _load_stand_ins(package, torch)
+        _prepare(package, torch)
 
 
 def _stand_in_for_torchvision() -> None:

@@ -226,7 +226,7 @@ def test_build_of_the_installed_pytorch_is_named(report):
         ({}, None),
     ],
 )
-def test_builds_are_told_apart(version, build):
+def test_the_name_of_a_build_follows_from_the_version_file(version, build):
     assert installation.build_of(version) == build
 
 
