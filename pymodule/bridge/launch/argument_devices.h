@@ -6,9 +6,9 @@
 #include <c10/core/DispatchKeySet.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
+#include "launch/kernel_memory.h"
 #include "tensor/device_tensor.h"
 
 namespace openreg {
@@ -19,7 +19,7 @@ constexpr c10::DispatchKeySet kCpuKernel(c10::DispatchKey::CPU);
 // as the operator is registered.
 extern constinit thread_local const char *last_launch __attribute__((tls_model("initial-exec")));
 
-// Give it all arguments in the schema's order, each by one call: check(), check_number(), skip() or
+// Give it all arguments in the schema's order, each by one call: check(), check_scalar(), skip() or
 // a List. Then ask for index().
 class ArgumentDevices {
 public:
@@ -31,6 +31,8 @@ public:
       const auto index = impl->device().index();
       elements_ += impl->numel();
       largest_ = std::max(largest_, impl->numel());
+      has_several_dtypes_ |= dtype_ != impl->dtype() && index_ >= 0;
+      dtype_ = impl->dtype();
       if (index_ < 0) {
         index_ = index;
         first_ = position_;
@@ -39,6 +41,7 @@ public:
       }
     } else if (tensor.defined()) {
       has_number_ = true;
+      has_complex_number_ |= tensor.is_complex();
       if (!impl->is_wrapped_number()) {
         check_host_tensor(tensor);
       }
@@ -48,9 +51,10 @@ public:
 
   // An argument that holds no tensor.
   void skip() { position_ += kArgument; }
-  // A Python number or at::Scalar.
-  void check_number() {
-    has_number_ = true;
+  // An at::Scalar.
+  void check_scalar(bool is_complex) {
+    has_scalar_ = true;
+    has_complex_number_ |= is_complex;
     skip();
   }
 
@@ -78,7 +82,6 @@ public:
   // Call this in addition for a tensor that the kernel writes to: it must be on the device, even if
   // it is a scalar.
   void check_written(const at::Tensor &tensor) {
-    smallest_written_ = std::min(smallest_written_, tensor.numel());
     if (tensor.is_cpu() && !misplaced_.has_value()) [[unlikely]] {
       misplaced_ = tensor.device();
     }
@@ -101,18 +104,34 @@ public:
   // The number of elements of all tensors on the device.
   int64_t elements() const { return elements_; }
 
-  // Returns the size in bytes up to which the kernel's allocations stay on the host.
-  //
-  // A CPU kernel converts a number argument in a temporary tensor; a GPU kernel does so in a
-  // register. So that tensor must not come from the device's memory. It is recognized by its size,
-  // if nothing else that the kernel may allocate is as small: results have as many elements as the
-  // largest argument, and a resized tensor as many as the written ones.
-  uint8_t host_bytes(bool has_results) const {
-    const auto fewest = has_results ? (has_number_ ? largest_ : 0) : smallest_written_;
-    return fewest > kNumberBytes ? kNumberBytes : 0;
+  // Which allocations of a CPU kernel are the device's, if the operator has `results` fresh results.
+  // Nothing means that only a plan can tell.
+  std::optional<Placement> placement(const KernelTraits &kernel, size_t results) const {
+    if (results == 0 && (kernel.converts_arguments || kernel.memory != KernelMemory::kAsOnCuda)) {
+      return Placement();
+    }
+    const bool has_number = has_number_ || (has_scalar_ && kernel.converts_numbers);
+    if (kernel.memory != KernelMemory::kUnknown && elements_ > 0 &&
+        (!kernel.converts_arguments || converts_nothing(has_number))) [[likely]] {
+      auto known = kernel.memory == KernelMemory::kResultsFirst ? Placement::first(results)
+                                                                : Placement::all();
+      known.host_bytes = has_number && largest_ > kNumberBytes ? kNumberBytes : uint8_t{0};
+      return known;
+    }
+    return elements_ <= kMovedElements && index_ >= 0 ? std::optional(Placement()) : std::nullopt;
   }
 
 private:
+  // Whether the kernel computes in the dtype of its arguments. It converts a number in a tensor
+  // with one element, which is recognized by its size if the results, with as many elements as the
+  // largest argument, are larger.
+  bool converts_nothing(bool has_number) const {
+    const auto dtype = dtype_.toScalarType();
+    return !has_several_dtypes_ && !at::isIntegralType(dtype, /*includeBool=*/true) &&
+           (!has_complex_number_ || at::isComplexType(dtype)) &&
+           (!has_number || largest_ > kNumberBytes);
+  }
+
   void check_host_tensor(const at::Tensor &tensor);
   [[noreturn]] void refuse(c10::Device other, int position) const;
 
@@ -125,8 +144,11 @@ private:
   c10::DeviceIndex index_ = -1;
   int64_t elements_ = 0;
   int64_t largest_ = 0; // elements of the largest tensor
-  int64_t smallest_written_ = std::numeric_limits<int64_t>::max();
-  bool has_number_ = false;
+  bool has_number_ = false; // a tensor on the host
+  bool has_scalar_ = false;
+  bool has_complex_number_ = false; // of either kind
+  bool has_several_dtypes_ = false;
+  caffe2::TypeMeta dtype_; // of the last tensor
   int position_ = 0;                     // of the next tensor
   int first_ = 0;                        // the position of the tensor that set index_
   std::optional<c10::Device> misplaced_; // the device of the first tensor that must not be there

@@ -22,10 +22,11 @@ bool is_view(const OperatorHandle &op) {
   return std::ranges::any_of(op.schema().returns(), is_alias) && !op.schema().is_mutable();
 }
 
-bool has_results(const OperatorHandle &op) {
-  return std::ranges::any_of(op.schema().returns(), [](const c10::Argument &result) {
-    return result.alias_info() == nullptr || !result.alias_info()->isWrite();
-  });
+size_t count_fresh_results(const OperatorHandle &op) {
+  return static_cast<size_t>(
+      std::ranges::count_if(op.schema().returns(), [](const c10::Argument &result) {
+        return result.alias_info() == nullptr || !result.alias_info()->isWrite();
+      }));
 }
 
 } // namespace
@@ -45,8 +46,8 @@ BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_k
       is_blocked_(is_blocked(op.operator_name())),
       refuses_rng_(rng == Rng::kRefused && uses_rng(op)),
       has_kernel_(op.hasComputedKernelForDispatchKey(kernel_key)),
-      returns_object_(returns_object(op)), has_results_(has_results(op)),
-      is_pointwise_(op.hasTag(at::Tag::pointwise)), is_dense_(kernel_key == c10::DispatchKey::CPU),
+      returns_object_(returns_object(op)), fresh_results_(count_fresh_results(op)),
+      traits_(kernel_traits(op)), is_dense_(kernel_key == c10::DispatchKey::CPU),
       is_copy_(!is_dense_ && copies_composites(name_)), is_view_(is_view(op)),
       is_indexing_(has_data_dependent_size(name_)), can_queue_(false),
       host_result_(host_result(name_)) {
@@ -126,7 +127,7 @@ void BoxedOperator::substitute_arguments(Call &call) const {
       }
       value = std::move(twins);
     } else if (value.isScalar()) {
-      devices.check_number();
+      devices.check_scalar(value.isComplexDouble());
     } else {
       devices.skip();
     }
@@ -139,11 +140,14 @@ void BoxedOperator::substitute_arguments(Call &call) const {
   if (is_copy_) {
     const auto &to = call.substituted.front();
     call.device = to.written ? to.tensor.device().index() : static_cast<c10::DeviceIndex>(-1);
+    call.placement = Placement::all();
     return;
   }
   call.device = named_device >= 0 ? static_cast<c10::DeviceIndex>(named_device) : devices.index();
-  if (is_pointwise_ || !has_results_) {
-    call.host_bytes = devices.host_bytes(has_results_);
+  call.placement = is_dense_ ? devices.placement(traits_, fresh_results_)
+                             : std::optional(Placement::all());
+  if (!call.placement.has_value() && !can_queue_) { // such an operator has no plans
+    call.placement = Placement();
   }
 }
 
@@ -177,15 +181,17 @@ void BoxedOperator::launch(Call &call, bool wants_queue) {
     capture(call);
     return;
   }
+  const bool may_be_queued =
+      can_queue_ && may_queue() && (wants_queue || !is_idle(call.device));
   OutputPlans::Key key;
   std::shared_ptr<OutputPlan> plan;
-  if (can_queue_ && may_queue() && (wants_queue || !is_idle(call.device)) && make_key(call, key)) {
+  if ((may_be_queued || !call.placement.has_value()) && make_key(call, key)) {
     plan = plans_.find(key);
-    if (try_queue(call, plan)) {
+    if (may_be_queued && try_queue(call, plan)) {
       return;
     }
   }
-  run_inline(call, std::move(key), plan != nullptr);
+  run_inline(call, std::move(key), plan);
 }
 
 // Returns false without a plan that allows it.
@@ -220,7 +226,12 @@ void BoxedOperator::capture(Call &call) {
 }
 
 // Runs the kernel on this thread. An empty `key` means that nothing can be learned from the run.
-void BoxedOperator::run_inline(Call &call, OutputPlans::Key key, bool has_plan) {
+// `plan` is null if there is none.
+void BoxedOperator::run_inline(Call &call, OutputPlans::Key key,
+                               const std::shared_ptr<OutputPlan> &plan) {
+  if (!call.placement.has_value()) {
+    call.placement = plan != nullptr ? plan->results : Placement();
+  }
   std::optional<ThreadCount> threads;
   if (can_queue_) { // as many as on a worker
     threads.emplace(threads_inline(call.elements));
@@ -230,10 +241,10 @@ void BoxedOperator::run_inline(Call &call, OutputPlans::Key key, bool has_plan) 
     guard.emplace(call.device >= 0 ? call.device
                                    : call.substituted.front().tensor.device().index());
   }
-  if (key.empty()) {
+  if (key.empty() || (plan != nullptr && !is_long(call.elements))) {
     run_kernel(call, nullptr);
   } else {
-    run_and_learn(call, std::move(key), has_plan);
+    run_and_learn(call, std::move(key), plan != nullptr);
   }
   write_back_all(call.substituted, call.device);
   return_results(call.stack, op_.schema().returns().size(), host_result_, call.substituted,
@@ -243,7 +254,8 @@ void BoxedOperator::run_inline(Call &call, OutputPlans::Key key, bool has_plan) 
 void BoxedOperator::run_kernel(const Call &call, Allocations *allocations) const {
   try {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const AllocatorOverride on_device(call.device, allocations, call.host_bytes);
+    const auto placement = call.device >= 0 ? *call.placement : Placement();
+    const AllocatorOverride on_device(call.device, placement, allocations);
     if (is_dense_) {
       op_.redispatchBoxed(kCpuKernel, call.stack);
     } else {

@@ -9,7 +9,10 @@
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
 
+#include <optional>
+
 #include "launch/argument_devices.h"
+#include "launch/kernel_memory.h"
 #include "launch/output_plan.h"
 #include "launch/queued_launch.h"
 #include "launch/substitution.h"
@@ -46,7 +49,7 @@ private:
     SubstitutedList substituted{};
     int64_t elements = 0;
     c10::DeviceIndex device = -1; // where the kernel allocates; -1: on the host
-    uint8_t host_bytes = 0;       // see ArgumentDevices::host_bytes
+    std::optional<Placement> placement{}; // nothing: only a plan knows it
   };
 
   void check_supported() const;
@@ -59,7 +62,7 @@ private:
   void launch(Call &call, bool wants_queue);
   void capture(Call &call);
   bool try_queue(Call &call, const std::shared_ptr<OutputPlan> &plan);
-  void run_inline(Call &call, OutputPlans::Key key, bool has_plan);
+  void run_inline(Call &call, OutputPlans::Key key, const std::shared_ptr<OutputPlan> &plan);
   void run_kernel(const Call &call, Allocations *allocations) const;
 
   bool make_key(const Call &call, OutputPlans::Key &key) const;
@@ -73,8 +76,8 @@ private:
   bool refuses_rng_;
   bool has_kernel_;
   bool returns_object_;
-  bool has_results_; // besides the arguments that it writes to
-  bool is_pointwise_;
+  size_t fresh_results_; // besides the arguments that it writes to
+  KernelTraits traits_;
   bool is_dense_;    // all tensor arguments are strided
   bool is_copy_;     // of a composite tensor, between any two devices or a device and the host
   bool is_view_;     // does not read memory

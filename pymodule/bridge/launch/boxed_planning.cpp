@@ -56,19 +56,22 @@ bool BoxedOperator::make_key(const Call &call, OutputPlans::Key &key) const {
 }
 
 void BoxedOperator::run_and_learn(const Call &call, OutputPlans::Key key, bool has_plan) {
+  const auto began_ns = now_ns();
+  if (has_plan) {
+    run_kernel(call, nullptr);
+    cost_.note(call.elements, now_ns() - began_ns);
+    return;
+  }
   Allocations allocations;
   WarningRecorder warnings;
-  const auto began_ns = now_ns();
   {
     const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
     run_kernel(call, &allocations);
   }
   cost_.note(call.elements, now_ns() - began_ns);
-  if (has_plan) {
-    return;
-  }
   auto plan =
-      make_output_plan(*call.stack, op_.schema().returns().size(), call.substituted, allocations);
+      make_output_plan(*call.stack, op_.schema().returns().size(), call.substituted, allocations,
+                       traits_.memory);
   if (warnings.any()) {
     plan->can_be_queued = false;
   }
@@ -91,7 +94,7 @@ std::shared_ptr<OutputPlan> BoxedOperator::plan_from_placeholders(const Call &ca
     }
     Allocations allocations;
     {
-      const auto dry_run = AllocatorOverride::dry_run(&allocations, call.host_bytes);
+      const AllocatorOverride to_host(&allocations);
       op_.redispatchBoxed(kCpuKernel, &stack);
     }
     for (const auto &each : substituted) {
@@ -99,7 +102,8 @@ std::shared_ptr<OutputPlan> BoxedOperator::plan_from_placeholders(const Call &ca
         each.tensor.resize_(each.twin.sizes()); // now, so that no replay has to
       }
     }
-    return make_output_plan(stack, op_.schema().returns().size(), substituted, allocations);
+    return make_output_plan(stack, op_.schema().returns().size(), substituted, allocations,
+                            traits_.memory);
   };
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {

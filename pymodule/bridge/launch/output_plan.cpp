@@ -149,9 +149,6 @@ bool plan_result(const at::Tensor &result, c10::ArrayRef<Substituted> substitute
     planned.kind = PlannedTensor::Kind::kEmpty;
     return true;
   }
-  if (!is_fresh(result)) {
-    return false;
-  }
   // The kernel may have freed memory and got the same address again: the last allocation counts.
   const auto &list = allocations.list;
   const auto found = std::ranges::find(list.rbegin(), list.rend(), result.storage().data(),
@@ -173,19 +170,22 @@ bool plan_result(const at::Tensor &result, c10::ArrayRef<Substituted> substitute
   return true;
 }
 
-// If a kernel allocates more often, a queued launch gets its temporary memory from the host.
-constexpr size_t kMaxPlannedAllocations = 64;
-
-void plan_temporaries(const Allocations &allocations, OutputPlan &plan) {
-  const auto &list = allocations.list;
-  if (allocations.has_raw || list.size() > kMaxPlannedAllocations) {
-    return;
-  }
-  for (size_t n = 0; n < list.size(); ++n) {
-    if (list[n].is_freed) {
-      plan.temporaries.push_back({{AllocationIndex::Kind::kNth, n}, list[n].bytes});
+Placement placement_of(const std::vector<PlannedReturn> &returns) {
+  Placement placement;
+  for (const auto &each : returns) {
+    for (const auto &tensor : each.tensors) {
+      if (tensor.kind != PlannedTensor::Kind::kFresh) {
+        continue;
+      }
+      if (tensor.allocation.kind == AllocationIndex::Kind::kNth &&
+          tensor.allocation.n < Placement::kMaxNth) {
+        placement.nth |= int64_t{1} << tensor.allocation.n;
+      } else if (tensor.allocation.kind == AllocationIndex::Kind::kFirstOfItsSize) {
+        placement.of_bytes = tensor.bytes; // of several results the last one
+      }
     }
   }
+  return placement;
 }
 
 bool is_unchanged(const Substituted &each) {
@@ -263,7 +263,7 @@ void OutputPlans::add_locked(Key key, std::shared_ptr<OutputPlan> plan) {
 
 std::shared_ptr<OutputPlan> make_output_plan(const torch::jit::Stack &stack, size_t returns,
                                              c10::ArrayRef<Substituted> substituted,
-                                             const Allocations &allocations) {
+                                             const Allocations &allocations, KernelMemory memory) {
   auto plan = std::make_shared<OutputPlan>();
   bool can_be_queued = std::ranges::all_of(substituted, &is_unchanged);
   for (auto value = stack.end() - static_cast<std::ptrdiff_t>(returns); value != stack.end();
@@ -271,7 +271,8 @@ std::shared_ptr<OutputPlan> make_output_plan(const torch::jit::Stack &stack, siz
     auto &planned = plan->returns.emplace_back();
     planned.is_list = value->isTensorList();
     if (!planned.is_list && !value->isTensor()) {
-      return plan;
+      can_be_queued = false;
+      continue;
     }
     for (const auto &tensor :
          planned.is_list ? value->toTensorVector() : std::vector<at::Tensor>{value->toTensor()}) {
@@ -280,8 +281,14 @@ std::shared_ptr<OutputPlan> make_output_plan(const torch::jit::Stack &stack, siz
     }
   }
   plan->can_be_queued = can_be_queued && have_own_memory(plan->returns);
-  if (plan->can_be_queued) {
-    plan_temporaries(allocations, *plan);
+  plan->results =
+      memory == KernelMemory::kAsOnCuda ? Placement::all() : placement_of(plan->returns);
+  if (memory == KernelMemory::kAsOnCuda) {
+    for (const auto &each : allocations.list) {
+      if (each.is_freed) {
+        plan->temporaries.push_back(each.bytes);
+      }
+    }
   }
   return plan;
 }

@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "launch/kernel_memory.h"
 #include "launch/substitution.h"
 #include "memory/allocation/memory.h"
 
@@ -51,20 +52,16 @@ struct PlannedReturn {
 struct OutputPlan {
   std::atomic<bool> can_be_queued{false};
   std::vector<PlannedReturn> returns;
-
-  // Memory that the kernel allocates and frees while it runs.
-  struct Temporary {
-    AllocationIndex allocation;
-    size_t bytes;
-  };
-  std::vector<Temporary> temporaries;
+  Placement results; // which allocations become results
+  // What the launch allocates on the device and frees when it is submitted, in bytes.
+  std::vector<size_t> temporaries;
 };
 
 // Makes a plan from a launch that has run. Its `returns` results are on top of the stack, as the
-// kernel returned them; `allocations` are those that it made.
+// kernel returned them; `allocations` are those that it made. `memory` is the operator's kind.
 std::shared_ptr<OutputPlan> make_output_plan(const torch::jit::Stack &stack, size_t returns,
                                              c10::ArrayRef<Substituted> substituted,
-                                             const Allocations &allocations);
+                                             const Allocations &allocations, KernelMemory memory);
 
 // The plans of one operator, a cache that drops the least recently used ones. Thread-safe.
 class OutputPlans {

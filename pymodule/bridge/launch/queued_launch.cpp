@@ -59,14 +59,13 @@ public:
     stack->erase(first, stack->end());
   }
 
-  // Allocates the kernel's temporary memory, which the caller owns. Call it before push_results().
-  std::vector<Block> allocate_temporaries() {
+  // Allocates what the launch holds until it has its place on the stream. If it were freed earlier,
+  // another thread could get the memory and submit its work first. Call it before push_results().
+  std::vector<Block> allocate_temporaries() const {
     std::vector<Block> blocks;
-    for (const auto &[allocation, bytes] : plan_->temporaries) {
+    for (const auto bytes : plan_->temporaries) {
       blocks.emplace_back(allocate_block(device_, bytes), &free_block);
-      reserve(allocation, *blocks.back(), bytes);
     }
-    temporaries_ = blocks.size();
     return blocks;
   }
 
@@ -163,11 +162,7 @@ private:
   }
 
   void check_results(const torch::jit::Stack &stack) {
-    for (size_t i = 0; i < temporaries_; ++i) {
-      require(!reservations_[i].is_held,
-              "the kernel kept temporary memory that the plan expects it to free");
-    }
-    size_t reservation = temporaries_;
+    size_t reservation = 0;
     for (size_t i = 0; i < plan_->returns.size(); ++i) {
       const auto &planned = plan_->returns[i];
       if (planned.is_list) {
@@ -232,9 +227,7 @@ private:
   int64_t queued_on_idle_ns_ = 0; // 0: the stream was busy
   torch::jit::Stack stack_;
   torch::jit::Stack replayed_; // while a replay runs
-  // One per temporary allocation, then one per fresh result, in order.
-  c10::SmallVector<Reservations::Reservation, 2> reservations_;
-  size_t temporaries_ = 0;
+  c10::SmallVector<Reservations::Reservation, 2> reservations_; // one per fresh result, in order
   std::unique_ptr<Observer::LaunchObserver> observer_; // null: none
 };
 
@@ -245,8 +238,6 @@ void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_
                   LaunchCost &cost, int64_t elements, c10::DeviceIndex device) {
   auto launch = std::make_unique<QueuedLaunch>(op, plan, cost, elements, device);
   launch->take_arguments(stack, arguments);
-  // Freed when the launch has its place on the stream. If it were freed earlier, another thread
-  // could get the memory and submit its work first.
   const auto temporaries = launch->allocate_temporaries();
   launch->push_results(stack, substituted);
   int stream = OPENREG_STREAM_DEFAULT;

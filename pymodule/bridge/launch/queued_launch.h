@@ -2,10 +2,10 @@
 // the call from an output plan (output_plan.h).
 //
 // The worker runs the CPU kernel on the twins that it got at the launch. Like a GPU kernel, it
-// holds addresses and shapes and keeps no memory alive. The launch allocates all device memory that
-// the plan names, temporary memory included. It frees the temporary memory as soon as it has its
-// place on the stream. Whatever else the kernel allocates is host memory. If a kernel raises or its
-// results differ from the plan, the device has failed: the next synchronization raises the error.
+// holds addresses and shapes and keeps no memory alive. The launch allocates the results' memory,
+// and the plan's temporary memory, which it frees as soon as it has its place on the stream. What
+// the kernel allocates for itself is host memory. If a kernel raises or its results differ from
+// the plan, the device has failed: the next synchronization raises the error.
 //
 // On a capturing stream the launch becomes a node of the graph. Each replay does what the worker
 // does once.

@@ -75,8 +75,8 @@ at::Tensor return_alias(at::Tensor &&result, c10::ArrayRef<const at::Tensor *> a
       return share_storage(*argument, std::move(result));
     }
   }
-  if (host->data_ptr().get_deleter() == &free_override_block && host->data_ptr().get() == nullptr) {
-    return adopt_empty_result(std::move(result), device, last_launch);
+  if (impl->unsafe_storage().use_count() == 1) {
+    return move_result(std::move(result), device, last_launch);
   }
   auto copy = at::empty_strided(result.sizes(), result.strides(),
                                 result.options().device(c10::Device(kDeviceType, device)));

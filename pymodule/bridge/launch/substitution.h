@@ -9,7 +9,7 @@
 //   4. returns the results as device tensors:
 //        - a result in memory that the kernel allocated is adopted, without a copy;
 //        - a result that is an argument's twin, or a view of one, becomes the argument, or a view;
-//        - a result in other memory, such as a constant of the kernel, is copied to the device.
+//        - a result in host memory is moved to the device (kernel_memory.h).
 // Typed launches (typed.h) do this for operators that are known at compile time. Boxed launches
 // (boxed_operator.h) do it for every other operator that has a CPU kernel.
 #pragma once
@@ -41,7 +41,7 @@ inline bool is_fresh(const at::Tensor &result) {
 }
 
 // Returns the device tensor for a kernel's result that does not own fresh device memory: an
-// argument, a view of one, or a copy. `arguments` are the launch's device tensors.
+// argument, a view of one, or a tensor in new memory. `arguments` are the launch's device tensors.
 at::Tensor return_alias(at::Tensor &&result, c10::ArrayRef<const at::Tensor *> arguments,
                         c10::DeviceIndex device);
 

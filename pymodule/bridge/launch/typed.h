@@ -35,7 +35,9 @@ template <class T> struct TypedArgument { // not a tensor: passed through
 };
 
 template <> struct TypedArgument<at::Scalar> {
-  static void check(ArgumentDevices &devices, const at::Scalar &) { devices.check_number(); }
+  static void check(ArgumentDevices &devices, const at::Scalar &scalar) {
+    devices.check_scalar(scalar.isComplex());
+  }
   template <class U> static U &&twin(U &&value) { return std::forward<U>(value); }
 };
 
@@ -185,6 +187,11 @@ template <class Op> constexpr bool is_composed = requires {
   Op::kIsComposed;
 };
 
+// The number of tensors that an operator returns.
+template <class Result> constexpr size_t count_results = std::is_same_v<Result, at::Tensor> ? 1 : 0;
+template <class... Results>
+constexpr size_t count_results<std::tuple<Results...>> = (count_results<Results> + ... + 0);
+
 template <class Arg> constexpr bool is_written = std::is_same_v<Arg, at::Tensor &>;
 
 template <class Op, class Schema> struct TypedLaunch;
@@ -195,12 +202,20 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
     (Typed<Args>::check(devices, args), ...);
     (check_written<Args>(devices, args), ...);
     const auto device = devices.index();
+    auto placement = Placement::all();
+    if constexpr (has_cpu_kernel<Op>) {
+      const auto known = devices.placement(traits(), kResults);
+      if (!known.has_value()) {
+        return launch_boxed(&BoxedOperator::run, args...);
+      }
+      placement = *known;
+    }
     std::optional<LongLaunch> long_launch;
     if constexpr (has_cpu_kernel<Op>) {
       if (is_long(devices.elements())) {
         long_launch.emplace(boxed().cost(), devices.elements(), device);
         if (long_launch->is_queued()) {
-          return queue(args...);
+          return launch_boxed(&BoxedOperator::queue, args...);
         }
       }
     }
@@ -211,7 +226,7 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
         if (long_launch.has_value()) {
           long_launch->set_queued();
         }
-        return queue(args...);
+        return launch_boxed(&BoxedOperator::queue, args...);
       }
       if constexpr (is_composed<Op>) {
         if (is_capturing(device)) {
@@ -225,8 +240,7 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
       share.emplace(threads);
     }
     if constexpr (kWritten == 0) {
-      const AllocatorOverride on_device(
-          device, nullptr, is_pointwise() ? devices.host_bytes(/*has_results=*/true) : uint8_t{0});
+      const AllocatorOverride on_device(device, placement);
       return return_result(
           device, Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...),
           args...);
@@ -236,8 +250,7 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
       Written<kWritten> written; // the twins before the kernel resizes them
       std::apply([&](auto &...each) { (add_written<Args>(written, args, each), ...); }, twins);
       try {
-        const AllocatorOverride on_device(device, nullptr,
-                                          devices.host_bytes(/*has_results=*/false));
+        const AllocatorOverride on_device(device, placement);
         redispatch(twins, std::index_sequence_for<Args...>());
       } catch (...) {
         written.write_back(); // a kernel may resize before it fails
@@ -268,6 +281,7 @@ private:
   static inline uint64_t rare_dtypes_ = 0;
   static inline const ByDtype *by_dtype_ = nullptr;
   static constexpr size_t kWritten = (static_cast<size_t>(is_written<Args>) + ... + 0);
+  static constexpr size_t kResults = kWritten > 0 ? 0 : count_results<Result>;
 
   static BoxedOperator &boxed() {
     static BoxedOperator op(
@@ -276,17 +290,16 @@ private:
     return op;
   }
 
-  static bool is_pointwise() {
-    static const bool is = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow(Op::name, Op::overload_name)
-                               .hasTag(at::Tag::pointwise);
-    return is;
+  static const KernelTraits &traits() {
+    static const auto traits = kernel_traits(
+        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name));
+    return traits;
   }
 
-  // A queued launch is long enough for boxing not to matter.
-  static Result queue(Args... args) {
+  // A launch that is queued or needs a plan is long enough for boxing not to matter.
+  static Result launch_boxed(void (BoxedOperator::*launch)(torch::jit::Stack *), Args... args) {
     auto stack = c10::impl::boxArgs<Args...>(args...);
-    boxed().queue(&stack);
+    (boxed().*launch)(&stack);
     return unbox(stack, args...);
   }
 

@@ -121,6 +121,7 @@ PYBIND11_MODULE(_C, module) {
       .def("allocate", &ReservedMemory::allocate)
       .def_static("free", &ReservedMemory::free)
       .def_property_readonly("is_held", &ReservedMemory::is_held);
+  module.def("_misplaced_allocations", &misplaced_allocations);
 
   module.def("default_generator", &default_generator);
 

@@ -3,6 +3,7 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
+#include <cstring>
 #include <mutex>
 
 #include "compat/tensor_shape.h"
@@ -33,7 +34,7 @@ c10::DataPtr kernel_pointer(const void *device_address) {
 c10::intrusive_ptr<c10::StorageImpl> make_twin_storage(const c10::StorageImpl &storage) {
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
                                                storage.nbytes(), kernel_pointer(storage.data()),
-                                               override_allocator(), storage.resizable());
+                                               resize_allocator(), storage.resizable());
 }
 
 // The context of a DataPtr to memory that is not a block: the original DataPtr, which frees the
@@ -182,6 +183,22 @@ openreg_block *take_block(c10::StorageImpl *host) {
   return block;
 }
 
+// The same for any CPU storage. Host memory is copied to a new block and freed.
+openreg_block *take_memory(c10::StorageImpl *host, c10::DeviceIndex device) {
+  if (is_from_override(host->data_ptr())) {
+    return take_block(host);
+  }
+  auto *block = allocate_block(device, host->nbytes());
+  auto pointer = kernel_pointer(block->address);
+  if (host->nbytes() > 0) {
+    std::memcpy(pointer.get(), host->data(), host->nbytes());
+  }
+  host->_mutable_data_ptr_no_checks() = std::move(pointer);
+  c10::raw::intrusive_ptr::incref(host);
+  block->user = host;
+  return block;
+}
+
 } // namespace
 
 DeviceTensor::DeviceTensor(c10::Storage &&storage, caffe2::TypeMeta dtype)
@@ -319,16 +336,12 @@ at::Tensor adopt_result(at::Tensor &&result, const char *operator_name) {
                                                std::move(result));
 }
 
-at::Tensor adopt_empty_result(at::Tensor &&result, c10::DeviceIndex device,
-                              const char *operator_name) {
+at::Tensor move_result(at::Tensor &&result, c10::DeviceIndex device, const char *operator_name) {
   check_dtype(result.dtype(), operator_name);
   auto *host = result.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  auto *block = allocate_block(device, 0);
-  auto storage = make_storage(block, 0);
-  host->_mutable_data_ptr_no_checks() = kernel_pointer(block->address);
-  c10::raw::intrusive_ptr::incref(host);
-  block->user = host;
-  return at::detail::make_tensor<DeviceTensor>(std::move(storage), std::move(result));
+  const auto bytes = host->nbytes();
+  return at::detail::make_tensor<DeviceTensor>(make_storage(take_memory(host, device), bytes),
+                                               std::move(result));
 }
 
 at::Tensor share_storage(const at::Tensor &base, at::Tensor &&result) {
@@ -340,14 +353,16 @@ void write_back(const at::Tensor &tensor, const at::Tensor &twin) {
   auto *to = tensor.unsafeGetTensorImpl();
   const auto *from = twin.unsafeGetTensorImpl();
   auto *host = from->unsafe_storage().unsafeGetStorageImpl();
-  if (is_from_override(host->data_ptr())) [[unlikely]] {
-    auto *storage = to->unsafe_storage().unsafeGetStorageImpl();
-    if (twin_storage_of(*storage) == host) { // it grew
-      storage->set_data_ptr_noswap(device_pointer(take_block(host)));
-      storage->set_nbytes(host->nbytes());
-    } else { // the kernel set another storage
-      to->set_storage_keep_dtype(make_storage(take_block(host), host->nbytes()));
-    }
+  if (from == to) { // a host tensor
+    return;
+  }
+  auto *storage = to->unsafe_storage().unsafeGetStorageImpl();
+  if (twin_storage_of(*storage) != host) [[unlikely]] { // the kernel set another storage
+    to->set_storage_keep_dtype(
+        make_storage(take_memory(host, tensor.device().index()), host->nbytes()));
+  } else if (is_from_override(host->data_ptr())) [[unlikely]] { // it grew
+    storage->set_data_ptr_noswap(device_pointer(take_block(host)));
+    storage->set_nbytes(host->nbytes());
   }
   if (!same_shape(*from, *to)) {
     to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());

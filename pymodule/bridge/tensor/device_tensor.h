@@ -106,16 +106,16 @@ at::Tensor make_tensor(c10::Storage storage, caffe2::TypeMeta dtype);
 // tensor. The result becomes its twin. No bytes move. Raises TypeError for an unsupported dtype.
 at::Tensor adopt_result(at::Tensor &&result, const char *operator_name);
 
-// The same for a result of 0 bytes, which has no memory.
-at::Tensor adopt_empty_result(at::Tensor &&result, c10::DeviceIndex device,
-                              const char *operator_name);
+// The same for a result in host memory that no other tensor shows. The bytes are copied to a new
+// block, and the host memory is freed. Call it within inline work on the device's current stream.
+at::Tensor move_result(at::Tensor &&result, c10::DeviceIndex device, const char *operator_name);
 
 // Makes a view of `base` with the metadata of `result`, a CPU tensor over base's twin storage. The
 // result becomes the view's twin.
 at::Tensor share_storage(const at::Tensor &base, at::Tensor &&result);
 
-// Call this after a kernel wrote to a twin. Moves memory that grew to the device storage, and
-// copies changed sizes and strides to the tensor.
+// Call this after a kernel wrote to a twin. Gives the device storage memory that grew, or that the
+// kernel set, and copies changed sizes and strides to the tensor.
 void write_back(const at::Tensor &tensor, const at::Tensor &twin);
 
 // Moves a device storage to a new block of `bytes`, and copies the content that fits, ordered on

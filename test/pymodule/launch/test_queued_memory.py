@@ -1,4 +1,4 @@
-"""Memory of queued launches: temporary memory of kernels counts as in inline launches."""
+"""Memory of queued launches: temporary memory counts as in inline launches."""
 
 import gc
 import threading
@@ -17,15 +17,17 @@ def matrix():
     return torch.rand(ROWS, COLUMNS, device=DEVICE) + 1
 
 
-# Each operator, and whether its kernel allocates temporary memory.
+# Each operator, and whether it has temporary memory on a GPU. Of the others only the CPU's kernels
+# have some.
 OPERATORS = {
     "add": (lambda x: x + x, False),
     "sum": (lambda x: x.sum(0), False),
-    "softmax of a transposed matrix": (lambda x: x.t().softmax(0), True),
+    "softmax of a transposed matrix": (lambda x: x.t().softmax(0), False),
     "cumulative maximum": (lambda x: x.t().cummax(1), False),
-    "sort of a transposed matrix": (lambda x: x.t().sort(1), True),
-    "inverse": (lambda x: torch.linalg.inv_ex(x[:, :ROWS]), True),
-    "log softmax": (lambda x: x.t().log_softmax(0), True),
+    "sort of a transposed matrix": (lambda x: x.t().sort(1), False),
+    "inverse": (lambda x: torch.linalg.inv_ex(x[:, :ROWS]), False),
+    "log softmax": (lambda x: x.t().log_softmax(0), False),
+    "logarithm of a sum": (lambda x: x.logsumexp(0), True),
     "layer norm": (lambda x: F.layer_norm(x.t(), (ROWS,)), True),
     "instance norm": (lambda x: F.batch_norm(x.t(), None, None, training=True), True),
 }
@@ -76,7 +78,7 @@ def test_temporary_memory_is_not_reused_before_the_launch_is_queued():
 
     def work(results):
         for _ in range(600):
-            results.append((x * 2 * 2).sum())  # the kernel allocates a tensor for the number
+            results.append((x * 2 * 2).logsumexp(0))
 
     results = [[] for _ in range(4)]
     threads = [threading.Thread(target=work, args=(each,)) for each in results]
@@ -84,7 +86,8 @@ def test_temporary_memory_is_not_reused_before_the_launch_is_queued():
         thread.start()
     for thread in threads:
         thread.join()
-    assert {result.item() for each in results for result in each} == {16.0}
+    expected = torch.full((4,), 4.0).logsumexp(0).item()
+    assert {result.item() for each in results for result in each} == {expected}
 
 
 @pytest.mark.parametrize("name", OPERATORS)

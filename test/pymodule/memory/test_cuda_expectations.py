@@ -160,15 +160,7 @@ def test_matrix_product_needs_no_more_when_it_broadcasts():
     assert most_used_by(torch.bmm, expanded, b) == of_matmul
 
 
-OF_NUMBERS = pytest.mark.xfail(
-    strict=True, reason="the size, of more than 16 elements, distinguishes a number from a result"
-)
-OF_KERNELS = pytest.mark.xfail(
-    strict=True, reason="what the kernel of the CPU allocates for itself is device memory"
-)
-
-
-@pytest.mark.parametrize("elements", [1000, pytest.param(16, marks=OF_NUMBERS)])
+@pytest.mark.parametrize("elements", [1000, 16])
 @pytest.mark.parametrize("operator", [lambda x: x + 1, lambda x: 1 - x, lambda x: x > 0])
 def test_number_beside_a_tensor_takes_no_memory(operator, elements):
     assert count_allocations(operator, torch.ones(elements, device=DEVICE)) == 1
@@ -181,14 +173,23 @@ def test_number_beside_a_tensor_takes_no_memory(operator, elements):
         torch.norm,
         torch.cumsum,
         torch.nn.functional.softplus,
-        pytest.param(torch.mean, marks=OF_KERNELS),
-        pytest.param(torch.std, marks=OF_KERNELS),
-        pytest.param(lambda x: x // 2, marks=OF_KERNELS),
+        torch.mean,
+        torch.std,
+        lambda x: x // 2,
     ],
 )
 def test_operator_takes_the_memory_of_its_result_alone(operator):
     arguments = (0,) if operator is torch.cumsum else ()
     assert count_allocations(operator, torch.rand(1000, device=DEVICE), *arguments) == 1
+
+
+@pytest.mark.parametrize("elements", [10, 10_000])
+@pytest.mark.parametrize("dtypes", [("float32", "bfloat16"), ("int32", "float64"), ("int64", "int32")])
+def test_arguments_of_two_dtypes_take_no_memory(dtypes, elements):
+    a, b = (torch.ones(elements, dtype=getattr(torch, each), device=DEVICE) for each in dtypes)
+    for _ in range(2):  # the second launch knows what the first one returned
+        assert count_allocations(torch.add, a, b) == 1
+        assert count_allocations(torch.div, a, b) == 1
 
 
 def count_allocations(operator, *arguments):

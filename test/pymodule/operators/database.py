@@ -10,6 +10,7 @@ import sys
 import warnings
 
 import torch
+import torch_openreg
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves
 
@@ -87,6 +88,14 @@ def what_fails(info):
                 yield f"gradient of {info.full_name} {name_of(dtype)}", said
 
 
+def what_is_misplaced(info):
+    """Return the operator if its kernels freed what the launch took for a result."""
+    before = torch_openreg._C._misplaced_allocations()
+    for dtype in sorted(info.dtypesIfCUDA, key=str):
+        runs(call, info, first_samples(info, dtype))
+    return [info.full_name] if torch_openreg._C._misplaced_allocations() > before else []
+
+
 def what_runs(info):
     """Return the pairs that run although CUDA lacks them and only the CPU supports them."""
     on_cuda = set(info.dtypesIfCUDA)
@@ -105,7 +114,9 @@ def main():
     torch.mtia.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None
     failing = {pair: said for info in op_db for pair, said in what_fails(info)}
     running = [pair for info in op_db for pair in what_runs(info)]
-    json.dump({"failing": failing, "running": running}, sys.stdout)
+    misplaced = [name for info in op_db for name in what_is_misplaced(info)]
+    report = {"failing": failing, "running": running, "misplaced": misplaced}
+    json.dump(report, sys.stdout)
 
 
 if __name__ == "__main__":

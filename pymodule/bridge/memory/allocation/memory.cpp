@@ -2,7 +2,9 @@
 
 #include <c10/core/StorageImpl.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 
 #include "compat/caching_allocators.h"
@@ -54,15 +56,28 @@ void free_block(void *context) {
   openreg_block_free(block);
 }
 
+namespace {
+std::atomic<int64_t> misplaced{0};
+} // namespace
+
+int64_t misplaced_allocations() {
+  return misplaced.load(std::memory_order_relaxed);
+}
+
 void free_override_block(void *address) {
   auto *block = address == nullptr ? nullptr : block_at(address);
-  if (block != nullptr && block->user == kOverrideBlock) {
-    if (auto *log = AllocatorOverride::current_.log; log != nullptr) {
-      log->note_free(address);
-    }
-    block->user = nullptr;
-    free_block(block);
+  if (block == nullptr || block->user != kOverrideBlock) {
+    return;
   }
+  if (AllocatorOverride::current_.where == AllocatorOverride::Where::kDevice &&
+      AllocatorOverride::current_.placement.nth != Placement::kAll) [[unlikely]] {
+    misplaced.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (auto *log = AllocatorOverride::current_.log; log != nullptr) {
+    log->note_free(address);
+  }
+  block->user = nullptr;
+  free_block(block);
 }
 
 void Allocations::note_free(const void *kernel_address) {
@@ -194,48 +209,43 @@ public:
 class OverrideAllocator final : public c10::Allocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
-    const auto [where, device, host_bytes, log] = AllocatorOverride::current_;
-    if (where == AllocatorOverride::Where::kReserved) {
+    auto &current = AllocatorOverride::current_;
+    if (current.where == AllocatorOverride::Where::kReserved) {
       return allocate_reserved(bytes);
     }
-    if (where == AllocatorOverride::Where::kHost) {
+    if (current.where == AllocatorOverride::Where::kHost && current.log == nullptr) {
       return host_->allocate(bytes);
     }
     if (bytes == 0) {
       return {nullptr, nullptr, &free_override_block, c10::Device(c10::DeviceType::CPU)};
     }
-    if (bytes <= host_bytes) {
-      return host_->allocate(bytes);
+    const bool on_device = goes_to_device(current.placement, bytes);
+    if (current.log == nullptr) {
+      return on_device ? allocate_on_device(bytes) : host_->allocate(bytes);
     }
-    if (where == AllocatorOverride::Where::kDryRun) {
-      auto *address = host_->raw_allocate(bytes);
-      log->list.push_back({address, bytes});
-      return {address, address, &free_dry_run, c10::Device(c10::DeviceType::CPU)};
-    }
-    auto *block = allocate_block(device, bytes);
+    auto memory = on_device ? allocate_on_device(bytes) : allocate_recorded(bytes);
+    current.log->list.push_back({memory.get(), bytes});
+    return memory;
+  }
+
+  static c10::DataPtr allocate_on_device(size_t bytes) {
+    auto *block = allocate_block(AllocatorOverride::current_.device, bytes);
     block->user = kOverrideBlock;
     auto *address = kernel_address(block->address);
-    if (log != nullptr) {
-      log->list.push_back({address, bytes});
-    }
     return {address, address, &free_override_block, c10::Device(c10::DeviceType::CPU)};
   }
 
   // Raw memory may be freed outside of the override that allocated it, and the other way round.
   c10::DeleterFnPtr raw_deleter() const override {
     return [](void *address) {
+      if (AllocatorOverride::current_.log != nullptr) {
+        AllocatorOverride::current_.log->has_raw = true;
+      }
       if (openreg_arena_device_of(openreg_device_view(address)) < 0) {
-        const auto &current = AllocatorOverride::current_;
-        if (current.where == AllocatorOverride::Where::kDryRun) {
-          current.log->has_raw = true;
-        }
         the_override_allocator.free_of_host(address);
       } else if (Reservations::current_ != nullptr) { // the reservation's owner frees it
         free_reserved(address);
       } else {
-        if (AllocatorOverride::current_.log != nullptr) {
-          AllocatorOverride::current_.log->has_raw = true;
-        }
         free_override_block(address);
       }
     };
@@ -243,7 +253,7 @@ public:
 
   bool is_simple_data_ptr(const c10::DataPtr &pointer) const override {
     return pointer.get_deleter() != &free_override_block &&
-           pointer.get_deleter() != &free_dry_run && pointer.get_deleter() != &free_reserved &&
+           pointer.get_deleter() != &free_recorded && pointer.get_deleter() != &free_reserved &&
            host_->is_simple_data_ptr(pointer);
   }
 
@@ -267,6 +277,26 @@ private:
     for (auto &reservation : Reservations::current_->reservations_) {
       reservation.is_held &= reservation.memory.kernel_address != address;
     }
+  }
+
+  c10::DataPtr allocate_recorded(size_t bytes) {
+    auto *address = host_->raw_allocate(bytes);
+    return {address, address, &free_recorded, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  // Counts the allocation.
+  static bool goes_to_device(Placement &placement, size_t bytes) {
+    if (bytes <= placement.host_bytes) {
+      return false;
+    }
+    if (placement.of_bytes != 0) {
+      const bool is_first = placement.of_bytes == bytes;
+      placement.of_bytes = is_first ? std::numeric_limits<size_t>::max() : placement.of_bytes;
+      return is_first;
+    }
+    const bool is_result = (placement.nth & 1) != 0;
+    placement.nth >>= 1; // all bits stay set
+    return is_result;
   }
 
   static bool matches(const Reservations::Reservation &reservation, size_t number) {
@@ -296,17 +326,37 @@ private:
   c10::Allocator *host_ = nullptr;
 };
 
+// Memory for a tensor that a kernel resizes.
+class ResizeAllocator final : public c10::Allocator {
+public:
+  c10::DataPtr allocate(size_t bytes) override {
+    return bytes != 0 && AllocatorOverride::current_.where == AllocatorOverride::Where::kDevice
+               ? OverrideAllocator::allocate_on_device(bytes)
+               : OverrideAllocator::instance().allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return OverrideAllocator::instance().raw_deleter();
+  }
+  bool is_simple_data_ptr(const c10::DataPtr &pointer) const override {
+    return OverrideAllocator::instance().is_simple_data_ptr(pointer);
+  }
+  void copy_data(void *destination, const void *source, size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+};
+
 namespace {
 DeviceAllocator the_device_allocator;
+ResizeAllocator the_resize_allocator;
 } // namespace
 
 OverrideAllocator OverrideAllocator::the_override_allocator;
 
 constinit thread_local AllocatorOverride::Target AllocatorOverride::current_ = {
-    AllocatorOverride::Where::kHost, -1, 0, nullptr};
+    AllocatorOverride::Where::kHost, -1, {}, nullptr};
 constinit thread_local Reservations *Reservations::current_ = nullptr;
 
-void free_dry_run(void *address) {
+void free_recorded(void *address) {
   if (auto *log = AllocatorOverride::current_.log; log != nullptr) {
     log->note_free(address);
   }
@@ -342,6 +392,10 @@ c10::DeviceAllocator *device_allocator() {
 
 c10::Allocator *override_allocator() {
   return &OverrideAllocator::instance();
+}
+
+c10::Allocator *resize_allocator() {
+  return &the_resize_allocator;
 }
 
 void install_allocators() {

@@ -26,12 +26,12 @@ namespace openreg {
 inline char override_mark;
 inline void *const kOverrideBlock = &override_mark;
 
-// The deleters of the two forms, and of a dry run. A kernel's library may free raw memory on any
-// thread at any time. Memory that was reserved for a result (Reservations, below) belongs to the
-// tensor. So free_override_block ignores every block that is not in the override form.
+// The deleters of the two forms, and of host memory that is recorded. A kernel's library may free raw memory on any thread at any time.
+// Memory that was reserved for a result (Reservations, below) belongs to the tensor. So
+// free_override_block ignores every block that is not in the override form.
 void free_block(void *block);
 void free_override_block(void *kernel_address);
-void free_dry_run(void *address);
+void free_recorded(void *address);
 
 inline bool owns_block(const c10::DataPtr &pointer) {
   return pointer.get_deleter() == &free_block;
@@ -41,11 +41,10 @@ inline openreg_block *block_of(const c10::DataPtr &pointer) {
   return static_cast<openreg_block *>(pointer.get_context());
 }
 
-// True for memory that a kernel allocated on the device, or would have in a dry run. An allocation
-// of 0 bytes has no address and counts as host memory.
+// True for memory that a kernel allocated on the device. An allocation of 0 bytes has no address and
+// counts as host memory.
 inline bool is_from_override(const c10::DataPtr &pointer) {
-  const auto deleter = pointer.get_deleter();
-  return (deleter == &free_override_block || deleter == &free_dry_run) && pointer.get() != nullptr;
+  return pointer.get_deleter() == &free_override_block && pointer.get() != nullptr;
 }
 
 inline openreg_block *block_at(const void *kernel_address) {
@@ -83,40 +82,54 @@ struct Allocations {
   void note_free(const void *kernel_address);
 };
 
-// While it exists, this thread's CPU allocations are placed on `device` (-1: on the host), except
-// those of at most `host_bytes`. They are recorded in `log`, if there is one. Overrides nest.
+// Which of a kernel's allocations are the device's: its results, as far as the launch knows them
+// (launch/kernel_memory.h). The others are host memory.
+struct Placement {
+  int64_t nth = 0;        // bit i: the i-th allocation
+  size_t of_bytes = 0;    // if not 0, instead: the first allocation of this size
+  uint8_t host_bytes = 0; // smaller allocations, and those of this size, are host memory; no i-th
+
+  static constexpr int64_t kAll = -1;
+  static constexpr size_t kMaxNth = 62;
+  static Placement all() { return {.nth = kAll}; }
+  static Placement first(size_t count) { return {.nth = (int64_t{1} << count) - 1}; }
+};
+
+// While it exists, this thread's CPU allocations are placed on `device` or the host (device -1:
+// always). They are
+// recorded in `log`, if there is one. Overrides nest.
 class AllocatorOverride {
 public:
-  explicit AllocatorOverride(c10::DeviceIndex device, Allocations *log = nullptr,
-                             uint8_t host_bytes = 0)
+  AllocatorOverride(c10::DeviceIndex device, Placement placement, Allocations *log = nullptr)
       : AllocatorOverride(
-            Target{device < 0 ? Where::kHost : Where::kDevice, device, host_bytes, log}) {}
+            Target{device < 0 ? Where::kHost : Where::kDevice, device, placement, log}) {}
+  // Places everything on the host.
+  explicit AllocatorOverride(Allocations *log = nullptr)
+      : AllocatorOverride(Target{Where::kHost, -1, {}, log}) {}
   ~AllocatorOverride() { current_ = previous_; }
   AllocatorOverride(const AllocatorOverride &) = delete;
   AllocatorOverride &operator=(const AllocatorOverride &) = delete;
 
-  // Records allocations as if they were placed on a device, but places them on the host: a device's
-  // free memory must not be written while work is captured that starts later.
-  static AllocatorOverride dry_run(Allocations *log, uint8_t host_bytes) {
-    return AllocatorOverride(Target{Where::kDryRun, -1, host_bytes, log});
-  }
-
 private:
   friend class OverrideAllocator;
+  friend class ResizeAllocator;
   friend class Reservations;
   friend void free_override_block(void *kernel_address);
-  friend void free_dry_run(void *address);
-  enum class Where { kHost, kDevice, kReserved, kDryRun };
+  friend void free_recorded(void *address);
+  enum class Where { kHost, kDevice, kReserved };
   struct Target {
     Where where;
     c10::DeviceIndex device;
-    uint8_t host_bytes;
+    Placement placement;
     Allocations *log;
   };
   explicit AllocatorOverride(Target target) : previous_(std::exchange(current_, target)) {}
   static constinit thread_local Target current_ __attribute__((tls_model("initial-exec")));
   Target previous_;
 };
+
+// How many allocations were placed on a device as results, but freed by their kernel. For tests.
+int64_t misplaced_allocations();
 
 // Identifies one of a kernel's allocations.
 struct AllocationIndex {
@@ -141,7 +154,7 @@ public:
   };
   explicit Reservations(std::span<Reservation> reservations)
       : reservations_(reservations),
-        override_(AllocatorOverride::Target{AllocatorOverride::Where::kReserved, -1, 0, nullptr}),
+        override_(AllocatorOverride::Target{AllocatorOverride::Where::kReserved, -1, {}, nullptr}),
         previous_(std::exchange(current_, this)) {}
   ~Reservations() { current_ = previous_; }
   Reservations(const Reservations &) = delete;
@@ -157,9 +170,11 @@ private:
   Reservations *previous_;
 };
 
-// The process's CPU allocator behind the override. Twin storages have it as their allocator, so
-// that a kernel can resize them.
+// The process's CPU allocator behind the override.
 c10::Allocator *override_allocator();
+
+// The allocator of twin storages. Kernels use it to resize tensors, and that memory is the device's.
+c10::Allocator *resize_allocator();
 
 // Installs the override and the allocator of the devices in PyTorch. Call once, when the extension
 // is loaded.

@@ -99,7 +99,7 @@ void call_observers(c10::DeviceIndex device, const openreg_out_of_memory_info &i
     const std::lock_guard guard(observers_mutex);
     return observers();
   }();
-  const AllocatorOverride to_host(-1); // a kernel may be running, but the observers' allocations
+  const AllocatorOverride to_host; // a kernel may be running, but the observers' allocations
                                        // belong on the host
   for (const auto &observer : called) {
     observer(device, static_cast<int64_t>(info.tried_bytes),

@@ -1,0 +1,49 @@
+// Two accounts: which of a CPU kernel's allocations are the device's, and which are the host's.
+//
+// A device holds what CUDA's kernel would: the results of an operator. What PyTorch's CPU kernel
+// allocates for itself, such as copies in another dtype or layout, is host memory. It must not
+// change a device's statistics or segments. But both come from the same allocator, and a kernel
+// does not say which of its allocations it will return. So a launch knows it beforehand, in one of
+// these ways:
+//
+//   - The operator's kernels allocate their results before anything else: kResultsFirst. This holds
+//     for PyTorch's "structured" operators.
+//   - The code is the same for the CPU and CUDA, or it is the program's own: kAsOnCuda. All that it
+//     allocates is the device's.
+//   - An earlier launch of the same signature showed it (OutputPlan::results).
+//   - Otherwise everything is host memory, and the results are moved to the device afterwards. That
+//     is the case for small launches, because a move costs less than the search for a plan, and for
+//     the first launch of a signature.
+//
+// A wrong guess changes no result. It changes the statistics: memory that was placed on the device
+// and is not returned has been counted (misplaced_allocations()).
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "memory/allocation/memory.h"
+
+namespace openreg {
+
+enum class KernelMemory : uint8_t {
+  kUnknown,
+  kResultsFirst,
+  kAsOnCuda,
+};
+
+// What is known about the memory of an operator's kernel.
+struct KernelTraits {
+  KernelMemory memory;
+  // A CPU kernel converts arguments to the dtype in which it computes, before it allocates its
+  // results. A CUDA kernel does so in registers.
+  bool converts_arguments;
+  // It makes tensors of its arguments that are numbers.
+  bool converts_numbers;
+};
+
+KernelTraits kernel_traits(const c10::OperatorHandle &op);
+
+// With fewer elements among a launch's arguments, its results are moved to the device.
+inline constexpr int64_t kMovedElements = 1024;
+
+} // namespace openreg
