@@ -104,8 +104,8 @@ public:
   // The number of elements of all tensors on the device.
   int64_t elements() const { return elements_; }
 
-  // Which allocations of a CPU kernel are the device's, if the operator has `results` fresh results.
-  // Nothing means that only a plan can tell.
+  // Which allocations of a CPU kernel are the device's, if the operator has `results` fresh
+  // results. Nothing means that only a plan can tell.
   std::optional<Placement> placement(const KernelTraits &kernel, size_t results) const {
     if (results == 0 && (kernel.converts_arguments || kernel.memory != KernelMemory::kAsOnCuda)) {
       return Placement();
@@ -143,12 +143,12 @@ private:
   const char *overload_;
   c10::DeviceIndex index_ = -1;
   int64_t elements_ = 0;
-  int64_t largest_ = 0; // elements of the largest tensor
+  int64_t largest_ = 0;     // elements of the largest tensor
   bool has_number_ = false; // a tensor on the host
   bool has_scalar_ = false;
   bool has_complex_number_ = false; // of either kind
   bool has_several_dtypes_ = false;
-  caffe2::TypeMeta dtype_; // of the last tensor
+  caffe2::TypeMeta dtype_;               // of the last tensor
   int position_ = 0;                     // of the next tensor
   int first_ = 0;                        // the position of the tensor that set index_
   std::optional<c10::Device> misplaced_; // the device of the first tensor that must not be there

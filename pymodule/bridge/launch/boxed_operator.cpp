@@ -144,8 +144,8 @@ void BoxedOperator::substitute_arguments(Call &call) const {
     return;
   }
   call.device = named_device >= 0 ? static_cast<c10::DeviceIndex>(named_device) : devices.index();
-  call.placement = is_dense_ ? devices.placement(traits_, fresh_results_)
-                             : std::optional(Placement::all());
+  call.placement =
+      is_dense_ ? devices.placement(traits_, fresh_results_) : std::optional(Placement::all());
   if (!call.placement.has_value() && !can_queue_) { // such an operator has no plans
     call.placement = Placement();
   }
@@ -181,8 +181,7 @@ void BoxedOperator::launch(Call &call, bool wants_queue) {
     capture(call);
     return;
   }
-  const bool may_be_queued =
-      can_queue_ && may_queue() && (wants_queue || !is_idle(call.device));
+  const bool may_be_queued = can_queue_ && may_queue() && (wants_queue || !is_idle(call.device));
   OutputPlans::Key key;
   std::shared_ptr<OutputPlan> plan;
   if ((may_be_queued || !call.placement.has_value()) && make_key(call, key)) {

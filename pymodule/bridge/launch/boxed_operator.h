@@ -48,7 +48,7 @@ private:
     torch::jit::Stack *stack;
     SubstitutedList substituted{};
     int64_t elements = 0;
-    c10::DeviceIndex device = -1; // where the kernel allocates; -1: on the host
+    c10::DeviceIndex device = -1;         // where the kernel allocates; -1: on the host
     std::optional<Placement> placement{}; // nothing: only a plan knows it
   };
 

@@ -69,9 +69,8 @@ void BoxedOperator::run_and_learn(const Call &call, OutputPlans::Key key, bool h
     run_kernel(call, &allocations);
   }
   cost_.note(call.elements, now_ns() - began_ns);
-  auto plan =
-      make_output_plan(*call.stack, op_.schema().returns().size(), call.substituted, allocations,
-                       traits_.memory);
+  auto plan = make_output_plan(*call.stack, op_.schema().returns().size(), call.substituted,
+                               allocations, traits_.memory);
   if (warnings.any()) {
     plan->can_be_queued = false;
   }

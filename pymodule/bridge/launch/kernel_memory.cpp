@@ -16,7 +16,7 @@ struct Row {
   KernelMemory memory;
 };
 
-// Sorted by name; list_kernel_memory.py writes it.
+// Sorted by name; pymodule/list_kernel_memory.py writes it.
 constexpr Row kRows[] = {
 #include "kernel_memory_table.h"
 };

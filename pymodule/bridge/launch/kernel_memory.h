@@ -1,17 +1,17 @@
-// Two accounts: which of a CPU kernel's allocations are the device's, and which are the host's.
+// Two accounts: which memory of a CPU kernel counts as the device's memory, and which does not.
 //
-// A device holds what CUDA's kernel would: the results of an operator. What PyTorch's CPU kernel
-// allocates for itself, such as copies in another dtype or layout, is host memory. It must not
-// change a device's statistics or segments. But both come from the same allocator, and a kernel
+// A device holds what a CUDA kernel would hold: the results of an operator. What PyTorch's CPU
+// kernel allocates for itself, such as copies in another dtype or layout, is host memory. It must
+// not change a device's statistics or segments. But both come from the same allocator, and a kernel
 // does not say which of its allocations it will return. So a launch knows it beforehand, in one of
 // these ways:
 //
 //   - The operator's kernels allocate their results before anything else: kResultsFirst. This holds
 //     for PyTorch's "structured" operators.
-//   - The code is the same for the CPU and CUDA, or it is the program's own: kAsOnCuda. All that it
-//     allocates is the device's.
+//   - The CPU and CUDA share the code, or a program brought the kernel: kAsOnCuda. All that it
+//     allocates is device memory.
 //   - An earlier launch of the same signature showed it (OutputPlan::results).
-//   - Otherwise everything is host memory, and the results are moved to the device afterwards. That
+//   - Otherwise all of it is host memory, and the results are moved to the device afterwards. That
 //     is the case for small launches, because a move costs less than the search for a plan, and for
 //     the first launch of a signature.
 //

@@ -226,9 +226,9 @@ private:
   unsigned denormals_;
   int64_t queued_on_idle_ns_ = 0; // 0: the stream was busy
   torch::jit::Stack stack_;
-  torch::jit::Stack replayed_; // while a replay runs
+  torch::jit::Stack replayed_;                                  // while a replay runs
   c10::SmallVector<Reservations::Reservation, 2> reservations_; // one per fresh result, in order
-  std::unique_ptr<Observer::LaunchObserver> observer_; // null: none
+  std::unique_ptr<Observer::LaunchObserver> observer_;          // null: none
 };
 
 } // namespace

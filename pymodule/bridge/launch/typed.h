@@ -291,8 +291,8 @@ private:
   }
 
   static const KernelTraits &traits() {
-    static const auto traits = kernel_traits(
-        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name));
+    static const auto traits =
+        kernel_traits(c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name));
     return traits;
   }
 

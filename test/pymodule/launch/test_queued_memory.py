@@ -17,8 +17,7 @@ def matrix():
     return torch.rand(ROWS, COLUMNS, device=DEVICE) + 1
 
 
-# Each operator, and whether it has temporary memory on a GPU. Of the others only the CPU's kernels
-# have some.
+# Each operator, and whether it has temporary memory on a GPU. The CPU kernels of most have some.
 OPERATORS = {
     "add": (lambda x: x + x, False),
     "sum": (lambda x: x.sum(0), False),

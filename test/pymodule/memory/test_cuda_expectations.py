@@ -184,7 +184,9 @@ def test_operator_takes_the_memory_of_its_result_alone(operator):
 
 
 @pytest.mark.parametrize("elements", [10, 10_000])
-@pytest.mark.parametrize("dtypes", [("float32", "bfloat16"), ("int32", "float64"), ("int64", "int32")])
+@pytest.mark.parametrize(
+    "dtypes", [("float32", "bfloat16"), ("int32", "float64"), ("int64", "int32")]
+)
 def test_arguments_of_two_dtypes_take_no_memory(dtypes, elements):
     a, b = (torch.ones(elements, dtype=getattr(torch, each), device=DEVICE) for each in dtypes)
     for _ in range(2):  # the second launch knows what the first one returned

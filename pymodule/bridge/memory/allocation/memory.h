@@ -26,9 +26,10 @@ namespace openreg {
 inline char override_mark;
 inline void *const kOverrideBlock = &override_mark;
 
-// The deleters of the two forms, and of host memory that is recorded. A kernel's library may free raw memory on any thread at any time.
-// Memory that was reserved for a result (Reservations, below) belongs to the tensor. So
-// free_override_block ignores every block that is not in the override form.
+// The deleters of the two forms, and of host memory that is recorded. A kernel's library may free
+// raw memory on any thread at any time. Memory that was reserved for a result (Reservations, below)
+// belongs to the tensor. So free_override_block ignores every block that is not in the override
+// form.
 void free_block(void *block);
 void free_override_block(void *kernel_address);
 void free_recorded(void *address);
@@ -41,8 +42,8 @@ inline openreg_block *block_of(const c10::DataPtr &pointer) {
   return static_cast<openreg_block *>(pointer.get_context());
 }
 
-// True for memory that a kernel allocated on the device. An allocation of 0 bytes has no address and
-// counts as host memory.
+// True for memory that a kernel allocated on the device. An allocation of 0 bytes has no address
+// and counts as host memory.
 inline bool is_from_override(const c10::DataPtr &pointer) {
   return pointer.get_deleter() == &free_override_block && pointer.get() != nullptr;
 }
@@ -173,7 +174,8 @@ private:
 // The process's CPU allocator behind the override.
 c10::Allocator *override_allocator();
 
-// The allocator of twin storages. Kernels use it to resize tensors, and that memory is the device's.
+// The allocator of twin storages. Kernels use it to resize tensors, and that memory is the
+// device's.
 c10::Allocator *resize_allocator();
 
 // Installs the override and the allocator of the devices in PyTorch. Call once, when the extension

@@ -100,7 +100,7 @@ void call_observers(c10::DeviceIndex device, const openreg_out_of_memory_info &i
     return observers();
   }();
   const AllocatorOverride to_host; // a kernel may be running, but the observers' allocations
-                                       // belong on the host
+                                   // belong on the host
   for (const auto &observer : called) {
     observer(device, static_cast<int64_t>(info.tried_bytes),
              static_cast<int64_t>(std::min(info.allowed_bytes, info.capacity_bytes)),
