@@ -146,8 +146,10 @@ void BoxedOperator::substitute_arguments(Call &call) const {
   call.device = named_device >= 0 ? static_cast<c10::DeviceIndex>(named_device) : devices.index();
   call.placement =
       is_dense_ ? devices.placement(traits_, fresh_results_) : std::optional(Placement::all());
-  if (!call.placement.has_value() && !can_queue_) { // such an operator has no plans
+  if (!can_queue_ && !call.placement.has_value()) { // such an operator has no plans
     call.placement = Placement();
+  } else if (can_queue_ && has_planner()) {
+    call.placement.reset();
   }
 }
 
@@ -189,6 +191,9 @@ void BoxedOperator::launch(Call &call, bool wants_queue) {
     if (may_be_queued && try_queue(call, plan)) {
       return;
     }
+    if (plan == nullptr && has_planner()) {
+      call.memory = plan_memory(op_, device_arguments(call));
+    }
   }
   run_inline(call, std::move(key), plan);
 }
@@ -217,6 +222,11 @@ void BoxedOperator::capture(Call &call) {
       capture(call);
       return;
     }
+    if (has_planner() && plan->can_be_queued) {
+      if (const auto memory = plan_memory(op_, device_arguments(call)); memory.has_value()) {
+        add_memory_plan(*memory, *plan);
+      }
+    }
     plans_.learn(std::move(key), plan);
   }
   if (!try_queue(call, plan)) {
@@ -240,10 +250,16 @@ void BoxedOperator::run_inline(Call &call, OutputPlans::Key key,
     guard.emplace(call.device >= 0 ? call.device
                                    : call.substituted.front().tensor.device().index());
   }
-  if (key.empty() || (plan != nullptr && !is_long(call.elements))) {
+  std::optional<PreparedBlocks> blocks;
+  if (plan != nullptr && plan->can_be_queued && plan->has_temporaries()) {
+    if (run_planned(op_, call.stack, written_.size(), plan, call.substituted, cost_, call.elements,
+                    call.device)) {
+      return;
+    }
+  } else if (key.empty() || (plan != nullptr && !is_long(call.elements))) {
     run_kernel(call, nullptr);
   } else {
-    run_and_learn(call, std::move(key), plan != nullptr);
+    run_and_learn(call, std::move(key), plan != nullptr, blocks);
   }
   write_back_all(call.substituted, call.device);
   return_results(call.stack, op_.schema().returns().size(), host_result_, call.substituted,

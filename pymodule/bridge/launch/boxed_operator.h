@@ -13,6 +13,7 @@
 
 #include "launch/argument_devices.h"
 #include "launch/kernel_memory.h"
+#include "launch/memory_plan.h"
 #include "launch/output_plan.h"
 #include "launch/queued_launch.h"
 #include "launch/substitution.h"
@@ -50,6 +51,7 @@ private:
     int64_t elements = 0;
     c10::DeviceIndex device = -1;         // where the kernel allocates; -1: on the host
     std::optional<Placement> placement{}; // nothing: only a plan knows it
+    std::optional<MemoryPlan> memory{};   // of a launch that has no output plan yet
   };
 
   void check_supported() const;
@@ -66,7 +68,9 @@ private:
   void run_kernel(const Call &call, Allocations *allocations) const;
 
   bool make_key(const Call &call, OutputPlans::Key &key) const;
-  void run_and_learn(const Call &call, OutputPlans::Key key, bool has_plan);
+  void run_and_learn(const Call &call, OutputPlans::Key key, bool has_plan,
+                     std::optional<PreparedBlocks> &blocks);
+  torch::jit::Stack device_arguments(const Call &call) const;
   std::shared_ptr<OutputPlan> plan_from_placeholders(const Call &call) const;
   bool refresh_twins(Call &call) const;
 

@@ -55,7 +55,9 @@ bool BoxedOperator::make_key(const Call &call, OutputPlans::Key &key) const {
   return true;
 }
 
-void BoxedOperator::run_and_learn(const Call &call, OutputPlans::Key key, bool has_plan) {
+// Prepares `blocks` for the results if the launch has a memory plan.
+void BoxedOperator::run_and_learn(const Call &call, OutputPlans::Key key, bool has_plan,
+                                  std::optional<PreparedBlocks> &blocks) {
   const auto began_ns = now_ns();
   if (has_plan) {
     run_kernel(call, nullptr);
@@ -74,7 +76,42 @@ void BoxedOperator::run_and_learn(const Call &call, OutputPlans::Key key, bool h
   if (warnings.any()) {
     plan->can_be_queued = false;
   }
+  if (call.memory.has_value() && plan->can_be_queued) {
+    add_memory_plan(*call.memory, *plan);
+    blocks.emplace(plan->allocate(call.device));
+  }
   plans_.learn(std::move(key), std::move(plan));
+}
+
+// Returns the arguments of a call as the program gave them.
+torch::jit::Stack BoxedOperator::device_arguments(const Call &call) const {
+  const auto original = [&](const at::Tensor &twin) {
+    const auto found = std::ranges::find_if(
+        call.substituted, [&](const Substituted &each) { return each.twin.is_same(twin); });
+    return found == call.substituted.end() ? twin : found->tensor;
+  };
+  torch::jit::Stack arguments;
+  for (auto value = call.stack->end() - static_cast<std::ptrdiff_t>(written_.size());
+       value != call.stack->end(); ++value) {
+    if (value->isTensor()) {
+      arguments.emplace_back(original(value->toTensor()));
+    } else if (value->isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const auto &each : value->toTensorVector()) {
+        list.push_back(original(each));
+      }
+      arguments.emplace_back(std::move(list));
+    } else if (value->isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const auto &each : value->toOptionalTensorVector()) {
+        list.push_back(each.has_value() ? std::optional(original(*each)) : std::nullopt);
+      }
+      arguments.emplace_back(std::move(list));
+    } else {
+      arguments.push_back(*value);
+    }
+  }
+  return arguments;
 }
 
 // Runs the kernel on placeholders for the arguments. Zeros come first because they are valid

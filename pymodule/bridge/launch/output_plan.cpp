@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "launch/argument_devices.h"
@@ -188,6 +189,36 @@ Placement placement_of(const std::vector<PlannedReturn> &returns) {
   return placement;
 }
 
+// The events of a kernel that ran. Blocks that it neither returned nor freed are left out.
+std::vector<MemoryEvent> events_of(const std::vector<PlannedReturn> &returns,
+                                   const Allocations &allocations) {
+  std::unordered_map<size_t, size_t> results, taken; // by allocation
+  for (const auto &each : returns) {
+    for (const auto &tensor : each.tensors) {
+      if (tensor.kind == PlannedTensor::Kind::kFresh) {
+        if (tensor.allocation.kind != AllocationIndex::Kind::kNth) {
+          return {};
+        }
+        results.emplace(tensor.allocation.n, results.size());
+      }
+    }
+  }
+  std::vector<MemoryEvent> events;
+  for (const auto each : allocations.order) {
+    const auto n = static_cast<size_t>(std::abs(each) - 1);
+    const auto &allocation = allocations.list[n];
+    if (each < 0) {
+      events.push_back({MemoryEvent::Kind::kFree, taken.at(n)});
+    } else if (const auto found = results.find(n); found != results.end()) {
+      events.push_back({MemoryEvent::Kind::kResult, found->second});
+    } else if (allocation.is_freed) {
+      taken.emplace(n, taken.size());
+      events.push_back({MemoryEvent::Kind::kTake, allocation.bytes});
+    }
+  }
+  return taken.empty() ? std::vector<MemoryEvent>() : events;
+}
+
 bool is_unchanged(const Substituted &each) {
   return !each.written || (each.tensor.sizes() == each.twin.sizes() &&
                            each.tensor.strides() == each.twin.strides() &&
@@ -212,6 +243,36 @@ bool have_own_memory(const std::vector<PlannedReturn> &returns) {
 }
 
 } // namespace
+
+std::vector<Block> OutputPlan::allocate(c10::DeviceIndex device) const {
+  std::vector<size_t> bytes;
+  for (const auto &each : returns) {
+    for (const auto &tensor : each.tensors) {
+      if (tensor.kind == PlannedTensor::Kind::kFresh) {
+        bytes.push_back(tensor.bytes);
+      }
+    }
+  }
+  std::vector<Block> results, taken;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    results.emplace_back(nullptr, &free_block);
+  }
+  for (const auto &[kind, value] : events) {
+    if (kind == MemoryEvent::Kind::kResult) {
+      results[value].reset(allocate_block(device, bytes[value]));
+    } else if (kind == MemoryEvent::Kind::kTake) {
+      taken.emplace_back(allocate_block(device, value), &free_block);
+    } else {
+      taken[value].reset();
+    }
+  }
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (results[i] == nullptr) {
+      results[i].reset(allocate_block(device, bytes[i]));
+    }
+  }
+  return results;
+}
 
 bool OutputPlans::matters_by_value(const c10::Argument &argument) {
   auto type = argument.type();
@@ -283,12 +344,8 @@ std::shared_ptr<OutputPlan> make_output_plan(const torch::jit::Stack &stack, siz
   plan->can_be_queued = can_be_queued && have_own_memory(plan->returns);
   plan->results =
       memory == KernelMemory::kAsOnCuda ? Placement::all() : placement_of(plan->returns);
-  if (memory == KernelMemory::kAsOnCuda) {
-    for (const auto &each : allocations.list) {
-      if (each.is_freed) {
-        plan->temporaries.push_back(each.bytes);
-      }
-    }
+  if (memory == KernelMemory::kAsOnCuda && plan->can_be_queued) {
+    plan->events = events_of(plan->returns, allocations);
   }
   return plan;
 }

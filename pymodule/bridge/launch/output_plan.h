@@ -49,12 +49,29 @@ struct PlannedReturn {
   std::vector<PlannedTensor> tensors;
 };
 
+// What a launch does with device memory, in order. Fresh results and taken blocks are numbered from
+// 0.
+struct MemoryEvent {
+  enum class Kind : uint8_t {
+    kResult, // allocates the fresh result `value`
+    kTake,   // allocates a block of `value` bytes
+    kFree,   // frees the taken block `value`
+  };
+  Kind kind;
+  size_t value;
+};
+
 struct OutputPlan {
   std::atomic<bool> can_be_queued{false};
   std::vector<PlannedReturn> returns;
   Placement results; // which allocations become results
-  // What the launch allocates on the device and frees when it is submitted, in bytes.
-  std::vector<size_t> temporaries;
+  // If there are none, a launch allocates its fresh results in order, and nothing else.
+  std::vector<MemoryEvent> events;
+
+  bool has_temporaries() const { return !events.empty(); }
+
+  // Does that on the device's current stream. Returns the blocks of the fresh results, in order.
+  std::vector<Block> allocate(c10::DeviceIndex device) const;
 };
 
 // Makes a plan from a launch that has run. Its `returns` results are on top of the stack, as the

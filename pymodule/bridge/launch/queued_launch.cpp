@@ -41,8 +41,6 @@ c10::IValue copy_host_tensors(c10::IValue value) {
   return value;
 }
 
-using Block = std::unique_ptr<openreg_block, decltype(&free_block)>;
-
 class QueuedLaunch {
 public:
   QueuedLaunch(const c10::OperatorHandle &op, std::shared_ptr<OutputPlan> plan, LaunchCost &cost,
@@ -51,30 +49,23 @@ public:
         threads_(share_of_threads(elements, at::get_num_threads())),
         grad_mode_(c10::GradMode::is_enabled()), denormals_(denormal_mode()) {}
 
-  // Moves the arguments from the stack, with copies of host tensors.
+  // Moves the arguments from the stack.
   void take_arguments(torch::jit::Stack *stack, size_t count) {
     const auto first = stack->end() - static_cast<std::ptrdiff_t>(count);
-    std::transform(std::make_move_iterator(first), std::make_move_iterator(stack->end()),
-                   std::back_inserter(stack_), &copy_host_tensors);
+    stack_.assign(std::make_move_iterator(first), std::make_move_iterator(stack->end()));
     stack->erase(first, stack->end());
   }
 
-  // Allocates what the launch holds until it has its place on the stream. If it were freed earlier,
-  // another thread could get the memory and submit its work first. Call it before push_results().
-  std::vector<Block> allocate_temporaries() const {
-    std::vector<Block> blocks;
-    for (const auto bytes : plan_->temporaries) {
-      blocks.emplace_back(allocate_block(device_, bytes), &free_block);
-    }
-    return blocks;
-  }
+  void copy_host_arguments() { std::ranges::transform(stack_, stack_.begin(), &copy_host_tensors); }
 
-  // Makes the results and pushes them on the stack.
+  // Makes the results and pushes them on the stack. Takes and frees device memory as the plan says.
   void push_results(torch::jit::Stack *stack, c10::ArrayRef<Substituted> substituted) {
+    auto blocks = plan_->allocate(device_);
+    auto next = blocks.begin();
     for (const auto &planned : plan_->returns) {
       c10::List<at::Tensor> tensors;
       for (const auto &each : planned.tensors) {
-        tensors.push_back(make_result(each, substituted));
+        tensors.push_back(make_result(each, substituted, next));
       }
       stack->push_back(planned.is_list ? c10::IValue(tensors) : c10::IValue(tensors.get(0)));
     }
@@ -96,6 +87,19 @@ public:
     return self->run([&] { self->run_and_note(self->stack_); }, self->stack_);
   }
 
+  // Runs the launch now. Returns whether the results that were pushed have the kernel's values. If
+  // not, `results` has the kernel's results instead.
+  bool run_now(torch::jit::Stack &results) {
+    run_kernel(stack_);
+    try {
+      check_results(stack_);
+      return true;
+    } catch (const c10::Error &) {
+      results = std::move(stack_);
+      return false;
+    }
+  }
+
   // Runs the launch in a replay of its graph. It does not record the kernel's time: the policy
   // decides for a graph as a whole.
   openreg_status replay() {
@@ -113,18 +117,21 @@ private:
     reservations_.push_back({allocation, {kernel_address(block.address), bytes}});
   }
 
-  at::Tensor make_result(const PlannedTensor &planned, c10::ArrayRef<Substituted> substituted) {
+  // `next` is the block of the next fresh result.
+  at::Tensor make_result(const PlannedTensor &planned, c10::ArrayRef<Substituted> substituted,
+                         std::vector<Block>::iterator &next) {
     if (planned.kind == PlannedTensor::Kind::kUndefined) {
       return {};
     }
     if (planned.kind == PlannedTensor::Kind::kArgument) {
       return substituted[planned.argument].tensor;
     }
-    auto *block = allocate_block(device_, planned.bytes);
+    const bool is_fresh = planned.kind == PlannedTensor::Kind::kFresh;
+    auto *block = is_fresh ? (next++)->release() : allocate_block(device_, planned.bytes);
     auto result =
         make_tensor(make_storage(block, planned.bytes), c10::scalarTypeToTypeMeta(planned.dtype));
     result.unsafeGetTensorImpl()->set_sizes_and_strides(planned.sizes, planned.strides);
-    if (planned.kind == PlannedTensor::Kind::kFresh) {
+    if (is_fresh) {
       reserve(planned.allocation, *block, planned.bytes);
     }
     return result;
@@ -238,7 +245,7 @@ void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_
                   LaunchCost &cost, int64_t elements, c10::DeviceIndex device) {
   auto launch = std::make_unique<QueuedLaunch>(op, plan, cost, elements, device);
   launch->take_arguments(stack, arguments);
-  const auto temporaries = launch->allocate_temporaries();
+  launch->copy_host_arguments();
   launch->push_results(stack, substituted);
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
@@ -251,6 +258,19 @@ void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_
   launch->note_queueing(stream);
   launch_on_stream(device, stream, &QueuedLaunch::run, launch.get());
   (void)launch.release(); // the worker owns it
+}
+
+bool run_planned(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_t arguments,
+                 const std::shared_ptr<OutputPlan> &plan, c10::ArrayRef<Substituted> substituted,
+                 LaunchCost &cost, int64_t elements, c10::DeviceIndex device) {
+  QueuedLaunch launch(op, plan, cost, elements, device);
+  launch.take_arguments(stack, arguments);
+  torch::jit::Stack results;
+  launch.push_results(&results, substituted);
+  const bool as_planned = launch.run_now(results);
+  stack->insert(stack->end(), std::make_move_iterator(results.begin()),
+                std::make_move_iterator(results.end()));
+  return as_planned;
 }
 
 } // namespace openreg

@@ -76,7 +76,8 @@ at::Tensor return_alias(at::Tensor &&result, c10::ArrayRef<const at::Tensor *> a
     }
   }
   if (impl->unsafe_storage().use_count() == 1) {
-    return move_result(std::move(result), device, last_launch);
+    const auto to = device < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : device;
+    return move_result(std::move(result), to, last_launch);
   }
   auto copy = at::empty_strided(result.sizes(), result.strides(),
                                 result.options().device(c10::Device(kDeviceType, device)));

@@ -188,7 +188,7 @@ openreg_block *take_memory(c10::StorageImpl *host, c10::DeviceIndex device) {
   if (is_from_override(host->data_ptr())) {
     return take_block(host);
   }
-  auto *block = allocate_block(device, host->nbytes());
+  auto *block = PreparedBlocks::take(device, host->nbytes());
   auto pointer = kernel_pointer(block->address);
   if (host->nbytes() > 0) {
     std::memcpy(pointer.get(), host->data(), host->nbytes());

@@ -80,10 +80,16 @@ void free_override_block(void *address) {
   free_block(block);
 }
 
+void Allocations::note(void *kernel_address, size_t bytes) {
+  list.push_back({kernel_address, bytes});
+  order.push_back(static_cast<int>(list.size()));
+}
+
 void Allocations::note_free(const void *kernel_address) {
   for (size_t i = list.size(); i-- > 0;) { // the last one that was allocated there
     if (list[i].kernel_address == kernel_address) {
       list[i].is_freed = true;
+      order.push_back(-static_cast<int>(i + 1));
       return;
     }
   }
@@ -224,7 +230,7 @@ public:
       return on_device ? allocate_on_device(bytes) : host_->allocate(bytes);
     }
     auto memory = on_device ? allocate_on_device(bytes) : allocate_recorded(bytes);
-    current.log->list.push_back({memory.get(), bytes});
+    current.log->note(memory.get(), bytes);
     return memory;
   }
 
@@ -355,6 +361,7 @@ OverrideAllocator OverrideAllocator::the_override_allocator;
 constinit thread_local AllocatorOverride::Target AllocatorOverride::current_ = {
     AllocatorOverride::Where::kHost, -1, {}, nullptr};
 constinit thread_local Reservations *Reservations::current_ = nullptr;
+constinit thread_local PreparedBlocks *PreparedBlocks::current_ = nullptr;
 
 void free_recorded(void *address) {
   if (auto *log = AllocatorOverride::current_.log; log != nullptr) {
@@ -384,6 +391,17 @@ openreg_block *allocate_block(c10::DeviceIndex device, size_t bytes) {
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));
   return allocate_block(device, stream, bytes);
+}
+
+openreg_block *PreparedBlocks::take(c10::DeviceIndex device, size_t bytes) {
+  if (current_ != nullptr) {
+    for (auto &block : current_->blocks_) {
+      if (block != nullptr && block->requested_bytes == bytes) {
+        return block.release();
+      }
+    }
+  }
+  return allocate_block(device, bytes);
 }
 
 c10::DeviceAllocator *device_allocator() {

@@ -15,8 +15,10 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "allocator/allocator.h"
 #include "core/status.h"
@@ -57,6 +59,9 @@ inline openreg_block *block_at(const void *kernel_address) {
 openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes);
 openreg_block *allocate_block(c10::DeviceIndex device, size_t bytes);
 
+// A block with an owner.
+using Block = std::unique_ptr<openreg_block, decltype(&free_block)>;
+
 inline c10::DataPtr device_pointer(openreg_block *block) {
   return {block->address, block, &free_block,
           c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(block->device))};
@@ -78,8 +83,10 @@ struct Allocation {
 };
 struct Allocations {
   c10::SmallVector<Allocation, 8> list;
-  bool has_raw = false; // some memory was freed as raw memory, not by a tensor
+  c10::SmallVector<int, 16> order; // i: the i-th allocation, from 1; -i: its end
+  bool has_raw = false;            // some memory was freed as raw memory, not by a tensor
 
+  void note(void *kernel_address, size_t bytes);
   void note_free(const void *kernel_address);
 };
 
@@ -131,6 +138,25 @@ private:
 
 // How many allocations were placed on a device as results, but freed by their kernel. For tests.
 int64_t misplaced_allocations();
+
+// Blocks for the results of the launch that this thread runs. While they exist, a result that is
+// moved to the device takes one of its size. The others are freed.
+class PreparedBlocks {
+public:
+  explicit PreparedBlocks(std::vector<Block> blocks)
+      : blocks_(std::move(blocks)), previous_(std::exchange(current_, this)) {}
+  ~PreparedBlocks() { current_ = previous_; }
+  PreparedBlocks(const PreparedBlocks &) = delete;
+  PreparedBlocks &operator=(const PreparedBlocks &) = delete;
+
+  // Returns a prepared block of `bytes`, or allocates one on the device.
+  static openreg_block *take(c10::DeviceIndex device, size_t bytes);
+
+private:
+  static constinit thread_local PreparedBlocks *current_ __attribute__((tls_model("initial-exec")));
+  std::vector<Block> blocks_;
+  PreparedBlocks *previous_;
+};
 
 // Identifies one of a kernel's allocations.
 struct AllocationIndex {

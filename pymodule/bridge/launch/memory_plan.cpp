@@ -1,0 +1,94 @@
+#include "launch/memory_plan.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace openreg {
+
+namespace {
+
+std::atomic<bool> planner_exists{false};
+std::mutex planner_mutex;
+
+// Never freed: it may hold a Python object.
+Planner &the_planner() {
+  static auto *planner = new Planner();
+  return *planner;
+}
+
+std::vector<size_t> bytes_of_results(const OutputPlan &plan) {
+  std::vector<size_t> bytes;
+  for (const auto &each : plan.returns) {
+    for (const auto &tensor : each.tensors) {
+      if (tensor.kind == PlannedTensor::Kind::kFresh) {
+        bytes.push_back(tensor.bytes);
+      }
+    }
+  }
+  return bytes;
+}
+
+} // namespace
+
+void set_planner(Planner planner) {
+  const std::lock_guard<std::mutex> lock(planner_mutex);
+  planner_exists.store(static_cast<bool>(planner), std::memory_order_relaxed);
+  the_planner() = std::move(planner);
+}
+
+bool has_planner() {
+  return planner_exists.load(std::memory_order_relaxed);
+}
+
+std::optional<MemoryPlan> plan_memory(const c10::OperatorHandle &op,
+                                      const torch::jit::Stack &arguments) {
+  Planner planner;
+  {
+    const std::lock_guard<std::mutex> lock(planner_mutex);
+    planner = the_planner();
+  }
+  return planner ? planner(op, arguments) : std::nullopt;
+}
+
+void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan) {
+  const auto bytes = bytes_of_results(plan);
+  if (memory.results.size() != bytes.size()) {
+    return;
+  }
+  std::unordered_map<int64_t, size_t> result_of; // by block
+  for (size_t i = 0; i < memory.results.size(); ++i) {
+    result_of.emplace(memory.results[i], i);
+  }
+  if (result_of.size() != bytes.size()) {
+    return; // results that share a block
+  }
+  std::vector<MemoryEvent> events;
+  std::unordered_map<int64_t, size_t> taken; // by block
+  int64_t block = 0;
+  for (const auto event : memory.events) {
+    if (event < 0) {
+      const auto found = taken.find(-event);
+      if (found == taken.end()) {
+        return;
+      }
+      events.push_back({MemoryEvent::Kind::kFree, found->second});
+      continue;
+    }
+    ++block;
+    if (const auto found = result_of.find(block); found != result_of.end()) {
+      if (bytes[found->second] != static_cast<size_t>(event)) {
+        return;
+      }
+      events.push_back({MemoryEvent::Kind::kResult, found->second});
+    } else {
+      taken.emplace(block, taken.size());
+      events.push_back({MemoryEvent::Kind::kTake, static_cast<size_t>(event)});
+    }
+  }
+  plan.events = std::move(events);
+}
+
+} // namespace openreg

@@ -1,0 +1,42 @@
+// Memory plans: what a CUDA kernel allocates while it runs.
+//
+// The planner, which is written in Python (torch_openreg/plans/), says for a call which blocks of
+// device memory it takes and frees on CUDA, and which of them become results. A launch asks it once
+// for each signature. The answer becomes a part of the output plan (OutputPlan::events).
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "launch/output_plan.h"
+
+namespace openreg {
+
+struct MemoryPlan {
+  // A block that is taken: its bytes; blocks are numbered from 1. The number of a block that is
+  // freed, as a negative number.
+  std::vector<int64_t> events;
+  std::vector<int64_t> results; // the block of each fresh result
+};
+
+// Returns nothing if there is no plan. Called without the GIL, on any thread.
+using Planner = std::function<std::optional<MemoryPlan>(const c10::OperatorHandle &,
+                                                        const torch::jit::Stack &arguments)>;
+
+// Without a planner, launches have no memory plans. Operators whose output plans are known already
+// keep them.
+void set_planner(Planner planner);
+bool has_planner();
+
+// Asks the planner. `arguments` are those of the call, with device tensors.
+std::optional<MemoryPlan> plan_memory(const c10::OperatorHandle &op,
+                                      const torch::jit::Stack &arguments);
+
+// Adds a memory plan to an output plan, unless they disagree about the results.
+void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan);
+
+} // namespace openreg
