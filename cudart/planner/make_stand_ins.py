@@ -4,8 +4,8 @@
 
 LIST has a line for each symbol that PyTorch needs: the library's SONAME, the name and the symbol
 version ("-": none); tools/list-nvidia-symbols writes it. Every function succeeds. A function that
-creates an object returns an address that is not null. The functions are weak symbols: where a C file
-of this folder answers more, the linker takes that.
+creates an object returns an address that is not null. The functions are weak symbols: where a C
+file of this folder answers more, the linker takes that.
 """
 
 import re

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
             "openreg plans show aten::sort 'float32[65536]'",
             "openreg plans show aten::_foreach_norm.Scalar '4*float32[1000]'",
         ),
-        more="`install` downloads half a gigabyte with pip and takes 1.3 GB in the user's cache folder.",
+        more="`install` downloads half a gigabyte with pip, and unpacks it in the cache folder.",
     )
     made.add_argument("--profile", default="h100", help="GPU of `show` (default h100)")
     commands = made.add_subparsers(metavar="COMMAND", dest="command")

@@ -1,8 +1,8 @@
 """Memory plans: what an operator allocates on CUDA, from PyTorch's own CUDA build.
 
-A plan says for one signature which tensors CUDA returns, and which blocks of device memory the call
-takes and frees, in order. The planner finds out: a process in which PyTorch's CUDA build runs without
-a GPU.
+A plan says for one signature which tensors CUDA returns, and which blocks of device memory the
+call takes and frees, in order. The planner finds out: a process in which PyTorch's CUDA build runs
+without a GPU.
 
 - ``ask.py``: `plan` and `report`, for this process.
 - ``signature.py``: describes a call.

@@ -7,9 +7,9 @@ A question is ``(operator, arguments, keywords, settings, profile)``: the operat
 - ``("error", type, text)``: what the operator raises on CUDA;
 - ``("refused", cause, sentence)``.
 
-Both travel through pipes as a length of four bytes and bytes of ``marshal``. The configuration is a
-JSON object: `path` (folders to import from), `libraries` (the runtime first), `release`, `profiles`,
-`parent` (a process id).
+Both travel through pipes as a length of four bytes and bytes of ``marshal``. The configuration is
+a JSON object: `path` (folders to import from), `libraries` (the runtime first), `release`,
+`profiles`, `parent` (a process id).
 
 The planner ends when this process ends. A planner that dies is started again, at most `MAX_DEATHS`
 times; the question that it died of is not asked again.
@@ -60,13 +60,13 @@ _REMOVED = ("OPENREG_", "TORCH", "PYTORCH_", "CUDA_", "CUBLAS", "CUDNN_", "NCCL_
 class PlannedOutput(NamedTuple):
     """A tensor that an operator returns.
 
-    `where` says which memory it has: ``block`` (the block number `index`, from 1), ``alias`` (the
-    memory number `index` of the signature), ``empty``, ``host``, or ``argument``: it is the tensor
-    number `index` of the arguments, from 0, and the other members have no meaning.
+    `where` says which memory it has: ``block`` (the block number `number`, from 1), ``alias`` (the
+    memory number `number` of the signature), ``empty``, ``host``, or ``argument``: it is the tensor
+    number `number` of the arguments, from 0, and the other members have no meaning.
     """
 
     where: str
-    index: int
+    number: int
     dtype: str = ""
     sizes: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
@@ -159,7 +159,7 @@ class _Process:
             "parent": os.getpid(),
         }
         program = Path(__file__).with_name("planner.py")
-        self.messages = tempfile.TemporaryFile("w+", errors="replace")
+        self.messages = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - for later
         self.owner = os.getpid()
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(program), json.dumps(configuration)],
@@ -236,7 +236,7 @@ class Client:
 
         `counts` counts the answers: ``plan``, ``error``, and the cause of each refusal.
         """
-        packed = marshal.dumps(question)
+        packed: bytes = marshal.dumps(question)  # type: ignore[arg-type]
         with self._lock:
             answer = self._ask(packed)
             kind = answer[1] if answer[0] == "refused" else answer[0]

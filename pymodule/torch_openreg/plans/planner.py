@@ -1,8 +1,8 @@
 """The planner: a process that answers which memory PyTorch's CUDA operators take.
 
-PyTorch's published CUDA build runs here over stand-ins for NVIDIA's libraries (cudart/planner/). Its
-host code checks the arguments, chooses kernels, and allocates results and temporaries. Kernels do
-nothing, and device memory has addresses only (cudart/planning.c).
+PyTorch's published CUDA build runs here over stand-ins for NVIDIA's libraries (cudart/planner/).
+Its host code checks the arguments, chooses kernels, and allocates results and temporaries. Kernels
+do nothing, and device memory has addresses only (cudart/planning.c).
 
 This file is a program of its own: it runs with another PyTorch than the package, so it imports
 nothing of the package. ``client.py`` starts it as ``python -I -S planner.py CONFIGURATION`` and
@@ -23,8 +23,8 @@ from typing import Any
 LENGTH = struct.Struct("<I")
 EVENT = struct.Struct("Qq")
 
-# Operators that read from the device only whether a library of linear algebra failed. Zeros say that
-# it did not.
+# Operators that read from the device only whether a library of linear algebra failed. Zeros say
+# that it did not.
 READ_ERRORS = ("aten::_linalg_", "aten::cholesky", "aten::linalg_", "aten::lu_")
 VALUES_DECIDE = ("data_dependent_output", "dynamic_output_shape")
 # What the texts of errors of NVIDIA's libraries contain. No such error can occur on a GPU here.
@@ -162,8 +162,6 @@ class Planner:
             operator = getattr(getattr(self.torch.ops.aten, base), overload or "default")
         except AttributeError:
             raise Refusal("operator", f"this PyTorch has no operator {name}") from None
-        if any(tag.name in VALUES_DECIDE for tag in operator.tags):
-            raise Refusal("values", f"the values of the arguments decide what {name} returns")
         self.operators[name] = operator
         return operator
 
@@ -209,6 +207,8 @@ class Planner:
         answer = self._call(name, operator, given, named, made, before)
         if self.runtime.reads() == 0 or (answer[0] == "plan" and name.startswith(READ_ERRORS)):
             return answer
+        if any(tag.name in VALUES_DECIDE for tag in operator.tags):
+            raise Refusal("values", f"the values of the arguments decide what {name} returns")
         is_as_before = all(
             (each.shape, each.stride()) == shape
             for each, shape in zip(made.tensors, before, strict=True)

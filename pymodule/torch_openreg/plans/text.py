@@ -1,8 +1,9 @@
 """Signatures and plans as text, for ``openreg plans show`` and for tests.
 
-An argument is a tensor such as ``float32[64,768]``, with strides ``float32[64,768;1,64]``, or on the
-host ``host:float32[]``; ``4*float32[1000]`` for a list of four tensors; a list in brackets; a dtype
-such as ``float32``; a device, ``cuda`` or ``cpu``; or a number, True, False, None or 'text'.
+An argument is a tensor such as ``float32[64,768]``, with strides ``float32[64,768;1,64]``, or on
+the host ``host:float32[]``; ``4*float32[1000]`` for a list of four tensors; a list in brackets; a
+dtype such as ``float32``; a device, ``cuda`` or ``cpu``; or a number, True, False, None or 'text'.
+
 
 This module does not import PyTorch.
 """
@@ -69,8 +70,8 @@ class Parser:
         if value is None or isinstance(value, (bool, int, float, complex, str)):
             return value
         raise ValueError(
-            f"openreg: {text!r} is no argument: expected a tensor such as float32[64,768], a dtype, "
-            "a device, a number, True, False, None, 'text', or a list of these in brackets"
+            f"openreg: {text!r} is no argument: expected a tensor such as float32[64,768], a "
+            "dtype, a device, a number, True, False, None, 'text', or a list of these in brackets"
         )
 
     def _tensor(self, found: re.Match[str]) -> tuple[Any, ...]:
@@ -119,7 +120,9 @@ def describe_plan(plan: Plan) -> list[str]:
     count = 0
     for event in plan.events:
         count += event > 0
-        lines.append(f"takes block {count}: {event} bytes" if event > 0 else f"frees block {-event}")
+        lines.append(
+            f"takes block {count}: {event} bytes" if event > 0 else f"frees block {-event}"
+        )
     return lines
 
 
@@ -129,12 +132,12 @@ def _describe(output: Any) -> str:
     if not isinstance(output, PlannedOutput):
         return repr(output)
     if output.where == "argument":
-        return f"the tensor argument {output.index}"
+        return f"the tensor argument {output.number}"
     sizes = ",".join(map(str, output.sizes))
     strides = ",".join(map(str, output.strides))
     where = {
-        "block": f"in block {output.index}",
-        "alias": f"in the memory of argument {output.index}",
+        "block": f"in block {output.number}",
+        "alias": f"in the memory of argument {output.number}",
         "empty": "without memory",
         "host": "on the host",
     }[output.where]
