@@ -24,7 +24,6 @@ import os
 import select
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
 import time
@@ -54,7 +53,17 @@ DEFAULT_SETTINGS = (
 )
 
 # Variables that would change what the planner's PyTorch does.
-_REMOVED = ("OPENREG_", "TORCH", "PYTORCH_", "CUDA_", "CUBLAS", "CUDNN_", "NCCL_", "PYTHON", "LD_")
+_REMOVED = (
+    "OPENREG_",
+    "TORCH",
+    "PYTORCH_",
+    "CUDA_",
+    "CUBLAS",
+    "CUDNN_",
+    "NCCL_",
+    "PYTHON",
+    "LD_PRELOAD",
+)
 
 
 class PlannedOutput(NamedTuple):
@@ -142,17 +151,9 @@ class _Process:
     """A running planner."""
 
     def __init__(self, build: builds.Build, profiles: Sequence[str]) -> None:
+        installed = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
         configuration = {
-            "path": list(
-                dict.fromkeys(
-                    [
-                        str(build.folder),
-                        str(builds.own_folder()),
-                        sysconfig.get_path("purelib"),
-                        sysconfig.get_path("platlib"),
-                    ]
-                )
-            ),
+            "path": list(dict.fromkeys([str(build.folder), str(builds.own_folder()), *installed])),
             "libraries": _libraries(),
             "release": build.release,
             "profiles": list(profiles),

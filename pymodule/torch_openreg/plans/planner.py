@@ -15,6 +15,7 @@ import json
 import marshal
 import os
 import select
+import signal
 import struct
 import sys
 from collections.abc import Iterator
@@ -319,6 +320,8 @@ def load(configuration: dict[str, Any]) -> Planner:
     runtime.start(0)
     import torch
 
+    if os.path.dirname(os.path.dirname(torch.__file__)) != configuration["path"][0]:
+        raise ImportError(f"the build in {configuration['path'][0]} is incomplete")
     if torch.__version__.partition("+")[0] != configuration["release"]:
         raise ImportError(
             f"the build is PyTorch {torch.__version__}: expected {configuration['release']}"
@@ -357,6 +360,7 @@ def wait_for(stream: int, parent: int) -> bool:
 
 def main() -> None:
     """Answer questions from stdin on stdout until the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     configuration = json.loads(sys.argv[1])
     parent = configuration["parent"]
     answers = os.fdopen(os.dup(1), "wb")
