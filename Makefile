@@ -203,7 +203,7 @@ test-environments: $(venv) ## test several releases and builds of PyTorch in new
 .PHONY: test-cuda-build
 test-cuda-build: $(package) ## test a part of CUDA mode with PyTorch's CUDA build, without NVIDIA's packages
 	$(step) 'tests with the CUDA build' env JOBS=$(JOBS) tools/test-environments --keep --modes cuda \
-	  --tests cuda,launch --wheel build/wheel/*.whl "$$(python pymodule/torch_facts.py | head -n 1)/bare"
+	  --tests cuda,launch,plans --wheel build/wheel/*.whl "$$(python pymodule/torch_facts.py | head -n 1)/bare"
 
 .PHONY: docs
 docs: $(docs_venv) ## build the documentation, build/docs/index.html

@@ -114,6 +114,22 @@ static cudaError_t check_copy(const struct copy *copy, enum cudaMemcpyKind kind)
   return cudaSuccess;
 }
 
+/* ---- planning ---------------------------------------------------------------------------------
+ */
+
+/* The planner's device memory has no contents (planning.c). */
+static void plan_copy(const struct copy *copy) {
+  if (cudart_plan_contains(copy->to))
+    return;
+  for (size_t i = 0; i < copy->rows; i++) {
+    char *to = copy->to + i * copy->to_pitch;
+    if (cudart_plan_contains(copy->from))
+      cudart_plan_read(to, copy->bytes);
+    else
+      memmove(to, copy->from + i * copy->from_pitch, copy->bytes);
+  }
+}
+
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 static openreg_status synchronize(struct cudart_stream stream) {
@@ -151,6 +167,10 @@ static cudaError_t start_copy(struct copy copy, enum cudaMemcpyKind kind, cudaSt
   cudaError_t error = cudart_find_stream(handle, &stream);
   if (error != cudaSuccess || copy.bytes == 0 || copy.rows == 0)
     return error;
+  if (cudart_is_planning()) {
+    plan_copy(&copy);
+    return cudaSuccess;
+  }
   if (waits) {
     openreg_status status = openreg_capture_refuse_unsafe("cudaMemcpy");
     if (status != OPENREG_OK)
@@ -214,6 +234,8 @@ static cudaError_t start_fill(struct fill fill, cudaStream_t handle, bool waits)
   cudaError_t error = cudart_find_stream(handle, &stream);
   if (error != cudaSuccess || fill.bytes == 0 || fill.rows == 0)
     return error;
+  if (cudart_plan_contains(fill.to))
+    return cudaSuccess;
   if (fill.rows > 1 && fill.pitch < fill.bytes)
     return cudart_fail(cudaErrorInvalidPitchValue,
                        "cudaMemset2D: pitch is %zu: expected the width of %zu bytes or more",

@@ -7,6 +7,7 @@
  *     allocations.c   the table of device memory               copies.c     copies and fills
  *     memory.c        cudaMalloc, host memory, pointers        ipc.c        other processes
  *     mempool.c       cudaMallocAsync and pools                refused.c    all that openreg lacks
+ *     planning.c      the planner's runtime, which does nothing
  *
  * The runtime uses public functions of the layers only, because it is a library of its own beside
  * libopenreg.so. All functions here may be called from any thread.
@@ -134,6 +135,20 @@ openreg_status cudart_free_pooled(const struct cudart_allocation *allocation);
 
 /* Forgets the device's pools. Their memory must have been released. */
 void cudart_reset_pools(int device);
+
+/* ---- planning.c ------------------------------------------------------------------------------ */
+
+/* Whether kernels, copies and fills do nothing in this process. */
+bool cudart_is_planning(void);
+
+/* Whether an address is planned device memory, which must not be accessed. */
+bool cudart_plan_contains(const void *address);
+
+/* Writes what the host reads from planned memory. */
+void cudart_plan_read(char *to, size_t bytes);
+
+/* The architecture of the code that the device would run, such as 90. */
+int cudart_plan_binary_version(void);
 
 #pragma GCC visibility pop
 #endif

@@ -5,7 +5,7 @@
  * from there to the name. In programs of CUDA 13 a launch goes through a cudaKernel_t, which is a
  * pointer to the table's record. The sentence is also printed once for each kernel, because the
  * syntax kernel<<<...>>>(...) drops the error, and a program that does not ask for it would go on
- * with wrong results.
+ * with wrong results. In the planner's process launches succeed and do nothing (planning.c).
  */
 #include "cudart/internal.h"
 
@@ -105,10 +105,12 @@ static char *demangle(const char *name) {
   return text;
 }
 
-static cudaError_t refuse(struct kernel *kernel, const void *stub) {
+static cudaError_t launch(struct kernel *kernel, const void *stub) {
   static const char why[] = "openreg simulates the memory and the streams of a GPU, and cannot run "
                             "CUDA code. Use the operator's CPU implementation";
   cudaError_t error;
+  if (cudart_is_planning())
+    return cudaSuccess;
   if (kernel == NULL || kernel->name == NULL)
     return cudart_fail(cudaErrorInvalidDeviceFunction,
                        "openreg: %p is not the host function of a registered CUDA kernel", stub);
@@ -231,12 +233,12 @@ cudaError_t __cudaPopCallConfiguration(dim3 *gridDim, dim3 *blockDim, size_t *sh
 cudaError_t cudaLaunchKernel(const void *func, dim3 gridDim, dim3 blockDim, void **args,
                              size_t sharedMem, cudaStream_t stream) {
   (void)gridDim, (void)blockDim, (void)args, (void)sharedMem, (void)stream;
-  return refuse(find(func), func);
+  return launch(find(func), func);
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func, void **args) {
   (void)config, (void)args;
-  return refuse(find(func), func);
+  return launch(find(func), func);
 }
 
 cudaError_t cudaLaunchCooperativeKernel(const void *func, dim3 gridDim, dim3 blockDim, void **args,
@@ -247,7 +249,7 @@ cudaError_t cudaLaunchCooperativeKernel(const void *func, dim3 gridDim, dim3 blo
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 gridDim, dim3 blockDim, void **args,
                                size_t sharedMem, cudaStream_t stream) {
   (void)gridDim, (void)blockDim, (void)args, (void)sharedMem, (void)stream;
-  return refuse((struct kernel *)kernel, kernel);
+  return launch((struct kernel *)kernel, kernel);
 }
 
 /* ---- questions about kernels ----------------------------------------------------------------- */
@@ -312,7 +314,8 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *f
   memset(attr, 0, sizeof *attr);
   attr->maxThreadsPerBlock = threads;
   attr->maxDynamicSharedSizeBytes = shared;
-  attr->ptxVersion = attr->binaryVersion = 10 * major + minor;
+  attr->ptxVersion = attr->binaryVersion =
+      cudart_is_planning() ? cudart_plan_binary_version() : 10 * major + minor;
   return cudaSuccess;
 }
 

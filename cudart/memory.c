@@ -194,7 +194,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
   if (status != OPENREG_OK)
     return cudart_return(status);
   memset(attributes, 0, sizeof *attributes);
-  int device = openreg_arena_device_of(ptr);
+  int device = cudart_plan_contains(ptr) ? current : openreg_arena_device_of(ptr);
   if (device >= 0) {
     attributes->type = cudaMemoryTypeDevice;
     attributes->device = device;

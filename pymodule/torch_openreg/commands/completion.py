@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from . import doctor, run, sanitize, smi
+from . import doctor, plans, run, sanitize, smi
 from .cli import USAGE_STATUS, make_parser
 
 SHELLS = ("bash", "zsh")
@@ -145,10 +145,12 @@ def script(shell: str) -> str:
         "sanitize": sanitize.parser(),
         "smi": smi.parser(),
         "doctor": doctor.parser(),
+        "plans": plans.parser(),
         "completion": parser(),
     }
     options = {name: _options(of) for name, of in parsers.items()}
     options["completion"] += SHELLS
+    options["plans"] += ["install", "show"]
     pairs = [f'"{name} {option}"' for name, of in parsers.items() for option in _with_value(of)]
     parts = {
         "SHELL": shell,

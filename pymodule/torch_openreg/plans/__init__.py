@@ -1,0 +1,15 @@
+"""Memory plans: what an operator allocates on CUDA, from PyTorch's own CUDA build.
+
+A plan says for one signature which tensors CUDA returns, and which blocks of device memory the
+call takes and frees, in order. The planner finds out: a process in which PyTorch's CUDA build runs
+without a GPU.
+
+- ``ask.py``: `plan` and `report`, for this process.
+- ``signature.py``: describes a call.
+- ``client.py``: starts the planner and asks it.
+- ``planner.py``: the planner's program.
+- ``builds.py``: finds or installs the CUDA build.
+- ``text.py``: signatures and plans as text.
+
+Only ``ask.py`` and ``signature.py`` import PyTorch.
+"""
