@@ -40,6 +40,10 @@ def _apply_variables() -> None:
         from . import _autograd
 
         _autograd.apply_variable()
+    if "OPENREG_MEMORY_PLANS" in os.environ:
+        from .plans import launches
+
+        launches.apply_variable()
     if "OPENREG_SANITIZER" in os.environ:
         from . import sanitizer
 

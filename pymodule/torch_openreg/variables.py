@@ -180,6 +180,14 @@ VARIABLES = (
         link="[Contexts and workspaces](gpu-memory.md)",
     ),
     Variable(
+        "OPENREG_MEMORY_PLANS",
+        "none",
+        "none or planner",
+        "`planner`: operators take and free the device memory that they take and free on CUDA, "
+        "according to PyTorch's CUDA build. `none`: operators hold their results only.",
+        link="[Memory plans](memory-plans.md)",
+    ),
+    Variable(
         "OPENREG_BLOCK_OPERATORS",
         "none",
         "operators such as aten::svd or aten::add.Tensor, separated by commas",

@@ -52,6 +52,9 @@ bool BoxedOperator::make_key(const Call &call, OutputPlans::Key &key) const {
     key.clear();
     return false;
   }
+  if (has_planner()) { // devices may be of different kinds
+    key.push_back(static_cast<char>(call.device));
+  }
   return true;
 }
 

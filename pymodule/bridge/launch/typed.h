@@ -23,6 +23,7 @@
 #include "launch/by_dtype.h"
 #include "launch/argument_devices.h"
 #include "launch/kernel_registry.h"
+#include "launch/memory_plan.h"
 #include "launch/substitution.h"
 
 namespace openreg {
@@ -205,7 +206,7 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
     auto placement = Placement::all();
     if constexpr (has_cpu_kernel<Op>) {
       const auto known = devices.placement(traits(), kResults);
-      if (!known.has_value()) {
+      if (!known.has_value() || (has_planner() && !traits().converts_arguments)) {
         return launch_boxed(&BoxedOperator::run, args...);
       }
       placement = *known;

@@ -11,6 +11,7 @@ void define_graphs(pybind11::module &module);     // torch.cuda.CUDAGraph
 void define_ipc(pybind11::module &module);        // storages and events of other processes
 void define_ledger(pybind11::module &module);     // what `openreg smi` shows
 void define_memory(pybind11::module &module);     // statistics, cache, history
+void define_plans(pybind11::module &module);      // memory plans
 void define_pools(pybind11::module &module);      // memory pools and pluggable allocators
 void define_properties(pybind11::module &module); // device properties
 void define_sanitizer(pybind11::module &module);

@@ -127,6 +127,7 @@ PYBIND11_MODULE(_C, module) {
 
   define_compile(module);
   define_memory(module);
+  define_plans(module);
   define_pools(module);
   define_sanitizer(module);
   define_streams(module);

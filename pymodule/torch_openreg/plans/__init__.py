@@ -5,11 +5,12 @@ call takes and frees, in order. The planner finds out: a process in which PyTorc
 without a GPU.
 
 - ``ask.py``: `plan` and `report`, for this process.
+- ``launches.py``: gives the launches of this process their plans.
 - ``signature.py``: describes a call.
 - ``client.py``: starts the planner and asks it.
 - ``planner.py``: the planner's program.
 - ``builds.py``: finds or installs the CUDA build.
 - ``text.py``: signatures and plans as text.
 
-Only ``ask.py`` and ``signature.py`` import PyTorch.
+Only ``ask.py``, ``launches.py`` and ``signature.py`` import PyTorch.
 """
