@@ -45,7 +45,7 @@ c_family = $(shell find base device allocator collectives sanitizer generator am
   -name '*.c' -o -name '*.h' -o -name '*.cpp')
 python_code := $(wildcard pymodule/*.py pymodule/torch_openreg pymodule/startup pymodule/stubs test/pymodule test/conformance \
   test/distributed test/allocator/policy test/sanitizer bench examples \
-  $(shell grep -slE '^\#!.*python' tools/*) tools/docs_pages.py tools/build_backend.py)
+  $(shell grep -slE '^\#!.*python' tools/*) tools/docs_pages.py tools/build_backend.py cudart/planner/make_stand_ins.py)
 # The program that runs the traces in test/allocator/policy on the C layer.
 player := build/c/test/allocator/replay
 # The sanitizers of older gcc versions cannot start in some randomized address spaces.
