@@ -79,6 +79,16 @@ class _OfferedMemory:
     @property
     def is_held(self) -> bool: ...
 
+# For tests: how many allocations kernels freed that launches took for results.
+def _misplaced_allocations() -> int: ...
+
+# Memory plans. The planner gets an operator's name, arguments and keyword arguments. It returns the
+# events and the blocks of the results (launch/memory_plan.h), or None.
+def set_memory_planner(
+    planner: Callable[[str, list[Any], dict[str, Any]], tuple[Sequence[int], Sequence[int]] | None]
+    | None,
+) -> None: ...
+
 # Streams and events.
 def current_stream(device: int) -> int: ...
 def set_current_stream(device: int, stream: int) -> None: ...

@@ -1,0 +1,161 @@
+"""With a planner, launches take and free the device memory that CUDA's operators do."""
+
+import pytest
+import torch
+from torch_openreg.plans import launches
+from torch_openreg.plans.ask import plan
+
+from device import DEVICE, module
+
+aten = torch.ops.aten
+
+
+@pytest.fixture(autouse=True)
+def planner(build):
+    launches.use_planner(True)
+    yield
+    launches.use_planner(False)
+
+
+def numbers(*sizes, dtype=torch.float32):
+    return torch.rand(sizes, device=DEVICE).to(dtype)
+
+
+def indices(count, below):
+    return torch.arange(count, device=DEVICE) % below
+
+
+# Operators whose CUDA kernels take memory: the operator, and arguments of a size that depends on n.
+CALLS = {
+    "sort": (aten.sort.default, lambda n: [numbers(70_000 + n)]),
+    "sort of rows": (aten.sort.default, lambda n: [numbers(60 + n, 100)]),
+    "cumsum": (aten.cumsum.default, lambda n: [numbers(70_000 + n), 0]),
+    "sum": (aten.sum.default, lambda n: [numbers(700_000 + n)]),
+    "median": (aten.median.default, lambda n: [numbers(700 + n)]),
+    "bfloat16": (aten.sort.default, lambda n: [numbers(70_000 + n, dtype=torch.bfloat16)]),
+    "convolution": (
+        aten.convolution.default,
+        lambda n: [
+            *(numbers(2, 8, 30 + n, 16), numbers(8, 8, 3, 3), None),
+            *([1, 1], [1, 1], [1, 1], False, [0, 0], 1),
+        ],
+    ),
+    "gradient of an embedding": (
+        aten.embedding_dense_backward.default,
+        lambda n: [numbers(4000 + n, 64), indices(4000 + n, 900), 1000, -1, False],
+    ),
+    "in place": (
+        aten.index_put_.default,
+        lambda n: [numbers(1000, 8), [indices(5000 + n, 900)], numbers(5000 + n, 8), True],
+    ),
+}
+EVERY_CALL = pytest.mark.parametrize("name", CALLS)
+
+
+def counters():
+    stats = module.memory_stats()
+    return [
+        stats[f"{each}.all.{kind}"]
+        for each in ("allocation", "requested_bytes")
+        for kind in ("allocated", "freed")
+    ]
+
+
+def taken_by(work):
+    """Return how often work takes and frees memory, the bytes, and the peak."""
+    module.synchronize()
+    before = counters()
+    module.reset_peak_memory_stats()
+    base = module.memory_allocated()
+    result = work()
+    peak = module.max_memory_allocated() - base
+    after = counters()
+    del result
+    return [late - early for late, early in zip(after, before, strict=True)], peak
+
+
+def planned(operator, arguments):
+    """Return the same figures, according to the plan."""
+    answer = plan(str(operator._schema).partition("(")[0], arguments)
+    assert answer is not None and answer.error is None
+    taken = [event for event in answer.events if event > 0]
+    freed = [taken[-event - 1] for event in answer.events if event < 0]
+    held = peak = 0
+    for event in answer.events:
+        size = event if event > 0 else taken[-event - 1]
+        held += (1 if event > 0 else -1) * -(-size // 512) * 512
+        peak = max(peak, held)
+    assert freed  # otherwise the test shows nothing
+    return [len(taken), len(freed), sum(taken), sum(freed)], peak
+
+
+@EVERY_CALL
+def test_inline_launches_take_what_the_plan_says(name):
+    operator, make = CALLS[name]
+    with torch.no_grad():
+        arguments = make(1)
+        expected = planned(operator, arguments)
+        assert taken_by(lambda: operator(*arguments)) == expected  # learns
+        assert taken_by(lambda: operator(*arguments)) == expected
+
+
+@EVERY_CALL
+def test_queued_launches_take_what_the_plan_says(name, close_gate):
+    operator, make = CALLS[name]
+    with torch.no_grad():
+        arguments = make(2)
+        expected = planned(operator, arguments)
+        operator(*arguments)
+        module.synchronize()
+        counts, _ = expected
+        before = counters()
+        gate = close_gate()
+        operator(*arguments)
+        after = counters()
+        assert not module.current_stream().query()
+        gate.open()
+        found = [late - early for late, early in zip(after, before, strict=True)]
+        results = counts[0] - counts[1]
+        assert found[0] == counts[0]
+        assert found[1] == counts[1] + results  # the results were dropped
+
+
+@EVERY_CALL
+def test_captured_launches_take_what_the_plan_says(name):
+    operator, make = CALLS[name]
+    with torch.no_grad():
+        arguments = make(3)
+        counts, _ = planned(operator, arguments)
+        graph = module.CUDAGraph() if hasattr(module, "CUDAGraph") else torch.accelerator.Graph()
+        module.synchronize()
+        with module.graph(graph):
+            before = counters()
+            result = operator(*arguments)
+            after = counters()
+        assert [late - early for late, early in zip(after, before, strict=True)] == counts
+        graph.replay()
+        module.synchronize()
+        del result
+
+
+@EVERY_CALL
+def test_values_are_those_of_the_cpu(name):
+    operator, make = CALLS[name]
+    with torch.no_grad():
+        for _ in range(2):
+            arguments = make(4)
+            on_host = [
+                each.cpu()
+                if isinstance(each, torch.Tensor)
+                else [part.cpu() for part in each]
+                if isinstance(each, list) and isinstance(each[0], torch.Tensor)
+                else each
+                for each in arguments
+            ]
+            torch.testing.assert_close(operator(*arguments), operator(*on_host), check_device=False)
+
+
+def test_without_a_planner_an_operator_takes_its_results_only():
+    launches.use_planner(False)
+    x = numbers(70_005)
+    assert taken_by(lambda: aten.sort.default(x))[0][:2] == [2, 0]
