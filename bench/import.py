@@ -17,7 +17,7 @@ import site
 if {without}:
     read = site.addpackage
     site.addpackage = lambda folder, name, known: (
-        known if name == "openreg-cuda-mode.pth" else read(folder, name, known)
+        known if name == "torch_openreg.pth" else read(folder, name, known)
     )
 site.main()
 """
