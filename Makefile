@@ -17,6 +17,17 @@ space := $(empty) $(empty)
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
 
+# A PYTHON that is given must be the one of .venv, if there is one.
+ifneq ($(origin PYTHON),file)
+python_version = $(shell "$(1)" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ifneq ($(wildcard .venv/bin/python),)
+ifneq ($(call python_version,.venv/bin/python),$(call python_version,$(PYTHON)))
+$(error openreg: PYTHON=$(PYTHON) is Python $(call python_version,$(PYTHON)), but .venv has Python \
+  $(call python_version,.venv/bin/python): remove the folders .venv and build, and try again)
+endif
+endif
+endif
+
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
