@@ -17,6 +17,17 @@ space := $(empty) $(empty)
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
 
+# A PYTHON that is given must be the one of .venv, if there is one.
+ifneq ($(origin PYTHON),file)
+python_version = $(shell "$(1)" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ifneq ($(wildcard .venv/bin/python),)
+ifneq ($(call python_version,.venv/bin/python),$(call python_version,$(PYTHON)))
+$(error openreg: PYTHON=$(PYTHON) is Python $(call python_version,$(PYTHON)), but .venv has Python \
+  $(call python_version,.venv/bin/python): remove the folders .venv and build, and try again)
+endif
+endif
+endif
+
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -71,14 +82,17 @@ build: $(package) ## build and install everything: system packages, .venv, and t
 
 # Each Python test runs in CUDA mode, where most launches run inline, and once more in openreg mode with
 # every launch queued. Tests that have no meaning in CUDA mode also run inline in openreg mode.
+# tools/openreg-mode says in one line if openreg mode is left out.
 .PHONY: test
 test: test-c $(package) ## run the tests that every change must pass, of the C layers and the Python package
 	$(step) 'Python tests, cuda mode' env OPENREG_DEVICE_TYPE=cuda $(pytest) \
 	  test/pymodule test/conformance/test_runner.py
-	$(step) 'Python tests, openreg mode, queued' env QUEUE_EVERYTHING=1 $(pytest) \
-	  test/pymodule --ignore test/pymodule/commands
-	$(step) 'Python tests for openreg mode only' $(pytest) -m openreg_only \
-	  $$(grep -rl --include='test_*.py' openreg_only test/pymodule)
+	@if tools/openreg-mode; then \
+	  tools/step 'Python tests, openreg mode, queued' env QUEUE_EVERYTHING=1 $(pytest) \
+	    test/pymodule --ignore test/pymodule/commands; \
+	  tools/step 'Python tests for openreg mode only' $(pytest) -m openreg_only \
+	    $$(grep -rl --include='test_*.py' openreg_only test/pymodule); \
+	fi
 
 .PHONY: test-c
 test-c: build/c/build.ninja ## run the tests of the C layers
@@ -146,7 +160,7 @@ distributed: $(package) ## run PyTorch's own tests of torch.distributed, in two 
 
 .PHONY: demo
 demo: $(package) ## train a classifier of handwritten digits on the simulated devices, in two ways
-	python examples/train_digits.py
+	$$(tools/openreg-mode || echo openreg run) python examples/train_digits.py
 	openreg run --ranks 4 examples/train_digits_ddp.py
 
 .PHONY: libraries

@@ -1,4 +1,4 @@
-"""The cost of importing PyTorch with openreg installed, each time in a fresh Python.
+"""The time and memory of importing PyTorch with openreg installed, each time in a fresh Python.
 
 To measure without openreg's startup file, `site` skips the file. All measured processes start in
 the same way, so that they differ in nothing else.
@@ -10,14 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness import Table, Work, run
+from harness import Table, Work, absolute, run
 
 SITE = """
 import site
 if {without}:
     read = site.addpackage
     site.addpackage = lambda folder, name, known: (
-        known if name == "openreg-cuda-mode.pth" else read(folder, name, known)
+        known if name == "torch_openreg.pth" else read(folder, name, known)
     )
 site.main()
 """
@@ -32,6 +32,13 @@ def _python(code: str, *, without: bool = False, **variables: str) -> Work:
     """Return work that runs code in a new Python process, with or without the startup file."""
     words = [sys.executable, "-S", "-c", SITE.format(without=without) + code]
     return lambda: subprocess.run(words, env=CLEAN | variables, check=True)
+
+
+def _memory(code: str, *, without: bool = False, **variables: str) -> float:
+    """Return the largest resident memory of a new Python process that runs code, in MiB."""
+    code += "; import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    words = [sys.executable, "-S", "-c", SITE.format(without=without) + code]
+    return int(subprocess.check_output(words, env=CLEAN | variables)) / 1024
 
 
 def _program(*words: str) -> Work:
@@ -61,6 +68,12 @@ def main() -> None:
     # With the CUDA build, `torch alone` loads NVIDIA's libraries, and CUDA mode the stand-ins.
     goal = 1.05 if _has_cuda_build() else None
     table.measure("torch in CUDA mode / torch alone", cuda, pytorch, turns=15, at_most=goal)
+    alone_mib = _memory(torch, without=True, **alone)
+    memory = absolute(_memory(torch), alone_mib)
+    table.row("memory: torch and openreg / torch alone", memory, "MiB", at_most=1.10)
+    memory = absolute(_memory(torch, OPENREG_DEVICE_TYPE="cuda"), alone_mib)
+    goal = 0.50 if _has_cuda_build() else 1.10
+    table.row("memory: CUDA mode / torch alone", memory, "MiB", at_most=goal)
     plain = [sys.executable, "-c", torch]
     launcher = [sys.executable, "-c", "import _openreg_command as c; c.main()", "run", *plain]
     table.measure("openreg run / torch alone", _program(*launcher), pytorch, turns=15)

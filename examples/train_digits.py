@@ -60,6 +60,9 @@ from matplotlib import pyplot  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
+# The simulated devices: `openreg`, or `cuda` under `openreg run`.
+DEVICE_TYPE = torch.accelerator.current_accelerator().type
+gpu = torch.get_device_module(DEVICE_TYPE)
 LEARNING_RATE = 0.01  # the maximum of the schedule
 REQUIRED_ACCURACY = 97.0  # percent
 ALLOWED_DIFFERENCE = 1.0  # points; one of the 360 test images is 0.28
@@ -172,7 +175,7 @@ class MemoryTrace:
         if len(self.moments) < self.LENGTH:
             self.moments.append(moment)
             for device, figures in zip(self.devices, self.allocated_bytes, strict=True):
-                figures.append(torch.openreg.memory_allocated(device))
+                figures.append(gpu.memory_allocated(device))
 
 
 def print_runs(runs):
@@ -186,9 +189,9 @@ def print_runs(runs):
 def print_memory(devices):
     print(f"\n{'device':<12}{'simulated GPU':<30}{'allocated, peak':>18}{'reserved':>14}")
     for device in devices:
-        peak = torch.openreg.max_memory_allocated(device) / MIB
-        reserved = torch.openreg.memory_reserved(device) / MIB
-        name = torch.openreg.get_device_name(device)
+        peak = gpu.max_memory_allocated(device) / MIB
+        reserved = gpu.memory_reserved(device) / MIB
+        name = gpu.get_device_name(device)
         print(f"{device:<12}{name:<30}{peak:>14.2f} MiB{reserved:>10.2f} MiB")
 
 
@@ -270,8 +273,8 @@ def main():
     torch.manual_seed(options.seed)
     network = make_network()
 
-    count = torch.openreg.device_count()
-    devices = [f"openreg:{index}" for index in range(count)]
+    count = gpu.device_count()
+    devices = [f"{DEVICE_TYPE}:{index}" for index in range(count)]
     trace = MemoryTrace(devices)
     plural = "" if count == 1 else "s"
     title = f"{count} simulated device{plural}, {options.dtype}"

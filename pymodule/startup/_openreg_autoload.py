@@ -4,6 +4,8 @@ openreg may be installed beside programs that do not use it, so no failure of op
 ``import torch``. `autoload` reports a failure in one sentence on stderr, and the program continues
 without the devices. ``import torch_openreg`` raises the same failure as an exception.
 
+If a module beside the package is missing, ``torch_openreg.pth`` supplies another `autoload`.
+
 The version is checked first: an extension that was built for another release of PyTorch may crash
 when it is loaded.
 
@@ -45,6 +47,17 @@ def check(package: str, torch_version: str) -> None:
         )
 
 
+def package_folder() -> str:
+    """Return the folder of the package, or raise ImportError if it or its first file is missing."""
+    folder = folder_of("torch_openreg")
+    if folder is None or not os.path.isfile(os.path.join(folder, "__init__.py")):
+        raise ImportError(
+            f"openreg: {folder or 'the folder torch_openreg'} is incomplete or missing: reinstall "
+            "torch_openreg, or remove the rest with `pip uninstall torch_openreg`"
+        )
+    return folder
+
+
 def _hidden_pytorch(package: str) -> str | None:
     """Return which PyTorch hides one that the package supports, and the remedy, or None."""
     file = os.path.join("torch", "version.py")
@@ -74,11 +87,11 @@ def sentence(error: Exception) -> str:
 
 def problem_with_files() -> str | None:
     """Return what is wrong with the installed files, or None. Loads no library."""
-    torch, package = folder_of("torch"), folder_of("torch_openreg")
-    assert package is not None
+    torch = folder_of("torch")
     if torch is None:
         return f"openreg: {sys.executable} has no PyTorch: pip install torch"
     try:
+        package = package_folder()
         check(package, torch_version(torch))
         extension(package)
     except Exception as error:
@@ -102,6 +115,7 @@ def autoload() -> None:
     if failure is not None:  # CUDA mode failed earlier in this import
         return
     try:
+        package_folder()
         from torch_openreg import _autoload
 
         _autoload()

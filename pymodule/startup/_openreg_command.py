@@ -6,7 +6,6 @@ these commands do not run the package's ``__init__``. Only ``openreg smi`` needs
 module.
 """
 
-import importlib.util
 import sys
 import types
 
@@ -15,10 +14,8 @@ import _openreg_autoload
 
 def _install_empty_package() -> None:
     """Make the modules of the package importable without running its ``__init__``."""
-    found = importlib.util.find_spec("torch_openreg")
-    assert found is not None
     package = types.ModuleType("torch_openreg")
-    package.__path__ = list(found.submodule_search_locations or ())
+    package.__path__ = [_openreg_autoload.package_folder()]
     sys.modules["torch_openreg"] = package
     if mode := sys.modules.get("_openreg_cuda_mode"):
         mode.stop()
@@ -26,11 +23,14 @@ def _install_empty_package() -> None:
 
 def main() -> int:
     """Run the command that the arguments of the process name; return the exit status."""
-    if sys.argv[1:2] != ["smi"]:
-        _install_empty_package()
+    if hasattr(_openreg_autoload, "incomplete"):  # see torch_openreg.pth
+        print(_openreg_autoload.incomplete, file=sys.stderr)
+        return 1
     try:
+        if sys.argv[1:2] != ["smi"]:
+            _install_empty_package()
         from torch_openreg.__main__ import main
-    except _openreg_autoload.OtherPyTorch as error:
-        print(error, file=sys.stderr)
+    except ImportError as error:
+        print(_openreg_autoload.sentence(error), file=sys.stderr)
         return 1
     return main()

@@ -89,9 +89,7 @@ def _prepare(package: str, torch_folder: str) -> str:
 
 def _load_extension(torch_folder: str) -> ctypes.CDLL:
     """Load openreg's extension; nothing is loaded if it does not fit this PyTorch."""
-    package = folder_of("torch_openreg")
-    assert package is not None
-    extension = _prepare(package, torch_folder)
+    extension = _prepare(_openreg_autoload.package_folder(), torch_folder)
     python = os.path.join(torch_folder, "lib", "libtorch_python.so")
     ctypes.CDLL(python, mode=ctypes.RTLD_GLOBAL)
     return ctypes.CDLL(extension)
@@ -130,10 +128,10 @@ def problem() -> str | None:
 
 def _stand_in() -> None:
     """Check the installation, and load the stand-ins before PyTorch loads the real libraries."""
-    torch, package = folder_of("torch"), folder_of("torch_openreg")
-    if torch is not None and package is not None:
+    torch = folder_of("torch")
+    if torch is not None:
         cuda_version()  # raises an error for an invalid one
-        _prepare(package, torch)
+        _prepare(_openreg_autoload.package_folder(), torch)
 
 
 def _stand_in_for_torchvision() -> None:
@@ -146,9 +144,8 @@ def _stand_in_for_torchvision() -> None:
 
 def _register_hooks() -> None:
     """Load openreg's extension before `torch._C`, and let it register the CUDA hooks."""
-    if folder_of("torch_openreg") is not None:
-        torch = sys.modules["torch"].__file__ or ""
-        _load_extension(os.path.dirname(torch)).openreg_register_cuda_hooks()
+    torch = sys.modules["torch"].__file__ or ""
+    _load_extension(os.path.dirname(torch)).openreg_register_cuda_hooks()
 
 
 def _supply_names() -> None:

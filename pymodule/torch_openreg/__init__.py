@@ -28,7 +28,7 @@ def _in_cuda_mode() -> bool:
     if chosen == "cuda" and "_openreg_cuda_mode" not in sys.modules:
         raise ImportError(
             "openreg: OPENREG_DEVICE_TYPE=cuda must be set when Python starts, and Python must "
-            "then read openreg-cuda-mode.pth, which it does in site-packages but not in a folder "
+            "then read torch_openreg.pth, which it does in site-packages but not in a folder "
             "of PYTHONPATH or with -S: start the program with `openreg run`"
         )
     return chosen == "cuda"

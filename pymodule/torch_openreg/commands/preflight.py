@@ -18,7 +18,7 @@ import sys
 sys.path[:] = [folder for folder in sys.path if folder]  # without the working folder
 mode = sys.modules.get("_openreg_cuda_mode")
 problem = mode.problem() if mode else (
-    "openreg: this Python does not read openreg-cuda-mode.pth when it starts, so programs would "
+    "openreg: this Python does not read torch_openreg.pth when it starts, so programs would "
     "not find the simulated devices: install openreg with pip into site-packages, not into a "
     "folder of PYTHONPATH"
 )

@@ -468,7 +468,7 @@ def test_openreg_that_only_pythonpath_names_is_refused(start, tmp_path):
         text=True,
     )
     assert result.returncode == 2, result.stdout + result.stderr
-    assert result.stderr.startswith("openreg: this Python does not read openreg-cuda-mode.pth")
+    assert result.stderr.startswith("openreg: this Python does not read torch_openreg.pth")
 
 
 def test_gpus_that_the_program_will_not_see_are_named(monkeypatch, capsys):

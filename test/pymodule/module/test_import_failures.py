@@ -224,6 +224,96 @@ def test_module_of_the_package_that_is_missing(package, assert_reported):
     assert_reported(package.parent, FAILED.format(".*'?_gloo'?.*"), is_refused=False)
 
 
+# ---- what is left after a part was removed -------------------------------------------------------
+
+
+@pytest.fixture
+def site(package):
+    """Return a folder like site-packages with a copy of all files of openreg, and its Python.
+
+    That Python has no other openreg. What it needs besides is in a second folder.
+    """
+    site, others = package.parent, package.parent.with_name("others")
+    others.mkdir()
+    for folder in {PACKAGE.parent, TORCH.parent}:
+        for entry in folder.iterdir():
+            if "openreg" not in entry.name:
+                (others / entry.name).symlink_to(entry)
+    (metadata,) = PACKAGE.parent.glob("torch_openreg-*.dist-info")
+    shutil.copytree(metadata, site / metadata.name, copy_function=link)
+    for entry in PACKAGE.parent.glob("*openreg*"):
+        if entry.suffix in (".py", ".pth"):
+            link(entry, site / entry.name)
+    start = f"import site, sys; site.addsitedir({str(site)!r}); sys.path.append({str(others)!r}); "
+    return site, lambda code: [sys.executable, "-S", "-c", start + code]
+
+
+def remove(entry):
+    if entry.is_dir():
+        shutil.rmtree(entry)
+    else:
+        entry.unlink()
+
+
+def test_copy_of_all_files_works(site, own_group):
+    """Otherwise the other tests would show nothing."""
+    _, python = site
+    code = f"{CPU_PROGRAM}; print(torch.ones(1, device={DEVICE!r}).item())"
+    result = subprocess.run(python(code), env=own_group(), capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "[2.0, 2.0]\n1.0\n", "")
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        ["_openreg_autoload.py"],
+        ["_openreg_library.py"],
+        ["_openreg_cuda_mode.py"],
+        ["_openreg_*.py"],
+        ["torch_openreg", "_openreg_*.py"],
+        ["torch_openreg"],
+        ["torch_openreg/__init__.py"],
+        ["torch_openreg/_*.py"],
+        ["torch_openreg/*.py"],
+    ],
+    ids=" ".join,
+)
+def test_files_that_are_missing(site, own_group, pytorch_works_alone, missing):
+    folder, python = site
+    for pattern in missing:
+        for entry in list(folder.glob(pattern)):
+            remove(entry)
+    result = subprocess.run(python(CPU_PROGRAM), env=own_group(), capture_output=True, text=True)
+    line, *others = result.stderr.splitlines()
+    assert re.match("openreg: loading failed: .*(reinstall torch_openreg|openreg doctor)", line)
+    if pytorch_works_alone:
+        assert (result.returncode, result.stdout, others) == (0, "[2.0, 2.0]\n", [])
+    if not missing[0].startswith("torch_openreg/"):
+        assert "reinstall torch_openreg, or remove the rest with `pip uninstall" in line
+        command = python("import _openreg_command as c; sys.argv = ['openreg', 'run', 'true']; ")
+        command[-1] += "sys.exit(c.main())"
+        if "_openreg_*.py" not in missing:
+            refused = subprocess.run(command, env=own_group(), capture_output=True, text=True)
+            assert (refused.returncode, refused.stdout) == (1, "")
+            assert refused.stderr.startswith(line[:30])
+            assert len(refused.stderr.splitlines()) == 1
+
+
+def test_uninstallation_that_is_interrupted(site, own_group):
+    """`pip uninstall` removes files in the order of their names, and folders at once."""
+    folder, python = site
+    # What `import torch` does with the entry point.
+    load = "from importlib.metadata import entry_points as find; "
+    load += "[one.load()() for one in find(group='torch.backends') if one.name == 'torch_openreg']"
+    # pip sorts the paths, and those of folders end with a slash.
+    entries = sorted(f"{entry.name}{'/' * entry.is_dir()}" for entry in folder.iterdir())
+    for name in entries:
+        remove(folder / name)
+        result = subprocess.run(python(load), env=own_group(), capture_output=True, text=True)
+        assert (result.returncode, result.stdout) == (0, ""), (name, result.stderr)
+        assert len(result.stderr.splitlines()) <= 1, (name, result.stderr)
+
+
 def test_ranks_are_refused_with_one_sentence(package, own_group):
     replace(extension_of(package), b"")
     result = subprocess.run(
