@@ -120,3 +120,12 @@ def supply_cuda_names() -> None:
         for name, value in _SINCE_2_14_WITHOUT_CUDA.items():
             if not hasattr(torch._C, name):
                 setattr(torch._C, name, value)
+
+
+def finish_cuda_mode() -> None:
+    """Replace what some releases implement in Python, after the import of PyTorch."""
+    if RELEASE >= (2, 14):
+        from torch.cuda import green_contexts
+
+        # The class would ask NVIDIA's driver, if the package cuda.bindings is installed.
+        green_contexts._ensure_supported = torch._C._CUDAGreenContext.create

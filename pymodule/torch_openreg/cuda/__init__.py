@@ -72,6 +72,7 @@ def finish() -> None:
         tensor_types,
     ):
         module.install()
+    _releases.finish_cuda_mode()
     _gloo.install("cuda")
     _occl.install("cuda")
     _symmetric_memory.install("cuda")
