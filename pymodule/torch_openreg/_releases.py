@@ -125,7 +125,10 @@ def supply_cuda_names() -> None:
 def finish_cuda_mode() -> None:
     """Replace what some releases implement in Python, after the import of PyTorch."""
     if RELEASE >= (2, 14):
+        from torch._native import registry
         from torch.cuda import green_contexts
 
+        # PyTorch's own kernels in Triton and other languages would replace those of openreg.
+        registry.deregister_op_overrides(disable_dispatch_keys="CUDA")
         # The class would ask NVIDIA's driver, if the package cuda.bindings is installed.
         green_contexts._ensure_supported = torch._C._CUDAGreenContext.create
