@@ -1,4 +1,4 @@
-"""What the installed release of PyTorch offers, for tests of what only some releases have."""
+"""Marks for tests of functions that only some releases of PyTorch have."""
 
 from pathlib import Path
 
