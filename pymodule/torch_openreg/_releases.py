@@ -127,6 +127,10 @@ def _write_graph(graph: _StepwiseGraph, path: str, *, verbose: bool = True) -> N
     _C.CUDAGraph.debug_dump(graph, path)
 
 
+def _refuse_green_context() -> None:
+    vars(torch._C)["_CUDAGreenContext"].create()
+
+
 def finish_cuda_mode() -> None:
     """Replace what some releases implement in Python, after the import of PyTorch."""
     if RELEASE >= (2, 14):
@@ -136,5 +140,5 @@ def finish_cuda_mode() -> None:
         # PyTorch's own kernels in Triton and other languages would replace those of openreg.
         registry.deregister_op_overrides(disable_dispatch_keys="CUDA")
         # Both would call NVIDIA's libraries, if the package cuda.bindings is installed.
-        graphs._dump_graph_dot = _write_graph
-        green_contexts._ensure_supported = torch._C._CUDAGreenContext.create
+        graphs._dump_graph_dot = _write_graph  # type: ignore[attr-defined]
+        green_contexts._ensure_supported = _refuse_green_context  # type: ignore[attr-defined]

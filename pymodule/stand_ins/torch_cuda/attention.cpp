@@ -1,8 +1,8 @@
-// ATen/native/transformers/cuda/sdp_utils.h: which of CUDA's attention kernels fit some arguments. None
-// of them exists here, so the answers are those of a build without CUDA.
-#include <ATen/native/transformers/sdp_utils_cpp.h>
-
+// ATen/native/transformers/cuda/sdp_utils.h: which of CUDA's attention kernels fit some arguments.
+// None of them exists here, so the answers are those of a build without CUDA.
 namespace sdp {
+
+struct sdp_params;
 
 #define EXPORTED __attribute__((visibility("default")))
 
