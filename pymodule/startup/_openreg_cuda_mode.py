@@ -43,6 +43,8 @@ def cuda_version() -> str | None:
 _NVIDIA = ("cupti_{cuda}", "cufile", "cudnn", "nccl")
 _PYTORCH = ("c10_cuda", "torch_cuda")
 
+_loaded_stand_ins: list[str] = []
+
 
 def _load_stand_ins(package: str, torch_folder: str) -> None:
     """Load the libraries of openreg that stand in for CUDA's, if this PyTorch was built with CUDA.
@@ -56,18 +58,21 @@ def _load_stand_ins(package: str, torch_folder: str) -> None:
     version = str(runpy.run_path(os.path.join(torch_folder, "version.py"))["cuda"])
     cuda = version.partition(".")[0]
     own = os.path.join(package, "lib")
-    for name in (f"cudart_{cuda}", *(name.format(cuda=cuda) for name in _NVIDIA)):
-        path = os.path.join(own, f"openreg_{name}.so")
+    nvidia, pytorch = (
+        [os.path.join(own, f"openreg_{name.format(cuda=cuda)}.so") for name in names]
+        for names in ((f"cudart_{cuda}", *_NVIDIA), _PYTORCH)
+    )
+    for path in (*nvidia, *pytorch):
         if not os.path.exists(path):
             raise ImportError(
                 f"openreg: CUDA mode has no library {os.path.basename(path)} for a PyTorch that "
                 f"was built with CUDA {version}"
             )
+    # The last ones need PyTorch's own.
+    own_of_pytorch = [os.path.join(libraries, name) for name in ("libc10.so", "libtorch_cpu.so")]
+    for path in (*nvidia, *own_of_pytorch, *pytorch):
         ctypes.CDLL(path)
-    for name in ("libc10.so", "libtorch_cpu.so"):  # which the next ones need
-        ctypes.CDLL(os.path.join(libraries, name))
-    for name in _PYTORCH:
-        ctypes.CDLL(os.path.join(own, f"openreg_{name}.so"))
+        _loaded_stand_ins.append(path)
 
 
 @functools.cache
@@ -155,6 +160,19 @@ def _supply_names() -> None:
     cuda.supply_names()
 
 
+# The names that only a build with CUDA has in `torch._C`.
+_CUDA_NAMES = re.compile("_cuda|_Cuda|_CUDA|_nvtx|_nccl_|_gds_|_MemPool")
+
+
+def _hide_cuda() -> None:
+    """Let PyTorch behave like its CPU build: stand-ins without openreg cannot compute."""
+    names = vars(sys.modules["torch._C"])
+    for name in [name for name in names if _CUDA_NAMES.match(name)]:
+        del names[name]
+    names["_has_cuda"] = names["_has_cudnn"] = False
+    sys.modules["torch.version"].cuda = None  # type: ignore[attr-defined]
+
+
 def _interpret_kernels() -> None:
     """Let Triton interpret kernels, unless TRITON_INTERPRET is set."""
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -195,6 +213,10 @@ class _Finder:
             except Exception as error:  # must not stop `import torch`
                 _openreg_autoload.report(error)
                 cls._steps.clear()
+                if _loaded_stand_ins:
+                    cls._steps["torch.cuda"] = _hide_cuda
+                    if name == "torch.cuda":
+                        cls._steps.pop(name)()
             if not cls._steps:
                 sys.meta_path.remove(cls)
 

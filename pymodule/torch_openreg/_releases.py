@@ -29,33 +29,34 @@ class _StepwiseGraph(_C.CUDAGraph):
     """The base of ``torch.cuda.CUDAGraph`` since 2.14.
 
     ``capture_end`` is ``capture_end_pre``, hooks of the program, ``instantiate`` unless the graph
-    is kept, and ``capture_end_post``.
+    is kept, and ``capture_end_post``. The attributes have mangled names, because the class of
+    Python adds many private ones.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
         super().__init__(keep_graph)
-        self._keeps_graph = keep_graph
+        self.__keeps_graph = keep_graph
         self._has_graph_exec = False
-        self._capture = 0  # the id of the capture that is going on
-        self._retained: list[_PoolId] = []
+        self.__capture = 0  # the id of the capture that is going on
+        self.__retained: list[_PoolId] = []
 
     def __del__(self) -> None:
         self._release_pools()
 
     def _release_pools(self) -> None:
-        for pool in self.__dict__.get("_retained", ()):
+        for pool in self.__dict__.get("_StepwiseGraph__retained", ()):
             _C.release_pool(0, pool)
-        self._retained = []
+        self.__retained = []
 
     def capture_begin(
         self, pool: _PoolId | None = None, capture_error_mode: str = "global"
     ) -> None:
         super().capture_begin(pool, capture_error_mode)
-        self._capture, _ = _C.current_capture()
-        _capturing[self._capture] = self
+        self.__capture, _ = _C.current_capture()
+        _capturing[self.__capture] = self
 
     def capture_end_pre(self) -> None:
-        _capturing.pop(self._capture, None)
+        _capturing.pop(self.__capture, None)
         super().capture_end()
 
     def capture_end_post(self) -> None:
@@ -63,7 +64,7 @@ class _StepwiseGraph(_C.CUDAGraph):
 
     def instantiate(self) -> None:
         # Without keep_graph, the end of the capture has instantiated the graph.
-        if self._keeps_graph:
+        if self.__keeps_graph:
             super().instantiate()
         self._has_graph_exec = True
 
@@ -73,13 +74,13 @@ class _StepwiseGraph(_C.CUDAGraph):
         self._release_pools()
 
     def pools(self) -> list[_PoolId]:
-        return [self.pool(), *self._retained]
+        return [self.pool(), *self.__retained]
 
     def _retain_pool(self, pool: _PoolId) -> None:
         pool = (pool[0], pool[1])
-        if pool not in self._retained:
+        if pool not in self.__retained:
             _C.retain_pool(pool)
-            self._retained.append(pool)
+            self.__retained.append(pool)
 
     @staticmethod
     def get_currently_capturing_graph() -> Any:
@@ -120,3 +121,24 @@ def supply_cuda_names() -> None:
         for name, value in _SINCE_2_14_WITHOUT_CUDA.items():
             if not hasattr(torch._C, name):
                 setattr(torch._C, name, value)
+
+
+def _write_graph(graph: _StepwiseGraph, path: str, *, verbose: bool = True) -> None:
+    _C.CUDAGraph.debug_dump(graph, path)
+
+
+def _refuse_green_context() -> None:
+    vars(torch._C)["_CUDAGreenContext"].create()
+
+
+def finish_cuda_mode() -> None:
+    """Replace what some releases implement in Python, after the import of PyTorch."""
+    if RELEASE >= (2, 14):
+        from torch._native import registry
+        from torch.cuda import graphs, green_contexts
+
+        # PyTorch's own kernels in Triton and other languages would replace those of openreg.
+        registry.deregister_op_overrides(disable_dispatch_keys="CUDA")
+        # Both would call NVIDIA's libraries, if the package cuda.bindings is installed.
+        graphs._dump_graph_dot = _write_graph  # type: ignore[attr-defined]
+        green_contexts._ensure_supported = _refuse_green_context  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ openreg and, with OPENREG_DEVICE_TYPE=cuda, of type cuda.
 """
 
 import pytest
+from torch_openreg.commands import installation
 
 from device import DEVICE
 
@@ -25,3 +26,10 @@ def cuda_only(subject):
 def fails_in_cuda_mode(reason):
     """Expect a failure in CUDA mode, which is a bug there. The fix of the bug removes this mark."""
     return pytest.mark.xfail(DEVICE == "cuda", strict=True, reason=reason)
+
+
+# For tests that start PyTorch outside CUDA mode.
+needs_nvidia_packages = pytest.mark.skipif(
+    bool(installation.missing_packages()),
+    reason="this build of PyTorch needs NVIDIA's packages, which are absent, outside CUDA mode",
+)

@@ -7,6 +7,8 @@
 
 #include "profiler/kineto.h"
 
+#include <dlfcn.h>
+
 #define FMT_HEADER_ONLY
 #include <kineto/libkineto.h>
 #include <kineto/output_base.h>
@@ -46,6 +48,16 @@ void wait_for_devices() {
   for (int device = 0; device < count; ++device) {
     check(openreg_device_drain(device)); // the program sees failures later
   }
+}
+
+// In a build with CUDA, Kineto is a part of libtorch_cpu and asks the CUDA runtime for the devices.
+// In CUDA mode that is openreg's, so Kineto lists the same devices.
+bool kineto_lists_devices() {
+  static const bool lists = [] {
+    void *const library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    return in_cuda_mode() && library != nullptr && dlsym(library, "cudaGetDeviceCount") != nullptr;
+  }();
+  return lists;
 }
 
 class Session final : public libkineto::IActivityProfilerSession {
@@ -107,7 +119,9 @@ public:
   void pushUserCorrelationId(uint64_t id) override { enter_range(id); }
   void popUserCorrelationId() override { leave_range(); }
 
-  std::string getDeviceProperties() override { return device_properties(); }
+  std::string getDeviceProperties() override {
+    return kineto_lists_devices() ? std::string() : device_properties();
+  }
 
 private:
   bool has_operators_;

@@ -9,6 +9,7 @@ nothing of it but ``torch._C``.
 an error in one without CUDA.
 """
 
+import functools
 import sys
 from types import ModuleType
 
@@ -44,8 +45,9 @@ def _hide_libraries() -> None:
             delattr(torch._C, f"_{name}")
 
 
+@functools.cache
 def finish() -> None:
-    """Finish CUDA mode after the import of PyTorch."""
+    """Finish CUDA mode after the import of PyTorch. A second call does nothing."""
     from torch_openreg import _gloo, _meta, _occl, _profiling, _symmetric_memory, inductor  # noqa: F401 - _meta registers kernels
 
     from . import (
@@ -72,6 +74,7 @@ def finish() -> None:
         tensor_types,
     ):
         module.install()
+    _releases.finish_cuda_mode()
     _gloo.install("cuda")
     _occl.install("cuda")
     _symmetric_memory.install("cuda")

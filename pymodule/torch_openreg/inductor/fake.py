@@ -22,8 +22,9 @@ _OPERATORS = (
 def install(device_type: str) -> None:
     """Give convolutions on a device the layouts of the CPU."""
     for operator in _OPERATORS:
-        theirs = fake_impls.op_implementations_dict[operator]
-        fake_impls.op_implementations_dict[operator] = _as_cpu(device_type, theirs)
+        # PyTorch 2.12 has no implementation of its own for `_convolution`.
+        if theirs := fake_impls.op_implementations_dict.get(operator):
+            fake_impls.op_implementations_dict[operator] = _as_cpu(device_type, theirs)
 
 
 def _as_cpu(device_type: str, theirs: Callable[..., Any]) -> Callable[..., Any]:

@@ -254,6 +254,8 @@ def _attach_out_of_memory_observer(observer: Any) -> None:
 def register() -> None:
     """Make ``torch.accelerator.memory._snapshot`` support openreg devices."""
     generic = torch.accelerator.memory
+    if not hasattr(generic, "_snapshot"):
+        return  # PyTorch 2.12 has this function only in the modules of the devices
     for_others = generic._snapshot
 
     def snapshot(device: Any = None, augment_with_fx_traces: bool = False) -> Any:

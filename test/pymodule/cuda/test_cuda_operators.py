@@ -37,6 +37,15 @@ def test_step_of_training_has_the_values_of_the_cpu(name):
         torch.testing.assert_close(here, there)
 
 
+def test_outer_products_run_no_triton_kernel():
+    """PyTorch has Triton kernels for a few operators since 2.14; here the CPU's kernels run."""
+    a, b = torch.rand(2, 3, 1), torch.rand(2, 1, 4)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        product = torch.bmm(a.cuda(), b.cuda())
+    torch.testing.assert_close(product.cpu(), torch.bmm(a, b))
+    assert [event.key for event in profile.key_averages() if "_native" in event.key] == []
+
+
 def test_numbers_drawn_are_those_of_a_gpu():
     """The published numbers of NVIDIA GPUs for manual_seed(0)."""
     torch.manual_seed(0)

@@ -176,6 +176,13 @@ def held():
 """
 
 
+needs_sizes_of_workspaces = pytest.mark.skipif(
+    not hasattr(torch.backends.cuda, "cublas_workspace_size"),
+    reason="this release of PyTorch has no functions for the sizes of cuBLAS workspaces",
+)
+
+
+@needs_sizes_of_workspaces
 @pytest.mark.own_processes
 @pytest.mark.parametrize("library", ["cublas Cublas", "cublaslt CublasLt"])
 def test_sizes_of_workspaces_are_kept(python, library):
@@ -195,6 +202,7 @@ else:
     )
 
 
+@needs_sizes_of_workspaces
 @pytest.mark.own_processes
 def test_workspace_that_is_too_small_is_replaced(python):
     python(

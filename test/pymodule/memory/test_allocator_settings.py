@@ -5,6 +5,7 @@ import gc
 import pytest
 import torch
 from modes import fails_in_cuda_mode
+from offered import needs_pinned_thresholds
 
 from device import DEVICE, memory, module
 
@@ -225,8 +226,8 @@ def test_a_mistake_in_the_environment_is_raised_when_memory_is_used(python):
         ("pinned_num_register_threads:0", "has to be power of 2, got 0"),
         ("pinned_reserve_segment_size_mb:0", "segment size has to be greater than 0"),
         ("pinned_reserve_segment_size_mb:abc", "stoull"),
-        ("pinned_max_round_threshold_mb:abc", "stoull"),
-        ("pinned_max_cached_size_mb:abc", "stoull"),
+        pytest.param("pinned_max_round_threshold_mb:abc", "stoull", marks=needs_pinned_thresholds),
+        pytest.param("pinned_max_cached_size_mb:abc", "stoull", marks=needs_pinned_thresholds),
         ("pinned_use_background_threads:1", "Expected 'True' or 'False' at index 2"),
         ("pinned_use_cuda_host_register:1", "Expected 'True' or 'False' at index 2"),
         ("pinned_free_catch_all:1", "Expected 'True' or 'False' at index 2"),

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from offered import needs_statistics_of_pools
 
 from device import DEVICE, module
 
@@ -147,6 +148,7 @@ def test_memory_of_a_pool_is_released_with_it():
     assert module.memory_reserved() == before
 
 
+@needs_statistics_of_pools
 def test_statistics_have_the_reserved_bytes_of_pools():
     pool = module.MemPool()
     with module.use_mem_pool(pool):

@@ -4,6 +4,7 @@ import gc
 
 import pytest
 import torch
+from offered import PINNED_THRESHOLDS, needs_pinned_thresholds
 from torch_openreg._releases import RELEASE
 
 from device import DEVICE, memory, module
@@ -19,8 +20,11 @@ def settings():
     torch.accelerator.empty_host_cache()
     yield memory._set_allocator_settings
     gc.collect()
+    if PINNED_THRESHOLDS:
+        memory._set_allocator_settings(
+            f"pinned_max_round_threshold_mb:{MOST},pinned_max_cached_size_mb:{MOST}"
+        )
     memory._set_allocator_settings(
-        f"pinned_max_round_threshold_mb:{MOST},pinned_max_cached_size_mb:{MOST},"
         "pinned_use_background_threads:False,pinned_use_cuda_host_register:False,"
         "pinned_num_register_threads:1,pinned_free_catch_all:False"
     )
@@ -58,6 +62,7 @@ class Changes:
         return [now - then for now, then in zip(figures(), self.before, strict=True)]
 
 
+@needs_pinned_thresholds
 def test_requests_above_the_threshold_are_not_rounded(settings):
     settings("pinned_max_round_threshold_mb:3")
     changes = Changes()
@@ -73,6 +78,7 @@ def test_requests_above_the_threshold_are_not_rounded(settings):
     assert tensor.is_pinned()
 
 
+@needs_pinned_thresholds
 def test_blocks_above_the_cached_size_are_released_at_once(settings):
     settings("pinned_max_cached_size_mb:3")
     changes = Changes()
@@ -95,6 +101,7 @@ def test_threads_and_registration_change_nothing(settings):
     assert changes() == [0, 0, 1, 8 * MIB, 1, 0, 1, 0]
 
 
+@needs_pinned_thresholds
 def test_threads_and_registration_change_nothing_for_copies_that_are_queued(settings, close_gate):
     settings("pinned_use_background_threads:True,pinned_max_cached_size_mb:0")
     changes = Changes()
@@ -109,6 +116,7 @@ def test_threads_and_registration_change_nothing_for_copies_that_are_queued(sett
     assert changes() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
+@needs_pinned_thresholds
 def test_snapshots_show_the_settings(settings):
     settings(
         "pinned_max_round_threshold_mb:2,pinned_max_cached_size_mb:3,"
@@ -136,6 +144,7 @@ SHOW = """
 """
 
 
+@needs_pinned_thresholds
 @pytest.mark.parametrize(
     ("variables", "shown"),
     [
@@ -165,6 +174,7 @@ def test_settings_are_taken_from_the_environment(python, variables, shown):
 
 
 # Runs in its own process, because active bytes stay wrong, as CUDA's do.
+@needs_pinned_thresholds
 def test_memory_of_other_sizes_is_reused_only_if_it_is_enough(python):
     program = (
         SHOW

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from modes import needs_nvidia_packages
 from torch_openreg import variables
 from torch_openreg.variables import VARIABLES
 
@@ -108,6 +109,7 @@ def test_errors_of_the_device_layer_state_what_the_table_allows(own_group):
         assert sentence.startswith(variables.rejection(name, "?"))
 
 
+@needs_nvidia_packages
 @pytest.mark.parametrize(
     ("name", "device_type"),
     [
