@@ -55,9 +55,8 @@ def _load_stand_ins(package: str, torch_folder: str) -> None:
         return
     version = str(runpy.run_path(os.path.join(torch_folder, "version.py"))["cuda"])
     cuda = version.partition(".")[0]
-    own = os.path.join(package, "lib")
     for name in (f"cudart_{cuda}", *(name.format(cuda=cuda) for name in _NVIDIA)):
-        path = os.path.join(own, f"openreg_{name}.so")
+        path = _own_library(package, name)
         if not os.path.exists(path):
             raise ImportError(
                 f"openreg: CUDA mode has no library {os.path.basename(path)} for a PyTorch that "
@@ -67,7 +66,31 @@ def _load_stand_ins(package: str, torch_folder: str) -> None:
     for name in ("libc10.so", "libtorch_cpu.so"):  # which the next ones need
         ctypes.CDLL(os.path.join(libraries, name))
     for name in _PYTORCH:
-        ctypes.CDLL(os.path.join(own, f"openreg_{name}.so"))
+        ctypes.CDLL(_own_library(package, name))
+
+
+def _own_library(package: str, name: str) -> str:
+    """Return the path of one of openreg's libraries."""
+    return os.path.join(package, "lib", f"openreg_{name}.so")
+
+
+def load_cuda_libraries() -> bool:
+    """Load the libraries of CUDA that C++ extensions need, in a PyTorch that was built without.
+
+    The extension then finds them by their SONAMEs.
+
+    Returns
+    -------
+    bool
+        Whether openreg has them.
+    """
+    package = folder_of("torch_openreg")
+    assert package is not None
+    names = ("cudart_12", "cudart_13", *_PYTORCH)
+    found = [path for name in names if os.path.exists(path := _own_library(package, name))]
+    for path in found:
+        ctypes.CDLL(path)
+    return len(found) == len(names)
 
 
 @functools.cache
