@@ -29,6 +29,8 @@ static const size_t default_limits[LIMITS] = {
 openreg_status cudart_enter(int *device) {
   openreg_status status = openreg_initialize();
   *device = openreg_device_current();
+  if (status == OPENREG_OK)
+    status = cudart_use_device(*device);
   return status == OPENREG_OK ? openreg_device_create_context(*device) : status;
 }
 
@@ -277,10 +279,11 @@ cudaError_t cudaDeviceSynchronize(void) {
   return cudart_return(status);
 }
 
-/* Memory and pools of this library are freed. Memory of openreg's caching allocator belongs to
- * other libraries of the process and stays. */
+/* Memory and pools of this library are freed, and a failure is forgotten. Memory of openreg's
+ * caching allocator belongs to other libraries of the process and stays. */
 cudaError_t cudaDeviceReset(void) {
-  int device;
+  int device = openreg_device_current();
+  cudart_forget_failure(device);
   openreg_status status = cudart_enter(&device);
   if (status == OPENREG_OK)
     status = openreg_device_drain(device);

@@ -5,13 +5,15 @@
  * It lies on the heap, because a library that is loaded late has little static thread-local
  * storage.
  *
- * Failures of work are reported once, by the call that waits, and do not stick to the device: the
- * devices of openreg stay usable after a failure (device/device.h).
+ * A failure of work sticks to its device, as in CUDA: once a call has reported it, all calls that
+ * use the device return it, until cudaDeviceReset. The device itself stays usable
+ * (device/device.h), and PyTorch uses it without this library.
  */
 #include "cudart/internal.h"
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +52,44 @@ static cudaError_t keep(cudaError_t error, const char *sentence) {
     snprintf(explained->sentence, sizeof explained->sentence, "%s", sentence);
   }
   return error;
+}
+
+/* ---- failed devices -------------------------------------------------------------------------- */
+
+static struct {
+  atomic_bool has_failed;
+  char sentence[SENTENCE_BYTES]; /* protected by the mutex */
+} devices[OPENREG_MAX_DEVICES];
+static pthread_mutex_t devices_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static _Thread_local int used_device; /* of the thread's current call */
+
+static bool has_failed(int device) {
+  return atomic_load_explicit(&devices[device].has_failed, memory_order_acquire);
+}
+
+static void fail_device(int device, const char *sentence) {
+  pthread_mutex_lock(&devices_mutex);
+  if (!has_failed(device)) {
+    snprintf(devices[device].sentence, SENTENCE_BYTES, "%s", sentence);
+    atomic_store_explicit(&devices[device].has_failed, true, memory_order_release);
+  }
+  pthread_mutex_unlock(&devices_mutex);
+}
+
+openreg_status cudart_use_device(int device) {
+  used_device = device;
+  if (!has_failed(device))
+    return OPENREG_OK;
+  char sentence[SENTENCE_BYTES];
+  pthread_mutex_lock(&devices_mutex);
+  snprintf(sentence, sizeof sentence, "%s", devices[device].sentence);
+  pthread_mutex_unlock(&devices_mutex);
+  return openreg_fail(OPENREG_LAUNCH_FAILURE, "%s", sentence);
+}
+
+void cudart_forget_failure(int device) {
+  atomic_store_explicit(&devices[device].has_failed, false, memory_order_release);
 }
 
 /* ---- errors of this library ------------------------------------------------------------------ */
@@ -142,6 +182,8 @@ cudaError_t cudart_return_as(openreg_status status, openreg_status special, cuda
   char sentence[SENTENCE_BYTES];
   snprintf(sentence, sizeof sentence, "%s",
            status == OPENREG_NOT_READY ? "" : openreg_last_error());
+  if (status == OPENREG_LAUNCH_FAILURE)
+    fail_device(used_device, sentence);
   return keep(status == special ? error : error_of(status), sentence);
 }
 
@@ -152,11 +194,13 @@ const char *openreg_cudart_sentence(cudaError_t error) {
 }
 
 cudaError_t cudaPeekAtLastError(void) {
-  return last_error;
+  if (last_error != cudaSuccess)
+    return last_error;
+  return has_failed(openreg_device_current()) ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 cudaError_t cudaGetLastError(void) {
-  cudaError_t error = last_error;
+  cudaError_t error = cudaPeekAtLastError();
   last_error = cudaSuccess;
   return error;
 }

@@ -85,13 +85,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event == NULL)
     return fail_handle(__func__, "event is NULL");
-  return cudart_return(openreg_event_query(event->event));
+  openreg_status status = cudart_use_device(openreg_event_device(event->event));
+  return cudart_return(status == OPENREG_OK ? openreg_event_query(event->event) : status);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event == NULL)
     return fail_handle(__func__, "event is NULL");
-  openreg_status status = openreg_event_synchronize(event->event);
+  openreg_status status = cudart_use_device(openreg_event_device(event->event));
+  if (status == OPENREG_OK)
+    status = openreg_event_synchronize(event->event);
   if (status == OPENREG_OK)
     cudart_trim_pools(openreg_event_device(event->event));
   return cudart_return(status);

@@ -44,10 +44,15 @@ cudaError_t cudart_fail_null(const char *function, const char *argument);
 /* Fails with cudaErrorNotSupported. */
 cudaError_t cudart_refuse(const char *function, const char *reason);
 
+/* Makes `device` the one to which a failure of work belongs that this call reports. Fails with
+ * LAUNCH_FAILURE if an earlier call reported one. */
+openreg_status cudart_use_device(int device);
+void cudart_forget_failure(int device);
+
 /* ---- device.c -------------------------------------------------------------------------------- */
 
 /* Initializes devices, and returns the thread's current one, which has a context then. Errors: as
- * openreg_initialize and openreg_device_create_context. */
+ * openreg_initialize, cudart_use_device and openreg_device_create_context. */
 openreg_status cudart_enter(int *device);
 
 /* Whether this process sees the device; fails with cudaErrorInvalidDevice if not. */

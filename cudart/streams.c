@@ -93,6 +93,8 @@ cudaError_t cudart_find_stream(cudaStream_t handle, struct cudart_stream *stream
     return cudart_return(find_per_thread(stream->device, &stream->number));
   status = openreg_stream_parse_handle((uintptr_t)handle, &stream->device, &stream->number);
   if (status == OPENREG_OK)
+    status = cudart_use_device(stream->device);
+  if (status == OPENREG_OK)
     status = openreg_device_create_context(stream->device);
   return cudart_return_as(status, OPENREG_INVALID_ARGUMENT, cudaErrorInvalidResourceHandle);
 }

@@ -14,6 +14,7 @@
 
 #include "cuda_errors.h"
 #include "device_properties.h"
+#include "host_defines.h"
 #include "vector_types.h"
 
 /* ---- handles --------------------------------------------------------------------------------- */

@@ -1,11 +1,12 @@
-"""Write stubs for the symbols that libtorch_python needs of PyTorch's CUDA libraries.
+"""Write stubs for symbols of PyTorch's CUDA libraries.
 
-    make_stubs.py LIST OUTPUT LIBRARY...
+    make_stubs.py LIST... OUTPUT LIBRARY...
 
-LIST has a line for each symbol: the library and the mangled name (tools/list-cuda-symbols writes
-it). A stub is a weak symbol: where openreg defines the function, the linker takes that. A stub of a
-function raises RuntimeError with the function's name. Type information and tables of virtual
-functions are data: no object of these classes exists, so the entries of such a table refuse, too.
+A list has a line for each symbol: the library and the mangled name (tools/list-cuda-symbols writes
+it). Lists end with .txt: what libtorch_python needs, and what C++ extensions may call. A stub is a
+weak symbol: where openreg defines the function, the linker takes that. A stub of a function raises
+RuntimeError with the function's name. Type information and tables of virtual functions are data: no
+object of these classes exists, so the entries of such a table refuse, too.
 """
 
 import sys
@@ -62,10 +63,11 @@ def stub(index: int, name: str) -> str:
 
 def main() -> None:
     """Write the file."""
-    listed, output, *libraries = sys.argv[1:]
-    lines = [line.split() for line in Path(listed).read_text().splitlines()]
-    names = [name for of, name in lines if of in libraries]
-    source = HEADER.format(libraries=" and ".join(libraries), release=Path(listed).stem)
+    lists = [Path(argument) for argument in sys.argv[1:] if argument.endswith(".txt")]
+    output, *libraries = sys.argv[1 + len(lists) :]
+    lines = [line.split() for listed in lists for line in listed.read_text().splitlines()]
+    names = list(dict.fromkeys(name for of, name in lines if of in libraries))
+    source = HEADER.format(libraries=" and ".join(libraries), release=lists[0].stem)
     source += "".join(stub(index, name) for index, name in enumerate(names))
     Path(output).write_text(source + "}\n")
 

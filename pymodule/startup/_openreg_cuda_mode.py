@@ -57,9 +57,8 @@ def _load_stand_ins(package: str, torch_folder: str) -> None:
         return
     version = str(runpy.run_path(os.path.join(torch_folder, "version.py"))["cuda"])
     cuda = version.partition(".")[0]
-    own = os.path.join(package, "lib")
     nvidia, pytorch = (
-        [os.path.join(own, f"openreg_{name.format(cuda=cuda)}.so") for name in names]
+        [_own_library(package, name.format(cuda=cuda)) for name in names]
         for names in ((f"cudart_{cuda}", *_NVIDIA), _PYTORCH)
     )
     for path in (*nvidia, *pytorch):
@@ -73,6 +72,30 @@ def _load_stand_ins(package: str, torch_folder: str) -> None:
     for path in (*nvidia, *own_of_pytorch, *pytorch):
         ctypes.CDLL(path)
         _loaded_stand_ins.append(path)
+
+
+def _own_library(package: str, name: str) -> str:
+    """Return the path of one of openreg's libraries."""
+    return os.path.join(package, "lib", f"openreg_{name}.so")
+
+
+def load_cuda_libraries() -> bool:
+    """Load the libraries of CUDA that C++ extensions need, in a PyTorch that was built without.
+
+    The extension then finds them by their SONAMEs.
+
+    Returns
+    -------
+    bool
+        Whether openreg has them.
+    """
+    package = folder_of("torch_openreg")
+    assert package is not None
+    names = ("cudart_12", "cudart_13", *_PYTORCH)
+    found = [path for name in names if os.path.exists(path := _own_library(package, name))]
+    for path in found:
+        ctypes.CDLL(path)
+    return len(found) == len(names)
 
 
 @functools.cache

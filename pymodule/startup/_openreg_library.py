@@ -18,7 +18,9 @@ import sys
 _MAGIC = b"\x7fELF\x02"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
-_PT_LOAD = 1
+_DYNAMIC = struct.Struct("<qQ")
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_NEEDED, _DT_STRTAB = 1, 5
 # The number of a processor in the header, by its name in uname(2).
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 
@@ -67,6 +69,32 @@ def damage(library: str) -> str | None:
     if needed > size:
         return f"is truncated: it has {size} bytes of at least {needed}"
     return None
+
+
+def needed_libraries(path: str) -> list[str]:
+    """Return the names of the libraries that a library needs; none for other files."""
+    with open(path, "rb") as file:
+
+        def read(offset: int, count: int) -> bytes:
+            file.seek(offset)
+            return file.read(count)
+
+        header = read(0, _HEADER.size)
+        if not header.startswith(_MAGIC) or len(header) < _HEADER.size:
+            return []
+        _, _, _, _, _, segments, _, _, _, entry_size, count, *_ = _HEADER.unpack(header)
+        table = list(_SEGMENT.iter_unpack(read(segments, entry_size * count)))
+        dynamic = [
+            (offset, size) for kind, _, offset, _, _, size, _, _ in table if kind == _PT_DYNAMIC
+        ]
+        entries = [entry for part in dynamic for entry in _DYNAMIC.iter_unpack(read(*part))]
+        strings = next((value for tag, value in entries if tag == _DT_STRTAB), 0)
+        for kind, _, offset, address, _, size, _, _ in table:
+            if kind == _PT_LOAD and address <= strings < address + size:
+                strings += offset - address
+                break
+        names = [read(strings + value, 256) for tag, value in entries if tag == _DT_NEEDED]
+    return [name.partition(b"\0")[0].decode(errors="replace") for name in names]
 
 
 def extension(package: str) -> str:

@@ -62,10 +62,27 @@ CHILD_TEST(a_forked_child_gets_an_initialization_error) {
   child_fork_and_require(require_refused_in_fork);
 }
 
-CHILD_TEST(failures_of_work_are_reported_by_the_next_wait) {
+CHILD_TEST(a_failure_of_work_stays_until_the_device_is_reset) {
   REQUIRE_SUCCESS(cudaFree(NULL));
   REQUIRE_OK(openreg_stream_launch(0, 1, fail_with_message, "the work's own message"));
   REQUIRE_ERROR(cudaErrorLaunchFailure, "the work's own message", cudaDeviceSynchronize());
+  void *memory;
+  REQUIRE(cudaGetLastError() == cudaErrorLaunchFailure);
+  REQUIRE(cudaGetLastError() == cudaErrorLaunchFailure);
+  REQUIRE_ERROR(cudaErrorLaunchFailure, "the work's own message", cudaMalloc(&memory, 1));
+  REQUIRE_ERROR(cudaErrorLaunchFailure, "the work's own message", cudaStreamQuery(0));
+  REQUIRE_SUCCESS(cudaDeviceReset());
+  REQUIRE(cudaGetLastError() == cudaSuccess);
+  REQUIRE_SUCCESS(cudaDeviceSynchronize());
+}
+
+CHILD_TEST(a_failure_of_work_belongs_to_one_device) {
+  REQUIRE_SUCCESS(cudaSetDevice(1));
+  REQUIRE_SUCCESS(cudaFree(NULL));
+  REQUIRE_OK(openreg_stream_launch(1, 1, fail_with_message, "the work's own message"));
+  REQUIRE_ERROR(cudaErrorLaunchFailure, "the work's own message", cudaDeviceSynchronize());
+  REQUIRE_SUCCESS(cudaSetDevice(0));
+  REQUIRE(cudaGetLastError() == cudaSuccess);
   REQUIRE_SUCCESS(cudaDeviceSynchronize());
 }
 
@@ -76,7 +93,8 @@ int main(void) {
       cmocka_unit_test(each_thread_has_its_own_error),
       cmocka_unit_test(errors_have_cudas_names_and_texts),
       cmocka_unit_test(a_forked_child_gets_an_initialization_error),
-      cmocka_unit_test(failures_of_work_are_reported_by_the_next_wait),
+      cmocka_unit_test(a_failure_of_work_stays_until_the_device_is_reset),
+      cmocka_unit_test(a_failure_of_work_belongs_to_one_device),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,12 @@ public:
     return seed_ == nullptr ? begin_ : openreg_philox{*seed_, *offset_ + begin_.offset};
   }
 
+  // For C++ programs: the addresses of the seed and of the offset, to which `words` is added. All
+  // are null, and 0, if the position is known.
+  const uint64_t *seed() const { return seed_; }
+  const uint64_t *offset() const { return offset_; }
+  uint64_t words() const { return seed_ == nullptr ? 0 : begin_.offset; }
+
 private:
   openreg_philox begin_;
   const uint64_t *seed_ = nullptr, *offset_ = nullptr;

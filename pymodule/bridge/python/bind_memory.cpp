@@ -154,8 +154,14 @@ void record_history(bool enabled, const std::optional<std::string> &context, boo
                     size_t max_entries, bool clear, bool compile_context,
                     bool annotations_of_all_threads, std::vector<std::string> skipped_actions) {
   require_own_allocator("recordHistory");
-  record_memory_history({enabled, stack_policy_of(context), cpp_frames, max_entries, clear,
-                         compile_context, annotations_of_all_threads, std::move(skipped_actions)});
+  record_memory_history({.enabled = enabled,
+                         .stacks = stack_policy_of(context),
+                         .cpp_frames = cpp_frames,
+                         .max_entries = max_entries,
+                         .clear = clear,
+                         .compile_context = compile_context,
+                         .annotations_of_all_threads = annotations_of_all_threads,
+                         .skipped_actions = std::move(skipped_actions)});
 }
 
 // Observers cannot be removed, so the reference is never released.

@@ -2,13 +2,12 @@
 
 #include <torch/csrc/Event.h>
 
-#include <ctime>
 #include <memory>
 
 #include "core/status.h"
 #include "streams/current.h"
 #include "streams/handle.h"
-#include "streams/inline_guard.h"
+#include "streams/sleep.h"
 
 namespace py = pybind11;
 
@@ -16,25 +15,10 @@ namespace openreg {
 
 namespace {
 
-constexpr int64_t kNsPerSecond = 1'000'000'000;
-constexpr int64_t kCyclesPerNs = 2; // about the clock rate of current GPUs
-
 int stream_priority(int device, int stream) {
   int priority = 0;
   check(openreg_stream_priority(device, stream, &priority));
   return priority;
-}
-
-void sleep(int64_t ns) {
-  timespec left = {.tv_sec = ns / kNsPerSecond, .tv_nsec = ns % kNsPerSecond};
-  while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) != 0) {
-  }
-}
-
-void sleep_on_current_stream(int64_t cycles) {
-  const auto device = static_cast<c10::DeviceIndex>(openreg_device_current());
-  const auto ns = std::max<int64_t>(cycles, 0) / kCyclesPerNs;
-  queue_on_stream(device, [ns] { sleep(ns); });
 }
 
 // torch.Event.elapsed_time() for classes that derive from torch.Event, too.

@@ -14,6 +14,7 @@
 #include "memory/allocation/memory.h"
 #include "memory/allocation/pinned.h"
 #include "operators/random/torch_generator.h"
+#include "registration/bridge_functions.h"
 #include "streams/observer.h"
 #include "streams/inline_guard.h"
 #include "tensor/device_tensor.h"
@@ -85,7 +86,7 @@ public:
 };
 
 // Libraries beyond CUDA's runtime, such as cuDNN, MAGMA and cuSOLVER, are reported as absent.
-class CudaHooks final : public Hooks<at::CUDAHooksInterface> {
+class CudaHooks final : public Hooks<at::CUDAHooksInterface>, public BridgeFunctions {
 public:
   bool hasCUDA() const override { return true; }
   bool hasCUDART() const override { return true; }

@@ -14,7 +14,8 @@
 #include "stand_ins/c10_cuda/registered.h"
 #include "stand_ins/c10_cuda/sharing.h"
 #include "stand_ins/c10_cuda/snapshot.h"
-#include "stand_ins/c10_cuda/status.h"
+#include "allocator/allocator.h"
+#include "bridge/core/status.h"
 #include "stand_ins/c10_cuda/trackers.h"
 
 namespace c10 {
@@ -26,15 +27,19 @@ namespace c10::cuda::CUDACachingAllocator {
 namespace {
 
 using openreg::check;
-using openreg::refuse;
 using openreg::registered_allocator;
 
-constexpr const char *kHistory = "the history of allocations belongs to torch.cuda.memory: call "
-                                 "torch.cuda.memory._record_memory_history in Python";
-constexpr const char *kObservers = "observers of failed requests belong to torch: call "
-                                   "torch._C._cuda_attach_out_of_memory_observer in Python";
+constexpr const char *kAnnotations = "record annotations with torch.profiler.record_function";
+constexpr const char *kRejections = "attach an observer of failed requests with "
+                                    "attachOutOfMemoryObserver";
 constexpr const char *kPoolFlags = "a memory pool gets its flags when it is created: create it "
-                                   "with torch.cuda.MemPool in Python";
+                                   "with at::cuda::MemPool or torch.cuda.MemPool";
+
+// Raises an error for a function that C++ programs cannot use. `reason` is the end of the sentence.
+[[noreturn]] void refuse(const char *function, const char *reason) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "openreg: c10::cuda::CUDACachingAllocator::", function,
+                              " is not supported: ", reason);
+}
 
 // Runs the callbacks that programs registered to free memory. Returns whether one did.
 bool run_free_memory_callbacks() {
@@ -162,8 +167,8 @@ public:
     return openreg::expandable_segment_sizes(device);
   }
 
-  SnapshotInfo snapshot(MempoolId_t mempool_id, bool) override {
-    return openreg::take_snapshot(mempool_id);
+  SnapshotInfo snapshot(MempoolId_t mempool_id, bool include_traces) override {
+    return openreg::take_snapshot(mempool_id, include_traces);
   }
 
   void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override {
@@ -194,7 +199,7 @@ public:
   void createOrIncrefPool(DeviceIndex, MempoolId_t mempool_id,
                           std::shared_ptr<CUDAAllocator> allocator) override {
     if (allocator != nullptr) {
-      refuse("createOrIncrefPool with an allocator", "create the pool with torch.cuda.MemPool");
+      refuse("createOrIncrefPool with an allocator", "create the pool with at::cuda::MemPool");
     }
     check(openreg_mempool_retain(openreg::pool_number(mempool_id)));
   }
@@ -242,22 +247,40 @@ public:
     return openreg::import_memory(handle);
   }
 
-  // ---- what belongs to the extension module -----------------------------------------------------
+  // ---- the history and observers ----------------------------------------------------------------
 
-  void recordHistory(bool, CreateContextFn, size_t, RecordContext, bool,
-                     const std::vector<std::string> &) override {
-    refuse("recordHistory", kHistory);
+  void recordHistory(bool enabled, CreateContextFn context_recorder, size_t alloc_trace_max_entries,
+                     RecordContext when, bool clearHistory,
+                     const std::vector<std::string> &skip_actions) override {
+    openreg::registered_history().record_history({.enabled = enabled,
+                                                  .gather = context_recorder,
+                                                  .max_entries = alloc_trace_max_entries,
+                                                  .stacks = when,
+                                                  .clear = clearHistory,
+                                                  .skipped_actions = skip_actions});
   }
-  bool isHistoryEnabled() override { refuse("isHistoryEnabled", kHistory); }
+  bool isHistoryEnabled() override { return openreg::registered_history().is_history_on(); }
+
+  std::shared_ptr<GatheredContext> getContextForPointer(const void *ptr) override {
+    const auto *const block = openreg::require_block(ptr);
+    return openreg::registered_history().block_context(block->device,
+                                                       reinterpret_cast<uintptr_t>(block->address));
+  }
+
+  void setUserMetadata(const std::string &metadata) override {
+    openreg::registered_history().set_metadata(metadata);
+  }
+  std::string getUserMetadata() override { return openreg::registered_history().metadata(); }
+
+  void attachOutOfMemoryObserver(OutOfMemoryObserver observer) override {
+    openreg::registered_history().attach_observer(std::move(observer));
+  }
+
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &) override {
-    refuse("recordAnnotation", kHistory);
-  }
-  void setUserMetadata(const std::string &) override { refuse("setUserMetadata", kHistory); }
-  void attachOutOfMemoryObserver(OutOfMemoryObserver) override {
-    refuse("attachOutOfMemoryObserver", kObservers);
+    refuse("recordAnnotation", kAnnotations);
   }
   void attachOomRejectionObserver(OomRejectionObserver) override {
-    refuse("attachOomRejectionObserver", kObservers);
+    refuse("attachOomRejectionObserver", kRejections);
   }
 };
 

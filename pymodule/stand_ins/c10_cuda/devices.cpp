@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "stand_ins/c10_cuda/status.h"
+#include "bridge/core/status.h"
 #include "stand_ins/c10_cuda/registered.h"
 
 namespace c10::cuda {

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "stand_ins/c10_cuda/raw_memory.h"
-#include "stand_ins/c10_cuda/status.h"
+#include "allocator/allocator.h"
+#include "bridge/core/status.h"
 
 namespace openreg {
 

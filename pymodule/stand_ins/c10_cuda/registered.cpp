@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "stand_ins/c10_cuda/status.h"
+#include "bridge/core/status.h"
 
 namespace openreg {
 
@@ -26,9 +26,15 @@ c10::DeviceAllocator &registered_allocator() {
   return *c10::getDeviceAllocator(c10::DeviceType::CUDA);
 }
 
+AllocatorHistory &registered_history() {
+  auto *const history = dynamic_cast<AllocatorHistory *>(&registered_allocator());
+  TORCH_CHECK(history != nullptr, "openreg: the CUDA allocator of this process is not openreg's");
+  return *history;
+}
+
 c10::DeviceIndex resolve_device(c10::DeviceIndex device) {
   return device == -1 ? static_cast<c10::DeviceIndex>(openreg_device_current())
-                      : check_device(device);
+                      : device_index(device);
 }
 
 } // namespace openreg

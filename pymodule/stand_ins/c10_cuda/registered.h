@@ -8,11 +8,16 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "bridge/core/host_functions.h"
+
 namespace openreg {
 
-// Both raise an error if the extension module is not loaded in CUDA mode.
+// All three raise an error if the extension module is not loaded in CUDA mode.
 const c10::impl::DeviceGuardImplInterface &registered_guard();
 c10::DeviceAllocator &registered_allocator();
+
+// The registered allocator's second interface.
+AllocatorHistory &registered_history();
 
 // Returns the device that a caller means: the current one for -1. Raises CUDA's error for a device
 // that does not exist.

@@ -6,7 +6,9 @@
 #include <span>
 
 #include "stand_ins/c10_cuda/raw_memory.h"
-#include "stand_ins/c10_cuda/status.h"
+#include "stand_ins/c10_cuda/registered.h"
+#include "allocator/allocator.h"
+#include "bridge/core/status.h"
 
 namespace openreg {
 
@@ -14,6 +16,7 @@ namespace {
 
 using c10::CachingDeviceAllocator::BlockInfo;
 using c10::CachingDeviceAllocator::SegmentInfo;
+using c10::CachingDeviceAllocator::TraceEntry;
 using c10::cuda::CUDACachingAllocator::AllocatorConfigInfo;
 using c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig;
 using c10::cuda::CUDACachingAllocator::SnapshotInfo;
@@ -42,12 +45,15 @@ cudaStream_t handle_of(int device, int stream) {
   return reinterpret_cast<cudaStream_t>(openreg_stream_make_handle(device, stream));
 }
 
-BlockInfo to_block(const openreg_block_info &from) {
+BlockInfo to_block(int device, const openreg_block_info &from) {
   BlockInfo to;
   to.size = from.bytes;
   to.requested_size = from.requested_bytes;
   to.allocated = from.state == openreg_block_info::OPENREG_BLOCK_ALLOCATED;
   to.active = from.state != openreg_block_info::OPENREG_BLOCK_FREE;
+  if (to.active) {
+    to.context_when_allocated = registered_history().block_context(device, from.address);
+  }
   return to;
 }
 
@@ -65,7 +71,7 @@ SegmentInfo to_segment(int device, const openreg_segment_info &from,
   to.is_expandable = from.is_expandable;
   to.owner_private_pool_id = {0, from.mempool};
   for (const auto &block : blocks) {
-    to.blocks.push_back(to_block(block));
+    to.blocks.push_back(to_block(device, block));
   }
   return to;
 }
@@ -95,11 +101,13 @@ AllocatorConfigInfo settings() {
 
 } // namespace
 
-SnapshotInfo take_snapshot(c10::MempoolId_t pool) {
+SnapshotInfo take_snapshot(c10::MempoolId_t pool, bool with_history) {
   int count = 0;
   check(openreg_device_count(&count));
   SnapshotInfo result;
   for (int device = 0; device < count; ++device) {
+    result.device_traces.push_back(with_history ? registered_history().history_of(device)
+                                                : std::vector<TraceEntry>());
     const Snapshot snapshot(device);
     for (const auto &segment : snapshot.segments()) {
       const c10::MempoolId_t owner = {0, segment.mempool};
@@ -108,7 +116,6 @@ SnapshotInfo take_snapshot(c10::MempoolId_t pool) {
       }
     }
   }
-  result.device_traces.resize(static_cast<size_t>(count));
   result.config_metadata = settings();
   return result;
 }

@@ -7,9 +7,10 @@
 
 namespace openreg {
 
-// Segments and blocks of all devices, or of one pool if `pool` is not {0, 0}. The history of
-// allocations is not in it: it belongs to the extension module (torch.cuda.memory).
-c10::cuda::CUDACachingAllocator::SnapshotInfo take_snapshot(c10::MempoolId_t pool);
+// Segments and blocks of all devices, or of one pool if `pool` is not {0, 0}. Blocks have the
+// stacks of the recorded history, and `with_history` adds its events.
+c10::cuda::CUDACachingAllocator::SnapshotInfo take_snapshot(c10::MempoolId_t pool,
+                                                            bool with_history);
 
 // Bytes of expandable segments, by stream and pool of small or large blocks.
 std::vector<c10::cuda::CUDACachingAllocator::StreamSegmentSize>

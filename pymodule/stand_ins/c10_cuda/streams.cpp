@@ -5,7 +5,7 @@
 
 #include <ostream>
 
-#include "stand_ins/c10_cuda/status.h"
+#include "bridge/core/status.h"
 #include "stand_ins/c10_cuda/registered.h"
 
 namespace c10::cuda {

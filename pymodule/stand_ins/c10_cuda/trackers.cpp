@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "stand_ins/c10_cuda/status.h"
+#include "allocator/allocator.h"
+#include "bridge/core/status.h"
 
 namespace openreg {
 

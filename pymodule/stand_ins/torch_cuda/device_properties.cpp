@@ -1,20 +1,15 @@
-// ATen/cuda/CUDAContextLight.h: properties of devices, and access between them.
-#include <c10/core/Device.h>
+// ATen/cuda/CUDAContextLight.h and ATen/cuda/PeerToPeerAccess.h: properties of devices, access
+// between them, and their allocator.
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/cuda/PeerToPeerAccess.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAFunctions.h>
-#include <cuda_runtime_api.h>
 
 #include <vector>
 
-// That header includes headers of NVIDIA's libraries, so the functions are declared here.
+#include "stand_ins/torch_cuda/host_functions.h"
+
 namespace at::cuda {
-
-#define EXPORTED __attribute__((visibility("default")))
-
-EXPORTED int warp_size();
-EXPORTED cudaDeviceProp *getCurrentDeviceProperties();
-EXPORTED cudaDeviceProp *getDeviceProperties(c10::DeviceIndex device);
-EXPORTED bool canDeviceAccessPeer(c10::DeviceIndex device, c10::DeviceIndex peer);
 
 // The properties live as long as the process. A negative device is the current one.
 cudaDeviceProp *getDeviceProperties(c10::DeviceIndex device) {
@@ -26,7 +21,7 @@ cudaDeviceProp *getDeviceProperties(c10::DeviceIndex device) {
     }
     return all;
   }();
-  const int index = device < 0 ? c10::cuda::current_device() : device;
+  const int index = openreg::device_or_current(device);
   TORCH_CHECK(static_cast<size_t>(index) < properties->size(), "device=", index,
               ", num_gpus=", properties->size());
   return &(*properties)[static_cast<size_t>(index)];
@@ -44,6 +39,18 @@ bool canDeviceAccessPeer(c10::DeviceIndex device, c10::DeviceIndex peer) {
   int can_access = 0;
   C10_CUDA_CHECK(cudaDeviceCanAccessPeer(&can_access, device, peer));
   return can_access != 0;
+}
+
+bool get_p2p_access(c10::DeviceIndex source, c10::DeviceIndex destination) {
+  return c10::cuda::get_p2p_access(source, destination);
+}
+
+bool get_fabric_access(c10::DeviceIndex) {
+  return false; // fabric handles need NVIDIA's driver
+}
+
+c10::Allocator *getCUDADeviceAllocator() {
+  return c10::cuda::CUDACachingAllocator::get();
 }
 
 } // namespace at::cuda

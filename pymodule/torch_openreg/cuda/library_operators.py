@@ -2,21 +2,41 @@
 
 A library that was built for CUDA registers kernels for CUDA, which openreg cannot launch. Where an
 operator of the library has a CPU kernel too, openreg runs that one, as it does for libraries
-without kernels for CUDA.
+without kernels for CUDA. It does not matter how the library is loaded: by
+``torch.ops.load_library``, or as a module that Python imports.
 """
 
+import contextlib
 import functools
 import re
 import warnings
+from collections.abc import Iterator
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from types import ModuleType
 from typing import Any
 
+import _openreg_cuda_mode
 import torch
+from _openreg_library import needed_libraries
 
 from torch_openreg import _C
+
+_CUDA_LIBRARY = re.compile(
+    r"(libc10_cuda\.so|libtorch_cuda\.so|libcudart\.so\.\d+): cannot open shared object file"
+)
 
 
 def _with_cuda_kernels() -> set[str]:
     return set(torch._C._dispatch_get_registrations_for_dispatch_key("CUDA"))
+
+
+@contextlib.contextmanager
+def _replacing_cuda_kernels() -> Iterator[None]:
+    """Replace the CUDA kernels of the library that the block loads."""
+    before = _with_cuda_kernels()
+    yield
+    for name in sorted(_with_cuda_kernels() - before):
+        _C.replace_cuda_kernel(name)
 
 
 def _warn_of_missing_symbol(library: str, error: str) -> None:
@@ -29,19 +49,56 @@ def _warn_of_missing_symbol(library: str, error: str) -> None:
         )
 
 
-def install() -> None:
-    """Replace the CUDA kernels of each library that a program loads later."""
+def _load_cuda_libraries(error: str) -> bool:
+    """Load the libraries of CUDA that a library missed, if openreg has them.
+
+    PyTorch's CUDA build has loaded them already.
+    """
+    return _CUDA_LIBRARY.search(error) is not None and _openreg_cuda_mode.load_cuda_libraries()
+
+
+def _patch_load_library() -> None:
     load = torch.ops.load_library
 
     @functools.wraps(load)
     def load_library(path: Any) -> None:
-        before = _with_cuda_kernels()
-        try:
-            load(path)
-        except OSError as error:
-            _warn_of_missing_symbol(str(path), str(error.__cause__))
-            raise
-        for name in sorted(_with_cuda_kernels() - before):
-            _C.replace_cuda_kernel(name)
+        with _replacing_cuda_kernels():
+            try:
+                load(path)
+            except OSError as error:
+                if not _load_cuda_libraries(str(error.__cause__)):
+                    _warn_of_missing_symbol(str(path), str(error.__cause__))
+                    raise
+                load(path)
 
     torch.ops.load_library = load_library  # type: ignore[method-assign]
+
+
+def _is_of_pytorch(path: str) -> bool:
+    """Whether an extension module uses PyTorch's C++ libraries."""
+    return any(name.startswith(("libtorch", "libc10")) for name in needed_libraries(path))
+
+
+def _patch_imports() -> None:
+    create = ExtensionFileLoader.create_module
+
+    @functools.wraps(create)
+    def create_module(self: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
+        if not _is_of_pytorch(self.path):
+            return create(self, spec)
+        with _replacing_cuda_kernels():
+            try:
+                return create(self, spec)
+            except ImportError as error:
+                if not _load_cuda_libraries(str(error)):
+                    _warn_of_missing_symbol(self.path, str(error))
+                    raise
+                return create(self, spec)
+
+    ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign]
+
+
+def install() -> None:
+    """Replace the CUDA kernels of each library that a program loads later."""
+    _patch_load_library()
+    _patch_imports()

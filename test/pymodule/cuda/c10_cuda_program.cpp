@@ -120,8 +120,14 @@ void define_memory(py::module &m) {
     C10_CUDA_CHECK(cudaMemcpy(content.data(), memory.get(), bytes, cudaMemcpyDeviceToHost));
     return py::bytes(content);
   });
-  m.def("record_history", [] {
-    allocator::recordHistory(true, nullptr, 1, allocator::RecordContext::NEVER, false, {});
+  static int gathered = 0; // how often the function below was called
+  m.def("record_history", [](bool enabled) {
+    const auto gather = []() -> std::shared_ptr<c10::GatheredContext> {
+      ++gathered;
+      return std::make_shared<c10::GatheredContext>();
+    };
+    allocator::recordHistory(enabled, gather, 100, allocator::RecordContext::ALL, false, {});
+    return gathered;
   });
   static std::vector<std::pair<int, size_t>> events;
   m.def("track", [] {

@@ -214,8 +214,13 @@ def test_errors(program):
     assert "invalid device ordinal 60" in text or "device 60" in text
     with pytest.raises(RuntimeError, match="Search for `cudaErrorLaunchFailure' in https:"):
         program.fail(LAUNCH_FAILURE)
-    with pytest.raises(RuntimeError, match="call torch.cuda.memory._record_memory_history"):
-        program.record_history()
+
+
+def test_history_with_a_function_that_gathers_stacks(program):
+    gathered = program.record_history(True)
+    tensor = torch.empty(1000, device="cuda")
+    assert program.record_history(False) > gathered
+    del tensor
 
 
 def import_memory(path, handle, results):

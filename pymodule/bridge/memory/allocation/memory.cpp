@@ -12,6 +12,7 @@
 #include "memory/allocation/allocator_settings.h"
 #include "memory/observation/memory_history.h"
 #include "memory/allocation/out_of_memory.h"
+#include "memory/allocation/allocator_history.h"
 #include "memory/allocation/pluggable_allocator.h"
 #include "memory/observation/stat.h"
 #include "streams/handle.h"
@@ -114,7 +115,7 @@ void add_reserved_by_pools(int device, c10::CachingDeviceAllocator::DeviceStats 
   }
 }
 
-class DeviceAllocator final : public c10::DeviceAllocator {
+class DeviceAllocator final : public c10::DeviceAllocator, public RecordedHistory {
 public:
   c10::DataPtr allocate(size_t bytes) override {
     return device_pointer(

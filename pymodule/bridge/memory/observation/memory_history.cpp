@@ -113,6 +113,7 @@ public:
     }
     stack_policy_.store(options.enabled ? options.stacks : StackPolicy::kNever);
     cpp_frames_.store(options.cpp_frames);
+    gather_.store(options.gather);
     if (options.enabled) {
       if (!openreg_in_bad_fork()) { // else there is no memory to observe
         check(openreg_memory_add_observer(&observe));
@@ -126,6 +127,9 @@ public:
         kind == MemoryStackScope::kAllocate ? StackPolicy::kLiveBlocks : StackPolicy::kAllEvents;
     if (stack_policy_.load(std::memory_order_relaxed) < least) {
       return nullptr;
+    }
+    if (auto *const gather = gather_.load()) {
+      return gather();
     }
     return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, cpp_frames_.load());
   }
@@ -306,6 +310,7 @@ private:
   Skipped skipped_;
   std::atomic<StackPolicy> stack_policy_ = StackPolicy::kNever;
   std::atomic<bool> cpp_frames_ = false;
+  std::atomic<Context (*)()> gather_ = nullptr;
 };
 
 static_assert(static_cast<int>(OPENREG_MEMORY_ALLOCATED) == HistoryEvent::kAllocated &&

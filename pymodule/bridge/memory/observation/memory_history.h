@@ -28,7 +28,8 @@ struct HistoryOptions {
   bool enabled = false;
   StackPolicy stacks = StackPolicy::kNever;
   bool cpp_frames = false;
-  size_t max_entries = 1; // for each device; new events replace the oldest ones
+  Context (*gather)() = nullptr; // returns the caller's stack; null: PyTorch's function
+  size_t max_entries = 1;        // for each device; new events replace the oldest ones
   bool clear = false;
   bool compile_context = false;
   bool annotations_of_all_threads = false;

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Generator.h>
 
+#include <atomic>
 #include <memory>
 
 #include "generator/generator.h"
@@ -40,6 +41,14 @@ public:
 
 private:
   GeneratorImpl *clone_impl() const override;
+
+  // C++ programs see this object as at::CUDAGeneratorImpl. Its inline function reset_rnn_state
+  // changes the byte behind a pointer, and the stand-in for libtorch_cuda has all other functions.
+  struct CudaFields {
+    void *state = nullptr;
+    std::atomic_flag no_reset_rnn_state;
+  };
+  [[maybe_unused]] CudaFields cuda_fields_;
 
   // Shared with other generators after graphsafe_set_state().
   GeneratorSource generator_;
