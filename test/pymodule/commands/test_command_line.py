@@ -11,6 +11,8 @@ from openreg_program import OPENREG
 from torch_openreg.__main__ import COMMANDS
 from torch_openreg.commands.completion import PROFILES, SHELLS, script
 
+from device import DEVICE
+
 EACH = pytest.mark.parametrize("command", COMMANDS)
 
 
@@ -145,11 +147,10 @@ def test_bash_completes(complete, words, offered):
 
 def test_profiles_are_those_that_are_known(python):
     refused = python(
-        "import torch; torch.empty(1, device='openreg')",
+        f"import torch; torch.empty(1, device={DEVICE!r})",
         expect=1,
         fresh=True,
         OPENREG_PROFILE="none",
-        OPENREG_DEVICE_TYPE="openreg",
     ).stderr
     (known,) = re.findall(r"known names: (.*?); or numbers", refused.replace("\n", " "))[:1]
     assert known.split(", ") == list(PROFILES)
