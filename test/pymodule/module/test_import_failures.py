@@ -279,6 +279,8 @@ def test_copy_of_all_files_works(site, own_group):
     ids=" ".join,
 )
 def test_files_that_are_missing(site, own_group, pytorch_works_alone, missing):
+    if not pytorch_works_alone and any(pattern.startswith("_") for pattern in missing):
+        pytest.skip("this PyTorch fails before it calls openreg")
     folder, python = site
     for pattern in missing:
         for entry in list(folder.glob(pattern)):
