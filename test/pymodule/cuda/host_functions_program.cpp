@@ -146,7 +146,8 @@ void define_memory(py::module &m) {
   });
   m.def("history", [](int device) {
     std::vector<std::tuple<int, size_t, size_t>> events;
-    for (const auto &entry : allocator::snapshot().device_traces.at(static_cast<size_t>(device))) {
+    const auto snapshot = allocator::snapshot();
+    for (const auto &entry : snapshot.device_traces.at(static_cast<size_t>(device))) {
       events.emplace_back(entry.action_, entry.addr_, entry.size_);
     }
     return events;
