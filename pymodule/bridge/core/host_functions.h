@@ -76,6 +76,9 @@ public:
   // Returns the recorded events of a device, oldest first.
   virtual std::vector<c10::CachingDeviceAllocator::TraceEntry> history_of(int device) const = 0;
 
+  // Records that a snapshot of the device, or of one pool, was taken.
+  virtual void note_snapshot(int device, size_t active_bytes, uint64_t mempool) = 0;
+
   // Returns the stack of the allocated block that starts at an address, or null.
   virtual Context block_context(int device, uintptr_t address) const = 0;
 

@@ -109,11 +109,16 @@ SnapshotInfo take_snapshot(c10::MempoolId_t pool, bool with_history) {
     result.device_traces.push_back(with_history ? registered_history().history_of(device)
                                                 : std::vector<TraceEntry>());
     const Snapshot snapshot(device);
+    size_t active_bytes = 0;
     for (const auto &segment : snapshot.segments()) {
       const c10::MempoolId_t owner = {0, segment.mempool};
       if (pool == c10::MempoolId_t{0, 0} || pool == owner) {
         result.segments.push_back(to_segment(device, segment, snapshot.blocks_of(segment)));
+        active_bytes += segment.active_bytes;
       }
+    }
+    if (with_history) {
+      registered_history().note_snapshot(device, active_bytes, pool.second);
     }
   }
   result.config_metadata = settings();

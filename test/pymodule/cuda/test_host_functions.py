@@ -150,9 +150,11 @@ def test_history(program):
     try:
         assert program.history_is_on()
         tensor = torch.empty(1000, dtype=torch.uint8, device="cuda")
-        assert (ALLOC, tensor.data_ptr(), 1000) in program.history(0)
+        events = program.history(0)
+        assert (ALLOC, tensor.data_ptr(), 1000) in events
         trace = torch.cuda.memory._snapshot()["device_traces"][0]
-        assert len(trace) >= len(program.history(0))
+        assert len(trace) == len(events) + 1  # that snapshot was recorded
+        assert trace[-1]["action"] == "snapshot"
     finally:
         program.record_history(None)
     assert not program.history_is_on()

@@ -71,6 +71,10 @@ std::vector<TraceEntry> RecordedHistory::history_of(int device) const {
   return entries;
 }
 
+void RecordedHistory::note_snapshot(int device, size_t active_bytes, uint64_t mempool) {
+  record_snapshot(device, active_bytes, mempool);
+}
+
 AllocatorHistory::Context RecordedHistory::block_context(int device, uintptr_t address) const {
   return context_of(device, address);
 }
