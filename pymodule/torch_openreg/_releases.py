@@ -133,12 +133,14 @@ def _refuse_green_context() -> None:
 
 def finish_cuda_mode() -> None:
     """Replace what some releases implement in Python, after the import of PyTorch."""
-    if RELEASE >= (2, 14):
+    if RELEASE >= (2, 13):
         from torch._native import registry
-        from torch.cuda import graphs, green_contexts
 
         # PyTorch's own kernels in Triton and other languages would replace those of openreg.
         registry.deregister_op_overrides(disable_dispatch_keys="CUDA")
+    if RELEASE >= (2, 14):
+        from torch.cuda import graphs, green_contexts
+
         # Both would call NVIDIA's libraries, if the package cuda.bindings is installed.
         graphs._dump_graph_dot = _write_graph  # type: ignore[attr-defined]
         green_contexts._ensure_supported = _refuse_green_context  # type: ignore[attr-defined]

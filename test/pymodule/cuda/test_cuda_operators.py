@@ -38,7 +38,7 @@ def test_step_of_training_has_the_values_of_the_cpu(name):
 
 
 def test_outer_products_run_no_triton_kernel():
-    """PyTorch has Triton kernels for a few operators since 2.14; here the CPU's kernels run."""
+    """PyTorch has Triton kernels for a few operators since 2.13; here the CPU's kernels run."""
     a, b = torch.rand(2, 3, 1), torch.rand(2, 1, 4)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         product = torch.bmm(a.cuda(), b.cuda())
