@@ -251,7 +251,7 @@ void BoxedOperator::run_inline(Call &call, OutputPlans::Key key,
                                    : call.substituted.front().tensor.device().index());
   }
   std::optional<PreparedBlocks> blocks;
-  if (plan != nullptr && plan->can_be_queued && plan->has_temporaries()) {
+  if (plan != nullptr && plan->can_be_queued && !plan->events.empty()) {
     if (run_planned(op_, call.stack, written_.size(), plan, call.substituted, cost_, call.elements,
                     call.device)) {
       return;

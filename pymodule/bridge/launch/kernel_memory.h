@@ -43,7 +43,7 @@ struct KernelTraits {
 
 KernelTraits kernel_traits(const c10::OperatorHandle &op);
 
-// With fewer elements among a launch's arguments, its results are moved to the device.
+// With at most so many elements among a launch's arguments, its results are moved to the device.
 inline constexpr int64_t kMovedElements = 1024;
 
 } // namespace openreg

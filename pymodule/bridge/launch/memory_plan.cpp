@@ -88,7 +88,12 @@ void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan) {
       events.push_back({MemoryEvent::Kind::kTake, static_cast<size_t>(event)});
     }
   }
-  plan.events = std::move(events);
+  const auto in_order = [](const MemoryEvent &left, const MemoryEvent &right) {
+    return left.value < right.value;
+  };
+  if (!taken.empty() || !std::ranges::is_sorted(events, in_order)) { // otherwise as without a plan
+    plan.events = std::move(events);
+  }
 }
 
 } // namespace openreg

@@ -27,8 +27,7 @@ struct MemoryPlan {
 using Planner = std::function<std::optional<MemoryPlan>(const c10::OperatorHandle &,
                                                         const torch::jit::Stack &arguments)>;
 
-// Without a planner, launches have no memory plans. Operators whose output plans are known already
-// keep them.
+// Without a planner, launches have no memory plans.
 void set_planner(Planner planner);
 bool has_planner();
 

@@ -68,8 +68,6 @@ struct OutputPlan {
   // If there are none, a launch allocates its fresh results in order, and nothing else.
   std::vector<MemoryEvent> events;
 
-  bool has_temporaries() const { return !events.empty(); }
-
   // Does that on the device's current stream. Returns the blocks of the fresh results, in order.
   std::vector<Block> allocate(c10::DeviceIndex device) const;
 };

@@ -32,8 +32,7 @@ def _ask(
 def use_planner(enabled: bool) -> None:
     """Let launches take and free device memory as CUDA's operators do.
 
-    Launches ask the planner once for each signature. Signatures that were launched before keep
-    what they have.
+    Launches ask the planner once for each signature.
     """
     _C.set_memory_planner(_ask if enabled else None)
 
