@@ -61,7 +61,9 @@ from torch.nn import functional as F  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 # The simulated devices: `openreg`, or `cuda` under `openreg run`.
-DEVICE_TYPE = torch.accelerator.current_accelerator().type
+accelerator = torch.accelerator.current_accelerator()
+assert accelerator is not None, "openreg is not installed"
+DEVICE_TYPE = accelerator.type
 gpu = torch.get_device_module(DEVICE_TYPE)
 LEARNING_RATE = 0.01  # the maximum of the schedule
 REQUIRED_ACCURACY = 97.0  # percent
