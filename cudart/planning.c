@@ -14,7 +14,9 @@
 
 enum { ALIGNMENT = 512 };
 
-#define RANGE_BYTES ((uint64_t)32 << 40)
+/* Some systems and sanitizers have less room. */
+#define LARGEST_RANGE_BYTES  ((uint64_t)32 << 40)
+#define SMALLEST_RANGE_BYTES ((uint64_t)1 << 38)
 
 struct block {
   uint64_t offset;
@@ -27,7 +29,8 @@ struct list {
 };
 
 static struct {
-  char *base; /* NULL: this process does not plan */
+  char *base;     /* NULL: this process does not plan */
+  uint64_t bytes; /* of the range */
   uint64_t end;
   struct list blocks; /* struct block, in the order of their offsets */
   struct list events; /* struct openreg_planned_event */
@@ -65,7 +68,8 @@ bool cudart_is_planning(void) {
 }
 
 bool cudart_plan_contains(const void *address) {
-  return planning.base != NULL && (uint64_t)((const char *)address - planning.base) < RANGE_BYTES;
+  return planning.base != NULL &&
+         (uint64_t)((const char *)address - planning.base) < planning.bytes;
 }
 
 /* Nothing that decides about memory is longer. Longer copies are results, whose memory would be
@@ -87,17 +91,20 @@ int openreg_cudart_start_planning(int binary_version) {
   planning.binary_version = binary_version;
   if (planning.base != NULL)
     return 0;
-  void *range =
-      mmap(NULL, RANGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (range == MAP_FAILED)
-    return -1;
-  planning.base = range;
-  return 0;
+  for (uint64_t bytes = LARGEST_RANGE_BYTES; bytes >= SMALLEST_RANGE_BYTES; bytes /= 2) {
+    void *range = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range != MAP_FAILED) {
+      planning.bytes = bytes;
+      planning.base = range;
+      return 0;
+    }
+  }
+  return -1;
 }
 
 void *openreg_cudart_plan_malloc(ssize_t bytes, int device, struct CUstream_st *stream) {
   (void)device, (void)stream;
-  if (bytes <= 0 || (uint64_t)bytes > RANGE_BYTES - planning.end)
+  if (bytes <= 0 || (uint64_t)bytes > planning.bytes - planning.end)
     return NULL;
   struct block *block = append(&planning.blocks, sizeof *block);
   if (block == NULL)
