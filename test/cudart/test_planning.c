@@ -22,13 +22,13 @@ CHILD_TEST(events_are_recorded_with_the_requested_sizes) {
   REQUIRE(openreg_cudart_start_planning(90) == 0);
   char *kept = plan_malloc(1000);
   openreg_cudart_clear_plan(0);
-  char *a = plan_malloc(1), *b = plan_malloc((ssize_t)1 << 40);
+  char *a = plan_malloc(1), *b = plan_malloc((ssize_t)1 << 36);
   plan_free(a, 1);
   REQUIRE((uintptr_t)a % 512 == 0 && a - kept == 1024 && b - a == 512);
   const struct openreg_planned_event *events;
   REQUIRE(openreg_cudart_planned_events(&events) == 3);
   REQUIRE(events[0].address == (uintptr_t)a && events[0].bytes == 1);
-  REQUIRE(events[1].bytes == (int64_t)1 << 40);
+  REQUIRE(events[1].bytes == (int64_t)1 << 36);
   REQUIRE(events[2].address == (uintptr_t)a && events[2].bytes == -1);
 }
 
@@ -48,10 +48,10 @@ CHILD_TEST(addresses_are_used_again_when_all_above_are_free) {
 CHILD_TEST(the_host_reads_a_constant_and_writes_nothing) {
   REQUIRE(openreg_cudart_start_planning(90) == 0);
   int64_t read[4] = {5, 5, 5, 5};
-  char *memory = plan_malloc((ssize_t)1 << 40), *other = plan_malloc((ssize_t)1 << 40);
+  char *memory = plan_malloc((ssize_t)1 << 36), *other = plan_malloc((ssize_t)1 << 36);
   REQUIRE_SUCCESS(cudaMemcpy(memory, read, sizeof read, cudaMemcpyHostToDevice));
-  REQUIRE_SUCCESS(cudaMemcpy(other, memory, (size_t)1 << 40, cudaMemcpyDeviceToDevice));
-  REQUIRE_SUCCESS(cudaMemset(memory, 1, (size_t)1 << 40));
+  REQUIRE_SUCCESS(cudaMemcpy(other, memory, (size_t)1 << 36, cudaMemcpyDeviceToDevice));
+  REQUIRE_SUCCESS(cudaMemset(memory, 1, (size_t)1 << 36));
   REQUIRE(openreg_cudart_planned_reads() == 0);
   REQUIRE_SUCCESS(cudaMemcpyAsync(read, memory, sizeof read, cudaMemcpyDeviceToHost, NULL));
   REQUIRE(openreg_cudart_planned_reads() == 1);
