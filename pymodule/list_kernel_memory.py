@@ -15,13 +15,15 @@ from pathlib import Path
 CHOOSE_BY_DEVICE = {"convolution", "_convolution", "convolution_backward", "mkldnn_convolution"}
 # Before its result, a kernel turns a mask into indices.
 MAKES_INDICES = {"index.Tensor", "index.Tensor_out"}
+# An argument says that some of the results are empty, and what follows would be taken for them.
+MAY_BE_EMPTY = {"_linalg_svd", "_linalg_eigh", "linalg_qr"}
 
 RESULTS_FIRST, AS_ON_CUDA, BY_DEVICE = "kResultsFirst", "kAsOnCuda", "kUnknown"
 
 
 def kind_of(name: str, declaration: str) -> str:
     """Return the kind of an operator, judged by its own declaration."""
-    if name in MAKES_INDICES:
+    if name in MAKES_INDICES | MAY_BE_EMPTY:
         return BY_DEVICE
     if re.search(r"^  structured(: True|_delegate:)", declaration, re.M):
         return RESULTS_FIRST

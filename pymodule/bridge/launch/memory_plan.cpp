@@ -19,18 +19,6 @@ Planner &the_planner() {
   return *planner;
 }
 
-std::vector<size_t> bytes_of_results(const OutputPlan &plan) {
-  std::vector<size_t> bytes;
-  for (const auto &each : plan.returns) {
-    for (const auto &tensor : each.tensors) {
-      if (tensor.kind == PlannedTensor::Kind::kFresh) {
-        bytes.push_back(tensor.bytes);
-      }
-    }
-  }
-  return bytes;
-}
-
 } // namespace
 
 void set_planner(Planner planner) {
@@ -54,15 +42,15 @@ std::optional<MemoryPlan> plan_memory(const c10::OperatorHandle &op,
 }
 
 void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan) {
-  const auto bytes = bytes_of_results(plan);
-  if (memory.results.size() != bytes.size()) {
+  const auto fresh = plan.fresh_results();
+  if (memory.results.size() != fresh.size()) {
     return;
   }
   std::unordered_map<int64_t, size_t> result_of; // by block
   for (size_t i = 0; i < memory.results.size(); ++i) {
     result_of.emplace(memory.results[i], i);
   }
-  if (result_of.size() != bytes.size()) {
+  if (result_of.size() != fresh.size()) {
     return; // results that share a block
   }
   std::vector<MemoryEvent> events;
@@ -79,7 +67,7 @@ void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan) {
     }
     ++block;
     if (const auto found = result_of.find(block); found != result_of.end()) {
-      if (bytes[found->second] != static_cast<size_t>(event)) {
+      if (fresh[found->second]->bytes != static_cast<size_t>(event)) {
         return;
       }
       events.push_back({MemoryEvent::Kind::kResult, found->second});

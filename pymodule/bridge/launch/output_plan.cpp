@@ -171,37 +171,27 @@ bool plan_result(const at::Tensor &result, c10::ArrayRef<Substituted> substitute
   return true;
 }
 
-Placement placement_of(const std::vector<PlannedReturn> &returns) {
+Placement placement_of(const OutputPlan &plan) {
   Placement placement;
-  for (const auto &each : returns) {
-    for (const auto &tensor : each.tensors) {
-      if (tensor.kind != PlannedTensor::Kind::kFresh) {
-        continue;
-      }
-      if (tensor.allocation.kind == AllocationIndex::Kind::kNth &&
-          tensor.allocation.n < Placement::kMaxNth) {
-        placement.nth |= int64_t{1} << tensor.allocation.n;
-      } else if (tensor.allocation.kind == AllocationIndex::Kind::kFirstOfItsSize) {
-        placement.of_bytes = tensor.bytes; // of several results the last one
-      }
+  for (const auto *tensor : plan.fresh_results()) {
+    const auto &[kind, n] = tensor->allocation;
+    if (kind == AllocationIndex::Kind::kNth && n < Placement::kMaxNth) {
+      placement.nth |= int64_t{1} << n;
+    } else if (kind == AllocationIndex::Kind::kFirstOfItsSize) {
+      placement.of_bytes = tensor->bytes; // of several results the last one
     }
   }
   return placement;
 }
 
 // The events of a kernel that ran. Blocks that it neither returned nor freed are left out.
-std::vector<MemoryEvent> events_of(const std::vector<PlannedReturn> &returns,
-                                   const Allocations &allocations) {
+std::vector<MemoryEvent> events_of(const OutputPlan &plan, const Allocations &allocations) {
   std::unordered_map<size_t, size_t> results, taken; // by allocation
-  for (const auto &each : returns) {
-    for (const auto &tensor : each.tensors) {
-      if (tensor.kind == PlannedTensor::Kind::kFresh) {
-        if (tensor.allocation.kind != AllocationIndex::Kind::kNth) {
-          return {};
-        }
-        results.emplace(tensor.allocation.n, results.size());
-      }
+  for (const auto *tensor : plan.fresh_results()) {
+    if (tensor->allocation.kind != AllocationIndex::Kind::kNth) {
+      return {};
     }
+    results.emplace(tensor->allocation.n, results.size());
   }
   std::vector<MemoryEvent> events;
   for (const auto each : allocations.order) {
@@ -244,31 +234,36 @@ bool have_own_memory(const std::vector<PlannedReturn> &returns) {
 
 } // namespace
 
-std::vector<Block> OutputPlan::allocate(c10::DeviceIndex device) const {
-  std::vector<size_t> bytes;
+std::vector<const PlannedTensor *> OutputPlan::fresh_results() const {
+  std::vector<const PlannedTensor *> fresh;
   for (const auto &each : returns) {
     for (const auto &tensor : each.tensors) {
       if (tensor.kind == PlannedTensor::Kind::kFresh) {
-        bytes.push_back(tensor.bytes);
+        fresh.push_back(&tensor);
       }
     }
   }
+  return fresh;
+}
+
+std::vector<Block> OutputPlan::allocate(c10::DeviceIndex device) const {
+  const auto fresh = fresh_results();
   std::vector<Block> results, taken;
-  for (size_t i = 0; i < bytes.size(); ++i) {
+  for (size_t i = 0; i < fresh.size(); ++i) {
     results.emplace_back(nullptr, &free_block);
   }
   for (const auto &[kind, value] : events) {
     if (kind == MemoryEvent::Kind::kResult) {
-      results[value].reset(allocate_block(device, bytes[value]));
+      results[value].reset(allocate_block(device, fresh[value]->bytes));
     } else if (kind == MemoryEvent::Kind::kTake) {
       taken.emplace_back(allocate_block(device, value), &free_block);
     } else {
       taken[value].reset();
     }
   }
-  for (size_t i = 0; i < bytes.size(); ++i) {
+  for (size_t i = 0; i < fresh.size(); ++i) {
     if (results[i] == nullptr) {
-      results[i].reset(allocate_block(device, bytes[i]));
+      results[i].reset(allocate_block(device, fresh[i]->bytes));
     }
   }
   return results;
@@ -342,10 +337,9 @@ std::shared_ptr<OutputPlan> make_output_plan(const torch::jit::Stack &stack, siz
     }
   }
   plan->can_be_queued = can_be_queued && have_own_memory(plan->returns);
-  plan->results =
-      memory == KernelMemory::kAsOnCuda ? Placement::all() : placement_of(plan->returns);
+  plan->results = memory == KernelMemory::kAsOnCuda ? Placement::all() : placement_of(*plan);
   if (memory == KernelMemory::kAsOnCuda && plan->can_be_queued) {
-    plan->events = events_of(plan->returns, allocations);
+    plan->events = events_of(*plan, allocations);
   }
   return plan;
 }

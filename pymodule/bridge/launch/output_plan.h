@@ -68,7 +68,10 @@ struct OutputPlan {
   // If there are none, a launch allocates its fresh results in order, and nothing else.
   std::vector<MemoryEvent> events;
 
-  // Does that on the device's current stream. Returns the blocks of the fresh results, in order.
+  // The planned tensors of the kind kFresh, in order.
+  std::vector<const PlannedTensor *> fresh_results() const;
+
+  // Allocates so on the device's current stream. Returns the blocks of the fresh results, in order.
   std::vector<Block> allocate(c10::DeviceIndex device) const;
 };
 

@@ -73,3 +73,8 @@ def test_pairs_supported_by_cuda_run(walked):
 
 def test_pairs_not_supported_by_cuda_are_refused(walked):
     assert set(walked["running"]) == pairs_of(TOO_MANY)
+
+
+def test_launches_know_which_memory_becomes_results(walked):
+    """Temporary memory of a CPU kernel never counts as device memory."""
+    assert walked["misplaced"] == []
