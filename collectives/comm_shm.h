@@ -4,11 +4,12 @@
  * it published, buffers for small inputs, and a mailbox for each peer. The file is sparse and sized
  * for the largest use; pages that nobody touches cost nothing.
  *
- * Barrier rounds. All members pass one round of the barrier after another. `arrivals` counts
- * arrivals; the last member to arrive in round r stores r in `completed_round`. No member arrives
- * in round r+1 before it has seen round r complete. A collective takes one or two rounds. Others
- * read what a member published for call k from the first round of call k on, and no longer once all
- * have arrived in call k+1. So two buffers, used in turn, suffice without further synchronization.
+ * Barrier rounds. All members pass one round of the barrier after another. `arrivals` counts the
+ * arrivals in all rounds: round r is complete when each member has arrived r times. No member
+ * arrives in round r+1 before it has seen round r complete. A collective takes one or two rounds.
+ * Others read what a member published for call k from the first round of call k on, and no longer
+ * once all have arrived in call k+1. So two buffers, used in turn, suffice without further
+ * synchronization.
  */
 #ifndef OPENREG_COLLECTIVES_COMM_SHM_H
 #define OPENREG_COLLECTIVES_COMM_SHM_H
@@ -111,7 +112,6 @@ struct openreg_comm_shm {
   char abort_message[OPENREG_ABORT_MESSAGE_BYTES]; /* valid when ABORTED */
 
   alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint64_t arrivals;
-  alignas(OPENREG_CACHE_LINE_BYTES) _Atomic uint64_t completed_round;
   struct openreg_doorbell bell; /* rings for rounds, joining, leaving and aborts */
 
   alignas(OPENREG_CACHE_LINE_BYTES) struct openreg_member members[];

@@ -140,8 +140,12 @@ static openreg_status check_device(const char *path, const struct control_device
   return OPENREG_OK;
 }
 
-static openreg_status check_contents(const char *path, const struct control *control) {
-  const struct control_header *header = &control->header;
+/* Copies the header and checks the copy, because other programs can change the file at any time. */
+static openreg_status check_contents(struct control_file *file) {
+  const char *path = file->path;
+  const struct control *control = file->control;
+  const struct control_header *header = &file->header;
+  memcpy(&file->header, &control->header, sizeof file->header);
   if (memcmp(header->magic, magic, sizeof magic) != 0)
     return refuse(path, "it does not begin with '%s'", magic);
   if (header->version != OPENREG_CONTROL_VERSION || header->control_bytes != sizeof *control)
@@ -221,7 +225,8 @@ static openreg_status lock_within_one_second(struct control_file *file) {
                       file->path);
 }
 
-/* Sets *retired if the control file was retired while it was being opened. */
+/* Sets *retired, and does not map the file, if it lost its name before this process had its lock.
+ */
 static openreg_status open_once(struct control_file *file, enum control_timeout timeout,
                                 bool *retired) {
   struct stat status;
@@ -234,11 +239,12 @@ static openreg_status open_once(struct control_file *file, enum control_timeout 
   if (result == OPENREG_OK)
     result =
         timeout == CONTROL_WAIT_FOREVER ? openreg_control_lock(file) : lock_within_one_second(file);
-  if (result == OPENREG_OK)
-    result = map_control(file);
-  if (result == OPENREG_OK)
-    result = check_contents(file->path, file->control);
   *retired = result == OPENREG_OK && !has_name(file);
+  if (result != OPENREG_OK || *retired)
+    return result;
+  result = map_control(file);
+  if (result == OPENREG_OK)
+    result = check_contents(file);
   return result;
 }
 

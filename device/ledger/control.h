@@ -97,9 +97,10 @@ _Static_assert(sizeof(struct control) ==
 
 /* A control file that this process has open. */
 struct control_file {
-  struct control *control; /* mapped, not inherited by forked children; NULL: not open */
-  int locks;               /* descriptor that holds this process's locks */
-  int own_slot;            /* slot of this process; -1: none */
+  struct control *control;      /* mapped, not inherited by forked children; NULL: not open */
+  int locks;                    /* descriptor that holds this process's locks */
+  int own_slot;                 /* slot of this process; -1: none */
+  struct control_header header; /* the copy that was checked */
   char path[OPENREG_CONTROL_PATH_BYTES];
   uint32_t pin_counts[OPENREG_MAX_PROCESSES]; /* how often this process pinned each record */
 };

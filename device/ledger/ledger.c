@@ -158,7 +158,7 @@ static void read_command(char name[OPENREG_NAME_BYTES]) {
 }
 
 static void clear_slot(struct control_record *process) {
-  for (int i = 0; i < (int)self.file.control->header.device_count; i++) {
+  for (int i = 0; i < (int)self.file.header.device_count; i++) {
     atomic_store(&process->files[i], -1);
     atomic_store(&process->inodes[i], 0);
     openreg_control_set_bytes(&self.file, i, self.file.own_slot, 0);
@@ -219,10 +219,10 @@ static openreg_status open_control(const openreg_config *config,
   openreg_config_name_group(config, group);
   for (;;) {
     openreg_status status = openreg_control_open(group, CONTROL_WAIT_FOREVER, &self.file);
-    if (status == OPENREG_OK && are_same_devices(&self.file.control->header, ours))
+    if (status == OPENREG_OK && are_same_devices(&self.file.header, ours))
       return OPENREG_OK;
     if (status == OPENREG_OK && openreg_control_has_others(&self.file)) {
-      status = fail_different(config, &self.file.control->header, ours);
+      status = fail_different(config, &self.file.header, ours);
       openreg_control_close(&self.file);
     } else if (status == OPENREG_OK) {
       openreg_control_retire(&self.file);
@@ -378,15 +378,14 @@ openreg_status openreg_ledger_query(int device, uint64_t *free_bytes, uint64_t *
 
 openreg_peer openreg_ledger_self(void) {
   assert(self.file.control != NULL);
-  return (openreg_peer){.group = self.file.control->header.identity,
-                        .identity = self.identity,
-                        .slot = (uint32_t)self.slot};
+  return (openreg_peer){
+      .group = self.file.header.identity, .identity = self.identity, .slot = (uint32_t)self.slot};
 }
 
 openreg_peer openreg_ledger_peer_at(uint32_t slot) {
   struct control *control = self.file.control;
   assert(control != NULL && slot < OPENREG_MAX_PROCESSES);
-  return (openreg_peer){.group = control->header.identity,
+  return (openreg_peer){.group = self.file.header.identity,
                         .identity = atomic_load(&control->processes[slot].identity),
                         .slot = slot};
 }
@@ -394,7 +393,7 @@ openreg_peer openreg_ledger_peer_at(uint32_t slot) {
 /* The record of a process, alive or dead; NULL if it is gone. */
 static struct control_record *record_of(openreg_peer peer) {
   struct control *control = self.file.control;
-  if (control == NULL || peer.group != control->header.identity || peer.identity == 0 ||
+  if (control == NULL || peer.group != self.file.header.identity || peer.identity == 0 ||
       peer.slot >= OPENREG_MAX_PROCESSES ||
       atomic_load(&control->processes[peer.slot].identity) != peer.identity)
     return NULL;

@@ -33,7 +33,7 @@ static void add_profile(openreg_ledger_device *device) {
 
 static void snapshot_devices(const struct control_file *file, openreg_ledger_snapshot *snapshot) {
   for (int i = 0; i < snapshot->device_count; i++) {
-    const struct control_device *source = &file->control->header.devices[i];
+    const struct control_device *source = &file->header.devices[i];
     openreg_ledger_device *device = &snapshot->devices[i];
     openreg_control_copy_text(device->profile, sizeof device->profile, source->profile,
                               sizeof source->profile);
@@ -80,7 +80,7 @@ static openreg_status snapshot_group(const struct control_file *file, const char
                                      openreg_ledger_snapshot *snapshot) {
   int used = openreg_control_used_slots(file);
   strcpy(snapshot->group, group);
-  snapshot->device_count = (int)file->control->header.device_count;
+  snapshot->device_count = (int)file->header.device_count;
   snapshot->processes = calloc((size_t)used + 1, sizeof *snapshot->processes);
   if (snapshot->processes == NULL)
     return openreg_fail(OPENREG_OUT_OF_MEMORY,

@@ -71,7 +71,7 @@ static bool roll_samples(struct control *control, int device_count, const int64_
 void openreg_control_sample_utilization(struct control_file *file,
                                         int busy_percent[OPENREG_MAX_DEVICES]) {
   struct control *control = file->control;
-  int device_count = (int)control->header.device_count;
+  int device_count = (int)file->header.device_count;
   int64_t now_ns = openreg_now_ns(), now_ticks = openreg_busy_now_ticks();
   int64_t busy[OPENREG_MAX_DEVICES];
   for (int i = 0; i < device_count; i++)

@@ -148,6 +148,26 @@ CHILD_TEST(snapshots_of_mutated_control_files) {
   released(&kept);
 }
 
+static void mutate_until_killed(void) {
+  unsigned char *bytes = map_own_control_file();
+  report(0);
+  for (;;)
+    mutate(bytes);
+}
+
+CHILD_TEST(snapshots_while_another_process_mutates_the_control_file) {
+  kept_control kept = keep_own_control_file();
+  helper mutator = helper_start(mutate_until_killed);
+  helper_receive(&mutator);
+  for (int i = 0; i < ROUNDS; i++) {
+    mend(&kept); /* makes it likely that the file is valid while it is checked */
+    open_own_control_file(i);
+  }
+  helper_kill(&mutator);
+  mend(&kept);
+  released(&kept);
+}
+
 static void join(void) {
   openreg_status status = openreg_ledger_reserve(0, 1 * MIB);
   REQUIRE(status == OPENREG_OK || status == OPENREG_INVALID_CONFIGURATION ||
@@ -211,6 +231,7 @@ CHILD_TEST(processes_in_a_control_file_that_is_mutated) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(snapshots_of_mutated_control_files),
+      cmocka_unit_test(snapshots_while_another_process_mutates_the_control_file),
       cmocka_unit_test(processes_that_join_mutated_control_files),
       cmocka_unit_test(processes_in_a_control_file_that_is_mutated),
   };
