@@ -30,7 +30,7 @@ struct Row {
 };
 
 // Sorted by name.
-constexpr std::array<Row, 19> kHostArguments = {{
+constexpr std::array<Row, 20> kHostArguments = {{
     {"aten::_fused_adagrad_", HostArguments::kScalars, "tensor_lr"},
     {"aten::_fused_adam_", HostArguments::kScalars, "tensor_lr"},
     {"aten::_fused_adamw_", HostArguments::kScalars, "tensor_lr"},
@@ -50,6 +50,7 @@ constexpr std::array<Row, 19> kHostArguments = {{
     {"aten::record_stream", HostArguments::kTensors},
     {"aten::rsub", HostArguments::kScalars},
     {"aten::where", HostArguments::kScalars},
+    {"openreg::_scaled_dot_product_efficient_attention_backward", HostArguments::kScalars},
 }};
 
 static_assert(std::ranges::is_sorted(kHostArguments, {}, &Row::name));

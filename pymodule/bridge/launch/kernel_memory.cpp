@@ -22,8 +22,8 @@ constexpr Row kRows[] = {
 };
 
 KernelMemory kernel_memory_of(const c10::OperatorName &name) {
-  if (!name.name.starts_with("aten::")) {
-    return KernelMemory::kAsOnCuda; // the program's own kernel
+  if (is_foreign(name.name)) {
+    return KernelMemory::kAsOnCuda;
   }
   const auto whole = c10::toString(name);
   const auto *const row = std::ranges::lower_bound(kRows, std::string_view(whole), {}, &Row::name);
@@ -31,6 +31,10 @@ KernelMemory kernel_memory_of(const c10::OperatorName &name) {
 }
 
 } // namespace
+
+bool is_foreign(std::string_view name) {
+  return !name.starts_with("aten::") && !name.starts_with("openreg::_");
+}
 
 KernelTraits kernel_traits(const c10::OperatorHandle &op) {
   const auto &name = op.operator_name();

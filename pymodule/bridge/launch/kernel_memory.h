@@ -21,6 +21,8 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <string_view>
+
 #include "memory/allocation/memory.h"
 
 namespace openreg {
@@ -40,6 +42,10 @@ struct KernelTraits {
   // It makes tensors of its arguments that are numbers.
   bool converts_numbers;
 };
+
+// Whether a program or another library brought the kernel. PyTorch's own operators are aten::*, and
+// those that only openreg calls are openreg::_*.
+bool is_foreign(std::string_view name);
 
 KernelTraits kernel_traits(const c10::OperatorHandle &op);
 

@@ -9,6 +9,7 @@
 
 #include "compat/blas_threads.h"
 #include "compat/operator_names.h"
+#include "launch/kernel_memory.h"
 #include "streams/current.h"
 
 namespace openreg {
@@ -85,7 +86,7 @@ bool can_be_queued(const c10::OperatorHandle &op) {
   const std::string &name = op.schema().name();
   const bool depends_on_data =
       op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  return name.starts_with("aten::") && (!depends_on_data || has_data_dependent_size(name));
+  return !is_foreign(name) && (!depends_on_data || has_data_dependent_size(name));
 }
 
 bool is_idle(c10::DeviceIndex device) {

@@ -11,6 +11,10 @@ from .ask import Plan, PlannedOutput, plan
 __all__ = ["apply_variable", "use_planner"]
 
 
+# Where dropout's random words begin (bridge/operators/attention/launches.cpp).
+_OWN_KEYWORDS = {"seed", "offset", "seed_address", "offset_address"}
+
+
 def _blocks(outputs: Sequence[Any]) -> Iterator[int]:
     for output in outputs:
         if isinstance(output, list):
@@ -23,6 +27,10 @@ def _ask(
     operator: str, arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[tuple[int, ...], list[int]] | None:
     """Return a plan's events, and the blocks of the fresh results."""
+    namespace, _, name = operator.partition("::")
+    if namespace == "openreg":  # stands for an operator of CUDA, and has more keywords
+        operator = f"aten::{name}"
+        keywords = {key: keywords[key] for key in keywords if key not in _OWN_KEYWORDS}
     answer: Plan | None = plan(operator, arguments, keywords)
     if answer is None or answer.error is not None:
         return None

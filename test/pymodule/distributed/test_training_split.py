@@ -283,33 +283,42 @@ def test_network_that_pytorch_cuts(four_ranks):
 # ---- the sequence --------------------------------------------------------------------------------
 
 
-def attended(causal):
+def attended(causal, backend, dtype):
     """Attention over a split sequence: shards of keys and values go around the ranks."""
     mesh = mesh_of_all("sequence")
-    parts = [tensor.to(own_device()) for tensor in projections()]
+    parts = [tensor.to(own_device(), dtype) for tensor in projections()]
     results = []
     _cp_options.enable_load_balance = causal  # the other variants do not support it
     with context_parallel(mesh, buffers=parts, buffer_seq_dims=[2] * 3):
         own = [part.detach().clone().requires_grad_() for part in parts]
-        with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+        with sdpa_kernel([getattr(SDPBackend, backend)]):
             output = F.scaled_dot_product_attention(*own, is_causal=causal)
             output.square().sum().backward()
         results = [output.detach(), *(part.grad for part in own)]
     whole = context_parallel_unshard(mesh, results, [2] * 4)
-    return [tensor.cpu() for tensor in whole]
+    return [tensor.cpu().float() for tensor in whole]
 
 
 def projections():
     generator = torch.Generator().manual_seed(4)
-    return [torch.randn(2, 4, 16, 8, generator=generator) for _ in range(3)]
+    # The memory-efficient kernel pads its sums of exponentials to 32.
+    return [torch.randn(2, 4, 256, 8, generator=generator) for _ in range(3)]
 
 
 @pytest.mark.skipif(DEVICE != "cuda", reason="PyTorch has it for the attention of CUDA alone")
 @pytest.mark.parametrize("causal", [False, True])
-def test_sequences_in_parallel_attend_as_one(four_ranks, causal):
+@pytest.mark.parametrize(
+    "backend, dtype, tolerance",
+    [
+        ("FLASH_ATTENTION", torch.bfloat16, 0.05),
+        ("EFFICIENT_ATTENTION", torch.float32, 1e-4),
+    ],
+    ids=["flash", "efficient"],
+)
+def test_sequences_in_parallel_attend_as_one(four_ranks, backend, dtype, tolerance, causal):
     tensors = [tensor.requires_grad_() for tensor in projections()]
     output = F.scaled_dot_product_attention(*tensors, is_causal=causal)
     output.square().sum().backward()
     expected = [output.detach(), *(tensor.grad for tensor in tensors)]
-    for answer in four_ranks.call(attended, causal):
-        torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-5)
+    for answer in four_ranks.call(attended, causal, backend, dtype):
+        torch.testing.assert_close(answer, expected, rtol=tolerance, atol=tolerance)

@@ -1,12 +1,14 @@
 """scaled_dot_product_attention: the choice of the implementation, and values and gradients.
 
 The tests compare values with the CPU: bit for bit if the flash kernel runs on both sides, and with
-a tolerance if the CPU uses another implementation.
+a tolerance if one side uses another implementation. test/pymodule/plans/test_attention_plans.py
+compares the choice with that of PyTorch's CUDA build.
 """
 
 import pytest
 import torch
 import torch.nn.functional as F
+from modes import openreg_only
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from device import DEVICE, module
@@ -19,7 +21,12 @@ TOLERANCE = {
     torch.bfloat16: 1e-1,
 }
 
-fused = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
+FUSED = FLOATS[:1] + FLOATS[2:]  # CUDA computes float64 by math
+FLASH, EFFICIENT = (
+    (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
+    if DEVICE == "cuda"
+    else (SDPBackend.OVERRIDEABLE, SDPBackend.OVERRIDEABLE)
+)
 
 
 def inputs(dtype=torch.float32, queries=6, keys=9, heads=(3, 3)):
@@ -39,16 +46,11 @@ def on_device(tensors):
     return [tensor.detach().to(DEVICE) for tensor in tensors]
 
 
-def fused_attention(query, key, value, attn_mask=None, **options):
-    """Call the fused operator, even if scaled_dot_product_attention would not choose it."""
-    return fused(query, key, value, attn_mask, **options)[0]
-
-
-def attend(tensors, bias=None, function=F.scaled_dot_product_attention, **options):
+def attend(tensors, bias=None, **options):
     """Return the output, and the gradients of the tensors and of a bias that requires one."""
     leaves = [tensor.detach().clone().requires_grad_() for tensor in tensors]
     wanted = leaves + ([bias] if bias is not None and bias.requires_grad else [])
-    output = function(*leaves, attn_mask=bias, **options)
+    output = F.scaled_dot_product_attention(*leaves, attn_mask=bias, **options)
     weight = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).reshape(output.shape)
     gradients = torch.autograd.grad(output, wanted, weight.to(output))
     return [output.detach(), *gradients]
@@ -57,7 +59,7 @@ def attend(tensors, bias=None, function=F.scaled_dot_product_attention, **option
 def assert_same(actual, expected):
     assert len(actual) == len(expected)
     for a, b in zip(actual, expected, strict=True):
-        assert a.device.type == DEVICE and a.stride() == b.stride()
+        assert a.device.type == DEVICE
         assert torch.equal(a.cpu(), b)
 
 
@@ -74,24 +76,42 @@ def choice(*tensors, **options):
 # ---- which implementation -----------------------------------------------------------------------
 
 
-def test_the_backends_own_kernel_is_chosen_and_runs():
-    query, key, value = on_device(inputs())
-    assert choice(query, key, value) == SDPBackend.OVERRIDEABLE
-    output = F.scaled_dot_product_attention(query.requires_grad_(), key, value)
-    assert output.grad_fn.name() == "ScaledDotProductFusedAttentionOverrideableBackward0"
+@pytest.mark.parametrize(
+    "dtype, expected",
+    [
+        (torch.float32, EFFICIENT),
+        (torch.float64, SDPBackend.MATH),
+        (torch.float16, FLASH),
+        (torch.bfloat16, FLASH),
+    ],
+    ids=str,
+)
+def test_the_choice_is_cudas(dtype, expected):
+    assert choice(*on_device(inputs(dtype))) == expected
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_every_floating_dtype_is_fused(dtype):
-    assert choice(*on_device(inputs(dtype))) == SDPBackend.OVERRIDEABLE
+def test_the_chosen_operator_runs():
+    names = {
+        torch.float32: "ScaledDotProductEfficientAttentionBackward0",
+        torch.bfloat16: "ScaledDotProductFlashAttentionBackward0",
+    }
+    for dtype, name in names.items():
+        query, key, value = on_device(inputs(dtype))
+        output = F.scaled_dot_product_attention(query.requires_grad_(), key, value)
+        if DEVICE != "cuda":
+            name = "ScaledDotProductFusedAttentionOverrideableBackward0"
+        assert output.grad_fn.name() == name
 
 
-def test_shared_heads_use_math():
-    tensors = inputs(heads=(4, 2))
-    assert choice(*on_device(tensors), enable_gqa=True) == SDPBackend.MATH
-    result = F.scaled_dot_product_attention(*on_device(tensors), enable_gqa=True)
-    expected = F.scaled_dot_product_attention(*tensors, enable_gqa=True)
-    assert_close([result], [expected], torch.float32)
+@pytest.mark.parametrize(
+    "dtype, expected", [(torch.float32, SDPBackend.MATH), (torch.float16, FLASH)]
+)
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}], ids=str)
+def test_heads_that_are_shared(dtype, expected, options):
+    tensors = inputs(dtype, heads=(4, 2), queries=9)
+    assert choice(*on_device(tensors), enable_gqa=True) == expected
+    actual = attend(on_device(tensors), enable_gqa=True, **options)
+    assert_close(actual, attend(tensors, enable_gqa=True, **options), dtype)
 
 
 def test_three_dimensions_use_math():
@@ -101,26 +121,17 @@ def test_three_dimensions_use_math():
     assert_close([result], [F.scaled_dot_product_attention(*tensors)], torch.float32)
 
 
-def test_another_head_size_of_values_uses_math():
-    query, key, value = inputs()
+@pytest.mark.parametrize("dtype", FUSED, ids=str)
+def test_values_may_have_another_head_size(dtype):
+    query, key, value = inputs(dtype)
     value = torch.cat([value, value], -1)
-    tensors = on_device([query, key, value])
-    assert choice(*tensors) == SDPBackend.MATH
-    result = F.scaled_dot_product_attention(*tensors)
-    assert_close([result], [F.scaled_dot_product_attention(query, key, value)], torch.float32)
+    assert choice(*on_device([query, key, value])) == EFFICIENT
+    assert_close(attend(on_device([query, key, value])), attend([query, key, value]), dtype)
 
 
 def test_empty_sequences_use_math():
     query, key, value = on_device(inputs())
     assert choice(query, key[:, :, :0], value[:, :, :0]) == SDPBackend.MATH
-
-
-def test_a_mask_that_requires_a_gradient_uses_math_as_on_the_cpu():
-    tensors, bias = inputs(), mask("float")
-    here = bias.to(DEVICE).requires_grad_()
-    assert choice(*on_device(tensors), attn_mask=here) == SDPBackend.MATH
-    assert choice(*on_device(tensors), attn_mask=here.detach()) == SDPBackend.OVERRIDEABLE
-    assert_same(attend(on_device(tensors), here), attend(tensors, bias.requires_grad_()))
 
 
 def test_forward_gradients_use_math():
@@ -136,26 +147,43 @@ def test_a_program_may_ask_for_math():
         assert choice(*tensors) == SDPBackend.MATH
 
 
-@pytest.mark.parametrize("backend", [SDPBackend.FLASH_ATTENTION, SDPBackend.OVERRIDEABLE])
-def test_a_program_may_ask_for_any_fused_kernel(backend):
+def test_a_program_may_ask_for_a_fused_kernel():
+    tensors = on_device(inputs(torch.float16))
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        assert choice(*tensors) == FLASH
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        assert choice(*tensors) == EFFICIENT
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        assert choice(*tensors) == FLASH
+
+
+@openreg_only("CUDA has no overrideable kernel")
+def test_a_program_may_ask_for_the_backends_kernel():
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        assert choice(*on_device(inputs())) == SDPBackend.OVERRIDEABLE
+
+
+def test_priorities_decide_between_two_kernels():
+    tensors = on_device(inputs(torch.float16))
+    order = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION]
+    with sdpa_kernel(order, set_priority=True):
+        assert choice(*tensors) == EFFICIENT
+
+
+def test_a_call_without_an_enabled_implementation_raises_and_says_why():
     tensors = on_device(inputs())
-    with sdpa_kernel(backend):
-        assert choice(*tensors) == SDPBackend.OVERRIDEABLE
-
-
-def test_a_call_without_an_enabled_implementation_raises():
-    tensors = on_device(inputs(heads=(4, 2)))
     with (
-        sdpa_kernel(SDPBackend.OVERRIDEABLE),
-        pytest.raises(RuntimeError, match="No viable backend"),
+        sdpa_kernel(SDPBackend.FLASH_ATTENTION),
+        pytest.warns(UserWarning, match="flash attention .* supports float16 and bfloat16"),
+        pytest.raises(RuntimeError, match="No available kernel. Aborting execution."),
     ):
-        F.scaled_dot_product_attention(*tensors, enable_gqa=True)
+        F.scaled_dot_product_attention(*tensors)
 
 
 # ---- values and gradients -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", FUSED, ids=str)
 @pytest.mark.parametrize(
     "options", [{}, {"is_causal": True}, {"scale": 0.3}, {"scale": -0.3}], ids=str
 )
@@ -164,7 +192,7 @@ def test_values_and_gradients_equal_the_cpus_bit_for_bit(dtype, options):
     assert_same(attend(on_device(tensors), **options), attend(tensors, **options))
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", FUSED, ids=str)
 @pytest.mark.parametrize("kind", ["bool", "float"])
 def test_a_mask_is_applied_as_on_the_cpu(dtype, kind):
     tensors, bias = inputs(dtype), mask(kind, dtype)
@@ -180,13 +208,19 @@ def test_causal_attention_of_any_shape_starts_at_the_first_key(queries, keys):
     )
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("shape", [(6, 9), (1, 9), (2, 1, 6, 9), (2, 3, 6, 1)], ids=str)
+def test_math_has_the_values_of_the_cpu():
+    tensors = inputs(torch.float64)
+    assert_close(attend(on_device(tensors)), attend(tensors), torch.float64)
+
+
+@pytest.mark.parametrize("dtype", FUSED, ids=str)
+@pytest.mark.parametrize("shape", [(6, 9), (1, 9), (3, 1, 9), (2, 1, 6, 9), (2, 3, 6, 1)], ids=str)
 def test_the_gradient_of_a_bias_has_its_shape(dtype, shape):
     tensors = inputs(dtype)
     bias = torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=dtype)
     here = bias.to(DEVICE).requires_grad_()
-    actual = attend(on_device(tensors), here, fused_attention)
+    assert choice(*on_device(tensors), attn_mask=here) == EFFICIENT
+    actual = attend(on_device(tensors), here)
     assert actual[-1].shape == shape
     assert_close(actual, attend(tensors, bias.requires_grad_()), dtype)
 
@@ -196,7 +230,7 @@ def test_a_query_whose_keys_are_all_masked_returns_zero(wants_gradient):
     tensors, bias = inputs(), mask("float")
     bias[2] = float("-inf")
     here = bias.to(DEVICE).requires_grad_(wants_gradient)
-    output, *gradients = attend(on_device(tensors), here, fused_attention)
+    output, *gradients = attend(on_device(tensors), here)
     assert (output[:, :, 2] == 0).all()
     assert not any(gradient.isnan().any() for gradient in gradients)
 
@@ -208,37 +242,91 @@ def test_only_the_wanted_gradients_are_computed():
     assert key.grad is not None and query.grad is None and value.grad is None
 
 
-def test_autocast_computes_in_half_precision_and_only_once():
+def test_the_gradients_of_packed_projections():
+    packed = torch.randn(2, 6, 3, 4, 8, generator=torch.Generator().manual_seed(3))
+
+    def gradient(packed):
+        leaf = packed.clone().requires_grad_()
+        query, key, value = (leaf[:, :, i].transpose(1, 2) for i in range(3))
+        F.scaled_dot_product_attention(query, key, value).square().sum().backward()
+        return leaf.grad
+
+    torch.testing.assert_close(gradient(packed.to(DEVICE)).cpu(), gradient(packed))
+
+
+def test_autocast_computes_in_half_precision():
     tensors = on_device(inputs())
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
         output = F.scaled_dot_product_attention(*tensors)
-        inside = fused(*tensors, return_debug_mask=True)
     assert output.dtype == torch.bfloat16
-    outside = fused(*tensors, return_debug_mask=True)
-    assert torch.equal(inside[0], outside[0]) and torch.equal(inside[-1], outside[-1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # is not the device's
+        assert F.scaled_dot_product_attention(*tensors).dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_attention_is_asynchronous(close_gate, dtype, dropout):
+    tensors = [tensor.requires_grad_() for tensor in on_device(inputs(dtype))]
+
+    def work():
+        output = F.scaled_dot_product_attention(*tensors, dropout_p=dropout)
+        return [output.detach(), *torch.autograd.grad(output, tensors, torch.ones_like(output))]
+
+    torch.manual_seed(1)
+    expected = work()
+    module.synchronize()
+    torch.manual_seed(1)
+    gate = close_gate()
+    results = work()
+    assert not module.current_stream().query()
+    gate.open()
+    for result, wanted in zip(results, expected, strict=True):
+        assert torch.equal(result, wanted)
 
 
 # ---- dropout ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("p", [0.3, 1.0])
-def test_dropout_draws_the_numbers_of_math(dtype, p):
-    tensors = on_device(inputs(dtype))
-    torch.manual_seed(5)
-    actual = attend(tensors, dropout_p=p)
-    state = module.get_rng_state()
-    torch.manual_seed(5)
+@pytest.mark.parametrize("dtype", FUSED, ids=str)
+def test_dropout_keeps_or_scales_each_weight(dtype):
+    query, key, _ = on_device(inputs(dtype, queries=64, keys=64))
+    eye = torch.eye(64, dtype=dtype, device=DEVICE).expand(2, 3, 64, 64)
     with sdpa_kernel(SDPBackend.MATH):
-        expected = attend(tensors, dropout_p=p)
-    assert_close(actual, expected, dtype)
-    assert torch.equal(module.get_rng_state(), state)
+        weights = F.scaled_dot_product_attention(query, key, eye)
+    dropped = F.scaled_dot_product_attention(query, key, eye, dropout_p=0.25)
+    kept = dropped != 0
+    assert 0.2 < 1 - kept.float().mean().item() < 0.3
+    torch.testing.assert_close(
+        dropped[kept], weights[kept] / 0.75, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]
+    )
 
 
-def test_each_call_drops_other_elements():
-    tensors = on_device(inputs())
-    first, second = (F.scaled_dot_product_attention(*tensors, dropout_p=0.5) for _ in range(2))
-    assert not torch.equal(first, second)
+@pytest.mark.parametrize("dtype", FUSED, ids=str)
+def test_dropout_of_everything_returns_zeros(dtype):
+    output, *gradients = attend(on_device(inputs(dtype)), dropout_p=1.0)
+    assert (output == 0).all() and all((gradient == 0).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("dtype", FUSED, ids=str)
+def test_a_seed_repeats_dropout(dtype):
+    tensors = on_device(inputs(dtype))
+    results = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        results.append(attend(tensors, dropout_p=0.5))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert not torch.equal(attend(tensors, dropout_p=0.5)[0], results[0][0])
+
+
+# CUDA's host code: 32 words for each head; one for each weight.
+@pytest.mark.parametrize(
+    "dtype, words", [(torch.float16, 2 * 3 * 32), (torch.float32, 2 * 3 * 6 * 9)], ids=str
+)
+def test_dropout_takes_the_words_that_cuda_takes(dtype, words):
+    torch.manual_seed(5)
+    F.scaled_dot_product_attention(*on_device(inputs(dtype)), dropout_p=0.5)
+    offset = module.get_rng_state()[8:].view(torch.int64).item()
+    assert offset == words
 
 
 def test_without_dropout_the_generator_does_not_advance():
@@ -247,62 +335,87 @@ def test_without_dropout_the_generator_does_not_advance():
     assert torch.equal(module.get_rng_state(), state)
 
 
-def test_backward_repeats_the_dropout_of_forward_after_other_draws():
-    query, key, value = on_device(inputs(torch.float64))
-    value.requires_grad_()
-    results = fused(query, key, value, dropout_p=0.5, return_debug_mask=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_backward_repeats_the_dropout_of_forward_after_other_draws(dtype):
+    query, key, _ = on_device(inputs(dtype, queries=8, keys=8))
+    eye = torch.eye(8, dtype=dtype, device=DEVICE).expand(2, 3, 8, 8).clone().requires_grad_()
+    output = F.scaled_dot_product_attention(query, key, eye, dropout_p=0.5)
     torch.rand(100, device=DEVICE)
-    results[0].sum().backward()
-    expected = results[-1].sum(-2).unsqueeze(-1).expand_as(value)
-    torch.testing.assert_close(value.grad, expected)
+    output.sum().backward()
+    expected = output.detach().sum(-2).unsqueeze(-1).expand_as(eye)
+    torch.testing.assert_close(eye.grad, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-# ---- what the operator itself returns -----------------------------------------------------------
+# ---- what the operators return ------------------------------------------------------------------
 
 
-def test_the_results_are_those_that_pytorch_documents():
-    query, key, value = inputs()
-    output, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, weights = fused(
-        *on_device([query, key, value])
+def reference(query, key, value):
+    scores = query.float() @ key.float().mT / 8**0.5
+    return scores.softmax(-1) @ value.float(), scores.logsumexp(-1)
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="the operator is CUDA's")
+def test_the_results_of_flash_attention():
+    tensors = inputs(torch.bfloat16)
+    output, logsumexp, cum_q, cum_k, max_q, max_k, state, unused, weights = (
+        torch.ops.aten._scaled_dot_product_flash_attention(*on_device(tensors))
     )
-    scores = query @ key.mT / 8**0.5
-    torch.testing.assert_close(output.cpu(), scores.softmax(-1) @ value)
-    torch.testing.assert_close(logsumexp.cpu(), scores.logsumexp(-1))
-    assert cum_q is None and cum_k is None and weights is None
-    assert seed is None and offset is None  # no dropout
-    assert (max_q, max_k) == (6, 9)
+    expected, expected_logsumexp = reference(*tensors)
+    torch.testing.assert_close(output.cpu().float(), expected, rtol=0.01, atol=0.01)
+    torch.testing.assert_close(logsumexp.cpu(), expected_logsumexp, rtol=0.01, atol=0.01)
+    assert cum_q is None and cum_k is None and (max_q, max_k) == (6, 9)
+    assert state.dtype == unused.dtype == torch.uint64
+    assert state.shape == (2,) and unused.shape == () and weights.shape == (0,)
 
 
-def test_seed_and_offset_are_where_dropout_started():
-    tensors = on_device(inputs())
+@pytest.mark.skipif(DEVICE != "cuda", reason="the operator is CUDA's")
+def test_the_results_of_efficient_attention():
+    tensors = inputs()
+    operator = torch.ops.aten._scaled_dot_product_efficient_attention
+    output, logsumexp, seed, offset = operator(*on_device(tensors), None, True)
+    expected, expected_logsumexp = reference(*tensors)
+    torch.testing.assert_close(output.cpu(), expected)
+    assert logsumexp.shape == (2, 3, 32) and output.transpose(1, 2).is_contiguous()
+    torch.testing.assert_close(logsumexp[..., :6].cpu(), expected_logsumexp)
+    assert seed.device.type == offset.device.type == "cpu"
+    assert operator(*on_device(tensors), None, False)[1].shape == (2, 3, 0)
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="the operator is CUDA's")
+def test_the_weights_after_dropout():
+    query, key, value = on_device(inputs(torch.bfloat16))
     torch.manual_seed(11)
-    first = fused(*tensors, dropout_p=0.5)
-    second = fused(*tensors, dropout_p=0.5)
-    assert first[6].item() == second[6].item() == 11
-    assert first[7].item() == 0 < second[7].item()
+    output, *_, state, _, weights = torch.ops.aten._scaled_dot_product_flash_attention(
+        query, key, value, 0.5, return_debug_mask=True
+    )
+    assert state.tolist() == [11, 0]
+    torch.testing.assert_close(output, weights @ value, rtol=0.05, atol=0.05)
+    assert 0 < (weights == 0).sum() < weights.numel()
 
 
-def test_the_debug_mask_is_the_weights_after_dropout():
-    query, key, value = on_device(inputs())
-    output, *_, weights = fused(query, key, value, dropout_p=0.5, return_debug_mask=True)
-    plain = fused(query, key, value, return_debug_mask=True)[-1]
-    kept = weights != 0
-    torch.testing.assert_close(weights[kept], plain[kept] * 2)
-    assert 0 < kept.sum() < kept.numel()
-    torch.testing.assert_close(output, weights @ value)
+@openreg_only("CUDA has no overrideable kernel")
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_the_backends_operator_supports_every_dtype(dtype):
+    tensors = inputs(dtype)
+    output, logsumexp, cum_q, cum_k, max_q, max_k, *_ = (
+        torch.ops.aten._scaled_dot_product_fused_attention_overrideable(*on_device(tensors))
+    )
+    expected, expected_logsumexp = reference(*tensors)
+    torch.testing.assert_close(output.cpu().float(), expected, rtol=0.01, atol=0.01)
+    torch.testing.assert_close(
+        logsumexp[..., :6].cpu().float(), expected_logsumexp, rtol=0.01, atol=0.01
+    )
+    assert cum_q is None and cum_k is None and (max_q, max_k) == (6, 9)
 
 
-def test_the_fused_operator_supports_values_of_another_head_size():
-    query, key, value = inputs()
-    value = value[..., :5].contiguous()
-    result = fused(*on_device([query, key, value]))[0]
-    assert_close([result], [F.scaled_dot_product_attention(query, key, value)], torch.float32)
-
-
-def test_the_fused_operator_refuses_other_ranks_and_impossible_probabilities():
+@openreg_only("the operator is that of backends")
+def test_other_ranks_heads_and_impossible_probabilities_are_refused():
+    fused = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
     tensors = on_device(inputs())
     with pytest.raises(RuntimeError, match="4 dimensions .*, got 3, 3 and 3"):
         fused(*[tensor[0] for tensor in tensors])
+    with pytest.raises(RuntimeError, match="divisible by that of key and value, got 3, 2 and 2"):
+        fused(*on_device(inputs(heads=(3, 2))))
     with pytest.raises(RuntimeError, match="dropout_p=1.5: expected a probability"):
         fused(*tensors, dropout_p=1.5)
 
@@ -314,18 +427,6 @@ def test_tensors_of_two_devices_are_refused():
 
 
 # ---- gradients of gradients, transforms, tracing ------------------------------------------------
-
-
-def test_gradients_with_dropout_and_bias_have_gradients():
-    query, key, value = on_device(inputs(torch.float64, queries=2, keys=3))
-    bias = mask("float", torch.float64, 2, 3).to(DEVICE)
-
-    def attention(*tensors):
-        torch.manual_seed(3)
-        return fused_attention(*tensors, dropout_p=0.3)
-
-    leaves = [tensor[:1, :1].clone().requires_grad_() for tensor in (query, key, value)]
-    assert torch.autograd.gradgradcheck(attention, (*leaves, bias.requires_grad_()))
 
 
 def test_the_flash_kernel_has_no_second_derivative_as_on_the_cpu():

@@ -114,7 +114,6 @@ COMPOSED = {
     "masked_fill": lambda a, b: a.masked_fill(b > 0, 2.0),
     "masked_fill by a tensor": lambda a, b: a.masked_fill(b > 0, b.sum()),
     "binary_cross_entropy": lambda a, b: F.binary_cross_entropy_with_logits(a, b.sigmoid()),
-    "attention": lambda a, b: F.scaled_dot_product_attention(*[a.view(1, 2, 12, 24)] * 3),
 }
 
 

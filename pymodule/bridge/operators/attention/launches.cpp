@@ -1,0 +1,310 @@
+// A launch needs an operator with a CPU kernel, and CUDA's operators have none. So this file
+// defines one for each of them, with the same name and arguments in the namespace "openreg". They
+// return tensors only. They also get the position of dropout's random words, as numbers or, in a
+// graph, as the addresses of the numbers (PhiloxOffset).
+
+#include "operators/attention/launches.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <utility>
+
+#include "core/device_type.h"
+#include "launch/philox_offsets.h"
+#include "launch/policy.h"
+#include "memory/allocation/memory.h"
+#include "operators/attention/computation.h"
+#include "operators/composed.h"
+#include "operators/random/random.h"
+#include "streams/inline_guard.h"
+
+namespace openreg {
+
+namespace {
+
+using at::Scalar;
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using Two = std::tuple<Tensor, Tensor>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+// ---- the position of dropout's words, as arguments ----------------------------------------------
+
+Scalar to_scalar(uint64_t number) {
+  return Scalar(static_cast<int64_t>(number));
+}
+
+uint64_t to_number(const Scalar &scalar) {
+  return static_cast<uint64_t>(scalar.to<int64_t>());
+}
+
+Scalar to_scalar(const uint64_t *address) {
+  return to_scalar(static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address)));
+}
+
+const uint64_t *to_address(const Scalar &scalar) {
+  return reinterpret_cast<const uint64_t *>(static_cast<uintptr_t>(to_number(scalar)));
+}
+
+// In a graph: the addresses of the seed and of the offset, and a number to add to the offset.
+struct Position {
+  Scalar seed{0}, offset{0}, seed_address{0}, offset_address{0};
+
+  explicit Position(const PhiloxOffset &from)
+      : seed_address(to_scalar(from.seed())), offset_address(to_scalar(from.offset())) {
+    const bool is_known = from.seed() == nullptr;
+    seed = to_scalar(is_known ? from.begin().seed : 0);
+    offset = to_scalar(is_known ? from.begin().offset : from.words());
+  }
+};
+
+openreg_philox position_of(const Scalar &seed, const Scalar &offset, const Scalar &seed_address,
+                           const Scalar &offset_address) {
+  const auto *at = to_address(seed_address);
+  return at == nullptr ? openreg_philox{to_number(seed), to_number(offset)}
+                       : PhiloxOffset(at, to_address(offset_address), to_number(offset)).begin();
+}
+
+// Reserves the words that CUDA's kernel takes from the generator.
+PhiloxOffset reserve_words(const Tensor &query, double dropout, int64_t words) {
+  if (dropout == 0) {
+    return PhiloxOffset({0, 0});
+  }
+  return generator_for(std::nullopt, query.device())
+      .reserve(static_cast<uint64_t>(words + 3) / 4 * 4);
+}
+
+// ---- CPU kernels --------------------------------------------------------------------------------
+
+double scale_of(const Tensor &query, std::optional<double> scale) {
+  return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+}
+
+// Returns a tensor with the strides of a new tensor like `like`.
+Tensor laid_out_as(const Tensor &like, const Tensor &tensor) {
+  auto result = at::empty_like(like);
+  return result.strides() == tensor.strides() ? tensor : result.copy_(tensor);
+}
+
+// Returns a tensor in which the heads of each position are contiguous.
+Tensor with_heads_inside(const Tensor &tensor) {
+  return tensor.transpose(1, 2).contiguous().transpose(1, 2);
+}
+
+// CUDA's random words of fused kernels are not known. These do not repeat the program's other ones.
+openreg_philox own_words(openreg_philox position) {
+  return {~position.seed, position.offset};
+}
+
+Five flash(const Tensor &query, const Tensor &key, const Tensor &value, double dropout,
+           bool is_causal, bool returns_weights, std::optional<double> scale, const Scalar &seed,
+           const Scalar &offset, const Scalar &seed_address, const Scalar &offset_address) {
+  const HostKernel kernel;
+  const auto position = position_of(seed, offset, seed_address, offset_address);
+  const Attention attention{std::nullopt, dropout, own_words(position), is_causal,
+                            scale_of(query, scale)};
+  const auto [output, logsumexp] = attend(attention, query, key, value);
+  const auto numbers = query.options().dtype(at::kUInt64);
+  auto rng_state = at::zeros({2}, numbers);
+  rng_state.mutable_data_ptr<uint64_t>()[0] = position.seed;
+  rng_state.mutable_data_ptr<uint64_t>()[1] = position.offset;
+  return {laid_out_as(query, output), logsumexp.contiguous(), std::move(rng_state),
+          at::zeros({}, numbers),
+          returns_weights ? attention_weights(attention, query, key)
+                          : at::empty({0}, query.options())};
+}
+
+Three flash_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
+                     const Tensor &value, const Tensor &output, const Tensor &logsumexp,
+                     const Tensor &, const Tensor &, int64_t, int64_t, double dropout,
+                     bool is_causal, const Tensor &rng_state, const Tensor &,
+                     std::optional<double> scale) {
+  const HostKernel kernel;
+  const auto *state = rng_state.const_data_ptr<uint64_t>();
+  const Attention attention{std::nullopt, dropout,
+                            dropout > 0 ? own_words({state[0], state[1]}) : openreg_philox{0, 0},
+                            is_causal, scale_of(query, scale)};
+  const auto [of_query, of_key, of_value, of_bias] = attention_gradients(
+      attention, gradient, query, key, value, {output, logsumexp}, {true, true, true, false});
+  return {laid_out_as(query, of_query), laid_out_as(key, of_key), laid_out_as(value, of_value)};
+}
+
+// Returns logsumexp in rows of a multiple of 32.
+Tensor padded(const Tensor &logsumexp) {
+  const auto &sizes = logsumexp.sizes();
+  auto result = at::zeros({sizes[0], sizes[1], (sizes[2] + 31) / 32 * 32},
+                          logsumexp.options().dtype(at::kFloat));
+  result.narrow(-1, 0, sizes[2]).copy_(logsumexp);
+  return result;
+}
+
+Two efficient(const Tensor &query, const Tensor &key, const Tensor &value,
+              const OptionalTensor &bias, bool returns_logsumexp, double dropout, bool is_causal,
+              std::optional<double> scale, const Scalar &seed, const Scalar &offset,
+              const Scalar &seed_address, const Scalar &offset_address) {
+  const HostKernel kernel;
+  const Attention attention{bias, dropout,
+                            own_words(position_of(seed, offset, seed_address, offset_address)),
+                            is_causal, scale_of(query, scale)};
+  const auto [output, logsumexp] = attend(attention, query, key, value);
+  return {with_heads_inside(output),
+          returns_logsumexp
+              ? padded(logsumexp)
+              : at::empty({query.size(0), query.size(1), 0}, query.options().dtype(at::kFloat))};
+}
+
+Four efficient_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
+                        const Tensor &value, const Tensor &bias, const Tensor &output,
+                        const Tensor &logsumexp, const Tensor &seed, const Tensor &offset,
+                        double dropout, std::array<bool, 4> wanted, bool is_causal,
+                        std::optional<double> scale) {
+  const HostKernel kernel;
+  const auto position =
+      dropout > 0 ? openreg_philox{static_cast<uint64_t>(*seed.const_data_ptr<int64_t>()),
+                                   static_cast<uint64_t>(*offset.const_data_ptr<int64_t>())}
+                  : openreg_philox{0, 0};
+  const Attention attention{bias.defined() ? OptionalTensor(bias) : std::nullopt, dropout,
+                            own_words(position), is_causal, scale_of(query, scale)};
+  const auto of = attention_gradients(
+      attention, gradient, query, key, value,
+      {output, logsumexp.size(-1) > 0 ? logsumexp.narrow(-1, 0, query.size(2)) : logsumexp},
+      wanted);
+  const auto laid_out = [](const Tensor &tensor, const Tensor &like) {
+    return tensor.defined() ? with_heads_inside(tensor) : with_heads_inside(at::zeros_like(like));
+  };
+  return {laid_out(of[0], query), laid_out(of[1], key), laid_out(of[2], value), of[3]};
+}
+
+TORCH_LIBRARY_FRAGMENT(openreg, library) {
+  library.def("_scaled_dot_product_flash_attention(Tensor query, Tensor key, Tensor value, "
+              "float dropout_p, bool is_causal, bool return_debug_mask, *, float? scale, "
+              "Scalar seed, Scalar offset, Scalar seed_address, Scalar offset_address) -> "
+              "(Tensor, Tensor, Tensor, Tensor, Tensor)");
+  library.def("_scaled_dot_product_flash_attention_backward(Tensor grad_out, Tensor query, "
+              "Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor cum_seq_q, "
+              "Tensor cum_seq_k, int max_q, int max_k, float dropout_p, bool is_causal, "
+              "Tensor philox_seed, Tensor philox_offset, *, float? scale) -> "
+              "(Tensor, Tensor, Tensor)");
+  library.def("_scaled_dot_product_efficient_attention(Tensor query, Tensor key, Tensor value, "
+              "Tensor? attn_bias, bool compute_log_sumexp, float dropout_p, bool is_causal, *, "
+              "float? scale, Scalar seed, Scalar offset, Scalar seed_address, "
+              "Scalar offset_address) -> (Tensor, Tensor)");
+  library.def("_scaled_dot_product_efficient_attention_backward(Tensor grad_out_, Tensor query, "
+              "Tensor key, Tensor value, Tensor attn_bias, Tensor out, Tensor logsumexp, "
+              "Tensor philox_seed, Tensor philox_offset, float dropout_p, "
+              "bool[4] grad_input_mask, bool is_causal, *, float? scale) -> "
+              "(Tensor, Tensor, Tensor, Tensor)");
+}
+
+TORCH_LIBRARY_IMPL(openreg, CPU, library) {
+  library.impl("_scaled_dot_product_flash_attention", &flash);
+  library.impl("_scaled_dot_product_flash_attention_backward", &flash_backward);
+  library.impl("_scaled_dot_product_efficient_attention", &efficient);
+  library.impl("_scaled_dot_product_efficient_attention_backward", &efficient_backward);
+}
+
+// ---- launches -----------------------------------------------------------------------------------
+
+// Launches the operator with the CPU kernel `kKernel`. PyTorch records the call of CUDA's operator
+// only.
+template <auto kKernel, class... Args> auto launch(const char *name, const Args &...args) {
+  using Signature = std::remove_pointer_t<decltype(kKernel)>;
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Signature>();
+  return op.redispatch(c10::DispatchKeySet(kDeviceKeys.dense), args...);
+}
+
+void check_arguments(const AttentionArguments &arguments) {
+  const auto &[query, key, value, dropout, is_causal, scale] = arguments;
+  TORCH_CHECK(query.dim() == 4 && key.dim() == 4 && value.dim() == 4,
+              "openreg: fused attention expects query, key and value of 4 dimensions (batch, "
+              "heads, length, head size), got ",
+              query.dim(), ", ", key.dim(), " and ", value.dim());
+  TORCH_CHECK(key.size(1) > 0 && query.size(1) % key.size(1) == 0 && key.size(1) == value.size(1),
+              "openreg: fused attention expects a number of heads that is divisible by that of key "
+              "and value, got ",
+              query.size(1), ", ", key.size(1), " and ", value.size(1));
+  TORCH_CHECK(0 <= dropout && dropout <= 1, "openreg: dropout_p=", dropout,
+              ": expected a probability from 0 to 1");
+}
+
+// Returns the position as tensors. In a capture they are on the device and each replay writes them.
+std::pair<Tensor, Tensor> position_tensors(const PhiloxOffset &position, const Tensor &query) {
+  const auto index = query.device().index();
+  if (!is_capturing(index)) {
+    const auto at = position.begin();
+    return {at::scalar_tensor(static_cast<int64_t>(at.seed), at::kLong),
+            at::scalar_tensor(static_cast<int64_t>(at.offset), at::kLong)};
+  }
+  auto seed = at::empty({}, query.options().dtype(at::kLong));
+  auto offset = at::empty_like(seed);
+  run_on_stream(
+      index, [position, to_seed = static_cast<uint64_t *>(kernel_address(seed.mutable_data_ptr())),
+              to_offset = static_cast<uint64_t *>(kernel_address(offset.mutable_data_ptr()))] {
+        const auto at = position.begin();
+        *to_seed = at.seed;
+        *to_offset = at.offset;
+      });
+  return {std::move(seed), std::move(offset)};
+}
+
+} // namespace
+
+FlashResults launch_flash(const AttentionArguments &arguments, bool returns_weights) {
+  check_arguments(arguments);
+  const auto &[query, key, value, dropout, is_causal, scale] = arguments;
+  constexpr int64_t kWordsPerHead = 32;
+  const Position at(reserve_words(query, dropout, query.size(0) * query.size(1) * kWordsPerHead));
+  auto [output, logsumexp, rng_state, unused, weights] = launch<&flash>(
+      "openreg::_scaled_dot_product_flash_attention", query, key, value, dropout, is_causal,
+      returns_weights, scale, at.seed, at.offset, at.seed_address, at.offset_address);
+  return {std::move(output), std::move(logsumexp), std::move(rng_state), std::move(unused),
+          std::move(weights)};
+}
+
+Three launch_flash_backward(const AttentionArguments &arguments, const Tensor &gradient,
+                            const Tensor &output, const Tensor &logsumexp, const Tensor &rng_state,
+                            const Tensor &unused) {
+  check_arguments(arguments);
+  const auto &[query, key, value, dropout, is_causal, scale] = arguments;
+  return launch<&flash_backward>("openreg::_scaled_dot_product_flash_attention_backward", gradient,
+                                 query, key, value, output, logsumexp, Tensor(), Tensor(),
+                                 query.size(2), key.size(2), dropout, is_causal, rng_state, unused,
+                                 scale);
+}
+
+EfficientResults launch_efficient(const AttentionArguments &arguments, const OptionalTensor &bias,
+                                  bool returns_logsumexp) {
+  check_arguments(arguments);
+  const auto &[query, key, value, dropout, is_causal, scale] = arguments;
+  const auto position =
+      reserve_words(query, dropout, query.size(0) * query.size(1) * query.size(2) * key.size(2));
+  const Position at(position);
+  auto [output, logsumexp] =
+      launch<&efficient>("openreg::_scaled_dot_product_efficient_attention", query, key, value,
+                         bias, returns_logsumexp, dropout, is_causal, scale, at.seed, at.offset,
+                         at.seed_address, at.offset_address);
+  auto [seed, offset] = position_tensors(position, query);
+  return {std::move(output), std::move(logsumexp), std::move(seed), std::move(offset)};
+}
+
+Four launch_efficient_backward(const AttentionArguments &arguments, const Tensor &gradient,
+                               const Tensor &bias, const Tensor &output, const Tensor &logsumexp,
+                               const Tensor &seed, const Tensor &offset,
+                               const std::array<bool, 4> &wanted) {
+  check_arguments(arguments);
+  const auto &[query, key, value, dropout, is_causal, scale] = arguments;
+  return launch<&efficient_backward>("openreg::_scaled_dot_product_efficient_attention_backward",
+                                     gradient, query, key, value, bias, output, logsumexp, seed,
+                                     offset, dropout, wanted, is_causal, scale);
+}
+
+} // namespace openreg
