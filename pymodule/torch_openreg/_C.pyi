@@ -84,6 +84,7 @@ def _misplaced_allocations() -> int: ...
 
 # Memory plans. The planner gets an operator's name, arguments and keyword arguments. It returns the
 # events and the blocks of the results (launch/memory_plan.h), or None.
+def storage_of(tensor: torch.Tensor) -> tuple[int, int]: ...
 def set_memory_planner(
     planner: Callable[[str, list[Any], dict[str, Any]], tuple[Sequence[int], Sequence[int]] | None]
     | None,

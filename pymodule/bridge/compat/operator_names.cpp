@@ -50,7 +50,7 @@ constexpr std::array<Row, 20> kHostArguments = {{
     {"aten::record_stream", HostArguments::kTensors},
     {"aten::rsub", HostArguments::kScalars},
     {"aten::where", HostArguments::kScalars},
-    {"openreg::_scaled_dot_product_efficient_attention_backward", HostArguments::kScalars},
+    {"openreg_host::_scaled_dot_product_efficient_attention_backward", HostArguments::kScalars},
 }};
 
 static_assert(std::ranges::is_sorted(kHostArguments, {}, &Row::name));

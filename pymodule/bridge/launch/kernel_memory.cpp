@@ -33,7 +33,7 @@ KernelMemory kernel_memory_of(const c10::OperatorName &name) {
 } // namespace
 
 bool is_foreign(std::string_view name) {
-  return !name.starts_with("aten::") && !name.starts_with("openreg::_");
+  return !name.starts_with("aten::") && !name.starts_with("openreg_host::");
 }
 
 KernelTraits kernel_traits(const c10::OperatorHandle &op) {

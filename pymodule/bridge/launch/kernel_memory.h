@@ -44,7 +44,7 @@ struct KernelTraits {
 };
 
 // Whether a program or another library brought the kernel. PyTorch's own operators are aten::*, and
-// those that only openreg calls are openreg::_*.
+// those of launch/host_operator.h are openreg_host::*.
 bool is_foreign(std::string_view name);
 
 KernelTraits kernel_traits(const c10::OperatorHandle &op);

@@ -17,12 +17,6 @@ class BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{kDeviceKeys.autocast};
 };
 
-// While one lives, autograd and autocast ignore the operators on CPU tensors that a kernel calls.
-class HostKernel {
-  at::AutoDispatchBelowADInplaceOrView below_autograd_;
-  c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::DispatchKey::AutocastCPU};
-};
-
 // Resizes `out`, copies the result to it and returns it. Dispatches like any other call.
 inline at::Tensor &into(at::Tensor &out, const at::Tensor &result) {
   out.resize_(result.sizes()).copy_(result);

@@ -4,12 +4,15 @@
 
 #include <ATen/Operators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/ones.h>
 
 #include <array>
 #include <tuple>
 
 #include "core/registration.h"
+#include "launch/host_operator.h"
 #include "launch/typed.h"
 #include "operators/composed.h"
 
@@ -54,15 +57,45 @@ Three rounded(Three &&gradients, const Tensor &input) {
 
 // ---- layers -------------------------------------------------------------------------------------
 
+Three layer_norm_on_host(const Tensor &input, at::IntArrayRef shape, const OptionalTensor &weight,
+                         const OptionalTensor &bias, double epsilon) {
+  const HostKernel kernel;
+  return at::native_layer_norm(input, shape, wide_weight(input, weight, shape), wide(bias),
+                               epsilon);
+}
+
+Three layer_norm_backward_on_host(const Tensor &gradient, const Tensor &input,
+                                  at::IntArrayRef shape, const Tensor &mean, const Tensor &rstd,
+                                  const OptionalTensor &weight, const OptionalTensor &bias,
+                                  std::array<bool, 3> mask) {
+  const HostKernel kernel;
+  mask[1] = mask[1] && is_given(weight);
+  return rounded(at::native_layer_norm_backward(gradient, input, shape, mean, rstd,
+                                                wide_weight(input, weight, shape), wide(bias),
+                                                mask),
+                 input);
+}
+
+TORCH_LIBRARY_FRAGMENT(openreg_host, library) {
+  library.def("native_layer_norm(Tensor input, int[] normalized_shape, Tensor? weight, "
+              "Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)");
+  library.def("native_layer_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, "
+              "Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask) -> "
+              "(Tensor, Tensor, Tensor)");
+}
+
+TORCH_LIBRARY_IMPL(openreg_host, CPU, library) {
+  library.impl("native_layer_norm", &layer_norm_on_host);
+  library.impl("native_layer_norm_backward", &layer_norm_backward_on_host);
+}
+
 Three native_layer_norm(const Tensor &input, c10::SymIntArrayRef shape,
                         const OptionalTensor &weight, const OptionalTensor &bias, double epsilon) {
   if (!is_to_widen(input, weight)) [[likely]] {
     return typed<ops::native_layer_norm>(input, shape, weight, bias, epsilon);
   }
-  const BelowAutograd below_autograd;
-  return typed<ops::native_layer_norm>(input, shape,
-                                       wide_weight(input, weight, C10_AS_INTARRAYREF_SLOW(shape)),
-                                       wide(bias), epsilon);
+  return launch_host<&layer_norm_on_host>("openreg_host::native_layer_norm", input,
+                                          C10_AS_INTARRAYREF_SLOW(shape), weight, bias, epsilon);
 }
 
 Three native_layer_norm_backward(const Tensor &gradient, const Tensor &input,
@@ -73,12 +106,9 @@ Three native_layer_norm_backward(const Tensor &gradient, const Tensor &input,
     return typed<ops::native_layer_norm_backward>(gradient, input, shape, mean, rstd, weight, bias,
                                                   mask);
   }
-  const BelowAutograd below_autograd;
-  mask[1] = mask[1] && is_given(weight);
-  return rounded(typed<ops::native_layer_norm_backward>(
-                     gradient, input, shape, mean, rstd,
-                     wide_weight(input, weight, C10_AS_INTARRAYREF_SLOW(shape)), wide(bias), mask),
-                 input);
+  return launch_host<&layer_norm_backward_on_host>("openreg_host::native_layer_norm_backward",
+                                                   gradient, input, C10_AS_INTARRAYREF_SLOW(shape),
+                                                   mean, rstd, weight, bias, mask);
 }
 
 // ---- batches ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <memory>
+#include <unordered_map>
 #include <utility>
 
 #include "launch/memory_plan.h"
@@ -22,13 +23,66 @@ Callable keep(py::object callable) {
   return {new py::object(std::move(callable)), [](py::object *) {}};
 }
 
+// Stands for the tensors of a call in Python. A tensor that has been seen in Python, and a storage,
+// keeps its Python object, which counts as a reference. Autograd then adds gradients out of place.
+class StandIns {
+public:
+  c10::IValue of(const c10::IValue &value) {
+    if (value.isTensor()) {
+      return of(value.toTensor());
+    }
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const auto &each : value.toTensorVector()) {
+        list.push_back(of(each));
+      }
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const auto &each : value.toOptionalTensorVector()) {
+        list.push_back(each.has_value() ? std::optional(of(*each)) : std::nullopt);
+      }
+      return list;
+    }
+    return value;
+  }
+
+private:
+  // The same tensor twice has the same stand-in twice.
+  at::Tensor of(const at::Tensor &tensor) {
+    auto *impl = tensor.unsafeGetTensorImpl();
+    if (!tensor.defined()) {
+      return tensor;
+    }
+    auto &made = made_[impl];
+    if (!made.defined()) {
+      made = at::Tensor(impl->shallow_copy_and_detach(c10::VariableVersion(0),
+                                                      /*allow_tensor_metadata_change=*/true));
+      if (tensor.requires_grad() && tensor.is_leaf()) {
+        made.set_requires_grad(true);
+      }
+    }
+    return made;
+  }
+
+  std::unordered_map<const c10::TensorImpl *, at::Tensor> made_;
+};
+
+// The number of a tensor's storage, and the storage's bytes.
+std::pair<uintptr_t, size_t> storage_of(const at::Tensor &tensor) {
+  const auto &storage = tensor.storage();
+  return {reinterpret_cast<uintptr_t>(storage.unsafeGetStorageImpl()), storage.nbytes()};
+}
+
 std::optional<MemoryPlan> ask(const py::object &planner, const c10::OperatorHandle &op,
                               const torch::jit::Stack &arguments) {
   py::list given;
   py::dict named;
+  StandIns stand_ins;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto &argument = op.schema().arguments()[i];
-    auto value = torch::jit::toPyObject(arguments[i]);
+    auto value = torch::jit::toPyObject(stand_ins.of(arguments[i]));
     if (argument.kwarg_only()) {
       named[py::str(argument.name())] = std::move(value);
     } else {
@@ -59,6 +113,7 @@ void set_python_planner(const py::object &callable) {
 
 void define_plans(py::module &module) {
   module.def("set_memory_planner", &set_python_planner);
+  module.def("storage_of", &storage_of);
 }
 
 } // namespace openreg

@@ -28,7 +28,7 @@ def _ask(
 ) -> tuple[tuple[int, ...], list[int]] | None:
     """Return a plan's events, and the blocks of the fresh results."""
     namespace, _, name = operator.partition("::")
-    if namespace == "openreg":  # stands for an operator of CUDA, and has more keywords
+    if namespace == "openreg_host":  # stands for an operator of CUDA, and has more keywords
         operator = f"aten::{name}"
         keywords = {key: keywords[key] for key in keywords if key not in _OWN_KEYWORDS}
     answer: Plan | None = plan(operator, arguments, keywords)

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from torch_openreg import _C
+
 __all__ = ["Unsupported", "current_settings", "describe"]
 
 
@@ -57,11 +59,11 @@ class _Writer:
             raise Unsupported("openreg: an argument is sparse, nested or quantized")
         if tensor._is_zerotensor():
             raise Unsupported("openreg: an argument is a tensor of zeros without memory")
-        storage = tensor.untyped_storage()
-        number = self.storages.setdefault(storage._cdata, len(self.storages))
+        storage, nbytes = _C.storage_of(tensor)
+        number = self.storages.setdefault(storage, len(self.storages))
         is_host = tensor.device.type == "cpu"
-        if is_host and storage.nbytes() > _MAX_HOST_BYTES:
-            raise Unsupported(f"openreg: a tensor on the host has {storage.nbytes()} bytes")
+        if is_host and nbytes > _MAX_HOST_BYTES:
+            raise Unsupported(f"openreg: a tensor on the host has {nbytes} bytes")
         self.tensors[id(tensor)] = len(self.tensors)
         return (
             "tensor",
@@ -70,7 +72,7 @@ class _Writer:
             tensor.stride(),
             tensor.storage_offset(),
             number,
-            storage.nbytes(),
+            nbytes,
             ("h" if is_host else "")
             + ("c" if tensor.is_conj() else "")
             + ("n" if tensor.is_neg() else "")

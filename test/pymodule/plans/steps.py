@@ -38,14 +38,41 @@ class Block(nn.Module):
         return x + self.mlp(self.norms[1](x))
 
 
+class FusedBlock(nn.Module):
+    """A block with fused attention, in which several heads of queries share one of keys."""
+
+    def __init__(self, width, heads, sharing=1):
+        super().__init__()
+        self.heads, self.size = (heads, heads // sharing), width // heads
+        self.norm = nn.RMSNorm(width)
+        self.query, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.key, self.value = (nn.Linear(width, width // sharing) for _ in range(2))
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        normed = self.norm(x)
+        query, key, value = (
+            each(normed).view(batch, length, -1, self.size).transpose(1, 2)
+            for each in (self.query, self.key, self.value)
+        )
+        attended = F.scaled_dot_product_attention(
+            query, key, value, is_causal=True, enable_gqa=self.heads[0] != self.heads[1]
+        )
+        return x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+
+
+def shared_heads(width, heads):
+    return FusedBlock(width, heads, 4)
+
+
 class Transformer(nn.Module):
     """A language model. `saves_memory`: with activation checkpointing."""
 
-    def __init__(self, words=5000, width=256, depth=3, saves_memory=False):
+    def __init__(self, words=5000, width=256, depth=3, saves_memory=False, block=Block):
         super().__init__()
         self.saves_memory = saves_memory
         self.words, self.places = nn.Embedding(words, width), nn.Embedding(256, width)
-        self.blocks = nn.ModuleList(Block(width, 4) for _ in range(depth))
+        self.blocks = nn.ModuleList(block(width, 4) for _ in range(depth))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
     def forward(self, tokens):
@@ -74,6 +101,14 @@ class UNet(nn.Module):
         high = self.down(x)
         low = F.interpolate(self.middle(F.avg_pool2d(high, 2)), scale_factor=2)
         return self.out(self.up(torch.cat([high, low], 1)))
+
+
+def encoder():
+    """An encoder with PyTorch's layers, which have fused attention with dropout."""
+    layer = nn.TransformerEncoderLayer(256, 4, 512, batch_first=True)
+    return nn.Sequential(
+        nn.Embedding(5000, 256), nn.TransformerEncoder(layer, 2), nn.Linear(256, 5000)
+    )
 
 
 def mlp():
@@ -121,6 +156,21 @@ PROGRAMS = {
         classification,
         False,
     ),
+    "fused transformer": (lambda: Transformer(block=FusedBlock), texts, classification, False),
+    "fused transformer in bfloat16": (
+        lambda: Transformer(block=FusedBlock).bfloat16(),
+        texts,
+        classification,
+        False,
+    ),
+    "transformer with shared heads": (
+        lambda: Transformer(block=shared_heads).bfloat16(),
+        texts,
+        classification,
+        False,
+    ),
+    "encoder": (encoder, texts, classification, False),
+    "encoder with autocast": (encoder, texts, classification, True),
     "u-net": (UNet, lambda device: (numbers(device, 4, 3, 64, 64),) * 2, F.mse_loss, False),
 }
 

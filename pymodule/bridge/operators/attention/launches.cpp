@@ -1,7 +1,6 @@
-// A launch needs an operator with a CPU kernel, and CUDA's operators have none. So this file
-// defines one for each of them, with the same name and arguments in the namespace "openreg". They
-// return tensors only. They also get the position of dropout's random words, as numbers or, in a
-// graph, as the addresses of the numbers (PhiloxOffset).
+// The host kernels (launch/host_operator.h) return tensors only. They also get the position of
+// dropout's random words, as numbers or, in a graph, as the addresses of the numbers
+// (PhiloxOffset).
 
 #include "operators/attention/launches.h"
 
@@ -15,7 +14,7 @@
 #include <cmath>
 #include <utility>
 
-#include "core/device_type.h"
+#include "launch/host_operator.h"
 #include "launch/philox_offsets.h"
 #include "launch/policy.h"
 #include "memory/allocation/memory.h"
@@ -183,7 +182,7 @@ Four efficient_backward(const Tensor &gradient, const Tensor &query, const Tenso
   return {laid_out(of[0], query), laid_out(of[1], key), laid_out(of[2], value), of[3]};
 }
 
-TORCH_LIBRARY_FRAGMENT(openreg, library) {
+TORCH_LIBRARY_FRAGMENT(openreg_host, library) {
   library.def("_scaled_dot_product_flash_attention(Tensor query, Tensor key, Tensor value, "
               "float dropout_p, bool is_causal, bool return_debug_mask, *, float? scale, "
               "Scalar seed, Scalar offset, Scalar seed_address, Scalar offset_address) -> "
@@ -204,7 +203,7 @@ TORCH_LIBRARY_FRAGMENT(openreg, library) {
               "(Tensor, Tensor, Tensor, Tensor)");
 }
 
-TORCH_LIBRARY_IMPL(openreg, CPU, library) {
+TORCH_LIBRARY_IMPL(openreg_host, CPU, library) {
   library.impl("_scaled_dot_product_flash_attention", &flash);
   library.impl("_scaled_dot_product_flash_attention_backward", &flash_backward);
   library.impl("_scaled_dot_product_efficient_attention", &efficient);
@@ -212,15 +211,6 @@ TORCH_LIBRARY_IMPL(openreg, CPU, library) {
 }
 
 // ---- launches -----------------------------------------------------------------------------------
-
-// Launches the operator with the CPU kernel `kKernel`. PyTorch records the call of CUDA's operator
-// only.
-template <auto kKernel, class... Args> auto launch(const char *name, const Args &...args) {
-  using Signature = std::remove_pointer_t<decltype(kKernel)>;
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Signature>();
-  return op.redispatch(c10::DispatchKeySet(kDeviceKeys.dense), args...);
-}
 
 void check_arguments(const AttentionArguments &arguments) {
   const auto &[query, key, value, dropout, is_causal, scale] = arguments;
@@ -263,8 +253,8 @@ FlashResults launch_flash(const AttentionArguments &arguments, bool returns_weig
   const auto &[query, key, value, dropout, is_causal, scale] = arguments;
   constexpr int64_t kWordsPerHead = 32;
   const Position at(reserve_words(query, dropout, query.size(0) * query.size(1) * kWordsPerHead));
-  auto [output, logsumexp, rng_state, unused, weights] = launch<&flash>(
-      "openreg::_scaled_dot_product_flash_attention", query, key, value, dropout, is_causal,
+  auto [output, logsumexp, rng_state, unused, weights] = launch_host<&flash>(
+      "openreg_host::_scaled_dot_product_flash_attention", query, key, value, dropout, is_causal,
       returns_weights, scale, at.seed, at.offset, at.seed_address, at.offset_address);
   return {std::move(output), std::move(logsumexp), std::move(rng_state), std::move(unused),
           std::move(weights)};
@@ -275,10 +265,10 @@ Three launch_flash_backward(const AttentionArguments &arguments, const Tensor &g
                             const Tensor &unused) {
   check_arguments(arguments);
   const auto &[query, key, value, dropout, is_causal, scale] = arguments;
-  return launch<&flash_backward>("openreg::_scaled_dot_product_flash_attention_backward", gradient,
-                                 query, key, value, output, logsumexp, Tensor(), Tensor(),
-                                 query.size(2), key.size(2), dropout, is_causal, rng_state, unused,
-                                 scale);
+  return launch_host<&flash_backward>("openreg_host::_scaled_dot_product_flash_attention_backward",
+                                      gradient, query, key, value, output, logsumexp, Tensor(),
+                                      Tensor(), query.size(2), key.size(2), dropout, is_causal,
+                                      rng_state, unused, scale);
 }
 
 EfficientResults launch_efficient(const AttentionArguments &arguments, const OptionalTensor &bias,
@@ -289,9 +279,9 @@ EfficientResults launch_efficient(const AttentionArguments &arguments, const Opt
       reserve_words(query, dropout, query.size(0) * query.size(1) * query.size(2) * key.size(2));
   const Position at(position);
   auto [output, logsumexp] =
-      launch<&efficient>("openreg::_scaled_dot_product_efficient_attention", query, key, value,
-                         bias, returns_logsumexp, dropout, is_causal, scale, at.seed, at.offset,
-                         at.seed_address, at.offset_address);
+      launch_host<&efficient>("openreg_host::_scaled_dot_product_efficient_attention", query, key,
+                              value, bias, returns_logsumexp, dropout, is_causal, scale, at.seed,
+                              at.offset, at.seed_address, at.offset_address);
   auto [seed, offset] = position_tensors(position, query);
   return {std::move(output), std::move(logsumexp), std::move(seed), std::move(offset)};
 }
@@ -302,9 +292,9 @@ Four launch_efficient_backward(const AttentionArguments &arguments, const Tensor
                                const std::array<bool, 4> &wanted) {
   check_arguments(arguments);
   const auto &[query, key, value, dropout, is_causal, scale] = arguments;
-  return launch<&efficient_backward>("openreg::_scaled_dot_product_efficient_attention_backward",
-                                     gradient, query, key, value, bias, output, logsumexp, seed,
-                                     offset, dropout, wanted, is_causal, scale);
+  return launch_host<&efficient_backward>(
+      "openreg_host::_scaled_dot_product_efficient_attention_backward", gradient, query, key, value,
+      bias, output, logsumexp, seed, offset, dropout, wanted, is_causal, scale);
 }
 
 } // namespace openreg

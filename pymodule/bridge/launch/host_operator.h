@@ -1,0 +1,43 @@
+// Launches of host kernels: CPU kernels of openreg for operators that PyTorch has for CUDA only.
+//
+// A launch runs the CPU kernel of an operator (boxed_operator.h). Where PyTorch has none, openreg
+// defines an operator of the same name and arguments in the namespace "openreg_host":
+//
+//     TORCH_LIBRARY_FRAGMENT(openreg_host, library) { library.def("_fused_thing(Tensor x) ->
+//     Tensor"); } TORCH_LIBRARY_IMPL(openreg_host, CPU, library) { library.impl("_fused_thing",
+//     &kernel); }
+//
+// The devices' kernel of aten::_fused_thing then returns
+//
+//     launch_host<&kernel>("openreg_host::_fused_thing", x)
+//
+// What the host kernel takes in memory is host memory. On the device the launch has the memory plan
+// of aten::_fused_thing.
+#pragma once
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <type_traits>
+
+#include "core/device_type.h"
+
+namespace openreg {
+
+// Autograd and autocast do not see the operators that a host kernel calls while one lives.
+class HostKernel {
+  at::AutoDispatchBelowADInplaceOrView below_autograd_;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::DispatchKey::AutocastCPU};
+};
+
+// `kKernel`: the CPU kernel, which has the signature. PyTorch's profiler sees the call of the aten
+// operator only.
+template <auto kKernel, class... Args> auto launch_host(const char *name, const Args &...args) {
+  using Signature = std::remove_pointer_t<decltype(kKernel)>;
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Signature>();
+  return op.redispatch(c10::DispatchKeySet(kDeviceKeys.dense), args...);
+}
+
+} // namespace openreg
