@@ -33,8 +33,8 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor &input, doubl
     return {at::zeros_like(input), at::zeros_like(input, mask_options)};
   }
   check_floating(input, "fused_dropout");
+  auto mask = at::empty_like(input, mask_options); // the mask first, as on CUDA
   auto result = at::empty_like(input);
-  auto mask = at::empty_like(input, mask_options);
   if (input.numel() == 0) {
     return {result, mask};
   }
