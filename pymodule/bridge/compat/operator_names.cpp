@@ -38,6 +38,7 @@ constexpr std::array<Row, 20> kHostArguments = {{
     {"aten::_index_put_impl_", HostArguments::kTensors},
     {"aten::_pack_padded_sequence", HostArguments::kTensors},
     {"aten::_pack_padded_sequence_backward", HostArguments::kTensors},
+    {"aten::_scaled_dot_product_efficient_attention_backward", HostArguments::kScalars},
     {"aten::_unsafe_index", HostArguments::kTensors},
     {"aten::fill_", HostArguments::kScalars},
     {"aten::floor_divide", HostArguments::kScalars},
@@ -50,7 +51,6 @@ constexpr std::array<Row, 20> kHostArguments = {{
     {"aten::record_stream", HostArguments::kTensors},
     {"aten::rsub", HostArguments::kScalars},
     {"aten::where", HostArguments::kScalars},
-    {"openreg_host::_scaled_dot_product_efficient_attention_backward", HostArguments::kScalars},
 }};
 
 static_assert(std::ranges::is_sorted(kHostArguments, {}, &Row::name));

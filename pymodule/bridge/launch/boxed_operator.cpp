@@ -5,6 +5,8 @@
 #include <ATen/core/enum_tag.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "compat/operator_names.h"
 #include "core/unsupported.h"
@@ -29,6 +31,20 @@ size_t count_fresh_results(const OperatorHandle &op) {
       }));
 }
 
+// The name for messages, profiles and tables by name: a host operator has that of the operator of
+// PyTorch that it computes (host_operator.h).
+const std::string &public_name(const OperatorHandle &op) {
+  constexpr std::string_view kHost = "openreg_host::";
+  const auto &name = op.schema().name();
+  if (name.starts_with(kHost)) {
+    const auto of_pytorch = c10::Dispatcher::singleton().findSchema(
+        {"aten::" + name.substr(kHost.size()), op.schema().overload_name()});
+    TORCH_INTERNAL_ASSERT(of_pytorch.has_value(), name);
+    return of_pytorch->schema().name();
+  }
+  return name;
+}
+
 } // namespace
 
 bool returns_object(const OperatorHandle &op) {
@@ -42,7 +58,7 @@ bool uses_rng(const OperatorHandle &op) {
 }
 
 BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_key, Rng rng)
-    : op_(op), name_(op.schema().name()), overload_(op.schema().overload_name()),
+    : op_(op), name_(public_name(op)), overload_(op.schema().overload_name()),
       is_blocked_(is_blocked(op.operator_name())),
       refuses_rng_(rng == Rng::kRefused && uses_rng(op)),
       has_kernel_(op.hasComputedKernelForDispatchKey(kernel_key)),

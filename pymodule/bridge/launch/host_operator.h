@@ -3,16 +3,13 @@
 // A launch runs the CPU kernel of an operator (boxed_operator.h). Where PyTorch has none, openreg
 // defines an operator of the same name and arguments in the namespace "openreg_host":
 //
-//     TORCH_LIBRARY_FRAGMENT(openreg_host, library) { library.def("_fused_thing(Tensor x) ->
-//     Tensor"); } TORCH_LIBRARY_IMPL(openreg_host, CPU, library) { library.impl("_fused_thing",
-//     &kernel); }
+//     TORCH_LIBRARY_FRAGMENT(openreg_host, library) { library.def("thing(Tensor x) -> Tensor"); }
+//     TORCH_LIBRARY_IMPL(openreg_host, CPU, library) { library.impl("thing", &kernel); }
 //
-// The devices' kernel of aten::_fused_thing then returns
-//
-//     launch_host<&kernel>("openreg_host::_fused_thing", x)
+// The devices' kernel of aten::thing then returns launch_host<&kernel>("openreg_host::thing", x).
 //
 // What the host kernel takes in memory is host memory. On the device the launch has the memory plan
-// of aten::_fused_thing.
+// of aten::thing.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
