@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "compat/attention.h"
 #include "compat/dispatch_stub.h"
 #include "core/device_type.h"
 #include "core/registration.h"
@@ -224,7 +225,7 @@ Refusal efficient_refuses(const AttentionCall &call) {
     return because("it does not support ", dtype, " on this GPU");
   }
   auto refusal = efficient_heads_refuse(call, architecture);
-  refusal = refusal ? refusal : heads_refuse(call, /*supports_shared_heads=*/false);
+  refusal = refusal ? refusal : heads_refuse(call, kEfficientSharesHeads);
   return refusal ? refusal : rows_refuse(call, /*ignores_single_columns=*/false);
 }
 

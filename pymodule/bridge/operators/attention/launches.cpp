@@ -14,6 +14,7 @@
 #include <cmath>
 #include <utility>
 
+#include "compat/attention.h"
 #include "launch/host_operator.h"
 #include "launch/philox_offsets.h"
 #include "launch/policy.h"
@@ -30,7 +31,6 @@ namespace {
 using at::Scalar;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
@@ -145,19 +145,25 @@ Tensor padded(const Tensor &logsumexp) {
   return result;
 }
 
-Two efficient(const Tensor &query, const Tensor &key, const Tensor &value,
-              const OptionalTensor &bias, bool returns_logsumexp, double dropout, bool is_causal,
-              std::optional<double> scale, const Scalar &seed, const Scalar &offset,
-              const Scalar &seed_address, const Scalar &offset_address) {
+Four efficient(const Tensor &query, const Tensor &key, const Tensor &value,
+               const OptionalTensor &bias, bool returns_logsumexp, double dropout, bool is_causal,
+               std::optional<double> scale, const Scalar &seed, const Scalar &offset,
+               const Scalar &seed_address, const Scalar &offset_address) {
   const HostKernel kernel;
   const Attention attention{bias, dropout,
                             own_words(position_of(seed, offset, seed_address, offset_address)),
                             is_causal, scale_of(query, scale)};
   const auto [output, logsumexp] = attend(attention, query, key, value);
+  Tensor unused_seed, unused_offset;
+  if (kUnusedPositionOnDevice && dropout == 0) {
+    unused_seed = at::zeros({}, query.options().dtype(at::kLong));
+    unused_offset = at::zeros_like(unused_seed);
+  }
   return {with_heads_inside(output),
           returns_logsumexp
               ? padded(logsumexp)
-              : at::empty({query.size(0), query.size(1), 0}, query.options().dtype(at::kFloat))};
+              : at::empty({query.size(0), query.size(1), 0}, query.options().dtype(at::kFloat)),
+          std::move(unused_seed), std::move(unused_offset)};
 }
 
 Four efficient_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
@@ -195,7 +201,7 @@ TORCH_LIBRARY_FRAGMENT(openreg_host, library) {
   library.def("_scaled_dot_product_efficient_attention(Tensor query, Tensor key, Tensor value, "
               "Tensor? attn_bias, bool compute_log_sumexp, float dropout_p, bool is_causal, *, "
               "float? scale, Scalar seed, Scalar offset, Scalar seed_address, "
-              "Scalar offset_address) -> (Tensor, Tensor)");
+              "Scalar offset_address) -> (Tensor, Tensor, Tensor, Tensor)");
   library.def("_scaled_dot_product_efficient_attention_backward(Tensor grad_out_, Tensor query, "
               "Tensor key, Tensor value, Tensor attn_bias, Tensor out, Tensor logsumexp, "
               "Tensor philox_seed, Tensor philox_offset, float dropout_p, "
@@ -278,11 +284,13 @@ EfficientResults launch_efficient(const AttentionArguments &arguments, const Opt
   const auto position =
       reserve_words(query, dropout, query.size(0) * query.size(1) * query.size(2) * key.size(2));
   const Position at(position);
-  auto [output, logsumexp] =
+  auto [output, logsumexp, seed, offset] =
       launch_host<&efficient>("openreg_host::_scaled_dot_product_efficient_attention", query, key,
                               value, bias, returns_logsumexp, dropout, is_causal, scale, at.seed,
                               at.offset, at.seed_address, at.offset_address);
-  auto [seed, offset] = position_tensors(position, query);
+  if (!seed.defined()) {
+    std::tie(seed, offset) = position_tensors(position, query);
+  }
   return {std::move(output), std::move(logsumexp), std::move(seed), std::move(offset)};
 }
 

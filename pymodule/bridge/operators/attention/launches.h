@@ -37,8 +37,10 @@ launch_flash_backward(const AttentionArguments &arguments, const at::Tensor &gra
 
 struct EfficientResults {
   at::Tensor output;
-  at::Tensor logsumexp;    // one for each query, rounded up to 32; empty if not requested
-  at::Tensor seed, offset; // where dropout's words begin. On the host, but in a capture.
+  at::Tensor logsumexp; // one for each query, rounded up to 32; empty if not requested
+  // Where dropout's words begin. On the host, but in a capture, and where CUDA's are on the device
+  // (compat/attention.h).
+  at::Tensor seed, offset;
 };
 
 EfficientResults launch_efficient(const AttentionArguments &arguments,
