@@ -26,6 +26,8 @@ _UNINITIALISED = (
 
 _BY_DEVICE_TYPE = "PyTorch picks another algorithm for a tensor that is not on the CPU: "
 
+_KERNELS = "CUDA's choice among the kernels of attention"
+
 _CLOSE = {
     "linalg.lstsq": "LAPACK's gelsy adds up in an order that depends on where its memory lies; "
     "the CPU itself does not repeat the last bits",
@@ -36,6 +38,15 @@ _CLOSE = {
     "nn.GRUCell": _BY_DEVICE_TYPE + "a fused cell",
     "nn.LSTM": _BY_DEVICE_TYPE + "a fused cell",
     "nn.LSTMCell": _BY_DEVICE_TYPE + "a fused cell",
+    "nn.functional.scaled_dot_product_attention": _BY_DEVICE_TYPE + _KERNELS,
+    "nn.MultiheadAttention": _BY_DEVICE_TYPE + _KERNELS,
+    "nn.Transformer": _BY_DEVICE_TYPE + _KERNELS,
+    "nn.TransformerDecoderLayer": _BY_DEVICE_TYPE + _KERNELS,
+    "nn.TransformerEncoder": _BY_DEVICE_TYPE + _KERNELS,
+    "nn.TransformerEncoderLayer": _BY_DEVICE_TYPE + _KERNELS,
+    "nn.functional.multi_head_attention_forward": _BY_DEVICE_TYPE + _KERNELS,
+    "nn.functional.rms_norm": _BY_DEVICE_TYPE + "one kernel, which rounds once",
+    "nn.RMSNorm": _BY_DEVICE_TYPE + "one kernel, which rounds once",
 }
 
 # Arguments that are CPU tensors on CUDA too. They are not moved.
@@ -128,6 +139,33 @@ EXPECTED = (
         "the device NotImplementedError: .*scatter_gather_base_kernel_func",
         "means of sparse tensors are scatter_reduce, which CUDA refuses for complex numbers",
         dtypes=("complex64", "complex128"),
+    ),
+    Expected(
+        "nn.functional.rms_norm",
+        "*",
+        r"strides \(1, 0\) on the CPU, \(1, 1\) on the device",
+        "an empty result has CUDA's strides",
+    ),
+    Expected(
+        "nn.functional.scaled_dot_product_attention",
+        "*",
+        r"strides \(.*\) on the CPU, \(.*\) on the device",
+        "results have CUDA's layouts (plans/test_attention_plans.py asks CUDA's build)",
+    ),
+    Expected(
+        "nn.functional.scaled_dot_product_attention",
+        "*_gradients",
+        "_flash_attention_for_cpu_backward is not implemented; the device no error",
+        "CUDA computes float64 by math, which has second derivatives",
+        dtypes=("float64",),
+    ),
+    Expected(
+        "nn.Transformer*",
+        "module_gradients",
+        r"Greatest absolute difference: [\d.]+e-05",
+        "heads of this size are computed by math, as on CUDA, and by the flash kernel on the CPU; "
+        "norms of four numbers magnify the difference",
+        dtypes=("float32",),
     ),
     Expected(
         "linalg.lstsq*",

@@ -10,7 +10,6 @@
 
 #include "core/registration.h"
 #include "launch/host_operator.h"
-#include "operators/composed.h"
 
 namespace openreg {
 
@@ -48,24 +47,11 @@ Tensor backward(const Tensor &gradient, const Tensor &self, const Tensor &buffer
                                         buffer);
 }
 
-std::tuple<Tensor &, Tensor &> forward_out(const Tensor &self, Tensor &output, Tensor &buffer) {
-  into(output, std::get<0>(forward(self)));
-  buffer.resize_({0});
-  return {output, buffer};
-}
-
-Tensor &backward_out(const Tensor &gradient, const Tensor &self, const Tensor &buffer,
-                     Tensor &grad_input) {
-  return into(grad_input, backward(gradient, self, buffer));
-}
-
 } // namespace
 
 OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("log_sigmoid_forward", &forward);
-  library.impl("log_sigmoid_forward.output", &forward_out);
   library.impl("log_sigmoid_backward", &backward);
-  library.impl("log_sigmoid_backward.grad_input", &backward_out);
 }
 
 } // namespace openreg

@@ -33,17 +33,6 @@ def test_nothing_is_saved():
     del result
 
 
-def test_results_into_given_tensors():
-    x = torch.rand(5, device=DEVICE)
-    output, buffer = torch.empty(0, device=DEVICE), torch.rand(3, device=DEVICE)
-    aten.log_sigmoid_forward.output(x, output=output, buffer=buffer)
-    assert buffer.numel() == 0
-    torch.testing.assert_close(output.cpu(), F.logsigmoid(x.cpu()))
-    gradient = torch.empty(5, device=DEVICE)
-    aten.log_sigmoid_backward.grad_input(torch.ones_like(x), x, buffer, grad_input=gradient)
-    torch.testing.assert_close(gradient.cpu(), torch.sigmoid(-x.cpu()))
-
-
 def test_gradients_have_gradients():
     x = torch.linspace(-2, 2, 5, dtype=torch.float64, device=DEVICE, requires_grad=True)
     assert torch.autograd.gradcheck(F.logsigmoid, x)
