@@ -225,8 +225,8 @@ static openreg_status lock_within_one_second(struct control_file *file) {
                       file->path);
 }
 
-/* Sets *retired, and does not map the file, if it lost its name before this process had its lock.
- */
+/* Sets *retired if the file lost its name before this process had its lock. Such a file is not
+ * mapped. */
 static openreg_status open_once(struct control_file *file, enum control_timeout timeout,
                                 bool *retired) {
   struct stat status;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "launch/boxed_operator.h"
+#include "launch/map_tensors.h"
 #include "launch/placeholder_inputs.h"
 #include "tensor/composite.h"
 
@@ -96,23 +97,7 @@ torch::jit::Stack BoxedOperator::device_arguments(const Call &call) const {
   torch::jit::Stack arguments;
   for (auto value = call.stack->end() - static_cast<std::ptrdiff_t>(written_.size());
        value != call.stack->end(); ++value) {
-    if (value->isTensor()) {
-      arguments.emplace_back(original(value->toTensor()));
-    } else if (value->isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const auto &each : value->toTensorVector()) {
-        list.push_back(original(each));
-      }
-      arguments.emplace_back(std::move(list));
-    } else if (value->isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const auto &each : value->toOptionalTensorVector()) {
-        list.push_back(each.has_value() ? std::optional(original(*each)) : std::nullopt);
-      }
-      arguments.emplace_back(std::move(list));
-    } else {
-      arguments.push_back(*value);
-    }
+    arguments.push_back(map_tensors(*value, original));
   }
   return arguments;
 }

@@ -22,7 +22,8 @@
 
 namespace openreg {
 
-// Autograd and autocast do not see the operators that a host kernel calls while one lives.
+// While an object of this class lives, autograd and autocast ignore the operators that the host
+// kernel calls.
 class HostKernel {
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::DispatchKey::AutocastCPU};

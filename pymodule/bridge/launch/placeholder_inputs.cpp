@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "launch/map_tensors.h"
 #include "memory/allocation/memory.h"
 
 namespace openreg {
@@ -46,24 +47,7 @@ at::Tensor PlaceholderInputs::of(const at::Tensor &twin) {
 }
 
 c10::IValue PlaceholderInputs::in(const c10::IValue &value) {
-  if (value.isTensor()) {
-    return of(value.toTensor());
-  }
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const auto &tensor : value.toTensorVector()) {
-      list.push_back(of(tensor));
-    }
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const auto &tensor : value.toOptionalTensorVector()) {
-      list.push_back(tensor.has_value() ? std::optional(of(*tensor)) : std::nullopt);
-    }
-    return list;
-  }
-  return value;
+  return map_tensors(value, [this](const at::Tensor &tensor) { return of(tensor); });
 }
 
 } // namespace openreg

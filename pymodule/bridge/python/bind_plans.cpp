@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "launch/map_tensors.h"
 #include "launch/memory_plan.h"
 
 namespace py = pybind11;
@@ -27,25 +28,8 @@ Callable keep(py::object callable) {
 // keeps its Python object, which counts as a reference. Autograd then adds gradients out of place.
 class StandIns {
 public:
-  c10::IValue of(const c10::IValue &value) {
-    if (value.isTensor()) {
-      return of(value.toTensor());
-    }
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const auto &each : value.toTensorVector()) {
-        list.push_back(of(each));
-      }
-      return list;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const auto &each : value.toOptionalTensorVector()) {
-        list.push_back(each.has_value() ? std::optional(of(*each)) : std::nullopt);
-      }
-      return list;
-    }
-    return value;
+  c10::IValue in(const c10::IValue &value) {
+    return map_tensors(value, [this](const at::Tensor &tensor) { return of(tensor); });
   }
 
 private:
@@ -82,7 +66,7 @@ std::optional<MemoryPlan> ask(const py::object &planner, const c10::OperatorHand
   StandIns stand_ins;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto &argument = op.schema().arguments()[i];
-    auto value = torch::jit::toPyObject(stand_ins.of(arguments[i]));
+    auto value = torch::jit::toPyObject(stand_ins.in(arguments[i]));
     if (argument.kwarg_only()) {
       named[py::str(argument.name())] = std::move(value);
     } else {

@@ -37,43 +37,22 @@ Tensor expanded(const Tensor &bias, const AttentionArguments &arguments) {
   return bias.expand({query.size(0), query.size(1), query.size(2), arguments.key.size(2)});
 }
 
-// Results, by PyTorch's names:
-//   output
-//   logsumexp                   of each query's scores
-//   cum_seq_q, cum_seq_k        only for packed sequences, so undefined
-//   max_q, max_k                the lengths
-//   philox_seed, philox_offset  where dropout's words begin: as the chosen kernel returns them
-//   debug_attn_mask             the weights after dropout, if requested and flash is chosen
-std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
-forward(const Tensor &query, const Tensor &key, const Tensor &value, const OptionalTensor &bias,
-        double dropout, bool is_causal, bool return_debug_mask, std::optional<double> scale) {
+// The seed and the offset are as the chosen kernel returns them.
+OperatorResults forward(const Tensor &query, const Tensor &key, const Tensor &value,
+                        const OptionalTensor &bias, double dropout, bool is_causal,
+                        bool return_debug_mask, std::optional<double> scale) {
   const AttentionArguments arguments{query, key, value, dropout, is_causal, scale};
   if (takes_flash(arguments, bias)) {
-    auto results = launch_flash(arguments, return_debug_mask);
-    return {std::move(results.output),
-            std::move(results.logsumexp),
-            Tensor(),
-            Tensor(),
-            query.sym_size(2),
-            key.sym_size(2),
-            std::move(results.rng_state),
-            std::move(results.unused),
-            std::move(results.weights)};
+    return operator_results(arguments, launch_flash(arguments, return_debug_mask));
   }
   TORCH_CHECK_NOT_IMPLEMENTED(!return_debug_mask,
                               "openreg: return_debug_mask=True needs flash attention, which does "
                               "not support this call");
   const auto full_bias = is_given(bias) ? OptionalTensor(expanded(*bias, arguments)) : std::nullopt;
   auto results = launch_efficient(arguments, full_bias, /*returns_logsumexp=*/true);
-  return {std::move(results.output),
-          std::move(results.logsumexp),
-          Tensor(),
-          Tensor(),
-          query.sym_size(2),
-          key.sym_size(2),
-          std::move(results.seed),
-          std::move(results.offset),
-          Tensor()};
+  return operator_results(arguments,
+                          {std::move(results.output), std::move(results.logsumexp),
+                           std::move(results.seed), std::move(results.offset), Tensor()});
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor>

@@ -138,9 +138,9 @@ Refusal efficient_heads_refuse(const AttentionCall &call, int architecture) {
 // ---- the choice ---------------------------------------------------------------------------------
 
 [[noreturn]] void raise_no_kernel(const AttentionCall &call) {
-  TORCH_WARN("openreg: flash attention does not support the call: ",
+  TORCH_WARN("openreg: flash attention is not used: ",
              flash_refuses(call).value_or("the program has disabled it"), ".");
-  TORCH_WARN("openreg: memory-efficient attention does not support the call: ",
+  TORCH_WARN("openreg: memory-efficient attention is not used: ",
              efficient_refuses(call).value_or("the program has disabled it"), ".");
   TORCH_CHECK(false, "No available kernel. Aborting execution.");
 }

@@ -16,21 +16,10 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// cum_seq_q and cum_seq_k are undefined because only packed sequences have them. max_q and max_k
-// are the lengths.
-std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
-flash(const Tensor &query, const Tensor &key, const Tensor &value, double dropout, bool is_causal,
-      bool return_debug_mask, std::optional<double> scale) {
-  auto results = launch_flash({query, key, value, dropout, is_causal, scale}, return_debug_mask);
-  return {std::move(results.output),
-          std::move(results.logsumexp),
-          Tensor(),
-          Tensor(),
-          query.sym_size(2),
-          key.sym_size(2),
-          std::move(results.rng_state),
-          std::move(results.unused),
-          std::move(results.weights)};
+OperatorResults flash(const Tensor &query, const Tensor &key, const Tensor &value, double dropout,
+                      bool is_causal, bool return_debug_mask, std::optional<double> scale) {
+  const AttentionArguments arguments{query, key, value, dropout, is_causal, scale};
+  return operator_results(arguments, launch_flash(arguments, return_debug_mask));
 }
 
 std::tuple<Tensor, Tensor, Tensor>

@@ -98,7 +98,8 @@ Tensor with_heads_inside(const Tensor &tensor) {
   return tensor.transpose(1, 2).contiguous().transpose(1, 2);
 }
 
-// CUDA's random words of fused kernels are not known. These do not repeat the program's other ones.
+// The order in which CUDA's fused kernels draw is not known here. The complement of the seed keeps
+// these words apart from those that other operators draw.
 openreg_philox own_words(openreg_philox position) {
   return {~position.seed, position.offset};
 }
@@ -264,6 +265,18 @@ FlashResults launch_flash(const AttentionArguments &arguments, bool returns_weig
       returns_weights, scale, at.seed, at.offset, at.seed_address, at.offset_address);
   return {std::move(output), std::move(logsumexp), std::move(rng_state), std::move(unused),
           std::move(weights)};
+}
+
+OperatorResults operator_results(const AttentionArguments &arguments, FlashResults results) {
+  return {std::move(results.output),
+          std::move(results.logsumexp),
+          Tensor(),
+          Tensor(),
+          arguments.query.sym_size(2),
+          arguments.key.sym_size(2),
+          std::move(results.rng_state),
+          std::move(results.unused),
+          std::move(results.weights)};
 }
 
 Three launch_flash_backward(const AttentionArguments &arguments, const Tensor &gradient,

@@ -29,6 +29,13 @@ struct FlashResults {
 
 FlashResults launch_flash(const AttentionArguments &arguments, bool returns_weights);
 
+// What PyTorch's operators return: output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, seed,
+// offset, debug_attn_mask. The cumulative lengths are undefined, because only packed sequences have
+// them. max_q and max_k are the lengths.
+using OperatorResults = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt,
+                                   c10::SymInt, at::Tensor, at::Tensor, at::Tensor>;
+OperatorResults operator_results(const AttentionArguments &arguments, FlashResults results);
+
 // Returns the gradients of query, key and value.
 std::tuple<at::Tensor, at::Tensor, at::Tensor>
 launch_flash_backward(const AttentionArguments &arguments, const at::Tensor &gradient,
