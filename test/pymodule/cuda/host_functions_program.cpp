@@ -105,12 +105,13 @@ void define_devices(py::module &m) {
 void define_streams(py::module &m) {
   m.def("current_stream",
         [] { return reinterpret_cast<uintptr_t>(at::cuda::getCurrentCUDAStream().stream()); });
-  m.def("milliseconds_of_sleep", [](int64_t cycles) {
+  m.def("milliseconds_of_sleep", [](int64_t cycles, const py::function &open_gate) {
     at::cuda::CUDAEvent start(cudaEventDefault), end(cudaEventDefault);
     start.record();
     at::cuda::sleep(cycles);
     end.record();
     const bool was_running = !end.query();
+    open_gate();
     end.synchronize();
     return std::pair(was_running, start.elapsed_time(end));
   });

@@ -161,16 +161,18 @@ def test_properties_are_those_of_the_profile():
     assert properties.gcnArchName == properties.name == torch.cuda.get_device_name()
 
 
-def test_events_and_streams_order_work():
+def test_events_and_streams_order_work(close_gate):
     side = torch.cuda.Stream(priority=-1)
     assert side.priority == -1 and torch.cuda.Stream.priority_range() == (0, -1)
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     with torch.cuda.stream(side):
         assert torch.cuda.current_stream() == side
+        gate = close_gate()
         first.record()
         torch.cuda._sleep(20_000_000)
         last.record()
     assert not last.query()
+    gate.open()
     torch.cuda.current_stream().wait_stream(side)
     last.synchronize()
     assert first.elapsed_time(last) >= 10

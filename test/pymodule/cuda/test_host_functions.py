@@ -95,11 +95,12 @@ def test_handles_of_libraries_are_refused_by_name(program):
         program.sparse_handle()
 
 
-def test_streams_and_events(program):
+def test_streams_and_events(program, close_gate):
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         assert program.current_stream() == stream.cuda_stream
-        was_running, milliseconds = program.milliseconds_of_sleep(20_000_000)
+        gate = close_gate()
+        was_running, milliseconds = program.milliseconds_of_sleep(20_000_000, gate.open)
     assert was_running
     assert milliseconds >= 10  # two cycles take a nanosecond
 
