@@ -76,10 +76,11 @@ void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan) {
       events.push_back({MemoryEvent::Kind::kTake, static_cast<size_t>(event)});
     }
   }
-  const auto in_order = [](const MemoryEvent &left, const MemoryEvent &right) {
-    return left.value < right.value;
-  };
-  if (!taken.empty() || !std::ranges::is_sorted(events, in_order)) { // otherwise as without a plan
+  // Without events an inline launch allocates the results when the kernel does.
+  const bool is_as_without_plan =
+      taken.empty() && std::ranges::is_sorted(events, {}, &MemoryEvent::value) &&
+      std::ranges::is_sorted(fresh, {}, [](const auto *each) { return each->allocation.n; });
+  if (!is_as_without_plan) {
     plan.events = std::move(events);
   }
 }

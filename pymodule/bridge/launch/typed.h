@@ -183,11 +183,6 @@ template <class Op> constexpr bool has_cpu_kernel = !requires {
   Op::kRunsItself;
 };
 
-// Whether `Op` calls other operators, which a graph captures. Such a type has a member kIsComposed.
-template <class Op> constexpr bool is_composed = requires {
-  Op::kIsComposed;
-};
-
 // The number of tensors that an operator returns.
 template <class Result> constexpr size_t count_results = std::is_same_v<Result, at::Tensor> ? 1 : 0;
 template <class... Results>
@@ -228,11 +223,6 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
           long_launch->set_queued();
         }
         return launch_boxed(&BoxedOperator::queue, args...);
-      }
-      if constexpr (is_composed<Op>) {
-        if (is_capturing(device)) {
-          return Op::redispatch(kCpuKernel, args...);
-        }
       }
       guard.wait();
     }

@@ -1,5 +1,8 @@
 // LSTM by whole layers. On CPU tensors PyTorch computes a float32 layer by one oneDNN kernel,
 // elsewhere step by step. This launches the same oneDNN kernel, with the same derivative.
+//
+// With memory plans an LSTM runs step by step, as in PyTorch's CUDA build without cuDNN: CUDA has
+// no kernel like oneDNN's, so no plan says what it would take.
 
 #include <ATen/Context.h>
 #include <ATen/ops/cat.h>
@@ -11,6 +14,7 @@
 #include "compat/native_kernels.h"
 #include "core/registration.h"
 #include "core/status.h"
+#include "launch/memory_plan.h"
 
 namespace openreg {
 
@@ -24,7 +28,7 @@ constexpr int64_t kModeLstm = 2; // mkldnn_rnn_layer's mode, in oneDNN's numberi
 bool takes_whole_layers(const Tensor &input, TensorList hx) {
   const bool has_projections = hx.size() == 2 && hx[0].size(2) != hx[1].size(2);
   return at::globalContext().userEnabledMkldnn() && input.scalar_type() == at::kFloat &&
-         input.numel() > 0 && !has_projections;
+         input.numel() > 0 && !has_projections && !has_planner();
 }
 
 std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor &input, TensorList hx, TensorList params,

@@ -111,6 +111,18 @@ def encoder():
     )
 
 
+class Recurrent(nn.Module):
+    """A language model with a recurrent network of two layers."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.words, self.head = nn.Embedding(1000, 64), nn.Linear(64, 1000)
+        self.layers = kind(64, 64, num_layers=2, dropout=0.1, batch_first=True)
+
+    def forward(self, tokens):
+        return self.head(self.layers(self.words(tokens))[0])
+
+
 def mlp():
     return nn.Sequential(
         *(nn.Linear(784, 512), nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 512), nn.ReLU()),
@@ -136,6 +148,10 @@ def images(device):
 
 def texts(device):
     return labels(device, 8, 128), labels(device, 8, 128)
+
+
+def sentences(device):
+    return labels(device, 8, 20), labels(device, 8, 20)
 
 
 # The model, its data, its loss, and whether it runs under autocast.
@@ -171,6 +187,9 @@ PROGRAMS = {
     ),
     "encoder": (encoder, texts, classification, False),
     "encoder with autocast": (encoder, texts, classification, True),
+    "lstm": (lambda: Recurrent(nn.LSTM), sentences, classification, False),
+    "lstm with autocast": (lambda: Recurrent(nn.LSTM), sentences, classification, True),
+    "gru": (lambda: Recurrent(nn.GRU), sentences, classification, False),
     "u-net": (UNet, lambda device: (numbers(device, 4, 3, 64, 64),) * 2, F.mse_loss, False),
 }
 
