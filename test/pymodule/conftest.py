@@ -7,9 +7,11 @@ with OPENREG_DEVICE_TYPE=cuda the tests run in CUDA mode (they name devices by `
 under `openreg sanitize` the sanitizer watches them and the processes that they start.
 """
 
+import contextlib
 import gc
 import itertools
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -90,12 +92,33 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def has_autograd_threads():
+    for thread in os.scandir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            if pathlib.Path(thread.path, "comm").read_text().startswith("pt_autograd"):
+                return True
+    return False
+
+
+def finish_backwards():
+    """Wait until autograd's threads have dropped the last node that each ran.
+
+    A thread holds the node, and what the node saved, for a moment after `backward` has returned.
+    """
+    if has_autograd_threads():
+        with torch.enable_grad():
+            for index in range(device_module.device_count()):
+                leaf = torch.empty(0, device=f"{DEVICE}:{index}", requires_grad=True)
+                torch.autograd.grad(leaf * 1, leaf, torch.empty_like(leaf))
+
+
 @pytest.fixture(autouse=True)
 def first_device_and_default_streams():
     """Begin each test without garbage of earlier ones, which would be freed in the middle of it.
 
     Afterwards, reset the current device and streams.
     """
+    finish_backwards()
     gc.collect()
     yield
     for index in range(device_module.device_count()):

@@ -30,7 +30,8 @@ struct Row {
 };
 
 // Sorted by name.
-constexpr std::array<Row, 20> kHostArguments = {{
+constexpr std::array<Row, 21> kHostArguments = {{
+    {"aten::_efficient_attention_backward", HostArguments::kScalars},
     {"aten::_fused_adagrad_", HostArguments::kScalars, "tensor_lr"},
     {"aten::_fused_adam_", HostArguments::kScalars, "tensor_lr"},
     {"aten::_fused_adamw_", HostArguments::kScalars, "tensor_lr"},

@@ -13,7 +13,6 @@ from device import DEVICE
 
 ALL = None
 INTEGERS = ("int16", "int32", "int64", "int8", "uint8")
-ATTENTION = "a kernel of CUDA's that saves what only its own backward understands"
 SOURCE = "compiles a kernel for a GPU from source"
 
 # Pairs that the database lists for CUDA but that fail here: exactly these, with the reason.
@@ -23,8 +22,6 @@ MISSING = {
     "jiterator_binary": (ALL, SOURCE),
     "jiterator_binary_return_by_ref": (ALL, SOURCE),
     "jiterator_unary": (ALL, SOURCE),
-    "torch.ops.aten._efficient_attention_forward": (ALL, ATTENTION),
-    "torch.ops.aten._flash_attention_forward": (ALL, ATTENTION),
 }
 if DEVICE != "cuda":
     REAL = "torch.fft supports float16 on CUDA devices only"

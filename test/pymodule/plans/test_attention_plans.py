@@ -106,3 +106,33 @@ def test_attention_takes_the_memory_that_cuda_takes(planner, name, is_swapped):
     assert found == figures_of(planned.events)
     for each, expected in zip(gradients, planned.outputs, strict=False):
         assert each.stride() == expected.strides
+
+
+@pytest.mark.parametrize("name", ["flash", "efficient"])
+def test_packed_sequences_take_the_memory_that_cuda_takes(planner, name):
+    starts = torch.tensor([0, 200, 500, 700], dtype=torch.int32, device=DEVICE)
+    more = [starts, starts, 300, 300, 0.0]
+    if name == "flash":
+        shape, dtype = (700, 4, 64), HALF
+        more += [True, False]
+    else:
+        shape, dtype = (1, 700, 4, 64), SINGLE
+        more = [None, *more, 1, True]
+    forward = getattr(torch.ops.aten, f"_{name}_attention_forward")
+    backward = getattr(torch.ops.aten, f"_{name}_attention_backward")
+    tensors = [torch.rand(shape, device=DEVICE).to(dtype) for _ in range(3)]
+    planned = plan(f"aten::_{name}_attention_forward", [*tensors, *more])
+    for _ in range(2):  # learned, and known
+        results, found = measured(lambda: forward(*tensors, *more))
+        assert found == figures_of(planned.events)
+    for result, expected in zip(results[:2], planned.outputs, strict=False):
+        assert (result.shape, result.stride()) == (expected.sizes, expected.strides)
+    output, logsumexp, *positions = results[:4]
+    gradient = torch.rand_like(output)
+    if name == "flash":
+        saved = [output, logsumexp, starts, starts, 300, 300, 0.0, True, *positions]
+    else:
+        saved = [None, output, starts, starts, 300, 300, logsumexp, 0.0, *positions, 1, False]
+    planned = plan(f"aten::_{name}_attention_backward", [gradient, *tensors, *saved])
+    _, found = measured(lambda: backward(gradient, *tensors, *saved))
+    assert found == figures_of(planned.events)

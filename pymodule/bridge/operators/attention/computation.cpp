@@ -168,6 +168,10 @@ AttentionGradients compose_gradients(const Attention &attention, const Tensor &g
 
 } // namespace
 
+double scale_of(const Tensor &query, std::optional<double> scale) {
+  return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+}
+
 Attended attend(const Attention &attention, const Tensor &query, const Tensor &key,
                 const Tensor &value) {
   const auto times = sharing_heads(query, key);

@@ -26,6 +26,9 @@ struct Attention {
   double scale;
 };
 
+// Returns what the scores are multiplied by if a call does not say it.
+double scale_of(const at::Tensor &query, std::optional<double> scale);
+
 struct Attended {
   at::Tensor output;    // (batch, heads, queries, head size of the value), in any layout
   at::Tensor logsumexp; // of each query's scores: (batch, heads, queries), in any layout

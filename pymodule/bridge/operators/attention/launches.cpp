@@ -1,28 +1,21 @@
 // The host kernels (launch/host_operator.h) return tensors only. They also get the position of
-// dropout's random words, as numbers or, in a graph, as the addresses of the numbers
-// (PhiloxOffset).
+// dropout's random words.
 
 #include "operators/attention/launches.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include <cmath>
 #include <utility>
 
 #include "compat/attention.h"
 #include "launch/host_operator.h"
-#include "launch/philox_offsets.h"
-#include "launch/policy.h"
-#include "memory/allocation/memory.h"
 #include "operators/attention/computation.h"
-#include "operators/composed.h"
-#include "operators/random/random.h"
-#include "streams/inline_guard.h"
+#include "operators/attention/dropout_position.h"
 
 namespace openreg {
 
@@ -35,57 +28,7 @@ using Three = std::tuple<Tensor, Tensor, Tensor>;
 using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-// ---- the position of dropout's words, as arguments ----------------------------------------------
-
-Scalar to_scalar(uint64_t number) {
-  return Scalar(static_cast<int64_t>(number));
-}
-
-uint64_t to_number(const Scalar &scalar) {
-  return static_cast<uint64_t>(scalar.to<int64_t>());
-}
-
-Scalar to_scalar(const uint64_t *address) {
-  return to_scalar(static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address)));
-}
-
-const uint64_t *to_address(const Scalar &scalar) {
-  return reinterpret_cast<const uint64_t *>(static_cast<uintptr_t>(to_number(scalar)));
-}
-
-// In a graph: the addresses of the seed and of the offset, and a number to add to the offset.
-struct Position {
-  Scalar seed{0}, offset{0}, seed_address{0}, offset_address{0};
-
-  explicit Position(const PhiloxOffset &from)
-      : seed_address(to_scalar(from.seed())), offset_address(to_scalar(from.offset())) {
-    const bool is_known = from.seed() == nullptr;
-    seed = to_scalar(is_known ? from.begin().seed : 0);
-    offset = to_scalar(is_known ? from.begin().offset : from.words());
-  }
-};
-
-openreg_philox position_of(const Scalar &seed, const Scalar &offset, const Scalar &seed_address,
-                           const Scalar &offset_address) {
-  const auto *at = to_address(seed_address);
-  return at == nullptr ? openreg_philox{to_number(seed), to_number(offset)}
-                       : PhiloxOffset(at, to_address(offset_address), to_number(offset)).begin();
-}
-
-// Reserves the words that CUDA's kernel takes from the generator.
-PhiloxOffset reserve_words(const Tensor &query, double dropout, int64_t words) {
-  if (dropout == 0) {
-    return PhiloxOffset({0, 0});
-  }
-  return generator_for(std::nullopt, query.device())
-      .reserve(static_cast<uint64_t>(words + 3) / 4 * 4);
-}
-
 // ---- CPU kernels --------------------------------------------------------------------------------
-
-double scale_of(const Tensor &query, std::optional<double> scale) {
-  return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
-}
 
 // Returns a tensor with the strides of a new tensor like `like`.
 Tensor laid_out_as(const Tensor &like, const Tensor &tensor) {
@@ -96,12 +39,6 @@ Tensor laid_out_as(const Tensor &like, const Tensor &tensor) {
 // Returns a tensor in which the heads of each position are contiguous.
 Tensor with_heads_inside(const Tensor &tensor) {
   return tensor.transpose(1, 2).contiguous().transpose(1, 2);
-}
-
-// The order in which CUDA's fused kernels draw is not known here. The complement of the seed keeps
-// these words apart from those that other operators draw.
-openreg_philox own_words(openreg_philox position) {
-  return {~position.seed, position.offset};
 }
 
 Five flash(const Tensor &query, const Tensor &key, const Tensor &value, double dropout,
@@ -233,33 +170,14 @@ void check_arguments(const AttentionArguments &arguments) {
               ": expected a probability from 0 to 1");
 }
 
-// Returns the position as tensors. In a capture they are on the device and each replay writes them.
-std::pair<Tensor, Tensor> position_tensors(const PhiloxOffset &position, const Tensor &query) {
-  const auto index = query.device().index();
-  if (!is_capturing(index)) {
-    const auto at = position.begin();
-    return {at::scalar_tensor(static_cast<int64_t>(at.seed), at::kLong),
-            at::scalar_tensor(static_cast<int64_t>(at.offset), at::kLong)};
-  }
-  auto seed = at::empty({}, query.options().dtype(at::kLong));
-  auto offset = at::empty_like(seed);
-  run_on_stream(
-      index, [position, to_seed = static_cast<uint64_t *>(kernel_address(seed.mutable_data_ptr())),
-              to_offset = static_cast<uint64_t *>(kernel_address(offset.mutable_data_ptr()))] {
-        const auto at = position.begin();
-        *to_seed = at.seed;
-        *to_offset = at.offset;
-      });
-  return {std::move(seed), std::move(offset)};
-}
-
 } // namespace
 
 FlashResults launch_flash(const AttentionArguments &arguments, bool returns_weights) {
   check_arguments(arguments);
   const auto &[query, key, value, dropout, is_causal, scale] = arguments;
   constexpr int64_t kWordsPerHead = 32;
-  const Position at(reserve_words(query, dropout, query.size(0) * query.size(1) * kWordsPerHead));
+  const DropoutPosition at(
+      reserve_words(query, dropout, query.size(0) * query.size(1) * kWordsPerHead));
   auto [output, logsumexp, rng_state, unused, weights] = launch_host<&flash>(
       "openreg_host::_scaled_dot_product_flash_attention", query, key, value, dropout, is_causal,
       returns_weights, scale, at.seed, at.offset, at.seed_address, at.offset_address);
@@ -296,7 +214,7 @@ EfficientResults launch_efficient(const AttentionArguments &arguments, const Opt
   const auto &[query, key, value, dropout, is_causal, scale] = arguments;
   const auto position =
       reserve_words(query, dropout, query.size(0) * query.size(1) * query.size(2) * key.size(2));
-  const Position at(position);
+  const DropoutPosition at(position);
   auto [output, logsumexp, seed, offset] =
       launch_host<&efficient>("openreg_host::_scaled_dot_product_efficient_attention", query, key,
                               value, bias, returns_logsumexp, dropout, is_causal, scale, at.seed,
