@@ -1,9 +1,15 @@
-// Layer and batch normalization of float16 and bfloat16. As on CUDA, the statistics are float32:
-// those that forward returns, and those with which backward computes. The CPU's kernels do this
-// only if the weights are float32. So these kernels pass float32 copies of the weights.
+// Layer and batch normalization of float16 and bfloat16, and batch normalization in evaluation.
+//
+// As on CUDA, the statistics of half precision are float32: those that forward returns, and those
+// with which backward computes. The CPU's kernels do this only if the weights are float32. So these
+// kernels pass float32 copies of the weights, which are host memory.
 
+#include <ATen/AccumulateType.h>
 #include <ATen/Operators.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/ones.h>
@@ -113,38 +119,83 @@ Three native_layer_norm_backward(const Tensor &gradient, const Tensor &input,
 
 // ---- batches ------------------------------------------------------------------------------------
 
-Three native_batch_norm(const Tensor &input, const OptionalTensor &weight,
-                        const OptionalTensor &bias, const OptionalTensor &running_mean,
-                        const OptionalTensor &running_variance, bool training, double momentum,
-                        double epsilon) {
-  if (!is_to_widen(input, weight) || input.dim() < 2) [[likely]] {
-    return typed<ops::native_batch_norm>(input, weight, bias, running_mean, running_variance,
-                                         training, momentum, epsilon);
-  }
-  const BelowAutograd below_autograd;
-  const auto mean = wide(running_mean), variance = wide(running_variance);
-  auto results =
-      typed<ops::native_batch_norm>(input, wide_weight(input, weight, {input.size(1)}), wide(bias),
-                                    mean, variance, training, momentum, epsilon);
-  if (training && is_given(running_mean)) {
+// In evaluation CUDA's kernel returns the statistics that it used; the CPU's returns none.
+Three batch_norm_on_host(const Tensor &input, const OptionalTensor &weight,
+                         const OptionalTensor &bias, const OptionalTensor &running_mean,
+                         const OptionalTensor &running_variance, bool training, double momentum,
+                         double epsilon) {
+  const HostKernel kernel;
+  const bool is_wide = is_to_widen(input, weight);
+  const auto mean = is_wide ? wide(running_mean) : running_mean;
+  const auto variance = is_wide ? wide(running_variance) : running_variance;
+  auto results = at::native_batch_norm(
+      input, is_wide ? OptionalTensor(wide_weight(input, weight, {input.size(1)})) : weight,
+      is_wide ? wide(bias) : bias, mean, variance, training, momentum, epsilon);
+  if (!training) {
+    const auto dtype = at::toAccumulateType(input.scalar_type(), /*is_cuda=*/true);
+    std::get<1>(results) = running_mean->to(dtype, /*non_blocking=*/false, /*copy=*/true);
+    std::get<2>(results) = running_variance->to(dtype).add(epsilon).rsqrt_();
+  } else if (is_wide && is_given(running_mean)) {
     running_mean->copy_(*mean);
     running_variance->copy_(*variance);
   }
   return results;
 }
 
+Three batch_norm_backward_on_host(const Tensor &gradient, const Tensor &input,
+                                  const OptionalTensor &weight, const OptionalTensor &running_mean,
+                                  const OptionalTensor &running_variance,
+                                  const OptionalTensor &mean, const OptionalTensor &inverse,
+                                  bool training, double epsilon, std::array<bool, 3> mask) {
+  const HostKernel kernel;
+  return rounded(at::native_batch_norm_backward(gradient, input,
+                                                wide_weight(input, weight, {input.size(1)}),
+                                                wide(running_mean), wide(running_variance),
+                                                wide(mean), wide(inverse), training, epsilon, mask),
+                 input);
+}
+
+TORCH_LIBRARY_FRAGMENT(openreg_host, library) {
+  library.def("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, "
+              "Tensor(a!)? running_mean, Tensor(b!)? running_var, bool training, float momentum, "
+              "float eps) -> (Tensor, Tensor, Tensor)");
+  library.def("native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, "
+              "Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, "
+              "bool train, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)");
+}
+
+TORCH_LIBRARY_IMPL(openreg_host, CPU, library) {
+  library.impl("native_batch_norm", &batch_norm_on_host);
+  library.impl("native_batch_norm_backward", &batch_norm_backward_on_host);
+}
+
+Three launch_batch_norm(const Tensor &input, const OptionalTensor &weight,
+                        const OptionalTensor &bias, const OptionalTensor &running_mean,
+                        const OptionalTensor &running_variance, bool training, double momentum,
+                        double epsilon) {
+  const bool is_evaluation =
+      !training && is_given(running_mean) && is_given(running_variance) && input.dim() >= 2;
+  if (!is_evaluation && (!is_to_widen(input, weight) || input.dim() < 2)) [[likely]] {
+    return typed<ops::native_batch_norm>(input, weight, bias, running_mean, running_variance,
+                                         training, momentum, epsilon);
+  }
+  return launch_host<&batch_norm_on_host>("openreg_host::native_batch_norm", input, weight, bias,
+                                          running_mean, running_variance, training, momentum,
+                                          epsilon);
+}
+
 Three native_batch_norm_legit(const Tensor &input, const OptionalTensor &weight,
                               const OptionalTensor &bias, Tensor &running_mean,
                               Tensor &running_variance, bool training, double momentum,
                               double epsilon) {
-  return native_batch_norm(input, weight, bias, running_mean, running_variance, training, momentum,
+  return launch_batch_norm(input, weight, bias, running_mean, running_variance, training, momentum,
                            epsilon);
 }
 
 Three native_batch_norm_no_stats(const Tensor &input, const OptionalTensor &weight,
                                  const OptionalTensor &bias, bool training, double momentum,
                                  double epsilon) {
-  return native_batch_norm(input, weight, bias, std::nullopt, std::nullopt, training, momentum,
+  return launch_batch_norm(input, weight, bias, std::nullopt, std::nullopt, training, momentum,
                            epsilon);
 }
 
@@ -152,13 +203,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor>
 batch_norm_with_update(const Tensor &input, const OptionalTensor &weight,
                        const OptionalTensor &bias, Tensor &running_mean, Tensor &running_variance,
                        double momentum, double epsilon) {
-  auto [result, mean, inverse] = native_batch_norm(input, weight, bias, running_mean,
+  auto [result, mean, inverse] = launch_batch_norm(input, weight, bias, running_mean,
                                                    running_variance, true, momentum, epsilon);
   auto reserve = at::empty({0}, input.options().dtype(at::kByte)); // only cuDNN uses it
   return {std::move(result), std::move(mean), std::move(inverse), std::move(reserve)};
 }
 
-Three native_batch_norm_backward(const Tensor &gradient, const Tensor &input,
+Three launch_batch_norm_backward(const Tensor &gradient, const Tensor &input,
                                  const OptionalTensor &weight, const OptionalTensor &running_mean,
                                  const OptionalTensor &running_variance, const OptionalTensor &mean,
                                  const OptionalTensor &inverse, bool training, double epsilon,
@@ -168,12 +219,9 @@ Three native_batch_norm_backward(const Tensor &gradient, const Tensor &input,
                                                   running_variance, mean, inverse, training,
                                                   epsilon, mask);
   }
-  const BelowAutograd below_autograd;
-  return rounded(typed<ops::native_batch_norm_backward>(
-                     gradient, input, wide_weight(input, weight, {input.size(1)}),
-                     wide(running_mean), wide(running_variance), wide(mean), wide(inverse),
-                     training, epsilon, mask),
-                 input);
+  return launch_host<&batch_norm_backward_on_host>(
+      "openreg_host::native_batch_norm_backward", gradient, input, weight, running_mean,
+      running_variance, mean, inverse, training, epsilon, mask);
 }
 
 // The backward of _batch_norm_with_update.
@@ -182,7 +230,7 @@ Three batch_norm_backward(const Tensor &gradient, const Tensor &input, const Ten
                           const OptionalTensor &running_variance, const OptionalTensor &mean,
                           const OptionalTensor &inverse, bool training, double epsilon,
                           std::array<bool, 3> mask, const Tensor &) {
-  return native_batch_norm_backward(gradient, input, weight, running_mean, running_variance, mean,
+  return launch_batch_norm_backward(gradient, input, weight, running_mean, running_variance, mean,
                                     inverse, training, epsilon, mask);
 }
 
@@ -191,8 +239,8 @@ Three batch_norm_backward(const Tensor &gradient, const Tensor &input, const Ten
 OPENREG_LIBRARY_IMPL(aten, dense, library) {
   register_one<ops::native_layer_norm>(library, &native_layer_norm);
   register_one<ops::native_layer_norm_backward>(library, &native_layer_norm_backward);
-  register_one<ops::native_batch_norm>(library, &native_batch_norm);
-  register_one<ops::native_batch_norm_backward>(library, &native_batch_norm_backward);
+  register_one<ops::native_batch_norm>(library, &launch_batch_norm);
+  register_one<ops::native_batch_norm_backward>(library, &launch_batch_norm_backward);
   register_one<ops::_native_batch_norm_legit>(library, &native_batch_norm_legit);
   register_one<ops::_native_batch_norm_legit_no_stats>(library, &native_batch_norm_no_stats);
   register_one<ops::_batch_norm_with_update>(library, &batch_norm_with_update);

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from device import DEVICE
+from device import DEVICE, module
 
 HALFS = [torch.float16, torch.bfloat16]
 EPSILON = 1e-5
@@ -107,3 +107,35 @@ def test_weights_in_float32_are_left_so(dtype):
 @pytest.mark.parametrize("dtype", HALFS)
 def test_empty_input_is_normalised(dtype):
     assert F.layer_norm(torch.empty(0, 6, dtype=dtype, device=DEVICE), (6,)).shape == (0, 6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALFS])
+def test_evaluation_returns_the_statistics_that_it_used(dtype):
+    x, weight, bias = of(dtype, 4, 6), of(dtype, 6, seed=1), of(dtype, 6, seed=2)
+    mean, variance = of(dtype, 6, seed=3), of(dtype, 6, seed=4).abs()
+    inputs = there(x, weight, bias, mean, variance)
+    found, its_mean, its_inverse = torch.native_batch_norm(*inputs, False, 0.1, EPSILON)
+    wide = dtype if dtype == torch.float64 else torch.float32
+    assert torch.equal(its_mean.cpu(), mean.to(wide))
+    assert_close(its_inverse.cpu(), (variance.to(wide) + EPSILON).rsqrt())
+    assert_close(found.cpu(), F.batch_norm(x, mean, variance, weight, bias, False, 0.1, EPSILON))
+    assert torch.equal(inputs[3].cpu(), mean) and torch.equal(inputs[4].cpu(), variance)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batches_of_half_precision_hold_their_results_only(training):
+    layer = nn.BatchNorm1d(512).to(DEVICE, torch.bfloat16).train(training)
+    x = of(torch.bfloat16, 64, 512).to(DEVICE).requires_grad_()
+    for _ in range(2):  # learns, and knows
+        module.synchronize()
+        module.reset_peak_memory_stats()
+        before = module.memory_allocated()
+        output = layer(x)
+        results = 64 * 512 * 2 + 2 * 512 * 4
+        assert module.memory_allocated() - before == results
+        if training:
+            counter = 512  # num_batches_tracked is replaced
+            assert module.max_memory_allocated() - before <= results + counter
+        else:
+            assert module.max_memory_allocated() - before == results
+        del output
