@@ -3,9 +3,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <optional>
 
+#include "compat/attention.h"
 #include "launch/policy.h"
 #include "memory/allocation/memory.h"
 #include "operators/random/random.h"
@@ -56,6 +58,33 @@ openreg_philox position_of(const Scalar &seed, const Scalar &offset, const Scala
   const auto *at = to_address(seed_address);
   return at == nullptr ? openreg_philox{to_number(seed), to_number(offset)}
                        : PhiloxOffset(at, to_address(offset_address), to_number(offset)).begin();
+}
+
+Tensor state_of(openreg_philox position, const Tensor &query) {
+  auto state = at::empty({2}, query.options().dtype(at::kUInt64));
+  auto *numbers = state.mutable_data_ptr<uint64_t>();
+  numbers[0] = position.seed;
+  numbers[1] = position.offset;
+  return state;
+}
+
+openreg_philox words_of_state(double dropout, const Tensor &state) {
+  const auto *numbers = state.const_data_ptr<uint64_t>();
+  return dropout > 0 ? own_words({numbers[0], numbers[1]}) : openreg_philox{0, 0};
+}
+
+std::pair<Tensor, Tensor> unused_position(double dropout, const Tensor &query) {
+  if (!kUnusedPositionOnDevice || dropout > 0) {
+    return {};
+  }
+  const auto options = query.options().dtype(at::kLong);
+  return {at::zeros({}, options), at::zeros({}, options)};
+}
+
+openreg_philox words_of_position(double dropout, const Tensor &seed, const Tensor &offset) {
+  return dropout > 0 ? own_words({static_cast<uint64_t>(*seed.const_data_ptr<int64_t>()),
+                                  static_cast<uint64_t>(*offset.const_data_ptr<int64_t>())})
+                     : openreg_philox{0, 0};
 }
 
 std::pair<Tensor, Tensor> position_tensors(const PhiloxOffset &position, const Tensor &query) {

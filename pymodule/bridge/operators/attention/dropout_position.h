@@ -33,6 +33,16 @@ inline openreg_philox own_words(openreg_philox position) {
   return {~position.seed, position.offset};
 }
 
+// The flash kernel returns the position in one tensor, on the device: seed and offset. Its
+// gradients draw the same words.
+at::Tensor state_of(openreg_philox position, const at::Tensor &query);
+openreg_philox words_of_state(double dropout, const at::Tensor &state);
+
+// The memory-efficient kernel returns the position in two tensors. Without dropout they may be made
+// by the host kernel, else they are undefined there (compat/attention.h).
+std::pair<at::Tensor, at::Tensor> unused_position(double dropout, const at::Tensor &query);
+openreg_philox words_of_position(double dropout, const at::Tensor &seed, const at::Tensor &offset);
+
 // Returns the seed and the offset as tensors. In a capture they are on the device, and each replay
 // writes them.
 std::pair<at::Tensor, at::Tensor> position_tensors(const PhiloxOffset &position,

@@ -12,7 +12,6 @@
 
 #include <utility>
 
-#include "compat/attention.h"
 #include "launch/host_operator.h"
 #include "operators/attention/computation.h"
 #include "operators/attention/dropout_position.h"
@@ -49,12 +48,8 @@ Five flash(const Tensor &query, const Tensor &key, const Tensor &value, double d
   const Attention attention{std::nullopt, dropout, own_words(position), is_causal,
                             scale_of(query, scale)};
   const auto [output, logsumexp] = attend(attention, query, key, value);
-  const auto numbers = query.options().dtype(at::kUInt64);
-  auto rng_state = at::zeros({2}, numbers);
-  rng_state.mutable_data_ptr<uint64_t>()[0] = position.seed;
-  rng_state.mutable_data_ptr<uint64_t>()[1] = position.offset;
-  return {laid_out_as(query, output), logsumexp.contiguous(), std::move(rng_state),
-          at::zeros({}, numbers),
+  return {laid_out_as(query, output), logsumexp.contiguous(), state_of(position, query),
+          at::zeros({}, query.options().dtype(at::kUInt64)),
           returns_weights ? attention_weights(attention, query, key)
                           : at::empty({0}, query.options())};
 }
@@ -65,10 +60,8 @@ Three flash_backward(const Tensor &gradient, const Tensor &query, const Tensor &
                      bool is_causal, const Tensor &rng_state, const Tensor &,
                      std::optional<double> scale) {
   const HostKernel kernel;
-  const auto *state = rng_state.const_data_ptr<uint64_t>();
-  const Attention attention{std::nullopt, dropout,
-                            dropout > 0 ? own_words({state[0], state[1]}) : openreg_philox{0, 0},
-                            is_causal, scale_of(query, scale)};
+  const Attention attention{std::nullopt, dropout, words_of_state(dropout, rng_state), is_causal,
+                            scale_of(query, scale)};
   const auto [of_query, of_key, of_value, of_bias] = attention_gradients(
       attention, gradient, query, key, value, {output, logsumexp}, {true, true, true, false});
   return {laid_out_as(query, of_query), laid_out_as(key, of_key), laid_out_as(value, of_value)};
@@ -92,11 +85,7 @@ Four efficient(const Tensor &query, const Tensor &key, const Tensor &value,
                             own_words(position_of(seed, offset, seed_address, offset_address)),
                             is_causal, scale_of(query, scale)};
   const auto [output, logsumexp] = attend(attention, query, key, value);
-  Tensor unused_seed, unused_offset;
-  if (kUnusedPositionOnDevice && dropout == 0) {
-    unused_seed = at::zeros({}, query.options().dtype(at::kLong));
-    unused_offset = at::zeros_like(unused_seed);
-  }
+  auto [unused_seed, unused_offset] = unused_position(dropout, query);
   return {with_heads_inside(output),
           returns_logsumexp
               ? padded(logsumexp)
@@ -110,12 +99,9 @@ Four efficient_backward(const Tensor &gradient, const Tensor &query, const Tenso
                         double dropout, std::array<bool, 4> wanted, bool is_causal,
                         std::optional<double> scale) {
   const HostKernel kernel;
-  const auto position =
-      dropout > 0 ? openreg_philox{static_cast<uint64_t>(*seed.const_data_ptr<int64_t>()),
-                                   static_cast<uint64_t>(*offset.const_data_ptr<int64_t>())}
-                  : openreg_philox{0, 0};
   const Attention attention{bias.defined() ? OptionalTensor(bias) : std::nullopt, dropout,
-                            own_words(position), is_causal, scale_of(query, scale)};
+                            words_of_position(dropout, seed, offset), is_causal,
+                            scale_of(query, scale)};
   const auto of = attention_gradients(
       attention, gradient, query, key, value,
       {output, logsumexp.size(-1) > 0 ? logsumexp.narrow(-1, 0, query.size(2)) : logsumexp},

@@ -15,7 +15,6 @@
 #include <tuple>
 #include <utility>
 
-#include "compat/attention.h"
 #include "core/registration.h"
 #include "launch/host_operator.h"
 #include "operators/attention/dropout_position.h"
@@ -134,10 +133,6 @@ Five flash_forward(const Tensor &query, const Tensor &key, const Tensor &value,
   auto logsumexp =
       flash_into(output, query, key, value, {cum_seq_q, cum_seq_k, seqused_k, block_table},
                  attention, flash_mask(is_causal, left, right));
-  const auto numbers = query.options().dtype(at::kUInt64);
-  auto rng_state = at::zeros({2}, numbers);
-  rng_state.mutable_data_ptr<uint64_t>()[0] = position.seed;
-  rng_state.mutable_data_ptr<uint64_t>()[1] = position.offset;
   auto weights = at::empty({0}, query.options());
   if (returns_weights && dropout > 0) {
     const Sequences sequences(query, key, {cum_seq_q, cum_seq_k, seqused_k, block_table});
@@ -154,8 +149,8 @@ Five flash_forward(const Tensor &query, const Tensor &key, const Tensor &value,
           .copy_(attention_weights(masked, queries, keys));
     }
   }
-  return {std::move(output), std::move(logsumexp), std::move(rng_state), at::zeros({}, numbers),
-          std::move(weights)};
+  return {std::move(output), std::move(logsumexp), state_of(position, query),
+          at::zeros({}, query.options().dtype(at::kUInt64)), std::move(weights)};
 }
 
 Tensor flash_forward_into(const Tensor &output, const Tensor &query, const Tensor &key,
@@ -175,10 +170,8 @@ Three flash_backward(const Tensor &gradient, const Tensor &query, const Tensor &
                      double dropout, bool is_causal, const Tensor &rng_state, const Tensor &,
                      std::optional<double> scale, OptionalInt left, OptionalInt right) {
   const HostKernel kernel;
-  const auto *state = rng_state.const_data_ptr<uint64_t>();
-  const Attention attention{std::nullopt, dropout,
-                            dropout > 0 ? own_words({state[0], state[1]}) : openreg_philox{0, 0},
-                            false, scale_of(query, scale)};
+  const Attention attention{std::nullopt, dropout, words_of_state(dropout, rng_state), false,
+                            scale_of(query, scale)};
   const auto [of_query, of_key, of_value, of_bias] =
       all_gradients(Sequences(query, key, {cum_seq_q, cum_seq_k, std::nullopt, std::nullopt}),
                     attention, flash_mask(is_causal, left, right), gradient, query, key, value,
@@ -212,11 +205,7 @@ Four efficient_forward(const Tensor &query, const Tensor &key, const Tensor &val
                 query.options().dtype(at::kFloat));
   attend_all(sequences, attention, efficient_mask(mask, window, bias), query, key, value, output,
              returns_logsumexp ? OptionalTensor(logsumexp) : std::nullopt, /*is_packed=*/false);
-  Tensor unused_seed, unused_offset;
-  if (kUnusedPositionOnDevice && dropout == 0) {
-    unused_seed = at::zeros({}, query.options().dtype(at::kLong));
-    unused_offset = at::zeros_like(unused_seed);
-  }
+  auto [unused_seed, unused_offset] = unused_position(dropout, query);
   return {std::move(output), std::move(logsumexp), std::move(unused_seed),
           std::move(unused_offset)};
 }
@@ -229,11 +218,7 @@ Four efficient_backward(const Tensor &gradient, const Tensor &query, const Tenso
                         bool bias_requires_grad, std::optional<double> scale, OptionalInt,
                         OptionalInt window, bool) {
   const HostKernel kernel;
-  const auto position =
-      dropout > 0 ? openreg_philox{static_cast<uint64_t>(*seed.const_data_ptr<int64_t>()),
-                                   static_cast<uint64_t>(*offset.const_data_ptr<int64_t>())}
-                  : openreg_philox{0, 0};
-  const Attention attention{std::nullopt, dropout, own_words(position), false,
+  const Attention attention{std::nullopt, dropout, words_of_position(dropout, seed, offset), false,
                             scale_of(query, scale)};
   auto [of_query, of_key, of_value, of_bias] =
       all_gradients(Sequences(query, key, {query_starts, key_starts, std::nullopt, std::nullopt}),
