@@ -19,6 +19,7 @@ from typing import Any
 import _openreg_autoload
 
 from .. import variables
+from ..plans import builds
 from . import machine, run
 from .executable import CannotRunError
 from .preflight import require_devices
@@ -182,6 +183,18 @@ def check_compiler(environment: dict[str, str]) -> Check:
         remedy = "run `apt-get install g++`, or set CXX to a C++ compiler"
         return Check(name, WARNING, f"{wanted} not found, which torch.compile needs", remedy)
     return Check(name, OK, f"{found}, for torch.compile")
+
+
+def check_memory_plans() -> Check:
+    """Say which sources of memory plans there are."""
+    name = "memory plans"
+    try:
+        build = builds.find()
+    except builds.NoBuild as error:
+        reason = str(error).removeprefix("openreg: ")
+        return Check(name, OK, f"built-in ones only; {reason}")
+    where = "this environment" if build.folder == builds.own_folder() else str(build.folder)
+    return Check(name, OK, f"built-in ones, and the CUDA {build.cuda} build in {where}")
 
 
 def check_cuda_mode() -> Check:

@@ -101,6 +101,7 @@ def examine() -> dict[str, Any]:
         checks.check_cores(cores, group),
         *checks.check_limits(limits, group),
         checks.check_compiler(environment),
+        checks.check_memory_plans(),
     ]
     names = ("device_type", "group", "visible", "instructions", "devices")
     return {

@@ -11,6 +11,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
+import torch
 from openreg_program import OPENREG
 from torch_openreg.commands import checks, installation, machine
 from torch_openreg.commands.checks import OK, PROBLEM, WARNING
@@ -376,6 +377,15 @@ def test_compiler_is_looked_for_as_pytorch_does(tmp_path):
     program.write_text("")
     program.chmod(0o755)
     assert checks.check_compiler({"PATH": str(tmp_path), "CXX": "my-c++ -O2"}).state == OK
+
+
+def test_the_source_of_memory_plans_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = checks.check_memory_plans()
+    assert (found.name, found.state) == ("memory plans", OK)
+    if torch.version.cuda is None:
+        assert found.text.startswith("built-in ones only; there is no CUDA build of PyTorch")
+        assert "run `openreg plans install`" in found.text
 
 
 def write(path, text):
