@@ -29,6 +29,8 @@ def reductions() -> Calls:
             if is_float:
                 for name in ("mean", "var.correction", "std_mean.correction", "norm.Scalar"):
                     yield f"aten::{name}", f"{dtype}[{sizes}]"
+                yield "aten::dist", f"{dtype}[{sizes}] {dtype}[{sizes}]"
+            yield "aten::isin.Tensor_Tensor", f"{dtype}[{sizes}] {dtype}[5]"
         for sizes in TABLES:
             for dim in range(_rank(sizes)):
                 for name in ("max.dim", "argmin", "all.dim", "prod.dim_int"):
@@ -41,6 +43,7 @@ def reductions() -> Calls:
                     if is_float:
                         yield "aten::var.correction", f"{dtype}[{sizes}] {chosen}"
                         yield "aten::linalg_vector_norm", f"{dtype}[{sizes}] 2 {chosen}"
+                        yield "aten::logsumexp", f"{dtype}[{sizes}] {chosen} {count == 1}"
 
 
 def _heads(dtype: str, batch: int, heads: int, length: int, size: int, is_swapped: bool) -> str:
@@ -111,6 +114,8 @@ def indexing() -> Calls:
                 for accumulates in (True, False):
                     yield f"aten::{name}", f"float32[{rows},64] {index} {values} {accumulates}"
             yield "aten::_index_put_impl_", f"float32[{rows},64] {index} {values} True True"
+        index = f"0 int64[{rows},10] float32[{rows},10]"
+        yield "aten::scatter_reduce.two", f"float32[{rows},10] {index} 'mean'"
 
 
 def sorts() -> Calls:
@@ -148,8 +153,8 @@ def scans() -> Calls:
                     yield f"aten::{name}", f"{dtype}[{sizes}] {dim}"
                 if dtype in FLOATS:
                     yield "aten::_logcumsumexp", f"{dtype}[{sizes}] {dim}"
-    for mask in ("100,10", "10", "100,1"):
-        yield "aten::masked_scatter", f"float32[100,10] bool[{mask}] float32[1000]"
+    for mask, strides in itertools.product(("100,10", "10", "100,1"), ("", ";0", ";2")):
+        yield "aten::masked_scatter", f"float32[100,10] bool[{mask}] float32[1000{strides}]"
     yield "aten::masked_scatter_", "float32[5000000] bool[5000000] float32[5000000]"
 
 
@@ -158,6 +163,7 @@ def softmaxes() -> Calls:
         for sizes in ("512,1000", "512,1000;1,512", "3,4,5;1,3,12", "2,0,3"):
             for name in ("_softmax", "_log_softmax"):
                 yield f"aten::{name}", f"{dtype}[{sizes}] 1 False"
+                yield "aten::_safe_softmax", f"{dtype}[{sizes}] 0"
                 for other in {sizes, sizes.partition(";")[0]}:
                     for pair in (f"{dtype}[{sizes}] {dtype}[{other}]",):
                         yield f"aten::{name}_backward_data", f"{pair} 1 {dtype}"
@@ -200,12 +206,58 @@ def normalizations() -> Calls:
                 )
 
 
+def batch_norms() -> Calls:
+    for dtype, (samples, channels, size) in itertools.product(
+        ("float32", "bfloat16"),
+        (
+            *((4, 320, 64), (32, 16, 64), (2, 3, 5), (64, 2048, 7), (8, 1, 100), (4, 320, 0)),
+            *((127, 64, 0), (4096, 320, 0), (100000, 10, 0)),
+        ),
+    ):
+        sizes = f"{samples},{channels},{size},{size}" if size else f"{samples},{channels}"
+        inner = f";{channels * size * size},1,{size * channels},{channels}" if size else ""
+        x, weight = f"{dtype}[{sizes}{inner}]", f"float32[{channels}]"
+        yield "aten::native_batch_norm", f"{dtype}[{sizes}] {' '.join([weight] * 4)} True 0.1 1e-5"
+        yield "aten::native_batch_norm", f"{x} {' '.join([weight] * 4)} True 0.1 1e-5"
+        more = "True 1e-5 [True,True,True]"
+        yield "aten::native_batch_norm_backward", f"{x} {x} {' '.join([weight] * 5)} {more}"
+
+
+def products() -> Calls:
+    lefts = ("64,32", "64,32;1,64", "64,32;100,1", "64,32;0,1", "64,32;64,2", "64,32;1,0")
+    rights = ("32,16", "32,16;1,32", "32,16;0,0", "32,16;100,2")
+    for left, right in itertools.product(lefts, rights):
+        yield "aten::mm", f"float32[{left}] float32[{right}]"
+        yield "aten::addmm", f"float32[16] float32[{left}] float32[{right}]"
+    lefts = ("4,64,32", "4,64,32;0,32,1", "4,64,32;2048,1,64", "4,64,32;32,128,1", "4,64,32;0,0,0")
+    rights = ("4,32,16", "4,32,16;512,1,32", "4,32,16;0,0,0", "4,32,16;2,128,8")
+    for left, right in itertools.product(lefts, rights):
+        yield "aten::bmm", f"float32[{left}] float32[{right}]"
+        yield "aten::baddbmm", f"float32[4,64,16] float32[{left}] float32[{right}]"
+    for vector in ("32", "32;0", "32;2"):
+        yield "aten::mv", f"float32[64,32;64,2] float32[{vector}]"
+
+
+def copies() -> Calls:
+    for gradient in ("2,3,16,16", "2,3,16,16;768,1,48,3", "2,3,16,16;0,0,0,0"):
+        yield "aten::_adaptive_avg_pool2d_backward", f"float32[{gradient}] float32[2,3,32,32]"
+    for gradient in ("2,3,16", "2,3,16;0,0,0", "2,3,16;48,1,3"):
+        yield "aten::upsample_linear1d_backward", f"float32[{gradient}] [16] [2,3,8] False"
+    for more in ("[1] [1]", "[1,2] [0,1]"):
+        yield "aten::roll", f"float32[10,100] {more}"
+        yield "aten::roll", f"float32[10,100;1,10] {more}"
+
+
 def losses() -> Calls:
     for dtype, sizes, reduction in itertools.product(
         FLOATS, ("64,10", "131072", "4000000", "", "8,3,64,64"), (0, 1, 2)
     ):
+        pair = f"{dtype}[{sizes}] {dtype}[{sizes}]"
         for name in ("mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"):
-            yield f"aten::{name}", f"{dtype}[{sizes}] {dtype}[{sizes}] {reduction}"
+            yield f"aten::{name}", f"{pair} {reduction}"
+        last = f"{dtype}[{sizes.rpartition(',')[2]}]"
+        for weights in ("None None", f"{dtype}[{sizes}] None", f"None {last}"):
+            yield "aten::binary_cross_entropy_with_logits", f"{pair} {weights} {reduction}"
     for reduction in (0, 1, 2):
         more = f"None {reduction} -100"
         yield "aten::nll_loss_forward", f"float32[512,1000] int64[512] {more}"
@@ -268,6 +320,6 @@ FAMILIES = {
     each.__name__: each
     for each in (
         *(reductions, attention, embeddings, indexing, sorts, scans, softmaxes, normalizations),
-        *(losses, convolutions, lists),
+        *(batch_norms, products, copies, losses, convolutions, lists),
     )
 }

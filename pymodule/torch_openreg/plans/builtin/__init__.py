@@ -15,8 +15,10 @@ from typing import Any
 
 from ..client import Plan, PlannedOutput
 from . import (
+    batch_norm,
     convolution,
     convolution_backward,
+    copies,
     efficient_attention,
     embedding,
     flash_attention,
@@ -24,6 +26,7 @@ from . import (
     indexing,
     losses,
     normalization,
+    products,
     reductions,
     scan,
     softmax,
@@ -35,8 +38,10 @@ __all__ = ["Device", "compute", "plan"]
 
 # Their import registers the operators.
 _FAMILIES = (
+    batch_norm,
     convolution,
     convolution_backward,
+    copies,
     efficient_attention,
     embedding,
     flash_attention,
@@ -44,6 +49,7 @@ _FAMILIES = (
     indexing,
     losses,
     normalization,
+    products,
     reductions,
     scan,
     softmax,

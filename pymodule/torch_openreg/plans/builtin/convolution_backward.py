@@ -116,7 +116,8 @@ def convolution_backward(
             slices = [
                 call.take(each.nbytes // groups)
                 for each in (grad_output, input)
-                if shape.samples > 1 or (is_late and each is grad_output)
+                if shape.samples > 1
+                or (is_late and each is grad_output and grad_output.numel > groups)
             ]
             parts.append(
                 _backward(

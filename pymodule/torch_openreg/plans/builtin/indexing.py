@@ -1,6 +1,7 @@
-"""Indexed writes that accumulate, which the gradient of indexing is.
+"""Indexed writes that accumulate, which the gradient of indexing is, and means by index.
 
-Source: ATen/native/cuda/Indexing.cu (index_put_with_sort_kernel, computeLinearIndex).
+Sources: ATen/native/cuda/Indexing.cu (index_put_with_sort_kernel, computeLinearIndex) and
+ATen/native/TensorAdvancedIndexing.cpp (scatter_reduce_two).
 """
 
 import math
@@ -83,3 +84,22 @@ def index_put(
     """As in place, after a copy."""
     call.result(self.dtype, self.sizes)
     index_put_(call, self, indices, values, accumulate)
+
+
+@plans("scatter_reduce.two")
+def scatter_reduce(
+    call: Call,
+    self: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> None:
+    """Of means: ones, the counts of the results, and where they are zero."""
+    check(reduce == "mean" and self.numel > 0 and index.numel > 0, "another reduction")
+    check(not call.is_deterministic, "the deterministic kernel")
+    call.result(self.dtype, self.sizes)
+    blocks = [call.take(src.nbytes), call.take(self.nbytes), call.make("bool", self.numel)]
+    call.free(*reversed(blocks))

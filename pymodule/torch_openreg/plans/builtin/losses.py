@@ -107,3 +107,30 @@ def nll_loss2d(
     if reduction != NONE:
         call.free(call.contiguous(self))
     return [1, 0]
+
+
+@plans("binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    call: Call,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = 1,
+) -> None:
+    """Two tensors of all elements, and those of a weight of positive targets."""
+    loss = _elements(self, target)
+    check(weight is None or weight.sizes == self.sizes, "a weight of another size")
+    first = call.take(loss.nbytes)
+    if pos_weight is not None:
+        check(pos_weight.dtype == self.dtype, "a weight of another dtype")
+        factor = [call.take(pos_weight.nbytes), call.take(loss.nbytes)]
+        call.free(*factor)
+    if reduction == NONE:
+        call.result(self.dtype, self.sizes)
+        call.free(first)
+        return
+    elements = call.take(loss.nbytes)
+    call.result(self.dtype, ())
+    _take_mean(call, loss)
+    call.free(elements, first)

@@ -1,7 +1,6 @@
-"""Layer, RMS, group and batch normalization.
+"""Layer, RMS and group normalization.
 
-Sources: layer_norm_kernel.cu, group_norm_kernel.cu, Normalization.cuh and Normalization.cu in
-ATen/native/cuda.
+Sources: layer_norm_kernel.cu and group_norm_kernel.cu in ATen/native/cuda.
 """
 
 import math
@@ -163,32 +162,3 @@ def group_norm_backward(
         scale = call.make(of, N, C) if weight is not None and HxW > 1 else 0
         call.free(*reversed(coefficients), scale)
     call.free(*reversed(sums))
-
-
-# ---- batches -------------------------------------------------------------------------------------
-
-
-@plans("native_batch_norm_backward")
-def batch_norm_backward(
-    call: Call,
-    grad_out: Tensor,
-    input: Tensor,
-    weight: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_invstd: Tensor | None,
-    train: bool,
-    eps: float,
-    output_mask: list[bool],
-) -> list[int]:
-    """Of matrices: the sums of each column."""
-    check(len(input.sizes) == 2 and train and all(output_mask), "an input with more dimensions")
-    check(input.is_contiguous and grad_out.is_contiguous, "a strided input")
-    channels, of = input.sizes[1], accumulated(input.dtype)
-    sums = [call.make(of, channels) for _ in range(2)]
-    for _ in range(2):
-        call.result(weight.dtype if weight else input.dtype, (channels,))
-    call.result(input.dtype, input.sizes)
-    call.free(*reversed(sums))
-    return [2, 0, 1]

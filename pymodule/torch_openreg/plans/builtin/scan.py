@@ -38,11 +38,12 @@ def cummax(call: Call, self: Tensor, dim: int) -> None:
 
 
 def _masked_scatter(call: Call, self: Tensor, mask: Tensor, source: Tensor) -> None:
-    check(mask.dtype == "bool" and source.is_contiguous and self.numel > 0, "a strided source")
+    check(mask.dtype == "bool" and self.numel > 0, "an empty input")
     blocks = [call.make("int64", self.numel)]
     if mask.sizes != self.sizes or not mask.is_contiguous:
         blocks.append(call.make("bool", self.numel))
-    blocks.append(call.take(scan_bytes(self.numel, 8)))
+    call.free(call.take(scan_bytes(self.numel, 8)))
+    blocks.append(call.contiguous(source))
     call.free(*reversed(blocks))
 
 

@@ -3,7 +3,9 @@
 Sources: ATen/native/cuda/SoftMax.cu (host_softmax, softmax_backward_cuda_out) and Dropout.cu.
 """
 
-from .call import Call, Tensor, plans
+from .call import Call, Tensor, check, plans, wrap
+from .iterator import dense_like
+from .reduce import reduce
 
 
 @plans("_softmax", "_log_softmax")
@@ -37,3 +39,16 @@ def dropout(call: Call, input: Tensor, p: float, train: bool | None) -> list[int
     for dtype, sizes in reversed(results) if is_kept else results:
         call.result(dtype, sizes)
     return [1, 0] if is_kept else None
+
+
+@plans("_safe_softmax")
+def safe_softmax(call: Call, self: Tensor, dim: int, dtype: str | None = None) -> None:
+    """ATen/native/transformers/attention.cpp: softmax, and rows without a finite value."""
+    check(dtype in (None, self.dtype) and self.numel > 0 and bool(self.sizes), "a conversion")
+    softmax(call, self, dim, False)
+    dim = wrap(dim, len(self.sizes))
+    infinite = dense_like(self, "bool")
+    blocks = [call.make("bool", self.numel), call.make("bool", self.numel // self.sizes[dim])]
+    reduce(call, infinite, [dim], ["bool"], 1)
+    blocks.append(call.make(self.dtype))
+    call.free(*reversed(blocks))
