@@ -61,6 +61,12 @@ def _get_client() -> Client:
         return _client
 
 
+def _count(source: str, answer: Plan | None) -> None:
+    if answer is not None:
+        with _lock:
+            _answered[source] += 1
+
+
 def plan(
     operator: str,
     arguments: Sequence[Any],
@@ -105,12 +111,12 @@ def plan(
     answer = None
     if source == "planner" or (source == "auto" and _can_start_planner()):
         answer = client.ask((operator, given, named, settings, profile))
-        _answered["planner"] += answer is not None
+        _count("planner", answer)
     if answer is None and source != "planner":
         device = builtin_device(profile)
         if device is not None:
             answer = builtin.plan(operator, given, named, settings, device)
-            _answered["builtin"] += answer is not None
+            _count("builtin", answer)
     return answer
 
 
