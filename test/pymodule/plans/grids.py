@@ -52,6 +52,15 @@ def _heads(dtype: str, batch: int, heads: int, length: int, size: int, is_swappe
     return f"{dtype}[{sizes}{strides}]"
 
 
+def distances() -> Calls:
+    shapes = (("", 1000, 500, 64), ("3,", 100, 50, 64), ("", 2, 200000, 8))
+    for batch, rows, others, width in shapes:
+        x, y = f"float32[{batch}{rows},{width}]", f"float32[{batch}{others},{width}]"
+        pairs = f"float32[{batch}{rows},{others}]"
+        for p in (1.0, 2.0):
+            yield "aten::_cdist_backward", f"{pairs} {x} {y} {p} {pairs}"
+
+
 def attention() -> Calls:
     shapes = (
         *((1, 8, 8, 1000, 1000), (4, 12, 3, 512, 500), (1, 1, 1, 4096, 4096), (1, 8, 2, 1, 4096)),
@@ -115,7 +124,9 @@ def indexing() -> Calls:
                     yield f"aten::{name}", f"float32[{rows},64] {index} {values} {accumulates}"
             yield "aten::_index_put_impl_", f"float32[{rows},64] {index} {values} True True"
         index = f"0 int64[{rows},10] float32[{rows},10]"
-        yield "aten::scatter_reduce.two", f"float32[{rows},10] {index} 'mean'"
+        for name in ("scatter_reduce.two", "index_reduce"):
+            numbers = index if name.startswith("scatter") else "0 int64[7] float32[7,10]"
+            yield f"aten::{name}", f"float32[{rows},10] {numbers} 'mean'"
 
 
 def sorts() -> Calls:
@@ -319,7 +330,7 @@ def lists() -> Calls:
 FAMILIES = {
     each.__name__: each
     for each in (
-        *(reductions, attention, embeddings, indexing, sorts, scans, softmaxes, normalizations),
-        *(batch_norms, products, copies, losses, convolutions, lists),
+        *(reductions, distances, attention, embeddings, indexing, sorts, scans, softmaxes),
+        *(normalizations, batch_norms, products, copies, losses, convolutions, lists),
     )
 }

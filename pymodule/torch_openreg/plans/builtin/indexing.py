@@ -6,7 +6,7 @@ ATen/native/TensorAdvancedIndexing.cpp (scatter_reduce_two).
 
 import math
 
-from .call import Call, Tensor, check, plans
+from .call import REAL, Call, Tensor, check, plans
 from .cub import sort_bytes
 from .reduce import reduce
 
@@ -103,3 +103,23 @@ def scatter_reduce(
     call.result(self.dtype, self.sizes)
     blocks = [call.take(src.nbytes), call.take(self.nbytes), call.make("bool", self.numel)]
     call.free(*reversed(blocks))
+
+
+@plans("index_reduce")
+def index_reduce(
+    call: Call,
+    self: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> None:
+    """Of means: the counts of the results, ones, and where they are zero."""
+    check(reduce == "mean" and self.numel > 0 and index.numel > 0, "another reduction")
+    check(not call.is_deterministic and self.dtype in REAL, "the deterministic kernel")
+    call.result(self.dtype, self.sizes)
+    counts = call.take(self.nbytes)
+    call.free(call.take(source.nbytes))
+    call.free(call.make("bool", self.numel), counts)

@@ -16,7 +16,6 @@ WITH_INDEX_BYTES = 16
 # Welford's algorithm: mean and squares in the accumulated dtype, two counts (int32 and the dtype).
 WELFORD_BYTES = {"float32": 16, "float64": 32}
 WELFORD_VECTOR = 2
-FEW_TESTS, FEW_TESTS_POWER = 10, 0.145  # of isin
 
 
 def dims_of(self: Tensor, dim: int | Sequence[int] | None) -> list[int]:
@@ -182,48 +181,3 @@ def count_nonzero(call: Call, self: Tensor, dim: Any = None) -> None:
     block = 0 if self.dtype == "bool" else call.make("bool", *self.sizes)
     sum_(call, dense_like(self, "bool"), dim)
     call.free(block)
-
-
-@plans("logsumexp")
-def logsumexp(call: Call, self: Tensor, dim: list[int], keepdim: bool = False) -> None:
-    """ATen/native/ReduceOps.cpp: maxima, their checks, exponentials, and a sum."""
-    check(self.dtype in REAL and self.numel > 0 and bool(self.sizes), "an empty or converted input")
-    dims = dims_of(self, dim)
-    sizes = reduced(self, dims, True)
-    maxima = call.make(self.dtype, *sizes)
-    reduce(call, self, dims, [self.dtype], self.item)
-    absolute = call.make(self.dtype, *sizes)
-    call.free(call.make("bool", *sizes), absolute)
-    exponentials = call.take(self.nbytes)
-    call.result(self.dtype, reduced(self, dims, keepdim))
-    sum_up(call, dense_like(self, self.dtype), dims, self.dtype)
-    call.free(exponentials, maxima)
-
-
-@plans("dist")
-def dist(call: Call, self: Tensor, other: Tensor, p: float = 2) -> None:
-    """ATen/native/Distance.cpp: the norm of a difference."""
-    check(self.sizes == other.sizes and self.dtype == other.dtype, "operands of two sizes")
-    difference = call.take(self.nbytes)
-    norm(call, dense_like(self, self.dtype), p)
-    call.free(difference)
-
-
-@plans("isin.Tensor_Tensor")
-def isin(
-    call: Call,
-    elements: Tensor,
-    test_elements: Tensor,
-    *,
-    assume_unique: bool = False,
-    invert: bool = False,
-) -> None:
-    """cuda/TensorCompare.cpp: all comparisons, unless there are too many."""
-    count = test_elements.numel
-    check(not invert and count > 0 and elements.numel > 0, "an empty or inverted test")
-    check(count < FEW_TESTS * elements.numel**FEW_TESTS_POWER, "tests by sorting")
-    call.result("bool", elements.sizes)
-    compared = elements.like("bool", (elements.numel, count))
-    blocks = [call.take(compared.nbytes), call.make("bool", elements.numel)]
-    reduce(call, compared, [1], ["bool"], 1)
-    call.free(*reversed(blocks))
