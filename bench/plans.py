@@ -35,7 +35,7 @@ def _steps() -> dict[str, Work]:
 
 def _repeated(work: Work, calls: int, with_plans: bool) -> Work:
     def repeat() -> None:
-        launches.use_planner(with_plans)
+        launches.use("planner" if with_plans else "none")
         for _ in range(calls):
             work()
 
@@ -55,7 +55,7 @@ def main() -> None:
                 seconds=0.05,
                 at_most=1.03,
             )
-    launches.use_planner(False)
+    launches.use("none")
 
 
 if __name__ == "__main__":

@@ -182,9 +182,11 @@ VARIABLES = (
     Variable(
         "OPENREG_MEMORY_PLANS",
         "none",
-        "none or planner",
-        "`planner`: operators take and free the device memory that they take and free on CUDA, "
-        "according to PyTorch's CUDA build. `none`: operators hold their results only.",
+        "none, planner, builtin or auto",
+        "Source of the device memory that operators take and free on CUDA while they run. "
+        "`planner`: PyTorch's CUDA build. `builtin`: formulas of openreg. `auto`: the CUDA build "
+        "if there is one, and the formulas where it has no plan. `none`: operators hold their "
+        "results only.",
         link="[Memory plans](memory-plans.md)",
     ),
     Variable(

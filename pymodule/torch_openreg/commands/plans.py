@@ -1,15 +1,17 @@
 """``openreg plans``: memory plans from PyTorch's CUDA build (``torch_openreg.plans``).
 
 ``openreg plans`` shows whether there is a build that the planner can run. ``install`` unpacks one.
-``show`` asks the planner one question.
+``show`` asks the planner one question, or shows a built-in plan.
 """
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..plans import builds
-from ..plans.client import DEFAULT_SETTINGS, Client
+from ..plans.client import DEFAULT_SETTINGS, Client, Plan
 from ..plans.text import Parser, describe_plan
 from .cli import USAGE_STATUS, make_parser
 
@@ -30,11 +32,18 @@ def parser() -> argparse.ArgumentParser:
             "openreg plans",
             "openreg plans install",
             "openreg plans show aten::sort 'float32[65536]'",
+            "openreg plans --source builtin show aten::sort 'float32[65536]'",
             "openreg plans show aten::_foreach_norm.Scalar '4*float32[1000]'",
         ),
         more="`install` downloads half a gigabyte with pip, and unpacks it in the cache folder.",
     )
     made.add_argument("--profile", default="h100", help="GPU of `show` (default h100)")
+    made.add_argument(
+        "--source",
+        choices=("planner", "builtin"),
+        default="planner",
+        help="what `show` asks: the CUDA build, or openreg's formulas (default planner)",
+    )
     commands = made.add_subparsers(metavar="COMMAND", dest="command")
     install = commands.add_parser(
         "install", help="unpack a CUDA build of the PyTorch release that runs here"
@@ -51,7 +60,25 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _show(operator: str, arguments: Sequence[str], profile: str) -> int:
+def _compute(
+    operator: str, given: Sequence[Any], named: Mapping[str, Any], profile: str
+) -> Plan | None:
+    """Return the built-in plan for a GPU."""
+    os.environ |= {
+        "OPENREG_PROFILE": profile,
+        "OPENREG_DEVICE_COUNT": "1",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # this process has no backend
+    }
+    import torch  # noqa: F401 - the bridge needs its libraries
+
+    from ..plans import ask, builtin
+
+    device = ask.builtin_device(profile)
+    assert device is not None
+    return builtin.plan(operator, given, named, DEFAULT_SETTINGS, device)
+
+
+def _show(operator: str, arguments: Sequence[str], profile: str, source: str) -> int:
     given, named, texts = [], {}, Parser()
     try:
         for text in arguments:
@@ -63,6 +90,13 @@ def _show(operator: str, arguments: Sequence[str], profile: str) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
+    if source == "builtin":
+        plan = _compute(operator, given, named, profile)
+        if plan is None:
+            print(f"openreg: this call of {operator} has no built-in plan", file=sys.stderr)
+            return 1
+        print("\n".join(describe_plan(plan)))
+        return 0
     client = Client([profile])
     plan = client.ask((operator, given, named, DEFAULT_SETTINGS, profile))
     client.end()
@@ -89,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     chosen = parser().parse_args(arguments)
     if chosen.command == "show":
-        return _show(chosen.operator, chosen.arguments, chosen.profile)
+        return _show(chosen.operator, chosen.arguments, chosen.profile, chosen.source)
     try:
         build = builds.install(chosen.file) if chosen.command == "install" else builds.find()
     except builds.NoBuild as error:

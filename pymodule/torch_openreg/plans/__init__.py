@@ -1,14 +1,15 @@
-"""Memory plans: what an operator allocates on CUDA, from PyTorch's own CUDA build.
+"""Memory plans: what an operator allocates on CUDA.
 
 A plan says for one signature which tensors CUDA returns, and which blocks of device memory the
-call takes and frees, in order. The planner finds out: a process in which PyTorch's CUDA build runs
-without a GPU.
+call takes and frees, in order. Plans have two sources: the planner, which is a process in which
+PyTorch's CUDA build runs without a GPU, and built-in plans.
 
 - ``ask.py``: `plan` and `report`, for this process.
 - ``launches.py``: gives the launches of this process their plans.
 - ``signature.py``: describes a call.
 - ``client.py``: starts the planner and asks it.
 - ``planner.py``: the planner's program.
+- ``builtin/``: the built-in plans.
 - ``builds.py``: finds or installs the CUDA build.
 - ``text.py``: signatures and plans as text.
 

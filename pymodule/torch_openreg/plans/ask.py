@@ -1,22 +1,56 @@
-"""Asks the planner of this process (`plan`), and reports its answers (`report`)."""
+"""Asks the sources of plans (`plan`), and reports their answers (`report`).
+
+The sources are the planner of this process, and the built-in plans.
+"""
 
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch_openreg import _C
 
+from . import builds, builtin
 from .client import Client, Plan, PlannedOutput
 from .signature import Unsupported, current_settings, describe
 
-__all__ = ["Plan", "PlannedOutput", "plan", "report"]
+__all__ = ["SOURCES", "Plan", "PlannedOutput", "plan", "report"]
+
+SOURCES = ("planner", "builtin", "auto")
 
 _lock = threading.Lock()
 _client: Client | None = None
+_answered: Counter[str] = Counter()  # by source
+_has_build: bool | None = None
 
 
 def _profile(device: int) -> str:
     return _C.get_device_properties(device).profile
+
+
+def builtin_device(profile: str) -> builtin.Device | None:
+    """Return what built-in plans depend on, for a GPU of this process."""
+    for device in range(_C.device_count()):
+        properties = _C.get_device_properties(device)
+        if properties.profile == profile:
+            return builtin.Device(
+                properties.multi_processor_count,
+                properties.max_threads_per_multi_processor,
+                10 * properties.major + properties.minor,
+            )
+    return None
+
+
+def _can_start_planner() -> bool:
+    global _has_build
+    with _lock:
+        if _has_build is None:
+            try:
+                builds.find()
+                _has_build = True
+            except builds.NoBuild:
+                _has_build = False
+        return _has_build
 
 
 def _get_client() -> Client:
@@ -27,14 +61,21 @@ def _get_client() -> Client:
         return _client
 
 
+def _count(source: str, answer: Plan | None) -> None:
+    if answer is not None:
+        with _lock:
+            _answered[source] += 1
+
+
 def plan(
     operator: str,
     arguments: Sequence[Any],
     keywords: Mapping[str, Any] | None = None,
     settings: tuple[Any, ...] | None = None,
     profile: str | None = None,
+    source: str = "planner",
 ) -> Plan | None:
-    """Ask the planner what an operator does on CUDA.
+    """Ask what an operator does on CUDA.
 
     Nothing is remembered here: ask once for each signature.
 
@@ -49,6 +90,10 @@ def plan(
         What `current_settings` returned, by default now.
     profile
         The GPU, by default the current device's.
+    source
+        ``planner``; ``builtin``: built-in plans, whose outputs are the fresh tensors without
+        strides; or ``auto``: the planner if there is a CUDA build for it, and the built-in plan
+        where it has none.
 
     Returns
     -------
@@ -61,23 +106,33 @@ def plan(
     except Unsupported as error:
         client.refuse("signature", str(error))
         return None
-    return client.ask(
-        (
-            operator,
-            given,
-            named,
-            settings or current_settings(),
-            profile or _profile(_C.current_device()),
-        )
-    )
+    settings = settings or current_settings()
+    profile = profile or _profile(_C.current_device())
+    answer = None
+    if source == "planner" or (source == "auto" and _can_start_planner()):
+        answer = client.ask((operator, given, named, settings, profile))
+        _count("planner", answer)
+    if answer is None and source != "planner":
+        device = builtin_device(profile)
+        if device is not None:
+            answer = builtin.plan(operator, given, named, settings, device)
+            _count("builtin", answer)
+    return answer
 
 
 def report() -> dict[str, Any]:
     """Return how many questions had which answer, and the first sentence of each refusal.
 
-    The causes of refusals: ``values`` (values of tensors decide), ``signature`` (a signature cannot
-    describe an argument or a result), ``operator`` (the build lacks it), ``library`` (a stand-in
-    cannot answer), ``planner`` (there is no planner, or it died).
+    ``counts`` and ``sentences`` are those of the planner. ``sources`` says how many questions each
+    source answered: ``planner`` and ``builtin``.
+
+    The causes of the planner's refusals: ``values`` (values of tensors decide), ``signature`` (a
+    signature cannot describe an argument or a result), ``operator`` (the build lacks it),
+    ``library`` (a stand-in cannot answer), ``planner`` (there is no planner, or it died).
     """
     client = _get_client()
-    return {"counts": dict(client.counts), "sentences": dict(client.sentences)}
+    return {
+        "counts": dict(client.counts),
+        "sentences": dict(client.sentences),
+        "sources": dict(_answered),
+    }

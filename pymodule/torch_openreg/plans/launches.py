@@ -1,14 +1,15 @@
 """Memory plans for the launches of this process (``OPENREG_MEMORY_PLANS``)."""
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch_openreg import _C
 
-from .ask import Plan, PlannedOutput, plan
+from .ask import SOURCES, Plan, PlannedOutput, plan
 
-__all__ = ["apply_variable", "use_planner"]
+__all__ = ["apply_variable", "use"]
 
 
 # Where dropout's random words begin (bridge/operators/attention/launches.cpp).
@@ -24,25 +25,41 @@ def _blocks(outputs: Sequence[Any]) -> Iterator[int]:
 
 
 def _ask(
-    operator: str, arguments: Sequence[Any], keywords: Mapping[str, Any]
+    source: str, operator: str, arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[tuple[int, ...], list[int]] | None:
     """Return a plan's events, and the blocks of the fresh results."""
     namespace, _, name = operator.partition("::")
     if namespace == "openreg_host":  # stands for an operator of CUDA, and has more keywords
         operator = f"aten::{name}"
         keywords = {key: keywords[key] for key in keywords if key not in _OWN_KEYWORDS}
-    answer: Plan | None = plan(operator, arguments, keywords)
+    answer: Plan | None = plan(operator, arguments, keywords, source=source)
     if answer is None or answer.error is not None:
         return None
     return answer.events, list(_blocks(answer.outputs))
 
 
-def use_planner(enabled: bool) -> None:
+def use(source: str) -> None:
     """Let launches take and free device memory as CUDA's operators do.
 
-    Launches ask the planner once for each signature.
+    Launches ask for a plan once for each signature.
+
+    Parameters
+    ----------
+    source
+        ``planner``, ``builtin`` or ``auto``, as for `ask.plan`; or ``none``: launches take their
+        results only.
+
+    Raises
+    ------
+    ValueError
+        If there is no such source.
     """
-    _C.set_memory_planner(_ask if enabled else None)
+    if source not in (*SOURCES, "none"):
+        raise ValueError(
+            f"openreg: there is no source of memory plans {source!r}: "
+            f"expected none, {', '.join(SOURCES[:-1])} or {SOURCES[-1]}"
+        )
+    _C.set_memory_planner(None if source == "none" else functools.partial(_ask, source))
 
 
 def apply_variable() -> None:
@@ -54,7 +71,9 @@ def apply_variable() -> None:
         If the value is not allowed.
     """
     chosen = os.environ.get("OPENREG_MEMORY_PLANS", "") or "none"
-    if chosen not in ("none", "planner"):
-        raise ImportError(f"openreg: OPENREG_MEMORY_PLANS={chosen}: expected none or planner")
-    if chosen == "planner":
-        use_planner(True)
+    if chosen not in (*SOURCES, "none"):
+        raise ImportError(
+            f"openreg: OPENREG_MEMORY_PLANS={chosen}: expected none, planner, builtin or auto"
+        )
+    if chosen != "none":
+        use(chosen)

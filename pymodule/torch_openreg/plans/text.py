@@ -141,4 +141,5 @@ def _describe(output: Any) -> str:
         "empty": "without memory",
         "host": "on the host",
     }[output.where]
-    return f"{output.dtype}[{sizes};{strides}] {where}"
+    layout = f"{sizes};{strides}" if strides or not sizes else sizes
+    return f"{output.dtype}[{layout}] {where}"

@@ -1,8 +1,10 @@
 """Plans of calls on this process's tensors: what CUDA returns, compared with openreg's results."""
 
+import collections
+
 import pytest
 import torch
-from torch_openreg.plans import ask
+from torch_openreg.plans import ask, launches
 
 from device import DEVICE
 
@@ -73,3 +75,75 @@ def test_a_tensor_of_the_host_stays_there(build):
     assert plan.outputs[0].where == "block"
     plan = ask.plan("aten::_to_copy", (_random(4),), {"device": torch.device("cpu")})
     assert plan.outputs[0].where == "host" and plan.events == ()
+
+
+# ---- sources -------------------------------------------------------------------------------------
+
+
+class NoPlans:
+    """A client whose planner has no plans."""
+
+    counts, sentences = {}, {}
+
+    def __init__(self):
+        self.questions = 0
+
+    def ask(self, question):
+        self.questions += 1
+
+
+@pytest.fixture
+def no_plans(monkeypatch):
+    client = NoPlans()
+    monkeypatch.setattr(ask, "_client", client)
+    return client
+
+
+def _sources():
+    return collections.Counter(ask.report()["sources"])
+
+
+def test_a_built_in_plan_answers_where_the_planner_has_none(no_plans, monkeypatch):
+    monkeypatch.setattr(ask, "_has_build", True)
+    before = _sources()
+    plan = ask.plan("aten::sort", (_random(5000),), source="auto")
+    assert plan.transient[0] == 8 * 5000
+    assert no_plans.questions == 1
+    assert _sources() - before == {"builtin": 1}
+
+
+def test_without_a_cuda_build_the_planner_is_not_asked(no_plans, monkeypatch):
+    monkeypatch.setattr(ask, "_has_build", False)
+    assert ask.plan("aten::sort", (_random(5000),), source="auto") is not None
+    assert ask.plan("aten::add.Tensor", (_random(5), 1), source="auto") is None
+    assert no_plans.questions == 0
+
+
+def test_built_in_plans_alone_do_not_ask_the_planner(no_plans):
+    assert ask.plan("aten::sort", (_random(5000),), source="builtin") is not None
+    assert no_plans.questions == 0
+
+
+def test_the_planner_answers_first(build):
+    before = _sources()
+    plan = ask.plan("aten::sort", (_random(5000),), source="auto")
+    assert plan.outputs[0].strides == (1,)
+    assert _sources() - before == {"planner": 1}
+
+
+def test_an_unknown_source_is_an_error():
+    with pytest.raises(ValueError, match="expected none, planner, builtin or auto"):
+        launches.use("gpu")
+
+
+def test_the_variable_chooses_the_source(python):
+    code = f"""
+import torch
+from torch_openreg.plans import ask, launches
+torch.ones(70_000, device={DEVICE!r}).sort()
+torch.accelerator.synchronize()
+print(ask.report()["sources"].get("builtin", 0) > 0, ask.report()["counts"])
+"""
+    assert python(code, fresh=True, OPENREG_MEMORY_PLANS="builtin").stdout.split() == ["True", "{}"]
+    refused = python("import torch", fresh=True, OPENREG_MEMORY_PLANS="gpu")
+    assert "expected none, planner, builtin or auto" in refused.stderr

@@ -15,9 +15,9 @@ CHOICES = Path(__file__).with_name("attention_choices.py")
 
 @pytest.fixture
 def planner(build):
-    launches.use_planner(True)
+    launches.use("planner")
     yield
-    launches.use_planner(False)
+    launches.use("none")
 
 
 def test_the_choice_is_that_of_the_cuda_build(build, python):

@@ -1,4 +1,4 @@
-"""With a planner, launches take and free the device memory that CUDA's operators do."""
+"""With memory plans, launches take and free the device memory that CUDA's operators do."""
 
 import pytest
 import torch
@@ -10,11 +10,21 @@ from device import DEVICE, module
 aten = torch.ops.aten
 
 
-@pytest.fixture(autouse=True)
-def planner(build):
-    launches.use_planner(True)
-    yield
-    launches.use_planner(False)
+SOURCES = ["planner", "builtin"]
+
+
+@pytest.fixture(autouse=True, params=SOURCES)
+def source(request):
+    if request.param == "planner":
+        request.getfixturevalue("build")
+    launches.use(request.param)
+    yield request.param
+    launches.use("none")
+
+
+def new_size(number, source):
+    """Return another size for each test and source, because a launch asks once for a signature."""
+    return number + 10 * SOURCES.index(source)
 
 
 def numbers(*sizes, dtype=torch.float32):
@@ -74,9 +84,9 @@ def taken_by(work):
     return [late - early for late, early in zip(after, before, strict=True)], peak
 
 
-def planned(operator, arguments):
+def planned(operator, arguments, source):
     """Return the same figures, according to the plan."""
-    answer = plan(str(operator._schema).partition("(")[0], arguments)
+    answer = plan(str(operator._schema).partition("(")[0], arguments, source=source)
     assert answer is not None and answer.error is None
     taken = [event for event in answer.events if event > 0]
     freed = [taken[-event - 1] for event in answer.events if event < 0]
@@ -90,21 +100,21 @@ def planned(operator, arguments):
 
 
 @EVERY_CALL
-def test_inline_launches_take_what_the_plan_says(name):
+def test_inline_launches_take_what_the_plan_says(name, source):
     operator, make = CALLS[name]
     with torch.no_grad():
-        arguments = make(1)
-        expected = planned(operator, arguments)
+        arguments = make(new_size(1, source))
+        expected = planned(operator, arguments, source)
         assert taken_by(lambda: operator(*arguments)) == expected  # learns
         assert taken_by(lambda: operator(*arguments)) == expected
 
 
 @EVERY_CALL
-def test_queued_launches_take_what_the_plan_says(name, close_gate):
+def test_queued_launches_take_what_the_plan_says(name, source, close_gate):
     operator, make = CALLS[name]
     with torch.no_grad():
-        arguments = make(2)
-        expected = planned(operator, arguments)
+        arguments = make(new_size(2, source))
+        expected = planned(operator, arguments, source)
         operator(*arguments)
         module.synchronize()
         counts, _ = expected
@@ -121,11 +131,11 @@ def test_queued_launches_take_what_the_plan_says(name, close_gate):
 
 
 @EVERY_CALL
-def test_captured_launches_take_what_the_plan_says(name):
+def test_captured_launches_take_what_the_plan_says(name, source):
     operator, make = CALLS[name]
     with torch.no_grad():
-        arguments = make(3)
-        counts, _ = planned(operator, arguments)
+        arguments = make(new_size(3, source))
+        counts, _ = planned(operator, arguments, source)
         graph = module.CUDAGraph() if hasattr(module, "CUDAGraph") else torch.accelerator.Graph()
         module.synchronize()
         with module.graph(graph):
@@ -139,11 +149,11 @@ def test_captured_launches_take_what_the_plan_says(name):
 
 
 @EVERY_CALL
-def test_values_are_those_of_the_cpu(name):
+def test_values_are_those_of_the_cpu(name, source):
     operator, make = CALLS[name]
     with torch.no_grad():
         for _ in range(2):
-            arguments = make(4)
+            arguments = make(new_size(4, source))
             on_host = [
                 each.cpu()
                 if isinstance(each, torch.Tensor)
@@ -155,7 +165,7 @@ def test_values_are_those_of_the_cpu(name):
             torch.testing.assert_close(operator(*arguments), operator(*on_host), check_device=False)
 
 
-def test_without_a_planner_an_operator_takes_its_results_only():
-    launches.use_planner(False)
-    x = numbers(70_005)
+def test_without_plans_an_operator_takes_its_results_only(source):
+    launches.use("none")
+    x = numbers(70_000 + new_size(5, source))
     assert taken_by(lambda: aten.sort.default(x))[0][:2] == [2, 0]

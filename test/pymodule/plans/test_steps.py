@@ -64,11 +64,12 @@ def repeat(trace):
             live.pop(address, None)
 
 
+@pytest.mark.parametrize("source", ["planner", "builtin"])
 @pytest.mark.parametrize("name", steps.PROGRAMS)
-def test_peaks_are_those_of_cuda(traces, name):
+def test_peaks_are_those_of_cuda(traces, name, source):
     expected = peaks_of(lambda: repeat(traces[name]))
-    launches.use_planner(True)
+    launches.use(source)
     try:
         assert peaks_of(lambda: steps.train(name, DEVICE)) == expected
     finally:
-        launches.use_planner(False)
+        launches.use("none")
