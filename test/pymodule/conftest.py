@@ -93,9 +93,13 @@ def pytest_collection_finish():
 
 
 def has_autograd_threads():
-    for thread in os.scandir("/proc/self/task"):
+    for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # the thread has ended
-            if pathlib.Path(thread.path, "comm").read_text().startswith("pt_autograd"):
+            if (
+                pathlib.Path("/proc/self/task", thread, "comm")
+                .read_text()
+                .startswith("pt_autograd")
+            ):
                 return True
     return False
 
