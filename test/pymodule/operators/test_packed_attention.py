@@ -189,6 +189,16 @@ REFUSALS = {
         "cu_seqlens_k must have dtype int32",
     ),
     "alibi": ({"alibi_slopes": torch.ones(4)}, HALF, "does not support alibi"),
+    "too few rows": (
+        {"key_starts": STARTS[1][:-1]},
+        HALF,
+        "4 sequences expects 5 first rows, got 4",
+    ),
+    "too few numbers of keys": (
+        {"seqused_k": torch.ones(3, dtype=torch.int32)},
+        HALF,
+        "4 sequences expects as many numbers of keys",
+    ),
     "rows in another order": (
         {"key_starts": STARTS[1].flip(0).contiguous()},
         HALF,
@@ -270,6 +280,30 @@ def test_memory_efficient_attention_with_a_bias():
     weight = torch.linspace(-1, 1, expected.numel()).reshape(expected.shape)
     here = [tensor.detach().to(DEVICE).requires_grad_() for tensor in tensors]
     found = efficient(*here, None, None, None, None, 0.0, 0, True)[0]
+    torch.testing.assert_close(found.cpu(), expected)
+    theirs = torch.autograd.grad(expected, leaves, weight)
+    mine = torch.autograd.grad(found, here, weight.to(DEVICE))
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a.cpu(), b)
+
+
+def test_packed_sequences_with_a_bias():
+    tensors = packed(SINGLE)
+    bias = torch.randn(4, 4, 9, 9, generator=torch.Generator().manual_seed(1))
+    leaves = [each.clone().requires_grad_() for each in (*tensors, bias)]
+    outputs = []
+    for i, (queries, keys) in enumerate(zip(*LENGTHS, strict=True)):
+        q, k, v = (
+            each[starts[i] : starts[i + 1]].transpose(0, 1)
+            for each, starts in zip(leaves, [STARTS[0], STARTS[1], STARTS[1]], strict=False)
+        )
+        added = leaves[3][i, :, :queries, :keys]
+        outputs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=added).transpose(0, 1))
+    expected = torch.cat(outputs)
+    weight = torch.linspace(-1, 1, expected.numel()).reshape(expected.shape)
+    here = [each.detach().to(DEVICE).requires_grad_() for each in leaves]
+    inputs = [each.unsqueeze(0) for each in here[:3]]
+    found = efficient(*inputs, here[3], *on_device(STARTS), 9, 9, 0.0, 0, True)[0][0]
     torch.testing.assert_close(found.cpu(), expected)
     theirs = torch.autograd.grad(expected, leaves, weight)
     mine = torch.autograd.grad(found, here, weight.to(DEVICE))

@@ -88,7 +88,7 @@ AttentionGradients all_gradients(const Sequences &sequences, const Attention &at
     sequences.keys(all[1], i).copy_(gradients[1]);
     sequences.keys(all[2], i).copy_(gradients[2]);
     if (wants_bias) {
-      all[3].add_(gradients[3]);
+      sequences.bias(all[3], i, length, keys.size(2)).add_(gradients[3]);
     }
   }
   return all;

@@ -43,7 +43,10 @@ Sequences::Sequences(const Tensor &query, const Tensor &key, SequenceRows rows)
       count_(is_given(rows_.query_starts) ? rows_.query_starts->numel() - 1 : query.size(0)),
       size_(is_whole_ ? 1 : count_), query_starts_(numbers_of(rows_.query_starts)),
       key_starts_(numbers_of(rows_.key_starts)), key_counts_(numbers_of(rows_.key_counts)) {
-  const auto check_starts = [](const std::vector<int64_t> &starts, int64_t end) {
+  const auto check_starts = [this](const std::vector<int64_t> &starts, int64_t end) {
+    const auto numbers = static_cast<int64_t>(starts.size());
+    TORCH_CHECK(starts.empty() || numbers == count_ + 1, "openreg: attention of ", count_,
+                " sequences expects ", count_ + 1, " first rows, got ", numbers);
     for (size_t i = 1; i < starts.size(); ++i) {
       TORCH_CHECK(starts[0] >= 0 && starts[i - 1] <= starts[i] && starts[i] <= end,
                   "openreg: attention expects the first rows of the sequences in order, up to ",
@@ -54,6 +57,12 @@ Sequences::Sequences(const Tensor &query, const Tensor &key, SequenceRows rows)
   if (!is_given(rows_.pages)) {
     check_starts(key_starts_, key.size(-3));
   }
+  const auto check_count = [this](const std::optional<Tensor> &tensor, const char *what) {
+    TORCH_CHECK(!is_given(tensor) || (tensor->dim() > 0 && tensor->size(0) == count_),
+                "openreg: attention of ", count_, " sequences expects as many ", what);
+  };
+  check_count(rows_.key_counts, "numbers of keys");
+  check_count(rows_.pages, "rows of pages");
 }
 
 Tensor Sequences::queries(const Tensor &tensor, int64_t i) const {
@@ -86,14 +95,18 @@ Tensor Sequences::logsumexp(const Tensor &tensor, int64_t i, bool is_packed) con
              : tensor.narrow(0, i, 1);
 }
 
+Tensor Sequences::bias(const Tensor &tensor, int64_t i, int64_t queries, int64_t keys) const {
+  return is_whole_ ? tensor
+                   : tensor.narrow(0, tensor.size(0) == 1 ? 0 : i, 1)
+                         .narrow(2, 0, queries)
+                         .narrow(3, 0, keys);
+}
+
 Attention Sequences::with_mask(Attention attention, const AttentionMask &mask, int64_t i,
                                const Tensor &query, const Tensor &key) const {
   const int64_t queries = query.size(2), keys = key.size(2);
   if (is_given(mask.bias)) {
-    attention.bias = is_whole_ ? *mask.bias
-                               : mask.bias->narrow(0, mask.bias->size(0) == 1 ? 0 : i, 1)
-                                     .narrow(2, 0, queries)
-                                     .narrow(3, 0, keys);
+    attention.bias = bias(*mask.bias, i, queries, keys);
   }
   const int64_t shift = mask.is_aligned_at_end ? keys - queries : 0;
   const bool has_window = mask.before.has_value() || mask.after.has_value();

@@ -49,6 +49,9 @@ public:
   // The same of logsumexp, which is (heads, rows) if `is_packed`, else (sequences, heads, length).
   at::Tensor logsumexp(const at::Tensor &tensor, int64_t i, bool is_packed) const;
 
+  // The same of a bias of (1 or sequences, heads, longest query, longest key).
+  at::Tensor bias(const at::Tensor &tensor, int64_t i, int64_t queries, int64_t keys) const;
+
   // `attention` with the mask of one computation, which has this query and key.
   Attention with_mask(Attention attention, const AttentionMask &mask, int64_t i,
                       const at::Tensor &query, const at::Tensor &key) const;
