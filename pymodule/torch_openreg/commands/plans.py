@@ -6,12 +6,12 @@
 
 import argparse
 import os
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ..plans import builds
-from ..plans.client import DEFAULT_SETTINGS, Client, Plan
+from ..plans import builds, builtin
+from ..plans.client import DEFAULT_SETTINGS, Client
 from ..plans.text import Parser, describe_plan
 from .cli import USAGE_STATUS, make_parser
 
@@ -60,22 +60,34 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _compute(
-    operator: str, given: Sequence[Any], named: Mapping[str, Any], profile: str
-) -> Plan | None:
-    """Return the built-in plan for a GPU."""
-    os.environ |= {
+# Prints what built-in plans depend on, in a process with devices, which this one has not.
+_DEVICE_PROGRAM = """
+import sys
+del sys.path[0]
+import torch
+from torch_openreg.plans import ask
+try:
+    print(*ask.builtin_device(sys.argv[1]))
+except RuntimeError as error:
+    sys.exit(str(error).splitlines()[0])
+"""
+
+
+def _device_of(profile: str) -> builtin.Device | None:
+    """Return a GPU, or None if there is no such GPU, after its sentence on stderr."""
+    own = {
         "OPENREG_PROFILE": profile,
         "OPENREG_DEVICE_COUNT": "1",
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # this process has no backend
+        "OPENREG_DEVICE_TYPE": "cuda",  # PyTorch can be imported without NVIDIA's packages then
+        "OPENREG_GROUP": f"planner-{os.getpid()}",  # other devices than those of running programs
     }
-    import torch  # noqa: F401 - the bridge needs its libraries
-
-    from ..plans import ask, builtin
-
-    device = ask.builtin_device(profile)
-    assert device is not None
-    return builtin.plan(operator, given, named, DEFAULT_SETTINGS, device)
+    result = subprocess.run(
+        [sys.executable, "-c", _DEVICE_PROGRAM, profile],
+        env=os.environ | own,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return builtin.Device(*map(int, result.stdout.split())) if result.returncode == 0 else None
 
 
 def _show(operator: str, arguments: Sequence[str], profile: str, source: str) -> int:
@@ -91,7 +103,9 @@ def _show(operator: str, arguments: Sequence[str], profile: str, source: str) ->
         print(error, file=sys.stderr)
         return 1
     if source == "builtin":
-        plan = _compute(operator, given, named, profile)
+        if (device := _device_of(profile)) is None:
+            return 1
+        plan = builtin.plan(operator, given, named, DEFAULT_SETTINGS, device)
         if plan is None:
             print(f"openreg: this call of {operator} has no built-in plan", file=sys.stderr)
             return 1

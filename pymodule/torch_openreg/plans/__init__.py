@@ -11,6 +11,7 @@ PyTorch's CUDA build runs without a GPU, and built-in plans.
 - ``planner.py``: the planner's program.
 - ``builtin/``: the built-in plans.
 - ``builds.py``: finds or installs the CUDA build.
+- ``dtypes.py``: bytes of an element.
 - ``text.py``: signatures and plans as text.
 
 Only ``ask.py``, ``launches.py`` and ``signature.py`` import PyTorch.

@@ -14,24 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .client import Plan, PlannedOutput
+from .dtypes import ITEM_BYTES
 
-_BYTES = {
-    "bool": 1,
-    "uint8": 1,
-    "int8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "float32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-}
 _TENSOR = re.compile(
     r"(?:(?P<count>\d+)\*)?(?P<host>host:)?(?P<dtype>\w+)\[(?P<sizes>[\d,]*)(?:;(?P<strides>[\d,]*))?\]"
 )
@@ -53,11 +37,11 @@ class Parser:
         """
         text = text.strip()
         found = _TENSOR.fullmatch(text)
-        if found and found["dtype"] in _BYTES:
+        if found and found["dtype"] in ITEM_BYTES:
             if found["count"]:
                 return [self._tensor(found) for _ in range(int(found["count"]))]
             return self._tensor(found)
-        if text in _BYTES:
+        if text in ITEM_BYTES:
             return ("dtype", text)
         if text in ("cuda", "cpu"):
             return ("device", text)
@@ -84,7 +68,7 @@ class Parser:
             elements = 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
         self._storages += 1
         flags = "h" if found["host"] else ""
-        size = elements * _BYTES[found["dtype"]]
+        size = elements * ITEM_BYTES[found["dtype"]]
         return ("tensor", found["dtype"], sizes, strides, 0, self._storages - 1, size, flags)
 
 

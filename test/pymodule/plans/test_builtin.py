@@ -4,22 +4,13 @@
 again: ``python record_plans.py`` in this folder.
 """
 
-import collections
-import pathlib
-import re
-
 import grids
+import measured
 import pytest
 from record_plans import DEVICES, LINES, answer_of, arguments_of, fresh_blocks
 from torch_openreg.plans import builtin
 from torch_openreg.plans.client import DEFAULT_SETTINGS, Client, Plan
 
-FOLDER = pathlib.Path(__file__).parent
-MEASURED = [
-    [part.strip() for part in line.split("|")]
-    for line in (FOLDER / "measured.txt").read_text().splitlines()
-    if line and not line.startswith("#")
-]
 WITHOUT_GRADIENTS = (False, *DEFAULT_SETTINGS[1:])
 DETERMINISTIC = (False, True, *DEFAULT_SETTINGS[2:])
 
@@ -96,8 +87,8 @@ RESULTS_ONLY = ("aten::_fused_adamw_",)
 
 @pytest.mark.parametrize(
     "operator, arguments, kept, blocks",
-    MEASURED,
-    ids=[f"{line[0][6:]}-{line[1][:40]}" for line in MEASURED],
+    measured.LINES,
+    ids=measured.IDS,
 )
 def test_blocks_are_those_that_were_measured(operator, arguments, kept, blocks):
     plan = compute(operator, arguments)
@@ -106,12 +97,7 @@ def test_blocks_are_those_that_were_measured(operator, arguments, kept, blocks):
         return
     results = fresh_blocks(plan.outputs)
     owned = set(results if kept == "all" else results[: int(kept)])
-    taken = [size for size in plan.events if size > 0]
-    found = collections.Counter(size for number, size in enumerate(taken, 1) if number not in owned)
-    expected = collections.Counter()
-    for count, size in re.findall(r"(?:(\d+)x)?(\d+)", blocks):
-        expected[int(size)] += int(count or 1)
-    assert found == expected
+    assert measured.sizes_beside(plan, owned) == measured.expected_sizes(blocks)
 
 
 def test_what_no_formula_expects_has_no_plan():

@@ -59,7 +59,8 @@ Sequences::Sequences(const Tensor &query, const Tensor &key, SequenceRows rows)
   }
   const auto check_count = [this](const std::optional<Tensor> &tensor, const char *what) {
     TORCH_CHECK(!is_given(tensor) || (tensor->dim() > 0 && tensor->size(0) == count_),
-                "openreg: attention of ", count_, " sequences expects as many ", what);
+                "openreg: attention of ", count_, " sequences expects as many ", what,
+                ", got a tensor of ", tensor->sizes());
   };
   check_count(rows_.key_counts, "numbers of keys");
   check_count(rows_.pages, "rows of pages");

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..client import Plan, PlannedOutput
-from . import (
+from . import (  # noqa: F401 - their import registers the operators
     batch_norm,
     convolution,
     convolution_backward,
@@ -36,27 +36,6 @@ from . import (
 from .call import FAMILIES, Call, Device, NoPlan, Tensor
 
 __all__ = ["Device", "compute", "plan"]
-
-# Their import registers the operators.
-_FAMILIES = (
-    batch_norm,
-    convolution,
-    convolution_backward,
-    copies,
-    efficient_attention,
-    embedding,
-    flash_attention,
-    foreach,
-    indexing,
-    intermediates,
-    losses,
-    normalization,
-    products,
-    reductions,
-    scan,
-    softmax,
-    sort,
-)
 
 
 class _Reader:

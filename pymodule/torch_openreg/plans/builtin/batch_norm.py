@@ -4,7 +4,8 @@ Sources: ATen/native/cuda/Normalization.cuh (flexible_launch_configs, the functi
 last) and Normalization.cu. Inputs with contiguous planes take their results only.
 """
 
-from .call import ITEM_BYTES, Call, Tensor, accumulated, check, plans, up
+from ..dtypes import ITEM_BYTES
+from .call import Call, Tensor, accumulated, check, plans, up
 
 MAX_THREADS = 512
 ROW_THREADS = 32

@@ -4,24 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-ITEM_BYTES = {
-    "bool": 1,
-    "uint8": 1,
-    "int8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "float32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float64": 8,
-    "complex32": 4,
-    "complex64": 8,
-    "complex128": 16,
-}
+from ..dtypes import ITEM_BYTES
+
 HALF = ("float16", "bfloat16")
 REAL = (*HALF, "float32", "float64")
 INTEGRAL = ("bool", "uint8", "int8", "int16", "int32", "int64")

@@ -1,6 +1,7 @@
 """Gradients of convolutions without cuDNN. The sources are those of ``convolution.py``."""
 
-from .call import ITEM_BYTES, Call, Tensor, plans
+from ..dtypes import ITEM_BYTES
+from .call import Call, Tensor, plans
 from .convolution import Shape, shape_of
 from .reduce import sum_up
 

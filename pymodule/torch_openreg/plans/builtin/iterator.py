@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .call import ITEM_BYTES, Tensor, dense
+from ..dtypes import ITEM_BYTES
+from .call import Tensor, dense
 
 MAX_INT = 2**31 - 1
 

@@ -5,7 +5,8 @@ Source: ATen/native/cuda/Reduce.cuh (setReduceConfig, gpu_reduce_kernel).
 
 from collections.abc import Sequence
 
-from .call import HALF, ITEM_BYTES, Call, Tensor, accumulated, up
+from ..dtypes import ITEM_BYTES
+from .call import HALF, Call, Tensor, accumulated, up
 from .iterator import Reduction, reduction
 
 WARP = 32

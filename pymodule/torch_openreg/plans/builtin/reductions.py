@@ -7,7 +7,8 @@ Reduce*Kernel.cu (what a thread accumulates, how many elements it loads at once)
 from collections.abc import Sequence
 from typing import Any
 
-from .call import HALF, INTEGRAL, ITEM_BYTES, REAL, Call, Tensor, accumulated, check, plans, wrap
+from ..dtypes import ITEM_BYTES
+from .call import HALF, INTEGRAL, REAL, Call, Tensor, accumulated, check, plans, wrap
 from .iterator import dense_like
 from .reduce import reduce, sum_up
 
