@@ -35,8 +35,8 @@ enum { OPENREG_POOL_ALL, OPENREG_POOL_SMALL, OPENREG_POOL_LARGE, OPENREG_POOL_KI
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* A piece of device memory. All fields are constant while the block is allocated, except `user`.
- * That one belongs to the holder of the block: NULL on allocation, never read here. */
+/* A piece of device memory. All fields are constant while the block is allocated, except `user` and
+ * `user_flags`. These belong to the holder of the block: 0 on allocation, never read here. */
 typedef struct openreg_block {
   void *address; /* device view, 512-byte aligned; NULL for a block of 0 bytes */
   size_t bytes;  /* requested_bytes rounded up, plus a rest that was not split off */
@@ -44,6 +44,7 @@ typedef struct openreg_block {
   void *user;
   int32_t device;
   int32_t stream;
+  uint32_t user_flags;
 } openreg_block;
 
 /* Allocates `bytes` for use on `stream`. If nothing fits, the allocator releases cached memory and

@@ -17,6 +17,7 @@ static void apply_pairs(struct allocator *allocator, struct block *block, int64_
   (void)complete;
   openreg_block_mark_allocated(allocator, same, &request);
   block->base.user = base.user;
+  block->base.user_flags = base.user_flags;
   const openreg_memory_stats after = allocator->stats;
   openreg_stats_repeat(&allocator->stats, &before, &after, pairs - 1);
 }

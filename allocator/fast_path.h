@@ -42,6 +42,7 @@ static inline openreg_block *allocate_fast_path(struct allocator *allocator, int
   last->is_free = false;
   last->pairs++;
   block->base.user = NULL;
+  block->base.user_flags = 0;
   block->state = BLOCK_ALLOCATED;
   __atomic_store_n(address_map_slot(allocator, block->base.address), block, __ATOMIC_RELEASE);
   return &block->base;

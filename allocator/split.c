@@ -120,6 +120,7 @@ openreg_block *openreg_block_mark_allocated(struct allocator *allocator, struct 
     split_if_worthwhile(allocator, block, request);
   block->base.requested_bytes = request->bytes;
   block->base.user = NULL;
+  block->base.user_flags = 0;
   block->state = BLOCK_ALLOCATED;
   block->stream_uses = NULL;
   __atomic_store_n(address_map_slot(allocator, block->base.address), block, __ATOMIC_RELEASE);

@@ -303,6 +303,7 @@ typedef struct openreg_collective {
   const openreg_comm_buffer *inputs, *outputs;
   int input_count, output_count;
   uint64_t timeout_ns; /* from the call on; UINT64_MAX: none */
+  bool only_checks;    /* compares the calls of the ranks, and leaves most outputs as they are */
 } openreg_collective;
 
 /* Runs a collective. Returns when this rank's outputs are written and no rank reads its inputs any
@@ -333,6 +334,7 @@ typedef struct openreg_message {
   int peer; /* another rank, or this one: then a send and a receive of one call belong together */
   openreg_dtype dtype;
   openreg_comm_buffer buffer;
+  bool only_checks; /* compares the two sides, and leaves most received buffers as they are */
 } openreg_message;
 
 /* Sends and receives `count` messages concurrently, as NCCL does within a group call: no message of

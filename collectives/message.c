@@ -131,7 +131,7 @@ static bool try_receive(openreg_comm *comm, struct task *task) {
     abort_for_mismatch(comm, message, slot, number);
     return false;
   }
-  if (slot->is_direct && !copy_direct(comm, message, slot->offset))
+  if (slot->is_direct && !message->only_checks && !copy_direct(comm, message, slot->offset))
     return false;
   if (!slot->is_direct && bytes > 0)
     memcpy(openreg_kernel_view(message->buffer.address),

@@ -104,10 +104,16 @@ static openreg_status read_profiles(openreg_getenv lookup, openreg_config *confi
   return OPENREG_OK;
 }
 
-/* Returns the smaller of the profile's memory and an equal share of the machine's memory. */
-static uint64_t default_memory(const openreg_profile *profile, uint64_t share_bytes) {
-  uint64_t bytes = share_bytes;
-  if (profile->memory_bytes != 0 && profile->memory_bytes < bytes)
+/* The memory of a device in a dry run, for a profile that is no real GPU. */
+#define DRY_MEMORY_BYTES ((uint64_t)80 << 30)
+
+/* Returns the profile's memory, but at most `limit_bytes`. A dry run does not touch the memory, so
+ * the machine's memory does not limit it. */
+static uint64_t default_memory(const openreg_profile *profile, bool is_dry, uint64_t limit_bytes) {
+  uint64_t bytes = limit_bytes;
+  if (is_dry)
+    bytes = profile->memory_bytes != 0 ? profile->memory_bytes : DRY_MEMORY_BYTES;
+  else if (profile->memory_bytes != 0 && profile->memory_bytes < bytes)
     bytes = profile->memory_bytes;
   bytes &= ~(OPENREG_GRANULE_BYTES - 1);
   return bytes > 0 ? bytes : OPENREG_GRANULE_BYTES;
@@ -117,10 +123,12 @@ static openreg_status read_memory(openreg_getenv lookup, uint64_t machine_bytes,
                                   openreg_config *config) {
   const char *value = openreg_environment_value(lookup, "OPENREG_DEVICE_MEMORY");
   if (value == NULL) {
+    bool is_dry = false;
+    openreg_status status = openreg_environment_switch(lookup, "OPENREG_DRY_RUN", &is_dry);
     uint64_t share_bytes = machine_bytes / (uint64_t)config->device_count;
     for (int i = 0; i < config->device_count; i++)
-      config->memory_bytes[i] = default_memory(&config->profiles[i], share_bytes);
-    return OPENREG_OK;
+      config->memory_bytes[i] = default_memory(&config->profiles[i], is_dry, share_bytes);
+    return status;
   }
   openreg_span items[OPENREG_MAX_DEVICES];
   bool good = split_list(value, config->device_count, items) > 0;

@@ -40,6 +40,10 @@ def _apply_variables() -> None:
         from . import _autograd
 
         _autograd.apply_variable()
+    if "OPENREG_DRY_RUN" in os.environ:
+        from . import dry
+
+        dry.apply_variables()
     if "OPENREG_MEMORY_PLANS" in os.environ:
         from .plans import launches
 

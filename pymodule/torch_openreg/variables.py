@@ -155,6 +155,45 @@ VARIABLES = (
         "with each.",
         link="[Random numbers](random.md)",
     ),
+    # ---- dry runs
+    Variable(
+        "OPENREG_DRY_RUN",
+        "0",
+        SWITCH,
+        "`1`: a dry run. All memory is allocated as on a GPU, but large kernels do not run. "
+        "Devices have the memory of their profile, unless `OPENREG_DEVICE_MEMORY` is set.",
+        link="[Dry runs](dry-run.md)",
+        option="run --dry",
+        help="find out whether a job fits: allocate all memory, but run no large kernel",
+    ),
+    Variable(
+        "OPENREG_DRY_UNKNOWN",
+        "zero",
+        "zero or error",
+        "What the host gets in a dry run when it reads a value that was not computed: `zero`, or "
+        "an error (`error`).",
+        link="[Dry runs](dry-run.md#known-and-unknown-values)",
+        option="run --unknown RULE",
+        help="what a dry run returns for a value that was not computed: zero (default) or error",
+    ),
+    Variable(
+        "OPENREG_DRY_ROUTING",
+        "even",
+        "even or zero",
+        "How many tokens each expert of a mixture of experts gets in a dry run: equally many, or "
+        "none.",
+        link="[Dry runs](dry-run.md#known-and-unknown-values)",
+        option="run --routing RULE",
+        help="how many tokens each expert gets in a dry run: even (default) or zero",
+    ),
+    Variable(
+        "OPENREG_DRY_KNOWN_BYTES",
+        "1M",
+        "a size such as 64K or 1M, from 0 to 1G",
+        "Kernels of a dry run that read known values run if their tensors have at most so many "
+        "bytes.",
+        link="[Dry runs](dry-run.md#known-and-unknown-values)",
+    ),
     # ---- finding errors
     Variable(
         "OPENREG_HOST_ACCESS",

@@ -274,12 +274,48 @@ static void a_collective_in_two_steps_is_not_ready_until_all_have_called_it(void
   child_expect_pass(in_two_steps_everywhere, MANY_DEVICES);
 }
 
+/* ---- calls that only check ------------------------------------------------------------------- */
+
+/* Large data stays where it is. All ranks still have to make the same call. */
+static void check_alone(rank *self) {
+  openreg_collective what = reduce_floats(self, 1000000);
+  float *in = see(what.inputs[0].address), *out = see(what.outputs[0].address);
+  in[0] = 1;
+  out[0] = 7;
+  what.only_checks = true;
+  REQUIRE_OK(openreg_comm_run(self->comm, &what));
+  REQUIRE(out[0] == 7);
+
+  openreg_message message = {.is_send = self->rank == 0,
+                             .peer = 1 - self->rank,
+                             .dtype = OPENREG_DTYPE_FLOAT32,
+                             .buffer = {what.outputs[0].address, 1000000},
+                             .only_checks = true};
+  out[0] = (float)self->rank;
+  REQUIRE_OK(openreg_comm_exchange(self->comm, &message, 1, AGES_NS));
+  REQUIRE(out[0] == (float)self->rank);
+
+  openreg_collective other = reduce_floats(self, self->rank == 0 ? 1000000 : 999999);
+  other.only_checks = true;
+  REQUIRE(openreg_comm_run(self->comm, &other) == OPENREG_COMMUNICATION_FAILURE);
+}
+
+static void check_alone_everywhere(void) {
+  run_as_processes(2, 1, check_alone, NULL);
+}
+
+static void a_call_that_only_checks_moves_nothing_and_finds_differences(void **state) {
+  (void)state;
+  child_expect_pass(check_alone_everywhere, MANY_DEVICES);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_difference_names_two_ranks_and_both_calls),
       cmocka_unit_test(roots_and_lengths_must_match),
       cmocka_unit_test(wrong_arguments_are_rejected_and_use_no_number),
       cmocka_unit_test(a_collective_in_two_steps_is_not_ready_until_all_have_called_it),
+      cmocka_unit_test(a_call_that_only_checks_moves_nothing_and_finds_differences),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

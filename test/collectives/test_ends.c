@@ -39,7 +39,7 @@ static openreg_status reduce_bytes(rank *self, size_t count, uint64_t timeout_ns
 }
 
 static openreg_status pass(rank *self, bool is_send, int peer, size_t count, uint64_t timeout_ns) {
-  openreg_message message = {is_send, peer, OPENREG_DTYPE_UINT8, {self->memory, count}};
+  openreg_message message = {is_send, peer, OPENREG_DTYPE_UINT8, {self->memory, count}, false};
   return openreg_comm_exchange(self->comm, &message, 1, timeout_ns);
 }
 

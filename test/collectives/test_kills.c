@@ -138,7 +138,7 @@ static openreg_status run(rank *self, openreg_collective_kind kind, size_t count
 }
 
 static openreg_status pass(rank *self, bool is_send, int peer, size_t count, uint64_t timeout_ns) {
-  openreg_message message = {is_send, peer, OPENREG_DTYPE_UINT8, {self->memory, count}};
+  openreg_message message = {is_send, peer, OPENREG_DTYPE_UINT8, {self->memory, count}, false};
   return openreg_comm_exchange(self->comm, &message, 1, timeout_ns);
 }
 

@@ -25,6 +25,9 @@ bool copies_composites(std::string_view name);
 // Returns the index of the result that is a CPU tensor for arguments on any device, or -1.
 int host_result(std::string_view name);
 
+// Whether an operator writes to all of its first argument without reading it, such as zero_.
+bool overwrites_first_argument(std::string_view name);
+
 // Which arguments may be on the host although the operator runs on a device, as on CUDA.
 enum class HostArguments {
   kNothing,

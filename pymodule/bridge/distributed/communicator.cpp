@@ -10,6 +10,7 @@
 
 #include "distributed/multi_host_communicator.h"
 #include "distributed/polling_thread.h"
+#include "distributed/represented_communicator.h"
 
 namespace openreg {
 
@@ -172,6 +173,9 @@ void Communicator::note_wait(uint64_t number, c10::DeviceIndex device) {
 }
 
 CommunicatorPtr connect(const ConnectOptions &settings) {
+  if (represents_ranks()) {
+    return make_represented_communicator(settings.rank, settings.size);
+  }
   const auto store = c10::make_intrusive<c10d::PrefixStore>(settings.key, settings.store);
   const auto map = map_hosts(store, settings.rank, settings.size, settings.timeout);
   auto communicator = connect_local_ranks(store, map, settings);

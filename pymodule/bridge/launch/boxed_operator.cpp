@@ -10,6 +10,7 @@
 
 #include "compat/operator_names.h"
 #include "core/unsupported.h"
+#include "tensor/known_values.h"
 
 namespace openreg {
 
@@ -47,6 +48,26 @@ const std::string &public_name(const OperatorHandle &op) {
 
 } // namespace
 
+namespace {
+
+// Whether an operator does not read the arguments that it writes to.
+bool overwrites(const OperatorHandle &op) {
+  const auto &arguments = op.schema().arguments();
+  return overwrites_first_argument(op.schema().name()) ||
+         std::ranges::none_of(arguments, [](const c10::Argument &each) {
+           return each.alias_info() != nullptr && each.alias_info()->isWrite() && !each.is_out();
+         });
+}
+
+bool returns_values(const OperatorHandle &op) {
+  return std::ranges::any_of(op.schema().returns(), [](const c10::Argument &result) {
+    return result.type()->kind() != c10::TypeKind::TensorType &&
+           !result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+  });
+}
+
+} // namespace
+
 bool returns_object(const OperatorHandle &op) {
   return std::ranges::any_of(op.schema().returns(), [](const c10::Argument &result) {
     return result.type()->kind() == c10::TypeKind::ClassType;
@@ -65,8 +86,10 @@ BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_k
       returns_object_(returns_object(op)), fresh_results_(count_fresh_results(op)),
       traits_(kernel_traits(op)), is_dense_(kernel_key == c10::DispatchKey::CPU),
       is_copy_(!is_dense_ && copies_composites(name_)), is_view_(is_view(op)),
-      is_indexing_(has_data_dependent_size(name_)), can_queue_(false),
-      host_result_(host_result(name_)) {
+      is_indexing_(has_data_dependent_size(name_)), overwrites_(overwrites(op)),
+      needs_values_(false), can_queue_(false), host_result_(host_result(name_)) {
+  needs_values_ =
+      host_result_ >= 0 || returns_values(op) || (!is_indexing_ && depends_on_values(op));
   can_queue_ = is_dense_ && !is_copy_ && !is_view_ && host_result_ < 0 && can_be_queued(op);
   for (const auto &argument : op.schema().arguments()) {
     const auto *alias = argument.alias_info();
@@ -195,6 +218,9 @@ void BoxedOperator::queue(torch::jit::Stack *stack) {
 }
 
 void BoxedOperator::launch(Call &call, bool wants_queue) {
+  if (is_dry() && launch_dry(call)) [[unlikely]] {
+    return;
+  }
   if (openreg_captures_exist() && !is_view_ && is_capturing(call.device)) [[unlikely]] {
     capture(call);
     return;

@@ -3,6 +3,7 @@
 // A launch goes one of three ways (policy.h): it becomes a node of a graph (capture), is queued for
 // the stream's worker (try_queue), or runs on the calling thread (run_inline). The second and the
 // first need an output plan. boxed_operator.cpp has the ways; boxed_planning.cpp learns the plans.
+// In a dry run a launch may instead only make its results (dry_launch.cpp).
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -74,6 +75,12 @@ private:
   std::shared_ptr<OutputPlan> plan_from_placeholders(const Call &call) const;
   bool refresh_twins(Call &call) const;
 
+  bool launch_dry(Call &call);
+  std::shared_ptr<OutputPlan> plan_dry(Call &call);
+  void invent_results(Call &call);
+  bool needs_values(const Call &call) const;
+  bool has_mask_index(const Call &call) const;
+
   c10::OperatorHandle op_;
   const std::string &name_, &overload_; // of the schema, which lives as long as the operator
   bool is_blocked_;
@@ -82,12 +89,14 @@ private:
   bool returns_object_;
   size_t fresh_results_; // besides the arguments that it writes to
   KernelTraits traits_;
-  bool is_dense_;    // all tensor arguments are strided
-  bool is_copy_;     // of a composite tensor, between any two devices or a device and the host
-  bool is_view_;     // does not read memory
-  bool is_indexing_; // aten::index
-  bool can_queue_;   // unless arguments or results forbid it
-  int host_result_;  // index of the result that is a CPU tensor by contract; -1: none
+  bool is_dense_;     // all tensor arguments are strided
+  bool is_copy_;      // of a composite tensor, between any two devices or a device and the host
+  bool is_view_;      // does not read memory
+  bool is_indexing_;  // aten::index
+  bool overwrites_;   // it does not read the arguments that it writes to
+  bool needs_values_; // the values of its arguments decide what it returns
+  bool can_queue_;    // unless arguments or results forbid it
+  int host_result_;   // index of the result that is a CPU tensor by contract; -1: none
   c10::SmallVector<bool, 8> written_;
   std::vector<bool> by_value_; // OutputPlans::matters_by_value() of each argument
   LaunchCost cost_;

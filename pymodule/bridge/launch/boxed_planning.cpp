@@ -43,12 +43,15 @@ bool has_mask(const c10::IValue &indices) {
 
 } // namespace
 
+bool BoxedOperator::has_mask_index(const Call &call) const {
+  return is_indexing_ && has_mask(torch::jit::peek(*call.stack, 1, written_.size()));
+}
+
 // Makes the key under which a plan is stored. Returns false, with an empty key, if nothing can be
 // learned from such a launch.
 bool BoxedOperator::make_key(const Call &call, OutputPlans::Key &key) const {
   const auto is_composite_argument = [](const auto &each) { return is_composite(each.tensor); };
-  if ((is_indexing_ && has_mask(torch::jit::peek(*call.stack, 1, written_.size()))) ||
-      std::ranges::any_of(call.substituted, is_composite_argument) ||
+  if (has_mask_index(call) || std::ranges::any_of(call.substituted, is_composite_argument) ||
       !OutputPlans::make_key(*call.stack, by_value_, key)) {
     key.clear();
     return false;

@@ -15,6 +15,7 @@
 #include "compat/cuda_dtypes.h"
 #include "compat/result_type.h"
 #include "core/device_type.h"
+#include "tensor/known_values.h"
 
 namespace openreg {
 
@@ -229,6 +230,13 @@ bool ByDtype::Rule::run(torch::jit::Stack *stack) const {
   const auto row = find_row(widened_, dtype);
   if (row == widened_.end()) {
     return false;
+  }
+  if (is_dry()) [[unlikely]] { // a kernel that does not run makes no copies
+    Accesses accesses;
+    accesses.read_all(torch::jit::last(*stack, count));
+    if (accesses.are_skipped()) {
+      return false;
+    }
   }
   if (row->check != nullptr) {
     row->check(torch::jit::last(*stack, count));

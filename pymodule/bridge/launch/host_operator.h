@@ -10,6 +10,9 @@
 //
 // What the host kernel takes in memory is host memory. On the device the launch has the memory plan
 // of aten::thing.
+//
+// In a dry run the host kernel also gets meta tensors, to find out what it returns. So it must not
+// read their data.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>

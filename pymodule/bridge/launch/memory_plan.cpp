@@ -41,7 +41,7 @@ std::optional<MemoryPlan> plan_memory(const c10::OperatorHandle &op,
   return planner ? planner(op, arguments) : std::nullopt;
 }
 
-void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan) {
+void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan, bool may_be_larger) {
   const auto fresh = plan.fresh_results();
   if (memory.results.size() != fresh.size()) {
     return;
@@ -55,6 +55,7 @@ void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan) {
   }
   std::vector<MemoryEvent> events;
   std::unordered_map<int64_t, size_t> taken; // by block
+  std::vector<size_t> bytes(fresh.size());   // of the results
   int64_t block = 0;
   for (const auto event : memory.events) {
     if (event < 0) {
@@ -67,7 +68,9 @@ void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan) {
     }
     ++block;
     if (const auto found = result_of.find(block); found != result_of.end()) {
-      if (fresh[found->second]->bytes != static_cast<size_t>(event)) {
+      const auto needed = fresh[found->second]->bytes;
+      bytes[found->second] = static_cast<size_t>(event);
+      if (bytes[found->second] != needed && (!may_be_larger || bytes[found->second] < needed)) {
         return;
       }
       events.push_back({MemoryEvent::Kind::kResult, found->second});
@@ -75,6 +78,9 @@ void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan) {
       taken.emplace(block, taken.size());
       events.push_back({MemoryEvent::Kind::kTake, static_cast<size_t>(event)});
     }
+  }
+  if (may_be_larger) {
+    plan.set_result_bytes(bytes);
   }
   // Without events an inline launch allocates the results when the kernel does.
   const bool is_as_without_plan =

@@ -35,7 +35,8 @@ bool has_planner();
 std::optional<MemoryPlan> plan_memory(const c10::OperatorHandle &op,
                                       const torch::jit::Stack &arguments);
 
-// Adds a memory plan to an output plan, unless they disagree about the results.
-void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan);
+// Adds a memory plan to an output plan, unless they disagree about the results. A result that no
+// kernel writes may get a larger block than it needs, as on CUDA (`may_be_larger`).
+void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan, bool may_be_larger = false);
 
 } // namespace openreg

@@ -234,6 +234,13 @@ bool have_own_memory(const std::vector<PlannedReturn> &returns) {
 
 } // namespace
 
+at::Tensor make_planned(const PlannedTensor &planned, openreg_block *block) {
+  auto result =
+      make_tensor(make_storage(block, planned.bytes), c10::scalarTypeToTypeMeta(planned.dtype));
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(planned.sizes, planned.strides);
+  return result;
+}
+
 std::vector<const PlannedTensor *> OutputPlan::fresh_results() const {
   std::vector<const PlannedTensor *> fresh;
   for (const auto &each : returns) {
@@ -244,6 +251,17 @@ std::vector<const PlannedTensor *> OutputPlan::fresh_results() const {
     }
   }
   return fresh;
+}
+
+void OutputPlan::set_result_bytes(const std::vector<size_t> &bytes) {
+  auto next = bytes.begin();
+  for (auto &each : returns) {
+    for (auto &tensor : each.tensors) {
+      if (tensor.kind == PlannedTensor::Kind::kFresh) {
+        tensor.bytes = *next++;
+      }
+    }
+  }
 }
 
 std::vector<Block> OutputPlan::allocate(c10::DeviceIndex device) const {

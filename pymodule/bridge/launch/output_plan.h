@@ -61,6 +61,9 @@ struct MemoryEvent {
   size_t value;
 };
 
+// Makes such a tensor (kFresh, kEmpty) in a block, which it takes over.
+at::Tensor make_planned(const PlannedTensor &planned, openreg_block *block);
+
 struct OutputPlan {
   std::atomic<bool> can_be_queued{false};
   std::vector<PlannedReturn> returns;
@@ -70,6 +73,7 @@ struct OutputPlan {
 
   // The planned tensors of the kind kFresh, in order.
   std::vector<const PlannedTensor *> fresh_results() const;
+  void set_result_bytes(const std::vector<size_t> &bytes); // of each of these
 
   // Allocates so on the device's current stream. Returns the blocks of the fresh results, in order.
   std::vector<Block> allocate(c10::DeviceIndex device) const;

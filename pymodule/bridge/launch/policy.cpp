@@ -79,14 +79,16 @@ bool may_queue() {
   return !blocks && !InlineGuard::any();
 }
 
+bool depends_on_values(const c10::OperatorHandle &op) {
+  return op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+}
+
 // Operators of other libraries may have Python kernels, which a worker cannot run. The shapes of
 // the results must not depend on the content of the arguments. aten::index is tagged so, but its
 // shapes depend on content only with masks.
 bool can_be_queued(const c10::OperatorHandle &op) {
   const std::string &name = op.schema().name();
-  const bool depends_on_data =
-      op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  return !is_foreign(name) && (!depends_on_data || has_data_dependent_size(name));
+  return !is_foreign(name) && (!depends_on_values(op) || has_data_dependent_size(name));
 }
 
 bool is_idle(c10::DeviceIndex device) {

@@ -51,6 +51,9 @@ inline bool is_long(int64_t elements);
 // Whether this thread may queue launches now: rule 1.
 bool may_queue();
 
+// Whether the values of an operator's arguments decide the shapes of its results, or are returned.
+bool depends_on_values(const c10::OperatorHandle &op);
+
 // Whether launches of an operator can be queued, judged by its schema.
 bool can_be_queued(const c10::OperatorHandle &op);
 

@@ -128,9 +128,7 @@ private:
     }
     const bool is_fresh = planned.kind == PlannedTensor::Kind::kFresh;
     auto *block = is_fresh ? (next++)->release() : allocate_block(device_, planned.bytes);
-    auto result =
-        make_tensor(make_storage(block, planned.bytes), c10::scalarTypeToTypeMeta(planned.dtype));
-    result.unsafeGetTensorImpl()->set_sizes_and_strides(planned.sizes, planned.strides);
+    auto result = make_planned(planned, block);
     if (is_fresh) {
       reserve(planned.allocation, *block, planned.bytes);
     }

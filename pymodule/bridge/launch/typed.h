@@ -25,6 +25,7 @@
 #include "launch/kernel_registry.h"
 #include "launch/memory_plan.h"
 #include "launch/substitution.h"
+#include "tensor/known_values.h"
 
 namespace openreg {
 
@@ -201,7 +202,7 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
     auto placement = Placement::all();
     if constexpr (has_cpu_kernel<Op>) {
       const auto known = devices.placement(traits(), kResults);
-      if (!known.has_value() || (has_planner() && !traits().converts_arguments)) {
+      if (!known.has_value() || (has_planner() && !traits().converts_arguments) || is_dry()) {
         return launch_boxed(&BoxedOperator::run, args...);
       }
       placement = *known;

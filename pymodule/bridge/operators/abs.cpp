@@ -107,6 +107,9 @@ void abs_kernel(at::TensorIteratorBase &iterator) {
     return;
   }
   const auto device = iterator.device().index();
+  if (skip_kernel({iterator.tensor(1)}, {iterator.tensor(0)})) {
+    return;
+  }
   iterator.unsafe_replace_operand(0, kernel_address(iterator.data_ptr(0)));
   iterator.unsafe_replace_operand(1, kernel_address(iterator.data_ptr(1)));
   if (const InlineGuard guard(device, InlineGuard::kIfIdle); guard.is_held()) {

@@ -10,6 +10,7 @@
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/resize.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -23,6 +24,7 @@
 #include "streams/event_owner.h"
 #include "streams/sync_debug.h"
 #include "streams/observer.h"
+#include "tensor/known_values.h"
 
 namespace openreg {
 
@@ -289,9 +291,32 @@ void check_capturable(const at::Tensor &self, const at::Tensor &source,
               "tensor.pin_memory() or allocate the tensor with pin_memory=True.");
 }
 
+// In a dry run, host memory of more bytes is left as it is when unknown values are copied to it. If
+// nobody has written to it, it is zero as well, and takes no memory of the machine.
+constexpr size_t kZeroedBytes = size_t{16} << 20;
+
+// In a dry run: returns whether the copy is not made. A host that copies unknown values gets zeros.
+bool skip_copy(const at::Tensor &self, const at::Tensor &source) {
+  if (!self.is_cpu()) {
+    expanded(source, self); // checks the sizes
+    return skip_kernel({source}, {self});
+  }
+  if (is_known(source)) {
+    return false;
+  }
+  if (self.nbytes() <= kZeroedBytes) {
+    self.zero_();
+  }
+  record_unknown_read("aten::copy_", c10::str(self.numel(), " zeros"));
+  return true;
+}
+
 at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking) {
   check_copyable(self);
   check_copyable(source);
+  if (is_dry() && skip_copy(self, source)) [[unlikely]] {
+    return self;
+  }
   const CopyDevices devices(self, source);
   if (openreg_captures_exist()) [[unlikely]] {
     check_capturable(self, source, devices);
@@ -307,6 +332,10 @@ at::Tensor &copy_(at::Tensor &self, const at::Tensor &source, bool non_blocking)
 
 // Like a copy to the host, item() raises the device's pending error.
 at::Scalar item(const at::Tensor &self) {
+  if (is_dry() && !is_known(self)) [[unlikely]] {
+    record_unknown_read("aten::item", "0");
+    return at::zeros({}, at::device(at::kCPU).dtype(self.scalar_type())).item();
+  }
   note_sync(self.device().index());
   record_wait(self.device().index());
   const MemoryNote note(self, MemoryNote::kToNumber);

@@ -14,6 +14,7 @@
 #include "launch/by_dtype.h"
 #include "launch/argument_devices.h"
 #include "streams/inline_guard.h"
+#include "tensor/known_values.h"
 #include "amp/amp.h"
 
 namespace openreg {
@@ -71,6 +72,17 @@ struct DenseGradient {
   int64_t count;
 };
 
+// In a dry run: whether the gradients are left as they are. Those without known values are finite,
+// so found_inf stays what it is.
+bool skip_unscaling(at::TensorList gradients, const at::Tensor &inverse_scale) {
+  Accesses accesses;
+  accesses.read(inverse_scale);
+  for (const auto &gradient : gradients) {
+    accesses.read(gradient);
+  }
+  return accesses.are_skipped();
+}
+
 // One launch for all gradients of a device.
 void non_finite_check_and_unscale_(at::TensorList gradients, at::Tensor &found_inf,
                                    const at::Tensor &inverse_scale) {
@@ -100,6 +112,9 @@ void non_finite_check_and_unscale_(at::TensorList gradients, at::Tensor &found_i
     all.push_back(
         {unscale_of(dense.scalar_type()), kernel_address(dense.mutable_data_ptr()), dense.numel()});
   }
+  if (is_dry() && skip_unscaling(gradients, inverse_scale)) [[unlikely]] {
+    return;
+  }
   run_on_stream(device, [all = std::move(all), scale, found] {
     for (const auto &each : all) {
       each.unscale(each.data, each.count, *scale, found);
@@ -122,6 +137,9 @@ at::Tensor &update_scale_(at::Tensor &scale, at::Tensor &growth_tracker,
   devices.check(scale);
   devices.check(growth_tracker);
   devices.check(found_inf);
+  if (skip_kernel({scale, growth_tracker, found_inf}, {scale, growth_tracker})) {
+    return scale;
+  }
   run_on_stream(devices.index(), [=] {
     openreg_amp_update_scale(current, tracker, *found, growth_factor, backoff_factor,
                              static_cast<int>(growth_interval));

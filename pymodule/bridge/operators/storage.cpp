@@ -9,6 +9,7 @@
 #include "core/registration.h"
 #include "streams/inline_guard.h"
 #include "tensor/device_tensor.h"
+#include "tensor/known_values.h"
 
 namespace openreg {
 
@@ -91,11 +92,14 @@ at::Tensor lazy_clone(const at::Tensor &self) {
   const auto &source = self.storage();
   const auto device = self.device().index();
   auto *block = allocate_block(device, source.nbytes());
-  auto storage = make_storage(block, source.nbytes());
-  run_on_stream(device, [to = block->address, from = source.data(), bytes = source.nbytes()] {
-    openreg_copy(to, from, bytes);
-  });
-  return at::detail::make_tensor<DeviceTensor>(std::move(storage), *self.unsafeGetTensorImpl());
+  auto clone = at::detail::make_tensor<DeviceTensor>(make_storage(block, source.nbytes()),
+                                                     *self.unsafeGetTensorImpl());
+  if (!skip_kernel({self}, {clone})) {
+    run_on_stream(device, [to = block->address, from = source.data(), bytes = source.nbytes()] {
+      openreg_copy(to, from, bytes);
+    });
+  }
+  return clone;
 }
 
 // Module.to() calls this before it replaces a parameter's data in place. Strided tensors on the

@@ -7,6 +7,7 @@
 namespace openreg {
 
 void define_compile(pybind11::module &module);    // compiled kernels, called by address
+void define_dry(pybind11::module &module);        // dry runs
 void define_graphs(pybind11::module &module);     // torch.cuda.CUDAGraph
 void define_ipc(pybind11::module &module);        // storages and events of other processes
 void define_ledger(pybind11::module &module);     // what `openreg smi` shows

@@ -126,6 +126,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("default_generator", &default_generator);
 
   define_compile(module);
+  define_dry(module);
   define_memory(module);
   define_plans(module);
   define_pools(module);

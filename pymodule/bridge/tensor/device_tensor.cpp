@@ -11,6 +11,7 @@
 #include "streams/current.h"
 #include "streams/inline_guard.h"
 #include "streams/observer.h"
+#include "tensor/known_values.h"
 
 namespace openreg {
 
@@ -387,7 +388,9 @@ void resize_storage(c10::StorageImpl &storage, size_t bytes) {
                     std::min(bytes, storage.nbytes()), bytes);
   });
   if (previous != nullptr) {
-    run_on_stream(device, copy);
+    if (!skip_move(*previous, *block, std::min(bytes, storage.nbytes()))) {
+      run_on_stream(device, copy);
+    }
     const auto stream = current_stream(device);
     if (stream != previous->stream) { // on its own stream, freed memory is reused in order anyway
       check(openreg_block_record_stream(previous, stream));

@@ -29,7 +29,11 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 # The options that set environment variables.
 _OPTIONS = variables.options("run")
 
-WITH_VALUE = {option.flag for option in _OPTIONS} | {"--ranks", "--grace"}
+WITH_VALUE = {option.flag for option in _OPTIONS if option.placeholder} | {
+    "--ranks",
+    "--grace",
+    "--represent",
+}
 
 # ---- arguments -----------------------------------------------------------------------------------
 
@@ -63,6 +67,13 @@ def _number_of_ranks(text: str) -> int:
     return int(text)
 
 
+def _list_of_ranks(text: str) -> str:
+    words = text.split(",")
+    if not all(word.isascii() and word.isdecimal() for word in words):
+        raise argparse.ArgumentTypeError(f"{text}: expected ranks such as 0 or 0,7")
+    return text
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -77,11 +88,13 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the options before the command."""
     made = make_parser("openreg run", _DESCRIPTION, _STATUSES, usage=_USAGE, examples=_EXAMPLES)
     for option in _OPTIONS:
+        value: dict[str, str] = (
+            {"metavar": option.placeholder}
+            if option.placeholder
+            else {"action": "store_const", "const": "1"}
+        )
         made.add_argument(
-            option.flag,
-            dest=option.variable.name,
-            metavar=option.placeholder,
-            help=option.variable.help,
+            option.flag, dest=option.variable.name, help=option.variable.help, **value
         )
     of_ranks = made.add_argument_group("several processes (ranks), with the variables of torchrun")
     of_ranks.add_argument(
@@ -89,6 +102,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         type=_number_of_ranks,
         help="number of processes; also the number of devices, unless --devices is given",
+    )
+    of_ranks.add_argument(
+        "--represent",
+        metavar="RANK[,RANK...]",
+        type=_list_of_ranks,
+        help="with --dry: run only these ranks; each counts as all others of its groups",
     )
     of_ranks.add_argument(
         "--prefix", action="store_true", help="print the rank in front of each line of output"
@@ -114,10 +133,21 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], ranks.Job | None, 
         made.error("expected a COMMAND")
     if command == ["-m"]:
         made.error("expected a module after -m")
-    count, prefix, grace = (chosen.pop(name) for name in ("ranks", "prefix", "grace"))
-    if count is None and (prefix or grace is not None):
-        made.error(f"argument {'--prefix' if prefix else '--grace'}: requires --ranks")
-    job = None if count is None else ranks.Job(count, prefix, 30.0 if grace is None else grace)
+    count, prefix, grace, represented = (
+        chosen.pop(name) for name in ("ranks", "prefix", "grace", "represent")
+    )
+    if count is None and (prefix or grace is not None or represented):
+        option = "--prefix" if prefix else "--represent" if represented else "--grace"
+        made.error(f"argument {option}: requires --ranks")
+    if represented and (chosen["OPENREG_DRY_RUN"] or os.environ.get("OPENREG_DRY_RUN")) != "1":
+        made.error("argument --represent: requires --dry")
+    if represented and max(map(int, represented.split(","))) >= count:
+        made.error(f"argument --represent: {represented}: expected ranks from 0 to {count - 1}")
+    job = (
+        None
+        if count is None
+        else ranks.Job(count, prefix, 30.0 if grace is None else grace, represented or "")
+    )
     return {name: value for name, value in chosen.items() if value is not None}, job, command
 
 
@@ -177,6 +207,9 @@ def environment_of(chosen: dict[str, str]) -> dict[str, str]:
             WRONG_ARGUMENTS, variables.rejection("OPENREG_DEVICE_TYPE", device_type)
         )
     environment = with_programs(os.environ) | {"OPENREG_DEVICE_TYPE": device_type} | chosen
+    if environment.get("OPENREG_DRY_RUN") == "1":
+        # Another dry run at the same time has devices of its own.
+        environment.setdefault("OPENREG_GROUP", f"dry-{os.getpid()}")
     add_folders(environment)
     return environment
 

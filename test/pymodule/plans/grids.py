@@ -217,6 +217,21 @@ def normalizations() -> Calls:
                 )
 
 
+def recurrent_cells() -> Calls:
+    for dtype, batch, hidden in itertools.product(("float32", "float16"), (1, 7, 64), (5, 256)):
+        state = f"{dtype}[{batch},{hidden}]"
+        for cell, gates, states in (("lstm", 4, 4), ("gru", 3, 5)):
+            inputs = " ".join([f"{dtype}[{batch},{gates * hidden}]"] * 2)
+            biases = " ".join([f"{dtype}[{gates * hidden}]"] * 2)
+            yield f"aten::_thnn_fused_{cell}_cell", f"{inputs} {state} {biases}"
+            yield f"aten::_thnn_fused_{cell}_cell", f"{inputs} {state}"
+            workspace = f"{dtype}[{batch},{states * hidden}]"
+            arguments = f"{state} {state} {state} {state}" if cell == "lstm" else state
+            name = f"_thnn_fused_{cell}_cell_backward" + ("_impl" if cell == "lstm" else "")
+            for has_bias in (True, False):
+                yield f"aten::{name}", f"{arguments} {workspace} {has_bias}"
+
+
 def batch_norms() -> Calls:
     for dtype, (samples, channels, size) in itertools.product(
         ("float32", "bfloat16"),
@@ -232,6 +247,13 @@ def batch_norms() -> Calls:
         yield "aten::native_batch_norm", f"{x} {' '.join([weight] * 4)} True 0.1 1e-5"
         more = "True 1e-5 [True,True,True]"
         yield "aten::native_batch_norm_backward", f"{x} {x} {' '.join([weight] * 5)} {more}"
+        planes = f"{dtype}[{sizes}]"
+        masks = ("[True,True,True]", "[False,True,True]", "[True,False,False]")
+        for mask in masks if size and channels > 1 else ():
+            yield (
+                "aten::native_batch_norm_backward",
+                f"{planes} {planes} {' '.join([weight] * 5)} True 1e-5 {mask}",
+            )
 
 
 def products() -> Calls:
@@ -331,6 +353,6 @@ FAMILIES = {
     each.__name__: each
     for each in (
         *(reductions, distances, attention, embeddings, indexing, sorts, scans, softmaxes),
-        *(normalizations, batch_norms, products, copies, losses, convolutions, lists),
+        *(normalizations, recurrent_cells, batch_norms, products, copies, losses, convolutions, lists),
     )
 }

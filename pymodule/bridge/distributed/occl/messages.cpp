@@ -11,7 +11,7 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::send(Tensors &tensors, int rank, int
   check_rank("send", rank, size_);
   const auto title = c10::str("send ", rank_, "->", rank);
   Request request{c10d::OpType::SEND, title, "send", true, kUnset, tensors, {}};
-  request.messages.push_back({true, rank, dtype_of(tensor), input_buffer(tensor)});
+  request.messages.push_back({true, rank, dtype_of(tensor), input_buffer(tensor), false});
   return submit(std::move(request));
 }
 
@@ -21,7 +21,7 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::recv(Tensors &tensors, int rank, int
   check_rank("recv", rank, size_);
   const auto title = c10::str("recv ", rank_, "<-", rank);
   Request request{c10d::OpType::RECV, title, "recv", true, kUnset, {}, tensors};
-  request.messages.push_back({false, rank, dtype_of(tensor), output_buffer(tensor)});
+  request.messages.push_back({false, rank, dtype_of(tensor), output_buffer(tensor), false});
   request.source = rank;
   return submit(std::move(request));
 }

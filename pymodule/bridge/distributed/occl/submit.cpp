@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "launch/policy.h"
+#include "distributed/represented_communicator.h"
 #include "streams/inline_guard.h"
+#include "tensor/known_values.h"
 
 namespace openreg {
 
@@ -64,6 +66,32 @@ void copy_on(c10::DeviceIndex device, int stream,
   for (const auto &[to, from] : copies) {
     to.copy_(from, true);
   }
+}
+
+// In a dry run: whether the request moves no data. Sets which of its outputs are known then. Each
+// rank decides by its own tensors, as all ranks usually have the same ones.
+bool skip_data(c10::ArrayRef<at::Tensor> reads, c10::ArrayRef<at::Tensor> writes,
+               c10::ArrayRef<std::pair<at::Tensor, at::Tensor>> copies, bool is_received) {
+  Accesses accesses;
+  for (const auto &tensor : reads) {
+    accesses.read(tensor);
+  }
+  for (const auto &tensor : writes) {
+    accesses.overwrite(tensor);
+  }
+  const bool is_skipped = accesses.are_skipped() || is_received;
+  const auto note = [&](const at::Tensor &written) {
+    if (is_skipped) {
+      set_known(written, false);
+    } else {
+      note_overwritten(written);
+    }
+  };
+  std::ranges::for_each(writes, note);
+  for (const auto &[to, from] : copies) {
+    note(from);
+  }
+  return is_skipped;
 }
 
 } // namespace
@@ -196,6 +224,17 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::queue(Request request, StackPtr stac
   }
   const auto extra = ephemeral_timeout_->take();
   request.timeout += extra.time;
+  if (is_dry() && skip_data(request.is_coalesced ? request.reads : request.inputs,
+                            request.is_coalesced ? request.writes : request.outputs, request.copies,
+                            /*is_received=*/represents_ranks() && !request.messages.empty()))
+      [[unlikely]] {
+    for (auto &collective : request.collectives) {
+      collective.call.only_checks = true;
+    }
+    for (auto &message : request.messages) {
+      message.only_checks = true;
+    }
+  }
   auto &connection = connection_on(request.device);
   const auto stream = choose_stream(connection, request);
   const auto communicator = choose_communicator(connection, request);

@@ -104,7 +104,7 @@ Tensor scores_of(const Attention &attention, const Tensor &query, const Tensor &
 
 // Returns what dropout multiplies the weights by: 0 or 1 / (1 - p).
 Tensor dropout_factor(const Attention &attention, const Tensor &weights) {
-  if (attention.dropout == 1) {
+  if (attention.dropout == 1 || weights.is_meta()) {
     return at::zeros_like(weights);
   }
   constexpr openreg_grid kGrid{132, 2048}; // of the random words; the same for every device

@@ -62,6 +62,9 @@ openreg_philox position_of(const Scalar &seed, const Scalar &offset, const Scala
 
 Tensor state_of(openreg_philox position, const Tensor &query) {
   auto state = at::empty({2}, query.options().dtype(at::kUInt64));
+  if (state.is_meta()) {
+    return state;
+  }
   auto *numbers = state.mutable_data_ptr<uint64_t>();
   numbers[0] = position.seed;
   numbers[1] = position.offset;
@@ -69,6 +72,9 @@ Tensor state_of(openreg_philox position, const Tensor &query) {
 }
 
 openreg_philox words_of_state(double dropout, const Tensor &state) {
+  if (state.is_meta()) {
+    return {0, 0};
+  }
   const auto *numbers = state.const_data_ptr<uint64_t>();
   return dropout > 0 ? own_words({numbers[0], numbers[1]}) : openreg_philox{0, 0};
 }
@@ -82,9 +88,10 @@ std::pair<Tensor, Tensor> unused_position(double dropout, const Tensor &query) {
 }
 
 openreg_philox words_of_position(double dropout, const Tensor &seed, const Tensor &offset) {
-  return dropout > 0 ? own_words({static_cast<uint64_t>(*seed.const_data_ptr<int64_t>()),
-                                  static_cast<uint64_t>(*offset.const_data_ptr<int64_t>())})
-                     : openreg_philox{0, 0};
+  return dropout > 0 && !seed.is_meta()
+             ? own_words({static_cast<uint64_t>(*seed.const_data_ptr<int64_t>()),
+                          static_cast<uint64_t>(*offset.const_data_ptr<int64_t>())})
+             : openreg_philox{0, 0};
 }
 
 std::pair<Tensor, Tensor> position_tensors(const PhiloxOffset &position, const Tensor &query) {

@@ -48,6 +48,9 @@ OptionalInt to_int(const OptionalSymInt &number) {
 void attend_all(const Sequences &sequences, const Attention &attention, const AttentionMask &mask,
                 const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &output,
                 const OptionalTensor &logsumexp, bool is_packed) {
+  if (query.is_meta()) {
+    return;
+  }
   for (int64_t i = 0; i < sequences.size(); ++i) {
     const auto queries = sequences.queries(query, i), keys = sequences.keys(key, i);
     const auto length = queries.size(2);
@@ -73,6 +76,9 @@ AttentionGradients all_gradients(const Sequences &sequences, const Attention &at
                          at::zeros_like(key, at::MemoryFormat::Contiguous),
                          at::zeros_like(value, at::MemoryFormat::Contiguous),
                          wants_bias ? at::zeros_like(*mask.bias) : Tensor()};
+  if (query.is_meta()) {
+    return all;
+  }
   for (int64_t i = 0; i < sequences.size(); ++i) {
     const auto queries = sequences.queries(query, i), keys = sequences.keys(key, i);
     const auto length = queries.size(2);

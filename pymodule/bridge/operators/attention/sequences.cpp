@@ -17,7 +17,7 @@ namespace {
 using at::Tensor;
 
 std::vector<int64_t> numbers_of(const std::optional<Tensor> &tensor) {
-  if (!is_given(tensor)) {
+  if (!is_given(tensor) || tensor->is_meta()) {
     return {};
   }
   const auto wide = tensor->to(at::kLong).contiguous();

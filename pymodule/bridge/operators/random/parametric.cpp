@@ -41,6 +41,9 @@ at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &gener
     const auto n = count_of(parameter);
     auto *elements = target(result);
     const auto begin = numbers.reserve(words);
+    if (skip_kernel({parameter}, {result})) {
+      return result;
+    }
     draw_on_stream(parameter.device().index(), n, [=] {
       const auto philox = begin.begin();
       fill_in_shares(n, [&](openreg_share share) { draw(type, n, elements, share, philox); });
@@ -137,12 +140,14 @@ at::Tensor &rrelu_with_noise_out(const at::Tensor &self, at::Tensor &noise, cons
   const auto n = count_of(self);
   const void *x = source(input);
   void *slopes = target(drawn), *rectified = target(result);
-  draw_on_stream(self.device().index(), n, [=, from = lower.toDouble(), to = upper.toDouble()] {
-    const auto philox = words.begin();
-    fill_in_shares(n, [&](openreg_share share) {
-      openreg_rrelu(type, n, x, slopes, rectified, share, philox, grid, from, to);
+  if (!skip_kernel({input}, {drawn, result})) {
+    draw_on_stream(self.device().index(), n, [=, from = lower.toDouble(), to = upper.toDouble()] {
+      const auto philox = words.begin();
+      fill_in_shares(n, [&](openreg_share share) {
+        openreg_rrelu(type, n, x, slopes, rectified, share, philox, grid, from, to);
+      });
     });
-  });
+  }
   if (!drawn.is_same(noise)) {
     noise.copy_(drawn);
   }

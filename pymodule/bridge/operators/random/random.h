@@ -13,6 +13,7 @@
 #include "operators/random/torch_generator.h"
 #include "streams/inline_guard.h"
 #include "generator/generator.h"
+#include "tensor/known_values.h"
 
 namespace openreg {
 
@@ -84,6 +85,9 @@ void fill_random(const at::Tensor &tensor, const OptionalGenerator &generator, c
   const auto output = kept.get();
   const auto grid = grid_of(tensor.device());
   const auto begin = source.reserve(words(&output, grid));
+  if (skip_kernel({}, {tensor})) {
+    return;
+  }
   const auto n = static_cast<uint64_t>(tensor.numel());
   draw_on_stream(tensor.device().index(), n, [=] {
     const auto target = kept.get();

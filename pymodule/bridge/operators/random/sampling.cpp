@@ -47,6 +47,9 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor &input, doubl
   const auto words =
       generator_for(std::nullopt, input.device()).reserve(openreg_dropout_words(n, grid));
   const auto run = [&](const at::Tensor &from, const at::Tensor &to, const at::Tensor &kept) {
+    if (skip_kernel({from}, {to, kept})) {
+      return;
+    }
     const auto *x = kernel_address(from.const_data_ptr());
     auto *dropped = kernel_address(to.mutable_data_ptr());
     auto *keeps = static_cast<bool *>(kernel_address(kept.mutable_data_ptr()));
@@ -98,13 +101,15 @@ at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out
   const auto length = static_cast<uint64_t>(n);
   const auto words = source.reserve(openreg_randperm_words(length, grid));
   auto *drawn = static_cast<int64_t *>(kernel_address(permutation.mutable_data_ptr()));
-  draw_on_stream(out.device().index(), length, [=] {
-    return openreg_randperm(drawn, length, words.begin(), grid)
-               ? OPENREG_OK
-               : openreg_fail(OPENREG_OUT_OF_MEMORY,
-                              "openreg: out of host memory: cannot permute %llu elements",
-                              static_cast<unsigned long long>(length));
-  });
+  if (!skip_kernel({}, {permutation})) {
+    draw_on_stream(out.device().index(), length, [=] {
+      return openreg_randperm(drawn, length, words.begin(), grid)
+                 ? OPENREG_OK
+                 : openreg_fail(OPENREG_OUT_OF_MEMORY,
+                                "openreg: out of host memory: cannot permute %llu elements",
+                                static_cast<unsigned long long>(length));
+    });
+  }
   if (!direct) {
     out.copy_(permutation);
   }
@@ -133,6 +138,9 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
   const auto words = generator_for(generator, weights.device())
                          .reserve(openreg_multinomial_words(static_cast<uint64_t>(rows),
                                                             static_cast<uint64_t>(samples)));
+  if (skip_kernel({scaled, sums}, {result})) {
+    return result;
+  }
   draw_on_stream(weights.device().index(), static_cast<uint64_t>(rows * samples),
                  [=, drawn = static_cast<int64_t *>(kernel_address(result.mutable_data_ptr())),
                   type = random_type(sums, "multinomial_kernel_cuda"),

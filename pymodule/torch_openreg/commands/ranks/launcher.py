@@ -31,6 +31,12 @@ class Job(NamedTuple):
     size: int  # number of ranks
     prefix: bool  # whether lines of output start with the rank
     grace: float  # seconds from SIGTERM to SIGKILL
+    represented: str  # ranks to run, such as "0,7", which stand for the others; "": all ranks run
+
+    @property
+    def running(self) -> list[int]:
+        """The ranks that run."""
+        return [int(rank) for rank in self.represented.split(",") if rank] or list(range(self.size))
 
 
 class Ranks:
@@ -84,7 +90,7 @@ class Ranks:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
-        for rank in range(self._job.size):
+        for rank in self._job.running:
             pipes = self._output.open() if self._output else None
             process = os.fork()
             if process == 0:
@@ -134,7 +140,7 @@ class Ranks:
             "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_USE_AGENT_STORE": str(self._serves_store),
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-        }
+        } | ({"OPENREG_DRY_REPRESENT": self._job.represented} if self._job.represented else {})
 
     def report(self, text: str) -> bool:
         """In a rank: send the traceback of an uncaught exception to the launcher.

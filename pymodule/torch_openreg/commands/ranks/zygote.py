@@ -7,7 +7,7 @@ and shares the memory of everything that was imported.
 The zygote also serves the ranks' store, as torchrun does. Its socket exists before the ranks do, so
 no rank waits for another, and the port cannot be taken by another process.
 
-`start` in ``__init__.py`` runs this file. Its arguments are the three fields of the job, then the
+`start` in ``__init__.py`` runs this file. Its arguments are the four fields of the job, then the
 arguments of ``python``.
 """
 
@@ -74,13 +74,14 @@ def _serve_store(listener: socket.socket) -> object:
 
 def main() -> None:
     """Start the ranks; in one of them, run the program."""
-    count, prefix, grace, *arguments = sys.argv[1:]
+    count, prefix, grace, represented, *arguments = sys.argv[1:]
     mask = signals.block_signals()
     _import_pytorch(arguments, int(count))
     _end_by_signals()
     gc.collect()
     gc.freeze()  # the ranks' collections then skip the shared objects
-    ranks = launcher.Ranks(launcher.Job(int(count), prefix == "True", float(grace)), mask)
+    job = launcher.Job(int(count), prefix == "True", float(grace), represented)
+    ranks = launcher.Ranks(job, mask)
     with warnings.catch_warnings():
         # Python warns about threads: numpy's pool, with OMP_NUM_THREADS. numpy restarts it in a
         # fork.

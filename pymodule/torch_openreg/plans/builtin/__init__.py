@@ -28,6 +28,7 @@ from . import (  # noqa: F401 - their import registers the operators
     losses,
     normalization,
     products,
+    recurrent,
     reductions,
     scan,
     softmax,

@@ -1,0 +1,205 @@
+// Launches in a dry run (tensor/known_values.h).
+//
+// A launch whose kernel may run goes on as always. Any other launch makes its results and takes the
+// memory of its memory plan, and runs nothing. What the results are like, PyTorch's meta function
+// of the operator says, once for each signature.
+//
+// If the values of unknown arguments decide the shapes of the results, or are the results, the
+// kernel runs on zeros (invent_results).
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "launch/boxed_operator.h"
+#include "launch/meta_plan.h"
+#include "launch/placeholder_inputs.h"
+#include "streams/inline_guard.h"
+#include "tensor/composite.h"
+#include "tensor/known_values.h"
+
+namespace openreg {
+
+namespace {
+
+// A kernel that reads so little runs without a look at the size of its results.
+constexpr size_t kSmallBytes = 4096;
+
+// An operator without a meta function may run on zeros if its tensors have at most so many bytes.
+constexpr size_t kPlaceholderBytes = size_t{256} << 20;
+
+// Counts of tokens for each expert: aten::histc and aten::bincount of `count` values.
+at::Tensor even_counts(int64_t count, int64_t bins, at::ScalarType dtype) {
+  auto counts = at::full({bins}, count / bins, at::device(at::kCPU).dtype(at::kLong));
+  auto *numbers = counts.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < count % bins; ++i) {
+    ++numbers[i];
+  }
+  return counts.to(dtype);
+}
+
+std::string describe(const c10::IValue &value) {
+  if (value.isTensor()) {
+    return value.toTensor().defined() ? c10::str("a tensor of size ", value.toTensor().sizes())
+                                      : "nothing";
+  }
+  return c10::str(value);
+}
+
+} // namespace
+
+bool BoxedOperator::needs_values(const Call &call) const {
+  return needs_values_ || has_mask_index(call);
+}
+
+// Returns false if the kernel runs.
+bool BoxedOperator::launch_dry(Call &call) {
+  const auto is_composite_argument = [](const auto &each) { return is_composite(each.tensor); };
+  if (is_view_ || is_copy_ || !is_dense_ ||
+      std::ranges::any_of(call.substituted, is_composite_argument)) {
+    return false;
+  }
+  Accesses accesses;
+  for (const auto &each : call.substituted) {
+    if (each.written && overwrites_) {
+      accesses.overwrite(each.tensor);
+    } else {
+      accesses.read(each.tensor);
+    }
+  }
+  const bool is_count =
+      dry_run().routes_evenly && (name_ == "aten::histc" || name_ == "aten::bincount");
+  if (needs_values(call) || (is_count && accesses.have_unknown())) {
+    if (accesses.have_unknown()) {
+      invent_results(call);
+    }
+    return accesses.have_unknown();
+  }
+  const auto overwrite_all = [&] {
+    for (const auto &each : call.substituted) {
+      if (each.written && overwrites_) {
+        note_overwritten(each.tensor);
+      }
+    }
+  };
+  if (!accesses.have_unknown() && accesses.bytes() <= kSmallBytes) {
+    overwrite_all();
+    return false;
+  }
+  const auto plan = plan_dry(call);
+  const auto fresh = plan->fresh_results();
+  size_t bytes = 0;
+  for (const auto *each : fresh) {
+    bytes += each->bytes;
+  }
+  if (!accesses.are_skipped(bytes)) {
+    overwrite_all();
+    return false;
+  }
+  auto blocks = plan->allocate(call.device);
+  auto next = blocks.begin();
+  const auto make = [&](const PlannedTensor &planned) {
+    switch (planned.kind) {
+    case PlannedTensor::Kind::kUndefined:
+      return at::Tensor();
+    case PlannedTensor::Kind::kArgument:
+      return call.substituted[planned.argument].tensor;
+    case PlannedTensor::Kind::kEmpty:
+      return make_planned(planned, allocate_block(call.device, 0));
+    default:
+      auto made = make_planned(planned, (next++)->release());
+      set_known(made, false);
+      return made;
+    }
+  };
+  torch::jit::drop(*call.stack, written_.size());
+  for (const auto &planned : plan->returns) {
+    c10::List<at::Tensor> tensors;
+    for (const auto &each : planned.tensors) {
+      tensors.push_back(make(each));
+    }
+    call.stack->push_back(planned.is_list ? c10::IValue(tensors) : c10::IValue(tensors.get(0)));
+  }
+  for (const auto &each : call.substituted) {
+    if (each.written) {
+      set_known(each.tensor, false);
+    }
+  }
+  return true;
+}
+
+// Returns the plan of a launch that may not run. It is kept apart from plans of launches that ran.
+std::shared_ptr<OutputPlan> BoxedOperator::plan_dry(Call &call) {
+  OutputPlans::Key key;
+  const bool is_learned = make_key(call, key);
+  if (is_learned) {
+    key.push_back('d');
+    if (auto plan = plans_.find(key)) {
+      return plan;
+    }
+  }
+  auto plan = plan_from_meta(op_, *call.stack, call.substituted);
+  const auto memory =
+      has_planner() ? plan_memory(op_, device_arguments(call)) : std::optional<MemoryPlan>();
+  const bool shares_code = traits_.memory == KernelMemory::kAsOnCuda && !is_foreign(name_);
+  if (plan == nullptr || (!memory.has_value() && shares_code)) {
+    size_t bytes = 0;
+    for (const auto &each : call.substituted) {
+      bytes += each.tensor.nbytes();
+    }
+    const bool is_small = bytes <= kPlaceholderBytes;
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        is_small || plan != nullptr, "openreg: a dry run cannot tell what '", name_,
+        "' returns: it has no meta function. Register one with torch.library.register_fake.");
+    if (is_small) { // what the kernel takes is what CUDA's takes if they share code
+      plan = plan_from_placeholders(call);
+      if (!shares_code) {
+        plan->events.clear();
+      }
+    }
+  }
+  if (refresh_twins(call)) { // planning resized an argument, so the key is another
+    return plan_dry(call);
+  }
+  if (memory.has_value()) {
+    add_memory_plan(*memory, *plan, /*may_be_larger=*/true);
+  }
+  if (is_learned) {
+    plans_.learn(std::move(key), plan);
+  }
+  return plan;
+}
+
+// Replaces the arguments by what the kernel returns for zeros, and records that.
+void BoxedOperator::invent_results(Call &call) {
+  PlaceholderInputs placeholders(0);
+  SubstitutedList substituted;
+  for (const auto &each : call.substituted) {
+    substituted.push_back({each.tensor, placeholders.of(each.twin), each.written});
+  }
+  torch::jit::Stack stack;
+  for (const auto &value : torch::jit::last(*call.stack, written_.size())) {
+    stack.push_back(placeholders.in(value));
+  }
+  const bool is_bincount = name_ == "aten::bincount";
+  if (dry_run().routes_evenly && (is_bincount || name_ == "aten::histc") && overload_.empty()) {
+    const auto values = stack[0].toTensor();
+    const auto bins = std::max<int64_t>(stack[is_bincount ? 2 : 1].toInt(), 1);
+    stack = {even_counts(values.numel(), bins, is_bincount ? at::kLong : values.scalar_type())};
+  } else {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const AllocatorOverride to_host;
+    op_.redispatchBoxed(kCpuKernel, &stack);
+  }
+  record_unknown_read(name_.c_str(), stack.empty() ? "nothing" : describe(stack.front()));
+  torch::jit::drop(*call.stack, written_.size());
+  call.stack->insert(call.stack->end(), stack.begin(), stack.end());
+  stack.clear();
+  const InlineGuard guard(call.device);
+  return_results(call.stack, op_.schema().returns().size(), host_result_, substituted, call.device);
+}
+
+} // namespace openreg

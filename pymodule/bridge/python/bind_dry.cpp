@@ -1,0 +1,35 @@
+// Python's interface to dry runs. Conversions only.
+
+#include "python/bind.h"
+
+#include <utility>
+
+#include "tensor/known_values.h"
+
+namespace py = pybind11;
+
+namespace openreg {
+
+namespace {
+
+void start(size_t known_bytes, bool routes_evenly, py::object record_read) {
+  auto *const record =
+      new py::object(std::move(record_read)); // at exit there may be no interpreter
+  start_dry_run({.known_bytes = known_bytes,
+                 .record_read =
+                     [record](const char *operator_name, const std::string &value) {
+                       const py::gil_scoped_acquire gil;
+                       (*record)(operator_name, value);
+                     },
+                 .routes_evenly = routes_evenly});
+}
+
+} // namespace
+
+void define_dry(py::module &module) {
+  module.def("start_dry_run", &start);
+  module.def("is_dry", &is_dry);
+  module.def("is_known", &is_known);
+}
+
+} // namespace openreg

@@ -1,0 +1,108 @@
+#include "tensor/known_values.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace openreg {
+
+namespace {
+
+constexpr uint32_t kUnknown = 1; // in openreg_block::user_flags
+
+// Never freed: it may hold a Python object.
+DryRun &the_dry_run() {
+  static auto *run = new DryRun();
+  return *run;
+}
+
+// The flags of a tensor's block; null if its memory is no block of a device.
+uint32_t *flags_of(const at::Tensor &tensor) {
+  if (!tensor.defined() || tensor.device().type() != kDeviceType || !tensor.has_storage()) {
+    return nullptr;
+  }
+  const auto &pointer = tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
+  return owns_block(pointer) && pointer.get_context() != nullptr ? &block_of(pointer)->user_flags
+                                                                 : nullptr;
+}
+
+} // namespace
+
+void start_dry_run(DryRun dry_run) {
+  the_dry_run() = std::move(dry_run);
+  dry_run_exists.store(true, std::memory_order_relaxed);
+}
+
+const DryRun &dry_run() {
+  return the_dry_run();
+}
+
+bool is_known(const at::Tensor &tensor) {
+  auto *flags = flags_of(tensor);
+  return flags == nullptr || std::atomic_ref(*flags).load(std::memory_order_relaxed) == 0;
+}
+
+void set_known(const at::Tensor &tensor, bool known) {
+  if (auto *flags = flags_of(tensor)) {
+    std::atomic_ref(*flags).store(known ? 0 : kUnknown, std::memory_order_relaxed);
+  }
+}
+
+void note_overwritten(const at::Tensor &tensor) {
+  if (!is_known(tensor) && tensor.nbytes() == tensor.storage().nbytes() &&
+      tensor.is_non_overlapping_and_dense()) {
+    set_known(tensor, true);
+  }
+}
+
+void Accesses::overwrite(const at::Tensor &tensor) {
+  if (tensor.defined() && tensor.device().type() == kDeviceType) {
+    bytes_ += tensor.nbytes();
+  }
+}
+
+void Accesses::read_all(c10::ArrayRef<c10::IValue> arguments) {
+  for (const auto &argument : arguments) {
+    if (argument.isTensor()) {
+      read(argument.toTensor());
+    } else if (argument.isTensorList() || argument.isOptionalTensorList()) {
+      read_all(argument.toListRef());
+    }
+  }
+}
+
+bool skip_kernel(SomeTensors reads, SomeTensors writes) {
+  if (!is_dry()) [[likely]] {
+    return false;
+  }
+  Accesses accesses;
+  for (const at::Tensor &tensor : reads) {
+    accesses.read(tensor);
+  }
+  for (const at::Tensor &tensor : writes) {
+    accesses.overwrite(tensor);
+  }
+  for (const at::Tensor &tensor : writes) {
+    if (accesses.are_skipped()) {
+      set_known(tensor, false);
+    } else {
+      note_overwritten(tensor);
+    }
+  }
+  return accesses.are_skipped();
+}
+
+bool skip_move(const openreg_block &from, openreg_block &to, size_t bytes) {
+  if (!is_dry() || bytes == 0) [[likely]] {
+    return false;
+  }
+  to.user_flags = bytes > dry_run().known_bytes ? kUnknown : from.user_flags;
+  return to.user_flags == kUnknown;
+}
+
+void record_unknown_read(const char *operator_name, const std::string &value) {
+  if (const auto &record = the_dry_run().record_read) {
+    record(operator_name, value);
+  }
+}
+
+} // namespace openreg

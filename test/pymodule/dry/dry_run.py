@@ -1,0 +1,50 @@
+"""Runs programs in dry runs."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+
+from device import DEVICE
+
+OPENREG = [
+    sys.executable,
+    "-c",
+    "import sys; del sys.path[0]; import _openreg_command as c; sys.exit(c.main())",
+]
+
+START = f"""
+import json
+import torch
+from torch_openreg import _C, dry
+
+DEVICE = {DEVICE!r}
+module = torch.get_device_module(DEVICE)
+
+def rand(*sizes):
+    return torch.rand(sizes, device=DEVICE)
+
+def tell(*values):
+    print("told", json.dumps(values))
+"""
+
+
+def own_devices():
+    """Return variables with which a process shares its devices with no other test."""
+    return {"OPENREG_GROUP": f"dry-{uuid.uuid4().hex}"}
+
+
+def run(program, *options, check=True, **variables):
+    """Run a program in a dry run; return the values that it told, and the whole result."""
+    environment = {**os.environ, "OPENREG_MEMORY_PLANS": "builtin"}
+    environment |= {name: str(value) for name, value in variables.items()}
+    result = subprocess.run(
+        [*OPENREG, "run", "--dry", *options, "python", "-c", START + program],
+        env={"OPENREG_DEVICE_TYPE": DEVICE, **environment, **own_devices()},
+        capture_output=True,
+        text=True,
+    )
+    assert not check or result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if line.startswith("told ")]
+    return [json.loads(line.removeprefix("told ")) for line in lines], result

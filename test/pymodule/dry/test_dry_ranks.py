@@ -1,0 +1,186 @@
+"""Dry runs of several ranks: all of them, and one that stands for the others."""
+
+import pytest
+from dry_run import run
+
+pytestmark = pytest.mark.own_processes
+
+JOIN = """
+import os
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+module.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl" if DEVICE == "cuda" else "occl")
+size = dist.get_world_size()
+"""
+
+
+def test_small_known_tensors_are_communicated():
+    told, _ = run(
+        JOIN
+        + """
+x = torch.full((4,), float(rank), device=DEVICE)
+dist.all_reduce(x)
+objects = [None] * size
+dist.all_gather_object(objects, {"rank": rank})
+tell(x.tolist(), objects)
+""",
+        "--ranks=2",
+    )
+    assert told == [[[1, 1, 1, 1], [{"rank": 0}, {"rank": 1}]]] * 2
+
+
+def test_large_tensors_are_compared_but_not_moved():
+    told, _ = run(
+        JOIN
+        + """
+x = torch.full((1 << 20,), 1.0, device=DEVICE)
+dist.all_reduce(x)
+work = dist.all_reduce(x, async_op=True)
+work.wait()
+module.synchronize()
+if rank == 0:
+    dist.send(x, 1)
+else:
+    dist.recv(x, 0)
+tell(_C.is_known(x), x[0].item())
+""",
+        "--ranks=2",
+    )
+    assert told == [[False, 0]] * 2
+
+
+def test_different_sizes_are_found():
+    _, result = run(
+        JOIN
+        + """
+dist.all_reduce(torch.zeros((1 << 20) + rank, device=DEVICE))
+module.synchronize()
+""",
+        "--ranks=2",
+        check=False,
+    )
+    assert result.returncode != 0
+    assert "1048576" in result.stderr and "1048577" in result.stderr
+
+
+def test_a_rank_that_skips_a_collective_is_found():
+    _, result = run(
+        JOIN
+        + """
+x = torch.zeros(1 << 20, device=DEVICE)
+if rank == 0:
+    dist.all_reduce(x)
+dist.broadcast(x, 0)
+module.synchronize()
+""",
+        "--ranks=2",
+        check=False,
+    )
+    assert result.returncode != 0
+    assert "all_reduce" in result.stderr and "broadcast" in result.stderr
+
+
+COLLECTIVES = (
+    JOIN
+    + """
+def numbers(*values):
+    return torch.tensor(values, dtype=torch.float32, device=DEVICE)
+
+x = numbers(1, 2)
+found = {}
+for name in ("SUM", "AVG", "PRODUCT", "MAX"):
+    y = numbers(1, 2)
+    dist.all_reduce(y, getattr(dist.ReduceOp, name))
+    found[name] = y.tolist()
+out = torch.empty(2 * size, device=DEVICE)
+dist.all_gather_into_tensor(out, x)
+found["gathered"] = out.tolist()
+part = torch.empty(1, device=DEVICE)
+dist.reduce_scatter_tensor(part, torch.arange(size, dtype=torch.float32, device=DEVICE))
+found["part"] = part.tolist()
+exchanged = torch.empty(size, device=DEVICE)
+dist.all_to_all_single(exchanged, torch.arange(size, dtype=torch.float32, device=DEVICE))
+found["exchanged"] = exchanged.tolist()
+objects = [None] * size
+dist.all_gather_object(objects, rank)
+found["objects"] = objects
+dist.barrier()
+y = numbers(5)
+dist.broadcast(y, 0)
+received = numbers(7)
+dist.recv(received, (rank + 1) % size)
+tell(rank, size, found, y.tolist(), _C.is_known(received))
+"""
+)
+
+
+def test_one_rank_stands_for_all():
+    told, _ = run(COLLECTIVES, "--ranks=4", "--represent=1")
+    found = {
+        "SUM": [4, 8],
+        "AVG": [1, 2],
+        "PRODUCT": [1, 16],
+        "MAX": [1, 2],
+        "gathered": [1, 2, 1, 2, 1, 2, 1, 2],
+        "part": [4],
+        "exchanged": [1, 1, 1, 1],
+        "objects": [1, 1, 1, 1],
+    }
+    assert told == [[1, 4, found, [5], False]]
+
+
+def test_two_ranks_stand_for_their_groups_each():
+    told, _ = run(JOIN + "tell(rank, size)", "--ranks=16", "--represent=0,15")
+    assert sorted(told) == [[0, 16], [15, 16]]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--represent=0"], "argument --represent: requires --ranks"),
+        (["--ranks=2", "--represent=2"], "argument --represent: 2: expected ranks from 0 to 1"),
+        (
+            ["--ranks=2", "--represent=x"],
+            "argument --represent: x: expected ranks such as 0 or 0,7",
+        ),
+    ],
+)
+def test_wrong_options_are_refused(options, sentence):
+    _, result = run("", *options, check=False)
+    assert result.returncode == 2
+    assert sentence in result.stderr
+
+
+def test_sharded_training():
+    """FSDP2 on four ranks of which one runs: its memory is that of a rank of a real run."""
+    program = (
+        JOIN
+        + """
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+torch.manual_seed(0)
+model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 512), nn.Linear(512, 256)) for _ in range(3)))
+model.to(DEVICE)
+for part in model:
+    fully_shard(part)
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(3):
+    model(rand(64, 256)).square().mean().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+module.synchronize()
+if rank == 0:
+    tell(module.max_memory_allocated(), module.max_memory_reserved())
+"""
+    )
+    known = {"OPENREG_DRY_KNOWN_BYTES": "0"}
+    one, _ = run(program, "--ranks=4", "--represent=0", **known)
+    all_, _ = run(program, "--ranks=4", **known)
+    real, _ = run(program, "--ranks=4", OPENREG_DRY_RUN="0")
+    assert one == all_
+    assert one == real

@@ -1,0 +1,210 @@
+"""In a dry run small kernels run on known values. All else is unknown, and reads as zero."""
+
+import pytest
+from dry_run import run
+
+pytestmark = pytest.mark.own_processes
+
+
+def test_small_integers_from_the_host_stay_true():
+    told, _ = run(
+        """
+tokens = torch.tensor([[5, 6, 0], [7, 0, 0]]).to(DEVICE)
+mask = tokens != 0
+tell(mask.sum().item(), tokens[mask].tolist(), mask.nonzero().shape[0], dry.reads.report())
+"""
+    )
+    assert told == [[3, [5, 6, 7], 3, []]]
+
+
+def test_large_kernels_do_not_run_and_their_results_read_as_zero():
+    told, _ = run(
+        """
+x = torch.ones(1000, 1000, device=DEVICE)
+y = (x + 1).sum()
+tell(y.item(), (x + 1)[0, :2].tolist(), x.cpu().sum().item(), y.isfinite().item())
+for read, count in dry.reads.report():
+    tell(read.operator, read.value, count, read.line, read.file)
+"""
+    )
+    values, *reads = told
+    assert values == [0, [0, 0], 0, False]
+    places = {(operator, file) for operator, _, _, _, file in reads}
+    assert places == {("aten::item", "<string>"), ("aten::copy_", "<string>")}
+    assert len({line for _, _, _, line, _ in reads}) == 1
+
+
+def test_nothing_is_touched():
+    """A device of 80 GiB holds 60 GiB in a process of less than 1 GiB."""
+    told, _ = run(
+        """
+import resource
+x = torch.empty(15, 1 << 30, device=DEVICE).normal_()
+y = torch.zeros_like(x[:2])
+del y
+x.mul_(2)
+tell(module.memory_allocated() >> 30, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 20)
+"""
+    )
+    assert told == [[60, 0]]
+
+
+def test_devices_have_the_memory_of_their_profile():
+    told, _ = run("tell(module.mem_get_info()[1] >> 30)", "--profile", "h200")
+    assert told == [[139]]
+
+
+def test_what_an_unknown_value_is_written_to_is_unknown_until_it_is_overwritten():
+    told, _ = run(
+        """
+large = rand(600, 600)
+small = torch.zeros(4, device=DEVICE)
+told = [_C.is_known(small)]
+small[1:2] = large[0, 0]
+told += [_C.is_known(small), _C.is_known(small[3:])]
+small[:2].fill_(1)
+told += [_C.is_known(small)]
+small.copy_(torch.tensor([1., 2., 3., 4.]))
+told += [_C.is_known(small), small.sum().item()]
+small.add_(large[0, 0])
+told += [_C.is_known(small)]
+torch.add(torch.ones(4, device=DEVICE), 1, out=small)
+told += [_C.is_known(small), small.sum().item()]
+tell(*told)
+"""
+    )
+    assert told == [[True, False, False, False, True, 10, False, True, 8]]
+
+
+def test_sizes_that_depend_on_unknown_values_are_those_of_zeros():
+    told, _ = run(
+        """
+x = rand(600, 600)
+tell(x.nonzero().shape, x[x > 0.5].shape, torch.unique(x).shape, torch.equal(x, x))
+tell(*sorted(read.operator for read, _ in dry.reads.report()))
+"""
+    )
+    assert told[0] == [[0, 2], [0], [1], True]
+    assert {"aten::nonzero", "aten::index", "aten::equal"} <= set(told[1])
+
+
+COUNT = """
+chosen = rand(4096, 600).topk(2).indices.view(-1).remainder(5)
+counts = torch.bincount(chosen, minlength=5)
+tell(counts.tolist(), torch.histc(chosen.float(), bins=5, min=0, max=5).tolist())
+"""
+
+
+def test_experts_get_equally_many_tokens():
+    told, _ = run(COUNT)
+    even = [1639, 1639, 1638, 1638, 1638]
+    assert told == [[even, even]]
+
+
+def test_experts_get_no_tokens_if_asked_for():
+    told, _ = run(COUNT, "--routing=zero")
+    assert told == [[[8192, 0, 0, 0, 0], [0, 0, 0, 0, 0]]]
+
+
+def test_unknown_values_are_refused_if_asked_for():
+    _, result = run(
+        "x = rand(600, 600)\ntorch.tensor([3]).to(DEVICE).item()\nx.sum().item()\n",
+        "--unknown=error",
+        check=False,
+    )
+    assert result.returncode != 0
+    assert "aten::item reads a value that the dry run did not compute" in result.stderr
+    assert ": aten::item" in result.stderr and "<string>:" in result.stderr
+
+
+def test_a_gradient_scaler_does_not_skip_steps():
+    told, _ = run(
+        """
+model = torch.nn.Linear(600, 600).to(DEVICE)
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler(DEVICE)
+with torch.autocast(DEVICE, torch.float16):
+    loss = model(rand(100, 600)).sum()
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+scaler.update()
+tell(len(optimizer.state), scaler.get_scale())
+"""
+    )
+    assert told == [[2, 65536]]
+
+
+def test_random_numbers_of_small_tensors_are_those_of_the_gpu():
+    program = "torch.manual_seed(1); rand(700, 700); tell(rand(4).tolist())"
+    dry, _ = run(program)
+    real, _ = run(program, OPENREG_DRY_RUN="0", OPENREG_DRY_KNOWN_BYTES="1G")
+    assert dry == real
+
+
+def test_a_graph_is_captured_and_replayed():
+    told, _ = run(
+        """
+x, w = rand(600, 600), rand(600, 600)
+n = torch.zeros(1, device=DEVICE)
+graph = module.CUDAGraph() if DEVICE == "cuda" else torch.openreg.CUDAGraph()
+with module.graph(graph):
+    y = x @ w
+    n += 1
+for _ in range(3):
+    graph.replay()
+tell(n.item(), y.shape, _C.is_known(y))
+"""
+    )
+    assert told == [[3, [600, 600], False]]
+
+
+def test_out_of_memory_is_that_of_the_gpu():
+    _, result = run(
+        "x = [torch.zeros(1 << 30, device=DEVICE) for _ in range(3)]",
+        "--memory=10G",
+        check=False,
+    )
+    assert "Tried to allocate 4.00 GiB" in result.stderr
+    assert "OutOfMemoryError" in result.stderr
+
+
+WITHOUT_META = """
+library = torch.library.Library("dry_test", "DEF")
+library.define("twice(Tensor x) -> Tensor")
+library.impl("twice", lambda x: x * 2, "CPU")
+"""
+
+
+def test_an_operator_without_meta_function_is_named():
+    program = WITHOUT_META + "torch.ops.dry_test.twice(torch.empty(1 << 28, device=DEVICE))\n"
+    _, result = run(program, check=False)
+    assert "cannot tell what 'dry_test::twice' returns" in result.stderr
+    assert "torch.library.register_fake" in result.stderr
+
+
+def test_a_registered_meta_function_is_used():
+    program = WITHOUT_META + (
+        "torch.library.register_fake('dry_test::twice', torch.empty_like, lib=library)\n"
+        "tell(torch.ops.dry_test.twice(torch.empty(1 << 28, device=DEVICE)).shape)\n"
+    )
+    told, _ = run(program)
+    assert told == [[[1 << 28]]]
+
+
+@pytest.mark.parametrize("name", ["OPENREG_SANITIZER", "OPENREG_DEBUG_MEMORY"])
+def test_what_checks_kernels_excludes_a_dry_run(name):
+    _, result = run("", check=False, **{name: "1"})
+    assert f"{name}=1 checks what kernels do, and a dry run" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OPENREG_DRY_UNKNOWN", "one"),
+        ("OPENREG_DRY_ROUTING", "1"),
+        ("OPENREG_DRY_KNOWN_BYTES", "1T"),
+    ],
+)
+def test_other_values_of_variables_are_refused(name, value):
+    _, result = run("", check=False, **{name: value})
+    assert f"{name}={value}: expected " in result.stderr
