@@ -68,6 +68,11 @@ void define_streams(py::module &m) {
     text << c10::cuda::getCurrentCUDAStream();
     return text.str();
   });
+  m.def("synchronize_with_event", [](uintptr_t stream) {
+    at::cuda::CUDAEvent event;
+    event.record(c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(pointer(stream)), 0));
+    event.synchronize();
+  });
   m.def("wait_for_event", [](uintptr_t from, uintptr_t to) {
     at::cuda::CUDAEvent event;
     event.record(c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(pointer(from)), 0));

@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import multiprocessing
+import os
 import subprocess
 import sysconfig
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch_openreg
+from torch_openreg import sanitizer
 
 ROOT = Path(__file__).parents[3]
 LIBRARIES = Path(torch_openreg.__file__).parent / "lib"
@@ -100,6 +102,7 @@ def test_external_stream(program):
 def test_copies_run_on_the_current_stream(program):
     source = torch.arange(1000, device="cuda")
     target, host = torch.zeros_like(source), torch.zeros(1000, dtype=torch.int64)
+    torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         program.copy(target.data_ptr(), source.data_ptr(), 8000)
         program.copy(host.data_ptr(), target.data_ptr(), 8000)
@@ -120,6 +123,28 @@ def test_event_orders_streams(program):
         opened.set()
         second.synchronize()
         assert program.is_idle()
+
+
+@pytest.mark.skipif(os.environ.get("OPENREG_SANITIZER") == "1", reason="it has a race")
+@pytest.mark.parametrize("order", ["wait_for_event", "synchronize_with_event", None])
+def test_the_sanitizer_sees_events_and_copies(program, order):
+    """CUDAEvent and cudaMemcpyAsync reach the CUDA runtime without PyTorch."""
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    with sanitizer.watch() as watched:
+        source, target = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(first):
+            source.add_(1)
+        if order == "wait_for_event":
+            program.wait_for_event(first.cuda_stream, second.cuda_stream)
+        elif order is not None:
+            program.synchronize_with_event(first.cuda_stream)
+        with torch.cuda.stream(second):
+            program.copy(target.data_ptr(), source.data_ptr(), 4000)
+            target.add_(1)
+        program.synchronize()
+        target.add_(1)
+    assert [finding.kind for finding in watched.findings()] == ([] if order else ["race"])
 
 
 def test_raw_memory_is_of_the_caching_allocator(program):
