@@ -163,6 +163,30 @@ def test_raw_memory_is_of_the_caching_allocator(program):
         program.raw_delete(address)
 
 
+def test_the_raw_interface_of_the_allocator(program):
+    program.raw_deallocate(program.raw_allocate(5000))  # frees blocks of earlier tests
+    before = torch.cuda.memory_allocated()
+    address = program.raw_allocate(5000)
+    assert torch.cuda.memory_allocated() == before + 5120
+    torch.cuda.caching_allocator_delete(address)
+    other = torch.cuda.caching_allocator_alloc(5000)
+    assert other == address
+    program.raw_deallocate(other)
+    assert torch.cuda.memory_allocated() == before
+    assert program.raw_allocate(0) == 0
+    with pytest.raises(RuntimeError, match="invalid device pointer: "):
+        program.raw_deallocate(address)
+
+
+def test_memory_has_the_raw_deleter(program):
+    assert program.raw_deleters_agree()
+    tensor = torch.ones(10, device="cuda")
+    empty = torch.UntypedStorage(0, device="cuda")
+    others = torch.from_dlpack(tensor).untyped_storage()
+    for storage, expected in ((tensor.untyped_storage(), True), (empty, True), (others, False)):
+        assert torch._C._has_Standard_Deleter(storage._cdata) == expected
+
+
 def test_raw_memory_of_a_stream(program):
     stream = torch.cuda.Stream(device=1)
     address = program.raw_alloc_with_stream(512, stream.cuda_stream)
