@@ -135,6 +135,7 @@ openreg_status cudart_release(void *address) {
   if (entry.address == NULL)
     return openreg_fail(OPENREG_INVALID_ARGUMENT, "openreg: no memory of cudaMalloc starts at %p",
                         address);
+  cudart_report_memory(OPENREG_OPERATION_FREE, entry.device, entry.address, entry.bytes);
   openreg_status status = release(&entry);
   look_through_awaiting();
   return status;

@@ -34,10 +34,60 @@ struct fill {
   int value;
 };
 
+static bool is_device(const void *address) {
+  return openreg_arena_device_of(address) >= 0;
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static openreg_operation_range range_of(const void *address, size_t bytes, size_t rows,
+                                        size_t pitch) {
+  return (openreg_operation_range){address, bytes, rows, pitch};
+}
+
+static openreg_operation_range target_of(const struct copy *copy) {
+  return range_of(copy->to, copy->bytes, copy->rows, copy->to_pitch);
+}
+
+static openreg_operation_range source_of(const struct copy *copy) {
+  return range_of(copy->from, copy->bytes, copy->rows, copy->from_pitch);
+}
+
+static void report_copy(struct cudart_stream stream, const char *name, const void *data) {
+  const struct copy *copy = data;
+  openreg_operation_report(&(openreg_operation){.kind = OPENREG_OPERATION_COPY,
+                                                .device = stream.device,
+                                                .stream = stream.number,
+                                                .name = name,
+                                                .to = target_of(copy),
+                                                .from = source_of(copy)});
+}
+
+static void report_fill(struct cudart_stream stream, const char *name, const void *data) {
+  const struct fill *fill = data;
+  openreg_operation_report(
+      &(openreg_operation){.kind = OPENREG_OPERATION_FILL,
+                           .device = stream.device,
+                           .stream = stream.number,
+                           .name = name,
+                           .to = range_of(fill->to, fill->bytes, fill->rows, fill->pitch)});
+}
+
+/* Reports the beginning or the end of accesses to host memory, on the thread that performs them. */
+static void report_accesses(openreg_operation_kind kind, openreg_operation_range to,
+                            openreg_operation_range from) {
+  openreg_operation operation = {.kind = kind};
+  if (to.address != NULL && !is_device(to.address))
+    operation.to = to;
+  if (from.address != NULL && !is_device(from.address))
+    operation.from = from;
+  if (operation.to.address != NULL || operation.from.address != NULL)
+    openreg_operation_report(&operation);
+}
+
 /* ---- work ------------------------------------------------------------------------------------ */
 
-static openreg_status run_copy(const void *data) {
-  const struct copy *copy = data;
+static openreg_status copy_rows(const struct copy *copy) {
   const char *from = copy->staged != NULL ? copy->staged : copy->from;
   bool is_dense =
       copy->rows == 1 || (copy->to_pitch == copy->bytes && copy->from_pitch == copy->bytes);
@@ -49,14 +99,25 @@ static openreg_status run_copy(const void *data) {
   return status;
 }
 
+static openreg_status run_copy(const void *data) {
+  const struct copy *copy = data;
+  openreg_operation_range to = target_of(copy), from = source_of(copy);
+  report_accesses(OPENREG_OPERATION_BEGIN_ACCESS, to, from);
+  openreg_status status = copy_rows(copy);
+  report_accesses(OPENREG_OPERATION_END_ACCESS, to, from);
+  return status;
+}
+
 static void drop_copy(const void *data) {
   free(((const struct copy *)data)->staged);
 }
 
 static openreg_status run_fill(const void *data) {
   const struct fill *fill = data;
-  bool is_host = openreg_arena_device_of(fill->to) < 0;
+  bool is_host = !is_device(fill->to);
+  openreg_operation_range to = range_of(fill->to, fill->bytes, fill->rows, fill->pitch);
   openreg_status status = OPENREG_OK;
+  report_accesses(OPENREG_OPERATION_BEGIN_ACCESS, to, (openreg_operation_range){0});
   for (size_t i = 0; status == OPENREG_OK && i < fill->rows; i++) {
     char *row = fill->to + i * fill->pitch;
     if (is_host)
@@ -64,14 +125,11 @@ static openreg_status run_fill(const void *data) {
     else
       status = openreg_fill(row, fill->value, fill->bytes);
   }
+  report_accesses(OPENREG_OPERATION_END_ACCESS, to, (openreg_operation_range){0});
   return status;
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
-
-static bool is_device(const void *address) {
-  return openreg_arena_device_of(address) >= 0;
-}
 
 /* Memory that a device can reach: its own, and pinned memory. */
 static bool is_reachable(const void *address) {
@@ -133,6 +191,7 @@ static void plan_copy(const struct copy *copy) {
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 static openreg_status synchronize(struct cudart_stream stream) {
+  cudart_report(OPENREG_OPERATION_SYNC_STREAM, stream, NULL);
   return openreg_stream_synchronize(stream.device, stream.number);
 }
 
@@ -141,10 +200,12 @@ static bool is_pageable(const void *address) {
 }
 
 static openreg_status submit_copy(struct cudart_stream stream, struct copy *copy, bool waits) {
+  const char *name = waits ? "cudaMemcpy" : "cudaMemcpyAsync";
   size_t bytes = copy->bytes * copy->rows;
   bool captures = openreg_stream_is_capturing(stream.device, stream.number);
   bool is_stageable = copy->rows == 1 && bytes <= STAGED_BYTES;
   bool is_short = waits || bytes <= SHORT_BYTES;
+  bool promises_to_wait = waits || is_pageable(copy->to);
   if (!captures && !waits) {
     bool leaves_source = is_pageable(copy->from);
     bool is_busy = !openreg_stream_is_idle(stream.device, stream.number);
@@ -155,10 +216,17 @@ static openreg_status submit_copy(struct cudart_stream stream, struct copy *copy
     waits = (leaves_source && copy->staged == NULL) || is_pageable(copy->to);
     is_short |= waits;
   }
-  const struct cudart_work work = {
-      .run = run_copy, .drop = drop_copy, .name = "cudaMemcpyAsync", .is_short = is_short};
+  const struct cudart_work work = {.run = run_copy,
+                                   .drop = drop_copy,
+                                   .report = report_copy,
+                                   .name = name,
+                                   .is_short = is_short};
   openreg_status status = cudart_submit(stream, &work, copy, sizeof *copy);
-  return status == OPENREG_OK && waits && !captures ? synchronize(stream) : status;
+  if (status != OPENREG_OK || !waits || captures)
+    return status;
+  /* With a pageable source, CUDA only promises that the source may be changed. */
+  return promises_to_wait ? synchronize(stream)
+                          : openreg_stream_synchronize(stream.device, stream.number);
 }
 
 static cudaError_t start_copy(struct copy copy, enum cudaMemcpyKind kind, cudaStream_t handle,
@@ -213,14 +281,20 @@ cudaError_t cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int s
                               : error;
 }
 
+static openreg_status drain(int device) {
+  cudart_report(OPENREG_OPERATION_SYNC_STREAM,
+                (struct cudart_stream){device, OPENREG_STREAM_DEFAULT}, NULL);
+  return openreg_stream_drain(device, OPENREG_STREAM_DEFAULT);
+}
+
 /* Waits for the default streams of both devices first, as CUDA does. */
 cudaError_t cudaMemcpyPeer(void *dst, int dstDevice, const void *src, int srcDevice, size_t count) {
   cudaError_t error = check_peers(dstDevice, srcDevice);
   openreg_status status = OPENREG_OK;
   if (error == cudaSuccess && openreg_is_initialized()) {
-    status = openreg_stream_drain(dstDevice, OPENREG_STREAM_DEFAULT);
+    status = drain(dstDevice);
     if (status == OPENREG_OK)
-      status = openreg_stream_drain(srcDevice, OPENREG_STREAM_DEFAULT);
+      status = drain(srcDevice);
   }
   if (error == cudaSuccess)
     error = cudart_return(status);
@@ -244,7 +318,8 @@ static cudaError_t start_fill(struct fill fill, cudaStream_t handle, bool waits)
     return cudart_fail(cudaErrorInvalidValue, "cudaMemset: %zu bytes at %p are not device memory",
                        fill.bytes * fill.rows, (void *)fill.to);
   const struct cudart_work work = {.run = run_fill,
-                                   .name = "cudaMemsetAsync",
+                                   .report = report_fill,
+                                   .name = waits ? "cudaMemset" : "cudaMemsetAsync",
                                    .is_short = waits || fill.bytes * fill.rows <= SHORT_BYTES};
   openreg_status status = waits ? openreg_capture_refuse_unsafe("cudaMemset") : OPENREG_OK;
   if (status == OPENREG_OK)

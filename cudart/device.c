@@ -53,8 +53,10 @@ openreg_status cudart_drain_all(void) {
   if (!openreg_is_initialized() || openreg_in_bad_fork())
     return status;
   status = openreg_device_count(&count);
-  for (int i = 0; status == OPENREG_OK && i < count; i++)
+  for (int i = 0; status == OPENREG_OK && i < count; i++) {
+    cudart_report_sync(i);
     status = openreg_device_drain(i);
+  }
   return status;
 }
 
@@ -272,8 +274,10 @@ cudaError_t cudaDeviceSetSharedMemConfig(enum cudaSharedMemConfig config) {
 cudaError_t cudaDeviceSynchronize(void) {
   int device;
   openreg_status status = cudart_enter(&device);
-  if (status == OPENREG_OK)
+  if (status == OPENREG_OK) {
+    cudart_report_sync(device);
     status = openreg_device_synchronize(device);
+  }
   if (status == OPENREG_OK)
     cudart_trim_pools(device);
   return cudart_return(status);
@@ -285,8 +289,10 @@ cudaError_t cudaDeviceReset(void) {
   int device = openreg_device_current();
   cudart_forget_failure(device);
   openreg_status status = cudart_enter(&device);
-  if (status == OPENREG_OK)
+  if (status == OPENREG_OK) {
+    cudart_report_sync(device);
     status = openreg_device_drain(device);
+  }
   if (status != OPENREG_OK)
     return cudart_return(status);
   cudart_release_device(device);

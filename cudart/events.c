@@ -47,6 +47,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (event == NULL)
     return fail_handle(__func__, "event is NULL");
+  cudart_report(OPENREG_OPERATION_FORGET, (struct cudart_stream){0}, event->event);
   openreg_event_destroy(event->event);
   free(event);
   return cudaSuccess;
@@ -69,10 +70,12 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
     return fail_handle("cudaEventRecord", "event and stream belong to different devices");
   if (found.device != device)
     return fail_handle("cudaEventRecord", "the event does not belong to the current device");
-  if (flags == cudaEventRecordExternal && openreg_stream_is_capturing(device, found.number))
+  bool captures = openreg_stream_is_capturing(device, found.number);
+  if (captures && flags == cudaEventRecordExternal)
     return cudart_refuse("cudaEventRecordWithFlags", "external events in a capture");
-  openreg_status status =
-      openreg_stream_is_capturing(device, found.number) ? OPENREG_OK : cudart_order(found);
+  openreg_status status = captures ? OPENREG_OK : cudart_order(found);
+  if (status == OPENREG_OK && !captures)
+    cudart_report(OPENREG_OPERATION_RECORD, found, event->event);
   if (status == OPENREG_OK)
     status = openreg_event_record(event->event, found.number);
   return cudart_return(status);
@@ -86,15 +89,21 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event == NULL)
     return fail_handle(__func__, "event is NULL");
   openreg_status status = cudart_use_device(openreg_event_device(event->event));
-  return cudart_return(status == OPENREG_OK ? openreg_event_query(event->event) : status);
+  if (status == OPENREG_OK)
+    status = openreg_event_query(event->event);
+  if (status == OPENREG_OK)
+    cudart_report(OPENREG_OPERATION_SYNC_EVENT, (struct cudart_stream){0}, event->event);
+  return cudart_return(status);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event == NULL)
     return fail_handle(__func__, "event is NULL");
   openreg_status status = cudart_use_device(openreg_event_device(event->event));
-  if (status == OPENREG_OK)
+  if (status == OPENREG_OK) {
+    cudart_report(OPENREG_OPERATION_SYNC_EVENT, (struct cudart_stream){0}, event->event);
     status = openreg_event_synchronize(event->event);
+  }
   if (status == OPENREG_OK)
     cudart_trim_pools(openreg_event_device(event->event));
   return cudart_return(status);
@@ -107,8 +116,11 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) 
     return fail_handle(__func__, start == NULL ? "start is NULL" : "end is NULL");
   double milliseconds;
   openreg_status status = openreg_event_elapsed_ms(start->event, end->event, &milliseconds);
-  if (status == OPENREG_OK)
+  if (status == OPENREG_OK) { /* both were reached */
+    cudart_report(OPENREG_OPERATION_SYNC_EVENT, (struct cudart_stream){0}, start->event);
+    cudart_report(OPENREG_OPERATION_SYNC_EVENT, (struct cudart_stream){0}, end->event);
     *ms = (float)milliseconds;
+  }
   return cudart_return_as(status, OPENREG_INVALID_ARGUMENT, cudaErrorInvalidResourceHandle);
 }
 
@@ -131,6 +143,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (captures && flags == cudaEventWaitExternal)
     return cudart_refuse(__func__, "external events in a capture");
   openreg_status status = captures ? OPENREG_OK : cudart_order(found);
+  if (status == OPENREG_OK && !captures)
+    cudart_report(OPENREG_OPERATION_WAIT, found, event->event);
   if (status == OPENREG_OK)
     status = openreg_stream_wait_event(found.device, found.number, event->event);
   return cudart_return(status);

@@ -22,6 +22,7 @@
 #include "cudart/include/cuda_runtime_api.h"
 #include "device/capture.h"
 #include "device/device.h"
+#include "device/operations.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -72,11 +73,35 @@ struct cudart_stream {
  * cudart_enter. */
 cudaError_t cudart_find_stream(cudaStream_t handle, struct cudart_stream *stream);
 
+/* Reports to the process's observer what the program does. Not for calls that this library makes
+ * for itself. No lock may be held, because the observer may wait for Python's. */
+static inline void cudart_report(openreg_operation_kind kind, struct cudart_stream stream,
+                                 const openreg_event *event) {
+  openreg_operation_report(&(openreg_operation){
+      .kind = kind, .device = stream.device, .stream = stream.number, .event = event});
+}
+
+/* The same for an operation of a whole device. */
+static inline void cudart_report_sync(int device) {
+  openreg_operation_report(
+      &(openreg_operation){.kind = OPENREG_OPERATION_SYNC_DEVICE, .device = device});
+}
+
+/* The same for memory that is allocated or freed. A lock may be held for OPENREG_OPERATION_FREE. */
+static inline void cudart_report_memory(openreg_operation_kind kind, int device,
+                                        const void *address, size_t bytes) {
+  openreg_operation_report(
+      &(openreg_operation){.kind = kind, .device = device, .to = {address, bytes, 1, bytes}});
+}
+
 /* How CUDA orders the default stream and blocking streams, that is, streams that were created
  * without cudaStreamNonBlocking: work on one of them waits for earlier work on the other. Called
  * before each submission. Errors: CAPTURE_IMPLICIT (the default stream would wait for a capturing
  * stream). */
 openreg_status cudart_order(struct cudart_stream stream);
+
+/* Reports this order without work: the host has found the stream and those before it idle. */
+void cudart_report_order(struct cudart_stream stream);
 
 /* Whether the stream, and all streams that it would wait for, are idle. */
 bool cudart_order_is_idle(struct cudart_stream stream);
@@ -88,8 +113,10 @@ bool cudart_is_blocking(struct cudart_stream stream);
 struct cudart_work {
   openreg_status (*run)(const void *data);
   void (*drop)(const void *data); /* frees what the data refers to; NULL: nothing */
-  const char *name;               /* static storage */
-  bool is_short;                  /* may run on the calling thread */
+  /* Reports the work; called before it is submitted, after the order of blocking streams. */
+  void (*report)(struct cudart_stream stream, const char *name, const void *data);
+  const char *name; /* static storage */
+  bool is_short;    /* may run on the calling thread */
 };
 
 /* Submits work to a stream, or adds it to the stream's capture. Copies `bytes` of data. */
@@ -117,8 +144,8 @@ struct cudart_allocation {
 /* Takes memory from the device and enters it into the table. Errors: as openreg_device_malloc. */
 openreg_status cudart_allocate(int device, size_t bytes, cudaMemPool_t pool, void **address);
 
-/* Removes the memory that starts at `address` from the table, and returns it to the device after
- * the device's work. Memory that other processes have open is returned later. Errors:
+/* Removes the memory that starts at `address` from the table, reports that, and returns it to the
+ * device after the device's work. Memory that other processes have open is returned later. Errors:
  * INVALID_ARGUMENT (not in the table), and those of openreg_device_free. */
 openreg_status cudart_release(void *address);
 

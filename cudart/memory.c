@@ -25,6 +25,8 @@ cudaError_t cudaMalloc(void **devPtr, size_t size) {
   *devPtr = NULL;
   if (status == OPENREG_OK && size > 0)
     status = cudart_allocate(device, size, NULL, devPtr);
+  if (status == OPENREG_OK && size > 0)
+    cudart_report_memory(OPENREG_OPERATION_ALLOCATED, device, *devPtr, size);
   return cudart_return(status);
 }
 
@@ -53,6 +55,8 @@ cudaError_t cudaFree(void *devPtr) {
     return cudart_fail(cudaErrorInvalidValue, "cudaFree: no memory of cudaMalloc starts at %p",
                        devPtr);
   status = openreg_capture_refuse_unsafe("cudaFree");
+  if (status == OPENREG_OK)
+    cudart_report_sync(found.device);
   if (status == OPENREG_OK)
     status = found.pool != NULL ? cudart_free_pooled(&found) : cudart_release(devPtr);
   return cudart_return(status);
@@ -100,10 +104,12 @@ cudaError_t cudaHostAlloc(void **pHost, size_t size, unsigned int flags) {
                        "cudaHostAlloc: the system has no %zu bytes of host memory", size);
   const openreg_host_range range = {pages, bytes, flags | WAS_ALLOCATED};
   status = openreg_host_register(&range);
-  if (status == OPENREG_OK)
+  if (status == OPENREG_OK) {
     *pHost = pages;
-  else
+    cudart_report_memory(OPENREG_OPERATION_PINNED, device, pages, bytes);
+  } else {
     munmap(pages, bytes);
+  }
   return cudart_return(status);
 }
 
@@ -119,6 +125,8 @@ cudaError_t cudaFreeHost(void *ptr) {
     return cudart_fail(cudaErrorInvalidValue,
                        "cudaFreeHost: no memory of cudaHostAlloc starts at %p", ptr);
   openreg_status status = cudart_drain_all();
+  if (status == OPENREG_OK)
+    cudart_report_memory(OPENREG_OPERATION_UNPIN, -1, range.address, range.bytes);
   if (status == OPENREG_OK)
     status = openreg_host_unregister(ptr);
   if (status == OPENREG_OK)

@@ -187,7 +187,11 @@ cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t memPo
   if (is_valid)
     status = allocate(memPool, size, memPool->device == found.device ? found.number : -1, ptr);
   pthread_mutex_unlock(&lock);
-  return is_valid ? cudart_return(status) : fail_pool(__func__);
+  if (!is_valid)
+    return fail_pool(__func__);
+  if (status == OPENREG_OK)
+    cudart_report_memory(OPENREG_OPERATION_ALLOCATED, memPool->device, *ptr, size);
+  return cudart_return(status);
 }
 
 cudaError_t cudaMallocAsync(void **devPtr, size_t size, cudaStream_t hStream) {
@@ -213,6 +217,8 @@ static openreg_status put_free(const struct cudart_allocation *allocation, int s
     free(block);
     return status;
   }
+  cudart_report_memory(OPENREG_OPERATION_FREE, allocation->device, allocation->address,
+                       allocation->bytes);
   cudaMemPool_t pool = allocation->pool;
   pthread_mutex_lock(&lock);
   block->next = pool->free;

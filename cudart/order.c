@@ -33,8 +33,14 @@ static bool exist(int device) {
   return atomic_load_explicit(&devices[device].count, memory_order_relaxed) > 0;
 }
 
+static void report_order(int device, int waiting, int awaited) {
+  openreg_operation_report(&(openreg_operation){
+      .kind = OPENREG_OPERATION_ORDER, .device = device, .stream = waiting, .awaited = awaited});
+}
+
 /* Makes later work of one stream of a device wait for all earlier work of another. */
 static openreg_status wait_for(int device, int waiting, int awaited) {
+  report_order(device, waiting, awaited);
   if (openreg_stream_is_idle(device, awaited))
     return OPENREG_OK;
   openreg_event *event;
@@ -71,6 +77,19 @@ openreg_status cudart_order(struct cudart_stream stream) {
   bool waits =
       cudart_is_blocking(stream) && !openreg_stream_is_capturing(stream.device, stream.number);
   return waits ? wait_for(stream.device, stream.number, OPENREG_STREAM_DEFAULT) : OPENREG_OK;
+}
+
+void cudart_report_order(struct cudart_stream stream) {
+  if (!exist(stream.device))
+    return;
+  if (stream.number != OPENREG_STREAM_DEFAULT) {
+    if (cudart_is_blocking(stream))
+      report_order(stream.device, stream.number, OPENREG_STREAM_DEFAULT);
+    return;
+  }
+  for (int i = 1; i < OPENREG_STREAMS_PER_DEVICE; i++)
+    if (cudart_is_blocking((struct cudart_stream){stream.device, i}))
+      report_order(stream.device, OPENREG_STREAM_DEFAULT, i);
 }
 
 bool cudart_order_is_idle(struct cudart_stream stream) {

@@ -195,6 +195,10 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   openreg_status status = openreg_stream_query(found.device, found.number);
   if (status == OPENREG_OK && !cudart_order_is_idle(found))
     status = OPENREG_NOT_READY;
+  if (status == OPENREG_OK) {
+    cudart_report_order(found);
+    cudart_report(OPENREG_OPERATION_SYNC_STREAM, found, NULL);
+  }
   return cudart_return(status);
 }
 
@@ -204,8 +208,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (error != cudaSuccess)
     return error;
   openreg_status status = cudart_order(found);
-  if (status == OPENREG_OK)
+  if (status == OPENREG_OK) {
+    cudart_report(OPENREG_OPERATION_SYNC_STREAM, found, NULL);
     status = openreg_stream_synchronize(found.device, found.number);
+  }
   if (status == OPENREG_OK)
     cudart_trim_pools(found.device);
   return cudart_return(status);
@@ -269,6 +275,8 @@ openreg_status cudart_submit(struct cudart_stream stream, const struct cudart_wo
                              const void *data, size_t bytes) {
   bool captures = openreg_stream_is_capturing(stream.device, stream.number);
   openreg_status status = captures ? OPENREG_OK : cudart_order(stream);
+  if (status == OPENREG_OK && work->report != NULL)
+    work->report(stream, work->name, data);
   if (status == OPENREG_OK && !captures && work->is_short) {
     status = run_here(stream, work, data);
     if (status != OPENREG_NOT_READY)
@@ -302,24 +310,37 @@ struct host_call {
   cudaHostFn_t function;
   cudaStreamCallback_t callback; /* instead of `function` */
   cudaStream_t stream;
+  struct cudart_stream submitted_to;
   void *data;
 };
 
 static openreg_status run_host_call(const void *data) {
   const struct host_call *call = data;
+  cudart_report(OPENREG_OPERATION_BEGIN_CALL, call->submitted_to, NULL);
   if (call->callback != NULL)
     call->callback(call->stream, cudaSuccess, call->data);
   else
     call->function(call->data);
+  cudart_report(OPENREG_OPERATION_END_CALL, call->submitted_to, NULL);
   return OPENREG_OK;
 }
 
+/* The function may tell the program how far the stream's work is, in a way that nobody sees. So the
+ * host counts as waiting for the stream. */
+static void report_host_call(struct cudart_stream stream, const char *name, const void *data) {
+  (void)name;
+  (void)data;
+  if (!openreg_stream_is_capturing(stream.device, stream.number))
+    cudart_report(OPENREG_OPERATION_SYNC_STREAM, stream, NULL);
+}
+
 static cudaError_t submit_host_call(struct host_call call) {
-  static const struct cudart_work work = {.run = run_host_call, .name = "host function"};
-  struct cudart_stream stream;
-  cudaError_t error = cudart_find_stream(call.stream, &stream);
-  return error == cudaSuccess ? cudart_return(cudart_submit(stream, &work, &call, sizeof call))
-                              : error;
+  static const struct cudart_work work = {
+      .run = run_host_call, .report = report_host_call, .name = "host function"};
+  cudaError_t error = cudart_find_stream(call.stream, &call.submitted_to);
+  return error == cudaSuccess
+             ? cudart_return(cudart_submit(call.submitted_to, &work, &call, sizeof call))
+             : error;
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData) {

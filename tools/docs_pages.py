@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("base", "device", "allocator", "generator", "amp", "collectives", "sanitizer", "nvml")
 # Public headers besides `<layer>/<layer>.h`.
-MORE_HEADERS = {"device": ("capture", "trace", "faults")}
+MORE_HEADERS = {"device": ("capture", "trace", "operations", "faults")}
 
 _INCLUDE = re.compile(r"^<!-- include: (\S+) # (.+?) -->$", re.M)
 _HEADING = re.compile(r"^(#+) (.+)$")

@@ -115,10 +115,10 @@ double get_memory_fraction(int device) {
 }
 
 uintptr_t raw_alloc(int device, int stream, size_t bytes) {
-  const auto *const block = allocate_block(device_index(device), stream, bytes);
+  auto *const block = allocate_block(device_index(device), stream, bytes);
   const auto address = reinterpret_cast<uintptr_t>(block->address);
   if (address == 0) { // 0 bytes: raw_delete() could not find the block by its address
-    free_block(const_cast<openreg_block *>(block));
+    free_block(block);
   }
   return address;
 }

@@ -21,6 +21,7 @@
 #include "sanitizer/host_memory.h"
 #include "sanitizer/launches.h"
 #include "sanitizer/report_order.h"
+#include "sanitizer/runtime_calls.h"
 #include "sanitizer/session.h"
 #include "sanitizer/call_sites.h"
 #include "sanitizer/red_zones.h"
@@ -199,6 +200,7 @@ void activate() {
   SanitizerSession::activate(session);
   observe_blocks(true);
   observe_operators(true);
+  observe_runtime();
   add_observer(*reporter);
 }
 

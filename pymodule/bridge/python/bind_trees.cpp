@@ -57,8 +57,9 @@ bool have_addresses(const py::list &tensors, const std::vector<std::optional<uin
 void define_trees(py::module &module) {
   module.def("tensor_of_storage", &tensor_of_storage);
   module.def("have_addresses", &have_addresses);
-  module.def("owns_block",
-             [](uintptr_t storage) { return owns_block(storage_at(storage).data_ptr()); });
+  module.def("has_standard_deleter", [](uintptr_t storage) {
+    return storage_at(storage).data_ptr().get_deleter() == device_allocator()->raw_deleter();
+  });
   module.def("release_memory", [](uintptr_t storage) { release_memory(storage_at(storage)); });
   module.def("invalidate_storage", [](const at::Tensor &tensor, std::string why) {
     tensor.unsafeGetTensorImpl()->release_storage_and_set_meta_custom_data_ptr_error_msg_(

@@ -33,6 +33,15 @@ size_t Accesses::add(uint64_t address, size_t bytes, unsigned mode, uint64_t tag
   return push(address, 1, 1, first, mode, tag);
 }
 
+size_t Accesses::add_rows(uint64_t address, size_t bytes, size_t rows, size_t pitch, unsigned mode,
+                          uint64_t tag) {
+  const auto first = sizes_and_strides_.size();
+  sizes_and_strides_.insert(
+      sizes_and_strides_.end(),
+      {static_cast<int64_t>(rows), static_cast<int64_t>(bytes), static_cast<int64_t>(pitch), 1});
+  return push(address, 1, 2, first, mode, tag);
+}
+
 size_t Accesses::add_part(size_t whole, size_t dim, int64_t start, int64_t size) {
   const auto access = accesses_[whole];
   const auto dims = static_cast<size_t>(access.region.dims);

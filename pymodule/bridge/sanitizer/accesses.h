@@ -19,8 +19,10 @@ public:
   size_t add(const at::Tensor &tensor, unsigned mode, uint64_t tag,
              std::optional<at::IntArrayRef> sizes = std::nullopt);
 
-  // Adds contiguous bytes. Returns the access's index.
+  // Adds contiguous bytes, or rows of bytes. Returns the access's index.
   size_t add(uint64_t address, size_t bytes, unsigned mode, uint64_t tag);
+  size_t add_rows(uint64_t address, size_t bytes, size_t rows, size_t pitch, unsigned mode,
+                  uint64_t tag);
 
   // Adds a slice of access `whole`: `size` elements of a dimension, beginning with `start`.
   size_t add_part(size_t whole, size_t dim, int64_t start, int64_t size);

@@ -62,10 +62,15 @@ uint64_t describe(const char *name, const char *overload, int argument, const at
   return number;
 }
 
-uint64_t describe(const char *name) {
-  const uint64_t number = c10::get_hash(name) | 1;
+uint64_t describe(const char *name, const char *argument, int device) {
+  const uint64_t number = c10::get_hash(name, argument, device) | 1;
   const std::lock_guard lock(tables_mutex());
-  descriptions().try_emplace(number).first->second.name = name;
+  const auto [entry, is_new] = descriptions().try_emplace(number);
+  if (is_new) {
+    entry->second.name = name;
+    entry->second.argument = argument;
+    entry->second.device = static_cast<c10::DeviceIndex>(device);
+  }
   return number;
 }
 

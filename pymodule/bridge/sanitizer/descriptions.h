@@ -23,8 +23,9 @@ struct Description {
 // result.
 uint64_t describe(const char *name, const char *overload, int argument, const at::Tensor &tensor);
 
-// Describes memory that belongs to no tensor. `name` must live as long as the process.
-uint64_t describe(const char *name);
+// Describes memory that belongs to no tensor. `name` and `argument` must live as long as the
+// process. `device` is -1 for host memory.
+uint64_t describe(const char *name, const char *argument = "", int device = -1);
 
 // Returns an empty description for 0.
 Description description_of(uint64_t number);

@@ -206,7 +206,7 @@ bool resolve(void *address, openreg_fault_access access) {
   }
   const bool writes =
       access == OPENREG_FAULT_WRITE || (access == OPENREG_FAULT_UNKNOWN && reads_only);
-  if (session != nullptr && !in_fault) {
+  if (session != nullptr && !in_fault && !ObserverPause::any()) {
     auto report = [&] {
       report_host_access(*session, at, writes ? OPENREG_SANITIZER_WRITE : OPENREG_SANITIZER_READ);
     };

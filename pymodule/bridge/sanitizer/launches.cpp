@@ -349,6 +349,36 @@ void report_resize(SanitizerSession &session, StreamKey stream, uint64_t from, u
   report(session, stream, call_site, std::move(accesses));
 }
 
+void report_transfer(SanitizerSession &session, const openreg_operation &operation) {
+  if (is_in_launch()) {
+    return;
+  }
+  const StreamKey stream{static_cast<c10::DeviceIndex>(operation.device), operation.stream};
+  const auto &to = operation.to, &from = operation.from;
+  if (openreg_stream_is_capturing(stream.device, stream.stream)) {
+    // Until a replay, this counts as written.
+    openreg_sanitizer_initialise(session.sanitizer(), reinterpret_cast<uint64_t>(to.address),
+                                 (to.rows - 1) * to.pitch + to.bytes);
+  }
+  Accesses accesses;
+  const auto add = [&](const openreg_operation_range &range, const char *argument, unsigned mode) {
+    const auto tag = describe(operation.name, argument, openreg_arena_device_of(range.address));
+    return accesses.add_rows(reinterpret_cast<uint64_t>(range.address), range.bytes, range.rows,
+                             range.pitch, mode, tag);
+  };
+  if (operation.kind == OPENREG_OPERATION_FILL) {
+    add(to, "devPtr", OPENREG_SANITIZER_WRITE);
+  } else {
+    const auto written = add(to, "dst", OPENREG_SANITIZER_WRITE);
+    const auto read = add(from, "src", OPENREG_SANITIZER_READ | OPENREG_SANITIZER_MOVED);
+    // The host's own writes to its memory are not seen, so host memory is never uninitialized.
+    if (openreg_arena_device_of(from.address) >= 0) {
+      accesses.move(written, read);
+    }
+  }
+  report(session, stream, current_call_site(), std::move(accesses));
+}
+
 void observe_operators(bool observe) {
   static at::CallbackHandle handle = 0;
   if (!observe && handle != 0) {

@@ -6,6 +6,7 @@
 // are not reported themselves, but the operators that they call are.
 #pragma once
 
+#include "device/operations.h"
 #include "sanitizer/session.h"
 
 namespace openreg {
@@ -19,6 +20,9 @@ void report_work(SanitizerSession &session, StreamKey stream, const Observer::Wo
 // Reports a storage that moves to a new block, unless that is a part of a launch.
 void report_resize(SanitizerSession &session, StreamKey stream, uint64_t from, uint64_t to,
                    size_t kept, size_t bytes);
+
+// Reports a copy or a fill that the program submitted through the CUDA runtime.
+void report_transfer(SanitizerSession &session, const openreg_operation &operation);
 
 // Reports that the host waits for a stream.
 void synchronize_host(SanitizerSession &session, StreamKey stream);

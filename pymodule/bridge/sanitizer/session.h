@@ -15,6 +15,7 @@
 //   captures      launches, at once or at each replay of a graph
 //   launches      operators and other work
 //   report_order  the stream observer, which passes each event to one of the above
+//   runtime_calls the program's calls of the CUDA runtime, passed to the stream observer
 #pragma once
 
 #include <ATen/core/Tensor.h>

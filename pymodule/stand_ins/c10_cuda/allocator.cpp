@@ -69,9 +69,7 @@ public:
     return allocate_or_free_memory([bytes] { return registered_allocator().allocate(bytes); });
   }
 
-  // A DataPtr's context is the block, not the address, so PyTorch cannot free its raw memory with a
-  // deleter: use raw_alloc and raw_delete.
-  DeleterFnPtr raw_deleter() const override { return nullptr; }
+  DeleterFnPtr raw_deleter() const override { return registered_allocator().raw_deleter(); }
 
   void *raw_alloc(size_t nbytes) override {
     return allocate_or_free_memory([nbytes] { return openreg::allocate_raw(nbytes); });

@@ -6,24 +6,8 @@
 
 namespace openreg {
 
-namespace {
-
-// The extension module's function that frees a block. All its DataPtrs have it, also for 0 bytes.
-c10::DeleterFnPtr block_deleter() {
-  static const auto deleter = registered_allocator().allocate(0).get_deleter();
-  return deleter;
-}
-
-} // namespace
-
 void *allocate_raw(size_t bytes) {
-  if (bytes == 0) {
-    return nullptr;
-  }
-  auto pointer = registered_allocator().allocate(bytes);
-  auto *const address = pointer.get();
-  pointer.release_context();
-  return address;
+  return bytes == 0 ? nullptr : registered_allocator().raw_allocate(bytes);
 }
 
 openreg_block *require_block(const void *address) {
@@ -35,12 +19,12 @@ openreg_block *require_block(const void *address) {
 
 void free_raw(void *address) {
   if (address != nullptr) {
-    block_deleter()(require_block(address));
+    registered_allocator().raw_deallocate(address);
   }
 }
 
 c10::DataPtr pointer_to(openreg_block *block) {
-  return {block->address, block, block_deleter(),
+  return {block->address, block->address, registered_allocator().raw_deleter(),
           c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(block->device))};
 }
 

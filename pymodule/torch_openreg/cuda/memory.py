@@ -119,7 +119,7 @@ _graph_pool_handle = _C.graph_pool_handle
 
 _construct_CUDA_Tensor_From_Storage_And_Metadata = _C.tensor_of_storage
 _free_And_Remove_DeleterFn = _C.release_memory
-_has_Standard_Deleter = _C.owns_block
+_has_Standard_Deleter = _C.has_standard_deleter
 _set_storage_access_error_msg = _C.invalidate_storage
 _set_storage_data_ptr_access_error_msg = _C.invalidate_memory
 _tensors_data_ptrs_at_indices_equal = _C.have_addresses

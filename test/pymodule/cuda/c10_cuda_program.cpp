@@ -68,6 +68,11 @@ void define_streams(py::module &m) {
     text << c10::cuda::getCurrentCUDAStream();
     return text.str();
   });
+  m.def("synchronize_with_event", [](uintptr_t stream) {
+    at::cuda::CUDAEvent event;
+    event.record(c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(pointer(stream)), 0));
+    event.synchronize();
+  });
   m.def("wait_for_event", [](uintptr_t from, uintptr_t to) {
     at::cuda::CUDAEvent event;
     event.record(c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(pointer(from)), 0));
@@ -80,6 +85,17 @@ void define_memory(py::module &m) {
   m.def("raw_alloc_with_stream", [](size_t bytes, uintptr_t stream) {
     return number(
         allocator::raw_alloc_with_stream(bytes, static_cast<cudaStream_t>(pointer(stream))));
+  });
+  // The interface of all allocators of PyTorch, which Thrust and other libraries use.
+  m.def("raw_allocate",
+        [](size_t bytes) { return number(c10::GetAllocator(c10::kCUDA)->raw_allocate(bytes)); });
+  m.def("raw_deallocate",
+        [](uintptr_t address) { c10::GetAllocator(c10::kCUDA)->raw_deallocate(pointer(address)); });
+  m.def("raw_deleters_agree", [] {
+    auto *const deleter = c10::GetAllocator(c10::kCUDA)->raw_deleter();
+    return deleter != nullptr && deleter == allocator::get()->raw_deleter() &&
+           deleter == allocator::get()->allocate(1).get_deleter() &&
+           deleter == allocator::get()->allocate(0).get_deleter();
   });
   m.def("raw_delete", [](uintptr_t address) { allocator::raw_delete(pointer(address)); });
   m.def("copy", [](uintptr_t destination, uintptr_t source, size_t bytes) {

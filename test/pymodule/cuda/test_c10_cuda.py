@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import multiprocessing
+import os
 import subprocess
 import sysconfig
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch_openreg
+from torch_openreg import sanitizer
 
 ROOT = Path(__file__).parents[3]
 LIBRARIES = Path(torch_openreg.__file__).parent / "lib"
@@ -100,6 +102,7 @@ def test_external_stream(program):
 def test_copies_run_on_the_current_stream(program):
     source = torch.arange(1000, device="cuda")
     target, host = torch.zeros_like(source), torch.zeros(1000, dtype=torch.int64)
+    torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         program.copy(target.data_ptr(), source.data_ptr(), 8000)
         program.copy(host.data_ptr(), target.data_ptr(), 8000)
@@ -122,6 +125,28 @@ def test_event_orders_streams(program):
         assert program.is_idle()
 
 
+@pytest.mark.skipif(os.environ.get("OPENREG_SANITIZER") == "1", reason="it has a race")
+@pytest.mark.parametrize("order", ["wait_for_event", "synchronize_with_event", None])
+def test_the_sanitizer_sees_events_and_copies(program, order):
+    """CUDAEvent and cudaMemcpyAsync reach the CUDA runtime without PyTorch."""
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    with sanitizer.watch() as watched:
+        source, target = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(first):
+            source.add_(1)
+        if order == "wait_for_event":
+            program.wait_for_event(first.cuda_stream, second.cuda_stream)
+        elif order is not None:
+            program.synchronize_with_event(first.cuda_stream)
+        with torch.cuda.stream(second):
+            program.copy(target.data_ptr(), source.data_ptr(), 4000)
+            target.add_(1)
+        program.synchronize()
+        target.add_(1)
+    assert [finding.kind for finding in watched.findings()] == ([] if order else ["race"])
+
+
 def test_raw_memory_is_of_the_caching_allocator(program):
     program.raw_delete(program.raw_alloc(5000))  # frees blocks of earlier tests that waited
     before = torch.cuda.memory_allocated()
@@ -136,6 +161,30 @@ def test_raw_memory_is_of_the_caching_allocator(program):
     program.raw_delete(0)
     with pytest.raises(RuntimeError, match="invalid device pointer: "):
         program.raw_delete(address)
+
+
+def test_the_raw_interface_of_the_allocator(program):
+    program.raw_deallocate(program.raw_allocate(5000))  # frees blocks of earlier tests
+    before = torch.cuda.memory_allocated()
+    address = program.raw_allocate(5000)
+    assert torch.cuda.memory_allocated() == before + 5120
+    torch.cuda.caching_allocator_delete(address)
+    other = torch.cuda.caching_allocator_alloc(5000)
+    assert other == address
+    program.raw_deallocate(other)
+    assert torch.cuda.memory_allocated() == before
+    assert program.raw_allocate(0) == 0
+    with pytest.raises(RuntimeError, match="invalid device pointer: "):
+        program.raw_deallocate(address)
+
+
+def test_memory_has_the_raw_deleter(program):
+    assert program.raw_deleters_agree()
+    tensor = torch.ones(10, device="cuda")
+    empty = torch.UntypedStorage(0, device="cuda")
+    others = torch.from_dlpack(tensor).untyped_storage()
+    for storage, expected in ((tensor.untyped_storage(), True), (empty, True), (others, False)):
+        assert torch._C._has_Standard_Deleter(storage._cdata) == expected
 
 
 def test_raw_memory_of_a_stream(program):

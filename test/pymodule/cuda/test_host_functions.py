@@ -200,6 +200,7 @@ def test_words_of_another_generator(program):
 def test_graph(program):
     graph = program.Graph()
     x = torch.ones(100, device="cuda")
+    torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         graph.capture_begin()
         assert graph.is_current()

@@ -337,3 +337,32 @@ def test_fraction_is_checked():
     for fraction in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match=sentence):
             module.set_per_process_memory_fraction(fraction)
+
+
+# ---- memory that PyTorch takes from the registered allocator -------------------------------------
+
+
+def test_memory_of_a_storage_is_as_that_of_a_tensor():
+    """Its DataPtr has the address as its context, which callers of raw_allocate require."""
+    before = module.memory_allocated()
+    storage = torch.UntypedStorage(4 * KIB, device=DEVICE)
+    tensor = torch.empty(0, device=DEVICE).set_(storage)
+    assert module.memory_allocated() == before + 4 * KIB
+    tensor.fill_(2).mul_(3)
+    tensor.record_stream(module.Stream())
+    storage.resize_(8 * KIB)
+    assert tensor.cpu().eq(6).all() and storage.nbytes() == 8 * KIB
+    del storage, tensor
+    module.synchronize()
+    module.empty_cache()
+    assert module.memory_allocated() == before
+
+
+def test_an_empty_storage_has_no_memory_and_can_grow():
+    before = module.memory_allocated()
+    storage = torch.UntypedStorage(0, device=DEVICE)
+    tensor = torch.empty(0, device=DEVICE).set_(storage)
+    assert (storage.data_ptr(), module.memory_allocated()) == (0, before)
+    assert tensor.sum().item() == 0
+    tensor.resize_(128).fill_(1)
+    assert tensor.sum().item() == 128 and storage.nbytes() == 512

@@ -39,8 +39,18 @@ void report_to_profiler(const openreg_block *block, int64_t bytes) {
 
 } // namespace
 
-void free_block(void *context) {
-  auto *block = static_cast<openreg_block *>(context);
+openreg_block *require_block(const void *device_address) {
+  auto *const block = openreg_block_find(device_address);
+  TORCH_CHECK(block != nullptr, "invalid device pointer: ", device_address,
+              "\nopenreg: no allocated block of the caching allocator begins there");
+  return block;
+}
+
+void free_memory(void *context) {
+  free_block(block_of_context(context));
+}
+
+void free_block(openreg_block *block) {
   const MemoryStackScope recorded(MemoryStackScope::kFree);
   notify_observers([block](Observer &observer) { observer.begin_free(*block); });
   if (block->user != nullptr) {
@@ -118,12 +128,16 @@ void add_reserved_by_pools(int device, c10::CachingDeviceAllocator::DeviceStats 
 class DeviceAllocator final : public c10::DeviceAllocator, public RecordedHistory {
 public:
   c10::DataPtr allocate(size_t bytes) override {
-    return device_pointer(
-        allocate_block(static_cast<c10::DeviceIndex>(openreg_device_current()), bytes));
+    const auto device = static_cast<c10::DeviceIndex>(openreg_device_current());
+    Block block(allocate_block(device, bytes), &free_block);
+    auto *const address = block->address; // null for 0 bytes
+    if (address != nullptr) {
+      block.release();
+    }
+    return {address, address, &free_memory, c10::Device(kDeviceType, device)};
   }
 
-  // A raw pointer is a device address, from which the block can be found.
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_memory; }
 
   void copy_data(void *destination, const void *source, size_t bytes) const override {
     const InlineGuard guard(static_cast<c10::DeviceIndex>(openreg_device_current()));

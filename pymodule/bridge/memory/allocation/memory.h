@@ -1,12 +1,13 @@
 // Device memory for PyTorch: DataPtrs over blocks of the caching allocator, and the allocator
 // override that makes CPU kernels allocate their results there.
 //
-// The same block appears in two forms. A *device pointer* has the device address and the block as
-// its context; free_block frees it. An *override pointer*, which CPU kernels get, has the kernel
-// address, and the same address as its context, because callers of raw_allocate require that. The
-// block can be found from the address. Adopting a result turns the second form into the first, and
-// changes nothing else. The block's `user` field tells the form: kOverrideBlock, or for a device
-// pointer the twin storage (device_tensor.h) or null.
+// The same block appears in two forms. A *device pointer* has the device address; free_memory frees
+// it. Its context is the block, marked by the lowest bit. For memory that PyTorch or an extension
+// takes from the registered allocator it is the device address, because callers of raw_allocate
+// require that. An *override pointer*, which CPU kernels get, has the kernel address, and the same
+// address as its context. The block can be found from either address. Adopting a result turns the
+// second form into the first, and changes nothing else. The block's `user` field tells the form:
+// kOverrideBlock, or for a device pointer the twin storage (device_tensor.h) or null.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -32,16 +33,28 @@ inline void *const kOverrideBlock = &override_mark;
 // raw memory on any thread at any time. Memory that was reserved for a result (Reservations, below)
 // belongs to the tensor. So free_override_block ignores every block that is not in the override
 // form.
-void free_block(void *block);
+void free_memory(void *context);
 void free_override_block(void *kernel_address);
 void free_recorded(void *address);
 
+// An allocation of 0 bytes by the registered allocator has no block.
 inline bool owns_block(const c10::DataPtr &pointer) {
-  return pointer.get_deleter() == &free_block;
+  return pointer.get_deleter() == &free_memory && pointer.get_context() != nullptr;
+}
+
+// Raises CUDA's error if no allocated block begins at the address.
+openreg_block *require_block(const void *device_address);
+
+constexpr uintptr_t kBlockMark = 1;
+
+inline openreg_block *block_of_context(void *context) {
+  const auto bits = reinterpret_cast<uintptr_t>(context);
+  return (bits & kBlockMark) != 0 ? reinterpret_cast<openreg_block *>(bits - kBlockMark)
+                                  : require_block(context);
 }
 
 inline openreg_block *block_of(const c10::DataPtr &pointer) {
-  return static_cast<openreg_block *>(pointer.get_context());
+  return block_of_context(pointer.get_context());
 }
 
 // True for memory that a kernel allocated on the device. An allocation of 0 bytes has no address
@@ -60,10 +73,12 @@ openreg_block *allocate_block(c10::DeviceIndex device, int stream, size_t bytes)
 openreg_block *allocate_block(c10::DeviceIndex device, size_t bytes);
 
 // A block with an owner.
+void free_block(openreg_block *block);
 using Block = std::unique_ptr<openreg_block, decltype(&free_block)>;
 
 inline c10::DataPtr device_pointer(openreg_block *block) {
-  return {block->address, block, &free_block,
+  auto *const context = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(block) | kBlockMark);
+  return {block->address, context, &free_memory,
           c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(block->device))};
 }
 
