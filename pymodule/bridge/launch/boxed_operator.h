@@ -52,6 +52,7 @@ private:
     c10::DeviceIndex device = -1;         // where the kernel allocates; -1: on the host
     std::optional<Placement> placement{}; // nothing: only a plan knows it
     std::optional<MemoryPlan> memory{};   // of a launch that has no output plan yet
+    PlanSource source = PlanSource::kNone;
   };
 
   void check_supported() const;
@@ -68,8 +69,9 @@ private:
   void run_kernel(const Call &call, Allocations *allocations) const;
 
   bool make_key(const Call &call, OutputPlans::Key &key) const;
-  void run_and_learn(const Call &call, OutputPlans::Key key, bool has_plan,
+  void run_and_learn(Call &call, OutputPlans::Key key, bool has_plan,
                      std::optional<PreparedBlocks> &blocks);
+  void count(const Call &call) const;
   torch::jit::Stack device_arguments(const Call &call) const;
   std::shared_ptr<OutputPlan> plan_from_placeholders(const Call &call) const;
   bool refresh_twins(Call &call) const;

@@ -19,6 +19,9 @@ Planner &the_planner() {
   return *planner;
 }
 
+constexpr size_t kSources = 4;
+std::atomic<uint64_t> launches[OPENREG_MAX_DEVICES][kSources];
+
 } // namespace
 
 void set_planner(Planner planner) {
@@ -83,6 +86,19 @@ void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan) {
   if (!is_as_without_plan) {
     plan.events = std::move(events);
   }
+  plan.source = memory.source;
+}
+
+void count_launch(c10::DeviceIndex device, PlanSource source) {
+  launches[device][static_cast<size_t>(source)].fetch_add(1, std::memory_order_relaxed);
+}
+
+std::array<uint64_t, kSources> count_launches(c10::DeviceIndex device) {
+  std::array<uint64_t, kSources> counts{};
+  for (size_t i = 0; i < kSources; ++i) {
+    counts[i] = launches[device][i].load(std::memory_order_relaxed);
+  }
+  return counts;
 }
 
 } // namespace openreg

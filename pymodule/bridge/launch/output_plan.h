@@ -61,12 +61,21 @@ struct MemoryEvent {
   size_t value;
 };
 
+// The source of a memory plan.
+enum class PlanSource : uint8_t {
+  kNone,
+  kPlanner,
+  kBuiltin,
+  kElementwise, // CUDA's kernel computes each element by itself, and takes nothing
+};
+
 struct OutputPlan {
   std::atomic<bool> can_be_queued{false};
   std::vector<PlannedReturn> returns;
   Placement results; // which allocations become results
   // If there are none, a launch allocates its fresh results in order, and nothing else.
   std::vector<MemoryEvent> events;
+  PlanSource source = PlanSource::kNone; // of the events, or of there being none
 
   // The planned tensors of the kind kFresh, in order.
   std::vector<const PlannedTensor *> fresh_results() const;
