@@ -31,8 +31,8 @@ size_t count_fresh_results(const OperatorHandle &op) {
       }));
 }
 
-// The name for messages, profiles and tables by name: a host operator has that of the operator of
-// PyTorch that it computes (host_operator.h).
+} // namespace
+
 const std::string &public_name(const OperatorHandle &op) {
   constexpr std::string_view kHost = "openreg_host::";
   const auto &name = op.schema().name();
@@ -44,8 +44,6 @@ const std::string &public_name(const OperatorHandle &op) {
   }
   return name;
 }
-
-} // namespace
 
 bool returns_object(const OperatorHandle &op) {
   return std::ranges::any_of(op.schema().returns(), [](const c10::Argument &result) {

@@ -10,6 +10,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <optional>
+#include <string>
 
 #include "launch/argument_devices.h"
 #include "launch/kernel_memory.h"
@@ -19,6 +20,10 @@
 #include "launch/substitution.h"
 
 namespace openreg {
+
+// The name for messages, profiles and tables by name: a host operator has that of the operator of
+// PyTorch that it computes (host_operator.h).
+const std::string &public_name(const c10::OperatorHandle &op);
 
 // Whether an operator draws random numbers. Its CPU kernel would use the host's generator.
 bool uses_rng(const c10::OperatorHandle &op);

@@ -40,6 +40,12 @@ std::optional<MemoryPlan> plan_memory(const c10::OperatorHandle &op,
 // Adds a memory plan to an output plan, unless they disagree about the results.
 void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan);
 
+// Takes and frees what an operator takes on CUDA besides its results. For operators with a kernel
+// of openreg's own that write to their arguments and return nothing else. Does nothing without a
+// planner.
+void take_planned_memory(const c10::OperatorHandle &op, const torch::jit::Stack &arguments,
+                         c10::DeviceIndex device);
+
 // Counts a launch on a device by the source of its plan. Call it only if there is a planner.
 void count_launch(c10::DeviceIndex device, PlanSource source);
 
