@@ -1,5 +1,6 @@
 """With memory plans, launches take and free the device memory that CUDA's operators do."""
 
+import os
 import re
 
 import pytest
@@ -179,7 +180,10 @@ def test_a_launch_in_a_graph_is_counted_when_it_is_captured(source):
 def test_launches_that_need_or_have_no_plan_are_counted_apart(source):
     x = numbers(new_size(8, source))
     mask = x > 0
-    assert counted_by(lambda: (x + 1, x.view(-1))) == {"elementwise": 1}
+    # A queued launch asks the planner all the same.
+    is_asked = source == "planner" and os.environ.get("QUEUE_EVERYTHING") == "1"
+    expected = "planner" if is_asked else "elementwise"
+    assert counted_by(lambda: (x + 1, x.view(-1))) == {expected: 1}
     assert counted_by(lambda: x[mask]) == {"none": 1}
 
 
