@@ -87,6 +87,11 @@ int cudart_plan_binary_version(void) {
 
 /* ---- for the planner ------------------------------------------------------------------------- */
 
+const char *openreg_cudart_device_error(void) {
+  const openreg_config *config;
+  return openreg_config_get(&config) == OPENREG_OK ? NULL : openreg_last_error();
+}
+
 int openreg_cudart_start_planning(int binary_version) {
   planning.binary_version = binary_version;
   if (planning.base != NULL)

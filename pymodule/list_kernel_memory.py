@@ -19,6 +19,8 @@ MAKES_INDICES = {"index.Tensor", "index.Tensor_out"}
 MAY_BE_EMPTY = {"_linalg_svd", "_linalg_eigh", "linalg_qr"}
 
 RESULTS_FIRST, AS_ON_CUDA, BY_DEVICE = "kResultsFirst", "kAsOnCuda", "kUnknown"
+# They run the CPU's code for copies, which takes memory to transpose and to find overlaps.
+COPIES = {"copy_": BY_DEVICE, "repeat": RESULTS_FIRST}
 
 
 def kind_of(name: str, declaration: str) -> str:
@@ -56,6 +58,7 @@ def main() -> None:
             kind = RESULTS_FIRST
         elif kind == AS_ON_CUDA and BY_DEVICE in overloads:
             kind = BY_DEVICE
+        kind = COPIES.get(name, kind)
         if kind != BY_DEVICE:
             rows.append(f'    {{"aten::{name}", KernelMemory::{kind}}},\n')
     target.write_text("".join(rows))

@@ -32,6 +32,10 @@ struct openreg_planned_event {
   int64_t bytes;
 };
 
+/* Returns a sentence that says why this process has no devices; NULL if it has some. The sentence
+ * is valid until the thread's next error. */
+const char *openreg_cudart_device_error(void);
+
 /* Starts planning, for the rest of the process. `binary_version` is what kernels say about the code
  * that the device runs, such as 90 for sm_90. Returns 0, or -1 if the system has no addresses
  * left. */

@@ -83,12 +83,17 @@ class _OfferedMemory:
 def _misplaced_allocations() -> int: ...
 
 # Memory plans. The planner gets an operator's name, arguments and keyword arguments. It returns the
-# events and the blocks of the results (launch/memory_plan.h), or None.
+# events, the blocks of the results (launch/memory_plan.h) and the source, or None. Launches are
+# counted by the source of their plan.
 def storage_of(tensor: torch.Tensor) -> tuple[int, int]: ...
 def set_memory_planner(
-    planner: Callable[[str, list[Any], dict[str, Any]], tuple[Sequence[int], Sequence[int]] | None]
+    planner: Callable[
+        [str, list[Any], dict[str, Any]], tuple[Sequence[int], Sequence[int], str] | None
+    ]
     | None,
 ) -> None: ...
+def has_memory_planner() -> bool: ...
+def planned_launches(device: int) -> dict[str, int]: ...
 
 # Streams and events.
 def current_stream(device: int) -> int: ...

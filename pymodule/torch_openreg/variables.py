@@ -219,6 +219,14 @@ VARIABLES = (
         link="[Contexts and workspaces](gpu-memory.md)",
     ),
     Variable(
+        "OPENREG_NCCL_MEMORY",
+        "544 for 2 ranks, 688 for more",
+        "a number of MiB up to 1048576",
+        "With `OPENREG_GPU_OVERHEAD=1`: the device memory that each communicator takes, an "
+        "estimate.",
+        link="[Memory of NCCL](gpu-memory.md#memory-of-nccl)",
+    ),
+    Variable(
         "OPENREG_MEMORY_PLANS",
         "none",
         "none, planner, builtin or auto",

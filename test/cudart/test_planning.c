@@ -11,6 +11,16 @@ static void plan_free(void *address, ssize_t bytes) {
   openreg_cudart_plan_free(address, bytes, 0, NULL);
 }
 
+CHILD_TEST_IN(a_wrong_configuration_is_named_to_the_planner,
+              ENVIRONMENT("OPENREG_PROFILE=nonsense")) {
+  const char *error = openreg_cudart_device_error();
+  REQUIRE(error != NULL && strstr(error, "OPENREG_PROFILE=nonsense") != NULL);
+}
+
+CHILD_TEST(with_devices_there_is_no_error) {
+  REQUIRE(openreg_cudart_device_error() == NULL);
+}
+
 CHILD_TEST(launches_of_any_kernel_succeed) {
   static const dim3 one = {1, 1, 1};
   static char stub;
@@ -70,6 +80,8 @@ CHILD_TEST(addresses_are_device_memory) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_wrong_configuration_is_named_to_the_planner),
+      cmocka_unit_test(with_devices_there_is_no_error),
       cmocka_unit_test(launches_of_any_kernel_succeed),
       cmocka_unit_test(events_are_recorded_with_the_requested_sizes),
       cmocka_unit_test(addresses_are_used_again_when_all_above_are_free),

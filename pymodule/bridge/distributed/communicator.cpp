@@ -184,11 +184,16 @@ CommunicatorPtr connect(const ConnectOptions &settings) {
                                                            settings.device, settings.timeout);
   }
   delete_host_keys(store, map);
+  communicator->set_memory(settings.memory != nullptr ? settings.memory
+                                                      : std::make_shared<const NcclMemory>(
+                                                            settings.device, settings.size));
   return communicator;
 }
 
 CommunicatorPtr connect(const openreg_comm_id &id, const ConnectOptions &settings) {
-  return std::make_shared<LocalCommunicator>(id, settings);
+  auto communicator = std::make_shared<LocalCommunicator>(id, settings);
+  communicator->set_memory(std::make_shared<const NcclMemory>(settings.device, settings.size));
+  return communicator;
 }
 
 std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
@@ -201,6 +206,10 @@ std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
   std::vector<CommunicatorPtr> communicators;
   for (auto *each : made) {
     communicators.push_back(std::make_shared<LocalCommunicator>(each));
+  }
+  for (size_t i = 0; i < devices.size(); ++i) {
+    communicators[i]->set_memory(
+        std::make_shared<const NcclMemory>(static_cast<c10::DeviceIndex>(devices[i]), size));
   }
   return communicators;
 }

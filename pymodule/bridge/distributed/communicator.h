@@ -8,10 +8,12 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/collectives.h"
 #include "core/status.h"
+#include "distributed/nccl_memory.h"
 #include "distributed/same_process_ranks.h"
 
 namespace openreg {
@@ -51,11 +53,16 @@ public:
   // Call before the current stream waits for that collective.
   void note_wait(uint64_t number, c10::DeviceIndex device);
 
+  using Memory = std::shared_ptr<const NcclMemory>;
+  void set_memory(Memory memory) { memory_ = std::move(memory); }
+  const Memory &memory() const { return memory_; }
+
 protected:
   std::shared_ptr<SameProcessRanks> same_process_ranks_; // null: each rank has its own device
 
 private:
   uint64_t called_ = 0;
+  Memory memory_;
 };
 
 using CommunicatorPtr = std::shared_ptr<Communicator>;
@@ -68,6 +75,7 @@ struct ConnectOptions {
   std::string name;            // for messages
   std::vector<int> rank_names; // rank numbers to show in messages; empty: 0 to size - 1
   std::chrono::milliseconds timeout;
+  Communicator::Memory memory; // of a communicator that shares its resources; null: its own
 };
 
 // Whether two ranks may have one device: OPENREG_SHARE_DEVICE.

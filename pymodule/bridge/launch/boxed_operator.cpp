@@ -32,8 +32,8 @@ size_t count_fresh_results(const OperatorHandle &op) {
       }));
 }
 
-// The name for messages, profiles and tables by name: a host operator has that of the operator of
-// PyTorch that it computes (host_operator.h).
+} // namespace
+
 const std::string &public_name(const OperatorHandle &op) {
   constexpr std::string_view kHost = "openreg_host::";
   const auto &name = op.schema().name();
@@ -45,8 +45,6 @@ const std::string &public_name(const OperatorHandle &op) {
   }
   return name;
 }
-
-} // namespace
 
 namespace {
 
@@ -223,6 +221,7 @@ void BoxedOperator::launch(Call &call, bool wants_queue) {
   }
   if (openreg_captures_exist() && !is_view_ && is_capturing(call.device)) [[unlikely]] {
     capture(call);
+    count(call);
     return;
   }
   const bool may_be_queued = can_queue_ && may_queue() && (wants_queue || !is_idle(call.device));
@@ -231,6 +230,7 @@ void BoxedOperator::launch(Call &call, bool wants_queue) {
   if ((may_be_queued || !call.placement.has_value()) && make_key(call, key)) {
     plan = plans_.find(key);
     if (may_be_queued && try_queue(call, plan)) {
+      count(call);
       return;
     }
     if (plan == nullptr && has_planner()) {
@@ -238,6 +238,16 @@ void BoxedOperator::launch(Call &call, bool wants_queue) {
     }
   }
   run_inline(call, std::move(key), plan);
+  count(call);
+}
+
+// Counts a launch by the source of its memory plan.
+void BoxedOperator::count(const Call &call) const {
+  if (!has_planner() || is_view_ || call.device < 0) {
+    return;
+  }
+  const bool needs_none = call.source == PlanSource::kNone && traits_.converts_arguments;
+  count_launch(call.device, needs_none ? PlanSource::kElementwise : call.source);
 }
 
 // Returns false without a plan that allows it.
@@ -245,6 +255,7 @@ bool BoxedOperator::try_queue(Call &call, const std::shared_ptr<OutputPlan> &pla
   if (plan == nullptr || !plan->can_be_queued) {
     return false;
   }
+  call.source = plan->source;
   queue_launch(op_, call.stack, written_.size(), plan, call.substituted, cost_, call.elements,
                call.device);
   return true;
@@ -293,7 +304,11 @@ void BoxedOperator::run_inline(Call &call, OutputPlans::Key key,
                                    : call.substituted.front().tensor.device().index());
   }
   std::optional<PreparedBlocks> blocks;
-  if (plan != nullptr && plan->can_be_queued && !plan->events.empty()) {
+  const bool is_planned = plan != nullptr && plan->can_be_queued;
+  if (is_planned) {
+    call.source = plan->source;
+  }
+  if (is_planned && !plan->events.empty()) {
     if (run_planned(op_, call.stack, written_.size(), plan, call.substituted, cost_, call.elements,
                     call.device)) {
       return;

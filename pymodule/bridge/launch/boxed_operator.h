@@ -11,6 +11,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <optional>
+#include <string>
 
 #include "launch/argument_devices.h"
 #include "launch/kernel_memory.h"
@@ -20,6 +21,10 @@
 #include "launch/substitution.h"
 
 namespace openreg {
+
+// The name for messages, profiles and tables by name: a host operator has that of the operator of
+// PyTorch that it computes (host_operator.h).
+const std::string &public_name(const c10::OperatorHandle &op);
 
 // Whether an operator draws random numbers. Its CPU kernel would use the host's generator.
 bool uses_rng(const c10::OperatorHandle &op);
@@ -53,6 +58,7 @@ private:
     c10::DeviceIndex device = -1;         // where the kernel allocates; -1: on the host
     std::optional<Placement> placement{}; // nothing: only a plan knows it
     std::optional<MemoryPlan> memory{};   // of a launch that has no output plan yet
+    PlanSource source = PlanSource::kNone;
   };
 
   void check_supported() const;
@@ -69,8 +75,9 @@ private:
   void run_kernel(const Call &call, Allocations *allocations) const;
 
   bool make_key(const Call &call, OutputPlans::Key &key) const;
-  void run_and_learn(const Call &call, OutputPlans::Key key, bool has_plan,
+  void run_and_learn(Call &call, OutputPlans::Key key, bool has_plan,
                      std::optional<PreparedBlocks> &blocks);
+  void count(const Call &call) const;
   torch::jit::Stack device_arguments(const Call &call) const;
   std::shared_ptr<OutputPlan> plan_from_placeholders(const Call &call) const;
   bool refresh_twins(Call &call) const;

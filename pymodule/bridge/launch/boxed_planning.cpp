@@ -63,7 +63,7 @@ bool BoxedOperator::make_key(const Call &call, OutputPlans::Key &key) const {
 }
 
 // Prepares `blocks` for the results if the launch has a memory plan.
-void BoxedOperator::run_and_learn(const Call &call, OutputPlans::Key key, bool has_plan,
+void BoxedOperator::run_and_learn(Call &call, OutputPlans::Key key, bool has_plan,
                                   std::optional<PreparedBlocks> &blocks) {
   const auto began_ns = now_ns();
   if (has_plan) {
@@ -86,6 +86,7 @@ void BoxedOperator::run_and_learn(const Call &call, OutputPlans::Key key, bool h
   if (call.memory.has_value() && plan->can_be_queued) {
     add_memory_plan(*call.memory, *plan);
     blocks.emplace(plan->allocate(call.device));
+    call.source = plan->source;
   }
   plans_.learn(std::move(key), std::move(plan));
 }

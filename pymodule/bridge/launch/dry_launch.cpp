@@ -99,6 +99,8 @@ bool BoxedOperator::launch_dry(Call &call) {
     overwrite_all();
     return false;
   }
+  call.source = plan->source;
+  count(call);
   auto blocks = plan->allocate(call.device);
   auto next = blocks.begin();
   const auto make = [&](const PlannedTensor &planned) {

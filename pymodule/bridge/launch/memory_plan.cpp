@@ -19,6 +19,9 @@ Planner &the_planner() {
   return *planner;
 }
 
+constexpr size_t kSources = 4;
+std::atomic<uint64_t> launches[OPENREG_MAX_DEVICES][kSources];
+
 } // namespace
 
 void set_planner(Planner planner) {
@@ -82,13 +85,53 @@ void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan, bool may_be_lar
   if (may_be_larger) {
     plan.set_result_bytes(bytes);
   }
-  // Without events an inline launch allocates the results when the kernel does.
+  // Without events an inline launch allocates the results when the kernel does, and with them
+  // whatever plan.results says.
   const bool is_as_without_plan =
       taken.empty() && std::ranges::is_sorted(events, {}, &MemoryEvent::value) &&
       std::ranges::is_sorted(fresh, {}, [](const auto *each) { return each->allocation.n; });
-  if (!is_as_without_plan) {
+  if (!is_as_without_plan || !plan.events.empty()) {
     plan.events = std::move(events);
+    if (plan.events.empty()) {
+      plan.results = Placement();
+    }
   }
+  plan.source = memory.source;
+}
+
+void take_planned_memory(const c10::OperatorHandle &op, const torch::jit::Stack &arguments,
+                         c10::DeviceIndex device) {
+  if (!has_planner()) {
+    return;
+  }
+  static auto *plans = new OutputPlans();
+  auto key = c10::toString(op.operator_name());
+  key.push_back(static_cast<char>(device));
+  if (!OutputPlans::make_key(arguments, std::vector<bool>(arguments.size(), true), key)) {
+    return;
+  }
+  auto plan = plans->find(key);
+  if (plan == nullptr) {
+    plan = std::make_shared<OutputPlan>();
+    if (const auto memory = plan_memory(op, arguments); memory.has_value()) {
+      add_memory_plan(*memory, *plan);
+    }
+    plans->learn(std::move(key), plan);
+  }
+  (void)plan->allocate(device);
+  count_launch(device, plan->source);
+}
+
+void count_launch(c10::DeviceIndex device, PlanSource source) {
+  launches[device][static_cast<size_t>(source)].fetch_add(1, std::memory_order_relaxed);
+}
+
+std::array<uint64_t, kSources> count_launches(c10::DeviceIndex device) {
+  std::array<uint64_t, kSources> counts{};
+  for (size_t i = 0; i < kSources; ++i) {
+    counts[i] = launches[device][i].load(std::memory_order_relaxed);
+  }
+  return counts;
 }
 
 } // namespace openreg

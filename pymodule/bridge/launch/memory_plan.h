@@ -8,6 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -21,6 +22,7 @@ struct MemoryPlan {
   // freed, as a negative number.
   std::vector<int64_t> events;
   std::vector<int64_t> results; // the block of each fresh result
+  PlanSource source = PlanSource::kNone;
 };
 
 // Returns nothing if there is no plan. Called without the GIL, on any thread.
@@ -38,5 +40,17 @@ std::optional<MemoryPlan> plan_memory(const c10::OperatorHandle &op,
 // Adds a memory plan to an output plan, unless they disagree about the results. A result that no
 // kernel writes may get a larger block than it needs, as on CUDA (`may_be_larger`).
 void add_memory_plan(const MemoryPlan &memory, OutputPlan &plan, bool may_be_larger = false);
+
+// Takes and frees what an operator takes on CUDA besides its results. For operators with a kernel
+// of openreg's own that write to their arguments and return nothing else. Does nothing without a
+// planner.
+void take_planned_memory(const c10::OperatorHandle &op, const torch::jit::Stack &arguments,
+                         c10::DeviceIndex device);
+
+// Counts a launch on a device by the source of its plan. Call it only if there is a planner.
+void count_launch(c10::DeviceIndex device, PlanSource source);
+
+// Returns the counts of a device, by PlanSource.
+std::array<uint64_t, 4> count_launches(c10::DeviceIndex device);
 
 } // namespace openreg

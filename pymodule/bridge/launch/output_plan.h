@@ -61,6 +61,14 @@ struct MemoryEvent {
   size_t value;
 };
 
+// The source of a memory plan.
+enum class PlanSource : uint8_t {
+  kNone,
+  kPlanner,
+  kBuiltin,
+  kElementwise, // CUDA's kernel computes each element by itself, and takes nothing
+};
+
 // Makes such a tensor (kFresh, kEmpty) in a block, which it takes over.
 at::Tensor make_planned(const PlannedTensor &planned, openreg_block *block);
 
@@ -70,6 +78,7 @@ struct OutputPlan {
   Placement results; // which allocations become results
   // If there are none, a launch allocates its fresh results in order, and nothing else.
   std::vector<MemoryEvent> events;
+  PlanSource source = PlanSource::kNone; // of the events, or of there being none
 
   // The planned tensors of the kind kFresh, in order.
   std::vector<const PlannedTensor *> fresh_results() const;

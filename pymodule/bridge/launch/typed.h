@@ -231,6 +231,9 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
     if (long_launch.has_value()) {
       share.emplace(threads);
     }
+    if (has_cpu_kernel<Op> && has_planner()) [[unlikely]] {
+      count_launch(device, PlanSource::kElementwise);
+    }
     if constexpr (kWritten == 0) {
       const AllocatorOverride on_device(device, placement);
       return return_result(

@@ -12,6 +12,7 @@
 
 #include "core/registration.h"
 #include "launch/by_dtype.h"
+#include "launch/host_operator.h"
 #include "launch/typed.h"
 #include "operators/composed.h"
 #include "streams/sync_debug.h"
@@ -66,12 +67,11 @@ at::Tensor &max_unpool_out(const at::Tensor &self, const at::Tensor &indices, Ar
 
 // Computes in integers like CUDA's, so that bin numbers round down exactly. An empty range stands
 // for the range of the numbers.
-at::Tensor histogram(const at::Tensor &self, int64_t bins, const at::Scalar &least,
-                     const at::Scalar &most) {
-  TORCH_CHECK(bins > 0, "bins must be > 0");
+at::Tensor histogram_on_host(const at::Tensor &self, int64_t bins, const at::Scalar &least,
+                             const at::Scalar &most) {
+  const HostKernel kernel;
   auto from = least.to<int64_t>(), to = most.to<int64_t>();
   if (from == to && self.numel() > 0) {
-    note_sync(self.device().index());
     from = self.min().item<int64_t>();
     to = self.max().item<int64_t>();
   }
@@ -79,11 +79,29 @@ at::Tensor histogram(const at::Tensor &self, int64_t bins, const at::Scalar &lea
     --from;
     ++to;
   }
-  TORCH_CHECK(from < to, "max must be larger than min");
   const auto numbers = self.reshape(-1).to(at::kLong);
   const auto counted = numbers.ge(from).logical_and(numbers.le(to));
   const auto places = numbers.sub(from).mul(bins).div(to - from, "floor").clamp(0, bins - 1);
   return at::zeros({bins}, self.options()).index_add_(0, places, counted.to(self.scalar_type()));
+}
+
+TORCH_LIBRARY_FRAGMENT(openreg_host, library) {
+  library.def("histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(openreg_host, CPU, library) {
+  library.impl("histc", &histogram_on_host);
+}
+
+at::Tensor histogram(const at::Tensor &self, int64_t bins, const at::Scalar &least,
+                     const at::Scalar &most) {
+  TORCH_CHECK(bins > 0, "bins must be > 0");
+  const auto from = least.to<int64_t>(), to = most.to<int64_t>();
+  TORCH_CHECK(from <= to, "max must be larger than min");
+  if (from == to && self.numel() > 0) {
+    note_sync(self.device().index());
+  }
+  return launch_host<&histogram_on_host>("openreg_host::histc", self, bins, least, most);
 }
 
 // CUDA's checks.

@@ -5,9 +5,12 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <memory>
+#include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
+#include "core/status.h"
 #include "launch/map_tensors.h"
 #include "launch/memory_plan.h"
 
@@ -77,8 +80,11 @@ std::optional<MemoryPlan> ask(const py::object &planner, const c10::OperatorHand
   if (answer.is_none()) {
     return std::nullopt;
   }
-  auto [events, results] = answer.cast<std::pair<std::vector<int64_t>, std::vector<int64_t>>>();
-  return MemoryPlan{.events = std::move(events), .results = std::move(results)};
+  using Answer = std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::string>;
+  auto [events, results, source] = answer.cast<Answer>();
+  return MemoryPlan{.events = std::move(events),
+                    .results = std::move(results),
+                    .source = source == "builtin" ? PlanSource::kBuiltin : PlanSource::kPlanner};
 }
 
 void set_python_planner(const py::object &callable) {
@@ -93,10 +99,19 @@ void set_python_planner(const py::object &callable) {
   });
 }
 
+py::dict planned_launches(int device) {
+  const auto [none, planner, builtin, elementwise] = count_launches(device_index(device));
+  using namespace py::literals;
+  return py::dict("planner"_a = planner, "builtin"_a = builtin, "elementwise"_a = elementwise,
+                  "none"_a = none);
+}
+
 } // namespace
 
 void define_plans(py::module &module) {
   module.def("set_memory_planner", &set_python_planner);
+  module.def("has_memory_planner", &has_planner);
+  module.def("planned_launches", &planned_launches);
   module.def("storage_of", &storage_of);
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/boxed_operator.h"
 #include "sanitizer/descriptions.h"
 #include "tensor/device_tensor.h"
 
@@ -174,7 +175,7 @@ public:
   void fail() override {
     const ObserverPause pause;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const auto *kind = index_kind_of(op_.schema().name());
+    const auto *kind = index_kind_of(public_name(op_));
     try {
       if (const auto bad = find_by_schema(*kind, op_.schema(), arguments_)) {
         report(*bad);
@@ -188,9 +189,9 @@ private:
     openreg_sanitizer_finding finding{};
     finding.kind = OPENREG_SANITIZER_OUT_OF_BOUNDS;
     finding.second = {.call_site = call_site_,
-                      .tag = describe(op_.schema().name().c_str(),
-                                      op_.schema().overload_name().c_str(),
-                                      static_cast<int>(bad.argument), bad.tensor),
+                      .tag =
+                          describe(public_name(op_).c_str(), op_.schema().overload_name().c_str(),
+                                   static_cast<int>(bad.argument), bad.tensor),
                       .thread = SanitizerSession::tag_of(stream_),
                       .thread_kind = OPENREG_SANITIZER_STREAM,
                       .mode = OPENREG_SANITIZER_READ,

@@ -1,6 +1,7 @@
 #include "sanitizer/report_order.h"
 
 #include "core/status.h"
+#include "launch/boxed_operator.h"
 #include "sanitizer/bad_indices.h"
 #include "sanitizer/blocks.h"
 #include "sanitizer/call_sites.h"
@@ -75,7 +76,7 @@ void OrderReporter::launch(StreamKey stream, const Work &work) {
 std::unique_ptr<Observer::LaunchObserver>
 OrderReporter::queue(StreamKey stream, const c10::OperatorHandle &op,
                      c10::ArrayRef<c10::IValue> arguments) {
-  return ObserverPause::any() || !takes_indices(op.schema().name())
+  return ObserverPause::any() || !takes_indices(public_name(op))
              ? nullptr
              : watch_indices(session_, stream, call_site_of_launch(), op, arguments);
 }

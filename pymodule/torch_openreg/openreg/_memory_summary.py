@@ -71,6 +71,9 @@ def _row(name: str, values: dict[str, int], units_of: dict[str, int], fmt: _Form
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
     """Return a table of the memory statistics of a device, in the format of ``torch.cuda``.
 
+    While launches have memory plans, a line after the table says how many had a plan from which
+    source (`torch_openreg.plans.ask.report`).
+
     Parameters
     ----------
     device : torch.device, str, int or None
@@ -99,7 +102,12 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
     for key, name in _OVERSIZE:
         lines += [thin, _row(name, stats[key], stats[key], _format_count)]
     lines.append(thick)
-    return "|" + "|\n|".join(lines) + "|\n"
+    table = "|" + "|\n|".join(lines) + "|\n"
+    if not _C.has_memory_planner():
+        return table
+    from ..plans.launches import summary_line
+
+    return table + summary_line(index)
 
 
 def list_gpu_processes(device: Device = None) -> str:

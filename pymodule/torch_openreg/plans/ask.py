@@ -61,10 +61,10 @@ def _get_client() -> Client:
         return _client
 
 
-def _count(source: str, answer: Plan | None) -> None:
-    if answer is not None:
-        with _lock:
-            _answered[source] += 1
+def _count(source: str, found: Plan) -> tuple[Plan, str]:
+    with _lock:
+        _answered[source] += 1
+    return found, source
 
 
 def plan(
@@ -100,39 +100,57 @@ def plan(
     Plan or None
         None if there is no plan; `report` says why.
     """
+    return answer(operator, arguments, keywords, settings, profile, source)[0]
+
+
+def answer(
+    operator: str,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any] | None = None,
+    settings: tuple[Any, ...] | None = None,
+    profile: str | None = None,
+    source: str = "planner",
+) -> tuple[Plan | None, str]:
+    """Return what `plan` returns, and the source that answered: ``planner`` or ``builtin``."""
     client = _get_client()
     try:
         given, named = describe(arguments, keywords or {})
     except Unsupported as error:
         client.refuse("signature", str(error))
-        return None
+        return None, ""
     settings = settings or current_settings()
     profile = profile or _profile(_C.current_device())
-    answer = None
     if source == "planner" or (source == "auto" and _can_start_planner()):
-        answer = client.ask((operator, given, named, settings, profile))
-        _count("planner", answer)
-    if answer is None and source != "planner":
-        device = builtin_device(profile)
-        if device is not None:
-            answer = builtin.plan(operator, given, named, settings, device)
-            _count("builtin", answer)
-    return answer
+        found = client.ask((operator, given, named, settings, profile))
+        if found is not None:
+            return _count("planner", found)
+    if source != "planner" and (device := builtin_device(profile)) is not None:
+        found = builtin.plan(operator, given, named, settings, device)
+        if found is not None:
+            return _count("builtin", found)
+    return None, ""
 
 
 def report() -> dict[str, Any]:
     """Return how many questions had which answer, and the first sentence of each refusal.
 
     ``counts`` and ``sentences`` are those of the planner. ``sources`` says how many questions each
-    source answered: ``planner`` and ``builtin``.
+    source answered: ``planner`` and ``builtin``. ``launches`` says how many launches of operators
+    each source gave a plan, on all devices, since the process began: ``planner`` and ``builtin``;
+    ``elementwise``: of operators that take their results only, so they need no plan; ``none``: of
+    other operators without a plan.
 
     The causes of the planner's refusals: ``values`` (values of tensors decide), ``signature`` (a
     signature cannot describe an argument or a result), ``operator`` (the build lacks it),
     ``library`` (a stand-in cannot answer), ``planner`` (there is no planner, or it died).
     """
     client = _get_client()
+    launches: Counter[str] = Counter()
+    for device in range(_C.device_count()):
+        launches.update(_C.planned_launches(device))
     return {
         "counts": dict(client.counts),
         "sentences": dict(client.sentences),
         "sources": dict(_answered),
+        "launches": dict(launches),
     }

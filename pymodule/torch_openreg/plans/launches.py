@@ -5,11 +5,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torch_openreg import _C
+import torch
 
-from .ask import SOURCES, Plan, PlannedOutput, plan
+from torch_openreg import _C, _in_cuda_mode
 
-__all__ = ["apply_variable", "use"]
+from .ask import SOURCES, PlannedOutput, answer
+
+__all__ = ["apply_variable", "summary_line", "use"]
 
 
 # Where dropout's random words begin (bridge/operators/attention/launches.cpp).
@@ -26,16 +28,38 @@ def _blocks(outputs: Sequence[Any]) -> Iterator[int]:
 
 def _ask(
     source: str, operator: str, arguments: Sequence[Any], keywords: Mapping[str, Any]
-) -> tuple[tuple[int, ...], list[int]] | None:
-    """Return a plan's events, and the blocks of the fresh results."""
+) -> tuple[tuple[int, ...], list[int], str] | None:
+    """Return a plan's events, the blocks of the fresh results, and the source that answered."""
     namespace, _, name = operator.partition("::")
     if namespace == "openreg_host":  # stands for an operator of CUDA, and has more keywords
         operator = f"aten::{name}"
         keywords = {key: keywords[key] for key in keywords if key not in _OWN_KEYWORDS}
-    answer: Plan | None = plan(operator, arguments, keywords, source=source)
-    if answer is None or answer.error is not None:
+    plan, answered = answer(operator, arguments, keywords, source=source)
+    if plan is None or plan.error is not None:
         return None
-    return answer.events, list(_blocks(answer.outputs))
+    return plan.events, list(_blocks(plan.outputs)), answered
+
+
+def summary_line(device: int) -> str:
+    """Return how many launches on a device had which plans; empty if launches have no plans."""
+    if not _C.has_memory_planner():
+        return ""
+    counts = _C.planned_launches(device)
+    each = ", ".join(f"{source} {count}" for source, count in counts.items())
+    return f"Memory plans of {sum(counts.values())} launches: {each}\n"
+
+
+@functools.cache
+def _add_to_summary_of_cuda() -> None:
+    """Add openreg's line to PyTorch's function ``torch.cuda.memory_summary``."""
+    summary = torch.cuda.memory.memory_summary
+
+    @functools.wraps(summary)
+    def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+        index = torch.cuda._utils._get_device_index(device, optional=True)
+        return summary(device, abbreviated) + summary_line(index)
+
+    torch.cuda.memory.memory_summary = torch.cuda.memory_summary = memory_summary
 
 
 def use(source: str) -> None:
@@ -59,6 +83,8 @@ def use(source: str) -> None:
             f"openreg: there is no source of memory plans {source!r}: "
             f"expected none, {', '.join(SOURCES[:-1])} or {SOURCES[-1]}"
         )
+    if source != "none" and _in_cuda_mode():
+        _add_to_summary_of_cuda()
     _C.set_memory_planner(None if source == "none" else functools.partial(_ask, source))
 
 

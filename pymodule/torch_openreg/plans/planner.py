@@ -47,6 +47,10 @@ class Refusal(Exception):
     """The planner cannot answer. Arguments: the cause, and a sentence."""
 
 
+class CannotStart(Exception):
+    """The planner has no devices. The argument is a sentence."""
+
+
 class Runtime:
     """The functions of openreg_planning.h."""
 
@@ -55,11 +59,14 @@ class Runtime:
         self._library = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
         self._library.openreg_cudart_planned_events.restype = ctypes.c_size_t
         self._library.openreg_cudart_planned_reads.restype = ctypes.c_uint64
+        self._library.openreg_cudart_device_error.restype = ctypes.c_char_p
         self._address = ctypes.c_void_p()
         self.clear = self._library.openreg_cudart_clear_plan
         self.reads = self._library.openreg_cudart_planned_reads
 
     def start(self, binary_version: int) -> None:
+        if (error := self._library.openreg_cudart_device_error()) is not None:
+            raise CannotStart(error.decode().removeprefix("openreg: "))
         if self._library.openreg_cudart_start_planning(binary_version) != 0:
             raise MemoryError("the system has no addresses left")
 
@@ -374,6 +381,9 @@ def main() -> None:
 
     try:
         planner = load(configuration)
+    except CannotStart as error:
+        send(("failed", str(error)))
+        return
     except Exception as error:
         send(("failed", f"{type(error).__name__}: {error}"))
         return

@@ -1,9 +1,13 @@
 """With memory plans, launches take and free the device memory that CUDA's operators do."""
 
+import os
+import re
+
 import pytest
 import torch
+from peaks import counters, planned, taken_by
 from torch_openreg.plans import launches
-from torch_openreg.plans.ask import plan
+from torch_openreg.plans.ask import report
 
 from device import DEVICE, module
 
@@ -60,43 +64,6 @@ CALLS = {
     ),
 }
 EVERY_CALL = pytest.mark.parametrize("name", CALLS)
-
-
-def counters():
-    stats = module.memory_stats()
-    return [
-        stats[f"{each}.all.{kind}"]
-        for each in ("allocation", "requested_bytes")
-        for kind in ("allocated", "freed")
-    ]
-
-
-def taken_by(work):
-    """Return how often work takes and frees memory, the bytes, and the peak."""
-    module.synchronize()
-    before = counters()
-    module.reset_peak_memory_stats()
-    base = module.memory_allocated()
-    result = work()
-    peak = module.max_memory_allocated() - base
-    after = counters()
-    del result
-    return [late - early for late, early in zip(after, before, strict=True)], peak
-
-
-def planned(operator, arguments, source):
-    """Return the same figures, according to the plan."""
-    answer = plan(str(operator._schema).partition("(")[0], arguments, source=source)
-    assert answer is not None and answer.error is None
-    taken = [event for event in answer.events if event > 0]
-    freed = [taken[-event - 1] for event in answer.events if event < 0]
-    held = peak = 0
-    for event in answer.events:
-        size = event if event > 0 else taken[-event - 1]
-        held += (1 if event > 0 else -1) * -(-size // 512) * 512
-        peak = max(peak, held)
-    assert freed  # otherwise the test shows nothing
-    return [len(taken), len(freed), sum(taken), sum(freed)], peak
 
 
 @EVERY_CALL
@@ -169,3 +136,73 @@ def test_without_plans_an_operator_takes_its_results_only(source):
     launches.use("none")
     x = numbers(70_000 + new_size(5, source))
     assert taken_by(lambda: aten.sort.default(x))[0][:2] == [2, 0]
+
+
+# ---- counts by source ----------------------------------------------------------------------------
+
+
+def counted_by(work):
+    """Return how many launches of each source the work makes."""
+    before = report()["launches"]
+    work()
+    module.synchronize()
+    after = report()["launches"]
+    return {name: after[name] - before[name] for name in after if after[name] != before[name]}
+
+
+def test_launches_are_counted_by_the_source_of_their_plan(source, close_gate):
+    x = numbers(70_000 + new_size(6, source))
+
+    def sort_three_times():
+        x.sort()
+        module.synchronize()
+        x.sort()
+        gate = close_gate()
+        x.sort()
+        gate.open()
+
+    assert counted_by(sort_three_times) == {source: 3}
+
+
+def test_a_launch_in_a_graph_is_counted_when_it_is_captured(source):
+    x = numbers(70_000 + new_size(7, source))
+    graph = module.CUDAGraph() if hasattr(module, "CUDAGraph") else torch.accelerator.Graph()
+    module.synchronize()
+
+    def capture():
+        with module.graph(graph):
+            x.sort()
+
+    assert counted_by(capture) == {source: 1}
+    assert counted_by(graph.replay) == {}
+
+
+def test_launches_that_need_or_have_no_plan_are_counted_apart(source):
+    x = numbers(new_size(8, source))
+    mask = x > 0
+    # A queued launch asks the planner all the same.
+    is_asked = source == "planner" and os.environ.get("QUEUE_EVERYTHING") == "1"
+    expected = "planner" if is_asked else "elementwise"
+    assert counted_by(lambda: (x + 1, x.view(-1))) == {expected: 1}
+    assert counted_by(lambda: x[mask]) == {"none": 1}
+
+
+def test_nothing_is_counted_without_plans(source):
+    x = numbers(70_000 + new_size(9, source))
+    launches.use("none")
+    assert counted_by(lambda: (x.sort(), x + 1)) == {}
+
+
+def test_the_summary_ends_with_the_launches_of_the_device(source):
+    module.synchronize()
+    table, _, line = module.memory_summary(0).removesuffix("\n").rpartition("\n")
+    assert re.fullmatch(
+        r"Memory plans of \d+ launches: planner \d+, builtin \d+, elementwise \d+, none \d+", line
+    )
+    counts = report()["launches"]  # of all devices; this test file uses only one
+    assert [int(each) for each in re.findall(r"\d+", line)] == [
+        sum(counts.values()),
+        *counts.values(),
+    ]
+    launches.use("none")
+    assert module.memory_summary(0) == table + "\n"

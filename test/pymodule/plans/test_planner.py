@@ -175,6 +175,16 @@ def test_a_planner_that_dies_again_and_again_is_given_up(own_client, capsys):
     assert capsys.readouterr().err.count("openreg:") == 1
 
 
+def test_an_unknown_gpu_is_named_with_the_known_ones(build, capsys):
+    client = Client(["nonsense"])
+    assert client.ask((*SORT[:4], "nonsense")) is None
+    printed = capsys.readouterr().err
+    assert "OPENREG_PROFILE=nonsense: expected a GPU name such as h100" in printed
+    assert "known names: b200, h200, h100," in printed
+    assert printed.count("\n") == 1
+    client.end()
+
+
 def test_an_error_of_the_planner_itself_is_a_refusal(own_client):
     assert own_client.ask(ABSURD) is None
     assert "ValueError" in own_client.sentences["planner"]

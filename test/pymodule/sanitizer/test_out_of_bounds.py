@@ -249,6 +249,23 @@ def test_call_site_of_a_queued_launch_is_reported(findings, close_gate):
     assert finding["second"]["stack"][0][1] == line + 4
 
 
+def test_bad_index_of_queued_bags_is_found(findings, close_gate):
+    table, bags = torch.rand(100, 8, device=DEVICE), torch.arange(0, 40, 4, device=DEVICE)
+    rows = torch.arange(40, device=DEVICE) + 60
+    torch.nn.functional.embedding_bag(rows, table, bags)
+    rows += 1
+    module.synchronize()
+    gate = close_gate()
+    torch.nn.functional.embedding_bag(rows, table, bags)
+    gate.open()
+    with pytest.raises(torch.AcceleratorError, match="failed after its launch"):
+        module.synchronize()
+    (finding,) = findings()
+    operator, argument, access, place = summary(finding)
+    assert operator in ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
+    assert (argument, access, place) == ("indices", "reads", (8 * 39, 8 * 40))
+
+
 INDEX = {
     "gather": lambda x, bad: x.gather(1, bad.view(1, 3)),
     "scatter_": lambda x, bad: x.scatter_(1, bad.view(1, 3), 1.0),

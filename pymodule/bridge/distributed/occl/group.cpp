@@ -79,6 +79,9 @@ CommunicatorPtr ProcessGroupOccl::join(std::string key, std::vector<int> ranks,
   std::transform(ranks.begin(), ranks.end(), std::back_inserter(settings.rank_names),
                  [this](int rank) { return global_rank(rank); });
   settings.timeout = options_->timeout;
+  if (const auto shared = shared_memory_.find(device); shared != shared_memory_.end()) {
+    settings.memory = shared->second;
+  }
   auto made = connect(settings);
   const auto &all = options_->global_ranks_in_group;
   const auto numbers = all_ranks(size_);
@@ -163,6 +166,14 @@ ProcessGroupOccl::split(const StorePtr &store, const std::vector<int> &ranks,
       c10::make_intrusive<ProcessGroupOccl>(store->clone(), static_cast<int>(found - ranks.begin()),
                                             static_cast<int>(ranks.size()), std::move(own));
   group->setGroupDesc(options->group_desc);
+  if (group->options_->config.split_share == 1) {
+    const std::lock_guard lock(submit_mutex_);
+    for (const auto &[index, connection] : connections_) {
+      if (connection.communicator) {
+        group->shared_memory_.emplace(index, connection.communicator->memory());
+      }
+    }
+  }
   group->eagerConnectSingleDevice(device);
   return group;
 }

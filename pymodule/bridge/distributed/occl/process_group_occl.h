@@ -34,7 +34,8 @@
 
 namespace openreg {
 
-// X(name): the integer settings of an NCCL communicator. They are accepted and have no effect.
+// X(name): the integer settings of an NCCL communicator. They are accepted and have no effect, but
+// split_share, which decides about estimated memory (distributed/nccl_memory.h).
 #define OPENREG_NCCL_CONFIG(X)                                                                     \
   X(blocking)                                                                                      \
   X(cga_cluster_size)                                                                              \
@@ -272,6 +273,8 @@ private:
   std::optional<Request> coalesced_;
   std::atomic<bool> is_timed_;
   bool is_blocking_;
+  // By device: what a group that this one was split from shares with it (split_share).
+  std::map<c10::DeviceIndex, Communicator::Memory> shared_memory_;
   int64_t split_count_ = 0;
 
   std::mutex communicators_mutex_;

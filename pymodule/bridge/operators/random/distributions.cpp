@@ -13,6 +13,7 @@
 
 #include "compat/native_functions.h"
 #include "core/registration.h"
+#include "launch/memory_plan.h"
 #include "memory/allocation/memory.h"
 #include "operators/random/random.h"
 
@@ -122,6 +123,9 @@ at::Tensor &normal_sparse_csr_(at::Tensor &self, double mean, double std,
 // As on the CPU and CUDA, `out` must have the right size for the next two.
 at::Tensor &normal_tensor_float_out(const at::Tensor &mean, double std, OptionalGenerator generator,
                                     at::Tensor &out) {
+  // CUDA makes a tensor for the deviations, which it does not fill.
+  const auto deviations =
+      has_planner() ? at::empty_like(out, at::MemoryFormat::Contiguous) : at::Tensor();
   return out.normal_(0, std, std::move(generator)).add_(mean);
 }
 

@@ -90,9 +90,9 @@ std::pair<double, double> open_unit_interval(at::ScalarType type) {
 }
 
 at::Tensor sample_dirichlet(const at::Tensor &self, OptionalGenerator generator) {
-  const auto gammas = standard_gamma(self, std::move(generator));
+  auto gammas = standard_gamma(self, std::move(generator));
   const auto [low, high] = open_unit_interval(self.scalar_type());
-  return (gammas / gammas.sum(-1, /*keepdim=*/true)).clamp_(low, high);
+  return gammas.div_(gammas.sum(-1, /*keepdim=*/true)).clamp_(low, high);
 }
 
 at::Tensor binomial(const at::Tensor &count, const at::Tensor &probability,

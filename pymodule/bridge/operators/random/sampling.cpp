@@ -3,16 +3,21 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cumsum.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <limits>
+#include <utility>
+
 #include "compat/native_functions.h"
 #include "core/registration.h"
 #include "launch/by_dtype.h"
 #include "launch/argument_devices.h"
+#include "launch/memory_plan.h"
 #include "memory/allocation/memory.h"
 #include "operators/random/random.h"
 
@@ -95,6 +100,9 @@ at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out
     refuse_kernel_dtype("randperm_cuda", out.scalar_type());
   }
   auto &source = generator_for(generator, out.device());
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::randperm", "generator_out");
+  take_planned_memory(op, {n, c10::IValue(), out}, out.device().index());
   const bool direct = out.scalar_type() == at::kLong && out.is_contiguous();
   auto permutation = direct ? out : at::empty({n}, out.options().dtype(at::kLong));
   const auto grid = grid_of(out.device());
@@ -118,28 +126,65 @@ at::Tensor &randperm_out(int64_t n, OptionalGenerator generator, at::Tensor &out
 
 // ---- categories ---------------------------------------------------------------------------------
 
-// CUDA's method: the largest p / q, with exponential q.
-at::Tensor draw_without_replacement(const at::Tensor &weights, int64_t samples,
-                                    const OptionalGenerator &generator) {
-  auto keys = at::empty_like(weights).exponential_(1, generator);
-  keys = weights / keys;
-  return samples == 1 ? at::argmax(keys, -1, /*keepdim=*/true)
-                      : std::get<1>(at::topk(keys, samples));
+// These take memory in the order of CUDA's code.
+
+// In a dry run: CUDA's operator does not read its weights, so nothing is wrong with unknown ones.
+bool is_unknown(const at::Tensor &weights) {
+  return is_dry() && !is_known(weights);
 }
 
-at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
-                                 const OptionalGenerator &generator) {
+// The error messages are those of the CPU. CUDA's kernel aborts the program.
+void draw_without_replacement(const at::Tensor &weights, int64_t samples,
+                              const OptionalGenerator &generator, at::Tensor &result) {
+  const auto largest = weights.max(), least = weights.min();
+  const auto is_valid =
+      largest.lt(std::numeric_limits<double>::infinity()).bitwise_and(least.ge(0));
+  const auto has_empty_row = weights.dim() == 1 ? weights.sum().eq(0) : weights.sum(1).eq(0).any();
+  TORCH_CHECK(is_unknown(weights) || is_valid.item<bool>(),
+              "probability tensor contains either `inf`, `nan` or element < 0");
+  TORCH_CHECK(is_unknown(weights) || has_empty_row.logical_not().item<bool>(),
+              "invalid multinomial distribution (sum of probabilities <= 0)");
+  // The largest p / q, with exponential q.
+  auto keys = at::empty_like(weights).exponential_(1, generator);
+  at::div_out(keys, weights, keys);
+  if (samples == 1) {
+    at::argmax_out(result, keys, -1, /*keepdim=*/true);
+    return;
+  }
+  auto values = at::empty(result.sizes(), weights.options());
+  at::topk_out(values, result, keys, samples);
+}
+
+// The error messages are those of the CPU. CUDA's kernel aborts the program.
+void check_probabilities(const at::Tensor &self) {
+  if (is_unknown(self)) {
+    return;
+  }
+  TORCH_CHECK(self.ge(0).logical_or(self.isnan()).all().item<bool>(),
+              "invalid multinomial distribution (encountering probability entry < 0)");
+  TORCH_CHECK(
+      self.isfinite().all().item<bool>(),
+      "invalid multinomial distribution (encountering probability entry = infinity or NaN)");
+  TORCH_CHECK(self.sum(-1).gt(0).all().item<bool>(),
+              "invalid multinomial distribution (sum of probabilities <= 0)");
+}
+
+// `result` must be contiguous.
+void draw_with_replacement(const at::Tensor &weights, int64_t samples,
+                           const OptionalGenerator &generator, const at::Tensor &result) {
+  check_probabilities(weights);
+  constexpr auto kContiguous = at::MemoryFormat::Contiguous;
   const auto categories = weights.size(-1);
   const auto rows = weights.dim() == 1 ? 1 : weights.size(0);
-  const auto scaled = (weights / weights.sum(-1, /*keepdim=*/true)).contiguous();
+  const auto unscaled = has_planner() ? at::empty_like(weights, kContiguous) : at::Tensor();
+  auto scaled = weights.clone(kContiguous);
+  scaled.div_(weights.sum(-1, /*keepdim=*/true));
   const auto sums = at::cumsum(scaled, -1).contiguous();
-  auto result = weights.dim() == 1 ? at::empty({samples}, weights.options().dtype(at::kLong))
-                                   : at::empty({rows, samples}, weights.options().dtype(at::kLong));
   const auto words = generator_for(generator, weights.device())
                          .reserve(openreg_multinomial_words(static_cast<uint64_t>(rows),
                                                             static_cast<uint64_t>(samples)));
   if (skip_kernel({scaled, sums}, {result})) {
-    return result;
+    return;
   }
   draw_on_stream(weights.device().index(), static_cast<uint64_t>(rows * samples),
                  [=, drawn = static_cast<int64_t *>(kernel_address(result.mutable_data_ptr())),
@@ -150,44 +195,6 @@ at::Tensor draw_with_replacement(const at::Tensor &weights, int64_t samples,
                                        static_cast<uint64_t>(categories),
                                        static_cast<uint64_t>(samples), words.begin());
                  });
-  return result;
-}
-
-// The CPU's error messages, which for draws with replacement say more. CUDA's kernel aborts the
-// program.
-void check_probabilities(const at::Tensor &self, bool draws_with_replacement) {
-  if (draws_with_replacement) {
-    TORCH_CHECK(self.ge(0).logical_or(self.isnan()).all().item<bool>(),
-                "invalid multinomial distribution (encountering probability entry < 0)");
-    TORCH_CHECK(
-        self.isfinite().all().item<bool>(),
-        "invalid multinomial distribution (encountering probability entry = infinity or NaN)");
-  } else {
-    TORCH_CHECK(self.ge(0).logical_and(self.isfinite()).all().item<bool>(),
-                "probability tensor contains either `inf`, `nan` or element < 0");
-  }
-}
-
-at::Tensor draw_categories(const at::Tensor &self, int64_t samples, bool replacement,
-                           OptionalGenerator generator) {
-  TORCH_CHECK(self.dim() == 1 || self.dim() == 2, "prob_dist must be 1 or 2 dim");
-  TORCH_CHECK(
-      self.is_floating_point(),
-      "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
-  TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
-  TORCH_CHECK(replacement || samples <= self.size(-1),
-              "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
-  // The GPU finds categories in float32, which represents integers exactly up to 2^24.
-  TORCH_CHECK(self.size(-1) <= (int64_t{1} << 24), "number of categories cannot exceed 2^24");
-  if (self.numel() == 0) {
-    return self.dim() == 1 ? at::empty({samples}, self.options().dtype(at::kLong))
-                           : at::empty({self.size(0), samples}, self.options().dtype(at::kLong));
-  }
-  check_probabilities(self, replacement && samples > 1);
-  TORCH_CHECK(self.sum(-1).gt(0).all().item<bool>(),
-              "invalid multinomial distribution (sum of probabilities <= 0)");
-  return replacement && samples > 1 ? draw_with_replacement(self, samples, generator)
-                                    : draw_without_replacement(self, samples, generator);
 }
 
 at::Tensor &multinomial_out(const at::Tensor &self, int64_t samples, bool replacement,
@@ -199,8 +206,39 @@ at::Tensor &multinomial_out(const at::Tensor &self, int64_t samples, bool replac
   devices.index(); // raises for tensors on different devices
   TORCH_CHECK(out.scalar_type() == at::kLong,
               "multinomial expects Long tensor out, got: ", out.scalar_type());
-  const auto result = draw_categories(self, samples, replacement, std::move(generator));
-  return out.resize_(result.sizes()).copy_(result);
+  TORCH_CHECK(self.dim() == 1 || self.dim() == 2, "prob_dist must be 1 or 2 dim");
+  TORCH_CHECK(
+      self.is_floating_point(),
+      "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
+  TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
+  TORCH_CHECK(replacement || samples <= self.size(-1),
+              "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
+  // The GPU finds categories in float32, which represents integers exactly up to 2^24.
+  TORCH_CHECK(self.size(-1) <= (int64_t{1} << 24), "number of categories cannot exceed 2^24");
+  if (self.dim() == 1) {
+    out.resize_({samples});
+  } else {
+    out.resize_({self.size(0), samples});
+  }
+  if (self.numel() == 0) {
+    return out;
+  }
+  if (!replacement || samples == 1) {
+    draw_without_replacement(self, samples, generator, out);
+  } else if (out.is_contiguous()) {
+    draw_with_replacement(self, samples, generator, out);
+  } else {
+    const auto result = at::empty_like(out, at::MemoryFormat::Contiguous);
+    draw_with_replacement(self, samples, generator, result);
+    out.copy_(result);
+  }
+  return out;
+}
+
+at::Tensor multinomial(const at::Tensor &self, int64_t samples, bool replacement,
+                       OptionalGenerator generator) {
+  auto result = at::empty({0}, self.options().dtype(at::kLong));
+  return multinomial_out(self, samples, replacement, std::move(generator), result);
 }
 
 } // namespace
@@ -208,7 +246,7 @@ at::Tensor &multinomial_out(const at::Tensor &self, int64_t samples, bool replac
 OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("native_dropout", &native_dropout);
   library.impl("randperm.generator_out", &randperm_out);
-  library.impl("multinomial", &draw_categories);
+  library.impl("multinomial", &multinomial);
   library.impl("multinomial.out", &multinomial_out);
 }
 

@@ -1,0 +1,60 @@
+#include "distributed/nccl_memory.h"
+
+#include <c10/util/Exception.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <string>
+
+#include "core/status.h"
+
+namespace openreg {
+
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kLargestMiB = kMiB; // one TiB
+
+uint64_t default_mib(int ranks) {
+  return ranks < 2 ? 0 : ranks == 2 ? 544 : 688;
+}
+
+uint64_t estimated_bytes(int ranks) {
+  const openreg_config *config = nullptr;
+  check(openreg_config_get(&config));
+  if (!config->gpu_overhead) {
+    return 0;
+  }
+  const char *const chosen = std::getenv("OPENREG_NCCL_MEMORY");
+  const std::string text = chosen == nullptr ? "" : chosen;
+  if (text.empty()) {
+    return default_mib(ranks) * kMiB;
+  }
+  uint64_t mib = 0;
+  const auto *const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, mib);
+  TORCH_CHECK_WITH(DistBackendError, error == std::errc() && rest == end && mib <= kLargestMiB,
+                   "openreg: OPENREG_NCCL_MEMORY=", text, ": expected a number of MiB up to ",
+                   kLargestMiB);
+  return mib * kMiB;
+}
+
+} // namespace
+
+NcclMemory::NcclMemory(c10::DeviceIndex device, int ranks)
+    : device_(device), bytes_(estimated_bytes(ranks)) {
+  if (bytes_ > 0 && openreg_ledger_reserve(device, bytes_) != OPENREG_OK) {
+    TORCH_CHECK_WITH(DistBackendError, false, openreg_last_error(),
+                     "; with OPENREG_GPU_OVERHEAD=1 a communicator of ", ranks,
+                     " ranks takes an estimated ", bytes_ / kMiB,
+                     " MiB, which OPENREG_NCCL_MEMORY changes");
+  }
+}
+
+NcclMemory::~NcclMemory() {
+  if (bytes_ > 0) {
+    openreg_ledger_release(device_, bytes_);
+  }
+}
+
+} // namespace openreg

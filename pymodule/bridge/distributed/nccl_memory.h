@@ -1,0 +1,25 @@
+// The memory of a device that NCCL takes for a communicator: an estimate, which only
+// OPENREG_GPU_OVERHEAD=1 counts. docs/gpu-memory.md has its sources.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace openreg {
+
+// Reserves the memory while it lives.
+class NcclMemory {
+public:
+  // Raises DistBackendError if the device has no room, or if OPENREG_NCCL_MEMORY is not a number.
+  NcclMemory(c10::DeviceIndex device, int ranks);
+  ~NcclMemory();
+  NcclMemory(const NcclMemory &) = delete;
+  NcclMemory &operator=(const NcclMemory &) = delete;
+
+private:
+  c10::DeviceIndex device_;
+  uint64_t bytes_; // 0: nothing is reserved
+};
+
+} // namespace openreg
