@@ -44,6 +44,10 @@ def _apply_variables() -> None:
         from .plans import launches
 
         launches.apply_variable()
+    if "OPENREG_REPORT" in os.environ:
+        from .dry import report
+
+        report.start_if_requested()
     if "OPENREG_SANITIZER" in os.environ:
         from . import sanitizer
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from .. import variables
+from ..dry.report import output as report
 from . import installation, ranks
 from .cli import make_parser
 from .executable import WRONG_ARGUMENTS, CannotRunError, exec_program, resolve, split_command
@@ -26,8 +27,9 @@ from .preflight import require_devices
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
-# The options that set environment variables.
+# The options that set environment variables, and the variables whose option may be repeated.
 _OPTIONS = variables.options("run")
+_REPEATED = (report.FILES,)
 
 WITH_VALUE = {option.flag for option in _OPTIONS} | {"--ranks", "--grace"}
 
@@ -82,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
             dest=option.variable.name,
             metavar=option.placeholder,
             help=option.variable.help,
+            action="append" if option.variable.name in _REPEATED else "store",
         )
     of_ranks = made.add_argument_group("several processes (ranks), with the variables of torchrun")
     of_ranks.add_argument(
@@ -102,11 +105,24 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def _report_files(made: argparse.ArgumentParser, values: list[str]) -> str:
+    """Return the value of the variable for the report. The program may change its folder."""
+    value = os.pathsep.join(values)
+    try:
+        files = [os.path.abspath(file) for file in report.files_of(value)]
+    except ValueError as error:
+        made.error(f"argument --report: {error}")
+    return os.pathsep.join(files) or value
+
+
 def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], ranks.Job | None, list[str]]:
     """Return the variables that options set, the job if there are ranks, and the command."""
     made = parser()
     options, command = split_command(arguments, WITH_VALUE)
     chosen = vars(made.parse_args(options))
+    for name in _REPEATED:
+        if chosen[name] is not None:
+            chosen[name] = _report_files(made, chosen[name])
     for option in _OPTIONS:
         if chosen[option.variable.name] == "":
             made.error(f"argument {option.flag}: expected a value")

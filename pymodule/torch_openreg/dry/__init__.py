@@ -1,0 +1,1 @@
+"""Dry runs: what a program would do with a GPU's memory."""
