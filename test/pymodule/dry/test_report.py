@@ -49,6 +49,29 @@ def test_peaks_are_those_of_the_statistics(training):
     assert device.peak_reserved.bytes == reserved
 
 
+def test_peaks_of_expandable_segments_and_of_other_streams(reported):
+    program = (
+        PRELUDE
+        + """
+side = module.Stream()
+for size in (3, 30, 5, 50):
+    x = torch.ones(size << 18, device=DEVICE)
+    with module.stream(side):
+        y = 2 * x
+    x.record_stream(side)
+    del x
+memory.empty_cache()
+stats = memory.memory_stats(0)
+print(*[stats[f"{name}_bytes.all.peak"] for name in ("allocated", "reserved")])
+"""
+    )
+    report, (peaks,) = reported(program, PYTORCH_ALLOC_CONF="expandable_segments:True")
+    device = report.ranks[0].devices[0]
+    assert [device.peak_allocated.bytes, device.peak_reserved.bytes] == list(
+        map(int, peaks.split())
+    )
+
+
 def test_the_groups_are_the_peak_to_the_byte(training):
     _, device, (allocated, _) = training
     assert [group.name for group in device.groups] == list(GROUPS)
@@ -218,6 +241,36 @@ with torch.no_grad():
     assert found["gradients"] == found["optimizer state"] == 0
     assert found["parameters"] == 3 * (2 * 256 * 1024 * 4 + 1024 * 4 + 256 * 4)
     assert found["other"] == 512 * 256 * 4  # the batch
+
+
+def test_parameters_without_a_module_are_those_of_the_optimizer(reported):
+    program = (
+        PRELUDE
+        + """
+weight = torch.ones(1024, device=DEVICE, requires_grad=True)
+(2 * weight).sum().backward()
+torch.optim.SGD([weight], foreach=False).step()
+"""
+    )
+    report, _ = reported(program)
+    groups = {group.name: group for group in report.ranks[0].devices[0].groups}
+    assert [owner.name for owner in groups["parameters"].owners] == ["SGD.params.*"]
+    assert sizes(groups.values())["parameters"] == 4096
+
+
+def test_the_hooks_cause_no_graph_breaks(reported):
+    program = (
+        PRELUDE
+        + """
+from torch._dynamo.utils import counters
+model = torch.compile(Model(), backend="eager").to(DEVICE)
+train(model, torch.optim.SGD(model.parameters()), 2)
+print(dict(counters["graph_break"]), counters["stats"]["unique_graphs"])
+"""
+    )
+    report, (line,) = reported(program)
+    assert line == "{} 1"
+    assert [step.number for step in report.ranks[0].devices[0].steps] == [1, 2]
 
 
 def test_two_devices_are_reported_each(reported):

@@ -72,7 +72,7 @@ def test_an_out_of_memory_error_is_reported_after_its_traceback(run, tmp_path):
     result = run(program, "--memory", "256M", "--report", "r.json", expect=1)
     traceback, _, text = result.stderr.partition("openreg report: ")
     assert "OutOfMemoryError" in traceback
-    assert text.startswith("does not fit: device 0 lacks ")
+    assert text.startswith("does not fit: device 0 has 256.00 MiB and lacks at least ")
     assert "Allocated when memory ran out:" in text
     (rank,) = Report.from_json((tmp_path / "r.json").read_text()).ranks
     assert rank.is_out_of_memory
@@ -131,4 +131,4 @@ def test_ranks_have_one_report(run, tmp_path):
 def test_the_rank_that_runs_out_of_memory_comes_first(run):
     program = RANKS.replace("(1 + rank)", "(1 + 200 * (rank == 0))")
     result = run(program, "--ranks", "2", "--memory", "512M", "--report", "text", expect=1)
-    assert "openreg report: does not fit: device 0 of rank 0 lacks " in result.stderr
+    assert "openreg report: does not fit: device 0 of rank 0 has " in result.stderr

@@ -94,8 +94,11 @@ def frames(stack: int) -> tuple[Line, ...]:
     return tuple(Line._make(each) for each in _C.stack_of_log(stack))
 
 
+_GENERATED = os.sep + "torchinductor_"  # in the paths of code that torch.compile writes
+
+
 def _is_of_program(frame: Line) -> bool:
-    return not frame.file.startswith(_SKIPPED) and not frame.file.startswith("<frozen ")
+    return not frame.file.startswith((*_SKIPPED, "<frozen ")) and _GENERATED not in frame.file
 
 
 @cache

@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
 
 def storages_of(value: Any) -> Iterator[int]:
     """Yield the addresses of the device memory of a value: a tensor, or a container of tensors."""
     if isinstance(value, torch.Tensor):
-        if hasattr(value, "__tensor_flatten__"):  # a subclass that consists of others
+        if type(value) not in _PLAIN and hasattr(value, "__tensor_flatten__"):  # it has parts
             with contextlib.suppress(Exception):
                 for name in value.__tensor_flatten__()[0]:
                     yield from storages_of(getattr(value, name))
@@ -36,6 +38,11 @@ class Modules:
         self._paths: dict[int, str] = {}
         self._is_named = True
 
+    @property
+    def has_new_ones(self) -> bool:
+        """Whether a module was added since the last call of `tensors` or `path`."""
+        return not self._is_named
+
     def add(self, module: torch.nn.Module) -> None:
         """Remember a module."""
         key = id(module)
@@ -47,8 +54,14 @@ class Modules:
     def _name(self) -> None:
         """Find the path of every module from a module that is part of no other one."""
         self._is_named = True
-        alive = {key: module for key, ref in self._modules.items() if (module := ref())}
-        parts = {id(child) for module in alive.values() for child in module.children() if child}
+        # The truth of a module may be its length, or an error.
+        alive = {key: module for key, ref in self._modules.items() if (module := ref()) is not None}
+        parts = {
+            id(child)
+            for module in alive.values()
+            for child in module.children()
+            if child is not None
+        }
         self._paths.clear()
         for key, module in alive.items():
             if key in parts:

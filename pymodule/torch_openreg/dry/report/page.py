@@ -88,7 +88,12 @@ def _groups(groups: list[Group], total: int) -> str:
         )
         for owner in group.owners[:_MOST_OWNERS]:
             site = owner.site
-            what = ", ".join(filter(None, (owner.name or site.module, site.operator, line(site))))
+            what = ", ".join(
+                filter(
+                    None,
+                    (owner.name, line(site), site.operator, site.module if not owner.name else ""),
+                )
+            )
             rows.append(
                 f'<tr class="owner"><td></td><td class="n">{size(owner.bytes)}</td>'
                 f'<td class="n">{owner.blocks}</td><td>{escape(what or "unknown")}</td></tr>'
@@ -150,7 +155,7 @@ def _device(device: Device, rank: Rank) -> str:
 def _rank(rank: Rank) -> str:
     parts = [_device(device, rank) for device in rank.devices]
     if rank.error:
-        parts.insert(0, f"<p>The program ended with <code>{escape(rank.error)}</code>.</p>")
+        parts.insert(0, f"<p>The program ended with <code>{escape(rank.error[:200])}</code>.</p>")
     if rank.reads:
         rows = [(f"{path(r.file)}:{r.line}", r.operator, r.value, r.count) for r in rank.reads]
         parts.append("<h2>Values that a dry run does not know, and the program read</h2>")

@@ -7,6 +7,7 @@ events.
 """
 
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -77,6 +78,7 @@ class Recorder:
         self._steps: dict[int, Span] = {}  # open steps of optimizers
         self._lock = threading.Lock()
         self._is_labelling = False
+        self._labelled_until = 0  # the position of the last labels
 
     # ---- places ------------------------------------------------------------------------------
 
@@ -88,8 +90,10 @@ class Recorder:
         """Write down the addresses of parameters, gradients and optimizer state."""
         if self._is_labelling:
             return
-        if self._position() >= MAX_EVENTS:
+        position = self._position()
+        if position >= MAX_EVENTS or position == self._labelled_until:
             return
+        self._labelled_until = position
         self._is_labelling = True
         try:
             labels: list[Label] = []
@@ -151,11 +155,10 @@ class Recorder:
             return
         calls = self._open_calls()
         self._modules.add(module)
-        is_outermost = not calls
         position = self._position()
         if position >= MAX_EVENTS:
             return
-        if is_outermost and not _in_backward():
+        if not calls and self._modules.has_new_ones:
             self.label()
         span = Span(position, path=self._modules.path(module), outer=calls[-1] if calls else 0)
         with self._lock:
@@ -180,7 +183,10 @@ class Recorder:
 
     def begin_step(self, optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
         """Begin an optimizer's step."""
-        self._optimizers.setdefault(id(optimizer), weakref.ref(optimizer))
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known() is not optimizer:
+            self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+            self._labelled_until = -1  # the parameters may be new, too
         self.label()
         position, _, _, stack = _C.place_in_log(True)
         self._steps[id(optimizer)] = span = Span(position, stack=stack)
@@ -223,6 +229,9 @@ class Recorder:
         optimizers.register_optimizer_step_post_hook(self.end_step)
         _C.attach_out_of_memory_observer(self.note_failure)
         self._install_engine()
+
+        # Dynamo inlines the hooks, which return at once. The program may turn warnings into errors.
+        warnings.filterwarnings("ignore", message="Using `torch.compile.*global hooks")
 
     def _install_engine(self) -> None:
         recorder = self

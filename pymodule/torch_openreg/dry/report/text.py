@@ -31,7 +31,7 @@ def _table(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
 
 def _owner(owner: Owner) -> str:
     site = owner.site
-    parts = [owner.name or site.module, line(site), "" if owner.name else site.operator]
+    parts = (owner.name, line(site)) if owner.name else (line(site), site.operator, site.module)
     return ", ".join(filter(None, parts)) or "unknown"
 
 

@@ -7,6 +7,9 @@ from .log import IN_BACKWARD, Event, Log, line_of
 from .model import Site
 from .recorder import Recorder, Span
 
+# Autograd's name for what it does around a node, before the name of the node.
+_ENGINE = "autograd::engine::evaluate_function: "
+
 
 class Spans:
     """Spans that do not overlap, except for nested ones, in the order in which they begin."""
@@ -104,7 +107,7 @@ class Timeline:
         """Return where an event happened."""
         event = self._log.events[index]
         site = Site(
-            operator=self._log.operations[event.operation],
+            operator=self._log.operations[event.operation].removeprefix(_ENGINE),
             module=self._calls[event.module_call].path,
         )
         line = line_of(event.stack) if event.stack else None

@@ -33,9 +33,9 @@ def line(site: Site) -> str:
 def place(site: Site) -> str:
     """Return where memory was allocated, such as "train.py:12 (aten::mm, Model.layers.0)"."""
     line = f"{path(site.file)}:{site.line}" if site.file else "no line of the program"
-    details = [each for each in (site.operator, site.module) if each]
-    if site.forward_file:
-        details.append(f"gradient of {path(site.forward_file)}:{site.forward_line}")
+    forward = f"gradient of {path(site.forward_file)}:{site.forward_line}"
+    parts = (site.operator, forward if site.forward_file else "", site.module)
+    details = [each for each in parts if each]
     return f"{line} ({', '.join(details)})" if details else line
 
 
@@ -73,8 +73,8 @@ def verdict(report: Report) -> str:
     if failure := final_failure(rank):
         device, request = failure
         return (
-            f"does not fit: device {device.index}{where} lacks {size(request.missing)} of "
-            f"{size(device.limit)}"
+            f"does not fit: device {device.index}{where} has {size(device.limit)} and lacks at "
+            f"least {size(request.missing)}"
         )
     if device is None:
         return f"stopped by an error before device memory was used: {rank.error}"
