@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
             (1, "it fits into none, or a GPU could not be tried"),
             USAGE_STATUS,
         ),
-        examples=("openreg fit report.json", "openreg fit report.json --gpus a100,h100,24x1536"),
+        examples=("openreg fit report.json", "openreg fit report.json --gpus a100,h100"),
         more="docs/dry-run.md explains what the answer does not cover.",
     )
     made.add_argument("report", metavar="REPORT", help="a JSON file of `openreg run --report`")
@@ -94,12 +94,9 @@ def _question(device: Device) -> dict[str, Any]:
     }
 
 
-def _row(profile: str, answer: dict[str, Any] | str) -> tuple[str, ...]:
-    if isinstance(answer, str):
-        return profile, "", "", "", "", answer
-    peak, capacity, estimated = (
-        answer[name] for name in ("peak_reserved", "capacity", "estimated")
-    )
+def _row(profile: str, answer: dict[str, Any]) -> tuple[str, ...]:
+    peak, capacity = answer["peak_reserved"], answer["capacity"]
+    estimated = answer["estimated"]
     if peak is None:
         return profile, size(capacity), size(estimated), "does not fit", "", ""
     left = capacity - estimated - peak
@@ -108,15 +105,15 @@ def _row(profile: str, answer: dict[str, Any] | str) -> tuple[str, ...]:
 
 def _print(answers: dict[str, dict[str, Any] | str]) -> None:
     rows: list[tuple[str, ...]] = [("GPU", "memory", "estimates", "", "reserved", "left")]
-    rows += [_row(profile, answer) for profile, answer in answers.items()]
+    good = {name: answer for name, answer in answers.items() if isinstance(answer, dict)}
+    rows += [_row(name, answer) for name, answer in good.items()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         first, *others = row
         cells = [f"{first:<{widths[0]}}"]
         cells += [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
         print("  ".join(cells).rstrip())
-    good = [answer for answer in answers.values() if isinstance(answer, dict)]
-    smallest = next((each["smallest"] for each in good if "smallest" in each), None)
+    smallest = next((each["smallest"] for each in good.values() if "smallest" in each), None)
     if smallest is not None:
         print(f"The smallest limit of reserved memory with which it runs: {size(smallest)}.")
 
@@ -165,6 +162,9 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps({"version": 1, "gpus": answers}))
     else:
         _print(answers)
+    for profile, answer in answers.items():
+        if isinstance(answer, str):
+            print(f"openreg: {profile}: {answer}", file=sys.stderr)
     incomplete = any(rank.error for rank in report.ranks) or device.events_lost > 0
     if incomplete:
         print(

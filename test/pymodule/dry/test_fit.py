@@ -61,7 +61,8 @@ def test_the_table_says_what_fits(own_group, recorded, tmp_path):
     assert lines[1].split()[0] == "a100" and lines[1].endswith("does not fit")
     assert lines[2].split()[0] == "h100" and " fits " in lines[2]
     assert fit(own_group, file, "--gpus", "a100", expect=1).stderr == ""
-    assert "expected" in fit(own_group, file, "--gpus", "abacus", expect=1).stdout
+    assert "expected" in fit(own_group, file, "--gpus", "abacus", expect=1).stderr
+    assert "no GPU" in fit(own_group, file, "--gpus", "24x1536", expect=1).stderr
 
 
 def test_many_requests_are_in_a_side_file(own_group, recorded, tmp_path, monkeypatch):

@@ -87,6 +87,8 @@ def main() -> None:
     _C.initialize()
     properties = _C.get_device_properties(0)
     capacity = properties.profile_memory
+    if capacity == 0:
+        sys.exit(f"openreg: the profile {properties.profile} is no GPU with a known memory")
     estimated = question["estimated"] + properties.context_bytes
     estimated += question["workspaces"] * _C.cublas_workspace_size()
     answer = {
