@@ -128,7 +128,20 @@ def test_ranks_have_one_report(run, tmp_path):
         assert "NCCL" in [each.name for each in device.estimates]
 
 
-def test_the_rank_that_runs_out_of_memory_comes_first(run):
+def test_the_rank_that_runs_out_of_memory_comes_first(run, tmp_path):
     program = RANKS.replace("(1 + rank)", "(1 + 200 * (rank == 0))")
-    result = run(program, "--ranks", "2", "--memory", "512M", "--report", "text", expect=1)
+    result = run(program, "--ranks", "2", "--memory", "512M", "--report", "r.json", expect=1)
     assert "openreg report: does not fit: device 0 of rank 0 has " in result.stderr
+    report = Report.from_json((tmp_path / "r.json").read_text())
+    assert report.world == 2
+    assert next(rank.rank for rank in report.ranks if rank.is_out_of_memory) == 0
+
+
+def test_ranks_of_another_launcher_write_a_file_each(run, tmp_path):
+    program = "x = torch.ones(1024, device=DEVICE)"
+    for rank in ("0", "1"):
+        result = run(program, "--report", "r.json", RANK=rank, WORLD_SIZE="2")
+        assert ("openreg report: " in result.stderr) == (rank == "0")
+    for rank in (0, 1):
+        report = Report.from_json((tmp_path / f"r.rank{rank}.json").read_text())
+        assert [each.rank for each in report.ranks] == [rank]

@@ -105,9 +105,22 @@ def _of_rank(file: str, rank: int) -> str:
     return f"{stem}.rank{rank}{suffix}"
 
 
-def publish(report: Report, environment: Mapping[str, str] = os.environ) -> None:
-    """Print a report on stderr and write its files."""
-    alone = report.world > 1 and len(report.ranks) == 1
+def publish(
+    report: Report, environment: Mapping[str, str] = os.environ, *, is_whole: bool = True
+) -> None:
+    """Print a report on stderr and write its files.
+
+    Parameters
+    ----------
+    report
+        The report.
+    environment
+        The environment, which lists the files.
+    is_whole
+        Whether no other process reports for the same run. Otherwise the files have the rank in
+        their names, and only rank 0 and ranks that failed print.
+    """
+    alone = report.world > 1 and not is_whole
     rank = report.ranks[0].rank if report.ranks else 0
     text = report.text()
     with contextlib.suppress(OSError):  # the reader is gone
@@ -129,7 +142,7 @@ def hand_over(report: Report, environment: Mapping[str, str] = os.environ) -> No
     """Give the report of this process to the launcher, or publish it if there is none."""
     folder = environment.get(PARTS)
     if not folder:
-        publish(report, environment)
+        publish(report, environment, is_whole=False)
         return
     with contextlib.suppress(OSError):  # the launcher is gone
         _write(os.path.join(folder, f"{report.ranks[0].rank}.part"), report.to_json())
