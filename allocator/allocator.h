@@ -315,7 +315,8 @@ typedef struct openreg_memory_event {
   int device;
   int stream;
   uintptr_t address;
-  size_t bytes; /* blocks: as requested; EXHAUSTED: rounded up */
+  size_t bytes;       /* blocks: as requested; EXHAUSTED: rounded up */
+  size_t block_bytes; /* blocks: as the statistics count them; otherwise as `bytes` */
   uint64_t mempool;
 } openreg_memory_event;
 

@@ -89,6 +89,7 @@ void openreg_observe_block(openreg_memory_action action, const struct block *blo
                                                  .stream = block->base.stream,
                                                  .address = (uintptr_t)block->base.address,
                                                  .bytes = block->base.requested_bytes,
+                                                 .block_bytes = block->base.bytes,
                                                  .mempool = pool_mempool(block->pool)});
 }
 
@@ -99,5 +100,6 @@ void openreg_observe_segment(openreg_memory_action action, const struct allocato
                                                  .stream = segment->stream,
                                                  .address = (uintptr_t)address,
                                                  .bytes = bytes,
+                                                 .block_bytes = bytes,
                                                  .mempool = pool_mempool(segment->pool)});
 }

@@ -74,6 +74,7 @@ openreg_status openreg_report_out_of_memory(struct allocator *allocator,
                                                  .stream = request->stream,
                                                  .address = info->free_bytes,
                                                  .bytes = request->rounded_bytes,
+                                                 .block_bytes = request->rounded_bytes,
                                                  .mempool = request->mempool});
   char request_text[SIZE_TEXT_BYTES], capacity_text[SIZE_TEXT_BYTES], free_text[SIZE_TEXT_BYTES],
       allocated_text[SIZE_TEXT_BYTES], idle_text[SIZE_TEXT_BYTES], reserved_text[SIZE_TEXT_BYTES];

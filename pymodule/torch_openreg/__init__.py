@@ -41,13 +41,17 @@ def _apply_variables() -> None:
 
         _autograd.apply_variable()
     if "OPENREG_DRY_RUN" in os.environ:
-        from . import dry
+        from .dry import start
 
-        dry.apply_variables()
+        start.apply_variables()
     if "OPENREG_MEMORY_PLANS" in os.environ:
         from .plans import launches
 
         launches.apply_variable()
+    if "OPENREG_REPORT" in os.environ:
+        from .dry import report
+
+        report.start_if_requested()
     if "OPENREG_SANITIZER" in os.environ:
         from . import sanitizer
 

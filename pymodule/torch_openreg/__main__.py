@@ -16,6 +16,7 @@ COMMANDS = {
     "sanitize": "run a program and report races and other invalid memory accesses",
     "smi": "show the devices, their memory, and the processes that use it",
     "doctor": "check this machine and say how to fix problems",
+    "fit": "say which GPUs a recorded run fits into",
     "plans": "memory plans: show or install what they need, ask for one",
     "completion": "print a completion script for bash or zsh",
 }

@@ -237,6 +237,17 @@ VARIABLES = (
         link="[Memory plans](memory-plans.md)",
     ),
     Variable(
+        "OPENREG_REPORT",
+        "none",
+        "text, or files that end in .json or .html, separated by colons",
+        "Print a report of memory when the program ends, and write it to these files. `text`: no "
+        "files.",
+        link="[The report](dry-run.md#the-report)",
+        option="run --report FILE",
+        help="when the program ends, print a report of memory and write it to a .json or .html "
+        "file; `text` for no file; may be repeated",
+    ),
+    Variable(
         "OPENREG_BLOCK_OPERATORS",
         "none",
         "operators such as aten::svd or aten::add.Tensor, separated by commas",
@@ -312,6 +323,9 @@ VARIABLES = (
 
 # Set by `openreg sanitize` for the processes that it watches: the path of its socket.
 SANITIZER_SOCKET = "OPENREG_SANITIZER_SOCKET"
+# Set by `openreg run --ranks` for the ranks: the folder for their parts of the report.
+REPORT_PARTS = "OPENREG_REPORT_PARTS"
+_INTERNAL = (SANITIZER_SOCKET, REPORT_PARTS)
 
 # Variables of PyTorch, CUDA and hwloc that change what openreg does. `openreg doctor` shows them.
 OTHERS = (
@@ -374,7 +388,7 @@ def find_unknown(names: Iterable[str]) -> dict[str, str | None]:
     unknown: dict[str, str | None] = {}
     known = {name.removeprefix(_PREFIX): name for name in _BY_NAME}
     for name in names:
-        if name.startswith(_PREFIX) and name not in _BY_NAME and name != SANITIZER_SOCKET:
+        if name.startswith(_PREFIX) and name not in _BY_NAME and name not in _INTERNAL:
             similar = difflib.get_close_matches(name.removeprefix(_PREFIX), known, 1)
             unknown[name] = known[similar[0]] if similar else None
     return unknown

@@ -53,6 +53,9 @@ static void a_block_from_its_segments_begin_to_its_end(void **state) {
   assert_event(2, OPENREG_MEMORY_FREE_REQUESTED, 3, address, 3 * MIB - 100, 0);
   assert_event(3, OPENREG_MEMORY_FREE_COMPLETED, 3, address, 3 * MIB - 100, 0);
   assert_event(4, OPENREG_MEMORY_SEGMENT_FREED, 3, address, 20 * MIB, 0);
+  assert_int_equal(events[0].block_bytes, 20 * MIB);
+  assert_int_equal(events[1].block_bytes, 3 * MIB);
+  assert_int_equal(events[2].block_bytes, 3 * MIB);
 }
 
 static void a_request_from_the_cache_reserves_no_segment(void **state) {

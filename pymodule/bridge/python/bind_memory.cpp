@@ -8,6 +8,7 @@
 #include "compat/caching_allocators.h"
 #include "memory/allocation/allocator_settings.h"
 #include "memory/allocation/blas_workspaces.h"
+#include "memory/observation/allocation_log.h"
 #include "memory/observation/debug_memory.h"
 #include "memory/allocation/memory.h"
 #include "memory/observation/memory_history.h"
@@ -209,6 +210,45 @@ void define_history(py::module &module) {
   module.def("attach_out_of_memory_observer", &attach_observer);
 }
 
+// ---- the allocation log
+// --------------------------------------------------------------------------
+
+// The events as the bytes of an array of LogEvent: `LOG_EVENT` in dry/report/log.py is its layout.
+static_assert(sizeof(LogEvent) == 64);
+
+py::tuple copy_log() {
+  AllocationLog log;
+  {
+    const py::gil_scoped_release no_gil;
+    log = copy_allocation_log();
+  }
+  return py::make_tuple(py::bytes(reinterpret_cast<const char *>(log.events.data()),
+                                  log.events.size() * sizeof(LogEvent)),
+                        log.operations, log.events_lost);
+}
+
+py::tuple place_as_tuple(bool with_stack) {
+  const auto place = place_in_log(with_stack);
+  return py::make_tuple(place.position, place.sequence, place.thread, place.stack);
+}
+
+py::list stack_as_list(uint32_t stack) {
+  py::list frames;
+  for (const auto &frame : frames_of_stack(stack)) {
+    frames.append(py::make_tuple(frame.filename, frame.line, frame.name));
+  }
+  return frames;
+}
+
+void define_log(py::module &module) {
+  module.def("start_allocation_log", &start_allocation_log);
+  module.def("allocation_log", &copy_log);
+  module.def("place_in_log", &place_as_tuple);
+  module.def("allocations_at", &allocations_at, py::call_guard<py::gil_scoped_release>());
+  module.def("set_module_call", &set_module_call);
+  module.def("stack_of_log", &stack_as_list);
+}
+
 } // namespace
 
 void define_memory(py::module &module) {
@@ -235,6 +275,7 @@ void define_memory(py::module &module) {
   module.def("check_memory_damage_at_exit", &check_memory_damage_at_exit);
   define_workspaces(module);
   define_history(module);
+  define_log(module);
 }
 
 } // namespace openreg

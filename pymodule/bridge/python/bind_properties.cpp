@@ -81,6 +81,8 @@ void define_properties(py::module &module) {
   py::class_<Properties>(module, "_DeviceProperties")
       .def_property_readonly("name", &profile_field<&openreg_profile::name>)
       .def_property_readonly("profile", &profile_field<&openreg_profile::key>)
+      .def_property_readonly("profile_memory", &profile_field<&openreg_profile::memory_bytes>)
+      .def_property_readonly("context_bytes", &profile_field<&openreg_profile::context_bytes>)
       .def_property_readonly("major", &profile_field<&openreg_profile::major>)
       .def_property_readonly("minor", &profile_field<&openreg_profile::minor>)
       .def_property_readonly("multi_processor_count",

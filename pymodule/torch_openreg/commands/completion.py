@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from . import doctor, plans, run, sanitize, smi
+from . import doctor, fit, plans, run, sanitize, smi
 from .cli import USAGE_STATUS, make_parser
 
 SHELLS = ("bash", "zsh")
@@ -92,9 +92,15 @@ _openreg_at() {
   case "$command $before" in
     "run --profile") COMPREPLY=($(compgen -W "@PROFILES@" -- "$word")); return ;;
     "sanitize --only") COMPREPLY=($(compgen -W "@KINDS@" -- "$word")); return ;;
-    "sanitize --json"|"sanitize --suppressions") COMPREPLY=($(compgen -f -- "$word")); return ;;
+    "sanitize --json"|"sanitize --suppressions"|"run --report")
+      COMPREPLY=($(compgen -f -- "$word"))
+      return ;;
   esac
   _openreg_with_value "$command" "$before" && return
+  if [ "$command" = fit ] && [[ $word != -* ]]; then
+    COMPREPLY=($(compgen -f -- "$word"))
+    return
+  fi
   COMPREPLY=($(compgen -W "$(_openreg_options "$command")" -- "$word"))
 }
 
@@ -145,6 +151,7 @@ def script(shell: str) -> str:
         "sanitize": sanitize.parser(),
         "smi": smi.parser(),
         "doctor": doctor.parser(),
+        "fit": fit.parser(),
         "plans": plans.parser(),
         "completion": parser(),
     }

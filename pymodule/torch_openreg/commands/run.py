@@ -19,6 +19,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from .. import variables
+from ..dry.report import output as report
 from . import installation, ranks
 from .cli import make_parser
 from .executable import WRONG_ARGUMENTS, CannotRunError, exec_program, resolve, split_command
@@ -26,8 +27,9 @@ from .preflight import require_devices
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
-# The options that set environment variables.
+# The options that set environment variables, and the variables whose option may be repeated.
 _OPTIONS = variables.options("run")
+_REPEATED = (report.FILES,)
 
 WITH_VALUE = {option.flag for option in _OPTIONS if option.placeholder} | {
     "--ranks",
@@ -93,6 +95,8 @@ def parser() -> argparse.ArgumentParser:
             if option.placeholder
             else {"action": "store_const", "const": "1"}
         )
+        if option.variable.name in _REPEATED:
+            value["action"] = "append"
         made.add_argument(
             option.flag, dest=option.variable.name, help=option.variable.help, **value
         )
@@ -121,11 +125,24 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def _report_files(made: argparse.ArgumentParser, values: list[str]) -> str:
+    """Return the value of the variable for the report. The program may change its folder."""
+    value = os.pathsep.join(values)
+    try:
+        files = [os.path.abspath(file) for file in report.files_of(value)]
+    except ValueError as error:
+        made.error(f"argument --report: {error}")
+    return os.pathsep.join(files) or value
+
+
 def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], ranks.Job | None, list[str]]:
     """Return the variables that options set, the job if there are ranks, and the command."""
     made = parser()
     options, command = split_command(arguments, WITH_VALUE)
     chosen = vars(made.parse_args(options))
+    for name in _REPEATED:
+        if chosen[name] is not None:
+            chosen[name] = _report_files(made, chosen[name])
     for option in _OPTIONS:
         if chosen[option.variable.name] == "":
             made.error(f"argument {option.flag}: expected a value")
@@ -210,6 +227,7 @@ def environment_of(chosen: dict[str, str]) -> dict[str, str]:
     if environment.get("OPENREG_DRY_RUN") == "1":
         # Another dry run at the same time has devices of its own.
         environment.setdefault("OPENREG_GROUP", f"dry-{os.getpid()}")
+        environment.setdefault(report.FILES, report.ONLY_TEXT)
     add_folders(environment)
     return environment
 

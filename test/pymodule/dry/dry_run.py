@@ -17,7 +17,8 @@ OPENREG = [
 START = f"""
 import json
 import torch
-from torch_openreg import _C, dry
+from torch_openreg import _C
+from torch_openreg.dry import reads
 
 DEVICE = {DEVICE!r}
 module = torch.get_device_module(DEVICE)

@@ -11,7 +11,7 @@ def test_small_integers_from_the_host_stay_true():
         """
 tokens = torch.tensor([[5, 6, 0], [7, 0, 0]]).to(DEVICE)
 mask = tokens != 0
-tell(mask.sum().item(), tokens[mask].tolist(), mask.nonzero().shape[0], dry.reads.report())
+tell(mask.sum().item(), tokens[mask].tolist(), mask.nonzero().shape[0], reads.report())
 """
     )
     assert told == [[3, [5, 6, 7], 3, []]]
@@ -23,7 +23,7 @@ def test_large_kernels_do_not_run_and_their_results_read_as_zero():
 x = torch.ones(1000, 1000, device=DEVICE)
 y = (x + 1).sum()
 tell(y.item(), (x + 1)[0, :2].tolist(), x.cpu().sum().item(), y.isfinite().item())
-for read, count in dry.reads.report():
+for read, count in reads.report():
     tell(read.operator, read.value, count, read.line, read.file)
 """
     )
@@ -81,7 +81,7 @@ def test_sizes_that_depend_on_unknown_values_are_those_of_zeros():
         """
 x = rand(600, 600)
 tell(x.nonzero().shape, x[x > 0.5].shape, torch.unique(x).shape, torch.equal(x, x))
-tell(*sorted(read.operator for read, _ in dry.reads.report()))
+tell(*sorted(read.operator for read, _ in reads.report()))
 """
     )
     assert told[0] == [[0, 2], [0], [1], True]

@@ -353,6 +353,15 @@ FAMILIES = {
     each.__name__: each
     for each in (
         *(reductions, distances, attention, embeddings, indexing, sorts, scans, softmaxes),
-        *(normalizations, recurrent_cells, batch_norms, products, copies, losses, convolutions, lists),
+        *(
+            normalizations,
+            recurrent_cells,
+            batch_norms,
+            products,
+            copies,
+            losses,
+            convolutions,
+            lists,
+        ),
     )
 }

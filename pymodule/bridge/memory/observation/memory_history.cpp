@@ -331,7 +331,11 @@ void MemoryStackScope::begin(Kind kind) {
   if (openreg_in_bad_fork()) { // another thread of the parent may have held the recorder's lock
     return;
   }
-  state_ = new State{HistoryRecorder::instance().gather(kind), current_};
+  state_ = new State{HistoryRecorder::instance().gather(kind), {}, current_};
+  if (is_logging.load(std::memory_order_relaxed)) {
+    state_->cause = find_cause(/*with_stack=*/kind == kAllocate);
+    state_->cause.flags |= kind == kAllocate ? kLogAllocating : 0;
+  }
   current_ = state_;
 }
 

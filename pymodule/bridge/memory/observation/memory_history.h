@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "allocator/allocator.h"
+#include "memory/observation/allocation_log.h"
 
 namespace openreg {
 
@@ -102,13 +103,14 @@ const std::string &memory_metadata();
 extern std::atomic<bool> is_recording;
 
 // While it exists, events that this thread causes are recorded with the stack that the thread has
-// at its construction.
+// at its construction, in the history and in the log (allocation_log.h).
 class MemoryStackScope {
 public:
   enum Kind { kAllocate, kFree, kOther };
 
   explicit MemoryStackScope(Kind kind) {
-    if (is_recording.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (is_recording.load(std::memory_order_relaxed) || is_logging.load(std::memory_order_relaxed))
+        [[unlikely]] {
       begin(kind);
     }
   }
@@ -120,10 +122,16 @@ public:
   MemoryStackScope(const MemoryStackScope &) = delete;
   MemoryStackScope &operator=(const MemoryStackScope &) = delete;
 
+  // The cause that the innermost scope of this thread found; null outside of a scope.
+  static const LogCause *current_cause() {
+    return current_ == nullptr ? nullptr : &current_->cause;
+  }
+
 private:
   friend class HistoryRecorder;
   struct State {
     Context context;
+    LogCause cause;
     State *outer;
   };
 

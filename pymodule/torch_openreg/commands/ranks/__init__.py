@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from ...dry.report import output as report
 from .. import executable
 from ..executable import WRONG_ARGUMENTS, CannotRunError
 from ..preflight import require_devices
@@ -108,7 +109,8 @@ def start(job: Job, program: Program, environment: dict[str, str]) -> int:
         arguments = [sys.executable, str(_ZYGOTE), *map(str, job), *program.python]
         executable.exec_program(sys.executable, arguments, environment)
     require_devices(environment)
-    ranks = Ranks(job, block_signals())
+    report.open_folder(environment)
+    ranks = Ranks(job, block_signals(), lambda: report.collect(job.size, environment))
     if ranks.start(serves_store=False) is None:
         return ranks.wait()
     try:

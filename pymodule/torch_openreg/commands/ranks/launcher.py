@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..signals import die_with, end_by, open_signals, read_signals, restore_signals
@@ -48,10 +49,14 @@ class Ranks:
         The options of the job.
     mask
         The signal mask of the ranks.
+    at_end
+        Called in the launcher when the last rank has ended and its failure was printed.
     """
 
-    def __init__(self, job: Job, mask: set[int]) -> None:
-        self._job, self._mask = job, mask
+    def __init__(
+        self, job: Job, mask: set[int], at_end: Callable[[], object] = lambda: None
+    ) -> None:
+        self._job, self._mask, self._at_end = job, mask, at_end
         self._run = uuid.uuid4().hex
         self._processes: dict[int, int] = {}  # running processes, with their ranks
         self._failures = Failures(job.size)
@@ -235,6 +240,7 @@ class Ranks:
         if not was_requested or self._failures.first_has_report:
             sys.stderr.write(self._failures.sentences())
             sys.stderr.flush()
+        self._at_end()
         # SIGQUIT would leave a core dump of this process.
         if was_requested and -status != signal.SIGQUIT:
             end_by(-status)

@@ -32,15 +32,16 @@ def _import_before_pytorch() -> tuple[types.ModuleType, ...]:
     sys.modules["torch_openreg"] = package
     from torch_openreg.commands import preflight, signals
     from torch_openreg.commands.ranks import launcher, preload, program
+    from torch_openreg.dry.report import output
 
     for name in [name for name in sys.modules if name.split(".")[0] == "torch_openreg"]:
         del sys.modules[name]
-    return preflight, signals, launcher, preload, program
+    return preflight, signals, launcher, preload, program, output
 
 
 if not getattr(sys.flags, "safe_path", False):
     del sys.path[0]  # the folder of this file
-preflight, signals, launcher, preload, program = _import_before_pytorch()
+preflight, signals, launcher, preload, program, report = _import_before_pytorch()
 
 
 def _end_by_signals() -> None:
@@ -80,8 +81,9 @@ def main() -> None:
     _end_by_signals()
     gc.collect()
     gc.freeze()  # the ranks' collections then skip the shared objects
+    report.open_folder(os.environ)
     job = launcher.Job(int(count), prefix == "True", float(grace), represented)
-    ranks = launcher.Ranks(job, mask)
+    ranks = launcher.Ranks(job, mask, lambda: report.collect(job.size, os.environ))
     with warnings.catch_warnings():
         # Python warns about threads: numpy's pool, with OMP_NUM_THREADS. numpy restarts it in a
         # fork.

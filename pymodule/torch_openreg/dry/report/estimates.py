@@ -1,0 +1,69 @@
+"""Estimates of the memory of a GPU beside the allocator's. docs/gpu-memory.md has the sources."""
+
+import os
+
+from torch_openreg import _C
+
+from .log import ALLOCATED, Log
+from .model import COMMUNICATOR, CONTEXT, WORKSPACES, Estimate
+from .recorder import Recorder
+
+_MB = 1_000_000
+
+# A first communicator of NCCL, as users measured it on A100s with NVLink.
+_COMMUNICATOR_OF_TWO, _COMMUNICATOR = 544 * _MB, 688 * _MB
+_NCCL_SOURCE = "NVIDIA/nccl#964, the first communicator on A100s; later ones are not counted"
+
+# Operators that call cuBLAS.
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "_scaled_mm")
+_PRODUCT_NODES = ("MmBackward0", "AddmmBackward0", "BmmBackward0", "BaddbmmBackward0")
+
+
+def _multiplies(operation: str) -> bool:
+    name = operation.removeprefix("aten::").removesuffix("_").split(".")[0]
+    return name in _PRODUCTS or operation in _PRODUCT_NODES
+
+
+def _workspace_users(log: Log, device: int) -> int:
+    """Return how many pairs of a thread and a stream multiplied matrices."""
+    multiplying = {i for i, name in enumerate(log.operations) if _multiplies(name)}
+    return len(
+        {
+            (event.thread, event.stream)
+            for event in log.events
+            if event.action == ALLOCATED
+            and event.device == device
+            and event.operation in multiplying
+        }
+    )
+
+
+def _workspace_bytes(device: int) -> int:
+    previous = _C.current_device()
+    try:
+        _C.maybe_exchange_device(device)
+        return _C.cublas_workspace_size()
+    finally:
+        _C.maybe_exchange_device(previous)
+
+
+def of_device(log: Log, recorder: Recorder, device: int) -> list[Estimate]:
+    """Return the estimates for a device that this process used."""
+    is_counted = os.environ.get("OPENREG_GPU_OVERHEAD") == "1"
+    properties = _C.get_device_properties(device)
+    made = [
+        Estimate(
+            CONTEXT,
+            properties.context_bytes,
+            f"the profile {properties.profile}",
+            is_counted=is_counted,
+        )
+    ]
+    if users := _workspace_users(log, device):
+        size = _workspace_bytes(device)
+        what = f"{users} x {size} bytes, for each thread and stream that multiplies matrices"
+        made.append(Estimate(WORKSPACES, users * size, what, users, is_counted))
+    if recorder.largest_group > 1:
+        size = _COMMUNICATOR_OF_TWO if recorder.largest_group == 2 else _COMMUNICATOR
+        made.append(Estimate(COMMUNICATOR, size, _NCCL_SOURCE))
+    return made

@@ -1,0 +1,76 @@
+"""Starts a dry run (``OPENREG_DRY_RUN``).
+
+The extension decides for each launch whether its kernel runs (``bridge/tensor/known_values.h``).
+"""
+
+import os
+import sys
+
+from torch_openreg import _C, variables
+
+from . import reads, report
+
+__all__ = ["apply_variables"]
+
+_LARGEST_KNOWN = 1 << 30
+
+
+def _choice(name: str) -> str:
+    """Return the value of a variable with two allowed values, of which the first is the default."""
+    first, _, second = variables.get(name).allowed.partition(" or ")
+    value = os.environ.get(name, "") or variables.get(name).default
+    if value not in (first, second):
+        raise ImportError(variables.rejection(name, value))
+    return value
+
+
+def _known_bytes() -> int:
+    name = "OPENREG_DRY_KNOWN_BYTES"
+    text = os.environ.get(name, "") or variables.get(name).default
+    number, unit = (text[:-1], text[-1]) if text[-1] in "KMG" else (text, "")
+    bytes_ = int(number) << " KMG".index(unit or " ") * 10 if number.isdecimal() else -1
+    if not number.isascii() or not 0 <= bytes_ <= _LARGEST_KNOWN:
+        raise ImportError(variables.rejection(name, text))
+    return bytes_
+
+
+def _complete(rank: report.Rank) -> None:
+    """Add to a report what is special in a dry run."""
+    rank.is_dry = True
+    rank.reads = [report.Read(*read, count) for read, count in reads.report()]
+    represented = os.environ.get("OPENREG_DRY_REPRESENT")
+    if represented:
+        rank.notes.append(
+            f"only rank {represented} of {os.environ['WORLD_SIZE']} ran: each other rank counts as "
+            "passing the same to collectives"
+        )
+    if "torch._dynamo" in sys.modules:
+        rank.not_modelled.append("torch.compile: the program ran without it")
+
+
+def apply_variables() -> None:
+    """Start a dry run if ``OPENREG_DRY_RUN`` is 1.
+
+    Raises
+    ------
+    ImportError
+        If a variable has a value that is not allowed, or excludes a dry run.
+    """
+    if _choice("OPENREG_DRY_RUN") == "0":
+        return
+    for other in ("OPENREG_SANITIZER", "OPENREG_DEBUG_MEMORY"):
+        if os.environ.get(other, "0") not in ("", "0"):
+            raise ImportError(
+                f"openreg: {other}={os.environ[other]} checks what kernels do, and a dry run "
+                "(OPENREG_DRY_RUN=1) does not run them: unset one of the two"
+            )
+    # A compiled region would run its own code instead of PyTorch's operators.
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    os.environ.setdefault("OPENREG_MEMORY_PLANS", "auto")
+    os.environ.setdefault("OPENREG_REPORT", "text")
+    report.complete_with(_complete)
+    _C.start_dry_run(
+        _known_bytes(),
+        _choice("OPENREG_DRY_ROUTING") == "even",
+        reads.refuse if _choice("OPENREG_DRY_UNKNOWN") == "error" else reads.record,
+    )
