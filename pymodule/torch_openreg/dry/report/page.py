@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable, Sequence
 from html import escape
+from textwrap import shorten
 
 from .model import Device, Group, Rank, Report, worst
 from .picture import draw
@@ -155,7 +156,9 @@ def _device(device: Device, rank: Rank) -> str:
 def _rank(rank: Rank) -> str:
     parts = [_device(device, rank) for device in rank.devices]
     if rank.error:
-        parts.insert(0, f"<p>The program ended with <code>{escape(rank.error[:200])}</code>.</p>")
+        parts.insert(
+            0, f"<p>The program ended with <code>{escape(shorten(rank.error, 160))}</code>.</p>"
+        )
     if rank.reads:
         rows = [(f"{path(r.file)}:{r.line}", r.operator, r.value, r.count) for r in rank.reads]
         parts.append("<h2>Values that a dry run does not know, and the program read</h2>")

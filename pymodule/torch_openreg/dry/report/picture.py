@@ -76,7 +76,7 @@ def draw(device: Device, name: str) -> str:
     name
         The id of the picture in the page.
     """
-    asked = [each.allocated + each.reserving for each in device.out_of_memory]
+    asked = [each.allocated + each.cached + each.reserving for each in device.out_of_memory]
     most = max(device.peak_reserved.bytes, *asked, 1)
     shows_capacity = most >= device.limit / 4
     scale = _Scale(
@@ -113,9 +113,9 @@ def draw(device: Device, name: str) -> str:
             _text(_WIDTH - _RIGHT - 4, _TOP - 8, f"{limit}, above the picture", "end", "capacity")
         )
     for each, count in zip(device.out_of_memory, asked, strict=True):
-        x, y = scale.x(each.event), scale.y(count)
+        x, y, base = scale.x(each.event), scale.y(count), scale.y(each.allocated + each.cached)
         parts.append(
-            f'<g class="failure"><line x1="{x}" x2="{x}" y1="{scale.y(each.allocated)}" y2="{y}"/>'
+            f'<g class="failure"><line x1="{x}" x2="{x}" y1="{base}" y2="{y}"/>'
             f'<circle cx="{x}" cy="{y}" r="4"/><title>{escape(f"asked for {size(each.requested)}")}'
             "</title></g>"
         )
