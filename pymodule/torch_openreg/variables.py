@@ -187,6 +187,14 @@ VARIABLES = (
         help="how many tokens each expert gets in a dry run: even (default) or zero",
     ),
     Variable(
+        "OPENREG_DRY_REPRESENT",
+        "none",
+        "ranks such as 0 or 0,7",
+        "The ranks of a dry run that stand for all others. `openreg run --represent` sets it for "
+        "these ranks.",
+        link="[Dry runs](dry-run.md#several-ranks)",
+    ),
+    Variable(
         "OPENREG_DRY_KNOWN_BYTES",
         "1M",
         "a size such as 64K or 1M, from 0 to 1G",

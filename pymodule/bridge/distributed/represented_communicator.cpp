@@ -55,7 +55,7 @@ private:
       const auto from =
           splits_input ? part_of(call.inputs, call.input_count, rank_, call.dtype) : call.inputs[0];
       const auto to = splits_output ? part_of(call.outputs, call.output_count, rank, call.dtype)
-                                  : call.outputs[0];
+                                    : call.outputs[0];
       const auto bytes = std::min(from.count, to.count) * openreg_dtype_bytes(call.dtype);
       std::memmove(openreg_kernel_view(to.address), openreg_kernel_view(from.address), bytes);
     }

@@ -232,7 +232,7 @@ bool ByDtype::Rule::run(torch::jit::Stack *stack) const {
     return false;
   }
   if (is_dry()) [[unlikely]] { // a kernel that does not run makes no copies
-    Accesses accesses;
+    KernelAccesses accesses;
     accesses.read_all(torch::jit::last(*stack, count));
     if (accesses.are_skipped()) {
       return false;

@@ -62,7 +62,7 @@ bool BoxedOperator::launch_dry(Call &call) {
       std::ranges::any_of(call.substituted, is_composite_argument)) {
     return false;
   }
-  Accesses accesses;
+  KernelAccesses accesses;
   for (const auto &each : call.substituted) {
     if (each.written && overwrites_) {
       accesses.overwrite(each.tensor);

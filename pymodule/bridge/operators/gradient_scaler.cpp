@@ -75,7 +75,7 @@ struct DenseGradient {
 // In a dry run: whether the gradients are left as they are. Those without known values are finite,
 // so found_inf stays what it is.
 bool skip_unscaling(at::TensorList gradients, const at::Tensor &inverse_scale) {
-  Accesses accesses;
+  KernelAccesses accesses;
   accesses.read(inverse_scale);
   for (const auto &gradient : gradients) {
     accesses.read(gradient);

@@ -54,13 +54,13 @@ void note_overwritten(const at::Tensor &tensor) {
   }
 }
 
-void Accesses::overwrite(const at::Tensor &tensor) {
+void KernelAccesses::overwrite(const at::Tensor &tensor) {
   if (tensor.defined() && tensor.device().type() == kDeviceType) {
     bytes_ += tensor.nbytes();
   }
 }
 
-void Accesses::read_all(c10::ArrayRef<c10::IValue> arguments) {
+void KernelAccesses::read_all(c10::ArrayRef<c10::IValue> arguments) {
   for (const auto &argument : arguments) {
     if (argument.isTensor()) {
       read(argument.toTensor());
@@ -74,7 +74,7 @@ bool skip_kernel(SomeTensors reads, SomeTensors writes) {
   if (!is_dry()) [[likely]] {
     return false;
   }
-  Accesses accesses;
+  KernelAccesses accesses;
   for (const at::Tensor &tensor : reads) {
     accesses.read(tensor);
   }

@@ -43,12 +43,12 @@ const DryRun &dry_run(); // requires is_dry()
 bool is_known(const at::Tensor &tensor);
 void set_known(const at::Tensor &tensor, bool known);
 
-// Call this after a kernel has run that wrote known values to `tensor`, regardless of what was
-// there before. Memory that was unknown becomes known if the tensor covers all of it.
+// Call this after a kernel has run that overwrote `tensor` with known values. Memory that was
+// unknown becomes known if the tensor covers all of it.
 void note_overwritten(const at::Tensor &tensor);
 
 // The memory that a kernel accesses, which decides whether it runs in a dry run.
-class Accesses {
+class KernelAccesses {
 public:
   void read(const at::Tensor &tensor) {
     has_unknown_ = has_unknown_ || !is_known(tensor);

@@ -17,6 +17,7 @@ import sys
 import sysconfig
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from .. import variables
 from ..dry.report import output as report
@@ -90,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the options before the command."""
     made = make_parser("openreg run", _DESCRIPTION, _STATUSES, usage=_USAGE, examples=_EXAMPLES)
     for option in _OPTIONS:
-        value: dict[str, str] = (
+        value: dict[str, Any] = (
             {"metavar": option.placeholder}
             if option.placeholder
             else {"action": "store_const", "const": "1"}
@@ -154,8 +155,8 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], ranks.Job | None, 
         chosen.pop(name) for name in ("ranks", "prefix", "grace", "represent")
     )
     if count is None and (prefix or grace is not None or represented):
-        option = "--prefix" if prefix else "--represent" if represented else "--grace"
-        made.error(f"argument {option}: requires --ranks")
+        name = "--prefix" if prefix else "--represent" if represented else "--grace"
+        made.error(f"argument {name}: requires --ranks")
     if represented and (chosen["OPENREG_DRY_RUN"] or os.environ.get("OPENREG_DRY_RUN")) != "1":
         made.error("argument --represent: requires --dry")
     if represented and max(map(int, represented.split(","))) >= count:

@@ -16,7 +16,7 @@ _LARGEST_KNOWN = 1 << 30
 
 
 def _choice(name: str) -> str:
-    """Return the value of a variable with two allowed values, of which the first is the default."""
+    """Return the value of a variable with two allowed values; the first one is the default."""
     first, _, second = variables.get(name).allowed.partition(" or ")
     value = os.environ.get(name, "") or variables.get(name).default
     if value not in (first, second):

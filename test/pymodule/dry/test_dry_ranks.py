@@ -117,7 +117,7 @@ tell(rank, size, found, y.tolist(), _C.is_known(received))
 
 
 def test_one_rank_stands_for_all():
-    told, _ = run(COLLECTIVES, "--ranks=4", "--represent=1")
+    told, result = run(COLLECTIVES, "--ranks=4", "--represent=1")
     found = {
         "SUM": [4, 8],
         "AVG": [1, 2],
@@ -129,6 +129,8 @@ def test_one_rank_stands_for_all():
         "objects": [1, 1, 1, 1],
     }
     assert told == [[1, 4, found, [5], False]]
+    assert "only rank 1 of 4 ran" in result.stderr
+    assert "No report" not in result.stderr
 
 
 def test_two_ranks_stand_for_their_groups_each():
@@ -154,7 +156,7 @@ def test_wrong_options_are_refused(options, sentence):
 
 
 def test_sharded_training():
-    """FSDP2 on four ranks of which one runs: its memory is that of a rank of a real run."""
+    """FSDP2 on four ranks, one of them running: its memory is that of a rank of a real run."""
     program = (
         JOIN
         + """

@@ -158,6 +158,13 @@ tell(n.item(), y.shape, _C.is_known(y))
     assert told == [[3, [600, 600], False]]
 
 
+def test_the_report_names_what_was_read_and_what_is_not_modelled():
+    _, result = run("import torch._dynamo\nrand(600, 600).sum().item()\n")
+    assert result.stderr.startswith("openreg report: fits: device 0 needs ")
+    assert "<string>:" in result.stderr and "aten::item" in result.stderr
+    assert "torch.compile: the program ran without it" in result.stderr
+
+
 def test_out_of_memory_is_that_of_the_gpu():
     _, result = run(
         "x = [torch.zeros(1 << 30, device=DEVICE) for _ in range(3)]",
@@ -166,6 +173,7 @@ def test_out_of_memory_is_that_of_the_gpu():
     )
     assert "Tried to allocate 4.00 GiB" in result.stderr
     assert "OutOfMemoryError" in result.stderr
+    assert "openreg report: does not fit: device 0 has 10.00 GiB" in result.stderr
 
 
 WITHOUT_META = """

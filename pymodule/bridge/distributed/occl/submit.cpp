@@ -72,7 +72,7 @@ void copy_on(c10::DeviceIndex device, int stream,
 // rank decides by its own tensors, as all ranks usually have the same ones.
 bool skip_data(c10::ArrayRef<at::Tensor> reads, c10::ArrayRef<at::Tensor> writes,
                c10::ArrayRef<std::pair<at::Tensor, at::Tensor>> copies, bool is_received) {
-  Accesses accesses;
+  KernelAccesses accesses;
   for (const auto &tensor : reads) {
     accesses.read(tensor);
   }

@@ -110,6 +110,7 @@ def finish() -> Report:
         device_type=device_type,
         world=int(os.environ.get("WORLD_SIZE") or 1),
         ranks=[rank],
+        is_represented=bool(os.environ.get("OPENREG_DRY_REPRESENT")),
     )
 
 

@@ -8,10 +8,8 @@ from .log import ALLOCATED, Log
 from .model import COMMUNICATOR, CONTEXT, WORKSPACES, Estimate
 from .recorder import Recorder
 
-_MB = 1_000_000
-
 # A first communicator of NCCL, as users measured it on A100s with NVLink.
-_COMMUNICATOR_OF_TWO, _COMMUNICATOR = 544 * _MB, 688 * _MB
+_COMMUNICATOR_OF_TWO, _COMMUNICATOR = 544 << 20, 688 << 20
 _NCCL_SOURCE = "NVIDIA/nccl#964, the first communicator on A100s; later ones are not counted"
 
 # Operators that call cuBLAS.

@@ -198,6 +198,7 @@ class Report:
     device_type: str = ""
     world: int = 1  # the number of ranks
     ranks: list[Rank] = field(default_factory=list)  # those that reported
+    is_represented: bool = False  # only some ranks ran, and stand for the others
 
     def text(self) -> str:
         """Return the report as text of at most 60 lines."""

@@ -114,7 +114,8 @@ def _other_ranks(report: Report, shown: Rank) -> list[str]:
     if hidden := len(others) - _MOST_RANKS:
         lines += [f"    and {hidden} more"] if hidden > 0 else []
     reported = {each.rank for each in report.ranks}
-    if missing := [str(each) for each in range(report.world) if each not in reported]:
+    missing = [str(each) for each in range(report.world) if each not in reported]
+    if missing and not report.is_represented:
         lines.append(_cut(f"  No report from ranks {', '.join(missing)}: they were ended."))
     return lines
 
