@@ -62,8 +62,8 @@ static openreg_status all_to_all(rank *self, uint64_t call, size_t count) {
 static openreg_status pass_around(rank *self, uint64_t call, size_t count) {
   int next = (self->rank + 1) % SIZE, before = (self->rank + SIZE - 1) % SIZE;
   openreg_message both[] = {
-      {true, next, OPENREG_DTYPE_UINT8, {self->memory, count}},
-      {false, before, OPENREG_DTYPE_UINT8, {self->memory + MEMORY_BYTES / 2, count}}};
+      {true, next, OPENREG_DTYPE_UINT8, {self->memory, count}, false},
+      {false, before, OPENREG_DTYPE_UINT8, {self->memory + MEMORY_BYTES / 2, count}, false}};
   write_all(self->memory, call + (uint64_t)self->rank, count);
   openreg_status status = openreg_comm_exchange(self->comm, both, 2, AGES_NS);
   if (status == OPENREG_OK)

@@ -181,8 +181,8 @@ static void leave_a_message(rank *self) {
                     "openreg: rank 2 of group 'test' has left");
     return;
   }
-  openreg_message both[] = {{true, 1, OPENREG_DTYPE_UINT8, {self->memory, LARGE}},
-                            {false, 2, OPENREG_DTYPE_UINT8, {self->memory + LARGE, 1}}};
+  openreg_message both[] = {{true, 1, OPENREG_DTYPE_UINT8, {self->memory, LARGE}, false},
+                            {false, 2, OPENREG_DTYPE_UINT8, {self->memory + LARGE, 1}, false}};
   require_failure(openreg_comm_exchange(self->comm, both, 2, AGES_NS),
                   "openreg: rank 2 of group 'test' has left");
   atomic_fetch_add(&board->done, 1);

@@ -32,9 +32,9 @@ static openreg_status exchange(openreg_comm *comm, unsigned char *memory, int co
   openreg_message messages[2 * MOST];
   for (int i = 0; i < count; i++) {
     int peer = 1 - openreg_comm_rank(comm);
-    messages[2 * i] = (openreg_message){true, peer, OPENREG_DTYPE_UINT8, {memory, LARGE}};
+    messages[2 * i] = (openreg_message){true, peer, OPENREG_DTYPE_UINT8, {memory, LARGE}, false};
     messages[2 * i + 1] =
-        (openreg_message){false, peer, OPENREG_DTYPE_UINT8, {memory + LARGE, LARGE}};
+        (openreg_message){false, peer, OPENREG_DTYPE_UINT8, {memory + LARGE, LARGE}, false};
   }
   return openreg_comm_exchange(comm, messages, 2 * count, AGES_NS);
 }

@@ -9,11 +9,11 @@
 enum { SMALL = 100, LARGE = 300000, MIB = 1 << 20 };
 
 static openreg_message send_to(int peer, void *address, size_t bytes) {
-  return (openreg_message){true, peer, OPENREG_DTYPE_UINT8, {address, bytes}};
+  return (openreg_message){true, peer, OPENREG_DTYPE_UINT8, {address, bytes}, false};
 }
 
 static openreg_message receive_from(int peer, void *address, size_t bytes) {
-  return (openreg_message){false, peer, OPENREG_DTYPE_UINT8, {address, bytes}};
+  return (openreg_message){false, peer, OPENREG_DTYPE_UINT8, {address, bytes}, false};
 }
 
 static openreg_status exchange(rank *self, const openreg_message *messages, int count) {

@@ -3,8 +3,11 @@
 The extension decides for each launch whether its kernel runs (``bridge/tensor/known_values.h``).
 """
 
+import functools
 import os
-import sys
+from typing import Any
+
+import torch
 
 from torch_openreg import _C, variables
 
@@ -13,6 +16,8 @@ from . import reads, report
 __all__ = ["apply_variables"]
 
 _LARGEST_KNOWN = 1 << 30
+
+_not_modelled: list[str] = []
 
 
 def _choice(name: str) -> str:
@@ -34,6 +39,24 @@ def _known_bytes() -> int:
     return bytes_
 
 
+def _leave_out_compiling() -> None:
+    """Let programs run as without torch.compile, and note if they call it.
+
+    A compiled region would run its own code instead of PyTorch's operators.
+    """
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    compile_ = torch.compile
+
+    @functools.wraps(compile_)
+    def noting(*arguments: Any, **keywords: Any) -> Any:
+        sentence = "torch.compile: the program ran without it"
+        if sentence not in _not_modelled:
+            _not_modelled.append(sentence)
+        return compile_(*arguments, **keywords)
+
+    torch.compile = noting
+
+
 def _complete(rank: report.Rank) -> None:
     """Add to a report what is special in a dry run."""
     rank.is_dry = True
@@ -44,8 +67,7 @@ def _complete(rank: report.Rank) -> None:
             f"only rank {represented} of {os.environ['WORLD_SIZE']} ran: each other rank counts as "
             "passing the same to collectives"
         )
-    if "torch._dynamo" in sys.modules:
-        rank.not_modelled.append("torch.compile: the program ran without it")
+    rank.not_modelled += _not_modelled
 
 
 def apply_variables() -> None:
@@ -64,8 +86,7 @@ def apply_variables() -> None:
                 f"openreg: {other}={os.environ[other]} checks what kernels do, and a dry run "
                 "(OPENREG_DRY_RUN=1) does not run them: unset one of the two"
             )
-    # A compiled region would run its own code instead of PyTorch's operators.
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    _leave_out_compiling()
     os.environ.setdefault("OPENREG_MEMORY_PLANS", "auto")
     os.environ.setdefault("OPENREG_REPORT", "text")
     report.complete_with(_complete)

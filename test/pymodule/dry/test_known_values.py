@@ -159,10 +159,13 @@ tell(n.item(), y.shape, _C.is_known(y))
 
 
 def test_the_report_names_what_was_read_and_what_is_not_modelled():
-    _, result = run("import torch._dynamo\nrand(600, 600).sum().item()\n")
+    program = "torch.compile(lambda: rand(600, 600).sum())().item()\n"
+    _, result = run(program)
     assert result.stderr.startswith("openreg report: fits: device 0 needs ")
     assert "<string>:" in result.stderr and "aten::item" in result.stderr
     assert "torch.compile: the program ran without it" in result.stderr
+    _, result = run("rand(600, 600)")
+    assert "Not modelled" not in result.stderr
 
 
 def test_out_of_memory_is_that_of_the_gpu():
