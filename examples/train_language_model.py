@@ -119,8 +119,8 @@ def main() -> None:
         fully_shard(part, mesh=mesh, mp_policy=policy)
     model.to_empty(device=DEVICE)
     for module in model.modules():
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()
+        if callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     for step in range(sizes.steps):
         tokens = torch.randint(sizes.words, (sizes.batch, sizes.length + 1), device=DEVICE)
