@@ -71,6 +71,7 @@ CHILD_TEST(unfinished_work_is_not_a_wait_of_the_host) {
   REQUIRE(cudaStreamQuery(stream) == cudaErrorNotReady);
   REQUIRE_KINDS(OPENREG_OPERATION_RECORD);
   gate_open(&gate);
+  REQUIRE_SUCCESS(cudaEventDestroy(event));
 }
 
 CHILD_TEST(blocking_streams_are_ordered_even_if_they_are_idle) {
@@ -150,6 +151,7 @@ CHILD_TEST(a_capture_orders_nothing) {
   REQUIRE_SUCCESS(cudaStreamEndCapture(stream, &graph));
   REQUIRE_KINDS(OPENREG_OPERATION_FILL);
   REQUIRE_SUCCESS(cudaGraphDestroy(graph));
+  REQUIRE_SUCCESS(cudaEventDestroy(event));
 }
 
 int main(void) {
