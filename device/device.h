@@ -85,7 +85,7 @@ typedef struct openreg_config {
 
 /* Fills `config` from OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_PROFILE, OPENREG_GROUP,
  * OPENREG_LAUNCH_BLOCKING, OPENREG_HOST_ACCESS, OPENREG_DEBUG_MEMORY, OPENREG_GPU_OVERHEAD,
- * OPENREG_BLOCK_OPERATORS and OPENREG_UNSUPPORTED_DTYPES.
+ * OPENREG_DRY_RUN, OPENREG_BLOCK_OPERATORS and OPENREG_UNSUPPORTED_DTYPES.
  *
  * `lookup` reads a variable (NULL: the process environment). `machine_bytes` is the memory to
  * divide among devices without an explicit capacity (0: this machine's memory). Pure: reads and

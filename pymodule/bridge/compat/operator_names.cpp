@@ -17,6 +17,9 @@ constexpr std::string_view kPackSequence = "aten::_pack_padded_sequence";
 constexpr std::array<std::string_view, 2> kRanges = {"aten::arange", "aten::range"};
 constexpr std::array<std::string_view, 2> kCopies = {"aten::copy_", "aten::copy_sparse_to_sparse_"};
 
+constexpr std::string_view kHistogram = "aten::histc";
+constexpr std::string_view kCountValues = "aten::bincount";
+
 constexpr std::array<std::string_view, 5> kOverwriting = {
     "aten::_foreach_copy_", "aten::_foreach_zero_", "aten::copy_", "aten::fill_", "aten::zero_"};
 
@@ -85,6 +88,10 @@ bool overwrites_first_argument(std::string_view name) {
   return std::ranges::count(kOverwriting, name) > 0;
 }
 
+std::string_view bins_argument(std::string_view name) {
+  return name == kHistogram ? "bins" : name == kCountValues ? "minlength" : "";
+}
+
 bool is_absent_on_cuda(std::string_view name) {
   return std::ranges::count(kAbsentOnCuda, name) > 0;
 }
@@ -102,7 +109,8 @@ HostArguments host_arguments(std::string_view name, std::string_view overload) {
 }
 
 std::vector<std::string_view> operators_known_by_name() {
-  std::vector<std::string_view> names = {kIndex, kChooseAttention, kPackSequence};
+  std::vector<std::string_view> names = {kIndex, kChooseAttention, kPackSequence, kHistogram,
+                                         kCountValues};
   names.insert(names.end(), kRanges.begin(), kRanges.end());
   names.insert(names.end(), kOverwriting.begin(), kOverwriting.end());
   names.insert(names.end(), kAbsentOnCuda.begin(), kAbsentOnCuda.end());

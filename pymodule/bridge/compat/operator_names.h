@@ -28,6 +28,10 @@ int host_result(std::string_view name);
 // Whether an operator writes to all of its first argument without reading it, such as zero_.
 bool overwrites_first_argument(std::string_view name);
 
+// For an operator that counts values in bins: the name of the argument with the number of bins.
+// Empty for other operators.
+std::string_view bins_argument(std::string_view name);
+
 // Which arguments may be on the host although the operator runs on a device, as on CUDA.
 enum class HostArguments {
   kNothing,

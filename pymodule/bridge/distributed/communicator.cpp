@@ -172,10 +172,10 @@ void Communicator::note_wait(uint64_t number, c10::DeviceIndex device) {
   }
 }
 
-CommunicatorPtr connect(const ConnectOptions &settings) {
-  if (represents_ranks()) {
-    return make_represented_communicator(settings.rank, settings.size);
-  }
+namespace {
+
+// Connects the ranks of a group, which may be on several hosts.
+CommunicatorPtr connect_ranks(const ConnectOptions &settings) {
   const auto store = c10::make_intrusive<c10d::PrefixStore>(settings.key, settings.store);
   const auto map = map_hosts(store, settings.rank, settings.size, settings.timeout);
   auto communicator = connect_local_ranks(store, map, settings);
@@ -184,6 +184,15 @@ CommunicatorPtr connect(const ConnectOptions &settings) {
                                                            settings.device, settings.timeout);
   }
   delete_host_keys(store, map);
+  return communicator;
+}
+
+} // namespace
+
+CommunicatorPtr connect(const ConnectOptions &settings) {
+  auto communicator = represents_ranks()
+                          ? make_represented_communicator(settings.rank, settings.size)
+                          : connect_ranks(settings);
   communicator->set_memory(settings.memory != nullptr ? settings.memory
                                                       : std::make_shared<const NcclMemory>(
                                                             settings.device, settings.size));
@@ -206,10 +215,8 @@ std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
   std::vector<CommunicatorPtr> communicators;
   for (auto *each : made) {
     communicators.push_back(std::make_shared<LocalCommunicator>(each));
-  }
-  for (size_t i = 0; i < devices.size(); ++i) {
-    communicators[i]->set_memory(
-        std::make_shared<const NcclMemory>(static_cast<c10::DeviceIndex>(devices[i]), size));
+    const auto device = static_cast<c10::DeviceIndex>(devices[communicators.size() - 1]);
+    communicators.back()->set_memory(std::make_shared<const NcclMemory>(device, size));
   }
   return communicators;
 }

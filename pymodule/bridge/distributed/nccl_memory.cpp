@@ -19,12 +19,16 @@ uint64_t default_mib(int ranks) {
   return ranks < 2 ? 0 : ranks == 2 ? 544 : 688;
 }
 
-uint64_t estimated_bytes(int ranks) {
+// What the device counts.
+uint64_t counted_bytes(int ranks) {
   const openreg_config *config = nullptr;
   check(openreg_config_get(&config));
-  if (!config->gpu_overhead) {
-    return 0;
-  }
+  return config->gpu_overhead ? estimate_nccl_memory(ranks) : 0;
+}
+
+} // namespace
+
+uint64_t estimate_nccl_memory(int ranks) {
   const char *const chosen = std::getenv("OPENREG_NCCL_MEMORY");
   const std::string text = chosen == nullptr ? "" : chosen;
   if (text.empty()) {
@@ -39,10 +43,8 @@ uint64_t estimated_bytes(int ranks) {
   return mib * kMiB;
 }
 
-} // namespace
-
 NcclMemory::NcclMemory(c10::DeviceIndex device, int ranks)
-    : device_(device), bytes_(estimated_bytes(ranks)) {
+    : device_(device), bytes_(counted_bytes(ranks)) {
   if (bytes_ > 0 && openreg_ledger_reserve(device, bytes_) != OPENREG_OK) {
     TORCH_CHECK_WITH(DistBackendError, false, openreg_last_error(),
                      "; with OPENREG_GPU_OVERHEAD=1 a communicator of ", ranks,

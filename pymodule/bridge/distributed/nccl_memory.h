@@ -8,6 +8,10 @@
 
 namespace openreg {
 
+// The bytes that a communicator of so many ranks takes: OPENREG_NCCL_MEMORY, or figures that users
+// measured. Raises DistBackendError if the variable is not a number.
+uint64_t estimate_nccl_memory(int ranks);
+
 // Reserves the memory while it lives.
 class NcclMemory {
 public:

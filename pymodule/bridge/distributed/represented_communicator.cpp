@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tensor/known_values.h"
+
 namespace openreg {
 
 namespace {
@@ -88,11 +90,8 @@ private:
 } // namespace
 
 bool represents_ranks() {
-  static const bool represents = [] {
-    const char *const chosen = std::getenv("OPENREG_DRY_REPRESENT");
-    return chosen != nullptr && *chosen != '\0';
-  }();
-  return represents;
+  const char *const chosen = is_dry() ? std::getenv("OPENREG_DRY_REPRESENT") : nullptr;
+  return chosen != nullptr && *chosen != '\0';
 }
 
 CommunicatorPtr make_represented_communicator(int rank, int size) {

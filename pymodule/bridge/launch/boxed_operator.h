@@ -84,6 +84,7 @@ private:
 
   bool launch_dry(Call &call);
   std::shared_ptr<OutputPlan> plan_dry(Call &call);
+  void make_results(Call &call, const OutputPlan &plan) const;
   void invent_results(Call &call);
   bool needs_values(const Call &call) const;
   bool has_mask_index(const Call &call) const;

@@ -125,11 +125,7 @@ std::shared_ptr<OutputPlan> BoxedOperator::plan_from_placeholders(const Call &ca
       const AllocatorOverride to_host(&allocations);
       op_.redispatchBoxed(kCpuKernel, &stack);
     }
-    for (const auto &each : substituted) {
-      if (each.written && each.tensor.sizes() != each.twin.sizes()) {
-        each.tensor.resize_(each.twin.sizes()); // now, so that no replay has to
-      }
-    }
+    resize_written(substituted); // now, so that no replay has to
     return make_output_plan(stack, op_.schema().returns().size(), substituted, allocations,
                             traits_.memory);
   };

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compat/operator_names.h"
 #include "launch/boxed_operator.h"
 #include "launch/meta_plan.h"
 #include "launch/placeholder_inputs.h"
@@ -41,6 +42,14 @@ at::Tensor even_counts(int64_t count, int64_t bins, at::ScalarType dtype) {
   return counts.to(dtype);
 }
 
+void mark_written_unknown(c10::ArrayRef<Substituted> substituted) {
+  for (const auto &each : substituted) {
+    if (each.written) {
+      set_known(each.tensor, false);
+    }
+  }
+}
+
 std::string describe(const c10::IValue &value) {
   if (value.isTensor()) {
     return value.toTensor().defined() ? c10::str("a tensor of size ", value.toTensor().sizes())
@@ -52,7 +61,8 @@ std::string describe(const c10::IValue &value) {
 } // namespace
 
 bool BoxedOperator::needs_values(const Call &call) const {
-  return needs_values_ || has_mask_index(call);
+  return needs_values_ || has_mask_index(call) ||
+         (dry_run().routes_evenly && !bins_argument(name_).empty());
 }
 
 // Returns false if the kernel runs.
@@ -70,38 +80,32 @@ bool BoxedOperator::launch_dry(Call &call) {
       accesses.read(each.tensor);
     }
   }
-  const bool is_count =
-      dry_run().routes_evenly && (name_ == "aten::histc" || name_ == "aten::bincount");
-  if (needs_values(call) || (is_count && accesses.have_unknown())) {
+  if (needs_values(call)) {
     if (accesses.have_unknown()) {
       invent_results(call);
     }
     return accesses.have_unknown();
   }
-  const auto overwrite_all = [&] {
-    for (const auto &each : call.substituted) {
-      if (each.written && overwrites_) {
-        note_overwritten(each.tensor);
-      }
+  if (accesses.have_unknown() || accesses.bytes() > kSmallBytes) {
+    const auto plan = plan_dry(call);
+    if (accesses.are_skipped(plan->result_bytes())) {
+      make_results(call, *plan);
+      return true;
     }
-  };
-  if (!accesses.have_unknown() && accesses.bytes() <= kSmallBytes) {
-    overwrite_all();
-    return false;
   }
-  const auto plan = plan_dry(call);
-  const auto fresh = plan->fresh_results();
-  size_t bytes = 0;
-  for (const auto *each : fresh) {
-    bytes += each->bytes;
+  for (const auto &each : call.substituted) {
+    if (each.written && overwrites_) {
+      note_overwritten(each.tensor);
+    }
   }
-  if (!accesses.are_skipped(bytes)) {
-    overwrite_all();
-    return false;
-  }
-  call.source = plan->source;
+  return false;
+}
+
+// Replaces the arguments by unknown results, and takes and frees memory as the plan says.
+void BoxedOperator::make_results(Call &call, const OutputPlan &plan) const {
+  call.source = plan.source;
   count(call);
-  auto blocks = plan->allocate(call.device);
+  auto blocks = plan.allocate(call.device);
   auto next = blocks.begin();
   const auto make = [&](const PlannedTensor &planned) {
     switch (planned.kind) {
@@ -118,19 +122,14 @@ bool BoxedOperator::launch_dry(Call &call) {
     }
   };
   torch::jit::drop(*call.stack, written_.size());
-  for (const auto &planned : plan->returns) {
+  for (const auto &planned : plan.returns) {
     c10::List<at::Tensor> tensors;
     for (const auto &each : planned.tensors) {
       tensors.push_back(make(each));
     }
     call.stack->push_back(planned.is_list ? c10::IValue(tensors) : c10::IValue(tensors.get(0)));
   }
-  for (const auto &each : call.substituted) {
-    if (each.written) {
-      set_known(each.tensor, false);
-    }
-  }
-  return true;
+  mark_written_unknown(call.substituted);
 }
 
 // Returns the plan of a launch that may not run. It is kept apart from plans of launches that ran.
@@ -186,16 +185,19 @@ void BoxedOperator::invent_results(Call &call) {
   for (const auto &value : torch::jit::last(*call.stack, written_.size())) {
     stack.push_back(placeholders.in(value));
   }
-  const bool is_bincount = name_ == "aten::bincount";
-  if (dry_run().routes_evenly && (is_bincount || name_ == "aten::histc") && overload_.empty()) {
-    const auto values = stack[0].toTensor();
-    const auto bins = std::max<int64_t>(stack[is_bincount ? 2 : 1].toInt(), 1);
-    stack = {even_counts(values.numel(), bins, is_bincount ? at::kLong : values.scalar_type())};
+  const auto bins = op_.schema().argumentIndexWithName(std::string(bins_argument(name_)));
+  if (bins.has_value() && dry_run().routes_evenly && call.substituted.size() == 1) {
+    const auto values = stack.front().toTensor();
+    const auto dtype = needs_values_ ? at::kLong : values.scalar_type();
+    stack = {even_counts(values.numel(),
+                         std::max<int64_t>(stack[static_cast<size_t>(*bins)].toInt(), 1), dtype)};
   } else {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const AllocatorOverride to_host;
     op_.redispatchBoxed(kCpuKernel, &stack);
   }
+  resize_written(substituted);
+  mark_written_unknown(substituted);
   record_unknown_read(name_.c_str(), stack.empty() ? "nothing" : describe(stack.front()));
   torch::jit::drop(*call.stack, written_.size());
   call.stack->insert(call.stack->end(), stack.begin(), stack.end());

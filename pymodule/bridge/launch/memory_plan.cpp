@@ -19,8 +19,7 @@ Planner &the_planner() {
   return *planner;
 }
 
-constexpr size_t kSources = 4;
-std::atomic<uint64_t> launches[OPENREG_MAX_DEVICES][kSources];
+std::atomic<uint64_t> launches[OPENREG_MAX_DEVICES][kPlanSources];
 
 } // namespace
 
@@ -126,9 +125,9 @@ void count_launch(c10::DeviceIndex device, PlanSource source) {
   launches[device][static_cast<size_t>(source)].fetch_add(1, std::memory_order_relaxed);
 }
 
-std::array<uint64_t, kSources> count_launches(c10::DeviceIndex device) {
-  std::array<uint64_t, kSources> counts{};
-  for (size_t i = 0; i < kSources; ++i) {
+std::array<uint64_t, kPlanSources> count_launches(c10::DeviceIndex device) {
+  std::array<uint64_t, kPlanSources> counts{};
+  for (size_t i = 0; i < kPlanSources; ++i) {
     counts[i] = launches[device][i].load(std::memory_order_relaxed);
   }
   return counts;

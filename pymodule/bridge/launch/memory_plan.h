@@ -51,6 +51,6 @@ void take_planned_memory(const c10::OperatorHandle &op, const torch::jit::Stack 
 void count_launch(c10::DeviceIndex device, PlanSource source);
 
 // Returns the counts of a device, by PlanSource.
-std::array<uint64_t, 4> count_launches(c10::DeviceIndex device);
+std::array<uint64_t, kPlanSources> count_launches(c10::DeviceIndex device);
 
 } // namespace openreg

@@ -131,11 +131,7 @@ std::shared_ptr<OutputPlan> plan_from_meta(const c10::OperatorHandle &op,
   } catch (const c10::NotImplementedError &) {
     return nullptr;
   }
-  for (const auto &each : inputs) {
-    if (each.written && each.tensor.sizes() != each.twin.sizes()) {
-      each.tensor.resize_(each.twin.sizes());
-    }
-  }
+  resize_written(inputs);
   auto plan = std::make_shared<OutputPlan>();
   for (const auto &value : values) {
     auto &planned = plan->returns.emplace_back();

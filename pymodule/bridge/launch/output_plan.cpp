@@ -253,6 +253,14 @@ std::vector<const PlannedTensor *> OutputPlan::fresh_results() const {
   return fresh;
 }
 
+size_t OutputPlan::result_bytes() const {
+  size_t bytes = 0;
+  for (const auto *each : fresh_results()) {
+    bytes += each->bytes;
+  }
+  return bytes;
+}
+
 void OutputPlan::set_result_bytes(const std::vector<size_t> &bytes) {
   auto next = bytes.begin();
   for (auto &each : returns) {

@@ -68,6 +68,7 @@ enum class PlanSource : uint8_t {
   kBuiltin,
   kElementwise, // CUDA's kernel computes each element by itself, and takes nothing
 };
+inline constexpr size_t kPlanSources = 4;
 
 // Makes such a tensor (kFresh, kEmpty) in a block, which it takes over.
 at::Tensor make_planned(const PlannedTensor &planned, openreg_block *block);
@@ -82,6 +83,7 @@ struct OutputPlan {
 
   // The planned tensors of the kind kFresh, in order.
   std::vector<const PlannedTensor *> fresh_results() const;
+  size_t result_bytes() const;                             // of all of these
   void set_result_bytes(const std::vector<size_t> &bytes); // of each of these
 
   // Allocates so on the device's current stream. Returns the blocks of the fresh results, in order.

@@ -128,6 +128,14 @@ void return_results(torch::jit::Stack *stack, size_t count, int host_result,
   }
 }
 
+void resize_written(c10::ArrayRef<Substituted> substituted) {
+  for (const auto &each : substituted) {
+    if (each.written && each.tensor.sizes() != each.twin.sizes()) {
+      each.tensor.resize_(each.twin.sizes());
+    }
+  }
+}
+
 int64_t count_elements(c10::ArrayRef<Substituted> substituted) {
   int64_t elements = 0;
   for (const auto &each : substituted) {

@@ -57,6 +57,10 @@ void write_back_all(c10::ArrayRef<Substituted> substituted, c10::DeviceIndex dev
 void return_results(torch::jit::Stack *stack, size_t count, int host_result,
                     c10::ArrayRef<Substituted> substituted, c10::DeviceIndex device);
 
+// Resizes the written tensors whose twins a kernel has resized. Here twins may also be placeholders
+// (placeholder_inputs.h) or meta tensors.
+void resize_written(c10::ArrayRef<Substituted> substituted);
+
 int64_t count_elements(c10::ArrayRef<Substituted> substituted);
 
 } // namespace openreg

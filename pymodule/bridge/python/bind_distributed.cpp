@@ -4,6 +4,7 @@
 
 #include "distributed/communicator.h"
 #include "distributed/gloo/device_gloo.h"
+#include "distributed/nccl_memory.h"
 #include "distributed/symmetric/memory.h"
 #include "distributed/ddp_timer.h"
 #include "python/held_without_gil.h"
@@ -51,6 +52,7 @@ void define_distributed(py::module &module) {
       },
       py::call_guard<py::gil_scoped_release>());
   module.def("finish_gloo", &DeviceGloo::finish_all, py::call_guard<py::gil_scoped_release>());
+  module.def("estimate_nccl_memory", &estimate_nccl_memory);
   define_nccl(module);
   register_symmetric_memory();
   module.def("symmetric_memory_source", &symmetric_memory_source);

@@ -21,8 +21,7 @@ uint32_t *flags_of(const at::Tensor &tensor) {
     return nullptr;
   }
   const auto &pointer = tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
-  return owns_block(pointer) && pointer.get_context() != nullptr ? &block_of(pointer)->user_flags
-                                                                 : nullptr;
+  return owns_block(pointer) ? &block_of(pointer)->user_flags : nullptr;
 }
 
 } // namespace
@@ -70,6 +69,14 @@ void KernelAccesses::read_all(c10::ArrayRef<c10::IValue> arguments) {
   }
 }
 
+void KernelAccesses::mark(const at::Tensor &written) const {
+  if (are_skipped()) {
+    set_known(written, false);
+  } else {
+    note_overwritten(written);
+  }
+}
+
 bool skip_kernel(SomeTensors reads, SomeTensors writes) {
   if (!is_dry()) [[likely]] {
     return false;
@@ -82,11 +89,7 @@ bool skip_kernel(SomeTensors reads, SomeTensors writes) {
     accesses.overwrite(tensor);
   }
   for (const at::Tensor &tensor : writes) {
-    if (accesses.are_skipped()) {
-      set_known(tensor, false);
-    } else {
-      note_overwritten(tensor);
-    }
+    accesses.mark(tensor);
   }
   return accesses.are_skipped();
 }

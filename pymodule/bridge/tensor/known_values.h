@@ -56,6 +56,7 @@ public:
   }
   void overwrite(const at::Tensor &tensor);
   void read_all(c10::ArrayRef<c10::IValue> arguments);
+  void read_unknown() { has_unknown_ = true; } // of somebody else
 
   bool have_unknown() const { return has_unknown_; }
   size_t bytes() const { return bytes_; }
@@ -63,6 +64,9 @@ public:
   bool are_skipped(size_t more = 0) const {
     return has_unknown_ || bytes_ + more > dry_run().known_bytes;
   }
+
+  // Sets whether a tensor that the kernel overwrites is known afterwards.
+  void mark(const at::Tensor &written) const;
 
 private:
   size_t bytes_ = 0; // on devices

@@ -43,20 +43,20 @@ def _place() -> tuple[str, int]:
     return ("", 0) if innermost is None else (innermost.f_code.co_filename, innermost.f_lineno)
 
 
-def record(operator: str, value: str) -> None:
+def record(operator: str, value: str) -> Read:
     """Note that the host reads unknown values. The extension calls it on the thread that reads."""
-    file, line = _place()
+    read = Read(*_place(), operator, value)
     with _lock:
-        _counts[Read(file, line, operator, value)] += 1
+        _counts[read] += 1
+    return read
 
 
 def refuse(operator: str, value: str) -> None:
     """Note it and raise RuntimeError (``--unknown=error``)."""
-    record(operator, value)
-    file, line = _place()
+    read = record(operator, value)
     raise RuntimeError(
-        f"openreg: {file}:{line}: {operator} reads a value that the dry run did not compute "
-        "(--unknown=error)"
+        f"openreg: {read.file}:{read.line}: {operator} reads a value that the dry run did not "
+        "compute (--unknown=error)"
     )
 
 

@@ -61,11 +61,10 @@ def _complete(rank: report.Rank) -> None:
     """Add to a report what is special in a dry run."""
     rank.is_dry = True
     rank.reads = [report.Read(*read, count) for read, count in reads.report()]
-    represented = os.environ.get("OPENREG_DRY_REPRESENT")
-    if represented:
+    if os.environ.get("OPENREG_DRY_REPRESENT"):
         rank.notes.append(
-            f"only rank {represented} of {os.environ['WORLD_SIZE']} ran: each other rank counts as "
-            "passing the same to collectives"
+            f"Rank {rank.rank} stood for all {os.environ.get('WORLD_SIZE', '')} ranks: each other "
+            "rank counted as passing the same to collectives."
         )
     rank.not_modelled += _not_modelled
 

@@ -61,10 +61,10 @@ def _get_client() -> Client:
         return _client
 
 
-def _count(source: str, found: Plan) -> tuple[Plan, str]:
+def _answered_by(source: str, found: Plan) -> Plan:
     with _lock:
         _answered[source] += 1
-    return found, source
+    return found._replace(source=source)
 
 
 def plan(
@@ -100,35 +100,23 @@ def plan(
     Plan or None
         None if there is no plan; `report` says why.
     """
-    return answer(operator, arguments, keywords, settings, profile, source)[0]
-
-
-def answer(
-    operator: str,
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any] | None = None,
-    settings: tuple[Any, ...] | None = None,
-    profile: str | None = None,
-    source: str = "planner",
-) -> tuple[Plan | None, str]:
-    """Return what `plan` returns, and the source that answered: ``planner`` or ``builtin``."""
     client = _get_client()
     try:
         given, named = describe(arguments, keywords or {})
     except Unsupported as error:
         client.refuse("signature", str(error))
-        return None, ""
+        return None
     settings = settings or current_settings()
     profile = profile or _profile(_C.current_device())
     if source == "planner" or (source == "auto" and _can_start_planner()):
         found = client.ask((operator, given, named, settings, profile))
         if found is not None:
-            return _count("planner", found)
+            return _answered_by("planner", found)
     if source != "planner" and (device := builtin_device(profile)) is not None:
         found = builtin.plan(operator, given, named, settings, device)
         if found is not None:
-            return _count("builtin", found)
-    return None, ""
+            return _answered_by("builtin", found)
+    return None
 
 
 def report() -> dict[str, Any]:

@@ -99,12 +99,15 @@ class Plan(NamedTuple):
         Tensor arguments with other sizes after the call: their number, sizes and strides.
     error
         If the call raises: the name of the exception's class and its text. Then the rest is empty.
+    source
+        Who answered: ``planner`` or ``builtin``. `ask.plan` sets it.
     """
 
     outputs: tuple[Any, ...] = ()
     events: tuple[int, ...] = ()
     changed: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...] = ()
     error: tuple[str, str] | None = None
+    source: str = ""
 
     @property
     def transient(self) -> tuple[int, ...]:

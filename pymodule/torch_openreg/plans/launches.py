@@ -9,7 +9,7 @@ import torch
 
 from torch_openreg import _C, _in_cuda_mode
 
-from .ask import SOURCES, PlannedOutput, answer
+from .ask import SOURCES, PlannedOutput, plan
 
 __all__ = ["apply_variable", "summary_line", "use"]
 
@@ -34,10 +34,10 @@ def _ask(
     if namespace == "openreg_host":  # stands for an operator of CUDA, and has more keywords
         operator = f"aten::{name}"
         keywords = {key: keywords[key] for key in keywords if key not in _OWN_KEYWORDS}
-    plan, answered = answer(operator, arguments, keywords, source=source)
-    if plan is None or plan.error is not None:
+    answer = plan(operator, arguments, keywords, source=source)
+    if answer is None or answer.error is not None:
         return None
-    return plan.events, list(_blocks(plan.outputs)), answered
+    return answer.events, list(_blocks(answer.outputs)), answer.source
 
 
 def summary_line(device: int) -> str:

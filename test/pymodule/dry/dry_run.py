@@ -16,6 +16,7 @@ OPENREG = [
 
 START = f"""
 import json
+import sys
 import torch
 from torch_openreg import _C
 from torch_openreg.dry import reads
@@ -27,7 +28,7 @@ def rand(*sizes):
     return torch.rand(sizes, device=DEVICE)
 
 def tell(*values):
-    print("told", json.dumps(values))
+    sys.stdout.write(f"told {{json.dumps(values)}}\\n")  # at once: ranks share the pipe
 """
 
 
@@ -36,12 +37,12 @@ def own_devices():
     return {"OPENREG_GROUP": f"dry-{uuid.uuid4().hex}"}
 
 
-def run(program, *options, check=True, **variables):
-    """Run a program in a dry run; return the values that it told, and the whole result."""
+def run(program, *options, check=True, dry=True, **variables):
+    """Run a program, in a dry run or with kernels; return what it told, and the result."""
     environment = {**os.environ, "OPENREG_MEMORY_PLANS": "builtin"}
     environment |= {name: str(value) for name, value in variables.items()}
     result = subprocess.run(
-        [*OPENREG, "run", "--dry", *options, "python", "-c", START + program],
+        [*OPENREG, "run", *(["--dry"] if dry else []), *options, "python", "-c", START + program],
         env={"OPENREG_DEVICE_TYPE": DEVICE, **environment, **own_devices()},
         capture_output=True,
         text=True,

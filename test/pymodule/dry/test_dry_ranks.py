@@ -129,8 +129,35 @@ def test_one_rank_stands_for_all():
         "objects": [1, 1, 1, 1],
     }
     assert told == [[1, 4, found, [5], False]]
-    assert "only rank 1 of 4 ran" in result.stderr
+    assert "Rank 1 stood for all 4 ranks" in result.stderr
     assert "No report" not in result.stderr
+
+
+def test_only_a_dry_run_has_ranks_that_stand_for_others():
+    told, _ = run(
+        JOIN + "x = torch.ones(1, device=DEVICE) + rank; dist.all_reduce(x); tell(x.item())",
+        "--ranks=2",
+        dry=False,
+        OPENREG_DRY_REPRESENT="0",
+    )
+    assert told == [[3], [3]]
+
+
+def test_the_rank_that_stands_for_others_takes_the_memory_of_its_communicator():
+    told, result = run(
+        JOIN
+        + """
+before = module.mem_get_info()[0]
+dist.all_reduce(torch.ones(1, device=DEVICE))
+tell((before - module.mem_get_info()[0]) >> 20)
+""",
+        "--ranks=4",
+        "--represent=0",
+        OPENREG_GPU_OVERHEAD="1",
+        OPENREG_NCCL_MEMORY="100",
+    )
+    assert told in ([[100]], [[102]])  # with a segment of the allocator
+    assert "100.00 MiB" in result.stderr
 
 
 def test_two_ranks_stand_for_their_groups_each():
@@ -183,6 +210,6 @@ if rank == 0:
     known = {"OPENREG_DRY_KNOWN_BYTES": "0"}
     one, _ = run(program, "--ranks=4", "--represent=0", **known)
     all_, _ = run(program, "--ranks=4", **known)
-    real, _ = run(program, "--ranks=4", OPENREG_DRY_RUN="0")
+    real, _ = run(program, "--ranks=4", dry=False)
     assert one == all_
     assert one == real

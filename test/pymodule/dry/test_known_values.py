@@ -76,6 +76,53 @@ tell(*told)
     assert told == [[True, False, False, False, True, 10, False, True, 8]]
 
 
+def test_memory_that_moves_stays_unknown():
+    told, _ = run(
+        """
+known, unknown = torch.ones(8, device=DEVICE), torch.zeros(8, device=DEVICE)
+unknown += rand(600, 600)[0, 0]
+told = []
+for x in (known, unknown):
+    told += [_C.is_known(torch._lazy_clone(x)), _C.is_known(x.clone()), _C.is_known(x.abs())]
+    told += [_C.is_known(x.to(f"{DEVICE}:1"))]
+    x.resize_(1000)
+    told += [_C.is_known(x)]
+    x.untyped_storage().resize_(0)
+    x.untyped_storage().resize_(4000)
+    told += [_C.is_known(x)]
+tell(*told)
+tell(_C.is_known(torch.zeros(1 << 20).to(DEVICE)))
+"""
+    )
+    assert told == [[True] * 6 + [False] * 5 + [True], [False]]
+
+
+def test_random_draws_from_unknown_numbers_are_unknown():
+    told, _ = run(
+        """
+weights = torch.ones(8, device=DEVICE) + rand(600, 600)[0, 0]
+drawn = [torch.multinomial(weights, 2), torch.multinomial(weights, 2, replacement=True)]
+drawn += [torch.bernoulli(weights), torch.poisson(weights), torch.nn.functional.dropout(weights)]
+tell(*map(_C.is_known, drawn))
+"""
+    )
+    assert told == [[False] * 5]
+
+
+def test_what_is_written_with_an_invented_size_is_unknown():
+    told, _ = run(
+        """
+out = torch.ones(3, 2, dtype=torch.long, device=DEVICE)
+torch.nonzero(rand(600, 600), out=out)
+bags = torch.nn.EmbeddingBag(1000, 400, device=DEVICE)
+numbers = torch.arange(12, device=DEVICE).view(4, 3)
+weighted = torch.bincount(numbers.view(-1), weights=rand(600, 600).view(-1)[:12])
+tell(out.shape, _C.is_known(out), bags(numbers).shape, str(weighted.dtype))
+"""
+    )
+    assert told == [[[0, 2], False, [4, 400], "torch.float32"]]
+
+
 def test_sizes_that_depend_on_unknown_values_are_those_of_zeros():
     told, _ = run(
         """
@@ -137,7 +184,7 @@ tell(len(optimizer.state), scaler.get_scale())
 def test_random_numbers_of_small_tensors_are_those_of_the_gpu():
     program = "torch.manual_seed(1); rand(700, 700); tell(rand(4).tolist())"
     dry, _ = run(program)
-    real, _ = run(program, OPENREG_DRY_RUN="0", OPENREG_DRY_KNOWN_BYTES="1G")
+    real, _ = run(program, dry=False)
     assert dry == real
 
 

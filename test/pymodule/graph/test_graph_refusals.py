@@ -69,21 +69,28 @@ def test_an_event_of_a_capture_cannot_be_queried():
     assert "last recorded in a capturing stream" in str(caught.value.__context__)
 
 
+# A program has 32 streams: the 33rd is the first again. So the stream of `module.graph` may be the
+# one that a test makes; these two tests name both.
+
+
 def test_a_capture_cannot_wait_for_work_outside_it(x):
-    other = module.Stream()
+    other, capturing = module.Stream(), module.Stream()
     event = other.record_event()
-    with pytest.raises(torch.AcceleratorError) as caught, module.graph(module.CUDAGraph()):
-        module.current_stream().wait_event(event)
+    with (
+        pytest.raises(torch.AcceleratorError) as caught,
+        module.graph(module.CUDAGraph(), stream=capturing),
+    ):
+        capturing.wait_event(event)
     assert "uncaptured work in another stream" in str(caught.value.__context__)
 
 
 def test_a_stream_that_does_not_join_again_is_refused(x):
-    side = module.Stream()
+    side, capturing = module.Stream(), module.Stream()
     with (
         pytest.raises(torch.AcceleratorError, match="unjoined work"),
-        module.graph(module.CUDAGraph()),
+        module.graph(module.CUDAGraph(), stream=capturing),
     ):
-        side.wait_stream(module.current_stream())
+        side.wait_stream(capturing)
         with module.stream(side):
             x + 1
     side.synchronize()

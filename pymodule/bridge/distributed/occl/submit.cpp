@@ -68,10 +68,10 @@ void copy_on(c10::DeviceIndex device, int stream,
   }
 }
 
-// In a dry run: whether the request moves no data. Sets which of its outputs are known then. Each
-// rank decides by its own tensors, as all ranks usually have the same ones.
+// In a dry run: returns whether a request moves no data, and sets which of its outputs are known
+// then. Each rank decides by its own tensors, as all ranks usually have the same ones.
 bool skip_data(c10::ArrayRef<at::Tensor> reads, c10::ArrayRef<at::Tensor> writes,
-               c10::ArrayRef<std::pair<at::Tensor, at::Tensor>> copies, bool is_received) {
+               c10::ArrayRef<std::pair<at::Tensor, at::Tensor>> copies, bool receives_nothing) {
   KernelAccesses accesses;
   for (const auto &tensor : reads) {
     accesses.read(tensor);
@@ -79,19 +79,16 @@ bool skip_data(c10::ArrayRef<at::Tensor> reads, c10::ArrayRef<at::Tensor> writes
   for (const auto &tensor : writes) {
     accesses.overwrite(tensor);
   }
-  const bool is_skipped = accesses.are_skipped() || is_received;
-  const auto note = [&](const at::Tensor &written) {
-    if (is_skipped) {
-      set_known(written, false);
-    } else {
-      note_overwritten(written);
-    }
-  };
-  std::ranges::for_each(writes, note);
-  for (const auto &[to, from] : copies) {
-    note(from);
+  if (receives_nothing) {
+    accesses.read_unknown();
   }
-  return is_skipped;
+  for (const auto &tensor : writes) {
+    accesses.mark(tensor);
+  }
+  for (const auto &[to, from] : copies) {
+    accesses.mark(from);
+  }
+  return accesses.are_skipped();
 }
 
 } // namespace
@@ -226,7 +223,7 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::queue(Request request, StackPtr stac
   request.timeout += extra.time;
   if (is_dry() && skip_data(request.is_coalesced ? request.reads : request.inputs,
                             request.is_coalesced ? request.writes : request.outputs, request.copies,
-                            /*is_received=*/represents_ranks() && !request.messages.empty()))
+                            /*receives_nothing=*/represents_ranks() && !request.messages.empty()))
       [[unlikely]] {
     for (auto &collective : request.collectives) {
       collective.call.only_checks = true;

@@ -194,7 +194,8 @@ at::Tensor &bernoulli_tensor_(at::Tensor &self, const at::Tensor &p, OptionalGen
       [p = kernel_address(probabilities.const_data_ptr())](
           const openreg_output *output, openreg_share share, openreg_philox philox, openreg_grid) {
         openreg_bernoulli_tensor(output, share, philox, p);
-      });
+      },
+      {probabilities});
   return self;
 }
 

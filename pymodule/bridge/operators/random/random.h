@@ -73,10 +73,11 @@ template <class Draw> void draw_on_stream(c10::DeviceIndex device, uint64_t n, D
 
 // Fills a tensor with random numbers. Reserves `words(&output, grid)` words and runs `fill(&output,
 // share, philox, grid)` for each share, on the current stream. `fill` must capture by value. Pass
-// complex tensors as real ones, with real and imaginary parts in the last dimension.
+// complex tensors as real ones, with real and imaginary parts in the last dimension. `reads` are
+// the tensors that `fill` reads.
 template <class Words, class Fill>
 void fill_random(const at::Tensor &tensor, const OptionalGenerator &generator, const char *kernel,
-                 Words words, Fill fill) {
+                 Words words, Fill fill, SomeTensors reads = {}) {
   auto &source = generator_for(generator, tensor.device());
   if (tensor.numel() == 0) {
     return;
@@ -85,7 +86,7 @@ void fill_random(const at::Tensor &tensor, const OptionalGenerator &generator, c
   const auto output = kept.get();
   const auto grid = grid_of(tensor.device());
   const auto begin = source.reserve(words(&output, grid));
-  if (skip_kernel({}, {tensor})) {
+  if (skip_kernel(reads, {tensor})) {
     return;
   }
   const auto n = static_cast<uint64_t>(tensor.numel());

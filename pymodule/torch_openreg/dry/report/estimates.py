@@ -8,8 +8,6 @@ from .log import ALLOCATED, Log
 from .model import COMMUNICATOR, CONTEXT, WORKSPACES, Estimate
 from .recorder import Recorder
 
-# A first communicator of NCCL, as users measured it on A100s with NVLink.
-_COMMUNICATOR_OF_TWO, _COMMUNICATOR = 544 << 20, 688 << 20
 _NCCL_SOURCE = "NVIDIA/nccl#964, the first communicator on A100s; later ones are not counted"
 
 # Operators that call cuBLAS.
@@ -62,6 +60,6 @@ def of_device(log: Log, recorder: Recorder, device: int) -> list[Estimate]:
         what = f"{users} x {size} bytes, for each thread and stream that multiplies matrices"
         made.append(Estimate(WORKSPACES, users * size, what, users, is_counted))
     if recorder.largest_group > 1:
-        size = _COMMUNICATOR_OF_TWO if recorder.largest_group == 2 else _COMMUNICATOR
-        made.append(Estimate(COMMUNICATOR, size, _NCCL_SOURCE))
+        size = _C.estimate_nccl_memory(recorder.largest_group)
+        made.append(Estimate(COMMUNICATOR, size, _NCCL_SOURCE, is_counted=is_counted))
     return made
