@@ -1,12 +1,8 @@
 """Training steps compiled by `torch.compile`, on a device and on the CPU.
 
-Inductor compiles both. Backward on a device's thread costs small steps most, as in eager mode
-(`backward.py`). So the goals are for backward on the calling thread, as with
-OPENREG_AUTOGRAD_THREADS=0.
-
-With "reduce-overhead" the model is replayed, but not the optimizer. Most of a small step is spent
-where a replay saves nothing: guards, AOTAutograd and the engine. `overhead` measures that part on
-the CPU.
+Inductor compiles both. With "reduce-overhead" the model is replayed, but not the optimizer. Most
+of a small step is spent where a replay saves nothing: guards, AOTAutograd and the engine.
+`overhead` measures that part on the CPU.
 """
 
 import statistics
@@ -125,26 +121,17 @@ def main() -> None:
         (large_convolutions, LARGE),
     ):
         name = make.__name__.replace("_", " ")
-        for threads in ("a device's", "calling"):
-            torch._dynamo.reset()
-            with torch.autograd.set_multithreading_enabled(threads == "a device's"):
-                is_goal = threads == "calling"
-                of_cpu = make("cpu")
-                table.measure(
-                    f"{name}, {threads} thread",
-                    make("openreg"),
-                    of_cpu,
-                    seconds=0.05,
-                    at_most=goal if is_goal else None,
-                )
-                if goal == SMALL:
-                    table.measure(
-                        f"{name}, {threads} thread, reduce-overhead",
-                        make("openreg", "reduce-overhead"),
-                        of_cpu,
-                        seconds=0.05,
-                        at_most=REPLAYED if is_goal else None,
-                    )
+        torch._dynamo.reset()
+        of_cpu = make("cpu")
+        table.measure(name, make("openreg"), of_cpu, seconds=0.05, at_most=goal)
+        if goal == SMALL:
+            table.measure(
+                f"{name}, reduce-overhead",
+                make("openreg", "reduce-overhead"),
+                of_cpu,
+                seconds=0.05,
+                at_most=REPLAYED,
+            )
         if goal == SMALL:
             print(f"fraction of the CPU step outside generated code: {overhead(make):.2f}")
 

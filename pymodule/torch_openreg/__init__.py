@@ -36,10 +36,9 @@ def _in_cuda_mode() -> bool:
 
 def _apply_variables() -> None:
     """Apply the variables that affect the whole program."""
-    if "OPENREG_AUTOGRAD_THREADS" in os.environ:
-        from . import _autograd
+    from . import _autograd
 
-        _autograd.apply_variable()
+    _autograd.apply_variable()
     if "OPENREG_DRY_RUN" in os.environ:
         from .dry import start
 

@@ -141,10 +141,11 @@ VARIABLES = (
     ),
     Variable(
         "OPENREG_AUTOGRAD_THREADS",
-        "1",
+        "",
         SWITCH,
-        "`0`: run backward on the calling thread instead of one thread per device. Small training "
-        "steps become faster.",
+        "`1`: run every backward on a thread of its device, as with GPUs. `0`: run every backward "
+        "on the calling thread. By default the calling thread is used where a program cannot tell "
+        "the difference.",
         link="[Architecture](architecture.md#backward)",
     ),
     Variable(

@@ -4,6 +4,7 @@
 
 #include "distributed/communicator.h"
 #include "distributed/gloo/device_gloo.h"
+#include "distributed/gloo/represented_gloo.h"
 #include "distributed/nccl_memory.h"
 #include "distributed/symmetric/memory.h"
 #include "distributed/ddp_timer.h"
@@ -37,6 +38,12 @@ void define_gloo(const py::module &module) {
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout") = kDefaultTimeout,
            py::arg("enable_reconfigure") = false, py::call_guard<py::gil_scoped_release>());
+  py::class_<RepresentedGloo, c10d::Backend, c10::intrusive_ptr<RepresentedGloo>>(module,
+                                                                                  "RepresentedGloo")
+      .def(py::init(
+          [](const py::object & /*store*/, int rank, int size, const py::args &,
+             const py::kwargs &) { return c10::make_intrusive<RepresentedGloo>(rank, size); }))
+      .def_property_readonly("options", &RepresentedGloo::getBackendOptions);
 }
 
 } // namespace

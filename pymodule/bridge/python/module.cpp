@@ -1,8 +1,10 @@
 // torch_openreg._C: the Python package's interface to the bridge. Conversions only.
 
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator/allocator.h"
+#include "compat/autograd_graph.h"
 #include "compat/autograd_threads.h"
 #include "compat/operator_names.h"
 #include "core/unsupported.h"
@@ -68,6 +70,18 @@ openreg_device_properties get_device_properties(int device) {
   openreg_device_properties properties;
   check(openreg_device_get_properties(device, &properties));
   return properties;
+}
+
+bool may_use_calling_thread_of(const py::tuple &roots) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(roots.size());
+  for (const auto &root : roots) {
+    if (!THPVariable_Check(root.ptr())) { // an edge of autograd's graph
+      return false;
+    }
+    tensors.push_back(THPVariable_Unpack(root.ptr()));
+  }
+  return may_use_calling_thread(tensors);
 }
 
 using AutocastTuple = std::tuple<std::string, std::string, std::string, std::optional<std::string>>;
@@ -148,6 +162,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("replace_cuda_kernel", &replace_cuda_kernel);
   module.def("operators_known_by_name", &operators_known_by_name);
 
+  module.def("may_use_calling_thread", &may_use_calling_thread_of);
   module.def("stop_autograd_threads", &stop_autograd_threads,
              py::call_guard<py::gil_scoped_release>());
 }

@@ -161,6 +161,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], ranks.Job | None, 
         made.error("argument --represent: requires --dry")
     if represented and max(map(int, represented.split(","))) >= count:
         made.error(f"argument --represent: {represented}: expected ranks from 0 to {count - 1}")
+    chosen["OPENREG_DRY_REPRESENT"] = represented
     job = (
         None
         if count is None

@@ -57,6 +57,14 @@ def _leave_out_compiling() -> None:
     torch.compile = noting
 
 
+def _represent_in_gloo() -> None:
+    """Let groups of Gloo stand for all their ranks."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_gloo_available():
+        for module in (torch._C._distributed_c10d, distributed.distributed_c10d, distributed):
+            module.ProcessGroupGloo = _C.RepresentedGloo  # type: ignore[attr-defined]
+
+
 def _complete(rank: report.Rank) -> None:
     """Add to a report what is special in a dry run."""
     rank.is_dry = True
@@ -86,6 +94,8 @@ def apply_variables() -> None:
                 "(OPENREG_DRY_RUN=1) does not run them: unset one of the two"
             )
     _leave_out_compiling()
+    if os.environ.get("OPENREG_DRY_REPRESENT"):
+        _represent_in_gloo()
     os.environ.setdefault("OPENREG_MEMORY_PLANS", "auto")
     os.environ.setdefault("OPENREG_REPORT", "text")
     report.complete_with(_complete)

@@ -105,7 +105,7 @@ dist.all_to_all_single(exchanged, torch.arange(size, dtype=torch.float32, device
 found["exchanged"] = exchanged.tolist()
 objects = [None] * size
 dist.all_gather_object(objects, rank)
-found["objects"] = objects
+found["objects"] = objects.copy()
 dist.barrier()
 y = numbers(5)
 dist.broadcast(y, 0)
@@ -131,6 +131,66 @@ def test_one_rank_stands_for_all():
     assert told == [[1, 4, found, [5], False]]
     assert "Rank 1 stood for all 4 ranks" in result.stderr
     assert "No report" not in result.stderr
+
+
+@pytest.mark.parametrize("device", ["cpu", "DEVICE"])
+def test_one_rank_stands_for_all_in_a_group_of_gloo(device):
+    told, _ = run(
+        JOIN
+        + f"device = {'DEVICE' if device == 'DEVICE' else repr(device)}"
+        + """
+gloo = dist.new_group(backend="gloo")
+numbers = torch.arange(1.0, 5, device=device)  # one for each rank
+found = {}
+for name in ("SUM", "PRODUCT", "MAX"):
+    y = numbers[:2].clone()
+    dist.all_reduce(y, getattr(dist.ReduceOp, name), group=gloo)
+    found[name] = y.tolist()
+lists = [torch.zeros(1, device=device) for _ in range(size)]
+dist.all_gather(lists, numbers[1:2], group=gloo)
+found["gathered"] = torch.cat(lists).tolist()
+both = torch.empty(size, 2, device=device)
+dist.all_gather_into_tensor(both, numbers[:2], group=gloo)
+found["both"] = both.tolist()
+part = torch.empty(1, device=device)
+dist.reduce_scatter_tensor(part, numbers, group=gloo)
+found["part"] = part.item()
+uneven = torch.empty(8, device=device)
+dist.all_to_all_single(uneven, numbers, [1, 2, 2, 3], [0, 2, 1, 1], group=gloo)
+found["uneven"] = uneven[[0, 1, 2, 3, 4, 5, 6]].tolist()
+dist.scatter(part, None if rank else list(numbers.split(1)), 0, group=gloo)
+found["scattered"] = part.item()
+objects = [None] * size
+dist.all_gather_object(objects, {"rank": rank}, group=gloo)
+found["objects"] = objects.copy()
+shared = [rank, "shared"]
+dist.broadcast_object_list(shared, 1, group=gloo)
+dist.gather_object(rank, objects if rank == 1 else None, 1, group=gloo)
+found["shared"] = [shared, objects]
+dist.recv(part, 2, group=gloo)
+dist.send(part, 2, group=gloo)
+found["received"] = part.item()
+dist.monitored_barrier(gloo)
+dist.barrier(gloo)
+tell(dist.get_world_size(gloo), found)
+""",
+        "--ranks=4",
+        "--represent=1",
+    )
+    found = {
+        "SUM": [4, 8],
+        "PRODUCT": [1, 16],
+        "MAX": [1, 2],
+        "gathered": [2, 2, 2, 2],
+        "both": [[1, 2]] * 4,
+        "part": 8,
+        "uneven": [1, 1, 2, 1, 2, 1, 2],
+        "scattered": 0,
+        "objects": [{"rank": 1}] * 4,
+        "shared": [[1, "shared"], [1] * 4],
+        "received": 0,
+    }
+    assert told == [[4, found]]
 
 
 def test_only_a_dry_run_has_ranks_that_stand_for_others():

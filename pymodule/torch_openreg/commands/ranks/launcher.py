@@ -145,7 +145,7 @@ class Ranks:
             "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_USE_AGENT_STORE": str(self._serves_store),
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-        } | ({"OPENREG_DRY_REPRESENT": self._job.represented} if self._job.represented else {})
+        }
 
     def report(self, text: str) -> bool:
         """In a rank: send the traceback of an uncaught exception to the launcher.
