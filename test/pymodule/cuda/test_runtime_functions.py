@@ -65,6 +65,11 @@ def test_profiler_of_the_runtime_starts_and_stops():
     assert total.item() == 3
 
 
+def test_negative_size_is_refused():
+    with pytest.raises(ValueError, match="Invalid memory size: -1024"):
+        torch.cuda.caching_allocator_alloc(-1024)
+
+
 def test_free_memory_is_that_of_the_device(cudart):
     free, total = cudart.cudaMemGetInfo(1)
     assert (free, total) == torch.cuda.mem_get_info(1)
