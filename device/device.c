@@ -118,7 +118,11 @@ openreg_status openreg_device_create_context(int device) {
   openreg_status status = openreg_require_device(device);
   if (status == OPENREG_OK)
     status = openreg_config_get(&config);
-  return status == OPENREG_OK && config->gpu_overhead ? openreg_require_context(device) : status;
+  if (status == OPENREG_OK && config->gpu_overhead)
+    return openreg_require_context(device);
+  if (status == OPENREG_OK && openreg_is_initialized())
+    openreg_process_set_context(device); /* it takes no memory */
+  return status;
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */

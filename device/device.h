@@ -174,6 +174,10 @@ openreg_status openreg_device_can_access_peer(int device, int peer, bool *can_ac
  * openreg_initialize. */
 openreg_status openreg_device_create_context(int device);
 
+/* Whether this process has used the device: then it has a context there, also without
+ * OPENREG_GPU_OVERHEAD=1. False for an invalid device. */
+bool openreg_device_has_context(int device);
+
 /* Binds the calling thread to the cores of the device; with -1, to all cores that the process was
  * allowed to use when it initialized. Does nothing before initialization, or if the system
  * refuses. */

@@ -81,10 +81,12 @@ void openreg_process_set_context(int device) {
   atomic_fetch_or_explicit(&contexts, (uint64_t)1 << device, memory_order_release);
 }
 
+bool openreg_device_has_context(int device) {
+  uint64_t noted = atomic_load_explicit(&contexts, memory_order_acquire);
+  return device >= 0 && device < OPENREG_MAX_DEVICES && (noted >> device & 1) != 0;
+}
+
 /* Every launch calls this. */
 openreg_status openreg_require_context(int device) {
-  uint64_t noted = atomic_load_explicit(&contexts, memory_order_acquire);
-  if (device >= 0 && device < OPENREG_MAX_DEVICES && (noted >> device & 1) != 0)
-    return OPENREG_OK;
-  return openreg_context_create(device);
+  return openreg_device_has_context(device) ? OPENREG_OK : openreg_context_create(device);
 }

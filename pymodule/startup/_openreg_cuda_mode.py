@@ -28,13 +28,30 @@ import _openreg_autoload
 import _openreg_library
 from _openreg_library import folder_of, torch_version
 
+# The version of openreg's CUDA runtime, which a PyTorch without CUDA reports.
+_RUNTIME_VERSION = "13.0"
 
-def cuda_version() -> str | None:
-    """Return OPENREG_CUDA_VERSION, the value of ``torch.version.cuda``; None if it is not set."""
-    version = os.environ.get("OPENREG_CUDA_VERSION") or None
-    if version is not None and not re.fullmatch(r"[1-9][0-9]?\.[0-9]", version, re.ASCII):
+
+def cuda_version(built: str | None) -> str | None:
+    """Return the value of ``torch.version.cuda``.
+
+    Many programs and libraries take None for a machine without CUDA, so a PyTorch that was built
+    without CUDA reports the version of openreg's runtime.
+
+    Parameters
+    ----------
+    built
+        The version of CUDA that PyTorch was built with; None for its CPU build.
+    """
+    version = os.environ.get("OPENREG_CUDA_VERSION")
+    if not version:
+        return built or _RUNTIME_VERSION
+    if version == "none":
+        return built
+    if not re.fullmatch(r"[1-9][0-9]?\.[0-9]", version, re.ASCII):
         raise ImportError(
-            f"openreg: OPENREG_CUDA_VERSION={version[:100]}: expected a CUDA version such as 12.8"
+            f"openreg: OPENREG_CUDA_VERSION={version[:100]}: expected a CUDA version such as 12.8, "
+            "or `none`"
         )
     return version
 
@@ -77,6 +94,14 @@ def _load_stand_ins(package: str, torch_folder: str) -> None:
 def _own_library(package: str, name: str) -> str:
     """Return the path of one of openreg's libraries."""
     return os.path.join(package, "lib", f"openreg_{name}.so")
+
+
+def runtime_library() -> str:
+    """Return the path of openreg's CUDA runtime, for the CUDA that this PyTorch was built with."""
+    loaded = [path for path in _loaded_stand_ins if "openreg_cudart_" in path]
+    package = folder_of("torch_openreg")
+    assert package is not None
+    return loaded[0] if loaded else _own_library(package, "cudart_13")
 
 
 def load_cuda_libraries() -> bool:
@@ -134,7 +159,7 @@ def problem() -> str | None:
     if torch is None:
         return f"openreg: {sys.executable} has no PyTorch: pip install torch"
     try:
-        cuda_version()
+        cuda_version(None)
     except ImportError as error:  # a wrong value, not a wrong installation
         return str(error)
     try:
@@ -158,7 +183,7 @@ def _stand_in() -> None:
     """Check the installation, and load the stand-ins before PyTorch loads the real libraries."""
     torch = folder_of("torch")
     if torch is not None:
-        cuda_version()  # raises an error for an invalid one
+        cuda_version(None)  # raises an error for an invalid one
         _prepare(_openreg_autoload.package_folder(), torch)
 
 

@@ -99,12 +99,13 @@ VARIABLES = (
     ),
     Variable(
         "OPENREG_CUDA_VERSION",
-        "none",
-        "a CUDA version such as 12.8",
-        "The value of `torch.version.cuda` with the device type `cuda`.",
+        "PyTorch's own, or 13.0 in its CPU build",
+        "a CUDA version such as 12.8, or `none`",
+        "The value of `torch.version.cuda` with the device type `cuda`. `none`: PyTorch's own, "
+        "which is `None` in its CPU build.",
         link="[CUDA mode](cuda-mode.md)",
         option="run --cuda-version X.Y",
-        help="value of torch.version.cuda, such as 12.8",
+        help="value of torch.version.cuda, such as 12.8, or none for PyTorch's own",
     ),
     # ---- several processes
     Variable(

@@ -113,6 +113,18 @@ openreg_capture_mode mode_of(at::GraphCaptureMode mode) {
   }
 }
 
+// CUDA allocates on the default stream, so the blocks are outside of the graph's pool.
+std::vector<Block> allocate_generator_blocks(int device, size_t generators) {
+  constexpr size_t kNumbers = 2; // a seed and an offset
+  std::vector<Block> blocks;
+  for (size_t i = 0; i < generators * kNumbers; ++i) {
+    blocks.emplace_back(allocate_block(static_cast<c10::DeviceIndex>(device),
+                                       OPENREG_STREAM_DEFAULT, sizeof(int64_t)),
+                        &free_block);
+  }
+  return blocks;
+}
+
 } // namespace
 
 Graph::Graph(const at::GraphImplArgs &args) : keeps_graph_(args.keep_graph) {}
@@ -136,6 +148,12 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   TORCH_CHECK(stream != OPENREG_STREAM_DEFAULT,
               "CUDA graphs must be captured on a non-default stream. (However, after capture, it's "
               "ok to replay them on the default stream.)");
+  if (captured_ == nullptr) { // else register_generator() made it
+    captured_ = std::make_shared<CapturedGraph>();
+  }
+  const auto &own = default_generator(static_cast<c10::DeviceIndex>(device));
+  captured_->philox().add(static_cast<GeneratorImpl *>(own.unsafeGetGeneratorImpl())->source());
+  generator_blocks_ = allocate_generator_blocks(device, captured_->philox().generator_count());
   const auto number =
       pool.second != 0 ? static_cast<uint64_t>(pool.second) : allocate_graph_pool_id();
   check(openreg_mempool_retain(number));
@@ -151,9 +169,6 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   pool_ = number;
   device_ = device;
   stream_ = stream;
-  if (captured_ == nullptr) { // else register_generator() made it
-    captured_ = std::make_shared<CapturedGraph>();
-  }
   bool is_valid = false;
   const auto capture = openreg_stream_capture(device, stream, &is_valid);
   in_progress_ = std::make_unique<CaptureInProgress>(capture, captured_->philox());
@@ -234,6 +249,7 @@ void Graph::reset() {
     in_progress_.reset();
   }
   captured_.reset();
+  generator_blocks_.clear();
   is_instantiated_ = false;
   if (has_pool_) {
     has_pool_ = false;

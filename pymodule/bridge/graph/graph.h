@@ -15,6 +15,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "memory/allocation/memory.h"
 
 namespace openreg {
 
@@ -65,6 +68,9 @@ private:
   int device_ = 0, stream_ = 0;             // the captured stream
   std::shared_ptr<CapturedGraph> captured_; // null: nothing captured
   std::unique_ptr<class CaptureInProgress> in_progress_;
+  // The seed and the offset of each generator, which CUDA's graphs keep in device memory. They only
+  // take the memory here: replays use GraphPhiloxState.
+  std::vector<Block> generator_blocks_;
 };
 
 // Registers Graph under the device type's name. Call it once, when the extension is loaded.

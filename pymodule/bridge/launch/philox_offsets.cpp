@@ -28,9 +28,22 @@ void GraphPhiloxState::add(GeneratorSource source) {
   }
 }
 
+GraphPhiloxState::Source &GraphPhiloxState::get(const GeneratorSource &source) {
+  return *const_cast<Source *>(find(source));
+}
+
+uint64_t GraphPhiloxState::position(const GeneratorSource &source) const {
+  return find(source)->words;
+}
+
+void GraphPhiloxState::set_position(const GeneratorSource &source, uint64_t words) {
+  get(source).words = words;
+}
+
 PhiloxOffset GraphPhiloxState::reserve(const GeneratorSource &source, uint64_t words) {
   constexpr uint64_t kBlock = 4; // generators reserve whole blocks of words
-  auto &from = *const_cast<Source *>(find(source));
+  auto &from = get(source);
+  from.is_used = true;
   const auto offset = from.words;
   from.words += (words + kBlock - 1) / kBlock * kBlock;
   return {&from.begin.seed, &from.begin.offset, offset};
@@ -51,7 +64,7 @@ void GraphPhiloxState::set_begins(const std::vector<openreg_philox> &begins) {
 }
 
 bool GraphPhiloxState::is_used() const {
-  return std::ranges::any_of(sources_, [](const Source &source) { return source.words > 0; });
+  return std::ranges::any_of(sources_, &Source::is_used);
 }
 
 // ---- captures -----------------------------------------------------------------------------------
@@ -86,6 +99,38 @@ PhiloxCaptureScope::PhiloxCaptureScope(uint64_t capture, GraphPhiloxState &state
 PhiloxCaptureScope::~PhiloxCaptureScope() {
   const std::lock_guard<std::mutex> lock(captures().mutex);
   captures().states.erase(capture_);
+}
+
+namespace {
+
+// Calls the function with the state of the graph that the device's current stream captures.
+template <class Function>
+bool with_captured_state(c10::DeviceIndex device, const GeneratorSource &source,
+                         const Function &function) {
+  const auto capture = openreg_captures_exist() ? current_capture(device) : 0;
+  if (capture == 0) [[likely]] {
+    return false;
+  }
+  const std::lock_guard<std::mutex> lock(captures().mutex);
+  const auto found = captures().states.find(capture);
+  TORCH_CHECK(found != captures().states.end() && found->second->has(source),
+              "Generator not registered with the capturing graph.");
+  function(*found->second);
+  return true;
+}
+
+} // namespace
+
+std::optional<uint64_t> captured_position(c10::DeviceIndex device, const GeneratorSource &source) {
+  uint64_t position = 0;
+  const auto found = with_captured_state(
+      device, source, [&](const GraphPhiloxState &state) { position = state.position(source); });
+  return found ? std::optional(position) : std::nullopt;
+}
+
+bool set_captured_position(c10::DeviceIndex device, const GeneratorSource &source, uint64_t words) {
+  return with_captured_state(device, source,
+                             [&](GraphPhiloxState &state) { state.set_position(source, words); });
 }
 
 PhiloxOffset reserve_philox(c10::DeviceIndex device, const GeneratorSource &source, bool is_default,

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "generator/generator.h"
@@ -49,9 +50,15 @@ public:
   // Allows the graph to draw from this generator.
   void add(GeneratorSource source);
   bool has(const GeneratorSource &source) const;
+  size_t generator_count() const { return sources_.size(); }
 
   // Reserves `words` for a captured launch. Requires has(source).
   PhiloxOffset reserve(const GeneratorSource &source, uint64_t words);
+
+  // Where the next captured launch draws, counted from the start of a replay. A program may set it
+  // back, to draw the same numbers again. Requires has(source).
+  uint64_t position(const GeneratorSource &source) const;
+  void set_position(const GeneratorSource &source, uint64_t words);
 
   // A replay calls reserve_all() when it is submitted: it reserves the words of the whole graph
   // from each generator. Right before its work runs it passes the result to set_begins().
@@ -66,8 +73,10 @@ private:
     GeneratorSource generator;
     uint64_t words = 0;     // used by the whole graph
     openreg_philox begin{}; // for the replay that runs
+    bool is_used = false;   // whether a launch draws from it
   };
   const Source *find(const GeneratorSource &source) const;
+  Source &get(const GeneratorSource &source);
 
   std::deque<Source> sources_; // a deque, because launches hold addresses of its elements
 };
@@ -89,5 +98,12 @@ private:
 // RuntimeError for another generator that was not registered with the graph.
 PhiloxOffset reserve_philox(c10::DeviceIndex device, const GeneratorSource &source, bool is_default,
                             uint64_t words);
+
+// The position of a generator in the graph that the device's current stream captures; nullopt if it
+// captures none. Both raise RuntimeError for a generator that was not registered with the graph.
+std::optional<uint64_t> captured_position(c10::DeviceIndex device, const GeneratorSource &source);
+
+// Returns false if the stream captures no graph.
+bool set_captured_position(c10::DeviceIndex device, const GeneratorSource &source, uint64_t words);
 
 } // namespace openreg

@@ -34,6 +34,17 @@ private:
   openreg_memory_snapshot taken_ = {};
 };
 
+// Requires a context of PyTorch. Empty outside of anomaly mode.
+py::list forward_lines_of(const torch::CapturedTraceback &traceback) {
+  py::list lines;
+  if (const auto &found = traceback.forward_traceback()) {
+    for (const auto &line : *found) {
+      lines.append(py::str(line));
+    }
+  }
+  return lines;
+}
+
 // Symbolizes many stacks at once: for C++ stacks that is much faster than one by one.
 class Frames {
 public:
@@ -55,6 +66,10 @@ public:
     const auto frames = torch::py_symbolize(tracebacks);
     for (size_t i = 0; i < frames.size(); ++i) {
       owners_[i]["frames"] = frames[i];
+      // In anomaly mode, backward allocations know the lines of the forward pass.
+      if (const auto forward = forward_lines_of(*tracebacks[i]); !forward.empty()) {
+        owners_[i]["forward_frames"] = forward;
+      }
     }
   }
 

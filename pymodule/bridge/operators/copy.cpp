@@ -283,8 +283,7 @@ void check_capturable(const at::Tensor &self, const at::Tensor &source,
   if (!host.is_cpu() || host.is_pinned() || !is_capturing(devices.device())) {
     return;
   }
-  (void)openreg_capture_refuse(devices.device(), current_stream(devices.device()),
-                               "a copy of pageable memory");
+  // As in PyTorch's CUDA build, the capture goes on: the copy was refused before it reached CUDA.
   TORCH_CHECK(false, "Cannot copy between CPU and ", platform_name(), " tensors during ",
               platform_name(),
               " graph capture unless the CPU tensor is pinned. Please use "

@@ -21,6 +21,16 @@ int stream_priority(int device, int stream) {
   return priority;
 }
 
+// The current device, if the handle is that of a default stream.
+int device_of_stream_handle(uintptr_t handle) {
+  int device = openreg_device_current();
+  int stream = 0;
+  if (in_cuda_mode()) {
+    check(openreg_stream_parse_handle(handle, &device, &stream));
+  }
+  return device;
+}
+
 // torch.Event.elapsed_time() for classes that derive from torch.Event, too.
 double event_elapsed_time(const py::object &start, const py::object &end) {
   TORCH_CHECK_TYPE(THPEvent_Check(start.ptr()) && THPEvent_Check(end.ptr()), "expected two events");
@@ -37,6 +47,7 @@ void define_streams(py::module &module) {
   module.def("stream_priority", &stream_priority);
   module.def("stream_handle", py::overload_cast<int, int64_t>(&handle_of_stream));
   module.def("stream_of_handle", &stream_of_handle);
+  module.def("device_of_stream_handle", &device_of_stream_handle);
   module.def("event_elapsed_time", &event_elapsed_time);
   module.def("sleep_on_current_stream", &sleep_on_current_stream);
 }

@@ -1,5 +1,6 @@
 // torch_openreg._C: the Python package's interface to the bridge. Conversions only.
 
+#include <ATen/Context.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -100,9 +101,13 @@ PYBIND11_MODULE(_C, module) {
   register_with_pytorch();
 
   define_properties(module);
-  module.def("initialize", &initialize_devices);
+  module.def("initialize", [] {
+    at::globalContext().lazyInitDevice(kDeviceType); // is_pinned() asks whether it was called
+    initialize_devices();
+  });
   module.def("is_initialized", &openreg_is_initialized);
   module.def("in_bad_fork", &openreg_in_bad_fork);
+  module.def("has_context", &openreg_device_has_context);
   module.def("device_count", &device_count);
   module.def("current_device", &openreg_device_current);
   module.def("set_device", &set_device);

@@ -106,6 +106,12 @@ public:
     check_memory_damage(device);
   }
 
+  bool isStreamCapturing(const c10::Stream &stream) const override {
+    bool is_valid = false;
+    return openreg_stream_capture(stream.device_index(), static_cast<int>(stream.id()),
+                                  &is_valid) != 0;
+  }
+
   void recordDataPtrOnStream(const c10::DataPtr &pointer,
                              const c10::Stream &stream) const override {
     static_cast<c10::DeviceAllocator *>(c10::GetAllocator(kDeviceType))

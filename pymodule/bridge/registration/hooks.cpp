@@ -30,7 +30,9 @@ public:
 
   bool isAvailable() const override { return deviceCount() > 0; }
 
-  bool hasPrimaryContext(c10::DeviceIndex) const override { return openreg_is_initialized(); }
+  bool hasPrimaryContext(c10::DeviceIndex device) const override {
+    return openreg_device_has_context(device);
+  }
 
   // PyTorch calls this, or the Python module's `_lazy_init`, before it makes a tensor.
   void init() const override { initialize_devices(); }

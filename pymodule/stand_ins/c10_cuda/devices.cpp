@@ -97,11 +97,19 @@ DeviceIndex MaybeExchangeDevice(DeviceIndex device) {
 void SetTargetDevice() {}
 
 bool hasPrimaryContext(DeviceIndex device_index) {
-  return openreg::resolve_device(device_index) >= 0 && openreg_is_initialized();
+  return openreg_device_has_context(openreg::resolve_device(device_index));
 }
 
 std::optional<DeviceIndex> getDeviceIndexWithPrimaryContext() {
-  return openreg_is_initialized() ? std::optional(current_device()) : std::nullopt;
+  if (hasPrimaryContext(current_device())) {
+    return current_device();
+  }
+  for (DeviceIndex device = 0; device < device_count(); ++device) {
+    if (hasPrimaryContext(device)) {
+      return device;
+    }
+  }
+  return std::nullopt;
 }
 
 namespace _internal {

@@ -18,12 +18,12 @@ from _openreg_cuda_mode import cuda_version
 
 from torch_openreg import _releases
 
-from . import devices, libraries, memory, streams, tunable
+from . import devices, libraries, memory, runtime, streams, tunable
 
 
 def supply_names() -> None:
     """Add the names of a PyTorch with CUDA to ``torch._C``."""
-    for module in (devices, streams, memory, libraries, tunable):
+    for module in (devices, streams, memory, runtime, libraries, tunable):
         for name in module.__all__:
             value = getattr(module, name)
             if isinstance(value, ModuleType):
@@ -60,7 +60,7 @@ def finish() -> None:
         tensor_types,
     )
 
-    torch.version.cuda = cuda_version() or torch.version.cuda
+    torch.version.cuda = cuda_version(torch.version.cuda)
     torch.backends.cuda.is_built = lambda: True
     # Recurrent modules check whether cuDNN supports a tensor, and warn if PyTorch lacks cuDNN.
     torch.backends.cudnn.CUDNN_TENSOR_DTYPES.clear()
@@ -74,6 +74,7 @@ def finish() -> None:
         tensor_types,
     ):
         module.install()
+    libraries.finish()
     _releases.finish_cuda_mode()
     _gloo.install("cuda")
     _occl.install("cuda")

@@ -1,5 +1,6 @@
 """Devices: the functions with which ``torch.cuda`` uses devices, as named in ``torch._C``."""
 
+import os
 import sys
 from functools import cache
 
@@ -30,7 +31,7 @@ _CudaDeviceProperties = _C._DeviceProperties
 
 
 def _cuda_init() -> None:
-    if _C.in_bad_fork():
+    if _cuda_isInBadFork():
         raise RuntimeError(
             "Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
             "multiprocessing, you must use the 'spawn' start method"
@@ -51,8 +52,19 @@ def _lazy_init() -> None:
     sys.modules["torch.cuda"]._lazy_init()
 
 
+# Processes that asked for the number of devices. CUDA's runtime cannot be used in their forks.
+_queried_by: set[int] = set()
+
+
 def _cuda_getDeviceCount() -> int:
+    if not _cuda_isInBadFork():
+        _queried_by.add(os.getpid())
     return _C.device_count()
+
+
+def forget_queries() -> None:
+    """Let the process and its forks use the devices, although another process asked for them."""
+    _queried_by.clear()
 
 
 def _cuda_getDevice() -> int:
@@ -83,11 +95,11 @@ def _cuda_canDeviceAccessPeer(device: int, peer_device: int) -> bool:
 
 
 def _cuda_hasPrimaryContext(device: int) -> bool:
-    return _C.is_initialized()
+    return _C.has_context(device)
 
 
 def _cuda_isInBadFork() -> bool:
-    return _C.in_bad_fork()
+    return _C.in_bad_fork() or bool(_queried_by and os.getpid() not in _queried_by)
 
 
 def _cuda_synchronize() -> None:

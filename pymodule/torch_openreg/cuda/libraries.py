@@ -1,9 +1,8 @@
-"""The names in ``torch._C`` for CUDA's libraries: the runtime, NVTX, cuBLAS, cuDNN and others.
+"""The names in ``torch._C`` for CUDA's libraries: NVTX, cuBLAS, cuDNN and others.
 
 Of most libraries ``torch.cuda`` only needs the settings.
 """
 
-import enum
 import threading
 from types import ModuleType
 from typing import Any
@@ -22,7 +21,6 @@ __all__ = [
     "_cuda_get_cudnn_benchmark_limit",
     "_cuda_jiterator_compile_and_launch_kernel",
     "_cuda_set_cudnn_benchmark_limit",
-    "_cudart",
     "_cudnn_set_conv_benchmark_empty_cache",
     "_nvtx",
 ]
@@ -41,72 +39,6 @@ _CUDAGraph = _C.CUDAGraph
 _CUDAGreenContext = _unsupported(
     "torch.cuda.GreenContext", "openreg cannot divide a device into parts"
 )
-
-# ---- the runtime ---------------------------------------------------------------------------------
-
-
-class _CudaError(int):
-    """A result of the runtime: a number. Only success has a name."""
-
-    success: "_CudaError"
-
-    @property
-    def value(self) -> int:
-        return int(self)
-
-
-_CudaError.success = _CudaError(0)
-
-# CUDA's numbers and texts of the errors that can occur here.
-_ERRORS = {
-    0: "no error",
-    1: "invalid argument",
-    2: "out of memory",
-    101: "invalid device ordinal",
-    700: "an illegal memory access was encountered",
-    712: "part or all of the requested memory range is already mapped",
-    713: "pointer does not correspond to a registered memory region",
-    719: "unspecified launch failure",
-}
-
-
-class _OutputMode(enum.Enum):
-    KeyValuePair = 0
-    CSV = 1
-
-
-def _make_cudart() -> ModuleType:
-    registered: set[int] = set()
-
-    def register(address: int, size: int, flags: int) -> _CudaError:
-        if address in registered:
-            return _CudaError(712)
-        registered.add(address)
-        return _CudaError.success
-
-    def unregister(address: int) -> _CudaError:
-        if address not in registered:
-            return _CudaError(713)
-        registered.remove(address)
-        return _CudaError.success
-
-    module = ModuleType("torch._C._cudart", "The part of the CUDA runtime that PyTorch uses.")
-    for name, value in {
-        "cudaError": _CudaError,
-        "cudaOutputMode": _OutputMode,
-        "cudaGetErrorString": lambda error: _ERRORS.get(int(error), "unrecognized error code"),
-        "cudaProfilerStart": lambda: _CudaError.success,
-        "cudaProfilerStop": lambda: _CudaError.success,
-        "cudaHostRegister": register,
-        "cudaHostUnregister": unregister,
-        "cudaMemGetInfo": _C.mem_get_info,
-    }.items():
-        setattr(module, name, value)
-    return module
-
-
-_cudart = _make_cudart()
-
 
 # ---- NVTX ----------------------------------------------------------------------------------------
 
@@ -182,6 +114,17 @@ def _cuda_cudaHostAllocator() -> int:
 
 def _cuda_jiterator_compile_and_launch_kernel(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError("torch.cuda.jiterator: openreg cannot compile CUDA kernels")
+
+
+def _refuse_nvrtc() -> Any:
+    raise NotImplementedError("torch.cuda._compile_kernel: openreg cannot compile CUDA kernels")
+
+
+def finish() -> None:
+    """Refuse to load libraries of CUDA, after the import of PyTorch."""
+    from torch.cuda import _utils
+
+    _utils._get_gpu_rtc_library = _refuse_nvrtc
 
 
 def _cuda_get_cudnn_benchmark_limit() -> int:

@@ -93,6 +93,10 @@ def _cuda_setMemoryFraction(fraction: float, device: int) -> None:
 
 
 def _cuda_cudaCachingAllocator_raw_alloc(size: int, cuda_stream: int) -> int:
+    if size < 0:
+        raise ValueError(
+            f"Invalid memory size: {size}. caching_allocator_alloc requires a non-negative size."
+        )
     return _C.raw_alloc(_C.current_device(), _C.stream_of_handle(cuda_stream), size)
 
 

@@ -33,15 +33,14 @@ class _CudaStreamBase(torch._C.Stream):
                 cls, stream_id=stream_id, device_index=device_index, device_type=_DEVICE_TYPE
             )
         _C.initialize()
-        current = _C.current_device()
         if stream_ptr:
             return super().__new__(
                 cls,
                 stream_id=_C.stream_of_handle(stream_ptr),
-                device_index=current,
+                device_index=_C.device_of_stream_handle(stream_ptr),
                 device_type=_DEVICE_TYPE,
             )
-        return super().__new__(cls, torch._C.device("cuda", current), priority=priority)
+        return super().__new__(cls, torch._C.device("cuda", _C.current_device()), priority=priority)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -73,6 +72,12 @@ class _CudaEventBase(torch._C.Event):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
+
+    @property
+    def device(self) -> Any:  # type: ignore[override]
+        """The device of the stream that recorded the event; None before the first record."""
+        device = super().device
+        return None if device.index is None else device
 
     @property
     def cuda_event(self) -> int:
@@ -123,7 +128,10 @@ def _cuda_getDefaultStream(device: int) -> tuple[int, int, int]:
 
 
 def _cuda_getStreamFromExternal(data_ptr: int, device_index: int) -> tuple[int, int, int]:
-    return _C.stream_of_handle(data_ptr), device_index, _DEVICE_TYPE
+    # The handle of a default stream names no device.
+    stream = _C.stream_of_handle(data_ptr)
+    device = _C.device_of_stream_handle(data_ptr) if stream else device_index
+    return stream, device, _DEVICE_TYPE
 
 
 def _cuda_setStream(stream_id: int, device_index: int, device_type: int) -> None:

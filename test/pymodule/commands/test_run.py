@@ -366,7 +366,7 @@ def test_a_command_that_would_see_no_device_is_refused(start, chosen):
 def test_bad_versions_are_refused(start, value):
     result = start("--cuda-version", value, "echo", "ran", expect=2)
     assert result.stderr == (
-        f"openreg: OPENREG_CUDA_VERSION={value}: expected a CUDA version such as 12.8\n"
+        f"openreg: OPENREG_CUDA_VERSION={value}: expected a CUDA version such as 12.8, or `none`\n"
     )
     assert result.stdout == ""
 

@@ -106,3 +106,8 @@ def test_unsupported_functions_raise():
         torch.cuda.GreenContext.create(num_sms=2)
     with pytest.raises(RuntimeError, match="not supported on this platform|nvidia-fs"):
         torch.cuda.gds.gds_register_buffer(torch.UntypedStorage(4, device="cuda"))
+
+
+def test_compiling_a_kernel_is_refused():
+    with pytest.raises(NotImplementedError, match="openreg cannot compile CUDA kernels"):
+        torch.cuda._compile_kernel("__global__ void f() {}", "f")

@@ -143,9 +143,18 @@ print(torch.version.cuda, torch._C._cuda_getCompiledVersion(), torch.cuda.is_ava
 """
 
 
-def test_the_builds_version_of_cuda_is_the_default(python):
-    built = str(runpy.run_path(torch.version.__file__)["cuda"])
-    assert python(SAY_VERSIONS, fresh=True).stdout.split() == [built, "13000", "True"]
+def built_version():
+    return runpy.run_path(torch.version.__file__)["cuda"]
+
+
+def test_the_cpu_build_has_the_version_of_openregs_runtime(python):
+    expected = [built_version() or "13.0", "13000", "True"]
+    assert python(SAY_VERSIONS, fresh=True).stdout.split() == expected
+
+
+def test_the_builds_version_can_be_asked_for(python):
+    result = python(SAY_VERSIONS, fresh=True, OPENREG_CUDA_VERSION="none")
+    assert result.stdout.split() == [str(built_version()), "13000", "True"]
 
 
 def test_version_of_cuda_is_the_one_that_is_asked_for(python):

@@ -51,6 +51,27 @@ def test_a_pool_is_released_when_its_graph_is_reset():
     assert module.memory_reserved() == before
 
 
+def _active_blocks():
+    stats = module.memory_stats()
+    return stats["active.all.current"], stats["active_bytes.all.current"]
+
+
+def test_a_graph_keeps_a_seed_and_an_offset_for_each_generator():
+    """PyTorch keeps them in two tensors on the default stream, from the capture to the reset."""
+    x = torch.zeros(1, device=DEVICE)
+    before = _active_blocks()
+    graph = module.CUDAGraph()
+    for seed in range(3):
+        graph.register_generator_state(torch.Generator(DEVICE).manual_seed(seed))
+    assert _active_blocks() == before
+    with module.graph(graph):
+        x.add_(1)
+    assert _active_blocks() == (before[0] + 4 * 2, before[1] + 4 * 2 * 512)
+    graph.replay()
+    graph.reset()
+    assert _active_blocks() == before
+
+
 def test_graphs_of_one_pool_share_its_memory():
     x = tensor(32)
     first, y = capture(lambda: (x + 1) * 2)

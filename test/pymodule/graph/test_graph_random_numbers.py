@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 from device import DEVICE, module
 
@@ -48,6 +49,54 @@ def test_a_capture_draws_nothing():
     before = module.get_rng_state()
     captured(draws)
     assert torch.equal(module.get_rng_state(), before)
+
+
+def test_a_checkpoint_in_a_capture_draws_the_same_numbers_again():
+    def step():
+        x = torch.ones(100, device=DEVICE, requires_grad=True)
+        y = torch.utils.checkpoint.checkpoint(
+            lambda x: x * torch.rand(100, device=DEVICE), x, use_reentrant=False
+        )
+        after = torch.rand(3, device=DEVICE)
+        return y, *torch.autograd.grad(y.sum(), x), after
+
+    graph, results = captured(step)
+    torch.manual_seed(4)
+    expected = [tuple(each.clone() for each in step()) for _ in range(2)]
+    torch.manual_seed(4)
+    for each in expected:
+        graph.replay()
+        assert_equal(results, each)
+        assert torch.equal(results[0], results[1])
+
+
+def test_a_state_of_a_capture_is_a_position_in_its_graph():
+    def step():
+        state = module.get_rng_state()
+        first = torch.rand(10, device=DEVICE)
+        module.set_rng_state(state)
+        return first, torch.rand(10, device=DEVICE), torch.rand(10, device=DEVICE)
+
+    torch.manual_seed(9)
+    before = module.get_rng_state()
+    graph, (first, again, other) = captured(step)
+    assert torch.equal(module.get_rng_state(), before)
+    graph.replay()
+    assert torch.equal(first, again) and not torch.equal(again, other)
+
+
+def test_a_capture_refuses_the_state_of_another_seed():
+    torch.manual_seed(1)
+    state = module.get_rng_state()
+    torch.manual_seed(2)
+    graph = module.CUDAGraph()
+    with module.graph(graph):
+        numbers = torch.rand(10, device=DEVICE)
+        with pytest.raises(RuntimeError, match="only if new seed is the same"):
+            module.set_rng_state(state)
+    graph.replay()
+    torch.manual_seed(2)
+    assert torch.equal(torch.rand(10, device=DEVICE), numbers)
 
 
 def test_eager_launches_continue_after_a_replay():

@@ -26,9 +26,6 @@ def x():
         (lambda x: bool(x.any()), UNSUPPORTED),
         (lambda x: x.nonzero(), UNSUPPORTED),
         (lambda x: x[x > 0], UNSUPPORTED),
-        (lambda x: x.cpu(), PAGEABLE),
-        (lambda x: x.copy_(torch.ones(8)), PAGEABLE),
-        (lambda x: torch.tensor([1.0], device=x.device), PAGEABLE),
     ],
 )
 def test_operations_that_need_the_host_are_refused(x, work, words):
@@ -48,6 +45,34 @@ def test_operations_that_need_the_host_are_refused(x, work, words):
         y = x + 1
     graph.replay()
     assert y.eq(2).all()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: x.cpu(),
+        lambda x: x.copy_(torch.ones(8)),
+        lambda x: x.copy_(torch.ones(8), non_blocking=True),
+        lambda x: torch.ones(8).copy_(x, non_blocking=True),
+        lambda x: torch.tensor([1.0], device=x.device),
+    ],
+)
+def test_copies_of_pageable_memory_are_refused_and_the_capture_goes_on(x, work):
+    graph = module.CUDAGraph()
+    with module.graph(graph):
+        x.add_(1)
+        with pytest.raises(RuntimeError, match=PAGEABLE):
+            work(x)
+        x.add_(1)
+    assert x.eq(1).all()
+    graph.replay()
+    assert x.eq(3).all()
+
+
+def test_a_copy_of_pageable_memory_is_the_error_of_its_capture(x):
+    graph = module.CUDAGraph()
+    with pytest.raises(RuntimeError, match=PAGEABLE), module.graph(graph):
+        x.cpu()
 
 
 def test_the_default_stream_cannot_be_captured():

@@ -393,3 +393,14 @@ def test_threads_record_while_others_look():
     stop.set()
     for thread in threads:
         thread.join()
+
+
+def test_backward_allocations_have_the_lines_of_the_forward_pass_in_anomaly_mode():
+    memory._record_memory_history(stacks="python")
+    x = torch.randn(10, 10, device=DEVICE, requires_grad=True)
+    with torch.autograd.detect_anomaly(check_nan=False):
+        (x * 2).sum().backward()
+    found = [event for event in events(memory._snapshot()) if "forward_frames" in event]
+    lines = [line for event in found for line in event["forward_frames"]]
+    assert any("(x * 2).sum().backward()" in line for line in lines)
+    assert all(event["forward_frames"] for event in found)

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from modes import openreg_only
+from modes import cuda_only, openreg_only
 
 from device import DEVICE, module
 
@@ -201,7 +201,36 @@ def test_native_handle_names_the_stream():
         assert stream.native_handle == stream.stream_id
     again = module.ExternalStream(stream.native_handle)
     assert again == stream
-    assert module.ExternalStream(stream.native_handle, 1).device_index == 1
+    other = module.Stream(1)
+    assert module.ExternalStream(other.native_handle, 1) == other
+
+
+@cuda_only("a handle of CUDA names the device")
+def test_stream_of_another_device_is_found_by_its_handle():
+    stream = module.Stream(1)
+    assert module.current_device() == 0
+    assert module.ExternalStream(stream.cuda_stream) == stream
+    assert module.get_stream_from_external(stream.cuda_stream, 0) == stream
+
+
+@cuda_only("torch.cuda.Event.device")
+def test_event_has_a_device_once_it_is_recorded():
+    event = module.Event()
+    assert event.device is None
+    event.record(module.Stream(1))
+    assert event.device == torch.device(DEVICE, 1)
+
+
+def test_stream_says_whether_it_captures():
+    stream, other = module.Stream(), module.Stream()
+    graph = module.CUDAGraph()
+    assert not stream.is_capturing()
+    with module.graph(graph, stream=stream):
+        torch.ones(2, device=DEVICE)
+        assert stream.is_capturing()
+        assert torch.accelerator.current_stream().is_capturing()
+        assert not other.is_capturing()
+    assert not stream.is_capturing()
 
 
 def test_stream_is_found_by_its_native_handle():

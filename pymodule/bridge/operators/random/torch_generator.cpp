@@ -5,6 +5,7 @@
 #include <ATen/core/GeneratorForPrivateuseone.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <cstring>
 #include <mutex>
 
 #include "device/capture.h"
@@ -77,15 +78,38 @@ void GeneratorImpl::set_state(const c10::TensorImpl &state) {
   const auto bytes = static_cast<size_t>(state.numel());
   TORCH_CHECK(bytes == OPENREG_GENERATOR_STATE_BYTES || bytes == sizeof(uint64_t),
               "RNG state is wrong size");
-  TORCH_CHECK(openreg_generator_set_state(generator_.get(),
-                                          static_cast<const uint8_t *>(state.data()), bytes),
+  const auto *const data = static_cast<const uint8_t *>(state.data());
+  if (openreg_captures_exist() && is_capturing(device_.index())) [[unlikely]] {
+    set_captured_state(data, bytes);
+    return;
+  }
+  TORCH_CHECK(openreg_generator_set_state(generator_.get(), data, bytes),
               "offset must be a multiple of 4");
+}
+
+// A state of a capture has the position in the graph as its offset. So a checkpoint that is part of
+// a capture draws the same numbers again in its backward pass.
+void GeneratorImpl::set_captured_state(const uint8_t *data, size_t bytes) {
+  constexpr uint64_t kBlock = 4;
+  uint64_t seed = 0;
+  uint64_t offset = 0;
+  std::memcpy(&seed, data, sizeof seed);
+  if (bytes == OPENREG_GENERATOR_STATE_BYTES) {
+    std::memcpy(&offset, data + sizeof seed, sizeof offset);
+  }
+  set_current_seed(seed); // checks it
+  TORCH_CHECK(offset % kBlock == 0, "offset must be a multiple of 4");
+  set_captured_position(device_.index(), generator_, offset);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
   auto state = at::detail::empty_cpu({OPENREG_GENERATOR_STATE_BYTES}, c10::kByte, std::nullopt,
                                      std::nullopt, std::nullopt, std::nullopt);
-  openreg_generator_get_state(generator_.get(), static_cast<uint8_t *>(state.mutable_data_ptr()));
+  auto *const data = static_cast<uint8_t *>(state.mutable_data_ptr());
+  openreg_generator_get_state(generator_.get(), data);
+  if (const auto position = captured_position(device_.index(), generator_)) [[unlikely]] {
+    std::memcpy(data + sizeof(uint64_t), &*position, sizeof *position);
+  }
   return state.getIntrusivePtr();
 }
 

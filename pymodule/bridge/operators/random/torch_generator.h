@@ -41,6 +41,7 @@ public:
 
 private:
   GeneratorImpl *clone_impl() const override;
+  void set_captured_state(const uint8_t *data, size_t bytes);
 
   // C++ programs see this object as at::CUDAGeneratorImpl. Its inline function reset_rnn_state
   // changes the byte behind a pointer, and the stand-in for libtorch_cuda has all other functions.

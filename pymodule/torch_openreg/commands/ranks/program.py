@@ -58,6 +58,12 @@ def _reseed() -> None:
         numpy_random.seed()
 
 
+def _forget_queries() -> None:
+    """Let the rank use the devices, although a module of the zygote may have counted them."""
+    if devices := sys.modules.get("torch_openreg.cuda.devices"):
+        devices.forget_queries()
+
+
 def _main_module(**attributes: Any) -> dict[str, Any]:
     """Replace the module ``__main__`` and return its namespace."""
     main = types.ModuleType("__main__")
@@ -154,6 +160,7 @@ def run(arguments: list[str], variables: Mapping[str, str], report: Callable[[st
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined] # otherwise the parent's
     os.environ.update(variables)
     _reseed()
+    _forget_queries()
     sys.orig_argv[:] = [sys.executable, *arguments]
     _show_arguments(sys.orig_argv)
     prepare = {"-m": _module, "-c": _text}.get(arguments[0], _script)
