@@ -272,3 +272,16 @@ print(json.dumps([c.CUDA_HOME, c.include_paths("cuda"), c.library_paths("cuda"),
     assert libraries[-2:] == [str(home / "lib64"), str(FOLDER / "lib64")]
     assert host_headers == cpp_extension.include_paths()
     assert str(FOLDER / "include") not in host_headers
+
+
+def test_program_that_looks_for_the_module_first(tmp_path):
+    code = """
+import importlib.util
+assert importlib.util.find_spec("torch.utils.cpp_extension").name == "torch.utils.cpp_extension"
+from torch.utils.cpp_extension import CUDA_HOME, _is_cuda_file
+print(CUDA_HOME)
+_is_cuda_file("kernel.cu")
+"""
+    result = run(code, tmp_path)
+    assert result.stdout == f"{FOLDER}\n"
+    assert f"openreg: cannot compile kernel.cu: {REFUSED}" in result.stderr
