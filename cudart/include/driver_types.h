@@ -7,7 +7,7 @@
 #define OPENREG_DRIVER_TYPES_H
 
 #ifndef CUDART_VERSION
-#define CUDART_VERSION 13000
+#include "default_version.h"
 #endif
 
 #include <stddef.h>

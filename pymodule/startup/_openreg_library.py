@@ -121,7 +121,8 @@ def extension(package: str) -> str:
             f"openreg: {package} has no extension module for Python {sys.version.split()[0]} "
             f"(expected _C{suffixes[0]}, found {there}): install the wheel of this Python"
         )
+    toolkit = os.path.join(package, "toolkit", "")  # has linker scripts of that name
     for library in glob.glob(f"{glob.escape(package)}/**/*.so*", recursive=True):
-        if reason := damage(library):
+        if not library.startswith(toolkit) and (reason := damage(library)):
             raise ImportError(f"openreg: {library} {reason}: reinstall torch_openreg")
     return found[0]

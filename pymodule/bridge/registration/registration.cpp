@@ -16,6 +16,7 @@
 #include "memory/allocation/pinned.h"
 #include "registration/guard.h"
 #include "registration/hooks.h"
+#include "registration/torchscript.h"
 #include "operators/autocast.h"
 #include "operators/sparse_indices.h"
 #include "profiler/profiler.h"
@@ -36,6 +37,9 @@ void register_with_pytorch() {
   }
   register_profiler();
   register_graphs();
+  if (in_cuda_mode()) { // TorchScript knows no other device module
+    register_torchscript();
+  }
 
   // Kernels. Named ones come first, because boxed launches serve the operators without a kernel.
   LibraryBlock::register_all();

@@ -58,6 +58,7 @@ def finish() -> None:
         sharing,
         storages,
         tensor_types,
+        toolkit,
     )
 
     torch.version.cuda = cuda_version(torch.version.cuda)
@@ -72,6 +73,7 @@ def finish() -> None:
         nccl,
         remote_calls,
         tensor_types,
+        toolkit,
     ):
         module.install()
     libraries.finish()

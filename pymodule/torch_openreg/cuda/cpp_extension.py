@@ -40,7 +40,7 @@ def include_paths() -> list[str]:
     The headers declare what openreg has of the CUDA runtime. Of cuBLAS, cuSPARSE and cuSOLVER they
     have the types that PyTorch's headers name, and no functions.
     """
-    return [str(_PACKAGE / "include")]
+    return [str(_PACKAGE / "toolkit" / "include")]
 
 
 def compile_flags() -> list[str]:

@@ -21,21 +21,14 @@ and Inductor are imported.
 """
 
 import functools
-import importlib.machinery
-import sys
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any
+
+from torch_openreg._at_import import Step, after_loading, at_import
 
 _DYNAMO = "torch._dynamo.device_interface"
 _INDUCTOR = "torch._inductor.compile_fx"
 _TREES = "torch._inductor.cudagraph_trees"
 _FLEX_ATTENTION = "torch.nn.attention.flex_attention"
 _PACKAGES = "torch.export.pt2_archive._package"
-
-# _Load executes a module. _Step is called instead of it, with the module and its _Load.
-_Load = Callable[[ModuleType], None]
-_Step = Callable[[ModuleType, _Load], None]
 
 
 @functools.cache
@@ -51,44 +44,12 @@ def when_compiling(device_type: str) -> None:
     """
     from torch_openreg.inductor import _register
 
-    steps: dict[str, _Step] = {
-        _DYNAMO: _after_loading(lambda: _register.with_dynamo(device_type)),
-        _INDUCTOR: _after_loading(lambda: _register.with_inductor(device_type)),
-        _PACKAGES: _after_loading(lambda: _register.with_packages(device_type)),
+    steps: dict[str, Step] = {
+        _DYNAMO: after_loading(lambda: _register.with_dynamo(device_type)),
+        _INDUCTOR: after_loading(lambda: _register.with_inductor(device_type)),
+        _PACKAGES: after_loading(lambda: _register.with_packages(device_type)),
     }
     if device_type != "cuda":  # PyTorch's own modules support cuda
         steps[_TREES] = lambda module, load: _register.with_trees(module, device_type)
-        steps[_FLEX_ATTENTION] = _after_loading(lambda: _register.with_flex_attention(device_type))
-    for name in [name for name in steps if name in sys.modules]:
-        steps.pop(name)(sys.modules[name], lambda module: None)
-    if steps:
-        sys.meta_path.insert(0, _AtImport(steps))
-
-
-def _after_loading(act: Callable[[], None]) -> _Step:
-    def step(module: ModuleType, load: _Load) -> None:
-        load(module)
-        act()
-
-    return step
-
-
-class _AtImport:
-    """An import hook that lets a step load each of some modules."""
-
-    def __init__(self, steps: dict[str, _Step]) -> None:
-        self._steps = steps
-
-    def find_spec(
-        self, name: str, path: Any = None, target: Any = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        step = self._steps.pop(name, None)
-        if step is None:
-            return None
-        if not self._steps:
-            sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: step(module, load)  # type: ignore[method-assign]
-        return spec
+        steps[_FLEX_ATTENTION] = after_loading(lambda: _register.with_flex_attention(device_type))
+    at_import(steps)
