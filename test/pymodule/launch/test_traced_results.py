@@ -170,43 +170,13 @@ def packed(is_flash):
             aten._flash_attention_forward_no_dropout_inplace(
                 out.clone(), query, key, value, starts, starts, 6, 6, 0.0, False, False
             )
-            return aten._flash_attention_backward(
-                out,
-                query,
-                key,
-                value,
-                out,
-                logsumexp,
-                starts,
-                starts,
-                6,
-                6,
-                0.0,
-                False,
-                state,
-                unused,
-            )
+            saved = (out, logsumexp, starts, starts, 6, 6, 0.0, False, state, unused)
+            return aten._flash_attention_backward(out, query, key, value, *saved)
         out, logsumexp, seed, offset, _, _ = aten._efficient_attention_forward(
             query, key, value, None, starts, starts, 6, 6, 0.0, 0, True
         )
-        return aten._efficient_attention_backward(
-            out,
-            query,
-            key,
-            value,
-            None,
-            out,
-            starts,
-            starts,
-            6,
-            6,
-            logsumexp,
-            0.0,
-            seed,
-            offset,
-            0,
-            False,
-        )
+        saved = (out, starts, starts, 6, 6, logsumexp, 0.0, seed, offset, 0, False)
+        return aten._efficient_attention_backward(out, query, key, value, None, *saved)
 
     return run
 
