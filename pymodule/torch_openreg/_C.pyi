@@ -65,6 +65,14 @@ class CompiledKernel:
     def __call__(self, *arguments: torch.Tensor | float) -> None: ...
 
 def compiled_launches() -> int: ...
+def takes_flash_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    dropout: float,
+    is_causal: bool,
+) -> bool: ...
 def empty_strided(
     sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, index: int
 ) -> torch.Tensor: ...

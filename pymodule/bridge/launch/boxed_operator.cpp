@@ -10,6 +10,7 @@
 
 #include "compat/operator_names.h"
 #include "core/unsupported.h"
+#include "launch/hidden_operators.h"
 #include "tensor/known_values.h"
 
 namespace openreg {
@@ -83,9 +84,10 @@ BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_k
       has_kernel_(op.hasComputedKernelForDispatchKey(kernel_key)),
       returns_object_(returns_object(op)), fresh_results_(count_fresh_results(op)),
       traits_(kernel_traits(op)), is_dense_(kernel_key == c10::DispatchKey::CPU),
-      is_copy_(!is_dense_ && copies_composites(name_)), is_view_(is_view(op)),
-      is_indexing_(has_data_dependent_size(name_)), overwrites_(overwrites(op)),
-      needs_values_(false), can_queue_(false), host_result_(host_result(name_)) {
+      is_foreign_(is_foreign(name_)), is_copy_(!is_dense_ && copies_composites(name_)),
+      is_view_(is_view(op)), is_indexing_(has_data_dependent_size(name_)),
+      overwrites_(overwrites(op)), needs_values_(false), can_queue_(false),
+      host_result_(host_result(name_)) {
   needs_values_ =
       host_result_ >= 0 || returns_values(op) || (!is_indexing_ && depends_on_values(op));
   can_queue_ = is_dense_ && !is_copy_ && !is_view_ && host_result_ < 0 && can_be_queued(op);
@@ -328,6 +330,7 @@ void BoxedOperator::run_kernel(const Call &call, Allocations *allocations) const
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto placement = call.device >= 0 ? *call.placement : Placement();
     const AllocatorOverride on_device(call.device, placement, allocations);
+    const HiddenOperators hidden(!is_foreign_);
     if (is_dense_) {
       op_.redispatchBoxed(kCpuKernel, call.stack);
     } else {

@@ -98,6 +98,7 @@ private:
   size_t fresh_results_; // besides the arguments that it writes to
   KernelTraits traits_;
   bool is_dense_;     // all tensor arguments are strided
+  bool is_foreign_;   // the program brought the kernel, which may name ranges of its own
   bool is_copy_;      // of a composite tensor, between any two devices or a device and the host
   bool is_view_;      // does not read memory
   bool is_indexing_;  // aten::index

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "launch/boxed_operator.h"
+#include "launch/hidden_operators.h"
 #include "launch/map_tensors.h"
 #include "launch/placeholder_inputs.h"
 #include "tensor/composite.h"
@@ -123,6 +124,7 @@ std::shared_ptr<OutputPlan> BoxedOperator::plan_from_placeholders(const Call &ca
     Allocations allocations;
     {
       const AllocatorOverride to_host(&allocations);
+      const HiddenOperators hidden;
       op_.redispatchBoxed(kCpuKernel, &stack);
     }
     resize_written(substituted); // now, so that no replay has to

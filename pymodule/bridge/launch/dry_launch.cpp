@@ -16,6 +16,7 @@
 
 #include "compat/operator_names.h"
 #include "launch/boxed_operator.h"
+#include "launch/hidden_operators.h"
 #include "launch/meta_plan.h"
 #include "launch/placeholder_inputs.h"
 #include "streams/inline_guard.h"
@@ -194,6 +195,7 @@ void BoxedOperator::invent_results(Call &call) {
   } else {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const AllocatorOverride to_host;
+    const HiddenOperators hidden;
     op_.redispatchBoxed(kCpuKernel, &stack);
   }
   resize_written(substituted);

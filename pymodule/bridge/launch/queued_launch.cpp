@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/argument_devices.h"
+#include "launch/hidden_operators.h"
 #include "streams/denormals.h"
 #include "streams/observer.h"
 
@@ -163,6 +164,7 @@ private:
     const c10::AutoGradMode grad_mode(grad_mode_);
     set_denormal_mode(denormals_);
     const Reservations reserved(reservations_);
+    const HiddenOperators hidden;
     op_.redispatchBoxed(kCpuKernel, &stack);
   }
 

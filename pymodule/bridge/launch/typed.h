@@ -22,6 +22,7 @@
 #include "launch/boxed_operator.h"
 #include "launch/by_dtype.h"
 #include "launch/argument_devices.h"
+#include "launch/hidden_operators.h"
 #include "launch/kernel_registry.h"
 #include "launch/memory_plan.h"
 #include "launch/substitution.h"
@@ -234,6 +235,7 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
     if (has_cpu_kernel<Op> && has_planner()) [[unlikely]] {
       count_launch(device, PlanSource::kElementwise);
     }
+    const HiddenOperators hidden(has_cpu_kernel<Op>);
     if constexpr (kWritten == 0) {
       const AllocatorOverride on_device(device, placement);
       return return_result(

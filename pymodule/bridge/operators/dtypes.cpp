@@ -44,12 +44,14 @@ at::Tensor delivered(const at::Tensor &result, at::ScalarType dtype) {
   return c10::elementSize(dtype) >= 4 ? result.view(dtype) : result.to(dtype);
 }
 
+// The result is contiguous, as on CUDA. The CPU's kernel keeps the layout of its argument.
 template <class Op, class... Args>
 at::Tensor max_unpool(const at::Tensor &self, const at::Tensor &indices, Args... args) {
+  const auto dense = self.contiguous();
   if (!is_carried(self)) [[likely]] {
-    return typed<Op>(self, indices, args...);
+    return typed<Op>(dense, indices, args...);
   }
-  return delivered(typed<Op>(carried(self), indices, args...), self.scalar_type());
+  return delivered(typed<Op>(carried(dense), indices, args...), self.scalar_type());
 }
 
 template <class Op, class Out, class... Args>

@@ -2,11 +2,13 @@
 // input for backward.
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/log_sigmoid_backward.h>
 #include <ATen/ops/log_sigmoid_forward.h>
 #include <torch/library.h>
 
 #include <tuple>
+#include <utility>
 
 #include "core/registration.h"
 #include "launch/host_operator.h"
@@ -20,7 +22,10 @@ using Two = std::tuple<Tensor, Tensor>;
 
 Two forward_on_host(const Tensor &self) {
   const HostKernel kernel;
-  return {std::get<0>(at::log_sigmoid_forward(self)), at::empty({0}, self.options())};
+  auto result = std::get<0>(at::log_sigmoid_forward(self));
+  auto laid_out = at::empty_like(self); // the CPU's kernel returns a contiguous tensor
+  return {laid_out.strides() == result.strides() ? std::move(result) : laid_out.copy_(result),
+          at::empty({0}, self.options())};
 }
 
 Tensor backward_on_host(const Tensor &gradient, const Tensor &self, const Tensor &) {

@@ -76,7 +76,7 @@ Three lstm_backward_on_host(const OptionalTensor &grad_hy, const OptionalTensor 
                              through_cell * input * tanh_slope(cell), grad_output},
                             1);
   auto grad_bias = sum_over_batch(grad_gates, has_bias);
-  return {std::move(grad_gates), through_cell * forget, std::move(grad_bias)};
+  return {std::move(grad_gates), (through_cell * forget).contiguous(), std::move(grad_bias)};
 }
 
 // ---- GRU ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <limits>
 #include <memory>
@@ -71,13 +72,30 @@ ActivityType call_type() {
   return in_cuda_mode() ? ActivityType::CUDA_RUNTIME : ActivityType::PRIVATEUSE1_RUNTIME;
 }
 
-// "aten::mm" becomes "mm_kernel", so that tables distinguish the kernel from the operator.
+// What cuBLAS calls a product. Tools that sort kernels into classes look for these words.
+std::string_view product_name(std::string_view name) {
+  constexpr std::array<std::string_view, 8> kOfMatrices{
+      "mm", "bmm", "addmm", "addbmm", "baddbmm", "_addmm_activation", "_scaled_mm", "_int_mm"};
+  constexpr std::array<std::string_view, 2> kOfVector{"mv", "addmv"};
+  if (name.ends_with('_')) {
+    name.remove_suffix(1); // in place
+  }
+  if (std::ranges::find(kOfMatrices, name) != kOfMatrices.end()) {
+    return "_gemm";
+  }
+  return std::ranges::find(kOfVector, name) != kOfVector.end() ? "_gemv" : "";
+}
+
+// "aten::relu" becomes "relu_kernel", so that tables distinguish the kernel from the operator.
+// "aten::mm" becomes "mm_gemm_kernel".
 std::string kernel_name(std::string_view name) {
   constexpr std::string_view kAten = "aten::";
+  std::string_view product;
   if (name.starts_with(kAten)) {
     name.remove_prefix(kAten.size());
+    product = product_name(name);
   }
-  return name.empty() ? "unnamed_kernel" : c10::str(name, "_kernel");
+  return name.empty() ? "unnamed_kernel" : c10::str(name, product, "_kernel");
 }
 
 std::string collective_name(const torch::ParamCommsDebugInfo &info) {
@@ -250,8 +268,11 @@ void Events::add(std::vector<WorkRecord> records) {
 
 void Events::log(libkineto::ActivityLogger &logger) {
   auto &events = buffer_.activities;
-  if (!events.empty()) {
-    static_cast<DeviceWork &>(*events.front()).attach(std::move(file_));
+  std::erase_if(events, [this](const auto &event) { return !types_.contains(event->type()); });
+  const auto first = std::ranges::find_if(
+      events, [](const auto &event) { return dynamic_cast<DeviceWork *>(event.get()) != nullptr; });
+  if (first != events.end()) {
+    static_cast<DeviceWork &>(**first).attach(std::move(file_));
   }
   for (const auto &event : events) {
     logger.handleActivity(*event); // the logger keeps the pointer

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,11 +55,12 @@ class ApiCall;
 
 class Events {
 public:
-  // Adds the events to `buffer`, which must outlive this object. Ignores work that ended before the
-  // buffer's span begins.
+  // Adds the events of the given types to `buffer`, which must outlive this object. Ignores work
+  // that ended before the buffer's span begins.
   Events(libkineto::CpuTraceBuffer &buffer, const Clock &clock,
-         const libkineto::getLinkedActivityCallback &linked_activity)
-      : buffer_(buffer), clock_(clock), linked_activity_(linked_activity) {}
+         const libkineto::getLinkedActivityCallback &linked_activity,
+         const std::set<libkineto::ActivityType> &types)
+      : buffer_(buffer), clock_(clock), linked_activity_(linked_activity), types_(types) {}
 
   void add(std::vector<WorkRecord> records);
 
@@ -87,6 +89,7 @@ private:
   libkineto::CpuTraceBuffer &buffer_;
   const Clock &clock_;
   const libkineto::getLinkedActivityCallback &linked_activity_;
+  const std::set<libkineto::ActivityType> &types_;
   int32_t last_id_ = 0;
   std::map<std::pair<Track, uint64_t>, Span> ranges_;
   std::map<Track, int64_t> busy_ns_;

@@ -13,6 +13,8 @@
 #include <kineto/libkineto.h>
 #include <kineto/output_base.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/device_type.h"
@@ -35,6 +37,13 @@ const std::set<ActivityType> &device_activities() {
       ActivityType::CUDA_SYNC,
   };
   return activities;
+}
+
+// A profile of the host only also names the types of calls.
+bool includes_device_work(const std::set<ActivityType> &types) {
+  constexpr std::array kWork{ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY,
+                             ActivityType::GPU_MEMSET, ActivityType::GPU_USER_ANNOTATION};
+  return std::ranges::any_of(kWork, [&](auto type) { return types.contains(type); });
 }
 
 // PyTorch only synchronizes the current device before it stops a profile.
@@ -62,7 +71,7 @@ bool kineto_lists_devices() {
 
 class Session final : public libkineto::IActivityProfilerSession {
 public:
-  explicit Session(bool has_operators) : has_operators_(has_operators) {}
+  explicit Session(const std::set<ActivityType> &types) : types_(types) {}
   ~Session() override {
     if (is_running_) {
       end_recording();
@@ -71,7 +80,7 @@ public:
 
   void start() override {
     clock_.measure();
-    begin_recording(/*names_operators=*/!has_operators_);
+    begin_recording(/*names_operators=*/!types_.contains(ActivityType::CPU_OP));
     is_running_ = true;
     status_ = libkineto::TraceStatus::RECORDING;
   }
@@ -100,7 +109,7 @@ public:
                     int64_t end_ns) override {
     buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
     buffer_->span = libkineto::TraceSpan(begin_ns, end_ns, platform_name());
-    Events events(*buffer_, clock_, linked_activity);
+    Events events(*buffer_, clock_, linked_activity, types_);
     events.add(std::exchange(records_, {}));
     events.log(logger);
   }
@@ -124,7 +133,7 @@ public:
   }
 
 private:
-  bool has_operators_;
+  std::set<ActivityType> types_; // that the program wants
   bool is_running_ = false;
   Clock clock_;
   std::vector<WorkRecord> records_;
@@ -139,10 +148,10 @@ public:
 
   std::unique_ptr<libkineto::IActivityProfilerSession>
   configure(const std::set<ActivityType> &types, const libkineto::Config &) override {
-    if (!types.contains(ActivityType::CONCURRENT_KERNEL) || openreg_in_bad_fork()) {
+    if (!includes_device_work(types) || openreg_in_bad_fork()) {
       return nullptr; // a profile of the host only, or a forked process without devices
     }
-    return std::make_unique<Session>(types.contains(ActivityType::CPU_OP));
+    return std::make_unique<Session>(types);
   }
 
   std::unique_ptr<libkineto::IActivityProfilerSession>

@@ -24,6 +24,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -33,6 +34,7 @@
 #include "launch/argument_devices.h"
 #include "launch/policy.h"
 #include "memory/allocation/memory.h"
+#include "operators/attention/choice.h"
 #include "streams/denormals.h"
 #include "streams/observer.h"
 
@@ -321,6 +323,13 @@ void define_compile(py::module &module) {
   module.attr("empty_strided") =
       py::reinterpret_steal<py::object>(PyCFunction_New(&empty_strided_method, nullptr));
   module.def("compiled_launches", [] { return all_launches.load(); });
+  // Tracers ask with fake tensors.
+  module.def("takes_flash_attention", [](const at::Tensor &query, const at::Tensor &key,
+                                         const at::Tensor &value,
+                                         const std::optional<at::Tensor> &bias, double dropout,
+                                         bool is_causal) {
+    return !flash_refuses({query, key, value, bias, dropout, is_causal, /*shares_heads=*/true});
+  });
 }
 
 } // namespace openreg

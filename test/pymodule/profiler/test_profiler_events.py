@@ -37,7 +37,7 @@ def test_launch_is_an_event_of_its_stream(tmp_path):
     trace = Trace(recorded(work), tmp_path)
     default = number(module.default_stream())
     assert {event["name"]: track(event) for event in trace.work()} == {
-        "mm_kernel": (0, default),
+        "mm_gemm_kernel": (0, default),
         "relu_kernel": (0, number(side)),
         "exp_kernel": (1, default),
     }
@@ -93,7 +93,7 @@ def nothing_queued():
 def test_inline_work_is_recorded(tmp_path, nothing_queued):
     x = square()
     trace = Trace(recorded(lambda: x @ x), tmp_path)
-    kernel = trace.one("mm_kernel")
+    kernel = trace.one("mm_gemm_kernel")
     assert kernel["args"]["done by"] == "caller"
     call = trace.calls()[kernel["args"]["correlation"]]
     assert (call["ts"], call["dur"]) == (kernel["ts"], kernel["dur"])
@@ -111,7 +111,7 @@ def test_queued_work_has_the_time_of_its_execution(tmp_path, close_gate):
         gate.open()
 
     trace = Trace(recorded(work), tmp_path)
-    first, second = trace.one("mm_kernel"), trace.one("add_kernel")
+    first, second = trace.one("mm_gemm_kernel"), trace.one("add_kernel")
     assert {first["args"]["done by"], second["args"]["done by"]} == {"worker"}
     launching = [e for e in trace.of("user_annotation") if e["name"] == "launching"]
     assert end(launching[0]) <= first["ts"]
@@ -128,7 +128,7 @@ def test_arrow_leads_from_the_operator_to_its_work(tmp_path, close_gate):
         gate.open()
 
     trace = Trace(recorded(work), tmp_path)
-    kernel = trace.one("mm_kernel")
+    kernel = trace.one("mm_gemm_kernel")
     arrows = {(e["ph"], e["id"]): e for e in trace.of("ac2g")}
     number = kernel["args"]["correlation"]
     begins, ends = arrows["s", number], arrows["f", number]
@@ -148,7 +148,9 @@ def test_operators_have_their_kernels():
 
     profiler = recorded(work)
     operators = [event for event in profiler.events() if event.name == "aten::mm"]
-    assert [[kernel.name for kernel in each.kernels] for each in operators] == [["mm_kernel"]] * 2
+    assert [[kernel.name for kernel in each.kernels] for each in operators] == [
+        ["mm_gemm_kernel"]
+    ] * 2
     assert [each.kernels[0].device for each in operators] == [0, 1]
     assert [each.device_time for each in operators] == [
         each.kernels[0].duration for each in operators
@@ -173,7 +175,7 @@ def test_table_has_the_time_of_the_device():
     profiler = recorded(work)
     table = {(each.key, str(each.device_type)): each for each in profiler.key_averages()}
     operator = table["aten::mm", "DeviceType.CPU"]
-    (kernel,) = [each for (key, _), each in table.items() if key == "mm_kernel"]
+    (kernel,) = [each for (key, _), each in table.items() if key == "mm_gemm_kernel"]
     assert kernel.count == operator.count == 3
     assert kernel.self_device_time_total == pytest.approx(operator.self_device_time_total)
     column = f"Self {DEVICE.upper()} time total"
@@ -190,7 +192,7 @@ def test_the_end_of_a_profile_waits_for_all_devices(close_gate):
         gate.open()
 
     profiler = recorded(work)
-    assert [e.device_index for e in profiler.events() if e.name == "mm_kernel"] == [1]
+    assert [e.device_index for e in profiler.events() if e.name == "mm_gemm_kernel"] == [1]
 
 
 def test_work_submitted_before_the_profile_has_no_operator(tmp_path, close_gate):
@@ -199,7 +201,7 @@ def test_work_submitted_before_the_profile_has_no_operator(tmp_path, close_gate)
     gate = close_gate()
     x @ x
     trace = Trace(recorded(gate.open, behind_all=False), tmp_path)
-    assert "mm_kernel" not in {event["name"] for event in trace.all}
+    assert "mm_gemm_kernel" not in {event["name"] for event in trace.all}
     assert {event["name"] for event in trace.work()} == {"unnamed_kernel"}
     assert trace.of("ac2g") == []
 
@@ -213,7 +215,7 @@ def test_profile_of_devices_only_names_kernels():
 
     profiler = recorded(work, activities=[DEVICE_ACTIVITY])
     names = [event.name for event in profiler.events()]
-    assert {"mm_kernel", "normal__kernel"} <= set(names)
+    assert {"mm_gemm_kernel", "normal__kernel"} <= set(names)
     assert not any(name.startswith("aten::") for name in names)
 
 
@@ -232,15 +234,15 @@ def test_failing_launch_is_recorded():
         x @ x
 
     profiler = recorded(work)
-    assert "mm_kernel" in {event.name for event in profiler.events()}
+    assert "mm_gemm_kernel" in {event.name for event in profiler.events()}
 
 
 def test_profiles_are_independent():
     x = square()
     first = recorded(lambda: x @ x)
     second = recorded(lambda: x + x)
-    assert "mm_kernel" in {event.name for event in first.events()}
-    assert "mm_kernel" not in {event.name for event in second.events()}
+    assert "mm_gemm_kernel" in {event.name for event in first.events()}
+    assert "mm_gemm_kernel" not in {event.name for event in second.events()}
 
 
 def test_ranges_of_the_program_are_on_the_devices_tracks(tmp_path):
@@ -257,7 +259,7 @@ def test_ranges_of_the_program_are_on_the_devices_tracks(tmp_path):
     trace = Trace(recorded(work), tmp_path)
     ranges = {(e["name"], e["pid"]): e for e in trace.of("gpu_user_annotation")}
     assert ranges.keys() == {("outer", 0), ("inner", 0), ("outer", 1)}
-    assert contains(ranges["outer", 0], trace.one("mm_kernel"))
+    assert contains(ranges["outer", 0], trace.one("mm_gemm_kernel"))
     assert contains(ranges["outer", 0], ranges["inner", 0])
     assert contains(ranges["inner", 0], trace.one("relu_kernel"))
     assert contains(ranges["outer", 1], trace.one("exp_kernel"))
@@ -294,7 +296,7 @@ def test_collection_can_be_toggled(tmp_path):
         profiler.toggle_collection_dynamic(True, [DEVICE_ACTIVITY])
         x.exp()
     trace = Trace(profiler, tmp_path)
-    assert [event["name"] for event in trace.work()] == ["mm_kernel", "exp_kernel"]
+    assert [event["name"] for event in trace.work()] == ["mm_gemm_kernel", "exp_kernel"]
     assert {"aten::mm", "aten::relu", "aten::exp"} <= {e["name"] for e in trace.of("cpu_op")}
 
 
@@ -324,7 +326,7 @@ def test_stream_wait_is_an_event(tmp_path, close_gate):
     wait = trace.one("Stream Wait Event")
     assert (wait["cat"], track(wait)) == ("cuda_sync", (0, number(side)))
     assert (wait["args"]["wait_on_device"], wait["args"]["wait_on_stream"]) == (0, 0)
-    assert end(wait) <= trace.one("mm_kernel")["ts"]
+    assert end(wait) <= trace.one("mm_gemm_kernel")["ts"]
     gate = [event for event in trace.work() if event["name"] == "unnamed_kernel"]
     assert end(gate[0]) <= end(wait)
     assert "Stream Wait Event" not in {event.key for event in profiler.key_averages()}

@@ -32,7 +32,7 @@ def test_nodes_of_a_replay_are_kernels(tmp_path, step):
 
     trace = Trace(recorded(work), tmp_path)
     kernels = trace.work()
-    assert [event["name"] for event in kernels] == ["mm_kernel", "relu_kernel"] * 2
+    assert [event["name"] for event in kernels] == ["mm_gemm_kernel", "relu_kernel"] * 2
     assert [track(event)[1] for event in kernels[2:]] == [side.stream_id] * 2
     calls = [event for event in trace.calls().values() if event["name"] == CALL]
     assert len(calls) == 2
@@ -54,7 +54,7 @@ def test_nodes_of_a_queued_replay_have_the_time_of_its_execution(tmp_path, step,
 
     trace = Trace(recorded(work), tmp_path)
     first, second = [
-        event for event in trace.work() if event["name"] in ("mm_kernel", "relu_kernel")
+        event for event in trace.work() if event["name"] in ("mm_gemm_kernel", "relu_kernel")
     ]
     assert {event["args"]["done by"] for event in (first, second)} == {"worker"}
     assert first["ts"] + first["dur"] <= second["ts"] + 0.002
@@ -77,7 +77,7 @@ def test_table_has_the_time_of_nodes(step):
     graph, _ = step
     profiler = recorded(lambda: [graph.replay() for _ in range(5)])
     rows = {row.key: row for row in profiler.key_averages()}
-    assert rows["mm_kernel"].count == 5
+    assert rows["mm_gemm_kernel"].count == 5
     assert rows["relu_kernel"].self_device_time_total > 0
 
 
@@ -88,5 +88,5 @@ def test_a_replay_in_another_graph_has_each_node_once(tmp_path, step):
         graph.replay()
         z = y.exp()
     kernels = Trace(recorded(outer.replay), tmp_path).work()
-    assert [event["name"] for event in kernels] == ["mm_kernel", "relu_kernel", "exp_kernel"]
+    assert [event["name"] for event in kernels] == ["mm_gemm_kernel", "relu_kernel", "exp_kernel"]
     assert z.isfinite().all()

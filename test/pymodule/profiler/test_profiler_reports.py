@@ -37,7 +37,7 @@ def test_tensorboard_handler_writes_a_trace(tmp_path):
     recorded(lambda: x @ x, on_trace_ready=handler)
     (file,) = tmp_path.glob("worker.*.pt.trace.json")
     names = {event["name"] for event in json.loads(file.read_text())["traceEvents"]}
-    assert "mm_kernel" in names
+    assert "mm_gemm_kernel" in names
 
 
 def test_memory_of_the_device_is_in_the_table():
@@ -113,7 +113,7 @@ def test_module_hierarchy_and_shapes_go_with_kernels(tmp_path):
     profiler = recorded(lambda: layer(x), record_shapes=True, with_modules=True)
     trace = Trace(profiler, pathlib.Path(tmp_path))
     assert trace.one("aten::addmm")["args"]["Input Dims"][1] == [8, 8]
-    assert trace.one("addmm_kernel")["args"]["device"] == 0
+    assert trace.one("addmm_gemm_kernel")["args"]["device"] == 0
 
 
 def test_forked_child_profiles_its_host(python):

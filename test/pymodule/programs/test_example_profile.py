@@ -25,9 +25,9 @@ def example(own_group, tmp_path_factory):
 
 def test_trace_has_both_devices(example):
     printed, folder = example
-    assert "addmm_kernel" in printed
+    assert "addmm_gemm_kernel" in printed
     events = json.loads((folder / "openreg-profile.json").read_text())["traceEvents"]
-    kernels = [event["pid"] for event in events if event["name"] == "addmm_kernel"]
+    kernels = [event["pid"] for event in events if event["name"] == "addmm_gemm_kernel"]
     assert sorted(kernels) == [0] * 4 + [1] * 4
     copies = [event["name"] for event in events if event.get("cat") == "gpu_memcpy"]
     assert copies == ["Memcpy PtoP (Device -> Device)"] * 2

@@ -6,6 +6,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
@@ -214,6 +215,19 @@ AttentionGradients attention_gradients(const Attention &attention, const Tensor 
   gradients[1] = sum_of_query_heads(gradients[1], times);
   gradients[2] = sum_of_query_heads(gradients[2], times);
   return gradients;
+}
+
+Tensor laid_out_as(const Tensor &like, const Tensor &tensor) {
+  auto result = at::empty_like(like);
+  return result.strides() == tensor.strides() ? tensor : result.copy_(tensor);
+}
+
+Tensor with_padded_rows(const Tensor &gradient) {
+  constexpr int64_t kAlignment = 16;
+  auto sizes = gradient.sizes().vec();
+  const auto row = sizes.back();
+  sizes.back() = (row + kAlignment - 1) / kAlignment * kAlignment;
+  return at::empty(sizes, gradient.options()).narrow(-1, 0, row).copy_(gradient);
 }
 
 } // namespace openreg

@@ -5,7 +5,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
@@ -28,12 +27,6 @@ using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 // ---- CPU kernels --------------------------------------------------------------------------------
-
-// Returns a tensor with the strides of a new tensor like `like`.
-Tensor laid_out_as(const Tensor &like, const Tensor &tensor) {
-  auto result = at::empty_like(like);
-  return result.strides() == tensor.strides() ? tensor : result.copy_(tensor);
-}
 
 // Returns a tensor in which the heads of each position are contiguous.
 Tensor with_heads_inside(const Tensor &tensor) {
@@ -109,7 +102,8 @@ Four efficient_backward(const Tensor &gradient, const Tensor &query, const Tenso
   const auto laid_out = [](const Tensor &tensor, const Tensor &like) {
     return tensor.defined() ? with_heads_inside(tensor) : with_heads_inside(at::zeros_like(like));
   };
-  return {laid_out(of[0], query), laid_out(of[1], key), laid_out(of[2], value), of[3]};
+  return {laid_out(of[0], query), laid_out(of[1], key), laid_out(of[2], value),
+          of[3].defined() ? with_padded_rows(of[3]) : of[3]};
 }
 
 TORCH_LIBRARY_FRAGMENT(openreg_host, library) {

@@ -182,7 +182,7 @@ Three flash_backward(const Tensor &gradient, const Tensor &query, const Tensor &
       all_gradients(Sequences(query, key, {cum_seq_q, cum_seq_k, std::nullopt, std::nullopt}),
                     attention, flash_mask(is_causal, left, right), gradient, query, key, value,
                     output, logsumexp, cum_seq_q.defined(), /*wants_bias=*/false);
-  return {of_query, of_key, of_value};
+  return {laid_out_as(query, of_query), laid_out_as(key, of_key), laid_out_as(value, of_value)};
 }
 
 // `kind`: 0 without a mask, 1 causal from the beginning of the sequences, 2 from their ends.
@@ -230,7 +230,8 @@ Four efficient_backward(const Tensor &gradient, const Tensor &query, const Tenso
       all_gradients(Sequences(query, key, {query_starts, key_starts, std::nullopt, std::nullopt}),
                     attention, efficient_mask(mask, window, bias), gradient, query, key, value,
                     output, logsumexp, /*is_packed=*/false, bias_requires_grad && is_given(bias));
-  return {std::move(of_query), std::move(of_key), std::move(of_value), std::move(of_bias)};
+  return {std::move(of_query), std::move(of_key), std::move(of_value),
+          of_bias.defined() ? with_padded_rows(of_bias) : of_bias};
 }
 
 // ---- the flash kernel ---------------------------------------------------------------------------

@@ -150,12 +150,12 @@ at::Tensor &normal_tensor_tensor_out(const at::Tensor &mean, const at::Tensor &s
 }
 
 at::Tensor normal_tensor_float(const at::Tensor &mean, double std, OptionalGenerator generator) {
-  auto out = at::empty_like(mean);
+  auto out = at::empty_like(mean, at::MemoryFormat::Contiguous);
   return normal_tensor_float_out(mean, std, std::move(generator), out);
 }
 
 at::Tensor normal_float_tensor(double mean, const at::Tensor &std, OptionalGenerator generator) {
-  auto out = at::empty_like(std);
+  auto out = at::empty_like(std, at::MemoryFormat::Contiguous);
   return normal_float_tensor_out(mean, std, std::move(generator), out);
 }
 
