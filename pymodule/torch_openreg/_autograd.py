@@ -70,8 +70,7 @@ def apply_variable(environment: Mapping[str, str] = os.environ) -> None:
         raise ImportError(rejection("OPENREG_AUTOGRAD_THREADS", value))
     if value == "0":
         Variable._execution_engine = CallingThreadEngine()
-    # With OPENREG_GPU_OVERHEAD=1 each thread takes memory for its handles of cuBLAS.
-    elif value == "" and environment.get("OPENREG_GPU_OVERHEAD", "") in ("", "0"):
+    elif value == "":
         engine = ChoosingEngine()
         engine.notice(torch._C._autograd, "_push_saved_tensors_default_hooks")
         engine.notice(torch._C._autograd.SavedTensor, "register_hooks")

@@ -6,6 +6,7 @@
 #include <c10/util/flat_hash_map.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <optional>
@@ -28,13 +29,18 @@ using torch::autograd::Node;
 // In a larger graph, the time of a switch between threads is small beside that of its nodes.
 constexpr size_t kMostNodes = 1000;
 
-bool runs_known_code(const Node &node) {
-  const std::string_view type(typeid(node).name());
+bool runs_known_code(const Node &node, std::string_view type) {
   if (type == "N5torch8autograd6PyNodeE") { // a function written in Python
     return node.is_aot_backward();          // which the compiler wrote
   }
   // An extension's functions in C++ are CppNode<its type>.
   return type.starts_with("N5torch8autograd") && !type.starts_with("N5torch8autograd7CppNodeI");
+}
+
+// Whether the node's tensor is gone: an earlier backward has released it, and its hooks.
+bool is_released(const Node &node, std::string_view type) {
+  return type == "N5torch8autograd14AccumulateGradE" &&
+         !static_cast<const torch::autograd::AccumulateGrad &>(node).variable.defined();
 }
 
 bool has_hooks(Node &node) {
@@ -77,7 +83,8 @@ private:
   }
 
   bool suits(Node &node) {
-    if (!runs_known_code(node) || has_hooks(node)) {
+    const std::string_view type(typeid(node).name());
+    if (!runs_known_code(node, type) || is_released(node, type) || has_hooks(node)) {
       return false;
     }
     for (uint32_t i = 0; i < node.num_inputs(); ++i) {
@@ -109,6 +116,11 @@ bool may_use_calling_thread(c10::ArrayRef<at::Tensor> roots) {
   }
   Walk walk;
   if (!walk.visit_all(roots) || !walk.device()) {
+    return false;
+  }
+  const openreg_config *config = nullptr;
+  check(openreg_config_get(&config));
+  if (config->gpu_overhead) { // each thread takes memory for its handles of cuBLAS
     return false;
   }
   const auto index = walk.device()->index();

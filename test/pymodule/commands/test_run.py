@@ -55,10 +55,11 @@ def test_devices_are_cuda_as_the_options_say(start):
     assert result.stdout == "3 4.0 Tesla T4 32 12.8\n"
 
 
-def test_torch_version_cuda_is_the_builds_by_default(start):
+def test_torch_version_cuda_is_by_default_that_of_the_build_or_the_runtime(start):
     code = "import torch; print(torch.version.cuda, torch.cuda.is_available())"
     built = runpy.run_path(torch.version.__file__)["cuda"]
-    assert start("python", "-c", code).stdout == f"{built} True\n"
+    assert start("python", "-c", code).stdout == f"{built or '13.0'} True\n"
+    assert start("--cuda-version=none", "python", "-c", code).stdout == f"{built} True\n"
 
 
 def test_the_versions_of_cuda_agree(start):

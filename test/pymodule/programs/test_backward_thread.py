@@ -230,3 +230,15 @@ def test_backwards_of_several_threads_at_once():
     for thread in threads:
         thread.join()
     assert weight.grad.eq(20 * 10).all()
+
+
+def test_a_second_backward_is_refused_as_always(x):
+    """Nodes of a graph that was used have released their tensors."""
+    y = x.exp()
+    root = y.sum()
+    torch.autograd.grad(root, x, retain_graph=True)
+    assert _C.may_use_calling_thread((root,))
+    torch.autograd.grad(root, x)
+    for again in (root, (y * 2).sum()):
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            again.backward()
