@@ -7,6 +7,11 @@ import threading
 import pytest
 import torch
 
+from device import DEVICE
+
+if DEVICE != "cuda":  # the programs below are compiled when this file is read
+    pytest.skip("needs OPENREG_DEVICE_TYPE=cuda", allow_module_level=True)
+
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 STREAM = "__torch__.torch.classes.cuda.Stream"
