@@ -67,8 +67,8 @@ fixed_addresses := $(shell setarch --addr-no-randomize true 2>/dev/null \
 tsan_options := atexit_sleep_ms=0
 
 # The tests of a file run in one process, in their order, because some share a fixture that is slow to
-# make.
-pytest := python -m pytest -q -n $(JOBS) --dist loadfile
+# make. The slowest ones are listed at the end.
+pytest := python -m pytest -q -n $(JOBS) --dist loadfile --durations=20 --durations-min=5
 step := @tools/step
 
 # ---- what there is to do -------------------------------------------------------------------------
