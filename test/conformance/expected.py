@@ -147,6 +147,18 @@ EXPECTED = (
         dtypes=("complex64", "complex128"),
     ),
     Expected(
+        "nn.functional.max_unpool2d*",
+        "*",
+        r"strides .* on the CPU",
+        "the result is contiguous, as CUDA's; the CPU's has the layout of the argument",
+    ),
+    Expected(
+        "nn.functional.logsigmoid",
+        "layouts",
+        r"strides .* on the CPU",
+        "the result has the layout of the argument, as CUDA's; the CPU's is contiguous",
+    ),
+    Expected(
         "nn.functional.rms_norm",
         "*",
         r"strides \(1, 0\) on the CPU, \(1, 1\) on the device",
