@@ -13,9 +13,8 @@ namespace openreg {
 // - PyTorch or openreg wrote each node, or PyTorch's compiler did;
 // - no hook and no tensor subclass would run the program's code;
 // - nothing observes operators: no profiler, sanitizer or record of memory;
-// - this thread allocates as any other: not in a memory pool, it captures no graph, and threads
-// have
-//   no memory of their own for cuBLAS (OPENREG_GPU_OVERHEAD=1).
+// - this thread allocates as any other, not in a memory pool, and it captures no graph;
+// - OPENREG_GPU_OVERHEAD=1 does not count the memory that each thread has for cuBLAS.
 // Hooks of saved tensors cannot be seen here. Called with the GIL.
 bool may_use_calling_thread(c10::ArrayRef<at::Tensor> roots);
 

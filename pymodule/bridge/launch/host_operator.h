@@ -17,6 +17,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <type_traits>
@@ -31,6 +32,13 @@ class HostKernel {
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::DispatchKey::AutocastCPU};
 };
+
+// Returns what a CPU kernel computed, with the strides that CUDA's kernels give it: those of a new
+// tensor like `like`.
+inline at::Tensor laid_out_as(const at::Tensor &like, const at::Tensor &tensor) {
+  auto result = at::empty_like(like);
+  return result.strides() == tensor.strides() ? tensor : result.copy_(tensor);
+}
 
 // `kKernel`: the CPU kernel, which has the signature. PyTorch's profiler sees the call of the aten
 // operator only.

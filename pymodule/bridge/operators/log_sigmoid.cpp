@@ -2,13 +2,11 @@
 // input for backward.
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/log_sigmoid_backward.h>
 #include <ATen/ops/log_sigmoid_forward.h>
 #include <torch/library.h>
 
 #include <tuple>
-#include <utility>
 
 #include "core/registration.h"
 #include "launch/host_operator.h"
@@ -22,9 +20,7 @@ using Two = std::tuple<Tensor, Tensor>;
 
 Two forward_on_host(const Tensor &self) {
   const HostKernel kernel;
-  auto result = std::get<0>(at::log_sigmoid_forward(self));
-  auto laid_out = at::empty_like(self); // the CPU's kernel returns a contiguous tensor
-  return {laid_out.strides() == result.strides() ? std::move(result) : laid_out.copy_(result),
+  return {laid_out_as(self, std::get<0>(at::log_sigmoid_forward(self))),
           at::empty({0}, self.options())};
 }
 

@@ -47,8 +47,7 @@ c10::Device device_of(const c10::IValue &argument) {
   return device_at(argument.isInt() ? argument.toInt() : argument.toDevice().index());
 }
 
-// ---- classes
-// -------------------------------------------------------------------------------------
+// ---- classes ------------------------------------------------------------------------------------
 
 class ScriptStream;
 using StreamPtr = c10::intrusive_ptr<ScriptStream>;
@@ -161,8 +160,7 @@ void register_classes() {
       .def("wait", &ScriptEvent::wait);
 }
 
-// ---- operators
-// -----------------------------------------------------------------------------------
+// ---- operators ----------------------------------------------------------------------------------
 
 void push_stream(Stack &stack, const c10::Stream &stream) {
   push(stack, c10::make_intrusive<ScriptStream>(stream));

@@ -6,6 +6,7 @@ Without the variable they are skipped.
 import pathlib
 
 import pytest
+import torch
 
 from device import DEVICE
 
@@ -19,3 +20,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.skip(reason="needs OPENREG_DEVICE_TYPE=cuda"))
+
+
+@pytest.fixture
+def first_device():
+    """Let a test begin and end with the first device as the current one."""
+    torch.cuda.set_device(0)
+    yield
+    torch.cuda.set_device(0)

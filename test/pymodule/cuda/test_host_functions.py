@@ -11,6 +11,7 @@ import torch
 from device import DEVICE
 
 pytestmark = [
+    pytest.mark.usefixtures("first_device"),
     pytest.mark.skipif(DEVICE != "cuda", reason="functions of CUDA need CUDA mode"),
     pytest.mark.skipif(shutil.which("c++") is None, reason="extensions need a compiler"),
 ]
@@ -63,13 +64,6 @@ def program(folder):
     finally:
         sys.path.remove(str(folder))
     return host_functions_program
-
-
-@pytest.fixture(autouse=True)
-def first_device():
-    torch.cuda.set_device(0)
-    yield
-    torch.cuda.set_device(0)
 
 
 # ---- devices, streams and events -----------------------------------------------------------------

@@ -17,6 +17,7 @@ from torch_openreg.cuda import toolkit
 from device import DEVICE
 
 pytestmark = [
+    pytest.mark.usefixtures("first_device"),
     pytest.mark.skipif(DEVICE != "cuda", reason="openreg mode has no CUDA to compile for"),
     pytest.mark.skipif(shutil.which("c++") is None, reason="extensions need a compiler"),
 ]
@@ -75,13 +76,6 @@ def program(tmp_path_factory):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(autouse=True)
-def first_device():
-    torch.cuda.set_device(0)
-    yield
-    torch.cuda.set_device(0)
 
 
 def test_devices(program):

@@ -12,7 +12,10 @@ from device import DEVICE
 if DEVICE != "cuda":  # the programs below are compiled when this file is read
     pytest.skip("needs OPENREG_DEVICE_TYPE=cuda", allow_module_level=True)
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+pytestmark = [
+    pytest.mark.usefixtures("first_device"),
+    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
+]
 
 STREAM = "__torch__.torch.classes.cuda.Stream"
 # The operators of PyTorch's CUDA build. Saved programs name them and their arguments.
@@ -32,13 +35,6 @@ SCHEMAS = {
     "cuda::synchronize.device(Device? device) -> ()",
     "cuda::synchronize.int(int? val) -> ()",
 }
-
-
-@pytest.fixture(autouse=True)
-def first_device():
-    torch.cuda.set_device(0)
-    yield
-    torch.cuda.set_device(0)
 
 
 def test_operators_are_those_of_the_cuda_build():

@@ -23,7 +23,7 @@ RepresentedGloo::WorkPtr done(const Tensors &results) {
 
 void copy_all(const at::Tensor &to, const at::Tensor &from) {
   const at::AutoDispatchBelowAutograd guard; // as a backend that writes to memory
-  to.copy_(from.view_as(to));
+  to.copy_(from.reshape_as(to));
 }
 
 // Copies as many elements as both have.
@@ -76,7 +76,7 @@ void RepresentedGloo::reduce_equal(const at::Tensor &tensor,
 void RepresentedGloo::gather_equal(const at::Tensor &output, const at::Tensor &input) const {
   const auto parts = output.view({size_, -1});
   for (int rank = 0; rank < size_; ++rank) {
-    copy_all(parts[rank].view_as(input), input);
+    copy_all(parts[rank], input);
   }
 }
 

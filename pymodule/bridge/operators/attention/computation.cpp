@@ -217,11 +217,6 @@ AttentionGradients attention_gradients(const Attention &attention, const Tensor 
   return gradients;
 }
 
-Tensor laid_out_as(const Tensor &like, const Tensor &tensor) {
-  auto result = at::empty_like(like);
-  return result.strides() == tensor.strides() ? tensor : result.copy_(tensor);
-}
-
 Tensor with_padded_rows(const Tensor &gradient) {
   constexpr int64_t kAlignment = 16;
   auto sizes = gradient.sizes().vec();

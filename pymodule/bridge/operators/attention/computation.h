@@ -49,9 +49,6 @@ AttentionGradients attention_gradients(const Attention &attention, const at::Ten
                                        const at::Tensor &value, const Attended &attended,
                                        const std::array<bool, 4> &wanted);
 
-// Returns the tensor with the strides of a new tensor like `like`.
-at::Tensor laid_out_as(const at::Tensor &like, const at::Tensor &tensor);
-
 // Returns the gradient of a bias with rows of a multiple of 16 elements, as CUDA's memory-efficient
 // kernel returns it.
 at::Tensor with_padded_rows(const at::Tensor &gradient);
