@@ -37,8 +37,9 @@ bool runs_known_code(const Node &node, std::string_view type) {
   return type.starts_with("N5torch8autograd") && !type.starts_with("N5torch8autograd7CppNodeI");
 }
 
-// Whether the node's tensor is gone: an earlier backward has released it, and its hooks.
-bool is_released(const Node &node, std::string_view type) {
+// Whether the node accumulates gradients of no tensor, as in some graphs of PyTorch's operator
+// database. Asking such a node for its hooks ends the process.
+bool lacks_tensor(const Node &node, std::string_view type) {
   return type == "N5torch8autograd14AccumulateGradE" &&
          !static_cast<const torch::autograd::AccumulateGrad &>(node).variable.defined();
 }
@@ -84,7 +85,7 @@ private:
 
   bool suits(Node &node) {
     const std::string_view type(typeid(node).name());
-    if (!runs_known_code(node, type) || is_released(node, type) || has_hooks(node)) {
+    if (!runs_known_code(node, type) || lacks_tensor(node, type) || has_hooks(node)) {
       return false;
     }
     for (uint32_t i = 0; i < node.num_inputs(); ++i) {
