@@ -15,6 +15,8 @@ from pathlib import Path
 CHOOSE_BY_DEVICE = {"convolution", "_convolution", "convolution_backward", "mkldnn_convolution"}
 # Before its result, a kernel turns a mask into indices.
 MAKES_INDICES = {"index.Tensor", "index.Tensor_out"}
+# Before its result, a kernel may copy the scales (2.14).
+COPIES_SCALES = {"_scaled_mm_v2", "_scaled_mm_v2.out"}
 # An argument says that some of the results are empty, and what follows would be taken for them.
 MAY_BE_EMPTY = {"_linalg_svd", "_linalg_eigh", "linalg_qr"}
 
@@ -25,7 +27,7 @@ COPIES = {"copy_": BY_DEVICE, "repeat": RESULTS_FIRST}
 
 def kind_of(name: str, declaration: str) -> str:
     """Return the kind of an operator, judged by its own declaration."""
-    if name in MAKES_INDICES | MAY_BE_EMPTY:
+    if name in MAKES_INDICES | COPIES_SCALES | MAY_BE_EMPTY:
         return BY_DEVICE
     if re.search(r"^  structured(: True|_delegate:)", declaration, re.M):
         return RESULTS_FIRST

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,11 @@ constexpr Dtypes kBools{at::kBool};
 constexpr Dtypes kBytes{at::kByte};
 constexpr Dtypes kIntegers{at::kByte, at::kChar, at::kShort, at::kInt, at::kLong};
 constexpr Dtypes kFourier{at::kHalf, at::kComplexHalf};
+
+// Since 2.14 CUDA transforms bfloat16, into complex64, and has a kernel of angle for 16 bits.
+constexpr bool kIsSince214 = TORCH_VERSION_MINOR >= 14;
+constexpr auto kFourierOfReals = kIsSince214 ? Dtypes{at::kBFloat16} : Dtypes{};
+constexpr auto kHalfsWithoutAngle = kIsSince214 ? Dtypes{} : kHalfs;
 
 // ---- Fourier transforms in float16 --------------------------------------------------------------
 
@@ -61,6 +67,7 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::_fft_c2c", kFourier, ComputedIn::kWider, &check_signal},
     WidenedRow{"aten::_fft_c2r", kFourier, ComputedIn::kWider, &check_result},
     WidenedRow{"aten::_fft_r2c", kFourier, ComputedIn::kWider, &check_signal},
+    WidenedRow{"aten::_fft_r2c", kFourierOfReals},
     WidenedRow{"aten::_upsample_bicubic2d_aa", kHalfs},
     WidenedRow{"aten::_upsample_bicubic2d_aa_backward", kHalfs},
     WidenedRow{"aten::_upsample_bilinear2d_aa", kHalfs},
@@ -148,7 +155,7 @@ constexpr std::array kRefused = {
     RefusedRow{"aten::addcmul", kComplexHalfs, "addcmul_cuda"},
     RefusedRow{"aten::addmm", kNotOfMatrices, "addmm_cuda"},
     RefusedRow{"aten::addmv", kNotOfMatrices, "addmv_impl_cuda"},
-    RefusedRow{"aten::angle", kHalfs, "angle_cuda"},
+    RefusedRow{"aten::angle", kHalfsWithoutAngle, "angle_cuda"},
     RefusedRow{"aten::avg_pool2d", kWhole, "avg_pool2d_out_cuda_frame"},
     RefusedRow{"aten::avg_pool3d", kWhole, "avg_pool3d_out_cuda"},
     RefusedRow{"aten::baddbmm", kNotOfMatrices, "baddbmm_cuda"},

@@ -20,6 +20,8 @@ public:
       at::enableRecordFunction(true);
     }
   }
+  // Whether the calling thread runs a kernel of a launch.
+  static bool exist() { return !at::isRecordFunctionEnabled(); }
   HiddenOperators(const HiddenOperators &) = delete;
   HiddenOperators &operator=(const HiddenOperators &) = delete;
 

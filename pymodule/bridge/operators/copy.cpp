@@ -295,10 +295,21 @@ void check_capturable(const at::Tensor &self, const at::Tensor &source,
 constexpr size_t kZeroedBytes = size_t{16} << 20;
 
 // In a dry run: returns whether the copy is not made. A host that copies unknown values gets zeros.
+// A large copy stays unknown, and any other copy counts as a read.
 bool skip_copy(const at::Tensor &self, const at::Tensor &source) {
   if (!self.is_cpu()) {
     expanded(source, self); // checks the sizes
     return skip_kernel({source}, {self});
+  }
+  const bool is_large = self.nbytes() > dry_run().known_bytes;
+  if (is_known(source) && !(is_large && self.is_floating_point())) {
+    return false;
+  }
+  if (is_large) {
+    set_known(self, false);
+    if (!is_known(self)) {
+      return true;
+    }
   }
   if (is_known(source)) {
     return false;

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "launch/dry_host.h"
 #include "tensor/known_values.h"
 
 namespace py = pybind11;
@@ -22,6 +23,7 @@ void start(size_t known_bytes, bool routes_evenly, py::object record_read) {
                        (*record)(operator_name, value);
                      },
                  .routes_evenly = routes_evenly});
+  register_dry_host_kernels();
 }
 
 } // namespace

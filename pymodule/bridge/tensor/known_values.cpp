@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "memory/allocation/host_blocks.h"
+
 namespace openreg {
 
 namespace {
@@ -15,19 +17,25 @@ DryRun &the_dry_run() {
   return *run;
 }
 
-// The flags of a tensor's block; null if its memory is no block of a device.
+// The flags of a tensor's memory; null if it is neither a block of a device nor of the host.
 uint32_t *flags_of(const at::Tensor &tensor) {
-  if (!tensor.defined() || tensor.device().type() != kDeviceType || !tensor.has_storage()) {
+  if (!tensor.defined() || !tensor.has_storage()) {
     return nullptr;
   }
   const auto &pointer = tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
-  return owns_block(pointer) ? &block_of(pointer)->user_flags : nullptr;
+  if (tensor.is_cpu()) {
+    return host_block_flags(pointer);
+  }
+  return tensor.device().type() == kDeviceType && owns_block(pointer)
+             ? &block_of(pointer)->user_flags
+             : nullptr;
 }
 
 } // namespace
 
 void start_dry_run(DryRun dry_run) {
   the_dry_run() = std::move(dry_run);
+  start_host_blocks(the_dry_run().known_bytes + 1);
   dry_run_exists.store(true, std::memory_order_relaxed);
 }
 

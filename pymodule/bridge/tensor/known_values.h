@@ -6,7 +6,8 @@
 // What a kernel that does not run would have written is unknown. When the host reads unknown
 // memory, it gets zeros, and the read is recorded.
 //
-// Memory that is not a block of the allocator, such as that of another process, is always known.
+// The same holds for memory that PyTorch allocates on the host (launch/dry_host.h). Any other
+// memory, such as pinned memory and that of another process, is always known.
 #pragma once
 
 #include <ATen/core/Tensor.h>

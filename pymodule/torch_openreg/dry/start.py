@@ -11,7 +11,7 @@ import torch
 
 from torch_openreg import _C, variables
 
-from . import reads, report
+from . import host_memory, reads, report
 
 __all__ = ["apply_variables"]
 
@@ -99,8 +99,6 @@ def apply_variables() -> None:
     os.environ.setdefault("OPENREG_MEMORY_PLANS", "auto")
     os.environ.setdefault("OPENREG_REPORT", "text")
     report.complete_with(_complete)
-    _C.start_dry_run(
-        _known_bytes(),
-        _choice("OPENREG_DRY_ROUTING") == "even",
-        reads.refuse if _choice("OPENREG_DRY_UNKNOWN") == "error" else reads.record,
-    )
+    record = reads.refuse if _choice("OPENREG_DRY_UNKNOWN") == "error" else reads.record
+    _C.start_dry_run(_known_bytes(), _choice("OPENREG_DRY_ROUTING") == "even", record)
+    host_memory.apply(record)

@@ -330,7 +330,6 @@ def analyse(folder):
     words = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace"]
     result = subprocess.run(
         [*words, str(folder), "-p", "trace_"],
-        env=os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OPENREG_DEVICE_TYPE": ""},
         capture_output=True,
         text=True,
     )

@@ -10,6 +10,7 @@
 #include "compat/caching_allocators.h"
 #include "compat/cpu_allocator.h"
 #include "memory/allocation/allocator_settings.h"
+#include "memory/allocation/host_blocks.h"
 #include "memory/observation/memory_history.h"
 #include "memory/allocation/out_of_memory.h"
 #include "memory/allocation/allocator_history.h"
@@ -235,7 +236,7 @@ public:
       return allocate_reserved(bytes);
     }
     if (current.where == AllocatorOverride::Where::kHost && current.log == nullptr) {
-      return host_->allocate(bytes);
+      return host_blocks_exist() && bytes > 0 ? allocate_host_block(bytes) : host_->allocate(bytes);
     }
     if (bytes == 0) {
       return {nullptr, nullptr, &free_override_block, c10::Device(c10::DeviceType::CPU)};
@@ -263,7 +264,9 @@ public:
         AllocatorOverride::current_.log->has_raw = true;
       }
       if (openreg_arena_device_of(openreg_device_view(address)) < 0) {
-        the_override_allocator.free_of_host(address);
+        if (!free_raw_host_block(address)) {
+          the_override_allocator.free_of_host(address);
+        }
       } else if (Reservations::current_ != nullptr) { // the reservation's owner frees it
         free_reserved(address);
       } else {

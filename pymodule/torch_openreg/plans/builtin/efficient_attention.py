@@ -4,6 +4,7 @@ Sources: ATen/native/transformers/cuda/attention.cu and attention_backward.cu, a
 kernel_forward.h, kernel_backward.h and generate_kernels.py of mem_eff_attention.
 """
 
+from ..._releases import KEEPS_UNUSED_POSITION
 from .call import HALF, Call, Tensor, check, plans, up, up_to
 from .reduce import sum_up
 
@@ -27,16 +28,23 @@ def efficient(
     is_causal: bool = False,
     *,
     scale: float | None = None,
-) -> None:
+) -> list[int] | None:
     """A result in float32, where heads are too wide to stay in registers."""
     batch, heads, length, _ = query.sizes
     size = value.sizes[3]
     check(heads == key.sizes[1], "heads are not shared")
+    has_position = KEEPS_UNUSED_POSITION and dropout_p == 0
+    if has_position:
+        call.result("int64", ())
+        call.result("int64", ())
     call.result(query.dtype, (batch, length, heads, size))
     if compute_log_sumexp:
         call.result("float32", (batch, heads, up_to(length, EFFICIENT_ROUNDING)))
     if query.dtype in HALF and size > KEYS_IN_REGISTERS:
         call.free(call.make("float32", batch, length, heads, size))
+    if not has_position:
+        return None
+    return [2, 3, 0, 1] if compute_log_sumexp else [2, 0, 1]
 
 
 def _backward_kernel(

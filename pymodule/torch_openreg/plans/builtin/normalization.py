@@ -6,6 +6,7 @@ Sources: layer_norm_kernel.cu and group_norm_kernel.cu in ATen/native/cuda.
 import math
 from collections.abc import Sequence
 
+from ..._releases import SUMS_SINGLE_ELEMENTS
 from .call import HALF, Call, Tensor, accumulated, check, plans
 from .reduce import sum_up
 
@@ -156,7 +157,7 @@ def group_norm_backward(
         call.result(input.dtype, input.sizes)
     for _ in range(sum(output_mask[1:])):
         call.result(weight.dtype if weight else input.dtype, (C,))
-    sums = [call.make(of, N, C) for _ in range(2)]
+    sums = [call.make(of, N, C) for _ in range(2 if HxW > 1 or SUMS_SINGLE_ELEMENTS else 0)]
     if output_mask[0]:
         coefficients = [call.make(of, N, group) for _ in range(2)]
         scale = call.make(of, N, C) if weight is not None and HxW > 1 else 0
