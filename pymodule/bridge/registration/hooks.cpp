@@ -71,7 +71,10 @@ public:
 
   at::Device getDeviceFromPtr(void *data) const override {
     const int device = openreg_arena_device_of(data);
-    TORCH_CHECK(device >= 0, "openreg: the address ", data, " is not in the memory of any device");
+    TORCH_CHECK(device >= 0 || !openreg_pinned_contains(data), "openreg: ", data,
+                " is pinned host memory, which cannot be the memory of a device's tensor: copy it");
+    TORCH_CHECK(device >= 0, "The specified pointer resides on host memory and is not registered "
+                             "with any CUDA device.");
     return {kDeviceType, static_cast<c10::DeviceIndex>(device)};
   }
 

@@ -90,14 +90,21 @@ def test_memory_that_is_not_the_programs_is_refused():
         allocate(10)
 
 
-def test_expandable_segments_are_refused_in_such_a_pool():
+def test_segments_of_such_a_pool_are_not_expandable():
     pool = module.MemPool(Notes().allocator())
     memory._set_allocator_settings("expandable_segments:True")
     try:
-        with module.use_mem_pool(pool), pytest.raises(RuntimeError, match="expandable_segments"):
-            allocate(10)
+        with module.use_mem_pool(pool):
+            inside = allocate(10)
+        outside = allocate(10)
+        kinds = {
+            segment["segment_pool_id"]: segment["is_expandable"]
+            for segment in module.memory_snapshot()
+        }
     finally:
         memory._set_allocator_settings("expandable_segments:False")
+    assert kinds == {pool.id: False, (0, 0): True}
+    del inside, outside
 
 
 def test_allocator_is_not_changed_after_the_first_use():
