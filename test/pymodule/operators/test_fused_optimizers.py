@@ -24,7 +24,7 @@ def round_state(optimizer, dtype):
 
 
 def train(optimizer_class, options, device, dtype_of_state, **scaling):
-    """Return the parameter and its state after a few steps with a state that is kept in bfloat16."""
+    """Return the parameter and its state after a few steps; the state is kept in bfloat16."""
     generator = torch.Generator().manual_seed(3)
     options = {"lr": 0.1, **options}
     parameter = torch.randn(1000, generator=generator).to(device).requires_grad_()
