@@ -74,7 +74,6 @@ bool openreg_request_complete(struct allocator *allocator, struct request *reque
   const openreg_memory_settings *settings = &allocator->settings;
   request->rounded_bytes = openreg_round_size(settings, request->bytes) + red_zone_bytes();
   request->segment_bytes = segment_bytes_for(settings, request->rounded_bytes);
-  request->is_expandable = settings->expandable_segments;
   struct pool *pools = allocator->pools;
   if (request->mempool != 0) {
     struct private_pool *own = openreg_private_pool_open(allocator, request->mempool);
@@ -84,6 +83,9 @@ bool openreg_request_complete(struct allocator *allocator, struct request *reque
   }
   request->pool =
       &pools[request->rounded_bytes <= SMALL_BYTES ? OPENREG_POOL_SMALL : OPENREG_POOL_LARGE];
+  const struct private_pool *owner = request->pool->owner;
+  /* A custom allocator provides whole segments. */
+  request->is_expandable = settings->expandable_segments && !(owner && owner->custom.allocate);
   return true;
 }
 

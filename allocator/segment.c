@@ -189,11 +189,6 @@ openreg_status openreg_segment_reserve(struct allocator *allocator, struct reque
     return OPENREG_OUT_OF_MEMORY;
   const struct private_pool *owner = request->pool->owner;
   bool is_custom = owner && owner->custom.allocate;
-  if (request->is_expandable && is_custom)
-    return openreg_fail(
-        OPENREG_NOT_PERMITTED,
-        "openreg: a memory pool with a custom allocator cannot have expandable segments: "
-        "expected expandable_segments:False while it is used");
   if (request->is_expandable)
     return openreg_expandable_reserve(allocator, request, block);
   struct segment *segment;

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct list {
   struct cudart_allocation *entries;
@@ -83,7 +84,16 @@ static void look_through_awaiting(void) {
   pthread_mutex_unlock(&lock);
 }
 
+/* The host's access is a property of whole pages. Device memory is allocated in larger units. */
+static openreg_status set_host_access(const struct cudart_allocation *entry, bool is_allowed) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  return openreg_arena_set_host_access(entry->address, (entry->bytes + page - 1) / page * page,
+                                       is_allowed);
+}
+
 static openreg_status release(struct cudart_allocation *entry) {
+  if (entry->is_managed)
+    (void)set_host_access(entry, false);
   if (!entry->is_exported)
     return openreg_device_free(entry->address);
   openreg_status status = openreg_device_drain(entry->device);
@@ -148,6 +158,18 @@ bool cudart_find_allocation(const void *address, struct cudart_allocation *resul
     *result = *found;
   pthread_mutex_unlock(&lock);
   return found != NULL;
+}
+
+openreg_status cudart_make_managed(void *address) {
+  openreg_status status = OPENREG_OK;
+  pthread_mutex_lock(&lock);
+  struct cudart_allocation *found = find(address);
+  if (found != NULL) {
+    status = set_host_access(found, true);
+    found->is_managed = status == OPENREG_OK;
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
 }
 
 void cudart_mark_exported(void *address) {

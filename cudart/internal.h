@@ -22,6 +22,7 @@
 #include "cudart/include/cuda_runtime_api.h"
 #include "device/capture.h"
 #include "device/device.h"
+#include "device/faults.h"
 #include "device/operations.h"
 
 #pragma GCC visibility push(hidden)
@@ -137,8 +138,8 @@ struct cudart_allocation {
   char *address;
   size_t bytes; /* as requested; of a pool: the size of the block */
   int device;
-  cudaMemPool_t pool; /* NULL: cudaMalloc */
-  bool is_exported;
+  cudaMemPool_t pool; /* NULL: cudaMalloc or cudaMallocManaged */
+  bool is_managed, is_exported;
 };
 
 /* Takes memory from the device and enters it into the table. Errors: as openreg_device_malloc. */
@@ -151,6 +152,10 @@ openreg_status cudart_release(void *address);
 
 /* Finds the memory that contains an address. */
 bool cudart_find_allocation(const void *address, struct cudart_allocation *found);
+
+/* Lets the host access the memory that starts at `address`, until it is released. Errors: as
+ * openreg_arena_set_host_access. */
+openreg_status cudart_make_managed(void *address);
 void cudart_mark_exported(void *address);
 
 /* Releases all memory of a device. */

@@ -14,7 +14,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *devPtr) {
   if (handle == NULL || devPtr == NULL)
     return cudart_fail_null(__func__, handle == NULL ? "handle" : "devPtr");
   struct cudart_allocation found;
-  if (!cudart_find_allocation(devPtr, &found) || found.pool != NULL)
+  if (!cudart_find_allocation(devPtr, &found) || found.pool != NULL || found.is_managed)
     return cudart_fail(cudaErrorInvalidValue,
                        "cudaIpcGetMemHandle: %p is not in memory of cudaMalloc", devPtr);
   openreg_ipc_handle exported;

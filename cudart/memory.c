@@ -44,6 +44,28 @@ cudaError_t cudaMallocPitch(void **devPtr, size_t *pitch, size_t width, size_t h
   return error;
 }
 
+/* Managed memory is memory of the current device that the host may access too. */
+cudaError_t cudaMallocManaged(void **devPtr, size_t size, unsigned int flags) {
+  if (devPtr == NULL)
+    return cudart_fail_null(__func__, "devPtr");
+  *devPtr = NULL;
+  if (size == 0 || (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost))
+    return cudart_fail(cudaErrorInvalidValue,
+                       "cudaMallocManaged: %zu bytes with flags 0x%x: expected 1 byte or more, and "
+                       "cudaMemAttachGlobal (1) or cudaMemAttachHost (2)",
+                       size, flags);
+  void *memory = NULL;
+  cudaError_t error = cudaMalloc(&memory, size);
+  if (error != cudaSuccess)
+    return error;
+  openreg_status status = cudart_make_managed(memory);
+  if (status == OPENREG_OK)
+    *devPtr = memory;
+  else
+    (void)cudart_release(memory);
+  return cudart_return(status);
+}
+
 /* cudaFree(NULL) only creates the context; programs call it for that. */
 cudaError_t cudaFree(void *devPtr) {
   int device;
@@ -204,9 +226,12 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
   memset(attributes, 0, sizeof *attributes);
   int device = cudart_plan_contains(ptr) ? current : openreg_arena_device_of(ptr);
   if (device >= 0) {
-    attributes->type = cudaMemoryTypeDevice;
+    struct cudart_allocation found;
+    bool is_managed = cudart_find_allocation(ptr, &found) && found.is_managed;
+    attributes->type = is_managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice;
     attributes->device = device;
     attributes->devicePointer = (void *)(uintptr_t)ptr;
+    attributes->hostPointer = is_managed ? attributes->devicePointer : NULL;
   } else if (openreg_pinned_contains(ptr)) {
     attributes->type = cudaMemoryTypeHost;
     attributes->device = current;

@@ -1,8 +1,8 @@
 /* properties.c: what a device says about itself: cudaDeviceProp and attributes.
  *
  * The profile gives the model's numbers. The compute capability determines the rest; the numbers
- * are those of the table of technical specifications in NVIDIA's CUDA programming guide. Textures,
- * surfaces and managed memory do not exist, so their limits are 0.
+ * are those of the table of technical specifications in NVIDIA's CUDA programming guide. Textures
+ * and surfaces do not exist, so their limits are 0.
  */
 #include "cudart/internal.h"
 
@@ -75,6 +75,7 @@ static void describe(const openreg_device_properties *device, struct cudaDeviceP
   prop->reservedSharedMemPerBlock = (size_t)reserved;
   prop->computePreemptionSupported = 1;
   prop->canUseHostPointerForRegisteredMem = 1;
+  prop->managedMemory = prop->concurrentManagedAccess = 1;
   prop->cooperativeLaunch = 1;
   prop->maxBlocksPerMultiProcessor = capability.max_blocks;
   prop->hostRegisterSupported = 1;
@@ -144,6 +145,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
   X(cudaDevAttrLocalL1CacheSupported, localL1CacheSupported)               \
   X(cudaDevAttrMaxSharedMemoryPerMultiprocessor, sharedMemPerMultiprocessor) \
   X(cudaDevAttrMaxRegistersPerMultiprocessor, regsPerMultiprocessor)       \
+  X(cudaDevAttrManagedMemory, managedMemory)                               \
+  X(cudaDevAttrConcurrentManagedAccess, concurrentManagedAccess)           \
   X(cudaDevAttrComputePreemptionSupported, computePreemptionSupported)     \
   X(cudaDevAttrCanUseHostPointerForRegisteredMem, canUseHostPointerForRegisteredMem) \
   X(cudaDevAttrCooperativeLaunch, cooperativeLaunch)                       \

@@ -71,7 +71,7 @@
   X(cudaLibraryEnumerateKernels) X(cudaLibraryGetGlobal) X(cudaLibraryGetKernel)                   \
   X(cudaLibraryGetKernelCount) X(cudaLibraryGetManaged) X(cudaLibraryGetUnifiedFunction)           \
   X(cudaLibraryLoadData) X(cudaLibraryLoadFromFile) X(cudaLibraryUnload) X(cudaMalloc3D)           \
-  X(cudaMalloc3DArray) X(cudaMallocArray) X(cudaMallocManaged) X(cudaMallocMipmappedArray)         \
+  X(cudaMalloc3DArray) X(cudaMallocArray) X(cudaMallocMipmappedArray)         \
   X(cudaMemAdvise) X(cudaMemPoolExportPointer) X(cudaMemPoolExportToShareableHandle)               \
   X(cudaMemPoolImportFromShareableHandle) X(cudaMemPoolImportPointer) X(cudaMemPrefetchAsync)      \
   X(cudaMemRangeGetAttribute) X(cudaMemRangeGetAttributes) X(cudaMemcpy2DArrayToArray)             \

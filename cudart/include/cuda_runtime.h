@@ -9,6 +9,11 @@
 template <class T> inline cudaError_t cudaMalloc(T **devPtr, size_t size) {
   return ::cudaMalloc(reinterpret_cast<void **>(devPtr), size);
 }
+template <class T>
+inline cudaError_t cudaMallocManaged(T **devPtr, size_t size,
+                                     unsigned int flags = cudaMemAttachGlobal) {
+  return cudaMallocManaged(reinterpret_cast<void **>(devPtr), size, flags);
+}
 template <class T> inline cudaError_t cudaMallocAsync(T **ptr, size_t size, cudaStream_t stream) {
   return ::cudaMallocAsync(reinterpret_cast<void **>(ptr), size, stream);
 }

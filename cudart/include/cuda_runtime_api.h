@@ -121,6 +121,8 @@ cudaError_t cudaEventElapsedTime_v2(float *ms, cudaEvent_t start, cudaEvent_t en
 
 cudaError_t cudaMalloc(void **devPtr, size_t size);
 cudaError_t cudaMallocPitch(void **devPtr, size_t *pitch, size_t width, size_t height);
+cudaError_t cudaMallocManaged(void **devPtr, size_t size,
+                              unsigned int flags CUDART_DEFAULT(cudaMemAttachGlobal));
 cudaError_t cudaFree(void *devPtr);
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
 cudaError_t cudaMallocHost(void **ptr, size_t size);

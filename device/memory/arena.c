@@ -40,6 +40,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "device/faults.h"
 #include "device/process/state.h"
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -82,6 +83,10 @@ static size_t stride_bytes(void) {
 
 static void *slot_address(openreg_view view, int device) {
   return (void *)(arenas.base[view] + (uintptr_t)device * stride_bytes());
+}
+
+static size_t offset_in_slot(int device, const void *device_address) {
+  return (size_t)((uintptr_t)device_address - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, device));
 }
 
 static bool is_single_view(void) {
@@ -425,8 +430,7 @@ openreg_status openreg_arena_map_import(int device, int file, uint64_t file_offs
 void openreg_arena_unmap_import(void *device_address, size_t bytes) {
   int device = openreg_arena_device_of(device_address);
   assert(device >= 0);
-  size_t in_slot =
-      (size_t)((uintptr_t)device_address - (uintptr_t)slot_address(OPENREG_DEVICE_VIEW, device));
+  size_t in_slot = offset_in_slot(device, device_address);
   size_t first = (in_slot - arenas.arena_bytes) / OPENREG_GRANULE_BYTES;
   assert(in_slot >= arenas.arena_bytes && test_bit(arenas.begins[device], first));
   for (size_t i = 0; i < bytes / OPENREG_GRANULE_BYTES; i++)
@@ -443,6 +447,21 @@ openreg_status openreg_arena_get(int device, void **base, size_t *bytes) {
     return status;
   *base = slot_address(OPENREG_DEVICE_VIEW, device);
   *bytes = arenas.arena_bytes;
+  return OPENREG_OK;
+}
+
+openreg_status openreg_arena_set_host_access(void *device_address, size_t bytes, bool is_allowed) {
+  int device;
+  openreg_status status = openreg_arena_check_range(device_address, bytes, &device);
+  if (status != OPENREG_OK)
+    return status;
+  if (device < 0 || is_imported(device, offset_in_slot(device, device_address)))
+    return openreg_fail(OPENREG_INVALID_ADDRESS,
+                        "openreg: %p is not in this process's memory of any device",
+                        device_address);
+  if (!is_single_view() &&
+      mprotect(device_address, bytes, is_allowed ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+    return fail_system("change the host's access to its memory", device);
   return OPENREG_OK;
 }
 

@@ -104,6 +104,15 @@ def runtime_library() -> str:
     return loaded[0] if loaded else _own_library(package, "cudart_13")
 
 
+def load_runtime() -> None:
+    """Load openreg's CUDA runtime, unless PyTorch's CUDA build has loaded it.
+
+    Libraries of the program then find it by its SONAME, and not one of NVIDIA's.
+    """
+    if not any("openreg_cudart_" in path for path in _loaded_stand_ins):
+        load_cuda_libraries()
+
+
 def load_cuda_libraries() -> bool:
     """Load the libraries of CUDA that C++ extensions need, in a PyTorch that was built without.
 

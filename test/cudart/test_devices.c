@@ -51,6 +51,8 @@ CHILD_TEST_IN(attributes_agree_with_properties, H100_AND_T4) {
   REQUIRE_SUCCESS(cudaDeviceGetAttribute(&value, cudaDevAttrClockRate, 0));
   REQUIRE(value == 1980000);
   REQUIRE_SUCCESS(cudaDeviceGetAttribute(&value, cudaDevAttrManagedMemory, 0));
+  REQUIRE(value == 1);
+  REQUIRE_SUCCESS(cudaDeviceGetAttribute(&value, cudaDevAttrDirectManagedMemAccessFromHost, 0));
   REQUIRE(value == 0);
   REQUIRE(cudaDeviceGetAttribute(&value, (enum cudaDeviceAttr)0, 0) == cudaErrorInvalidValue);
   REQUIRE(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 5) == cudaErrorInvalidDevice);

@@ -4,6 +4,7 @@
 #include "allocator/allocator.h"
 #include "devices.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 static enum cudaMemoryType type_of(const void *address) {
@@ -75,6 +76,51 @@ CHILD_TEST(a_reset_frees_the_devices_memory) {
   REQUIRE_SUCCESS(cudaDeviceReset());
   REQUIRE(free_on(0) == 64 * MIB && free_on(1) == 62 * MIB);
   REQUIRE_SUCCESS(cudaFree(other));
+}
+
+CHILD_TEST(managed_memory_is_the_hosts_and_the_devices) {
+  struct cudaPointerAttributes attributes;
+  char *memory, copied[4];
+  REQUIRE_SUCCESS(cudaMallocManaged((void **)&memory, 3 * MIB, cudaMemAttachGlobal));
+  REQUIRE(free_on(0) == 60 * MIB);
+  memcpy(memory + 3 * MIB - 4, "host", 4);
+  REQUIRE_SUCCESS(cudaMemcpy(copied, memory + 3 * MIB - 4, 4, cudaMemcpyDeviceToHost));
+  REQUIRE(memcmp(copied, "host", 4) == 0);
+  REQUIRE_SUCCESS(cudaMemset(memory, 'x', MIB));
+  REQUIRE(memory[0] == 'x' && memory[MIB - 1] == 'x' && memory[MIB] == 0);
+  REQUIRE_SUCCESS(cudaPointerGetAttributes(&attributes, memory + 1));
+  REQUIRE(attributes.type == cudaMemoryTypeManaged && attributes.device == 0);
+  REQUIRE(attributes.devicePointer == memory + 1 && attributes.hostPointer == memory + 1);
+  cudaIpcMemHandle_t handle;
+  REQUIRE(cudaIpcGetMemHandle(&handle, memory) == cudaErrorInvalidValue);
+  REQUIRE_SUCCESS(cudaFree(memory));
+  REQUIRE(free_on(0) == 64 * MIB && type_of(memory) == cudaMemoryTypeDevice);
+}
+
+CHILD_TEST(managed_memory_has_a_size_and_a_scope) {
+  void *memory = &memory;
+  REQUIRE_ERROR(cudaErrorInvalidValue, "expected 1 byte or more",
+                cudaMallocManaged(&memory, 0, cudaMemAttachGlobal));
+  REQUIRE(memory == NULL);
+  REQUIRE(cudaMallocManaged(&memory, 1, 0) == cudaErrorInvalidValue);
+  REQUIRE(cudaMallocManaged(&memory, 1, cudaMemAttachSingle) == cudaErrorInvalidValue);
+  REQUIRE(cudaMallocManaged(NULL, 1, cudaMemAttachHost) == cudaErrorInvalidValue);
+  REQUIRE(cudaMallocManaged(&memory, 65 * MIB, cudaMemAttachGlobal) == cudaErrorMemoryAllocation);
+}
+
+static void write_to_freed_memory(void) {
+  char *memory;
+  REQUIRE_SUCCESS(cudaMallocManaged((void **)&memory, MIB, cudaMemAttachHost));
+  memory[0] = 1;
+  REQUIRE_SUCCESS(cudaFree(memory));
+  memory[0] = 2;
+}
+
+static void freed_managed_memory_is_no_longer_the_hosts(void **state) {
+  child_result result;
+  (void)state;
+  child_expect_signal(&result, SIGSEGV, write_to_freed_memory, SMALL_DEVICES);
+  assert_non_null(strstr(result.errors, "host code cannot access device memory"));
 }
 
 /* ---- host memory ----------------------------------------------------------------------------- */
@@ -154,6 +200,9 @@ int main(void) {
       cmocka_unit_test(memory_of_the_caching_allocator_is_not_cudas),
       cmocka_unit_test(rows_have_a_pitch),
       cmocka_unit_test(a_reset_frees_the_devices_memory),
+      cmocka_unit_test(managed_memory_is_the_hosts_and_the_devices),
+      cmocka_unit_test(managed_memory_has_a_size_and_a_scope),
+      cmocka_unit_test(freed_managed_memory_is_no_longer_the_hosts),
       cmocka_unit_test(host_memory_is_pinned_until_it_is_freed),
       cmocka_unit_test(host_memory_is_not_counted_as_the_pools),
       cmocka_unit_test(memory_is_registered_once),

@@ -22,6 +22,7 @@
 #include "compat/nondeterministic.h"
 #include "compat/operator_names.h"
 #include "launch/kernel_registry.h"
+#include "launch/wider_state.h"
 
 namespace openreg {
 
@@ -108,6 +109,10 @@ c10::KernelFunction make_kernel(const OperatorHandle &op, DispatchKey key, Dispa
     return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<AbsentKernel>(key));
   }
   auto launch = make_launch(op, kernel_key);
+  if (WiderState::is_needed(op.operator_name())) {
+    return c10::KernelFunction::makeFromBoxedFunctor(
+        std::make_unique<WiderState>(op, std::move(launch)));
+  }
   return ByDtype::is_needed(op.operator_name())
              ? c10::KernelFunction::makeFromBoxedFunctor(
                    std::make_unique<ByDtypeKernel>(op, key, std::move(launch)))

@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Operators.h>
+#include <ATen/ops/empty.h>
 
 #include "core/registration.h"
 #include "launch/typed.h"
@@ -32,10 +33,10 @@ bool fills_by_mask(const at::Tensor &self, const Indices &indices) {
   return masks == 1;
 }
 
-bool is_number(const at::Tensor &self, const Indices &indices, const at::Tensor &values,
-               bool accumulate) {
-  return values.dim() == 0 ||
-         (values.is_cpu() && values.numel() == 1 && !accumulate && fills_by_mask(self, indices));
+// Whether CUDA fills with the number, which the host knows. Otherwise it copies it to the device.
+bool is_fill(const at::Tensor &self, const Indices &indices, const at::Tensor &values,
+             bool accumulate) {
+  return values.is_cpu() && values.numel() == 1 && !accumulate && fills_by_mask(self, indices);
 }
 
 [[noreturn]] void refuse_values(const at::Tensor &self, const at::Tensor &values, bool accumulate) {
@@ -55,7 +56,12 @@ at::Tensor &index_put_impl_(at::Tensor &self, const Indices &indices, const at::
   if (values.device() == self.device()) [[likely]] {
     return typed<ops::_index_put_impl_>(self, indices, values, accumulate, unsafe);
   }
-  if (!is_number(self, indices, values, accumulate)) {
+  if (is_fill(self, indices, values, accumulate)) {
+    const auto number = at::empty(values.sizes(), values.options().device(self.device()));
+    number.fill_(values.item());
+    return ops::_index_put_impl_::call(self, indices, number, accumulate, unsafe);
+  }
+  if (values.dim() != 0) {
     refuse_values(self, values, accumulate);
   }
   return ops::_index_put_impl_::call(self, indices, values.to(self.device()), accumulate, unsafe);

@@ -5,6 +5,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 
@@ -71,7 +72,10 @@ public:
 
   at::Device getDeviceFromPtr(void *data) const override {
     const int device = openreg_arena_device_of(data);
-    TORCH_CHECK(device >= 0, "openreg: the address ", data, " is not in the memory of any device");
+    TORCH_CHECK(device >= 0 || !openreg_pinned_contains(data), "openreg: ", data,
+                " is pinned host memory, which cannot be the memory of a device's tensor: copy it");
+    TORCH_CHECK(device >= 0, "The specified pointer resides on host memory and is not registered "
+                             "with any CUDA device.");
     return {kDeviceType, static_cast<c10::DeviceIndex>(device)};
   }
 
@@ -87,12 +91,15 @@ public:
   }
 };
 
-// Libraries beyond CUDA's runtime, such as cuDNN, MAGMA and cuSOLVER, are reported as absent.
+// Programs choose between cuSOLVER and MAGMA, so both are reported as present, although the CPU's
+// kernels compute everything. Other libraries beyond CUDA's runtime, such as cuDNN, are absent.
 class CudaHooks final : public Hooks<at::CUDAHooksInterface>, public BridgeFunctions {
 public:
   bool hasCUDA() const override { return true; }
   bool hasCUDART() const override { return true; }
   bool hasCuBLASLt() const override { return true; }
+  bool hasCuSOLVER() const override { return true; }
+  bool hasMAGMA() const override { return true; }
 
   c10::DeviceIndex current_device() const override { return getCurrentDevice(); }
   int getNumGPUs() const override { return deviceCount(); }
@@ -104,16 +111,29 @@ public:
 
   std::string showConfig() const override { return "  - CUDA simulated by openreg\n"; }
 
-  // Each transform makes a new plan. The cache's size can be set, but the cache is always empty.
-  int64_t cuFFTGetPlanCacheMaxSize(c10::DeviceIndex) const override { return max_plans_; }
-  void cuFFTSetPlanCacheMaxSize(c10::DeviceIndex, int64_t size) const override {
-    max_plans_ = size;
+  // Transforms make no plans. The size of a device's cache can be set, but it is always empty.
+  int64_t cuFFTGetPlanCacheMaxSize(c10::DeviceIndex device) const override {
+    return max_plans(device);
+  }
+  void cuFFTSetPlanCacheMaxSize(c10::DeviceIndex device, int64_t size) const override {
+    TORCH_CHECK(size >= 0, "cuFFT plan cache size must be non-negative, but got ", size);
+    max_plans(device) = size;
   }
   int64_t cuFFTGetPlanCacheSize(c10::DeviceIndex) const override { return 0; }
   void cuFFTClearPlanCache(c10::DeviceIndex) const override {}
 
 private:
-  mutable std::atomic<int64_t> max_plans_ = 4096; // PyTorch's default
+  struct MaxPlans {
+    std::atomic<int64_t> value = 4096; // PyTorch's default
+  };
+
+  std::atomic<int64_t> &max_plans(c10::DeviceIndex device) const {
+    TORCH_CHECK_INDEX(device >= 0 && device < deviceCount(), "expected a device index from 0 to ",
+                      deviceCount() - 1, ", got ", static_cast<int>(device));
+    return max_plans_[static_cast<size_t>(device)].value;
+  }
+
+  mutable std::array<MaxPlans, OPENREG_MAX_DEVICES> max_plans_;
 };
 
 } // namespace

@@ -74,9 +74,9 @@ def _patch_load_library() -> None:
     torch.ops.load_library = load_library  # type: ignore[method-assign]
 
 
-def _is_of_pytorch(path: str) -> bool:
+def _is_of_pytorch(needed: list[str]) -> bool:
     """Whether an extension module uses PyTorch's C++ libraries."""
-    return any(name.startswith(("libtorch", "libc10")) for name in needed_libraries(path))
+    return any(name.startswith(("libtorch", "libc10")) for name in needed)
 
 
 def _patch_imports() -> None:
@@ -84,8 +84,11 @@ def _patch_imports() -> None:
 
     @functools.wraps(create)
     def create_module(self: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
-        if not _is_of_pytorch(self.path):
+        needed = needed_libraries(self.path)
+        if not _is_of_pytorch(needed):
             return create(self, spec)
+        if any(name.startswith("libcudart.so") for name in needed):
+            _openreg_cuda_mode.load_runtime()
         with _replacing_cuda_kernels():
             try:
                 return create(self, spec)
@@ -98,7 +101,22 @@ def _patch_imports() -> None:
     ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign]
 
 
+def _patch_allocators() -> None:
+    """Let a library for memory find openreg's runtime, which PyTorch's CPU build does not load."""
+    from torch.cuda.memory import CUDAPluggableAllocator
+
+    initialize = CUDAPluggableAllocator.__init__
+
+    @functools.wraps(initialize)
+    def load_library(self: CUDAPluggableAllocator, *args: Any, **kwargs: Any) -> None:
+        _openreg_cuda_mode.load_runtime()
+        initialize(self, *args, **kwargs)
+
+    CUDAPluggableAllocator.__init__ = load_library  # type: ignore[method-assign]
+
+
 def install() -> None:
     """Replace the CUDA kernels of each library that a program loads later."""
     _patch_load_library()
     _patch_imports()
+    _patch_allocators()

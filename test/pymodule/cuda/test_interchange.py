@@ -121,3 +121,59 @@ def test_array_interface_is_for_memory_on_devices():
 def test_numpy_is_refused_as_by_cuda():
     with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
         torch.ones(1, device="cuda").numpy()
+
+
+class Interface:
+    """An object that describes memory by an interface, with some entries changed."""
+
+    def __init__(self, tensor, **changes):
+        self.tensor = tensor
+        self.__cuda_array_interface__ = {**tensor.__cuda_array_interface__, **changes}
+
+
+def test_array_with_strides_of_its_own_is_a_view():
+    tensor = torch.arange(12.0, device="cuda").reshape(3, 4)
+    view = torch.as_tensor(Interface(tensor, shape=(4, 3), strides=(4, 16)))
+    assert (view.device, view.stride()) == (tensor.device, (1, 4))
+    view.mul_(2)
+    assert torch.equal(tensor.cpu(), 2 * torch.arange(12.0).reshape(3, 4))
+
+
+@pytest.mark.parametrize("version", [0, 2, 3])
+def test_version_and_mask_of_an_array_have_no_effect(version):
+    tensor = torch.ones(3, device="cuda")
+    array = Interface(tensor, version=version, mask=object(), stream=1)
+    assert torch.as_tensor(array, device="cuda").data_ptr() == tensor.data_ptr()
+    assert torch.tensor(array, device="cuda").data_ptr() != tensor.data_ptr()
+
+
+def test_array_without_elements_needs_no_memory():
+    tensor = torch.ones(3, device="cuda")
+    result = torch.as_tensor(Interface(tensor, shape=(0, 4), data=(0, False)), device="cuda")
+    assert (result.shape, result.device) == ((0, 4), tensor.device)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"data": (0, True)}, TypeError, "the read only flag is not supported"),
+        ({"strides": (3,)}, ValueError, "not a multiple of the element byte size"),
+        ({"data": (4096, False)}, RuntimeError, "not registered with any CUDA device"),
+    ],
+)
+def test_array_that_cannot_be_a_tensor_is_refused(changes, error, message):
+    with pytest.raises(error, match=message):
+        torch.as_tensor(Interface(torch.ones(3, device="cuda"), **changes), device="cuda")
+
+
+def test_array_in_pinned_memory_is_refused():
+    pinned = torch.ones(3).pin_memory()
+    array = Interface(torch.ones(3, device="cuda"), data=(pinned.data_ptr(), False))
+    with pytest.raises(RuntimeError, match="is pinned host memory"):
+        torch.as_tensor(array, device="cuda")
+
+
+def test_memory_of_another_device_keeps_its_device():
+    tensor = torch.arange(3.0, device="cuda:1")
+    same = torch.as_tensor(Interface(tensor))
+    assert (same.device, same.data_ptr()) == (tensor.device, tensor.data_ptr())

@@ -83,10 +83,37 @@ def test_precision_of_products_is_kept():
     torch.set_float32_matmul_precision(before)
 
 
+@pytest.mark.parametrize("name", ["cusolver", "magma"])
+def test_library_for_linear_algebra_is_kept(name):
+    assert torch.cuda.has_magma
+    matrix = torch.eye(3) * 2
+    try:
+        chosen = torch.backends.cuda.preferred_linalg_library(name)
+        assert torch.backends.cuda.preferred_linalg_library() == chosen
+        assert name in str(chosen).lower()
+        torch.testing.assert_close(torch.linalg.inv(matrix.cuda()).cpu(), torch.linalg.inv(matrix))
+    finally:
+        torch.backends.cuda.preferred_linalg_library("default")
+
+
+def test_each_device_has_a_size_of_its_cache_of_plans():
+    cache = torch.backends.cuda.cufft_plan_cache
+    before = cache[0].max_size, cache[1].max_size
+    assert before == (4096, 4096)
+    try:
+        cache[1].max_size = 7
+        assert (cache.max_size, cache["cuda:1"].max_size) == (4096, 7)
+        with pytest.raises(RuntimeError, match="must be non-negative, but got -1"):
+            cache.max_size = -1
+        with pytest.raises(RuntimeError, match="read-only property"):
+            cache.size = 3
+    finally:
+        cache[1].max_size = before[1]
+
+
 def test_backends_of_cuda_answer():
     assert torch.backends.cuda.is_built()
     assert torch.backends.cuda.cufft_plan_cache[1].size == 0
-    assert torch.backends.cuda.preferred_linalg_library() is not None
     assert torch.backends.cuda.preferred_blas_library() is not None
     assert torch.backends.cuda.math_sdp_enabled()
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):

@@ -309,3 +309,14 @@ def test_a_freed_input_raises():
     del x
     with pytest.raises(RuntimeError, match="dead tensor"):
         graph.replay()
+
+
+def test_a_fill_by_a_mask_is_captured():
+    x = torch.arange(6.0, device=DEVICE).view(2, 3)
+    mask = torch.tensor([True, False], device=DEVICE)
+    graph = module.CUDAGraph()
+    with module.graph(graph):
+        x[mask] = 9.0
+    mask.copy_(torch.tensor([False, True]))
+    graph.replay()
+    assert x.tolist() == [[0, 1, 2], [9, 9, 9]]

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import threading
 
 import torch
 from torch_openreg import _C
@@ -90,6 +91,88 @@ def test_graphs_of_one_pool_share_its_memory():
         graph.replay()
     module.synchronize()
     assert y.eq(4).all() and z.eq(16).all() and w.eq(16).all()
+
+
+def test_a_second_graph_takes_the_free_memory_of_the_first():
+    """As on CUDA, blocks belong to a stream: only captures on the same stream share them."""
+    stream, other = module.Stream(), module.Stream()
+    first, y = capture(lambda: tensor(32).fill_(1), stream=stream)
+    address, reserved = y.data_ptr(), module.memory_reserved()
+    del y
+    second, z = capture(lambda: tensor(32).fill_(2), pool=first.pool(), stream=stream)
+    assert (z.data_ptr(), module.memory_reserved()) == (address, reserved)
+    del z
+    third, w = capture(lambda: tensor(32).fill_(3), pool=first.pool(), stream=other)
+    assert module.memory_reserved() == reserved + 32 * MIB
+    for graph in (first, second, third):
+        graph.replay()
+    module.synchronize()
+    assert w.eq(3).all()
+
+
+def test_a_graph_belongs_to_the_device_of_its_stream():
+    module.empty_cache()  # as the first capture does
+    with module.device(1):
+        x = torch.ones(3, device=f"{DEVICE}:1")
+        reserved = module.memory_reserved(0), module.memory_reserved(1)
+        graph, y = capture(lambda: (x + 1, tensor(32))[0], stream=module.Stream(1))
+        shared, z = capture(lambda: x * 5, pool=graph.pool(), stream=module.Stream(1))
+    assert module.memory_reserved(0) == reserved[0]
+    assert module.memory_reserved(1) >= reserved[1] + 32 * MIB
+    x.fill_(2)
+    module.synchronize(1)
+    with module.device(0):
+        graph.replay()
+        shared.replay()
+        assert module.current_device() == 0
+    module.synchronize(1)
+    assert (y.tolist(), z.tolist()) == ([3] * 3, [10] * 3)
+
+
+def test_devices_capture_at_the_same_time():
+    both_capture, results = threading.Barrier(2), {}
+
+    def work(index):
+        module.set_device(index)
+        x = torch.ones(3, device=DEVICE)
+        graph = module.CUDAGraph()
+        stream = module.Stream(index)
+        with module.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            both_capture.wait(60)
+            y = x + index
+            both_capture.wait(60)
+        x.fill_(10)
+        module.synchronize(index)
+        graph.replay()
+        module.synchronize(index)
+        results[index] = y.tolist()
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {0: [10] * 3, 1: [11] * 3}
+
+
+def test_the_cache_is_kept_during_a_capture():
+    errors = []
+
+    def empty_cache():
+        try:
+            module.empty_cache()
+        except RuntimeError as error:
+            errors.append(error)
+
+    graph = module.CUDAGraph()
+    with module.graph(graph, stream=module.Stream(), capture_error_mode="thread_local"):
+        inside = tensor(32).fill_(1)
+        reserved = module.memory_reserved()
+        thread = threading.Thread(target=empty_cache)
+        thread.start()
+        thread.join()
+        assert module.memory_reserved() == reserved
+    assert errors == [] and inside.numel() == 32 * MIB
 
 
 def test_a_capture_writes_to_nothing_though_it_frees_its_inputs():

@@ -90,14 +90,24 @@ def test_memory_that_is_not_the_programs_is_refused():
         allocate(10)
 
 
-def test_expandable_segments_are_refused_in_such_a_pool():
+def test_segments_of_such_a_pool_are_not_expandable():
     pool = module.MemPool(Notes().allocator())
+    module.empty_cache()
     memory._set_allocator_settings("expandable_segments:True")
     try:
-        with module.use_mem_pool(pool), pytest.raises(RuntimeError, match="expandable_segments"):
-            allocate(10)
+        with module.use_mem_pool(pool):
+            inside = allocate(10)
+        outside = allocate(64 * MIB)
+        segments = module.memory_snapshot()
     finally:
         memory._set_allocator_settings("expandable_segments:False")
+    for tensor, is_expandable in ((inside, False), (outside, True)):
+        (segment,) = (
+            each
+            for each in segments
+            if 0 <= tensor.data_ptr() - each["address"] < each["total_size"]
+        )
+        assert segment["is_expandable"] is is_expandable
 
 
 def test_allocator_is_not_changed_after_the_first_use():

@@ -31,6 +31,7 @@ WAITS = {
     "tolist": lambda x: x.tolist(),
     "nonzero": lambda x: x.nonzero(),
     "mask": lambda x: x[x > 2],
+    "a number by indices": lambda x: x.index_put_((x[:, 0].long() % 2,), torch.tensor(1.0)),
     "masked_select": lambda x: x.masked_select(x > 2),
     "stream": lambda x: module.current_stream().synchronize(),
 }
@@ -39,6 +40,8 @@ GOES_ON = {
     "kernels": lambda x: torch.nn.functional.linear(x, x).relu_().sum(),
     "factories": lambda x: torch.rand(3, device=x.device),
     "indices": lambda x: x[torch.zeros(4, dtype=torch.long, device=x.device)],
+    "a number by a mask": lambda x: x.__setitem__(x > 2, 1.0),
+    "a number by a mask of rows": lambda x: x.__setitem__(x[:, 0] > 2, torch.tensor([1.0])),
     "views": lambda x: x[1].t().view(3),
     "between devices": lambda x: x.to(f"{DEVICE}:1"),
     "within a device": lambda x: x.clone().to(torch.float16),

@@ -126,6 +126,15 @@ void add_reserved_by_pools(int device, c10::CachingDeviceAllocator::DeviceStats 
   }
 }
 
+bool is_capturing(int device) {
+  bool found = false;
+  for (int stream = 0; !found && openreg_captures_exist() && stream < OPENREG_STREAMS_PER_DEVICE;
+       ++stream) {
+    found = openreg_stream_is_capturing(device, stream);
+  }
+  return found;
+}
+
 class DeviceAllocator final : public c10::DeviceAllocator, public RecordedHistory {
 public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -161,6 +170,9 @@ public:
     int count = 0;
     check(openreg_device_count(&count));
     for (int device = 0; device < count; ++device) {
+      if (is_capturing(device)) {
+        continue; // as CUDA's allocator, which keeps its cache during a capture
+      }
       wait_for_device(static_cast<c10::DeviceIndex>(device)); // queued work may still write to
                                                               // freed memory
       if (pool.second == 0) {
