@@ -193,15 +193,15 @@ CommunicatorPtr connect(const ConnectOptions &settings) {
   auto communicator = represents_ranks()
                           ? make_represented_communicator(settings.rank, settings.size)
                           : connect_ranks(settings);
-  communicator->set_memory(settings.memory != nullptr ? settings.memory
-                                                      : std::make_shared<const NcclMemory>(
-                                                            settings.device, settings.size));
+  communicator->set_memory(settings.memory != nullptr
+                               ? settings.memory
+                               : std::make_shared<NcclMemory>(settings.device, settings.size));
   return communicator;
 }
 
 CommunicatorPtr connect(const openreg_comm_id &id, const ConnectOptions &settings) {
   auto communicator = std::make_shared<LocalCommunicator>(id, settings);
-  communicator->set_memory(std::make_shared<const NcclMemory>(settings.device, settings.size));
+  communicator->set_memory(std::make_shared<NcclMemory>(settings.device, settings.size));
   return communicator;
 }
 
@@ -216,7 +216,7 @@ std::vector<CommunicatorPtr> connect_all(const std::vector<int> &devices) {
   for (auto *each : made) {
     communicators.push_back(std::make_shared<LocalCommunicator>(each));
     const auto device = static_cast<c10::DeviceIndex>(devices[communicators.size() - 1]);
-    communicators.back()->set_memory(std::make_shared<const NcclMemory>(device, size));
+    communicators.back()->set_memory(std::make_shared<NcclMemory>(device, size));
   }
   return communicators;
 }

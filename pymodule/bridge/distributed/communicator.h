@@ -53,7 +53,7 @@ public:
   // Call before the current stream waits for that collective.
   void note_wait(uint64_t number, c10::DeviceIndex device);
 
-  using Memory = std::shared_ptr<const NcclMemory>;
+  using Memory = std::shared_ptr<NcclMemory>;
   void set_memory(Memory memory) { memory_ = std::move(memory); }
   const Memory &memory() const { return memory_; }
 

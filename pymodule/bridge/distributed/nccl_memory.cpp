@@ -44,18 +44,35 @@ uint64_t estimate_nccl_memory(int ranks) {
 }
 
 NcclMemory::NcclMemory(c10::DeviceIndex device, int ranks)
-    : device_(device), bytes_(counted_bytes(ranks)) {
-  if (bytes_ > 0 && openreg_ledger_reserve(device, bytes_) != OPENREG_OK) {
+    : device_(device), ranks_(ranks), bytes_(counted_bytes(ranks)) {
+  reserve();
+}
+
+NcclMemory::~NcclMemory() {
+  suspend();
+}
+
+void NcclMemory::reserve() {
+  if (bytes_ > 0 && openreg_ledger_reserve(device_, bytes_) != OPENREG_OK) {
     TORCH_CHECK_WITH(DistBackendError, false, openreg_last_error(),
-                     "; with OPENREG_GPU_OVERHEAD=1 a communicator of ", ranks,
+                     "; with OPENREG_GPU_OVERHEAD=1 a communicator of ", ranks_,
                      " ranks takes an estimated ", bytes_ / kMiB,
                      " MiB, which OPENREG_NCCL_MEMORY changes");
   }
 }
 
-NcclMemory::~NcclMemory() {
-  if (bytes_ > 0) {
+void NcclMemory::suspend() {
+  const std::lock_guard lock(mutex_);
+  if (!is_suspended_.exchange(true) && bytes_ > 0) {
     openreg_ledger_release(device_, bytes_);
+  }
+}
+
+void NcclMemory::resume() {
+  const std::lock_guard lock(mutex_);
+  if (is_suspended_) {
+    reserve();
+    is_suspended_ = false;
   }
 }
 

@@ -4,7 +4,9 @@
 
 #include <c10/core/Device.h>
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 
 namespace openreg {
 
@@ -21,9 +23,21 @@ public:
   NcclMemory(const NcclMemory &) = delete;
   NcclMemory &operator=(const NcclMemory &) = delete;
 
+  // Release the memory, and reserve it again, which raises like the constructor. A second call
+  // does nothing.
+  void suspend();
+  void resume();
+  bool is_suspended() const { return is_suspended_; }
+  uint64_t bytes() const { return bytes_; }
+
 private:
+  void reserve();
+
   c10::DeviceIndex device_;
+  int ranks_;
   uint64_t bytes_; // 0: nothing is reserved
+  std::mutex mutex_;
+  std::atomic<bool> is_suspended_{false};
 };
 
 } // namespace openreg

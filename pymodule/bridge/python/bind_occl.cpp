@@ -113,7 +113,8 @@ void define_occl(const py::module &module) {
           py::arg("work"), py::arg("timeout"))
       .def("comm_split_count", &ProcessGroupOccl::split_count)
       .def("perform_nocolor_split",
-           [](ProcessGroupOccl &, at::Device) {}) // no collective agreement is needed
+           [](ProcessGroupOccl &self, at::Device) { self.split_without_color(); })
+      .def("_set_enable_nan_check", &ProcessGroupOccl::set_nan_check, py::arg("enable_nan_check"))
       .def("_group_start", &ProcessGroupOccl::startCoalescing, NoGil())
       .def("_group_end", &ProcessGroupOccl::endCoalescing, NoGil())
       .def("_wait_for_pending_works", &ProcessGroupOccl::waitForPendingWorks, NoGil())

@@ -101,3 +101,29 @@ def test_a_device_without_room_is_named(tmp_path):
             assert f"device {rank} is out of memory" in sentence
             assert "takes an estimated 1900 MiB, which OPENREG_NCCL_MEMORY changes" in sentence
         ranks.has_failed = True
+
+
+def suspend_and_resume():
+    module.set_device(own_device())
+    x = torch.ones(1, device=own_device())
+    dist.all_reduce(x)
+    backend = dist.group.WORLD._get_backend(own_device())
+    before, stats = module.mem_get_info()[0], [backend.memory_stats()]
+    backend.suspend()
+    released = module.mem_get_info()[0] - before
+    stats.append(backend.memory_stats())
+    with pytest.raises(dist.DistBackendError, match=r"suspended; call resume\(\) first"):
+        dist.all_reduce(x)
+    backend.resume()
+    stats.append(backend.memory_stats())
+    dist.all_reduce(x)
+    return released // MIB, module.mem_get_info()[0] - before, stats, x.item()
+
+
+def test_a_suspended_group_has_released_its_memory(tmp_path):
+    with ranks_with(tmp_path, 2) as ranks:
+        for released, later, stats, value in ranks.call(suspend_and_resume):
+            assert (released, later, value) == (544, 0, 4)
+            assert [each["suspended"] for each in stats] == [0, 1, 0]
+            for each in stats:
+                assert each["total"] == each["suspend"] + each["persist"] == 544 * MIB

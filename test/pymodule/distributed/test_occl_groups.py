@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from modes import openreg_only
+from modes import cuda_only, openreg_only
 from peers import kept
 from ranks import BACKEND, GROUP_CLASS, own_device, ranks_of
 
@@ -196,3 +196,89 @@ print("end")
 def test_program_ends_though_its_collective_waits_for_another_rank(python):
     result = python(ALONE)
     assert result.stdout == "end\n"
+
+
+# ---- splitting and shrinking ---------------------------------------------------------------------
+
+
+def count_splits():
+    backend = dist.group.WORLD._get_backend(own_device())
+    counts = [backend.comm_split_count()]
+    group = dist.new_group([0])
+    counts.append(backend.comm_split_count())
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(1, device=own_device()), group=group)
+        counts.append(backend.comm_split_count())
+    return counts
+
+
+@cuda_only("PyTorch splits groups of NCCL alone")
+def test_splits_are_counted_on_all_ranks(tmp_path):
+    with ranks_of(tmp_path, 2, bound=True, devices=2, backend=BACKEND) as ranks:
+        assert ranks.call(count_splits) == [[0, 1, 1], [0, 1]]
+
+
+def shrink_backend(excluded, flags):
+    module.set_device(own_device())
+    backend = dist.group.WORLD._get_backend(own_device())
+    backend.options.is_high_priority_stream = True
+    assert backend.supports_shrinking
+    smaller = backend.shrink(excluded, flags)
+    kept["smaller"] = smaller
+    tensor = torch.full((3,), float(dist.get_rank()), device=own_device())
+    smaller.allreduce([tensor]).wait()
+    return smaller.rank(), smaller.size(), smaller.options.is_high_priority_stream, tensor.tolist()
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_shrinking_leaves_a_group_without_the_excluded_ranks(tmp_path, flags):
+    with ranks_of(tmp_path, 3, bound=True, devices=3, backend=BACKEND) as ranks:
+        ranks.peers[1].kill()
+        remaining = [ranks.peers[0], ranks.peers[2]]
+        for peer in remaining:
+            peer.start(shrink_backend, [1], flags)
+        assert [peer.finish() for peer in remaining] == [
+            (0, 2, True, [2.0] * 3),
+            (1, 2, True, [2.0] * 3),
+        ]
+        ranks.has_failed = True
+
+
+def refused_shrinks():
+    backend = dist.group.WORLD._get_backend(own_device())
+    messages = []
+    for excluded in ([], [dist.get_rank()], [7]):
+        with pytest.raises(ValueError) as raised:
+            backend.shrink(excluded)
+        messages.append(str(raised.value).splitlines()[0])
+    return messages
+
+
+def test_shrinking_needs_other_ranks_of_the_group(tmp_path):
+    with ranks_of(tmp_path, backend=BACKEND) as ranks:
+        none, own, missing = ranks.call(refused_shrinks)[0]
+        assert "exclude at least one rank, and not the caller" in none
+        assert "Rank 0 cannot shrink a group of 2 ranks by the ranks 0:" in own
+        assert missing == "Invalid rank 7 for group size 2"
+
+
+def shrink_default_group():
+    device = own_device()  # the number of the rank changes, but not its device
+    module.set_device(device)
+    if dist.get_rank() == 1:
+        dist.destroy_process_group()
+        return None
+    group = dist.shrink_group([1])
+    tensor = torch.full((3,), 5.0, device=device)
+    dist.all_reduce(tensor)
+    return group.size(), dist.get_world_size(), dist.get_rank(), tensor.tolist()
+
+
+@cuda_only("PyTorch shrinks groups of NCCL alone")
+def test_the_default_group_can_be_shrunk(tmp_path):
+    with ranks_of(tmp_path, 3, bound=True, devices=3, backend=BACKEND) as ranks:
+        first, excluded, second = ranks.call(shrink_default_group)
+        ranks.has_failed = True
+        assert excluded is None
+        assert first == (2, 2, 0, [10.0] * 3)
+        assert second == (2, 2, 1, [10.0] * 3)

@@ -2,10 +2,12 @@
 
 #include "distributed/occl/process_group_occl.h"
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "distributed/flight_watch.h"
 #include "streams/inline_guard.h"
@@ -47,7 +49,9 @@ ProcessGroupOccl::ProcessGroupOccl(StorePtr store, int rank, int size,
                                    c10::intrusive_ptr<Options> options)
     : Backend(rank, size), store_(std::move(store)), options_(std::move(options)), id_(next_id++),
       is_timed_(c10d::getCvarBool({"TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING"}, false)),
-      is_blocking_(c10d::getCvarBool({"TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT"}, false)) {
+      is_blocking_(c10d::getCvarBool({"TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT"}, false)),
+      checks_nan_(c10d::getCvarBool({"TORCH_NCCL_NAN_CHECK"}, false)),
+      counts_as_split_(options_->split_from != nullptr) {
   int count = 0;
   check(openreg_device_count(&count));
   TORCH_CHECK_VALUE(count > 0, "ProcessGroup", backend_title(),
@@ -58,7 +62,12 @@ ProcessGroupOccl::ProcessGroupOccl(StorePtr store, int rank, int size,
 }
 
 // Queued work keeps its communicator alive and goes on.
-ProcessGroupOccl::~ProcessGroupOccl() = default;
+ProcessGroupOccl::~ProcessGroupOccl() {
+  if (completion_hook_) {
+    const WithoutGil no_gil;
+    completion_hook_.reset();
+  }
+}
 
 int ProcessGroupOccl::global_rank(int rank) const {
   const auto &ranks = options_->global_ranks_in_group;
@@ -109,6 +118,9 @@ ProcessGroupOccl::Connection &ProcessGroupOccl::connection_on(c10::DeviceIndex d
 const CommunicatorPtr &ProcessGroupOccl::communicator_on(c10::DeviceIndex device) {
   auto &communicator = connection_on(device).communicator;
   if (!communicator) {
+    if (std::exchange(counts_as_split_, false) && options_->split_from) {
+      ++options_->split_from->split_count_;
+    }
     communicator = join(c10::str("group/", communicator_count_++), all_ranks(size_), device);
   }
   return communicator;
@@ -165,6 +177,7 @@ ProcessGroupOccl::split(const StorePtr &store, const std::vector<int> &ranks,
   auto group =
       c10::make_intrusive<ProcessGroupOccl>(store->clone(), static_cast<int>(found - ranks.begin()),
                                             static_cast<int>(ranks.size()), std::move(own));
+  group->counts_as_split_ = false; // it counts already
   group->setGroupDesc(options->group_desc);
   if (group->options_->config.split_share == 1) {
     const std::lock_guard lock(submit_mutex_);
@@ -184,6 +197,43 @@ ProcessGroupOccl::merge(const StorePtr &store, const c10::intrusive_ptr<Backend:
   auto own = c10::dynamic_intrusive_pointer_cast<Options>(options);
   TORCH_CHECK(own != nullptr, "opts not a ProcessGroup", backend_title(), "::Options.");
   return c10::make_intrusive<ProcessGroupOccl>(store->clone(), rank, size, std::move(own));
+}
+
+c10::intrusive_ptr<c10d::Backend>
+ProcessGroupOccl::shrink(const std::vector<int64_t> &excluded, int flags,
+                         const c10::intrusive_ptr<Backend::Options> &options) {
+  std::vector<int> ranks;
+  for (const auto rank : excluded) {
+    TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "Invalid rank ", rank, " for group size ", size_);
+  }
+  for (const auto rank : all_ranks(size_)) {
+    if (std::find(excluded.begin(), excluded.end(), rank) == excluded.end()) {
+      ranks.push_back(rank);
+    }
+  }
+  const auto found = std::find(ranks.begin(), ranks.end(), rank_);
+  TORCH_CHECK_VALUE(!excluded.empty() && found != ranks.end(), "Rank ", rank_,
+                    " cannot shrink a group of ", size_, " ranks by the ranks ",
+                    c10::Join(", ", excluded), ": exclude at least one rank, and not the caller");
+  const auto device = guess_device();
+  if ((flags & kShrinkAbort) != 0) {
+    abort_with("the group was aborted to shrink it");
+  }
+  auto own = c10::dynamic_intrusive_pointer_cast<Options>(options);
+  TORCH_CHECK(options == nullptr || own != nullptr, "opts not a ProcessGroup", backend_title(),
+              "::Options.");
+  auto settings = c10::make_intrusive<Options>(own ? *own : *options_);
+  settings->timeout = options_->timeout;
+  settings->split_from = nullptr;
+  settings->global_ranks_in_group.clear();
+  std::transform(ranks.begin(), ranks.end(), std::back_inserter(settings->global_ranks_in_group),
+                 [this](int rank) { return global_rank(rank); });
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(
+      c10::str("shrink/", shrink_count_++, "/", c10::Join(",", ranks)), store_->clone());
+  auto group = c10::make_intrusive<ProcessGroupOccl>(store, static_cast<int>(found - ranks.begin()),
+                                                     static_cast<int>(ranks.size()), settings);
+  group->eagerConnectSingleDevice({kDeviceType, device});
+  return group;
 }
 
 // ---- failures and shutdown ----------------------------------------------------------------------
@@ -214,6 +264,31 @@ void ProcessGroupOccl::abort() {
   }
 }
 
+void ProcessGroupOccl::abort_with(const std::string &reason) {
+  const std::lock_guard lock(communicators_mutex_);
+  abort_reason_ = reason;
+  for (const auto &communicator : communicators_) {
+    communicator->abort(reason);
+  }
+}
+
+void ProcessGroupOccl::registerOnCompletionHook(CompletionHook::Function &&hook) {
+  const WithoutGil no_gil;
+  const std::lock_guard lock(submit_mutex_);
+  TORCH_CHECK_WITH(DistBackendError, completion_hook_ == nullptr, "ProcessGroup", backend_title(),
+                   " OnCompletion hook already registered");
+  TORCH_CHECK_VALUE(is_timed_, "ProcessGroup", backend_title(),
+                    " OnCompletion hook requires recording start and end events which require "
+                    "setting TORCH_NCCL_ENABLE_TIMING environment variable.");
+  onCompletionHook_ = [](const auto &) {}; // hasHooks() reads this
+  completion_hook_ =
+      std::make_unique<CompletionHook>(std::move(hook), [this](const std::string &message) {
+        abort_with(c10::str("Caught exception on rank ", rank_,
+                            " while running onCompletion hook for ProcessGroup", backend_title(),
+                            ": ", message, ". Aborting all communicators."));
+      });
+}
+
 void ProcessGroupOccl::waitForPendingWorks() {
   const WithoutGil no_gil;
   std::vector<SharedEvent> ends;
@@ -230,6 +305,9 @@ void ProcessGroupOccl::waitForPendingWorks() {
     if (end) {
       wait_quietly(end.get());
     }
+  }
+  if (completion_hook_) {
+    completion_hook_->wait_for_pending();
   }
 }
 

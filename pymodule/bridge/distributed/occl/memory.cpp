@@ -5,6 +5,8 @@
 
 #include <c10/core/DeviceGuard.h>
 
+#include "streams/inline_guard.h"
+
 namespace openreg {
 
 namespace {
@@ -44,6 +46,33 @@ void ProcessGroupOccl::check_pool(int device) {
                    " communicator has not been initialized before mem pool creation. You can pass "
                    "`device_id` to init_process_group -- one way of eager initialization -- to "
                    "work around this issue");
+}
+
+NcclMemory &ProcessGroupOccl::memory_of_communicator() {
+  const auto device = guess_device();
+  const WithoutGil no_gil;
+  const std::lock_guard lock(submit_mutex_);
+  const auto found = connections_.find(device);
+  TORCH_CHECK(found != connections_.end() && found->second.communicator != nullptr, backend_title(),
+              " communicator not initialized.");
+  return *found->second.communicator->memory();
+}
+
+void ProcessGroupOccl::suspend() {
+  memory_of_communicator().suspend();
+}
+
+void ProcessGroupOccl::resume() {
+  memory_of_communicator().resume();
+}
+
+// The names are those of NCCL's statistics.
+std::unordered_map<std::string, uint64_t> ProcessGroupOccl::getMemoryStats() {
+  auto &memory = memory_of_communicator();
+  return {{"suspend", memory.bytes()},
+          {"suspended", memory.is_suspended() ? 1 : 0},
+          {"persist", 0},
+          {"total", memory.bytes()}};
 }
 
 at::Tensor ProcessGroupOccl::allocateTensor(long size, at::TensorOptions options) {

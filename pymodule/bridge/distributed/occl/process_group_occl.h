@@ -28,6 +28,7 @@
 #include <mutex>
 
 #include "distributed/arguments.h"
+#include "distributed/completion_hook.h"
 #include "distributed/occl/work.h"
 #include "distributed/operation.h"
 #include "memory/allocation/mempool.h"
@@ -97,6 +98,9 @@ public:
   bool supportsCoalescing() const override {
     return true;
   }
+  bool supportsShrinking() const override {
+    return true;
+  }
 
   // ---- collectives (collectives.cpp) ------------------------------------------------------------
 
@@ -154,14 +158,27 @@ public:
   c10::intrusive_ptr<Backend> merge(const StorePtr &store,
                                     const c10::intrusive_ptr<Backend::Options> &options,
                                     const int &rank, const int &size) override;
+  // Returns a connected group of the ranks that are not excluded, which all call it. `flags` is
+  // NCCL's: with kShrinkAbort this group is aborted first, because an excluded rank may be dead.
+  static constexpr int kShrinkAbort = 1;
+  c10::intrusive_ptr<Backend> shrink(const std::vector<int64_t> &excluded, int flags,
+                                     const c10::intrusive_ptr<Backend::Options> &options) override;
+  // How often groups were split off, as NCCL counts it: also by ranks that are not in the new
+  // group.
   int64_t split_count() const {
     return split_count_;
+  }
+  void split_without_color() {
+    ++split_count_;
   }
   bool is_connected();
   void enableCollectivesTiming() override {
     is_timed_ = true;
   }
-  void waitForPendingWorks() override;
+  // Calls the hook after each work that ends without a failure (completion_hook.h).
+  void
+  registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)> &&hook) override;
+  void waitForPendingWorks() override; // and for the hook
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
@@ -182,6 +199,16 @@ public:
   std::shared_ptr<PluggableAllocator> memory_allocator();
   // Registers nothing, but requires that the group is connected, as NCCL does.
   void check_pool(int device);
+  // Release the estimated memory of the communicator of this group's device (nccl_memory.h) and
+  // reserve it again. In between, calls raise.
+  void suspend() override;
+  void resume() override;
+  std::unordered_map<std::string, uint64_t> getMemoryStats() override;
+
+  // Whether a call first checks what this rank sends for NaN. TORCH_NCCL_NAN_CHECK is the default.
+  void set_nan_check(bool checks) {
+    checks_nan_ = checks;
+  }
 
 private:
   // The group's communicators and streams on a device. Messages outside of coalescing need only two
@@ -230,6 +257,7 @@ private:
   // Queues a request, or adds it to the coalesced ones. Returns null for synchronous work, which
   // runs on the current stream.
   WorkPtr submit(Request request);
+  static bool sends(const Request &request);
   // With `submit_mutex_` held:
   WorkPtr add_coalesced(Request request, StackPtr stack);
   WorkPtr queue(Request request, StackPtr stack);
@@ -251,7 +279,9 @@ private:
   FlightEntryPtr add_flight_entry(const Request &request, StackPtr stack);
   const std::shared_ptr<FlightGroup> &flight_group();
 
+  NcclMemory &memory_of_communicator();
   void check_alive();
+  void abort_with(const std::string &reason);
   c10::DeviceIndex guess_device();
   int global_rank(int rank) const;
 
@@ -272,10 +302,14 @@ private:
   bool is_coalescing_ = false;
   std::optional<Request> coalesced_;
   std::atomic<bool> is_timed_;
+  std::unique_ptr<CompletionHook> completion_hook_; // null: there is none
   bool is_blocking_;
+  std::atomic<bool> checks_nan_;
   // By device: what a group that this one was split from shares with it (split_share).
   std::map<c10::DeviceIndex, Communicator::Memory> shared_memory_;
-  int64_t split_count_ = 0;
+  std::atomic<int64_t> split_count_{0};
+  bool counts_as_split_ = false; // the first communicator counts as a split of the other group
+  int shrink_count_ = 0;
 
   std::mutex communicators_mutex_;
   std::vector<CommunicatorPtr> communicators_; // all communicators of the group

@@ -3,6 +3,7 @@
 #include "distributed/occl/process_group_occl.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
@@ -68,6 +69,17 @@ void copy_on(c10::DeviceIndex device, int stream,
   }
 }
 
+// Fails the current stream if a tensor has a NaN.
+void check_for_nan(const Tensors &tensors) {
+  static const auto check = c10::Dispatcher::singleton()
+                                .findSchemaOrThrow("c10d::check_for_nan", "")
+                                .typed<void(const at::Tensor &)>();
+  const at::AutoDispatchBelowAutograd no_autograd;
+  for (const auto &tensor : tensors) {
+    check.call(tensor);
+  }
+}
+
 // In a dry run: returns whether a request moves no data, and sets which of its outputs are known
 // then. Each rank decides by its own tensors, as all ranks usually have the same ones.
 bool skip_data(c10::ArrayRef<at::Tensor> reads, c10::ArrayRef<at::Tensor> writes,
@@ -100,6 +112,9 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::submit(Request request) {
   }
   auto stack = FlightRecorder::get().capture_stack();
   const WithoutGil no_gil;
+  if (checks_nan_ && sends(request)) {
+    check_for_nan(request.inputs);
+  }
   const std::lock_guard lock(submit_mutex_);
   check_alive();
   const auto is_message = request.is_message();
@@ -188,6 +203,12 @@ c10::intrusive_ptr<OcclWork> ProcessGroupOccl::make_work(const Request &request,
   return c10::make_intrusive<OcclWork>(std::move(info), shown, request.outputs);
 }
 
+// Whether the inputs of the request go to other ranks. A rank that receives a broadcast has its
+// tensor as an input, too.
+bool ProcessGroupOccl::sends(const Request &request) {
+  return request.type != c10d::OpType::BROADCAST || !request.collectives.front().inputs.empty();
+}
+
 // The part of a gathered output that is this rank's own input, in the input's shape. Undefined for
 // other requests.
 at::Tensor ProcessGroupOccl::own_output(const Request &request) const {
@@ -235,6 +256,8 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::queue(Request request, StackPtr stac
   auto &connection = connection_on(request.device);
   const auto stream = choose_stream(connection, request);
   const auto communicator = choose_communicator(connection, request);
+  TORCH_CHECK_WITH(DistBackendError, !communicator->memory()->is_suspended(), "ProcessGroup",
+                   backend_title(), ": the group was suspended; call resume() first");
   auto operation = std::make_unique<Operation>();
   operation->communicator = communicator;
   operation->collectives = std::move(request.collectives);
@@ -266,6 +289,7 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::queue(Request request, StackPtr stac
                         [&](const CallOrder &order) { order.enter(request.device, stream); });
   }
   SharedEvent start;
+  const auto queued = std::chrono::steady_clock::now();
   if (is_timed_) {
     start = make_event(request.device, true);
     check(openreg_event_record(start.get(), stream));
@@ -286,6 +310,11 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::queue(Request request, StackPtr stac
                         [&](CallOrder &order) { order.leave(stream, end); });
   }
 
+  if (completion_hook_ && start && !is_captured) {
+    completion_hook_->add({request.type,
+                           request.is_message() ? message_number_ : collective_number_, queued,
+                           start, end, outcome});
+  }
   if (work) {
     Tensors used;
     if (request.is_async) { // synchronous work is on the current stream, which orders the memory

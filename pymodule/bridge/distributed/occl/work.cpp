@@ -4,6 +4,7 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -136,6 +137,9 @@ bool OcclWork::wait(std::chrono::milliseconds timeout) {
     wait_for_event(end_.get());
   }
   raise_failure();
+  if (c10d::allow_inflight_collective_as_graph_input()) {
+    c10d::unregister_work(c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this));
+  }
   return true;
 }
 
