@@ -17,11 +17,14 @@ from ._version import TORCH_VERSION
 
 RELEASE = tuple(int(number) for number in TORCH_VERSION.split(".")[:2])
 
-# ---- memory that CUDA's kernels take since 2.14 (plans/builtin) ----------------------------------
+# ---- memory that CUDA's kernels take (plans/builtin) ---------------------------------------------
 
-# Memory-efficient attention returns seed and offset on the device without dropout, too.
+# Since 2.13 a group norm in 16 bits has statistics in float32 meanwhile.
+WIDENS_STATISTICS = RELEASE >= (2, 13)
+
+# Since 2.14 memory-efficient attention returns seed and offset on the device without dropout, too.
 KEEPS_UNUSED_POSITION = RELEASE >= (2, 14)
-# The gradient of a group norm needs no sums of channels if each channel has one element.
+# Since 2.14 the gradient of a group norm needs no sums of channels that have one element.
 SUMS_SINGLE_ELEMENTS = RELEASE < (2, 14)
 
 # ---- CUDA graphs since 2.14: the class of Python ends a capture in three steps -------------------

@@ -26,6 +26,9 @@ constexpr bool kIsSince214 = TORCH_VERSION_MINOR >= 14;
 constexpr auto kFourierOfReals = kIsSince214 ? Dtypes{at::kBFloat16} : Dtypes{};
 constexpr auto kHalfsWithoutAngle = kIsSince214 ? Dtypes{} : kHalfs;
 
+// Before 2.13 the CPU has no trace in 16 bits.
+constexpr auto kHalfsWithoutTrace = TORCH_VERSION_MINOR < 13 ? kHalfs : Dtypes{};
+
 // ---- Fourier transforms in float16 --------------------------------------------------------------
 
 using Sizes = c10::SmallVector<int64_t, 4>;
@@ -119,7 +122,7 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::tanh", kComplexHalfs},
     WidenedRow{"aten::tanh_backward", kComplexHalfs},
     WidenedRow{"aten::trace", kBools, ComputedIn::kIntegers},
-    WidenedRow{"aten::trace", kComplexHalfs},
+    WidenedRow{"aten::trace", kComplexHalfs | kHalfsWithoutTrace},
 };
 
 static_assert(std::ranges::is_sorted(kWidened, {}, &WidenedRow::name));

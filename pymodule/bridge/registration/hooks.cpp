@@ -74,8 +74,9 @@ public:
     const int device = openreg_arena_device_of(data);
     TORCH_CHECK(device >= 0 || !openreg_pinned_contains(data), "openreg: ", data,
                 " is pinned host memory, which cannot be the memory of a device's tensor: copy it");
-    TORCH_CHECK(device >= 0, "The specified pointer resides on host memory and is not registered "
-                             "with any CUDA device.");
+    TORCH_CHECK(device >= 0,
+                "The specified pointer resides on host memory and is not registered with any ",
+                platform_name(), " device.");
     return {kDeviceType, static_cast<c10::DeviceIndex>(device)};
   }
 

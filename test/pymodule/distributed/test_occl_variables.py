@@ -117,7 +117,7 @@ def share():
     tensor = torch.full((3,), dist.get_rank() + 1.0, device=device)
     dist.all_reduce(tensor)
     gathered = torch.empty(6, device=device)
-    dist.all_gather_single(gathered, tensor + dist.get_rank())
+    dist.all_gather_into_tensor(gathered, tensor + dist.get_rank())
     if dist.get_rank() == 0:
         dist.send(gathered, 1)
     else:

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch_openreg import _C
+from torch_openreg._releases import RELEASE
 
 from device import DEVICE
 
@@ -233,7 +234,8 @@ def products(make):
     a, b = (make.floats(3, 4, 4, dtype=torch.float16, grad=False) for _ in range(2))
     aten.mm(a[0], b[0], torch.float32)
     aten.bmm(a, b, torch.float32)
-    aten.addmm(a[1].float(), a[0], b[0], torch.float32)
+    if RELEASE >= (2, 13):  # 2.12 cannot trace it
+        aten.addmm(a[1].float(), a[0], b[0], torch.float32)
     aten.baddbmm(a.float(), a, b, torch.float32)
 
 
@@ -345,4 +347,5 @@ def test_results_are_laid_out_as_traced(program, layout):
 
 def test_each_operator_of_our_own_is_compared():
     compared = set().union(*(compare(each, "contiguous").operators for each in PROGRAMS.values()))
-    assert OWN - compared == set(UNTRACED)
+    untraced = set(UNTRACED) | ({"aten::addmm.dtype"} if RELEASE < (2, 13) else set())
+    assert OWN - compared == untraced

@@ -43,6 +43,10 @@ if RELEASE >= (2, 14):
     # The gradient multiplies sparse matrices in 16 bits, for which the CPU has no kernel.
     MISSING_GRADIENTS = {f"sparse.sampled_addmm {dtype}" for dtype in ("bfloat16", "float16")}
 
+if RELEASE < (2, 13):
+    ZERO = "its samples divide integers by zero, which the CPU refuses"
+    MISSING["__rmod__"] = (INTEGERS, ZERO)
+
 EIGHT_BITS = ("float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 # Pairs that the database does not list for CUDA but that run here with some sample: exactly these.
 TOO_MANY = {

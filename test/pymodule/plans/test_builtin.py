@@ -8,6 +8,7 @@ import grids
 import measured
 import pytest
 from record_plans import DEVICES, LINES, answer_of, arguments_of, fresh_blocks
+from torch_openreg._releases import RELEASE
 from torch_openreg.plans import builtin
 from torch_openreg.plans.client import DEFAULT_SETTINGS, Client, Plan
 
@@ -20,6 +21,12 @@ LEAST_PLANS = {
     **{"reductions": 0.98, "sorts": 0.75, "scans": 0.85, "softmaxes": 0.9},
     **{"convolutions": 0.98, "normalizations": 0.9},
 }
+
+
+if RELEASE < (2, 13):  # its sorts take other amounts
+    FAMILIES = [name for name in grids.FAMILIES if name not in ("embeddings", "indexing")]
+else:
+    FAMILIES = list(grids.FAMILIES)
 
 
 def compute(operator, arguments, settings=WITHOUT_GRADIENTS, profile="h100"):
@@ -36,7 +43,7 @@ def planner(build):
 
 
 @pytest.mark.parametrize("profile", DEVICES)
-@pytest.mark.parametrize("family", grids.FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_plans_are_those_of_the_planner(planner, family, profile):
     count = known = 0
     for operator, arguments in grids.FAMILIES[family]():
@@ -53,7 +60,9 @@ def test_plans_are_those_of_the_planner(planner, family, profile):
     assert known >= count * LEAST_PLANS.get(family, 1)
 
 
-@pytest.mark.parametrize("family", ["attention", "scans", "indexing"])
+@pytest.mark.parametrize(
+    "family", [name for name in ("attention", "scans", "indexing") if name in FAMILIES]
+)
 def test_deterministic_plans_are_those_of_the_planner(planner, family):
     known = 0
     for operator, arguments in grids.FAMILIES[family]():
@@ -66,6 +75,7 @@ def test_deterministic_plans_are_those_of_the_planner(planner, family):
     assert known > 0 or family == "indexing"
 
 
+@pytest.mark.skipif(RELEASE != (2, 13), reason="recorded with 2.13")
 @pytest.mark.parametrize(
     "line", LINES, ids=[f"{line[1][6:]}-{line[2][:40]}-{line[0]}" for line in LINES]
 )

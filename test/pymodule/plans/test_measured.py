@@ -22,6 +22,8 @@ def _tensors(outputs):
     ids=IDS,
 )
 def test_blocks_are_those_that_were_measured(ask, operator, arguments, kept, blocks):
+    if RELEASE < (2, 13) and operator.endswith("embedding_dense_backward"):
+        pytest.skip("2.12 sorts in another way")
     plan = ask(operator, arguments, WITHOUT_GRADIENTS)
     assert plan is not None and plan.error is None
     if RELEASE >= (2, 14) and operator.endswith("efficient_attention"):

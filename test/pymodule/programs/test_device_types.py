@@ -9,6 +9,7 @@ import copy
 
 import torch
 from torch.testing import make_tensor
+from torch.testing._internal import common_device_type
 from torch.testing._internal.common_device_type import (
     CUDATestBase,
     OpDTypes,
@@ -19,7 +20,6 @@ from torch.testing._internal.common_device_type import (
     dtypesIfPRIVATEUSE1,
     expectedFailureMPS,
     instantiate_device_type_tests,
-    onlyAccelerator,
     onlyCPU,
     onlyCUDA,
     onlyCUDAAndPRIVATEUSE1,
@@ -40,6 +40,9 @@ from torch.testing._internal.common_utils import TestCase, gradcheck, parametriz
 from torch.utils._pytree import tree_map_only
 
 from device import DEVICE, module
+
+# It exists since 2.13.
+only_accelerator = getattr(common_device_type, "onlyAccelerator", lambda test: test)
 
 # The machinery's names for the device type.
 if DEVICE == "cuda":
@@ -107,7 +110,7 @@ class TestMachinery(TestCase):
     def test_only_this_backend_runs_here(self, device):
         self.assertEqual(torch.ones(2, device=device).device, torch.device(device))
 
-    @onlyAccelerator
+    @only_accelerator
     def test_a_device_is_an_accelerator(self, device):
         self.assertEqual(torch.accelerator.current_accelerator().type, torch.device(device).type)
 

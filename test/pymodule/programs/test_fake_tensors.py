@@ -63,7 +63,10 @@ def test_fake_tensors_have_gradients():
 
 
 def test_fake_tensors_of_two_devices_are_refused():
-    with FakeTensorMode(), pytest.raises(RuntimeError, match="at least two devices"):
+    with (
+        FakeTensorMode(),
+        pytest.raises(RuntimeError, match="two different devices|at least two devices"),
+    ):
         torch.ones(2, device=f"{DEVICE}:0") + torch.ones(2, device=f"{DEVICE}:1")
 
 

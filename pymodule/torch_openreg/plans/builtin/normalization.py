@@ -6,7 +6,7 @@ Sources: layer_norm_kernel.cu and group_norm_kernel.cu in ATen/native/cuda.
 import math
 from collections.abc import Sequence
 
-from ..._releases import SUMS_SINGLE_ELEMENTS
+from ..._releases import SUMS_SINGLE_ELEMENTS, WIDENS_STATISTICS
 from .call import HALF, Call, Tensor, accumulated, check, plans
 from .reduce import sum_up
 
@@ -129,7 +129,7 @@ def group_norm(
     for _ in range(2):
         call.result(input.dtype, (N, group))
     blocks = []
-    if input.dtype in HALF:
+    if input.dtype in HALF and WIDENS_STATISTICS:
         blocks += [call.make(of, N, group) for _ in range(2)]
     if HxW > 1 and (weight is not None or bias is not None):
         blocks += [call.make(of, N, C) for _ in range(2)]
