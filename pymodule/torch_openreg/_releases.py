@@ -17,7 +17,8 @@ from ._version import TORCH_VERSION
 
 RELEASE = tuple(int(number) for number in TORCH_VERSION.split(".")[:2])
 
-# ---- memory that CUDA's kernels take (plans/builtin) ---------------------------------------------
+# ---- memory that CUDA's kernels take -------------------------------------------------------------
+# The functions of plans/builtin import these when they run: commands list them without PyTorch.
 
 # Since 2.13 a group norm in 16 bits has statistics in float32 meanwhile.
 WIDENS_STATISTICS = RELEASE >= (2, 13)

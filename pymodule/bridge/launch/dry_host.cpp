@@ -16,6 +16,7 @@
 #include "compat/operator_names.h"
 #include "launch/hidden_operators.h"
 #include "launch/meta_plan.h"
+#include "memory/allocation/host_blocks.h"
 #include "tensor/known_values.h"
 
 namespace openreg {
@@ -85,7 +86,7 @@ public:
 
   void operator()(const OperatorHandle &op, c10::DispatchKeySet keys, torch::jit::Stack *stack) {
     const auto call = HiddenOperators::exist() ? Call{} : look_at(*stack);
-    const bool is_large = call.bytes > dry_run().known_bytes;
+    const bool is_large = call.bytes > known_host_bytes();
     if (!is_large && !call.has_unknown && !call.overwrites_unknown) [[likely]] {
       kernel_.callBoxed(op, keys, stack);
     } else if (!is_large || !skip(op, call, stack)) {
@@ -251,7 +252,12 @@ class IgnoreWarnings : public c10::WarningHandler {
 
 } // namespace
 
+size_t known_host_bytes() {
+  return std::max(dry_run().known_bytes, size_t{1} << 20);
+}
+
 void register_dry_host_kernels() {
+  start_host_blocks(known_host_bytes() + 1);
   // Never freed: registrations last as long as the process.
   static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
   IgnoreWarnings ignored;

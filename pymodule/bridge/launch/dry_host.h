@@ -2,7 +2,7 @@
 //
 // Models are often made, loaded or converted on the host, and optimizers may run there. Their
 // kernels would write tensors of the size of the model. So kernels of the CPU that compute floating
-// point numbers from more than DryRun::known_bytes do not run. Their results are zero, unknown, and
+// point numbers from more than known_host_bytes() do not run. Their results are zero, unknown, and
 // without memory of the machine (memory/allocation/host_blocks.h). Integers and booleans are
 // computed at any size if their inputs are known, because data sets and random orders must be true.
 //
@@ -16,7 +16,12 @@
 // Kernels that a launch calls on twins, or that call others, are not concerned.
 #pragma once
 
+#include <cstddef>
+
 namespace openreg {
+
+// DryRun::known_bytes, but at least 1 MiB: optimizers count their steps on the host.
+size_t known_host_bytes();
 
 // Call this once, when a dry run starts and PyTorch's operators are registered.
 void register_dry_host_kernels();

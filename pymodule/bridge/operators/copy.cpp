@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "core/registration.h"
+#include "launch/dry_host.h"
 #include "launch/typed.h"
 #include "profiler/memory_note.h"
 #include "streams/current.h"
@@ -301,7 +302,7 @@ bool skip_copy(const at::Tensor &self, const at::Tensor &source) {
     expanded(source, self); // checks the sizes
     return skip_kernel({source}, {self});
   }
-  const bool is_large = self.nbytes() > dry_run().known_bytes;
+  const bool is_large = self.nbytes() > known_host_bytes();
   if (is_known(source) && !(is_large && self.is_floating_point())) {
     return false;
   }

@@ -4,7 +4,6 @@ Sources: ATen/native/transformers/cuda/attention.cu and attention_backward.cu, a
 kernel_forward.h, kernel_backward.h and generate_kernels.py of mem_eff_attention.
 """
 
-from ..._releases import KEEPS_UNUSED_POSITION
 from .call import HALF, Call, Tensor, check, plans, up, up_to
 from .reduce import sum_up
 
@@ -30,6 +29,8 @@ def efficient(
     scale: float | None = None,
 ) -> list[int] | None:
     """A result in float32, where heads are too wide to stay in registers."""
+    from ..._releases import KEEPS_UNUSED_POSITION
+
     batch, heads, length, _ = query.sizes
     size = value.sizes[3]
     check(heads == key.sizes[1], "heads are not shared")

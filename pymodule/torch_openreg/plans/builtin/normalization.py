@@ -6,7 +6,6 @@ Sources: layer_norm_kernel.cu and group_norm_kernel.cu in ATen/native/cuda.
 import math
 from collections.abc import Sequence
 
-from ..._releases import SUMS_SINGLE_ELEMENTS, WIDENS_STATISTICS
 from .call import HALF, Call, Tensor, accumulated, check, plans
 from .reduce import sum_up
 
@@ -123,6 +122,8 @@ def group_norm(
     eps: float,
 ) -> None:
     """Statistics in float32, and a scale and a shift of each channel."""
+    from ..._releases import WIDENS_STATISTICS
+
     check(input.numel > 0 and input.is_contiguous, "an empty or strided input")
     of = accumulated(input.dtype)
     call.result(input.dtype, input.sizes)
@@ -151,6 +152,8 @@ def group_norm_backward(
     output_mask: list[bool],
 ) -> None:
     """Sums of each channel, and coefficients of each channel and group."""
+    from ..._releases import SUMS_SINGLE_ELEMENTS
+
     check(input.numel > 0 and input.is_contiguous and grad_out.is_contiguous, "a strided input")
     of = accumulated(input.dtype)
     if output_mask[0]:
