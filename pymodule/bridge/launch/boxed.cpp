@@ -21,6 +21,7 @@
 #include "launch/by_dtype.h"
 #include "compat/nondeterministic.h"
 #include "compat/operator_names.h"
+#include "launch/ignore_warnings.h"
 #include "launch/kernel_registry.h"
 #include "launch/wider_state.h"
 
@@ -143,11 +144,6 @@ void register_boxed(const OperatorHandle &op, DispatchKey key, DispatchKey kerne
   }
 }
 
-// PyTorch warns once in a process if a kernel takes the place of another.
-class IgnoreWarnings : public c10::WarningHandler {
-  void process(const c10::Warning &) override {}
-};
-
 // Registers boxed kernels for the operators with a kernel of their own under `kernel_key`, so that
 // they take precedence over composite kernels.
 void register_boxed_for(DispatchKey key, DispatchKey kernel_key) {
@@ -165,8 +161,7 @@ void register_boxed_for(DispatchKey key, DispatchKey kernel_key) {
 void replace_cuda_kernel(const std::string &name) {
   const auto op = c10::Dispatcher::singleton().findSchema(torch::jit::parseName(name));
   if (op.has_value() && op->hasKernelForDispatchKey(DispatchKey::CPU)) {
-    IgnoreWarnings ignored;
-    const c10::WarningUtils::WarningHandlerGuard guard(&ignored);
+    const IgnoreWarnings ignored;
     register_boxed(*op, kDeviceKeys.dense, DispatchKey::CPU);
   }
 }

@@ -15,6 +15,7 @@
 
 #include "compat/operator_names.h"
 #include "launch/hidden_operators.h"
+#include "launch/ignore_warnings.h"
 #include "launch/meta_plan.h"
 #include "memory/allocation/host_blocks.h"
 #include "tensor/known_values.h"
@@ -183,13 +184,7 @@ private:
       }
     };
     torch::jit::Stack results;
-    for (const auto &planned : plan.returns) {
-      c10::List<at::Tensor> tensors;
-      for (const auto &each : planned.tensors) {
-        tensors.push_back(make(each));
-      }
-      results.push_back(planned.is_list ? c10::IValue(tensors) : c10::IValue(tensors.get(0)));
-    }
+    push_results(results, plan, make);
     return results;
   }
 
@@ -245,11 +240,6 @@ bool is_of_metadata(const OperatorHandle &op) {
          });
 }
 
-// PyTorch warns once in a process if a kernel takes the place of another.
-class IgnoreWarnings : public c10::WarningHandler {
-  void process(const c10::Warning &) override {}
-};
-
 } // namespace
 
 size_t known_host_bytes() {
@@ -260,8 +250,7 @@ void register_dry_host_kernels() {
   start_host_blocks(known_host_bytes() + 1);
   // Never freed: registrations last as long as the process.
   static auto *registrations = new std::vector<c10::RegistrationHandleRAII>();
-  IgnoreWarnings ignored;
-  const c10::WarningUtils::WarningHandlerGuard guard(&ignored);
+  const IgnoreWarnings ignored;
   auto &dispatcher = c10::Dispatcher::singleton();
   auto names = dispatcher.getAllOpNamesForDispatchKey(DispatchKey::CPU);
   names.push_back({"aten::copy_", ""}); // which has one kernel for all devices

@@ -123,13 +123,7 @@ void BoxedOperator::make_results(Call &call, const OutputPlan &plan) const {
     }
   };
   torch::jit::drop(*call.stack, written_.size());
-  for (const auto &planned : plan.returns) {
-    c10::List<at::Tensor> tensors;
-    for (const auto &each : planned.tensors) {
-      tensors.push_back(make(each));
-    }
-    call.stack->push_back(planned.is_list ? c10::IValue(tensors) : c10::IValue(tensors.get(0)));
-  }
+  push_results(*call.stack, plan, make);
   mark_written_unknown(call.substituted);
 }
 

@@ -24,4 +24,16 @@ std::shared_ptr<OutputPlan> plan_from_meta(const c10::OperatorHandle &op,
                                            const torch::jit::Stack &stack,
                                            c10::ArrayRef<Substituted> substituted);
 
+// Pushes what the plan returns. `make` makes each tensor from its PlannedTensor.
+template <class Make>
+void push_results(torch::jit::Stack &stack, const OutputPlan &plan, const Make &make) {
+  for (const auto &planned : plan.returns) {
+    c10::List<at::Tensor> tensors;
+    for (const auto &each : planned.tensors) {
+      tensors.push_back(make(each));
+    }
+    stack.push_back(planned.is_list ? c10::IValue(tensors) : c10::IValue(tensors.get(0)));
+  }
+}
+
 } // namespace openreg
