@@ -9,6 +9,8 @@ import torch
 from dry_run import run
 from torch_openreg.dry.checkpoint import write_stand_in
 
+from device import DEVICE
+
 pytestmark = pytest.mark.own_processes
 
 # The largest resident memory so far, in MiB.
@@ -187,3 +189,29 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     result = subprocess.run(words, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr == f"{tmp_path}: expected a folder with config.json\n"
+
+
+def test_parameters_that_fsdp_keeps_on_the_host_take_no_memory_of_the_machine():
+    backend = "nccl" if DEVICE == "cuda" else "occl"
+    told, _ = run(
+        RESIDENT
+        + f"""
+import torch.distributed as dist
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+dist.init_process_group("cpu:gloo,{DEVICE}:{backend}")
+module.set_device(0)
+model = torch.nn.Sequential(*[torch.nn.Linear(8192, 8192) for _ in range(16)])
+for layer in (*model, model):
+    fully_shard(layer, offload_policy=CPUOffloadPolicy())
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(2):
+    model(torch.randn(64, 8192, device=DEVICE)).sum().backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+tell(resident() - before < 1000, model[0].weight.device.type, norm.full_tensor().item())
+dist.destroy_process_group()
+""",
+        *("--ranks", "2", "--represent", "0"),
+    )
+    assert told == [[True, "cpu", 0]]
