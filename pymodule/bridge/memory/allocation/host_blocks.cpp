@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -41,6 +42,8 @@ public:
     const std::lock_guard lock(mutex_);
     return addresses_.erase(address) == 1;
   }
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
 
 private:
   std::mutex mutex_;
@@ -73,7 +76,10 @@ void free_host_block(void *address) {
 
 } // namespace
 
+// A child that is forked while another thread allocates gets a lock that is free.
 void start_host_blocks(size_t large_bytes) {
+  pthread_atfork([] { the_addresses().lock(); }, [] { the_addresses().unlock(); },
+                 [] { the_addresses().unlock(); });
   large_from.store(large_bytes, std::memory_order_relaxed);
 }
 
