@@ -94,6 +94,18 @@ test: test-c $(package) ## run the tests that every change must pass, of the C l
 	    $$(grep -rl --include='test_*.py' openreg_only test/pymodule); \
 	fi
 
+# CI has no time for all of `make test`. A hash of the sources chooses half of the files for each mode.
+.PHONY: test-part
+test-part: test-c $(package) ## run each Python test file in one of the modes of `make test`, and all C tests
+	$(step) 'Python tests, cuda mode, a part' env OPENREG_DEVICE_TYPE=cuda $(pytest) \
+	  $$(tools/choose-part tests cuda) test/conformance/test_runner.py
+	@if tools/openreg-mode; then \
+	  tools/step 'Python tests, openreg mode, queued, a part' env QUEUE_EVERYTHING=1 $(pytest) \
+	    $$(tools/choose-part tests openreg); \
+	  tools/step 'Python tests for openreg mode only, a part' $(pytest) -m openreg_only \
+	    $$(grep -l openreg_only $$(tools/choose-part tests cuda)); \
+	fi
+
 .PHONY: test-c
 test-c: build/c/build.ninja ## run the tests of the C layers
 	$(step) 'compile of the C layers' ninja -C build/c -j$(JOBS)
@@ -108,8 +120,9 @@ test-all: test-c $(package) ## run every test in every mode, and under sanitizer
 	$(step) 'Python tests, openreg mode' $(pytest) test/pymodule test/conformance/test_runner.py
 	$(step) 'Python tests, openreg mode, queued' env QUEUE_EVERYTHING=1 $(pytest) test/pymodule
 	$(MAKE) --no-print-directory test-cuda
-	$(step) 'conformance, openreg mode' python -m pytest -q test/conformance/test_conformance.py
-	$(step) 'conformance, cuda mode' env OPENREG_DEVICE_TYPE=cuda \
+	$(step) 'conformance, openreg mode' env $$(tools/choose-part conformance) OPENREG_DEVICE_TYPE=openreg \
+	  python -m pytest -q test/conformance/test_conformance.py
+	$(step) 'conformance, cuda mode' env $$(tools/choose-part conformance) OPENREG_DEVICE_TYPE=cuda \
 	  python -m pytest -q test/conformance/test_conformance.py
 	$(MAKE) --no-print-directory sanitize-part
 	$(MAKE) --no-print-directory test-aarch64
@@ -148,7 +161,7 @@ conformance: $(package) ## compare every operator, module and optimizer of PyTor
 
 .PHONY: conformance-part
 conformance-part: $(package) ## run an eighth of that in one mode; a hash of the sources chooses both
-	$(step) 'conformance, a part' env OPENREG_DEVICE_TYPE=$$(cd test && python -m conformance.part) \
+	$(step) 'conformance, a part' env $$(tools/choose-part conformance) \
 	  python -m pytest -q test/conformance/test_conformance.py
 
 .PHONY: distributed
@@ -217,7 +230,7 @@ test-environments: $(venv) ## test several releases and builds of PyTorch in new
 .PHONY: test-cuda-build
 test-cuda-build: $(package) ## test a part of CUDA mode with PyTorch's CUDA build, without NVIDIA's packages
 	$(step) 'tests with the CUDA build' env JOBS=$(JOBS) tools/test-environments --keep --modes cuda \
-	  --tests cuda,launch,plans --wheel build/wheel/*.whl "$$(python pymodule/torch_facts.py | head -n 1)/bare"
+	  --tests "$$(tools/choose-part cuda-build)" --wheel build/wheel/*.whl "$$(python pymodule/torch_facts.py | head -n 1)/bare"
 
 .PHONY: docs
 docs: $(docs_venv) ## build the documentation, build/docs/index.html

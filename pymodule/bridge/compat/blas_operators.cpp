@@ -17,7 +17,7 @@ const at::Tensor &tensor(Arguments arguments, size_t index) {
 }
 
 // CUDA calls no library if the sums or the result are empty.
-bool multiplies(const at::Tensor &left, const at::Tensor &right) {
+bool has_products(const at::Tensor &left, const at::Tensor &right) {
   return left.numel() > 0 && right.numel() > 0;
 }
 
@@ -34,12 +34,14 @@ BlasLibrary always(Arguments) {
 
 // mm, bmm: the factors are the first two arguments.
 BlasLibrary of_first_two(Arguments arguments) {
-  return multiplies(tensor(arguments, 0), tensor(arguments, 1)) ? preferred() : BlasLibrary::kNone;
+  return has_products(tensor(arguments, 0), tensor(arguments, 1)) ? preferred()
+                                                                  : BlasLibrary::kNone;
 }
 
 // addbmm, baddbmm: the factors follow the addend.
 BlasLibrary of_next_two(Arguments arguments) {
-  return multiplies(tensor(arguments, 1), tensor(arguments, 2)) ? preferred() : BlasLibrary::kNone;
+  return has_products(tensor(arguments, 1), tensor(arguments, 2)) ? preferred()
+                                                                  : BlasLibrary::kNone;
 }
 
 BlasLibrary of_matrix_and_vector(Arguments arguments) { // mv, which cuBLASLt does not support
@@ -65,7 +67,7 @@ bool is_bias(const at::Tensor &added, int64_t columns) {
 // addmm, _addmm_activation: self, mat1, mat2, beta, alpha, and the result in overloads with `out`.
 BlasLibrary of_addmm(Arguments arguments, bool has_activation) {
   const auto &added = tensor(arguments, 0), &right = tensor(arguments, 2);
-  if (!multiplies(tensor(arguments, 1), right)) {
+  if (!has_products(tensor(arguments, 1), right)) {
     return BlasLibrary::kNone;
   }
   const auto rows = right.size(0), columns = right.size(1);
@@ -86,13 +88,13 @@ BlasLibrary of_activated_addmm(Arguments arguments) {
 }
 
 BlasLibrary of_scaled(Arguments arguments) { // _scaled_mm
-  return multiplies(tensor(arguments, 0), tensor(arguments, 1)) ? BlasLibrary::kCublasLt
-                                                                : BlasLibrary::kNone;
+  return has_products(tensor(arguments, 0), tensor(arguments, 1)) ? BlasLibrary::kCublasLt
+                                                                  : BlasLibrary::kNone;
 }
 
 BlasLibrary of_triangular(Arguments arguments) { // a matrix and a right-hand side, in any order
-  return multiplies(tensor(arguments, 0), tensor(arguments, 1)) ? BlasLibrary::kCublas
-                                                                : BlasLibrary::kNone;
+  return has_products(tensor(arguments, 0), tensor(arguments, 1)) ? BlasLibrary::kCublas
+                                                                  : BlasLibrary::kNone;
 }
 
 // _cdist_forward: x1, x2, p, compute_mode. Computes Euclidean distances of many points by a
@@ -100,7 +102,7 @@ BlasLibrary of_triangular(Arguments arguments) { // a matrix and a right-hand si
 BlasLibrary of_distances(Arguments arguments) {
   constexpr int64_t kDecideBySize = 0, kAlways = 1, kManyPoints = 25;
   const auto &left = tensor(arguments, 0), &right = tensor(arguments, 1);
-  if (arguments[2].toDouble() != 2 || !multiplies(left, right)) {
+  if (arguments[2].toDouble() != 2 || !has_products(left, right)) {
     return BlasLibrary::kNone;
   }
   const auto mode = arguments[3].isNone() ? kDecideBySize : arguments[3].toInt();

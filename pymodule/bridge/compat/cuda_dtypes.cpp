@@ -133,7 +133,7 @@ std::string_view reduction(Arguments arguments) { // scatter_reduce
   return arguments[4].toStringRef();
 }
 
-bool multiplies(Arguments arguments) {
+bool reduces_by_product(Arguments arguments) {
   return reduction(arguments) == "prod";
 }
 
@@ -172,7 +172,7 @@ constexpr std::array kRefused = {
     RefusedRow{"aten::mv", kNotOfMatrices, "addmv_impl_cuda"},
     RefusedRow{"aten::native_dropout_backward", kWhole | kComplexHalfs | kComplex, "masked_scale"},
     RefusedRow{"aten::scatter_reduce", kBools | kComplex | kComplexHalfs, kScatterReduce,
-               &multiplies},
+               &reduces_by_product},
     RefusedRow{"aten::scatter_reduce", kComplex | kComplexHalfs, kScatterReduce, &averages},
     RefusedRow{"aten::scatter_reduce", kBools, kScatterReduce, &orders},
     RefusedRow{"aten::upsample_bicubic2d", kBytes, "upsample_bicubic2d_out_frame"},

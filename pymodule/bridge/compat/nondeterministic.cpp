@@ -38,7 +38,7 @@ bool has_weights(Arguments arguments) { // bincount
   return !arguments[1].isNone();
 }
 
-bool multiplies(Arguments arguments) { // scatter_reduce
+bool scatters_products(Arguments arguments) { // scatter_reduce
   return arguments[4].toStringRef() == "prod";
 }
 
@@ -76,8 +76,8 @@ constexpr std::array<Nondeterministic, 34> kTable = {{
     {"aten::scatter", "reduce", "scatter_reduce_cuda_kernel"},
     {"aten::scatter", "reduce_out", "scatter_reduce_cuda_kernel"},
     {"aten::scatter_", "reduce", "scatter_reduce_cuda_kernel"},
-    {"aten::scatter_reduce", kAny, "scatter_reduce_cuda_prod_", &multiplies},
-    {"aten::scatter_reduce_", kAny, "scatter_reduce_cuda_prod_", &multiplies},
+    {"aten::scatter_reduce", kAny, "scatter_reduce_cuda_prod_", &scatters_products},
+    {"aten::scatter_reduce_", kAny, "scatter_reduce_cuda_prod_", &scatters_products},
     {"aten::upsample_bicubic2d_backward", kAny, "upsample_bicubic2d_backward_out_cuda"},
     {"aten::upsample_bilinear2d_backward", kAny, "upsample_bilinear2d_backward_out_cuda"},
     {"aten::upsample_linear1d_backward", kAny, "upsample_linear1d_backward_out_cuda"},

@@ -8,10 +8,10 @@ namespace openreg {
 namespace {
 
 // Composites on CUDA. The operator that they call makes the check, under its own name.
-struct Row {
+struct WrapperRow {
   std::string_view name, argument, method, quoted_argument;
 };
-constexpr std::array<Row, 4> kComposites = {{
+constexpr std::array<WrapperRow, 4> kComposites = {{
     {"aten::embedding", "indices", "_index_select", "index"},
     {"aten::embedding", "weight", "_index_select", "self"},
     {"aten::convolution", "input", "__slow_conv2d_forward", "self"},
@@ -33,7 +33,7 @@ bool is_structured(const c10::OperatorHandle &op) {
 
 Quoted quoted_by_cuda(const c10::OperatorHandle &op, std::string_view argument) {
   const auto &schema = op.schema();
-  const auto row = std::ranges::find_if(kComposites, [&](const Row &composite) {
+  const auto row = std::ranges::find_if(kComposites, [&](const WrapperRow &composite) {
     return composite.name == schema.name() && composite.argument == argument;
   });
   if (row != kComposites.end()) {

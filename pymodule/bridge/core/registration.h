@@ -45,9 +45,13 @@ private:
 
 } // namespace openreg
 
-// `key`: a member of DeviceKeys. Use it at most once per key in a file and C++ namespace.
+// `key`: a member of DeviceKeys.
 #define OPENREG_LIBRARY_IMPL(name_space, key, library)                                             \
-  static void fill_##name_space##_##key(torch::Library &library);                                  \
-  static ::openreg::LibraryBlock block_##name_space##_##key(                                       \
-      #name_space, &::openreg::DeviceKeys::key, &fill_##name_space##_##key, __FILE__, __LINE__);   \
-  static void fill_##name_space##_##key(torch::Library &library)
+  OPENREG_LIBRARY_BLOCK(name_space, key, library, __COUNTER__)
+#define OPENREG_LIBRARY_BLOCK(name_space, key, library, number)                                    \
+  OPENREG_NUMBERED_BLOCK(name_space, key, library, number)
+#define OPENREG_NUMBERED_BLOCK(name_space, key, library, number)                                   \
+  static void fill_library_##number(torch::Library &library);                                      \
+  static ::openreg::LibraryBlock library_block_##number(                                           \
+      #name_space, &::openreg::DeviceKeys::key, &fill_library_##number, __FILE__, __LINE__);       \
+  static void fill_library_##number(torch::Library &library)

@@ -9,7 +9,7 @@ namespace openreg {
 
 namespace {
 
-constexpr std::chrono::milliseconds kPollInterval(2);
+constexpr std::chrono::milliseconds kHookInterval(2);
 
 bool has_ended(const CompletionHook::Pending &work) {
   return work.outcome->has_failed() || openreg_event_query(work.end.get()) != OPENREG_NOT_READY;
@@ -74,7 +74,7 @@ void CompletionHook::run() {
     }
     const auto &work = pending_.front(); // others only append, which keeps references valid
     if (!has_ended(work)) {
-      changed_.wait_for(lock, kPollInterval);
+      changed_.wait_for(lock, kHookInterval);
       continue;
     }
     lock.unlock();

@@ -13,8 +13,6 @@ namespace openreg {
 
 namespace {
 
-constexpr double kNsPerMs = 1e6;
-
 class DeviceTimer final : public c10d::Timer {
 public:
   explicit DeviceTimer(c10::Device device) : device_(device.index()) {}
@@ -44,6 +42,7 @@ public:
     if (milliseconds < 0) {
       return std::nullopt;
     }
+    constexpr double kNsPerMs = 1e6;
     return static_cast<int64_t>(milliseconds * kNsPerMs);
   }
 

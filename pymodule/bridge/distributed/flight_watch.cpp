@@ -17,7 +17,7 @@ namespace openreg {
 
 namespace {
 
-constexpr std::chrono::milliseconds kPollInterval(100);
+constexpr std::chrono::milliseconds kWatchInterval(100);
 constexpr std::chrono::seconds kWriteTime(2);
 constexpr int kDumpMilliseconds = 15'000; // as NCCL's group by default
 
@@ -101,7 +101,7 @@ void FlightWatch::notify_failure(const Communicator &communicator) {
   const auto before = writes_;
   written_.wait_for(lock, kWriteTime, [&] { return writes_ != before || is_over_; });
   lock.unlock();
-  std::this_thread::sleep_for(2 * kPollInterval);
+  std::this_thread::sleep_for(2 * kWatchInterval);
 }
 
 std::chrono::milliseconds FlightWatch::poll(bool is_last) {
@@ -119,7 +119,7 @@ std::chrono::milliseconds FlightWatch::poll(bool is_last) {
   }
   is_over_ = is_last;
   written_.notify_all();
-  return kPollInterval;
+  return kWatchInterval;
 }
 
 // With the lock held. Forgets failed communicators, so each is reported once.

@@ -15,7 +15,7 @@ namespace openreg {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
-using Buffers = std::vector<openreg_comm_buffer>;
+using BufferVector = std::vector<openreg_comm_buffer>;
 
 // The scratch memory. Larger reductions run piece by piece.
 constexpr int64_t kScratchBytes = 8 << 20;
@@ -83,11 +83,11 @@ struct MultiHostCommunicator::Call {
   }
 
   // One buffer for each rank, where the collective has them.
-  Buffers split(const openreg_comm_buffer *given, int count, openreg_buffer_rule rule) const {
+  BufferVector split(const openreg_comm_buffer *given, int count, openreg_buffer_rule rule) const {
     if (count != 1 || !openreg_buffers_are_per_rank(rule)) {
       return {given, given + count};
     }
-    Buffers each;
+    BufferVector each;
     const size_t length = given->count / size;
     for (size_t i = 0; i < size; ++i) {
       each.push_back(piece(*given, i * length, (i + 1) * length));
@@ -100,7 +100,7 @@ struct MultiHostCommunicator::Call {
   Milliseconds timeout;
   size_t size;
   const openreg_collective_traits &traits;
-  Buffers inputs, outputs;
+  BufferVector inputs, outputs;
 };
 
 struct MultiHostCommunicator::Remote {
@@ -131,7 +131,7 @@ MultiHostCommunicator::~MultiHostCommunicator() = default;
 // ---- within the host ----------------------------------------------------------------------------
 
 void MultiHostCommunicator::run_locally(const Call &call, openreg_collective_kind kind,
-                                        const Buffers &inputs, const Buffers &outputs,
+                                        const BufferVector &inputs, const BufferVector &outputs,
                                         int root) const {
   auto local = call.collective;
   local.kind = kind;
@@ -146,9 +146,9 @@ void MultiHostCommunicator::run_locally(const Call &call, openreg_collective_kin
   require(local_->run(local));
 }
 
-Buffers MultiHostCommunicator::slices_of(const Call &call, openreg_comm_buffer buffer) const {
+BufferVector MultiHostCommunicator::slices_of(const Call &call, openreg_comm_buffer buffer) const {
   const auto min_ranks_per_host = static_cast<size_t>(map_.min_ranks_per_host());
-  Buffers slices;
+  BufferVector slices;
   for (size_t i = 0; i < map_.local_ranks().size(); ++i) {
     const size_t begin = buffer.count * std::min(i, min_ranks_per_host) / min_ranks_per_host;
     const size_t end = buffer.count * std::min(i + 1, min_ranks_per_host) / min_ranks_per_host;
@@ -157,8 +157,8 @@ Buffers MultiHostCommunicator::slices_of(const Call &call, openreg_comm_buffer b
   return slices;
 }
 
-Buffers MultiHostCommunicator::of_host(const Buffers &parts, int host) const {
-  Buffers found;
+BufferVector MultiHostCommunicator::of_host(const BufferVector &parts, int host) const {
+  BufferVector found;
   for (const int rank : map_.ranks[static_cast<size_t>(host)]) {
     found.push_back(parts[static_cast<size_t>(rank)]);
   }
@@ -332,8 +332,9 @@ void MultiHostCommunicator::broadcast(const Call &call) {
   const int host = map_.host_of[static_cast<size_t>(root)];
   const auto whole = map_.rank == root ? call.input() : call.output();
   if (map_.host == host) {
-    run_locally(call, OPENREG_COLLECTIVE_BROADCAST, map_.rank == root ? Buffers{whole} : Buffers{},
-                call.outputs, map_.index_of[static_cast<size_t>(root)]);
+    run_locally(call, OPENREG_COLLECTIVE_BROADCAST,
+                map_.rank == root ? BufferVector{whole} : BufferVector{}, call.outputs,
+                map_.index_of[static_cast<size_t>(root)]);
   }
   const auto slices = slices_of(call, whole);
   const auto own = slices[static_cast<size_t>(map_.index)];
@@ -373,7 +374,7 @@ void MultiHostCommunicator::move(const Call &call) {
     if (map_.host_of[static_cast<size_t>(peer)] == map_.host) {
       continue;
     }
-    const auto buffer_for = [&](const Buffers &buffers) {
+    const auto buffer_for = [&](const BufferVector &buffers) {
       return buffers.size() == 1 ? buffers[0] : buffers[static_cast<size_t>(peer)];
     };
     const bool is_root = map_.rank == root, is_peer_root = peer == root;
@@ -388,7 +389,7 @@ void MultiHostCommunicator::move(const Call &call) {
       remotes.push_back({false, peer, buffer.address, call.bytes(buffer)});
     }
   }
-  const auto local = [&](const Buffers &parts) {
+  const auto local = [&](const BufferVector &parts) {
     return parts.size() <= 1 ? parts : of_host(parts, map_.host);
   };
   transfer(remotes, call.timeout, kCollectives, [&] {

@@ -11,7 +11,7 @@ namespace openreg {
 
 namespace {
 
-constexpr std::chrono::milliseconds kPollInterval(10);
+constexpr std::chrono::milliseconds kResultInterval(10);
 
 bool has_ended(const openreg_event *end, const Outcome &outcome) {
   return openreg_event_query(end) != OPENREG_NOT_READY || outcome.has_failed();
@@ -64,7 +64,7 @@ std::chrono::milliseconds WorkResults::poll() {
   }
   ended.clear();
   lock.lock();
-  return pending_.empty() ? PollingThread::kIdle : kPollInterval;
+  return pending_.empty() ? PollingThread::kIdle : kResultInterval;
 }
 
 } // namespace openreg

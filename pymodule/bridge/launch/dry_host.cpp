@@ -50,7 +50,7 @@ bool is_floating(c10::ScalarType dtype) {
   return c10::isFloatingType(dtype) || c10::isComplexType(dtype);
 }
 
-std::string describe(const c10::IValue &value) {
+std::string describe_number(const c10::IValue &value) {
   return value.isDouble() ? c10::str(value.toDouble()) : c10::str(value);
 }
 
@@ -220,7 +220,7 @@ private:
     if (is_read) {
       const auto &name = op.schema().name();
       record_unknown_read(name == "aten::_local_scalar_dense" ? "aten::item" : name.c_str(),
-                          returns_tensors_ ? "zeros" : describe(stack->back()));
+                          returns_tensors_ ? "zeros" : describe_number(stack->back()));
     }
   }
 

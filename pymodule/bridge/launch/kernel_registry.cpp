@@ -23,7 +23,7 @@ std::unordered_map<c10::OperatorName, KernelKind> &kernel_kinds() {
   return *kernel_kinds;
 }
 
-bool is_composite(const c10::OperatorHandle &op) {
+bool has_composite_kernel(const c10::OperatorHandle &op) {
   static constexpr std::array kKeys = {DispatchKey::CompositeImplicitAutograd,
                                        DispatchKey::CompositeExplicitAutograd,
                                        DispatchKey::CompositeExplicitAutogradNonFunctional};
@@ -43,7 +43,7 @@ const char *implementation_of(const c10::OperatorHandle &op) {
   if (op.hasKernelForDispatchKey(kDeviceKeys.dense)) {
     return "native";
   }
-  if (is_composite(op)) {
+  if (has_composite_kernel(op)) {
     return "composite";
   }
   return can_be_boxed(op) ? "boxed" : "refused"; // by the fallback

@@ -25,48 +25,48 @@ at::Tensor in(at::ScalarType dtype, const at::Tensor &tensor) {
   return tensor.scalar_type() == dtype ? tensor : tensor.to(dtype);
 }
 
-at::Tensor mm(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype) {
+at::Tensor mm_dtype(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype) {
   check_product_dtype(self, dtype);
   return typed<ops::mm>(in(dtype, self), in(dtype, other));
 }
 
-at::Tensor bmm(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype) {
+at::Tensor bmm_dtype(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype) {
   check_product_dtype(self, dtype);
   return typed<ops::bmm>(in(dtype, self), in(dtype, other));
 }
 
-at::Tensor addmm(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
-                 at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha) {
+at::Tensor addmm_dtype(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
+                       at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha) {
   check_product_dtype(one, dtype);
   return typed<ops::addmm>(in(dtype, self), in(dtype, one), in(dtype, other), beta, alpha);
 }
 
-at::Tensor baddbmm(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
-                   at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha) {
+at::Tensor baddbmm_dtype(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
+                         at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha) {
   check_product_dtype(one, dtype);
   return typed<ops::baddbmm>(in(dtype, self), in(dtype, one), in(dtype, other), beta, alpha);
 }
 
-at::Tensor &mm_out(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype,
-                   at::Tensor &out) {
-  return into(out, mm(self, other, dtype));
+at::Tensor &mm_dtype_out(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype,
+                         at::Tensor &out) {
+  return into(out, mm_dtype(self, other, dtype));
 }
 
-at::Tensor &bmm_out(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype,
-                    at::Tensor &out) {
-  return into(out, bmm(self, other, dtype));
+at::Tensor &bmm_dtype_out(const at::Tensor &self, const at::Tensor &other, at::ScalarType dtype,
+                          at::Tensor &out) {
+  return into(out, bmm_dtype(self, other, dtype));
 }
 
-at::Tensor &addmm_out(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
-                      at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha,
-                      at::Tensor &out) {
-  return into(out, addmm(self, one, other, dtype, beta, alpha));
+at::Tensor &addmm_dtype_out(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
+                            at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha,
+                            at::Tensor &out) {
+  return into(out, addmm_dtype(self, one, other, dtype, beta, alpha));
 }
 
-at::Tensor &baddbmm_out(const at::Tensor &self, const at::Tensor &one, const at::Tensor &other,
-                        at::ScalarType dtype, const at::Scalar &beta, const at::Scalar &alpha,
-                        at::Tensor &out) {
-  return into(out, baddbmm(self, one, other, dtype, beta, alpha));
+at::Tensor &baddbmm_dtype_out(const at::Tensor &self, const at::Tensor &one,
+                              const at::Tensor &other, at::ScalarType dtype, const at::Scalar &beta,
+                              const at::Scalar &alpha, at::Tensor &out) {
+  return into(out, baddbmm_dtype(self, one, other, dtype, beta, alpha));
 }
 
 // ---- softmax of half precision with a float32 result --------------------------------------------
@@ -106,14 +106,14 @@ bool use_library_with_tensors(const at::Tensor &, const at::Tensor &, const at::
 } // namespace
 
 OPENREG_LIBRARY_IMPL(aten, dense, library) {
-  library.impl("mm.dtype", &mm);
-  library.impl("mm.dtype_out", &mm_out);
-  library.impl("bmm.dtype", &bmm);
-  library.impl("bmm.dtype_out", &bmm_out);
-  library.impl("addmm.dtype", &addmm);
-  library.impl("addmm.dtype_out", &addmm_out);
-  library.impl("baddbmm.dtype", &baddbmm);
-  library.impl("baddbmm.dtype_out", &baddbmm_out);
+  library.impl("mm.dtype", &mm_dtype);
+  library.impl("mm.dtype_out", &mm_dtype_out);
+  library.impl("bmm.dtype", &bmm_dtype);
+  library.impl("bmm.dtype_out", &bmm_dtype_out);
+  library.impl("addmm.dtype", &addmm_dtype);
+  library.impl("addmm.dtype_out", &addmm_dtype_out);
+  library.impl("baddbmm.dtype", &baddbmm_dtype);
+  library.impl("baddbmm.dtype_out", &baddbmm_dtype_out);
   library.impl("_softmax", &softmax<ops::_softmax>);
   library.impl("_log_softmax", &softmax<ops::_log_softmax>);
   library.impl("_softmax_backward_data", &softmax_backward<ops::_softmax_backward_data>);

@@ -66,26 +66,26 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lu(const at::Tensor &matrices, bo
   return {at::empty({0}, matrices.options()), lower, factored.narrow(-2, 0, rank).triu()};
 }
 
-using Three = std::tuple<at::Tensor &, at::Tensor &, at::Tensor &>;
+using ThreeResults = std::tuple<at::Tensor &, at::Tensor &, at::Tensor &>;
 
-Three into_three(at::Tensor &one, at::Tensor &two, at::Tensor &three,
-                 const std::tuple<at::Tensor, at::Tensor, at::Tensor> &results) {
+ThreeResults into_three(at::Tensor &one, at::Tensor &two, at::Tensor &three,
+                        const std::tuple<at::Tensor, at::Tensor, at::Tensor> &results) {
   into(one, std::get<0>(results));
   into(two, std::get<1>(results));
   into(three, std::get<2>(results));
   return {one, two, three};
 }
 
-Three lu_factor_ex_out(const at::Tensor &matrices, bool pivot, bool check_errors, at::Tensor &lu,
-                       at::Tensor &pivots, at::Tensor &info) {
+ThreeResults lu_factor_ex_out(const at::Tensor &matrices, bool pivot, bool check_errors,
+                              at::Tensor &lu, at::Tensor &pivots, at::Tensor &info) {
   if (pivot) [[likely]] {
     return typed<ops::linalg_lu_factor_ex_out>(matrices, pivot, check_errors, lu, pivots, info);
   }
   return into_three(lu, pivots, info, lu_factor_ex(matrices, pivot, check_errors));
 }
 
-Three lu_out(const at::Tensor &matrices, bool pivot, at::Tensor &permutation, at::Tensor &lower,
-             at::Tensor &upper) {
+ThreeResults lu_out(const at::Tensor &matrices, bool pivot, at::Tensor &permutation,
+                    at::Tensor &lower, at::Tensor &upper) {
   if (pivot) [[likely]] {
     return typed<ops::linalg_lu_out>(matrices, pivot, permutation, lower, upper);
   }

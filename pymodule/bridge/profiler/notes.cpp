@@ -81,7 +81,7 @@ ThreadRecords &thread_records() {
 
 // ---- the tracer ---------------------------------------------------------------------------------
 
-void describe(WorkNote &note) {
+void describe_work(WorkNote &note) {
   const auto &here = thread_context();
   if (!here.operators.empty()) {
     note.correlation = here.operators.back();
@@ -110,7 +110,7 @@ void *create_note(openreg_trace_kind kind, int, int) {
   note->thread = libkineto::threadId();
   note->made_ns = now_ns();
   if (kind != OPENREG_TRACE_WAIT) {
-    describe(*note);
+    describe_work(*note);
   }
   return note.release();
 }

@@ -180,18 +180,18 @@ void set_stream(Stack &stack) {
   guard().exchangeStream(stream->stream());
 }
 
-void current_device(Stack &stack) {
+void script_current_device(Stack &stack) {
   push(stack, static_cast<int64_t>(guard().getDevice().index()));
 }
 
-void set_device(Stack &stack) {
+void script_set_device(Stack &stack) {
   const auto index = pop(stack).toInt();
   TORCH_CHECK(index >= 0, "device id must be non-negative!", index);
   guard().setDevice(device_at(index));
 }
 
 // Unlike set_device these two ignore negative indices.
-void exchange_device(Stack &stack) {
+void script_exchange_device(Stack &stack) {
   const auto index = pop(stack).toInt();
   if (index < 0) {
     push(stack, int64_t{-1});
@@ -204,7 +204,7 @@ void device_index_of(Stack &stack) {
   push(stack, static_cast<int64_t>(pop(stack).toDevice().index()));
 }
 
-void device_count(Stack &stack) {
+void script_device_count(Stack &stack) {
   push(stack, static_cast<int64_t>(guard().deviceCount()));
 }
 
@@ -212,7 +212,7 @@ void synchronize_current(Stack &) {
   guard().synchronizeDevice(guard().getDevice().index());
 }
 
-void synchronize(Stack &stack) {
+void script_synchronize(Stack &stack) {
   guard().synchronizeDevice(device_of(pop(stack)).index());
 }
 
@@ -233,15 +233,16 @@ void register_torchscript() {
                by_schema),
       Operator("cuda::default_stream.int(int? val) -> " STREAM_CLASS, default_stream, by_schema),
       Operator("cuda::set_stream(" STREAM_CLASS " stream) -> ()", set_stream, by_schema),
-      Operator("cuda::_current_device() -> int", current_device, by_schema),
-      Operator("cuda::_set_device(int val) -> ()", set_device, by_schema),
-      Operator("cuda::_exchange_device(int index) -> int", exchange_device, conservative),
-      Operator("cuda::_maybe_exchange_device(int index) -> int", exchange_device, conservative),
+      Operator("cuda::_current_device() -> int", script_current_device, by_schema),
+      Operator("cuda::_set_device(int val) -> ()", script_set_device, by_schema),
+      Operator("cuda::_exchange_device(int index) -> int", script_exchange_device, conservative),
+      Operator("cuda::_maybe_exchange_device(int index) -> int", script_exchange_device,
+               conservative),
       Operator("cuda::device_index(Device device) -> int", device_index_of, by_schema),
-      Operator("cuda::device_count() -> int", device_count, by_schema),
+      Operator("cuda::device_count() -> int", script_device_count, by_schema),
       Operator("cuda::synchronize() -> ()", synchronize_current, by_schema),
-      Operator("cuda::synchronize.device(Device? device) -> ()", synchronize, by_schema),
-      Operator("cuda::synchronize.int(int? val) -> ()", synchronize, by_schema),
+      Operator("cuda::synchronize.device(Device? device) -> ()", script_synchronize, by_schema),
+      Operator("cuda::synchronize.int(int? val) -> ()", script_synchronize, by_schema),
   });
 #undef STREAM_CLASS
 }

@@ -12,7 +12,6 @@ namespace openreg {
 namespace {
 
 constexpr int kDefaultCapacity = 2000; // PyTorch's
-constexpr double kNsPerMs = 1e6;
 
 // Sets `value` to the larger of itself and `number`; other threads may do the same.
 void raise_to(std::atomic<int64_t> &value, int64_t number) {
@@ -51,6 +50,7 @@ void FlightEntry::end(bool succeeded) {
 }
 
 double FlightEntry::duration_ms() const {
+  constexpr double kNsPerMs = 1e6;
   return static_cast<double>(completed_ns_ - started_ns_) / kNsPerMs;
 }
 

@@ -17,7 +17,7 @@ void *allocate(size_t bytes, int device, void *) {
   return address;
 }
 
-void free_memory(void *address, size_t, int, void *) {
+void free_collective_memory(void *address, size_t, int, void *) {
   check(openreg_device_free(address));
 }
 
@@ -33,7 +33,7 @@ bool ProcessGroupOccl::supportsTensorAlloc(c10::DeviceIndex device) {
 std::shared_ptr<PluggableAllocator> ProcessGroupOccl::memory_allocator() {
   TORCH_CHECK(supportsTensorAlloc(guess_device()), backend_title(),
               " mem allocator is not supported in this ", backend_title(), " version");
-  static const auto one = std::make_shared<PluggableAllocator>(&allocate, &free_memory);
+  static const auto one = std::make_shared<PluggableAllocator>(&allocate, &free_collective_memory);
   return one;
 }
 

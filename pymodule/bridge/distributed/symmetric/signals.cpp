@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kShortestPauseNs = 2'000, kLongestPauseNs = 500'000;
-constexpr auto kPollInterval = std::chrono::milliseconds(200); // checks whether the peer lives
+constexpr auto kPeerCheckInterval = std::chrono::milliseconds(200); // checks whether the peer lives
 
 std::atomic<bool> is_exiting{false};
 
@@ -33,7 +33,7 @@ SignalCas::SignalCas(void *address, uint32_t from, uint32_t to, std::string fail
 
 openreg_status SignalCas::wait(const Clock::time_point *deadline) const {
   const auto began = Clock::now();
-  auto next_check = began + kPollInterval;
+  auto next_check = began + kPeerCheckInterval;
   bool has_ended = false;
   const std::atomic_ref<uint32_t> word(*word_);
   for (int64_t pause_ns = kShortestPauseNs;; pause_ns = std::min(2 * pause_ns, kLongestPauseNs)) {
@@ -56,7 +56,7 @@ openreg_status SignalCas::wait(const Clock::time_point *deadline) const {
                           std::chrono::duration<double>(*deadline - began).count());
     }
     if (peer_.pid != 0 && now >= next_check) {
-      next_check = now + kPollInterval;
+      next_check = now + kPeerCheckInterval;
       has_ended = openreg_process_has_ended(peer_.pid, peer_.started); // then it tries once more
     }
     pause_for(pause_ns);

@@ -25,7 +25,7 @@ constexpr const char *kDocumentation =
 constexpr size_t kExabyte = 1ULL << 60; // CUDA prints no larger sizes
 
 std::mutex observers_mutex;
-std::vector<OutOfMemoryObserver> &observers() {
+std::vector<OutOfMemoryObserver> &out_of_memory_observers() {
   static auto *const all = new std::vector<OutOfMemoryObserver>(); // they may hold Python objects
   return *all;
 }
@@ -97,7 +97,7 @@ std::string describe_processes(int device, uint64_t reserved) {
 void call_observers(c10::DeviceIndex device, const openreg_out_of_memory_info &info) {
   const auto called = [] {
     const std::lock_guard guard(observers_mutex);
-    return observers();
+    return out_of_memory_observers();
   }();
   const AllocatorOverride to_host; // a kernel may be running, but the observers' allocations
                                    // belong on the host
@@ -137,7 +137,7 @@ void call_observers(c10::DeviceIndex device, const openreg_out_of_memory_info &i
 
 void attach_out_of_memory_observer(OutOfMemoryObserver observer) {
   const std::lock_guard guard(observers_mutex);
-  observers().push_back(std::move(observer));
+  out_of_memory_observers().push_back(std::move(observer));
 }
 
 void raise_out_of_memory(c10::DeviceIndex device) {

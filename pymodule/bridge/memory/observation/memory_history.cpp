@@ -51,8 +51,10 @@ int64_t now_us() {
   return c10::getTime() / kNsPerUs;
 }
 
+} // namespace
+
 // The newest events.
-class Ring {
+class HistoryRing {
 public:
   void set_room(size_t room) { room_ = std::max<size_t>(room, 1); }
 
@@ -73,8 +75,6 @@ private:
   std::deque<HistoryEvent> entries_; // may exceed room_ after that was reduced
   size_t room_ = 1;
 };
-
-} // namespace
 
 // Its lock is the innermost lock of a thread: while it is held, nothing takes another lock. The
 // destructors of stacks do. So stacks are moved into `dropped_stacks_`, and destroyed after the
@@ -194,7 +194,7 @@ public:
 
 private:
   struct Device {
-    Ring ring;
+    HistoryRing ring;
     std::unordered_map<uintptr_t, Context> blocks; // allocated, or freed and still used by a stream
     std::map<uintptr_t, Context> ranges;           // reserved
   };

@@ -38,9 +38,9 @@ Tensor expanded(const Tensor &bias, const AttentionArguments &arguments) {
 }
 
 // The seed and the offset are as the chosen kernel returns them.
-OperatorResults forward(const Tensor &query, const Tensor &key, const Tensor &value,
-                        const OptionalTensor &bias, double dropout, bool is_causal,
-                        bool return_debug_mask, std::optional<double> scale) {
+OperatorResults fused_forward(const Tensor &query, const Tensor &key, const Tensor &value,
+                              const OptionalTensor &bias, double dropout, bool is_causal,
+                              bool return_debug_mask, std::optional<double> scale) {
   const AttentionArguments arguments{query, key, value, dropout, is_causal, scale};
   if (takes_flash(arguments, bias)) {
     return operator_results(arguments, launch_flash(arguments, return_debug_mask));
@@ -56,11 +56,11 @@ OperatorResults forward(const Tensor &query, const Tensor &key, const Tensor &va
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor>
-backward(const Tensor &gradient, const Tensor &query, const Tensor &key, const Tensor &value,
-         const Tensor &bias, std::array<bool, 4> wanted, const Tensor &output,
-         const Tensor &logsumexp, const Tensor &, const Tensor &, c10::SymInt, c10::SymInt,
-         double dropout, bool is_causal, const Tensor &seed, const Tensor &offset,
-         std::optional<double> scale) {
+fused_backward(const Tensor &gradient, const Tensor &query, const Tensor &key, const Tensor &value,
+               const Tensor &bias, std::array<bool, 4> wanted, const Tensor &output,
+               const Tensor &logsumexp, const Tensor &, const Tensor &, c10::SymInt, c10::SymInt,
+               double dropout, bool is_causal, const Tensor &seed, const Tensor &offset,
+               std::optional<double> scale) {
   const AttentionArguments arguments{query, key, value, dropout, is_causal, scale};
   if (takes_flash(arguments, bias.defined() ? OptionalTensor(bias) : std::nullopt)) {
     auto [of_query, of_key, of_value] =
@@ -80,8 +80,8 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   if (in_cuda_mode()) {
     return;
   }
-  library.impl("_scaled_dot_product_fused_attention_overrideable", &forward);
-  library.impl("_scaled_dot_product_fused_attention_overrideable_backward", &backward);
+  library.impl("_scaled_dot_product_fused_attention_overrideable", &fused_forward);
+  library.impl("_scaled_dot_product_fused_attention_overrideable_backward", &fused_backward);
   // Under tracers and vmap.
   register_typed<ops::_scaled_dot_product_flash_attention_for_cpu,
                  ops::_scaled_dot_product_flash_attention_for_cpu_backward>(library);

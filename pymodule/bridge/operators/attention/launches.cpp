@@ -33,9 +33,10 @@ Tensor with_heads_inside(const Tensor &tensor) {
   return tensor.transpose(1, 2).contiguous().transpose(1, 2);
 }
 
-Five flash(const Tensor &query, const Tensor &key, const Tensor &value, double dropout,
-           bool is_causal, bool returns_weights, std::optional<double> scale, const Scalar &seed,
-           const Scalar &offset, const Scalar &seed_address, const Scalar &offset_address) {
+Five host_flash(const Tensor &query, const Tensor &key, const Tensor &value, double dropout,
+                bool is_causal, bool returns_weights, std::optional<double> scale,
+                const Scalar &seed, const Scalar &offset, const Scalar &seed_address,
+                const Scalar &offset_address) {
   const HostKernel kernel;
   const auto position = position_of(seed, offset, seed_address, offset_address);
   const Attention attention{std::nullopt, dropout, own_words(position), is_causal,
@@ -47,11 +48,11 @@ Five flash(const Tensor &query, const Tensor &key, const Tensor &value, double d
                           : at::empty({0}, query.options())};
 }
 
-Three flash_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
-                     const Tensor &value, const Tensor &output, const Tensor &logsumexp,
-                     const Tensor &, const Tensor &, int64_t, int64_t, double dropout,
-                     bool is_causal, const Tensor &rng_state, const Tensor &,
-                     std::optional<double> scale) {
+Three host_flash_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
+                          const Tensor &value, const Tensor &output, const Tensor &logsumexp,
+                          const Tensor &, const Tensor &, int64_t, int64_t, double dropout,
+                          bool is_causal, const Tensor &rng_state, const Tensor &,
+                          std::optional<double> scale) {
   const HostKernel kernel;
   const Attention attention{std::nullopt, dropout, words_of_state(dropout, rng_state), is_causal,
                             scale_of(query, scale)};
@@ -69,10 +70,11 @@ Tensor padded(const Tensor &logsumexp) {
   return result;
 }
 
-Four efficient(const Tensor &query, const Tensor &key, const Tensor &value,
-               const OptionalTensor &bias, bool returns_logsumexp, double dropout, bool is_causal,
-               std::optional<double> scale, const Scalar &seed, const Scalar &offset,
-               const Scalar &seed_address, const Scalar &offset_address) {
+Four host_efficient(const Tensor &query, const Tensor &key, const Tensor &value,
+                    const OptionalTensor &bias, bool returns_logsumexp, double dropout,
+                    bool is_causal, std::optional<double> scale, const Scalar &seed,
+                    const Scalar &offset, const Scalar &seed_address,
+                    const Scalar &offset_address) {
   const HostKernel kernel;
   const Attention attention{bias, dropout,
                             own_words(position_of(seed, offset, seed_address, offset_address)),
@@ -86,11 +88,11 @@ Four efficient(const Tensor &query, const Tensor &key, const Tensor &value,
           std::move(unused_seed), std::move(unused_offset)};
 }
 
-Four efficient_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
-                        const Tensor &value, const Tensor &bias, const Tensor &output,
-                        const Tensor &logsumexp, const Tensor &seed, const Tensor &offset,
-                        double dropout, std::array<bool, 4> wanted, bool is_causal,
-                        std::optional<double> scale) {
+Four host_efficient_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
+                             const Tensor &value, const Tensor &bias, const Tensor &output,
+                             const Tensor &logsumexp, const Tensor &seed, const Tensor &offset,
+                             double dropout, std::array<bool, 4> wanted, bool is_causal,
+                             std::optional<double> scale) {
   const HostKernel kernel;
   const Attention attention{bias.defined() ? OptionalTensor(bias) : std::nullopt, dropout,
                             words_of_position(dropout, seed, offset), is_causal,
@@ -128,10 +130,10 @@ TORCH_LIBRARY_FRAGMENT(openreg_host, library) {
 }
 
 TORCH_LIBRARY_IMPL(openreg_host, CPU, library) {
-  library.impl("_scaled_dot_product_flash_attention", &flash);
-  library.impl("_scaled_dot_product_flash_attention_backward", &flash_backward);
-  library.impl("_scaled_dot_product_efficient_attention", &efficient);
-  library.impl("_scaled_dot_product_efficient_attention_backward", &efficient_backward);
+  library.impl("_scaled_dot_product_flash_attention", &host_flash);
+  library.impl("_scaled_dot_product_flash_attention_backward", &host_flash_backward);
+  library.impl("_scaled_dot_product_efficient_attention", &host_efficient);
+  library.impl("_scaled_dot_product_efficient_attention_backward", &host_efficient_backward);
 }
 
 // ---- launches -----------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ FlashResults launch_flash(const AttentionArguments &arguments, bool returns_weig
   constexpr int64_t kWordsPerHead = 32;
   const DropoutPosition at(
       reserve_words(query, dropout, query.size(0) * query.size(1) * kWordsPerHead));
-  auto [output, logsumexp, rng_state, unused, weights] = launch_host<&flash>(
+  auto [output, logsumexp, rng_state, unused, weights] = launch_host<&host_flash>(
       "openreg_host::_scaled_dot_product_flash_attention", query, key, value, dropout, is_causal,
       returns_weights, scale, at.seed, at.offset, at.seed_address, at.offset_address);
   return {std::move(output), std::move(logsumexp), std::move(rng_state), std::move(unused),
@@ -182,10 +184,10 @@ Three launch_flash_backward(const AttentionArguments &arguments, const Tensor &g
                             const Tensor &unused) {
   check_arguments(arguments);
   const auto &[query, key, value, dropout, is_causal, scale] = arguments;
-  return launch_host<&flash_backward>("openreg_host::_scaled_dot_product_flash_attention_backward",
-                                      gradient, query, key, value, output, logsumexp, Tensor(),
-                                      Tensor(), query.size(2), key.size(2), dropout, is_causal,
-                                      rng_state, unused, scale);
+  return launch_host<&host_flash_backward>(
+      "openreg_host::_scaled_dot_product_flash_attention_backward", gradient, query, key, value,
+      output, logsumexp, Tensor(), Tensor(), query.size(2), key.size(2), dropout, is_causal,
+      rng_state, unused, scale);
 }
 
 EfficientResults launch_efficient(const AttentionArguments &arguments, const OptionalTensor &bias,
@@ -196,9 +198,9 @@ EfficientResults launch_efficient(const AttentionArguments &arguments, const Opt
       reserve_words(query, dropout, query.size(0) * query.size(1) * query.size(2) * key.size(2));
   const DropoutPosition at(position);
   auto [output, logsumexp, seed, offset] =
-      launch_host<&efficient>("openreg_host::_scaled_dot_product_efficient_attention", query, key,
-                              value, bias, returns_logsumexp, dropout, is_causal, scale, at.seed,
-                              at.offset, at.seed_address, at.offset_address);
+      launch_host<&host_efficient>("openreg_host::_scaled_dot_product_efficient_attention", query,
+                                   key, value, bias, returns_logsumexp, dropout, is_causal, scale,
+                                   at.seed, at.offset, at.seed_address, at.offset_address);
   if (!seed.defined()) {
     std::tie(seed, offset) = position_tensors(position, query);
   }
@@ -211,7 +213,7 @@ Four launch_efficient_backward(const AttentionArguments &arguments, const Tensor
                                const std::array<bool, 4> &wanted) {
   check_arguments(arguments);
   const auto &[query, key, value, dropout, is_causal, scale] = arguments;
-  return launch_host<&efficient_backward>(
+  return launch_host<&host_efficient_backward>(
       "openreg_host::_scaled_dot_product_efficient_attention_backward", gradient, query, key, value,
       bias, output, logsumexp, seed, offset, dropout, wanted, is_causal, scale);
 }

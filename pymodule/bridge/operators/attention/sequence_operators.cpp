@@ -124,13 +124,14 @@ Tensor flash_into(const Tensor &output, const Tensor &query, const Tensor &key, 
   return logsumexp;
 }
 
-Five flash_forward(const Tensor &query, const Tensor &key, const Tensor &value,
-                   const OptionalTensor &cum_seq_q, const OptionalTensor &cum_seq_k, int64_t max_q,
-                   int64_t max_k, double dropout, bool is_causal, bool returns_weights,
-                   std::optional<double> scale, OptionalInt left, OptionalInt right,
-                   const OptionalTensor &seqused_k, const OptionalTensor &block_table,
-                   const Scalar &seed, const Scalar &offset, const Scalar &seed_address,
-                   const Scalar &offset_address) {
+Five sequences_flash_forward(const Tensor &query, const Tensor &key, const Tensor &value,
+                             const OptionalTensor &cum_seq_q, const OptionalTensor &cum_seq_k,
+                             int64_t max_q, int64_t max_k, double dropout, bool is_causal,
+                             bool returns_weights, std::optional<double> scale, OptionalInt left,
+                             OptionalInt right, const OptionalTensor &seqused_k,
+                             const OptionalTensor &block_table, const Scalar &seed,
+                             const Scalar &offset, const Scalar &seed_address,
+                             const Scalar &offset_address) {
   const HostKernel kernel;
   const auto position = position_of(seed, offset, seed_address, offset_address);
   const Attention attention{std::nullopt, dropout, own_words(position), false,
@@ -159,22 +160,25 @@ Five flash_forward(const Tensor &query, const Tensor &key, const Tensor &value,
           at::zeros({}, query.options().dtype(at::kUInt64)), std::move(weights)};
 }
 
-Tensor flash_forward_into(const Tensor &output, const Tensor &query, const Tensor &key,
-                          const Tensor &value, const OptionalTensor &cum_seq_q,
-                          const OptionalTensor &cum_seq_k, int64_t, int64_t, double, bool is_causal,
-                          bool, std::optional<double> scale, OptionalInt left, OptionalInt right,
-                          const OptionalTensor &seqused_k, const OptionalTensor &block_table) {
+Tensor sequences_flash_forward_into(const Tensor &output, const Tensor &query, const Tensor &key,
+                                    const Tensor &value, const OptionalTensor &cum_seq_q,
+                                    const OptionalTensor &cum_seq_k, int64_t, int64_t, double,
+                                    bool is_causal, bool, std::optional<double> scale,
+                                    OptionalInt left, OptionalInt right,
+                                    const OptionalTensor &seqused_k,
+                                    const OptionalTensor &block_table) {
   const HostKernel kernel;
   const Attention attention{std::nullopt, 0, {0, 0}, false, scale_of(query, scale)};
   return flash_into(output, query, key, value, {cum_seq_q, cum_seq_k, seqused_k, block_table},
                     attention, flash_mask(is_causal, left, right));
 }
 
-Three flash_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
-                     const Tensor &value, const Tensor &output, const Tensor &logsumexp,
-                     const Tensor &cum_seq_q, const Tensor &cum_seq_k, int64_t, int64_t,
-                     double dropout, bool is_causal, const Tensor &rng_state, const Tensor &,
-                     std::optional<double> scale, OptionalInt left, OptionalInt right) {
+Three sequences_flash_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
+                               const Tensor &value, const Tensor &output, const Tensor &logsumexp,
+                               const Tensor &cum_seq_q, const Tensor &cum_seq_k, int64_t, int64_t,
+                               double dropout, bool is_causal, const Tensor &rng_state,
+                               const Tensor &, std::optional<double> scale, OptionalInt left,
+                               OptionalInt right) {
   const HostKernel kernel;
   const Attention attention{std::nullopt, dropout, words_of_state(dropout, rng_state), false,
                             scale_of(query, scale)};
@@ -191,13 +195,13 @@ AttentionMask efficient_mask(int64_t kind, OptionalInt window, const OptionalTen
   return {kind != 0, /*is_aligned_at_end=*/kind == 2, before, std::nullopt, bias};
 }
 
-Four efficient_forward(const Tensor &query, const Tensor &key, const Tensor &value,
-                       const OptionalTensor &bias, const OptionalTensor &query_starts,
-                       const OptionalTensor &key_starts, int64_t longest, int64_t, double dropout,
-                       int64_t mask, bool returns_logsumexp, std::optional<double> scale,
-                       const OptionalTensor &key_counts, OptionalInt window, const Scalar &seed,
-                       const Scalar &offset, const Scalar &seed_address,
-                       const Scalar &offset_address) {
+Four sequences_efficient_forward(const Tensor &query, const Tensor &key, const Tensor &value,
+                                 const OptionalTensor &bias, const OptionalTensor &query_starts,
+                                 const OptionalTensor &key_starts, int64_t longest, int64_t,
+                                 double dropout, int64_t mask, bool returns_logsumexp,
+                                 std::optional<double> scale, const OptionalTensor &key_counts,
+                                 OptionalInt window, const Scalar &seed, const Scalar &offset,
+                                 const Scalar &seed_address, const Scalar &offset_address) {
   const HostKernel kernel;
   const Attention attention{std::nullopt, dropout,
                             own_words(position_of(seed, offset, seed_address, offset_address)),
@@ -216,13 +220,14 @@ Four efficient_forward(const Tensor &query, const Tensor &key, const Tensor &val
           std::move(unused_offset)};
 }
 
-Four efficient_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
-                        const Tensor &value, const OptionalTensor &bias, const Tensor &output,
-                        const OptionalTensor &query_starts, const OptionalTensor &key_starts,
-                        int64_t, int64_t, const Tensor &logsumexp, double dropout,
-                        const Tensor &seed, const Tensor &offset, int64_t mask,
-                        bool bias_requires_grad, std::optional<double> scale, OptionalInt,
-                        OptionalInt window, bool) {
+Four sequences_efficient_backward(const Tensor &gradient, const Tensor &query, const Tensor &key,
+                                  const Tensor &value, const OptionalTensor &bias,
+                                  const Tensor &output, const OptionalTensor &query_starts,
+                                  const OptionalTensor &key_starts, int64_t, int64_t,
+                                  const Tensor &logsumexp, double dropout, const Tensor &seed,
+                                  const Tensor &offset, int64_t mask, bool bias_requires_grad,
+                                  std::optional<double> scale, OptionalInt, OptionalInt window,
+                                  bool) {
   const HostKernel kernel;
   const Attention attention{std::nullopt, dropout, words_of_position(dropout, seed, offset), false,
                             scale_of(query, scale)};
@@ -269,21 +274,22 @@ void check_flash(const Tensor &query, const Tensor &key, const Tensor &value,
               ": flash attention expects a probability from 0 to less than 1");
 }
 
-Five flash(const Tensor &query, const Tensor &key, const Tensor &value,
-           const OptionalTensor &cum_seq_q, const OptionalTensor &cum_seq_k, c10::SymInt max_q,
-           c10::SymInt max_k, double dropout, bool is_causal, bool return_debug_mask,
-           std::optional<double> scale, OptionalSymInt left, OptionalSymInt right,
-           const OptionalTensor &seqused_k, const OptionalTensor &alibi_slopes,
-           const OptionalTensor &pages, OptionalInt) {
+Five launch_sequences_flash(const Tensor &query, const Tensor &key, const Tensor &value,
+                            const OptionalTensor &cum_seq_q, const OptionalTensor &cum_seq_k,
+                            c10::SymInt max_q, c10::SymInt max_k, double dropout, bool is_causal,
+                            bool return_debug_mask, std::optional<double> scale,
+                            OptionalSymInt left, OptionalSymInt right,
+                            const OptionalTensor &seqused_k, const OptionalTensor &alibi_slopes,
+                            const OptionalTensor &pages, OptionalInt) {
   check_flash(query, key, value, cum_seq_q, cum_seq_k, alibi_slopes, pages, dropout);
   const auto count = is_given(cum_seq_q) ? cum_seq_q->numel() - 1 : query.size(0);
   constexpr int64_t kWordsPerHead = 32;
   const DropoutPosition at(reserve_words(query, dropout, count * query.size(-2) * kWordsPerHead));
-  return launch_host<&flash_forward>("openreg_host::_flash_attention_forward", query, key, value,
-                                     cum_seq_q, cum_seq_k, max_q.expect_int(), max_k.expect_int(),
-                                     dropout, is_causal, return_debug_mask, scale, to_int(left),
-                                     to_int(right), seqused_k, pages, at.seed, at.offset,
-                                     at.seed_address, at.offset_address);
+  return launch_host<&sequences_flash_forward>(
+      "openreg_host::_flash_attention_forward", query, key, value, cum_seq_q, cum_seq_k,
+      max_q.expect_int(), max_k.expect_int(), dropout, is_causal, return_debug_mask, scale,
+      to_int(left), to_int(right), seqused_k, pages, at.seed, at.offset, at.seed_address,
+      at.offset_address);
 }
 
 Tensor flash_into_output(Tensor &output, const Tensor &query, const Tensor &key,
@@ -298,7 +304,7 @@ Tensor flash_into_output(Tensor &output, const Tensor &query, const Tensor &key,
   TORCH_CHECK(output.sizes() == query.sizes() && output.scalar_type() == query.scalar_type(),
               "openreg: out is ", output.scalar_type(), output.sizes(), ": expected ",
               query.scalar_type(), query.sizes());
-  return launch_host<&flash_forward_into>(
+  return launch_host<&sequences_flash_forward_into>(
       "openreg_host::_flash_attention_forward_no_dropout_inplace",
       static_cast<const Tensor &>(output), query, key, value, cum_seq_q, cum_seq_k,
       max_q.expect_int(), max_k.expect_int(), dropout, is_causal, return_debug_mask, scale,
@@ -314,20 +320,21 @@ Three flash_gradients(const Tensor &gradient, const Tensor &query, const Tensor 
   if (!gradient.defined()) {
     return {};
   }
-  return launch_host<&flash_backward>("openreg_host::_flash_attention_backward", gradient, query,
-                                      key, value, output, logsumexp, cum_seq_q, cum_seq_k,
-                                      max_q.expect_int(), max_k.expect_int(), dropout, is_causal,
-                                      rng_state, unused, scale, to_int(left), to_int(right));
+  return launch_host<&sequences_flash_backward>(
+      "openreg_host::_flash_attention_backward", gradient, query, key, value, output, logsumexp,
+      cum_seq_q, cum_seq_k, max_q.expect_int(), max_k.expect_int(), dropout, is_causal, rng_state,
+      unused, scale, to_int(left), to_int(right));
 }
 
 // ---- the memory-efficient kernel ----------------------------------------------------------------
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt>
-efficient(const Tensor &query, const Tensor &key, const Tensor &value, const OptionalTensor &bias,
-          const OptionalTensor &cu_seqlens_q, const OptionalTensor &cu_seqlens_k,
-          OptionalSymInt max_seqlen_q, OptionalSymInt max_seqlen_k, double dropout,
-          int64_t custom_mask_type, bool compute_log_sumexp, std::optional<double> scale,
-          const OptionalTensor &seqlen_k, OptionalInt window_size) {
+launch_sequences_efficient(const Tensor &query, const Tensor &key, const Tensor &value,
+                           const OptionalTensor &bias, const OptionalTensor &cu_seqlens_q,
+                           const OptionalTensor &cu_seqlens_k, OptionalSymInt max_seqlen_q,
+                           OptionalSymInt max_seqlen_k, double dropout, int64_t custom_mask_type,
+                           bool compute_log_sumexp, std::optional<double> scale,
+                           const OptionalTensor &seqlen_k, OptionalInt window_size) {
   TORCH_CHECK(query.dim() == 4 && key.dim() == 4 && value.dim() == 4,
               "openreg: memory-efficient attention expects query, key and value of 4 dimensions, "
               "got ",
@@ -355,7 +362,7 @@ efficient(const Tensor &query, const Tensor &key, const Tensor &value, const Opt
   const auto position =
       reserve_words(query, dropout, count * query.size(2) * longest_query * longest_key);
   const DropoutPosition at(position);
-  auto [output, logsumexp, seed, offset] = launch_host<&efficient_forward>(
+  auto [output, logsumexp, seed, offset] = launch_host<&sequences_efficient_forward>(
       "openreg_host::_efficient_attention_forward", query, key, value, bias, cu_seqlens_q,
       cu_seqlens_k, longest_query, longest_key, dropout, custom_mask_type, compute_log_sumexp,
       scale, seqlen_k, window_size, at.seed, at.offset, at.seed_address, at.offset_address);
@@ -377,7 +384,7 @@ Four efficient_gradients(const Tensor &gradient, const Tensor &query, const Tens
   if (!gradient.defined()) {
     return {};
   }
-  return launch_host<&efficient_backward>(
+  return launch_host<&sequences_efficient_backward>(
       "openreg_host::_efficient_attention_backward", gradient, query, key, value, bias, output,
       cu_seqlens_q, cu_seqlens_k, max_seqlen_q.expect_int(), max_seqlen_k.expect_int(), logsumexp,
       dropout, seed, offset, custom_mask_type, bias_requires_grad, scale, num_splits_key,
@@ -418,20 +425,20 @@ TORCH_LIBRARY_FRAGMENT(openreg_host, library) {
 }
 
 TORCH_LIBRARY_IMPL(openreg_host, CPU, library) {
-  library.impl("_flash_attention_forward", &flash_forward);
-  library.impl("_flash_attention_forward_no_dropout_inplace", &flash_forward_into);
-  library.impl("_flash_attention_backward", &flash_backward);
-  library.impl("_efficient_attention_forward", &efficient_forward);
-  library.impl("_efficient_attention_backward", &efficient_backward);
+  library.impl("_flash_attention_forward", &sequences_flash_forward);
+  library.impl("_flash_attention_forward_no_dropout_inplace", &sequences_flash_forward_into);
+  library.impl("_flash_attention_backward", &sequences_flash_backward);
+  library.impl("_efficient_attention_forward", &sequences_efficient_forward);
+  library.impl("_efficient_attention_backward", &sequences_efficient_backward);
 }
 
 } // namespace
 
 OPENREG_LIBRARY_IMPL(aten, dense, library) {
-  library.impl("_flash_attention_forward", &flash);
+  library.impl("_flash_attention_forward", &launch_sequences_flash);
   library.impl("_flash_attention_forward_no_dropout_inplace", &flash_into_output);
   library.impl("_flash_attention_backward", &flash_gradients);
-  library.impl("_efficient_attention_forward", &efficient);
+  library.impl("_efficient_attention_forward", &launch_sequences_efficient);
   library.impl("_efficient_attention_backward", &efficient_gradients);
 }
 
