@@ -7,7 +7,8 @@ PyTorch's CUDA build runs without a GPU, and built-in plans.
 - ``ask.py``: `plan` and `report`, for this process.
 - ``launches.py``: gives the launches of this process their plans.
 - ``signature.py``: describes a call.
-- ``client.py``: starts the planner and asks it.
+- ``client.py``: asks the planner.
+- ``sharing.py``: starts the planner, or connects to the one of the device group.
 - ``planner.py``: the planner's program.
 - ``builtin/``: the built-in plans.
 - ``builds.py``: finds or installs the CUDA build.

@@ -1,14 +1,19 @@
 """What the planner answers, what it refuses, and how it lives and dies."""
 
+import concurrent.futures
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from torch_openreg.plans import client as client_module
 from torch_openreg.plans.client import DEFAULT_SETTINGS, Client
+from torch_openreg.plans.planner import LENGTH
 
 SORT = (
     "aten::sort",
@@ -19,6 +24,13 @@ SORT = (
 )
 # The planner cannot take these settings apart.
 ABSURD = (*SORT[:3], (1,), "h100")
+
+
+def slow(number):
+    """Return a question that takes the planner long enough to be killed meanwhile: a product."""
+    size = 4000 + number
+    matrix = ("tensor", "float64", (size, size), (size, 1), 0, 0, 8 * size * size, "h")
+    return ("aten::mm", [matrix, ("again", 0)], {}, DEFAULT_SETTINGS, "h100")
 
 
 def _wait_for(condition):
@@ -97,7 +109,7 @@ def test_nothing_takes_memory(client, ask):
     assert ask("aten::add.Tensor", "float32[1000000,250000] float32[1000000,250000]").events == (
         10**12,
     )
-    pid = client._process.process.pid
+    pid = client._planner.process
     with open(f"/proc/{pid}/statm") as file:
         resident = int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
     assert resident < 1 << 30
@@ -142,36 +154,61 @@ def test_values_that_are_read_but_do_not_decide_are_no_refusal(ask):
 
 
 @pytest.fixture
-def own_client(build):
+def own_client(build, monkeypatch):
+    """Return a client whose planner no other test shares."""
+    monkeypatch.setenv("OPENREG_GROUP", f"own-planner-{os.getpid()}")
     made = Client(["h100"])
     yield made
     made.end()
 
 
 def _kill(client):
-    client._process.process.kill()
-    client._process.process.wait()
+    os.kill(client._planner.process, signal.SIGKILL)
+    _wait_for(lambda: not _is_running(client._planner.process))
 
 
-def test_a_planner_that_dies_is_started_again(own_client, capsys):
+def _kill_at_work(monkeypatch, client):
+    """Let the planner be killed when it begins with the next question of a client."""
+    planner = client._planner
+    receive = planner._receive
+
+    def receive_and_kill(seconds):
+        message = receive(seconds)
+        if message == ("working",):
+            os.kill(planner.process, signal.SIGKILL)
+        return message
+
+    monkeypatch.setattr(planner, "_receive", receive_and_kill)
+
+
+def test_a_planner_that_dies_while_nobody_asks_is_started_again(own_client, capsys):
     assert own_client.ask(SORT) is not None
     _kill(own_client)
-    assert own_client.ask(SORT) is None
+    assert own_client.ask(SORT) is not None
+    assert own_client.counts["planner"] == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_question_that_the_planner_dies_of_is_not_asked_again(own_client, capsys, monkeypatch):
+    assert own_client.ask(SORT) is not None
+    _kill_at_work(monkeypatch, own_client)
+    assert own_client.ask(slow(1)) is None
     printed = capsys.readouterr().err
     assert printed.count("openreg: the planner ended with status -9") == 1
-    assert own_client.ask(SORT) is None  # it died of this question, as far as it knows
-    assert own_client.ask(("aten::neg", *SORT[1:])) is not None
+    assert printed.endswith(", at aten::mm. Memory plans are incomplete.\n")
+    assert own_client.ask(slow(1)) is None
+    assert own_client._planner is None
+    assert own_client.ask(SORT) is not None
     assert own_client.counts["planner"] == 2
 
 
-def test_a_planner_that_dies_again_and_again_is_given_up(own_client, capsys):
+def test_a_planner_that_dies_again_and_again_is_given_up(own_client, capsys, monkeypatch):
     for number in range(client_module.MAX_DEATHS):
-        question = ("aten::sum", [("tensor", "float32", (number,), (1,), 0, 0, 64, "")], *SORT[2:])
-        assert own_client.ask(("aten::neg", *SORT[1:])) is not None
-        _kill(own_client)
-        assert own_client.ask(question) is None
-    assert own_client.ask(("aten::neg", *SORT[1:])) is None
-    assert own_client._process is None
+        assert own_client.ask(SORT) is not None
+        _kill_at_work(monkeypatch, own_client)
+        assert own_client.ask(slow(number)) is None
+    assert own_client.ask(SORT) is None
+    assert own_client._planner is None
     assert capsys.readouterr().err.count("openreg:") == 1
 
 
@@ -191,55 +228,129 @@ def test_an_error_of_the_planner_itself_is_a_refusal(own_client):
     assert own_client.ask(SORT) is not None
 
 
-def test_the_planner_ends_with_its_parent(build):
-    code = (
-        "from torch_openreg.plans.client import Client, DEFAULT_SETTINGS\n"
-        "client = Client(['h100'])\n"
-        "client.ask(('aten::sum', [], {}, DEFAULT_SETTINGS, 'h100'))\n"
-        "print(client._process.process.pid, flush=True)\n"
-        "import os; os.read(0, 1)\n"
-    )
+# A process that asks once, prints the process number of its planner, and waits.
+ASKING = """
+import os
+from torch_openreg.plans.client import Client, DEFAULT_SETTINGS
+client = Client(['h100'])
+client.ask(('aten::sum', [], {}, DEFAULT_SETTINGS, 'h100'))
+"""
+WAITING = """
+print(client._planner.process, flush=True)
+os.read(0, 1)
+"""
+
+
+@contextlib.contextmanager
+def _asking(code=""):
+    """Run a process that has asked. Yield it, and its planner's process number."""
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        pid = int(parent.stdout.readline())
-        assert _is_running(pid)
-        parent.send_signal(signal.SIGKILL)
-    _wait_for(lambda: not _is_running(pid))
+        [sys.executable, "-c", ASKING + code + WAITING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process, int(process.stdout.readline())
+        process.kill()
 
 
-def test_the_planner_ends_although_a_forked_child_holds_its_pipes(build):
-    code = (
-        "import os, time\n"
-        "from torch_openreg.plans.client import Client, DEFAULT_SETTINGS\n"
-        "client = Client(['h100'])\n"
-        "client.ask(('aten::sum', [], {}, DEFAULT_SETTINGS, 'h100'))\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    os.read(0, 1); os._exit(0)\n"
-        "print(client._process.process.pid, flush=True)\n"
-        "os.read(0, 1)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        pid = int(parent.stdout.readline())
-        parent.send_signal(signal.SIGKILL)
-        _wait_for(lambda: not _is_running(pid))
-        parent.stdin.close()
-
-
-def test_a_forked_child_has_a_planner_of_its_own(own_client):
+def test_the_processes_of_a_group_share_a_planner(own_client):
     assert own_client.ask(SORT) is not None
-    pid = own_client._process.process.pid
+    with _asking() as (process, planner):
+        assert planner == own_client._planner.process
+        own_client.end()  # the process that started it
+        assert _is_running(planner)
+        assert own_client.ask(SORT) is not None
+        assert own_client._planner.process == planner
+    own_client.end()
+    _wait_for(lambda: not _is_running(planner))
+
+
+def test_another_group_has_another_planner(own_client, monkeypatch):
+    assert own_client.ask(SORT) is not None
+    monkeypatch.setenv("OPENREG_GROUP", f"other-planner-{os.getpid()}")
+    with _asking() as (process, planner):
+        assert planner != own_client._planner.process
+
+
+def test_the_planner_ends_after_the_last_process_was_killed(own_client):
+    with _asking() as (process, planner):
+        assert _is_running(planner)
+        process.send_signal(signal.SIGKILL)
+        _wait_for(lambda: not _is_running(planner))
+
+
+def test_the_planner_ends_although_a_forked_child_holds_the_socket(own_client):
+    fork = "if os.fork() == 0:\n    os.read(0, 1)\n    os._exit(0)\n"
+    with _asking(fork) as (process, planner):
+        process.send_signal(signal.SIGKILL)
+        _wait_for(lambda: not _is_running(planner))
+        process.stdin.close()
+
+
+def test_a_forked_child_has_a_connection_of_its_own(own_client):
+    assert own_client.ask(SORT) is not None
+    pid = own_client._planner.process
     child = os.fork()
     if child == 0:
-        is_well = own_client.ask(SORT) is not None and own_client._process.process.pid != pid
+        is_well = own_client.ask(SORT) is not None and own_client._planner.process == pid
         own_client.end()
         os._exit(0 if is_well else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert own_client.ask(SORT) is not None
-    assert own_client._process.process.pid == pid
+    assert own_client._planner.process == pid
+
+
+def test_a_question_that_waits_is_asked_again_if_the_planner_dies_of_another(
+    own_client, monkeypatch
+):
+    other = Client(["h100"])
+    assert own_client.ask(SORT) is not None
+    assert other.ask(SORT) is not None
+    planner, begun = own_client._planner, threading.Event()
+    receive = planner._receive
+
+    def receive_and_tell(seconds):
+        message = receive(seconds)
+        begun.set()
+        return message
+
+    monkeypatch.setattr(planner, "_receive", receive_and_tell)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        died_of = threads.submit(own_client.ask, slow(1))
+        assert begun.wait(60)
+        waiting = threads.submit(other.ask, SORT)
+        os.kill(planner.process, signal.SIGKILL)
+        assert died_of.result() is None
+        assert waiting.result() is not None
+    assert other.counts["planner"] == 0
+    other.end()
+
+
+def test_a_process_that_stops_in_the_middle_of_a_question_holds_nobody_up(own_client):
+    assert own_client.ask(SORT) is not None
+    with socket.socket(socket.AF_UNIX) as half:
+        half.connect(own_client._planner._socket.getpeername())
+        half.sendall(LENGTH.pack(100) + b"half")
+        assert own_client.ask(SORT) is not None
+
+
+def test_processes_that_start_together_start_one_planner(own_client):
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", ASKING + WAITING],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for _ in range(3)
+        ]
+        assert len({process.stdout.readline() for process in processes}) == 1
+        for process in processes:
+            process.kill()
 
 
 def test_the_planner_is_no_group_of_openreg_smi(own_client):
