@@ -8,7 +8,12 @@ import launch
 from harness import Table, run
 from processes import BATCH_SECONDS, Process, calls_of
 
-STEPS = (launch.tiny_mlp_step, launch.mlp_step, launch.convolutional_step)
+STEPS = (
+    launch.tiny_mlp_step,
+    launch.small_transformer_step,
+    launch.mlp_step,
+    launch.convolutional_step,
+)
 GOAL = 1.05
 
 

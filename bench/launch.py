@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from harness import Table, Work, one_thread, run
-from programs import batch, convolutions, mlp, tiny_mlp, training_step
+from programs import batch, convolutions, mlp, small_transformer, tiny_mlp, training_step
 
 OPERATORS: dict[str, Callable[[str, int], Work]] = {}
 
@@ -60,6 +60,13 @@ def large_mlp_step(device: str) -> Work:
 def tiny_mlp_step(device: str) -> Work:
     """Forward, backward and SGD of an MLP 8-16-4, batch 4."""
     return training_step(tiny_mlp().to(device), *batch(device, 4, 8, classes=4))
+
+
+def small_transformer_step(device: str) -> Work:
+    """Forward, backward and AdamW of one transformer layer, batch 4 of 16 positions."""
+    model = small_transformer().to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    return training_step(model, *batch(device, 4, 16, 64, classes=4), optimizer)
 
 
 def convolutional_step(device: str) -> Work:

@@ -11,7 +11,13 @@ from torch_openreg import sanitizer
 
 BATCH_SECONDS = 0.02
 DISABLED = "disabled"  # the request to disable the sanitizer
-STEPS = (launch.mlp_step, launch.large_mlp_step, launch.tiny_mlp_step, launch.convolutional_step)
+STEPS = (
+    launch.mlp_step,
+    launch.large_mlp_step,
+    launch.tiny_mlp_step,
+    launch.small_transformer_step,
+    launch.convolutional_step,
+)
 
 
 def make(name: str, device: str) -> Work:

@@ -51,6 +51,13 @@ class _LanguageModel(nn.Module):
         return self.head(hidden).transpose(1, 2)
 
 
+def small_transformer() -> nn.Module:
+    """Return one layer with dropout and a classifier for 16 positions, with the same weights."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    return nn.Sequential(layer, nn.Flatten(), nn.Linear(16 * 64, 4))
+
+
 def transformer() -> nn.Module:
     """Return a transformer: 4 layers, width 256, 1000 words, the same weights at each call."""
     torch.manual_seed(0)
