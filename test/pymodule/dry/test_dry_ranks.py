@@ -1,19 +1,9 @@
 """Dry runs of several ranks: all of them, and one that stands for the others."""
 
 import pytest
-from dry_run import run
+from dry_run import JOIN, run
 
 pytestmark = pytest.mark.own_processes
-
-JOIN = """
-import os
-import torch.distributed as dist
-
-rank = int(os.environ["RANK"])
-module.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl" if DEVICE == "cuda" else "occl")
-size = dist.get_world_size()
-"""
 
 
 def test_small_known_tensors_are_communicated():
