@@ -190,7 +190,7 @@ CommunicatorPtr connect_ranks(const ConnectOptions &settings) {
 } // namespace
 
 CommunicatorPtr connect(const ConnectOptions &settings) {
-  auto communicator = represents_ranks()
+  auto communicator = settings.is_represented
                           ? make_represented_communicator(settings.rank, settings.size)
                           : connect_ranks(settings);
   communicator->set_memory(settings.memory != nullptr

@@ -75,6 +75,7 @@ struct ConnectOptions {
   std::string name;            // for messages
   std::vector<int> rank_names; // rank numbers to show in messages; empty: 0 to size - 1
   std::chrono::milliseconds timeout;
+  bool is_represented = false; // one rank stands for all of them (represented_communicator.h)
   Communicator::Memory memory; // of a communicator that shares its resources; null: its own
 };
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <set>
+#include <sstream>
+#include <string>
 
 #include "tensor/known_values.h"
 
@@ -89,9 +92,17 @@ private:
 
 } // namespace
 
-bool represents_ranks() {
+bool have_absent_rank(const std::vector<int> &ranks) {
   const char *const chosen = is_dry() ? std::getenv("OPENREG_DRY_REPRESENT") : nullptr;
-  return chosen != nullptr && *chosen != '\0';
+  if (chosen == nullptr || *chosen == '\0') {
+    return false;
+  }
+  std::set<int> running;
+  std::istringstream list(chosen);
+  for (std::string rank; std::getline(list, rank, ',');) {
+    running.insert(std::atoi(rank.c_str()));
+  }
+  return !std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return running.contains(rank); });
 }
 
 CommunicatorPtr make_represented_communicator(int rank, int size) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launch/dry_host.h"
+#include "tensor/known_scope.h"
 #include "tensor/known_values.h"
 
 namespace py = pybind11;
@@ -26,12 +27,19 @@ void start(size_t known_bytes, bool routes_evenly, py::object record_read) {
   register_dry_host_kernels();
 }
 
+py::object call_in_known_scope(const py::function &function, const py::args &arguments,
+                               const py::kwargs &keywords) {
+  const KnownScope scope;
+  return function(*arguments, **keywords);
+}
+
 } // namespace
 
 void define_dry(py::module &module) {
   module.def("start_dry_run", &start);
   module.def("is_dry", &is_dry);
   module.def("is_known", &is_known);
+  module.def("call_in_known_scope", &call_in_known_scope);
 }
 
 } // namespace openreg

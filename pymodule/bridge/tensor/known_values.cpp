@@ -1,9 +1,11 @@
 #include "tensor/known_values.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "memory/allocation/host_blocks.h"
+#include "tensor/known_scope.h"
 
 namespace openreg {
 
@@ -16,6 +18,14 @@ DryRun &the_dry_run() {
   static auto *run = new DryRun();
   return *run;
 }
+
+// The dry run in a KnownScope: no kernel is too large.
+DryRun &unlimited_dry_run() {
+  static auto *run = new DryRun();
+  return *run;
+}
+
+thread_local int known_scopes = 0;
 
 // The flags of a tensor's memory; null if it is neither a block of a device nor of the host.
 uint32_t *flags_of(const at::Tensor &tensor) {
@@ -34,12 +44,22 @@ uint32_t *flags_of(const at::Tensor &tensor) {
 } // namespace
 
 void start_dry_run(DryRun dry_run) {
+  unlimited_dry_run() = dry_run;
+  unlimited_dry_run().known_bytes = SIZE_MAX / 2; // a sum with the bytes of results must not wrap
   the_dry_run() = std::move(dry_run);
   dry_run_exists.store(true, std::memory_order_relaxed);
 }
 
 const DryRun &dry_run() {
-  return the_dry_run();
+  return known_scopes > 0 ? unlimited_dry_run() : the_dry_run();
+}
+
+KnownScope::KnownScope() {
+  ++known_scopes;
+}
+
+KnownScope::~KnownScope() {
+  --known_scopes;
 }
 
 bool is_known(const at::Tensor &tensor) {

@@ -11,7 +11,7 @@ import torch
 
 from torch_openreg import _C, variables
 
-from . import host_memory, reads, report
+from . import host_memory, objects, reads, report
 
 __all__ = ["apply_variables"]
 
@@ -69,11 +69,14 @@ def _complete(rank: report.Rank) -> None:
     """Add to a report what is special in a dry run."""
     rank.is_dry = True
     rank.reads = [report.Read(*read, count) for read, count in reads.report()]
-    if os.environ.get("OPENREG_DRY_REPRESENT"):
+    running = os.environ.get("OPENREG_DRY_REPRESENT", "")
+    if running:
         rank.notes.append(
             f"Rank {rank.rank} stood for all {os.environ.get('WORLD_SIZE', '')} ranks: each other "
             "rank counted as passing the same to collectives."
         )
+    if "," in running:
+        rank.notes.append("Groups whose ranks all ran were compared, and exchanged data.")
     rank.not_modelled += _not_modelled
 
 
@@ -102,3 +105,4 @@ def apply_variables() -> None:
     record = reads.refuse if _choice("OPENREG_DRY_UNKNOWN") == "error" else reads.record
     _C.start_dry_run(_known_bytes(), _choice("OPENREG_DRY_ROUTING") == "even", record)
     host_memory.apply(record)
+    objects.apply(record)

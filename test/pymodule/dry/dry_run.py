@@ -31,6 +31,17 @@ def tell(*values):
     sys.stdout.write(f"told {{json.dumps(values)}}\\n")  # at once: ranks share the pipe
 """
 
+# Joins the ranks. After START.
+JOIN = """
+import os
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+module.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl" if DEVICE == "cuda" else "occl")
+size = dist.get_world_size()
+"""
+
 
 def own_devices():
     """Return variables with which a process shares its devices with no other test."""

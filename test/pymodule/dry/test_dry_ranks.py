@@ -1,19 +1,9 @@
 """Dry runs of several ranks: all of them, and one that stands for the others."""
 
 import pytest
-from dry_run import run
+from dry_run import JOIN, run
 
 pytestmark = pytest.mark.own_processes
-
-JOIN = """
-import os
-import torch.distributed as dist
-
-rank = int(os.environ["RANK"])
-module.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl" if DEVICE == "cuda" else "occl")
-size = dist.get_world_size()
-"""
 
 
 def test_small_known_tensors_are_communicated():
@@ -273,3 +263,30 @@ if rank == 0:
     real, _ = run(program, "--ranks=4", dry=False)
     assert one == all_
     assert one == real
+
+
+@pytest.mark.parametrize(
+    ("are_joined", "message"),
+    [
+        (False, "did not join the group within 4 s"),
+        (True, "did not reach all_reduce #2 (sum, float32, 1048576 elements) of group"),
+    ],
+)
+def test_a_rank_that_calls_another_group_is_found(are_joined, message):
+    _, result = run(
+        JOIN
+        + f"""
+import datetime
+
+timeout = datetime.timedelta(seconds={15 if are_joined else 4})
+groups = [dist.new_group([0, 1], timeout=timeout) for _ in range(2)]
+for group in groups if {are_joined} else ():
+    dist.all_reduce(torch.zeros(1, device=DEVICE), group=group)
+dist.all_reduce(torch.zeros(1 << 20, device=DEVICE), group=groups[rank])
+module.synchronize()
+""",
+        "--ranks=2",
+        check=False,
+    )
+    assert result.returncode != 0
+    assert message in result.stderr

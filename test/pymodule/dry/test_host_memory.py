@@ -1,13 +1,8 @@
 """In a dry run tensors of model size on the host take no memory, and integers stay true."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 import torch
 from dry_run import run
-from torch_openreg.dry.checkpoint import write_stand_in
 
 from device import DEVICE
 
@@ -160,35 +155,6 @@ def test_unknown_values_can_be_refused():
     _, result = run("torch.rand(1000, 1000).sum().item()", "--unknown=error", check=False)
     assert result.returncode == 1
     assert "aten::item reads a value that the dry run did not compute" in result.stderr
-
-
-def test_a_stand_in_for_a_checkpoint_has_its_tensors_and_no_values(tmp_path):
-    path = tmp_path / "model.safetensors"
-    tensors = {
-        "large": torch.empty(1 << 30, 2, device="meta", dtype=torch.bfloat16),
-        "small": torch.empty((), device="meta", dtype=torch.int64),
-    }
-    assert write_stand_in(path, tensors.items()) == (4 << 30) + 8
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    assert header.pop("__metadata__") == {"format": "pt"}
-    assert header == {
-        "large": {"dtype": "BF16", "shape": [1 << 30, 2], "data_offsets": [0, 4 << 30]},
-        "small": {"dtype": "I64", "shape": [], "data_offsets": [4 << 30, (4 << 30) + 8]},
-    }
-    assert length % 8 == 0
-    assert path.stat().st_size == 8 + length + (4 << 30) + 8
-    assert path.stat().st_blocks * 512 < 1 << 20
-    with pytest.raises(FileExistsError):
-        write_stand_in(path, tensors.items())
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    words = [sys.executable, "-m", "torch_openreg.dry.checkpoint", str(tmp_path)]
-    result = subprocess.run(words, capture_output=True, text=True)
-    assert result.returncode == 1
-    assert result.stderr == f"{tmp_path}: expected a folder with config.json\n"
 
 
 def test_parameters_that_fsdp_keeps_on_the_host_take_no_memory_of_the_machine():

@@ -119,6 +119,29 @@ def test_steps_are_those_of_the_optimizer(training):
     assert device.steps[1].requests == device.steps[2].requests
 
 
+def test_an_optimizer_that_steps_in_parts_makes_one_step(reported):
+    """DeepSpeed sets the parameters of an optimizer before each call."""
+    program = (
+        PRELUDE
+        + """
+model = Model().to(DEVICE)
+optimizer = torch.optim.AdamW(model.parameters())
+group = optimizer.param_groups[0]
+parameters = group["params"]
+for _ in range(2):
+    model(torch.ones(512, 256, device=DEVICE)).square().mean().backward()
+    for part in (parameters[:4], parameters[4:8], parameters[8:]):
+        group["params"] = part
+        optimizer.step()
+    group["params"] = parameters
+    optimizer.zero_grad()
+"""
+    )
+    report, _ = reported(program)
+    (device,) = report.ranks[0].devices
+    assert [step.number for step in device.steps] == [1, 2]
+
+
 def test_the_series_has_the_peaks(training):
     _, device, (allocated, reserved) = training
     assert max(point.allocated for point in device.series) == allocated

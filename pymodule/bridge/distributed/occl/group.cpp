@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "distributed/flight_watch.h"
+#include "distributed/represented_communicator.h"
 #include "streams/inline_guard.h"
 
 namespace openreg {
@@ -58,6 +59,10 @@ ProcessGroupOccl::ProcessGroupOccl(StorePtr store, int rank, int size,
                     " is only supported with GPUs, no GPUs found!");
   setGroupUid(options_->group_name);
   c10d::getGlobalRankStartAndStride(options_->global_ranks_in_group, rank_start_, rank_stride_);
+  auto ranks = all_ranks(size_);
+  std::transform(ranks.begin(), ranks.end(), ranks.begin(),
+                 [this](int rank) { return global_rank(rank); });
+  is_represented_ = have_absent_rank(ranks);
   init();
 }
 
@@ -88,6 +93,7 @@ CommunicatorPtr ProcessGroupOccl::join(std::string key, std::vector<int> ranks,
   std::transform(ranks.begin(), ranks.end(), std::back_inserter(settings.rank_names),
                  [this](int rank) { return global_rank(rank); });
   settings.timeout = options_->timeout;
+  settings.is_represented = is_represented_;
   if (const auto shared = shared_memory_.find(device); shared != shared_memory_.end()) {
     settings.memory = shared->second;
   }

@@ -298,7 +298,8 @@ private:
   const std::shared_ptr<EphemeralTimeout> ephemeral_timeout_ = std::make_shared<EphemeralTimeout>();
   std::unique_ptr<MemPool> pool_; // for allocateTensor()
   int communicator_count_ = 0;
-  bool is_eager_ = false; // the communicator was created before the first call
+  bool is_represented_ = false; // a dry run in which not all of its ranks run
+  bool is_eager_ = false;       // the communicator was created before the first call
   bool is_coalescing_ = false;
   std::optional<Request> coalesced_;
   std::atomic<bool> is_timed_;

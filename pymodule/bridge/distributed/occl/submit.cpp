@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "launch/policy.h"
-#include "distributed/represented_communicator.h"
 #include "streams/inline_guard.h"
 #include "tensor/known_values.h"
 
@@ -244,7 +243,7 @@ ProcessGroupOccl::WorkPtr ProcessGroupOccl::queue(Request request, StackPtr stac
   request.timeout += extra.time;
   if (is_dry() && skip_data(request.is_coalesced ? request.reads : request.inputs,
                             request.is_coalesced ? request.writes : request.outputs, request.copies,
-                            /*receives_nothing=*/represents_ranks() && !request.messages.empty()))
+                            /*receives_nothing=*/is_represented_ && !request.messages.empty()))
       [[unlikely]] {
     for (auto &collective : request.collectives) {
       collective.call.only_checks = true;

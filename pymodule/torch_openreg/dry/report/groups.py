@@ -37,7 +37,8 @@ class Groups:
     def of(self, index: int) -> str:
         """Return the group of an allocation, by its event."""
         label = self._recorder.labels.get(index)
-        if label is not None and label.group != "parameters":
+        # FSDP2 makes gathered parameters those of a module for a while.
+        if label is not None and (label.group != "parameters" or label.is_trained):
             return label.group
         event = self._log.events[index]
         if event.stack and communicates(event.stack):

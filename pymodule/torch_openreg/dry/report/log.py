@@ -141,10 +141,16 @@ _COMMUNICATION: dict[str, tuple[str, ...] | None] = {
 }
 
 
+# Functions of FSDP2 that allocate a rank's own part of a parameter.
+_SHARDING = ("_init_sharded_param", "reset_sharded_param")
+
+
 @cache
 def communicates(stack: int) -> bool:
     """Return whether a stack allocates memory for communication."""
     for frame in _inner_torch_frames(stack):
+        if frame.function in _SHARDING:
+            return False
         functions = _COMMUNICATION.get(frame.file, ())
         if functions is None or frame.function in functions:
             return True

@@ -91,6 +91,8 @@ class Modules:
                 if parameter is None:
                     continue
                 yield "parameters", f"{path}.{name}", parameter
+                if (part := getattr(parameter, "ds_tensor", None)) is not None:  # of DeepSpeed
+                    yield "parameters", f"{path}.{name}", part
                 if (gradient := parameter.grad if parameter.is_leaf else None) is not None:
                     yield "gradients", f"{path}.{name}", gradient
             for name, buffer in list(module._buffers.items()):

@@ -36,6 +36,7 @@ class Label(NamedTuple):
 
     group: str
     name: str
+    is_trained: bool = False  # a parameter of an optimizer
 
 
 @dataclass
@@ -98,23 +99,23 @@ class Recorder:
         try:
             labels: list[Label] = []
             addresses: list[int] = []
-            for group, name, value in self._tensors():
+            for label, value in self._tensors():
                 for address in storages_of(value):
-                    labels.append(Label(group, name))
+                    labels.append(label)
                     addresses.append(address)
             for event, label in zip(_C.allocations_at(addresses), labels, strict=True):
-                if event >= 0:
-                    self.labels.setdefault(event, label)
+                if event >= 0 and (event not in self.labels or label.is_trained):
+                    self.labels[event] = label
             self._note_groups()
         finally:
             self._is_labelling = False
 
-    def _tensors(self) -> Iterator[tuple[str, str, Any]]:
-        """Yield the group, the name and the value of everything that has a label."""
+    def _tensors(self) -> Iterator[tuple[Label, Any]]:
+        """Yield the label and the value of everything that has one."""
         names: dict[int, str] = {}
         for group, name, tensor in self._modules.tensors():
             names.setdefault(id(tensor), name)
-            yield group, name, tensor
+            yield Label(group, name), tensor
         for ref in list(self._optimizers.values()):
             if (optimizer := ref()) is not None:
                 yield from self._tensors_of(optimizer, names)
@@ -122,19 +123,19 @@ class Recorder:
     @staticmethod
     def _tensors_of(
         optimizer: torch.optim.Optimizer, names: dict[int, str]
-    ) -> Iterator[tuple[str, str, Any]]:
+    ) -> Iterator[tuple[Label, Any]]:
         kind = type(optimizer).__name__
         for group in optimizer.param_groups:
             for index, parameter in enumerate(group["params"]):
-                if id(parameter) not in names:
-                    names[id(parameter)] = name = f"{kind}.params.{index}"
-                    yield "parameters", name, parameter
-                    if parameter.is_leaf and parameter.grad is not None:
-                        yield "gradients", name, parameter.grad
+                is_known = id(parameter) in names
+                name = names.setdefault(id(parameter), f"{kind}.params.{index}")
+                yield Label("parameters", name, is_trained=True), parameter
+                if not is_known and parameter.is_leaf and parameter.grad is not None:
+                    yield Label("gradients", name), parameter.grad
         for parameter, state in list(optimizer.state.items()):
             name = names.get(id(parameter), kind)
             for key, value in list(state.items()) if isinstance(state, dict) else [("", state)]:
-                yield "optimizer state", f"{name} {key}".rstrip(), value
+                yield Label("optimizer state", f"{name} {key}".rstrip()), value
 
     def _note_groups(self) -> None:
         if torch.distributed.is_available() and torch.distributed.is_initialized():

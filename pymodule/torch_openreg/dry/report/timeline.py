@@ -1,6 +1,6 @@
 """The order of a run: its steps and phases, and where in the program an event happened."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 
 from .log import IN_BACKWARD, Event, Log, line_of
@@ -40,22 +40,29 @@ class Timeline:
         self._log, self._calls = log, recorder.module_calls
         self.backwards = Spans(recorder.backwards)
         self.optimizer_steps = Spans([span for _, span in recorder.optimizer_steps])
-        self.step_ends = self._step_ends(recorder)
         outermost = [call for call in self._calls[1:] if call.outer == 0]
         self._first_call = min((call.begin for call in outermost), default=1 << 62)
-        self._last_activity = max(
-            (span.begin for span in (*outermost, *recorder.backwards)), default=-1
-        )
+        # Where forwards and backwards begin.
+        self._activity = sorted(span.begin for span in (*outermost, *recorder.backwards))
+        self._last_activity = self._activity[-1] if self._activity else -1
+        self.step_ends = self._step_ends(recorder)
         # The first allocation of each thread and number of autograd's sequence; made on first use.
         self._forwards: dict[tuple[int, int], int] | None = None
         self._threads: list[int] = []
 
-    @staticmethod
-    def _step_ends(recorder: Recorder) -> list[int]:
+    def _step_ends(self, recorder: Recorder) -> list[int]:
         """Return where each step ends: where the optimizer that steps most often has stepped."""
-        ended = [
-            (owner, span.end) for owner, span in recorder.optimizer_steps if span.end is not None
-        ]
+        ended: list[tuple[int, int]] = []
+        latest: dict[int, int] = {}  # the index of each optimizer's last step
+        for owner, span in recorder.optimizer_steps:
+            if span.end is None:
+                continue
+            index = latest.get(owner)
+            if index is not None and self._continues(ended[index][1], span.begin):
+                ended[index] = (owner, span.end)
+            else:
+                latest[owner] = len(ended)
+                ended.append((owner, span.end))
         if not ended:
             return []
         most = max(Counter(owner for owner, _ in ended).values())
@@ -63,6 +70,16 @@ class Timeline:
         # Of several optimizers that step equally often, the last one ends the step.
         owner = next(owner for owner, _ in reversed(ended) if counts[owner] == most)
         return [end for each, end in ended if each == owner]
+
+    def _continues(self, end: int, begin: int) -> bool:
+        """Return whether a step of an optimizer goes on with another part of the parameters.
+
+        DeepSpeed calls an optimizer several times between two forwards.
+        """
+        index = bisect_left(self._activity, end)
+        return bool(self._activity) and (
+            index == len(self._activity) or self._activity[index] > begin
+        )
 
     @property
     def steps(self) -> int:
