@@ -246,7 +246,8 @@ bool ByDtype::Rule::run(torch::jit::Stack *stack) const {
   if (row == widened_.end()) {
     return false;
   }
-  if (is_dry()) [[unlikely]] { // a kernel that does not run makes no copies
+  // A kernel that does not run makes no copies. Those of sparse tensors always run.
+  if (is_dry() && keys_.has(kDeviceKeys.dense)) [[unlikely]] {
     KernelAccesses accesses;
     accesses.read_all(torch::jit::last(*stack, count));
     if (accesses.are_skipped()) {
