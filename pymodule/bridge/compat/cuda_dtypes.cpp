@@ -127,6 +127,29 @@ constexpr std::array kWidened = {
 
 static_assert(std::ranges::is_sorted(kWidened, {}, &WidenedRow::name));
 
+// ---- what the CPU lacks for sparse tensors ------------------------------------------------------
+
+// The operands of a binary operator.
+bool are_sparse(Arguments arguments) {
+  return arguments[0].toTensor().is_sparse() && arguments[1].isTensor() &&
+         arguments[1].toTensor().is_sparse();
+}
+
+constexpr std::array kWidenedCoo = {
+    WidenedRow{"aten::_sparse_sparse_matmul", kHalfs},
+    WidenedRow{"aten::add", kHalfs, ComputedIn::kWider, nullptr, &are_sparse},
+    WidenedRow{"aten::mul", kBools, ComputedIn::kBytes, nullptr, &are_sparse},
+    WidenedRow{"aten::sub", kHalfs, ComputedIn::kWider, nullptr, &are_sparse},
+};
+
+constexpr std::array kWidenedCsr = {
+    WidenedRow{"aten::addmm", kHalfs},
+    WidenedRow{"aten::mm", kHalfs},
+};
+
+static_assert(std::ranges::is_sorted(kWidenedCoo, {}, &WidenedRow::name));
+static_assert(std::ranges::is_sorted(kWidenedCsr, {}, &WidenedRow::name));
+
 // ---- what CUDA lacks ----------------------------------------------------------------------------
 
 std::string_view reduction(Arguments arguments) { // scatter_reduce
@@ -191,8 +214,14 @@ template <class Table> auto rows_of(const Table &table, std::string_view name) {
 
 } // namespace
 
-std::span<const WidenedRow> widened_rows(std::string_view name) {
-  return rows_of(kWidened, name);
+std::span<const WidenedRow> widened_rows(std::string_view name, c10::DispatchKey key) {
+  std::span<const WidenedRow> rows;
+  if (key == kDeviceKeys.sparse) {
+    rows = rows_of(kWidenedCoo, name);
+  } else if (key == kDeviceKeys.sparse_csr) {
+    rows = rows_of(kWidenedCsr, name);
+  }
+  return rows.empty() ? rows_of(kWidened, name) : rows;
 }
 
 std::span<const RefusedRow> refused_rows(std::string_view name) {
@@ -201,6 +230,12 @@ std::span<const RefusedRow> refused_rows(std::string_view name) {
 
 void append_dtype_rows(std::vector<std::string_view> &names) {
   for (const auto &row : kWidened) {
+    names.push_back(row.name);
+  }
+  for (const auto &row : kWidenedCoo) {
+    names.push_back(row.name);
+  }
+  for (const auto &row : kWidenedCsr) {
     names.push_back(row.name);
   }
   for (const auto &row : kRefused) {

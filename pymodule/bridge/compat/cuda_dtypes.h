@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/device_type.h"
 #include "core/dtypes.h"
 
 namespace openreg {
@@ -31,7 +32,8 @@ struct WidenedRow {
   std::string_view name; // the operator, all overloads
   Dtypes dtypes;
   ComputedIn in = ComputedIn::kWider;
-  void (*check)(Arguments arguments) = nullptr; // raises CUDA's errors for these dtypes
+  void (*check)(Arguments arguments) = nullptr;   // raises CUDA's errors for these dtypes
+  bool (*applies)(Arguments arguments) = nullptr; // nullptr: for all arguments
 };
 
 struct RefusedRow {
@@ -42,8 +44,10 @@ struct RefusedRow {
 };
 
 // Returns an operator's rows. Most operators have none. An in-place operator has the rows of its
-// functional form.
-std::span<const WidenedRow> widened_rows(std::string_view name);
+// functional form. `key`: the dispatch key under which it is launched. Sparse layouts have more
+// rows.
+std::span<const WidenedRow> widened_rows(std::string_view name,
+                                         c10::DispatchKey key = kDeviceKeys.dense);
 std::span<const RefusedRow> refused_rows(std::string_view name);
 
 // Appends the name of each row.

@@ -22,10 +22,6 @@ bool reduces(Arguments arguments) { // nll_loss2d: without a reduction it adds n
 
 constexpr int64_t kModeMax = 2; // embedding_bag's mode "max"
 
-bool takes_maximum(Arguments arguments) { // _embedding_bag_backward
-  return arguments[8].toInt() == kModeMax;
-}
-
 bool takes_dense_maximum(Arguments arguments) { // _embedding_bag_dense_backward
   return arguments[7].toInt() == kModeMax;
 }
@@ -44,11 +40,10 @@ bool scatters_products(Arguments arguments) { // scatter_reduce
 
 // Sorted by name. Other places alert for the remaining operators: the CPU's kernels for
 // max_unpool2d and max_unpool3d, operators/network.cpp for _adaptive_avg_pool2d_backward,
-// operators/dtypes.cpp for histc.
-constexpr std::array<Nondeterministic, 34> kTable = {{
+// operators/dtypes.cpp for histc, operators/embedding.cpp for _embedding_bag_backward.
+constexpr std::array<Nondeterministic, 33> kTable = {{
     {"aten::_adaptive_avg_pool3d_backward", kAny, "adaptive_avg_pool3d_backward_cuda"},
     {"aten::_ctc_loss_backward", kAny, "ctc_loss_backward_gpu"},
-    {"aten::_embedding_bag_backward", kAny, "embedding_bag_backward_cuda_max", &takes_maximum},
     {"aten::_embedding_bag_dense_backward", kAny, "embedding_bag_backward_cuda_max",
      &takes_dense_maximum},
     {"aten::_upsample_bicubic2d_aa_backward", kAny, "upsample_bicubic2d_aa_backward_out_cuda"},

@@ -27,6 +27,8 @@ constexpr std::array<std::string_view, 4> kAbsentOnCuda = {
     "aten::_histogramdd_bin_edges", "aten::_histogramdd_from_bin_cts",
     "aten::_histogramdd_from_bin_tensors", "aten::histogram"};
 
+constexpr std::array<std::string_view, 2> kTakesLastScalar = {"aten::addcmul", "aten::addcmul_"};
+
 constexpr std::string_view kAnyOverload = "*";
 
 struct Row {
@@ -108,6 +110,10 @@ HostArguments host_arguments(std::string_view name, std::string_view overload) {
              : HostArguments::kNothing;
 }
 
+bool refuses_host_scalar(std::string_view name, size_t argument) {
+  return argument < 2 && std::ranges::count(kTakesLastScalar, name) > 0;
+}
+
 std::vector<std::string_view> operators_known_by_name() {
   std::vector<std::string_view> names = {kIndex, kChooseAttention, kPackSequence, kHistogram,
                                          kCountValues};
@@ -115,6 +121,7 @@ std::vector<std::string_view> operators_known_by_name() {
   names.insert(names.end(), kOverwriting.begin(), kOverwriting.end());
   names.insert(names.end(), kAbsentOnCuda.begin(), kAbsentOnCuda.end());
   names.insert(names.end(), kCopies.begin(), kCopies.end());
+  names.insert(names.end(), kTakesLastScalar.begin(), kTakesLastScalar.end());
   for (const auto &row : kHostArguments) {
     names.push_back(row.name);
   }

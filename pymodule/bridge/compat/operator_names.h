@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +42,10 @@ enum class HostArguments {
 
 // Looks only at the name. Operators that are tagged pointwise take scalars as well.
 HostArguments host_arguments(std::string_view name, std::string_view overload);
+
+// Whether CUDA's kernel of an operator refuses CPU tensors without dimensions in the argument of
+// this index, although it takes them in another: addcmul.
+bool refuses_host_scalar(std::string_view name, size_t argument);
 
 // Composites that fail on device tensors, because they check the device or call CPU kernels
 // directly. Boxed launches run them on twins.

@@ -19,6 +19,16 @@ HostArguments host_arguments_of(std::string_view name, std::string_view overload
              : takes;
 }
 
+// CUDA's words.
+[[noreturn]] void refuse_host_scalar(const c10::FunctionSchema &schema, size_t argument) {
+  const auto &arguments = schema.arguments();
+  TORCH_CHECK(false, "CPU Scalar support for ", arguments[argument].name(),
+              " argument is not supported when calling addcmul on ", platform_name(), " tensors.",
+              argument == 0 ? ""
+                            : " However, CPU Scalar support for tensor2 is supported, please swap "
+                              "your tensor1 and tensor2 terms.");
+}
+
 } // namespace
 
 constinit thread_local const char *last_launch = "";
@@ -30,10 +40,14 @@ const char *captured_name() {
 void ArgumentDevices::check_host_tensor(const at::Tensor &tensor) {
   const auto op = c10::Dispatcher::singleton().findSchema({name_, overload_});
   const auto takes = host_arguments_of(name_, overload_, op);
+  const auto argument = static_cast<size_t>(position_ / kArgument);
   // The first tensor decides where the operator runs, so only later ones may be on the host.
   const bool is_allowed =
       tensor.is_cpu() && ((takes == HostArguments::kTensors && index_ >= 0) ||
                           (takes == HostArguments::kScalars && tensor.dim() == 0));
+  if (is_allowed && refuses_host_scalar(name_, argument)) {
+    refuse_host_scalar(op->schema(), argument);
+  }
   if (!is_allowed && !misplaced_.has_value()) {
     misplaced_ = tensor.device();
     misplaced_position_ = position_;

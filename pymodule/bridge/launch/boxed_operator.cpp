@@ -144,6 +144,7 @@ void BoxedOperator::substitute_arguments(Call &call) const {
   const auto arguments = call.stack->end() - static_cast<std::ptrdiff_t>(written_.size());
   ArgumentDevices devices(name_.c_str(), overload_.c_str());
   int named_device = -1;
+  bool names_host = false;
   for (size_t i = 0; i < written_.size(); ++i) {
     auto &value = arguments[static_cast<std::ptrdiff_t>(i)];
     const bool written = written_[i];
@@ -170,7 +171,9 @@ void BoxedOperator::substitute_arguments(Call &call) const {
     } else {
       devices.skip();
     }
-    if (value.isDevice() && value.toDevice().type() == kDeviceType) {
+    if (value.isDevice() && value.toDevice().is_cpu()) {
+      names_host = true;
+    } else if (value.isDevice() && value.toDevice().type() == kDeviceType) {
       named_device =
           value.toDevice().has_index() ? value.toDevice().index() : openreg_device_current();
       value = c10::Device(c10::DeviceType::CPU);
@@ -183,6 +186,11 @@ void BoxedOperator::substitute_arguments(Call &call) const {
     return;
   }
   call.device = named_device >= 0 ? static_cast<c10::DeviceIndex>(named_device) : devices.index();
+  if (names_host && !is_dense_ && !call.substituted.empty()) {
+    call.device = -1; // such as empty_like of a sparse tensor, with device="cpu"
+    call.placement = Placement::all();
+    return;
+  }
   call.placement =
       is_dense_ ? devices.placement(traits_, fresh_results_) : std::optional(Placement::all());
   if (!can_queue_ && !call.placement.has_value()) { // such an operator has no plans
@@ -321,6 +329,9 @@ void BoxedOperator::run_inline(Call &call, OutputPlans::Key key,
     run_and_learn(call, std::move(key), plan != nullptr, blocks);
   }
   write_back_all(call.substituted, call.device);
+  if (call.device < 0 && !is_copy_) {
+    return; // the results stay on the host
+  }
   return_results(call.stack, op_.schema().returns().size(), host_result_, call.substituted,
                  call.device);
 }

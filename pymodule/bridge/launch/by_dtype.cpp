@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/resize_as_sparse.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
@@ -75,6 +76,11 @@ bool has_no_elements(const IValue &argument) {
   return argument.isTensor() && argument.toTensor().defined() && argument.toTensor().numel() == 0;
 }
 
+bool is_strided(const IValue &argument) {
+  return argument.isTensor() && argument.toTensor().defined() &&
+         argument.toTensor().layout() == c10::kStrided;
+}
+
 bool is_number(c10::TypePtr type) {
   if (const auto optional = type->cast<c10::OptionalType>()) {
     type = optional->getElementType();
@@ -82,8 +88,10 @@ bool is_number(c10::TypePtr type) {
   return type->kind() == c10::TypeKind::NumberType;
 }
 
-template <class Rows> auto find_row(Rows rows, ScalarType dtype) {
-  return std::ranges::find_if(rows, [&](const auto &row) { return row.dtypes.contains(dtype); });
+auto find_row(std::span<const WidenedRow> rows, ScalarType dtype, Arguments arguments) {
+  return std::ranges::find_if(rows, [&](const WidenedRow &row) {
+    return row.dtypes.contains(dtype) && (row.applies == nullptr || row.applies(arguments));
+  });
 }
 
 } // namespace
@@ -144,7 +152,11 @@ public:
   void narrow(std::span<IValue> results) {
     for (auto &[tensor, wide] : written_) {
       if (!tensor.sizes().equals(wide.sizes())) {
-        tensor.resize_(wide.sizes());
+        if (tensor.layout() == c10::kStrided) {
+          tensor.resize_(wide.sizes());
+        } else {
+          at::resize_as_sparse_(tensor, wide);
+        }
       }
       tensor.copy_(wide);
     }
@@ -160,7 +172,7 @@ private:
   void check_overlap(std::span<const IValue> arguments) const {
     for (size_t i = 0; i < arguments.size(); ++i) {
       for (const auto &other : arguments) {
-        if (rule_.arguments_[i].is_written && other.isTensor() && other.toTensor().defined()) {
+        if (rule_.arguments_[i].is_written && is_strided(arguments[i]) && is_strided(other)) {
           at::assert_no_partial_overlap(arguments[i].toTensor(), other.toTensor());
         }
       }
@@ -175,8 +187,11 @@ private:
     if (!rule_.arguments_[argument].is_written) {
       return tensor.to(dtype);
     }
-    at::assert_no_internal_overlap(tensor);
-    auto wide = rule_.arguments_[argument].is_out
+    if (tensor.layout() == c10::kStrided) {
+      at::assert_no_internal_overlap(tensor);
+    }
+    // A sparse one keeps its indices.
+    auto wide = rule_.arguments_[argument].is_out && tensor.layout() == c10::kStrided
                     ? at::empty(tensor.sizes(), tensor.options().dtype(dtype))
                     : tensor.to(dtype);
     written_.emplace_back(tensor, wide);
@@ -199,7 +214,7 @@ private:
 };
 
 ByDtype::Rule::Rule(const c10::OperatorHandle &op, c10::DispatchKey key)
-    : op_(op), keys_(key), widened_(widened_rows(op.schema().name())),
+    : op_(op), keys_(key), widened_(widened_rows(op.schema().name(), key)),
       refused_(refused_rows(op.schema().name())), is_pointwise_(op.hasTag(at::Tag::pointwise)) {
   const auto &arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -227,11 +242,12 @@ bool ByDtype::Rule::run(torch::jit::Stack *stack) const {
   const auto count = arguments_.size();
   const auto dtype = dtype_of(torch::jit::last(*stack, count));
   refuse(torch::jit::last(*stack, count), dtype);
-  const auto row = find_row(widened_, dtype);
+  const auto row = find_row(widened_, dtype, torch::jit::last(*stack, count));
   if (row == widened_.end()) {
     return false;
   }
-  if (is_dry()) [[unlikely]] { // a kernel that does not run makes no copies
+  // A kernel that does not run makes no copies. Those of sparse tensors always run.
+  if (is_dry() && keys_.has(kDeviceKeys.dense)) [[unlikely]] {
     KernelAccesses accesses;
     accesses.read_all(torch::jit::last(*stack, count));
     if (accesses.are_skipped()) {

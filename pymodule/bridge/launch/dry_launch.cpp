@@ -12,6 +12,7 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "compat/operator_names.h"
@@ -43,6 +44,11 @@ at::Tensor even_counts(int64_t count, int64_t bins, at::ScalarType dtype) {
   return counts.to(dtype);
 }
 
+// Whether an operator makes a sparse tensor of a dense one, with as many elements as are not zero.
+bool makes_sparse(std::string_view name) {
+  return name.starts_with("aten::_to_sparse");
+}
+
 void mark_written_unknown(c10::ArrayRef<Substituted> substituted) {
   for (const auto &each : substituted) {
     if (each.written) {
@@ -62,7 +68,7 @@ std::string describe(const c10::IValue &value) {
 } // namespace
 
 bool BoxedOperator::needs_values(const Call &call) const {
-  return needs_values_ || has_mask_index(call) ||
+  return needs_values_ || has_mask_index(call) || makes_sparse(name_) ||
          (dry_run().routes_evenly && !bins_argument(name_).empty());
 }
 

@@ -1,5 +1,6 @@
 // Overloads that PyTorch has for CUDA but not for the CPU: results of another dtype than the
-// arguments', computed in the wider dtype and rounded once, and queries about CUDA's libraries.
+// arguments', computed in the wider dtype and rounded once, and queries about CUDA's libraries. And
+// the product of integers, for which CUDA's library has more conditions than the CPU's kernel.
 
 #include <ATen/Operators.h>
 
@@ -69,6 +70,49 @@ at::Tensor &baddbmm_dtype_out(const at::Tensor &self, const at::Tensor &one,
   return into(out, baddbmm_dtype(self, one, other, dtype, beta, alpha));
 }
 
+// ---- products of 8-bit integers -----------------------------------------------------------------
+
+// CUDA's checks, in its words.
+void check_int_mm(const at::Tensor &self, const at::Tensor &other) {
+  TORCH_CHECK(self.dim() == 2, "Expected self to be of dimension 2 but got ", self.dim());
+  TORCH_CHECK(other.dim() == 2, "Expected mat2 to be of dimension 2 but got ", other.dim());
+  const auto rows = self.size(0), inner = self.size(1), columns = other.size(1);
+  TORCH_CHECK(rows > 16, "self.size(0) needs to be greater than 16, but got ", rows);
+  TORCH_CHECK(inner > 0 && inner % 8 == 0,
+              "self.size(1) needs to be greater than 0 and a multiple of 8, but got ", inner);
+  TORCH_CHECK(inner == other.size(0), "self.size(1) needs to match mat2.size(0) but got ", inner,
+              " and ", other.size(0));
+  TORCH_CHECK(columns > 0 && columns % 8 == 0,
+              "mat2.size(1) needs to be greater than 0 and a multiple of 8, but got ", columns);
+}
+
+void check_int8(const at::Tensor &self, const at::Tensor &other) {
+  for (const auto *tensor : {&self, &other}) {
+    TORCH_CHECK(tensor->scalar_type() == at::kChar, "expected scalar type Char but found ",
+                tensor->scalar_type());
+  }
+}
+
+at::Tensor int_mm(const at::Tensor &self, const at::Tensor &other) {
+  check_int_mm(self, other);
+  check_int8(self, other);
+  return typed<ops::_int_mm>(self, other);
+}
+
+at::Tensor &int_mm_out(const at::Tensor &self, const at::Tensor &other, at::Tensor &out) {
+  check_int_mm(self, other);
+  TORCH_CHECK(out.dtype() == at::kInt, "Expected result dtype to be of type kInt but got ",
+              out.dtype());
+  TORCH_CHECK(out.dim() == 2, "Expected result to be of dimension 2 but got ", out.dim());
+  TORCH_CHECK(out.size(0) == self.size(0), "Expected result.size(0) to be ", self.size(0),
+              " but got ", out.size(0));
+  TORCH_CHECK(out.size(1) == other.size(1), "Expected result.size(1) to be ", other.size(1),
+              " but got ", out.size(1));
+  TORCH_CHECK(out.is_contiguous(), "Expected result to be contiguous.");
+  check_int8(self, other);
+  return typed<ops::_int_mm_out>(self, other, out);
+}
+
 // ---- softmax of half precision with a float32 result --------------------------------------------
 
 template <class Op>
@@ -114,6 +158,8 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("addmm.dtype_out", &addmm_dtype_out);
   library.impl("baddbmm.dtype", &baddbmm_dtype);
   library.impl("baddbmm.dtype_out", &baddbmm_dtype_out);
+  library.impl("_int_mm", &int_mm);
+  library.impl("_int_mm.out", &int_mm_out);
   library.impl("_softmax", &softmax<ops::_softmax>);
   library.impl("_log_softmax", &softmax<ops::_log_softmax>);
   library.impl("_softmax_backward_data", &softmax_backward<ops::_softmax_backward_data>);

@@ -62,12 +62,11 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
                  ops::max, ops::max_dim, ops::min, ops::min_dim, ops::var_correction,
                  ops::std_correction, ops::linalg_vector_norm, ops::logsumexp, ops::cumsum,
                  ops::topk>(library);
-  // joining, indexing
+  // joining, indexing; the gradient of an embedding is in embedding.cpp
   register_typed<ops::cat, ops::flip, ops::gather, ops::scatter_src, ops::scatter__src,
                  ops::scatter_add, ops::scatter_add_, ops::index_select, ops::index_add,
-                 ops::index_add_, ops::embedding, ops::embedding_dense_backward, ops::tril,
-                 ops::triu, ops::constant_pad_nd, ops::slice_backward, ops::stack, ops::repeat>(
-      library);
+                 ops::index_add_, ops::embedding, ops::tril, ops::triu, ops::constant_pad_nd,
+                 ops::slice_backward, ops::stack, ops::repeat>(library);
   register_one<ops::nonzero>(library, &nonzero);
   register_one<ops::masked_select>(library, &masked_select);
   register_one<ops::index_Tensor>(library, &index);

@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 def _ask(profile: str, question: dict[str, Any]) -> dict[str, Any] | str:
     """Return the answer of a process with a GPU's profile, or its error."""
     own = {
-        "OPENREG_DEVICE_TYPE": "openreg",
+        "OPENREG_DEVICE_TYPE": "cuda",  # PyTorch can be imported in this mode everywhere
         "OPENREG_PROFILE": profile,
         "OPENREG_DEVICE_MEMORY": "1T",  # the allocator's limit is the GPU's memory
         "OPENREG_DEVICE_COUNT": "1",

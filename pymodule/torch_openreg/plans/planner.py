@@ -415,7 +415,8 @@ class Server:
             # A process that asks connects before it starts the planner, so there is one at first.
             for descriptor, _ in self._poll.poll(None if self._connections else 0):
                 if descriptor == self._listener.fileno():
-                    self._accept(("ready", os.getpid()))
+                    if (connection := self._accept(("ready", os.getpid()))) is not None:
+                        self._keep(connection)
                 elif descriptor in self._connections:  # not dropped in this round
                     self._answer(planner, self._connections[descriptor], descriptor)
             if not self._connections and not self._poll.poll(0):
@@ -424,9 +425,11 @@ class Server:
     def refuse(self, sentence: str) -> None:
         """Tell all that are connected why there is no planner."""
         while self._poll.poll(0):
-            self._accept(("failed", sentence))
+            if (connection := self._accept(("failed", sentence))) is not None:
+                connection.close()
 
-    def _accept(self, greeting: Any) -> None:
+    def _accept(self, greeting: Any) -> Connection | None:
+        """Greet a process that connects. Returns None if it has ended or is not this user's."""
         connection = Connection(self._listener.accept()[0])
         try:
             if connection.user != os.getuid():
@@ -434,7 +437,10 @@ class Server:
             connection.send(greeting)
         except OSError:
             connection.close()
-            return
+            return None
+        return connection
+
+    def _keep(self, connection: Connection) -> None:
         for descriptor in connection.descriptors:
             self._connections[descriptor] = connection
             self._poll.register(descriptor, select.POLLIN)

@@ -27,6 +27,11 @@ module = torch.get_device_module(DEVICE)
 def rand(*sizes):
     return torch.rand(sizes, device=DEVICE)
 
+def peak_resident_mib():
+    # Not ru_maxrss, which includes what the parent had when it started this process.
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) >> 10
+
 def tell(*values):
     sys.stdout.write(f"told {{json.dumps(values)}}\\n")  # at once: ranks share the pipe
 """

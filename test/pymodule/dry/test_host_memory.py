@@ -10,8 +10,7 @@ pytestmark = pytest.mark.own_processes
 
 # The largest resident memory so far, in MiB.
 RESIDENT = """
-import resource
-resident = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+resident = peak_resident_mib
 before = resident()
 """
 

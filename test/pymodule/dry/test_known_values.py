@@ -38,12 +38,11 @@ def test_nothing_is_touched():
     """A device of 80 GiB holds 60 GiB in a process of less than 1 GiB."""
     told, _ = run(
         """
-import resource
 x = torch.empty(15, 1 << 30, device=DEVICE).normal_()
 y = torch.zeros_like(x[:2])
 del y
 x.mul_(2)
-tell(module.memory_allocated() >> 30, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 20)
+tell(module.memory_allocated() >> 30, peak_resident_mib() >> 10)
 """
     )
     assert told == [[60, 0]]
@@ -266,3 +265,22 @@ def test_what_checks_kernels_excludes_a_dry_run(name):
 def test_other_values_of_variables_are_refused(name, value):
     _, result = run("", check=False, **{name: value})
     assert f"{name}={value}: expected " in result.stderr
+
+
+def test_sparse_tensor_of_unknown_values_has_no_elements():
+    told, _ = run(
+        """
+x = torch.ones(1000, 1000, device=DEVICE).half()
+for layout in (torch.sparse_coo, torch.sparse_csr):
+    sparse = x.to_sparse(layout=layout)
+    product = sparse @ x[:, :3]
+    tell(sparse.layout is layout, sparse.values().numel(), str(product.dtype), product.shape[1])
+sums = x.to_sparse() + x.to_sparse()
+tell(sums.is_sparse, list(sums.shape))
+tell(sorted({read.operator for read, _ in reads.report()}))
+"""
+    )
+    *made, sums, operators = told
+    assert made == [[True, 0, "torch.float16", 3]] * 2
+    assert sums == [True, [1000, 1000]]
+    assert operators == [["aten::_to_sparse"]]

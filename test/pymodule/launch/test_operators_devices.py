@@ -5,7 +5,7 @@ import samples
 import torch
 import torch.nn.functional as F
 
-from device import DEVICE, KEY, module
+from device import DEVICE, KEY, NAME, module
 
 SENTENCE = "Expected all tensors to be on the same device"
 
@@ -86,6 +86,20 @@ def test_zero_dimensional_host_tensor_is_a_scalar(call):
     actual = call(samples.make(f"{DEVICE}:1").p, scalar)
     assert actual.device == torch.device(f"{DEVICE}:1")
     torch.testing.assert_close(actual.cpu(), call(samples.make().p, scalar))
+
+
+def test_addcmul_takes_a_host_scalar_as_its_last_tensor_only():
+    x, scalar = torch.ones(2, device=DEVICE), torch.tensor(3.0)
+    assert torch.addcmul(x, x, scalar).tolist() == [4, 4]
+    assert x.clone().addcmul_(x, scalar, value=2).tolist() == [7, 7]
+    sentence = f"CPU Scalar support for {{}} argument is not supported .* on {NAME} tensors"
+    with pytest.raises(RuntimeError, match=sentence.format("self")):
+        torch.addcmul(scalar, x, x)
+    with pytest.raises(RuntimeError, match=sentence.format("tensor1")):
+        torch.addcmul(x, scalar, x)
+    with pytest.raises(RuntimeError, match=sentence.format("tensor1") + ".*swap your tensor1"):
+        x.addcmul_(scalar, x)
+    assert x.tolist() == [1, 1]
 
 
 def test_zero_dimensional_tensor_of_another_device_is_refused():

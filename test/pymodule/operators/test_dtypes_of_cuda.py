@@ -40,8 +40,6 @@ MISSING_GRADIENTS = set()
 if RELEASE >= (2, 14):
     OF_CPU = "an operator of the CPU"
     MISSING["torch.ops.aten._scaled_dot_product_flash_attention_for_cpu"] = (ALL, OF_CPU)
-    # The gradient multiplies sparse matrices in 16 bits, for which the CPU has no kernel.
-    MISSING_GRADIENTS = {f"sparse.sampled_addmm {dtype}" for dtype in ("bfloat16", "float16")}
 
 if RELEASE < (2, 13):
     ZERO = "its samples divide integers by zero, which the CPU refuses"

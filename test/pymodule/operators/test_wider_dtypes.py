@@ -231,6 +231,80 @@ def test_sampled_products_of_half_precision():
     assert_close(there.values().cpu().double(), here.values(), rtol=1e-3, atol=1e-3)
 
 
+def sparse_numbers(layout, dtype, seed):
+    """Return a matrix of 6 x 6 with zeros, on the CPU."""
+    dense = numbers(6, 6, dtype=dtype, seed=seed)
+    blocks = (2, 2) if layout is torch.sparse_bsr else None
+    return (dense * (dense > 0)).to_sparse(layout=layout, blocksize=blocks)
+
+
+SPARSE_SUMS = {
+    "add": lambda x, y: torch.add(x, y, alpha=2),
+    "add_": lambda x, y: x.clone().add_(y),
+    "sub": lambda x, y: x - y,
+    "out": lambda x, y: torch.add(x, y, out=torch.zeros_like(x)),
+    "matmul": torch.sparse.mm,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", SPARSE_SUMS)
+def test_sparse_tensors_of_half_precision(name, dtype):
+    x, y = (sparse_numbers(torch.sparse_coo, dtype, seed) for seed in (0, 1))
+    actual = SPARSE_SUMS[name](x.to(DEVICE), y.to(DEVICE))
+    expected = SPARSE_SUMS[name](x.double(), y.double())
+    assert (actual.dtype, actual.layout) == (dtype, torch.sparse_coo)
+    assert_close(actual.to_dense().cpu(), expected.to_dense().to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr])
+def test_products_of_compressed_tensors_of_half_precision(layout, dtype):
+    x, dense = sparse_numbers(layout, dtype, 0), numbers(6, 4, dtype=dtype, seed=1)
+    more = numbers(6, 4, dtype=dtype, seed=2)
+    there = x.to(DEVICE)
+    for actual, expected in (
+        (there @ dense.to(DEVICE), x.to_dense().double() @ dense.double()),
+        (
+            torch.addmm(more.to(DEVICE), there, dense.to(DEVICE), beta=0.5),
+            torch.addmm(more.double(), x.to_dense().double(), dense.double(), beta=0.5),
+        ),
+    ):
+        assert actual.dtype == dtype
+        assert_close(actual.cpu(), expected.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_product_of_two_compressed_tensors_of_half_precision(dtype):
+    x, y = (sparse_numbers(torch.sparse_csr, dtype, seed) for seed in (0, 1))
+    actual = x.to(DEVICE) @ y.to(DEVICE)
+    assert (actual.dtype, actual.layout) == (dtype, torch.sparse_csr)
+    expected = x.to_dense().double() @ y.to_dense().double()
+    assert_close(actual.to_dense().cpu(), expected.to(dtype))
+
+
+def test_sparse_gradients_of_half_precision_accumulate():
+    table = torch.ones(5, 3, dtype=torch.float16, device=DEVICE, requires_grad=True)
+    for row in (1, 1, 4):
+        F.embedding(torch.tensor([row], device=DEVICE), table, sparse=True).sum().backward()
+    assert table.grad.is_sparse
+    assert table.grad.to_dense().sum(1).tolist() == [0, 6, 0, 0, 3]
+
+
+def test_product_of_sparse_masks():
+    x, y = torch.tensor([[True, False], [True, True]]), torch.tensor([[True, True], [False, True]])
+    product = x.to_sparse().to(DEVICE) * y.to_sparse().to(DEVICE)
+    assert product.dtype == torch.bool
+    assert torch.equal(product.to_dense().cpu(), x & y)
+
+
+def test_functions_of_sparse_tensors_write_to_out():
+    x = numbers(4, 4).to_sparse_csr()
+    out = x.to(DEVICE).clone()
+    assert torch.sqrt(x.to(DEVICE), out=out) is out
+    assert same(out.values(), x.values().to(torch.complex64).sqrt().to(torch.complex32))
+
+
 def test_partly_overlapping_memory_is_refused():
     x = numbers(8).to(DEVICE)
     with pytest.raises(RuntimeError, match="more than one element|overlap|single memory location"):

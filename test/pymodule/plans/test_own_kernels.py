@@ -39,6 +39,24 @@ def bag(mode, forward_only=False, include_last_offset=False):
     )
 
 
+def gradient_of_bags(mode, dtype):
+    table = numbers(900, 64, dtype=dtype)
+    places = torch.arange(500, device=DEVICE)
+    starts = torch.arange(0, 500, 100, device=DEVICE)
+    _, bags, sizes, largest = aten._embedding_bag(table, places, starts, False, mode)
+    upper = numbers(5, 64, dtype=dtype)
+    return (
+        aten._embedding_bag_backward.default,
+        [upper, places, starts, bags, sizes, largest, 900, False, mode, False, None],
+        {},
+    )
+
+
+def packed(n, k):
+    weight = torch.zeros(n, k // 2, dtype=torch.uint8, device=DEVICE)
+    return aten._convert_weight_to_int4pack(weight, 2)
+
+
 CALLS = {
     "randperm, short": lambda: permutation(100),
     "randperm": lambda: permutation(40_000),
@@ -94,6 +112,30 @@ CALLS = {
     "maximum of bags": lambda: bag(2),
     "bags without gradients": lambda: bag(2, forward_only=True),
     "bags up to the last offset": lambda: bag(0, include_last_offset=True),
+    "gradient of rows": lambda: (
+        aten.embedding_dense_backward.default,
+        [numbers(500, 64, dtype=torch.bfloat16), torch.arange(500, device=DEVICE), 900, -1, False],
+        {},
+    ),
+    "gradient of bags": lambda: gradient_of_bags(0, torch.bfloat16),
+    "gradient of bags of float32": lambda: gradient_of_bags(1, torch.float32),
+    "gradient of the maximum of bags": lambda: gradient_of_bags(2, torch.float16),
+    "packed weight of 4 bits": lambda: (
+        aten._convert_weight_to_int4pack.default,
+        [torch.zeros(64, 64, dtype=torch.uint8, device=DEVICE), 2],
+        {},
+    ),
+    "product with a weight of 4 bits": lambda: (
+        aten._weight_int4pack_mm.default,
+        [numbers(5, 128, dtype=torch.bfloat16), packed(64, 128), 32]
+        + [numbers(4, 64, 2, dtype=torch.bfloat16)],
+        {},
+    ),
+    "product of integers": lambda: (
+        aten._int_mm.default,
+        [torch.ones(64, 64, dtype=torch.int8, device=DEVICE)] * 2,
+        {},
+    ),
 }
 
 

@@ -12,6 +12,7 @@ import time
 
 import pytest
 from torch_openreg.plans import client as client_module
+from torch_openreg.plans import sharing
 from torch_openreg.plans.client import DEFAULT_SETTINGS, Client
 from torch_openreg.plans.planner import LENGTH
 
@@ -220,6 +221,7 @@ def test_an_unknown_gpu_is_named_with_the_known_ones(build, capsys):
     assert "known names: b200, h200, h100," in printed
     assert printed.count("\n") == 1
     client.end()
+    _wait_for(lambda: sharing._started[-1].poll() is not None)
 
 
 def test_an_error_of_the_planner_itself_is_a_refusal(own_client):

@@ -159,3 +159,29 @@ def test_a_tensor_that_claims_to_be_coalesced_is_checked():
         assert_close(tensor.to_dense().cpu(), torch.tensor([[0.0, 0, 3], [4, 0, 0]]))
         with pytest.raises(RuntimeError, match="uncoalesced"):
             torch.sparse_coo_tensor(indices.flip(1), values, (2, 3), is_coalesced=True)
+
+
+LIKE = {
+    "empty_like": torch.empty_like,
+    "zeros_like": torch.zeros_like,
+    "ones_like": torch.ones_like,
+    "randn_like": torch.randn_like,
+}
+
+
+# PyTorch has no ones_like and randn_like of COO tensors.
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [(torch.sparse_coo, "empty_like"), (torch.sparse_coo, "zeros_like")]
+    + [(layout, name) for layout in (*LAYOUTS[1:], torch.sparse_bsr) for name in LIKE],
+)
+def test_tensor_like_a_sparse_one_is_made_where_it_is_asked_for(layout, name):
+    blocks = (1, 3) if layout is torch.sparse_bsr else None
+    sparse = matrix().to(DEVICE).to_sparse(layout=layout, blocksize=blocks)
+    before = module.memory_allocated()
+    host = LIKE[name](sparse, device="cpu")
+    assert (host.device.type, host.layout) == ("cpu", layout)
+    assert host.shape == sparse.shape
+    assert module.memory_allocated() == before
+    assert LIKE[name](sparse, device=f"{DEVICE}:1").device.index == 1
+    assert LIKE[name](sparse).device == sparse.device
