@@ -24,7 +24,7 @@ namespace ops = at::_ops;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-constexpr int64_t kModeMax = 2;
+constexpr int64_t kMaximumOfBags = 2;
 
 bool is_half(const Tensor &tensor) {
   return c10::isReducedFloatingType(tensor.scalar_type());
@@ -63,7 +63,7 @@ Tensor bags_on_host(const Tensor &gradient, const Tensor &indices, const Tensor 
     return at::_embedding_bag_backward(of_bags, indices, offsets, bags, sizes, largest, count,
                                        scale_grad_by_freq, mode, sparse, of_samples, padding_idx);
   };
-  if (!is_half(gradient) || sparse || mode == kModeMax) {
+  if (!is_half(gradient) || sparse || mode == kMaximumOfBags) {
     return backward(gradient, weights);
   }
   const auto wide = is_given(weights) ? OptionalTensor(weights->to(at::kFloat)) : std::nullopt;
@@ -74,7 +74,7 @@ Tensor embedding_bag_backward(const Tensor &gradient, const Tensor &indices, con
                               const Tensor &bags, const Tensor &sizes, const Tensor &largest,
                               c10::SymInt count, bool scale_grad_by_freq, int64_t mode, bool sparse,
                               const OptionalTensor &weights, int64_t padding_idx) {
-  if (mode == kModeMax) {
+  if (mode == kMaximumOfBags) {
     at::globalContext().alertNotDeterministic("embedding_bag_backward_cuda_max");
   }
   return launch_host<&bags_on_host>(

@@ -166,15 +166,15 @@ void push_stream(Stack &stack, const c10::Stream &stream) {
   push(stack, c10::make_intrusive<ScriptStream>(stream));
 }
 
-void current_stream(Stack &stack) {
+void script_current_stream(Stack &stack) {
   push_stream(stack, guard().getStream(device_of(pop(stack))));
 }
 
-void default_stream(Stack &stack) {
+void script_default_stream(Stack &stack) {
   push_stream(stack, guard().getDefaultStream(device_of(pop(stack))));
 }
 
-void set_stream(Stack &stack) {
+void script_set_stream(Stack &stack) {
   const auto stream = pop(stack).toCustomClass<ScriptStream>();
   guard().setDevice(stream->device());
   guard().exchangeStream(stream->stream());
@@ -226,13 +226,15 @@ void register_torchscript() {
   constexpr auto conservative = c10::AliasAnalysisKind::CONSERVATIVE;
 #define STREAM_CLASS "__torch__.torch.classes.cuda.Stream"
   static const torch::jit::RegisterOperators operators({
-      Operator("cuda::current_stream.device(Device? device) -> " STREAM_CLASS, current_stream,
+      Operator("cuda::current_stream.device(Device? device) -> " STREAM_CLASS,
+               script_current_stream, by_schema),
+      Operator("cuda::current_stream.int(int? val) -> " STREAM_CLASS, script_current_stream,
                by_schema),
-      Operator("cuda::current_stream.int(int? val) -> " STREAM_CLASS, current_stream, by_schema),
-      Operator("cuda::default_stream.device(Device? device) -> " STREAM_CLASS, default_stream,
+      Operator("cuda::default_stream.device(Device? device) -> " STREAM_CLASS,
+               script_default_stream, by_schema),
+      Operator("cuda::default_stream.int(int? val) -> " STREAM_CLASS, script_default_stream,
                by_schema),
-      Operator("cuda::default_stream.int(int? val) -> " STREAM_CLASS, default_stream, by_schema),
-      Operator("cuda::set_stream(" STREAM_CLASS " stream) -> ()", set_stream, by_schema),
+      Operator("cuda::set_stream(" STREAM_CLASS " stream) -> ()", script_set_stream, by_schema),
       Operator("cuda::_current_device() -> int", script_current_device, by_schema),
       Operator("cuda::_set_device(int val) -> ()", script_set_device, by_schema),
       Operator("cuda::_exchange_device(int index) -> int", script_exchange_device, conservative),
