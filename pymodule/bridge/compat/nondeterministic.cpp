@@ -41,7 +41,7 @@ bool scatters_products(Arguments arguments) { // scatter_reduce
 // Sorted by name. Other places alert for the remaining operators: the CPU's kernels for
 // max_unpool2d and max_unpool3d, operators/network.cpp for _adaptive_avg_pool2d_backward,
 // operators/dtypes.cpp for histc, operators/embedding.cpp for _embedding_bag_backward.
-constexpr std::array<Nondeterministic, 33> kTable = {{
+constexpr std::array<Nondeterministic, 33> kNondeterministic = {{
     {"aten::_adaptive_avg_pool3d_backward", kAny, "adaptive_avg_pool3d_backward_cuda"},
     {"aten::_ctc_loss_backward", kAny, "ctc_loss_backward_gpu"},
     {"aten::_embedding_bag_dense_backward", kAny, "embedding_bag_backward_cuda_max",
@@ -79,7 +79,7 @@ constexpr std::array<Nondeterministic, 33> kTable = {{
     {"aten::upsample_trilinear3d_backward", kAny, "upsample_trilinear3d_backward_out_cuda"},
 }};
 
-static_assert(std::ranges::is_sorted(kTable, {}, &Nondeterministic::name));
+static_assert(std::ranges::is_sorted(kNondeterministic, {}, &Nondeterministic::name));
 
 } // namespace
 
@@ -90,8 +90,8 @@ void Nondeterministic::alert(Arguments arguments) const {
 }
 
 const Nondeterministic *find_nondeterministic(const c10::OperatorName &name) {
-  const auto rows =
-      std::ranges::equal_range(kTable, std::string_view(name.name), {}, &Nondeterministic::name);
+  const auto rows = std::ranges::equal_range(kNondeterministic, std::string_view(name.name), {},
+                                             &Nondeterministic::name);
   const auto *const row = std::ranges::find_if(rows, [&](const auto &each) {
     return each.overload == kAny || each.overload == name.overload_name;
   });
@@ -99,7 +99,7 @@ const Nondeterministic *find_nondeterministic(const c10::OperatorName &name) {
 }
 
 void append_nondeterministic(std::vector<std::string_view> &names) {
-  for (const auto &row : kTable) {
+  for (const auto &row : kNondeterministic) {
     names.push_back(row.name);
   }
 }

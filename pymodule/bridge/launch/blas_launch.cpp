@@ -19,7 +19,7 @@ namespace openreg {
 
 namespace {
 
-using Arguments = c10::SmallVector<c10::IValue, 8>;
+using OwnedArguments = c10::SmallVector<c10::IValue, 8>;
 
 class BlasKernel final : public c10::OperatorKernel {
 public:
@@ -30,7 +30,7 @@ public:
   void operator()(const c10::OperatorHandle &op, c10::DispatchKeySet keys,
                   torch::jit::Stack *stack) {
     const auto on_stack = torch::jit::last(*stack, argument_count_);
-    const Arguments arguments(on_stack.begin(), on_stack.end());
+    const OwnedArguments arguments(on_stack.begin(), on_stack.end());
     launch_.callBoxed(op, keys, stack);
     const auto library = row_.library(arguments);
     if (library != BlasLibrary::kNone) {
@@ -39,7 +39,7 @@ public:
   }
 
 private:
-  static c10::DeviceIndex device_of(const Arguments &arguments) {
+  static c10::DeviceIndex device_of(const OwnedArguments &arguments) {
     const auto *const found = std::ranges::find_if(arguments, [](const c10::IValue &argument) {
       return argument.isTensor() && argument.toTensor().device().type() == kDeviceType;
     });

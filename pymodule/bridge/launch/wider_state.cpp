@@ -11,7 +11,7 @@ namespace openreg {
 
 namespace {
 
-using Tensors = c10::List<at::Tensor>;
+using TensorList = c10::List<at::Tensor>;
 
 // Positions of the arguments in the schemas of _fused_adam_ and _fused_adamw_.
 constexpr size_t kParameters = 0, kGradients = 1, kFirstState = 2, kMaxima = 4, kEndOfState = 5;
@@ -41,8 +41,8 @@ void check_dtypes(const std::string &operator_name, at::ArrayRef<c10::IValue> ar
               " requires bfloat16 max_exp_avg_sqs, got ", dtype_of(arguments[kMaxima]));
 }
 
-Tensors widen(const Tensors &narrow) {
-  Tensors wide;
+TensorList widen(const TensorList &narrow) {
+  TensorList wide;
   wide.reserve(narrow.size());
   for (const at::Tensor &tensor : narrow) {
     wide.push_back(tensor.to(at::kFloat));
@@ -50,7 +50,7 @@ Tensors widen(const Tensors &narrow) {
   return wide;
 }
 
-void copy(const Tensors &from, const Tensors &to) {
+void copy(const TensorList &from, const TensorList &to) {
   for (size_t i = 0; i < from.size(); ++i) {
     to.get(i).copy_(from.get(i));
   }
@@ -75,7 +75,7 @@ void WiderState::operator()(const c10::OperatorHandle &op, c10::DispatchKeySet k
   }
   check_dtypes(op.operator_name().name, arguments);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  std::vector<std::pair<Tensors, Tensors>> states; // wide, narrow
+  std::vector<std::pair<TensorList, TensorList>> states; // wide, narrow
   const size_t first = stack->size() - argument_count_;
   for (size_t i = kFirstState; i < kEndOfState; ++i) {
     auto narrow = (*stack)[first + i].toTensorList();

@@ -48,10 +48,10 @@ struct Frame {
   int instruction;
   bool operator==(const Frame &other) const = default;
 };
-using Frames = std::vector<Frame>;
+using FrameList = std::vector<Frame>;
 
 struct HashFrames {
-  size_t operator()(const Frames &frames) const {
+  size_t operator()(const FrameList &frames) const {
     size_t hash = frames.size();
     for (const auto &frame : frames) {
       hash = c10::hash_combine(hash, std::hash<const void *>()(frame.code));
@@ -64,8 +64,8 @@ struct HashFrames {
 // All different stacks. It keeps the code objects, so their addresses stay unique. Callers hold the
 // GIL, which protects it.
 struct Stacks {
-  std::unordered_map<Frames, uint32_t, HashFrames> indices;
-  std::vector<const Frames *> by_index{nullptr};
+  std::unordered_map<FrameList, uint32_t, HashFrames> indices;
+  std::vector<const FrameList *> by_index{nullptr};
 
   static Stacks &get() {
     static auto &one = *new Stacks;
@@ -78,7 +78,7 @@ uint32_t index_of_stack() {
     return 0;
   }
   const py::gil_scoped_acquire gil;
-  Frames frames;
+  FrameList frames;
   walk_python_stack([&](PyCodeObject *code, int instruction) {
     frames.push_back({code, instruction});
     return frames.size() < kMaxFrames;

@@ -20,8 +20,6 @@ namespace openreg {
 
 namespace {
 
-constexpr int64_t kNsPerUs = 1000;
-
 constexpr const char *kActionNames[HistoryEvent::kActions] = {
     "alloc",        "free_requested", "free_completed", "segment_alloc",
     "segment_free", "segment_map",    "segment_unmap",  "oom",
@@ -48,7 +46,7 @@ ThreadAnnotations &thread_annotations() {
 }
 
 int64_t now_us() {
-  return c10::getTime() / kNsPerUs;
+  return c10::getTime() / 1000;
 }
 
 } // namespace
