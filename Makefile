@@ -35,8 +35,8 @@ SHELL := /bin/bash
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Meson uses ccache if it is installed. It caches files that include a precompiled header only with this
-# setting. With the other two, a clone in another folder uses what this one compiled; debug information
-# may then name the folder of the clone that compiled a file.
+# setting. With the other two, a clone in another folder uses what this one compiled of C; debug
+# information may then name the folder of the clone that compiled a file.
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1

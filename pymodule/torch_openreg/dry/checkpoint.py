@@ -16,13 +16,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-__all__ = ["complete", "split", "write_files", "write_stand_in"]
+__all__ = ["by_index", "complete", "split", "write_files", "write_stand_in"]
 
 # The names of dtypes in files of safetensors.
 _NAMES = {
@@ -132,9 +132,11 @@ def _tensors(model: torch.nn.Module) -> Tensors:
     return [*model.named_parameters(), *buffers]
 
 
-def _by_index(folder: Path, tensors: Tensors) -> dict[str, Tensors]:
-    """Return the tensors of each file that the folder's index names."""
-    known = dict(tensors)
+def by_index(folder: Path, known: Mapping[str, torch.Tensor]) -> dict[str, Tensors]:
+    """Return the tensors of each file that the folder's index names.
+
+    `known` has all tensors of the model, also those that have several names.
+    """
     files: dict[str, Tensors] = {}
     for name, file in json.loads((folder / _INDEX).read_text())["weight_map"].items():
         if name not in known:
@@ -181,9 +183,10 @@ def main() -> None:
             f"{folder}: expected a folder with config.json, or with files of safetensors that have "
             "headers"
         )
-    tensors = _tensors(_model(folder))
+    model = _model(folder)
+    tensors = _tensors(model)
     if (folder / _INDEX).exists():
-        files = _by_index(folder, tensors)
+        files = by_index(folder, model.state_dict())
     elif arguments.file_size is not None:
         files = split(tensors, arguments.file_size)
     else:
@@ -193,8 +196,9 @@ def main() -> None:
     else:
         size = write_files(folder, files)
     blocks = sum(os.stat(folder / name).st_blocks for name in files) * 512
+    count = sum(map(len, files.values()))
     print(
-        f"{folder}: {len(files)} files, {len(tensors)} tensors, {size / 1e9:.1f} GB, "
+        f"{folder}: {len(files)} files, {count} tensors, {size / 1e9:.1f} GB, "
         f"{blocks} bytes on the disk"
     )
 

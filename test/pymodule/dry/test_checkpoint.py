@@ -6,7 +6,13 @@ import sys
 
 import pytest
 import torch
-from torch_openreg.dry.checkpoint import complete, split, write_files, write_stand_in
+from torch_openreg.dry.checkpoint import (
+    by_index,
+    complete,
+    split,
+    write_files,
+    write_stand_in,
+)
 
 pytestmark = pytest.mark.own_processes
 
@@ -74,6 +80,19 @@ def test_several_files_have_an_index(tmp_path):
     for name, file in index["weight_map"].items():
         assert name in header_of(tmp_path / file)
     assert sum(path.stat().st_blocks for path in tmp_path.iterdir()) * 512 < 1 << 20
+
+
+def test_the_files_are_those_of_an_index_that_is_there(tmp_path):
+    places = {"layers.0.weight": "b.safetensors", "head": "a.safetensors"}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places, "metadata": {"own": 1}}))
+    known = dict(weights(1, 1 << 20)) | {"head": torch.empty(3, 5, device="meta")}
+    write_files(tmp_path, by_index(tmp_path, known))
+    for name, file in places.items():
+        assert header_of(tmp_path / file)[name]["shape"] == list(known[name].shape)
+    assert json.loads(index.read_text())["metadata"] == {"own": 1}
+    with pytest.raises(SystemExit, match="has no tensor head"):
+        by_index(tmp_path, dict(weights(1, 1)))
 
 
 def test_files_that_end_after_their_headers_are_completed(tmp_path):
