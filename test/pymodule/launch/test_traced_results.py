@@ -197,6 +197,16 @@ def batch_norm_parts(make):
     aten.batch_norm_backward_elemt(out, x, mean, invstd, weight, sums[0], sums[1], count)
 
 
+def integer_products(make):
+    matrix = torch.ones(32, 32, dtype=torch.int8, device=DEVICE)
+    aten._int_mm(matrix, matrix)
+    pairs = torch.ones(8, 64, dtype=torch.uint8, device=DEVICE)
+    weight = aten._convert_weight_to_int4pack(pairs, 2)
+    scales = torch.ones(4, 8, 2, dtype=torch.bfloat16, device=DEVICE)
+    x = make.floats(2, 128, dtype=torch.bfloat16, grad=False).contiguous()
+    aten._weight_int4pack_mm(x, weight, 32, scales)
+
+
 def recurrent(cell):
     def run(make):
         layer = cell(6, 8).to(DEVICE)
@@ -318,6 +328,7 @@ PROGRAMS = {
     "matrices": matrices,
     "unpooling": unpooling,
     "bags of embeddings": bags,
+    "integer products": integer_products,
     "pointwise": pointwise,
     "factories": factories,
 }
