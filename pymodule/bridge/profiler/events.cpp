@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "compat/profiler_resources.h"
 #include "core/device_type.h"
 #include "core/status.h"
 #include "streams/run_ahead.h"
@@ -421,9 +422,9 @@ void Events::name_tracks() {
       file_->devices.push_back(
           {device, device + libkineto::kExceedMaxPid, name, c10::str("GPU ", device)});
     }
-    file_->streams.push_back(
-        {stream, stream, device,
-         stream == OPENREG_STREAM_DEFAULT ? "default stream" : c10::str("stream ", stream)});
+    file_->streams.push_back(make_resource(
+        device, stream,
+        stream == OPENREG_STREAM_DEFAULT ? "default stream" : c10::str("stream ", stream)));
   }
 }
 
