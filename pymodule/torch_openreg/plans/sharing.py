@@ -62,14 +62,16 @@ class Died(Exception):
     worked_for_us = False
 
 
-def _libraries() -> list[str]:
+def libraries() -> list[str]:
+    """Return the stand-ins for NVIDIA's libraries, the runtime first."""
     folder = Path(__file__).resolve().parent.parent / "lib"
     runtime = folder / f"openreg_cudart_{builds.CUDA_MAJOR}.so"
     others = [folder / f"openreg_cupti_{builds.CUDA_MAJOR}.so", folder / "openreg_cufile.so"]
     return [str(each) for each in (runtime, *others, *sorted((folder / "planner").glob("*.so")))]
 
 
-def _environment(profiles: Sequence[str]) -> dict[str, str]:
+def environment(profiles: Sequence[str]) -> dict[str, str]:
+    """Return the environment variables of a planner."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_REMOVED)}
     return kept | {
         "OPENREG_GROUP": f"planner-{os.getpid()}-{time.monotonic_ns()}",
@@ -120,7 +122,7 @@ class Planner:
                 "path": list(
                     dict.fromkeys([str(build.folder), str(builds.own_folder()), *installed])
                 ),
-                "libraries": _libraries(),
+                "libraries": libraries(),
                 "release": build.release,
                 "profiles": list(profiles),
             }
@@ -190,7 +192,7 @@ class Planner:
                 stdin=listener.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._messages,
-                env=_environment(profiles),
+                env=environment(profiles),
                 cwd="/",
             )
             _started.append(self._started)

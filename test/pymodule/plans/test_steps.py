@@ -6,7 +6,6 @@ done again here with empty tensors, by an allocator with CUDA's policy.
 
 import gc
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import sys
 import pytest
 import steps
 import torch
-from torch_openreg.plans import builds, client, launches
+from torch_openreg.plans import builds, launches, sharing
 
 from device import DEVICE, module
 
@@ -25,16 +24,15 @@ def traces(build):
     installed = [path for path in sys.path if path.endswith("site-packages")]
     configuration = {
         "path": [str(build.folder), str(builds.own_folder()), *installed],
-        "libraries": client._libraries(),
+        "libraries": sharing.libraries(),
         "release": build.release,
         "profiles": ["h100"],
-        "parent": os.getpid(),
-        "planner": str(pathlib.Path(client.__file__).with_name("planner.py")),
+        "planner": str(pathlib.Path(sharing.__file__).with_name("planner.py")),
     }
     program = pathlib.Path(__file__).with_name("trace_steps.py")
     result = subprocess.run(
         [sys.executable, "-I", "-S", program, json.dumps(configuration)],
-        env=client._environment(["h100"]),
+        env=sharing.environment(["h100"]),
         capture_output=True,
         text=True,
     )
